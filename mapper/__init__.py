@@ -1,0 +1,3 @@
+"""fmwave: a seed-and-extend mapper of DNA reads."""
+
+__version__ = "0.1.0"

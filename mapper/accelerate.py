@@ -1,0 +1,72 @@
+"""The one place for numba's options and for where compiled code is kept.
+
+``core`` marks the text of a recurrence: scalars and arrays in, scalars out, no
+allocation, no exceptions, so that a CUDA kernel can call the same function.
+``driver`` marks the loops over a batch; they release the GIL, and the pipeline runs
+them from a pool of Python threads, each on its own batch (numba's default threading
+layer is not safe when several Python threads enter ``parallel=True`` functions, and a
+batch per thread needs no barrier between stages). ``parallel_driver`` is for index
+construction, which one thread calls.
+
+Numba checks only the file of the cached function itself for changes, not the files of
+the cores it inlines. The cache directory therefore carries a digest of the package's
+sources: other sources, other directory, never stale code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import numba
+import platformdirs
+
+
+def source_digest() -> str:
+    """Return a short digest of every Python file of the package."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _usable(directory: Path) -> bool:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(directory, os.W_OK | os.X_OK)
+
+
+def choose_cache_dir() -> Path:
+    """Return a writable directory for compiled code.
+
+    ``NUMBA_CACHE_DIR`` is honoured; else the user's cache directory; else, where the
+    home is read-only (containers, some cluster nodes), a per-user temporary one.
+    """
+    name = f"fmwave-{source_digest()}"
+    bases = []
+    if os.environ.get("NUMBA_CACHE_DIR"):
+        bases.append(Path(os.environ["NUMBA_CACHE_DIR"]))
+    bases.append(Path(platformdirs.user_cache_dir("fmwave")))
+    for base in bases:
+        if _usable(base / name):
+            return base / name
+    return Path(tempfile.gettempdir()) / f"fmwave-{os.getuid()}" / name
+
+
+CACHE_DIR = choose_cache_dir()
+numba.config.CACHE_DIR = str(CACHE_DIR)
+
+core = numba.njit(cache=True, nogil=True, error_model="numpy")
+driver = numba.njit(cache=True, nogil=True, error_model="numpy")
+parallel_driver = numba.njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+
+
+def is_compiled() -> bool:
+    """Say whether this version has compiled code on disk already."""
+    return next(CACHE_DIR.rglob("*.nbi"), None) is not None

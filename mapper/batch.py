@@ -1,0 +1,110 @@
+"""The batches that flow through the stages: structs of arrays, one row per item.
+
+``reads → seeds → loci → alignments → records``. A batch is a NamedTuple of arrays and
+passes unchanged to compiled code. A column of variable length is a flat array with
+``*_offsets`` (int64, one more value than rows, first 0, nondecreasing): row i is
+``column[offsets[i]:offsets[i + 1]]``. Stages never write to a batch they were given.
+
+Coordinates are 0-based and half-open. ``text_pos`` is a position in the indexed text
+(all contigs in order, each followed by one separator base that matches nothing).
+``query_*`` are positions in the read *as it lies on the forward strand of the
+reference*: for strand 1 they count on the reverse complement of the read as given.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+NO_QUALITY = 255
+"""Base quality of a read that came without any (as in BAM)."""
+
+
+class ReadBatch(NamedTuple):
+    """Reads as given, in input order; for pairs, mates are rows 2 i and 2 i + 1."""
+
+    bases: np.ndarray  # uint8 codes of mapper.dna, flat
+    quals: np.ndarray  # uint8 Phred, flat like bases; NO_QUALITY throughout a read without
+    base_offsets: np.ndarray  # int64 (n + 1,)
+    names: np.ndarray  # uint8 ASCII, flat; without "@", comment, or /1 /2
+    name_offsets: np.ndarray  # int64 (n + 1,)
+    first_read: int  # ordinal, in the whole input, of row 0
+    paired: bool
+
+    @property
+    def n_reads(self) -> int:
+        return len(self.base_offsets) - 1
+
+
+class PackedReads(NamedTuple):
+    """Bit planes (mapper.dna) of both strands of each read.
+
+    Read i has W = ceil(length / 64) rows for its forward strand at ``word_offsets[i]``,
+    then W for its reverse complement. One row of padding follows the last.
+    """
+
+    planes: np.ndarray  # uint64 (n_words, 3)
+    word_offsets: np.ndarray  # int64 (n + 1,)
+
+
+class SeedBatch(NamedTuple):
+    """Located exact seeds of each read, and what was left out."""
+
+    seed_offsets: np.ndarray  # int64 (n_reads + 1,)
+    strand: np.ndarray  # uint8: 0 the read itself, 1 its reverse complement
+    query_start: np.ndarray  # int32
+    text_pos: np.ndarray  # int64
+    seed_len: np.ndarray  # int32
+    repeat_bases: np.ndarray  # int32 (n_reads,): bases covered by seeds over the repeat cap
+
+
+class LocusBatch(NamedTuple):
+    """Candidate loci of each read: one strand and diagonal each."""
+
+    locus_offsets: np.ndarray  # int64 (n_reads + 1,)
+    strand: np.ndarray  # uint8
+    diagonal: np.ndarray  # int64: text_pos - query_start
+    support: np.ndarray  # int32: bases of the read that seeds on this diagonal cover
+    ref_id: np.ndarray  # int32: contig
+    window_start: np.ndarray  # int64: text bounds that the alignment may not leave
+    window_end: np.ndarray  # int64
+
+
+class AlignmentBatch(NamedTuple):
+    """Local alignments of each read, best score first."""
+
+    alignment_offsets: np.ndarray  # int64 (n_reads + 1,)
+    strand: np.ndarray  # uint8
+    ref_id: np.ndarray  # int32
+    text_start: np.ndarray  # int64
+    text_end: np.ndarray  # int64
+    query_start: np.ndarray  # int32
+    query_end: np.ndarray  # int32
+    score: np.ndarray  # int32: match bonus minus penalties, without end bonuses
+    edit_distance: np.ndarray  # int32
+    cigar_offsets: np.ndarray  # int64 (n_alignments + 1,)
+    cigar_ops: np.ndarray  # uint32, length << 4 | op; operations = X I D
+
+
+class RecordBatch(NamedTuple):
+    """SAM records in output order: mates in input order, supplementary after their primary."""
+
+    read: np.ndarray  # int32: row of the ReadBatch
+    flag: np.ndarray  # uint16
+    ref_id: np.ndarray  # int32, -1 for none
+    ref_pos: np.ndarray  # int64, 0-based, -1 for none
+    mapq: np.ndarray  # uint8
+    next_ref_id: np.ndarray  # int32
+    next_pos: np.ndarray  # int64
+    template_len: np.ndarray  # int64
+    cigar_offsets: np.ndarray  # int64 (n_records + 1,)
+    cigar_ops: np.ndarray  # uint32, as written: M I D S H, or = X
+    query_start: np.ndarray  # int32: SEQ and QUAL hold bases query_start:query_end ...
+    query_end: np.ndarray  # int32: ... of the read on the record's strand (flag 0x10)
+    tag_offsets: np.ndarray  # int64 (n_records + 1,)
+    tags: np.ndarray  # uint8: BAM-encoded tags (types A i Z only), ready to append
+
+    @property
+    def n_records(self) -> int:
+        return len(self.flag)

@@ -1,0 +1,156 @@
+"""Base codes, reverse complement, and bit planes.
+
+**Codes** (uint8): A 0, C 1, G 2, T 3 (lexicographic, as the FM-index needs; the
+complement of c is 3 - c). N is 4; the other IUPAC letters are 5 to 14, kept so that the
+output repeats the input. Every code of 4 or more is *ambiguous*: it never seeds and
+never matches, not even itself. U reads as T. Case is ignored.
+
+**Bit planes** (uint64, shape (n_words, 3)): word w of a sequence holds its bases
+64 w to 64 w + 63, base i in bit i & 63; column 0 has the low bits of the codes, column
+1 the high bits, column 2 is set where the base is ambiguous (columns 0 and 1 are then
+0 in a read and anything in a reference) or beyond the end. Two sequences compare 64 bases at a time:
+``(lo ^ lo') | (hi ^ hi') | amb | amb'`` has a bit for every mismatch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import core, driver
+
+AMBIGUOUS = 4
+LETTERS = b"ACGTNMRSVWYHKDB"
+"""Letter of each base code."""
+
+_COMPLEMENT_LETTERS = b"TGCANKYSBWRDMHV"
+NOT_A_BASE = 255
+
+CODE_OF_ASCII = np.full(256, NOT_A_BASE, np.uint8)
+for _code, _letter in enumerate(LETTERS):
+    CODE_OF_ASCII[_letter] = CODE_OF_ASCII[_letter + 32] = _code
+CODE_OF_ASCII[ord("U")] = CODE_OF_ASCII[ord("u")] = 3
+CODE_OF_ASCII[ord(".")] = AMBIGUOUS
+
+COMPLEMENT = np.array([LETTERS.index(c) for c in _COMPLEMENT_LETTERS], np.uint8)
+"""Code of the complement of each code."""
+
+ASCII_OF_CODE = np.frombuffer(LETTERS, np.uint8).copy()
+
+
+def encode(text: str | bytes) -> np.ndarray:
+    """Return the base codes (uint8) of a sequence of letters.
+
+    Raises
+    ------
+    ValueError
+        At the first character that is no IUPAC nucleotide letter.
+    """
+    raw = np.frombuffer(text.encode() if isinstance(text, str) else text, np.uint8)
+    codes = CODE_OF_ASCII[raw]
+    bad = np.flatnonzero(codes == NOT_A_BASE)
+    if bad.size:
+        raise ValueError(f"character {chr(raw[bad[0]])!r} at position {bad[0]} is not a base")
+    return codes
+
+
+def decode(codes: np.ndarray) -> str:
+    """Return the letters of an array of base codes."""
+    return ASCII_OF_CODE[codes].tobytes().decode()
+
+
+def reverse_complement(codes: np.ndarray) -> np.ndarray:
+    """Return the codes of the opposite strand."""
+    return COMPLEMENT[codes[::-1]]
+
+
+@core
+def n_words(length):
+    """Words of 64 bases that `length` bases take."""
+    return (length + 63) >> 6
+
+
+@driver
+def pack_forward(codes, start, end, planes, word):
+    """Write the bit planes of ``codes[start:end]`` from row `word` of `planes` on."""
+    one = np.uint64(1)
+    lo = np.uint64(0)
+    hi = np.uint64(0)
+    amb = np.uint64(0)
+    length = end - start
+    for i in range(length):
+        code = codes[start + i]
+        bit = np.uint64(i & 63)
+        if code > 3:
+            amb |= one << bit
+        else:
+            lo |= np.uint64(code & 1) << bit
+            hi |= np.uint64(code >> 1) << bit
+        if (i & 63) == 63:
+            planes[word, 0] = lo
+            planes[word, 1] = hi
+            planes[word, 2] = amb
+            word += 1
+            lo = hi = amb = np.uint64(0)
+    used = length & 63
+    if used:
+        planes[word, 0] = lo
+        planes[word, 1] = hi
+        planes[word, 2] = amb | (~np.uint64(0) << np.uint64(used))
+
+
+@driver
+def pack_reverse_complement(codes, start, end, planes, word):
+    """As :func:`pack_forward`, for the reverse complement of ``codes[start:end]``."""
+    one = np.uint64(1)
+    lo = np.uint64(0)
+    hi = np.uint64(0)
+    amb = np.uint64(0)
+    length = end - start
+    for i in range(length):
+        code = codes[end - 1 - i]
+        bit = np.uint64(i & 63)
+        if code > 3:
+            amb |= one << bit
+        else:
+            lo |= np.uint64((3 - code) & 1) << bit
+            hi |= np.uint64((3 - code) >> 1) << bit
+        if (i & 63) == 63:
+            planes[word, 0] = lo
+            planes[word, 1] = hi
+            planes[word, 2] = amb
+            word += 1
+            lo = hi = amb = np.uint64(0)
+    used = length & 63
+    if used:
+        planes[word, 0] = lo
+        planes[word, 1] = hi
+        planes[word, 2] = amb | (~np.uint64(0) << np.uint64(used))
+
+
+@core
+def plane_word(planes, word, pos, plane):
+    """Return 64 bits of one plane, from base `pos` of the sequence at row `word` on.
+
+    One row beyond the last base's must exist (its content does not matter to callers,
+    who mask by length).
+    """
+    w = word + (pos >> 6)
+    shift = np.uint64(pos & 63)
+    # Two shifts, because a shift by 64 is undefined.
+    return (planes[w, plane] >> shift) | (
+        (planes[w + 1, plane] << np.uint64(1)) << (np.uint64(63) - shift)
+    )
+
+
+@core
+def mismatch_word(a_planes, a_word, a_pos, b_planes, b_word, b_pos):
+    """Compare 64 bases of two packed sequences; bit i is set where base i differs.
+
+    Ambiguous bases differ from everything.
+    """
+    return (
+        (plane_word(a_planes, a_word, a_pos, 0) ^ plane_word(b_planes, b_word, b_pos, 0))
+        | (plane_word(a_planes, a_word, a_pos, 1) ^ plane_word(b_planes, b_word, b_pos, 1))
+        | plane_word(a_planes, a_word, a_pos, 2)
+        | plane_word(b_planes, b_word, b_pos, 2)
+    )
