@@ -1,0 +1,57 @@
+# make demo, make test: everything from a fresh clone, with nothing but Python >= 3.11.
+
+VENV := .venv
+BIN := $(VENV)/bin
+CORES ?= 2
+PYTEST_ARGS ?= -n auto --dist loadfile
+
+# The first of these that runs and is new enough. Override: make PYTHON=/path/to/python3.12
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# Keyed on the content of pyproject.toml and on the interpreter: a changed requirement
+# reinstalls, a mere checkout does not.
+STAMP := $(VENV)/.fmwave-$(shell cat pyproject.toml | cksum | cut -d' ' -f1)
+
+.PHONY: help setup demo test lint types check clean
+help:
+	@echo "make demo    map the bundled real reads with the workflow, show the result"
+	@echo "make test    all tests (PYTEST_ARGS='-k name' for some)"
+	@echo "make lint    ruff, snakefmt, snakemake --lint; make types: mypy; make check: lint, types and tests"
+	@echo "make clean   remove the environment, caches and the demo's results"
+
+setup: $(STAMP)
+
+$(STAMP):
+	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 found. Install one, or: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+		echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@rm -f $(VENV)/.fmwave-*
+	@touch $@
+
+demo: $(STAMP)
+	@echo "Mapping the bundled reads. On a new machine fmwave first compiles itself, about 40 s, once."
+	$(BIN)/snakemake --profile profiles/local-cpu --cores $(CORES) --quiet host rules
+	@$(BIN)/python workflow/scripts/show_summary.py results
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check workflow
+	$(BIN)/snakemake --lint
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+check: lint types test
+
+clean:
+	rm -rf $(VENV) results .snakemake .pytest_cache .mypy_cache .ruff_cache build *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

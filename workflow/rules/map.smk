@@ -1,0 +1,42 @@
+rule fmwave_map:
+    input:
+        index=rules.fmwave_index.output[0],
+        reads=local(reads_of),
+    output:
+        bam="<results>/mapped/{unit}.bam",
+        json="<results>/stats/{unit}.map.json",
+    log:
+        "<logs>/map/{unit}.log",
+    benchmark:
+        "<benchmarks>/map/{unit}.tsv"
+    conda:
+        "../envs/fmwave.yaml"
+    threads: config["map"]["threads"]
+    resources:
+        mem_mb=map_mem_mb,
+        runtime=lambda wildcards, attempt: 240 * attempt,
+    params:
+        read_group=read_group,
+        extra=config["map"]["extra"],
+    shell:
+        "fmwave map {input.index:q} {input.reads:q} -o {output.bam:q} --sort -t {threads}"
+        " -R {params.read_group:q} --json-stats {output.json:q} {params.extra} > {log:q} 2>&1"
+
+
+rule bam_index:
+    input:
+        rules.fmwave_map.output.bam,
+    output:
+        "<results>/mapped/{unit}.bam.bai",
+    log:
+        "<logs>/bam_index/{unit}.log",
+    benchmark:
+        "<benchmarks>/bam_index/{unit}.tsv"
+    conda:
+        "../envs/fmwave.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda wildcards, attempt: 1000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+    script:
+        "../scripts/bam_index.py"
