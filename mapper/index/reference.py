@@ -1,0 +1,100 @@
+"""Contigs of the reference, where they lie in the indexed text, and the open index.
+
+The text is all contigs in order, each followed by one separator base. ``text_pos`` is
+0-based in the text, ``ref_pos`` 0-based in a contig.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.accelerate import core
+from mapper.index.fm import FMIndex
+from mapper.params import IndexParams
+
+
+class Contigs(NamedTuple):
+    """The contigs, in the order of the FASTA and of the BAM header."""
+
+    names: tuple[str, ...]
+    md5: tuple[str, ...]  # M5 of SAM's @SQ line
+    lengths: np.ndarray  # int64 (n_contigs,): without the separator
+    starts: np.ndarray  # int64 (n_contigs,): text position of the first base
+
+
+def make_contigs(names: list[str], md5: list[str], lengths: list[int]) -> Contigs:
+    """Lay contigs out in the text, one separator after each."""
+    sizes = np.array(lengths, np.int64)
+    starts = np.cumsum(sizes + 1) - (sizes + 1)
+    for array in (sizes, starts):
+        array.flags.writeable = False
+    return Contigs(tuple(names), tuple(md5), sizes, starts)
+
+
+@core
+def find_contig(contig_starts, text_pos):
+    """Contig (ref_id) in which `text_pos` lies; a separator belongs to the contig before."""
+    lo = 0
+    hi = len(contig_starts)
+    while hi - lo > 1:
+        middle = (lo + hi) >> 1
+        if contig_starts[middle] <= text_pos:
+            lo = middle
+        else:
+            hi = middle
+    return lo
+
+
+@core
+def contig_bounds(contig_starts, contig_lengths, ref_id):
+    """Text positions ``[start, end)`` of the bases of a contig, without its separator."""
+    start = contig_starts[ref_id]
+    return start, start + contig_lengths[ref_id]
+
+
+@dataclass(frozen=True)
+class IndexMeta:
+    """Where an index comes from, and how it was made."""
+
+    source_name: str  # file name of the FASTA, without its directory
+    source_bytes: int  # size of that file
+    params: IndexParams  # with the k that was chosen
+    fmwave_version: str
+
+
+@dataclass(frozen=True)
+class Index:
+    """A reference ready to be searched: all arrays are read-only plain ndarrays."""
+
+    fm: FMIndex
+    contigs: Contigs
+    meta: IndexMeta
+
+    @staticmethod
+    def build(fasta: str | Path, params: IndexParams | None = None, **options: bool) -> Index:
+        """Build from a FASTA file; see :func:`mapper.index.build.build_index`."""
+        from mapper.index.build import build_index
+
+        return build_index(fasta, params, **options)
+
+    @staticmethod
+    def open(path: str | Path) -> Index:
+        """Memory-map an index directory; see :func:`mapper.index.format.open_index`."""
+        from mapper.index.format import open_index
+
+        return open_index(path)
+
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Write an index directory; see :func:`mapper.index.format.save_index`."""
+        from mapper.index.format import save_index
+
+        save_index(self, path, force=force)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the index's arrays."""
+        return sum(column.nbytes for column in self.fm if isinstance(column, np.ndarray))

@@ -1,0 +1,106 @@
+"""Every default number of the mapper, one small struct per stage.
+
+Parameter structs that compiled code reads are NamedTuples (numba and CUDA kernels take
+them as they are; a dataclass they would not); the others are frozen dataclasses. The
+command line shows its defaults from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mapper.errors import UsageError
+
+
+@dataclass(frozen=True)
+class IndexParams:
+    """What an index trades between memory and speed (``docs/index-format.md``)."""
+
+    occ_spacing: int = 64
+    """BWT characters per Occ checkpoint (q): 64, 128, 256, 512 or 1024."""
+
+    sa_sampling: int = 8
+    """Every how many rows the suffix array is kept (p): a power of two up to 1024."""
+
+    kmer_len: int | None = None
+    """k of the k-mer interval table, 0 to 14; 0 for no table, None to fit the text."""
+
+    def __post_init__(self) -> None:
+        if self.occ_spacing not in (64, 128, 256, 512, 1024):
+            raise UsageError(
+                f"Occ spacing {self.occ_spacing}: 64, 128, 256, 512 or 1024 is expected"
+            )
+        if self.sa_sampling not in [1 << shift for shift in range(11)]:
+            raise UsageError(
+                f"suffix array sampling {self.sa_sampling}: a power of two from 1 to 1024 "
+                "is expected"
+            )
+        if self.kmer_len is not None and not 0 <= self.kmer_len <= 14:
+            raise UsageError(f"k-mer table of k = {self.kmer_len}: 0 (none) to 14 is expected")
+
+    def table_kmer_len(self, n_bases: int) -> int:
+        """Return k of the table for a text of `n_bases`: as given, or the default."""
+        if self.kmer_len is not None:
+            return self.kmer_len
+        # floor(log4(n)) - 1: at most a quarter of an entry for each base.
+        return max(0, min(12, (n_bases.bit_length() - 1) // 2 - 1))
+
+
+class SeedParams(NamedTuple):
+    """Exact seeds (``mapper/seed``)."""
+
+    seed_len: int = 0
+    """Bases of a seed; 0 takes it from the text length (see ``seed/plan.py``)."""
+    extend_over: int = 8
+    """A seed with more occurrences than this is lengthened until it has no more."""
+    max_occ: int = 128
+    """Seeds with more occurrences are not located (unless a read has no others)."""
+    max_hits: int = 256
+    """Located hits of a read; the rarest seeds come first."""
+    dense_step: int = 4
+    """Distance of seed starts in the second round, for reads that the first left unexplained."""
+    last_len: int = 0
+    """Seed length of the last round (every start), for reads without a hit; 0: from the text."""
+
+
+class ChainParams(NamedTuple):
+    """Candidate loci (``mapper/chain``)."""
+
+    max_loci: int = 96
+    """Loci of a read that are extended, best supported first."""
+
+
+class ExtendParams(NamedTuple):
+    """Scores as users know them (bwa's defaults), and limits of the search."""
+
+    match: int = 1
+    mismatch: int = 4
+    """Subtracted for a mismatch; an ambiguous base mismatches everything."""
+    gap_open: int = 6
+    gap_extend: int = 1
+    """A gap of n bases costs ``gap_open + n * gap_extend``."""
+    end_bonus: int = 5
+    """What it is worth to align up to an end of the read; equals bwa's clipping penalty."""
+    max_gap: int = 100
+    """Diagonals that a gapped alignment may stray from its seed's."""
+    score_margin: int = 45
+    """Heuristic: an alignment this far below the read's best changes no decision, and the
+    gapped search for it is cut short."""
+    min_score: int = 30
+    """Alignments below are not reported; short reads have a lower bar (``extend/ungapped.py``)."""
+
+
+class PairParams(NamedTuple):
+    """Pairing, rescue and mapping quality (``mapper/pair``)."""
+
+    unpaired_penalty: int = 17
+    """Score that a pair must lose to be broken up (bwa ``-U``)."""
+    max_rescue: int = 16
+    """Alignments of a read near which its mate is looked for."""
+    secondary_overlap: float = 0.5
+    """Alignments that share this part of the shorter one's bases compete for them."""
+    xa_ratio: float = 0.8
+    """Alternative hits are told in XA if they score this part of the primary's."""
+    max_xa: int = 5
+    """With more alternative hits than this, none are listed (bwa ``-h``)."""
