@@ -1,0 +1,281 @@
+"""Real reads: what is mapped, how well, and whether fmwave's BAM is valid.
+
+    python -m benchmarks.end_to_end.real_reads
+
+There is no truth here: the peers are the measure, and none of them is right by definition.
+fmwave's sorted BAM goes through samtools quickcheck, mapeval.py's rules and Picard
+ValidateSamFile, each skipped with a line where it is absent. Any problem: exit status 1;
+Picard's warnings are listed only (the empty reads of phix cannot but raise one).
+Results: benchmarks/results/real_reads-DATE-COMMIT.{md,json}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pysam
+
+from benchmarks import data, harness
+from benchmarks.harness import BenchmarkError, Mapper
+
+PICARD_LAUNCHERS = ("PicardCommandLine", "picard")  # Debian's name, bioconda's name
+
+
+@dataclass(frozen=True)
+class RealSet:
+    """Read pairs of the shared data and the reference they are mapped to."""
+
+    reference: str
+    reads: str
+    what: str
+
+    def files(self) -> tuple[Path, tuple[Path, ...]]:
+        reads = tuple(data.shared_file(f"reads/{self.reads.format(mate)}") for mate in (1, 2))
+        return data.shared_file(f"ref/{self.reference}"), reads
+
+
+SETS = {
+    "phix": RealSet("phix174.fa", "phix_R{}.fq", "301 bp pairs, awkward on purpose"),
+    "ecoli1k": RealSet("ecoli_k12.fa.gz", "ecoli1k_R{}.fq.gz", "trimmed pairs, one deep kilobase"),
+    "sarscov2": RealSet("sarscov2.fa", "sarscov2_R{}.fq.gz", "220 bp pairs, amplicons"),
+    "portiera": RealSet("portiera.fa.gz", "portiera_R{}.fq.gz", "101/99 bp pairs, AT-rich genome"),
+    "shigella": RealSet(
+        "ecoli_k12.fa.gz", "shigella_R{}.fq.gz", "150 bp pairs on a relative; a fifth has no place"
+    ),
+}
+
+
+def flagstat(alignments: Path) -> dict[str, float]:
+    """Count the primary records: mapped and proper in per cent of them, MAPQ 0 of the mapped."""
+    n_primary = n_mapped = n_proper = n_mapq0 = n_supplementary = edits = 0
+    with pysam.AlignmentFile(str(alignments), check_sq=False) as records:
+        for record in records.fetch(until_eof=True):
+            n_supplementary += record.is_supplementary
+            if record.is_supplementary or record.is_secondary:
+                continue
+            n_primary += 1
+            if record.is_mapped:
+                n_mapped += 1
+                n_proper += record.is_proper_pair
+                n_mapq0 += record.mapping_quality == 0
+                edits += int(record.get_tag("NM"))
+    return {
+        "reads": n_primary,
+        "mapped_pct": 100 * n_mapped / max(n_primary, 1),
+        "proper_pct": 100 * n_proper / max(n_primary, 1),
+        "mapq0_pct": 100 * n_mapq0 / max(n_mapped, 1),
+        "mean_nm": edits / max(n_mapped, 1),
+        "supplementary": n_supplementary,
+    }
+
+
+def quickcheck(bam: Path) -> list[str]:
+    run = subprocess.run(
+        ["samtools", "quickcheck", "-v", str(bam)], capture_output=True, text=True, check=False
+    )
+    return [f"quickcheck: {run.stdout.strip()} {run.stderr.strip()}"] if run.returncode else []
+
+
+def picard(bam: Path, reference: Path) -> list[str]:
+    """Return what ValidateSamFile says, one line for each kind of error or warning."""
+    launcher = next(filter(shutil.which, PICARD_LAUNCHERS))
+    command = [launcher, "ValidateSamFile", "-I", str(bam), "-R", str(reference)]
+    run = subprocess.run(
+        [*command, "-MODE", "SUMMARY", "--QUIET", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "No errors found" in run.stdout + run.stderr:
+        return []
+    found = re.findall(r"^((?:ERROR|WARNING):\S+)\s+(\d+)", run.stdout, re.MULTILINE)
+    if not found:
+        return [f"Picard did not run: {(run.stderr.strip().splitlines() or ['?'])[-1]}"]
+    return [f"Picard {kind} ({n})" for kind, n in found]
+
+
+def checks_available() -> list[str]:
+    """Return the names of the checks that can run; say which cannot."""
+    there = []
+    for name, programs in (("samtools", ("samtools",)), ("picard", PICARD_LAUNCHERS)):
+        if any(map(shutil.which, programs)):
+            there.append(name)
+        else:
+            print(f"{name}: not on the PATH, its check is skipped")
+    try:
+        harness.kit("mapeval.py")
+        there.append("mapeval")
+    except BenchmarkError as error:
+        print(f"mapeval: its check is skipped: {error}")
+    return there
+
+
+def with_invented_truth(bam: Path, sam: Path) -> Path:
+    """Write the records as SAM, mates together, under names that mapeval.py accepts.
+
+    It reads a place out of each name. All reads get the same one: its accuracy means nothing
+    then, its check of CIGAR, NM, MD, mates and clips does not look at names.
+    """
+    collated = sam.with_suffix(".collated.bam")
+    pysam.collate("-o", str(collated), str(bam))
+    last, n_templates = None, 0
+    with pysam.AlignmentFile(str(collated)) as records:
+        contig = records.references[0]
+        with pysam.AlignmentFile(str(sam), "wh", template=records) as out:
+            for record in records:
+                if record.query_name != last:
+                    last, n_templates = record.query_name, n_templates + 1
+                record.query_name = f"S{n_templates}!{contig}!0_0!1_1!+-"
+                out.write(record)
+    # The order is no longer what @HD says.
+    text = sam.read_text()
+    sam.write_text(text.replace("SO:coordinate", "SO:unsorted", 1))
+    return sam
+
+
+def count_reads(paths: Sequence[Path]) -> int:
+    """Count four-line FASTQ records; the sets hold no others."""
+    n_lines = 0
+    for path in paths:
+        with data.open_plain(path) as lines:
+            n_lines += sum(1 for _ in lines)
+    return n_lines // 4
+
+
+def problems_of(
+    bam: Path, reference: Path, reads: Sequence[Path], checks: Sequence[str]
+) -> list[str]:
+    """Return all that the validators say about fmwave's output."""
+    found: list[str] = []
+    n_in, n_out = count_reads(reads), int(flagstat(bam)["reads"])
+    if n_in != n_out:
+        found.append(f"{n_in} reads in, {n_out} primary records out")
+    if "samtools" in checks:
+        found += quickcheck(bam)
+    if "mapeval" in checks:
+        sam = with_invented_truth(bam, bam.with_suffix(".sam"))
+        kit_says = harness.evaluate(sam, reference)["problems"]
+        found += [f"mapeval: {what} ({n})" for what, n in kit_says.items()]
+    if "picard" in checks:
+        found += picard(bam, reference)
+    return found
+
+
+def map_set(
+    real_set: RealSet, mappers: Sequence[Mapper], threads: int, checks: Sequence[str], work: Path
+) -> dict[str, Any]:
+    """Map one set with all mappers; returns the numbers by mapper, or why one failed."""
+    packed, reads = real_set.files()
+    reference = data.unpack(packed, work / "ref" / packed.name.removesuffix(".gz"))
+    results: dict[str, Any] = {}
+    for mapper in mappers:
+        out = work / f"{mapper.program}{mapper.suffix}"
+        try:
+            index, _ = harness.build_index(mapper, reference, work / "index")
+            cost, log = harness.run_mapper(mapper, index, reads, threads, out, sort=True)
+            if cost.exit_status:
+                raise BenchmarkError(f"exit status {cost.exit_status}:\n{harness.tail(log)}")
+            results[mapper.name] = flagstat(out)
+            if mapper.name == "fmwave":
+                found = problems_of(out, reference, reads, checks)
+                warnings = [line for line in found if line.startswith("Picard WARNING")]
+                results[mapper.name]["warnings"] = warnings
+                results[mapper.name]["problems"] = [x for x in found if x not in warnings]
+        except BenchmarkError as error:
+            results[mapper.name] = {"failed": str(error)}
+            print(f"  {mapper.name} failed: {error}", flush=True)
+    return results
+
+
+def markdown(report: dict[str, Any]) -> list[str]:
+    """Return the report's tables."""
+    lines = ["# fmwave and its peers, real reads", ""]
+    lines += harness.markdown_provenance(report["about"])
+    lines += [
+        "Primary records. Mapped and proper in per cent of the reads, MAPQ 0 of the mapped; mean "
+        "NM of the mapped. fmwave's sorted BAM is checked with "
+        f"{', '.join(report['checks']) or 'nothing: no validator was there'}.",
+        "",
+    ]
+    rows = []
+    for name, results in report["data_sets"].items():
+        for mapper, numbers in results.items():
+            if "failed" in numbers:
+                rows.append([name, mapper, "failed", *["–"] * 6])
+                continue
+            checked = "problems" in numbers
+            said = [*numbers.get("problems", []), *numbers.get("warnings", [])]
+            rows.append(
+                [
+                    name,
+                    mapper,
+                    f"{numbers['reads']:,}",
+                    *(f"{numbers[key]:.2f}" for key in ("mapped_pct", "proper_pct", "mapq0_pct")),
+                    f"{numbers['mean_nm']:.3f}",
+                    f"{numbers['supplementary']:,}",
+                    ("; ".join(said) or "none") if checked else "not checked",
+                ]
+            )
+    header = ["reads", "mapped %", "proper %", "MAPQ 0 %", "mean NM", "supplementary", "problems"]
+    lines += harness.table(["set", "mapper", *header], rows)
+    lines += [f"- {name}: {SETS[name].what}" for name in report["data_sets"]]
+    return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Map the real reads; 1 if a mapper failed or a validator complains."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("-t", "--threads", type=int, default=2, help="[%(default)s]")
+    parser.add_argument(
+        "--mappers",
+        nargs="+",
+        default=list(harness.MAPPERS),
+        choices=list(harness.MAPPERS),
+        metavar="NAME",
+        help=f"of: {', '.join(harness.MAPPERS)} [all]",
+    )
+    parser.add_argument(
+        "--data-sets",
+        nargs="+",
+        default=list(SETS),
+        choices=list(SETS),
+        metavar="NAME",
+        help=f"of: {', '.join(SETS)} [all]",
+    )
+    parser.add_argument("--out", type=Path, default=harness.RESULTS, help="[%(default)s]")
+    options = parser.parse_args(arguments)
+
+    try:
+        mappers = harness.available(options.mappers)
+        checks = checks_available()
+        report: dict[str, Any] = {
+            "about": harness.provenance(mappers),
+            "checks": checks,
+            "data_sets": {},
+        }
+        for name in options.data_sets:
+            print(name, flush=True)
+            with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as work:
+                report["data_sets"][name] = map_set(
+                    SETS[name], mappers, options.threads, checks, Path(work)
+                )
+        stem = f"real_reads-{report['about']['date'][:10]}-{report['about']['commit']}"
+        harness.write_results(options.out, stem, report, markdown(report))
+    except BenchmarkError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    outcomes = [n for results in report["data_sets"].values() for n in results.values()]
+    return int(any("failed" in n or n.get("problems") for n in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,284 @@
+"""What the benchmarks share: the mappers and their commands, measuring, scoring, reporting."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+DATA = ROOT / "resources" / "benchmarks"  # large, made by benchmarks/data.py, not in git
+SHARED = ROOT.parent / "shared"
+READ_GROUP = r"@RG\tID:bench\tSM:bench\tPL:ILLUMINA"
+
+
+class BenchmarkError(Exception):
+    """Something the person at the keyboard has to put right."""
+
+
+# ------------------------------------------------------------------------------ measuring
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Cost of one process and of the children it waited for."""
+
+    wall_s: float
+    cpu_s: float  # user + system
+    peak_rss_mb: float  # of the largest single process, MB = 10^6 bytes
+    exit_status: int
+
+
+def measure(command: Sequence[str | Path], log: Path, stdout: Path | None = None) -> Measurement:
+    """Run a command; standard error goes to ``log``, standard output to ``stdout`` or ``log``."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as messages, (stdout or log).open("ab" if stdout is None else "wb") as out:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=out, stderr=messages
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        wall_s = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return Measurement(
+        wall_s=round(wall_s, 3),
+        cpu_s=round(usage.ru_utime + usage.ru_stime, 3),
+        peak_rss_mb=round(usage.ru_maxrss * 1024 / 1e6, 1),
+        exit_status=process.returncode,
+    )
+
+
+def tail(log: Path, n_lines: int = 5) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-n_lines:])
+
+
+# -------------------------------------------------------------------------------- mappers
+
+
+@dataclass(frozen=True)
+class Mapper:
+    """How one tool is called.
+
+    In the commands {ref}, {index}, {reads} (one path or two), {threads}, {rg} and {out} are
+    replaced. A command without {out} writes SAM to standard output.
+    """
+
+    name: str
+    program: str
+    version: str
+    index: str
+    map: str
+    suffix: str  # of the output: .bam or .sam
+
+    def index_command(self, ref: Path, index: Path) -> list[str]:
+        return self._fill(self.index, ref=ref, index=index)
+
+    def map_command(
+        self, index: Path, reads: Sequence[Path], threads: int, out: Path, *, sort: bool = False
+    ) -> list[str]:
+        words = self._fill(self.map, index=index, threads=threads, out=out, rg=READ_GROUP)
+        at = words.index("{reads}")
+        words[at : at + 1] = [str(path) for path in reads]
+        return words + (["--sort"] if sort and self.suffix == ".bam" else [])
+
+    @staticmethod
+    def _fill(template: str, **values: object) -> list[str]:
+        """Split into words, then replace {name}: a value with blanks stays one word."""
+        filled = {f"{{{name}}}": str(value) for name, value in values.items()}
+        return [filled.get(word, word) for word in template.split()]
+
+
+MAPPERS = {
+    mapper.name: mapper
+    for mapper in (
+        Mapper(
+            name="fmwave",
+            program="fmwave",
+            version="fmwave --version",
+            index="fmwave index {ref} -o {index}",
+            map="fmwave map {index} {reads} -o {out} -t {threads} -R {rg}",
+            suffix=".bam",
+        ),
+        Mapper(
+            name="bwa mem",
+            program="bwa",
+            version="bwa",
+            index="bwa index -p {index} {ref}",
+            map="bwa mem -t {threads} -R {rg} {index} {reads}",
+            suffix=".sam",
+        ),
+        Mapper(
+            name="minimap2 -ax sr",
+            program="minimap2",
+            version="minimap2 --version",
+            index="minimap2 -x sr -d {index} {ref}",
+            map="minimap2 -ax sr -t {threads} -R {rg} {index} {reads}",
+            suffix=".sam",
+        ),
+    )
+}
+
+
+def available(names: Sequence[str]) -> list[Mapper]:
+    """Return the named mappers that are on the PATH; say which are not."""
+    found = []
+    for name in names:
+        mapper = MAPPERS[name]
+        if shutil.which(mapper.program):
+            found.append(mapper)
+        else:
+            print(f"{name}: skipped, {mapper.program} is not on the PATH")
+    if not found:
+        raise BenchmarkError("No mapper to run.")
+    return found
+
+
+def version_of(mapper: Mapper) -> str:
+    """Return the first line with a version number that the tool prints about itself."""
+    run = subprocess.run(
+        mapper.version.split(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    match = re.search(r"\d+\.\d+\S*", run.stdout)
+    return match.group() if match else "unknown"
+
+
+def run_mapper(
+    mapper: Mapper,
+    index: Path,
+    reads: Sequence[Path],
+    threads: int,
+    out: Path,
+    *,
+    sort: bool = False,
+) -> tuple[Measurement, Path]:
+    """Map; returns the cost and the log."""
+    log = out.with_suffix(".log")
+    command = mapper.map_command(index, reads, threads, out, sort=sort)
+    return measure(command, log, None if mapper.suffix == ".bam" else out), log
+
+
+def build_index(mapper: Mapper, ref: Path, directory: Path) -> tuple[Path, Measurement]:
+    """Build an index in ``directory``, under the reference's and the mapper's name."""
+    index = directory / f"{ref.name}.{mapper.program}"
+    directory.mkdir(parents=True, exist_ok=True)
+    log = directory / f"{index.name}.log"
+    cost = measure(mapper.index_command(ref, index), log)
+    if cost.exit_status:
+        raise BenchmarkError(f"{mapper.name}: indexing {ref} failed:\n{tail(log)}")
+    return index, cost
+
+
+# -------------------------------------------------------------------------------- scoring
+
+
+def kit(script: str) -> Path:
+    """Return a script of the evaluation kit; FMWAVE_EVAL names its folder."""
+    folder = Path(os.environ.get("FMWAVE_EVAL", SHARED / "eval"))
+    path = folder / script
+    if not path.is_file():
+        raise BenchmarkError(
+            f"{path} is not there. The evaluation kit (simulate.py, synth_genome.py, mapeval.py) "
+            "is looked for in ../shared/eval beside the checkout, or where FMWAVE_EVAL says."
+        )
+    return path
+
+
+def evaluate(alignments: Path, ref: Path, truth: Path | None = None) -> dict[str, Any]:
+    """Score a SAM or BAM file with mapeval.py: places against the truth, and the SAM rules."""
+    out = alignments.with_suffix(".eval.json")
+    out.unlink(missing_ok=True)
+    command: list[str | Path] = [sys.executable, kit("mapeval.py"), "--no-table"]
+    command += ["--ref", ref, "--json", out]
+    if truth:
+        command += ["--truth", truth]
+    command.append(alignments)
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not out.exists():
+        raise BenchmarkError(f"mapeval.py on {alignments}: {run.stderr.strip()}")
+    result: dict[str, Any] = json.loads(out.read_text())
+    return result
+
+
+# ------------------------------------------------------------------------------ reporting
+
+
+def machine() -> dict[str, Any]:
+    """Describe where the numbers come from."""
+    cpu = platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = re.findall(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
+        cpu = names[0] if names else cpu
+    return {
+        "cpu": cpu,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def commit() -> str:
+    """Return the short commit of the checkout, with "-dirty" if tracked files differ."""
+    run = subprocess.run(
+        ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return run.stdout.strip() or "unknown"
+
+
+def provenance(mappers: Sequence[Mapper]) -> dict[str, Any]:
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "machine": machine(),
+        "versions": {mapper.name: version_of(mapper) for mapper in mappers},
+    }
+
+
+def markdown_provenance(about: dict[str, Any]) -> list[str]:
+    computer = about["machine"]
+    tools = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    return [
+        f"{about['date']}, commit {about['commit']}, `{about['command']}`.  ",
+        f"{computer['cpu']}, {computer['cores']} cores, {computer['memory_gb']} GB, "
+        f"{computer['system']}, Python {computer['python']}; load before: "
+        f"{computer['load_before']}.  ",
+        f"{tools}.",
+        "",
+    ]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Return the lines of a markdown table, and a blank one."""
+    lines = [list(map(str, header)), ["---"] * len(header), *(list(map(str, r)) for r in rows)]
+    return ["| " + " | ".join(cells) + " |" for cells in lines] + [""]
+
+
+def write_results(directory: Path, stem: str, report: dict[str, Any], lines: list[str]) -> None:
+    """Write ``stem``.json and ``stem``.md and say where they are."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{stem}.json").write_text(json.dumps(report, indent=1) + "\n")
+    (directory / f"{stem}.md").write_text("\n".join(lines).rstrip() + "\n")
+    print(f"written: {directory / stem}.md, .json")
