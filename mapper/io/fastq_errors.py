@@ -1,0 +1,126 @@
+"""What to tell the user about a FASTQ file that cannot be read."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
+from mapper.errors import InputFormatError
+from mapper.io import fastq_scan as scan
+
+_FIX_LINES = "repair or re-export the file"
+_UNWRAP = "write each record on four lines, for instance with `seqtk seq`"
+_FOREIGN_STARTS = {
+    b"BAM\x01": "a BAM file; convert it with `samtools fastq`",
+    b"CRAM": "a CRAM file; convert it with `samtools fastq`",
+    b"@HD\t": "a SAM file; convert it with `samtools fastq`",
+    b"@SQ\t": "a SAM file; convert it with `samtools fastq`",
+    b"@RG\t": "a SAM file; convert it with `samtools fastq`",
+    b"@PG\t": "a SAM file; convert it with `samtools fastq`",
+    b">": "a FASTA file; reads are taken as FASTQ, with qualities",
+    b"\xef\xbb\xbf@": "FASTQ behind a Unicode byte order mark; remove the first three bytes",
+    b"\x89HDF": "an HDF5 file; export it as FASTQ",
+}
+
+
+def show(text: bytes) -> str:
+    """Return bytes of a file as short printable text in quotes."""
+    shown = "".join(chr(c) if 32 <= c < 127 else f"\\x{c:02x}" for c in text[:60])
+    return f"'{shown}'" + ("..." if len(text) > 60 else "")
+
+
+def format_error(name: str, record: int, reason: str, remedy: str = _FIX_LINES) -> InputFormatError:
+    """Return the error of record number `record` (1-based) of a file."""
+    return InputFormatError(f"{name}: record {record}: {reason}; {remedy}")
+
+
+def foreign_format(name: str, text: bytes) -> InputFormatError | None:
+    """Return an error if the first bytes of a file say that it is no FASTQ."""
+    for start, what in _FOREIGN_STARTS.items():
+        if text.startswith(start):
+            return InputFormatError(f"{name}: not FASTQ but {what}")
+    if text and text[:1] not in b"@\r\n":
+        return InputFormatError(
+            f"{name}: not FASTQ: it begins with {show(text[:8])} where '@' must be; check that "
+            "it is the right file"
+        )
+    return None
+
+
+def read_name(record: bytes) -> bytes:
+    """Return the first word of a record's name line, without '@'."""
+    words = record[1:].split(b"\n", 1)[0].split(None, 1)
+    return words[0] if words else b""
+
+
+def explain(status: int, name: str, number: int, record: bytes, where: int) -> InputFormatError:
+    """Return the error for a status of :mod:`mapper.io.fastq_scan`.
+
+    Parameters
+    ----------
+    status
+        What the scan found.
+    name, number
+        File, and 1-based number of the record in it.
+    record
+        The file's bytes from the start of the record on, as far as they are in memory.
+    where
+        Position of the trouble in `record`.
+    """
+    found = show(record[where : where + 1])
+    if status == scan.NO_AT:
+        line = show(record.split(b"\n", 1)[0].rstrip(b"\r"))
+        return format_error(
+            name,
+            number,
+            f"begins with {line} where '@' and a name must be (a line too many or too few "
+            "before it, or a record of more than four lines)",
+        )
+    if status == scan.BLANK:
+        return format_error(name, number, "an empty line where '@' and a name must be")
+    if status == scan.BAD_NAME:
+        return format_error(name, number, f"character {found} in the read name")
+    if status == scan.LONG_NAME:
+        return format_error(
+            name, number, f"read name longer than {scan.MAX_NAME} characters, the limit of BAM",
+            "shorten the names",
+        )  # fmt: skip
+    if status == scan.BAD_BASE:
+        return format_error(
+            name, number, f"character {found} in the sequence is no IUPAC nucleotide letter"
+        )
+    if status == scan.NO_PLUS:
+        return _explain_no_plus(name, number, record[where:])
+    if status == scan.BAD_QUALITY:
+        return format_error(
+            name, number, f"character {found} in the quality is not between '!' and '~'"
+        )
+    if status == scan.QUALITY_LENGTH:
+        return _explain_quality_length(name, number, record)
+    return format_error(
+        name, number, "the file ends inside the record (truncated)", "copy or export it again"
+    )
+
+
+def _explain_no_plus(name: str, number: int, rest: bytes) -> InputFormatError:
+    if rest and CODE_OF_ASCII[rest[0]] != NOT_A_BASE:
+        return format_error(
+            name, number, "sequence on several lines (multi-line FASTQ), which is not read", _UNWRAP
+        )
+    line = show(rest.split(b"\n", 1)[0].rstrip(b"\r"))
+    return format_error(name, number, f"third line is {line} where '+' must be")
+
+
+def _explain_quality_length(name: str, number: int, record: bytes) -> InputFormatError:
+    lines = [line.rstrip(b"\r") for line in record.split(b"\n")]
+    n_bases, n_quals = len(lines[1]), len(lines[3])
+    for n_joined in accumulate(len(line) for line in lines[3:]):
+        if n_joined == n_bases > n_quals:
+            return format_error(
+                name, number, "quality on several lines (multi-line FASTQ), which is not read",
+                _UNWRAP,
+            )  # fmt: skip
+        if n_joined > n_bases:
+            break
+    at_least = "at least " if len(lines) == 4 and n_quals > n_bases else ""
+    return format_error(name, number, f"{at_least}{n_quals} quality characters for {n_bases} bases")

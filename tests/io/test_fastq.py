@@ -1,0 +1,229 @@
+"""What FastqReader reads: any valid text, cut into batches anywhere."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pysam
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mapper.batch import ReadBatch
+from mapper.io.fastq import FastqReader
+from tests.io.batches import as_reads
+from tests.naive.fastq import pair_up, parse_fastq
+
+BASES = "ACGTUNacgtunRYKMSWBDHVrykmswbdhv."
+NAME_CHARACTERS = "".join(chr(c) for c in range(33, 127))
+QUALITY_CHARACTERS = NAME_CHARACTERS
+
+
+def read_all(*paths: Path | str, **options) -> list[ReadBatch]:
+    batches = []
+    with FastqReader([str(path) for path in paths], **options) as reader:
+        while (batch := reader.next_batch()) is not None:
+            assert batch.n_reads > 0
+            assert batch.first_read == sum(b.n_reads for b in batches)
+            batches.append(batch)
+        assert reader.next_batch() is None
+        assert reader.n_reads == sum(b.n_reads for b in batches)
+    return batches
+
+
+@st.composite
+def fastq_texts(draw, names=None, min_length=0) -> bytes:
+    """Valid FASTQ text, and with it every freedom that the format leaves."""
+    eol = draw(st.sampled_from(["\n", "\r\n"]))
+    text = ""
+    if names is None:
+        names = draw(st.lists(st.text(NAME_CHARACTERS, max_size=30), max_size=12))
+    for name in names:
+        comment = draw(st.sampled_from(["", " 1:N:0:ACGT", "\tx=y z", " "]))
+        sequence = draw(st.text(BASES, min_size=min_length, max_size=60))
+        quality = draw(st.text(QUALITY_CHARACTERS, min_size=len(sequence), max_size=len(sequence)))
+        repeat = draw(st.sampled_from(["", name]))
+        text += f"@{name}{comment}{eol}{sequence}{eol}+{repeat}{eol}{quality}{eol}"
+    end = draw(st.sampled_from(["", "none", eol, eol * 3]))
+    # Without its line end, an empty quality line would not be there at all.
+    if end == "none" and not text.endswith(eol * 2):
+        text = text.removesuffix(eol)
+    elif end != "none":
+        text += end
+    return text.encode()
+
+
+@given(fastq_texts(), st.integers(1, 300), st.integers(1, 500))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_any_chunk(tmp_path, text, chunk_bytes, batch_bases):
+    path = tmp_path / "r.fq"
+    path.write_bytes(text)
+    batches = read_all(path, chunk_bytes=chunk_bytes, batch_bases=batch_bases)
+    assert as_reads(batches) == parse_fastq(text)
+    for batch in batches[:-1]:
+        assert sum(cost(read) for read in as_reads([batch])) >= batch_bases
+
+
+def cost(read) -> int:
+    return max(len(read.sequence), len(read.name), 32)
+
+
+@given(st.data(), st.lists(st.text(NAME_CHARACTERS, min_size=1, max_size=30), max_size=9))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_agrees_with_htslib(tmp_path, data, names):
+    """With names and bases in every record: htslib reads others differently (CRLF)."""
+    text = data.draw(fastq_texts(names=names, min_length=1))
+    path = tmp_path / "r.fq"
+    path.write_bytes(text)
+    with pysam.FastxFile(str(path)) as file:
+        theirs = [(r.name, r.sequence, r.quality) for r in file]
+    ours = as_reads(read_all(path, chunk_bytes=50))
+    assert len(ours) == len(theirs)
+    for read, (name, sequence, quality) in zip(ours, theirs, strict=True):
+        assert read.name in (name, name.removesuffix("/1"), name.removesuffix("/2"))
+        assert read.sequence == sequence.upper().replace("U", "T").replace(".", "N")
+        assert read.quality == [ord(c) - 33 for c in quality]
+
+
+MATE_STYLES = [("", ""), ("/1", "/2"), (".1", ".2"), ("_1", "_2")]
+
+
+@given(
+    st.data(),
+    st.lists(st.tuples(st.text("abc:", min_size=1, max_size=9), st.sampled_from(MATE_STYLES))),
+    st.integers(1, 200),
+    st.integers(1, 300),
+)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_pairs_from_two_files_and_interleaved(tmp_path, data, stems, chunk_bytes, batch_bases):
+    names = [[stem + style[mate] for stem, style in stems] for mate in (0, 1)]
+    texts = [data.draw(fastq_texts(names=n)) for n in names]
+    paths = [tmp_path / "r1.fq", tmp_path / "r2.fq.gz"]
+    paths[0].write_bytes(texts[0])
+    paths[1].write_bytes(gzip.compress(texts[1]))
+    expected = pair_up(*(parse_fastq(text) for text in texts))
+    assert [read.name for read in expected[::2]] == [stem for stem, _ in stems]
+    options = {"chunk_bytes": chunk_bytes, "batch_bases": batch_bases}
+
+    batches = read_all(*paths, **options)
+    assert all(batch.paired and batch.n_reads % 2 == 0 for batch in batches)
+    assert as_reads(batches) == expected
+
+    woven = tmp_path / "woven.fq"
+    woven.write_bytes(interleave(*texts))
+    assert same_batches(read_all(woven, interleaved=True, **options), batches)
+
+
+def interleave(*texts: bytes) -> bytes:
+    lines = [text.replace(b"\r", b"").split(b"\n") for text in texts]
+    records = [[b"\n".join(x[i : i + 4]) for i in range(0, len(x) - 3, 4)] for x in lines]
+    pairs = zip(*([r for r in x if r.startswith(b"@")] for x in records), strict=True)
+    return b"".join(record + b"\n" for pair in pairs for record in pair)
+
+
+def same_batches(a: list[ReadBatch], b: list[ReadBatch]) -> bool:
+    return len(a) == len(b) and all(
+        np.array_equal(x, y) for one, other in zip(a, b, strict=True)
+        for x, y in zip(one, other, strict=True)
+    )  # fmt: skip
+
+
+def simple_text(n: int, length: int = 50, suffix: str = "") -> bytes:
+    rng = np.random.default_rng(n)
+    return "".join(
+        f"@r{i}{suffix}\n{''.join(rng.choice(list('ACGT'), length))}\n+\n{'I' * length}\n"
+        for i in range(n)
+    ).encode()
+
+
+def bgzf(text: bytes, tmp_path: Path) -> bytes:
+    path = tmp_path / "text.bgzf"
+    with pysam.BGZFile(str(path), "wb", None) as file:
+        file.write(text)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["gzip", "members", "bgzf", "bgzf cat gzip"])
+def test_gzip_kinds(tmp_path, kind):
+    text = simple_text(3000)
+    half = len(text) // 2 + 7
+    packed = {
+        "gzip": lambda: gzip.compress(text),
+        "members": lambda: b"".join(
+            gzip.compress(text[i : i + 1001]) for i in range(0, len(text), 1001)
+        ),
+        "bgzf": lambda: bgzf(text, tmp_path),
+        "bgzf cat gzip": lambda: bgzf(text[:half], tmp_path) + gzip.compress(text[half:]),
+    }[kind]()
+    path = tmp_path / "misnamed.fq"
+    path.write_bytes(packed)
+    for chunk_bytes in (1 << 20, 4099, 64):
+        assert as_reads(read_all(path, chunk_bytes=chunk_bytes)) == parse_fastq(text)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_standard_input(tmp_path, zipped):
+    text = simple_text(2000)
+    code = (
+        "from mapper.io.fastq import FastqReader\n"
+        "reader = FastqReader(['-'])\n"
+        "import sys\n"
+        "sys.exit(0 if reader.next_batch().n_reads == 2000 and not reader.next_batch() else 9)"
+    )
+    data = gzip.compress(text) if zipped else text
+    done = subprocess.run([sys.executable, "-c", code], input=data, check=False)
+    assert done.returncode == 0
+
+
+def test_pipe_that_delivers_single_bytes(tmp_path):
+    text = simple_text(3)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def feed():
+        with io.FileIO(str(fifo), "w") as pipe:
+            for i in range(len(text)):
+                pipe.write(text[i : i + 1])
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    assert as_reads(read_all(fifo)) == parse_fastq(text)
+    thread.join()
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", b"\r\n\n"])
+def test_empty_input_gives_no_batch(tmp_path, text):
+    path = tmp_path / "empty.fq"
+    path.write_bytes(text)
+    other = tmp_path / "empty2.fq.gz"
+    other.write_bytes(gzip.compress(text))
+    assert read_all(path) == read_all(other) == read_all(path, other) == []
+    assert read_all(path, interleaved=True) == []
+
+
+def test_names_at_the_limit(tmp_path):
+    path = tmp_path / "r.fq"
+    path.write_text(f"@{'n' * 254}/1 {'c' * 5000}\nA\n+\nI\n")
+    assert as_reads(read_all(path, chunk_bytes=16))[0].name == "n" * 254
+
+
+def test_read_longer_than_batch_and_chunk(tmp_path):
+    path = tmp_path / "r.fq"
+    text = simple_text(2, 100) + simple_text(1, 50_000) + simple_text(2, 100)
+    path.write_bytes(text)
+    batches = read_all(path, batch_bases=150, chunk_bytes=100)
+    assert [batch.n_reads for batch in batches] == [2, 1, 2]
+    assert as_reads(batches) == parse_fastq(text)
+
+
+def test_empty_reads_do_not_fill_a_batch_endlessly(tmp_path):
+    path = tmp_path / "r.fq"
+    path.write_bytes(b"@\n\n+\n\n" * 100)
+    assert max(batch.n_reads for batch in read_all(path, batch_bases=320)) == 10
