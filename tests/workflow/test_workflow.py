@@ -24,10 +24,12 @@ PHIX = f"phix\trun1\t{DATA / 'phix_R1.fq'}\t{DATA / 'phix_R2.fq'}\n"
 CONFIG = f"reference: {DATA / 'phix174.fa'}\nunits: units.tsv\n"
 
 
-def snakemake(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def snakemake(
+    directory: Path, *options: str, snakefile: Path = ROOT / "workflow" / "Snakefile"
+) -> subprocess.CompletedProcess[str]:
     """Run the workflow in ``directory``; ``fmwave`` is that of this interpreter."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "workflow" / "Snakefile"]
+    command = [sys.executable, "-m", "snakemake", "--snakefile", snakefile]
     command += ["--directory", directory, "--profile", ROOT / "profiles" / "local-cpu"]
     return subprocess.run(
         [*map(str, command), "--cores", "2", *options],
@@ -86,6 +88,32 @@ def test_pairs_and_single_reads_to_bam_and_statistics(tmp_path):
 
     again = snakemake(directory)
     assert "Nothing to be done" in again.stdout
+
+
+def test_another_workflow_imports_this_one_and_moves_its_results(tmp_path):
+    directory = project(tmp_path)
+    importing = directory / "Snakefile"
+    importing.write_text(
+        f"""
+module mapping:
+    snakefile: "{ROOT / "workflow" / "Snakefile"}"
+    config: {{"reference": "{DATA / "phix174.fa"}", "units": "units.tsv"}}
+    pathvars:
+        results="elsewhere",
+
+use rule * from mapping as mapping_*
+
+use rule fmwave_map from mapping as mapping_fmwave_map with:
+    threads: 1
+"""
+    )
+
+    run = snakemake(directory, "--dry-run", "mapping_all", snakefile=importing)
+
+    assert run.returncode == 0, run.stdout
+    assert "fmwave map elsewhere/index/reference.fmw" in run.stdout
+    assert "-o elsewhere/mapped/phix-run1.bam --sort -t 1 " in run.stdout
+    assert "> elsewhere/logs/map/phix-run1.log" in run.stdout
 
 
 @pytest.mark.parametrize(

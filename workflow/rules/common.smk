@@ -17,6 +17,7 @@ def complaints(instance, schema, place):
     lines = []
     for error in Draft202012Validator(schema).iter_errors(instance):
         key = ".".join(map(str, error.absolute_path))
+        where = f"{place}: {key}" if key else place
         if error.validator == "additionalProperties":
             known = ", ".join(error.schema["properties"])
             unknown = sorted(set(error.instance) - set(error.schema["properties"]))
@@ -27,7 +28,7 @@ def complaints(instance, schema, place):
         else:
             hint = error.schema.get("description", error.message)
             what = f"{error.instance!r} is not allowed. Expected: {hint}"
-        lines.append(f"{place}: {key + ': ' if key else ''}{what}")
+        lines.append(f"{where}: {what}")
     return list(dict.fromkeys(lines))
 
 
@@ -90,6 +91,16 @@ stop_on(complaints(config, CONFIG_SCHEMA, "config"))
 config = with_defaults(CONFIG_SCHEMA, config)
 
 UNITS = read_units(config["units"])
+
+
+# Paths that one step makes and another reads. Through rules.x.output, as usual, a workflow that
+# imports this one could not override a step by "use ... with" (Snakemake 9.27).
+INDEX = "<results>/index/reference.fmw"
+BAM = "<results>/mapped/{unit}.bam"
+BAI = "<results>/mapped/{unit}.bam.bai"
+FLAGSTAT = "<results>/stats/{unit}.flagstat.txt"
+STATS = "<results>/stats/{unit}.stats.txt"
+SUMMARY = "<results>/summary.tsv"
 
 
 wildcard_constraints:

@@ -2,7 +2,7 @@ rule fmwave_index:
     input:
         fasta=local(config["reference"]),
     output:
-        directory("<results>/index/reference.fmw"),
+        directory(INDEX),
     log:
         "<logs>/index.log",
     benchmark:

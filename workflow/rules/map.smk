@@ -1,9 +1,9 @@
 rule fmwave_map:
     input:
-        index=rules.fmwave_index.output[0],
+        index=INDEX,
         reads=local(reads_of),
     output:
-        bam="<results>/mapped/{unit}.bam",
+        bam=BAM,
         json="<results>/stats/{unit}.map.json",
     log:
         "<logs>/map/{unit}.log",
@@ -25,9 +25,9 @@ rule fmwave_map:
 
 rule bam_index:
     input:
-        rules.fmwave_map.output.bam,
+        BAM,
     output:
-        "<results>/mapped/{unit}.bam.bai",
+        BAI,
     log:
         "<logs>/bam_index/{unit}.log",
     benchmark:

@@ -1,10 +1,10 @@
 rule bam_statistics:
     input:
-        bam=rules.fmwave_map.output.bam,
-        bai=rules.bam_index.output[0],
+        bam=BAM,
+        bai=BAI,
     output:
-        flagstat="<results>/stats/{unit}.flagstat.txt",
-        stats="<results>/stats/{unit}.stats.txt",
+        flagstat=FLAGSTAT,
+        stats=STATS,
         idxstats="<results>/stats/{unit}.idxstats.tsv",
     log:
         "<logs>/bam_statistics/{unit}.log",
@@ -22,10 +22,10 @@ rule bam_statistics:
 
 rule summary:
     input:
-        flagstat=expand("<results>/stats/{unit}.flagstat.txt", unit=UNITS),
-        stats=expand("<results>/stats/{unit}.stats.txt", unit=UNITS),
+        flagstat=expand(FLAGSTAT, unit=UNITS),
+        stats=expand(STATS, unit=UNITS),
     output:
-        "<results>/summary.tsv",
+        SUMMARY,
     log:
         "<logs>/summary.log",
     benchmark:
