@@ -1,0 +1,135 @@
+"""``fmwave index``: build the index of a reference."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from mapper.errors import UsageError
+from mapper.params import IndexParams
+
+log = logging.getLogger(__name__)
+
+_DEFAULTS = IndexParams()
+_FASTA_SUFFIXES = (".fa", ".fasta", ".fna")
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the parser of ``fmwave index``."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "index",
+        help="build the index of a reference",
+        description="Build the index of a reference. The memory need is printed, and checked, "
+        "before the sequences are read; it is about 6 bytes a base (10 from 2.1 Gbp on).",
+    )
+    parser.add_argument(
+        "fasta", type=Path, metavar="REF.fa[.gz]", help="reference: FASTA, plain, gzip or BGZF"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="REF.fmw",
+        help="index directory (default: REF without .fa, .fasta, .fna and .gz, plus .fmw); "
+        "an index of that name is replaced once the new one is complete",
+    )
+    output.add_argument(
+        "--force", action="store_true", help="replace a damaged or foreign-version index too"
+    )
+    output.add_argument(
+        "--verify", action="store_true", help="read the index back and compare its checksums"
+    )
+    trade = parser.add_argument_group("memory against speed (docs/index-format.md)")
+    trade.add_argument(
+        "-q",
+        "--occ-spacing",
+        type=int,
+        metavar="Q",
+        default=_DEFAULTS.occ_spacing,
+        help="BWT characters per Occ checkpoint: 64, 128, ... 1024 (default: %(default)s)",
+    )
+    trade.add_argument(
+        "-p",
+        "--sa-sampling",
+        type=int,
+        metavar="P",
+        default=_DEFAULTS.sa_sampling,
+        help="keep every P-th row of the suffix array; a power of two (default: %(default)s)",
+    )
+    trade.add_argument(
+        "--kmer-table",
+        type=int,
+        metavar="K",
+        default=_DEFAULTS.kmer_len,
+        help="k of the table where searches start, 0 to 14; 0 for none (default: by length, "
+        "at most 12)",
+    )
+    machine = parser.add_argument_group("machine")
+    machine.add_argument(
+        "-t", "--threads", type=int, metavar="N", help="threads (default: all cores)"
+    )
+    machine.add_argument(
+        "--ignore-memory",
+        action="store_true",
+        help="start even where less memory is available than the build is expected to need",
+    )
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Build, save and, if asked, verify."""
+    start = time.perf_counter()
+    params = IndexParams(args.occ_spacing, args.sa_sampling, args.kmer_table)
+    output = args.output or default_output(args.fasta)
+
+    from mapper.host_memory import peak_bytes
+    from mapper.index.build import build_index
+    from mapper.index.format import save_index, target_path, verify
+
+    target_path(output, force=args.force)  # before the work, not after
+    set_threads(args.threads)
+    index = build_index(args.fasta, params, check_memory=not args.ignore_memory)
+    save_index(index, output, force=args.force)
+    if args.verify:
+        verify(output)
+        log.info("%s: every checksum agrees", output)
+    log.info(
+        "%s: %d bases in %d contigs, %.1f MB (%.2f bytes a base); %.1f s, peak memory %.2f GB",
+        output,
+        index.contigs.lengths.sum(),
+        len(index.contigs.names),
+        index.n_bytes / 1e6,
+        index.n_bytes / index.fm.n_rows,
+        time.perf_counter() - start,
+        peak_bytes() / 1e9,
+    )
+    return 0
+
+
+def default_output(fasta: Path) -> Path:
+    """Return the name of the index of a FASTA: beside it, without its suffixes, ``.fmw``."""
+    name = fasta.name.removesuffix(".gz").removesuffix(".bgz")
+    for suffix in _FASTA_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return fasta.with_name(f"{name}.fmw")
+
+
+def set_threads(threads: int | None) -> None:
+    """Limit the threads of the build's parallel loops.
+
+    Raises
+    ------
+    UsageError
+        If `threads` is below 1 or above the cores of this process.
+    """
+    import numba
+
+    if threads is None:
+        return
+    if not 1 <= threads <= numba.config.NUMBA_NUM_THREADS:
+        raise UsageError(f"threads {threads}: 1 to {numba.config.NUMBA_NUM_THREADS} is expected")
+    numba.set_num_threads(threads)

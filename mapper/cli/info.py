@@ -1,0 +1,100 @@
+"""``fmwave info``: versions, this machine, what an index holds and what a run needs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from mapper import __version__
+
+_LIBRARIES = ("numba", "numpy", "pysam", "pydivsufsort")
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the parser of ``fmwave info``."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "info",
+        help="show versions, this machine, and what an index holds",
+        description="Show versions, this machine and, given an index, what it holds and the "
+        "memory that mapping with it takes.",
+    )
+    parser.add_argument(
+        "index", type=Path, metavar="REF.fmw", nargs="?", help="index directory to look into"
+    )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="read the whole index and compare its checksums (default: sizes only)",
+    )
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print one ``name: value`` line per fact, on stdout."""
+    facts = machine_facts()
+    if args.index is not None:
+        facts += index_facts(args.index, check=args.verify)
+    width = max(len(name) for name, _ in facts) + 1
+    for name, value in facts:
+        sys.stdout.write(f"{name + ':':<{width}} {value}\n")
+    return 0
+
+
+def machine_facts() -> list[tuple[str, str]]:
+    """Return versions, cores and memory."""
+    from mapper.accelerate import CACHE_DIR, is_compiled
+    from mapper.host_memory import available_bytes
+
+    available = available_bytes()
+    versions = ", ".join(f"{name} {_version(name)}" for name in _LIBRARIES)
+    return [
+        ("fmwave", __version__),
+        ("Python", f"{platform.python_version()}, {versions}"),
+        ("machine", f"{platform.system()} {platform.machine()}"),
+        ("cores for this process", str(len(os.sched_getaffinity(0)))),
+        ("memory available", "unknown" if available is None else _size(available)),
+        ("compiled code", f"{CACHE_DIR} ({'present' if is_compiled() else 'empty'})"),
+    ]
+
+
+def index_facts(path: Path, *, check: bool) -> list[tuple[str, str]]:
+    """Return what an index holds; with `check`, after comparing its checksums."""
+    from mapper.index.format import FORMAT_VERSION, open_index, verify
+
+    if check:
+        verify(path)
+    index = open_index(path)
+    n = index.fm.n_rows - 1
+    meta = index.meta
+    return [
+        ("index", str(path)),
+        ("checked", "sizes and all checksums" if check else "sizes (--verify for checksums)"),
+        ("format", f"{FORMAT_VERSION}, written by fmwave {meta.fmwave_version}"),
+        ("reference", f"{meta.source_name}, {meta.source_bytes} bytes"),
+        ("contigs", f"{len(index.contigs.names)}, {index.contigs.lengths.sum()} bases"),
+        ("Occ spacing (q)", str(meta.params.occ_spacing)),
+        ("SA sampling (p)", str(meta.params.sa_sampling)),
+        ("k-mer table (k)", str(index.fm.kmer_len or "none")),
+        ("size", f"{_size(index.n_bytes)}, {index.n_bytes / n:.2f} bytes a base"),
+        (
+            "memory to map",
+            f"{_size(index.n_bytes)} for the index, shared by the runs of a machine, "
+            "plus batches",
+        ),
+    ]
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "missing"
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.2f} MB"

@@ -1,0 +1,140 @@
+"""The ``fmwave`` command: parser, logging, exit status.
+
+A subcommand is a module ``mapper/cli/NAME.py`` with two functions:
+
+- ``add_parser(subparsers)`` adds its parser and returns it;
+- ``run(args) -> int`` does the work and returns the exit status.
+
+Only the module of the subcommand at hand is imported, and it imports compiled code in
+``run``, so that help and usage errors are instant.
+
+Exit status: 0 done; 1 bad data or too little memory; 2 usage; 3 device; 4 output;
+130 interrupted (SIGINT); 141 the reader of stdout went away; 143 terminated (SIGTERM).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+from mapper import __version__
+from mapper.errors import MapperError
+
+log = logging.getLogger("mapper")
+
+SUBCOMMANDS = {
+    "index": "build the index of a reference",
+    "map": "map reads to an indexed reference",
+    "info": "show versions, this machine, and what an index holds",
+}
+"""Name and one line of help of each subcommand, in the order of the help."""
+
+
+class Terminated(BaseException):
+    """SIGTERM came; like KeyboardInterrupt, it passes ``except Exception``."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (default: the process's) and return the exit status."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    debug = "--debug" in argv
+    try:
+        args = parse_arguments(argv)
+        debug = args.debug
+        start_logging(debug=args.debug, quiet=args.quiet)
+        # Not before: a signal during start-up should simply end the process.
+        _raise_on_sigterm()
+        status: int = args.run(args)
+        sys.stdout.flush()
+        return status
+    except SystemExit as stop:  # argparse: help, version or usage error
+        return stop.code if isinstance(stop.code, int) else 2
+    except MapperError as error:
+        return _fail(str(error), error.exit_status, debug)
+    except MemoryError:
+        return _fail("memory is exhausted; use a machine or job with more", 1, debug)
+    except BrokenPipeError:
+        # Whoever read our output went away, as `head` does. Python would complain again
+        # when it flushes stdout at exit, so that goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        return _fail("interrupted", 128 + signal.SIGINT, debug)
+    except Terminated:
+        return _fail("terminated", 128 + signal.SIGTERM, debug)
+
+
+def entry() -> NoReturn:
+    """Run as the console script."""
+    sys.exit(main())
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse, importing the module of the subcommand that `argv` names only.
+
+    Returns
+    -------
+    The options; ``run`` is the subcommand's function.
+    """
+    parser = argparse.ArgumentParser(
+        prog="fmwave", description="Map DNA reads to a reference, on the GPU or the CPU."
+    )
+    parser.add_argument("--version", action="version", version=f"fmwave {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    wanted = next((word for word in argv if not word.startswith("-")), None)
+    for name, line in SUBCOMMANDS.items():
+        if name == wanted:
+            module = importlib.import_module(f"mapper.cli.{name}")
+            subparser = module.add_parser(subparsers)
+            subparser.set_defaults(run=module.run)
+            _add_common(subparser)
+        else:
+            subparsers.add_parser(name, help=line, add_help=False)
+    return parser.parse_args(argv)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("messages")
+    group.add_argument("--quiet", action="store_true", help="only warnings and errors on stderr")
+    group.add_argument("--debug", action="store_true", help="more messages; tracebacks of errors")
+
+
+def start_logging(*, debug: bool, quiet: bool) -> None:
+    """Send the package's messages to stderr, once, however often this is called."""
+    log.setLevel(logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO)
+    for handler in log.handlers[:]:
+        log.removeHandler(handler)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("fmwave: %(message)s"))
+    log.addHandler(handler)
+
+
+def _raise_on_sigterm() -> None:
+    def terminate(signum: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated
+
+    try:
+        signal.signal(signal.SIGTERM, terminate)
+    except ValueError:
+        log.debug("not in the main thread: SIGTERM keeps its handler")
+
+
+def _fail(message: str, status: int, debug: bool) -> int:
+    """Print an error and return `status`; with `debug`, also where it came from."""
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    sys.stderr.write(f"fmwave: error: {message}\n")
+    return status
+
+
+if __name__ == "__main__":
+    entry()
