@@ -1,0 +1,146 @@
+"""Files that appear under their name only when they are complete."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from mapper.errors import OutputError
+
+STDOUT = "-"
+
+
+def temporary_name(path: Path) -> Path:
+    """Return the name, in the same directory, under which this process writes `path`."""
+    return path.with_name(f".{path.name}.fmwave-{os.getpid()}.tmp")
+
+
+def output_error(name: str | Path, error: OSError) -> OutputError:
+    """Return what to tell the user about a failed write."""
+    advice = {
+        errno.ENOSPC: "free some space or write elsewhere",
+        errno.EDQUOT: "free some of your quota or write elsewhere",
+        errno.EPIPE: "the program that reads the output ended early",
+    }.get(error.errno or 0, "nothing was left under the final name")
+    return OutputError(f"{name}: writing failed: {error.strerror or error}; {advice}")
+
+
+def sync_and_rename(temporary: Path, final: Path) -> None:
+    """Give a complete file its final name, once its bytes are on the disk."""
+    try:
+        _sync(temporary)
+        temporary.replace(final)
+        _sync(final.parent)
+    except OSError as error:
+        raise output_error(final, error) from error
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_quietly(path: Path) -> None:
+    """Remove a file if it is there and can be removed."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def check_writable(path: Path) -> None:
+    """Raise OutputError unless a file of this name could be made or replaced."""
+    directory = path.parent
+    if path.is_dir():
+        raise OutputError(f"{path}: is a directory; name a file")
+    if not directory.is_dir():
+        raise OutputError(f"{path}: directory {directory} does not exist; make it first")
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise OutputError(f"{path}: no permission to write in {directory}; write elsewhere")
+
+
+class OutputFile:
+    """A file to write, or standard output: complete on success, absent after a failure.
+
+    As a context manager: leaving it in order renames the temporary file to `path`
+    (replacing an older file); leaving it by an exception removes the temporary file.
+    Standard output, pipes and devices cannot be renamed and are written directly.
+
+    Parameters
+    ----------
+    path
+        File name, or ``-`` for standard output. A symbolic link is followed.
+
+    Raises
+    ------
+    OutputError
+        At once, if no file can be made there; later, for whatever stops the writing.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.name = "standard output" if path == STDOUT else path
+        self._temporary: Path | None = None
+        self._final = Path(path).resolve()
+        if path == STDOUT:
+            sys.stdout.flush()
+            self._handle = os.dup(1)
+            return
+        try:
+            if _is_special(Path(path)):
+                self._handle = os.open(path, os.O_WRONLY)
+                return
+            check_writable(self._final)
+            self._temporary = temporary_name(self._final)
+            remove_quietly(self._temporary)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            self._handle = os.open(self._temporary, flags, 0o666)
+        except OSError as error:
+            raise output_error(self.name, error) from error
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data`."""
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._handle, view) :]
+        except OSError as error:
+            raise output_error(self.name, error) from error
+
+    def __enter__(self) -> OutputFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self._close()
+            if self._temporary and kind is None:
+                sync_and_rename(self._temporary, self._final)
+                self._temporary = None
+        finally:
+            if self._temporary:
+                remove_quietly(self._temporary)
+
+    def _close(self) -> None:
+        # Network file systems report a full disk as late as here.
+        try:
+            os.close(self._handle)
+        except OSError as error:
+            raise output_error(self.name, error) from error
+
+
+def _is_special(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))

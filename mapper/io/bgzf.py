@@ -1,0 +1,138 @@
+"""BGZF: gzip in blocks, compressed by several threads, the same bytes whoever does it."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Protocol
+
+from isal import isal_zlib
+
+from mapper.errors import UsageError
+
+BLOCK_BYTES = 65_280
+"""Uncompressed bytes of a block, as htslib cuts them."""
+
+BLOCKS_PER_TASK = 16
+EOF_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
+
+_HEADER = struct.Struct("<12sBBHH")
+_HEADER_START = bytes.fromhex("1f8b08040000000000ff0600")
+_TRAILER = struct.Struct("<II")
+_MAX_BLOCK = 1 << 16
+
+Deflate = Callable[[memoryview], bytes]
+
+
+class Sink(Protocol):
+    """What bytes are written to."""
+
+    def write(self, data: bytes | memoryview) -> None: ...
+
+
+def deflater(level: int) -> Deflate:
+    """Return the function that makes a raw deflate stream at a compression level.
+
+    Levels 0 to 3 are ISA-L's: 0 the fastest (but compressed), 1 the best value. Another
+    library may serve higher levels from here.
+    """
+    if not 0 <= level <= 3:
+        raise UsageError(f"compression level {level}; choose 0 (fastest) to 3")
+    return lambda data: isal_zlib.compress(data, level, -15)
+
+
+def compress_block(data: memoryview, deflate: Deflate) -> bytes:
+    """Return one BGZF block of at most BLOCK_BYTES bytes."""
+    body = deflate(data)
+    size = _HEADER.size + len(body) + _TRAILER.size
+    if size > _MAX_BLOCK:
+        # Stored: one final block that is not compressed always fits.
+        body = b"\x01" + struct.pack("<HH", len(data), len(data) ^ 0xFFFF) + data
+        size = _HEADER.size + len(body) + _TRAILER.size
+    header = _HEADER.pack(_HEADER_START, ord("B"), ord("C"), 2, size - 1)
+    return header + body + _TRAILER.pack(isal_zlib.crc32(data), len(data))
+
+
+def compress_blocks(data: memoryview, deflate: Deflate) -> bytes:
+    """Return the BGZF blocks of `data`."""
+    return b"".join(
+        compress_block(data[at : at + BLOCK_BYTES], deflate)
+        for at in range(0, len(data), BLOCK_BYTES)
+    )
+
+
+class BgzfWriter:
+    """Writes a BGZF stream whose bytes depend on nothing but the data and the level.
+
+    Blocks end at fixed positions of the data, however these are handed over. Runs of
+    blocks are compressed by `executor` and written in order by the thread that calls.
+
+    Parameters
+    ----------
+    sink
+        Where the compressed bytes go.
+    executor
+        Its threads compress; the calling thread waits for them and must not be one.
+    level
+        See :func:`deflater`.
+    max_pending
+        Runs of blocks (1 MB each) that may be under way; with it, memory is bounded.
+    """
+
+    def __init__(
+        self, sink: Sink, executor: Executor, level: int = 1, max_pending: int = 64
+    ) -> None:
+        self._sink = sink
+        self._executor = executor
+        self._deflate = deflater(level)
+        self._max_pending = max_pending
+        self._pending: deque[Future[bytes]] = deque()
+        self._rest = bytearray()
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Add bytes to the stream. They must not be changed afterwards."""
+        view = memoryview(data)
+        run = BLOCK_BYTES * BLOCKS_PER_TASK
+        if self._rest:
+            missing = run - len(self._rest)
+            self._rest += view[:missing]
+            view = view[missing:]
+            if len(self._rest) == run:
+                self._submit_rest()
+        if not self._rest:
+            whole = len(view) // run * run
+            for at in range(0, whole, run):
+                self._submit(view[at : at + run])
+            self._rest += view[whole:]
+
+    def end_block(self) -> None:
+        """End the block here, so that what follows begins a new one."""
+        if self._rest:
+            self._submit_rest()
+
+    def finish(self) -> None:
+        """Write everything and the end-of-file block."""
+        self.end_block()
+        while self._pending:
+            self._write_oldest()
+        self._sink.write(EOF_BLOCK)
+
+    def cancel(self) -> None:
+        """Drop what has not been compressed yet."""
+        for future in self._pending:
+            future.cancel()
+        self._pending.clear()
+
+    def _submit_rest(self) -> None:
+        self._submit(memoryview(self._rest))
+        self._rest = bytearray()
+
+    def _submit(self, data: memoryview) -> None:
+        self._pending.append(self._executor.submit(compress_blocks, data, self._deflate))
+        while self._pending and (len(self._pending) > self._max_pending or self._pending[0].done()):
+            self._write_oldest()
+
+    def _write_oldest(self) -> None:
+        self._sink.write(self._pending.popleft().result())

@@ -1,0 +1,202 @@
+"""Records to BAM bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import driver
+from mapper.batch import ReadBatch, RecordBatch
+from mapper.dna import COMPLEMENT, LETTERS
+from mapper.errors import OutputError
+
+MAX_NAME = 254
+MAX_CIGAR_OPS = 65535
+REVERSE = 0x10
+
+_BAM_LETTERS = b"=ACMGRSVTWYHKDBN"
+NIBBLE_OF_CODE = np.array([_BAM_LETTERS.index(letter) for letter in LETTERS], np.uint8)
+"""BAM's 4-bit code of each base code."""
+NIBBLE_OF_COMPLEMENT = NIBBLE_OF_CODE[COMPLEMENT]
+
+_FIXED = 36  # bytes of a record before its name, block_size included
+_CONSUMES_REF = np.array([op in "MDN=X" for op in "MIDNSHP=X"] + [False] * 7)
+
+
+def encode_bam(records: RecordBatch, reads: ReadBatch) -> np.ndarray:
+    """Return the BAM records of a batch, uncompressed, one after another.
+
+    Parameters
+    ----------
+    records, reads
+        Records, and the reads that ``records.read`` refers to.
+
+    Returns
+    -------
+    uint8, shape (n_bytes,).
+
+    Raises
+    ------
+    OutputError
+        If a name or CIGAR is longer than BAM can hold.
+    """
+    check_limits(records, reads)
+    offsets = _record_offsets(records, reads)
+    out = np.empty(offsets[-1], np.uint8)
+    _fill_bam(records, reads, offsets, out)
+    return out
+
+
+def check_limits(records: RecordBatch, reads: ReadBatch) -> None:
+    """Raise OutputError if a name or CIGAR of the batch is longer than BAM can hold."""
+    name_lengths = np.diff(reads.name_offsets)
+    if name_lengths.size and name_lengths.max() > MAX_NAME:
+        worst = int(name_lengths.argmax())
+        raise OutputError(
+            f"name of read {reads.first_read + worst + 1} has {name_lengths[worst]} characters; "
+            f"BAM takes {MAX_NAME}; shorten the names"
+        )
+    n_ops = np.diff(records.cigar_offsets)
+    if n_ops.size and n_ops.max() > MAX_CIGAR_OPS:
+        worst = int(n_ops.argmax())
+        raise OutputError(
+            f"alignment of read {reads.first_read + int(records.read[worst]) + 1} has "
+            f"{n_ops[worst]} CIGAR operations; BAM takes {MAX_CIGAR_OPS}; split the read"
+        )
+
+
+def _record_offsets(records: RecordBatch, reads: ReadBatch) -> np.ndarray:
+    """Return where each record begins, and the end: int64, shape (n_records + 1,)."""
+    name_lengths = np.maximum(np.diff(reads.name_offsets), 1)[records.read]
+    seq_lengths = (records.query_end - records.query_start).astype(np.int64)
+    sizes = _FIXED + name_lengths + 1 + (seq_lengths + 1) // 2 + seq_lengths
+    sizes += 4 * np.diff(records.cigar_offsets) + np.diff(records.tag_offsets)
+    offsets = np.zeros(records.n_records + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+@driver
+def _put16(out, at, value):
+    for i in range(2):
+        out[at + i] = (value >> (8 * i)) & 0xFF
+    return at + 2
+
+
+@driver
+def _put32(out, at, value):
+    for i in range(4):
+        out[at + i] = (value >> (8 * i)) & 0xFF
+    return at + 4
+
+
+@driver
+def reference_span(cigar_ops, start, end):
+    """Return the reference bases that ``cigar_ops[start:end]`` cover."""
+    span = np.int64(0)
+    for i in range(start, end):
+        op = np.int64(cigar_ops[i])
+        if _CONSUMES_REF[op & 15]:
+            span += op >> 4
+    return span
+
+
+@driver
+def reg2bin(start, end):
+    """Return the BAI bin of ``[start, end)``, as the SAM specification computes it.
+
+    The lowest 16 bits, that is: beyond 2**29 bases, where indexes are CSI and the field
+    is not used, the true number does not fit.
+    """
+    end -= 1
+    first_bin = 4681
+    shift = 14
+    while shift <= 26:
+        if start >> shift == end >> shift:
+            return (first_bin + (start >> shift)) & 0xFFFF
+        first_bin = (first_bin - 1) >> 3
+        shift += 3
+    return 0
+
+
+@driver
+def _put_sequence(out, at, bases, start, end, reverse):
+    """Write the bases of one read as nibbles, the first in the high half."""
+    length = end - start
+    for i in range(0, length, 2):
+        low = np.uint8(0)
+        if reverse:
+            high = NIBBLE_OF_COMPLEMENT[bases[end - 1 - i]]
+            if i + 1 < length:
+                low = NIBBLE_OF_COMPLEMENT[bases[end - 2 - i]]
+        else:
+            high = NIBBLE_OF_CODE[bases[start + i]]
+            if i + 1 < length:
+                low = NIBBLE_OF_CODE[bases[start + i + 1]]
+        out[at] = (high << 4) | low
+        at += 1
+    return at
+
+
+@driver
+def given_bounds(base_offsets, read, query_start, query_end, reverse):
+    """Return where a record's bases lie in the column of bases as the reads were given."""
+    first = base_offsets[read]
+    last = base_offsets[read + 1]
+    if reverse:
+        return last - query_end, last - query_start
+    return first + query_start, first + query_end
+
+
+@driver
+def _fill_bam(records, reads, offsets, out):
+    for r in range(len(records.flag)):
+        read = records.read[r]
+        flag = np.int64(records.flag[r])
+        reverse = (flag & REVERSE) != 0
+        start, end = given_bounds(
+            reads.base_offsets, read, records.query_start[r], records.query_end[r], reverse
+        )
+        name_start = reads.name_offsets[read]
+        name_end = reads.name_offsets[read + 1]
+        cigar_start = records.cigar_offsets[r]
+        cigar_end = records.cigar_offsets[r + 1]
+        pos = records.ref_pos[r]
+        # The specification: a record without alignment counts as one base long.
+        span = max(reference_span(records.cigar_ops, cigar_start, cigar_end), 1)
+
+        at = offsets[r]
+        at = _put32(out, at, offsets[r + 1] - offsets[r] - 4)
+        at = _put32(out, at, np.int64(records.ref_id[r]))
+        at = _put32(out, at, pos)
+        out[at] = max(name_end - name_start, 1) + 1
+        out[at + 1] = records.mapq[r]
+        at = _put16(out, at + 2, reg2bin(pos, pos + span))
+        at = _put16(out, at, cigar_end - cigar_start)
+        at = _put16(out, at, flag)
+        at = _put32(out, at, end - start)
+        at = _put32(out, at, np.int64(records.next_ref_id[r]))
+        at = _put32(out, at, records.next_pos[r])
+        at = _put32(out, at, records.template_len[r])
+
+        for i in range(name_start, name_end):
+            out[at] = reads.names[i]
+            at += 1
+        if name_end == name_start:
+            out[at] = 42  # "*"
+            at += 1
+        out[at] = 0
+        at += 1
+        for i in range(cigar_start, cigar_end):
+            at = _put32(out, at, np.int64(records.cigar_ops[i]))
+        at = _put_sequence(out, at, reads.bases, start, end, reverse)
+        length = end - start
+        if reverse:
+            for i in range(length):
+                out[at + i] = reads.quals[end - 1 - i]
+        else:
+            for i in range(length):
+                out[at + i] = reads.quals[start + i]
+        at += length
+        for i in range(records.tag_offsets[r], records.tag_offsets[r + 1]):
+            out[at] = records.tags[i]
+            at += 1

@@ -1,0 +1,107 @@
+"""The SAM header, as text and in BAM."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+
+from mapper import __version__
+from mapper.errors import UsageError
+
+MAX_CONTIG_LENGTH = (1 << 31) - 1
+"""BAM positions are 32-bit."""
+
+_CONTIG_NAME = re.compile(r"[0-9A-Za-z!#$%&+./:;?@^_|~-][0-9A-Za-z!#$%&*+./:;=?@^_|~-]*")
+_FIELD = re.compile(r"[A-Za-z][A-Za-z0-9]:[^\x00-\x1f\x7f]+")
+
+
+def parse_read_group(text: str) -> tuple[str, str]:
+    r"""Return the header line and the ID of a read group given as ``@RG\tID:x\tSM:y``.
+
+    Fields are separated by tabs or by a backslash and a "t", as bwa and others take it.
+
+    Raises
+    ------
+    UsageError
+        If it does not begin with @RG, has no single ID, or a field is not ``TAG:value``.
+    """
+    line = text.replace("\\t", "\t")
+    kind, *fields = line.split("\t")
+    example = r"expected something like '@RG\tID:run1\tSM:sample1'"
+    if kind != "@RG":
+        raise UsageError(f"read group {text!r} does not begin with '@RG' and a tab; {example}")
+    tags = []
+    for field in fields:
+        if not _FIELD.fullmatch(field):
+            raise UsageError(f"read group field {field!r} is not TAG:value; {example}")
+        tags.append(field[:2])
+    for tag in tags:
+        if tags.count(tag) > 1:
+            raise UsageError(f"read group {text!r} has {tag} twice; {example}")
+    if "ID" not in tags:
+        raise UsageError(f"read group {text!r} has no ID; {example}")
+    return line, fields[tags.index("ID")][3:]
+
+
+def header_text(
+    contig_names: Sequence[str],
+    contig_lengths: Sequence[int],
+    command_line: str,
+    read_group: str | None = None,
+    sort: bool = False,
+) -> str:
+    r"""Return the header lines, each with its newline.
+
+    Parameters
+    ----------
+    contig_names, contig_lengths
+        Contigs in the order of their ``ref_id``; lengths in bases.
+    command_line
+        For @PG; control characters become spaces.
+    read_group
+        As for :func:`parse_read_group`.
+    sort
+        The records will be ordered by coordinate, rather than mates next to each other.
+
+    Raises
+    ------
+    UsageError
+        If a contig's name or length cannot stand in a BAM, or the read group is malformed.
+    """
+    _check_contigs(contig_names, contig_lengths)
+    order = "SO:coordinate" if sort else "SO:unsorted\tGO:query"
+    lines = [f"@HD\tVN:1.6\t{order}"]
+    lines += [
+        f"@SQ\tSN:{name}\tLN:{length}"
+        for name, length in zip(contig_names, contig_lengths, strict=True)
+    ]
+    if read_group is not None:
+        lines.append(parse_read_group(read_group)[0])
+    command_line = re.sub(r"[\x00-\x1f\x7f]", " ", command_line)
+    lines.append(f"@PG\tID:fmwave\tPN:fmwave\tVN:{__version__}\tCL:{command_line}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def bam_header(text: str, contig_names: Sequence[str], contig_lengths: Sequence[int]) -> bytes:
+    """Return the uncompressed start of a BAM file, up to its first record."""
+    raw = text.encode("utf-8", "surrogateescape")
+    parts = [b"BAM\x01", struct.pack("<i", len(raw)), raw, struct.pack("<i", len(contig_names))]
+    for name, length in zip(contig_names, contig_lengths, strict=True):
+        terminated = name.encode("ascii") + b"\0"
+        parts += [struct.pack("<i", len(terminated)), terminated, struct.pack("<i", length)]
+    return b"".join(parts)
+
+
+def _check_contigs(names: Sequence[str], lengths: Sequence[int]) -> None:
+    seen = set()
+    for name, length in zip(names, lengths, strict=True):
+        if not _CONTIG_NAME.fullmatch(name):
+            raise UsageError(f"contig name {name!r} is not allowed in SAM; rename the contig")
+        if name in seen:
+            raise UsageError(f"contig name {name!r} occurs twice; rename one of the contigs")
+        seen.add(name)
+        if not 1 <= length <= MAX_CONTIG_LENGTH:
+            raise UsageError(
+                f"contig {name!r} has {length} bases; BAM takes 1 to {MAX_CONTIG_LENGTH}; split it"
+            )

@@ -1,0 +1,204 @@
+"""Records to SAM text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mapper.accelerate import driver
+from mapper.batch import NO_QUALITY, ReadBatch, RecordBatch
+from mapper.dna import ASCII_OF_CODE, COMPLEMENT
+from mapper.io.encode import REVERSE, check_limits, given_bounds
+
+_TAB, _NEWLINE, _STAR, _EQUALS, _MINUS, _COLON, _ZERO = b"\t\n*=-:0"
+_TYPE_A, _TYPE_I, _TYPE_Z = b"AiZ"
+_CIGAR_LETTERS = np.frombuffer(b"MIDNSHP=X???????", np.uint8).copy()
+_ASCII_OF_COMPLEMENT = ASCII_OF_CODE[COMPLEMENT]
+
+_FIXED = 128
+"""Characters that the numbers, tabs and one-character fields of a line take at most."""
+
+
+def encode_sam(records: RecordBatch, reads: ReadBatch, contig_names: Sequence[str]) -> np.ndarray:
+    """Return the SAM lines of a batch: uint8, shape (n_bytes,).
+
+    Parameters
+    ----------
+    records, reads
+        Records, and the reads that ``records.read`` refers to.
+    contig_names
+        Contigs in the order of their ``ref_id``.
+
+    Raises
+    ------
+    OutputError
+        If a name or CIGAR is longer than BAM can hold.
+    """
+    check_limits(records, reads)
+    encoded = [name.encode("ascii") for name in contig_names]
+    contigs = np.frombuffer(b"".join(encoded), np.uint8)
+    contig_offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(name) for name in encoded], out=contig_offsets[1:])
+    longest = max((len(name) for name in encoded), default=1)
+    out = np.empty(_upper_bound(records, reads, longest), np.uint8)
+    return out[: _fill_sam(records, reads, contigs, contig_offsets, out)]
+
+
+def _upper_bound(records: RecordBatch, reads: ReadBatch, longest_contig: int) -> int:
+    """Return a size that the text does not exceed.
+
+    Per CIGAR operation nine digits and a letter. A tag grows most as an integer of 7
+    bytes: up to 17 characters, hence the factor 3.
+    """
+    names = int(np.diff(reads.name_offsets)[records.read].sum())
+    bases = int((records.query_end - records.query_start).sum(dtype=np.int64))
+    fixed = records.n_records * (_FIXED + 2 * longest_contig)
+    return fixed + names + 2 * bases + 10 * len(records.cigar_ops) + 3 * len(records.tags)
+
+
+@driver
+def _put_int(out, at, value):
+    """Write a number in decimal; return the position after it."""
+    value = np.int64(value)
+    if value < 0:
+        out[at] = _MINUS
+        at += 1
+        value = -value
+    n_digits = 1
+    rest = value // 10
+    while rest > 0:
+        n_digits += 1
+        rest //= 10
+    for i in range(n_digits - 1, -1, -1):
+        out[at + i] = _ZERO + value % 10
+        value //= 10
+    return at + n_digits
+
+
+@driver
+def _put_text(out, at, text, start, end):
+    """Write ``text[start:end]``, or "*" if that is empty; return the position after it."""
+    if start == end:
+        out[at] = _STAR
+        return at + 1
+    for i in range(start, end):
+        out[at] = text[i]
+        at += 1
+    return at
+
+
+@driver
+def _put_contig(out, at, ref_id, contigs, contig_offsets):
+    if ref_id < 0:
+        out[at] = _STAR
+        return at + 1
+    return _put_text(out, at, contigs, contig_offsets[ref_id], contig_offsets[ref_id + 1])
+
+
+@driver
+def _put_bases(out, at, bases, quals, start, end, reverse):
+    """Write SEQ, a tab, and QUAL; return the position after them."""
+    length = end - start
+    for i in range(length):
+        if reverse:
+            out[at + i] = _ASCII_OF_COMPLEMENT[bases[end - 1 - i]]
+        else:
+            out[at + i] = ASCII_OF_CODE[bases[start + i]]
+    if length == 0:
+        out[at] = _STAR
+        at += 1
+    at += length
+    out[at] = _TAB
+    at += 1
+    if length == 0 or quals[start] == NO_QUALITY:
+        out[at] = _STAR
+        return at + 1
+    for i in range(length):
+        out[at + i] = 33 + (quals[end - 1 - i] if reverse else quals[start + i])
+    return at + length
+
+
+@driver
+def _put_tags(out, at, tags, start, end):
+    """Write BAM-encoded tags of types A, i and Z as text; return the position after them."""
+    i = start
+    while i < end:
+        kind = tags[i + 2]
+        out[at] = _TAB
+        out[at + 1] = tags[i]
+        out[at + 2] = tags[i + 1]
+        out[at + 3] = _COLON
+        out[at + 4] = kind
+        out[at + 5] = _COLON
+        at += 6
+        i += 3
+        if kind == _TYPE_A:
+            out[at] = tags[i]
+            at += 1
+            i += 1
+        elif kind == _TYPE_I:
+            value = np.int64(0)
+            for k in range(4):
+                value |= np.int64(tags[i + k]) << (8 * k)
+            at = _put_int(out, at, value - ((value >> 31) << 32))
+            i += 4
+        else:
+            while tags[i] != 0:
+                out[at] = tags[i]
+                at += 1
+                i += 1
+            i += 1
+    return at
+
+
+@driver
+def _fill_sam(records, reads, contigs, contig_offsets, out):
+    """Write all lines; return their length."""
+    at = 0
+    for r in range(len(records.flag)):
+        read = records.read[r]
+        flag = np.int64(records.flag[r])
+        reverse = (flag & REVERSE) != 0
+        start, end = given_bounds(
+            reads.base_offsets, read, records.query_start[r], records.query_end[r], reverse
+        )
+        ref_id = records.ref_id[r]
+        next_ref_id = records.next_ref_id[r]
+
+        at = _put_text(out, at, reads.names, reads.name_offsets[read], reads.name_offsets[read + 1])
+        out[at] = _TAB
+        at = _put_int(out, at + 1, flag)
+        out[at] = _TAB
+        at = _put_contig(out, at + 1, ref_id, contigs, contig_offsets)
+        out[at] = _TAB
+        at = _put_int(out, at + 1, records.ref_pos[r] + 1)
+        out[at] = _TAB
+        at = _put_int(out, at + 1, records.mapq[r])
+        out[at] = _TAB
+        at += 1
+        if records.cigar_offsets[r] == records.cigar_offsets[r + 1]:
+            out[at] = _STAR
+            at += 1
+        for i in range(records.cigar_offsets[r], records.cigar_offsets[r + 1]):
+            op = np.int64(records.cigar_ops[i])
+            at = _put_int(out, at, op >> 4)
+            out[at] = _CIGAR_LETTERS[op & 15]
+            at += 1
+        out[at] = _TAB
+        at += 1
+        if next_ref_id >= 0 and next_ref_id == ref_id:
+            out[at] = _EQUALS
+            at += 1
+        else:
+            at = _put_contig(out, at, next_ref_id, contigs, contig_offsets)
+        out[at] = _TAB
+        at = _put_int(out, at + 1, records.next_pos[r] + 1)
+        out[at] = _TAB
+        at = _put_int(out, at + 1, records.template_len[r])
+        out[at] = _TAB
+        at = _put_bases(out, at + 1, reads.bases, reads.quals, start, end, reverse)
+        at = _put_tags(out, at, records.tags, records.tag_offsets[r], records.tag_offsets[r + 1])
+        out[at] = _NEWLINE
+        at += 1
+    return at

@@ -1,0 +1,126 @@
+"""Coordinate sorting and indexing, by the samtools that comes with pysam."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pysam
+
+from mapper.errors import OutputError
+from mapper.io.atomic import (
+    check_writable,
+    output_error,
+    remove_quietly,
+    sync_and_rename,
+    temporary_name,
+)
+
+MAX_BAI_LENGTH = 1 << 29
+"""Contigs longer than this cannot be indexed by a .bai, only by a .csi."""
+
+_MIN_MEMORY = 16 << 20
+_INDEX_KINDS = (".bai", ".csi")
+
+
+@contextmanager
+def scratch_directory(final: Path) -> Iterator[Path]:
+    """Make a directory for temporary files, and remove it with all it holds.
+
+    In TMPDIR if that is set, else beside `final`: there must be room for the data there,
+    which cannot be said of /tmp.
+    """
+    parent = Path(os.environ.get("TMPDIR") or final.parent)
+    prefix = f".{final.name}.fmwave-{os.getpid()}-"
+    try:
+        scratch = tempfile.TemporaryDirectory(prefix=prefix, dir=parent)
+    except OSError as error:
+        raise output_error(parent, error) from error
+    with scratch as path:
+        yield Path(path)
+
+
+def sort_and_index(unsorted: Path, final: Path, threads: int, memory: int) -> None:
+    """Write a BAM file in coordinate order, and its index.
+
+    Parameters
+    ----------
+    unsorted
+        BAM file to sort; it is left as it is.
+    final
+        The sorted file, which appears when complete, followed by the same name and ``.bai``
+        (``.csi`` if a contig exceeds MAX_BAI_LENGTH). An old file's index goes before it.
+    threads
+        Threads that sort and compress.
+    memory
+        Bytes for records, of all threads together; beyond that they go to temporary files.
+
+    Raises
+    ------
+    OutputError
+        If `unsorted` is damaged, or samtools fails; with its message.
+    """
+    final = final.resolve()
+    check_writable(final)
+    kind = _index_kind(unsorted)
+    sorted_bam = temporary_name(final)
+    final_index = final.with_name(final.name + kind)
+    index = temporary_name(final_index)
+    try:
+        with scratch_directory(final) as scratch:
+            per_thread = max(memory // threads, _MIN_MEMORY)
+            _samtools(
+                final,
+                "sort",
+                *("-@", str(threads - 1), "-m", str(per_thread), "-l", "1", "--no-PG"),
+                *("-T", str(scratch / "part"), "-o", str(sorted_bam), str(unsorted)),
+            )
+        format_option = "-c" if kind == ".csi" else "-b"
+        _samtools(
+            final,
+            "index",
+            *(format_option, "-@", str(threads - 1), "-o", str(index), str(sorted_bam)),
+        )
+        # A new file must not stand beside the old one's index, whenever this is killed.
+        for old_kind in _INDEX_KINDS:
+            remove_quietly(final.with_name(final.name + old_kind))
+        sync_and_rename(sorted_bam, final)
+        sync_and_rename(index, final_index)
+    finally:
+        remove_quietly(sorted_bam)
+        remove_quietly(index)
+
+
+def _index_kind(bam_path: Path) -> str:
+    try:
+        with pysam.AlignmentFile(str(bam_path), check_sq=False) as bam:
+            return ".csi" if max(bam.lengths, default=0) > MAX_BAI_LENGTH else ".bai"
+    except OSError as error:
+        raise OutputError(f"{bam_path}: cannot be read back for sorting: {error}") from error
+
+
+def _samtools(final: Path, command: str, *arguments: str) -> None:
+    """Run a samtools command of pysam's in a process of its own.
+
+    Within this process it would hold up signals until it is done, and could not be
+    stopped; ``subprocess.run`` kills the child when an exception arrives.
+    """
+    call = f"import sys, pysam; pysam.{command}(*sys.argv[1:], catch_stdout=False)"
+    done = subprocess.run(
+        [sys.executable, "-c", call, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        # pysam wraps what samtools said: "SamtoolsError: '... stderr=the message\\n'".
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        reason = lines[-1].rpartition("stderr=")[2].replace("\\n", " ").strip("' ")
+        raise OutputError(f"{final}: samtools {command} failed: {reason}")

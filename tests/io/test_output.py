@@ -1,0 +1,371 @@
+"""Outputs: the same bytes however written; complete under their name, or not there."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pysam
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapper.errors import OutputError, UsageError
+from mapper.io import bgzf
+from mapper.io.atomic import OutputFile
+from mapper.io.bam_out import SortOptions, format_of, open_output
+from mapper.io.header import header_text
+from mapper.io.sort import sort_and_index
+from tests.io.batches import CONTIG_LENGTHS, CONTIG_NAMES, random_reads, random_records
+from tests.naive.sam import sam_lines
+
+HEADER = header_text(CONTIG_NAMES, CONTIG_LENGTHS, "fmwave map")
+
+
+class Collector:
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.data += data
+
+
+def compressed(data: bytes, cuts: list[int], threads: int, level: int = 1) -> bytes:
+    sink = Collector()
+    bounds = [0, *sorted(cuts), len(data)]
+    with ThreadPoolExecutor(threads) as executor:
+        writer = bgzf.BgzfWriter(sink, executor, level, max_pending=3)
+        for start, end in pairwise(bounds):
+            writer.append(data[start:end])
+        writer.finish()
+    return sink.data
+
+
+DATA = bytes(np.random.default_rng(1).integers(65, 75, 4_000_000).astype(np.uint8))
+
+
+@pytest.fixture(scope="module")
+def whole() -> bytes:
+    return compressed(DATA, [], 1)
+
+
+@given(st.lists(st.integers(0, len(DATA)), max_size=20), st.integers(1, 2))
+@settings(deadline=None, max_examples=15)
+def test_bgzf_bytes_depend_on_data_alone(whole, cuts, threads):
+    assert compressed(DATA, cuts, threads) == whole
+
+
+def test_bgzf_is_gzip_in_blocks_of_65280(whole):
+    assert gzip.decompress(whole) == DATA
+    assert whole.endswith(bgzf.EOF_BLOCK)
+    at, sizes = 0, []
+    while at < len(whole):
+        size = int.from_bytes(whole[at + 16 : at + 18], "little") + 1
+        sizes.append(int.from_bytes(whole[at + size - 4 : at + size], "little"))
+        at += size
+    assert sizes == [65280] * (len(DATA) // 65280) + [len(DATA) % 65280, 0]
+
+
+@pytest.mark.parametrize("level", range(4))
+@pytest.mark.parametrize("n", [0, 1, 65279, 65280, 65281])
+def test_bgzf_of_incompressible_bytes(level, n):
+    data = np.random.default_rng(2).bytes(n)
+    assert gzip.decompress(compressed(data, [], 1, level)) == data
+
+
+def test_bgzf_stores_what_grows():
+    data = np.random.default_rng(2).bytes(bgzf.BLOCK_BYTES)
+    block = bgzf.compress_block(memoryview(data), lambda raw: bytes(raw) * 2)
+    assert gzip.decompress(block) == data
+    assert len(block) <= 65536
+
+
+def test_level_must_exist():
+    with pytest.raises(UsageError, match="level 4"):
+        bgzf.deflater(4)
+
+
+@pytest.fixture(scope="module")
+def batches():
+    rng = np.random.default_rng(8)
+    result = []
+    for _ in range(6):
+        reads = random_reads(rng, 500)
+        result.append((random_records(rng, reads, 1000), reads))
+    return result
+
+
+def write(path, fmt, batches, threads=2, **options) -> None:
+    arguments = (HEADER, CONTIG_NAMES, CONTIG_LENGTHS)
+    with (
+        ThreadPoolExecutor(threads) as executor,
+        open_output(str(path), fmt, *arguments, executor, **options) as output,
+    ):
+        for encoded in executor.map(lambda batch: output.encode(*batch), batches):
+            output.append(encoded)
+
+
+def expected_lines(batches) -> list[str]:
+    return [line for batch in batches for line in sam_lines(*batch, CONTIG_NAMES)]
+
+
+def test_threads_do_not_show_in_the_file(tmp_path, batches):
+    for threads in (1, 2, 4):
+        write(tmp_path / f"{threads}.bam", "bam", batches, threads)
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+    pysam.quickcheck(str(tmp_path / "1.bam"))
+    assert pysam.view(str(tmp_path / "1.bam")).splitlines() == expected_lines(batches)
+
+
+def test_old_file_is_replaced_at_the_end_only(tmp_path, batches):
+    path = tmp_path / "out.bam"
+    path.write_text("old")
+    with (
+        ThreadPoolExecutor(1) as executor,
+        open_output(str(path), "bam", HEADER, CONTIG_NAMES, CONTIG_LENGTHS, executor) as output,
+    ):
+        output.append(output.encode(*batches[0]))
+        assert path.read_text() == "old"
+        temporary = [p.name for p in tmp_path.iterdir() if p != path]
+        assert temporary == [f".out.bam.fmwave-{os.getpid()}.tmp"]
+    assert list(tmp_path.iterdir()) == [path]
+    pysam.quickcheck(str(path))
+
+
+@pytest.mark.parametrize("options", [{}, {"sort": SortOptions(1, 1 << 20)}])
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
+def test_nothing_is_left_after_an_exception(tmp_path, batches, options, kind):
+    def fail():
+        yield batches[0]
+        raise kind
+
+    with pytest.raises(kind):
+        write(tmp_path / "out.bam", "bam", fail(), **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_symbolic_link_stays(tmp_path, batches):
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / "real.sam", tmp_path / "out.sam"
+    link.symlink_to(target)
+    write(link, "sam", batches)
+    assert link.is_symlink()
+    assert not target.is_symlink()
+    assert len(target.read_text().splitlines()) > 6000
+
+
+def test_permissions_follow_the_umask(tmp_path):
+    old = os.umask(0o027)
+    try:
+        with OutputFile(str(tmp_path / "x")) as file:
+            file.write(b"x")
+    finally:
+        os.umask(old)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
+
+
+def test_full_disk(batches):
+    for fmt in ("bam", "sam"):
+        with pytest.raises(OutputError, match=r"/dev/full: writing failed: No space left"):
+            write("/dev/full", fmt, batches)
+    assert Path("/dev/full").is_char_device()
+
+
+def test_places_where_no_file_can_be(tmp_path):
+    with pytest.raises(OutputError, match="does not exist"):
+        OutputFile(str(tmp_path / "no" / "x.bam"))
+    with pytest.raises(OutputError, match="is a directory"):
+        OutputFile(str(tmp_path))
+    with ThreadPoolExecutor(1) as executor:
+        for options in ({}, {"sort": SortOptions(1, 1)}):
+            with (
+                pytest.raises(OutputError, match="does not exist"),
+                open_output(
+                    str(tmp_path / "no" / "x.bam"), "bam", HEADER, [], [], executor, **options
+                ),
+            ):
+                raise AssertionError("got inside")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_directory_without_permission(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(OutputError, match="no permission"):
+        OutputFile(str(tmp_path / "x.bam"))
+
+
+def test_combinations_that_make_no_sense(tmp_path):
+    sort = SortOptions(1, 1 << 20)
+    with ThreadPoolExecutor(1) as executor:
+        for path, fmt, options in [
+            ("-", "bam", {"sort": sort}),
+            ("x.sam", "sam", {"sort": sort}),
+            ("x.cram", "cram", {}),
+        ]:
+            with pytest.raises(UsageError):
+                write_nothing(tmp_path / path if path != "-" else "-", fmt, executor, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def write_nothing(path, fmt, executor, **options) -> None:
+    with open_output(str(path), fmt, HEADER, CONTIG_NAMES, CONTIG_LENGTHS, executor, **options):
+        pass
+
+
+def test_format_of():
+    assert [format_of(path) for path in ("a.bam", "b.c/d.SAM", "-")] == ["bam", "sam", "sam"]
+    with pytest.raises(UsageError):
+        format_of("x.vcf")
+
+
+CHILD = """
+import sys, time
+from concurrent.futures import ThreadPoolExecutor
+from mapper.errors import MapperError
+from mapper.io.bam_out import open_output
+from mapper.io.header import header_text
+from mapper.io.sort import sort_and_index
+try:
+    with ThreadPoolExecutor(1) as executor:
+        with open_output(sys.argv[1], sys.argv[2], header_text(["c"], [9], ""), ["c"], [9],
+                         executor) as output:
+            if sys.argv[3] == "hang":
+                print("ready", flush=True)
+                time.sleep(60)
+            if sys.argv[3] == "fail":
+                sys.exit(7)
+except MapperError as error:
+    sys.exit(f"{error.exit_status}: {error}")
+"""
+
+
+def child(*arguments: str, **options) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", CHILD, *arguments], **options)
+
+
+def run_child(*arguments: str, stdout) -> tuple[int, str, bytes]:
+    with child(*arguments, stdout=stdout, stderr=subprocess.PIPE) as process:
+        out, err = process.communicate()
+    return process.returncode, err.decode(), out
+
+
+def test_standard_output(tmp_path):
+    header = header_text(["c"], [9], "")
+    for fmt in ("sam", "bam"):
+        status, _, out = run_child("-", fmt, "", stdout=subprocess.PIPE)
+        assert status == 0
+        (tmp_path / fmt).write_bytes(out)
+        assert pysam.view("--no-PG", "-h", str(tmp_path / fmt)) == header
+        assert out.endswith(bgzf.EOF_BLOCK) == (fmt == "bam")
+
+
+def test_standard_output_after_a_failure_has_no_end():
+    status, _, out = run_child("-", "bam", "fail", stdout=subprocess.PIPE)
+    assert status == 7
+    assert not out.endswith(bgzf.EOF_BLOCK)
+
+
+def test_standard_output_full_or_closed():
+    with open("/dev/full", "wb") as full:  # noqa: PTH123
+        status, err, _ = run_child("-", "bam", "", stdout=full)
+    assert status == 1
+    assert "4: standard output: writing failed: No space left" in err
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    status, err, _ = run_child("-", "sam", "", stdout=write_end)
+    os.close(write_end)
+    assert "4: standard output: writing failed: Broken pipe" in err
+
+
+def test_kill_leaves_the_temporary_name_only(tmp_path):
+    with child(str(tmp_path / "out.bam"), "bam", "hang", stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    names = [path.name for path in tmp_path.iterdir()]
+    assert names == [f".out.bam.fmwave-{process.pid}.tmp"]
+
+
+def test_writes_to_a_pipe(tmp_path, batches):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    received = []
+    thread = threading.Thread(target=lambda: received.append(fifo.read_bytes()))
+    thread.start()
+    write(fifo, "sam", batches)
+    thread.join()
+    assert received[0].decode() == HEADER + "".join(f"{x}\n" for x in expected_lines(batches))
+    assert [path.name for path in tmp_path.iterdir()] == ["fifo"]
+
+
+def sort_key(line: str) -> tuple[int, int, bool]:
+    fields = line.split("\t")
+    ref = CONTIG_NAMES.index(fields[2]) if fields[2] != "*" else len(CONTIG_NAMES)
+    return ref, int(fields[3]), bool(int(fields[1]) & 16)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_sort_and_index(tmp_path, monkeypatch, batches, threads):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    path = tmp_path / "out.bam"
+    (tmp_path / "out.bam.csi").write_text("index of an older file")
+    write(path, "bam", batches, sort=SortOptions(threads, 1 << 20))
+    text = pysam.view("--no-PG", "-h", str(path))
+    lines = [line for line in text.splitlines() if not line.startswith("@")]
+    assert lines == sorted(expected_lines(batches), key=sort_key)
+    sorted_header = header_text(CONTIG_NAMES, CONTIG_LENGTHS, "fmwave map", sort=True)
+    assert text.startswith(sorted_header)
+    with pysam.AlignmentFile(str(path)) as bam:
+        assert bam.has_index()
+        n_mapped = sum(x.mapped for x in bam.get_index_statistics())
+    assert n_mapped == sum(key[0] < 3 for key in map(sort_key, lines))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.bam", "out.bam.bai", "scratch"]
+    assert list(scratch.iterdir()) == []
+
+
+def test_long_contigs_get_a_csi(tmp_path):
+    with ThreadPoolExecutor(1) as executor:
+        lengths = [(1 << 29) + 1]
+        header = header_text(["c"], lengths, "", sort=True)
+        with open_output(
+            str(tmp_path / "o.bam"), "bam", header, ["c"], lengths, executor,
+            sort=SortOptions(1, 1 << 20),
+        ):  # fmt: skip
+            pass
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["o.bam", "o.bam.csi"]
+
+
+def test_failing_sort_leaves_nothing(tmp_path, batches):
+    whole, broken, final = (tmp_path / name for name in ("whole.bam", "broken.bam", "out.bam"))
+    write(whole, "bam", batches)
+    data = bytearray(whole.read_bytes())
+    broken.write_bytes(data[:-20_000])
+    with pytest.raises(OutputError, match=r"broken.bam: cannot be read back"):
+        sort_and_index(broken, final, 1, 1 << 20)
+    data[len(data) // 2 : len(data) // 2 + 1000] = bytes(1000)
+    broken.write_bytes(data)
+    with pytest.raises(
+        OutputError, match=r"out.bam: samtools sort failed: samtools sort: truncated file"
+    ):
+        sort_and_index(broken, final, 1, 1 << 20)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.bam", "whole.bam"]
+
+
+def test_scratch_directory_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "no"))
+    with (
+        pytest.raises(OutputError, match=r"no: writing failed: No such file"),
+        ThreadPoolExecutor(1) as executor,
+    ):
+        write_nothing(tmp_path / "x.bam", "bam", executor, sort=SortOptions(1, 1))
+    assert list(tmp_path.iterdir()) == []
