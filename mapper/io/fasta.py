@@ -58,7 +58,7 @@ def scan_fasta(path: Path) -> FastaSize:
     _require_regular_file(path)
     with _reading(path):
         _require_bgzf_end(path)
-        with pysam.BGZFile(str(path), "rb") as file:
+        with pysam.BGZFile(str(path), "rb", None) as file:
             n_records = n_bytes = 0
             previous = b"\n"
             while chunk := file.read(_CHUNK):
