@@ -285,8 +285,14 @@ def _map_array(file: Path, n_bytes: int) -> np.ndarray:
         found = file.stat().st_size
         if found != n_bytes:
             raise IndexFormatError(f"{file}: {found} bytes, {n_bytes} are expected; {_REBUILD}")
+        try:
+            mapped = np.load(file, mmap_mode="r", allow_pickle=False)
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # a damaged header raises whatever its parser meets
+            raise ValueError(f"no .npy header ({error})") from error
         # A plain ndarray: numba would compile every core once more for np.memmap.
-        return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
+        return np.asarray(mapped)
 
 
 @contextmanager

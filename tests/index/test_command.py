@@ -1,0 +1,169 @@
+"""``fmwave index`` and ``fmwave info``: files, messages, exit status, memory."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mapper import host_memory
+from mapper.cli.index import default_output
+from mapper.cli.main import main
+from mapper.index.build import memory_needed
+from mapper.index.format import verify
+from mapper.params import IndexParams
+
+REPO = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def fasta(tmp_path: Path) -> Path:
+    path = tmp_path / "ref.fasta"
+    path.write_text(">a\nACGTNACGTTGCA\n>b\nGG\n")
+    return path
+
+
+def test_index_then_info(fasta: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["index", str(fasta), "--verify", "-t", "1"]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "15 bases in 2 contigs" in err
+    assert "peak memory" in err
+    index = fasta.with_name("ref.fmw")
+    verify(index)
+    assert main(["info", str(index), "--verify"]) == 0
+    out, err = capsys.readouterr()
+    assert "2, 15 bases" in out
+    assert err == ""
+
+
+def test_parameters_reach_the_index(fasta: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = fasta.with_name("other.fmw")
+    options = ["-q", "256", "-p", "16", "--kmer-table", "3", "-o", str(other)]
+    assert main(["index", str(fasta), *options, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["info", str(other)]) == 0
+    facts = dict(line.split(":", 1) for line in capsys.readouterr().out.splitlines())
+    values = [facts[name].strip() for name in _PARAMETER_LINES]
+    assert values == ["256", "16", "3"]
+
+
+_PARAMETER_LINES = ("Occ spacing (q)", "SA sampling (p)", "k-mer table (k)")
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "message"),
+    [
+        (["index", "none.fa"], 1, "No such file"),
+        (["index", "{fasta}", "-q", "63"], 2, "Occ spacing 63"),
+        (["index", "{fasta}", "-t", "0"], 2, "threads 0"),
+        (["index", "{fasta}", "-o", "{fasta}"], 2, "is a file"),
+        (["index", "{fasta}", "-o", "/none/x.fmw"], 2, "no such directory"),
+        (["index"], 2, "required"),
+        (["nonsense"], 2, "invalid choice"),
+        ([], 2, "required"),
+        (["info", "{fasta}"], 1, "run 'fmwave index"),
+    ],
+)
+def test_errors_have_a_message_and_a_status(
+    fasta: Path, argv: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([word.format(fasta=fasta) for word in argv]) == status
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_debug_adds_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["index", "none.fa", "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_too_little_memory_is_told_before_reading(
+    fasta: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(host_memory, "available_bytes", lambda: 1_000_000)
+    assert main(["index", str(fasta)]) == 1
+    assert "needs about 0.3 GB of memory, and 0.0 GB are available" in capsys.readouterr().err
+    assert main(["index", str(fasta), "--ignore-memory"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(MemoryError(), 1), (KeyboardInterrupt(), 130)],
+)
+def test_memory_and_interrupt(
+    fasta: Path, error: BaseException, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("mapper.index.build.build_index", fail)
+    assert main(["index", str(fasta)]) == status
+
+
+_SLOW_SAVE = """
+import sys, time
+from mapper.cli.main import main
+from mapper.index import format
+def sync(file):
+    print("saving", flush=True)
+    time.sleep(60)
+format._sync = sync
+sys.exit(main(["index", sys.argv[1], "--quiet"]))
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signals_clean_up(fasta: Path, number: signal.Signals, status: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _SLOW_SAVE, str(fasta)], cwd=REPO, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"saving\n"
+        time.sleep(0.1)
+        process.send_signal(number)
+        assert process.wait() == status
+    assert list(fasta.parent.iterdir()) == [fasta]
+
+
+def test_help_imports_no_compiled_code() -> None:
+    code = (
+        "import sys; from mapper.cli.main import main; main(['index', '--help']); "
+        "sys.exit('numba' in sys.modules or 'numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, check=False)
+    assert done.returncode == 0
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m mapper.cli.main info | true; echo ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.stdout.strip() in ("141", "0")  # 0 if the pipe closed late
+
+
+@pytest.mark.parametrize(
+    "name", ["x.fa", "x.fasta", "x.fna", "x.fa.gz", "x.fna.gz", "x.fasta.bgz", "x"]
+)
+def test_default_output(name: str) -> None:
+    assert default_output(Path("dir") / name) == Path("dir/x.fmw")
+
+
+def test_memory_estimate_per_base() -> None:
+    n = 100_000_000
+    assert 6.5 < memory_needed(n, IndexParams()) / n - 3 < 8.5
+    assert memory_needed(2**32, IndexParams()) / 2**32 < 13
+    assert host_memory.peak_bytes() > 10_000_000
+    assert host_memory.available_bytes() is not None
