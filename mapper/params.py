@@ -20,7 +20,7 @@ class IndexParams:
     occ_spacing: int = 64
     """BWT characters per Occ checkpoint (q): 64, 128, 256, 512 or 1024."""
 
-    sa_sampling: int = 8
+    sa_sampling: int = 4
     """Every how many rows the suffix array is kept (p): a power of two up to 1024."""
 
     kmer_len: int | None = None
