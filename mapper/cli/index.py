@@ -23,7 +23,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "index",
         help="build the index of a reference",
         description="Build the index of a reference. The memory need is printed, and checked, "
-        "before the sequences are read; it is about 6 bytes a base (10 from 2.1 Gbp on).",
+        "before the sequences are read; it is 7 to 8 bytes a base (11 from 2.1 Gbp on).",
     )
     parser.add_argument(
         "fasta", type=Path, metavar="REF.fa[.gz]", help="reference: FASTA, plain, gzip or BGZF"
