@@ -90,6 +90,31 @@ def _put32(out, at, value):
 
 
 @driver
+def copy_bytes(out, at, source, start, end):
+    """Write ``source[start:end]``; return the position after it.
+
+    Through slices, whose indices cannot be negative: only so is the loop vectorised.
+    """
+    length = end - start
+    target = out[at : at + length]
+    part = source[start:end]
+    for i in range(length):
+        target[i] = part[i]
+    return at + length
+
+
+@driver
+def _copy_reversed(out, at, source, start, end):
+    """As :func:`copy_bytes`, last byte first."""
+    length = end - start
+    target = out[at : at + length]
+    part = source[start:end]
+    for i in range(length):
+        target[i] = part[length - 1 - i]
+    return at + length
+
+
+@driver
 def reference_span(cigar_ops, start, end):
     """Return the reference bases that ``cigar_ops[start:end]`` cover."""
     span = np.int64(0)
@@ -122,19 +147,21 @@ def reg2bin(start, end):
 def _put_sequence(out, at, bases, start, end, reverse):
     """Write the bases of one read as nibbles, the first in the high half."""
     length = end - start
-    for i in range(0, length, 2):
-        low = np.uint8(0)
-        if reverse:
-            high = NIBBLE_OF_COMPLEMENT[bases[end - 1 - i]]
-            if i + 1 < length:
-                low = NIBBLE_OF_COMPLEMENT[bases[end - 2 - i]]
-        else:
-            high = NIBBLE_OF_CODE[bases[start + i]]
-            if i + 1 < length:
-                low = NIBBLE_OF_CODE[bases[start + i + 1]]
-        out[at] = (high << 4) | low
-        at += 1
-    return at
+    n_pairs = length >> 1
+    target = out[at : at + n_pairs + 1]
+    part = bases[start:end]
+    if reverse:
+        for i in range(n_pairs):
+            high = NIBBLE_OF_COMPLEMENT[part[length - 1 - 2 * i]]
+            target[i] = (high << 4) | NIBBLE_OF_COMPLEMENT[part[length - 2 - 2 * i]]
+        if length & 1:
+            target[n_pairs] = NIBBLE_OF_COMPLEMENT[part[0]] << 4
+    else:
+        for i in range(n_pairs):
+            target[i] = (NIBBLE_OF_CODE[part[2 * i]] << 4) | NIBBLE_OF_CODE[part[2 * i + 1]]
+        if length & 1:
+            target[n_pairs] = NIBBLE_OF_CODE[part[length - 1]] << 4
+    return at + ((length + 1) >> 1)
 
 
 @driver
@@ -178,9 +205,7 @@ def _fill_bam(records, reads, offsets, out):
         at = _put32(out, at, records.next_pos[r])
         at = _put32(out, at, records.template_len[r])
 
-        for i in range(name_start, name_end):
-            out[at] = reads.names[i]
-            at += 1
+        at = copy_bytes(out, at, reads.names, name_start, name_end)
         if name_end == name_start:
             out[at] = 42  # "*"
             at += 1
@@ -189,14 +214,8 @@ def _fill_bam(records, reads, offsets, out):
         for i in range(cigar_start, cigar_end):
             at = _put32(out, at, np.int64(records.cigar_ops[i]))
         at = _put_sequence(out, at, reads.bases, start, end, reverse)
-        length = end - start
         if reverse:
-            for i in range(length):
-                out[at + i] = reads.quals[end - 1 - i]
+            at = _copy_reversed(out, at, reads.quals, start, end)
         else:
-            for i in range(length):
-                out[at + i] = reads.quals[start + i]
-        at += length
-        for i in range(records.tag_offsets[r], records.tag_offsets[r + 1]):
-            out[at] = records.tags[i]
-            at += 1
+            at = copy_bytes(out, at, reads.quals, start, end)
+        copy_bytes(out, at, records.tags, records.tag_offsets[r], records.tag_offsets[r + 1])

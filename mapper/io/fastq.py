@@ -11,6 +11,7 @@ from mapper.batch import ReadBatch
 from mapper.errors import InputFormatError, UsageError
 from mapper.io import fastq_scan as scan
 from mapper.io.fastq_errors import explain, foreign_format, format_error, read_name, show
+from mapper.io.read_ahead import ReadAhead
 from mapper.io.source import BrokenStreamError, ByteSource, same_file
 
 DEFAULT_BATCH_BASES = 10_000_000
@@ -23,7 +24,7 @@ class _TextBuffer:
     """The part of one file that is in memory: ``data[at:end]`` is unread."""
 
     def __init__(self, path: str, chunk_bytes: int) -> None:
-        self.source = ByteSource(path)
+        self.source = ReadAhead(ByteSource(path), chunk_bytes)
         self.name = self.source.name
         self.data = np.empty(chunk_bytes, np.uint8)
         self.at = 0
@@ -45,7 +46,7 @@ class _TextBuffer:
         """
         if self._broken is not None:
             raise InputFormatError(
-                f"{self.name}: {self._broken} ({record - 1} complete records precede the damage)"
+                f"{self.name}: {self._broken} (found after record {record - 1} or later)"
             ) from self._broken
         unread = self.end - self.at
         data = self.data

@@ -151,13 +151,17 @@ def _read_record(text, at, end, ended, bases, quals, base_at, names, name_at):
     if at < 0:
         return unfinished, end, base_end, name_end
 
-    while at < end:
-        code = CODE_OF_ASCII[text[at]]
+    source = text[at:end]
+    target = bases[base_at:]
+    n_bases = 0
+    while n_bases < len(source):
+        code = CODE_OF_ASCII[source[n_bases]]
         if code == NOT_A_BASE:
             break
-        bases[base_end] = code
-        base_end += 1
-        at += 1
+        target[n_bases] = code
+        n_bases += 1
+    at += n_bases
+    base_end = base_at + n_bases
     line_end = _skip_line_end(text, at, end)
     if line_end == -1:
         return unfinished, end, base_end, name_end
@@ -172,7 +176,7 @@ def _read_record(text, at, end, ended, bases, quals, base_at, names, name_at):
     at = _skip_line(text, at, end)
     if at < 0:
         return unfinished, end, base_end, name_end
-    status, at = _read_quality(text, at, end, ended, quals, base_at, base_end - base_at)
+    status, at = _read_quality(text, at, end, ended, quals, base_at, n_bases)
     return status, at, base_end, name_end
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from mapper.accelerate import driver
 from mapper.batch import NO_QUALITY, ReadBatch, RecordBatch
 from mapper.dna import ASCII_OF_CODE, COMPLEMENT
-from mapper.io.encode import REVERSE, check_limits, given_bounds
+from mapper.io.encode import REVERSE, check_limits, copy_bytes, given_bounds
 
 _TAB, _NEWLINE, _STAR, _EQUALS, _MINUS, _COLON, _ZERO = b"\t\n*=-:0"
 _TYPE_A, _TYPE_I, _TYPE_Z = b"AiZ"
@@ -82,10 +82,7 @@ def _put_text(out, at, text, start, end):
     if start == end:
         out[at] = _STAR
         return at + 1
-    for i in range(start, end):
-        out[at] = text[i]
-        at += 1
-    return at
+    return copy_bytes(out, at, text, start, end)
 
 
 @driver
@@ -100,11 +97,14 @@ def _put_contig(out, at, ref_id, contigs, contig_offsets):
 def _put_bases(out, at, bases, quals, start, end, reverse):
     """Write SEQ, a tab, and QUAL; return the position after them."""
     length = end - start
-    for i in range(length):
-        if reverse:
-            out[at + i] = _ASCII_OF_COMPLEMENT[bases[end - 1 - i]]
-        else:
-            out[at + i] = ASCII_OF_CODE[bases[start + i]]
+    target = out[at : at + length]
+    part = bases[start:end]
+    if reverse:
+        for i in range(length):
+            target[i] = _ASCII_OF_COMPLEMENT[part[length - 1 - i]]
+    else:
+        for i in range(length):
+            target[i] = ASCII_OF_CODE[part[i]]
     if length == 0:
         out[at] = _STAR
         at += 1
@@ -114,8 +114,14 @@ def _put_bases(out, at, bases, quals, start, end, reverse):
     if length == 0 or quals[start] == NO_QUALITY:
         out[at] = _STAR
         return at + 1
-    for i in range(length):
-        out[at + i] = 33 + (quals[end - 1 - i] if reverse else quals[start + i])
+    target = out[at : at + length]
+    part = quals[start:end]
+    if reverse:
+        for i in range(length):
+            target[i] = part[length - 1 - i] + np.uint8(33)
+    else:
+        for i in range(length):
+            target[i] = part[i] + np.uint8(33)
     return at + length
 
 

@@ -79,9 +79,10 @@ class ByteSource:
                     f"{self.name}: compressed with {kind}, which is not read; decompress it, "
                     "or compress it with gzip or bgzip"
                 )
-        self._stream: Any = _WithHead(raw, head)
+        self._raw = _WithHead(raw, head)
+        self._stream: Any = self._raw
         if head.startswith(GZIP_MAGIC):
-            self._stream = igzip.IGzipFile(fileobj=self._stream, mode="rb")
+            self._stream = igzip.IGzipFile(fileobj=self._raw, mode="rb")
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill the start of `buffer` and return how many bytes; 0 only at the end.
@@ -105,7 +106,9 @@ class ByteSource:
             raise BrokenStreamError(f"reading failed ({error.strerror or error})") from error
 
     def close(self) -> None:
+        """Close the file (not standard input)."""
         self._stream.close()
+        self._raw.close()  # a gzip stream leaves its file open
 
 
 def _open_raw(path: str, name: str) -> io.FileIO:

@@ -198,6 +198,23 @@ def test_pipe_that_delivers_single_bytes(tmp_path):
     thread.join()
 
 
+def test_closing_ends_the_reading_threads(tmp_path):
+    path = tmp_path / "r.fq"
+    path.write_bytes(simple_text(1000))
+    fifo = tmp_path / "idle"
+    os.mkfifo(fifo)
+    idle = os.open(fifo, os.O_RDWR)
+    os.write(idle, b"@r\nACGTACGT")
+    reader = FastqReader([str(path), str(fifo)], chunk_bytes=64)
+    reader.close()
+    os.write(idle, b"@")
+    threads = [t for t in threading.enumerate() if t.name.startswith(f"read {tmp_path}")]
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    os.close(idle)
+
+
 @pytest.mark.parametrize("text", [b"", b"\n", b"\r\n\n"])
 def test_empty_input_gives_no_batch(tmp_path, text):
     path = tmp_path / "empty.fq"
