@@ -49,7 +49,7 @@ class PackedReads(NamedTuple):
 
 
 class SeedBatch(NamedTuple):
-    """Located exact seeds of each read, and what was left out."""
+    """Located exact seeds of each read, one for each strand and diagonal they lead to."""
 
     seed_offsets: np.ndarray  # int64 (n_reads + 1,)
     strand: np.ndarray  # uint8: 0 the read itself, 1 its reverse complement
@@ -65,7 +65,6 @@ class LocusBatch(NamedTuple):
     locus_offsets: np.ndarray  # int64 (n_reads + 1,)
     strand: np.ndarray  # uint8
     diagonal: np.ndarray  # int64: text_pos - query_start
-    support: np.ndarray  # int32: bases of the read that seeds on this diagonal cover
     ref_id: np.ndarray  # int32: contig
     window_start: np.ndarray  # int64: text bounds that the alignment may not leave
     window_end: np.ndarray  # int64

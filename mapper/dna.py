@@ -70,61 +70,35 @@ def n_words(length):
 
 
 @driver
-def pack_forward(codes, start, end, planes, word):
-    """Write the bit planes of ``codes[start:end]`` from row `word` of `planes` on."""
+def pack_strand(codes, start, end, strand, planes, word):
+    """Write the bit planes of ``codes[start:end]`` from row `word` of `planes` on.
+
+    For strand 1, those of its reverse complement.
+    """
     one = np.uint64(1)
-    lo = np.uint64(0)
-    hi = np.uint64(0)
-    amb = np.uint64(0)
+    low = np.uint64(0)
+    high = np.uint64(0)
+    ambiguous = np.uint64(0)
     length = end - start
     for i in range(length):
-        code = codes[start + i]
+        code = np.int64(codes[start + i] if strand == 0 else codes[end - 1 - i])
         bit = np.uint64(i & 63)
-        if code > 3:
-            amb |= one << bit
+        if code >= AMBIGUOUS:
+            ambiguous |= one << bit
         else:
-            lo |= np.uint64(code & 1) << bit
-            hi |= np.uint64(code >> 1) << bit
-        if (i & 63) == 63:
-            planes[word, 0] = lo
-            planes[word, 1] = hi
-            planes[word, 2] = amb
+            if strand == 1:
+                code = 3 - code
+            low |= np.uint64(code & 1) << bit
+            high |= np.uint64(code >> 1) << bit
+        if (i & 63) == 63 or i == length - 1:
+            planes[word, 0] = low
+            planes[word, 1] = high
+            planes[word, 2] = ambiguous
             word += 1
-            lo = hi = amb = np.uint64(0)
-    used = length & 63
+            low = high = ambiguous = np.uint64(0)
+    used = np.uint64(length & 63)
     if used:
-        planes[word, 0] = lo
-        planes[word, 1] = hi
-        planes[word, 2] = amb | (~np.uint64(0) << np.uint64(used))
-
-
-@driver
-def pack_reverse_complement(codes, start, end, planes, word):
-    """As :func:`pack_forward`, for the reverse complement of ``codes[start:end]``."""
-    one = np.uint64(1)
-    lo = np.uint64(0)
-    hi = np.uint64(0)
-    amb = np.uint64(0)
-    length = end - start
-    for i in range(length):
-        code = codes[end - 1 - i]
-        bit = np.uint64(i & 63)
-        if code > 3:
-            amb |= one << bit
-        else:
-            lo |= np.uint64((3 - code) & 1) << bit
-            hi |= np.uint64((3 - code) >> 1) << bit
-        if (i & 63) == 63:
-            planes[word, 0] = lo
-            planes[word, 1] = hi
-            planes[word, 2] = amb
-            word += 1
-            lo = hi = amb = np.uint64(0)
-    used = length & 63
-    if used:
-        planes[word, 0] = lo
-        planes[word, 1] = hi
-        planes[word, 2] = amb | (~np.uint64(0) << np.uint64(used))
+        planes[word - 1, 2] |= ~np.uint64(0) << used
 
 
 @core

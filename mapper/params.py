@@ -100,7 +100,18 @@ class PairParams(NamedTuple):
     """Alignments of a read near which its mate is looked for."""
     secondary_overlap: float = 0.5
     """Alignments that share this part of the shorter one's bases compete for them."""
-    xa_ratio: float = 0.8
-    """Alternative hits are told in XA if they score this part of the primary's."""
+
+
+class RecordParams(NamedTuple):
+    """What goes into records (``mapper/pair/records.py``)."""
+
+    extended_cigar: bool = False
+    """Write ``=`` and ``X`` instead of M."""
+    soft_clip_supplementary: bool = False
+    """Keep all bases in supplementary records (bwa ``-Y``)."""
+    all_alignments: bool = False
+    """Write secondary records instead of XA (bwa ``-a``)."""
     max_xa: int = 5
-    """With more alternative hits than this, none are listed (bwa ``-h``)."""
+    """With more alternative hits than this, XA lists none (bwa ``-h``)."""
+    xa_ratio: float = 0.8
+    """Alternative hits are listed if they score this part of the primary's."""

@@ -83,8 +83,7 @@ def index_facts(path: Path, *, check: bool) -> list[tuple[str, str]]:
         ("size", f"{_size(index.n_bytes)}, {index.n_bytes / n:.2f} bytes a base"),
         (
             "memory to map",
-            f"{_size(index.n_bytes)} for the index, shared by the runs of a machine, "
-            "plus batches",
+            f"{_size(index.n_bytes)} for the index, shared by the runs of a machine, plus batches",
         ),
     ]
 

@@ -1,0 +1,99 @@
+"""CIGAR operations: BAM packing, merging, left alignment, text.
+
+An operation is ``length << 4 | code`` (uint32). Inside the mapper the codes are
+``= X I D`` (SAM: I consumes the read only, D the reference only); soft clips and, where
+asked for, M appear when records are made.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import core
+
+LETTERS = "MIDNSHP=X"
+M, I, D, N, S, H, P, EQUAL, X = range(9)  # noqa: E741  (SAM's letters)
+
+
+def to_text(cigar_ops: np.ndarray) -> str:
+    """Return the SAM text of packed operations (``*`` for none)."""
+    if len(cigar_ops) == 0:
+        return "*"
+    return "".join(f"{int(op) >> 4}{LETTERS[int(op) & 15]}" for op in cigar_ops)
+
+
+def from_text(text: str) -> np.ndarray:
+    """Return the packed operations (uint32) of SAM text."""
+    ops, length = [], 0
+    for char in "" if text == "*" else text:
+        if char.isdigit():
+            length = 10 * length + int(char)
+        else:
+            ops.append(length << 4 | LETTERS.index(char))
+            length = 0
+    return np.array(ops, np.uint32)
+
+
+@core
+def append_op(ops, n_ops, code, length):
+    """Append `length` of one operation, merging it with the last; return the new count."""
+    if length == 0:
+        return n_ops
+    if n_ops > 0 and (ops[n_ops - 1] & 15) == code:
+        ops[n_ops - 1] += np.uint32(length << 4)
+        return n_ops
+    ops[n_ops] = np.uint32((length << 4) | code)
+    return n_ops + 1
+
+
+@core
+def base_at(planes, word, pos):
+    """Base at `pos` of a packed sequence: 0 to 3, or 4 if ambiguous."""
+    w = word + (pos >> 6)
+    bit = np.uint64(pos & 63)
+    one = np.uint64(1)
+    if (planes[w, 2] >> bit) & one:
+        return np.int64(4)
+    return np.int64(
+        ((planes[w, 0] >> bit) & one) | (((planes[w, 1] >> bit) & one) << one)
+    )
+
+
+@core
+def left_align(ops, n_ops, read_planes, read_word, query_start, ref_planes, text_start):
+    """Move every gap as far left as it goes without changing the score, in place.
+
+    A gap moves by one base where the base before it equals its own last base and stands in
+    a run of matches. A run is never emptied: gaps do not swap or reach an end.
+    """
+    query = query_start
+    text = text_start
+    for i in range(n_ops):
+        code = ops[i] & 15
+        length = np.int64(ops[i] >> 4)
+        gap = code == I or code == D
+        if gap and 0 < i < n_ops - 1 and (ops[i - 1] & 15) == EQUAL and (ops[i + 1] & 15) == EQUAL:
+            room = np.int64(ops[i - 1] >> 4) - 1
+            moved = 0
+            while moved < room:
+                if code == I:
+                    last = query + length - 1 - moved
+                    same = base_at(read_planes, read_word, last) == base_at(
+                        read_planes, read_word, query - 1 - moved
+                    )
+                else:
+                    last = text + length - 1 - moved
+                    same = base_at(ref_planes, 0, last) == base_at(
+                        ref_planes, 0, text - 1 - moved
+                    )
+                if not same:
+                    break
+                moved += 1
+            ops[i - 1] -= np.uint32(moved << 4)
+            ops[i + 1] += np.uint32(moved << 4)
+            query -= moved
+            text -= moved
+        if code != D:
+            query += length
+        if code != I:
+            text += length

@@ -1,0 +1,157 @@
+"""Core: one candidate locus → one local alignment with its CIGAR.
+
+First the ungapped alignment on the locus' diagonal; then, on each side of its anchor
+where mismatches leave room for a gap to pay, the wavefront, which has to beat the
+ungapped side to count.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.accelerate import core
+from mapper.cigar import EQUAL, X, append_op, left_align
+from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
+from mapper.extend.wavefront_affine import Side, backtrace_side, extend_side
+
+
+class Ungapped(NamedTuple):
+    """The best ungapped alignment on a diagonal, in oriented read positions."""
+
+    start: int
+    end: int
+    anchor_start: int
+    anchor_end: int
+    left: int  # doubled objective left of the anchor
+    right: int
+    n_left: int  # mismatches left of the anchor, up to the end of read or contig
+    n_right: int
+
+
+@core
+def align_ungapped(read_planes, read_word, read_len, text_planes, diagonal, window_start,
+                   window_end, params, positions):  # fmt: skip
+    """Align a read to one diagonal without gaps; `positions` (int32) gets its mismatches."""
+    start = max(np.int64(0), window_start - diagonal)
+    end = min(np.int64(read_len), window_end - diagonal)
+    n = find_mismatches(read_planes, read_word, text_planes, diagonal, start, end, positions)
+    anchor_start, anchor_end, n_before = longest_match(positions, n, start, end)
+    left, cut_left = trim_left(
+        positions, n_before, anchor_start, start, params.match, params.mismatch, params.end_bonus
+    )
+    right, cut_right = trim_right(
+        positions, n_before, n, anchor_end, end, read_len, params.match, params.mismatch,
+        params.end_bonus,
+    )  # fmt: skip
+    return Ungapped(
+        cut_left, cut_right, anchor_start, anchor_end, left, right, n_before, n - n_before
+    )
+
+
+@core
+def gap_may_pay(n_mismatches, params):
+    """Whether the cheapest gap costs less than this many mismatches."""
+    return n_mismatches * (params.match + params.mismatch) > params.gap_open + params.gap_extend
+
+
+@core
+def gapped_limit(room, params):
+    """Doubled objective of a side that matches throughout but for the cheapest gap."""
+    return 2 * (params.match * room + params.end_bonus - params.gap_open - params.gap_extend)
+
+
+@core
+def ungapped_ops(read_planes, read_word, text_planes, diagonal, start, end, positions, ops, n_ops):
+    """Append the runs of matches and mismatches of start:end; return the new count."""
+    n = find_mismatches(read_planes, read_word, text_planes, diagonal, start, end, positions)
+    for i in range(n):
+        n_ops = append_op(ops, n_ops, EQUAL, positions[i] - start)
+        n_ops = append_op(ops, n_ops, X, 1)
+        start = np.int64(positions[i]) + 1
+    return append_op(ops, n_ops, EQUAL, end - start)
+
+
+@core
+def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
+                 ungapped, target, params, penalties, wavefronts, positions, spare_ops,
+                 ops):  # fmt: skip
+    """Extend the anchor of an ungapped alignment with gaps where they may pay.
+
+    Parameters
+    ----------
+    target
+        Doubled objective below which the caller has no use for the alignment: the gapped
+        search gives up there, and the ungapped side stands.
+    spare_ops, ops
+        uint32 work space, and the operations of the result, in read order, left-aligned.
+
+    Returns
+    -------
+    doubled_score, query_start, query_end, text_start, text_end, n_ops
+    """
+    anchor = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
+    left, right = ungapped.left, ungapped.right
+    query_start, query_end = ungapped.start, ungapped.end
+    text_start, text_end = query_start + diagonal, query_end + diagonal
+    try_left = gap_may_pay(ungapped.n_left, params)
+    try_right = gap_may_pay(ungapped.n_right, params)
+    n_right_ops = 0
+    gapped_left = gapped_right = False
+    n_ops = 0
+
+    if try_right:
+        room = read_len - ungapped.anchor_end
+        side = Side(
+            read_word, ungapped.anchor_end, room, ungapped.anchor_end + diagonal,
+            window_end - diagonal - ungapped.anchor_end, True,
+        )  # fmt: skip
+        most_left = gapped_limit(ungapped.anchor_start, params) if try_left else left
+        floor = max(right, target - anchor - max(left, most_left))
+        objective, s, k, offset = extend_side(
+            read_planes, text_planes, side, penalties, params.end_bonus, floor, wavefronts
+        )
+        if s >= 0:
+            gapped_right = True
+            right = objective
+            query_end = ungapped.anchor_end + offset - k
+            text_end = side.text_pos + offset
+            n_right_ops = backtrace_side(
+                wavefronts, penalties, side, s, k, offset, spare_ops, n_right_ops
+            )
+    if try_left:
+        side = Side(
+            read_word, ungapped.anchor_start, ungapped.anchor_start,
+            ungapped.anchor_start + diagonal, ungapped.anchor_start + diagonal - window_start,
+            False,
+        )  # fmt: skip
+        floor = max(left, target - anchor - right)
+        objective, s, k, offset = extend_side(
+            read_planes, text_planes, side, penalties, params.end_bonus, floor, wavefronts
+        )
+        if s >= 0:
+            gapped_left = True
+            left = objective
+            query_start = ungapped.anchor_start - (offset - k)
+            text_start = side.text_pos - offset
+            n_ops = backtrace_side(wavefronts, penalties, side, s, k, offset, ops, n_ops)
+
+    middle_start = ungapped.anchor_start if gapped_left else ungapped.start
+    middle_end = ungapped.anchor_end if gapped_right else ungapped.end
+    n_ops = ungapped_ops(
+        read_planes, read_word, text_planes, diagonal, middle_start, middle_end, positions, ops,
+        n_ops,
+    )  # fmt: skip
+    for i in range(n_right_ops - 1, -1, -1):
+        n_ops = append_op(ops, n_ops, spare_ops[i] & 15, spare_ops[i] >> 4)
+    if gapped_left or gapped_right:
+        left_align(
+            ops, n_ops, read_planes, read_word, query_start, text_planes, text_start
+        )
+    doubled = anchor + left + right
+    if query_start == 0:
+        doubled -= 2 * params.end_bonus
+    if query_end == read_len:
+        doubled -= 2 * params.end_bonus
+    return doubled, query_start, query_end, text_start, text_end, n_ops

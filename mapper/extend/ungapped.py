@@ -1,0 +1,115 @@
+"""Core: the best ungapped alignment on one diagonal, from its mismatches.
+
+The whole read is compared with the reference 64 bases at a time. Its longest run of
+matches is the anchor; each side is then cut where the objective (score plus end bonus) is
+highest. On a side with so few mismatches that a single gap costs more, this is optimal
+and no gapped search is needed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import core
+from mapper.bits import trailing_zeros
+from mapper.dna import mismatch_word
+
+
+@core
+def lowest_score(read_len, min_score):
+    """The score an alignment of a read must reach: `min_score`, or, for a read too short
+    for that, the score of one mismatch inside it."""
+    return min(min_score, read_len - 5)
+
+
+@core
+def find_mismatches(read_planes, read_word, text_planes, diagonal, start, end, positions):
+    """Write the positions (in the oriented read) of mismatches in start:end; return how many."""
+    n = 0
+    pos = start
+    while pos < end:
+        differ = mismatch_word(read_planes, read_word, pos, text_planes, 0, diagonal + pos)
+        left = end - pos
+        if left < 64:
+            differ &= (np.uint64(1) << np.uint64(left)) - np.uint64(1)
+        while differ:
+            positions[n] = pos + trailing_zeros(differ)
+            n += 1
+            differ &= differ - np.uint64(1)
+        pos += 64
+    return n
+
+
+@core
+def longest_match(positions, n_mismatches, start, end):
+    """The longest run without a mismatch in start:end, the leftmost of equals.
+
+    Returns
+    -------
+    run_start, run_end, n_before
+        The run, and how many mismatches lie before it.
+    """
+    best_start = start
+    best_end = start
+    n_before = 0
+    run_start = start
+    for i in range(n_mismatches + 1):
+        run_end = np.int64(positions[i]) if i < n_mismatches else end
+        if run_end - run_start > best_end - best_start:
+            best_start = run_start
+            best_end = run_end
+            n_before = i
+        run_start = run_end + 1
+    return best_start, best_end, n_before
+
+
+@core
+def trim_right(positions, first, n_mismatches, corner, end, read_len, match, mismatch, end_bonus):
+    """Best ungapped extension of an anchor to the right of `corner`.
+
+    Parameters
+    ----------
+    first
+        Index of the first mismatch at or after `corner`.
+    end
+        Where the contig ends, or the read's end.
+
+    Returns
+    -------
+    objective, cut
+        Doubled score plus bonus; where the extension ends. The shorter of equals wins.
+    """
+    best = np.int64(0)
+    cut = corner
+    doubled = np.int64(0)
+    if corner == read_len:
+        return np.int64(2 * end_bonus), cut
+    for i in range(first, n_mismatches):
+        next_end = np.int64(positions[i + 1]) if i + 1 < n_mismatches else end
+        doubled += 2 * (match * (next_end - positions[i] - 1) - mismatch)
+        objective = doubled + (2 * end_bonus if next_end == read_len else 0)
+        if objective > best:
+            best = objective
+            cut = next_end
+    return best, cut
+
+
+@core
+def trim_left(positions, n_before, corner, start, match, mismatch, end_bonus):
+    """Best ungapped extension of an anchor to the left of `corner`; as :func:`trim_right`.
+
+    `n_before` mismatches lie before `corner`; `start` is where the contig starts, or 0.
+    """
+    best = np.int64(0)
+    cut = corner
+    doubled = np.int64(0)
+    if corner == 0:
+        return np.int64(2 * end_bonus), cut
+    for i in range(n_before - 1, -1, -1):
+        next_start = np.int64(positions[i - 1]) + 1 if i > 0 else start
+        doubled += 2 * (match * (positions[i] - next_start) - mismatch)
+        objective = doubled + (2 * end_bonus if next_start == 0 else 0)
+        if objective > best:
+            best = objective
+            cut = next_start
+    return best, cut

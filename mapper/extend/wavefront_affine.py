@@ -1,0 +1,268 @@
+"""Core: gap-affine wavefront extension from a fixed corner, with soft clip or end bonus.
+
+Both sides of an anchor are extended by the same text: `forward` extension runs to the
+right of a corner (query_pos, text_pos), backward extension to its left. v and h count the
+bases of read and reference consumed, ``k = h - v`` is the diagonal, and a wavefront holds
+for each penalty s and diagonal k the farthest h (the *offset*) in three states: M (ends in
+a match or mismatch, or a gap just closed), I (in a gap that consumes the read), D (in one
+that consumes the reference).
+
+::
+
+    I(s, k) = max(M(s - o - e, k + 1), I(s - e, k + 1))
+    D(s, k) = max(M(s - o - e, k - 1), D(s - e, k - 1)) + 1
+    M(s, k) = longest_run from max(M(s - x, k) + 1, I(s, k), D(s, k))
+
+The aim is the best *objective*: score, plus a bonus where the read's end is reached, both
+doubled (``penalties.py``). Exact branch and bound: a cell is dropped when even a perfect
+rest would not beat the best objective so far, so the wavefront dies out by itself and
+no heuristic is needed.
+
+References
+----------
+Marco-Sola et al. (2021), doi:10.1093/bioinformatics/btaa777: wavefront recurrences
+(paper 4 of ``docs/algorithm.md``, section 4.1, with I and D named as in SAM).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.accelerate import core
+from mapper.bits import leading_zeros, trailing_zeros
+from mapper.cigar import EQUAL, D, I, X, append_op
+from mapper.dna import mismatch_word
+
+NULL = -(2**30)
+"""Offset of a cell that does not exist; leaves room to add to it."""
+
+
+class Wavefronts(NamedTuple):
+    """Work space of one alignment: every wavefront, for the backtrace.
+
+    Row s is penalty s, column ``k + n_diagonals // 2`` diagonal k. Columns outside
+    ``lo[s]:hi[s]`` (inclusive bounds, in diagonals) hold nothing.
+    """
+
+    match: np.ndarray  # int32 (n_penalties, n_diagonals)
+    insertion: np.ndarray  # int32, same shape
+    deletion: np.ndarray  # int32, same shape
+    lo: np.ndarray  # int32 (n_penalties,)
+    hi: np.ndarray  # int32 (n_penalties,)
+
+
+def new_wavefronts(max_read_len: int, max_gap: int, penalties, end_bonus: int) -> Wavefronts:
+    """Allocate work space that any read up to `max_read_len` fits.
+
+    A cell of penalty s on diagonal k lives only while ``2 (v a + bonus) + k a - s > 0``
+    with v at most the read's length and k at most `max_gap`.
+    """
+    rows = (2 * max_read_len + max_gap) * penalties.match + 2 * end_bonus + 2
+    shape = (rows, 2 * max_gap + 1)
+    return Wavefronts(
+        match=np.empty(shape, np.int32),
+        insertion=np.empty(shape, np.int32),
+        deletion=np.empty(shape, np.int32),
+        lo=np.empty(rows, np.int32),
+        hi=np.empty(rows, np.int32),
+    )
+
+
+class Side(NamedTuple):
+    """One side of an anchor: where the extension starts and what it may consume."""
+
+    query_word: int  # row of the read's strand in its bit planes
+    query_pos: int  # corner, in the oriented read
+    query_room: int  # bases of the read on this side
+    text_pos: int  # corner, in the text
+    text_room: int  # bases of the contig on this side
+    forward: bool
+
+
+@core
+def longest_run(query_planes, text_planes, side, v, h):
+    """Length of the run of matches from (v, h) on; 64 bases a step."""
+    limit = min(side.query_room - v, side.text_room - h)
+    done = 0
+    while done < limit:
+        step = min(np.int64(64), limit - done)
+        if side.forward:
+            query_pos = side.query_pos + v + done
+            text_pos = side.text_pos + h + done
+        else:
+            query_pos = side.query_pos - v - done - step
+            text_pos = side.text_pos - h - done - step
+        differ = mismatch_word(query_planes, side.query_word, query_pos, text_planes, 0, text_pos)
+        if side.forward:
+            run = trailing_zeros(differ)
+        else:
+            run = leading_zeros(differ << np.uint64(64 - step))
+        if run < step:
+            return done + run
+        done += step
+    return limit
+
+
+@core
+def cell(wavefront, lo, hi, s, k, half):
+    """Offset at penalty s and diagonal k, or NULL."""
+    if s < 0 or k < lo[s] or k > hi[s]:
+        return np.int64(NULL)
+    return np.int64(wavefront[s, k + half])
+
+
+@core
+def bounded(offset, k, side):
+    """The offset, or NULL if it lies beyond the end of read or reference."""
+    if offset > side.text_room or offset - k > side.query_room:
+        return np.int64(NULL)
+    return offset
+
+
+@core
+def hopeful(offset, k, s, match, query_room, bonus, best):
+    """Whether a cell could beat objective `best` if the rest of the read matched.
+
+    ``match * (v + h) - s`` is the doubled score so far; every read base left can add
+    ``2 * match``.
+    """
+    return match * (k + 2 * query_room) - s + bonus > best and offset >= 0
+
+
+@core
+def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, wavefronts):
+    """Extend an anchor to one side.
+
+    Parameters
+    ----------
+    end_bonus
+        Added to the score where the read's end is reached.
+    floor
+        Doubled objective that must be exceeded (the ungapped extension's, for one).
+
+    Returns
+    -------
+    objective, s, k, offset
+        Doubled objective and end cell of the best extension; ``s = -1`` if none exceeds
+        `floor`. Of equals the lowest penalty wins, then the lowest diagonal.
+    """
+    match, x = penalties.match, penalties.mismatch
+    e = penalties.gap_extend
+    oe = penalties.gap_open + e
+    lo, hi = wavefronts.lo, wavefronts.hi
+    n_penalties, n_diagonals = wavefronts.match.shape
+    half = n_diagonals >> 1
+    bonus = 2 * end_bonus
+    best = np.int64(floor)
+    best_s = np.int64(-1)
+    best_k = np.int64(0)
+    best_offset = np.int64(0)
+    idle = 0
+    for s in range(n_penalties):
+        if s == 0:
+            k_lo, k_hi = np.int64(0), np.int64(0)
+        else:
+            k_lo, k_hi = np.int64(half + 1), np.int64(-half - 1)
+            if s >= x and lo[s - x] <= hi[s - x]:
+                k_lo = np.int64(lo[s - x])
+                k_hi = np.int64(hi[s - x])
+            if s >= oe and lo[s - oe] <= hi[s - oe]:
+                k_lo = min(k_lo, np.int64(lo[s - oe]) - 1)
+                k_hi = max(k_hi, np.int64(hi[s - oe]) + 1)
+            if s >= e and lo[s - e] <= hi[s - e]:
+                k_lo = min(k_lo, np.int64(lo[s - e]) - 1)
+                k_hi = max(k_hi, np.int64(hi[s - e]) + 1)
+            k_lo = max(k_lo, np.int64(-half))
+            k_hi = min(k_hi, np.int64(half))
+        alive_lo, alive_hi = np.int64(half + 1), np.int64(-half - 1)
+        for k in range(k_lo, k_hi + 1):
+            if s == 0:
+                insertion = deletion = np.int64(NULL)
+                offset = np.int64(0)
+            else:
+                insertion = bounded(
+                    max(
+                        cell(wavefronts.match, lo, hi, s - oe, k + 1, half),
+                        cell(wavefronts.insertion, lo, hi, s - e, k + 1, half),
+                    ),
+                    k,
+                    side,
+                )
+                deletion = bounded(
+                    max(
+                        cell(wavefronts.match, lo, hi, s - oe, k - 1, half),
+                        cell(wavefronts.deletion, lo, hi, s - e, k - 1, half),
+                    )
+                    + 1,
+                    k,
+                    side,
+                )
+                offset = bounded(cell(wavefronts.match, lo, hi, s - x, k, half) + 1, k, side)
+                offset = max(offset, max(insertion, deletion))
+            if not hopeful(offset, k, s, match, side.query_room, bonus, best):
+                offset = insertion = deletion = np.int64(NULL)
+            else:
+                offset += longest_run(query_planes, text_planes, side, offset - k, offset)
+                objective = match * (2 * offset - k) - s
+                if offset - k == side.query_room:
+                    objective += bonus
+                if objective > best:
+                    best = objective
+                    best_s = np.int64(s)
+                    best_k = np.int64(k)
+                    best_offset = offset
+                alive_lo = min(alive_lo, np.int64(k))
+                alive_hi = np.int64(k)
+            wavefronts.match[s, k + half] = offset
+            wavefronts.insertion[s, k + half] = insertion
+            wavefronts.deletion[s, k + half] = deletion
+        lo[s] = alive_lo
+        hi[s] = alive_hi
+        idle = idle + 1 if alive_lo > alive_hi else 0
+        if idle > max(x, oe):
+            break
+    return best, best_s, best_k, best_offset
+
+
+@core
+def backtrace_side(wavefronts, penalties, side, s, k, offset, ops, n_ops):
+    """Append the operations from an end cell back to the corner; return the new count.
+
+    They come out from the far end to the anchor: in read order for a backward extension,
+    reversed for a forward one. Of equal ways into a cell a mismatch is taken before a
+    deletion, a deletion before an insertion, and a gap is opened before it is lengthened.
+    """
+    x = penalties.mismatch
+    e = penalties.gap_extend
+    oe = penalties.gap_open + e
+    lo, hi = wavefronts.lo, wavefronts.hi
+    half = wavefronts.match.shape[1] >> 1
+    while s > 0:
+        mismatch = bounded(cell(wavefronts.match, lo, hi, s - x, k, half) + 1, k, side)
+        insertion = cell(wavefronts.insertion, lo, hi, s, k, half)
+        deletion = cell(wavefronts.deletion, lo, hi, s, k, half)
+        entry = max(mismatch, max(insertion, deletion))
+        n_ops = append_op(ops, n_ops, EQUAL, offset - entry)
+        offset = entry
+        if mismatch == entry:
+            n_ops = append_op(ops, n_ops, X, 1)
+            s -= x
+            offset -= 1
+        elif deletion == entry:
+            opened = False
+            while not opened:
+                n_ops = append_op(ops, n_ops, D, 1)
+                offset -= 1
+                k -= 1
+                opened = cell(wavefronts.match, lo, hi, s - oe, k, half) == offset
+                s -= oe if opened else e
+        else:
+            opened = False
+            while not opened:
+                n_ops = append_op(ops, n_ops, I, 1)
+                k += 1
+                opened = cell(wavefronts.match, lo, hi, s - oe, k, half) == offset
+                s -= oe if opened else e
+    return append_op(ops, n_ops, EQUAL, offset)

@@ -1,0 +1,138 @@
+"""Core of the FM-index: Occ, backward search, LF-mapping, locate.
+
+The text has n bases; the suffix array has n + 1 rows, row 0 being the sentinel's, which
+sorts first. Intervals of rows are half-open. The sentinel is no base: the BWT is stored
+without it, and rows above ``primary`` (the row whose BWT character is the sentinel)
+shift down by one when they index the stored BWT.
+
+A block (one row of ``blocks``) serves ``occ_spacing`` BWT characters: two words with
+four 32-bit counts (A, C, G, T before the block, since the start of its superblock of
+2**31 characters), then for every 64 characters a word of low bits and a word of high
+bits of their codes. With a spacing of 64 a block is 32 bytes, half a cache line.
+
+References
+----------
+Ferragina, Manzini (2000), doi:10.1109/SFCS.2000.892127: backward search.
+Paper 3 of ``docs/algorithm.md`` (GPU seed generation), section 3.2: reduced Occ
+(spacing q), sampled suffix array (every p-th row), interval recurrence.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.accelerate import core, inlined_core
+from mapper.bits import popcount
+
+SUPERBLOCK_SHIFT = 31
+"""Block counts are relative to superblocks of this many characters (as a power of 2)."""
+
+
+class FMIndex(NamedTuple):
+    """The searchable index; passes unchanged to compiled code."""
+
+    blocks: np.ndarray  # uint64 (n_blocks, 2 + occ_spacing / 32)
+    super_counts: np.ndarray  # int64 (n_superblocks, 4): counts before each superblock
+    first_row: np.ndarray  # int64 (5,): first row of each base's suffixes; n_rows at the end
+    sa_samples: np.ndarray  # uint32 or uint64: text position of rows 0, p, 2p, ...
+    kmer_starts: np.ndarray  # uint32 or uint64 (4**k + 1,): see kmer_interval; (1,) if none
+    ref_planes: np.ndarray  # uint64 (n_words + 2, 3): the text as mapper.dna bit planes
+    n_rows: int  # n + 1
+    primary: int
+    occ_shift: int  # log2 of the Occ spacing q
+    sa_shift: int  # log2 of the SA sampling p
+    kmer_len: int  # k of the interval table; 0 if there is none
+
+
+@inlined_core
+def matching_bits(low, high, code):
+    """Bit i set where the character with planes `low`, `high` is `code`."""
+    low = low if code & 1 else ~low
+    high = high if code & 2 else ~high
+    return low & high
+
+
+@inlined_core
+def occ(fm, code, row):
+    """Count `code` in the BWT before `row` (0 <= row <= n_rows)."""
+    i = row - 1 if row > fm.primary else row
+    block = i >> fm.occ_shift
+    half = np.uint64((code & 1) << 5)
+    checkpoint = (fm.blocks[block, code >> 1] >> half) & np.uint64(0xFFFFFFFF)
+    count = np.int64(checkpoint) + fm.super_counts[i >> SUPERBLOCK_SHIFT, code]
+    rest = i & ((1 << fm.occ_shift) - 1)
+    word = 2
+    while rest >= 64:
+        count += popcount(matching_bits(fm.blocks[block, word], fm.blocks[block, word + 1], code))
+        rest -= 64
+        word += 2
+    # Also where rest is 0 and the mask is empty: a branch would cost more.
+    below = (np.uint64(1) << np.uint64(rest)) - np.uint64(1)
+    bits = matching_bits(fm.blocks[block, word], fm.blocks[block, word + 1], code)
+    return count + popcount(bits & below)
+
+
+@inlined_core
+def extend_left(fm, code, sa_lo, sa_hi):
+    """Prepend one base to a pattern: its interval from the pattern's (paper 3, eq 1)."""
+    first = fm.first_row[code]
+    return first + occ(fm, code, sa_lo), first + occ(fm, code, sa_hi)
+
+
+@inlined_core
+def kmer_interval(fm, kmer):
+    """Interval of the ``kmer_len`` bases coded 2 bits each in `kmer`, first base highest.
+
+    ``kmer_starts[x]`` is the first row whose suffix does not sort before k-mer x. The
+    interval can therefore hold, beyond the true occurrences, rows of suffixes shorter
+    than k that end the text; they stay contiguous under :func:`extend_left`, and a
+    located hit of theirs overruns the text, where :func:`clean_hit` drops it.
+    """
+    return np.int64(fm.kmer_starts[kmer]), np.int64(fm.kmer_starts[kmer + 1])
+
+
+@inlined_core
+def lf(fm, row):
+    """Row of the suffix one position to the left; `row` must not be ``primary``."""
+    i = row - 1 if row > fm.primary else row
+    block = i >> fm.occ_shift
+    rest = i & ((1 << fm.occ_shift) - 1)
+    word = 2 + ((rest >> 6) << 1)
+    bit = np.uint64(rest & 63)
+    low = (fm.blocks[block, word] >> bit) & np.uint64(1)
+    high = (fm.blocks[block, word + 1] >> bit) & np.uint64(1)
+    code = np.int64(low | (high << np.uint64(1)))
+    return fm.first_row[code] + occ(fm, code, row)
+
+
+@inlined_core
+def locate(fm, row):
+    """Text position of a row, through the sampled suffix array (paper 3, eq 2)."""
+    steps = 0
+    sampled = (1 << fm.sa_shift) - 1
+    while row & sampled:
+        if row == fm.primary:
+            return np.int64(steps)
+        row = lf(fm, row)
+        steps += 1
+    return np.int64(fm.sa_samples[row >> fm.sa_shift]) + steps
+
+
+@core
+def clean_hit(fm, text_pos, length):
+    """Whether `length` bases from `text_pos` lie in one contig and hold no ambiguous base."""
+    if text_pos + length >= fm.n_rows:
+        return False
+    word = text_pos >> 6
+    bit = text_pos & 63
+    while length > 0:
+        here = min(64 - bit, length)
+        mask = (~np.uint64(0) >> np.uint64(64 - here)) << np.uint64(bit)
+        if fm.ref_planes[word, 2] & mask:
+            return False
+        length -= here
+        bit = 0
+        word += 1
+    return True

@@ -1,0 +1,140 @@
+"""The insert-size model: estimated once from the first pairs of a sample, then frozen.
+
+The insert size is signed: the 5' end of the reverse-strand mate minus the 5' end of the
+forward-strand mate, soft clips included. Ordinary (FR) libraries give positive numbers,
+mate-pair (RF) libraries negative ones, and one text serves both. Pairs with both mates on
+one strand are never proper.
+
+Floating point happens here and nowhere else in pairing: the model holds integers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.accelerate import core, driver
+from mapper.batch import AlignmentBatch
+
+SCALE = 4
+"""Pair scores are in quarters of a score unit, so that insert-size penalties fit integers."""
+
+ESTIMATION_PAIRS = 16384
+"""Pairs at the start of the sample that the model is estimated from."""
+
+MIN_PAIRS = 16
+"""Fewer confident pairs than this give no estimate."""
+
+CONFIDENT_GAP = 12
+"""A mate counts for the estimate if its best alignment leads by this score."""
+
+
+class InsertSizeModel(NamedTuple):
+    """Which signed insert sizes are proper, and what each costs."""
+
+    low: int
+    """Smallest proper insert size."""
+    high: int
+    """Largest proper insert size."""
+    penalty: np.ndarray
+    """int32 (high - low + 1,): cost of each size, in 1 / SCALE of a score unit."""
+    mean: float
+    std: float
+    n_pairs: int
+    """Confident pairs it rests on; 0 if given or assumed."""
+
+
+def model_from(mean: float, std: float, low: int, high: int, n_pairs: int) -> InsertSizeModel:
+    """Build a model: the log-probability of a deviation at least as large, as a score.
+
+    A match is worth ``log(4)`` of likelihood ratio per score unit; deviations are costed
+    on the same scale.
+    """
+    sizes = np.arange(low, high + 1)
+    deviations = np.abs(sizes - mean) / max(std, 1.0)
+    tails = np.array([math.erfc(d / math.sqrt(2)) for d in deviations])
+    cost = -np.log(np.maximum(tails, 1e-12)) / math.log(4)
+    penalty = np.rint(SCALE * cost).astype(np.int32)
+    penalty.flags.writeable = False
+    return InsertSizeModel(low, high, penalty, mean, std, n_pairs)
+
+
+def assumed_model() -> InsertSizeModel:
+    """Return the model for samples too small to estimate: any FR insert up to 1000."""
+    penalty = np.zeros(1000, np.int32)
+    penalty.flags.writeable = False
+    return InsertSizeModel(1, 1000, penalty, 0.0, 0.0, 0)
+
+
+def estimate(inserts: np.ndarray) -> InsertSizeModel:
+    """Estimate the model from signed insert sizes of confident pairs.
+
+    The library's orientation is the commoner sign. Outliers are cut at two quartile ranges
+    beyond the quartiles before mean and deviation are taken; proper are sizes within three
+    quartile ranges of the quartiles, and at least four deviations of the mean.
+    """
+    positive = int((inserts > 0).sum())
+    sign = 1 if 2 * positive >= len(inserts) else -1
+    sizes = np.sort(sign * inserts[sign * inserts > 0])
+    if len(sizes) < MIN_PAIRS:
+        return assumed_model()
+    lower, upper = (int(sizes[int(q * (len(sizes) - 1))]) for q in (0.25, 0.75))
+    spread = upper - lower
+    core = sizes[(sizes >= lower - 2 * spread) & (sizes <= upper + 2 * spread)]
+    mean, std = float(core.mean()), float(core.std())
+    low = max(min(lower - 3 * spread, math.floor(mean - 4 * std)), 1)
+    high = max(upper + 3 * spread, math.ceil(mean + 4 * std))
+    if sign < 0:
+        low, high, mean = -high, -low, -mean
+    return model_from(mean, std, low, high, len(sizes))
+
+
+@core
+def five_prime(alignments, i, read_len):
+    """Text position of the 5' end of an aligned read, soft clips included."""
+    if alignments.strand[i] == 0:
+        return alignments.text_start[i] - alignments.query_start[i]
+    return alignments.text_end[i] + read_len - alignments.query_end[i]
+
+
+@core
+def insert_size(alignments, a, a_len, b, b_len):
+    """Signed insert size of two alignments on opposite strands of one contig."""
+    distance = five_prime(alignments, b, b_len) - five_prime(alignments, a, a_len)
+    return distance if alignments.strand[a] == 0 else -distance
+
+
+@driver
+def _confident_inserts(base_offsets, alignments, gap):
+    offsets = alignments.alignment_offsets
+    n_pairs = (len(offsets) - 1) // 2
+    inserts = np.zeros(n_pairs, np.int64)
+    for pair in range(n_pairs):
+        best = np.empty(2, np.int64)
+        confident = True
+        for mate in range(2):
+            read = 2 * pair + mate
+            first, end = offsets[read], offsets[read + 1]
+            best[mate] = first
+            if first == end or (
+                end - first > 1 and alignments.score[first] - alignments.score[first + 1] < gap
+            ):
+                confident = False
+        if not confident:
+            continue
+        a, b = best[0], best[1]
+        if alignments.ref_id[a] != alignments.ref_id[b]:
+            continue
+        if alignments.strand[a] == alignments.strand[b]:
+            continue
+        len_a = base_offsets[2 * pair + 1] - base_offsets[2 * pair]
+        len_b = base_offsets[2 * pair + 2] - base_offsets[2 * pair + 1]
+        inserts[pair] = insert_size(alignments, a, len_a, b, len_b)
+    return inserts
+
+
+def confident_inserts(base_offsets: np.ndarray, alignments: AlignmentBatch) -> np.ndarray:
+    """Signed insert size (int64) of each pair; 0 where it has no confident one."""
+    return _confident_inserts(base_offsets, alignments, CONFIDENT_GAP)

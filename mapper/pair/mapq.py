@@ -1,0 +1,54 @@
+"""Mapping quality, from the lead over the best alternative placement.
+
+A mapping is wrong when differences between the read and its true place happen to favour
+another one. Each mismatch that would be needed makes that about ten times less likely on
+simulated reads (``docs/accuracy.md``), so the quality grows in proportion to the lead in
+score units, and shrinks with the number of alternatives, with the part of the read in
+seeds too frequent to be looked at, and with the differences of the placement itself.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mapper.accelerate import core
+
+MAX_MAPQ = 60
+PER_SCORE = 3.6
+"""Quality per score unit of lead: 18 for one mismatch, 36 for two."""
+PAIR_BOOST = 40
+"""What a pair can add to what a mate's own alignments say."""
+
+
+@core
+def lead_quality(lead, n_alternatives, identity, repeat_fraction):
+    """Quality of a placement that leads the best alternative by `lead` score units.
+
+    Parameters
+    ----------
+    n_alternatives
+        Alternatives about as good as the best of them.
+    identity
+        Share of the aligned bases that match.
+    repeat_fraction
+        Share of the read's bases in seeds that were too frequent to be located.
+    """
+    if lead <= 0:
+        return 0.0
+    quality = PER_SCORE * lead * identity * identity
+    if n_alternatives > 1:
+        quality -= 10.0 * math.log10(n_alternatives)
+    quality *= 1.0 - repeat_fraction
+    return min(max(quality, 0.0), np.float64(MAX_MAPQ))
+
+
+@core
+def chance_cap(score, log10_text):
+    """Cap for short alignments: a random place of this score must be unlikely.
+
+    The expected number of places in the text (both strands) that match `score` bases by
+    chance is ``2 n / 4**score``; `log10_text` is ``log10(2 n)``.
+    """
+    return max(0.0, 10.0 * (score * 0.6020599913279624 - log10_text))

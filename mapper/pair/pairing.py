@@ -1,0 +1,82 @@
+"""Core: which alignments of a pair go together.
+
+A pair of alignments is *proper* if they lie on one contig, on opposite strands, at an
+insert size that the model allows. Its score is the sum of both minus the insert size's
+cost, in 1 / SCALE score units. Ties are broken by a hash of the read's name and of the
+places, never by the order in which alignments were found: multi-mapping reads spread over
+their places, the same way in every run.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import core
+from mapper.pair.insert_size import SCALE, insert_size
+
+NO_PAIR = -(2**40)
+"""Score of a pair that does not exist."""
+
+
+@core
+def mix(value, key):
+    """Hash an integer with a key: the finaliser of splitmix64."""
+    x = np.uint64(value) + np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@core
+def name_key(names, start, end):
+    """Hash of a read's name (64-bit FNV-1a)."""
+    key = np.uint64(0xCBF29CE484222325)
+    for i in range(start, end):
+        key = (key ^ np.uint64(names[i])) * np.uint64(0x100000001B3)
+    return key
+
+
+@core
+def place_hash(alignments, i, key):
+    """Tie-breaker of an alignment; lower wins. Does not depend on the order found."""
+    return mix(alignments.text_start[i] * 2 + np.int64(alignments.strand[i]), key)
+
+
+@core
+def pair_score(alignments, a, a_len, b, b_len, model):
+    """Score of two mates' alignments as a proper pair, or NO_PAIR."""
+    if alignments.ref_id[a] != alignments.ref_id[b]:
+        return np.int64(NO_PAIR)
+    if alignments.strand[a] == alignments.strand[b]:
+        return np.int64(NO_PAIR)
+    insert = insert_size(alignments, a, a_len, b, b_len)
+    if insert < model.low or insert > model.high:
+        return np.int64(NO_PAIR)
+    total = np.int64(alignments.score[a]) + np.int64(alignments.score[b])
+    return SCALE * total - np.int64(model.penalty[insert - model.low])
+
+
+@core
+def best_pair(base_offsets, alignments, first_read, model, key):
+    """Best proper pair of the mates `first_read` and the next.
+
+    Returns
+    -------
+    score, a, b
+        ``score`` is NO_PAIR if there is none; a and b are rows of the AlignmentBatch.
+    """
+    offsets = alignments.alignment_offsets
+    a_len = base_offsets[first_read + 1] - base_offsets[first_read]
+    b_len = base_offsets[first_read + 2] - base_offsets[first_read + 1]
+    best = np.int64(NO_PAIR)
+    best_a = best_b = np.int64(-1)
+    best_hash = np.uint64(0)
+    for a in range(offsets[first_read], offsets[first_read + 1]):
+        for b in range(offsets[first_read + 1], offsets[first_read + 2]):
+            score = pair_score(alignments, a, a_len, b, b_len, model)
+            if score < best or score == NO_PAIR:
+                continue
+            tie = place_hash(alignments, a, key) ^ (place_hash(alignments, b, key) >> np.uint64(1))
+            if score > best or tie < best_hash:
+                best, best_a, best_b, best_hash = score, np.int64(a), np.int64(b), tie
+    return best, best_a, best_b

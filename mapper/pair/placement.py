@@ -1,0 +1,251 @@
+"""From alignments to placements: primary, supplementary, secondary, and mapping quality.
+
+A read's alignments compete where they overlap on the read. Its *heads* do not overlap:
+the first is the primary, the others become supplementary records (a split read). Every
+other alignment is secondary to the first head it overlaps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.accelerate import core, driver
+from mapper.batch import AlignmentBatch, ReadBatch, SeedBatch
+from mapper.extend.cpu import overlap
+from mapper.pair.insert_size import SCALE, InsertSizeModel
+from mapper.pair.mapq import PAIR_BOOST, chance_cap, lead_quality
+from mapper.pair.pairing import NO_PAIR, best_pair, name_key, pair_score, place_hash
+from mapper.params import PairParams
+
+UNUSED, PRIMARY, SUPPLEMENTARY, SECONDARY = range(4)
+
+NEAR_SCORE = 5
+"""Alternatives within this of the best alternative count as about as good."""
+
+BASELINE = 19
+"""Score that an unseen alternative is assumed to reach: no lead is larger than the
+placement's score minus this (half the read's length for shorter reads)."""
+
+
+class PlacementBatch(NamedTuple):
+    """What becomes of each read and of each of its alignments."""
+
+    primary: np.ndarray  # int64 (n_reads,): row of the AlignmentBatch, -1 if unmapped
+    proper: np.ndarray  # bool (n_reads,): member of a proper pair
+    role: np.ndarray  # uint8 (n_alignments,): UNUSED, PRIMARY, SUPPLEMENTARY or SECONDARY
+    head: np.ndarray  # int64 (n_alignments,): the head it competes with (a head: itself)
+    mapq: np.ndarray  # uint8 (n_alignments,): of heads
+    sub_score: np.ndarray  # int32 (n_alignments,): of heads, best score secondary to it, or 0
+
+
+@core
+def _competes(alignments, a, b, share):
+    """Whether two alignments of a read overlap by `share` of the shorter one."""
+    common = overlap(
+        alignments.query_start[a], alignments.query_end[a],
+        alignments.query_start[b], alignments.query_end[b],
+    )  # fmt: skip
+    shorter = min(
+        alignments.query_end[a] - alignments.query_start[a],
+        alignments.query_end[b] - alignments.query_start[b],
+    )
+    return common >= share * shorter
+
+
+@core
+def _best_alone(alignments, first, end, key):
+    """The best-scoring alignment in first:end, ties by hash; -1 if there is none."""
+    best = np.int64(-1)
+    for i in range(first, end):
+        if (
+            best < 0
+            or alignments.score[i] > alignments.score[best]
+            or (
+                alignments.score[i] == alignments.score[best]
+                and place_hash(alignments, i, key) < place_hash(alignments, best, key)
+            )
+        ):
+            best = np.int64(i)
+    return best
+
+
+@core
+def _assign_roles(alignments, first, end, primary, share, role, head, sub_score):
+    """Make `primary` the first head; sort the read's other alignments under heads."""
+    role[primary] = PRIMARY
+    head[primary] = primary
+    for i in range(first, end):
+        if i == primary:
+            continue
+        rival = np.int64(-1)
+        if _competes(alignments, primary, i, share):
+            rival = primary
+        else:
+            for j in range(first, i):
+                if role[j] == SUPPLEMENTARY and _competes(alignments, j, i, share):
+                    rival = np.int64(j)
+                    break
+        if rival < 0:
+            role[i] = SUPPLEMENTARY
+            head[i] = i
+        else:
+            role[i] = SECONDARY
+            head[i] = rival
+            sub_score[rival] = max(sub_score[rival], alignments.score[i])
+
+
+@core
+def _head_quality(alignments, first, end, chosen, values, head, read_len, repeat_bases,
+                  log10_text):  # fmt: skip
+    """Quality of a head from `values` (1 / SCALE score units) of the read's alignments."""
+    score = np.int64(alignments.score[chosen])
+    baseline = SCALE * max(score - min(np.int64(BASELINE), read_len // 2), np.int64(0))
+    second = values[chosen - first] - baseline
+    for i in range(first, end):
+        if i != chosen and head[i] == chosen:
+            second = max(second, values[i - first])
+    n_near = 0
+    for i in range(first, end):
+        if i != chosen and head[i] == chosen:
+            if values[i - first] >= second - SCALE * NEAR_SCORE:
+                n_near += 1
+    aligned = alignments.query_end[chosen] - alignments.query_start[chosen]
+    identity = max(0.0, 1.0 - alignments.edit_distance[chosen] / aligned)
+    quality = lead_quality(
+        (values[chosen - first] - second) / SCALE, n_near, identity,
+        min(1.0, repeat_bases / read_len),
+    )  # fmt: skip
+    return min(quality, chance_cap(score, log10_text))
+
+
+@core
+def _grade(alignments, first, end, primary, values, alone, head, role, read_len, repeat_bases,
+           log10_text, mapq):  # fmt: skip
+    """Set the quality of each head of a read.
+
+    `values` carry what the mate adds; `alone` are the read's own scores. A pair can lift a
+    mate's own quality by PAIR_BOOST at most; supplementary heads have only their own, and
+    are never surer than the primary.
+    """
+    own = _head_quality(
+        alignments, first, end, primary, alone, head, read_len, repeat_bases, log10_text
+    )
+    paired = _head_quality(
+        alignments, first, end, primary, values, head, read_len, repeat_bases, log10_text
+    )
+    quality = min(paired, own + PAIR_BOOST)
+    mapq[primary] = np.uint8(quality + 0.5)
+    for i in range(first, end):
+        if role[i] == SUPPLEMENTARY:
+            own = _head_quality(
+                alignments, first, end, i, alone, head, read_len, repeat_bases, log10_text
+            )
+            mapq[i] = np.uint8(min(own, quality) + 0.5)
+
+
+@core
+def _pair_values(base_offsets, alignments, first_read, model, unpaired_penalty, values):
+    """Best score of a whole pair that each alignment of its mates can be part of.
+
+    ``values[0]`` gets those of the first mate, ``values[1]`` of the second, in 1 / SCALE
+    score units.
+    """
+    offsets = alignments.alignment_offsets
+    a_first, a_end = offsets[first_read], offsets[first_read + 1]
+    b_first, b_end = a_end, offsets[first_read + 2]
+    a_len = base_offsets[first_read + 1] - base_offsets[first_read]
+    b_len = base_offsets[first_read + 2] - base_offsets[first_read + 1]
+    # Alignments come best first. Without a partner there is nothing to break up.
+    a_best = np.int64(alignments.score[a_first]) - unpaired_penalty if a_end > a_first else 0
+    b_best = np.int64(alignments.score[b_first]) - unpaired_penalty if b_end > b_first else 0
+    for a in range(a_first, a_end):
+        values[0, a - a_first] = SCALE * (np.int64(alignments.score[a]) + b_best)
+    for b in range(b_first, b_end):
+        values[1, b - b_first] = SCALE * (np.int64(alignments.score[b]) + a_best)
+    for a in range(a_first, a_end):
+        for b in range(b_first, b_end):
+            score = pair_score(alignments, a, a_len, b, b_len, model)
+            if score != NO_PAIR:
+                values[0, a - a_first] = max(values[0, a - a_first], score)
+                values[1, b - b_first] = max(values[1, b - b_first], score)
+
+
+@driver
+def _place(names, name_offsets, base_offsets, repeat_bases, alignments, paired, model, params,
+           log10_text, values, alone, primary, proper, role, head, mapq, sub_score):  # fmt: skip
+    offsets = alignments.alignment_offsets
+    n_reads = len(offsets) - 1
+    step = 2 if paired else 1
+    for read in range(0, n_reads, step):
+        key = name_key(names, name_offsets[read], name_offsets[read + 1])
+        for mate in range(step):
+            primary[read + mate] = _best_alone(
+                alignments, offsets[read + mate], offsets[read + mate + 1],
+                key + np.uint64(mate),
+            )  # fmt: skip
+        if paired:
+            a, b = primary[read], primary[read + 1]
+            if a >= 0 and b >= 0:
+                score, pair_a, pair_b = best_pair(base_offsets, alignments, read, model, key)
+                apart = np.int64(alignments.score[a]) + np.int64(alignments.score[b])
+                if score >= SCALE * (apart - params.unpaired_penalty):
+                    primary[read], primary[read + 1] = pair_a, pair_b
+                    proper[read] = proper[read + 1] = True
+            _pair_values(
+                base_offsets, alignments, read, model, params.unpaired_penalty, values
+            )
+        for mate in range(step):
+            chosen = primary[read + mate]
+            if chosen < 0:
+                continue
+            first, end = offsets[read + mate], offsets[read + mate + 1]
+            for i in range(first, end):
+                alone[i - first] = SCALE * np.int64(alignments.score[i])
+                if not paired:
+                    values[mate, i - first] = alone[i - first]
+            _assign_roles(
+                alignments, first, end, chosen, params.secondary_overlap, role, head, sub_score
+            )
+            _grade(
+                alignments, first, end, chosen, values[mate], alone, head, role,
+                base_offsets[read + mate + 1] - base_offsets[read + mate],
+                repeat_bases[read + mate], log10_text, mapq,
+            )  # fmt: skip
+
+
+def place_reads(
+    reads: ReadBatch,
+    seeds: SeedBatch,
+    alignments: AlignmentBatch,
+    model: InsertSizeModel,
+    params: PairParams,
+    text_len: int,
+) -> PlacementBatch:
+    """Choose each read's placement and grade it.
+
+    Parameters
+    ----------
+    model
+        Insert-size model; used if ``reads.paired``.
+    text_len
+        Length of the indexed text, for what chance alone would match.
+    """
+    n_alignments = len(alignments.strand)
+    most = max(int(np.diff(alignments.alignment_offsets).max(initial=0)), 1)
+    placements = PlacementBatch(
+        primary=np.full(reads.n_reads, -1, np.int64),
+        proper=np.zeros(reads.n_reads, np.bool_),
+        role=np.zeros(n_alignments, np.uint8),
+        head=np.full(n_alignments, -1, np.int64),
+        mapq=np.zeros(n_alignments, np.uint8),
+        sub_score=np.zeros(n_alignments, np.int32),
+    )
+    _place(
+        reads.names, reads.name_offsets, reads.base_offsets, seeds.repeat_bases, alignments,
+        reads.paired, model, params, float(np.log10(2 * text_len)),
+        np.zeros((2, most), np.int64), np.zeros(most, np.int64), *placements[:4],
+        placements.mapq, placements.sub_score,
+    )  # fmt: skip
+    return placements

@@ -1,0 +1,367 @@
+"""Placements → SAM records: flags, mate fields, CIGARs and tags.
+
+As bwa writes them: an unmapped mate takes its mate's place; RNEXT and PNEXT name the
+mate's primary; supplementary records are hard-clipped unless asked otherwise; XA lists
+the secondary alignments. TLEN is the SAM specification's: from the leftmost to the
+rightmost mapped base, positive for the leftmost read (of two that start together, the
+first). ``ms`` is samtools' mate score, the sum of the mate's base qualities of 15 and more.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.accelerate import core, driver, grown
+from mapper.batch import NO_QUALITY, AlignmentBatch, ReadBatch, RecordBatch
+from mapper.cigar import H, S
+from mapper.pair.placement import PRIMARY, SECONDARY, SUPPLEMENTARY, PlacementBatch
+from mapper.params import RecordParams
+from mapper.pair.tags import (
+    output_cigar,
+    put_bytes,
+    put_cigar_text,
+    put_int_tag,
+    put_md,
+    put_number,
+    put_tag,
+)
+
+PAIRED, PROPER, UNMAPPED, MATE_UNMAPPED = 0x1, 0x2, 0x4, 0x8
+REVERSE, MATE_REVERSE, FIRST, LAST = 0x10, 0x20, 0x40, 0x80
+NOT_PRIMARY, SUPPLEMENTARY_FLAG = 0x100, 0x800
+MATE_SCORE_QUALITY = 15
+
+
+class Names(NamedTuple):
+    """Texts that tags quote, as flat bytes."""
+
+    contigs: np.ndarray  # uint8
+    contig_offsets: np.ndarray  # int64 (n_contigs + 1,)
+    contig_starts: np.ndarray  # int64 (n_contigs,)
+    read_group: np.ndarray  # uint8; empty for none
+
+
+def make_names(contigs: tuple[str, ...], starts: np.ndarray, read_group: str) -> Names:
+    """Flatten contig names and the read group's ID."""
+    encoded = [name.encode() for name in contigs]
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(name) for name in encoded], out=offsets[1:])
+    flat = np.frombuffer(b"".join(encoded), np.uint8)
+    return Names(flat, offsets, starts, np.frombuffer(read_group.encode(), np.uint8))
+
+
+class _Fields(NamedTuple):
+    """The fixed-size columns of a RecordBatch, with spare rows."""
+
+    read: np.ndarray
+    flag: np.ndarray
+    ref_id: np.ndarray
+    ref_pos: np.ndarray
+    mapq: np.ndarray
+    next_ref_id: np.ndarray
+    next_pos: np.ndarray
+    template_len: np.ndarray
+    query_start: np.ndarray
+    query_end: np.ndarray
+    cigar_end: np.ndarray
+    tag_end: np.ndarray
+
+
+def _new_fields(capacity: int) -> _Fields:
+    types = "i4 u2 i4 i8 u1 i4 i8 i8 i4 i4 i8 i8".split()
+    return _Fields(*(np.empty(capacity, np.dtype(t)) for t in types))
+
+
+@core
+def _mate_score(quals, start, end):
+    total = np.int64(0)
+    for i in range(start, end):
+        if quals[i] >= MATE_SCORE_QUALITY and quals[i] != NO_QUALITY:
+            total += quals[i]
+    return total
+
+
+@core
+def _template_len(alignments, this, mate, is_first):
+    """Signed template length of alignment `this` and its mate's primary."""
+    if alignments.ref_id[this] != alignments.ref_id[mate]:
+        return np.int64(0)
+    start = min(alignments.text_start[this], alignments.text_start[mate])
+    span = max(alignments.text_end[this], alignments.text_end[mate]) - start
+    if alignments.text_start[this] != alignments.text_start[mate]:
+        return span if alignments.text_start[this] == start else -span
+    return span if is_first else -span
+
+
+@core
+def _put_place(buffer, pos, alignments, names, i, cigar, n_cigar, strand_first):
+    """Write one alignment as XA (``name,+pos,CIGAR,``) or SA (``name,pos,+,CIGAR,``) has it."""
+    ref_id = alignments.ref_id[i]
+    pos = put_bytes(
+        buffer, pos, names.contigs, names.contig_offsets[ref_id], names.contig_offsets[ref_id + 1]
+    )
+    buffer[pos] = ord(",")
+    pos += 1
+    sign = ord("-") if alignments.strand[i] else ord("+")
+    ref_pos = alignments.text_start[i] - names.contig_starts[ref_id] + 1
+    if strand_first:
+        buffer[pos] = sign
+        pos = put_number(buffer, pos + 1, ref_pos)
+    else:
+        pos = put_number(buffer, pos, ref_pos)
+        buffer[pos] = ord(",")
+        buffer[pos + 1] = sign
+        pos += 2
+    buffer[pos] = ord(",")
+    pos = put_cigar_text(buffer, pos + 1, cigar, 0, n_cigar)
+    buffer[pos] = ord(",")
+    return pos + 1
+
+
+@core
+def _cigar_of(alignments, i, read_len, clip, extended, cigar):
+    return output_cigar(
+        alignments.cigar_ops, alignments.cigar_offsets[i], alignments.cigar_offsets[i + 1],
+        alignments.query_start[i], alignments.query_end[i], read_len, clip, extended, cigar,
+    )  # fmt: skip
+
+
+@core
+def _put_alternatives(buffer, pos, alignments, placements, names, first, end, head, read_len,
+                      params, cigar):  # fmt: skip
+    """Write XA for a head if it has few enough alternatives."""
+    bar = params.xa_ratio * alignments.score[head]
+    listed = 0
+    for i in range(first, end):
+        if placements.role[i] == SECONDARY and placements.head[i] == head:
+            listed += alignments.score[i] >= bar
+    if listed == 0 or listed > params.max_xa:
+        return pos
+    pos = put_tag(buffer, pos, ord("X"), ord("A"), ord("Z"))
+    for i in range(first, end):
+        if placements.role[i] != SECONDARY or placements.head[i] != head:
+            continue
+        if alignments.score[i] < bar:
+            continue
+        n = _cigar_of(alignments, i, read_len, S, params.extended_cigar, cigar)
+        pos = _put_place(buffer, pos, alignments, names, i, cigar, n, True)
+        pos = put_number(buffer, pos, np.int64(alignments.edit_distance[i]))
+        buffer[pos] = ord(";")
+        pos += 1
+    buffer[pos] = 0
+    return pos + 1
+
+
+@core
+def _put_split(buffer, pos, alignments, placements, names, first, end, this, primary, read_len,
+               params, cigar):  # fmt: skip
+    """Write SA: the other heads of a split read, the primary first."""
+    n_heads = 0
+    for i in range(first, end):
+        n_heads += placements.role[i] == PRIMARY or placements.role[i] == SUPPLEMENTARY
+    if n_heads < 2:
+        return pos
+    pos = put_tag(buffer, pos, ord("S"), ord("A"), ord("Z"))
+    for turn in range(first - 1, end):
+        i = primary if turn < first else turn
+        if i == this or (turn >= first and placements.role[i] != SUPPLEMENTARY):
+            continue
+        n = _cigar_of(alignments, i, read_len, S, params.extended_cigar, cigar)
+        pos = _put_place(buffer, pos, alignments, names, i, cigar, n, False)
+        pos = put_number(buffer, pos, np.int64(placements.mapq[i]))
+        buffer[pos] = ord(",")
+        pos = put_number(buffer, pos + 1, np.int64(alignments.edit_distance[i]))
+        buffer[pos] = ord(";")
+        pos += 1
+    buffer[pos] = 0
+    return pos + 1
+
+
+@core
+def _tag_room(alignments, placements, names, first, end, read_len, longest_cigar, longest_name):
+    """Bytes that the tags of one record may take at the most, generously."""
+    n_places = 2
+    span = np.int64(0)
+    for i in range(first, end):
+        span = max(span, alignments.text_end[i] - alignments.text_start[i])
+        n_places += placements.role[i] != 0
+    place = longest_name + 11 * (longest_cigar + 2) + 64
+    return 256 + 4 * (span + read_len) + min(n_places, 64) * place + len(names.read_group)
+
+
+@driver
+def _make_records(quals, base_offsets, alignments, placements, names, ref_planes, paired,
+                  params, longest_cigar, longest_name, fields):  # fmt: skip
+    n_reads = len(base_offsets) - 1
+    offsets = alignments.alignment_offsets
+    cigar = np.empty(longest_cigar + 2, np.uint32)
+    cigar_ops = np.empty(4 * n_reads + 1024, np.uint32)
+    tags = np.empty(160 * n_reads + 65536, np.uint8)
+    n_records = 0
+    n_ops = np.int64(0)
+    pos = np.int64(0)
+    for read in range(n_reads):
+        first, end = offsets[read], offsets[read + 1]
+        read_len = base_offsets[read + 1] - base_offsets[read]
+        primary = placements.primary[read]
+        mate_primary = np.int64(-1)
+        mate = read ^ 1
+        flag = 0
+        if paired:
+            mate_primary = placements.primary[mate]
+            flag |= PAIRED | (LAST if read & 1 else FIRST)
+            if placements.proper[read]:
+                flag |= PROPER
+            if mate_primary < 0:
+                flag |= MATE_UNMAPPED
+            elif alignments.strand[mate_primary]:
+                flag |= MATE_REVERSE
+        # Turn first - 1 is the primary (or the unmapped read); then come the others.
+        for turn in range(first - 1, end):
+            this = primary if turn < first else np.int64(turn)
+            if turn >= first:
+                role = placements.role[turn]
+                if role != SUPPLEMENTARY and not (role == SECONDARY and params.all_alignments):
+                    continue
+            room = pos + _tag_room(
+                alignments, placements, names, first, end, read_len, longest_cigar, longest_name
+            )
+            if room > len(tags):
+                tags = grown(tags, 2 * room)
+            if n_ops + longest_cigar + 2 > len(cigar_ops):
+                cigar_ops = grown(cigar_ops, 2 * (n_ops + longest_cigar + 2))
+
+            record_flag = flag
+            query_start, query_end = np.int64(0), read_len
+            if this < 0:
+                record_flag |= UNMAPPED
+                place = mate_primary
+                mapq = np.uint8(0)
+            else:
+                place = this
+                mapq = placements.mapq[this]
+                clip = S
+                if alignments.strand[this]:
+                    record_flag |= REVERSE
+                if placements.role[this] == SECONDARY:
+                    record_flag |= NOT_PRIMARY
+                    mapq = np.uint8(0)
+                    query_start = query_end = np.int64(0)
+                elif placements.role[this] == SUPPLEMENTARY:
+                    record_flag |= SUPPLEMENTARY_FLAG
+                    if not params.soft_clip_supplementary:
+                        clip = H
+                        query_start = np.int64(alignments.query_start[this])
+                        query_end = np.int64(alignments.query_end[this])
+                n = _cigar_of(alignments, this, read_len, clip, params.extended_cigar, cigar)
+                cigar_ops[n_ops : n_ops + n] = cigar[:n]
+                n_ops += n
+            fields.read[n_records] = read
+            fields.flag[n_records] = record_flag
+            fields.mapq[n_records] = mapq
+            fields.query_start[n_records] = query_start
+            fields.query_end[n_records] = query_end
+            fields.cigar_end[n_records] = n_ops
+            fields.ref_id[n_records] = alignments.ref_id[place] if place >= 0 else -1
+            fields.ref_pos[n_records] = (
+                alignments.text_start[place] - names.contig_starts[alignments.ref_id[place]]
+                if place >= 0
+                else -1
+            )
+            partner = mate_primary if mate_primary >= 0 else (primary if paired else mate_primary)
+            fields.next_ref_id[n_records] = alignments.ref_id[partner] if partner >= 0 else -1
+            fields.next_pos[n_records] = (
+                alignments.text_start[partner] - names.contig_starts[alignments.ref_id[partner]]
+                if partner >= 0
+                else -1
+            )
+            fields.template_len[n_records] = (
+                _template_len(alignments, this, mate_primary, read & 1 == 0)
+                if this >= 0 and mate_primary >= 0
+                else 0
+            )
+
+            if this >= 0:
+                pos = put_int_tag(
+                    tags, pos, ord("N"), ord("M"), alignments.edit_distance[this]
+                )
+                pos = put_tag(tags, pos, ord("M"), ord("D"), ord("Z"))
+                pos = put_md(
+                    tags, pos, alignments.cigar_ops, alignments.cigar_offsets[this],
+                    alignments.cigar_offsets[this + 1], ref_planes, alignments.text_start[this],
+                )  # fmt: skip
+                tags[pos] = 0
+                pos = put_int_tag(tags, pos + 1, ord("A"), ord("S"), alignments.score[this])
+                if placements.role[this] != SECONDARY:
+                    pos = put_int_tag(
+                        tags, pos, ord("X"), ord("S"), placements.sub_score[this]
+                    )
+                    pos = _put_split(
+                        tags, pos, alignments, placements, names, first, end, this, primary,
+                        read_len, params, cigar,
+                    )  # fmt: skip
+                    if not params.all_alignments:
+                        pos = _put_alternatives(
+                            tags, pos, alignments, placements, names, first, end, this, read_len,
+                            params, cigar,
+                        )  # fmt: skip
+            if mate_primary >= 0:
+                pos = put_tag(tags, pos, ord("M"), ord("C"), ord("Z"))
+                n = _cigar_of(
+                    alignments, mate_primary, base_offsets[mate + 1] - base_offsets[mate], S,
+                    params.extended_cigar, cigar,
+                )  # fmt: skip
+                pos = put_cigar_text(tags, pos, cigar, 0, n)
+                tags[pos] = 0
+                pos = put_int_tag(
+                    tags, pos + 1, ord("M"), ord("Q"), placements.mapq[mate_primary]
+                )
+            if paired:
+                pos = put_int_tag(
+                    tags, pos, ord("m"), ord("s"),
+                    _mate_score(quals, base_offsets[mate], base_offsets[mate + 1]),
+                )  # fmt: skip
+            if len(names.read_group):
+                pos = put_tag(tags, pos, ord("R"), ord("G"), ord("Z"))
+                pos = put_bytes(tags, pos, names.read_group, 0, len(names.read_group))
+                tags[pos] = 0
+                pos += 1
+            fields.tag_end[n_records] = pos
+            n_records += 1
+    return n_records, cigar_ops[:n_ops].copy(), tags[:pos].copy()
+
+
+def make_records(
+    reads: ReadBatch,
+    alignments: AlignmentBatch,
+    placements: PlacementBatch,
+    names: Names,
+    ref_planes: np.ndarray,
+    params: RecordParams,
+) -> RecordBatch:
+    """Turn placements into SAM records, in input order."""
+    extra = np.isin(
+        placements.role, (SUPPLEMENTARY, SECONDARY) if params.all_alignments else SUPPLEMENTARY
+    ).sum()
+    fields = _new_fields(reads.n_reads + int(extra))
+    longest_cigar = int(np.diff(alignments.cigar_offsets).max(initial=0))
+    longest_name = int(np.diff(names.contig_offsets).max(initial=0))
+    n, cigar_ops, tags = _make_records(
+        reads.quals, reads.base_offsets, alignments, placements, names,
+        ref_planes, reads.paired, params, longest_cigar, longest_name, fields,
+    )  # fmt: skip
+    cigar_offsets = np.zeros(n + 1, np.int64)
+    cigar_offsets[1:] = fields.cigar_end[:n]
+    tag_offsets = np.zeros(n + 1, np.int64)
+    tag_offsets[1:] = fields.tag_end[:n]
+    columns = {name: column[:n] for name, column in fields._asdict().items()}
+    del columns["cigar_end"], columns["tag_end"]
+    return RecordBatch(
+        **columns,
+        cigar_offsets=cigar_offsets,
+        cigar_ops=cigar_ops,
+        tag_offsets=tag_offsets,
+        tags=tags,
+    )

@@ -1,0 +1,134 @@
+"""Core: SAM tags as BAM bytes, written into a flat buffer.
+
+Every function takes the buffer and the next free position and returns the position after
+what it wrote; the caller has reserved room.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import core
+from mapper.cigar import EQUAL, M, X, base_at
+from mapper.cigar import D as DELETION
+from mapper.dna import ASCII_OF_CODE
+
+OP_LETTERS = np.frombuffer(b"MIDNSHP=X", np.uint8).copy()
+
+
+@core
+def put_number(buffer, pos, number):
+    """Write a decimal number as text."""
+    if number < 0:
+        buffer[pos] = ord("-")
+        pos += 1
+        number = -number
+    digits = 1
+    rest = number
+    while rest >= 10:
+        rest //= 10
+        digits += 1
+    for i in range(digits - 1, -1, -1):
+        buffer[pos + i] = ord("0") + number % 10
+        number //= 10
+    return pos + digits
+
+
+@core
+def put_bytes(buffer, pos, source, start, end):
+    """Copy ``source[start:end]``."""
+    for i in range(start, end):
+        buffer[pos] = source[i]
+        pos += 1
+    return pos
+
+
+@core
+def put_tag(buffer, pos, first, second, kind):
+    """Write a tag's two letters and its type."""
+    buffer[pos] = first
+    buffer[pos + 1] = second
+    buffer[pos + 2] = kind
+    return pos + 3
+
+
+@core
+def put_int_tag(buffer, pos, first, second, value):
+    """Write a tag of type i (int32, little-endian)."""
+    pos = put_tag(buffer, pos, first, second, ord("i"))
+    bits = np.int64(value) & 0xFFFFFFFF
+    for i in range(4):
+        buffer[pos + i] = (bits >> (8 * i)) & 255
+    return pos + 4
+
+
+@core
+def put_cigar_text(buffer, pos, ops, start, end):
+    """Write packed operations as SAM text."""
+    for i in range(start, end):
+        pos = put_number(buffer, pos, np.int64(ops[i] >> 4))
+        buffer[pos] = OP_LETTERS[ops[i] & 15]
+        pos += 1
+    return pos
+
+
+@core
+def put_md(buffer, pos, ops, start, end, ref_planes, text_pos):
+    """Write an MD string for operations ``= X I D`` that begin at `text_pos`."""
+    run = np.int64(0)
+    for i in range(start, end):
+        code = ops[i] & 15
+        length = np.int64(ops[i] >> 4)
+        if code == EQUAL:
+            run += length
+            text_pos += length
+        elif code == X:
+            for _ in range(length):
+                pos = put_number(buffer, pos, run)
+                run = np.int64(0)
+                buffer[pos] = ASCII_OF_CODE[base_at(ref_planes, 0, text_pos)]
+                pos += 1
+                text_pos += 1
+        elif code == DELETION:
+            pos = put_number(buffer, pos, run)
+            run = np.int64(0)
+            buffer[pos] = ord("^")
+            pos += 1
+            for _ in range(length):
+                buffer[pos] = ASCII_OF_CODE[base_at(ref_planes, 0, text_pos)]
+                pos += 1
+                text_pos += 1
+    return put_number(buffer, pos, run)
+
+
+@core
+def output_cigar(ops, start, end, query_start, query_end, read_len, clip, extended, out):
+    """Write an alignment's operations as they go into a record; return how many.
+
+    Parameters
+    ----------
+    clip
+        Operation for unaligned ends: S or H.
+    extended
+        Keep ``=`` and ``X``; otherwise both become M.
+    """
+    n = 0
+    if query_start > 0:
+        out[n] = np.uint32((np.int64(query_start) << 4) | clip)
+        n += 1
+    first = n
+    for i in range(start, end):
+        op = ops[i]
+        code = op & 15
+        if not extended and (code == EQUAL or code == X):
+            op = np.uint32((op >> 4 << 4) | M)
+            code = M
+        if n > first and (out[n - 1] & 15) == code:
+            out[n - 1] += np.uint32(op >> 4 << 4)
+        else:
+            out[n] = np.uint32(op)
+            n += 1
+    if query_end < read_len:
+        out[n] = np.uint32((np.int64(read_len - query_end) << 4) | clip)
+        n += 1
+    return n
