@@ -84,7 +84,7 @@ class ExtendParams(NamedTuple):
     """What it is worth to align up to an end of the read; equals bwa's clipping penalty."""
     max_gap: int = 100
     """Diagonals that a gapped alignment may stray from its seed's."""
-    score_margin: int = 45
+    score_margin: int = 30
     """Heuristic: an alignment this far below the read's best changes no decision, and the
     gapped search for it is cut short."""
     min_score: int = 30
@@ -115,3 +115,19 @@ class RecordParams(NamedTuple):
     """With more alternative hits than this, XA lists none (bwa ``-h``)."""
     xa_ratio: float = 0.8
     """Alternative hits are listed if they score this part of the primary's."""
+
+
+class MapParams(NamedTuple):
+    """Parameters of a whole run, one struct per stage."""
+
+    seed: SeedParams = SeedParams()
+    extend: ExtendParams = ExtendParams()
+    pair: PairParams = PairParams()
+    record: RecordParams = RecordParams()
+
+
+MAX_READ_LEN = 1000
+"""Longest read of the short-read mode; its work space grows with the square."""
+
+BATCH_BASES = 3_000_000
+"""Bases in a batch: half a second of work for one thread, some tens of megabytes."""

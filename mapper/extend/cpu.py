@@ -10,6 +10,7 @@ from mapper.accelerate import core, driver, grown
 from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch
 from mapper.cigar import EQUAL
 from mapper.dna import n_words
+from mapper.extend.blocks import BLOCK
 from mapper.extend.locus import Ungapped, align_gapped, align_ungapped
 from mapper.extend.penalties import wavefront_penalties
 from mapper.extend.ungapped import lowest_score
@@ -49,6 +50,7 @@ class _Scratch(NamedTuple):
     found: _Found
     kept: np.ndarray  # int32: rows of found, best first
     positions: np.ndarray  # int32
+    lost_before: np.ndarray  # int32
     spare_ops: np.ndarray  # uint32
     ops: np.ndarray  # uint32
 
@@ -61,6 +63,7 @@ def _new_scratch(max_loci: int, max_len: int, max_gap: int) -> _Scratch:
         found=_new_found(max_loci),
         kept=np.empty(max_loci, np.int32),
         positions=np.empty(max_len, np.int32),
+        lost_before=np.empty(max_len // BLOCK + 2, np.int32),
         spare_ops=np.empty(longest, np.uint32),
         ops=np.empty(longest, np.uint32),
     )
@@ -191,7 +194,8 @@ def _align_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         doubled, query_start, query_end, text_start, text_end, n_ops = align_gapped(
             planes, read_word + n_strand_words * loci.strand[locus], read_len, text_planes,
             loci.diagonal[locus], loci.window_start[locus], loci.window_end[locus], u, target,
-            params, penalties, wavefronts, scratch.positions, scratch.spare_ops, scratch.ops,
+            params, penalties, wavefronts, scratch.positions, scratch.lost_before,
+            scratch.spare_ops, scratch.ops,
         )  # fmt: skip
         if doubled < bar:
             continue

@@ -13,6 +13,7 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.cigar import EQUAL, X, append_op, left_align
+from mapper.extend.blocks import BLOCK, count_lost_blocks, lost_after, lost_until
 from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
 from mapper.extend.wavefront_affine import Side, backtrace_side, extend_side
 
@@ -57,9 +58,18 @@ def gap_may_pay(n_mismatches, params):
 
 
 @core
-def gapped_limit(room, params):
-    """Doubled objective of a side that matches throughout but for the cheapest gap."""
-    return 2 * (params.match * room + params.end_bonus - params.gap_open - params.gap_extend)
+def perfect_side(room, params):
+    """Doubled objective of a side that matches throughout."""
+    return 2 * (params.match * room + params.end_bonus)
+
+
+@core
+def longest_gap(slack, params):
+    """Longest gap that loses less than `slack` (doubled) against a perfect side."""
+    return min(
+        np.int64(params.max_gap),
+        max(np.int64(0), (slack // 2 - params.gap_open) // params.gap_extend),
+    )
 
 
 @core
@@ -75,8 +85,8 @@ def ungapped_ops(read_planes, read_word, text_planes, diagonal, start, end, posi
 
 @core
 def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
-                 ungapped, target, params, penalties, wavefronts, positions, spare_ops,
-                 ops):  # fmt: skip
+                 ungapped, target, params, penalties, wavefronts, positions, lost_before,
+                 spare_ops, ops):  # fmt: skip
     """Extend the anchor of an ungapped alignment with gaps where they may pay.
 
     Parameters
@@ -84,6 +94,8 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
     target
         Doubled objective below which the caller has no use for the alignment: the gapped
         search gives up there, and the ungapped side stands.
+    positions, lost_before
+        int32 work space.
     spare_ops, ops
         uint32 work space, and the operations of the result, in read order, left-aligned.
 
@@ -95,23 +107,45 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
     left, right = ungapped.left, ungapped.right
     query_start, query_end = ungapped.start, ungapped.end
     text_start, text_end = query_start + diagonal, query_end + diagonal
+    n_ops = n_right_ops = 0
+    gapped_left = gapped_right = False
+
+    left_room, right_room = ungapped.anchor_start, read_len - ungapped.anchor_end
     try_left = gap_may_pay(ungapped.n_left, params)
     try_right = gap_may_pay(ungapped.n_right, params)
-    n_right_ops = 0
-    gapped_left = gapped_right = False
-    n_ops = 0
+    most_left = perfect_side(left_room, params) if try_left else left
+    most_right = perfect_side(right_room, params) if try_right else right
+    right_floor = max(right, target - anchor - most_left)
+    left_floor = max(left, target - anchor - most_right)
+    band = np.int64(0)
+    if try_left or try_right:
+        slack = max(most_left - left_floor, most_right - right_floor)
+        band = longest_gap(slack, params)
+        first = max(diagonal - band, window_start)
+        last = min(diagonal + band, window_end - read_len)
+        if first > diagonal - band or last < diagonal + band:
+            # The read overhangs its contig somewhere in the band: no bound, a full search.
+            lost_before[: read_len // BLOCK + 1] = 0
+        else:
+            count_lost_blocks(
+                read_planes, read_word, read_len, text_planes, first, last, lost_before
+            )
+            loss = 2 * min(params.match + params.mismatch, params.gap_open)
+            most_left -= loss * lost_until(lost_before, left_room) if try_left else 0
+            most_right -= (
+                loss * lost_after(lost_before, ungapped.anchor_end, read_len) if try_right else 0
+            )
+            right_floor = max(right_floor, target - anchor - most_left)
 
-    if try_right:
-        room = read_len - ungapped.anchor_end
+    if try_right and most_right > right_floor:
         side = Side(
-            read_word, ungapped.anchor_end, room, ungapped.anchor_end + diagonal,
+            read_word, ungapped.anchor_end, right_room, ungapped.anchor_end + diagonal,
             window_end - diagonal - ungapped.anchor_end, True,
         )  # fmt: skip
-        most_left = gapped_limit(ungapped.anchor_start, params) if try_left else left
-        floor = max(right, target - anchor - max(left, most_left))
         objective, s, k, offset = extend_side(
-            read_planes, text_planes, side, penalties, params.end_bonus, floor, wavefronts
-        )
+            read_planes, text_planes, side, penalties, params.end_bonus, right_floor, band,
+            lost_before, wavefronts,
+        )  # fmt: skip
         if s >= 0:
             gapped_right = True
             right = objective
@@ -120,16 +154,16 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
             n_right_ops = backtrace_side(
                 wavefronts, penalties, side, s, k, offset, spare_ops, n_right_ops
             )
-    if try_left:
+    left_floor = max(left, target - anchor - right)
+    if try_left and most_left > left_floor:
         side = Side(
-            read_word, ungapped.anchor_start, ungapped.anchor_start,
-            ungapped.anchor_start + diagonal, ungapped.anchor_start + diagonal - window_start,
-            False,
+            read_word, ungapped.anchor_start, left_room, ungapped.anchor_start + diagonal,
+            ungapped.anchor_start + diagonal - window_start, False,
         )  # fmt: skip
-        floor = max(left, target - anchor - right)
         objective, s, k, offset = extend_side(
-            read_planes, text_planes, side, penalties, params.end_bonus, floor, wavefronts
-        )
+            read_planes, text_planes, side, penalties, params.end_bonus, left_floor, band,
+            lost_before, wavefronts,
+        )  # fmt: skip
         if s >= 0:
             gapped_left = True
             left = objective

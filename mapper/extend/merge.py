@@ -58,8 +58,6 @@ def merge_alignments(before: AlignmentBatch, rescued: AlignmentBatch) -> Alignme
     """
     if len(before.alignment_offsets) != len(rescued.alignment_offsets):
         raise ValueError("the batches hold different reads")
-    if len(rescued.strand) == 0:
-        return before
     both = AlignmentBatch(
         before.alignment_offsets,
         *(np.concatenate(pair) for pair in zip(before[1:9], rescued[1:9], strict=True)),

@@ -14,9 +14,9 @@ that consumes the reference).
     M(s, k) = longest_run from max(M(s - x, k) + 1, I(s, k), D(s, k))
 
 The aim is the best *objective*: score, plus a bonus where the read's end is reached, both
-doubled (``penalties.py``). Exact branch and bound: a cell is dropped when even a perfect
-rest would not beat the best objective so far, so the wavefront dies out by itself and
-no heuristic is needed.
+doubled (``penalties.py``). Exact branch and bound: a cell is dropped when even the best
+imaginable rest, with one mismatch for each block of the read that is lost (``blocks.py``),
+would not beat the best objective so far. The wavefront dies out by itself.
 
 References
 ----------
@@ -34,6 +34,7 @@ from mapper.accelerate import core
 from mapper.bits import leading_zeros, trailing_zeros
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.dna import mismatch_word
+from mapper.extend.blocks import lost_after, lost_until
 
 NULL = -(2**30)
 """Offset of a cell that does not exist; leaves room to add to it."""
@@ -122,17 +123,34 @@ def bounded(offset, k, side):
 
 
 @core
-def hopeful(offset, k, s, match, query_room, bonus, best):
-    """Whether a cell could beat objective `best` if the rest of the read matched.
-
-    ``match * (v + h) - s`` is the doubled score so far; every read base left can add
-    ``2 * match``.
-    """
-    return match * (k + 2 * query_room) - s + bonus > best and offset >= 0
+def rest_cost(side, v, lost_before):
+    """Lost blocks of the read beyond v bases of a side."""
+    if side.forward:
+        pos = side.query_pos + v
+        return lost_after(lost_before, pos, side.query_pos + side.query_room)
+    return lost_until(lost_before, side.query_pos - v)
 
 
 @core
-def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, wavefronts):
+def hopeful(offset, k, s, side, penalties, bonus, lost_before, best):
+    """Whether a cell could still beat objective `best`.
+
+    ``match * (v + h) - s`` is its doubled score so far. Every read base left can add
+    ``2 * match``, every lost block takes a mismatch's penalty away.
+    """
+    if offset < 0:
+        return False
+    most = penalties.match * (k + 2 * side.query_room) - s + bonus
+    if most <= best:
+        return False
+    lost = rest_cost(side, offset - k, lost_before)
+    return most - lost * min(penalties.mismatch, penalties.gap_open) > best
+
+
+@core
+def extend_side(
+    query_planes, text_planes, side, penalties, end_bonus, floor, max_gap, lost_before, wavefronts
+):
     """Extend an anchor to one side.
 
     Parameters
@@ -141,6 +159,10 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, wa
         Added to the score where the read's end is reached.
     floor
         Doubled objective that must be exceeded (the ungapped extension's, for one).
+    max_gap
+        Diagonals to each side of the corner's that may be used.
+    lost_before
+        Lost blocks of the whole read for that band (:func:`blocks.count_lost_blocks`).
 
     Returns
     -------
@@ -174,8 +196,8 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, wa
             if s >= e and lo[s - e] <= hi[s - e]:
                 k_lo = min(k_lo, np.int64(lo[s - e]) - 1)
                 k_hi = max(k_hi, np.int64(hi[s - e]) + 1)
-            k_lo = max(k_lo, np.int64(-half))
-            k_hi = min(k_hi, np.int64(half))
+            k_lo = max(k_lo, np.int64(-max_gap))
+            k_hi = min(k_hi, np.int64(max_gap))
         alive_lo, alive_hi = np.int64(half + 1), np.int64(-half - 1)
         for k in range(k_lo, k_hi + 1):
             if s == 0:
@@ -201,7 +223,7 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, wa
                 )
                 offset = bounded(cell(wavefronts.match, lo, hi, s - x, k, half) + 1, k, side)
                 offset = max(offset, max(insertion, deletion))
-            if not hopeful(offset, k, s, match, side.query_room, bonus, best):
+            if not hopeful(offset, k, s, side, penalties, bonus, lost_before, best):
                 offset = insertion = deletion = np.int64(NULL)
             else:
                 offset += longest_run(query_planes, text_planes, side, offset - k, offset)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core, inlined_core
+from mapper.accelerate import core, core
 from mapper.bits import popcount
 
 SUPERBLOCK_SHIFT = 31
@@ -46,7 +46,7 @@ class FMIndex(NamedTuple):
     kmer_len: int  # k of the interval table; 0 if there is none
 
 
-@inlined_core
+@core
 def matching_bits(low, high, code):
     """Bit i set where the character with planes `low`, `high` is `code`."""
     low = low if code & 1 else ~low
@@ -54,7 +54,7 @@ def matching_bits(low, high, code):
     return low & high
 
 
-@inlined_core
+@core
 def occ(fm, code, row):
     """Count `code` in the BWT before `row` (0 <= row <= n_rows)."""
     i = row - 1 if row > fm.primary else row
@@ -74,14 +74,14 @@ def occ(fm, code, row):
     return count + popcount(bits & below)
 
 
-@inlined_core
+@core
 def extend_left(fm, code, sa_lo, sa_hi):
     """Prepend one base to a pattern: its interval from the pattern's (paper 3, eq 1)."""
     first = fm.first_row[code]
     return first + occ(fm, code, sa_lo), first + occ(fm, code, sa_hi)
 
 
-@inlined_core
+@core
 def kmer_interval(fm, kmer):
     """Interval of the ``kmer_len`` bases coded 2 bits each in `kmer`, first base highest.
 
@@ -93,7 +93,7 @@ def kmer_interval(fm, kmer):
     return np.int64(fm.kmer_starts[kmer]), np.int64(fm.kmer_starts[kmer + 1])
 
 
-@inlined_core
+@core
 def lf(fm, row):
     """Row of the suffix one position to the left; `row` must not be ``primary``."""
     i = row - 1 if row > fm.primary else row
@@ -107,7 +107,7 @@ def lf(fm, row):
     return fm.first_row[code] + occ(fm, code, row)
 
 
-@inlined_core
+@core
 def locate(fm, row):
     """Text position of a row, through the sampled suffix array (paper 3, eq 2)."""
     steps = 0

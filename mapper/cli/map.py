@@ -1,0 +1,240 @@
+"""``fmwave map``: map reads to an indexed reference."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mapper.errors import DeviceError, UsageError
+from mapper.params import (
+    BATCH_BASES,
+    MAX_READ_LEN,
+    ExtendParams,
+    MapParams,
+    PairParams,
+    RecordParams,
+    SeedParams,
+)
+
+if TYPE_CHECKING:
+    from mapper.pair.insert_size import InsertSizeModel
+
+log = logging.getLogger(__name__)
+
+_SEED, _EXTEND, _PAIR, _RECORD = SeedParams(), ExtendParams(), PairParams(), RecordParams()
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the parser of ``fmwave map``."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "map",
+        help="map reads to an indexed reference",
+        description="Map short reads (20 to "
+        f"{MAX_READ_LEN} bases) to an indexed reference and write BAM or SAM.",
+    )
+    parser.add_argument("index", metavar="REF.fmw", help="index made by fmwave index")
+    parser.add_argument(
+        "reads",
+        nargs="+",
+        metavar="READS.fq[.gz]",
+        help="FASTQ, plain or gzip: one file, or two of mates; - is standard input",
+    )
+    _add_input_and_output(parser)
+    _add_alignment(parser)
+    machine = parser.add_argument_group("machine")
+    machine.add_argument(
+        "-t", "--threads", type=_positive, default=len(os.sched_getaffinity(0)), metavar="N",
+        help="threads that map, read and compress (default: all, %(default)s here)",
+    )  # fmt: skip
+    machine.add_argument(
+        "--device", default="auto", metavar="auto|cpu",
+        help="where to compute (default: %(default)s; this version computes on the CPU)",
+    )  # fmt: skip
+    machine.add_argument(
+        "--memory", type=_bytes, default=1 << 30, metavar="SIZE",
+        help="for --sort, beyond what mapping takes: bytes, or with K, M, G (default: 1G)",
+    )  # fmt: skip
+    machine.add_argument(
+        "--batch-bases", type=_positive, default=BATCH_BASES, metavar="N",
+        help="bases mapped at a time by a thread; no effect on the result (default: %(default)s)",
+    )  # fmt: skip
+    return parser
+
+
+def _add_input_and_output(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("input and output")
+    group.add_argument(
+        "-o", "--output", default="-", metavar="OUT.bam",
+        help=".bam or .sam; appears only when complete (default: standard output)",
+    )  # fmt: skip
+    group.add_argument(
+        "-O", "--output-format", choices=("bam", "sam"), metavar="bam|sam",
+        help="format (default: by the name; bam on standard output)",
+    )  # fmt: skip
+    group.add_argument(
+        "-p", "--interleaved", action="store_true", help="the one file holds mates alternately"
+    )
+    group.add_argument(
+        "-R", "--read-group", metavar="LINE",
+        help=r"read group of all reads, as '@RG\tID:run1\tSM:sample1'",
+    )  # fmt: skip
+    group.add_argument(
+        "--sort", action="store_true", help="sort by coordinate and write an index (BAM file only)"
+    )
+    group.add_argument(
+        "--compression", type=int, choices=range(4), default=1, metavar="0..3",
+        help="level of BAM compression (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "-a", "--all", action="store_true", help="write secondary records instead of the XA tag"
+    )
+    group.add_argument("--eqx", action="store_true", help="write = and X in CIGARs instead of M")
+    group.add_argument(
+        "-Y", "--soft-clip", action="store_true", help="soft clips in supplementary records"
+    )
+    group.add_argument(
+        "--json-stats", type=Path, metavar="FILE", help="write counts and times of the run"
+    )
+
+
+def _add_alignment(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("alignment")
+    group.add_argument(
+        "-I", "--insert-size", metavar="MEAN[,SD[,MAX[,MIN]]]",
+        help="insert size of proper pairs, 5' end to 5' end (default: estimated from the first "
+        "pairs; SD is a tenth of MEAN, MAX and MIN are 4 SD away)",
+    )  # fmt: skip
+    for flags, dest, default, text in (
+        (("-A", "--match"), "match", _EXTEND.match, "score of a match"),
+        (("-B", "--mismatch"), "mismatch", _EXTEND.mismatch, "penalty of a mismatch"),
+        (("-G", "--gap-open"), "gap_open", _EXTEND.gap_open, "penalty of opening a gap"),
+        (("-E", "--gap-extend"), "gap_extend", _EXTEND.gap_extend, "penalty of each gap base"),
+        (("-L", "--end-bonus"), "end_bonus", _EXTEND.end_bonus, "bonus of reaching a read's end"),
+        (("-T", "--min-score"), "min_score", _EXTEND.min_score, "lowest score to report"),
+        (("-U", "--unpaired-penalty"), "unpaired_penalty", _PAIR.unpaired_penalty,
+         "score a proper pair may lose against its mates' best"),
+        (("-k", "--seed-length"), "seed_len", _SEED.seed_len, "seed length; 0: by reference size"),
+        (("-c", "--max-occ"), "max_occ", _SEED.max_occ, "seeds more frequent are left out"),
+    ):  # fmt: skip
+        group.add_argument(
+            *flags, dest=dest, type=int, default=default, metavar="N",
+            help=f"{text} (default: %(default)s)",
+        )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Map, then report."""
+    params = _params(args)
+    if args.device not in ("auto", "cpu"):
+        raise DeviceError(
+            f"device {args.device!r}: this version computes on the CPU only; use --device cpu"
+        )
+    output_format = args.output_format or _format_by_name(args.output)
+    if args.output == "-" and sys.stdout.isatty() and output_format == "bam":
+        raise UsageError("BAM would go to the terminal; name a file with -o, or use -O sam")
+
+    from mapper.index.format import open_index
+    from mapper.io.bam_out import SortOptions
+    from mapper.pipeline import MapJob, map_reads
+
+    index = open_index(args.index)
+    job = MapJob(
+        reads=args.reads,
+        output=args.output,
+        output_format=output_format,
+        interleaved=args.interleaved,
+        read_group=args.read_group,
+        command_line=shlex.join(["fmwave", *sys.argv[1:]]),
+        sort=SortOptions(args.threads, args.memory) if args.sort else None,
+        compression=args.compression,
+        threads=args.threads,
+        batch_bases=args.batch_bases,
+        insert_size=_insert_size(args.insert_size) if args.insert_size else None,
+        progress=sys.stderr.isatty() and not args.quiet,
+        params=params,
+    )
+    stats = map_reads(index, job)
+    if args.json_stats:
+        stats.write_json(args.json_stats)
+    for line in stats.table().splitlines():
+        log.info("%s", line)
+    return 0
+
+
+def _params(args: argparse.Namespace) -> MapParams:
+    """Return the parameters of the stages; refuse values that cannot be meant."""
+    for name, lowest in (
+        ("match", 1), ("mismatch", 1), ("gap_open", 0), ("gap_extend", 1), ("end_bonus", 0),
+        ("min_score", 1), ("unpaired_penalty", 0), ("seed_len", 0), ("max_occ", 1),
+    ):  # fmt: skip
+        value = getattr(args, name)
+        if value < lowest:
+            raise UsageError(f"--{name.replace('_', '-')} {value}: at least {lowest} is expected")
+    if args.match > 20 or max(args.mismatch, args.gap_open, args.gap_extend) > 200:
+        raise UsageError("a match score of up to 20 and penalties of up to 200 are supported")
+    if 0 < args.seed_len < 10:
+        raise UsageError(f"--seed-length {args.seed_len}: 0 or at least 10 is expected")
+    return MapParams(
+        seed=_SEED._replace(seed_len=args.seed_len, max_occ=args.max_occ),
+        extend=_EXTEND._replace(
+            match=args.match, mismatch=args.mismatch, gap_open=args.gap_open,
+            gap_extend=args.gap_extend, end_bonus=args.end_bonus, min_score=args.min_score,
+        ),
+        pair=_PAIR._replace(unpaired_penalty=args.unpaired_penalty),
+        record=_RECORD._replace(
+            extended_cigar=args.eqx, soft_clip_supplementary=args.soft_clip,
+            all_alignments=args.all,
+        ),
+    )  # fmt: skip
+
+
+def _insert_size(text: str) -> InsertSizeModel:
+    """Parse ``MEAN[,SD[,MAX[,MIN]]]``."""
+    from mapper.pair.insert_size import model_from
+
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not 1 <= len(numbers) <= 4:
+        raise UsageError(f"--insert-size {text}: MEAN[,SD[,MAX[,MIN]]] is expected")
+    mean = numbers[0]
+    std = numbers[1] if len(numbers) > 1 else abs(mean) / 10
+    high = round(numbers[2] if len(numbers) > 2 else mean + 4 * std)
+    low = round(numbers[3] if len(numbers) > 3 else mean - 4 * std)
+    if std <= 0 or not low <= high or high - low > 1_000_000:
+        raise UsageError(
+            f"--insert-size {text}: SD must be positive, MIN below MAX, and both within 1000000"
+        )
+    return model_from(mean, std, low, high, 0)
+
+
+def _format_by_name(output: str) -> str:
+    from mapper.io.bam_out import format_of
+
+    return "bam" if output == "-" else format_of(output)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value}: at least 1 is expected")
+    return value
+
+
+def _bytes(text: str) -> int:
+    unit = text[-1:].upper()
+    digits = text[:-1] if unit in _UNITS and unit else text
+    try:
+        value = int(float(digits) * _UNITS.get(unit, 1))
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: a size such as 500M or 4G is expected")
+    return value

@@ -1,0 +1,77 @@
+"""Core: a bound on what a gapped alignment can still score, from blocks of 8 bases.
+
+The read is cut into blocks of 8. A block that matches the reference without error on no
+diagonal of the band must contain a difference in every alignment within the band, and
+differences in distinct blocks cost at least a mismatch each. The number of such *lost*
+blocks ahead therefore bounds every extension from above, exactly: nothing optimal is cut
+off. A random place loses nearly all of its blocks, a read with two isolated mismatches
+two, so most gapped searches end before they start.
+
+The test takes the bytes of 64-base mismatch words: a byte of zeros is a block that matches.
+
+References
+----------
+Groot Koerkamp, Ivanov (2024), doi:10.1093/bioinformatics/btae032: exact seed heuristic
+for A* alignment; this is its banded, bit-parallel form.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import core
+from mapper.dna import mismatch_word, n_words
+
+BLOCK = 8
+
+
+@core
+def matching_bytes(differ):
+    """Return a word with the high bit set in each byte of `differ` that is zero."""
+    low_bits = np.uint64(0x7F7F7F7F7F7F7F7F)
+    return ~(((differ & low_bits) + low_bits) | differ | low_bits)
+
+
+@core
+def count_lost_blocks(read_planes, read_word, read_len, text_planes, first_diagonal,
+                      last_diagonal, lost_before):  # fmt: skip
+    """Count the blocks that match on no diagonal of a band.
+
+    Parameters
+    ----------
+    first_diagonal, last_diagonal
+        The band, inclusive; the read must lie within the text on both.
+    lost_before
+        int32, at least ``read_len // 8 + 1`` items: item b gets the number of lost blocks
+        among the first b.
+    """
+    n_blocks = read_len // BLOCK
+    lost = 0
+    lost_before[0] = 0
+    for word in range(n_words(read_len)):
+        pos = word * 64
+        matched = np.uint64(0)
+        for diagonal in range(first_diagonal, last_diagonal + 1):
+            matched |= matching_bytes(
+                mismatch_word(read_planes, read_word, pos, text_planes, 0, diagonal + pos)
+            )
+        for byte in range(min(8, n_blocks - 8 * word)):
+            if not (matched >> np.uint64(8 * byte + 7)) & np.uint64(1):
+                lost += 1
+            lost_before[8 * word + byte + 1] = lost
+
+
+@core
+def lost_after(lost_before, pos, read_len):
+    """Lost blocks that lie wholly in ``pos:read_len``."""
+    first = (pos + BLOCK - 1) // BLOCK
+    n_blocks = read_len // BLOCK
+    if first >= n_blocks:
+        return np.int64(0)
+    return np.int64(lost_before[n_blocks] - lost_before[first])
+
+
+@core
+def lost_until(lost_before, pos):
+    """Lost blocks that lie wholly in ``0:pos``."""
+    return np.int64(lost_before[pos // BLOCK])

@@ -1,0 +1,70 @@
+"""One batch through the stages, on the CPU: pure functions from batch to batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mapper.batch import AlignmentBatch, PackedReads, ReadBatch, RecordBatch, SeedBatch
+from mapper.chain.cpu import find_loci
+from mapper.extend.cpu import extend_loci
+from mapper.extend.merge import merge_alignments
+from mapper.index.reference import Index
+from mapper.pair.insert_size import InsertSizeModel
+from mapper.pair.placement import PlacementBatch, place_reads
+from mapper.pair.records import Names, make_records
+from mapper.pair.rescue import propose_loci
+from mapper.params import MapParams
+from mapper.seed.cpu import seed_reads
+from mapper.seed.pack import pack_reads
+from mapper.stats import RunStats
+
+
+class Aligned(NamedTuple):
+    """A batch after extension: all that does not depend on the insert size."""
+
+    reads: ReadBatch
+    packed: PackedReads
+    seeds: SeedBatch
+    alignments: AlignmentBatch
+
+
+def align_reads(index: Index, reads: ReadBatch, params: MapParams, stats: RunStats) -> Aligned:
+    """Seed, chain and extend every read for itself."""
+    contigs = index.contigs
+    with stats.stage("pack"):
+        packed = pack_reads(reads)
+    with stats.stage("seed"):
+        seeds = seed_reads(index.fm, reads, packed, params.seed)
+    with stats.stage("chain"):
+        loci = find_loci(seeds, contigs.starts, contigs.lengths)
+    with stats.stage("extend"):
+        alignments = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
+    return Aligned(reads, packed, seeds, alignments)
+
+
+def place_batch(
+    index: Index, aligned: Aligned, model: InsertSizeModel, params: MapParams, names: Names,
+    stats: RunStats,
+) -> tuple[PlacementBatch, RecordBatch]:  # fmt: skip
+    """Rescue mates, choose placements and make records."""
+    reads, packed, seeds, alignments = aligned
+    contigs = index.contigs
+    if reads.paired:
+        with stats.stage("rescue"):
+            loci = propose_loci(
+                index.fm.ref_planes, reads, packed, contigs.starts, contigs.lengths, alignments,
+                model, params.pair,
+            )  # fmt: skip
+        if len(loci.strand):
+            with stats.stage("extend"):
+                rescued = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
+                alignments = merge_alignments(alignments, rescued)
+    with stats.stage("place"):
+        placements = place_reads(
+            reads, seeds, alignments, model, params.pair, index.fm.n_rows - 1
+        )
+    with stats.stage("records"):
+        records = make_records(
+            reads, alignments, placements, names, index.fm.ref_planes, params.record
+        )
+    return placements, records

@@ -1,0 +1,117 @@
+"""Counters and stage times of a run: the table at the end, and JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mapper import __version__
+from mapper.errors import OutputError
+from mapper.host_memory import peak_bytes
+
+STAGES = (
+    "read", "pack", "seed", "chain", "extend", "rescue", "place", "records", "encode",
+)  # fmt: skip
+"""Stages in the order of the flow; times are summed over threads."""
+
+
+@dataclass
+class RunStats:
+    """What a run did, filled in by many threads."""
+
+    started: float = field(default_factory=time.perf_counter)
+    stage_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+    counts: dict[str, int] = field(default_factory=dict)
+    compile_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    insert_size: dict[str, float] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the time of the block to a stage."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            elapsed = time.perf_counter() - start
+            with self._lock:
+                self.stage_seconds[name] += elapsed
+
+    def count(self, **increments: int) -> None:
+        """Add to counters."""
+        with self._lock:
+            for name, increment in increments.items():
+                self.counts[name] = self.counts.get(name, 0) + int(increment)
+
+    def finish(self) -> None:
+        """Stop the clock."""
+        self.wall_seconds = time.perf_counter() - self.started
+
+    def summary(self) -> dict[str, Any]:
+        """Return everything as plain values, for JSON."""
+        reads = self.counts.get("reads", 0)
+        mapping = max(self.wall_seconds - self.compile_seconds, 1e-9)
+        return {
+            "fmwave": __version__,
+            "counts": self.counts,
+            "insert_size": self.insert_size,
+            "seconds": {
+                "wall": round(self.wall_seconds, 3),
+                "compile": round(self.compile_seconds, 3),
+                "stages": {name: round(s, 3) for name, s in self.stage_seconds.items()},
+            },
+            "reads_per_second": round(reads / mapping),
+            "peak_memory_bytes": peak_bytes(),
+        }
+
+    def table(self) -> str:
+        """Return the summary as lines for people."""
+        counts = self.counts
+        reads = counts.get("reads", 0)
+        mapped = counts.get("mapped", 0)
+        lines = [f"{reads} reads, {mapped} mapped ({_percent(mapped, reads)})"]
+        if counts.get("paired"):
+            proper = counts.get("proper", 0)
+            lines[0] += f", {proper} in proper pairs ({_percent(proper, reads)})"
+        if self.insert_size:
+            size = self.insert_size
+            lines.append(
+                f"insert size {size['mean']:.1f} ± {size['std']:.1f}, proper from "
+                f"{size['low']:.0f} to {size['high']:.0f} ({size['pairs']:.0f} pairs)"
+            )
+        total = sum(self.stage_seconds.values())
+        lines.append(f"{'stage':>10} {'thread s':>9} {'share':>6} {'µs/read':>8}")
+        for name, seconds in self.stage_seconds.items():
+            lines.append(
+                f"{name:>10} {seconds:9.2f} {_percent(seconds, total):>6} "
+                f"{1e6 * seconds / max(reads, 1):8.2f}"
+            )
+        summary = self.summary()
+        lines.append(
+            f"{self.wall_seconds:.1f} s in all, {self.compile_seconds:.1f} s of it compiling; "
+            f"{summary['reads_per_second']} reads/s; "
+            f"peak memory {summary['peak_memory_bytes'] / 1e9:.2f} GB"
+        )
+        return "\n".join(lines)
+
+    def write_json(self, path: Path) -> None:
+        """Write the summary, under its name only once complete."""
+        temporary = path.with_name(f".{path.name}.fmwave-{os.getpid()}.tmp")
+        try:
+            temporary.write_text(json.dumps(self.summary(), indent=2) + "\n")
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise OutputError(f"cannot write statistics to {path}: {error.strerror}") from error
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.2f} %" if whole else "-"
