@@ -75,8 +75,8 @@ def estimate(inserts: np.ndarray) -> InsertSizeModel:
     beyond the quartiles before mean and deviation are taken; proper are sizes within three
     quartile ranges of the quartiles, and at least four deviations of the mean.
     """
-    positive = int((inserts > 0).sum())
-    sign = 1 if 2 * positive >= len(inserts) else -1
+    # Pairs without a confident insert are in there as zeros, and have no say.
+    sign = 1 if (inserts > 0).sum() >= (inserts < 0).sum() else -1
     sizes = np.sort(sign * inserts[sign * inserts > 0])
     if len(sizes) < MIN_PAIRS:
         return assumed_model()
