@@ -1,0 +1,37 @@
+"""Counts of bits: the Python bodies and the compiled ones, against strings of digits."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mapper.bits import leading_zeros, popcount, trailing_zeros
+
+WORDS = st.one_of(
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 63).map(lambda shift: 1 << shift),
+    st.integers(0, 64).map(lambda n: (1 << n) - 1),
+)
+
+
+@numba.njit
+def compiled(word):
+    return popcount(word), trailing_zeros(word), leading_zeros(word)
+
+
+@given(WORDS)
+@example(0)
+@example(2**64 - 1)
+@example(2**63)
+def test_counts(word: int) -> None:
+    digits = f"{word:064b}"
+    expected = (
+        digits.count("1"),
+        64 - len(digits.rstrip("0")),
+        64 - len(digits.lstrip("0")),
+    )
+    assert compiled(np.uint64(word)) == expected
+    value = np.uint64(word)
+    assert (popcount(value), trailing_zeros(value), leading_zeros(value)) == expected
