@@ -2,7 +2,7 @@
 
 The read is cut into blocks of 8. A block that matches the reference without error on no
 diagonal of the band must contain a difference in every alignment within the band, and
-differences in distinct blocks cost at least a mismatch each. The number of such *lost*
+differences in distinct blocks add up (:func:`least_loss`). The number of such *lost*
 blocks ahead therefore bounds every extension from above, exactly: nothing optimal is cut
 off. A random place loses nearly all of its blocks, a read with two isolated mismatches
 two, so most gapped searches end before they start.
@@ -59,6 +59,35 @@ def count_lost_blocks(read_planes, read_word, read_len, text_planes, first_diago
             if not (matched >> np.uint64(8 * byte + 7)) & np.uint64(1):
                 lost += 1
             lost_before[8 * word + byte + 1] = lost
+
+
+@core
+def block_cost(penalties):
+    """What each of many lost blocks takes from the doubled objective at the least.
+
+    A block that the alignment does not pass whole and unchanged has a mismatch, a
+    deletion, part of an insertion, or is clipped. An insertion of n bases touches at most
+    ``2 + (n - 2) / 8`` blocks: two for its opening and two bases, and another for each 8.
+    """
+    inserted = penalties.gap_extend + penalties.match  # with the match that it does not earn
+    deletion = penalties.gap_open + penalties.gap_extend - penalties.match
+    insertion = min(penalties.gap_open // 2 + inserted, BLOCK * inserted)
+    clip = 2 * BLOCK * penalties.match
+    return min(min(penalties.mismatch, deletion), min(insertion, clip))
+
+
+@core
+def least_loss(lost, penalties, bonus, inserting):
+    """What `lost` blocks ahead take from the doubled objective at the least.
+
+    Two of them may be cheaper than the others: where an insertion is open (`inserting`),
+    it touches its next block for one base more; and a clip, for the bonus and one base.
+    """
+    cost = block_cost(penalties)
+    loss = lost * cost - max(0, cost - bonus - 2 * penalties.match)
+    if inserting:
+        loss -= max(0, cost - penalties.gap_extend - penalties.match)
+    return max(np.int64(0), loss)
 
 
 @core

@@ -13,7 +13,7 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.cigar import EQUAL, X, append_op, left_align
-from mapper.extend.blocks import BLOCK, count_lost_blocks, lost_after, lost_until
+from mapper.extend.blocks import BLOCK, count_lost_blocks, least_loss, lost_after, lost_until
 from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
 from mapper.extend.wavefront_affine import Side, backtrace_side, extend_side
 
@@ -130,11 +130,13 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
             count_lost_blocks(
                 read_planes, read_word, read_len, text_planes, first, last, lost_before
             )
-            loss = 2 * min(params.match + params.mismatch, params.gap_open)
-            most_left -= loss * lost_until(lost_before, left_room) if try_left else 0
-            most_right -= (
-                loss * lost_after(lost_before, ungapped.anchor_end, read_len) if try_right else 0
-            )
+            bonus = 2 * params.end_bonus
+            if try_left:
+                lost = lost_until(lost_before, left_room)
+                most_left -= least_loss(lost, penalties, bonus, False)
+            if try_right:
+                lost = lost_after(lost_before, ungapped.anchor_end, read_len)
+                most_right -= least_loss(lost, penalties, bonus, False)
             right_floor = max(right_floor, target - anchor - most_left)
 
     if try_right and most_right > right_floor:

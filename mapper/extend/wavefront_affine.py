@@ -15,7 +15,7 @@ that consumes the reference).
 
 The aim is the best *objective*: score, plus a bonus where the read's end is reached, both
 doubled (``penalties.py``). Exact branch and bound: a cell is dropped when even the best
-imaginable rest, with one mismatch for each block of the read that is lost (``blocks.py``),
+imaginable rest, with a difference in each block of the read that is lost (``blocks.py``),
 would not beat the best objective so far. The wavefront dies out by itself.
 
 References
@@ -34,7 +34,7 @@ from mapper.accelerate import core
 from mapper.bits import leading_zeros, trailing_zeros
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.dna import mismatch_word
-from mapper.extend.blocks import lost_after, lost_until
+from mapper.extend.blocks import least_loss, lost_after, lost_until
 
 NULL = -(2**30)
 """Offset of a cell that does not exist; leaves room to add to it."""
@@ -123,7 +123,7 @@ def bounded(offset, k, side):
 
 
 @core
-def rest_cost(side, v, lost_before):
+def lost_ahead(side, v, lost_before):
     """Lost blocks of the read beyond v bases of a side."""
     if side.forward:
         pos = side.query_pos + v
@@ -132,19 +132,19 @@ def rest_cost(side, v, lost_before):
 
 
 @core
-def hopeful(offset, k, s, side, penalties, bonus, lost_before, best):
+def hopeful(offset, insertion, k, s, side, penalties, bonus, lost_before, best):
     """Whether a cell could still beat objective `best`.
 
     ``match * (v + h) - s`` is its doubled score so far. Every read base left can add
-    ``2 * match``, every lost block takes a mismatch's penalty away.
+    ``2 * match``, lost blocks take some of it away (:func:`blocks.least_loss`).
     """
     if offset < 0:
         return False
     most = penalties.match * (k + 2 * side.query_room) - s + bonus
     if most <= best:
         return False
-    lost = rest_cost(side, offset - k, lost_before)
-    return most - lost * min(penalties.mismatch, penalties.gap_open) > best
+    lost = lost_ahead(side, offset - k, lost_before)
+    return most - least_loss(lost, penalties, bonus, insertion >= 0) > best
 
 
 @core
@@ -223,7 +223,9 @@ def extend_side(
                 )
                 offset = bounded(cell(wavefronts.match, lo, hi, s - x, k, half) + 1, k, side)
                 offset = max(offset, max(insertion, deletion))
-            if not hopeful(offset, k, s, side, penalties, bonus, lost_before, best):
+            if not hopeful(
+                offset, insertion, k, s, side, penalties, bonus, lost_before, best
+            ):
                 offset = insertion = deletion = np.int64(NULL)
             else:
                 offset += longest_run(query_planes, text_planes, side, offset - k, offset)

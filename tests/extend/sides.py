@@ -1,0 +1,137 @@
+"""Sides of an anchor for the tests of the wavefront: made of letters, run through the core."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper import cigar
+from mapper.extend.blocks import count_lost_blocks
+from mapper.extend.penalties import wavefront_penalties
+from mapper.extend.wavefront_affine import Side, backtrace_side, extend_side, new_wavefronts
+from mapper.params import ExtendParams
+from tests.naive.gotoh import Scoring
+from tests.reads import mutated, packed_reads, random_letters, text_planes
+
+SCORINGS = [
+    Scoring(),
+    Scoring(end_bonus=0),
+    Scoring(1, 1, 1, 1, 2),
+    Scoring(2, 8, 12, 2, 10),
+    Scoring(1, 9, 16, 1, 5),
+    Scoring(3, 2, 0, 4, 1),
+]
+
+
+def params_of(scoring: Scoring, **others: int) -> ExtendParams:
+    return ExtendParams(
+        match=scoring.match,
+        mismatch=scoring.mismatch,
+        gap_open=scoring.gap_open,
+        gap_extend=scoring.gap_extend,
+        end_bonus=scoring.end_bonus,
+    )._replace(**others)
+
+
+class Case(NamedTuple):
+    """A read with a corner, and the reference of its contig with the corresponding corner.
+
+    The side to extend is what lies right of the corner (forward) or left of it.
+    """
+
+    read: str
+    corner: int
+    ref: str
+    ref_corner: int
+    forward: bool
+
+    def side_letters(self) -> tuple[str, str]:
+        """Read and reference of the side, from the corner outwards."""
+        if self.forward:
+            return self.read[self.corner :], self.ref[self.ref_corner :]
+        return self.read[: self.corner][::-1], self.ref[: self.ref_corner][::-1]
+
+
+class Extension(NamedTuple):
+    """What extend_side found; `cigar` from the corner outwards, empty for s = -1."""
+
+    objective: int
+    s: int
+    read_used: int
+    ref_used: int
+    cigar: str
+
+
+def extend(
+    case: Case, scoring: Scoring, *, floor: int = 0, band: int = 100, bounded: bool = False
+) -> Extension:
+    """Run the core; the contig stands between others, behind which it may not look.
+
+    `bounded`: with the lost blocks of the band, for which the read must lie in the contig
+    on every diagonal of it.
+    """
+    contig_start = 70
+    before, after = "ACGT" * 17 + "CN", "N" + "CATG" * 40
+    planes = text_planes(before + case.ref + after)
+    _, packed = packed_reads([case.read])
+    lost_before = np.zeros(len(case.read) // 8 + 2, np.int32)
+    diagonal = contig_start + case.ref_corner - case.corner
+    if bounded:
+        assert diagonal - band >= contig_start
+        assert diagonal + band + len(case.read) <= contig_start + len(case.ref)
+        count_lost_blocks(
+            packed.planes, 0, len(case.read), planes, diagonal - band, diagonal + band, lost_before
+        )
+    side = Side(
+        query_word=0,
+        query_pos=case.corner,
+        query_room=len(case.read) - case.corner if case.forward else case.corner,
+        text_pos=contig_start + case.ref_corner,
+        text_room=len(case.ref) - case.ref_corner if case.forward else case.ref_corner,
+        forward=case.forward,
+    )
+    penalties = wavefront_penalties(params_of(scoring))
+    wavefronts = new_wavefronts(len(case.read), max(band, 1), penalties, scoring.end_bonus)
+    for array in wavefronts:
+        array[:] = 7  # what another read left there
+    objective, s, k, offset = extend_side(
+        packed.planes, planes, side, penalties, scoring.end_bonus, floor, band, lost_before,
+        wavefronts,
+    )  # fmt: skip
+    if s < 0:
+        return Extension(objective, -1, 0, 0, "")
+    ops = np.zeros(2 * len(case.read) + band + 4, np.uint32)
+    n_ops = backtrace_side(wavefronts, penalties, side, s, k, offset, ops, 0)
+    return Extension(objective, s, offset - k, offset, cigar.to_text(ops[:n_ops][::-1]))
+
+
+def random_case(
+    rng: np.random.Generator, *, forward: bool, overhang: int = 40, max_len: int = 60
+) -> Case:
+    """Return a read with a few differences, of any kind, from a reference.
+
+    `overhang`: reference bases beyond the read on both sides; negative, the read reaches
+    beyond the contig.
+    """
+    letters = ["ACGT", "AC", "AACGTN"][rng.integers(3)]
+    template = random_letters(rng, int(rng.integers(8, max_len)), letters)
+    read = mutated(rng, template, rng.choice([0, 0.03, 0.1, 0.3]))
+    for _ in range(rng.choice([0, 1, 1, 2])):
+        at, size = int(rng.integers(len(read))), int(rng.integers(1, 9))
+        if rng.random() < 0.5:
+            read = read[:at] + random_letters(rng, size, "ACGT") + read[at:]
+        else:
+            read = read[:at] + read[at + size :]
+    read = read or "A"
+    flank = max(overhang, 0)
+    ref = random_letters(rng, flank, letters) + template + random_letters(rng, flank, letters)
+    corner = int(rng.choice([0, len(read), rng.integers(0, len(read) + 1)]))
+    if rng.random() < 0.7:
+        corner = 0 if forward else len(read)
+    ref_corner = flank + (min(corner, len(template)) if corner < len(read) else len(template))
+    if overhang < 0:
+        cut = min(-overhang, len(template) // 2)
+        ref, ref_corner = ref[cut : len(ref) - cut], max(ref_corner - cut, 0)
+        ref_corner = min(ref_corner, len(ref))
+    return Case(read, corner, ref, ref_corner, forward)

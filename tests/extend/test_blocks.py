@@ -1,0 +1,107 @@
+"""Lost blocks: counted by their definition, and never at the cost of an alignment."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mapper.extend.blocks import count_lost_blocks, lost_after, lost_until, matching_bytes
+from tests.extend.sides import SCORINGS, Case, extend, random_case
+from tests.naive.gotoh import Scoring, best_extension, same
+from tests.reads import mutated, packed_reads, random_letters, text_planes
+
+DIRECTIONS = pytest.mark.parametrize("forward", [True, False], ids=["forward", "backward"])
+
+
+def naive_lost(read: str, text: str, first: int, last: int) -> list[bool]:
+    """Whether each whole block of 8 matches on no diagonal."""
+    return [
+        not any(
+            all(same(read[i], text[diagonal + i]) for i in range(start, start + 8))
+            for diagonal in range(first, last + 1)
+        )
+        for start in range(0, len(read) - 7, 8)
+    ]
+
+
+def test_matching_bytes() -> None:
+    rng = np.random.default_rng(1)
+    special = [0, 2**64 - 1, 0x0100_0000_0000_0080, 0x8000_0000_0000_0001, 0x7F01_8000_00FF_0080]
+    sparse = [int(a & b & c) for a, b, c in rng.integers(0, 2**63, (200, 3))]
+    for word in special + sparse:
+        expected = sum(0x80 << 8 * i for i in range(8) if word >> 8 * i & 255 == 0)
+        assert int(matching_bytes(np.uint64(word))) == expected
+
+
+@pytest.mark.parametrize("read_len", [1, 7, 8, 63, 64, 65, 72, 127, 128, 150])
+def test_lost_blocks_are_those_of_the_definition(read_len: int) -> None:
+    rng = np.random.default_rng(read_len)
+    for rate in (0, 0.05, 0.3):
+        text = random_letters(rng, read_len + 60, "ACGTACGTACGTN")
+        at = 20
+        read = mutated(rng, text[at : at + read_len].replace("N", "A"), rate)
+        shift = int(rng.integers(-4, 5))
+        read = read[: read_len // 2] + text[at + shift + read_len // 2 :][: (read_len + 1) // 2]
+        _, packed = packed_reads([read])
+        for width in (0, 1, 5, 20):
+            lost_before = np.full(read_len // 8 + 2, -9, np.int32)
+            count_lost_blocks(
+                packed.planes, 0, read_len, text_planes(text), at - width, at + width, lost_before
+            )
+            lost = naive_lost(read, text, at - width, at + width)
+            assert lost_before[: len(lost) + 1].tolist() == np.cumsum([0, *lost]).tolist()
+            for pos in range(read_len + 1):
+                assert lost_until(lost_before, pos) == sum(lost[: pos // 8])
+                assert lost_after(lost_before, pos, read_len) == sum(lost[(pos + 7) // 8 :])
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("scoring", SCORINGS, ids=str)
+def test_the_bound_never_changes_the_optimum(forward: bool, scoring: Scoring) -> None:
+    rng = np.random.default_rng(9)
+    for _ in range(80):
+        band = int(rng.choice([0, 2, 8]))
+        case = random_case(rng, forward=forward)
+        # Only where the read stays within the contig throughout the band is there a bound.
+        room = case.ref_corner - case.corner, len(case.ref) - case.ref_corner
+        if room[0] < band or room[1] - (len(case.read) - case.corner) < band:
+            continue
+        best = 2 * best_extension(*case.side_letters(), scoring, band)
+        assert extend(case, scoring, band=band, bounded=True).objective == best, case
+        if best:
+            found = extend(case, scoring, band=band, bounded=True, floor=best - 1)
+            assert found.objective == best, case
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("scoring", SCORINGS, ids=str)
+def test_an_insertion_that_ends_just_inside_a_block_is_not_cut_off(
+    forward: bool, scoring: Scoring
+) -> None:
+    """One gap touches two blocks, the second with its last base only.
+
+    Going on with a gap is cheaper than a mismatch, so that block costs less than one.
+    """
+    rng = np.random.default_rng(12)
+    for _ in range(10):
+        near, far, flank = (random_letters(rng, n) for n in (24, 40, 40))
+        for size in range(2, 7):
+            for inside in (1, 2):
+                for rest in (7, 8, 15, 23):
+                    # The read's corner is at a multiple of 8 from either end.
+                    matched = near[: 24 - size + inside]
+                    read = matched + random_letters(rng, size) + far[: rest + 1 - inside]
+                    ref = matched + far + flank
+                    if not forward:
+                        read, ref = read[::-1], ref[::-1]
+                        pad = -len(read) % 8
+                        read, ref = read + "A" * pad, ref + "A" * pad + flank
+                    else:
+                        ref = flank + ref
+                        pad = 0
+                    corner = 0 if forward else len(read) - pad
+                    at = len(flank) if forward else len(ref) - len(flank) - pad
+                    case = Case(read, corner, ref, at, forward)
+                    best = 2 * best_extension(*case.side_letters(), scoring, size)
+                    found = extend(case, scoring, band=size, bounded=True)
+                    assert found.objective == best, case
