@@ -54,12 +54,12 @@ def _add_seed(fm, codes, read_start, read_len, clean, stretch_end, start, seed_l
 
 
 @core
-def _search_round(fm, codes, read_start, read_end, seed_len, step, params, scratch):
+def _search_round(fm, codes, read_start, read_end, seed_len, step, params, scratch, n_seeds):
     """Search one round of seeds; return how many strands of seeds occur, and were tried.
 
-    `step` 0 lays them disjointly, else one starts every `step` bases.
+    `step` 0 lays them disjointly, else one starts every `step` bases. The `n_seeds` of
+    earlier rounds stay: what they found is not forgotten.
     """
-    n_seeds = 0
     n_tried = 0
     clean = read_start
     while clean < read_end:
@@ -106,10 +106,13 @@ def _seed_reads(fm, bases, base_offsets, planes, word_offsets, params, scratch):
         word = word_offsets[read]
         words_per_strand = (word_offsets[read + 1] - word) >> 1
         n_diags = 0
+        n_seeds = 0
         for round_number in range(3):
             length = params.last_len if round_number == 2 else params.seed_len
             step = (0, params.dense_step, 1)[round_number]
-            n_seeds, n_tried = _search_round(fm, bases, start, end, length, step, params, scratch)
+            n_seeds, n_tried = _search_round(
+                fm, bases, start, end, length, step, params, scratch, n_seeds
+            )
             if n_seeds:
                 n_diags, repeat = find_diagonals(
                     fm, planes, word, words_per_strand, scratch, n_seeds, params.max_occ, max_hits
@@ -156,7 +159,7 @@ def seed_reads(
     more than ``max_occ`` occurrences are left out while a read has others.
     """
     longest = int(np.diff(reads.base_offsets).max(initial=0))
-    scratch = _new_scratch(2 * max(longest, 1), params.max_hits)
+    scratch = _new_scratch(6 * max(longest, 1), params.max_hits)  # 3 rounds, 2 strands
     return SeedBatch(
         *_seed_reads(
             index, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets, params,

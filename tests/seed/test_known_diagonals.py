@@ -1,0 +1,105 @@
+"""Diagonals of a read's seeds, with most rows never located: the same as with all located."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mapper import dna
+from mapper.index.fm import clean_hit, locate
+from mapper.params import IndexParams
+from mapper.seed.exact import search_seed
+from mapper.seed.select import SeedScratch, find_diagonals
+from tests.naive.seeds import oriented
+from tests.reads import Genome, genome_of, mutated, packed_reads, random_letters
+
+MANY = 5000
+
+
+def scratch_of(seeds: list[tuple[int, int, int, int, int]], max_hits: int = MANY) -> SeedScratch:
+    columns = list(zip(*seeds, strict=True)) if seeds else [[]] * 5
+    return SeedScratch(
+        start=np.array(columns[0], np.int32),
+        length=np.array(columns[1], np.int32),
+        strand=np.array(columns[2], np.uint8),
+        sa_lo=np.array(columns[3], np.int64),
+        sa_hi=np.array(columns[4], np.int64),
+        order=np.empty(len(seeds), np.int32),
+        diag=np.empty(max_hits, np.int64),
+        diag_strand=np.empty(max_hits, np.uint8),
+        diag_seed=np.empty(max_hits, np.int32),
+    )
+
+
+def some_seeds(genome: Genome, read: str, rng: np.random.Generator) -> list[tuple]:
+    """Return occurring seeds of a read: start on its strand, length, strand, rows."""
+    seeds = []
+    for _ in range(8):
+        length = int(rng.integers(6, 16))
+        start = int(rng.integers(0, len(read) - length + 1))
+        strand = int(rng.integers(2))
+        if "N" in read[start : start + length]:
+            continue
+        sa_lo, sa_hi, _ = search_seed(
+            genome.fm, dna.encode(read), start, start + length, strand, 0, 10**9
+        )
+        if sa_lo < sa_hi:
+            own_start = start if strand == 0 else len(read) - start - length
+            seeds.append((own_start, length, strand, sa_lo, sa_hi))
+    return seeds
+
+
+@pytest.mark.parametrize("kmer_len", [0, 5])
+def test_the_shortcut_finds_what_locating_every_row_finds(kmer_len: int) -> None:
+    rng = np.random.default_rng(kmer_len)
+    words = [random_letters(rng, 60) for _ in range(3)]
+    contigs = [
+        "".join(mutated(rng, words[rng.integers(3)], 0.03) + "N" * rng.integers(2)
+                for _ in range(8))
+        for _ in range(3)
+    ]  # fmt: skip
+    genome = genome_of(contigs, IndexParams(kmer_len=kmer_len))
+    n_seeds = n_diagonals = 0
+    for _ in range(150):
+        at = int(rng.integers(0, len(genome.text) - 50))
+        read = oriented(genome.text[at : at + 50], int(rng.integers(2)))
+        _, packed = packed_reads([read])
+        seeds = some_seeds(genome, read, rng)
+        expected = set()
+        for start, length, strand, sa_lo, sa_hi in seeds:
+            for row in range(sa_lo, sa_hi):
+                pos = locate(genome.fm, row)
+                if clean_hit(genome.fm, pos, length):
+                    expected.add((strand, pos - start))
+        scratch = scratch_of(seeds)
+        n_diags, repeat_bases = find_diagonals(
+            genome.fm, packed.planes, 0, 1, scratch, len(seeds), MANY, MANY
+        )
+        found = list(zip(scratch.diag_strand[:n_diags], scratch.diag[:n_diags], strict=True))
+        assert len(set(found)) == len(found)
+        assert set(found) == expected
+        assert repeat_bases == 0
+        n_seeds += len(seeds)
+        n_diagonals += n_diags
+        for d in range(n_diags):  # and each names a seed that really leads there
+            start, length, strand, *_ = seeds[scratch.diag_seed[d]]
+            pos = scratch.diag[d] + start
+            own = oriented(read, strand)[start : start + length]
+            assert genome.text[pos : pos + length] == own and strand == scratch.diag_strand[d]
+    assert n_diagonals > n_seeds > 500
+
+
+def test_over_the_cap_only_a_sample_is_located_and_the_rest_is_counted() -> None:
+    rng = np.random.default_rng(7)
+    word = random_letters(rng, 40)
+    genome = genome_of(["".join(word + random_letters(rng, 5) for _ in range(50))])
+    _, packed = packed_reads([word])
+    rows = search_seed(genome.fm, dna.encode(word), 0, 20, 0, 0, 10**9)[:2]
+    more = search_seed(genome.fm, dna.encode(word), 20, 40, 0, 0, 10**9)[:2]
+    assert rows[1] - rows[0] == 50
+    scratch = scratch_of([(0, 20, 0, *rows), (20, 20, 0, *more)])
+    n_diags, repeat_bases = find_diagonals(genome.fm, packed.planes, 0, 1, scratch, 2, 10, MANY)
+    assert 1 <= n_diags <= 10
+    assert repeat_bases == 40
+    for d in range(n_diags):
+        assert genome.text[scratch.diag[d] :].startswith(word)

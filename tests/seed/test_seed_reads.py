@@ -1,0 +1,264 @@
+"""The seeding stage: what it promises to find, and what must never be a seed."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from mapper.batch import SeedBatch
+from mapper.params import IndexParams, SeedParams
+from mapper.seed.cpu import seed_reads
+from mapper.seed.plan import disjoint_start, n_disjoint, resolve
+from tests.naive.seeds import all_diagonals, diagonals, occurrences, opposite, oriented
+from tests.reads import Genome, genome_of, mutated, packed_reads, random_letters
+
+EVERYTHING = SeedParams(seed_len=12, last_len=9, extend_over=10**9, max_occ=10**4, max_hits=10**4)
+
+
+def seeds_of(genome: Genome, sequences: list[str], params: SeedParams = EVERYTHING) -> SeedBatch:
+    return seed_reads(genome.fm, *packed_reads(sequences), params)
+
+
+def found_of(seeds: SeedBatch, i: int) -> list[tuple[int, int]]:
+    rows = slice(seeds.seed_offsets[i], seeds.seed_offsets[i + 1])
+    diagonal = seeds.text_pos[rows] - seeds.query_start[rows]
+    return list(zip(seeds.strand[rows].tolist(), diagonal.tolist(), strict=True))
+
+
+def repeat_genome(rng: np.random.Generator, kmer_len: int | None = None) -> Genome:
+    words = [random_letters(rng, 90) for _ in range(4)]
+    contigs = [
+        "".join(mutated(rng, words[rng.integers(4)], 0.05) for _ in range(6)) + "N" * 3 + "ACGTA"
+        for _ in range(3)
+    ]
+    return genome_of(contigs, IndexParams(kmer_len=kmer_len))
+
+
+def sampled_reads(rng: np.random.Generator, genome: Genome, n: int, rate: float) -> list[str]:
+    reads = []
+    for _ in range(n):
+        length = int(rng.integers(0, 100))
+        at = int(rng.integers(0, len(genome.text) - length))
+        letters = "".join("N" if rng.random() < 0.01 else c for c in genome.text[at : at + length])
+        clean = "".join(c if c != "N" or rng.random() < 0.5 else "A" for c in letters)
+        read = mutated(rng, clean, rate) if "N" not in clean else clean
+        reads.append(oriented(read, int(rng.integers(2))))
+    return reads
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize("kmer_len", [0, 6])
+def test_every_seed_is_exact_and_every_diagonal_unique(rate: float, kmer_len: int) -> None:
+    rng = np.random.default_rng(1)
+    genome = repeat_genome(rng, kmer_len)
+    reads = sampled_reads(rng, genome, 150, rate)
+    seeds = seeds_of(genome, reads)
+    assert len(seeds.strand) > 100
+    for i, read in enumerate(reads):
+        found = found_of(seeds, i)
+        assert len(set(found)) == len(found)
+        assert set(found) <= all_diagonals(genome.text, read, EVERYTHING.last_len)
+        for s in range(seeds.seed_offsets[i], seeds.seed_offsets[i + 1]):
+            start, length = seeds.query_start[s], seeds.seed_len[s]
+            pattern = oriented(read, seeds.strand[s])[start : start + length]
+            assert len(pattern) == length >= EVERYTHING.last_len
+            assert set(pattern) <= set("ACGT")
+            assert genome.text[seeds.text_pos[s] :].startswith(pattern)
+
+
+def test_hits_are_all_those_of_the_planned_seeds() -> None:
+    rng = np.random.default_rng(2)
+    genome = repeat_genome(rng)
+    reads = [read for read in sampled_reads(rng, genome, 150, 0.03) if "N" not in read]
+    seeds = seeds_of(genome, reads)
+    length = EVERYTHING.seed_len
+    compared = 0
+    for i, read in enumerate(reads):
+        n = n_disjoint(len(read), length)
+        starts = [disjoint_start(len(read), length, n, j) for j in range(n)]
+        expected = diagonals(genome.text, read, starts, length)
+        n_occurring = sum(
+            bool(occurrences(genome.text, oriented(read[s : s + length], strand)))
+            for s in starts
+            for strand in (0, 1)
+        )
+        if n_occurring > 1 or (n == 1 and n_occurring):
+            assert set(found_of(seeds, i)) == expected
+            compared += 1
+        else:
+            assert set(found_of(seeds, i)) >= expected
+    assert compared > 60
+
+
+def test_reads_without_a_long_match_are_searched_at_every_base() -> None:
+    rng = np.random.default_rng(3)
+    genome = genome_of([random_letters(rng, 2000)])
+    params = EVERYTHING._replace(last_len=10)
+    reads = []
+    for at in range(100, 1900, 100):  # a mismatch every 11 bases: runs of 10 only
+        piece = genome.text[at : at + 66]
+        reads.append("".join("CGTA"["ACGT".index(c)] if i % 11 == 5 else c
+                             for i, c in enumerate(piece)))  # fmt: skip
+    seeds = seeds_of(genome, reads, params)
+    for i, read in enumerate(reads):
+        if not all_diagonals(genome.text, read, params.seed_len):
+            assert set(found_of(seeds, i)) == all_diagonals(genome.text, read, 10)
+            assert (0, 100 + 100 * i) in found_of(seeds, i)
+
+
+def test_strands_are_symmetrical() -> None:
+    """The seeds of a reverse-complemented read are the same, with the strands swapped."""
+    rng = np.random.default_rng(4)
+    genome = repeat_genome(rng)
+    # Disjoint seeds that divide the read evenly start at the same places from both ends.
+    reads = [
+        mutated(rng, genome.text[at : at + 4 * 12].replace("N", "A"), 0.02)
+        for at in rng.integers(0, len(genome.text) - 48, 80)
+    ]
+    forward = seeds_of(genome, reads)
+    backward = seeds_of(genome, [opposite(read) for read in reads])
+    for i in range(len(reads)):
+        swapped = {(1 - strand, diagonal) for strand, diagonal in found_of(backward, i)}
+        assert set(found_of(forward, i)) == swapped
+    assert len(forward.strand) > 80
+
+
+def test_a_read_and_a_reversed_genome_give_mirrored_seeds() -> None:
+    rng = np.random.default_rng(5)
+    contig = "".join(mutated(rng, random_letters(rng, 80), 0.05) for _ in range(6)) * 2
+    there, back = genome_of([contig]), genome_of([opposite(contig)])
+    reads = [mutated(rng, contig[at : at + 70], 0.05) for at in range(0, 800, 23)]
+    seeds, mirrored = seeds_of(there, reads), seeds_of(back, reads)
+    for i, read in enumerate(reads):
+        expected = {(1 - s, len(contig) - d - len(read)) for s, d in found_of(mirrored, i)}
+        assert set(found_of(seeds, i)) == expected
+
+
+@pytest.mark.parametrize("read_len", [24, 25, 47, 60, 150])
+def test_pigeonhole(read_len: int) -> None:
+    """A place with fewer mismatches than there are disjoint seeds is among the hits."""
+    rng = np.random.default_rng(read_len)
+    seed_len = EVERYTHING.seed_len
+    n_seeds = int(n_disjoint(read_len, seed_len))
+    starts = [int(disjoint_start(read_len, seed_len, n_seeds, i)) for i in range(n_seeds)]
+    assert starts[0] == 0 and starts[-1] == read_len - seed_len
+    assert all(b - a >= seed_len for a, b in pairwise(starts))
+    contig = random_letters(rng, 12_000)
+    genome = genome_of([contig])
+    reads, planted = [], []
+    for _ in range(60):
+        at = int(rng.integers(0, len(contig) - read_len))
+        read = list(contig[at : at + read_len])
+        # One mismatch in each seed but one: the worst case.
+        spared = int(rng.integers(n_seeds))
+        for start in [s for i, s in enumerate(starts) if i != spared]:
+            where = start + int(rng.integers(seed_len))
+            read[where] = str(rng.choice([c for c in "ACGT" if c != read[where]]))
+        strand = int(rng.integers(2))
+        reads.append(oriented("".join(read), strand))
+        planted.append((strand, at))
+    seeds = seeds_of(genome, reads)
+    for i, place in enumerate(planted):
+        assert place in found_of(seeds, i), (reads[i], place)
+
+
+def test_a_second_look_does_not_forget_the_first() -> None:
+    """One seed of round 1 occurs; round 2 starts elsewhere, and hits another place only."""
+    rng = np.random.default_rng(6)
+    params = EVERYTHING._replace(dense_step=4)
+    seed_len = params.seed_len
+    read = random_letters(rng, 50)
+    n = int(n_disjoint(50, seed_len))
+    starts = [int(disjoint_start(50, seed_len, n, i)) for i in range(n)]
+    start = next(s for s in starts if s % 4)
+    other = next(s for s in range(0, 39, 4) if all(abs(s - t) > 0 for t in starts))
+    flip = str.maketrans("ACGT", "CGTA")
+
+    def only(first: int) -> str:
+        """The read with nothing but one seed left."""
+        end = first + seed_len
+        return read[:first].translate(flip) + read[first:end] + read[end:].translate(flip)
+
+    contig = random_letters(rng, 300) + only(start) + random_letters(rng, 300) + only(other)
+    seeds = seeds_of(genome_of([contig]), [read], params)
+    assert (0, 300) in found_of(seeds, 0)
+
+
+def test_ambiguous_bases_never_seed() -> None:
+    rng = np.random.default_rng(8)
+    left, right = random_letters(rng, 40), random_letters(rng, 40)
+    genome = genome_of([left + "N" + right, "N" * 100, left + "R" + right])
+    assert found_of(seeds_of(genome, ["N" * 80]), 0) == []
+    assert found_of(seeds_of(genome, ["NACGTRACGTN" * 8]), 0) == []
+    spanning = left[-10:] + "N" + right[:10]
+    params = EVERYTHING._replace(last_len=11)
+    for letters in (spanning, spanning.replace("N", "A"), spanning.replace("N", "R")):
+        assert found_of(seeds_of(genome, [letters], params), 0) == []
+    # Whatever the index put in the place of N, no read base equals it.
+    for base in "ACGT":
+        read = left[-15:] + base + right[:15]
+        for i in range(seeds_of(genome, [read]).seed_offsets[1]):
+            seeds = seeds_of(genome, [read])
+            start, end = seeds.query_start[i], seeds.query_start[i] + seeds.seed_len[i]
+            assert not start <= 15 < end
+
+
+def test_reads_with_a_bad_base_in_the_middle_seed_on_both_sides() -> None:
+    rng = np.random.default_rng(9)
+    contig = random_letters(rng, 500)
+    read = contig[200:230] + "N" + contig[231:260]
+    genome = genome_of([contig])
+    assert found_of(seeds_of(genome, [read, opposite(read)]), 0) == [(0, 200)]
+    alone = contig[200:212] + "N" * 30
+    assert (0, 200) in found_of(seeds_of(genome, [alone]), 0)
+    assert (1, 200 - 30) in found_of(seeds_of(genome, [opposite(alone)]), 0) or (
+        1, 200) in found_of(seeds_of(genome, [opposite(alone)]), 0)  # fmt: skip
+
+
+def test_short_empty_and_no_reads() -> None:
+    genome = genome_of(["ACGTTGCAAGCTTACGGATCCA" * 4])
+    seeds = seeds_of(genome, ["", "A", "ACGTTGCA", "N", ""])
+    assert seeds.seed_offsets.tolist() == [0] * 6
+    assert seeds.repeat_bases.tolist() == [0] * 5
+    nothing = seeds_of(genome, [])
+    assert nothing.seed_offsets.tolist() == [0]
+    params = EVERYTHING._replace(last_len=8)
+    assert found_of(seeds_of(genome, ["ACGTTGCA"], params), 0) != []
+
+
+def test_too_frequent_reads_are_placed_all_the_same() -> None:
+    rng = np.random.default_rng(10)
+    word = random_letters(rng, 60)
+    genome = genome_of(["".join(word + random_letters(rng, 3) for _ in range(300))])
+    params = EVERYTHING._replace(max_occ=16, max_hits=40)
+    seeds = seeds_of(genome, [word, opposite(word)], params)
+    for i, strand in enumerate((0, 1)):
+        found = found_of(seeds, i)
+        assert 0 < len(found) <= 40
+        for found_strand, diagonal in found:
+            assert found_strand == strand
+            assert genome.text[diagonal:].startswith(word)
+        assert 0 < seeds.repeat_bases[i] <= 60
+
+
+def test_a_batch_is_its_reads() -> None:
+    rng = np.random.default_rng(11)
+    genome = repeat_genome(rng)
+    reads = sampled_reads(rng, genome, 40, 0.05)
+    params = resolve(SeedParams(), len(genome.text))
+    together = seeds_of(genome, reads, params)
+    for i, read in enumerate(reads):
+        alone = seeds_of(genome, [read], params)
+        assert found_of(alone, 0) == found_of(together, i)
+        assert alone.repeat_bases[0] == together.repeat_bases[i]
+
+
+def test_lengths_grow_with_the_text_and_given_ones_stay() -> None:
+    lengths = [resolve(SeedParams(), 10**e) for e in range(1, 11)]
+    assert all(a.seed_len <= b.seed_len and a.last_len <= b.last_len
+               for a, b in pairwise(lengths))  # fmt: skip
+    assert all(p.last_len < p.seed_len for p in lengths)
+    given = resolve(SeedParams(seed_len=31, last_len=17), 10**6)
+    assert (given.seed_len, given.last_len) == (31, 17)
