@@ -84,7 +84,7 @@ class ExtendParams(NamedTuple):
     """What it is worth to align up to an end of the read; equals bwa's clipping penalty."""
     max_gap: int = 100
     """Diagonals that a gapped alignment may stray from its seed's."""
-    score_margin: int = 30
+    score_margin: int = 20
     """Heuristic: an alignment this far below the read's best changes no decision, and the
     gapped search for it is cut short."""
     min_score: int = 30

@@ -157,7 +157,7 @@ def _edit_distance(ops, n_ops):
     return distance
 
 
-@core
+@driver
 def _align_read(text_planes, planes, read_word, read_len, loci, first, n_loci, params, penalties,
                 wavefronts, scratch, read_ops):  # fmt: skip
     """Align one read to its loci; fill ``scratch.found``.
