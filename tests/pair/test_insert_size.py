@@ -1,0 +1,108 @@
+"""The insert-size model: from synthetic libraries, wherever batches are cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mapper.pair.insert_size import (
+    CONFIDENT_GAP,
+    MIN_PAIRS,
+    assumed_model,
+    confident_inserts,
+    estimate,
+    model_from,
+)
+from tests.naive.pairing import Placed, insert
+from tests.pair.placed import base_offsets_of, batch_of_placed, random_read
+
+
+def assert_same(a, b) -> None:
+    assert a[:2] + a[3:] == b[:2] + b[3:]
+    assert a.penalty.tolist() == b.penalty.tolist()
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["FR", "RF"])
+@pytest.mark.parametrize(("mean", "std"), [(300, 40), (450, 5), (3000, 500)])
+def test_a_library_is_recognised(sign: int, mean: int, std: int) -> None:
+    rng = np.random.default_rng(1)
+    inserts = sign * np.rint(rng.normal(mean, std, 4000)).astype(np.int64)
+    inserts[:100] = rng.integers(-(10**6), 10**6, 100)  # chimeras
+    model = estimate(inserts)
+    assert abs(model.mean - sign * mean) < 0.2 * std
+    assert abs(model.std - std) < 0.2 * std
+    assert (np.sign([model.low, model.high]) == sign).all()
+    assert model.low <= sign * mean - 3 * std or sign * model.low <= 1 or sign < 0
+    inside = (inserts >= model.low) & (inserts <= model.high)
+    assert inside[100:].mean() > 0.99
+    assert model.high - model.low < 14 * std
+    assert len(model.penalty) == model.high - model.low + 1
+
+
+def test_penalties_grow_with_the_distance_from_the_mean() -> None:
+    model = model_from(350.5, 50.0, 100, 700, 1000)
+    sizes = np.arange(100, 701)
+    order = np.argsort(np.abs(sizes - 350.5), kind="stable")
+    assert (np.diff(model.penalty[order]) >= 0).all()
+    assert model.penalty.min() == 0
+    assert model.penalty.max() > 20
+    assert not model.penalty.flags.writeable
+
+
+def test_too_few_pairs_give_the_assumed_model() -> None:
+    inserts = np.full(MIN_PAIRS - 1, 300)
+    assert_same(estimate(inserts), assumed_model())
+    assert_same(estimate(np.empty(0, np.int64)), assumed_model())
+    assert_same(estimate(np.zeros(1000, np.int64)), assumed_model())
+    assert estimate(np.append(inserts, 310)).n_pairs == MIN_PAIRS
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_pairs_without_an_insert_have_no_say(sign: int) -> None:
+    rng = np.random.default_rng(2)
+    inserts = sign * np.rint(rng.normal(300, 30, 500)).astype(np.int64)
+    padded = np.concatenate([inserts, np.zeros(5000, np.int64)])
+    assert_same(estimate(rng.permutation(padded)), estimate(inserts))
+
+
+def test_order_does_not_matter() -> None:
+    rng = np.random.default_rng(3)
+    inserts = np.rint(rng.normal(300, 30, 500)).astype(np.int64)
+    assert_same(estimate(rng.permutation(inserts)), estimate(inserts))
+
+
+def test_identical_inserts_leave_room() -> None:
+    model = estimate(np.full(100, 400))
+    assert model.low <= 400 <= model.high
+    assert model.penalty[400 - model.low] == 0
+
+
+def random_pairs(n: int) -> list[list[Placed]]:
+    rng = np.random.default_rng(4)
+    scores = (60, 75, 90)
+    return [random_read(rng, int(rng.integers(0, 3)), scores) for _ in range(2 * n)]
+
+
+def naive_insert(first: list[Placed], second: list[Placed]) -> int:
+    for mate in (first, second):
+        if not mate or (len(mate) > 1 and mate[0].score - mate[1].score < CONFIDENT_GAP):
+            return 0
+    return insert(first[0], second[0]) or 0
+
+
+def test_confident_inserts_are_those_of_the_definition() -> None:
+    reads = random_pairs(400)
+    found = confident_inserts(base_offsets_of(reads), batch_of_placed(reads))
+    expected = [naive_insert(*reads[i : i + 2]) for i in range(0, len(reads), 2)]
+    assert found.tolist() == expected
+    assert 20 < np.count_nonzero(found) < 300
+    assert (found > 0).any() and (found < 0).any()
+
+
+def test_inserts_do_not_depend_on_batch_cuts() -> None:
+    reads = random_pairs(100)
+    whole = confident_inserts(base_offsets_of(reads), batch_of_placed(reads))
+    for size in (2, 14, 66):
+        parts = [reads[i : i + size] for i in range(0, len(reads), size)]
+        found = [confident_inserts(base_offsets_of(p), batch_of_placed(p)) for p in parts]
+        assert np.concatenate(found).tolist() == whole.tolist()

@@ -1,0 +1,204 @@
+"""Placements: which alignment is primary, what the others are, and how sure it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
+from mapper.pair.mapq import MAX_MAPQ, chance_cap, lead_quality
+from mapper.pair.placement import PRIMARY, SECONDARY, SUPPLEMENTARY, PlacementBatch
+from mapper.params import PairParams
+from tests.naive.pairing import QUARTERS, Placed, best_pairs
+from tests.pair.placed import batch_of_placed, naive_model, no_seeds, place, random_read
+from tests.reads import reads_of
+
+PARAMS = PairParams()
+FR = model_from(400.0, 60.0, 150, 700, 1000)
+
+
+def placed(
+    reads: list[list[Placed]],
+    model: InsertSizeModel | None = None,
+    *,
+    repeat_bases: int = 0,
+    edit_distance: int = 0,
+    names: list[str] | None = None,
+) -> PlacementBatch:
+    """Place reads; as pairs if a model is given."""
+    lengths = [read[0].read_len if read else 100 for read in reads]
+    batch = reads_of(["A" * n for n in lengths], paired=model is not None, names=names)
+    return place(
+        batch, no_seeds(len(reads), repeat_bases), batch_of_placed(reads, edit_distance),
+        model or assumed_model(),
+    )  # fmt: skip
+
+
+def at(start: int, score: int, *, strand: int = 0, query: tuple[int, int] = (0, 100)) -> Placed:
+    return Placed(strand, 0, start, start + query[1] - query[0], *query, score, 100)
+
+
+def test_a_pair_is_proper_where_that_pays() -> None:
+    rng = np.random.default_rng(1)
+    reads = [random_read(rng, int(n), (60, 70, 80, 90)) for n in rng.integers(0, 7, 600)]
+    found = placed(reads, FR)
+    firsts = np.concatenate([[0], np.cumsum([len(read) for read in reads])])
+    n_proper = n_apart = 0
+    for i in range(0, len(reads), 2):
+        mates = reads[i : i + 2]
+        rows = tuple(
+            int(found.primary[j]) - int(firsts[j]) if reads[j] else -1 for j in (i, i + 1)
+        )
+        best, pairs = best_pairs(*mates, naive_model(FR))
+        tops = [max((p.score for p in mate), default=None) for mate in mates]
+        proper = best is not None and best >= QUARTERS * (sum(tops) - PARAMS.unpaired_penalty)
+        assert found.proper[i] == found.proper[i + 1] == proper
+        if proper:
+            assert rows in pairs
+            n_proper += 1
+            continue
+        n_apart += all(mates)
+        for mate, row, top in zip(mates, rows, tops, strict=True):
+            assert (row == -1) if not mate else (mate[row].score == top)
+    assert n_proper > 50 and n_apart > 50
+    unmapped = [j for j, read in enumerate(reads) if not read]
+    assert (found.primary[unmapped] == -1).all()
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_the_choice_among_equals_does_not_depend_on_their_order(paired: bool) -> None:
+    rng = np.random.default_rng(2)
+    reads = [random_read(rng, 6, (80,)) for _ in range(80)]
+    model = assumed_model() if paired else None
+    found = placed(reads, model)
+    order = [rng.permutation(6) for _ in reads]
+    shuffled = [[read[j] for j in o] for read, o in zip(reads, order, strict=True)]
+    again = placed(shuffled, model)
+    for i in range(len(reads)):
+        one = reads[i][found.primary[i] - 6 * i]
+        assert shuffled[i][again.primary[i] - 6 * i] == one
+        assert found.mapq[found.primary[i]] == again.mapq[again.primary[i]]
+    assert found.proper.tolist() == again.proper.tolist()
+
+
+def test_equals_spread_over_their_places_by_name() -> None:
+    copies = [at(3000 * i, 95) for i in range(4)]
+    n = 800
+    found = placed([copies] * n, names=[f"name{i}" for i in range(n)])
+    picked = Counter((found.primary - 4 * np.arange(n)).tolist())
+    assert set(picked) == {0, 1, 2, 3}
+    assert min(picked.values()) > 130
+    same = placed([copies] * n, names=["one"] * n)
+    assert len(set((same.primary - 4 * np.arange(n)).tolist())) == 1
+
+
+def test_exact_ties_have_no_quality() -> None:
+    found = placed([[at(1000, 90), at(3000, 90)], [at(1000, 90), at(3000, 90, strand=1)]])
+    assert found.mapq[found.primary].tolist() == [0, 0]
+    pair = [[at(1000, 90), at(3000, 90)], [at(1300, 90, strand=1), at(3300, 90, strand=1)]]
+    found = placed(pair, assumed_model())
+    assert found.proper.all()
+    assert found.mapq[found.primary].tolist() == [0, 0]
+
+
+def test_a_unique_mate_lifts_its_partner() -> None:
+    pair = [[at(1000, 90), at(3000, 90)], [at(3300, 90, strand=1)]]
+    found = placed(pair, assumed_model())
+    assert found.primary.tolist() == [1, 2]
+    alone = placed(pair)
+    assert alone.mapq[alone.primary[0]] == 0
+    assert 0 < found.mapq[1] <= MAX_MAPQ
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_quality_grows_with_the_lead(paired: bool) -> None:
+    reads = []
+    for lead in range(41):
+        reads.append([at(1000, 95), at(3000, 95 - lead)])
+        if paired:
+            reads.append([at(1300, 95, strand=1), at(3300, 95 - lead, strand=1)])
+    found = placed(reads, FR if paired else None)
+    best = found.mapq[found.primary[:: 2 if paired else 1]].astype(int)
+    assert best[0] == 0
+    assert (np.diff(best) >= 0).all()
+    assert best[-1] >= 55
+    assert best.max() <= MAX_MAPQ
+
+
+def test_repeats_differences_and_short_alignments_make_less_sure() -> None:
+    lead = [[at(1000, 95), at(3000, 85)]]
+    assert placed(lead).mapq[0] > placed(lead, repeat_bases=50).mapq[0] > 0
+    assert placed(lead, repeat_bases=100).mapq[0] == 0
+    assert placed(lead, repeat_bases=1000).mapq[0] == 0
+    assert placed(lead).mapq[0] > placed(lead, edit_distance=20).mapq[0] > 0
+    short = placed([[at(1000, 11, query=(0, 11))]])
+    assert short.mapq[0] == 0
+
+
+def test_parts_of_a_split_read_are_heads_and_the_rest_is_theirs() -> None:
+    read = [
+        at(1000, 60, query=(0, 60)),
+        at(9000, 55, query=(2, 60)),
+        at(5000, 40, query=(60, 100)),
+        at(7000, 38, query=(62, 100)),
+        at(8000, 37, query=(20, 60)),
+    ]
+    found = placed([read])
+    assert found.role.tolist() == [PRIMARY, SECONDARY, SUPPLEMENTARY, SECONDARY, SECONDARY]
+    assert found.head.tolist() == [0, 0, 2, 2, 0]
+    assert found.sub_score.tolist() == [55, 0, 38, 0, 0]
+    assert found.mapq[2] <= found.mapq[0]
+
+
+def test_roles_of_random_reads() -> None:
+    rng = np.random.default_rng(3)
+    reads = []
+    for _ in range(200):
+        read = []
+        for _ in range(rng.integers(0, 8)):
+            start = int(rng.integers(0, 70))
+            end = int(rng.integers(start + 20, 101))
+            read.append(at(int(rng.integers(0, 10**6)), int(rng.integers(20, 90)),
+                           query=(start, end)))  # fmt: skip
+        reads.append(sorted(read, key=lambda p: -p.score))
+    found = placed(reads)
+    first = 0
+    for i, read in enumerate(reads):
+        rows = range(first, first + len(read))
+        first += len(read)
+        if not read:
+            continue
+        assert [r for r in rows if found.role[r] == PRIMARY] == [found.primary[i]]
+        heads = [r for r in rows if found.role[r] in (PRIMARY, SUPPLEMENTARY)]
+
+        def competes(a: int, b: int, read: list[Placed] = read, base: int = rows[0]) -> bool:
+            p, q = read[a - base], read[b - base]
+            common = min(p.query_end, q.query_end) - max(p.query_start, q.query_start)
+            shorter = min(p.query_end - p.query_start, q.query_end - q.query_start)
+            return common >= PARAMS.secondary_overlap * shorter
+
+        for r in rows:
+            assert found.role[r] in (PRIMARY, SUPPLEMENTARY, SECONDARY)
+            if r in heads:
+                assert found.head[r] == r
+                assert not any(competes(r, other) for other in heads if other != r)
+                under = [read[s - rows[0]].score for s in rows
+                         if s != r and found.head[s] == r]  # fmt: skip
+                assert found.sub_score[r] == max(under, default=0)
+            else:
+                rivals = [h for h in heads if competes(h, r)]
+                first_rival = min(rivals, key=lambda h: (found.role[h] != PRIMARY, h))
+                assert found.head[r] == first_rival
+
+
+def test_lead_quality_and_chance() -> None:
+    leads = [lead_quality(lead / 4, 1, 1.0, 0.0) for lead in range(-20, 200)]
+    assert all(b >= a for a, b in pairwise(leads))
+    assert leads[0] == leads[20] == 0 and max(leads) == MAX_MAPQ
+    assert lead_quality(8, 1, 1.0, 0.0) > lead_quality(8, 10, 1.0, 0.0)
+    assert lead_quality(8, 1, 1.0, 0.0) > lead_quality(8, 1, 0.9, 0.0)
+    assert lead_quality(8, 1, 1.0, 0.0) > lead_quality(8, 1, 1.0, 0.3)
+    assert chance_cap(10, 7.0) == 0 < chance_cap(13, 7.0) < chance_cap(30, 7.0)

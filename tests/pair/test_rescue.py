@@ -1,0 +1,148 @@
+"""Mate rescue: it finds what was planted, proposes nothing that is not there to extend."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mapper.extend.cpu import extend_loci
+from mapper.pair.insert_size import InsertSizeModel, model_from
+from mapper.pair.rescue import best_diagonal, propose_loci
+from mapper.params import ExtendParams, PairParams
+from mapper.seed.pack import pack_reads
+from tests.extend.views import Aligned, alignments_of, batch_of
+from tests.naive.gotoh import same
+from tests.naive.seeds import oriented
+from tests.reads import (
+    Genome,
+    genome_of,
+    mutated,
+    packed_reads,
+    random_letters,
+    reads_of,
+    text_planes,
+)
+
+FR = model_from(400.0, 60.0, 160, 700, 1000)
+RF = model_from(-400.0, 60.0, -700, -160, 1000)
+READ_LEN = 150
+
+
+def propose(genome: Genome, sequences: list[str], alignments: list[list[Aligned]],
+            model: InsertSizeModel, params: PairParams | None = None):  # fmt: skip
+    reads = reads_of(sequences, paired=True)
+    packed = pack_reads(reads)
+    loci = propose_loci(
+        genome.fm.ref_planes, reads, packed, genome.starts, genome.lengths, batch_of(alignments),
+        model, params or PairParams(),
+    )  # fmt: skip
+    assert loci.locus_offsets[-1] == len(loci.strand) == len(loci.diagonal) == len(loci.ref_id)
+    return reads, packed, loci
+
+
+def anchor(strand: int, ref_id: int, start: int, length: int = READ_LEN) -> Aligned:
+    return Aligned(strand, ref_id, start, start + length, 0, length, length, 0, f"{length}=")
+
+
+@pytest.mark.parametrize("model", [FR, RF], ids=["FR", "RF"])
+@pytest.mark.parametrize("mate_strand", [0, 1])
+@pytest.mark.parametrize("gap", ["none", "insertion", "deletion"])
+def test_a_damaged_mate_is_found(model: InsertSizeModel, mate_strand: int, gap: str) -> None:
+    """One mate has an alignment; the other a gap in its middle and 20 % mismatches."""
+    rng = np.random.default_rng(1)
+    genome = genome_of([random_letters(rng, 4000), random_letters(rng, 4000)])
+    start, n_found, n = int(genome.starts[1]), 0, 20
+    for _ in range(n):
+        pos = start + int(rng.integers(1000, 2500))
+        size = int(rng.integers(200, 600))
+        # 5' ends of the two mates: the distance is the insert, signed by the orientation.
+        anchor_forward = mate_strand == 1
+        outward = model is RF
+        if not outward:
+            mate_pos = pos + size - READ_LEN if anchor_forward else pos + READ_LEN - size
+        else:
+            mate_pos = pos - size - READ_LEN if anchor_forward else pos + READ_LEN + size
+        piece = mutated(rng, genome.text[mate_pos : mate_pos + READ_LEN + 4], 0.2)
+        middle = int(rng.integers(60, 90))
+        if gap == "insertion":
+            piece = piece[:middle] + random_letters(rng, 3) + piece[middle:]
+        elif gap == "deletion":
+            piece = piece[:middle] + piece[middle + 4 :]
+        mate = oriented(piece[:READ_LEN], mate_strand)
+        strand = 0 if anchor_forward else 1
+        first = oriented(genome.text[pos : pos + READ_LEN], strand)
+        reads, packed, loci = propose(
+            genome, [first, mate], [[anchor(strand, 1, pos)], []], model
+        )
+        assert loci.locus_offsets.tolist() in ([0, 0, 0], [0, 0, 1])
+        if len(loci.strand) == 0:
+            continue
+        assert loci.strand[0] == mate_strand and loci.ref_id[0] == 1
+        assert (loci.window_start[0], loci.window_end[0]) == (start, start + 4000)
+        n_found += abs(loci.diagonal[0] - mate_pos) <= 4
+        params = ExtendParams(mismatch=2, gap_open=3, min_score=20)
+        found = alignments_of(extend_loci(genome.fm.ref_planes, reads, packed, loci, params))
+        for alignment in found[1]:
+            assert alignment.ref_id == 1
+    assert n_found >= n - 1
+
+
+def test_a_proper_pair_needs_no_rescue() -> None:
+    rng = np.random.default_rng(2)
+    genome = genome_of([random_letters(rng, 3000)])
+    sequences = [genome.text[1000:1150], oriented(genome.text[1300:1450], 1)]
+    alignments = [[anchor(0, 0, 1000)], [anchor(1, 0, 1300)]]
+    assert len(propose(genome, sequences, alignments, FR)[2].strand) == 0
+    # Mates too far apart: both are looked for, near the other.
+    alignments = [[anchor(0, 0, 1000)], [anchor(1, 0, 2800)]]
+    _, _, loci = propose(genome, sequences, alignments, FR)
+    assert (1, 1300) in set(zip(loci.strand.tolist(), loci.diagonal.tolist(), strict=True))
+
+
+def test_pairs_without_any_alignment_and_empty_reads() -> None:
+    genome = genome_of(["ACGTTGCA" * 200])
+    sequences = ["ACGTAACC" * 10, "ACCTTGGC" * 10, "", genome.text[300:400]]
+    alignments = [[], [], [], [anchor(0, 0, 300, 100)]]
+    assert len(propose(genome, sequences, alignments, FR)[2].strand) == 0
+
+
+@pytest.mark.parametrize("pos", [0, 5, 100, 350, 845, 850])
+def test_proposals_stay_in_the_contig(pos: int) -> None:
+    rng = np.random.default_rng(3)
+    genome = genome_of([random_letters(rng, 1000), random_letters(rng, 1000), "ACGTAC"])
+    start = int(genome.starts[1])
+    for strand in (0, 1):
+        mate = random_letters(rng, READ_LEN)
+        alignments = [[anchor(strand, 1, start + pos)], []]
+        # Any diagonal will do: what counts is that only whole ones in the contig are tried.
+        _, _, loci = propose(genome, ["A" * READ_LEN, mate], alignments, FR)
+        for diagonal in loci.diagonal.tolist():
+            assert start <= diagonal <= start + 1000 - READ_LEN
+    # A mate longer than the contig of its anchor lies nowhere on it.
+    tiny = int(genome.starts[2])
+    _, _, loci = propose(genome, ["ACGTAC", mate], [[anchor(0, 2, tiny, 6)], []], FR)
+    assert len(loci.strand) == 0
+
+
+def test_the_best_diagonal_has_the_fewest_mismatches() -> None:
+    rng = np.random.default_rng(4)
+    for read_len in (1, 20, 63, 64, 65, 128, 150):
+        text = random_letters(rng, 400, "ACGTACGTN")
+        at = int(rng.integers(50, 200))
+        read = mutated(rng, text[at : at + read_len].replace("N", "A"), 0.3)
+        _, packed = packed_reads([read])
+        counts = {
+            d: sum(not same(a, b) for a, b in zip(read, text[d : d + read_len], strict=True))
+            for d in range(20, 250)
+        }
+        fewest = min(counts.values())
+        planes = text_planes(text)
+        for limit in (fewest - 1, fewest, fewest + 5, read_len):
+            diagonal, mismatches = best_diagonal(
+                packed.planes, 0, read_len, planes, 20, 249, limit
+            )
+            if limit < fewest:
+                assert mismatches == limit + 1
+            else:
+                assert mismatches == fewest
+                assert diagonal == min(d for d, count in counts.items() if count == fewest)
