@@ -66,9 +66,7 @@ def choose_cache_dir() -> Path:
 CACHE_DIR = choose_cache_dir()
 numba.config.CACHE_DIR = str(CACHE_DIR)
 
-core = numba.njit(
-    cache=True, nogil=True, error_model="numpy", forceinline=True, _nrt=False
-)
+core = numba.njit(cache=True, nogil=True, error_model="numpy", forceinline=True, _nrt=False)
 driver = numba.njit(cache=True, nogil=True, error_model="numpy")
 parallel_driver = numba.njit(cache=True, nogil=True, parallel=True, error_model="numpy")
 

@@ -57,6 +57,10 @@ class SeedBatch(NamedTuple):
     text_pos: np.ndarray  # int64
     seed_len: np.ndarray  # int32
     repeat_bases: np.ndarray  # int32 (n_reads,): bases covered by seeds over the repeat cap
+    guarantee: np.ndarray
+    """int32 (n_reads,): a place that differs from the read in fewer bases than this has been
+    found, as long as the differences are substitutions."""
+    thinned: np.ndarray  # bool (n_reads,): some seed was lengthened or left out
 
 
 class LocusBatch(NamedTuple):

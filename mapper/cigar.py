@@ -54,9 +54,7 @@ def base_at(planes, word, pos):
     one = np.uint64(1)
     if (planes[w, 2] >> bit) & one:
         return np.int64(4)
-    return np.int64(
-        ((planes[w, 0] >> bit) & one) | (((planes[w, 1] >> bit) & one) << one)
-    )
+    return np.int64(((planes[w, 0] >> bit) & one) | (((planes[w, 1] >> bit) & one) << one))
 
 
 @core
@@ -83,9 +81,7 @@ def left_align(ops, n_ops, read_planes, read_word, query_start, ref_planes, text
                     )
                 else:
                     last = text + length - 1 - moved
-                    same = base_at(ref_planes, 0, last) == base_at(
-                        ref_planes, 0, text - 1 - moved
-                    )
+                    same = base_at(ref_planes, 0, last) == base_at(ref_planes, 0, text - 1 - moved)
                 if not same:
                     break
                 moved += 1

@@ -8,8 +8,8 @@ never matches, not even itself. U reads as T. Case is ignored.
 **Bit planes** (uint64, shape (n_words, 3)): word w of a sequence holds its bases
 64 w to 64 w + 63, base i in bit i & 63; column 0 has the low bits of the codes, column
 1 the high bits, column 2 is set where the base is ambiguous (columns 0 and 1 are then
-0 in a read and anything in a reference) or beyond the end. Two sequences compare 64 bases at a time:
-``(lo ^ lo') | (hi ^ hi') | amb | amb'`` has a bit for every mismatch.
+0 in a read and anything in a reference) or beyond the end. Two sequences compare 64 bases
+at a time: ``(lo ^ lo') | (hi ^ hi') | amb | amb'`` has a bit for every mismatch.
 """
 
 from __future__ import annotations

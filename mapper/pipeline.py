@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -193,15 +193,14 @@ def _map_all(
         reading: Future[ReadBatch | None] | None = pool.submit(run.read, reader)
         while reading is not None or pending:
             if reading is not None and len(pending) < most_pending:
-                wait([reading, *list(pending)[:1]], return_when=FIRST_COMPLETED)
+                first: list[Future[Any]] = [reading, *list(pending)[:1]]
+                wait(first, return_when=FIRST_COMPLETED)
                 if reading.done():
                     reads = reading.result()
                     if reads is None:
                         reading = None
                     else:
-                        pending.append(
-                            pool.submit(run.align_and_finish, reads, model, output)
-                        )
+                        pending.append(pool.submit(run.align_and_finish, reads, model, output))
                         reading = pool.submit(run.read, reader)
                 if pending and pending[0].done():
                     write_next()
@@ -279,9 +278,7 @@ def _compile(run: _Run, output: RecordOutput) -> None:
         aligned = align_reads(run.index, reads, run.params, quiet)
         merged = merge_alignments(aligned.alignments, aligned.alignments)
         confident_inserts(reads.base_offsets[:1], merged)
-        _, records = place_batch(
-            run.index, aligned, assumed_model(), run.params, run.names, quiet
-        )
+        _, records = place_batch(run.index, aligned, assumed_model(), run.params, run.names, quiet)
         output.encode(records, reads)
     run.stats.compile_seconds = time.perf_counter() - start
 
@@ -298,5 +295,3 @@ def _made_up_reads(paired: bool) -> ReadBatch:
         first_read=0,
         paired=paired,
     )
-
-

@@ -52,8 +52,8 @@ def place_batch(
     if reads.paired:
         with stats.stage("rescue"):
             loci = propose_loci(
-                index.fm.ref_planes, reads, packed, contigs.starts, contigs.lengths, alignments,
-                model, params.pair,
+                index.fm.ref_planes, reads, packed, contigs.starts, contigs.lengths, seeds,
+                alignments, model, params.pair,
             )  # fmt: skip
         if len(loci.strand):
             with stats.stage("extend"):
@@ -61,7 +61,7 @@ def place_batch(
                 alignments = merge_alignments(alignments, rescued)
     with stats.stage("place"):
         placements = place_reads(
-            reads, seeds, alignments, model, params.pair, index.fm.n_rows - 1
+            reads, seeds, alignments, model, params.pair, params.extend, index.fm.n_rows - 1
         )
     with stats.stage("records"):
         records = make_records(

@@ -38,7 +38,7 @@ class _Found(NamedTuple):
 
 
 def _new_found(capacity: int) -> _Found:
-    types = "u1 i4 i8 i8 i4 i4 i4 i4 i8 i8".split()
+    types = ["u1", "i4", "i8", "i8", "i4", "i4", "i4", "i4", "i8", "i8"]
     return _Found(*(np.empty(capacity, np.dtype(t)) for t in types))
 
 
@@ -296,9 +296,5 @@ def extend_loci(
     total = alignment_offsets[-1]
     cigar_offsets = np.zeros(total + 1, np.int64)
     cigar_offsets[1:] = out.cigar_end[:total]
-    return AlignmentBatch(
-        alignment_offsets,
-        *(column[:total].copy() for column in out[:8]),
-        cigar_offsets,
-        cigar_ops,
-    )
+    columns = (column[:total].copy() for column in out[:8])
+    return AlignmentBatch._make((alignment_offsets, *columns, cigar_offsets, cigar_ops))

@@ -182,9 +182,7 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
     for i in range(n_right_ops - 1, -1, -1):
         n_ops = append_op(ops, n_ops, spare_ops[i] & 15, spare_ops[i] >> 4)
     if gapped_left or gapped_right:
-        left_align(
-            ops, n_ops, read_planes, read_word, query_start, text_planes, text_start
-        )
+        left_align(ops, n_ops, read_planes, read_word, query_start, text_planes, text_start)
     doubled = anchor + left + right
     if query_start == 0:
         doubled -= 2 * params.end_bonus

@@ -58,23 +58,18 @@ def merge_alignments(before: AlignmentBatch, rescued: AlignmentBatch) -> Alignme
     """
     if len(before.alignment_offsets) != len(rescued.alignment_offsets):
         raise ValueError("the batches hold different reads")
-    both = AlignmentBatch(
-        before.alignment_offsets,
-        *(np.concatenate(pair) for pair in zip(before[1:9], rescued[1:9], strict=True)),
-        np.concatenate(
-            (before.cigar_offsets, before.cigar_offsets[-1] + rescued.cigar_offsets[1:])
-        ),
-        np.concatenate((before.cigar_ops, rescued.cigar_ops)),
+    columns = (np.concatenate(pair) for pair in zip(before[1:9], rescued[1:9], strict=True))
+    ends = np.concatenate(
+        (before.cigar_offsets, before.cigar_offsets[-1] + rescued.cigar_offsets[1:])
     )
+    ops = np.concatenate((before.cigar_ops, rescued.cigar_ops))
+    both = AlignmentBatch._make((before.alignment_offsets, *columns, ends, ops))
     order = np.empty(len(both.strand), np.int64)
     offsets = np.zeros_like(before.alignment_offsets)
-    total = _merge_order(
-        before.alignment_offsets, rescued.alignment_offsets, both, order, offsets
-    )
+    total = _merge_order(before.alignment_offsets, rescued.alignment_offsets, both, order, offsets)
     order = order[:total]
     cigar_offsets = np.zeros(total + 1, np.int64)
     cigar_ops = np.empty(len(both.cigar_ops), np.uint32)
     n_ops = _gather_cigars(order, both.cigar_offsets, both.cigar_ops, cigar_offsets, cigar_ops)
-    return AlignmentBatch(
-        offsets, *(column[order] for column in both[1:9]), cigar_offsets, cigar_ops[:n_ops]
-    )
+    columns = (column[order] for column in both[1:9])
+    return AlignmentBatch._make((offsets, *columns, cigar_offsets, cigar_ops[:n_ops]))

@@ -17,8 +17,10 @@ from mapper.dna import mismatch_word
 
 @core
 def lowest_score(read_len, min_score):
-    """The score an alignment of a read must reach: `min_score`, or, for a read too short
-    for that, the score of one mismatch inside it."""
+    """Score an alignment of a read must reach.
+
+    `min_score`, or, for a read too short for that, the score of one mismatch inside it.
+    """
     return min(min_score, read_len - 5)
 
 

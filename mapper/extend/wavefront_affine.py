@@ -35,6 +35,7 @@ from mapper.bits import leading_zeros, trailing_zeros
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.dna import mismatch_word
 from mapper.extend.blocks import least_loss, lost_after, lost_until
+from mapper.extend.penalties import Penalties
 
 NULL = -(2**30)
 """Offset of a cell that does not exist; leaves room to add to it."""
@@ -54,7 +55,9 @@ class Wavefronts(NamedTuple):
     hi: np.ndarray  # int32 (n_penalties,)
 
 
-def new_wavefronts(max_read_len: int, max_gap: int, penalties, end_bonus: int) -> Wavefronts:
+def new_wavefronts(
+    max_read_len: int, max_gap: int, penalties: Penalties, end_bonus: int
+) -> Wavefronts:
     """Allocate work space that any read up to `max_read_len` fits.
 
     A cell of penalty s on diagonal k lives only while ``2 (v a + bonus) + k a - s > 0``
@@ -223,9 +226,7 @@ def extend_side(
                 )
                 offset = bounded(cell(wavefronts.match, lo, hi, s - x, k, half) + 1, k, side)
                 offset = max(offset, max(insertion, deletion))
-            if not hopeful(
-                offset, insertion, k, s, side, penalties, bonus, lost_before, best
-            ):
+            if not hopeful(offset, insertion, k, s, side, penalties, bonus, lost_before, best):
                 offset = insertion = deletion = np.int64(NULL)
             else:
                 offset += longest_run(query_planes, text_planes, side, offset - k, offset)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core, core
+from mapper.accelerate import core
 from mapper.bits import popcount
 
 SUPERBLOCK_SHIFT = 31

@@ -17,16 +17,16 @@ from mapper.extend.cpu import overlap
 from mapper.pair.insert_size import SCALE, InsertSizeModel
 from mapper.pair.mapq import PAIR_BOOST, chance_cap, lead_quality
 from mapper.pair.pairing import NO_PAIR, best_pair, name_key, pair_score, place_hash
-from mapper.params import PairParams
+from mapper.params import ExtendParams, PairParams
 
 UNUSED, PRIMARY, SUPPLEMENTARY, SECONDARY = range(4)
 
 NEAR_SCORE = 5
 """Alternatives within this of the best alternative count as about as good."""
 
-BASELINE = 19
-"""Score that an unseen alternative is assumed to reach: no lead is larger than the
-placement's score minus this (half the read's length for shorter reads)."""
+UNSEEN_SCORE = 19
+"""Score that an alternative which was not found is assumed to reach: no lead is larger
+than the placement's score minus this (half the read's length for shorter reads)."""
 
 
 class PlacementBatch(NamedTuple):
@@ -97,20 +97,34 @@ def _assign_roles(alignments, first, end, primary, share, role, head, sub_score)
 
 
 @core
-def _head_quality(alignments, first, end, chosen, values, head, read_len, repeat_bases,
+def unseen_score(read_len, guarantee, thinned, match, mismatch):
+    """Score that a place may reach without having been found.
+
+    Where seeds were lengthened or left out, copies of a repeat can hide: a place with as
+    many substitutions as the seeds guarantee against.
+    """
+    score = min(np.int64(UNSEEN_SCORE), read_len // 2)
+    if thinned:
+        score = max(score, match * read_len - (match + mismatch) * np.int64(guarantee))
+    return score
+
+
+@core
+def _head_quality(alignments, first, end, chosen, values, head, read_len, unseen, repeat_bases,
                   log10_text):  # fmt: skip
-    """Quality of a head from `values` (1 / SCALE score units) of the read's alignments."""
+    """Quality of a head from `values` (1 / SCALE score units) of the read's alignments.
+
+    `unseen` is the score that an alternative may have without having been found.
+    """
     score = np.int64(alignments.score[chosen])
-    baseline = SCALE * max(score - min(np.int64(BASELINE), read_len // 2), np.int64(0))
-    second = values[chosen - first] - baseline
+    second = values[chosen - first] - SCALE * max(score - unseen, np.int64(0))
     for i in range(first, end):
         if i != chosen and head[i] == chosen:
             second = max(second, values[i - first])
     n_near = 0
     for i in range(first, end):
-        if i != chosen and head[i] == chosen:
-            if values[i - first] >= second - SCALE * NEAR_SCORE:
-                n_near += 1
+        near = values[i - first] >= second - SCALE * NEAR_SCORE
+        n_near += near and i != chosen and head[i] == chosen
     aligned = alignments.query_end[chosen] - alignments.query_start[chosen]
     identity = max(0.0, 1.0 - alignments.edit_distance[chosen] / aligned)
     quality = lead_quality(
@@ -121,27 +135,31 @@ def _head_quality(alignments, first, end, chosen, values, head, read_len, repeat
 
 
 @core
-def _grade(alignments, first, end, primary, values, alone, head, role, read_len, repeat_bases,
-           log10_text, mapq):  # fmt: skip
+def _grade(alignments, first, end, primary, values, alone, head, role, read_len, unseen,
+           paired_unseen, repeat_bases, log10_text, mapq):  # fmt: skip
     """Set the quality of each head of a read.
 
-    `values` carry what the mate adds; `alone` are the read's own scores. A pair can lift a
+    `values` carry what the mate adds; `alone` are the read's own scores. An alternative that
+    was not found does not lie near the mate, where rescue has looked, and would break the pair:
+    hence the lower `paired_unseen`. A pair can lift a
     mate's own quality by PAIR_BOOST at most; supplementary heads have only their own, and
     are never surer than the primary.
     """
     own = _head_quality(
-        alignments, first, end, primary, alone, head, read_len, repeat_bases, log10_text
+        alignments, first, end, primary, alone, head, read_len, unseen, repeat_bases, log10_text
     )
     paired = _head_quality(
-        alignments, first, end, primary, values, head, read_len, repeat_bases, log10_text
-    )
+        alignments, first, end, primary, values, head, read_len, paired_unseen, repeat_bases,
+        log10_text,
+    )  # fmt: skip
     quality = min(paired, own + PAIR_BOOST)
     mapq[primary] = np.uint8(quality + 0.5)
     for i in range(first, end):
         if role[i] == SUPPLEMENTARY:
             own = _head_quality(
-                alignments, first, end, i, alone, head, read_len, repeat_bases, log10_text
-            )
+                alignments, first, end, i, alone, head, read_len, unseen, repeat_bases,
+                log10_text,
+            )  # fmt: skip
             mapq[i] = np.uint8(min(own, quality) + 0.5)
 
 
@@ -173,8 +191,9 @@ def _pair_values(base_offsets, alignments, first_read, model, unpaired_penalty, 
 
 
 @driver
-def _place(names, name_offsets, base_offsets, repeat_bases, alignments, paired, model, params,
-           log10_text, values, alone, primary, proper, role, head, mapq, sub_score):  # fmt: skip
+def _place(names, name_offsets, base_offsets, seeds, alignments, paired, model, params, match,
+           mismatch, log10_text, values, alone, primary, proper, role, head, mapq,
+           sub_score):  # fmt: skip
     offsets = alignments.alignment_offsets
     n_reads = len(offsets) - 1
     step = 2 if paired else 1
@@ -193,9 +212,7 @@ def _place(names, name_offsets, base_offsets, repeat_bases, alignments, paired, 
                 if score >= SCALE * (apart - params.unpaired_penalty):
                     primary[read], primary[read + 1] = pair_a, pair_b
                     proper[read] = proper[read + 1] = True
-            _pair_values(
-                base_offsets, alignments, read, model, params.unpaired_penalty, values
-            )
+            _pair_values(base_offsets, alignments, read, model, params.unpaired_penalty, values)
         for mate in range(step):
             chosen = primary[read + mate]
             if chosen < 0:
@@ -208,10 +225,16 @@ def _place(names, name_offsets, base_offsets, repeat_bases, alignments, paired, 
             _assign_roles(
                 alignments, first, end, chosen, params.secondary_overlap, role, head, sub_score
             )
+            read_len = base_offsets[read + mate + 1] - base_offsets[read + mate]
+            unseen = unseen_score(
+                read_len, seeds.guarantee[read + mate], seeds.thinned[read + mate], match, mismatch
+            )
+            paired_unseen = unseen
+            if proper[read + mate]:
+                paired_unseen -= params.unpaired_penalty
             _grade(
-                alignments, first, end, chosen, values[mate], alone, head, role,
-                base_offsets[read + mate + 1] - base_offsets[read + mate],
-                repeat_bases[read + mate], log10_text, mapq,
+                alignments, first, end, chosen, values[mate], alone, head, role, read_len, unseen,
+                paired_unseen, seeds.repeat_bases[read + mate], log10_text, mapq,
             )  # fmt: skip
 
 
@@ -221,6 +244,7 @@ def place_reads(
     alignments: AlignmentBatch,
     model: InsertSizeModel,
     params: PairParams,
+    scores: ExtendParams,
     text_len: int,
 ) -> PlacementBatch:
     """Choose each read's placement and grade it.
@@ -243,8 +267,8 @@ def place_reads(
         sub_score=np.zeros(n_alignments, np.int32),
     )
     _place(
-        reads.names, reads.name_offsets, reads.base_offsets, seeds.repeat_bases, alignments,
-        reads.paired, model, params, float(np.log10(2 * text_len)),
+        reads.names, reads.name_offsets, reads.base_offsets, seeds, alignments, reads.paired,
+        model, params, scores.match, scores.mismatch, float(np.log10(2 * text_len)),
         np.zeros((2, most), np.int64), np.zeros(most, np.int64), *placements[:4],
         placements.mapq, placements.sub_score,
     )  # fmt: skip

@@ -17,7 +17,6 @@ from mapper.accelerate import core, driver, grown
 from mapper.batch import NO_QUALITY, AlignmentBatch, ReadBatch, RecordBatch
 from mapper.cigar import H, S
 from mapper.pair.placement import PRIMARY, SECONDARY, SUPPLEMENTARY, PlacementBatch
-from mapper.params import RecordParams
 from mapper.pair.tags import (
     output_cigar,
     put_bytes,
@@ -27,6 +26,7 @@ from mapper.pair.tags import (
     put_number,
     put_tag,
 )
+from mapper.params import RecordParams
 
 PAIRED, PROPER, UNMAPPED, MATE_UNMAPPED = 0x1, 0x2, 0x4, 0x8
 REVERSE, MATE_REVERSE, FIRST, LAST = 0x10, 0x20, 0x40, 0x80
@@ -70,7 +70,7 @@ class _Fields(NamedTuple):
 
 
 def _new_fields(capacity: int) -> _Fields:
-    types = "i4 u2 i4 i8 u1 i4 i8 i8 i4 i4 i8 i8".split()
+    types = ["i4", "u2", "i4", "i8", "u1", "i4", "i8", "i8", "i4", "i4", "i8", "i8"]
     return _Fields(*(np.empty(capacity, np.dtype(t)) for t in types))
 
 
@@ -284,9 +284,7 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
             )
 
             if this >= 0:
-                pos = put_int_tag(
-                    tags, pos, ord("N"), ord("M"), alignments.edit_distance[this]
-                )
+                pos = put_int_tag(tags, pos, ord("N"), ord("M"), alignments.edit_distance[this])
                 pos = put_tag(tags, pos, ord("M"), ord("D"), ord("Z"))
                 pos = put_md(
                     tags, pos, alignments.cigar_ops, alignments.cigar_offsets[this],
@@ -295,9 +293,7 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                 tags[pos] = 0
                 pos = put_int_tag(tags, pos + 1, ord("A"), ord("S"), alignments.score[this])
                 if placements.role[this] != SECONDARY:
-                    pos = put_int_tag(
-                        tags, pos, ord("X"), ord("S"), placements.sub_score[this]
-                    )
+                    pos = put_int_tag(tags, pos, ord("X"), ord("S"), placements.sub_score[this])
                     pos = _put_split(
                         tags, pos, alignments, placements, names, first, end, this, primary,
                         read_len, params, cigar,
@@ -315,9 +311,7 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                 )  # fmt: skip
                 pos = put_cigar_text(tags, pos, cigar, 0, n)
                 tags[pos] = 0
-                pos = put_int_tag(
-                    tags, pos + 1, ord("M"), ord("Q"), placements.mapq[mate_primary]
-                )
+                pos = put_int_tag(tags, pos + 1, ord("M"), ord("Q"), placements.mapq[mate_primary])
             if paired:
                 pos = put_int_tag(
                     tags, pos, ord("m"), ord("s"),

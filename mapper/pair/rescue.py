@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.accelerate import core, driver, grown
-from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch
+from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch, SeedBatch
 from mapper.bits import popcount
 from mapper.dna import mismatch_word, n_words
 from mapper.pair.insert_size import SCALE, InsertSizeModel, five_prime
@@ -22,6 +22,20 @@ from mapper.params import PairParams
 RESCUE_MISMATCHES = 0.55
 """A diagonal is proposed with up to this part of the read mismatching. Chance leaves 0.75,
 and 0.63 at the best of 600 diagonals of a 150-base read."""
+
+
+STRONG_MISMATCHES = 0.08
+"""All diagonals this good are proposed, so that copies in one window compete."""
+
+MOST_IN_WINDOW = 16
+"""Diagonals that one window may propose."""
+
+FULL_GUARANTEE = 4
+"""A read whose seeds promise less (SeedBatch.guarantee) is looked for near its mate even
+when it has been found: a better place may have gone unseen."""
+
+FEW_ANCHORS = 4
+"""Alignments of the mate near which that is done."""
 
 
 @core
@@ -40,24 +54,40 @@ def count_mismatches(read_planes, read_word, read_len, text_planes, diagonal, li
 
 
 @core
-def best_diagonal(read_planes, read_word, read_len, text_planes, first, last, limit):
-    """Diagonal of first..last (inclusive) with the fewest mismatches, the lowest of equals.
+def near_diagonals(read_planes, read_word, read_len, text_planes, first, last, found):
+    """Diagonals of first..last (inclusive) on which a read comes near the text.
+
+    Those with up to STRONG_MISMATCHES, and the one with the fewest mismatches (the lowest
+    of equals) if it has up to RESCUE_MISMATCHES.
+
+    Parameters
+    ----------
+    found
+        int64; gets the diagonals, as many as fit.
 
     Returns
     -------
-    diagonal, mismatches
-        ``mismatches`` is `limit` + 1 if no diagonal has as few as `limit`.
+    Number of diagonals found.
     """
-    best = np.int64(limit) + 1
-    best_diag = np.int64(first)
+    limit = np.int64(RESCUE_MISMATCHES * read_len)
+    strong = np.int64(STRONG_MISMATCHES * read_len)
+    fewest = limit + 1
+    best = np.int64(first)
+    n_found = 0
     for diagonal in range(first, last + 1):
         mismatches = count_mismatches(
-            read_planes, read_word, read_len, text_planes, diagonal, best - 1
+            read_planes, read_word, read_len, text_planes, diagonal, max(fewest - 1, strong)
         )
-        if mismatches < best:
-            best = mismatches
-            best_diag = np.int64(diagonal)
-    return best_diag, best
+        if mismatches <= strong and n_found < len(found):
+            found[n_found] = diagonal
+            n_found += 1
+        if mismatches < fewest:
+            fewest = mismatches
+            best = np.int64(diagonal)
+    if strong < fewest <= limit:
+        found[0] = best
+        n_found = 1
+    return n_found
 
 
 @core
@@ -71,52 +101,52 @@ def mate_diagonals(alignments, anchor, anchor_len, mate_len, low, high):
 
 @driver
 def _propose(text_planes, base_offsets, planes, word_offsets, contig_starts, contig_lens,
-             alignments, model, params):  # fmt: skip
+             alignments, guarantee, thinned, model, params):  # fmt: skip
     n_reads = len(base_offsets) - 1
     offsets = alignments.alignment_offsets
     locus_offsets = np.zeros(n_reads + 1, np.int64)
     strand = np.empty(64, np.uint8)
     diagonal = np.empty(64, np.int64)
     ref_id = np.empty(64, np.int32)
+    found = np.empty(MOST_IN_WINDOW, np.int64)
     total = 0
     for read in range(n_reads):
         mate = read ^ 1
         read_len = base_offsets[read + 1] - base_offsets[read]
         mate_len = base_offsets[mate + 1] - base_offsets[mate]
         first, end = offsets[mate], offsets[mate + 1]
+        n_anchors = np.int64(0)
         if read_len > 0 and first < end:
             score, _, _ = best_pair(base_offsets, alignments, read & ~1, model, np.uint64(0))
             here, here_end = offsets[read], offsets[read + 1]
             alone = np.int64(alignments.score[here]) if here < here_end else np.int64(0)
             unpaired = SCALE * (alone + alignments.score[first] - params.unpaired_penalty)
-            if score < max(unpaired, np.int64(0)) or score < 0:
-                bar = alignments.score[first] - params.unpaired_penalty
-                last = min(end, first + params.max_rescue)
-                limit = np.int64(RESCUE_MISMATCHES * read_len)
-                for anchor in range(first, last):
-                    if alignments.score[anchor] < bar:
-                        break
-                    contig = alignments.ref_id[anchor]
-                    start, stop = mate_diagonals(
-                        alignments, anchor, mate_len, read_len, model.low, model.high
-                    )
-                    start = max(start, contig_starts[contig])
-                    stop = min(stop, contig_starts[contig] + contig_lens[contig] - read_len)
-                    mate_strand = 1 - alignments.strand[anchor]
-                    word = word_offsets[read] + mate_strand * n_words(read_len)
-                    best, mismatches = best_diagonal(
-                        planes, word, read_len, text_planes, start, stop, limit
-                    )
-                    if mismatches > limit:
-                        continue
-                    if total == len(strand):
-                        strand = grown(strand, 2 * total)
-                        diagonal = grown(diagonal, 2 * total)
-                        ref_id = grown(ref_id, 2 * total)
-                    strand[total] = mate_strand
-                    diagonal[total] = best
-                    ref_id[total] = contig
-                    total += 1
+            if score < max(unpaired, np.int64(0)):
+                n_anchors = np.int64(params.max_rescue)
+            elif thinned[read] and guarantee[read] < FULL_GUARANTEE:
+                n_anchors = np.int64(FEW_ANCHORS)
+        bar = alignments.score[first] - params.unpaired_penalty if n_anchors > 0 else 0
+        for anchor in range(first, min(end, first + n_anchors)):
+            if alignments.score[anchor] < bar:
+                break
+            contig = alignments.ref_id[anchor]
+            start, stop = mate_diagonals(
+                alignments, anchor, mate_len, read_len, model.low, model.high
+            )
+            start = max(start, contig_starts[contig])
+            stop = min(stop, contig_starts[contig] + contig_lens[contig] - read_len)
+            mate_strand = 1 - alignments.strand[anchor]
+            word = word_offsets[read] + mate_strand * n_words(read_len)
+            n_found = near_diagonals(planes, word, read_len, text_planes, start, stop, found)
+            if total + n_found > len(strand):
+                strand = grown(strand, 2 * (total + n_found))
+                diagonal = grown(diagonal, 2 * (total + n_found))
+                ref_id = grown(ref_id, 2 * (total + n_found))
+            for i in range(n_found):
+                strand[total] = mate_strand
+                diagonal[total] = found[i]
+                ref_id[total] = contig
+                total += 1
         locus_offsets[read + 1] = total
     return locus_offsets, strand[:total].copy(), diagonal[:total].copy(), ref_id[:total].copy()
 
@@ -127,18 +157,20 @@ def propose_loci(
     packed: PackedReads,
     contig_starts: np.ndarray,
     contig_lens: np.ndarray,
+    seeds: SeedBatch,
     alignments: AlignmentBatch,
     model: InsertSizeModel,
     params: PairParams,
 ) -> LocusBatch:
-    """Propose loci for the mates of pairs that have no convincing proper pair.
+    """Propose loci for reads near where their mates aligned.
 
-    Near each of the best alignments of one mate (at most ``max_rescue``, within
-    ``unpaired_penalty`` of its best), the best diagonal for the other.
+    For pairs without a convincing proper pair, near each of the best alignments of one
+    mate (at most ``max_rescue``, within ``unpaired_penalty`` of its best); for reads in
+    repeats, whose seeds promise little, near the mate's very best.
     """
     locus_offsets, strand, diagonal, ref_id = _propose(
         text_planes, reads.base_offsets, packed.planes, packed.word_offsets, contig_starts,
-        contig_lens, alignments, model, params,
+        contig_lens, alignments, seeds.guarantee, seeds.thinned, model, params,
     )  # fmt: skip
     return LocusBatch(
         locus_offsets=locus_offsets,

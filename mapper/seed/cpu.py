@@ -29,38 +29,56 @@ def _new_scratch(max_seeds: int, max_hits: int) -> SeedScratch:
 
 
 @core
-def _add_seed(fm, codes, read_start, read_len, clean, stretch_end, start, seed_len, params,
-              scratch, n_seeds):  # fmt: skip
-    """Search a seed on both strands; store those that occur. Positions count on `codes`."""
+def _add_seed(fm, codes, read_start, read_len, clean, stretch_end, start, seed_len, strand,
+              params, scratch, n_seeds):  # fmt: skip
+    """Search a seed on one strand; store it if it occurs. Positions count on `codes`.
+
+    Returns
+    -------
+    n_seeds, length, located
+        Seeds stored so far, the seed's final length, and whether all its occurrences will
+        be located.
+    """
     end = start + seed_len
-    for strand in range(2):
-        room = start - clean if strand == 0 else stretch_end - end
-        sa_lo, sa_hi, length = search_seed(
-            fm, codes, start, end, strand, room, params.extend_over
-        )
-        if sa_lo < sa_hi:
-            # The pattern of strand 0 ends with the seed; that of strand 1 begins, on the
-            # forward read, with it: on the reverse complement it ends there.
-            if strand == 0:
-                scratch.start[n_seeds] = end - length - read_start
-            else:
-                scratch.start[n_seeds] = read_start + read_len - (start + length)
-            scratch.length[n_seeds] = length
-            scratch.strand[n_seeds] = strand
-            scratch.sa_lo[n_seeds] = sa_lo
-            scratch.sa_hi[n_seeds] = sa_hi
-            n_seeds += 1
-    return n_seeds
+    room = start - clean if strand == 0 else stretch_end - end
+    sa_lo, sa_hi, length = search_seed(fm, codes, start, end, strand, room, params.extend_over)
+    if sa_lo >= sa_hi:
+        return n_seeds, np.int64(seed_len), True
+    # The pattern of strand 0 ends with the seed; that of strand 1 begins, on the forward
+    # read, with it: on the reverse complement it ends there.
+    if strand == 0:
+        scratch.start[n_seeds] = end - length - read_start
+    else:
+        scratch.start[n_seeds] = read_start + read_len - (start + length)
+    scratch.length[n_seeds] = length
+    scratch.strand[n_seeds] = strand
+    scratch.sa_lo[n_seeds] = sa_lo
+    scratch.sa_hi[n_seeds] = sa_hi
+    return n_seeds + 1, length, sa_hi - sa_lo <= params.max_occ
 
 
 @core
 def _search_round(fm, codes, read_start, read_end, seed_len, step, params, scratch, n_seeds):
-    """Search one round of seeds; return how many strands of seeds occur, and were tried.
+    """Search one round of seeds on both strands, in addition to the `n_seeds` stored so far.
 
-    `step` 0 lays them disjointly, else one starts every `step` bases. The `n_seeds` of
-    earlier rounds stay: what they found is not forgotten.
+    `step` 0 lays them disjointly, else one starts every `step` bases.
+
+    Returns
+    -------
+    n_seeds, n_tried
+        Seeds and strands that occur (in `scratch`); seeds tried.
+    guarantee
+        The most seeds of one strand that are disjoint as lengthened and will be located; a
+        place must break every one of them to go unseen. The lesser of the two strands'.
+    thinned
+        Whether some seed was lengthened or is too frequent.
     """
     n_tried = 0
+    thinned = False
+    # Disjoint seeds of each strand, greedily: seeds come by start, and of overlapping ones
+    # the one that ends first is kept.
+    disjoint_0 = disjoint_1 = np.int64(0)
+    last_end_0 = last_end_1 = np.int64(read_start)
     clean = read_start
     while clean < read_end:
         if codes[clean] >= AMBIGUOUS:
@@ -70,23 +88,38 @@ def _search_round(fm, codes, read_start, read_end, seed_len, step, params, scrat
         while stretch_end < read_end and codes[stretch_end] < AMBIGUOUS:
             stretch_end += 1
         stretch = stretch_end - clean
+        n_starts = 0
         if stretch >= seed_len:
+            n_starts = (
+                n_disjoint(stretch, seed_len) if step == 0 else (stretch - seed_len) // step + 1
+            )
+        for i in range(n_starts):
             if step == 0:
-                n_starts = n_disjoint(stretch, seed_len)
+                start = clean + disjoint_start(stretch, seed_len, n_starts, i)
             else:
-                n_starts = (stretch - seed_len) // step + 1
-            for i in range(n_starts):
-                if step == 0:
-                    start = clean + disjoint_start(stretch, seed_len, n_starts, i)
-                else:
-                    start = clean + i * step
-                n_seeds = _add_seed(
+                start = clean + i * step
+            for strand in range(2):
+                n_seeds, length, located = _add_seed(
                     fm, codes, read_start, read_end - read_start, clean, stretch_end, start,
-                    seed_len, params, scratch, n_seeds,
+                    seed_len, strand, params, scratch, n_seeds,
                 )  # fmt: skip
-            n_tried += n_starts
+                if length > seed_len or not located:
+                    thinned = True
+                if not located:
+                    continue
+                if strand == 0:
+                    # Lengthened to the left: ends stay in order, the first to fit is kept.
+                    if start + seed_len - length >= last_end_0:
+                        disjoint_0 += 1
+                        last_end_0 = start + seed_len
+                elif start >= last_end_1:
+                    disjoint_1 += 1
+                    last_end_1 = start + length
+                else:
+                    last_end_1 = min(last_end_1, start + length)
+        n_tried += n_starts
         clean = stretch_end
-    return n_seeds, n_tried
+    return n_seeds, n_tried, min(disjoint_0, disjoint_1), thinned
 
 
 @driver
@@ -95,6 +128,8 @@ def _seed_reads(fm, bases, base_offsets, planes, word_offsets, params, scratch):
     max_hits = len(scratch.diag)
     seed_offsets = np.zeros(n_reads + 1, np.int64)
     repeat_bases = np.zeros(n_reads, np.int32)
+    guarantee = np.zeros(n_reads, np.int32)
+    thinned = np.zeros(n_reads, np.bool_)
     capacity = max(np.int64(1024), 2 * n_reads + max_hits)
     strand = np.empty(capacity, np.uint8)
     query_start = np.empty(capacity, np.int32)
@@ -110,14 +145,18 @@ def _seed_reads(fm, bases, base_offsets, planes, word_offsets, params, scratch):
         for round_number in range(3):
             length = params.last_len if round_number == 2 else params.seed_len
             step = (0, params.dense_step, 1)[round_number]
-            n_seeds, n_tried = _search_round(
+            n_seeds, n_tried, disjoint, was_thinned = _search_round(
                 fm, bases, start, end, length, step, params, scratch, n_seeds
             )
+            guarantee[read] = disjoint
+            thinned[read] = was_thinned
             if n_seeds:
-                n_diags, repeat = find_diagonals(
+                n_diags, repeat, n_over_budget = find_diagonals(
                     fm, planes, word, words_per_strand, scratch, n_seeds, params.max_occ, max_hits
                 )
                 repeat_bases[read] = min(repeat, end - start)
+                guarantee[read] = max(np.int64(0), disjoint - n_over_budget)
+                thinned[read] = was_thinned or n_over_budget > 0
             # One seed of many can be chance; where two agree to occur, the read is explained.
             if n_diags and (round_number > 0 or n_seeds > 1 or n_tried < 2):
                 break
@@ -135,8 +174,16 @@ def _seed_reads(fm, bases, base_offsets, planes, word_offsets, params, scratch):
             seed_len[total] = scratch.length[seed]
             total += 1
         seed_offsets[read + 1] = total
-    return (seed_offsets, strand[:total].copy(), query_start[:total].copy(),
-            text_pos[:total].copy(), seed_len[:total].copy(), repeat_bases)  # fmt: skip
+    return (
+        seed_offsets,
+        strand[:total].copy(),
+        query_start[:total].copy(),
+        text_pos[:total].copy(),
+        seed_len[:total].copy(),
+        repeat_bases,
+        guarantee,
+        thinned,
+    )
 
 
 def seed_reads(
@@ -160,9 +207,7 @@ def seed_reads(
     """
     longest = int(np.diff(reads.base_offsets).max(initial=0))
     scratch = _new_scratch(6 * max(longest, 1), params.max_hits)  # 3 rounds, 2 strands
-    return SeedBatch(
-        *_seed_reads(
-            index, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets, params,
-            scratch,
-        )  # fmt: skip
+    columns = _seed_reads(
+        index, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets, params, scratch
     )
+    return SeedBatch(*columns)

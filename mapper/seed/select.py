@@ -116,11 +116,14 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
     n_diags
         Number of diagonals found.
     repeat_bases
-        Total length of the seeds that were left out as too frequent.
+        Total length of the seeds that were left out.
+    n_over_budget
+        How many of these were left out because the read has enough hits already.
     """
     sort_by_rows(scratch, n_seeds)
     n_diags = 0
     repeat_bases = 0
+    n_over_budget = 0
     for i in range(n_seeds):
         seed = scratch.order[i]
         n_rows = scratch.sa_hi[seed] - scratch.sa_lo[seed]
@@ -128,9 +131,10 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
             if n_diags == 0:
                 # Nothing rarer: an even sample of the rows, so that the read is placed.
                 step = max(np.int64(1), n_rows // max_occ)
-                n_rows = min(n_rows, np.int64(min(max_occ, max_hits)))
-                n_diags = locate_rows(fm, scratch, seed, scratch.sa_lo[seed], step, n_rows, 0)
+                n_sampled = min(n_rows, np.int64(min(max_occ, max_hits)))
+                n_diags = locate_rows(fm, scratch, seed, scratch.sa_lo[seed], step, n_sampled, 0)
             repeat_bases += scratch.length[seed]
+            n_over_budget += n_rows <= max_occ
             continue
         strand_word = word + words_per_strand * scratch.strand[seed]
         if n_diags >= n_rows and (
@@ -138,4 +142,4 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
         ):
             continue
         n_diags = locate_rows(fm, scratch, seed, scratch.sa_lo[seed], 1, n_rows, n_diags)
-    return n_diags, repeat_bases
+    return n_diags, repeat_bases, n_over_budget

@@ -14,8 +14,7 @@ from tests.reads import mutated, packed_reads, random_letters, text_planes
 
 def score_of(read: str, ref: str, scoring: Scoring) -> int:
     return sum(
-        scoring.match if same(a, b) else -scoring.mismatch
-        for a, b in zip(read, ref, strict=True)
+        scoring.match if same(a, b) else -scoring.mismatch for a, b in zip(read, ref, strict=True)
     )
 
 

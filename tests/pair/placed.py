@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 
 from mapper.batch import AlignmentBatch, ReadBatch, SeedBatch
@@ -38,34 +36,23 @@ def naive_model(model: InsertSizeModel) -> Model:
 
 def no_seeds(n_reads: int, repeat_bases: int = 0) -> SeedBatch:
     """Return what the seed stage says of reads beside their seeds, and no seeds."""
-    columns = {
-        "seed_offsets": np.zeros(n_reads + 1, np.int64),
-        "strand": np.empty(0, np.uint8),
-        "query_start": np.empty(0, np.int32),
-        "text_pos": np.empty(0, np.int64),
-        "seed_len": np.empty(0, np.int32),
-        "repeat_bases": np.full(n_reads, repeat_bases, np.int32),
-        "guarantee": np.zeros(n_reads, np.int32),
-        "thinned": np.zeros(n_reads, np.bool_),
-    }
-    return SeedBatch(**{name: columns[name] for name in SeedBatch._fields})
+    return SeedBatch(
+        seed_offsets=np.zeros(n_reads + 1, np.int64),
+        strand=np.empty(0, np.uint8),
+        query_start=np.empty(0, np.int32),
+        text_pos=np.empty(0, np.int64),
+        seed_len=np.empty(0, np.int32),
+        repeat_bases=np.full(n_reads, repeat_bases, np.int32),
+        guarantee=np.zeros(n_reads, np.int32),
+        thinned=np.zeros(n_reads, np.bool_),
+    )
 
 
 def place(
     reads: ReadBatch, seeds: SeedBatch, alignments: AlignmentBatch, model: InsertSizeModel
 ) -> PlacementBatch:
     """Run the placement stage at its defaults, for a text of 5 Mbp."""
-    arguments = {
-        "reads": reads,
-        "seeds": seeds,
-        "alignments": alignments,
-        "model": model,
-        "params": PairParams(),
-        "scores": ExtendParams(),
-        "text_len": 5_000_000,
-    }
-    asked = inspect.signature(place_reads).parameters
-    return place_reads(**{name: arguments[name] for name in asked})
+    return place_reads(reads, seeds, alignments, model, PairParams(), ExtendParams(), 5_000_000)
 
 
 def random_read(

@@ -10,13 +10,21 @@ import pytest
 
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
 from mapper.pair.mapq import MAX_MAPQ, chance_cap, lead_quality
-from mapper.pair.placement import PRIMARY, SECONDARY, SUPPLEMENTARY, PlacementBatch
-from mapper.params import PairParams
+from mapper.pair.placement import (
+    PRIMARY,
+    SECONDARY,
+    SUPPLEMENTARY,
+    UNSEEN_SCORE,
+    PlacementBatch,
+    unseen_score,
+)
+from mapper.params import ExtendParams, PairParams
 from tests.naive.pairing import QUARTERS, Placed, best_pairs
 from tests.pair.placed import batch_of_placed, naive_model, no_seeds, place, random_read
 from tests.reads import reads_of
 
 PARAMS = PairParams()
+SCORES = ExtendParams()
 FR = model_from(400.0, 60.0, 150, 700, 1000)
 
 
@@ -49,9 +57,7 @@ def test_a_pair_is_proper_where_that_pays() -> None:
     n_proper = n_apart = 0
     for i in range(0, len(reads), 2):
         mates = reads[i : i + 2]
-        rows = tuple(
-            int(found.primary[j]) - int(firsts[j]) if reads[j] else -1 for j in (i, i + 1)
-        )
+        rows = tuple(int(found.primary[j]) - int(firsts[j]) if reads[j] else -1 for j in (i, i + 1))
         best, pairs = best_pairs(*mates, naive_model(FR))
         tops = [max((p.score for p in mate), default=None) for mate in mates]
         proper = best is not None and best >= QUARTERS * (sum(tops) - PARAMS.unpaired_penalty)
@@ -192,6 +198,36 @@ def test_roles_of_random_reads() -> None:
                 rivals = [h for h in heads if competes(h, r)]
                 first_rival = min(rivals, key=lambda h: (found.role[h] != PRIMARY, h))
                 assert found.head[r] == first_rival
+
+
+def test_a_place_may_hide_where_seeds_were_thinned() -> None:
+    match, mismatch = SCORES.match, SCORES.mismatch
+    for read_len in (10, 20, 100, 150):
+        floor = unseen_score(read_len, 0, False, match, mismatch)
+        assert floor == min(UNSEEN_SCORE, read_len // 2)
+        for guarantee in range(8):
+            # The best that a place with as many substitutions can score, never less than that
+            # of any place.
+            hidden = read_len * match - guarantee * (match + mismatch)
+            assert unseen_score(read_len, guarantee, True, match, mismatch) == max(floor, hidden)
+            assert unseen_score(read_len, guarantee, False, match, mismatch) == floor
+
+
+def test_what_may_hide_lowers_the_quality_and_a_mate_vouches() -> None:
+    def qualities(thinned: bool, guarantee: int, reads: list[list[Placed]]) -> list[int]:
+        seeds = no_seeds(len(reads))._replace(
+            guarantee=np.full(len(reads), guarantee, np.int32), thinned=np.full(len(reads), thinned)
+        )
+        batch = reads_of(["A" * 100] * len(reads), paired=len(reads) == 2)
+        found = place(batch, seeds, batch_of_placed(reads), FR)
+        return found.mapq[found.primary].tolist()
+
+    single, pair = [[at(1000, 95)]], [[at(1000, 95)], [at(1300, 95, strand=1)]]
+    by_guarantee = [qualities(True, guarantee, single)[0] for guarantee in range(8)]
+    assert by_guarantee[0] == by_guarantee[1] == 0
+    assert by_guarantee == sorted(by_guarantee)
+    assert by_guarantee[7] == qualities(False, 0, single)[0] == MAX_MAPQ
+    assert qualities(True, 2, pair)[0] > by_guarantee[2]
 
 
 def test_lead_quality_and_chance() -> None:

@@ -5,14 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mapper.batch import SeedBatch
 from mapper.extend.cpu import extend_loci
 from mapper.pair.insert_size import InsertSizeModel, model_from
-from mapper.pair.rescue import best_diagonal, propose_loci
+from mapper.pair.rescue import (
+    FULL_GUARANTEE,
+    MOST_IN_WINDOW,
+    RESCUE_MISMATCHES,
+    STRONG_MISMATCHES,
+    near_diagonals,
+    propose_loci,
+)
 from mapper.params import ExtendParams, PairParams
 from mapper.seed.pack import pack_reads
 from tests.extend.views import Aligned, alignments_of, batch_of
 from tests.naive.gotoh import same
 from tests.naive.seeds import oriented
+from tests.pair.placed import no_seeds
 from tests.reads import (
     Genome,
     genome_of,
@@ -29,12 +38,13 @@ READ_LEN = 150
 
 
 def propose(genome: Genome, sequences: list[str], alignments: list[list[Aligned]],
-            model: InsertSizeModel, params: PairParams | None = None):  # fmt: skip
+            model: InsertSizeModel, params: PairParams | None = None,
+            seeds: SeedBatch | None = None):  # fmt: skip
     reads = reads_of(sequences, paired=True)
     packed = pack_reads(reads)
     loci = propose_loci(
-        genome.fm.ref_planes, reads, packed, genome.starts, genome.lengths, batch_of(alignments),
-        model, params or PairParams(),
+        genome.fm.ref_planes, reads, packed, genome.starts, genome.lengths,
+        seeds or no_seeds(reads.n_reads), batch_of(alignments), model, params or PairParams(),
     )  # fmt: skip
     assert loci.locus_offsets[-1] == len(loci.strand) == len(loci.diagonal) == len(loci.ref_id)
     return reads, packed, loci
@@ -71,9 +81,7 @@ def test_a_damaged_mate_is_found(model: InsertSizeModel, mate_strand: int, gap: 
         mate = oriented(piece[:READ_LEN], mate_strand)
         strand = 0 if anchor_forward else 1
         first = oriented(genome.text[pos : pos + READ_LEN], strand)
-        reads, packed, loci = propose(
-            genome, [first, mate], [[anchor(strand, 1, pos)], []], model
-        )
+        reads, packed, loci = propose(genome, [first, mate], [[anchor(strand, 1, pos)], []], model)
         assert loci.locus_offsets.tolist() in ([0, 0, 0], [0, 0, 1])
         if len(loci.strand) == 0:
             continue
@@ -124,25 +132,52 @@ def test_proposals_stay_in_the_contig(pos: int) -> None:
     assert len(loci.strand) == 0
 
 
-def test_the_best_diagonal_has_the_fewest_mismatches() -> None:
+def test_near_diagonals_are_all_the_good_ones_or_the_best() -> None:
     rng = np.random.default_rng(4)
-    for read_len in (1, 20, 63, 64, 65, 128, 150):
-        text = random_letters(rng, 400, "ACGTACGTN")
-        at = int(rng.integers(50, 200))
-        read = mutated(rng, text[at : at + read_len].replace("N", "A"), 0.3)
-        _, packed = packed_reads([read])
+    n_single = n_several = 0
+    for trial in range(60):
+        read_len = int(rng.choice([20, 63, 64, 65, 128, 150]))
+        piece = random_letters(rng, read_len)
+        # Copies of the read at 0 to 60 % mismatches, among random letters.
+        text = "".join(
+            mutated(rng, piece, rate) + random_letters(rng, int(rng.integers(0, 30)), "ACGTN")
+            for rate in rng.choice([0.0, 0.03, 0.06, 0.2, 0.6], 4)
+        )
+        _, packed = packed_reads([piece])
+        last = len(text) - read_len
         counts = {
-            d: sum(not same(a, b) for a, b in zip(read, text[d : d + read_len], strict=True))
-            for d in range(20, 250)
+            d: sum(not same(a, b) for a, b in zip(piece, text[d : d + read_len], strict=True))
+            for d in range(last + 1)
         }
+        good = [d for d, count in counts.items() if count <= int(STRONG_MISMATCHES * read_len)]
         fewest = min(counts.values())
-        planes = text_planes(text)
-        for limit in (fewest - 1, fewest, fewest + 5, read_len):
-            diagonal, mismatches = best_diagonal(
-                packed.planes, 0, read_len, planes, 20, 249, limit
+        expected = good
+        if not good and fewest <= int(RESCUE_MISMATCHES * read_len):
+            expected = [min(d for d, count in counts.items() if count == fewest)]
+        for room in (MOST_IN_WINDOW, 1):
+            found = np.empty(room, np.int64)
+            n = near_diagonals(packed.planes, 0, read_len, text_planes(text), 0, last, found)
+            assert found[:n].tolist() == expected[:room], trial
+        n_single += len(expected) == 1
+        n_several += len(expected) > 1
+    assert n_single > 5 and n_several > 5
+
+
+def test_a_read_with_a_weak_guarantee_is_looked_for_near_its_mate() -> None:
+    """Its pair is proper, but seeds were thinned: a copy beside it may be the true place."""
+    rng = np.random.default_rng(5)
+    word = random_letters(rng, READ_LEN)
+    copy = mutated(rng, word, 0.02)
+    genome = genome_of([random_letters(rng, 1000) + copy + word + random_letters(rng, 1000)])
+    sequences = [genome.text[700:850], oriented(word, 1)]
+    alignments = [[anchor(0, 0, 700)], [anchor(1, 0, 1000)]]
+    diagonals = {}
+    for thinned in (False, True):
+        for guarantee in (FULL_GUARANTEE - 1, FULL_GUARANTEE):
+            seeds = no_seeds(2)._replace(
+                guarantee=np.full(2, guarantee, np.int32), thinned=np.full(2, thinned)
             )
-            if limit < fewest:
-                assert mismatches == limit + 1
-            else:
-                assert mismatches == fewest
-                assert diagonal == min(d for d, count in counts.items() if count == fewest)
+            _, _, loci = propose(genome, sequences, alignments, FR, seeds=seeds)
+            diagonals[thinned, guarantee] = loci.diagonal[loci.locus_offsets[1] :].tolist()
+    assert diagonals.pop((True, FULL_GUARANTEE - 1)) == [1000, 1150]
+    assert list(diagonals.values()) == [[], [], []]

@@ -72,13 +72,13 @@ def test_the_shortcut_finds_what_locating_every_row_finds(kmer_len: int) -> None
                 if clean_hit(genome.fm, pos, length):
                     expected.add((strand, pos - start))
         scratch = scratch_of(seeds)
-        n_diags, repeat_bases = find_diagonals(
+        n_diags, repeat_bases, n_over_budget = find_diagonals(
             genome.fm, packed.planes, 0, 1, scratch, len(seeds), MANY, MANY
         )
         found = list(zip(scratch.diag_strand[:n_diags], scratch.diag[:n_diags], strict=True))
         assert len(set(found)) == len(found)
         assert set(found) == expected
-        assert repeat_bases == 0
+        assert repeat_bases == n_over_budget == 0
         n_seeds += len(seeds)
         n_diagonals += n_diags
         for d in range(n_diags):  # and each names a seed that really leads there
@@ -98,8 +98,32 @@ def test_over_the_cap_only_a_sample_is_located_and_the_rest_is_counted() -> None
     more = search_seed(genome.fm, dna.encode(word), 20, 40, 0, 0, 10**9)[:2]
     assert rows[1] - rows[0] == 50
     scratch = scratch_of([(0, 20, 0, *rows), (20, 20, 0, *more)])
-    n_diags, repeat_bases = find_diagonals(genome.fm, packed.planes, 0, 1, scratch, 2, 10, MANY)
+    n_diags, repeat_bases, n_over_budget = find_diagonals(
+        genome.fm, packed.planes, 0, 1, scratch, 2, 10, MANY
+    )
     assert 1 <= n_diags <= 10
-    assert repeat_bases == 40
+    assert (repeat_bases, n_over_budget) == (40, 0)
     for d in range(n_diags):
         assert genome.text[scratch.diag[d] :].startswith(word)
+
+
+def test_hits_over_the_budget_are_counted() -> None:
+    rng = np.random.default_rng(8)
+    word = random_letters(rng, 40)
+    # The word's first half 4 times on its own, then its second half 6 times.
+    genome = genome_of(
+        [
+            "".join(word[:20] + random_letters(rng, 5) for _ in range(4))
+            + "".join(word[20:] + random_letters(rng, 5) for _ in range(6))
+        ]
+    )
+    _, packed = packed_reads([word])
+    rows = search_seed(genome.fm, dna.encode(word), 0, 20, 0, 0, 10**9)[:2]
+    more = search_seed(genome.fm, dna.encode(word), 20, 40, 0, 0, 10**9)[:2]
+    for max_hits, expected in ((10, (10, 0, 0)), (9, (4, 20, 1)), (3, (0, 40, 2))):
+        scratch = scratch_of([(0, 20, 0, *rows), (20, 20, 0, *more)])
+        found = find_diagonals(genome.fm, packed.planes, 0, 1, scratch, 2, 10, max_hits)
+        if max_hits == 3:  # a sample, so that the read is placed at all
+            assert 1 <= found[0] <= 3 and found[1:] == expected[1:]
+        else:
+            assert found == expected

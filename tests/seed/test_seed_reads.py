@@ -262,3 +262,34 @@ def test_lengths_grow_with_the_text_and_given_ones_stay() -> None:
     assert all(p.last_len < p.seed_len for p in lengths)
     given = resolve(SeedParams(seed_len=31, last_len=17), 10**6)
     assert (given.seed_len, given.last_len) == (31, 17)
+
+
+@pytest.mark.parametrize("extend_over", [2, 8, 10**9])
+@pytest.mark.parametrize("max_hits", [6, 256])
+def test_places_with_fewer_differences_than_guaranteed_are_found(
+    extend_over: int, max_hits: int
+) -> None:
+    """In a genome of near copies, where lengthened seeds hide most of them."""
+    rng = np.random.default_rng(9)
+    word = random_letters(rng, 120)
+    genome = genome_of(
+        ["".join(mutated(rng, word, 0.04) + random_letters(rng, 7) for _ in range(12))]
+    )
+    text = np.frombuffer(genome.text.encode(), np.uint8)
+    params = SeedParams(seed_len=12, last_len=9, extend_over=extend_over, max_occ=20,
+                        max_hits=max_hits)  # fmt: skip
+    reads = [oriented(mutated(rng, genome.text[at : at + 90], 0.01), int(rng.integers(2)))
+             for at in rng.integers(0, len(text) - 90, 120)]  # fmt: skip
+    seeds = seeds_of(genome, reads, params)
+    n_promised = 0
+    for i, read in enumerate(reads):
+        found = set(found_of(seeds, i))
+        for strand in (0, 1):
+            letters = np.frombuffer(oriented(read, strand).encode(), np.uint8)
+            windows = np.lib.stride_tricks.sliding_window_view(text, len(letters))
+            differences = (windows != letters).sum(axis=1)
+            near = np.flatnonzero(differences < seeds.guarantee[i])
+            assert {(strand, int(at)) for at in near} <= found
+            n_promised += len(near)
+    assert n_promised > 100
+    assert seeds.thinned.any() == (extend_over < 12 or max_hits < 12)
