@@ -10,75 +10,12 @@ import numpy as np
 from mapper.batch import ReadBatch
 from mapper.errors import InputFormatError, UsageError
 from mapper.io import fastq_scan as scan
-from mapper.io.fastq_errors import explain, foreign_format, format_error, read_name, show
-from mapper.io.read_ahead import ReadAhead
-from mapper.io.source import BrokenStreamError, ByteSource, same_file
+from mapper.io.buffer import InputBuffer
+from mapper.io.fastq_errors import explain, foreign_format, read_name, show
+from mapper.io.source import ByteSource, same_file
 
 DEFAULT_BATCH_BASES = 10_000_000
 DEFAULT_CHUNK_BYTES = 4 << 20
-MAX_RECORD_BYTES = 1 << 28
-"""A record that does not fit into this is taken for a broken file, not for a read."""
-
-
-class _TextBuffer:
-    """The part of one file that is in memory: ``data[at:end]`` is unread."""
-
-    def __init__(self, path: str, chunk_bytes: int) -> None:
-        self.source = ReadAhead(ByteSource(path), chunk_bytes)
-        self.name = self.source.name
-        self.data = np.empty(chunk_bytes, np.uint8)
-        self.at = 0
-        self.end = 0
-        self.ended = False
-        self._broken: BrokenStreamError | None = None
-
-    def refill(self, record: int) -> None:
-        """Read on, keeping the unread part; grow if that alone fills the buffer.
-
-        Fills the buffer to the brim, so that a long record is scanned again only when
-        the buffer has doubled, not for every few bytes a pipe delivers.
-
-        Raises
-        ------
-        InputFormatError
-            If the stream was found broken and all that came before has been read, or a
-            record exceeds MAX_RECORD_BYTES. `record` is the number to name.
-        """
-        if self._broken is not None:
-            raise InputFormatError(
-                f"{self.name}: {self._broken} (found after record {record - 1} or later)"
-            ) from self._broken
-        unread = self.end - self.at
-        data = self.data
-        if unread == len(data):
-            if unread >= MAX_RECORD_BYTES:
-                raise format_error(
-                    self.name, record, f"no end of the record within {MAX_RECORD_BYTES} bytes"
-                )
-            data = np.empty(2 * unread, np.uint8)
-        data[:unread] = self.data[self.at : self.end]
-        self.data, self.at, self.end = data, 0, unread
-        view = data.data
-        try:
-            while self.end < len(data) and not self.ended:
-                n = self.source.readinto(view[self.end :])
-                self.end += n
-                self.ended = n == 0
-        except BrokenStreamError as error:
-            self._broken = error
-
-    def only_blank_lines_left(self, record: int) -> bool:
-        """Read on to the end of the file or the first character that is no line end."""
-        while True:
-            rest = self.data[self.at : self.end]
-            solid = np.flatnonzero((rest != ord("\n")) & (rest != ord("\r")))
-            if solid.size:
-                self.at += int(solid[0])
-                return False
-            self.at = self.end
-            if self.ended:
-                return True
-            self.refill(record)
 
 
 class _Columns:
@@ -160,10 +97,10 @@ class FastqReader:
         self._n_reads = 0
         self._finished = False
         self._error: InputFormatError | None = None
-        self._files: list[_TextBuffer] = []
+        self._files: list[InputBuffer] = []
         try:
             for path in paths:
-                self._files.append(_TextBuffer(path, chunk_bytes))
+                self._files.append(InputBuffer(ByteSource(path), chunk_bytes))
         except InputFormatError:
             self.close()
             raise
@@ -201,7 +138,7 @@ class FastqReader:
     def close(self) -> None:
         """Close the files."""
         for file in self._files:
-            file.source.close()
+            file.close()
 
     def __enter__(self) -> FastqReader:
         return self
@@ -264,7 +201,7 @@ class FastqReader:
             record = file.data[start : file.end].tobytes()
             raise explain(status, file.name, number, record, where - start)
 
-    def _place(self, mate: int, n_whole: int) -> tuple[_TextBuffer, int]:
+    def _place(self, mate: int, n_whole: int) -> tuple[InputBuffer, int]:
         """Return the file of a mate, and the 1-based number of its record there."""
         if self._layout == scan.TWO_FILES:
             return self._files[mate - 1], n_whole // 2 + 1
