@@ -13,7 +13,7 @@ import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.batch import AlignmentBatch, ReadBatch, SeedBatch
-from mapper.extend.cpu import overlap
+from mapper.extend.read import overlap
 from mapper.pair.insert_size import SCALE, InsertSizeModel
 from mapper.pair.mapq import PAIR_BOOST, chance_cap, lead_quality
 from mapper.pair.pairing import NO_PAIR, best_pair, name_key, pair_score, place_hash
