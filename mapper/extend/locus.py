@@ -15,7 +15,7 @@ from mapper.accelerate import core
 from mapper.cigar import EQUAL, X, append_op, left_align
 from mapper.extend.blocks import BLOCK, count_lost_blocks, least_loss, lost_after, lost_until
 from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
-from mapper.extend.wavefront_affine import Side, backtrace_side, extend_side
+from mapper.extend.wavefront_affine import CELLS_FULL, Side, backtrace_side, extend_side
 
 
 class Ungapped(NamedTuple):
@@ -102,12 +102,14 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
     Returns
     -------
     doubled_score, query_start, query_end, text_start, text_end, n_ops
+        n_ops is CELLS_FULL, and the others mean nothing, if the wavefronts do not fit.
     """
     anchor = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
     left, right = ungapped.left, ungapped.right
     query_start, query_end = ungapped.start, ungapped.end
     text_start, text_end = query_start + diagonal, query_end + diagonal
-    n_ops = n_right_ops = 0
+    doubled = np.int64(0)
+    n_ops = n_right_ops = np.int64(0)
     gapped_left = gapped_right = False
 
     left_room, right_room = ungapped.anchor_start, read_len - ungapped.anchor_end
@@ -148,6 +150,8 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
             read_planes, text_planes, side, penalties, params.end_bonus, right_floor, band,
             lost_before, wavefronts,
         )  # fmt: skip
+        if s == CELLS_FULL:
+            return doubled, query_start, query_end, text_start, text_end, s
         if s >= 0:
             gapped_right = True
             right = objective
@@ -166,6 +170,8 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
             read_planes, text_planes, side, penalties, params.end_bonus, left_floor, band,
             lost_before, wavefronts,
         )  # fmt: skip
+        if s == CELLS_FULL:
+            return doubled, query_start, query_end, text_start, text_end, s
         if s >= 0:
             gapped_left = True
             left = objective
