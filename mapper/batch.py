@@ -51,6 +51,13 @@ class ReadBatch(NamedTuple):
     def n_reads(self) -> int:
         return len(self.base_offsets) - 1
 
+    @property
+    def n_pairs(self) -> int:
+        """Pairs, in a mixed batch too."""
+        if self.paired:
+            return self.n_reads // 2
+        return int((self.flags & 1).sum()) // 2
+
 
 class PackedReads(NamedTuple):
     """Bit planes (mapper.dna) of both strands of each read.

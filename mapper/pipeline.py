@@ -24,16 +24,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from mapper import mixed
 from mapper.accelerate import CACHE_DIR, is_compiled
 from mapper.batch import ReadBatch
 from mapper.errors import InputFormatError, OutputError
 from mapper.extend.merge import merge_alignments
 from mapper.index.reference import Index
 from mapper.io.bam_out import RecordOutput, SortOptions, open_output
-from mapper.io.fastq import FastqReader
+from mapper.io.carry import carry_over, with_tag
 from mapper.io.header import header_text, parse_read_group
+from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
 from mapper.pair.insert_size import (
     ESTIMATION_PAIRS,
+    ESTIMATION_READS,
     InsertSizeModel,
     assumed_model,
     confident_inserts,
@@ -55,10 +58,15 @@ class MapJob:
     """What to map, and how to write it."""
 
     reads: Sequence[str]
+    """The files of the one lane; none if there are several ``lanes``."""
     output: str
     output_format: str
     interleaved: bool = False
     read_group: str | None = None
+    """Of the one lane."""
+    lanes: Sequence[Lane] = ()
+    reference: str | None = None
+    """FASTA file, for CRAM."""
     command_line: str = "fmwave map"
     sort: SortOptions | None = None
     compression: int = 1
@@ -67,6 +75,14 @@ class MapJob:
     insert_size: InsertSizeModel | None = None
     progress: bool = False
     params: MapParams = field(default_factory=MapParams)
+
+
+class _AlignedBatch(NamedTuple):
+    """A batch after extension, in parts if it mixes pairs and single reads."""
+
+    reads: ReadBatch
+    rows: list[np.ndarray]  # of each part, in the batch
+    parts: list[Aligned]
 
 
 class _Finished(NamedTuple):
@@ -85,10 +101,11 @@ class _Run:
         self.job = job
         self.stats = stats
         self.params = job.params._replace(seed=resolve(job.params.seed, index.fm.n_rows - 1))
+        # Of several lanes, the reader gives each read its group.
         read_group = parse_read_group(job.read_group)[1] if job.read_group else ""
         self.names: Names = make_names(index.contigs.names, index.contigs.starts, read_group)
 
-    def read(self, reader: FastqReader) -> ReadBatch | None:
+    def read(self, reader: ReadsReader) -> ReadBatch | None:
         """Read the next batch (a task)."""
         with self.stats.stage("read"):
             reads = reader.next_batch()
@@ -96,20 +113,29 @@ class _Run:
             _check_lengths(reads)
         return reads
 
-    def align(self, reads: ReadBatch) -> Aligned:
+    def align(self, reads: ReadBatch) -> _AlignedBatch:
         """Run the stages that need no insert size (a task)."""
-        return align_reads(self.index, reads, self.params, self.stats)
+        parts = mixed.split(reads)
+        aligned = [align_reads(self.index, part.reads, self.params, self.stats) for part in parts]
+        return _AlignedBatch(reads, [part.rows for part in parts], aligned)
 
-    def finish(self, aligned: Aligned, model: InsertSizeModel, output: RecordOutput) -> _Finished:
+    def finish(
+        self, batch: _AlignedBatch, model: InsertSizeModel, output: RecordOutput
+    ) -> _Finished:
         """Run the stages that need it (a task)."""
-        placements, records = place_batch(
-            self.index, aligned, model, self.params, self.names, self.stats
-        )
+        parts = []
+        for aligned in batch.parts:
+            placements, made = place_batch(
+                self.index, aligned, model, self.params, self.names, self.stats
+            )
+            parts.append(made)
+            self._count(aligned.reads, placements, made.n_records)
+        with self.stats.stage("records"):
+            records = carry_over(mixed.merge(parts, batch.rows), batch.reads)
         with self.stats.stage("encode"):
-            encoded = output.encode(records, aligned.reads)
-        self._count(aligned.reads, placements, records.n_records)
+            encoded = output.encode(records, batch.reads)
         n_primary = int(((records.flag & 0x900) == 0).sum())
-        return _Finished(aligned.reads.n_reads, encoded, n_primary)
+        return _Finished(batch.reads.n_reads, encoded, n_primary)
 
     def align_and_finish(
         self, reads: ReadBatch, model: InsertSizeModel, output: RecordOutput
@@ -145,13 +171,24 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
     stats = RunStats()
     run = _Run(index, job, stats)
     contigs = index.contigs
-    header = header_text(
-        contigs.names, contigs.lengths.tolist(), job.command_line, job.read_group,
-        job.sort is not None,
-    )  # fmt: skip
+    lanes = job.lanes or [Lane(tuple(job.reads), job.read_group)]
+    reader = ReadsReader(
+        lanes,
+        ReadOptions(
+            interleaved=job.interleaved,
+            tag_groups=bool(job.lanes),
+            reference=job.reference,
+            threads=job.threads,
+            batch_bases=job.batch_bases,
+        ),
+    )
     pool = ThreadPoolExecutor(job.threads, thread_name_prefix="map")
-    reader = FastqReader(job.reads, job.interleaved, job.batch_bases)
     try:
+        header = header_text(
+            contigs.names, contigs.lengths.tolist(), job.command_line,
+            [lane.read_group for lane in lanes if lane.read_group], job.sort is not None,
+            reader.headers,
+        )  # fmt: skip
         with open_output(
             job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(), pool,
             sort=job.sort, level=job.compression,
@@ -166,7 +203,7 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
 
 
 def _map_all(
-    run: _Run, reader: FastqReader, output: RecordOutput, pool: ThreadPoolExecutor
+    run: _Run, reader: ReadsReader, output: RecordOutput, pool: ThreadPoolExecutor
 ) -> None:
     """Read, map and write until the input ends; check that every read came out."""
     # Enough batches that no thread waits for another's slow one.
@@ -215,35 +252,39 @@ def _map_all(
 
 
 def _freeze_insert_size(
-    run: _Run, reader: FastqReader, pool: ThreadPoolExecutor,
+    run: _Run, reader: ReadsReader, pool: ThreadPoolExecutor,
     pending: deque[Future[_Finished]], output: RecordOutput,
 ) -> InsertSizeModel:  # fmt: skip
     """Return the insert-size model; queue the batches that were read to estimate it."""
     given = run.job.insert_size
-    if given is not None or not reader.paired:
+    if given is not None or not reader.may_hold_pairs:
         model = given if given is not None else assumed_model()
-        if reader.paired:
+        if reader.may_hold_pairs:
             _report_insert_size(run.stats, model)
         return in_score_units(model, run.params.extend.match)
-    head: list[Future[Aligned]] = []
-    n_pairs = 0
-    while n_pairs < ESTIMATION_PAIRS:
+    head: list[Future[_AlignedBatch]] = []
+    n_pairs = n_reads = 0
+    while n_pairs < ESTIMATION_PAIRS and n_reads < ESTIMATION_READS:
         reads = pool.submit(run.read, reader).result()
         if reads is None:
             break
         head.append(pool.submit(run.align, reads))
-        n_pairs += reads.n_reads // 2
+        n_pairs += reads.n_pairs
+        n_reads += reads.n_reads
     inserts = [np.empty(0, np.int64)]
     for future in head:
-        aligned = future.result()
-        inserts.append(
-            confident_inserts(
-                aligned.reads.base_offsets, aligned.alignments, run.params.extend.match
-            )
-        )
+        batch = future.result()
+        for rows, part in zip(batch.rows, batch.parts, strict=True):
+            if part.reads.paired:
+                ordinals = batch.reads.first_read + rows[::2]
+                found = confident_inserts(
+                    part.reads.base_offsets, part.alignments, run.params.extend.match
+                )
+                inserts.append(found[ordinals < ESTIMATION_READS])
     first = np.concatenate(inserts)[:ESTIMATION_PAIRS]
     model = estimate(first[first != 0])
-    _report_insert_size(run.stats, model)
+    if n_pairs:
+        _report_insert_size(run.stats, model)
     model = in_score_units(model, run.params.extend.match)
     for future in head:
         pending.append(pool.submit(run.finish, future.result(), model, output))
@@ -285,7 +326,7 @@ def _compile(run: _Run, output: RecordOutput) -> None:
         merged = merge_alignments(aligned.alignments, aligned.alignments)
         confident_inserts(reads.base_offsets[:1], merged, run.params.extend.match)
         _, records = place_batch(run.index, aligned, assumed_model(), run.params, run.names, quiet)
-        output.encode(records, reads)
+        output.encode(carry_over(records, with_tag(reads, b"XXi\0\0\0\0")), reads)
     run.stats.compile_seconds = time.perf_counter() - start
 
 

@@ -42,8 +42,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "reads",
         nargs="+",
-        metavar="READS.fq[.gz]",
-        help="FASTQ, plain or gzip: one file, or two of mates; - is standard input",
+        metavar="READS",
+        help="FASTQ, plain or gzip: one file, or two of mates; or BAM, CRAM and SAM files, of "
+        "unaligned or of name-grouped reads; - is standard input",
     )
     _add_input_and_output(parser)
     _add_alignment(parser)
@@ -82,8 +83,11 @@ def _add_input_and_output(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "-R", "--read-group", metavar="LINE",
-        help=r"read group of all reads, as '@RG\tID:run1\tSM:sample1'",
+        help=r"read group of reads that have none, as '@RG\tID:run1\tSM:sample1'",
     )  # fmt: skip
+    group.add_argument(
+        "--reference", metavar="REF.fa", help="FASTA file of the reference, for CRAM"
+    )
     group.add_argument(
         "--sort", action="store_true", help="sort by coordinate and write an index (BAM file only)"
     )
@@ -150,6 +154,7 @@ def run(args: argparse.Namespace) -> int:
         output_format=output_format,
         interleaved=args.interleaved,
         read_group=args.read_group,
+        reference=args.reference,
         command_line=shlex.join(["fmwave", *sys.argv[1:]]),
         sort=SortOptions(args.threads, args.memory) if args.sort else None,
         compression=args.compression,

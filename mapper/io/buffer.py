@@ -6,7 +6,7 @@ import numpy as np
 
 from mapper.errors import InputFormatError
 from mapper.io.read_ahead import ReadAhead
-from mapper.io.source import BrokenStreamError, ByteSource
+from mapper.io.source import BrokenStreamError, PlainBytes
 
 MAX_RECORD_BYTES = 1 << 28
 """A record that does not fit into this is taken for a broken file, not for a read."""
@@ -23,7 +23,7 @@ class InputBuffer:
         Size of the buffer, as long as records fit.
     """
 
-    def __init__(self, source: ByteSource, chunk_bytes: int) -> None:
+    def __init__(self, source: PlainBytes, chunk_bytes: int) -> None:
         self.source = ReadAhead(source, chunk_bytes)
         self.name = source.name
         self.data = np.empty(chunk_bytes, np.uint8)

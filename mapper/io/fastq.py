@@ -64,7 +64,8 @@ class FastqReader:
     Parameters
     ----------
     paths
-        One file, or two files of mates; ``-`` is standard input.
+        One file, or two files of mates; ``-`` is standard input. Files that are open
+        already are closed by this reader.
     interleaved
         The one file holds mates alternately.
     batch_bases
@@ -83,12 +84,12 @@ class FastqReader:
 
     def __init__(
         self,
-        paths: Sequence[str],
+        paths: Sequence[str | ByteSource],
         interleaved: bool = False,
         batch_bases: int = DEFAULT_BATCH_BASES,
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
     ) -> None:
-        _check_usage(paths, interleaved)
+        check_files([p if isinstance(p, str) else p.path for p in paths], interleaved)
         if len(paths) == 2:
             self._layout = scan.TWO_FILES
         else:
@@ -100,7 +101,8 @@ class FastqReader:
         self._files: list[InputBuffer] = []
         try:
             for path in paths:
-                self._files.append(InputBuffer(ByteSource(path), chunk_bytes))
+                source = ByteSource(path) if isinstance(path, str) else path
+                self._files.append(InputBuffer(source, chunk_bytes))
         except InputFormatError:
             self.close()
             raise
@@ -246,7 +248,8 @@ class FastqReader:
         )
 
 
-def _check_usage(paths: Sequence[str], interleaved: bool) -> None:
+def check_files(paths: Sequence[str], interleaved: bool) -> None:
+    """Raise UsageError for a number of files, or the same twice, that cannot be meant."""
     if len(paths) not in (1, 2):
         raise UsageError(f"{len(paths)} read files; give one, or two files of mates")
     if len(paths) == 2 and interleaved:

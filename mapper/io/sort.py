@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from pathlib import Path
 import pysam
 
 from mapper.errors import OutputError
+from mapper.io import samtools
 from mapper.io.atomic import (
     check_writable,
     output_error,
@@ -105,22 +104,6 @@ def _index_kind(bam_path: Path) -> str:
 
 
 def _samtools(final: Path, command: str, *arguments: str) -> None:
-    """Run a samtools command of pysam's in a process of its own.
-
-    Within this process it would hold up signals until it is done, and could not be
-    stopped; ``subprocess.run`` kills the child when an exception arrives.
-    """
-    call = f"import sys, pysam; pysam.{command}(*sys.argv[1:], catch_stdout=False)"
-    done = subprocess.run(
-        [sys.executable, "-c", call, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        # pysam wraps what samtools said: "SamtoolsError: '... stderr=the message\\n'".
-        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        reason = lines[-1].rpartition("stderr=")[2].replace("\\n", " ").strip("' ")
+    reason = samtools.run(command, *arguments)
+    if reason is not None:
         raise OutputError(f"{final}: samtools {command} failed: {reason}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from isal import igzip, isal_zlib
 
@@ -29,7 +29,17 @@ class BrokenStreamError(Exception):
     """A stream that cannot be read on; the message is the reason, for a user to read."""
 
 
-class WithHead(io.RawIOBase):
+class PlainBytes(Protocol):
+    """A stream of plain bytes, as :class:`ByteSource` is one."""
+
+    name: str
+
+    def readinto(self, buffer: memoryview) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class _WithHead(io.RawIOBase):
     """A raw file with the bytes that were read to recognise it put back in front.
 
     Pipes cannot seek, and ``BufferedReader.peek`` may return less than was asked for.
@@ -73,9 +83,19 @@ class ByteSource:
     """
 
     def __init__(self, path: str, threads: int = 1) -> None:
-        self.name = "standard input" if path == STDIN else path
+        name = "standard input" if path == STDIN else path
+        self._begin(_open_raw(path, name), path, name, threads)
+
+    @classmethod
+    def of_stream(cls, raw: Any, name: str) -> ByteSource:
+        """Return the plain bytes of an open binary stream."""
+        source = cls.__new__(cls)
+        source._begin(raw, STDIN, name, 1)
+        return source
+
+    def _begin(self, raw: Any, path: str, name: str, threads: int) -> None:
+        self.name = name
         self.path = path
-        raw = _open_raw(path, self.name)
         head = _read_head(raw, self.name)
         for magic, kind in _FOREIGN_COMPRESSION.items():
             if head.startswith(magic):
@@ -84,17 +104,16 @@ class ByteSource:
                     f"{self.name}: compressed with {kind}, which is not read; decompress it, "
                     "or compress it with gzip or bgzip"
                 )
-        self.raw = WithHead(raw, head)
-        """The bytes as they lie in the file; whoever reads them takes them from the stream."""
         self.raw_head = head
+        self._raw = _WithHead(raw, head)
         self._bgzf: BgzfStream | None = None
-        self._stream: Any = self.raw
+        self._stream: Any = self._raw
         self._ahead = memoryview(b"")
         self._error: BrokenStreamError | None = None
         if is_bgzf(head):
-            self._stream = self._bgzf = BgzfStream(self.raw, threads)
+            self._stream = self._bgzf = BgzfStream(self._raw, threads)
         elif head.startswith(GZIP_MAGIC):
-            self._stream = igzip.IGzipFile(fileobj=self.raw, mode="rb")
+            self._stream = igzip.IGzipFile(fileobj=self._raw, mode="rb")
 
     @property
     def is_bgzf(self) -> bool:
@@ -144,7 +163,7 @@ class ByteSource:
         except NotBgzfError as found:
             # A gzip member of another kind behind BGZF blocks, as `cat` makes them.
             self._bgzf = None
-            rest = WithHead(self.raw, found.rest)
+            rest = _WithHead(self._raw, found.rest)
             self._stream = igzip.IGzipFile(fileobj=rest, mode="rb")
             return self._read_plain(buffer)
         except EOFError as error:
@@ -161,7 +180,7 @@ class ByteSource:
     def close(self) -> None:
         """Close the file (not standard input)."""
         self._stream.close()
-        self.raw.close()  # a gzip stream leaves its file open
+        self._raw.close()  # a gzip stream leaves its file open
 
 
 def _open_raw(path: str, name: str) -> io.FileIO:
@@ -177,7 +196,7 @@ def _open_raw(path: str, name: str) -> io.FileIO:
         raise InputFormatError(f"{name}: cannot be opened ({error.strerror})") from error
 
 
-def _read_head(raw: io.FileIO, name: str) -> bytes:
+def _read_head(raw: Any, name: str) -> bytes:
     head = b""
     try:
         # No more than is needed: a pipe may have nothing else to give yet.

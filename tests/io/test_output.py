@@ -355,7 +355,7 @@ def test_failing_sort_leaves_nothing(tmp_path, batches):
     data[len(data) // 2 : len(data) // 2 + 1000] = bytes(1000)
     broken.write_bytes(data)
     with pytest.raises(
-        OutputError, match=r"out.bam: samtools sort failed: samtools sort: truncated file"
+        OutputError, match=r"out.bam: samtools sort failed: .*samtools sort: truncated file"
     ):
         sort_and_index(broken, final, 1, 1 << 20)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.bam", "whole.bam"]
