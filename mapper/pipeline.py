@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ from mapper.extend.merge import merge_alignments
 from mapper.index.reference import Index
 from mapper.io.bam_out import RecordOutput, SortOptions, open_output
 from mapper.io.carry import carry_over, with_tag
+from mapper.io.fasta import check_reference
 from mapper.io.header import header_text, parse_read_group
 from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
 from mapper.pair.insert_size import (
@@ -66,7 +68,9 @@ class MapJob:
     """Of the one lane."""
     lanes: Sequence[Lane] = ()
     reference: str | None = None
-    """FASTA file, for CRAM."""
+    """FASTA file of the indexed reference, for CRAM output."""
+    input_reference: str | None = None
+    """FASTA file that CRAM input was made with."""
     command_line: str = "fmwave map"
     sort: SortOptions | None = None
     compression: int = 1
@@ -172,12 +176,14 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
     run = _Run(index, job, stats)
     contigs = index.contigs
     lanes = job.lanes or [Lane(tuple(job.reads), job.read_group)]
+    if job.output_format == "cram" and job.reference is not None:
+        check_reference(Path(job.reference), contigs.names, contigs.md5)
     reader = ReadsReader(
         lanes,
         ReadOptions(
             interleaved=job.interleaved,
             tag_groups=bool(job.lanes),
-            reference=job.reference,
+            reference=job.input_reference,
             threads=job.threads,
             batch_bases=job.batch_bases,
         ),
@@ -191,7 +197,7 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
         )  # fmt: skip
         with open_output(
             job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(), pool,
-            sort=job.sort, level=job.compression,
+            sort=job.sort, level=job.compression, reference=job.reference, threads=job.threads,
         ) as output:  # fmt: skip
             _compile(run, output)
             _map_all(run, reader, output, pool)

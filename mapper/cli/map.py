@@ -36,7 +36,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "map",
         help="map reads to an indexed reference",
         description="Map short reads (20 to "
-        f"{MAX_READ_LEN} bases) to an indexed reference and write BAM or SAM.",
+        f"{MAX_READ_LEN} bases) to an indexed reference and write BAM, CRAM, SAM or PAF.",
     )
     parser.add_argument("index", metavar="REF.fmw", help="index made by fmwave index")
     parser.add_argument(
@@ -72,10 +72,11 @@ def _add_input_and_output(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("input and output")
     group.add_argument(
         "-o", "--output", default="-", metavar="OUT.bam",
-        help=".bam or .sam; appears only when complete (default: standard output)",
+        help=".bam, .cram, .sam or .paf; appears only when complete (default: standard output)",
     )  # fmt: skip
     group.add_argument(
-        "-O", "--output-format", choices=("bam", "sam"), metavar="bam|sam",
+        "-O", "--output-format", choices=("bam", "cram", "sam", "paf"),
+        metavar="bam|cram|sam|paf",
         help="format (default: by the name; bam on standard output)",
     )  # fmt: skip
     group.add_argument(
@@ -86,14 +87,22 @@ def _add_input_and_output(parser: argparse.ArgumentParser) -> None:
         help=r"read group of reads that have none, as '@RG\tID:run1\tSM:sample1'",
     )  # fmt: skip
     group.add_argument(
-        "--reference", metavar="REF.fa", help="FASTA file of the reference, for CRAM"
+        "--reference", metavar="REF.fa",
+        help="FASTA file that the index was built from, plain or bgzip; for CRAM output",
+    )  # fmt: skip
+    group.add_argument(
+        "--input-reference", metavar="REF.fa", help="FASTA file that CRAM input was made with"
     )
     group.add_argument(
-        "--sort", action="store_true", help="sort by coordinate and write an index (BAM file only)"
+        "--sort", action="store_true", help="sort by coordinate and write an index (BAM or CRAM)"
     )
     group.add_argument(
-        "--compression", type=int, choices=range(4), default=1, metavar="0..3",
-        help="level of BAM compression (default: %(default)s)",
+        "--markdup", action="store_true",
+        help="with --sort, flag duplicates (0x400) as samtools markdup does",
+    )  # fmt: skip
+    group.add_argument(
+        "--compression", type=int, choices=range(10), default=1, metavar="0..9",
+        help="level of BAM and CRAM compression (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
         "-a", "--all", action="store_true", help="write secondary records instead of the XA tag"
@@ -140,8 +149,12 @@ def run(args: argparse.Namespace) -> int:
             f"device {args.device!r}: this version computes on the CPU only; use --device cpu"
         )
     output_format = args.output_format or _format_by_name(args.output)
-    if args.output == "-" and sys.stdout.isatty() and output_format == "bam":
-        raise UsageError("BAM would go to the terminal; name a file with -o, or use -O sam")
+    if args.markdup and not args.sort:
+        raise UsageError("--markdup needs --sort")
+    if args.output == "-" and sys.stdout.isatty() and output_format in ("bam", "cram"):
+        raise UsageError(
+            f"{output_format.upper()} would go to the terminal; name a file with -o, or use -O sam"
+        )
 
     from mapper.index.format import open_index
     from mapper.io.bam_out import SortOptions
@@ -155,8 +168,9 @@ def run(args: argparse.Namespace) -> int:
         interleaved=args.interleaved,
         read_group=args.read_group,
         reference=args.reference,
+        input_reference=args.input_reference,
         command_line=shlex.join(["fmwave", *sys.argv[1:]]),
-        sort=SortOptions(args.threads, args.memory) if args.sort else None,
+        sort=SortOptions(args.threads, args.memory, args.markdup) if args.sort else None,
         compression=args.compression,
         threads=args.threads,
         batch_bases=args.batch_bases,

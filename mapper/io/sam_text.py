@@ -9,12 +9,12 @@ import numpy as np
 from mapper.accelerate import driver
 from mapper.batch import NO_QUALITY, ReadBatch, RecordBatch
 from mapper.dna import ASCII_OF_CODE, COMPLEMENT
-from mapper.io.encode import REVERSE, check_limits, copy_bytes, given_bounds
+from mapper.io.encode import REVERSE, check_names, copy_bytes, given_bounds
 from mapper.io.tags import VALUE_SIZE, float_texts, get32, get_number
 
 _TAB, _NEWLINE, _STAR, _EQUALS, _MINUS, _COLON, _ZERO = b"\t\n*=-:0"
 _COMMA, _TYPE_A, _TYPE_B, _TYPE_F, _TYPE_H, _TYPE_I, _TYPE_Z = b",ABfHiZ"
-_CIGAR_LETTERS = np.frombuffer(b"MIDNSHP=X???????", np.uint8).copy()
+CIGAR_LETTERS = np.frombuffer(b"MIDNSHP=X???????", np.uint8).copy()
 _ASCII_OF_COMPLEMENT = ASCII_OF_CODE[COMPLEMENT]
 
 _FIXED = 128
@@ -34,18 +34,23 @@ def encode_sam(records: RecordBatch, reads: ReadBatch, contig_names: Sequence[st
     Raises
     ------
     OutputError
-        If a name or CIGAR is longer than BAM can hold.
+        If a name is longer than BAM can hold.
     """
-    check_limits(records, reads)
-    encoded = [name.encode("ascii") for name in contig_names]
-    contigs = np.frombuffer(b"".join(encoded), np.uint8)
-    contig_offsets = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum([len(name) for name in encoded], out=contig_offsets[1:])
-    longest = max((len(name) for name in encoded), default=1)
+    check_names(reads)
+    contigs, contig_offsets = flat_names(contig_names)
+    longest = int(np.diff(contig_offsets).max(initial=1))
     floats, float_offsets = float_texts(records.tags)
     out = np.empty(_upper_bound(records, reads, longest) + len(floats), np.uint8)
     n = _fill_sam(records, reads, contigs, contig_offsets, floats, float_offsets, out)
     return out[:n]
+
+
+def flat_names(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return names as flat bytes (uint8) and their offsets (int64)."""
+    encoded = [name.encode("ascii") for name in names]
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(name) for name in encoded], out=offsets[1:])
+    return np.frombuffer(b"".join(encoded), np.uint8), offsets
 
 
 def _upper_bound(records: RecordBatch, reads: ReadBatch, longest_contig: int) -> int:
@@ -61,7 +66,7 @@ def _upper_bound(records: RecordBatch, reads: ReadBatch, longest_contig: int) ->
 
 
 @driver
-def _put_int(out, at, value):
+def put_int(out, at, value):
     """Write a number in decimal; return the position after it."""
     value = np.int64(value)
     if value < 0:
@@ -147,7 +152,7 @@ def _put_array(out, at, tags, i, floats, float_offsets, n_floats):
             at = _put_float(out, at + 1, floats, float_offsets, n_floats)
             n_floats += 1
         else:
-            at = _put_int(out, at + 1, get_number(tags, i, kind))
+            at = put_int(out, at + 1, get_number(tags, i, kind))
         i += VALUE_SIZE[kind]
     return at, i, n_floats
 
@@ -185,7 +190,7 @@ def _put_tags(out, at, tags, start, end, floats, float_offsets, n_floats):
             n_floats += 1
             i += 4
         else:
-            at = _put_int(out, at, get_number(tags, i, kind))
+            at = put_int(out, at, get_number(tags, i, kind))
             i += VALUE_SIZE[kind]
     return at, n_floats
 
@@ -207,13 +212,13 @@ def _fill_sam(records, reads, contigs, contig_offsets, floats, float_offsets, ou
 
         at = _put_text(out, at, reads.names, reads.name_offsets[read], reads.name_offsets[read + 1])
         out[at] = _TAB
-        at = _put_int(out, at + 1, flag)
+        at = put_int(out, at + 1, flag)
         out[at] = _TAB
         at = _put_contig(out, at + 1, ref_id, contigs, contig_offsets)
         out[at] = _TAB
-        at = _put_int(out, at + 1, records.ref_pos[r] + 1)
+        at = put_int(out, at + 1, records.ref_pos[r] + 1)
         out[at] = _TAB
-        at = _put_int(out, at + 1, records.mapq[r])
+        at = put_int(out, at + 1, records.mapq[r])
         out[at] = _TAB
         at += 1
         if records.cigar_offsets[r] == records.cigar_offsets[r + 1]:
@@ -221,8 +226,8 @@ def _fill_sam(records, reads, contigs, contig_offsets, floats, float_offsets, ou
             at += 1
         for i in range(records.cigar_offsets[r], records.cigar_offsets[r + 1]):
             op = np.int64(records.cigar_ops[i])
-            at = _put_int(out, at, op >> 4)
-            out[at] = _CIGAR_LETTERS[op & 15]
+            at = put_int(out, at, op >> 4)
+            out[at] = CIGAR_LETTERS[op & 15]
             at += 1
         out[at] = _TAB
         at += 1
@@ -232,9 +237,9 @@ def _fill_sam(records, reads, contigs, contig_offsets, floats, float_offsets, ou
         else:
             at = _put_contig(out, at, next_ref_id, contigs, contig_offsets)
         out[at] = _TAB
-        at = _put_int(out, at + 1, records.next_pos[r] + 1)
+        at = put_int(out, at + 1, records.next_pos[r] + 1)
         out[at] = _TAB
-        at = _put_int(out, at + 1, records.template_len[r])
+        at = put_int(out, at + 1, records.template_len[r])
         out[at] = _TAB
         at = _put_bases(out, at + 1, reads.bases, reads.quals, start, end, reverse)
         at, n_floats = _put_tags(
