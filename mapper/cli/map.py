@@ -27,6 +27,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SEED, _EXTEND, _PAIR, _RECORD = SeedParams(), ExtendParams(), PairParams(), RecordParams()
+_SHORTEST_SEED = 10
+_RANGES = (
+    ("match", 1, 20),
+    ("mismatch", 1, 200),
+    ("gap_open", 0, 200),
+    ("gap_extend", 1, 200),
+    ("end_bonus", 0, 1000),
+    ("min_score", 1, 20 * MAX_READ_LEN),
+    ("unpaired_penalty", 0, 1_000_000),
+    ("seed_len", 0, MAX_READ_LEN),
+    ("max_occ", 1, 1_000_000),
+)
+"""Options of the stages with the values they may take. No score, sum of the scores of a pair,
+or work space overflows within them."""
+
+MAX_INSERT_SIZE = 1_000_000
+"""Largest insert size that can be given; the model has an entry for each proper one."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -98,9 +115,7 @@ def _add_input_and_output(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-Y", "--soft-clip", action="store_true", help="soft clips in supplementary records"
     )
-    group.add_argument(
-        "--json-stats", type=Path, metavar="FILE", help="write counts and times of the run"
-    )
+    group.add_argument("--json-stats", metavar="FILE", help="write counts and times of the run")
 
 
 def _add_alignment(parser: argparse.ArgumentParser) -> None:
@@ -139,6 +154,12 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "-" and sys.stdout.isatty() and output_format == "bam":
         raise UsageError("BAM would go to the terminal; name a file with -o, or use -O sam")
 
+    _check_paths(args)
+    insert_size = None if args.insert_size is None else _insert_size(args.insert_size)
+    if insert_size is not None and len(args.reads) == 1 and not args.interleaved:
+        # No error: a workflow gives single and paired units the same options.
+        log.warning("--insert-size has no effect on single-end reads (-p: the file has pairs)")
+
     from mapper.index.format import open_index
     from mapper.io.bam_out import SortOptions
     from mapper.pipeline import MapJob, map_reads
@@ -155,7 +176,7 @@ def run(args: argparse.Namespace) -> int:
         compression=args.compression,
         threads=args.threads,
         batch_bases=args.batch_bases,
-        insert_size=_insert_size(args.insert_size) if args.insert_size else None,
+        insert_size=insert_size,
         progress=sys.stderr.isatty() and not args.quiet,
         params=params,
     )
@@ -167,19 +188,36 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check_paths(args: argparse.Namespace) -> None:
+    """Refuse outputs that would overwrite an input or each other, or cannot be made."""
+    from mapper.io.atomic import STDOUT, check_output
+    from mapper.io.source import same_file
+
+    outputs = [args.output]
+    if args.json_stats is not None:
+        outputs.append(args.json_stats)
+        check_output(args.json_stats)
+    for output in outputs:
+        if output != STDOUT and any(same_file(output, path) for path in args.reads):
+            raise UsageError(f"{output} is one of the read files; name another output")
+    if len(outputs) == 2 and (
+        outputs[0] == outputs[1] or Path(outputs[0]).resolve() == Path(outputs[1]).resolve()
+    ):
+        raise UsageError(f"records and statistics would both go to {outputs[0]}")
+
+
 def _params(args: argparse.Namespace) -> MapParams:
     """Return the parameters of the stages; refuse values that cannot be meant."""
-    for name, lowest in (
-        ("match", 1), ("mismatch", 1), ("gap_open", 0), ("gap_extend", 1), ("end_bonus", 0),
-        ("min_score", 1), ("unpaired_penalty", 0), ("seed_len", 0), ("max_occ", 1),
-    ):  # fmt: skip
+    for name, lowest, highest in _RANGES:
         value = getattr(args, name)
-        if value < lowest:
-            raise UsageError(f"--{name.replace('_', '-')} {value}: at least {lowest} is expected")
-    if args.match > 20 or max(args.mismatch, args.gap_open, args.gap_extend) > 200:
-        raise UsageError("a match score of up to 20 and penalties of up to 200 are supported")
-    if 0 < args.seed_len < 10:
-        raise UsageError(f"--seed-length {args.seed_len}: 0 or at least 10 is expected")
+        if not lowest <= value <= highest:
+            raise UsageError(
+                f"--{name.replace('_', '-')} {value}: {lowest} to {highest} is expected"
+            )
+    if 0 < args.seed_len < _SHORTEST_SEED:
+        raise UsageError(
+            f"--seed-length {args.seed_len}: 0 or at least {_SHORTEST_SEED} is expected"
+        )
     return MapParams(
         seed=_SEED._replace(seed_len=args.seed_len, max_occ=args.max_occ),
         extend=_EXTEND._replace(
@@ -206,13 +244,13 @@ def _insert_size(text: str) -> InsertSizeModel:
         raise UsageError(f"--insert-size {text}: MEAN[,SD[,MAX[,MIN]]] is expected")
     mean = numbers[0]
     std = numbers[1] if len(numbers) > 1 else abs(mean) / 10
-    high = round(numbers[2] if len(numbers) > 2 else mean + 4 * std)
-    low = round(numbers[3] if len(numbers) > 3 else mean - 4 * std)
-    if std <= 0 or not low <= high or high - low > 1_000_000:
-        raise UsageError(
-            f"--insert-size {text}: SD must be positive, MIN below MAX, and both within 1000000"
-        )
-    return model_from(mean, std, low, high, 0)
+    high = numbers[2] if len(numbers) > 2 else mean + 4 * std
+    low = numbers[3] if len(numbers) > 3 else mean - 4 * std
+    if not all(abs(size) <= MAX_INSERT_SIZE for size in (mean, std, high, low)):  # nor "nan"
+        raise UsageError(f"--insert-size {text}: sizes of at most {MAX_INSERT_SIZE} are expected")
+    if std <= 0 or low > high:
+        raise UsageError(f"--insert-size {text}: SD must be positive, and MIN not above MAX")
+    return model_from(mean, std, round(low), round(high), 0)
 
 
 def _format_by_name(output: str) -> str:
@@ -222,9 +260,12 @@ def _format_by_name(output: str) -> str:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{value}: at least 1 is expected")
+        raise argparse.ArgumentTypeError(f"{text}: a whole number of at least 1 is expected")
     return value
 
 
@@ -233,7 +274,7 @@ def _bytes(text: str) -> int:
     digits = text[:-1] if unit in _UNITS and unit else text
     try:
         value = int(float(digits) * _UNITS.get(unit, 1))
-    except ValueError:
+    except (ValueError, OverflowError):  # OverflowError: "inf"
         value = 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text}: a size such as 500M or 4G is expected")

@@ -68,6 +68,12 @@ def check_writable(path: Path) -> None:
         raise OutputError(f"{path}: no permission to write in {directory}; write elsewhere")
 
 
+def check_output(path: str) -> None:
+    """Raise OutputError now if :class:`OutputFile` could not be made for `path` later."""
+    if path != STDOUT and not is_special(Path(path)):
+        check_writable(Path(path).resolve())
+
+
 class OutputFile:
     """A file to write, or standard output: complete on success, absent after a failure.
 
