@@ -47,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in argv
     try:
         args = parse_arguments(argv)
+        args.argv = argv
         debug = args.debug
         start_logging(debug=args.debug, quiet=args.quiet)
         # Not before: a signal during start-up should simply end the process.

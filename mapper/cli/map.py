@@ -171,7 +171,7 @@ def run(args: argparse.Namespace) -> int:
         output_format=output_format,
         interleaved=args.interleaved,
         read_group=args.read_group,
-        command_line=shlex.join(["fmwave", *sys.argv[1:]]),
+        command_line=shlex.join(["fmwave", *args.argv]),
         sort=SortOptions(args.threads, args.memory) if args.sort else None,
         compression=args.compression,
         threads=args.threads,
