@@ -36,7 +36,7 @@ _RANGES = (
     ("end_bonus", 0, 1000),
     ("min_score", 1, 20 * MAX_READ_LEN),
     ("unpaired_penalty", 0, 1_000_000),
-    ("seed_len", 0, MAX_READ_LEN),
+    ("seed_length", 0, MAX_READ_LEN),
     ("max_occ", 1, 1_000_000),
 )
 """Options of the stages with the values they may take. No score, sum of the scores of a pair,
@@ -134,7 +134,8 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
         (("-T", "--min-score"), "min_score", _EXTEND.min_score, "lowest score to report"),
         (("-U", "--unpaired-penalty"), "unpaired_penalty", _PAIR.unpaired_penalty,
          "score a proper pair may lose against its mates' best"),
-        (("-k", "--seed-length"), "seed_len", _SEED.seed_len, "seed length; 0: by reference size"),
+        (("-k", "--seed-length"), "seed_length", _SEED.seed_len,
+         "seed length; 0: by reference size"),
         (("-c", "--max-occ"), "max_occ", _SEED.max_occ, "seeds more frequent are left out"),
     ):  # fmt: skip
         group.add_argument(
@@ -214,12 +215,12 @@ def _params(args: argparse.Namespace) -> MapParams:
             raise UsageError(
                 f"--{name.replace('_', '-')} {value}: {lowest} to {highest} is expected"
             )
-    if 0 < args.seed_len < _SHORTEST_SEED:
+    if 0 < args.seed_length < _SHORTEST_SEED:
         raise UsageError(
-            f"--seed-length {args.seed_len}: 0 or at least {_SHORTEST_SEED} is expected"
+            f"--seed-length {args.seed_length}: 0 or at least {_SHORTEST_SEED} is expected"
         )
     return MapParams(
-        seed=_SEED._replace(seed_len=args.seed_len, max_occ=args.max_occ),
+        seed=_SEED._replace(seed_len=args.seed_length, max_occ=args.max_occ),
         extend=_EXTEND._replace(
             match=args.match, mismatch=args.mismatch, gap_open=args.gap_open,
             gap_extend=args.gap_extend, end_bonus=args.end_bonus, min_score=args.min_score,
