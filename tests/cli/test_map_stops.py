@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 
 import pytest
 
-from tests.whole import World
+from tests.whole import World, map_to
 
 ROOT = Path(__file__).parents[2]
 
@@ -107,6 +107,12 @@ def endless_input(process: subprocess.Popen[bytes], text: bytes) -> Iterator[Non
 def written_bytes(directory: Path) -> int:
     """Bytes of records in temporary files under a directory."""
     return sum(p.stat().st_size for p in directory.rglob("*.tmp") if p.is_file())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compile once, here, rather than in each of the processes."""
+    map_to(world.index, tmp_path_factory.mktemp("compiled") / "x.bam", world.first, world.second)
 
 
 def test_signals_in_the_middle_of_a_run(world: World, tmp_path: Path) -> None:
