@@ -216,7 +216,8 @@ class Checker:
             check(not r.is_secondary and len(group) == self.n_heads(group), "XA beside -a", r)
             entries = text.split(";")
             check(entries.pop() == "" and 1 <= len(entries) <= MAX_XA, "XA syntax", r)
-            seen = {(r.reference_name, r.reference_start, r.is_reverse)}
+            own = (r.cigarstring or "").replace("H", "S")
+            seen = {(r.reference_name, r.reference_start, r.is_reverse, own)}
             for entry in entries:
                 name, place, cigar, distance = entry.rsplit(",", 3)
                 start = int(place[1:]) - 1
@@ -227,8 +228,8 @@ class Checker:
                     continue
                 check(place[0] in "+-" and str(walked.edit_distance) == distance, "XA NM", r)
                 check(walked.score >= 0.8 * (self.tag(r, "AS") or 0), "XA scores too little", r)
-                key = (name, start, place[0] == "-")
-                check(key not in seen, "XA has a place twice", r)
+                key = (name, start, place[0] == "-", cigar)
+                check(key not in seen, "XA has an alignment twice", r)
                 seen.add(key)
 
     @staticmethod
