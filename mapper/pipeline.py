@@ -257,8 +257,7 @@ def _check_lengths(reads: ReadBatch, paths: Sequence[str]) -> None:
     if lengths.max(initial=0) <= MAX_READ_LEN:
         return
     row = int(np.flatnonzero(lengths > MAX_READ_LEN)[0])
-    start, end = reads.name_offsets[row], reads.name_offsets[row + 1]
-    name = reads.names[start:end].tobytes().decode("ascii", "replace")
+    name = bytes(reads.names[slice(*reads.name_offsets[row : row + 2])]).decode("ascii", "replace")
     mate, record = row % len(paths), (reads.first_read + row) // len(paths) + 1
     raise InputFormatError(
         f"{source_name(paths[mate])}: record {record}: read {name!r} has {lengths[row]} bases; the "
