@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -26,13 +25,11 @@ import numpy as np
 from tqdm import tqdm
 
 from mapper import mixed
-from mapper.accelerate import CACHE_DIR, is_compiled
 from mapper.batch import ReadBatch
-from mapper.errors import InputFormatError, OutputError
-from mapper.extend.merge import merge_alignments
+from mapper.errors import OutputError
 from mapper.index.reference import Index
 from mapper.io.bam_out import RecordOutput, SortOptions, open_output
-from mapper.io.carry import carry_over, with_tag
+from mapper.io.carry import carry_over
 from mapper.io.fasta import check_reference
 from mapper.io.header import header_text, parse_read_group
 from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
@@ -51,6 +48,7 @@ from mapper.params import BATCH_BASES, MAX_READ_LEN, MapParams
 from mapper.seed.plan import resolve
 from mapper.stages import Aligned, align_reads, place_batch
 from mapper.stats import RunStats
+from mapper.warm_up import compile_stages
 
 log = logging.getLogger(__name__)
 
@@ -112,10 +110,7 @@ class _Run:
     def read(self, reader: ReadsReader) -> ReadBatch | None:
         """Read the next batch (a task)."""
         with self.stats.stage("read"):
-            reads = reader.next_batch()
-        if reads is not None:
-            _check_lengths(reads)
-        return reads
+            return reader.next_batch()
 
     def align(self, reads: ReadBatch) -> _AlignedBatch:
         """Run the stages that need no insert size (a task)."""
@@ -178,28 +173,23 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
     lanes = job.lanes or [Lane(tuple(job.reads), job.read_group)]
     if job.output_format == "cram" and job.reference is not None:
         check_reference(Path(job.reference), contigs.names, contigs.md5)
-    reader = ReadsReader(
-        lanes,
-        ReadOptions(
-            interleaved=job.interleaved,
-            tag_groups=bool(job.lanes),
-            reference=job.input_reference,
-            threads=job.threads,
-            batch_bases=job.batch_bases,
-        ),
-    )
+    options = ReadOptions(
+        interleaved=job.interleaved, tag_groups=bool(job.lanes), reference=job.input_reference,
+        threads=job.threads, max_read_len=MAX_READ_LEN, batch_bases=job.batch_bases,
+    )  # fmt: skip
+    reader = ReadsReader(lanes, options)
     pool = ThreadPoolExecutor(job.threads, thread_name_prefix="map")
     try:
+        groups = [lane.read_group for lane in lanes if lane.read_group is not None]
         header = header_text(
-            contigs.names, contigs.lengths.tolist(), job.command_line,
-            [lane.read_group for lane in lanes if lane.read_group], job.sort is not None,
-            reader.headers,
+            contigs.names, contigs.lengths.tolist(), job.command_line, groups,
+            job.sort is not None, reader.headers,
         )  # fmt: skip
         with open_output(
             job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(), pool,
             sort=job.sort, level=job.compression, reference=job.reference, threads=job.threads,
         ) as output:  # fmt: skip
-            _compile(run, output)
+            stats.compile_seconds = compile_stages(index, run.params, run.names, output)
             _map_all(run, reader, output, pool)
     finally:
         reader.close()
@@ -267,6 +257,9 @@ def _freeze_insert_size(
         model = given if given is not None else assumed_model()
         if reader.may_hold_pairs:
             _report_insert_size(run.stats, model)
+        elif given is not None:
+            # No error: a workflow gives single and paired units the same options.
+            log.warning("--insert-size has no effect on single-end reads (-p: the file has pairs)")
         return in_score_units(model, run.params.extend.match)
     head: list[Future[_AlignedBatch]] = []
     n_pairs = n_reads = 0
@@ -302,49 +295,3 @@ def _report_insert_size(stats: RunStats, model: InsertSizeModel) -> None:
         "mean": model.mean, "std": model.std, "low": model.low, "high": model.high,
         "pairs": model.n_pairs,
     }  # fmt: skip
-
-
-def _check_lengths(reads: ReadBatch) -> None:
-    lengths = np.diff(reads.base_offsets)
-    if lengths.max(initial=0) > MAX_READ_LEN:
-        row = int(lengths.argmax())
-        start, end = reads.name_offsets[row], reads.name_offsets[row + 1]
-        name = reads.names[start:end].tobytes().decode("ascii", "replace")
-        raise InputFormatError(
-            f"read {name!r} (number {reads.first_read + row + 1}) has {lengths[row]} bases; the "
-            f"short-read mode takes up to {MAX_READ_LEN}, and there is no long-read mode yet"
-        )
-
-
-def _compile(run: _Run, output: RecordOutput) -> None:
-    """Compile every stage, or load it compiled, by mapping two made-up pairs.
-
-    Done before the work starts, so that its time is known and no thread waits in the
-    middle of a batch.
-    """
-    start = time.perf_counter()
-    if not is_compiled():
-        log.info("compiling for this machine, once (about a minute); kept in %s", CACHE_DIR)
-    for paired in (False, True):
-        reads = _made_up_reads(paired)
-        quiet = RunStats()
-        aligned = align_reads(run.index, reads, run.params, quiet)
-        merged = merge_alignments(aligned.alignments, aligned.alignments)
-        confident_inserts(reads.base_offsets[:1], merged, run.params.extend.match)
-        _, records = place_batch(run.index, aligned, assumed_model(), run.params, run.names, quiet)
-        output.encode(carry_over(records, with_tag(reads, b"XXi\0\0\0\0")), reads)
-    run.stats.compile_seconds = time.perf_counter() - start
-
-
-def _made_up_reads(paired: bool) -> ReadBatch:
-    n, length = 4, 100
-    bases = np.random.default_rng(1).integers(0, 4, n * length).astype(np.uint8)
-    return ReadBatch(
-        bases=bases,
-        quals=np.full(n * length, 30, np.uint8),
-        base_offsets=np.arange(n + 1, dtype=np.int64) * length,
-        names=np.frombuffer(b"aabb", np.uint8).copy(),
-        name_offsets=np.arange(n + 1, dtype=np.int64),
-        first_read=0,
-        paired=paired,
-    )

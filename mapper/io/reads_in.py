@@ -8,8 +8,10 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from mapper.batch import ReadBatch
-from mapper.errors import UsageError
+from mapper.errors import InputFormatError, UsageError
 from mapper.io.bam_in import BamReader, alignment_format
 from mapper.io.carry import with_tag
 from mapper.io.fastq import DEFAULT_BATCH_BASES, DEFAULT_CHUNK_BYTES, FastqReader, check_files
@@ -37,6 +39,8 @@ class ReadOptions(NamedTuple):
     """FASTA file for CRAM input."""
     threads: int = 1
     """Threads of the run; some of them decompress."""
+    max_read_len: int | None = None
+    """Longer reads are refused."""
     batch_bases: int = DEFAULT_BATCH_BASES
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
 
@@ -53,6 +57,7 @@ class _Waiting(NamedTuple):
     start: Callable[[], _Reader]
     close: Callable[[], None]
     tag: bytes  # for each of their reads
+    names: tuple[str, ...]  # for messages
 
 
 class ReadsReader:
@@ -79,6 +84,8 @@ class ReadsReader:
         self._waiting: deque[_Waiting] = deque()
         self._current: _Reader | None = None
         self._tag = b""
+        self._names: tuple[str, ...] = ()
+        self._n_before = 0  # reads of earlier files
         self._n_reads = 0
         self.may_hold_pairs = False
         """Whether reads may come in pairs: false only if it is known that none do."""
@@ -106,11 +113,13 @@ class ReadsReader:
                     return None
                 following = self._waiting.popleft()
                 self._current, self._tag = following.start(), following.tag
+                self._names, self._n_before = following.names, self._n_reads
             batch = self._current.next_batch()
             if batch is None:
                 self._current.close()
                 self._current = None
         batch = batch._replace(first_read=self._n_reads)
+        self._check_lengths(batch)
         self._n_reads += batch.n_reads
         return with_tag(batch, self._tag) if self._tag else batch
 
@@ -131,6 +140,20 @@ class ReadsReader:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _check_lengths(self, reads: ReadBatch) -> None:
+        longest = self._options.max_read_len
+        lengths = np.diff(reads.base_offsets)
+        if longest is None or lengths.max(initial=0) <= longest:
+            return
+        row = int(np.flatnonzero(lengths > longest)[0])
+        name = reads.names[slice(*reads.name_offsets[row : row + 2])].tobytes().decode("ascii")
+        ordinal = reads.first_read + row - self._n_before
+        mate, number = ordinal % len(self._names), ordinal // len(self._names) + 1
+        raise InputFormatError(
+            f"{self._names[mate]}: record {number}: read {name!r} has {lengths[row]} bases; the "
+            f"short-read mode takes up to {longest}, and there is no long-read mode yet"
+        )
 
     def _add(self, lane: Lane) -> None:
         """Open the files of a lane and see what they are."""
@@ -166,7 +189,7 @@ class ReadsReader:
             for source in sources:
                 source.close()
 
-        self._waiting.append(_Waiting(start, close, tag))
+        self._waiting.append(_Waiting(start, close, tag, tuple(source.name for source in sources)))
         self.may_hold_pairs |= len(sources) == 2 or options.interleaved
 
     def _add_alignments(
@@ -188,7 +211,7 @@ class ReadsReader:
                 source, fmt, options.batch_bases, options.chunk_bytes, options.reference,
                 self._inflaters,
             )  # fmt: skip
-            self._waiting.append(_Waiting(_giving(reader), reader.close, tag))
+            self._waiting.append(_Waiting(_giving(reader), reader.close, tag, (source.name,)))
             self.headers.append(reader.header)
             if lane.read_group is not None and reader.read_groups:
                 raise UsageError(

@@ -65,6 +65,11 @@ class _WithHead(io.RawIOBase):
         super().close()
 
 
+def source_name(path: str) -> str:
+    """Return what messages call an input."""
+    return "standard input" if path == STDIN else path
+
+
 class ByteSource:
     """Plain bytes of a file, decompressed where it is gzip (any number of members, BGZF).
 
@@ -83,7 +88,7 @@ class ByteSource:
     """
 
     def __init__(self, path: str, threads: int = 1) -> None:
-        name = "standard input" if path == STDIN else path
+        name = source_name(path)
         self._begin(_open_raw(path, name), path, name, threads)
 
     @classmethod
