@@ -65,6 +65,7 @@ class MapJob:
     read_group: str | None = None
     """Of the one lane."""
     lanes: Sequence[Lane] = ()
+    keep_comments: bool = False
     reference: str | None = None
     """FASTA file of the indexed reference, for CRAM output."""
     input_reference: str | None = None
@@ -174,8 +175,9 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
     if job.output_format == "cram" and job.reference is not None:
         check_reference(Path(job.reference), contigs.names, contigs.md5)
     options = ReadOptions(
-        interleaved=job.interleaved, tag_groups=bool(job.lanes), reference=job.input_reference,
-        threads=job.threads, max_read_len=MAX_READ_LEN, batch_bases=job.batch_bases,
+        interleaved=job.interleaved, keep_comments=job.keep_comments,
+        tag_groups=bool(job.lanes), reference=job.input_reference, threads=job.threads,
+        max_read_len=MAX_READ_LEN, batch_bases=job.batch_bases,
     )  # fmt: skip
     reader = ReadsReader(lanes, options)
     pool = ThreadPoolExecutor(job.threads, thread_name_prefix="map")

@@ -10,7 +10,9 @@ import numpy as np
 import pysam
 import pytest
 
+from mapper.errors import UsageError
 from mapper.io.bam_out import SortOptions
+from mapper.io.reads_in import Lane
 from tests.whole import World, lines_of, map_to, records_of
 
 READ_GROUP = r"@RG\tID:a\tSM:s"
@@ -296,3 +298,92 @@ def test_levels(world, tmp_path, from_fastq, level):
         )  # fmt: skip
         assert sorted(lines_of(out)) == sorted(lines_of(from_fastq))
         assert gzip.decompress(out.read_bytes()).startswith(b"BAM\1")
+
+
+def thirds(path: str, directory: Path) -> list[str]:
+    """Cut a FASTQ file into three."""
+    lines = Path(path).read_text().splitlines(keepends=True)
+    n = len(lines) // 12 * 4
+    parts = [lines[:n], lines[n : 2 * n], lines[2 * n :]]
+    paths = [directory / f"{Path(path).stem}.{i}.fq" for i in range(3)]
+    for part, target in zip(parts, paths, strict=True):
+        target.write_text("".join(part))
+    return [str(target) for target in paths]
+
+
+def test_lanes_are_one_sample_with_a_read_group_each(world, tmp_path, from_fastq):
+    firsts, seconds = thirds(world.first, tmp_path), thirds(world.second, tmp_path)
+    lanes = [
+        Lane((first, second), rf"@RG\tID:{name}\tSM:s")
+        for name, first, second in zip("abc", firsts, seconds, strict=True)
+    ]
+    for threads in (1, 2):
+        map_to(
+            world.index, tmp_path / f"{threads}.bam", lanes=lanes, threads=threads,
+            batch_bases=20_000,
+        )  # fmt: skip
+    assert (tmp_path / "1.bam").read_bytes() == (tmp_path / "2.bam").read_bytes()
+    lines = lines_of(tmp_path / "1.bam")
+    assert without(lines, "RG") == without(lines_of(from_fastq), "RG")
+    groups = [tag_of(line, "RG") for line in lines]
+    assert set(groups) == {"a", "b", "c"}
+    assert groups == sorted(groups)
+    n_reads = [len(Path(path).read_text().splitlines()) // 2 for path in firsts]
+    primary = [line for line in lines if not int(line.split("\t")[1]) & 0x900]
+    assert [sum(tag_of(line, "RG") == name for line in primary) for name in "abc"] == n_reads
+    with pysam.AlignmentFile(str(tmp_path / "1.bam")) as file:
+        assert file.header.to_dict()["RG"] == [{"ID": name, "SM": "s"} for name in "abc"]
+
+
+def test_lanes_of_several_kinds(world, tmp_path, from_fastq):
+    """Pairs in two files, single reads with comments in none, and an unaligned BAM."""
+    firsts, seconds = thirds(world.first, tmp_path), thirds(world.second, tmp_path)
+    bam = tmp_path / "u.bam"
+    pysam.fqimport("-1", firsts[2], "-2", seconds[2], "-o", str(bam), catch_stdout=False)
+    lanes = [
+        Lane((firsts[0], seconds[0]), r"@RG\tID:pairs"),
+        Lane((firsts[1],), r"@RG\tID:single"),
+        Lane((str(bam),), r"@RG\tID:bam"),
+    ]
+    map_to(world.index, tmp_path / "out.sam", lanes=lanes)
+    flags: dict[str | None, set[int]] = {}
+    for line in lines_of(tmp_path / "out.sam"):
+        flags.setdefault(tag_of(line, "RG"), set()).add(int(line.split("\t")[1]) & 1)
+    assert flags == {"pairs": {1}, "single": {0}, "bam": {1}}
+
+
+def test_read_groups_of_the_input_stay(world, tmp_path):
+    path = import_pairs(world, tmp_path / "u.bam")
+    with pytest.raises(UsageError, match="has read groups of its own; drop the one given"):
+        map_to(world.index, tmp_path / "out.bam", str(path), read_group=READ_GROUP)
+    assert not (tmp_path / "out.bam").exists()
+
+
+def test_comments_go_along(world, tmp_path):
+    path = tmp_path / "r.fq"
+    path.write_text(
+        "".join(
+            f"@{r.name}{i} RX:Z:{i}\tNM:i:9\n{r.letters}\n+\n{r.quals}\n"
+            for i, r in enumerate(world.reads)
+        )
+    )
+    map_to(world.index, tmp_path / "out.bam", str(path), keep_comments=True)
+    for line in lines_of(tmp_path / "out.bam"):
+        assert line.split("\t")[0].endswith(tag_of(line, "RX"))
+        assert line.count("\tNM:i:") <= 1
+    map_to(world.index, tmp_path / "plain.bam", str(path))
+    assert not any("RX:Z:" in line for line in lines_of(tmp_path / "plain.bam"))
+
+
+def test_fasta_reads(world, tmp_path):
+    for name, form in (("fa", ">{}\n{}\n"), ("fq", "@{}\n{}\n+\n{}\n")):
+        (tmp_path / f"r.{name}").write_text(
+            "".join(form.format(r.name, r.letters, r.quals) for r in world.reads)
+        )
+        map_to(world.index, tmp_path / f"{name}.bam", str(tmp_path / f"r.{name}"), interleaved=True)
+    fasta, fastq = (
+        [line.split("\t") for line in without(lines_of(tmp_path / f"{name}.bam"), "ms")]
+        for name in ("fa", "fq")
+    )
+    assert all(fields[10] == "*" for fields in fasta)
+    assert [f[:10] + f[11:] for f in fasta] == [f[:10] + f[11:] for f in fastq]

@@ -7,9 +7,9 @@ import logging
 import os
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mapper.cli.map_files import add_files, check_files, format_by_name, lanes_of
 from mapper.errors import DeviceError, UsageError
 from mapper.params import (
     BATCH_BASES,
@@ -80,14 +80,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         f"{MAX_READ_LEN} bases) to an indexed reference and write BAM, CRAM, SAM or PAF.",
     )
     parser.add_argument("index", metavar="REF.fmw", help="index made by fmwave index")
-    parser.add_argument(
-        "reads",
-        nargs="+",
-        metavar="READS",
-        help="FASTQ, plain or gzip: one file, or two of mates; or BAM, CRAM and SAM files, of "
-        "unaligned or of name-grouped reads; - is standard input",
-    )
-    _add_input_and_output(parser)
+    add_files(parser)
     _add_alignment(parser)
     machine = parser.add_argument_group("machine")
     machine.add_argument(
@@ -107,52 +100,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="bases mapped at a time by a thread; no effect on the result (default: %(default)s)",
     )  # fmt: skip
     return parser
-
-
-def _add_input_and_output(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("input and output")
-    group.add_argument(
-        "-o", "--output", default="-", metavar="OUT.bam",
-        help=".bam, .cram, .sam or .paf; appears only when complete (default: standard output)",
-    )  # fmt: skip
-    group.add_argument(
-        "-O", "--output-format", choices=("bam", "cram", "sam", "paf"),
-        metavar="bam|cram|sam|paf",
-        help="format (default: by the name; bam on standard output)",
-    )  # fmt: skip
-    group.add_argument(
-        "-p", "--interleaved", action="store_true", help="the one file holds mates alternately"
-    )
-    group.add_argument(
-        "-R", "--read-group", metavar="LINE",
-        help=r"read group of reads that have none, as '@RG\tID:run1\tSM:sample1'",
-    )  # fmt: skip
-    group.add_argument(
-        "--reference", metavar="REF.fa",
-        help="FASTA file that the index was built from, plain or bgzip; for CRAM output",
-    )  # fmt: skip
-    group.add_argument(
-        "--input-reference", metavar="REF.fa", help="FASTA file that CRAM input was made with"
-    )
-    group.add_argument(
-        "--sort", action="store_true", help="sort by coordinate and write an index (BAM or CRAM)"
-    )
-    group.add_argument(
-        "--markdup", action="store_true",
-        help="with --sort, flag duplicates (0x400) as samtools markdup does",
-    )  # fmt: skip
-    group.add_argument(
-        "--compression", type=int, choices=range(10), default=1, metavar="0..9",
-        help="level of BAM and CRAM compression (default: %(default)s)",
-    )  # fmt: skip
-    group.add_argument(
-        "-a", "--all", action="store_true", help="write secondary records instead of the XA tag"
-    )
-    group.add_argument("--eqx", action="store_true", help="write = and X in CIGARs instead of M")
-    group.add_argument(
-        "-Y", "--soft-clip", action="store_true", help="soft clips in supplementary records"
-    )
-    group.add_argument("--json-stats", metavar="FILE", help="write counts and times of the run")
 
 
 def _add_alignment(parser: argparse.ArgumentParser) -> None:
@@ -176,19 +123,13 @@ def run(args: argparse.Namespace) -> int:
         raise DeviceError(
             f"device {args.device!r}: this version computes on the CPU only; use --device cpu"
         )
-    output_format = args.output_format or _format_by_name(args.output)
-    if args.markdup and not args.sort:
-        raise UsageError("--markdup needs --sort")
-    if args.output == "-" and sys.stdout.isatty() and output_format in ("bam", "cram"):
-        raise UsageError(
-            f"{output_format.upper()} would go to the terminal; name a file with -o, or use -O sam"
-        )
-
-    _check_paths(args)
+    output_format = args.output_format or format_by_name(args.output)
+    check_files(args, output_format)
     insert_size = None if args.insert_size is None else _insert_size(args.insert_size)
 
     from mapper.index.format import open_index
     from mapper.io.bam_out import SortOptions
+    from mapper.io.reads_in import Lane
     from mapper.pipeline import MapJob, map_reads
 
     index = open_index(args.index)
@@ -198,6 +139,8 @@ def run(args: argparse.Namespace) -> int:
         output_format=output_format,
         interleaved=args.interleaved,
         read_group=args.read_group,
+        lanes=[Lane(paths, line) for line, paths in lanes_of(args)],
+        keep_comments=args.comments,
         reference=args.reference,
         input_reference=args.input_reference,
         command_line=shlex.join(["fmwave", *args.argv]),
@@ -215,24 +158,6 @@ def run(args: argparse.Namespace) -> int:
     for line in stats.table().splitlines():
         log.info("%s", line)
     return 0
-
-
-def _check_paths(args: argparse.Namespace) -> None:
-    """Refuse outputs that would overwrite an input or each other, or cannot be made."""
-    from mapper.io.atomic import STDOUT, check_output
-    from mapper.io.source import same_file
-
-    outputs = [args.output]
-    if args.json_stats is not None:
-        outputs.append(args.json_stats)
-        check_output(args.json_stats)
-    for output in outputs:
-        if output != STDOUT and any(same_file(output, path) for path in args.reads):
-            raise UsageError(f"{output} is one of the read files; name another output")
-    if len(outputs) == 2 and (
-        outputs[0] == outputs[1] or Path(outputs[0]).resolve() == Path(outputs[1]).resolve()
-    ):
-        raise UsageError(f"records and statistics would both go to {outputs[0]}")
 
 
 def _params(args: argparse.Namespace) -> MapParams:
@@ -283,12 +208,6 @@ def _insert_size(text: str) -> InsertSizeModel:
     if std <= 0 or low > high:
         raise UsageError(f"--insert-size {text}: SD must be positive, and MIN not above MAX")
     return model_from(mean, std, round(low), round(high), 0)
-
-
-def _format_by_name(output: str) -> str:
-    from mapper.io.bam_out import format_of
-
-    return "bam" if output == "-" else format_of(output)
 
 
 def _positive(text: str) -> int:

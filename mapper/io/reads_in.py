@@ -33,6 +33,8 @@ class ReadOptions(NamedTuple):
 
     interleaved: bool = False
     """The one FASTQ file of a lane holds mates alternately."""
+    keep_comments: bool = False
+    """Take the comments of FASTQ and FASTA as SAM tags."""
     tag_groups: bool = False
     """Give each read the RG tag of its lane."""
     reference: str | None = None
@@ -182,7 +184,8 @@ class ReadsReader:
 
         def start() -> _Reader:
             return FastqReader(
-                sources, options.interleaved, options.batch_bases, options.chunk_bytes
+                sources, options.interleaved, options.batch_bases, options.chunk_bytes,
+                options.keep_comments,
             )  # fmt: skip
 
         def close() -> None:
@@ -205,6 +208,8 @@ class ReadsReader:
             )
         if options.interleaved:
             raise UsageError(f"{kinds[0]}, which says itself what are mates; drop --interleaved")
+        if options.keep_comments:
+            raise UsageError(f"{kinds[0]}, and its tags are kept anyway; drop --comments")
         for source, fmt in zip(sources, formats, strict=True):
             assert fmt is not None
             reader = BamReader(
