@@ -47,14 +47,16 @@ def block_size(data: bytes | bytearray, at: int) -> int | None:
         return 0 if b"\x1f\x8b\x08\x04".startswith(head[:4]) else None
     if not head.startswith(b"\x1f\x8b\x08\x04"):
         return None
-    extra_end = at + _FIXED_HEADER + int.from_bytes(head[10:12], "little")
+    least = _FIXED_HEADER + int.from_bytes(head[10:12], "little") + _TRAILER.size
+    extra_end = at + least - _TRAILER.size
     if extra_end > len(data):
         return 0
     at += _FIXED_HEADER
     while at + 4 <= extra_end:
         length = int.from_bytes(data[at + 2 : at + 4], "little")
         if data[at : at + 2] == b"BC" and length == 2:
-            return int.from_bytes(data[at + 4 : at + 6], "little") + 1
+            size = int.from_bytes(data[at + 4 : at + 6], "little") + 1
+            return size if size > least else None
         at += 4 + length
     return None
 
@@ -75,8 +77,6 @@ def decompress_blocks(data: bytes) -> _Run:
             assert size  # the caller has cut the data at blocks
             body = at + _FIXED_HEADER + int.from_bytes(data[at + 10 : at + 12], "little")
             end = at + size
-            if end - _TRAILER.size < body:
-                raise gzip.BadGzipFile("impossible block size")
             crc, length = _TRAILER.unpack_from(data, end - _TRAILER.size)
             if length > _MAX_BLOCK:
                 raise gzip.BadGzipFile("impossible length of a block")
