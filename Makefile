@@ -34,7 +34,7 @@ $(STAMP):
 	@touch $@
 
 demo: $(STAMP)
-	@echo "Mapping the bundled reads. On a new machine fmwave first compiles itself, about 40 s, once."
+	@echo "Mapping the bundled reads. On a new machine fmwave first compiles itself, about a minute, once."
 	$(BIN)/snakemake --profile profiles/local-cpu --cores $(CORES) --quiet host rules
 	@$(BIN)/python workflow/scripts/show_summary.py results
 

@@ -64,15 +64,12 @@ class SeedParams(NamedTuple):
     """Seed length of the last round (every start), for reads without a hit; 0: from the text."""
 
 
-class ChainParams(NamedTuple):
-    """Candidate loci (``mapper/chain``)."""
-
-    max_loci: int = 96
-    """Loci of a read that are extended, best supported first."""
-
-
 class ExtendParams(NamedTuple):
-    """Scores as users know them (bwa's defaults), and limits of the search."""
+    """Scores as users know them (bwa's defaults), and limits of the search.
+
+    Whatever else is in score units (mapping quality, the insert-size model) counts in
+    multiples of `match`.
+    """
 
     match: int = 1
     mismatch: int = 4
@@ -85,8 +82,8 @@ class ExtendParams(NamedTuple):
     max_gap: int = 100
     """Diagonals that a gapped alignment may stray from its seed's."""
     score_margin: int = 20
-    """Heuristic: an alignment this far below the read's best changes no decision, and the
-    gapped search for it is cut short."""
+    """Heuristic: an alignment this many matches' worth below the read's best changes no
+    decision, and the gapped search for it is cut short."""
     min_score: int = 30
     """Alignments below are not reported; short reads have a lower bar (``extend/ungapped.py``)."""
 

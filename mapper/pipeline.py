@@ -39,6 +39,7 @@ from mapper.pair.insert_size import (
     assumed_model,
     confident_inserts,
     estimate,
+    in_score_units,
 )
 from mapper.pair.placement import PRIMARY, PlacementBatch
 from mapper.pair.records import Names, make_names
@@ -236,7 +237,7 @@ def _freeze_insert_size(
         model = given if given is not None else assumed_model()
         if reader.paired:
             _report_insert_size(run.stats, model)
-        return model
+        return in_score_units(model, run.params.extend.match)
     head: list[Future[Aligned]] = []
     n_pairs = 0
     while n_pairs < ESTIMATION_PAIRS:
@@ -248,10 +249,15 @@ def _freeze_insert_size(
     inserts = [np.empty(0, np.int64)]
     for future in head:
         aligned = future.result()
-        inserts.append(confident_inserts(aligned.reads.base_offsets, aligned.alignments))
+        inserts.append(
+            confident_inserts(
+                aligned.reads.base_offsets, aligned.alignments, run.params.extend.match
+            )
+        )
     first = np.concatenate(inserts)[:ESTIMATION_PAIRS]
     model = estimate(first[first != 0])
     _report_insert_size(run.stats, model)
+    model = in_score_units(model, run.params.extend.match)
     for future in head:
         pending.append(pool.submit(run.finish, future.result(), model, output))
     return model
@@ -290,7 +296,7 @@ def _compile(run: _Run, output: RecordOutput) -> None:
         quiet = RunStats()
         aligned = align_reads(run.index, reads, run.params, quiet, run.device)
         merged = merge_alignments(aligned.alignments, aligned.alignments)
-        confident_inserts(reads.base_offsets[:1], merged)
+        confident_inserts(reads.base_offsets[:1], merged, run.params.extend.match)
         _, records = place_batch(run.index, aligned, assumed_model(), run.params, run.names, quiet)
         output.encode(records, reads)
     run.stats.compile_seconds = time.perf_counter() - start

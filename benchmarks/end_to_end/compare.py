@@ -27,6 +27,7 @@ from benchmarks.harness import BenchmarkError, Mapper
 WARM_UP_READS = 2_000  # of each file
 TINY_REFERENCE = harness.ROOT / "tests" / "data" / "phix174.fa"
 THRESHOLDS = (10, 20, 30, 60)
+MAPQ_RANGES = ((0, 0), (1, 9), (10, 19), (20, 29), (30, 39), (40, 59), (60, 255))
 
 
 def first_reads(path: Path, target: Path) -> Path:
@@ -145,6 +146,20 @@ def accuracy_rows(results: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def calibration_rows(results: dict[str, Any]) -> list[list[str]]:
+    """Return, for each mapper and range of MAPQ, the wrong of the reads."""
+    rows = []
+    for name, result in results.items():
+        if "accuracy" not in result:
+            continue
+        cells = [name]
+        for low, high in MAPQ_RANGES:
+            inside = [row for row in result["accuracy"]["by_mapq"] if low <= row[0] <= high]
+            cells.append(f"{sum(row[2] for row in inside)} / {sum(row[1] for row in inside):,}")
+        rows.append(cells)
+    return rows
+
+
 def preparation_rows(results: dict[str, Any]) -> list[list[str]]:
     return [
         [
@@ -188,6 +203,12 @@ def markdown(report: dict[str, Any]) -> list[str]:
         lines += harness.table(
             ["mapper", "mapped %", "correct %", *(f"MAPQ ≥ {q}" for q in THRESHOLDS), "problems"],
             accuracy_rows(results),
+        )
+        ranges = [str(low) if low == high else f"{low}–{high}" for low, high in MAPQ_RANGES]
+        ranges[-1] = str(MAPQ_RANGES[-1][0])
+        lines += harness.table(
+            ["wrong / reads at MAPQ", *ranges],
+            calibration_rows(results),
         )
         lines += harness.table(
             [

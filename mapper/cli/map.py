@@ -113,7 +113,8 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
         "pairs; SD is a tenth of MEAN, MAX and MIN are 4 SD away)",
     )  # fmt: skip
     for flags, dest, default, text in (
-        (("-A", "--match"), "match", _EXTEND.match, "score of a match"),
+        (("-A", "--match"), "match", _EXTEND.match,
+         "score of a match; the defaults of -B, -G, -E, -L, -T and -U are multiplied by it"),
         (("-B", "--mismatch"), "mismatch", _EXTEND.mismatch, "penalty of a mismatch"),
         (("-G", "--gap-open"), "gap_open", _EXTEND.gap_open, "penalty of opening a gap"),
         (("-E", "--gap-extend"), "gap_extend", _EXTEND.gap_extend, "penalty of each gap base"),
@@ -125,8 +126,7 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
         (("-c", "--max-occ"), "max_occ", _SEED.max_occ, "seeds more frequent are left out"),
     ):  # fmt: skip
         group.add_argument(
-            *flags, dest=dest, type=int, default=default, metavar="N",
-            help=f"{text} (default: %(default)s)",
+            *flags, dest=dest, type=int, metavar="N", help=f"{text} (default: {default})",
         )  # fmt: skip
 
 
@@ -170,6 +170,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _params(args: argparse.Namespace) -> MapParams:
     """Return the parameters of the stages; refuse values that cannot be meant."""
+    given = vars(args)
+    match = _EXTEND.match if args.match is None else args.match
+    for defaults, names, unit in (
+        (_EXTEND, ("match",), 1),
+        (_EXTEND, ("mismatch", "gap_open", "gap_extend", "end_bonus", "min_score"), match),
+        (_PAIR, ("unpaired_penalty",), match),
+        (_SEED, ("seed_len", "max_occ"), 1),
+    ):
+        for name in names:
+            if given[name] is None:
+                given[name] = unit * getattr(defaults, name)
     for name, lowest in (
         ("match", 1), ("mismatch", 1), ("gap_open", 0), ("gap_extend", 1), ("end_bonus", 0),
         ("min_score", 1), ("unpaired_penalty", 0), ("seed_len", 0), ("max_occ", 1),

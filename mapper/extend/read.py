@@ -187,7 +187,7 @@ def align_read(text_planes, planes, read_word, read_len, loci, first, n_loci, pa
             scratch.ungapped[i, field] = u[field]
     _sort_loci(scratch, n_loci, params.match)
 
-    bar = max(2 * lowest_score(read_len, params.min_score), np.int64(2))
+    bar = max(2 * lowest_score(read_len, params), np.int64(2))
     best = best_start = best_end = np.int64(0)
     found = scratch.found
     n_found = 0
@@ -198,7 +198,7 @@ def align_read(text_planes, planes, read_word, read_len, loci, first, n_loci, pa
         locus = first + scratch.order[i]
         target = np.int64(0)
         if 2 * overlap(u.start, u.end, best_start, best_end) >= u.end - u.start:
-            target = best - 2 * params.score_margin
+            target = best - 2 * params.match * params.score_margin
         doubled, query_start, query_end, text_start, text_end, n_ops = align_gapped(
             planes, read_word + n_strand_words * loci.strand[locus], read_len, text_planes,
             loci.diagonal[locus], loci.window_start[locus], loci.window_end[locus], u, target,

@@ -2,8 +2,8 @@
 
 A mapping is wrong when differences between the read and its true place happen to favour
 another one. Each mismatch that would be needed makes that about ten times less likely on
-simulated reads (``docs/accuracy.md``), so the quality grows in proportion to the lead in
-score units, and shrinks with the number of alternatives, with the part of the read in
+simulated reads (``docs/accuracy.md``), so the quality grows in proportion to the lead,
+counted in matches, and shrinks with the number of alternatives, with the part of the read in
 seeds too frequent to be looked at, and with the differences of the placement itself.
 """
 
@@ -17,14 +17,14 @@ from mapper.accelerate import core
 
 MAX_MAPQ = 60
 PER_SCORE = 3.6
-"""Quality per score unit of lead: 18 for one mismatch, 36 for two."""
+"""Quality per match's worth of lead: 18 for one mismatch, 36 for two."""
 PAIR_BOOST = 40
 """What a pair can add to what a mate's own alignments say."""
 
 
 @core
 def lead_quality(lead, n_alternatives, identity, repeat_fraction):
-    """Quality of a placement that leads the best alternative by `lead` score units.
+    """Quality of a placement that leads the best alternative by `lead` matches' worth.
 
     Parameters
     ----------

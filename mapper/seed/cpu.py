@@ -19,6 +19,7 @@ def _new_scratch(max_seeds: int, max_hits: int) -> SeedScratch:
         strand=np.empty(max_seeds, np.uint8),
         sa_lo=np.empty(max_seeds, np.int64),
         sa_hi=np.empty(max_seeds, np.int64),
+        text_pos=np.empty(max_seeds, np.int64),
         order=np.empty(max_seeds, np.int32),
         diag=np.empty(max_hits, np.int64),
         diag_strand=np.empty(max_hits, np.uint8),

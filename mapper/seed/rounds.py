@@ -13,12 +13,21 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.dna import AMBIGUOUS, n_words
-from mapper.seed.exact import search_seed
+from mapper.index.fm import locate
+from mapper.seed.exact import complete_unique, lengthen_seed, narrow_seeds
 from mapper.seed.plan import disjoint_start, n_disjoint
-from mapper.seed.select import DIAGONALS_FULL, find_diagonals
+from mapper.seed.select import DIAGONALS_FULL, find_diagonals, seed_matches
 
 SEEDS_FULL = DIAGONALS_FULL
 """The seeds or diagonals of a read do not fit their work space."""
+
+
+NO_PILOT = -(2**62)
+"""No diagonal."""
+
+
+SEARCHED_TOGETHER = 8
+"""Seeds, each on both strands, whose searches take turns."""
 
 
 class SeedColumns(NamedTuple):
@@ -36,21 +45,79 @@ def most_seeds(max_len: int) -> int:
 
 
 @core
-def _add_seed(fm, codes, read_start, read_len, clean, stretch_end, start, seed_len, strand,
-              params, scratch, n_seeds):  # fmt: skip
-    """Search a seed on one strand; store it if it occurs. Positions count on `codes`.
+def _seed_start(stretch, seed_len, step, n_starts, i):
+    """Start of seed i of a stretch; `step` 0 lays them disjointly."""
+    if step == 0:
+        return disjoint_start(stretch, seed_len, n_starts, i)
+    return i * step
+
+
+@core
+def _place_unique(fm, codes, start, end, strand, planes, word, query_start, row, length, pilot,
+                  others):  # fmt: skip
+    """Find where a seed occurs whose last `length` bases have a single row.
+
+    The rest of the seed need not be searched: if it equals the text on the pilot's diagonal,
+    the row is that place. Without any pilot the row is located and the text compared there.
 
     Returns
     -------
-    n_seeds, length, located
-        Seeds stored so far, the seed's final length, and whether all its occurrences will
-        be located.
+    row, text_pos
+        `text_pos` is -1 if it is not known yet; `row` is -1 if the seed does not occur.
     """
+    seed_len = end - start
+    if pilot != NO_PILOT and seed_matches(fm, planes, word, query_start, seed_len, pilot):
+        return row, pilot + query_start
+    if pilot == NO_PILOT and others == NO_PILOT:
+        text_pos = locate(fm, row) - (seed_len - length)
+        if seed_matches(fm, planes, word, query_start, seed_len, text_pos - query_start):
+            return row, text_pos
+        return np.int64(-1), np.int64(-1)
+    return complete_unique(fm, codes, start, end, strand, row, length), np.int64(-1)
+
+
+@core
+def _finish_seed(fm, codes, read_start, read_len, room, seed_len, planes, word, pilot, others,
+                 params, scratch, row, n_seeds):  # fmt: skip
+    """Complete the narrowed seed of a row of `scratch`; store it as seed `n_seeds` if it occurs.
+
+    Parameters
+    ----------
+    room
+        Bases that the seed may grow by.
+    planes, word
+        The bit planes of the read on the seed's strand.
+    pilot, others
+        A diagonal of this strand, and of the other, on which a seed occurs that occurs
+        nowhere else; NO_PILOT where none is known yet.
+
+    Returns
+    -------
+    n_seeds, length, located, pilot
+        Seeds stored so far, the seed's final length, whether all its occurrences will be
+        located, and the strand's pilot.
+    """
+    strand = scratch.strand[row]
+    start = np.int64(scratch.start[row])
     end = start + seed_len
-    room = start - clean if strand == 0 else stretch_end - end
-    sa_lo, sa_hi, length = search_seed(fm, codes, start, end, strand, room, params.extend_over)
-    if sa_lo >= sa_hi:
-        return n_seeds, np.int64(seed_len), True
+    sa_lo, sa_hi = scratch.sa_lo[row], scratch.sa_hi[row]
+    length = np.int64(seed_len)
+    text_pos = np.int64(-1)
+    if sa_hi - sa_lo == 1:
+        query_start = start - read_start if strand == 0 else read_start + read_len - end
+        sa_lo, text_pos = _place_unique(
+            fm, codes, start, end, strand, planes, word, query_start, sa_lo,
+            np.int64(scratch.length[row]), pilot, others,
+        )  # fmt: skip
+        sa_hi = sa_lo + 1
+        if text_pos >= 0:
+            pilot = text_pos - query_start
+    elif sa_lo < sa_hi:
+        sa_lo, sa_hi, length = lengthen_seed(
+            fm, codes, start, end, strand, sa_lo, sa_hi, room, params.extend_over
+        )
+    if sa_lo >= sa_hi or sa_lo < 0:
+        return n_seeds, np.int64(seed_len), True, pilot
     # The pattern of strand 0 ends with the seed; that of strand 1 begins, on the forward
     # read, with it: on the reverse complement it ends there.
     if strand == 0:
@@ -61,11 +128,13 @@ def _add_seed(fm, codes, read_start, read_len, clean, stretch_end, start, seed_l
     scratch.strand[n_seeds] = strand
     scratch.sa_lo[n_seeds] = sa_lo
     scratch.sa_hi[n_seeds] = sa_hi
-    return n_seeds + 1, length, sa_hi - sa_lo <= params.max_occ
+    scratch.text_pos[n_seeds] = text_pos
+    return n_seeds + 1, length, sa_hi - sa_lo <= params.max_occ, pilot
 
 
 @core
-def _search_round(fm, codes, read_start, read_end, seed_len, step, params, scratch, n_seeds):
+def _search_round(fm, codes, read_start, read_end, planes, word, seed_len, step, params, scratch,
+                  n_seeds):  # fmt: skip
     """Search one round of seeds on both strands, in addition to the `n_seeds` stored so far.
 
     `step` 0 lays them disjointly, else one starts every `step` bases.
@@ -87,6 +156,9 @@ def _search_round(fm, codes, read_start, read_end, seed_len, step, params, scrat
     # the one that ends first is kept.
     disjoint_0 = disjoint_1 = np.int64(0)
     last_end_0 = last_end_1 = np.int64(read_start)
+    pilot_0 = pilot_1 = np.int64(NO_PILOT)
+    n_strand_words = n_words(read_end - read_start)
+    row = n_seeds
     clean = read_start
     while clean < read_end:
         if codes[clean] >= AMBIGUOUS:
@@ -102,17 +174,30 @@ def _search_round(fm, codes, read_start, read_end, seed_len, step, params, scrat
                 n_disjoint(stretch, seed_len) if step == 0 else (stretch - seed_len) // step + 1
             )
         for i in range(n_starts):
-            if n_seeds + 2 > len(scratch.start):
-                return np.int64(SEEDS_FULL), n_tried, np.int64(0), thinned
-            if step == 0:
-                start = clean + disjoint_start(stretch, seed_len, n_starts, i)
-            else:
-                start = clean + i * step
+            if i % SEARCHED_TOGETHER == 0:
+                n_together = min(np.int64(SEARCHED_TOGETHER), n_starts - i)
+                row = n_seeds
+                if row + 2 * n_together > len(scratch.start):
+                    return np.int64(SEEDS_FULL), n_tried, np.int64(0), thinned
+                for j in range(2 * n_together):
+                    scratch.start[row + j] = clean + _seed_start(
+                        stretch, seed_len, step, n_starts, i + (j >> 1)
+                    )
+                    scratch.strand[row + j] = j & 1
+                narrow_seeds(fm, codes, seed_len, scratch, row, 2 * n_together)
+            start = np.int64(scratch.start[row])
             for strand in range(2):
-                n_seeds, length, located = _add_seed(
-                    fm, codes, read_start, read_end - read_start, clean, stretch_end, start,
-                    seed_len, strand, params, scratch, n_seeds,
+                room = start - clean if strand == 0 else stretch_end - start - seed_len
+                n_seeds, length, located, pilot = _finish_seed(
+                    fm, codes, read_start, read_end - read_start, room, seed_len, planes,
+                    word + n_strand_words * strand, pilot_1 if strand else pilot_0,
+                    pilot_0 if strand else pilot_1, params, scratch, row, n_seeds,
                 )  # fmt: skip
+                row += 1
+                if strand:
+                    pilot_1 = pilot
+                else:
+                    pilot_0 = pilot
                 if length > seed_len or not located:
                     thinned = True
                 if not located:
@@ -166,7 +251,7 @@ def seed_read(fm, codes, read_start, read_end, planes, word, params, max_hits, s
         else:
             length, step = params.last_len, np.int64(1)
         n_seeds, n_tried, guarantee, thinned = _search_round(
-            fm, codes, read_start, read_end, length, step, params, scratch, n_seeds
+            fm, codes, read_start, read_end, planes, word, length, step, params, scratch, n_seeds
         )
         if n_seeds < 0:
             return n_seeds, repeat_bases, guarantee, thinned

@@ -29,6 +29,7 @@ class SeedScratch(NamedTuple):
     strand: np.ndarray  # uint8
     sa_lo: np.ndarray  # int64
     sa_hi: np.ndarray  # int64
+    text_pos: np.ndarray  # int64: where a seed of one row occurs if that is known, else -1
     order: np.ndarray  # int32
     diag: np.ndarray  # int64: known diagonals
     diag_strand: np.ndarray  # uint8
@@ -148,5 +149,9 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
             continue
         if n_diags + n_rows > len(scratch.diag):
             return np.int64(DIAGONALS_FULL), repeat_bases, n_over_budget
+        if scratch.text_pos[seed] >= 0:
+            diagonal = scratch.text_pos[seed] - scratch.start[seed]
+            n_diags = add_diagonal(scratch, n_diags, seed, diagonal)
+            continue
         n_diags = locate_rows(fm, scratch, seed, scratch.sa_lo[seed], 1, n_rows, n_diags)
     return n_diags, repeat_bases, n_over_budget
