@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.batch import LocusBatch, SeedBatch
+from mapper.batch import LocusBatch
 from mapper.chain.cpu import find_window
 from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, kernel
-from mapper.seed.rounds import SeedColumns
+from mapper.seed.cuda import DeviceSeeds
 
 
 class DeviceContigs(NamedTuple):
@@ -31,20 +31,19 @@ def _chain(contigs, seeds, loci, n_seeds):
         )  # fmt: skip
 
 
-def find_loci(space: Workspace, contigs: DeviceContigs, seeds: SeedBatch) -> LocusBatch:
+def find_loci(space: Workspace, contigs: DeviceContigs, seeds: DeviceSeeds) -> LocusBatch:
     """Turn located seeds into candidate loci: :func:`mapper.chain.cpu.find_loci`.
 
-    `seeds` and the result have device arrays.
+    The result has device arrays, which share those of `seeds`.
     """
-    n = len(seeds.strand)
+    n = len(seeds.columns.strand)
     loci = LocusBatch(
-        locus_offsets=seeds.seed_offsets,
-        strand=seeds.strand,
+        locus_offsets=seeds.offsets,
+        strand=seeds.columns.strand,
         diagonal=space.device("locus.diagonal", n, np.int64),
         ref_id=space.device("locus.ref_id", n, np.int32),
         window_start=space.device("locus.window_start", n, np.int64),
         window_end=space.device("locus.window_end", n, np.int64),
     )
-    on_device = SeedColumns(seeds.strand, seeds.query_start, seeds.text_pos, seeds.seed_len)
-    _chain.launch(n, space.stream, contigs, on_device, loci, n)
+    _chain.launch(n, space.stream, contigs, seeds.columns, loci, n)
     return loci

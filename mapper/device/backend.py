@@ -111,15 +111,15 @@ def _align_at_once(
         on_device = upload_reads(space, reads)
         packed = download_packed(space, on_device)
     with stats.stage("seed"):
-        found, offsets = seed_reads(space, lane.fm, on_device, longest, params.seed)
-        seeds = download_seeds(space, found, offsets)
+        found = seed_reads(space, lane.fm, on_device, longest, params.seed)
+        seeds = download_seeds(space, found)
     with stats.stage("chain"):
         loci = find_loci(space, lane.contigs, found)
     with stats.stage("extend"):
-        most_loci = int(np.diff(offsets).max(initial=0))
         alignments = extend_loci(
-            space, lane.fm.ref_planes, on_device, longest, loci, max(most_loci, 1), params.extend
-        )
+            space, lane.fm.ref_planes, on_device, longest, loci, found.read, found.host_offsets,
+            params.extend,
+        )  # fmt: skip
     return packed, seeds, alignments
 
 

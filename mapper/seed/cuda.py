@@ -29,7 +29,7 @@ FIRST_SEEDS, FIRST_DIAGONALS = 32, 32
 """Work space of a thread in the first bucket: enough for reads with few occurrences."""
 
 _COLUMNS = ("u1", "i4", "i8", "i4")
-_SCRATCH = ("i4", "i4", "u1", "i8", "i8", "i4", "i8", "u1", "i4")
+_SCRATCH = ("i4", "i4", "u1", "i8", "i8", "i8", "i4", "i8", "u1", "i4")
 
 
 class _PerRead(NamedTuple):
@@ -38,6 +38,18 @@ class _PerRead(NamedTuple):
     repeat_bases: Any  # int32
     guarantee: Any  # int32
     thinned: Any  # uint8
+
+
+class DeviceSeeds(NamedTuple):
+    """A SeedBatch, the columns with a row for each seed on the device."""
+
+    columns: SeedColumns
+    read: Any  # int32, on the device: whose seed it is
+    offsets: Any  # int64 (n_reads + 1,), on the device ...
+    host_offsets: np.ndarray  # ... and on the host
+    repeat_bases: np.ndarray  # int32, as in SeedBatch, on the host
+    guarantee: np.ndarray
+    thinned: np.ndarray
 
 
 @kernel(128)
@@ -52,6 +64,7 @@ def _seed(fm, reads, params, lists, bucket, n_threads, scratch, pool, found, per
         scratch.strand[thread::n_threads],
         scratch.sa_lo[thread::n_threads],
         scratch.sa_hi[thread::n_threads],
+        scratch.text_pos[thread::n_threads],
         scratch.order[thread::n_threads],
         scratch.diag[thread::n_threads],
         scratch.diag_strand[thread::n_threads],
@@ -80,7 +93,7 @@ def _seed(fm, reads, params, lists, bucket, n_threads, scratch, pool, found, per
 
 
 @kernel(128)
-def _gather(n_reads, pool, found, seed_offsets, out):
+def _gather(n_reads, pool, found, seed_offsets, out, seed_read):
     """Copy the seeds of one read a thread from the pool to their place."""
     read = cuda.grid(1)
     if read < n_reads:
@@ -90,11 +103,12 @@ def _gather(n_reads, pool, found, seed_offsets, out):
             out.query_start[row + i] = found.query_start[start + i]
             out.text_pos[row + i] = found.text_pos[start + i]
             out.seed_len[row + i] = found.seed_len[start + i]
+            seed_read[row + i] = read
 
 
 def seed_reads(
     space: Workspace, fm: FMIndex, reads: DeviceReads, longest: int, params: SeedParams
-) -> tuple[SeedBatch, np.ndarray]:
+) -> DeviceSeeds:
     """Find the diagonals that exact seeds of each read lead to: :func:`mapper.seed.cpu.seed_reads`.
 
     Parameters
@@ -106,9 +120,7 @@ def seed_reads(
 
     Returns
     -------
-    seeds, seed_offsets
-        A batch of device arrays, which hold until `space` is used for another batch; the
-        columns with a row for each read are host arrays. Its offsets once more, on the host.
+    Arrays that hold until `space` is used for another batch.
     """
     n_reads = len(reads.base_offsets) - 1
     pool = columns(space, "seed.pool", Pool, ("i4", "i8"), n_reads)
@@ -127,20 +139,23 @@ def seed_reads(
         capacity = int(counters[POOL])
     offsets = offsets_of(counts)
     seed_offsets = space.upload("seed.offsets", offsets)
-    out = columns(space, "seed.out", SeedColumns, _COLUMNS, int(offsets[-1]))
-    _gather.launch(n_reads, space.stream, n_reads, pool, found, seed_offsets, out)
+    n_seeds = int(offsets[-1])
+    out = columns(space, "seed.out", SeedColumns, _COLUMNS, n_seeds)
+    seed_read = space.device("seed.read_of", n_seeds, np.int32)
+    _gather.launch(n_reads, space.stream, n_reads, pool, found, seed_offsets, out, seed_read)
     repeat_bases, guarantee, thinned = host
-    seeds = SeedBatch._make(
-        (seed_offsets, *out, repeat_bases.copy(), guarantee.copy(), thinned.astype(np.bool_))
-    )
-    return seeds, offsets
+    return DeviceSeeds(
+        out, seed_read, seed_offsets, offsets, repeat_bases.copy(), guarantee.copy(),
+        thinned.astype(np.bool_),
+    )  # fmt: skip
 
 
-def download_seeds(space: Workspace, seeds: SeedBatch, offsets: np.ndarray) -> SeedBatch:
-    """Return the batch with host arrays throughout; waits for the stream."""
-    host = [space.download(f"seed.{i}", column) for i, column in enumerate(seeds[1:5])]
+def download_seeds(space: Workspace, seeds: DeviceSeeds) -> SeedBatch:
+    """Return the batch as the CPU makes it; waits for the stream."""
+    host = [space.download(f"seed.{i}", column) for i, column in enumerate(seeds.columns)]
     space.synchronize()
-    return SeedBatch._make((offsets, *(column.copy() for column in host), *seeds[5:]))
+    per_read = (seeds.repeat_bases, seeds.guarantee, seeds.thinned)
+    return SeedBatch._make((seeds.host_offsets, *(column.copy() for column in host), *per_read))
 
 
 def _run_buckets(
@@ -150,10 +165,10 @@ def _run_buckets(
     """Queue the kernel for every bucket; return the lists, whose counters tell how it went."""
     n_reads = len(reads.base_offsets) - 1
     buckets = ((FIRST_SEEDS, FIRST_DIAGONALS), (most_seeds(longest), params.max_hits))
-    lists = new_lists(space, n_reads, len(buckets))
+    lists = new_lists(space, n_reads, len(buckets), full=True)
     for bucket, (n_seeds, n_diags) in enumerate(buckets):
-        n_threads = threads_for(n_reads, 29 * n_seeds + 13 * n_diags)
-        sizes = (n_seeds,) * 6 + (n_diags,) * 3
+        n_threads = threads_for(n_reads, 37 * n_seeds + 13 * n_diags)
+        sizes = (n_seeds,) * 7 + (n_diags,) * 3
         scratch = SeedScratch(
             *(
                 space.device(f"seed.scratch.{name}", n_threads * size, np.dtype(dtype))

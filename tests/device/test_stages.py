@@ -49,18 +49,24 @@ def check_stages(index: Index, reads: ReadBatch, params: MapParams) -> None:
     check_equal(download_packed(space, there), packed)
 
     seeds = seed_reads(index.fm, reads, packed, params.seed)
-    found, offsets = device_seed.seed_reads(space, lane.fm, there, longest, params.seed)
-    check_equal(device_seed.download_seeds(space, found, offsets), seeds)
+    found = device_seed.seed_reads(space, lane.fm, there, longest, params.seed)
+    check_equal(device_seed.download_seeds(space, found), seeds)
 
     loci = find_loci(seeds, contigs.starts, contigs.lengths)
     device_loci = device_chain.find_loci(space, lane.contigs, found)
     check_equal(download_loci(space, device_loci), loci)
 
     alignments = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
-    most = int(np.diff(offsets).max())
     check_equal(
         device_extend.extend_loci(
-            space, lane.fm.ref_planes, there, longest, device_loci, most, params.extend
+            space,
+            lane.fm.ref_planes,
+            there,
+            longest,
+            device_loci,
+            found.read,
+            found.host_offsets,
+            params.extend,
         ),
         alignments,
     )
