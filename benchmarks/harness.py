@@ -201,13 +201,11 @@ def kit(script: str) -> Path:
 
 
 def evaluate(alignments: Path, ref: Path, truth: Path | None = None) -> dict[str, Any]:
-    """Score a SAM or BAM file with mapeval.py: places against the truth, and the SAM rules.
-
-    Beside what it writes as JSON, ``by_mapq`` lists MAPQ, reads and wrong reads, highest first.
-    """
+    """Score a SAM or BAM file with mapeval.py: places against the truth, and the SAM rules."""
     out = alignments.with_suffix(".eval.json")
     out.unlink(missing_ok=True)
-    command: list[str | Path] = [sys.executable, kit("mapeval.py"), "--ref", ref, "--json", out]
+    command: list[str | Path] = [sys.executable, kit("mapeval.py"), "--no-table"]
+    command += ["--ref", ref, "--json", out]
     if truth:
         command += ["--truth", truth]
     command.append(alignments)
@@ -215,8 +213,6 @@ def evaluate(alignments: Path, ref: Path, truth: Path | None = None) -> dict[str
     if not out.exists():
         raise BenchmarkError(f"mapeval.py on {alignments}: {run.stderr.strip()}")
     result: dict[str, Any] = json.loads(out.read_text())
-    rows = [line.split("\t") for line in run.stdout.splitlines() if line.startswith("Q\t")]
-    result["by_mapq"] = [[int(value) for value in row[1:4]] for row in rows]
     return result
 
 

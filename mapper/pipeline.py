@@ -33,6 +33,7 @@ from mapper.index.reference import Index
 from mapper.io.bam_out import RecordOutput, SortOptions, open_output
 from mapper.io.fastq import FastqReader
 from mapper.io.header import header_text, parse_read_group
+from mapper.io.source import source_name
 from mapper.pair.insert_size import (
     ESTIMATION_PAIRS,
     InsertSizeModel,
@@ -106,7 +107,7 @@ class _Run:
         with self.stats.stage("read"):
             reads = reader.next_batch()
         if reads is not None:
-            _check_lengths(reads)
+            _check_lengths(reads, self.job.reads)
         return reads
 
     def align(self, reads: ReadBatch) -> Aligned:
@@ -270,16 +271,17 @@ def _report_insert_size(stats: RunStats, model: InsertSizeModel) -> None:
     }  # fmt: skip
 
 
-def _check_lengths(reads: ReadBatch) -> None:
+def _check_lengths(reads: ReadBatch, paths: Sequence[str]) -> None:
     lengths = np.diff(reads.base_offsets)
-    if lengths.max(initial=0) > MAX_READ_LEN:
-        row = int(lengths.argmax())
-        start, end = reads.name_offsets[row], reads.name_offsets[row + 1]
-        name = reads.names[start:end].tobytes().decode("ascii", "replace")
-        raise InputFormatError(
-            f"read {name!r} (number {reads.first_read + row + 1}) has {lengths[row]} bases; the "
-            f"short-read mode takes up to {MAX_READ_LEN}, and there is no long-read mode yet"
-        )
+    if lengths.max(initial=0) <= MAX_READ_LEN:
+        return
+    row = int(np.flatnonzero(lengths > MAX_READ_LEN)[0])
+    name = bytes(reads.names[slice(*reads.name_offsets[row : row + 2])]).decode("ascii", "replace")
+    mate, record = row % len(paths), (reads.first_read + row) // len(paths) + 1
+    raise InputFormatError(
+        f"{source_name(paths[mate])}: record {record}: read {name!r} has {lengths[row]} bases; the "
+        f"short-read mode takes up to {MAX_READ_LEN}, and there is no long-read mode yet"
+    )
 
 
 def _compile(run: _Run, output: RecordOutput) -> None:

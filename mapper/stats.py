@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from mapper import __version__
-from mapper.errors import OutputError
 from mapper.host_memory import peak_bytes
+from mapper.io.atomic import OutputFile
 
 STAGES = (
     "read", "wait", "pack", "seed", "chain", "extend", "rescue", "place", "records", "encode",
@@ -105,15 +103,10 @@ class RunStats:
         )
         return "\n".join(lines)
 
-    def write_json(self, path: Path) -> None:
-        """Write the summary, under its name only once complete."""
-        temporary = path.with_name(f".{path.name}.fmwave-{os.getpid()}.tmp")
-        try:
-            temporary.write_text(json.dumps(self.summary(), indent=2) + "\n")
-            temporary.replace(path)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise OutputError(f"cannot write statistics to {path}: {error.strerror}") from error
+    def write_json(self, path: str) -> None:
+        """Write the summary, under its name only once complete; ``-`` is standard output."""
+        with OutputFile(path) as file:
+            file.write(f"{json.dumps(self.summary(), indent=2)}\n".encode())
 
 
 def _percent(part: float, whole: float) -> str:

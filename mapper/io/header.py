@@ -41,7 +41,10 @@ def parse_read_group(text: str) -> tuple[str, str]:
             raise UsageError(f"read group {text!r} has {tag} twice; {example}")
     if "ID" not in tags:
         raise UsageError(f"read group {text!r} has no ID; {example}")
-    return line, fields[tags.index("ID")][3:]
+    name = fields[tags.index("ID")][3:]
+    if not name.isascii():  # it goes into the RG tag of every record
+        raise UsageError(f"read group ID {name!r} has characters that are not ASCII; {example}")
+    return line, name
 
 
 def header_text(

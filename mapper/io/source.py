@@ -53,6 +53,11 @@ class _WithHead(io.RawIOBase):
         super().close()
 
 
+def source_name(path: str) -> str:
+    """Return what messages call an input."""
+    return "standard input" if path == STDIN else path
+
+
 class ByteSource:
     """Plain bytes of a file, decompressed where it is gzip (any number of members, BGZF).
 
@@ -69,7 +74,7 @@ class ByteSource:
     """
 
     def __init__(self, path: str) -> None:
-        self.name = "standard input" if path == STDIN else path
+        self.name = source_name(path)
         raw = _open_raw(path, self.name)
         head = _read_head(raw, self.name)
         for magic, kind in _FOREIGN_COMPRESSION.items():

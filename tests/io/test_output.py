@@ -306,6 +306,15 @@ def test_writes_to_a_pipe(tmp_path, batches):
     assert [path.name for path in tmp_path.iterdir()] == ["fifo"]
 
 
+def test_a_pipe_is_never_replaced_by_a_sorted_file(tmp_path, batches):
+    fifo = tmp_path / "fifo.bam"
+    os.mkfifo(fifo)
+    with pytest.raises(OutputError, match="is a device or a pipe"):
+        write(fifo, "bam", batches[:1], sort=SortOptions(1, 1 << 20))
+    assert fifo.is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["fifo.bam"]
+
+
 def sort_key(line: str) -> tuple[int, int, bool]:
     fields = line.split("\t")
     ref = CONTIG_NAMES.index(fields[2]) if fields[2] != "*" else len(CONTIG_NAMES)
