@@ -88,24 +88,29 @@ def fit_table_on_device(fm: FMIndex, kmer_len: int) -> FMIndex:
     DeviceMemoryError
         If not even a small one fits.
     """
-    row = fm.sa_samples.dtype
-    wanted = table_len_for(fm.n_rows, kmer_len, row.itemsize, free_bytes())
+    wanted = table_len_for(fm.n_rows, kmer_len, fm.sa_samples.dtype.itemsize, free_bytes())
     if fm.kmer_len <= kmer_len:
         wanted = max(wanted, fm.kmer_len)
-    if wanted == fm.kmer_len:
+    return with_table_on_device(fm, wanted)
+
+
+def with_table_on_device(fm: FMIndex, kmer_len: int) -> FMIndex:
+    """Return a device index with a table of k = `kmer_len` (1 or more)."""
+    if kmer_len == fm.kmer_len:
         return fm
-    if 0 < fm.kmer_len < wanted:
+    row = fm.sa_samples.dtype
+    if 0 < fm.kmer_len < kmer_len:
         starts, length = fm.kmer_starts, fm.kmer_len
     else:
         starts, length = cuda.to_device(np.array([0, fm.n_rows], row)), 0
-    while length < wanted:
+    while length < kmer_len:
         n_entries = 4 ** (length + 1) + 1
         with device_memory(f"the table of {length + 1}-mers"):
             longer = cuda.device_array(n_entries, row)
         _lengthen_table.launch(n_entries, 0, fm, starts, length, n_entries, longer)
         starts, length = longer, length + 1
     cuda.synchronize()
-    return fm._replace(kmer_starts=starts, kmer_len=wanted)
+    return fm._replace(kmer_starts=starts, kmer_len=kmer_len)
 
 
 def device_index(fm: FMIndex, kmer_len: int) -> FMIndex:

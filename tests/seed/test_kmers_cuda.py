@@ -145,5 +145,5 @@ def test_the_search_kernel_as_machine_code():
     assert machine.spills == 0
     assert machine.count("CALL") == 0
     assert machine.count("POPC") > 0
-    assert machine.count("ATOMG") == 1
+    assert 1 <= machine.count("ATOMG") <= 2  # one for each use of store_hit
     assert machine.registers <= 128
