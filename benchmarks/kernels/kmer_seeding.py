@@ -30,17 +30,17 @@ from mapper.accelerate import driver
 from mapper.batch import KmerBatch, KmerHits
 from mapper.device.in_order import in_order
 from mapper.device.seam import cuda, kernel
-from mapper.index.build import read_text
+from mapper.index.build import pack_text, read_text
 from mapper.index.cuda import fit_table_on_device, with_table_on_device
 from mapper.index.expand import with_table
 from mapper.index.fm import FMIndex
-from mapper.index.reference import Contigs
 from mapper.io.fasta import scan_fasta
 from mapper.params import KmerParams
 from mapper.seed import kmer_cuda
 from mapper.seed.kmer_cpu import CpuKmerSearch
 from mapper.seed.kmer_cuda import CudaKmerSearch
-from mapper.seed.kmer_pieces import join
+from mapper.seed.kmer_pieces import ListFullError, join
+from mapper.seed.kmer_places import Places, make_places
 
 PAPER_SETS = (  # name, k, mismatches, seconds of the paper: GPU whole, CPU 1 and 4 cores
     ("S11", 11, 0, 10.6, 60.7, 17.2),
@@ -114,41 +114,44 @@ def random_read_rate(words: Any, repeats: int) -> float:
 
 
 def device_rate(
-    fm: FMIndex, contigs: Contigs, params: KmerParams, kmers: KmerBatch, repeats: int,
+    fm: FMIndex, places: Places, params: KmerParams, kmers: KmerBatch, repeats: int,
     verify_rows: int | None = None,
 ) -> dict[str, float]:  # fmt: skip
     """Rate with k-mers and hits in device memory, and of the search kernel alone."""
-    search = CudaKmerSearch(0, fm, contigs.starts, contigs.lengths, params)
+    search = CudaKmerSearch(0, fm, places, params)
     if verify_rows is not None:
         search.params = params._replace(verify_rows=verify_rows)
     low, high = cuda.to_device(kmers.low), cuda.to_device(kmers.high)
-    n, capacity = kmers.n_kmers, 8 * kmers.n_kmers
+    n, capacity = kmers.n_kmers, 2 * kmers.n_kmers
+    try:
+        search.search_on_device(low, high, n, capacity)
+    except ListFullError as full:
+        capacity = full.n_items
     whole = timed(lambda: search.search_on_device(low, high, n, capacity), repeats)
     store = search._store(2 * n, capacity)
     alone = timed(
         lambda: kmer_cuda._search.launch(
-            2 * n, search._space.stream, fm, *search._contigs, low, high, 2 * n, search.params,
+            2 * n, search._space.stream, fm, search._places, low, high, 2 * n, search.params,
             store,
         ),
         repeats,
     )  # fmt: skip
     offsets = search.search_on_device(low, high, n, capacity).hit_offsets
     n_hits = int(offsets[2 * n :].copy_to_host()[0])
+    n_list = int(store.more_used.copy_to_host()[0])
     search._space.release()
     return {
-        "device": n / median(whole), "kernel": n / median(alone), "hits": n_hits,
+        "device": n / median(whole), "kernel": n / median(alone), "hits": n_hits, "list": n_list,
         "spread": max(whole) / min(whole),
     }  # fmt: skip
 
 
 def transfer_rate(
-    fm: FMIndex, contigs: Contigs, params: KmerParams, kmers: KmerBatch, repeats: int,
+    fm: FMIndex, places: Places, params: KmerParams, kmers: KmerBatch, repeats: int,
     n_workers: int, batch: int,
 ) -> float:  # fmt: skip
     """Rate from host arrays to host arrays, batches dealt to workers with a stream each."""
-    workers = [
-        CudaKmerSearch(0, fm, contigs.starts, contigs.lengths, params) for _ in range(n_workers)
-    ]
+    workers = [CudaKmerSearch(0, fm, places, params) for _ in range(n_workers)]
     batches = cut(kmers, batch)
     seconds = timed(lambda: sum(len(hits.skipped) for hits in in_order(workers, batches)), repeats)
     for worker in workers:
@@ -165,7 +168,7 @@ def cut(kmers: KmerBatch, size: int) -> list[KmerBatch]:
 
 
 def paper_table(
-    text: np.ndarray, fm: FMIndex, host_fm: FMIndex, contigs: Contigs, threads: int, repeats: int
+    text: np.ndarray, fm: FMIndex, host_fm: FMIndex, places: Places, threads: int, repeats: int
 ) -> list[dict[str, Any]]:
     """Search the five sets on both backends and compare their results."""
     rows = []
@@ -173,13 +176,11 @@ def paper_table(
         params = KmerParams(k, most)
         kmers = sample_kmers(text, N_SET, k, most, seed=k)
         fitted = fit_table_on_device(fm, k) if fm.kmer_len > k or fm.kmer_len == 0 else fm
-        search = CudaKmerSearch(0, fitted, contigs.starts, contigs.lengths, params)
+        search = CudaKmerSearch(0, fitted, places, params)
         gpu_seconds = timed(partial(search, kmers), repeats)
         gpu_hits = search(kmers)
         search._space.release()
-        workers = [
-            CpuKmerSearch(host_fm, contigs.starts, contigs.lengths, params) for _ in range(threads)
-        ]
+        workers = [CpuKmerSearch(host_fm, places, params) for _ in range(threads)]
         batches = cut(kmers, 5_000)
         list(in_order(workers, batches[:1]))
         start = time.perf_counter()
@@ -221,6 +222,7 @@ def main() -> None:
 
     contigs, text = read_text(args.fasta, scan_fasta(args.fasta))
     lap(f"text of {len(text)} bases")
+    places = make_places(contigs.starts, contigs.lengths, pack_text(text))
     bare = build_on_device(text)
     cuda.synchronize()
     lap("index on the device")
@@ -242,11 +244,11 @@ def main() -> None:
     lap("k-mers")
     best = fit_table_on_device(bare, 20)
     for name, (params, kmers) in sets.items():
-        rates[name] = device_rate(best, contigs, params, kmers, args.repeats)
+        rates[name] = device_rate(best, places, params, kmers, args.repeats)
         rates[name]["table"] = best.kmer_len
         for n_workers in (1, 2, 3):
             rates[name][f"transfers, {n_workers} streams"] = transfer_rate(
-                best, contigs, params, kmers, args.repeats, n_workers, 1 << 19
+                best, places, params, kmers, args.repeats, n_workers, 1 << 19
             )
         lap(f"{name}: {rates[name]}")
     if args.tuning:
@@ -255,14 +257,14 @@ def main() -> None:
             fm = with_table_on_device(bare, table_len)
             for name, (params, kmers) in sets.items():
                 for verify_rows in (1, 4, 16, 64):
-                    row = device_rate(fm, contigs, params, kmers, 3, verify_rows)
+                    row = device_rate(fm, places, params, kmers, 3, verify_rows)
                     tuning.append({"set": name, "table": table_len, "verify": verify_rows} | row)
                     lap(f"{tuning[-1]}")
             del fm
     if not args.skip_cpu:
         host_fm = with_table(to_host(bare, 2), 12)
         lap("index on the host")
-        report["paper_sets"] = paper_table(text, best, host_fm, contigs, args.threads, args.repeats)
+        report["paper_sets"] = paper_table(text, best, host_fm, places, args.threads, args.repeats)
         lap("paper's sets")
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")

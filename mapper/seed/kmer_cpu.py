@@ -11,18 +11,17 @@ from mapper.index.fm import FMIndex
 from mapper.params import IndexParams, KmerParams
 from mapper.seed.kmer_collect import drop_if_many, place_first, place_more, sort_row
 from mapper.seed.kmer_pieces import ListFullError, search_in_pieces
+from mapper.seed.kmer_places import Places
 from mapper.seed.kmer_search import HitStore, search_kmer
 
 LIST_CAPACITY = 1 << 20
 
 
 @driver
-def _search(fm, contig_starts, contig_lengths, low, high, params, hits):
+def _search(fm, places, low, high, params, hits):
     for row in range(2 * len(low)):
         kmer = row >> 1
-        hits.row_hits[row] = search_kmer(
-            fm, contig_starts, contig_lengths, low[kmer], high[kmer], params, row, hits
-        )
+        hits.row_hits[row] = search_kmer(fm, places, low[kmer], high[kmer], params, row, hits)
 
 
 @driver
@@ -69,19 +68,18 @@ class CpuKmerSearch:
     ----------
     fm
         Its k-mer table is made shorter where k-mers are; see :func:`fit_table`.
-    contig_starts, contig_lengths
-        Columns of :class:`mapper.index.reference.Contigs`.
+    places
+        Of the same text (:func:`mapper.seed.kmer_places.make_places`).
     list_capacity
         Hits of a piece of a batch beyond the first of each row; no effect on the result.
     """
 
     def __init__(
-        self, fm: FMIndex, contig_starts: np.ndarray, contig_lengths: np.ndarray,
-        params: KmerParams, list_capacity: int = LIST_CAPACITY,
-    ) -> None:  # fmt: skip
+        self, fm: FMIndex, places: Places, params: KmerParams, list_capacity: int = LIST_CAPACITY
+    ) -> None:
         self.params = params
         self._fm = fit_table(fm, params.kmer_len)
-        self._contigs = contig_starts, contig_lengths
+        self._places = places
         self._capacity = list_capacity
 
     def __call__(self, kmers: KmerBatch) -> KmerHits:
@@ -91,7 +89,7 @@ class CpuKmerSearch:
     def _search(self, kmers: KmerBatch, capacity: int) -> KmerHits:
         row_type = self._fm.sa_samples.dtype
         store = new_store(2 * kmers.n_kmers, capacity, row_type)
-        _search(self._fm, *self._contigs, kmers.low, kmers.high, self.params, store)
+        _search(self._fm, self._places, kmers.low, kmers.high, self.params, store)
         n_more = int(store.more_used[0])
         if n_more > capacity:
             raise ListFullError(n_more)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import KmerBatch, KmerHits
-from mapper.device.memory import Workspace, device_memory
+from mapper.device.memory import Workspace, upload
 from mapper.device.scan import offsets_of
 from mapper.device.seam import cuda, kernel
 from mapper.errors import DeviceMemoryError
@@ -15,6 +15,7 @@ from mapper.index.fm import FMIndex
 from mapper.params import KmerParams
 from mapper.seed.kmer_collect import drop_if_many, place_first, place_more, sort_row
 from mapper.seed.kmer_pieces import ListFullError, search_in_pieces
+from mapper.seed.kmer_places import Places
 from mapper.seed.kmer_search import HitStore, search_kmer
 
 LIST_CAPACITY = 1 << 24
@@ -24,14 +25,12 @@ VERIFY_ROWS_WHOLE = 16
 one access, a search step two."""
 
 
-@kernel(128)
-def _search(fm, contig_starts, contig_lengths, low, high, n_rows, params, hits):
+@kernel(128, blocks_per_sm=5)
+def _search(fm, places, low, high, n_rows, params, hits):
     row = cuda.grid(1)
     if row < n_rows:
         kmer = row >> 1
-        hits.row_hits[row] = search_kmer(
-            fm, contig_starts, contig_lengths, low[kmer], high[kmer], params, row, hits
-        )
+        hits.row_hits[row] = search_kmer(fm, places, low[kmer], high[kmer], params, row, hits)
 
 
 @kernel(256)
@@ -81,15 +80,15 @@ class CudaKmerSearch:
     fm
         The index on that device (:func:`mapper.index.cuda.device_index`), which several
         searches may share.
-    contig_starts, contig_lengths
-        Columns of :class:`mapper.index.reference.Contigs`.
+    places
+        Of the same text, in host memory.
     list_capacity
         Hits of a piece of a batch beyond the first of each row; no effect on the result.
     """
 
     def __init__(
-        self, ordinal: int, fm: FMIndex, contig_starts: np.ndarray, contig_lengths: np.ndarray,
-        params: KmerParams, list_capacity: int = LIST_CAPACITY,
+        self, ordinal: int, fm: FMIndex, places: Places, params: KmerParams,
+        list_capacity: int = LIST_CAPACITY,
     ) -> None:  # fmt: skip
         if fm.sa_shift == 0:
             params = params._replace(verify_rows=VERIFY_ROWS_WHOLE)
@@ -99,8 +98,7 @@ class CudaKmerSearch:
         self._capacity = list_capacity
         with cuda.gpus[ordinal]:
             self._space = Workspace()
-            with device_memory("the contig table"):
-                self._contigs = cuda.to_device(contig_starts), cuda.to_device(contig_lengths)
+            self._places = upload(places, "the table of contigs")
 
     def __call__(self, kmers: KmerBatch) -> KmerHits:
         """Return the hits of a batch.
@@ -149,7 +147,7 @@ class CudaKmerSearch:
         n_rows = 2 * n_kmers
         store = self._store(n_rows, capacity)
         _search.launch(
-            n_rows, stream, self._fm, *self._contigs, low, high, n_rows, self.params, store
+            n_rows, stream, self._fm, self._places, low, high, n_rows, self.params, store
         )
         skipped = space.device("skipped", n_kmers, np.uint8)
         _drop.launch(n_kmers, stream, store.row_hits, n_kmers, self.params.max_hits, skipped)

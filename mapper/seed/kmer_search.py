@@ -36,6 +36,7 @@ from mapper.bits import popcount, reversed_bits
 from mapper.dna import plane_word
 from mapper.index.fm import extend_left, locate
 from mapper.index.reference import contig_bounds, find_contig
+from mapper.seed.kmer_places import surely_clean
 
 NO_MATCH = 128
 """Number of mismatches of a place that is not within one contig."""
@@ -98,7 +99,7 @@ def table_index(query, start, length):
 
 
 @core
-def compare_at(fm, contig_starts, contig_lengths, query, kmer_len, text_pos):
+def compare_at(fm, places, query, kmer_len, text_pos):
     """Count mismatches of the left and the right part at a place of the text.
 
     Returns
@@ -115,8 +116,8 @@ def compare_at(fm, contig_starts, contig_lengths, query, kmer_len, text_pos):
     )
     if ambiguous & (query.left_mask | query.right_mask):
         # An N is a mismatch, but the separator after a contig is no base at all.
-        ref_id = find_contig(contig_starts, text_pos)
-        _, end = contig_bounds(contig_starts, contig_lengths, ref_id)
+        ref_id = find_contig(places.contig_starts, text_pos)
+        _, end = contig_bounds(places.contig_starts, places.contig_lengths, ref_id)
         if text_pos + kmer_len > end:
             return np.int64(NO_MATCH), np.int64(NO_MATCH)
     return popcount(differ & query.left_mask), popcount(differ & query.right_mask)
@@ -138,7 +139,20 @@ def store_hit(hits, row, ordinal, text_pos, mismatches):
 
 
 @core
-def take_rows(fm, contig_starts, contig_lengths, query, params, sa_lo, sa_hi, shift,
+def has_too_many(fm, places, params, sa_lo, sa_hi, shift):
+    """Whether so many rows of a settled interval are clean that the k-mer has too many hits.
+
+    Looks at no more rows than decide it. They lie side by side in the suffix array, and
+    nothing is stored: this is what most of the work for repeats comes down to.
+    """
+    n_clean = np.int64(0)
+    for row in range(sa_lo, sa_lo + params.max_hits + 1):
+        n_clean += surely_clean(places, locate(fm, row) - shift, params.kmer_len)
+    return n_clean > params.max_hits
+
+
+@core
+def take_rows(fm, places, query, params, sa_lo, sa_hi, shift, settled, left, right,
               min_right, max_right, row, n_hits, hits):  # fmt: skip
     """Locate rows and keep those that match.
 
@@ -146,6 +160,8 @@ def take_rows(fm, contig_starts, contig_lengths, query, params, sa_lo, sa_hi, sh
     ----------
     shift
         Bases of the k-mer to the left of what the rows stand for.
+    settled, left, right
+        Whether the rows stand for the whole k-mer; if so, their mismatches in either part.
     min_right, max_right
         Mismatches that the right part must have for a match to be this search's.
 
@@ -153,28 +169,36 @@ def take_rows(fm, contig_starts, contig_lengths, query, params, sa_lo, sa_hi, sh
     -------
     Hits of the k-mer so far; above ``params.max_hits``, the rest was not looked at.
     """
+    if (
+        settled
+        and sa_hi - sa_lo > params.max_hits
+        and has_too_many(fm, places, params, sa_lo, sa_hi, shift)
+    ):
+        return params.max_hits + 1
     while sa_lo < sa_hi and n_hits <= params.max_hits:
         text_pos = locate(fm, sa_lo) - shift
-        left, right = compare_at(
-            fm, contig_starts, contig_lengths, query, params.kmer_len, text_pos
-        )
-        if min_right <= right <= max_right and left + right <= params.max_mismatches:
-            store_hit(hits, row, n_hits, text_pos, left + right)
+        if settled and surely_clean(places, text_pos, params.kmer_len):
+            n_left, n_right = left, right
+        else:
+            n_left, n_right = compare_at(fm, places, query, params.kmer_len, text_pos)
+        if min_right <= n_right <= max_right and n_left + n_right <= params.max_mismatches:
+            store_hit(hits, row, n_hits, text_pos, n_left + n_right)
             n_hits += 1
         sa_lo += 1
     return n_hits
 
 
 @core
-def search_left(fm, contig_starts, contig_lengths, query, params, sa_lo, sa_hi, budget,
-                max_right, row, n_hits, hits):  # fmt: skip
-    """Extend an interval of the right part over the left part, with `budget` mismatches.
+def search_left(fm, places, query, params, sa_lo, sa_hi, right, max_right, row, n_hits,
+                hits):  # fmt: skip
+    """Extend an interval of the right part, with `right` mismatches there, over the left part.
 
     Depth first. A step takes the k-mer's own base (code ^ 0) or, while mismatches remain,
     first the three others (code ^ 1, 2, 3). Only where a mismatch was taken is there
     something to come back to: two saved intervals do for two mismatches.
     """
     left_len = params.kmer_len - fm.kmer_len
+    budget = params.max_mismatches - right
     depth = np.int64(0)  # bases of the left part that are done
     level = 0  # mismatches taken
     turn = 1  # what to take next: 1, 2, 3, then 0
@@ -184,8 +208,8 @@ def search_left(fm, contig_starts, contig_lengths, query, params, sa_lo, sa_hi, 
     while True:
         if depth == left_len or sa_hi - sa_lo <= params.verify_rows:
             n_hits = take_rows(
-                fm, contig_starts, contig_lengths, query, params, sa_lo, sa_hi,
-                left_len - depth, 0, max_right, row, n_hits, hits,
+                fm, places, query, params, sa_lo, sa_hi, left_len - depth,
+                depth == left_len, level, right, 0, max_right, row, n_hits, hits,
             )  # fmt: skip
             if level == 0 or n_hits > params.max_hits:
                 return n_hits
@@ -234,7 +258,7 @@ def left_interval(fm, query, left_len):
 
 
 @core
-def search_kmer(fm, contig_starts, contig_lengths, low, high, params, row, hits):
+def search_kmer(fm, places, low, high, params, row, hits):
     """Find and keep all matches of a k-mer on one strand.
 
     Parameters
@@ -265,7 +289,7 @@ def search_kmer(fm, contig_starts, contig_lengths, low, high, params, row, hits)
         sa_lo, sa_hi = left_interval(fm, query, left_len)
         if sa_hi - sa_lo <= n_patterns:
             n_hits = take_rows(
-                fm, contig_starts, contig_lengths, query, params, sa_lo, sa_hi, 0,
+                fm, places, query, params, sa_lo, sa_hi, 0, False, 0, 0,
                 max_right, max_right, row, n_hits, hits,
             )  # fmt: skip
             max_right -= 1
@@ -281,10 +305,9 @@ def search_kmer(fm, contig_starts, contig_lengths, low, high, params, row, hits)
             if second >= 0:
                 kmer ^= (second % 3 + 1) << (2 * (right_len - 1 - second // 3))
             n_hits = search_left(
-                fm, contig_starts, contig_lengths, query, params,
+                fm, places, query, params,
                 np.int64(fm.kmer_starts[kmer]), np.int64(fm.kmer_starts[kmer + 1]),
-                params.max_mismatches - (first >= 0) - (second >= 0),
-                max_right, row, n_hits, hits,
+                np.int64(first >= 0) + np.int64(second >= 0), max_right, row, n_hits, hits,
             )  # fmt: skip
             if first < 0 or max_right < 2:
                 break

@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from mapper.batch import KmerBatch, KmerHits
 from mapper.seed.kmer_cut import cut_kmers
+from mapper.seed.kmer_places import Places, make_places
 from tests.naive.kmers import Match
 from tests.reads import Genome, reads_of
+
+
+def places_of(genome: Genome) -> Places:
+    """Places of a genome's text."""
+    return make_places(genome.starts, genome.lengths, genome.fm.ref_planes)
 
 
 def letters_of(kmers: KmerBatch, kmer_len: int) -> list[str]:

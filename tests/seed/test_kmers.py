@@ -14,11 +14,11 @@ from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table
 from mapper.seed.kmer_cut import cut_kmers
 from tests.naive import kmers as naive
 from tests.reads import genome_of, mutated, random_letters, reads_of
-from tests.seed.kmer_cases import genomes, letters_of, reads_from, run_search
+from tests.seed.kmer_cases import genomes, letters_of, places_of, reads_from, run_search
 
 
 def searcher(genome, params, **options):
-    return CpuKmerSearch(genome.fm, genome.starts, genome.lengths, params, **options)
+    return CpuKmerSearch(genome.fm, places_of(genome), params, **options)
 
 
 @settings(max_examples=150)

@@ -15,6 +15,7 @@ from mapper.seed.kmer_cpu import CpuKmerSearch, new_store
 from mapper.seed.kmer_cut import cut_kmers
 from tests.device.offline import array, compile_offline, require_compiler, type_of
 from tests.reads import genome_of, mutated, random_letters, reads_of
+from tests.seed.kmer_cases import places_of
 
 
 def repetitive_genome(rng, n, params=None):
@@ -49,8 +50,8 @@ def test_hits_are_those_of_the_cpu(device, most, list_capacity):
     reads = [mutated(rng, contigs[0][start : start + 25], 0.04) for start in (0, 100, 290, 380)]
     kmers = first_batch([*reads, "A" * 20, contigs[1][:30]], 12, 3)
     params = KmerParams(12, most, 12)
-    contig_columns = genome.starts, genome.lengths
-    expected = CpuKmerSearch(genome.fm, *contig_columns, params)(kmers)
+    places = places_of(genome)
+    expected = CpuKmerSearch(genome.fm, places, params)(kmers)
     assert expected.skipped.any()
     assert set(expected.mismatches.tolist()) == set(range(most + 1))
     assert np.diff(expected.hit_offsets).max() > 1
@@ -58,7 +59,7 @@ def test_hits_are_those_of_the_cpu(device, most, list_capacity):
     assert expanded.sa_shift == 0 < genome.fm.sa_shift
     assert expanded.kmer_len > genome.fm.kmer_len
     for fm in (expanded, upload_index(genome.fm)):
-        search = CudaKmerSearch(0, fm, *contig_columns, params, list_capacity)
+        search = CudaKmerSearch(0, fm, places, params, list_capacity)
         assert_same(search(kmers), expected)
         empty = KmerBatch(*(column[:0] for column in kmers))
         assert search(empty).hit_offsets.tolist() == [0]
@@ -103,8 +104,8 @@ def test_a_device_without_memory_gets_smaller_pieces(device, monkeypatch):
     contigs, genome = repetitive_genome(np.random.default_rng(4), 100)
     kmers = first_batch([contigs[0]], 15, 9)
     params = KmerParams(15, 0, 100)
-    expected = CpuKmerSearch(genome.fm, genome.starts, genome.lengths, params)(kmers)
-    search = CudaKmerSearch(0, device_index(genome.fm, 15), genome.starts, genome.lengths, params)
+    expected = CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
+    search = CudaKmerSearch(0, device_index(genome.fm, 15), places_of(genome), params)
     sizes, whole = [], search.search_on_device
 
     def cramped(low, high, n_kmers, capacity):
@@ -131,7 +132,7 @@ def search_types(kmer_len, row_type=np.uint32):
     )
     column = array(np.uint64)
     return (
-        type_of(fm), array(np.int64), array(np.int64), column, column, types.int64,
+        type_of(fm), type_of(places_of(genome)), column, column, types.int64,
         type_of(KmerParams(kmer_len)), type_of(new_store(2, 2, np.dtype(row_type))),
     )  # fmt: skip
 
