@@ -138,10 +138,9 @@ def device_rate(
     )  # fmt: skip
     offsets = search.search_on_device(low, high, n, capacity).hit_offsets
     n_hits = int(offsets[2 * n :].copy_to_host()[0])
-    n_list = int(store.more_used.copy_to_host()[0])
     search._space.release()
     return {
-        "device": n / median(whole), "kernel": n / median(alone), "hits": n_hits, "list": n_list,
+        "device": n / median(whole), "kernel": n / median(alone), "hits": n_hits,
         "spread": max(whole) / min(whole),
     }  # fmt: skip
 
