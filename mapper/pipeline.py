@@ -19,13 +19,14 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
 from mapper.accelerate import CACHE_DIR, is_compiled
 from mapper.batch import ReadBatch
+from mapper.device.choose import CPU, DeviceChoice
 from mapper.errors import InputFormatError, OutputError
 from mapper.extend.merge import merge_alignments
 from mapper.index.reference import Index
@@ -48,6 +49,9 @@ from mapper.seed.plan import resolve
 from mapper.stages import Aligned, align_reads, place_batch
 from mapper.stats import RunStats
 
+if TYPE_CHECKING:
+    from mapper.device.backend import DeviceStages
+
 log = logging.getLogger(__name__)
 
 
@@ -68,6 +72,7 @@ class MapJob:
     insert_size: InsertSizeModel | None = None
     progress: bool = False
     params: MapParams = field(default_factory=MapParams)
+    device: DeviceChoice = field(default_factory=lambda: DeviceChoice(CPU))
 
 
 class _Finished(NamedTuple):
@@ -88,6 +93,14 @@ class _Run:
         self.params = job.params._replace(seed=resolve(job.params.seed, index.fm.n_rows - 1))
         read_group = parse_read_group(job.read_group)[1] if job.read_group else ""
         self.names: Names = make_names(index.contigs.names, index.contigs.starts, read_group)
+        self.device: DeviceStages | None = None
+        self.workers = job.threads
+        if job.device.backend != CPU:
+            from mapper.device.backend import DeviceStages
+
+            self.device = DeviceStages(index, job.device.ordinals)
+            # A worker that waits for a device leaves its core to another.
+            self.workers += len(self.device.lanes)
 
     def read(self, reader: FastqReader) -> ReadBatch | None:
         """Read the next batch (a task)."""
@@ -99,7 +112,7 @@ class _Run:
 
     def align(self, reads: ReadBatch) -> Aligned:
         """Run the stages that need no insert size (a task)."""
-        return align_reads(self.index, reads, self.params, self.stats)
+        return align_reads(self.index, reads, self.params, self.stats, self.device)
 
     def finish(self, aligned: Aligned, model: InsertSizeModel, output: RecordOutput) -> _Finished:
         """Run the stages that need it (a task)."""
@@ -150,7 +163,7 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
         contigs.names, contigs.lengths.tolist(), job.command_line, job.read_group,
         job.sort is not None,
     )  # fmt: skip
-    pool = ThreadPoolExecutor(job.threads, thread_name_prefix="map")
+    pool = ThreadPoolExecutor(run.workers, thread_name_prefix="map")
     reader = FastqReader(job.reads, job.interleaved, job.batch_bases)
     try:
         with open_output(
@@ -171,7 +184,7 @@ def _map_all(
 ) -> None:
     """Read, map and write until the input ends; check that every read came out."""
     # Enough batches that no thread waits for another's slow one.
-    most_pending = run.job.threads + 2
+    most_pending = run.workers + 2
     pending: deque[Future[_Finished]] = deque()
     written = 0
     with tqdm(
@@ -283,7 +296,7 @@ def _compile(run: _Run, output: RecordOutput) -> None:
     for paired in (False, True):
         reads = _made_up_reads(paired)
         quiet = RunStats()
-        aligned = align_reads(run.index, reads, run.params, quiet)
+        aligned = align_reads(run.index, reads, run.params, quiet, run.device)
         merged = merge_alignments(aligned.alignments, aligned.alignments)
         confident_inserts(reads.base_offsets[:1], merged, run.params.extend.match)
         _, records = place_batch(run.index, aligned, assumed_model(), run.params, run.names, quiet)

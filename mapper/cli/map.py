@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mapper.errors import DeviceError, UsageError
+from mapper.device.choose import check_device_name, choose_device
+from mapper.errors import UsageError
 from mapper.params import (
     BATCH_BASES,
     MAX_READ_LEN,
@@ -94,8 +95,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="threads that map, read and compress (default: all, %(default)s here)",
     )  # fmt: skip
     machine.add_argument(
-        "--device", default="auto", metavar="auto|cpu",
-        help="where to compute (default: %(default)s; this version computes on the CPU)",
+        "--device", default="auto", metavar="auto|cpu|cuda[:0,1]",
+        help="where to compute; no effect on the result (default: %(default)s, every CUDA device "
+        "that can be used, or else the CPU)",
     )  # fmt: skip
     machine.add_argument(
         "--memory", type=_bytes, default=1 << 30, metavar="SIZE",
@@ -159,10 +161,7 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Map, then report."""
     params = _params(args)
-    if args.device not in ("auto", "cpu"):
-        raise DeviceError(
-            f"device {args.device!r}: this version computes on the CPU only; use --device cpu"
-        )
+    check_device_name(args.device)
     output_format = args.output_format or _format_by_name(args.output)
     if args.output == "-" and sys.stdout.isatty() and output_format == "bam":
         raise UsageError("BAM would go to the terminal; name a file with -o, or use -O sam")
@@ -177,6 +176,7 @@ def run(args: argparse.Namespace) -> int:
     from mapper.io.bam_out import SortOptions
     from mapper.pipeline import MapJob, map_reads
 
+    device = choose_device(args.device)
     index = open_index(args.index)
     job = MapJob(
         reads=args.reads,
@@ -192,6 +192,7 @@ def run(args: argparse.Namespace) -> int:
         insert_size=insert_size,
         progress=sys.stderr.isatty() and not args.quiet,
         params=params,
+        device=device,
     )
     stats = map_reads(index, job)
     if args.json_stats:
