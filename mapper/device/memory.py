@@ -91,6 +91,8 @@ class Workspace:
         held = self._device.get(name)
         n_bytes = n * np.dtype(dtype).itemsize
         if held is None or held.nbytes < n_bytes:
+            if held is not None:
+                self.synchronize()  # kernels in the queue may use it; freeing does not wait
             self._device.pop(name, None)
             held = None  # free it before its successor is allocated
             with device_memory(f"a buffer of {n_bytes / 1e6:.1f} MB"):
@@ -103,6 +105,8 @@ class Workspace:
         held = self._pinned.get(name)
         n_bytes = n * np.dtype(dtype).itemsize
         if held is None or held.nbytes < n_bytes:
+            if held is not None:
+                self.synchronize()  # a copy in the queue may use it
             with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
                 held = cuda.pinned_array(_grown(n_bytes), np.uint8)
             self._pinned[name] = held
