@@ -96,9 +96,10 @@ class ExtendParams(NamedTuple):
     """What it is worth to align up to an end of the read; equals bwa's clipping penalty."""
     max_gap: int = 100
     """Diagonals that a gapped alignment may stray from its seed's."""
-    score_margin: int = 20
+    score_margin: int = 17
     """Heuristic: an alignment this many matches' worth below the read's best changes no
-    decision, and the gapped search for it is cut short."""
+    decision (a pair may lose no more to be proper, and such a lead makes a read sure), and
+    the gapped search for it is cut short."""
     min_score: int = 30
     """Alignments below are not reported; short reads have a lower bar (``extend/ungapped.py``)."""
 

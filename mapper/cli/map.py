@@ -58,7 +58,7 @@ _OPTIONS = (
     _Option(("-L", "--end-bonus"), _EXTEND.end_bonus, 0, 1000, True,
             "bonus of reaching a read's end"),
     _Option(("-T", "--min-score"), _EXTEND.min_score, 1, 20 * MAX_READ_LEN, True,
-            "lowest score to report"),
+            "lowest score to report; a read too short for it needs that of one mismatch"),
     _Option(("-U", "--unpaired-penalty"), _PAIR.unpaired_penalty, 0, 1_000_000, True,
             "score a proper pair may lose against its mates' best"),
     _Option(("-k", "--seed-length"), _SEED.seed_len, 0, MAX_READ_LEN, False,
