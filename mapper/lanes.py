@@ -1,9 +1,10 @@
 """Lanes: how many threads share the work on one read, for compiled cores.
 
-A core that is handed :class:`Lanes` deals its innermost loop to them and lets them agree by
-the functions here. On the CPU one lane does it all, and the functions do nothing; these
-Python bodies are that meaning. On a device a warp may share a read: there
-:mod:`mapper.device.lanes` supplies warp instructions under the same names.
+A core that is handed lanes deals its innermost loop to them and lets them agree by the
+functions here. On the CPU, and in kernels with a thread for each read, one lane does it all,
+and the functions do nothing; these Python bodies are that meaning. Where a warp shares a
+read, :mod:`mapper.device.lanes` has a type of lanes for which the same names are warp
+instructions.
 
 All lanes run the same text with the same values, in step wherever they agree; each has work
 space of its own for what is changed in place, and all write the same values to the rest.
@@ -18,10 +19,10 @@ from numba.extending import overload
 
 
 class Lanes(NamedTuple):
-    """Which lane this thread is, of how many."""
+    """The one lane that does it all. Numba picks the functions here by this type."""
 
     lane: int
-    n_lanes: int  # 1 or, on a device, 32
+    n_lanes: int
 
 
 ONE_LANE = Lanes(0, 1)
@@ -46,21 +47,30 @@ def lanes_meet(lanes):
     """Wait for all lanes; what they wrote before, all of them see after."""
 
 
+def is_one_lane(lanes):
+    """Whether a numba type is that of :class:`Lanes`."""
+    return getattr(lanes, "instance_class", None) is Lanes
+
+
 @overload(lane_mask, inline="always")
-def _lane_mask_compiled(flag, lanes):
-    return lambda flag, lanes: np.int64(flag)
+def _lane_mask_alone(flag, lanes):
+    if is_one_lane(lanes):
+        return lambda flag, lanes: np.int64(flag)
 
 
 @overload(lane_max, inline="always")
-def _lane_max_compiled(value, lanes):
-    return lambda value, lanes: value
+def _lane_max_alone(value, lanes):
+    if is_one_lane(lanes):
+        return lambda value, lanes: value
 
 
 @overload(lane_union, inline="always")
-def _lane_union_compiled(word, lanes):
-    return lambda word, lanes: word
+def _lane_union_alone(word, lanes):
+    if is_one_lane(lanes):
+        return lambda word, lanes: word
 
 
 @overload(lanes_meet, inline="always")
-def _lanes_meet_compiled(lanes):
-    return lambda lanes: None
+def _lanes_meet_alone(lanes):
+    if is_one_lane(lanes):
+        return lambda lanes: None

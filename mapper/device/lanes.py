@@ -1,9 +1,12 @@
-"""The lanes of :mod:`mapper.lanes` on a device: one thread, or a warp.
+"""A warp as the lanes of :mod:`mapper.lanes`.
 
-Import this module before a kernel that uses them is compiled.
+The functions are chosen by the type of the lanes, not by numba's target: what is compiled
+must not depend on which of the two backends asked first.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba.extending import overload
@@ -17,44 +20,48 @@ WARP = 1 if SIMULATED else 32
 _ALL = 0xFFFFFFFF
 
 
-@overload(lane_mask, target="cuda")
+class WarpLanes(NamedTuple):
+    """A lane of a warp all of whose lanes do the same."""
+
+    lane: int
+    n_lanes: int
+
+
+def _is_warp(lanes):
+    return getattr(lanes, "instance_class", None) is WarpLanes
+
+
+@overload(lane_mask)
 def _lane_mask_of_warp(flag, lanes):
-    def mask(flag, lanes):
-        if lanes.n_lanes == 1:
-            return np.int64(flag)
-        return np.int64(np.uint32(cuda.ballot_sync(_ALL, flag)))
-
-    return mask
+    if _is_warp(lanes):
+        return lambda flag, lanes: np.int64(np.uint32(cuda.ballot_sync(_ALL, flag)))
 
 
-@overload(lane_max, target="cuda")
+@overload(lane_max)
 def _lane_max_of_warp(value, lanes):
     def highest(value, lanes):
         most = np.int64(value)
-        if lanes.n_lanes > 1:
-            for step in (16, 8, 4, 2, 1):
-                most = max(most, np.int64(cuda.shfl_xor_sync(_ALL, most, step)))
+        for step in (16, 8, 4, 2, 1):
+            most = max(most, np.int64(cuda.shfl_xor_sync(_ALL, most, step)))
         return most
 
-    return highest
+    if _is_warp(lanes):
+        return highest
 
 
-@overload(lane_union, target="cuda")
+@overload(lane_union)
 def _lane_union_of_warp(word, lanes):
     def union(word, lanes):
         bits = np.uint64(word)
-        if lanes.n_lanes > 1:
-            for step in (16, 8, 4, 2, 1):
-                bits |= np.uint64(cuda.shfl_xor_sync(_ALL, np.int64(bits), step))
+        for step in (16, 8, 4, 2, 1):
+            bits |= np.uint64(cuda.shfl_xor_sync(_ALL, np.int64(bits), step))
         return bits
 
-    return union
+    if _is_warp(lanes):
+        return union
 
 
-@overload(lanes_meet, target="cuda")
+@overload(lanes_meet)
 def _lanes_meet_in_warp(lanes):
-    def meet(lanes):
-        if lanes.n_lanes > 1:
-            cuda.syncwarp(_ALL)
-
-    return meet
+    if _is_warp(lanes):
+        return lambda lanes: cuda.syncwarp(_ALL)

@@ -13,7 +13,7 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.batch import AlignmentBatch, LocusBatch
-from mapper.device.lanes import WARP
+from mapper.device.lanes import WARP, WarpLanes
 from mapper.device.memory import Workspace
 from mapper.device.reads import DeviceReads
 from mapper.device.seam import cuda, kernel
@@ -39,7 +39,7 @@ from mapper.extend.read import (
     sort_loci,
 )
 from mapper.extend.wavefront_affine import Wavefronts, wavefront_sizes
-from mapper.lanes import Lanes, lane_max, lanes_meet
+from mapper.lanes import ONE_LANE, lane_max, lanes_meet
 from mapper.params import ExtendParams
 
 LIGHT_LOCI = 4
@@ -160,7 +160,7 @@ def _extend_light(text_planes, reads, loci, params, penalties, lists, n_threads,
             found, n_ops = extend_read(
                 text_planes, reads.planes, reads.word_offsets[read],
                 reads.base_offsets[read + 1] - reads.base_offsets[read], loci, first,
-                end - first, params, penalties, wavefronts, mine, my_ops, Lanes(0, 1),
+                end - first, params, penalties, wavefronts, mine, my_ops, ONE_LANE,
             )  # fmt: skip
         if found < 0:
             row = cuda.atomic.add(lists.counters, POOL + 1, 1)
@@ -181,7 +181,7 @@ def _extend(text_planes, reads, loci, params, penalties, lists, bucket, n_thread
     thread = cuda.grid(1)
     if thread >= n_threads:
         return
-    lanes = Lanes(thread % WARP, WARP)
+    lanes = WarpLanes(thread % WARP, WARP)
     warp = thread // WARP
     n_warps = n_threads // WARP
     cell, cells_end = warp * sizes.cells, (warp + 1) * sizes.cells

@@ -209,6 +209,7 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, ma
     used = np.int64(0)
     idle = 0
     s = np.int64(0)
+    lanes_meet(lanes)  # a slower one may still be tracing back the extension before
     # From this penalty on no cell is hopeful, on whatever diagonal.
     while s < match * (2 * side.query_room + max_gap) + bonus - best and idle <= max(x, oe):
         mismatched = row_of(wavefronts, s - x)
@@ -263,8 +264,6 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, ma
                     objective = match * (2 * offset - k) - s
                     if offset - k == side.query_room:
                         objective += bonus
-            # No lane writes before all have come here: a slower one may still be tracing back
-            # the extension before.
             alive = lane_mask(offset >= 0, lanes)
             if k <= k_hi:
                 wavefronts.match[start + k] = offset
