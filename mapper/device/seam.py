@@ -22,6 +22,7 @@ unsigned values.
 from __future__ import annotations
 
 import importlib.util
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,10 @@ __all__ = ["CACHE_DIR", "INSTALL", "SIMULATED", "Kernel", "cuda", "kernel"]
 SIMULATED: bool = bool(numba.config.ENABLE_CUDASIM)
 """Whether kernels run in numba's simulator (``NUMBA_ENABLE_CUDASIM=1``), one Python thread
 for each CUDA thread."""
+
+
+_SIMULATOR = threading.Lock()
+"""The simulator runs one kernel at a time, whichever thread launches it."""
 
 
 class Kernel:
@@ -80,7 +85,11 @@ class Kernel:
 
     def launch_blocks(self, n_blocks: int, stream: Any, *args: Any) -> None:
         """Launch with so many blocks, for kernels that stride over their items."""
-        self.compiled[n_blocks, self.block, stream](*args)
+        if SIMULATED:
+            with _SIMULATOR:
+                self.compiled[n_blocks, self.block, stream](*args)
+        else:
+            self.compiled[n_blocks, self.block, stream](*args)
 
 
 def kernel(
