@@ -14,7 +14,7 @@ from mapper.params import KmerParams
 log = logging.getLogger(__name__)
 
 _DEFAULTS = KmerParams(kmer_len=20)
-NO_LIMIT = 2**31 - 2
+NO_LIMIT = 2**30
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:

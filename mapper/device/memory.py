@@ -46,6 +46,11 @@ def total_bytes() -> int:
     return int(min(cuda.current_context().get_memory_info().total, sys.maxsize))
 
 
+def multiprocessors() -> int:
+    """Return the number of multiprocessors of the current device."""
+    return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
+
+
 def upload(batch: Batch, what: str, stream: Any = 0) -> Batch:
     """Copy the arrays of a NamedTuple to the current device; other fields stay.
 
