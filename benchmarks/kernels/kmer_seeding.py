@@ -231,7 +231,8 @@ def main() -> None:
     cuda.synchronize()
     lap("index on the device")
     report: dict[str, Any] = {
-        "commit": args.commit, "reference": args.reference, "text_bases": len(text), "machine": machine(),
+        "commit": args.commit, "reference": args.reference, "text_bases": len(text),
+        "machine": machine(),
         "gpu": subprocess.run(
             ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
             capture_output=True, text=True, check=True,

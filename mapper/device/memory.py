@@ -90,6 +90,7 @@ class Workspace:
         self.stream = cuda.stream()
         self._device: dict[str, Any] = {}
         self._pinned: dict[str, np.ndarray] = {}
+        self._results: list[np.ndarray] = []
 
     def device(self, name: str, n: int, dtype: Any) -> Any:
         """Return a device array of `n` items; what `name` held before is lost if it grew."""
@@ -137,6 +138,30 @@ class Workspace:
             array.copy_to_host(host, stream=self.stream)
         return host
 
+    def download_result(self, array: Any) -> np.ndarray:
+        """Queue the copy of a 1-D device array into a pinned array that is the caller's to keep.
+
+        It is filled only after :meth:`synchronize`. Its memory is used again when neither it
+        nor any view of it is left: copying results out of one buffer, into memory that the
+        system has to clear first, costs more than the transfer.
+        """
+        n_bytes = len(array) * np.dtype(array.dtype).itemsize
+        held = None
+        for i in range(len(self._results)):
+            # Two references: the list's, and the argument's.
+            unused = sys.getrefcount(self._results[i]) <= 2
+            if unused and self._results[i].nbytes >= _whole(n_bytes):
+                held = self._results[i]
+                break
+        if held is None:
+            with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
+                held = cuda.pinned_array(_grown(n_bytes), np.uint8)
+            self._results.append(held)
+        host = held[: _whole(n_bytes)].view(array.dtype)[: len(array)]
+        if len(array):
+            array.copy_to_host(host, stream=self.stream)
+        return host
+
     def synchronize(self) -> None:
         """Wait for all that was queued on the stream."""
         self.stream.synchronize()
@@ -146,6 +171,7 @@ class Workspace:
         self.synchronize()
         self._device.clear()
         self._pinned.clear()
+        self._results.clear()
 
 
 def _whole(n_bytes: int) -> int:

@@ -27,11 +27,11 @@ from mapper.seed.kmer_search import HitStore, search_rows
 
 LIST_CAPACITY = 1 << 24
 
-BLOCKS_PER_SM = 5
+BLOCKS_PER_SM = 6
 """Blocks of the search kernel that a multiprocessor holds, and so many are launched: their
 threads stay and take on one row after the other."""
 
-VERIFY_ROWS_WHOLE = 16
+VERIFY_ROWS_WHOLE = 4
 """``KmerParams.verify_rows`` where the whole suffix array is on the device: locating is then
 one access, a search step two."""
 
@@ -147,15 +147,11 @@ class CudaKmerSearch:
             low = space.upload("low", kmers.low)
             high = space.upload("high", kmers.high)
             columns = self.search_on_device(low, high, kmers.n_kmers, capacity)
-            host = [
-                space.download(name, column)
-                for name, column in zip(KmerHits._fields, columns, strict=True)
-            ]
+            hit_offsets, text_pos, mismatches, skipped = map(space.download_result, columns)
             space.synchronize()
         except DeviceMemoryError:
             space.release()
             raise
-        hit_offsets, text_pos, mismatches, skipped = (column.copy() for column in host)
         return KmerHits(hit_offsets, text_pos, mismatches, skipped.view(np.bool_))
 
     def search_on_device(self, low: Any, high: Any, n_kmers: int, capacity: int) -> DeviceHits:

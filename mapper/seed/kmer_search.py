@@ -184,7 +184,7 @@ def search_rows(fm, places, low, high, next_row, n_rows, params, hits):
     Parameters
     ----------
     fm
-        FMIndex with 0 < ``kmer_len`` <= k (:func:`mapper.index.expand.with_table`).
+        FMIndex with 0 < ``kmer_len`` <= 16 and k (:func:`mapper.index.expand.with_table`).
     places
         Places of its text.
     low, high
@@ -208,10 +208,10 @@ def search_rows(fm, places, low, high, next_row, n_rows, params, hits):
     max_hits = np.int32(params.max_hits)
     most = np.int32(params.max_mismatches)
     state = np.int32(FETCH)
-    row = np.int64(-1)
+    row = np.int32(-1)
     n_hits = np.int32(0)
     query = make_query(np.uint64(0), np.uint64(0), 0, params, left_len)
-    exact = np.int64(0)  # the right part
+    exact = np.uint32(0)  # the right part, at most 16 bases
     first = second = np.int32(-1)  # its changes to look up next
     right = max_right = np.int32(0)  # mismatches of the pattern; of any pattern
     sa_lo = sa_hi = np.int64(0)
@@ -219,10 +219,10 @@ def search_rows(fm, places, low, high, next_row, n_rows, params, hits):
     level = turn = np.int32(0)  # mismatches taken there; what to take next: 1, 2, 3, then 0
     lo_0 = hi_0 = lo_1 = hi_1 = row_type(0)  # where to come back to, for each mismatch taken
     depth_0 = depth_1 = turn_0 = turn_1 = np.int32(0)
-    settled = storing = False  # whether rows stand for the whole k-mer; are kept or counted
-    shift = n_before = np.int32(0)
+    storing = False  # whether rows are kept, or only counted
+    n_before = np.int32(0)
     take_lo = row_type(0)
-    right_from = right_to = np.int32(0)  # mismatches in the right part that are this search's
+    whole_right = np.int32(0)  # mismatches that the first search requires there; 0: the second
     while True:
         if state == TAKE:
             if n_hits > max_hits:
@@ -235,12 +235,14 @@ def search_rows(fm, places, low, high, next_row, n_rows, params, hits):
                         n_hits = np.int32(n_hits + 1)
                 sa_lo += COUNTED_AT_A_TIME
             elif sa_lo < sa_hi:
-                text_pos = locate(fm, sa_lo) - shift
+                text_pos = locate(fm, sa_lo) - (left_len - depth)
+                settled = depth == left_len and whole_right == 0  # rows of the whole k-mer
                 if settled and surely_clean(places, text_pos, params.kmer_len):
                     n_left, n_right = np.int64(level), np.int64(right)
                 else:
                     n_left, n_right = compare_at(fm, places, query, params.kmer_len, text_pos)
-                if right_from <= n_right <= right_to and n_left + n_right <= most:
+                own = n_right == whole_right if whole_right > 0 else n_right <= max_right
+                if own and n_left + n_right <= most:
                     store_hit(hits, row, n_hits, text_pos, n_left + n_right)
                     n_hits = np.int32(n_hits + 1)
                 sa_lo += 1
@@ -257,12 +259,10 @@ def search_rows(fm, places, low, high, next_row, n_rows, params, hits):
                 else:
                     sa_lo, sa_hi, depth, turn = np.int64(lo_1), np.int64(hi_1), depth_1, turn_1
         elif state == NODE:
-            settled = depth == left_len
-            if settled or sa_hi - sa_lo <= params.verify_rows:
+            if depth == left_len or sa_hi - sa_lo <= params.verify_rows:
                 # Rows of a repeat are counted first: most often they are too many to keep.
-                storing = not settled or n_hits + sa_hi - sa_lo <= max_hits
-                shift, take_lo, n_before = np.int32(left_len - depth), row_type(sa_lo), n_hits
-                right_from, right_to = np.int32(0), max_right
+                storing = depth < left_len or n_hits + sa_hi - sa_lo <= max_hits
+                take_lo, n_before = row_type(sa_lo), n_hits
                 state = np.int32(TAKE)
             else:
                 change = np.int32(0)
@@ -284,10 +284,12 @@ def search_rows(fm, places, low, high, next_row, n_rows, params, hits):
                     depth = np.int32(depth + 1)
                     turn = np.int32(1)
         elif state == PATTERN:
+            whole_right = np.int32(0)
             if first >= (n_changes if max_right > 0 else 0):
                 state = np.int32(FETCH)
             else:
-                kmer = change_base(change_base(exact, first, right_len), second, right_len)
+                kmer = change_base(np.int64(exact), first, right_len)
+                kmer = change_base(kmer, second, right_len)
                 sa_lo = np.int64(fm.kmer_starts[kmer])
                 sa_hi = np.int64(fm.kmer_starts[kmer + 1])
                 right = np.int32(0)
@@ -307,20 +309,23 @@ def search_rows(fm, places, low, high, next_row, n_rows, params, hits):
         else:
             if row >= 0:
                 hits.row_hits[row] = min(n_hits, np.int32(max_hits + 1))
-            row = fetch_add(next_row, 1)
-            if row >= n_rows:
+            taken_on = fetch_add(next_row, 1)
+            if taken_on >= n_rows:
                 return
+            row = np.int32(taken_on)
             query = make_query(low[row >> 1], high[row >> 1], row & 1, params, left_len)
-            exact = table_index(query, left_len, right_len)
+            exact = np.uint32(table_index(query, left_len, right_len))
             first = second = np.int32(-1)
             n_hits = np.int32(0)
             level = np.int32(0)
+            whole_right = np.int32(0)
             max_right = most
             state = np.int32(PATTERN)
             if max_right > 0 and left_len > 0:
                 sa_lo, sa_hi = left_interval(fm, query, left_len)
                 if sa_hi - sa_lo <= n_patterns:
-                    settled, storing, shift = False, True, np.int32(0)
-                    right_from = right_to = max_right
+                    storing = True
+                    depth = left_len
+                    whole_right = max_right
                     max_right = np.int32(max_right - 1)
                     state = np.int32(TAKE)

@@ -71,6 +71,28 @@ def test_a_workspace_grows_and_is_reused(device):
 
 
 @pytest.mark.gpu
+def test_results_are_the_callers_until_let_go(device):
+    from mapper.device.memory import Workspace
+
+    space = Workspace()
+
+    def result(n):
+        host = space.download_result(space.upload("a", np.arange(n)))
+        space.synchronize()
+        return host
+
+    first = result(100)
+    tail, place = first[50:], first.ctypes.data
+    del first
+    second = result(100)
+    assert second.ctypes.data != place
+    assert tail.tolist() == list(range(50, 100))
+    del tail
+    assert result(90).ctypes.data == place
+    assert second.tolist() == list(range(100))
+
+
+@pytest.mark.gpu
 def test_what_cannot_fit_is_refused_before_it_is_copied(device, monkeypatch):
     from mapper.device import memory
     from mapper.errors import DeviceMemoryError
