@@ -215,7 +215,7 @@ def main() -> None:
     parser.add_argument("--commit", default=commit())
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--kmers", type=int, default=8_000_000)
+    parser.add_argument("--kmers", type=int, default=16_000_000)
     parser.add_argument("--skip-cpu", action="store_true")
     parser.add_argument("--tuning", action="store_true", help="table lengths and verify_rows too")
     args = parser.parse_args()
@@ -244,16 +244,16 @@ def main() -> None:
     rates = report["rates"] = {}
     sets = {
         "exact 20": (KmerParams(20, 0), sample_kmers(text, args.kmers, 20, 0, 1)),
-        "2 of 30": (KmerParams(30, 2), sample_kmers(text, args.kmers // 4, 30, 2, 2)),
+        "2 of 30": (KmerParams(30, 2), sample_kmers(text, args.kmers // 8, 30, 2, 2)),
     }
     lap("k-mers")
     best = fit_table_on_device(bare, 20)
     for name, (params, kmers) in sets.items():
         rates[name] = device_rate(best, places, params, kmers, args.repeats)
         rates[name]["table"] = best.kmer_len
-        for n_workers in (1, 2, 3):
-            rates[name][f"transfers, {n_workers} streams"] = transfer_rate(
-                best, places, params, kmers, args.repeats, n_workers, 1 << 19
+        for n_workers, batch in ((1, 1 << 19), (2, 1 << 19), (2, 1 << 21), (3, 1 << 21)):
+            rates[name][f"transfers, {n_workers} streams, {batch} a batch"] = transfer_rate(
+                best, places, params, kmers, args.repeats, n_workers, batch
             )
         lap(f"{name}: {rates[name]}")
     if args.tuning:

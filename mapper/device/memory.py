@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mapper.device.seam import SIMULATED, cuda
+from mapper.device.seam import DRIVER, SIMULATED, cuda
 from mapper.errors import DeviceMemoryError
 
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
@@ -19,14 +19,18 @@ Batch = TypeVar("Batch", bound=NamedTuple)
 
 @contextmanager
 def device_memory(what: str) -> Iterator[None]:
-    """Turn the driver's out-of-memory error into DeviceMemoryError; `what` needs the memory."""
+    """Allocate inside this: one thread at a time, out-of-memory errors as DeviceMemoryError.
+
+    `what` needs the memory: the subject of the message.
+    """
     if SIMULATED:
         yield
         return
     from numba.cuda.cudadrv.driver import CudaAPIError
 
     try:
-        yield
+        with DRIVER:
+            yield
     except CudaAPIError as error:
         if int(error.code) != _OUT_OF_MEMORY:
             raise
@@ -97,9 +101,9 @@ class Workspace:
         held = self._device.get(name)
         n_bytes = n * np.dtype(dtype).itemsize
         if held is None or held.nbytes < n_bytes:
-            self._device.pop(name, None)
-            held = None  # free it before its successor is allocated
             with device_memory(f"a buffer of {n_bytes / 1e6:.1f} MB"):
+                self._device.pop(name, None)
+                held = None  # free it before its successor is allocated
                 held = cuda.device_array(_grown(n_bytes), np.uint8)
             self._device[name] = held
         return held[: _whole(n_bytes)].view(dtype)[:n]
@@ -169,9 +173,10 @@ class Workspace:
     def release(self) -> None:
         """Free all arrays; for a batch to be tried again in smaller pieces."""
         self.synchronize()
-        self._device.clear()
-        self._pinned.clear()
-        self._results.clear()
+        with DRIVER:
+            self._device.clear()
+            self._pinned.clear()
+            self._results.clear()
 
 
 def _whole(n_bytes: int) -> int:
