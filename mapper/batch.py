@@ -133,3 +133,25 @@ class RecordBatch(NamedTuple):
     @property
     def n_records(self) -> int:
         return len(self.flag)
+
+
+class KmerBatch(NamedTuple):
+    """k-mers cut from reads, by read, then offset; none holds an ambiguous base."""
+
+    low: np.ndarray  # uint64 (n,): bit i is the low bit of base i's code (k <= 64)
+    high: np.ndarray  # uint64 (n,): its high bit
+    read: np.ndarray  # int32 (n,): row of the ReadBatch
+    offset: np.ndarray  # int32 (n,): of the k-mer's first base in the read as given
+
+    @property
+    def n_kmers(self) -> int:
+        return len(self.low)
+
+
+class KmerHits(NamedTuple):
+    """Where k-mers match: row 2 i is k-mer i itself, row 2 i + 1 its reverse complement."""
+
+    hit_offsets: np.ndarray  # int64 (2 n + 1,)
+    text_pos: np.ndarray  # uint32 or uint64: leftmost base of the match, ascending in a row
+    mismatches: np.ndarray  # uint8
+    skipped: np.ndarray  # bool (n,): more hits than the limit, on both strands together

@@ -19,13 +19,14 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
 from mapper import mixed
 from mapper.batch import ReadBatch
+from mapper.device.choose import CPU, DeviceChoice
 from mapper.errors import OutputError
 from mapper.index.reference import Index
 from mapper.io.bam_out import RecordOutput, SortOptions, open_output
@@ -49,6 +50,9 @@ from mapper.seed.plan import resolve
 from mapper.stages import Aligned, align_reads, place_batch
 from mapper.stats import RunStats
 from mapper.warm_up import compile_stages
+
+if TYPE_CHECKING:
+    from mapper.device.backend import DeviceStages
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +82,7 @@ class MapJob:
     insert_size: InsertSizeModel | None = None
     progress: bool = False
     params: MapParams = field(default_factory=MapParams)
+    device: DeviceChoice = field(default_factory=lambda: DeviceChoice(CPU))
 
 
 class _AlignedBatch(NamedTuple):
@@ -107,6 +112,14 @@ class _Run:
         # Of several lanes, the reader gives each read its group.
         read_group = parse_read_group(job.read_group)[1] if job.read_group else ""
         self.names: Names = make_names(index.contigs.names, index.contigs.starts, read_group)
+        self.device: DeviceStages | None = None
+        self.workers = job.threads
+        if job.device.backend != CPU:
+            from mapper.device.backend import DeviceStages
+
+            self.device = DeviceStages(index, job.device.ordinals)
+            # A worker that waits for a device leaves its core to another.
+            self.workers += len(self.device.lanes)
 
     def read(self, reader: ReadsReader) -> ReadBatch | None:
         """Read the next batch (a task)."""
@@ -116,7 +129,10 @@ class _Run:
     def align(self, reads: ReadBatch) -> _AlignedBatch:
         """Run the stages that need no insert size (a task)."""
         parts = mixed.split(reads)
-        aligned = [align_reads(self.index, part.reads, self.params, self.stats) for part in parts]
+        aligned = [
+            align_reads(self.index, part.reads, self.params, self.stats, self.device)
+            for part in parts
+        ]
         return _AlignedBatch(reads, [part.rows for part in parts], aligned)
 
     def finish(
@@ -180,7 +196,7 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
         max_read_len=MAX_READ_LEN, batch_bases=job.batch_bases,
     )  # fmt: skip
     reader = ReadsReader(lanes, options)
-    pool = ThreadPoolExecutor(job.threads, thread_name_prefix="map")
+    pool = ThreadPoolExecutor(run.workers, thread_name_prefix="map")
     try:
         groups = [lane.read_group for lane in lanes if lane.read_group is not None]
         header = header_text(
@@ -191,7 +207,7 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
             job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(), pool,
             sort=job.sort, level=job.compression, reference=job.reference, threads=job.threads,
         ) as output:  # fmt: skip
-            stats.compile_seconds = compile_stages(index, run.params, run.names, output)
+            stats.compile_seconds = compile_stages(index, run.params, run.names, output, run.device)
             _map_all(run, reader, output, pool)
     finally:
         reader.close()
@@ -205,7 +221,7 @@ def _map_all(
 ) -> None:
     """Read, map and write until the input ends; check that every read came out."""
     # Enough batches that no thread waits for another's slow one.
-    most_pending = run.job.threads + 2
+    most_pending = run.workers + 2
     pending: deque[Future[_Finished]] = deque()
     written = 0
     with tqdm(

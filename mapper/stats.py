@@ -15,9 +15,10 @@ from mapper.host_memory import peak_bytes
 from mapper.io.atomic import OutputFile
 
 STAGES = (
-    "read", "pack", "seed", "chain", "extend", "rescue", "place", "records", "encode",
+    "read", "wait", "pack", "seed", "chain", "extend", "rescue", "place", "records", "encode",
 )  # fmt: skip
-"""Stages in the order of the flow; times are summed over threads."""
+"""Stages in the order of the flow; times are summed over threads. ``wait``: for a free lane of a
+device; a device's own stages last until their results are back."""
 
 
 @dataclass
@@ -88,6 +89,8 @@ class RunStats:
         total = sum(self.stage_seconds.values())
         lines.append(f"{'stage':>10} {'thread s':>9} {'share':>6} {'µs/read':>8}")
         for name, seconds in self.stage_seconds.items():
+            if name == "wait" and not seconds:
+                continue  # no device
             lines.append(
                 f"{name:>10} {seconds:9.2f} {_percent(seconds, total):>6} "
                 f"{1e6 * seconds / max(reads, 1):8.2f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,10 +20,16 @@ from mapper.params import MapParams
 from mapper.stages import align_reads, place_batch
 from mapper.stats import RunStats
 
+if TYPE_CHECKING:
+    from mapper.device.backend import DeviceStages
+
 log = logging.getLogger(__name__)
 
 
-def compile_stages(index: Index, params: MapParams, names: Names, output: RecordOutput) -> float:
+def compile_stages(
+    index: Index, params: MapParams, names: Names, output: RecordOutput,
+    device: DeviceStages | None = None,
+) -> float:  # fmt: skip
     """Compile every stage, or load it compiled, by mapping two made-up pairs.
 
     Done before the work starts, so that its time is known and no thread waits in the
@@ -38,7 +45,7 @@ def compile_stages(index: Index, params: MapParams, names: Names, output: Record
     for paired in (False, True):
         reads = _made_up_reads(paired)
         quiet = RunStats()
-        aligned = align_reads(index, reads, params, quiet)
+        aligned = align_reads(index, reads, params, quiet, device)
         merged = merge_alignments(aligned.alignments, aligned.alignments)
         confident_inserts(reads.base_offsets[:1], merged, params.extend.match)
         _, records = place_batch(index, aligned, assumed_model(), params, names, quiet)

@@ -10,7 +10,8 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mapper.cli.map_files import add_files, check_files, format_by_name, lanes_of
-from mapper.errors import DeviceError, UsageError
+from mapper.device.choose import check_device_name, choose_device
+from mapper.errors import UsageError
 from mapper.params import (
     BATCH_BASES,
     MAX_READ_LEN,
@@ -57,7 +58,7 @@ _OPTIONS = (
     _Option(("-L", "--end-bonus"), _EXTEND.end_bonus, 0, 1000, True,
             "bonus of reaching a read's end"),
     _Option(("-T", "--min-score"), _EXTEND.min_score, 1, 20 * MAX_READ_LEN, True,
-            "lowest score to report"),
+            "lowest score to report; a read too short for it needs that of one mismatch"),
     _Option(("-U", "--unpaired-penalty"), _PAIR.unpaired_penalty, 0, 1_000_000, True,
             "score a proper pair may lose against its mates' best"),
     _Option(("-k", "--seed-length"), _SEED.seed_len, 0, MAX_READ_LEN, False,
@@ -88,8 +89,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="threads that map, read and compress (default: all, %(default)s here)",
     )  # fmt: skip
     machine.add_argument(
-        "--device", default="auto", metavar="auto|cpu",
-        help="where to compute (default: %(default)s; this version computes on the CPU)",
+        "--device", default="auto", metavar="auto|cpu|cuda[:0,1]",
+        help="where to compute; no effect on the result (default: %(default)s, every CUDA device "
+        "that can be used, or else the CPU)",
     )  # fmt: skip
     machine.add_argument(
         "--memory", type=_bytes, default=1 << 30, metavar="SIZE",
@@ -119,10 +121,7 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Map, then report."""
     params = _params(args)
-    if args.device not in ("auto", "cpu"):
-        raise DeviceError(
-            f"device {args.device!r}: this version computes on the CPU only; use --device cpu"
-        )
+    check_device_name(args.device)
     output_format = args.output_format or format_by_name(args.output)
     check_files(args, output_format)
     insert_size = None if args.insert_size is None else _insert_size(args.insert_size)
@@ -132,6 +131,7 @@ def run(args: argparse.Namespace) -> int:
     from mapper.io.reads_in import Lane
     from mapper.pipeline import MapJob, map_reads
 
+    device = choose_device(args.device)
     index = open_index(args.index)
     job = MapJob(
         reads=args.reads,
@@ -151,6 +151,7 @@ def run(args: argparse.Namespace) -> int:
         insert_size=insert_size,
         progress=sys.stderr.isatty() and not args.quiet,
         params=params,
+        device=device,
     )
     stats = map_reads(index, job)
     if args.json_stats:
