@@ -388,3 +388,19 @@ def test_fasta_reads(world, tmp_path):
     )
     assert all(fields[10] == "*" for fields in fasta)
     assert [f[:10] + f[11:] for f in fasta] == [f[:10] + f[11:] for f in fastq]
+
+
+def test_lanes_on_the_command_line(world, tmp_path):
+    from mapper.cli.main import main
+
+    firsts, seconds = thirds(world.first, tmp_path), thirds(world.second, tmp_path)
+    out = tmp_path / "x.bam"
+    argv = ["map", world.index_path, firsts[0], seconds[0], "-R", READ_GROUP, "-o", str(out)]
+    for name, first, second in zip("bc", firsts[1:], seconds[1:], strict=True):
+        argv += ["--lane", rf"@RG\tID:{name}\tSM:s", first, second]
+    assert main([*argv, "--quiet"]) == 0
+    for line in lines_of(out):
+        assert line.count("\tRG:Z:") == 1
+    assert {tag_of(line, "RG") for line in lines_of(out)} == {"a", "b", "c"}
+    with pysam.AlignmentFile(str(out)) as file:
+        assert [group["ID"] for group in file.header.to_dict()["RG"]] == ["a", "b", "c"]
