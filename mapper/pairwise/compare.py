@@ -1,0 +1,134 @@
+"""Core: runs of equal symbols of two packed sequences, many symbols at a time.
+
+A sequence is packed with 2, 4 or 8 bits a symbol (``packing.py``), symbol 0 in the lowest
+bits of its first word. Eight bytes are loaded from any byte address, so that a comparison
+sees at least 58, 60 or 64 bits: 29, 15 or 8 symbols. The packing decides what is equal:
+symbols match exactly where their codes agree.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+from mapper.accelerate import core
+from mapper.bits import leading_zeros, trailing_zeros
+
+
+class Pair(NamedTuple):
+    """A query and a reference, or a part of each, in packed form."""
+
+    query_words: np.ndarray  # uint64
+    ref_words: np.ndarray  # uint64
+    query_bit: int  # bit of query_words where the part starts
+    ref_bit: int
+    query_len: int  # symbols
+    ref_len: int
+    shift: int  # log2 of the bits of a symbol: 1, 2 or 3
+
+
+def unaligned_word(words, byte):
+    """Return the 8 bytes from byte `byte` of an array of uint64 or uint8 on, as a uint64.
+
+    This body is the meaning; compiled for the CPU it is one load. A device, which cannot
+    load from odd addresses, compiles :func:`_two_loads`.
+    """
+    flat = np.asarray(words).view(np.uint8)
+    return np.uint64(int.from_bytes(flat[byte : byte + 8].tobytes(), "little"))
+
+
+def _two_loads(words, byte):
+    """Return what :func:`unaligned_word` does, from two words of a uint64 array."""
+    at = byte >> 3
+    bits = np.uint64((byte & 7) << 3)
+    return (words[at] >> bits) | ((words[at + 1] << np.uint64(1)) << (np.uint64(63) - bits))
+
+
+@intrinsic
+def _load(typingctx, words, byte):
+    def codegen(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        start = builder.bitcast(array.data, cgutils.voidptr_t)
+        address = builder.bitcast(builder.gep(start, [args[1]]), ir.IntType(64).as_pointer())
+        return builder.load(address, align=1)
+
+    return types.uint64(words, types.int64), codegen
+
+
+@overload(unaligned_word, inline="always")
+def _unaligned_word_compiled(words, byte):
+    return lambda words, byte: _load(words, byte)
+
+
+@core
+def word_at(words, bit):
+    """The symbols from `bit` on in the low bits; the top 6 bits (or fewer) may be missing."""
+    return unaligned_word(words, bit >> 3) >> np.uint64(bit & 7)
+
+
+@core
+def word_before(words, bit):
+    """The symbols that end before `bit` in the high bits; the low 6 bits may be missing."""
+    byte = (bit + 7) >> 3
+    return unaligned_word(words, byte - 8) << np.uint64((byte << 3) - bit)
+
+
+@core
+def symbols_a_word(shift):
+    """Symbols of 2, 4 or 8 bits that a load from any byte address holds whole."""
+    return (56 + (1 << shift)) >> shift
+
+
+@core
+def run_forward(pair, v, h, limit):
+    """Length of the run of matches from query symbol v and reference symbol h on.
+
+    At most `limit`, which keeps it inside both.
+    """
+    step = symbols_a_word(pair.shift)
+    query_bit = pair.query_bit + (v << pair.shift)
+    ref_bit = pair.ref_bit + (h << pair.shift)
+    # A bit that always differs, behind the symbols that a word is sure to hold.
+    fence = np.uint64(1) << np.uint64(step << pair.shift) if pair.shift < 3 else np.uint64(0)
+    done = np.int64(0)
+    while done < limit:
+        differ = word_at(pair.query_words, query_bit) ^ word_at(pair.ref_words, ref_bit)
+        run = trailing_zeros(differ | fence) >> pair.shift
+        done += run
+        if run < step:
+            break
+        query_bit += step << pair.shift
+        ref_bit += step << pair.shift
+    return min(done, limit)
+
+
+@core
+def run_backward(pair, v, h, limit):
+    """Length of the run of matches that ends before query symbol v and reference symbol h."""
+    step = symbols_a_word(pair.shift)
+    query_bit = pair.query_bit + (v << pair.shift)
+    ref_bit = pair.ref_bit + (h << pair.shift)
+    fence = np.uint64(1) << np.uint64(63 - (step << pair.shift)) if pair.shift < 3 else np.uint64(0)
+    done = np.int64(0)
+    while done < limit:
+        differ = word_before(pair.query_words, query_bit) ^ word_before(pair.ref_words, ref_bit)
+        run = leading_zeros(differ | fence) >> pair.shift
+        done += run
+        if run < step:
+            break
+        query_bit -= step << pair.shift
+        ref_bit -= step << pair.shift
+    return min(done, limit)
+
+
+@core
+def run_of_matches(pair, v, h, limit, forward):
+    """Matches after v and h consumed symbols, counted from the start or from the end."""
+    if forward:
+        return run_forward(pair, v, h, limit)
+    return run_backward(pair, pair.query_len - v, pair.ref_len - h, limit)
