@@ -1,0 +1,91 @@
+"""The one place that imports ``numba.cuda``, and the one place for kernel options.
+
+Import this module only from code that is about to use CUDA (the ``cuda.py`` of a room, or
+inside a function): importing the package must need neither CUDA nor numba-cuda.
+
+**Cores on the device.** A kernel calls a ``@core`` function (:mod:`mapper.accelerate`) as
+it stands, and cores call other cores as globals of their module. When numba-cuda types such
+a call it meets numba's CPU dispatcher, wraps its Python text in a dispatcher of its own with
+the same options (``forceinline`` is kept; ``_nrt``, ``nogil`` and ``cache`` mean nothing
+there) and compiles it for the current device; this repeats for whatever that text calls. No
+second decorator, no ``py_func``, no ``device=True`` is needed. The same holds for the
+``@overload`` functions of :mod:`mapper.bits`, whose intrinsics NVVM turns into POPC, FLO and
+BREV. What the device refuses: a core with an explicit signature, allocation, exceptions with
+arguments made at run time, and a ``@driver`` (its loop belongs to the kernel).
+
+**Types.** Kernels take NamedTuples of device arrays (``FMIndex``) and of numbers (the
+parameter structs) as they are. As on the CPU, ``int64 + int32`` is int64, and a signed index
+is checked for being negative, at three instructions an access: hot kernels index with
+unsigned values.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+from mapper.accelerate import CACHE_DIR  # sets numba's cache directory, before any kernel
+from mapper.errors import DeviceError
+
+INSTALL = "install it with pip install 'fmwave[gpu]' (CUDA 12) or 'fmwave[gpu-cu13]' (CUDA 13)"
+
+if importlib.util.find_spec("numba_cuda") is None:
+    raise DeviceError(f"CUDA needs the package numba-cuda, which is missing; {INSTALL}")
+
+import numba  # noqa: E402
+from numba import cuda  # noqa: E402
+
+__all__ = ["CACHE_DIR", "INSTALL", "SIMULATED", "Kernel", "cuda", "kernel"]
+
+SIMULATED: bool = bool(numba.config.ENABLE_CUDASIM)
+"""Whether kernels run in numba's simulator (``NUMBA_ENABLE_CUDASIM=1``), one Python thread
+for each CUDA thread."""
+
+
+class Kernel:
+    """A compiled kernel with its block size; one thread for each item.
+
+    Parameters
+    ----------
+    function
+        The kernel's Python text. Its last blocks may have threads beyond the last item.
+    block
+        Threads of a block; ``launch_bounds`` of the compiled code.
+    max_registers
+        Registers of a thread, where the compiler should be held to fewer than it takes.
+    """
+
+    def __init__(
+        self, function: Callable[..., None], block: int, max_registers: int | None = None
+    ) -> None:
+        self.function = function
+        self.block = block
+        self.max_registers = max_registers
+        self.__doc__ = function.__doc__
+        if SIMULATED:
+            self.compiled = cuda.jit(function)
+        else:
+            self.compiled = cuda.jit(cache=True, launch_bounds=block, max_registers=max_registers)(
+                function
+            )
+
+    def launch(self, n_items: int, stream: Any, *args: Any) -> None:
+        """Launch with one thread for each of `n_items`, on `stream`; none, no launch."""
+        if n_items:
+            self.launch_blocks((n_items + self.block - 1) // self.block, stream, *args)
+
+    def launch_blocks(self, n_blocks: int, stream: Any, *args: Any) -> None:
+        """Launch with so many blocks, for kernels that stride over their items."""
+        self.compiled[n_blocks, self.block, stream](*args)
+
+
+def kernel(
+    block: int, *, max_registers: int | None = None
+) -> Callable[[Callable[..., None]], Kernel]:
+    """Decorate a kernel: cached on disk beside the compiled cores, bounded to `block` threads."""
+
+    def decorate(function: Callable[..., None]) -> Kernel:
+        return Kernel(function, block, max_registers)
+
+    return decorate
