@@ -1,3 +1,25 @@
-"""fmwave: a seed-and-extend mapper of DNA reads."""
+"""fmwave: a seed-and-extend mapper of DNA reads, and pairwise aligners."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mapper.pairwise.edit import edit_distance
+    from mapper.pairwise.long import long_edit_distance
 
 __version__ = "0.1.0"
+__all__ = ["__version__", "edit_distance", "long_edit_distance"]
+
+_HOMES = {
+    "edit_distance": "mapper.pairwise.edit",
+    "long_edit_distance": "mapper.pairwise.long",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is asked for, so that the command's help stays instant."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

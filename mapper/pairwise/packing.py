@@ -35,20 +35,26 @@ MAX_LENGTH = 2**30
 """Longest sequence: offsets are int32 with room for sums, and null values."""
 
 _QUERY_AMBIGUOUS, _REF_AMBIGUOUS = 4, 5
-_PADDING = 8
+PADDING = 8
+"""Bytes behind the last sequence of a batch, so that eight can be loaded at a time."""
 
 
 class PairBatch(NamedTuple):
-    """Pairs as given: flat bytes, row i is ``[offsets[i]:offsets[i + 1]]``."""
+    """Pairs as given; query i is ``queries[query_start[i]:query_end[i]]``.
 
-    queries: np.ndarray  # uint8, with 8 bytes of padding behind the last
-    query_offsets: np.ndarray  # int64 (n + 1,)
-    refs: np.ndarray  # uint8, padded likewise
-    ref_offsets: np.ndarray  # int64 (n + 1,)
+    Both sides may lie in one array. 8 bytes of padding must follow the last sequence.
+    """
+
+    queries: np.ndarray  # uint8, ASCII
+    query_start: np.ndarray  # int64 (n,)
+    query_end: np.ndarray  # int64 (n,)
+    refs: np.ndarray  # uint8, ASCII
+    ref_start: np.ndarray  # int64 (n,)
+    ref_end: np.ndarray  # int64 (n,)
 
     @property
     def n_pairs(self) -> int:
-        return len(self.query_offsets) - 1
+        return len(self.query_start)
 
 
 class PackedPairs(NamedTuple):
@@ -88,7 +94,10 @@ def batch_of(queries: Sequences, refs: Sequences) -> PairBatch:
             f"{len(query_offsets) - 1} queries and {len(ref_offsets) - 1} references: "
             "each query needs its reference"
         )
-    return PairBatch(query_bytes, query_offsets, ref_bytes, ref_offsets)
+    return PairBatch(
+        query_bytes, query_offsets[:-1], query_offsets[1:],
+        ref_bytes, ref_offsets[:-1], ref_offsets[1:],
+    )  # fmt: skip
 
 
 def _flat(sequences: Sequences, side: str) -> tuple[np.ndarray, np.ndarray]:
@@ -103,7 +112,7 @@ def _flat(sequences: Sequences, side: str) -> tuple[np.ndarray, np.ndarray]:
             raise UsageError(f"{side}: a flat uint8 array and its int64 offsets are expected")
         if offsets[0] != 0 or offsets[-1] > len(given) or (np.diff(offsets) < 0).any():
             raise UsageError(f"{side}: offsets must begin with 0, not fall, and lie in the array")
-        letters = np.concatenate([given[: offsets[-1]], np.zeros(_PADDING, np.uint8)])
+        letters = np.concatenate([given[: offsets[-1]], np.zeros(PADDING, np.uint8)])
     else:
         try:
             raw = [s.encode("ascii") if isinstance(s, str) else bytes(s) for s in sequences]
@@ -111,7 +120,7 @@ def _flat(sequences: Sequences, side: str) -> tuple[np.ndarray, np.ndarray]:
             raise UsageError(f"{side}: {error.object[error.start]!r} is not ASCII") from error
         offsets = np.zeros(len(raw) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)), out=offsets[1:])
-        letters = np.frombuffer(bytearray().join([*raw, bytes(_PADDING)]), np.uint8)
+        letters = np.frombuffer(bytearray().join([*raw, bytes(PADDING)]), np.uint8)
     if len(offsets) > 1 and np.diff(offsets).max() > MAX_LENGTH:
         raise UsageError(f"{side}: a sequence is longer than {MAX_LENGTH} symbols")
     return letters, offsets
@@ -196,19 +205,19 @@ def _pack_bytes(letters, start, end, words, at):
 
 
 @driver
-def _choose_widths(queries, query_offsets, refs, ref_offsets, shift):
+def _choose_widths(queries, query_start, query_end, refs, ref_start, ref_end, shift):
     for i in range(len(shift)):
-        pure = _is_acgt(queries, query_offsets[i], query_offsets[i + 1]) and _is_acgt(
-            refs, ref_offsets[i], ref_offsets[i + 1]
+        pure = _is_acgt(queries, query_start[i], query_end[i]) and _is_acgt(
+            refs, ref_start[i], ref_end[i]
         )
         shift[i] = 1 if pure else 2
 
 
 @driver
-def _pack_side(letters, offsets, shift, starts, code_of, words):
+def _pack_side(letters, starts, ends, shift, word_starts, code_of, words):
     """Pack one side; return pair and position of a letter without a code, or -1, -1."""
     for i in range(len(shift)):
-        start, end, at = offsets[i], offsets[i + 1], starts[i]
+        start, end, at = starts[i], ends[i], word_starts[i]
         if shift[i] == 1:
             _pack_acgt(letters, start, end, words, at)
         elif shift[i] == 3:
@@ -243,10 +252,8 @@ def pack_pairs(batch: PairBatch, symbols: str = "dna", first_pair: int = 0) -> P
     if symbols != "bytes":
         _choose_widths(*batch, shift)
     query_codes, ref_codes = _code_tables(symbols)
-    query = _packed_side(
-        batch.queries, batch.query_offsets, shift, query_codes, "query", first_pair
-    )
-    ref = _packed_side(batch.refs, batch.ref_offsets, shift, ref_codes, "reference", first_pair)
+    query = _packed_side(*batch[:3], shift, query_codes, "query", first_pair)
+    ref = _packed_side(*batch[3:], shift, ref_codes, "reference", first_pair)
     return PackedPairs(*query, *ref, shift)
 
 
@@ -260,23 +267,23 @@ def _code_tables(symbols: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _packed_side(
-    letters: np.ndarray, offsets: np.ndarray, shift: np.ndarray, code_of: np.ndarray, side: str,
-    first_pair: int,
+    letters: np.ndarray, starts: np.ndarray, ends: np.ndarray, shift: np.ndarray,
+    code_of: np.ndarray, side: str, first_pair: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    lengths = np.diff(offsets)
+    lengths = ends - starts
     n_words = ((lengths << shift.astype(np.int64)) + 63) >> 6
-    starts = np.ones(len(lengths) + 1, np.int64)
-    np.cumsum(n_words, out=starts[1:])
-    starts[1:] += 1
-    words = np.zeros(int(starts[-1]) + 2, np.uint64)
-    pair, pos = _pack_side(letters, offsets, shift, starts, code_of, words)
+    word_starts = np.ones(len(lengths) + 1, np.int64)
+    np.cumsum(n_words, out=word_starts[1:])
+    word_starts[1:] += 1
+    words = np.zeros(int(word_starts[-1]) + 2, np.uint64)
+    pair, pos = _pack_side(letters, starts, ends, shift, word_starts, code_of, words)
     if pair >= 0:
-        bad = chr(letters[offsets[pair] + pos])
+        bad = chr(letters[starts[pair] + pos])
         raise InputFormatError(
             f"pair {first_pair + pair}: character {bad!r} at position {pos} of the {side} is no "
             "IUPAC nucleotide (for other alphabets compare bytes)"
         )
-    return words, starts[:-1], lengths
+    return words, word_starts[:-1], lengths
 
 
 # What returns arrays counts references, which cores do not.

@@ -89,9 +89,13 @@ class PairAlignments(NamedTuple):
     def n_pairs(self) -> int:
         return len(self.score)
 
+    def has_results(self) -> np.ndarray:
+        """Say of each pair whether it has a score: bool (n,)."""
+        return (self.status == OK) | (self.status == HEURISTIC)
+
     def has_result(self, i: int) -> bool:
         """Say whether pair i has a score."""
-        return STATUS_NAMES[self.status[i]] in ("ok", "heuristic")
+        return bool(self.status[i] in (OK, HEURISTIC))
 
     def cigar(self, i: int) -> str | None:
         """Return the CIGAR of pair i as text (empty for two empty sequences), or None."""

@@ -1,0 +1,121 @@
+"""``fmwave align``: align pairs of sequences from files."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+from mapper.errors import UsageError
+
+if TYPE_CHECKING:
+    from mapper.pairwise.spans import Span
+    from mapper.pairwise.stream import Engine
+
+log = logging.getLogger(__name__)
+
+METRICS = ("edit",)
+SPANS = ("global", "semiglobal", "prefix")
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the parser of ``fmwave align``."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "align",
+        help="align pairs of sequences",
+        description="Align pairs of sequences of any length and write a table: pair (from 0), "
+        "query_length, ref_length, score, status, cigar; where a span leaves ends unaligned, "
+        "also query_start, query_end, ref_start, ref_end (docs/pairwise.md).",
+    )
+    parser.add_argument(
+        "pairs", nargs="+", metavar="PAIRS",
+        help="one .seq file (lines '>query' then '<reference'), or two FASTA or FASTQ files, "
+        "queries and references, read in step; plain or gzip; - is standard input",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", default="-", metavar="OUT.tsv",
+        help="appears only when complete (default: standard output)",
+    )  # fmt: skip
+    _add_alignment(parser)
+    machine = parser.add_argument_group("machine")
+    machine.add_argument(
+        "-t", "--threads", type=int, default=len(os.sched_getaffinity(0)), metavar="N",
+        help="threads that align; no effect on the result (default: all, %(default)s here)",
+    )  # fmt: skip
+    machine.add_argument(
+        "--device", default="auto", metavar="auto|cpu",
+        help="where to compute (default: %(default)s; this version computes on the CPU)",
+    )  # fmt: skip
+    return parser
+
+
+def _add_alignment(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("alignment")
+    group.add_argument(
+        "--metric", choices=METRICS, default="edit",
+        help="what is optimised; edit: fewest mismatches, inserted and deleted symbols "
+        "(default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--span", choices=SPANS, default=None,
+        help="global: both sequences whole; semiglobal: the whole query anywhere in the "
+        "reference; prefix: at its start (default: global)",
+    )  # fmt: skip
+    group.add_argument(
+        "--ends-free", metavar="QB,QE,RB,RE",
+        help="instead of --span: symbols that may stay unaligned at the query's begin and end "
+        "and the reference's begin and end",
+    )  # fmt: skip
+    group.add_argument("--score-only", action="store_true", help="no CIGAR: faster")
+    group.add_argument(
+        "--max-score", type=int, metavar="N",
+        help="give up on pairs above this distance; their status is over_limit",
+    )  # fmt: skip
+    group.add_argument(
+        "--symbols", choices=("dna", "iupac", "bytes"), default="dna",
+        help="what matches; dna: A C G T, other IUPAC letters match nothing; iupac: each letter "
+        "matches itself; bytes: any text (default: %(default)s)",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Align, then report."""
+    span = _span(args)
+    engine = _engine(args, span)
+
+    from mapper.pairwise.stream import align_files
+
+    done = align_files(args.pairs, args.output, engine, with_spans=span != "global")
+    statuses = ", ".join(f"{n} {name}" for name, n in done.by_status.items())
+    log.info("%d pairs%s", done.n_pairs, f": {statuses}" if statuses else "")
+    return 0
+
+
+def _span(args: argparse.Namespace) -> Span:
+    if args.ends_free is None:
+        return args.span or "global"
+    if args.span is not None:
+        raise UsageError("--span and --ends-free exclude each other; give one")
+    try:
+        numbers = tuple(int(part) for part in args.ends_free.split(","))
+    except ValueError:
+        numbers = ()
+    if len(numbers) != 4 or min(numbers) < 0:
+        raise UsageError(f"--ends-free {args.ends_free}: four numbers, 0 or more, are expected")
+    return numbers[0], numbers[1], numbers[2], numbers[3]
+
+
+def _engine(args: argparse.Namespace, span: Span) -> Engine:
+    """Return what aligns a batch."""
+    from mapper.pairwise.edit import edit_distance, require_cpu
+    from mapper.pairwise.run import thread_count
+
+    thread_count(args.threads)
+    require_cpu(args.device)
+    if args.max_score is not None and args.max_score < 0:
+        raise UsageError(f"--max-score {args.max_score}: 0 or more is expected")
+    return lambda batch, first_pair: edit_distance(
+        batch, span=span, cigar=not args.score_only, max_distance=args.max_score,
+        symbols=args.symbols, device=args.device, threads=args.threads, first_pair=first_pair,
+    )  # fmt: skip
