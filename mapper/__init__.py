@@ -6,13 +6,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mapper.pairwise.affine import align_affine
     from mapper.pairwise.edit import edit_distance
     from mapper.pairwise.long import long_edit_distance
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "edit_distance", "long_edit_distance"]
+__all__ = ["__version__", "align_affine", "edit_distance", "long_edit_distance"]
 
 _HOMES = {
+    "align_affine": "mapper.pairwise.affine",
     "edit_distance": "mapper.pairwise.edit",
     "long_edit_distance": "mapper.pairwise.long",
 }

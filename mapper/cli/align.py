@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-METRICS = ("edit",)
+METRICS = ("edit", "affine")
 SPANS = ("global", "semiglobal", "prefix")
 
 
@@ -54,8 +54,8 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("alignment")
     group.add_argument(
         "--metric", choices=METRICS, default="edit",
-        help="what is optimised; edit: fewest mismatches, inserted and deleted symbols "
-        "(default: %(default)s)",
+        help="what is optimised; edit: fewest mismatches, inserted and deleted symbols; "
+        "affine: lowest penalty with affine gaps (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
         "--span", choices=SPANS, default=None,
@@ -70,7 +70,16 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--score-only", action="store_true", help="no CIGAR: faster")
     group.add_argument(
         "--max-score", type=int, metavar="N",
-        help="give up on pairs above this distance; their status is over_limit",
+        help="give up on pairs above this distance or penalty; their status is over_limit",
+    )  # fmt: skip
+    group.add_argument(
+        "--penalties", metavar="X,O,E",
+        help="affine: mismatch, gap open, gap extend; a gap of n costs O + n E (default: 4,6,2)",
+    )  # fmt: skip
+    group.add_argument(
+        "--band", metavar="WIDTH,INTERVAL",
+        help="affine: heuristic that keeps WIDTH diagonals, chosen anew every INTERVAL "
+        "penalties; pairs that may be suboptimal have the status heuristic (default: exact)",
     )  # fmt: skip
     group.add_argument(
         "--symbols", choices=("dna", "iupac", "bytes"), default="dna",
@@ -97,13 +106,21 @@ def _span(args: argparse.Namespace) -> Span:
         return args.span or "global"
     if args.span is not None:
         raise UsageError("--span and --ends-free exclude each other; give one")
+    a, b, c, d = _numbers("--ends-free", args.ends_free, 4)
+    return a, b, c, d
+
+
+def _numbers(option: str, text: str, n: int) -> list[int]:
+    """Parse `n` whole numbers with commas between."""
     try:
-        numbers = tuple(int(part) for part in args.ends_free.split(","))
+        numbers = [int(part) for part in text.split(",")]
     except ValueError:
-        numbers = ()
-    if len(numbers) != 4 or min(numbers) < 0:
-        raise UsageError(f"--ends-free {args.ends_free}: four numbers, 0 or more, are expected")
-    return numbers[0], numbers[1], numbers[2], numbers[3]
+        numbers = []
+    if len(numbers) != n or min(numbers) < 0:
+        raise UsageError(
+            f"{option} {text}: {n} numbers, 0 or more with commas between are expected"
+        )
+    return numbers
 
 
 def _engine(args: argparse.Namespace, span: Span) -> Engine:
@@ -115,7 +132,30 @@ def _engine(args: argparse.Namespace, span: Span) -> Engine:
     require_cpu(args.device)
     if args.max_score is not None and args.max_score < 0:
         raise UsageError(f"--max-score {args.max_score}: 0 or more is expected")
+    if args.metric == "affine":
+        return _affine_engine(args, span)
+    for option in ("penalties", "band"):
+        if getattr(args, option) is not None:
+            raise UsageError(f"--{option} belongs to --metric affine")
     return lambda batch, first_pair: edit_distance(
         batch, span=span, cigar=not args.score_only, max_distance=args.max_score,
         symbols=args.symbols, device=args.device, threads=args.threads, first_pair=first_pair,
+    )  # fmt: skip
+
+
+def _affine_engine(args: argparse.Namespace, span: Span) -> Engine:
+    from mapper.pairwise.affine import DEFAULT_PENALTIES, align_affine, check_band, check_penalties
+
+    penalties = DEFAULT_PENALTIES
+    if args.penalties is not None:
+        x, o, e = _numbers("--penalties", args.penalties, 3)
+        penalties = check_penalties((x, o, e))
+    band = None
+    if args.band is not None:
+        width, interval = _numbers("--band", args.band, 2)
+        band = check_band((width, interval))
+    return lambda batch, first_pair: align_affine(
+        batch, penalties=penalties, span=span, cigar=not args.score_only,
+        max_penalty=args.max_score, band=band, symbols=args.symbols, device=args.device,
+        threads=args.threads, first_pair=first_pair,
     )  # fmt: skip

@@ -85,50 +85,39 @@ def symbols_a_word(shift):
 
 
 @core
-def run_forward(pair, v, h, limit):
-    """Length of the run of matches from query symbol v and reference symbol h on.
-
-    At most `limit`, which keeps it inside both.
-    """
-    step = symbols_a_word(pair.shift)
-    query_bit = pair.query_bit + (v << pair.shift)
-    ref_bit = pair.ref_bit + (h << pair.shift)
-    # A bit that always differs, behind the symbols that a word is sure to hold.
-    fence = np.uint64(1) << np.uint64(step << pair.shift) if pair.shift < 3 else np.uint64(0)
-    done = np.int64(0)
-    while done < limit:
-        differ = word_at(pair.query_words, query_bit) ^ word_at(pair.ref_words, ref_bit)
-        run = trailing_zeros(differ | fence) >> pair.shift
-        done += run
-        if run < step:
-            break
-        query_bit += step << pair.shift
-        ref_bit += step << pair.shift
-    return min(done, limit)
+def fence_of(shift, forward):
+    """A bit that always differs, behind the symbols that a load is sure to hold."""
+    n_bits = symbols_a_word(shift) << shift
+    if n_bits == 64:
+        return np.uint64(0)
+    return np.uint64(1) << np.uint64(n_bits if forward else 63 - n_bits)
 
 
 @core
-def run_backward(pair, v, h, limit):
-    """Length of the run of matches that ends before query symbol v and reference symbol h."""
-    step = symbols_a_word(pair.shift)
-    query_bit = pair.query_bit + (v << pair.shift)
-    ref_bit = pair.ref_bit + (h << pair.shift)
-    fence = np.uint64(1) << np.uint64(63 - (step << pair.shift)) if pair.shift < 3 else np.uint64(0)
-    done = np.int64(0)
-    while done < limit:
-        differ = word_before(pair.query_words, query_bit) ^ word_before(pair.ref_words, ref_bit)
-        run = leading_zeros(differ | fence) >> pair.shift
-        done += run
-        if run < step:
-            break
-        query_bit -= step << pair.shift
-        ref_bit -= step << pair.shift
-    return min(done, limit)
+def first_run(pair, v, h, fence, forward):
+    """Matches after v and h consumed symbols, as far as one load sees.
+
+    v and h count from the starts of both sequences or, backward, from their ends. What lies
+    beyond an end is compared too; callers cut it off.
+    """
+    if forward:
+        at_query = word_at(pair.query_words, pair.query_bit + (v << pair.shift))
+        at_ref = word_at(pair.ref_words, pair.ref_bit + (h << pair.shift))
+        return trailing_zeros((at_query ^ at_ref) | fence) >> pair.shift
+    at_query = word_before(pair.query_words, pair.query_bit + ((pair.query_len - v) << pair.shift))
+    at_ref = word_before(pair.ref_words, pair.ref_bit + ((pair.ref_len - h) << pair.shift))
+    return leading_zeros((at_query ^ at_ref) | fence) >> pair.shift
 
 
 @core
 def run_of_matches(pair, v, h, limit, forward):
-    """Matches after v and h consumed symbols, counted from the start or from the end."""
-    if forward:
-        return run_forward(pair, v, h, limit)
-    return run_backward(pair, pair.query_len - v, pair.ref_len - h, limit)
+    """Matches after v and h consumed symbols, at most `limit`; as :func:`first_run`."""
+    step = symbols_a_word(pair.shift)
+    fence = fence_of(pair.shift, forward)
+    done = np.int64(0)
+    while done < limit:
+        run = first_run(pair, v + done, h + done, fence, forward)
+        done += run
+        if run < step:
+            break
+    return min(done, limit)

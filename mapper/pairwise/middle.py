@@ -49,6 +49,17 @@ def reset_state(state, bound):
 
 
 @core
+def _reach(rows, r):
+    """Greatest number of symbols that a cell of a row has consumed."""
+    lo = rows.lo[r]
+    row = rows.cells[rows.at[r] : rows.at[r] + rows.hi[r] - lo + 1]
+    reach = np.int64(0)
+    for i in range(len(row)):
+        reach = max(reach, 2 * np.int64(row[i]) - lo - i)
+    return reach
+
+
+@core
 def _overlap(pair, rows, r, back_rows, back_r):
     """Lowest diagonal on which a forward and a backward row overlap, or null."""
     goal = pair.ref_len - pair.query_len
@@ -81,18 +92,18 @@ def meet(pair, state, rows, back_rows, n_steps):
         s = (state[S] if forward else state[R]) + 1
         # Two calls, as a choice between both rows would be an array that is counted.
         if forward:
-            status, _, reach = edit_row(pair, ends, rows, s, state[BOUND], False, True)
+            status, _ = edit_row(pair, ends, rows, s, state[BOUND], False, True)
         else:
-            status, _, reach = edit_row(pair, ends, back_rows, s, state[BOUND], False, False)
+            status, _ = edit_row(pair, ends, back_rows, s, state[BOUND], False, False)
         if status == NO_ROOM or status == EXCEEDED:
             return status
         if forward:
             state[S] = s
-            state[REACH] = reach
+            state[REACH] = _reach(rows, s & 1)
             state[BOUND] = lowered_bound(pair, rows, s & 1, s, state[BOUND])
         else:
             state[R] = s
-            state[BACK_REACH] = reach
+            state[BACK_REACH] = _reach(back_rows, s & 1)
             state[BOUND] = lowered_bound(pair, back_rows, s & 1, s, state[BOUND])
         # Overlapping offsets on one diagonal sum up to at least this.
         if state[R] >= 0 and state[REACH] + state[BACK_REACH] >= pair.query_len + pair.ref_len:

@@ -29,7 +29,7 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.cigar import EQUAL, D, I, X, append_op
-from mapper.pairwise.compare import run_of_matches
+from mapper.pairwise.compare import fence_of, first_run, run_of_matches, symbols_a_word
 
 NULL = np.int32(-(2**30))
 """Offset of a cell that does not exist; two of them can still be added."""
@@ -78,28 +78,31 @@ def extend_row(pair, ends, row, lo, forward):
 
     Returns
     -------
-    end_k, reach
-        Lowest diagonal on which the end is reached (or null), and the greatest ``v + h``.
+    Lowest diagonal on which the end is reached, or null.
     """
     n, m = pair.query_len, pair.ref_len
+    step = symbols_a_word(pair.shift)
+    fence = fence_of(pair.shift, forward)
     end_k = np.int64(NULL)
-    reach = np.int64(0)
     for i in range(len(row)):
         h = np.int64(row[i])
         k = lo + i
-        v = h - k
-        room = min(n - v, m - h)
+        room = min(n + k, m) - h
         if (h | room) < 0:
             row[i] = NULL
             continue
-        h += run_of_matches(pair, v, h, room, forward)
-        row[i] = h
-        reach = max(reach, 2 * h - k)
-        # At an end of one sequence; what is left of the other must be free.
-        at_end = min(n - h + k, m - h) == 0
-        if at_end and n - h + k <= ends.query_end and m - h <= ends.ref_end and end_k == NULL:
-            end_k = np.int64(k)
-    return end_k, reach
+        run = first_run(pair, h - k, h, fence, forward)
+        if run >= min(step, room):
+            if run == step:
+                run += run_of_matches(pair, h - k + run, h + run, room - run, forward)
+            run = min(run, room)
+            # At an end of one sequence what is left of the other must be free.
+            left_query, left_ref = n - h + k - run, m - h - run
+            free = left_query <= ends.query_end and left_ref <= ends.ref_end
+            if run == room and free and end_k == NULL:
+                end_k = np.int64(k)
+        row[i] = h + run
+    return end_k
 
 
 @core
@@ -153,8 +156,9 @@ def edit_row(pair, ends, rows, s, bound, keep, forward):
 
     Returns
     -------
-    status, end_k, reach
-        As :func:`extend_row`; for ``NO_ROOM`` nothing has changed.
+    status, end_k
+        GOING, FINISHED (and the diagonal of the end, of several the lowest), EXCEEDED, or
+        NO_ROOM: then nothing has changed.
     """
     r = s if keep else s & 1
     goal = pair.ref_len - pair.query_len
@@ -168,9 +172,9 @@ def edit_row(pair, ends, rows, s, bound, keep, forward):
         lo = max(lo, rows.lo[before] - 1)
         hi = min(hi, rows.hi[before] + 1)
     if lo > hi or s > bound:
-        return EXCEEDED, np.int64(NULL), np.int64(0)
+        return EXCEEDED, np.int64(NULL)
     if not _place(rows, r, lo, hi, keep):
-        return NO_ROOM, np.int64(NULL), np.int64(0)
+        return NO_ROOM, np.int64(NULL)
     row = rows.cells[rows.at[r] : rows.at[r] + hi - lo + 1]
     if s == 0:
         for i in range(len(row)):
@@ -178,13 +182,13 @@ def edit_row(pair, ends, rows, s, bound, keep, forward):
     else:
         start = rows.at[before] + lo - rows.lo[before] - 1
         fill_row(rows.cells[start : start + len(row) + 2], row)
-    end_k, reach = extend_row(pair, ends, row, lo, forward)
+    end_k = extend_row(pair, ends, row, lo, forward)
     _trim(rows, r)
     if end_k != NULL:
-        return FINISHED, end_k, reach
+        return FINISHED, end_k
     if rows.lo[r] > rows.hi[r]:
-        return EXCEEDED, end_k, reach
-    return GOING, end_k, reach
+        return EXCEEDED, end_k
+    return GOING, end_k
 
 
 @core
@@ -217,7 +221,7 @@ def edit_search(pair, ends, bound, rows, keep, forward):
     """
     s = np.int64(0)
     while True:
-        status, end_k, _ = edit_row(pair, ends, rows, s, bound, keep, forward)
+        status, end_k = edit_row(pair, ends, rows, s, bound, keep, forward)
         if status != GOING:
             return status, s, end_k
         bound = lowered_bound(pair, rows, s if keep else s & 1, s, bound)

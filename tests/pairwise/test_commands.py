@@ -12,6 +12,7 @@ import pytest
 
 from mapper.cli.main import main
 from mapper.io.pairs import read_pairs
+from mapper.pairwise.affine import align_affine
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.stream import align_files
 from tests.naive.pairwise import RULES, penalty_of
@@ -122,6 +123,22 @@ def test_spans_limits_and_scores_alone(tmp_path: Path, pairs: Pairs) -> None:
     assert [row["status"] for row in rows] == ["over_limit" if s == "*" else "ok" for s in scores]
 
 
+def test_affine(tmp_path: Path, pairs: Pairs) -> None:
+    seq = write_seq(tmp_path / "p.seq", pairs)
+    queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
+    rows = table(align(tmp_path, seq, "--metric", "affine", "--penalties", "5,3,2"))
+    found = align_affine(queries, refs, penalties=(5, 3, 2))
+    assert [int(row["score"]) for row in rows] == found.score.tolist()
+    for (query, ref), row in zip(pairs, rows, strict=True):
+        cigar = row["cigar"].replace("*", "")
+        assert penalty_of(cigar, query, ref, RULES["dna"], (5, 3, 2)) == int(row["score"])
+    options = ["--metric", "affine", "--band", "4,1", "--max-score", "90", "--span", "prefix"]
+    rows = table(align(tmp_path, seq, *options))
+    found = align_affine(queries, refs, band=(4, 1), max_penalty=90, span="prefix")
+    assert [row["status"] for row in rows] == [found.pair(i).status for i in range(len(pairs))]
+    assert {row["status"] for row in rows} == {"ok", "heuristic", "over_limit"}
+
+
 def test_standard_output_and_an_empty_file(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,9 +195,13 @@ def test_files_out_of_step_or_broken(
         (["align", "{p}", "{p}", "{p}"], 2, "3 files"),
         (["align", "-", "-"], 2, "standard input cannot be read twice"),
         (["align", "none.seq"], 1, "none.seq: no such file"),
-        (["align", "{p}", "--ends-free", "1,2"], 2, "four numbers"),
+        (["align", "{p}", "--ends-free", "1,2"], 2, "4 numbers"),
         (["align", "{p}", "--ends-free", "1,2,3,4", "--span", "global"], 2, "exclude each other"),
         (["align", "{p}", "--max-score", "-3"], 2, "--max-score -3"),
+        (["align", "{p}", "--band", "9,9"], 2, "--band belongs to --metric affine"),
+        (["align", "{p}", "--metric", "affine", "--penalties", "4,6"], 2, "--penalties 4,6: 3"),
+        (["align", "{p}", "--metric", "affine", "--penalties", "0,6,2"], 2, "penalties 0,6,2"),
+        (["align", "{p}", "--metric", "affine", "--band", "1,1"], 2, "a width of at least 2"),
         (["align", "{p}", "-t", "0"], 2, "threads 0"),
         (["align", "{p}", "--device", "tpu"], 3, "device 'tpu'"),
         (["align", "{p}", "-o", "/none/x.tsv"], 4, "does not exist"),
