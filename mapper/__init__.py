@@ -9,12 +9,22 @@ if TYPE_CHECKING:
     from mapper.pairwise.affine import align_affine
     from mapper.pairwise.edit import edit_distance
     from mapper.pairwise.long import long_edit_distance
+    from mapper.pairwise.matrix import align_all, align_matrix
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "align_affine", "edit_distance", "long_edit_distance"]
+__all__ = [
+    "__version__",
+    "align_affine",
+    "align_all",
+    "align_matrix",
+    "edit_distance",
+    "long_edit_distance",
+]
 
 _HOMES = {
     "align_affine": "mapper.pairwise.affine",
+    "align_all": "mapper.pairwise.matrix",
+    "align_matrix": "mapper.pairwise.matrix",
     "edit_distance": "mapper.pairwise.edit",
     "long_edit_distance": "mapper.pairwise.long",
 }

@@ -15,8 +15,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-METRICS = ("edit", "affine")
-SPANS = ("global", "semiglobal", "prefix")
+METRICS = ("edit", "affine", "matrix")
+SPANS = ("global", "semiglobal", "prefix", "local")
+_ONLY_WITH = {
+    "penalties": ("affine",),
+    "band": ("affine",),
+    "matrix": ("matrix",),
+    "gaps": ("matrix",),
+    "ends_free": ("edit", "affine"),
+    "max_score": ("edit", "affine"),
+    "symbols": ("edit", "affine"),
+}
+"""Options that only some metrics know."""
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -55,17 +65,28 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--metric", choices=METRICS, default="edit",
         help="what is optimised; edit: fewest mismatches, inserted and deleted symbols; "
-        "affine: lowest penalty with affine gaps (default: %(default)s)",
+        "affine: lowest penalty with affine gaps; matrix: highest score of a substitution "
+        "matrix, by the whole matrix of cells (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
         "--span", choices=SPANS, default=None,
         help="global: both sequences whole; semiglobal: the whole query anywhere in the "
-        "reference; prefix: at its start (default: global)",
+        "reference (matrix: all ends free); prefix: at its start (not matrix); local: the best "
+        "parts (matrix only) (default: global)",
     )  # fmt: skip
     group.add_argument(
         "--ends-free", metavar="QB,QE,RB,RE",
         help="instead of --span: symbols that may stay unaligned at the query's begin and end "
         "and the reference's begin and end",
+    )  # fmt: skip
+    group.add_argument(
+        "--matrix", metavar="NAME|MATCH,MISMATCH",
+        help="matrix: BLOSUM62, PAM250, ... (needs the package biopython), or the scores of equal "
+        "and different bases, as 2,-3 (default: BLOSUM62)",
+    )  # fmt: skip
+    group.add_argument(
+        "--gaps", metavar="O,E",
+        help="matrix: gap open and extend; a gap of n costs O + n E (default: 10,1)",
     )  # fmt: skip
     group.add_argument("--score-only", action="store_true", help="no CIGAR: faster")
     group.add_argument(
@@ -82,9 +103,9 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
         "penalties; pairs that may be suboptimal have the status heuristic (default: exact)",
     )  # fmt: skip
     group.add_argument(
-        "--symbols", choices=("dna", "iupac", "bytes"), default="dna",
-        help="what matches; dna: A C G T, other IUPAC letters match nothing; iupac: each letter "
-        "matches itself; bytes: any text (default: %(default)s)",
+        "--symbols", choices=("dna", "iupac", "bytes"), default=None,
+        help="edit and affine: what matches; dna: A C G T, other IUPAC letters match nothing; "
+        "iupac: each letter matches itself; bytes: any text (default: dna)",
     )  # fmt: skip
 
 
@@ -132,14 +153,18 @@ def _engine(args: argparse.Namespace, span: Span) -> Engine:
     require_cpu(args.device)
     if args.max_score is not None and args.max_score < 0:
         raise UsageError(f"--max-score {args.max_score}: 0 or more is expected")
+    for option, metrics in _ONLY_WITH.items():
+        if getattr(args, option) is not None and args.metric not in metrics:
+            name = option.replace("_", "-")
+            raise UsageError(f"--{name} belongs to --metric {' or '.join(metrics)}")
     if args.metric == "affine":
         return _affine_engine(args, span)
-    for option in ("penalties", "band"):
-        if getattr(args, option) is not None:
-            raise UsageError(f"--{option} belongs to --metric affine")
+    if args.metric == "matrix":
+        return _matrix_engine(args, span)
     return lambda batch, first_pair: edit_distance(
         batch, span=span, cigar=not args.score_only, max_distance=args.max_score,
-        symbols=args.symbols, device=args.device, threads=args.threads, first_pair=first_pair,
+        symbols=args.symbols or "dna", device=args.device, threads=args.threads,
+        first_pair=first_pair,
     )  # fmt: skip
 
 
@@ -156,6 +181,33 @@ def _affine_engine(args: argparse.Namespace, span: Span) -> Engine:
         band = check_band((width, interval))
     return lambda batch, first_pair: align_affine(
         batch, penalties=penalties, span=span, cigar=not args.score_only,
-        max_penalty=args.max_score, band=band, symbols=args.symbols, device=args.device,
+        max_penalty=args.max_score, band=band, symbols=args.symbols or "dna",
+        device=args.device, threads=args.threads, first_pair=first_pair,
+    )  # fmt: skip
+
+
+def _matrix_engine(args: argparse.Namespace, span: Span) -> Engine:
+    from mapper.pairwise.matrices import substitution_matrix
+    from mapper.pairwise.matrix import DEFAULT_GAPS, MODES, align_matrix, check_gaps
+
+    if not isinstance(span, str) or span not in MODES:
+        raise UsageError(f"--span {span}: with --metric matrix, {', '.join(MODES)} are possible")
+    table = substitution_matrix(_matrix(args.matrix or "BLOSUM62"))
+    gaps = DEFAULT_GAPS
+    if args.gaps is not None:
+        gap_open, gap_extend = _numbers("--gaps", args.gaps, 2)
+        gaps = check_gaps((gap_open, gap_extend))
+    return lambda batch, first_pair: align_matrix(
+        batch, matrix=table, gaps=gaps, span=span, cigar=not args.score_only, device=args.device,
         threads=args.threads, first_pair=first_pair,
     )  # fmt: skip
+
+
+def _matrix(text: str) -> str | tuple[int, int]:
+    if "," not in text:
+        return text
+    try:
+        match, mismatch = (int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--matrix {text}: a name, or two whole numbers, as 2,-3") from None
+    return match, mismatch

@@ -14,6 +14,7 @@ from mapper.cli.main import main
 from mapper.io.pairs import read_pairs
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.edit import edit_distance
+from mapper.pairwise.matrix import align_matrix
 from mapper.pairwise.stream import align_files
 from tests.naive.pairwise import RULES, penalty_of
 from tests.pairwise.pairs import random_pairs
@@ -139,6 +140,17 @@ def test_affine(tmp_path: Path, pairs: Pairs) -> None:
     assert {row["status"] for row in rows} == {"ok", "heuristic", "over_limit"}
 
 
+def test_matrix(tmp_path: Path, pairs: Pairs) -> None:
+    seq = write_seq(tmp_path / "p.seq", pairs)
+    queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
+    options = ["--metric", "matrix", "--matrix", "2,-3", "--gaps", "4,2", "--span", "local"]
+    rows = table(align(tmp_path, seq, *options))
+    found = align_matrix(queries, refs, matrix=(2, -3), gaps=(4, 2), span="local")
+    assert [int(row["score"]) for row in rows] == found.score.tolist()
+    assert [row["cigar"] for row in rows] == [found.cigar(i) or "*" for i in range(len(pairs))]
+    assert [int(row["query_end"]) for row in rows] == found.query_end.tolist()
+
+
 def test_standard_output_and_an_empty_file(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,6 +214,15 @@ def test_files_out_of_step_or_broken(
         (["align", "{p}", "--metric", "affine", "--penalties", "4,6"], 2, "--penalties 4,6: 3"),
         (["align", "{p}", "--metric", "affine", "--penalties", "0,6,2"], 2, "penalties 0,6,2"),
         (["align", "{p}", "--metric", "affine", "--band", "1,1"], 2, "a width of at least 2"),
+        (["align", "{p}", "--gaps", "9,9"], 2, "--gaps belongs to --metric matrix"),
+        (["align", "{p}", "--span", "local"], 2, "span 'local'"),
+        (["align", "{p}", "--metric", "matrix", "--max-score", "3"], 2, "edit or affine"),
+        (
+            ["align", "{p}", "--metric", "matrix", "--matrix", "1,-1", "--span", "prefix"],
+            2,
+            "--span prefix: with --metric matrix, global, semiglobal, local",
+        ),
+        (["align", "{p}", "--metric", "matrix", "--matrix", "1,x"], 2, "two whole numbers"),
         (["align", "{p}", "-t", "0"], 2, "threads 0"),
         (["align", "{p}", "--device", "tpu"], 3, "device 'tpu'"),
         (["align", "{p}", "-o", "/none/x.tsv"], 4, "does not exist"),
