@@ -54,8 +54,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="threads that align; no effect on the result (default: all, %(default)s here)",
     )  # fmt: skip
     machine.add_argument(
-        "--device", default="auto", metavar="auto|cpu",
-        help="where to compute (default: %(default)s; this version computes on the CPU)",
+        "--device", default="auto", metavar="auto|cpu|cuda[:0,1]",
+        help="where to compute; edit distance only on CUDA (default: %(default)s)",
     )  # fmt: skip
     return parser
 
@@ -146,11 +146,11 @@ def _numbers(option: str, text: str, n: int) -> list[int]:
 
 def _engine(args: argparse.Namespace, span: Span) -> Engine:
     """Return what aligns a batch."""
-    from mapper.pairwise.edit import edit_distance, require_cpu
+    from mapper.pairwise.edit import edit_distance
     from mapper.pairwise.run import thread_count
 
     thread_count(args.threads)
-    require_cpu(args.device)
+    args.device = _device(args)
     if args.max_score is not None and args.max_score < 0:
         raise UsageError(f"--max-score {args.max_score}: 0 or more is expected")
     for option, metrics in _ONLY_WITH.items():
@@ -166,6 +166,18 @@ def _engine(args: argparse.Namespace, span: Span) -> Engine:
         symbols=args.symbols or "dna", device=args.device, threads=args.threads,
         first_pair=first_pair,
     )  # fmt: skip
+
+
+def _device(args: argparse.Namespace) -> str:
+    """Choose the device once, before the first batch; return it in words."""
+    from mapper.device.choose import CPU, choose_device
+
+    choice = choose_device(
+        "cpu" if args.device == "auto" and args.metric != "edit" else args.device
+    )
+    if choice.backend == CPU:
+        return CPU
+    return f"{choice.backend}:{','.join(map(str, choice.ordinals))}"
 
 
 def _affine_engine(args: argparse.Namespace, span: Span) -> Engine:

@@ -35,27 +35,40 @@ class Pair(NamedTuple):
 def unaligned_word(words, byte):
     """Return the 8 bytes from byte `byte` of an array of uint64 or uint8 on, as a uint64.
 
-    This body is the meaning; compiled for the CPU it is one load. A device, which cannot
-    load from odd addresses, compiles :func:`_two_loads`.
+    This body is the meaning, for where the JIT is off. Compiled, it is one load, or two
+    aligned ones where the machine asks for alignment (CUDA; arrays of uint64 only there).
     """
-    flat = np.asarray(words).view(np.uint8)
-    return np.uint64(int.from_bytes(flat[byte : byte + 8].tobytes(), "little"))
-
-
-def _two_loads(words, byte):
-    """Return what :func:`unaligned_word` does, from two words of a uint64 array."""
-    at = byte >> 3
-    bits = np.uint64((byte & 7) << 3)
-    return (words[at] >> bits) | ((words[at + 1] << np.uint64(1)) << (np.uint64(63) - bits))
+    size = words.dtype.itemsize
+    at, rest = divmod(int(byte), size)
+    value = 0
+    for i in range(8 // size + (rest > 0)):
+        value |= int(words[at + i]) << (8 * size * i)
+    return np.uint64(value >> (8 * rest) & 0xFFFF_FFFF_FFFF_FFFF)
 
 
 @intrinsic
 def _load(typingctx, words, byte):
+    i64 = ir.IntType(64)
+
+    def unaligned(builder, data, byte):
+        start = builder.bitcast(data, cgutils.voidptr_t)
+        address = builder.bitcast(builder.gep(start, [byte]), i64.as_pointer())
+        return builder.load(address, align=1)
+
+    def aligned(builder, data, byte):
+        at = builder.lshr(byte, i64(3))
+        bits = builder.shl(builder.and_(byte, i64(7)), i64(3))
+        start = builder.bitcast(data, i64.as_pointer())
+        low = builder.load(builder.gep(start, [at]))
+        high = builder.load(builder.gep(start, [builder.add(at, i64(1))]))
+        # Two shifts, because a shift by 64 is undefined.
+        moved = builder.shl(builder.shl(high, i64(1)), builder.sub(i64(63), bits))
+        return builder.or_(builder.lshr(low, bits), moved)
+
     def codegen(context, builder, signature, args):
         array = context.make_array(signature.args[0])(context, builder, args[0])
-        start = builder.bitcast(array.data, cgutils.voidptr_t)
-        address = builder.bitcast(builder.gep(start, [args[1]]), ir.IntType(64).as_pointer())
-        return builder.load(address, align=1)
+        load = aligned if context.strict_alignment else unaligned
+        return load(builder, array.data, args[1])
 
     return types.uint64(words, types.int64), codegen
 

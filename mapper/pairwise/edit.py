@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from mapper.device.choose import CPU, check_device_name, choose_device
 from mapper.errors import DeviceError, UsageError
 from mapper.pairwise.edit_cpu import align_edit
-from mapper.pairwise.packing import MAX_LENGTH, PairBatch, Sequences, batch_of, pack_pairs
+from mapper.pairwise.packing import (
+    MAX_LENGTH,
+    PackedPairs,
+    PairBatch,
+    Sequences,
+    batch_of,
+    pack_pairs,
+)
 from mapper.pairwise.result import PairAlignments
 from mapper.pairwise.run import run_chunks
 from mapper.pairwise.spans import Span, ends_of
@@ -43,7 +51,8 @@ def edit_distance(
         What matches: ``dna`` (N and other IUPAC letters match nothing), ``iupac`` (each
         letter matches itself) or ``bytes`` (equal bytes match); see ``packing.py``.
     device
-        ``auto`` or ``cpu``.
+        ``auto``, ``cpu``, ``cuda`` (all visible devices) or ``cuda:0,1``. No effect on the
+        result: pairs that do not fit a device are aligned on the CPU.
     threads
         Threads on the CPU; default: all cores of the process. No effect on the result.
     first_pair
@@ -83,16 +92,26 @@ def edit_distance(
     limit = MAX_LENGTH if max_distance is None else max_distance
     if limit < 0:
         raise UsageError(f"max_distance {limit}: 0 or more is expected")
-    require_cpu(device)
+    choice = choose_device(device)
+
+    def on_cpu(packed: PackedPairs) -> PairAlignments:
+        return run_chunks(
+            lambda first, last, columns, counts: align_edit(
+                packed, first, last, free, limit, cigar, columns, counts
+            ),
+            packed.query_len + packed.ref_len,
+            cigar,
+            threads,
+        )
+
     packed = pack_pairs(batch, symbols, first_pair)
-    return run_chunks(
-        lambda first, last, columns, counts: align_edit(
-            packed, first, last, free, limit, cigar, columns, counts
-        ),
-        packed.query_len + packed.ref_len,
-        cigar,
-        threads,
-    )
+    if choice.backend == CPU:
+        return on_cpu(packed)
+    from mapper.pairwise.edit_cuda import EditWorker
+    from mapper.pairwise.on_device import run_on_devices
+
+    workers = [EditWorker(ordinal, free, limit) for ordinal in choice.ordinals]
+    return run_on_devices(workers, packed, cigar, on_cpu)
 
 
 def as_batch(queries: Sequences | PairBatch, refs: Sequences | None) -> PairBatch:
@@ -107,6 +126,7 @@ def as_batch(queries: Sequences | PairBatch, refs: Sequences | None) -> PairBatc
 
 
 def require_cpu(device: str) -> None:
-    """Refuse devices that the pairwise engines do not run on."""
+    """Refuse devices, for an engine that runs on the CPU only."""
+    check_device_name(device)
     if device not in ("auto", "cpu"):
-        raise DeviceError(f"device {device!r}: pairwise alignment runs on the CPU; use 'cpu'")
+        raise DeviceError(f"device {device!r}: this engine runs on the CPU; use 'cpu'")

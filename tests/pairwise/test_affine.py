@@ -183,7 +183,7 @@ def test_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"max_penalty": -1}, "max_penalty -1"),
         ({"band": (1, 1)}, "a width of at least 2"),
         ({"memory": 10}, "memory 10"),
-        ({"device": "tpu"}, "device 'tpu'"),
+        ({"device": "tpu"}, "--device tpu"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(options, message: str) -> None:

@@ -151,7 +151,7 @@ def test_arrays_lists_and_bytes_are_the_same() -> None:
         (["A"], ["A"], {"span": (1, 2, 3)}, "four numbers"),
         (["A"], ["A"], {"symbols": "rna"}, "symbols 'rna'"),
         (["A"], ["A"], {"max_distance": -1}, "max_distance -1"),
-        (["A"], ["A"], {"device": "tpu"}, "device 'tpu'"),
+        (["A"], ["A"], {"device": "tpu"}, "--device tpu"),
         (["A"], ["A"], {"threads": 0}, "threads 0"),
         ((np.zeros(3, np.uint8), np.array([0, 4])), ["A"], {}, "lie in the array"),
         ((np.zeros(3, np.int32), np.array([0, 3])), ["A"], {}, "uint8"),

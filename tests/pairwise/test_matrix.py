@@ -143,7 +143,7 @@ def test_too_little_memory_gives_a_status() -> None:
         ({"matrix": (1, -1), "gaps": (-1, 2)}, "open and extend"),
         ({"matrix": (1, -1), "gaps": (1,)}, "open and extend"),
         ({"matrix": (1, -1), "span": "prefix"}, "span 'prefix'"),
-        ({"matrix": (1, -1), "device": "tpu"}, "device 'tpu'"),
+        ({"matrix": (1, -1), "device": "tpu"}, "--device tpu"),
         ({"matrix": ("CG", [[1, 0], [0, 1]])}, "no scores for 'A' at position 1 of the query"),
     ],
 )
