@@ -138,7 +138,7 @@ def search_types(kmer_len, row_type=np.uint32):
 
 
 def test_the_search_kernel_as_machine_code():
-    """No local memory, no calls, no 64-bit divisions; registers for half of the threads."""
+    """No local memory, no calls; six blocks of 128 threads fit on a multiprocessor."""
     require_compiler()
     from mapper.seed.kmer_cuda import _search
 
@@ -147,4 +147,4 @@ def test_the_search_kernel_as_machine_code():
     assert machine.count("CALL") == 0
     assert machine.count("POPC") > 0
     assert 1 <= machine.count("ATOMG") <= 2  # one for each use of store_hit
-    assert machine.registers <= 128
+    assert machine.registers <= 65536 // (6 * 128)
