@@ -1,4 +1,4 @@
-"""Settings of all tests."""
+"""Settings of all tests, and the genome and index that tests of whole runs share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mapper.device.choose import find_devices
+from tests.whole import World, build_world
 
 # No deadline: the first example of a test may have to wait for numba. derandomize: the same
 # examples in every run; `pytest --hypothesis-profile explore` draws new ones.
@@ -32,3 +33,9 @@ def device():
 
     with cuda.gpus[0]:
         yield
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Genome, index and reads; whoever changes them spoils other tests."""
+    return build_world(tmp_path_factory.mktemp("world"))

@@ -101,6 +101,8 @@ class Workspace:
         held = self._device.get(name)
         n_bytes = n * np.dtype(dtype).itemsize
         if held is None or held.nbytes < n_bytes:
+            if held is not None:
+                self.synchronize()  # kernels in the queue may use it; freeing does not wait
             with device_memory(f"a buffer of {n_bytes / 1e6:.1f} MB"):
                 self._device.pop(name, None)
                 held = None  # free it before its successor is allocated
@@ -113,6 +115,8 @@ class Workspace:
         held = self._pinned.get(name)
         n_bytes = n * np.dtype(dtype).itemsize
         if held is None or held.nbytes < n_bytes:
+            if held is not None:
+                self.synchronize()  # a copy in the queue may use it
             with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
                 held = cuda.pinned_array(_grown(n_bytes), np.uint8)
             self._pinned[name] = held

@@ -8,7 +8,8 @@ from mapper.accelerate import driver
 from mapper.batch import NO_QUALITY, ReadBatch
 from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
 from mapper.errors import InputFormatError
-from mapper.io.fastq import DEFAULT_CHUNK_BYTES, MAX_RECORD_BYTES
+from mapper.io.buffer import MAX_RECORD_BYTES
+from mapper.io.fastq import DEFAULT_CHUNK_BYTES
 from mapper.io.fastq_errors import show
 from mapper.io.read_ahead import ReadAhead
 from mapper.io.source import BrokenStreamError, ByteSource
