@@ -51,15 +51,13 @@ def _number(lists, n_reads):
         lists.reads[0, read] = read
 
 
-def new_lists(space: Workspace, n_reads: int, n_buckets: int, *, full: bool) -> Lists:
-    """Return empty lists, but for that of the first bucket if it is to do every read."""
+def new_lists(space: Workspace, n_reads: int, n_buckets: int) -> Lists:
+    """Return the lists before the first bucket, which does every read."""
     counters = np.zeros(2 + n_buckets, np.int64)
-    if full:
-        counters[POOL + 1] = n_reads
+    counters[POOL + 1] = n_reads
     reads = space.device("lists", (n_buckets + 1) * n_reads, np.int32)
     lists = Lists(space.upload("counters", counters), reads.reshape(n_buckets + 1, n_reads))
-    if full:
-        _number.launch(n_reads, space.stream, lists, n_reads)
+    _number.launch(n_reads, space.stream, lists, n_reads)
     return lists
 
 

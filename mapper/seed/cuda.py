@@ -165,7 +165,7 @@ def _run_buckets(
     """Queue the kernel for every bucket; return the lists, whose counters tell how it went."""
     n_reads = len(reads.base_offsets) - 1
     buckets = ((FIRST_SEEDS, FIRST_DIAGONALS), (most_seeds(longest), params.max_hits))
-    lists = new_lists(space, n_reads, len(buckets), full=True)
+    lists = new_lists(space, n_reads, len(buckets))
     for bucket, (n_seeds, n_diags) in enumerate(buckets):
         n_threads = threads_for(n_reads, 37 * n_seeds + 13 * n_diags)
         sizes = (n_seeds,) * 7 + (n_diags,) * 3
