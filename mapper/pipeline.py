@@ -55,6 +55,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+DEVICE_SWITCH_SECONDS = 0.0002
+"""How long a thread may keep Python's lock while others wait for it, with a device: threads
+that queue kernels give the lock away in every call of the driver, and at Python's default of
+5 ms would wait so long to have it back."""
+
+
 @dataclass(frozen=True)
 class MapJob:
     """What to map, and how to write it."""
@@ -165,6 +171,9 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
     )  # fmt: skip
     pool = ThreadPoolExecutor(run.workers, thread_name_prefix="map")
     reader = FastqReader(job.reads, job.interleaved, job.batch_bases)
+    switch_interval = sys.getswitchinterval()
+    if run.device is not None:
+        sys.setswitchinterval(DEVICE_SWITCH_SECONDS)
     try:
         with open_output(
             job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(), pool,
@@ -173,6 +182,7 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
             _compile(run, output)
             _map_all(run, reader, output, pool)
     finally:
+        sys.setswitchinterval(switch_interval)
         reader.close()
         pool.shutdown(cancel_futures=True)
     stats.finish()

@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.memory import Workspace
+from mapper.device.memory import Workspace, total_bytes
 from mapper.device.seam import cuda, kernel
 from mapper.errors import DeviceError
 
 POOL = 0
 """The counter of the stage's pool; those of the lists follow, one for each bucket."""
 
-SCRATCH_BYTES = 1 << 28
-"""Work space of the threads of a bucket with larger slices; fewer threads take more."""
+MAX_SCRATCH_BYTES = 1 << 30
+"""Most work space of the threads of a bucket; with larger slices there are fewer threads."""
 
 
 class Lists(NamedTuple):
@@ -70,9 +70,14 @@ def check_lists(counters: np.ndarray) -> None:
         )
 
 
-def threads_for(n_reads: int, bytes_each: int) -> int:
-    """Return how many threads of a bucket have work space at a time."""
-    return max(1, min(n_reads, SCRATCH_BYTES // bytes_each))
+def threads_for(n_items: int, bytes_each: int) -> int:
+    """Return how many threads (or warps) of a bucket have work space at a time.
+
+    At most a 128th of the device's memory goes to a bucket: several lanes, each with the
+    buffers of its largest bucket, have to live beside the index.
+    """
+    budget = min(MAX_SCRATCH_BYTES, total_bytes() >> 7)
+    return max(1, min(n_items, budget // bytes_each))
 
 
 def offsets_of(counts: np.ndarray) -> np.ndarray:

@@ -43,12 +43,15 @@ from mapper.extend.read import FOUND_TYPES, Found, scratch_sizes
 from mapper.extend.wavefront_affine import Wavefronts, wavefront_sizes
 from mapper.params import ExtendParams
 
-THREAD_BUCKETS = (Bucket(0, 0, 64), Bucket(64, 64, 128))
-"""The first has no wavefronts at all: it does three of four reads at 0.5 % error."""
+MAX_LOCI = 2**31 - 1
+"""More than a read can have."""
 
-WARP_BUCKETS = (Bucket(1024, 192, 512), Bucket(8192, 384, 4096))
-"""Before the last, which fits any read. Of 2 M simulated E. coli reads 0.3 % need the
-second and 0.04 % the last."""
+THREAD_BUCKETS = (Bucket(0, 0, 64, 16), Bucket(64, 64, 128, 4))
+"""The first has no wavefronts at all: it does three of four reads at 0.5 % error. Reads with
+many loci get a warp, lest the other threads of a warp wait for them."""
+
+WARP_BUCKETS = (Bucket(1024, 192, 512, MAX_LOCI),)
+"""Before the last, which fits any read. Of 2 M simulated E. coli reads 0.3 % need that."""
 
 
 def extend_loci(
@@ -131,7 +134,7 @@ def _run_buckets(
     n_reads, n_loci = len(reads.base_offsets) - 1, len(locus_read)
     positions, n_blocks, ops = scratch_sizes(longest, params.max_gap)
     cells, n_penalties = wavefront_sizes(longest, params.max_gap, penalties, params.end_bonus)
-    last = Bucket(cells, n_penalties, most_loci * ops)
+    last = Bucket(cells, n_penalties, most_loci * ops, MAX_LOCI)
     buckets = (*THREAD_BUCKETS, *WARP_BUCKETS, last)
     lists = new_lists(space, n_reads, len(buckets))
 

@@ -21,9 +21,6 @@ from mapper.extend.read import (
 from mapper.extend.wavefront_affine import Wavefronts
 from mapper.lanes import ONE_LANE, lane_max, lanes_meet
 
-THREAD_LOCI = 4
-"""Reads with more loci get a warp, lest the other threads of a warp wait for them."""
-
 
 class Bucket(NamedTuple):
     """Work space of the thread or the warp that does a read."""
@@ -31,6 +28,7 @@ class Bucket(NamedTuple):
     cells: int  # of each of the three states of the wavefronts
     penalties: int
     ops: int  # of all alignments of a read
+    loci: int  # of a read at most
 
 
 class PerLocus(NamedTuple):
@@ -139,7 +137,7 @@ def extend_alone(text_planes, reads, loci, params, penalties, lists, bucket, n_t
             sort_loci(mine, end - first, params.match)
         found = np.int64(-1)
         n_ops = np.int64(0)
-        if end - first <= THREAD_LOCI:
+        if end - first <= sizes.loci:
             found, n_ops = extend_read(
                 text_planes, reads.planes, reads.word_offsets[read],
                 reads.base_offsets[read + 1] - reads.base_offsets[read], loci, first,
