@@ -1,6 +1,6 @@
 """Measure k-mer search on the GPU and the CPU: paper 3's five sets, and the rates in detail.
 
-    python -m benchmarks.kernels.kmer_seeding REF.fa OUT_STEM [--commit C] [--threads T]
+    python -m benchmarks.kernels.kmer_seeding REF.fa|random:N OUT_STEM [--commit C] [--threads T]
 
 Needs a GPU and CuPy, which builds the index (benchmarks/kernels/index_on_device.py). k-mers are
 cut from random places of the reference, every second one from the opposite strand, with 0 to M
@@ -30,13 +30,14 @@ from mapper.accelerate import driver
 from mapper.batch import KmerBatch, KmerHits
 from mapper.device.in_order import in_order
 from mapper.device.seam import cuda, kernel
+from mapper.dna import AMBIGUOUS
 from mapper.index.build import pack_text, read_text
 from mapper.index.cuda import fit_table_on_device, with_table_on_device
 from mapper.index.expand import with_table
 from mapper.index.fm import FMIndex
+from mapper.index.reference import Contigs, make_contigs
 from mapper.io.fasta import scan_fasta
 from mapper.params import KmerParams
-from mapper.seed import kmer_cuda
 from mapper.seed.kmer_cpu import CpuKmerSearch
 from mapper.seed.kmer_cuda import CudaKmerSearch
 from mapper.seed.kmer_pieces import ListFullError, join
@@ -78,6 +79,16 @@ def sample_kmers(text: np.ndarray, n: int, kmer_len: int, most: int, seed: int) 
         high |= (codes[:, j] >> 1).astype(np.uint64) << np.uint64(j)
     index = np.arange(n, dtype=np.int32)
     return KmerBatch(low, high, index, np.zeros(n, np.int32))
+
+
+def reference(name: str) -> tuple[Contigs, np.ndarray]:
+    """Return contigs and text of a FASTA, or of ``random:N``."""
+    if not name.startswith("random:"):
+        return read_text(Path(name), scan_fasta(Path(name)))
+    n = int(name.removeprefix("random:"))
+    text = np.random.default_rng(1).integers(0, 4, n + 1, np.uint8)
+    text[n] = AMBIGUOUS
+    return make_contigs(["random"], [""], [n]), text
 
 
 def timed(function: Callable[[], Any], repeats: int) -> list[float]:
@@ -129,13 +140,7 @@ def device_rate(
         capacity = full.n_items
     whole = timed(lambda: search.search_on_device(low, high, n, capacity), repeats)
     store = search._store(2 * n, capacity)
-    alone = timed(
-        lambda: kmer_cuda._search.launch(
-            2 * n, search._space.stream, fm, search._places, low, high, 2 * n, search.params,
-            store,
-        ),
-        repeats,
-    )  # fmt: skip
+    alone = timed(lambda: search.launch_search(low, high, 2 * n, store), repeats)
     offsets = search.search_on_device(low, high, n, capacity).hit_offsets
     n_hits = int(offsets[2 * n :].copy_to_host()[0])
     search._space.release()
@@ -205,12 +210,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("fasta", type=Path)
+    parser.add_argument("reference", help="FASTA, or random:N for N random bases")
     parser.add_argument("out", type=Path)
     parser.add_argument("--commit", default=commit())
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--kmers", type=int, default=8_000_000)
+    parser.add_argument("--kmers", type=int, default=16_000_000)
     parser.add_argument("--skip-cpu", action="store_true")
     parser.add_argument("--tuning", action="store_true", help="table lengths and verify_rows too")
     args = parser.parse_args()
@@ -219,14 +224,15 @@ def main() -> None:
     def lap(what: str) -> None:
         print(f"[{time.perf_counter() - clock:.1f} s] {what}", flush=True)
 
-    contigs, text = read_text(args.fasta, scan_fasta(args.fasta))
+    contigs, text = reference(args.reference)
     lap(f"text of {len(text)} bases")
     places = make_places(contigs.starts, contigs.lengths, pack_text(text))
     bare = build_on_device(text)
     cuda.synchronize()
     lap("index on the device")
     report: dict[str, Any] = {
-        "commit": args.commit, "text_bases": len(text), "machine": machine(),
+        "commit": args.commit, "reference": args.reference, "text_bases": len(text),
+        "machine": machine(),
         "gpu": subprocess.run(
             ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
             capture_output=True, text=True, check=True,
@@ -238,24 +244,24 @@ def main() -> None:
     rates = report["rates"] = {}
     sets = {
         "exact 20": (KmerParams(20, 0), sample_kmers(text, args.kmers, 20, 0, 1)),
-        "2 of 30": (KmerParams(30, 2), sample_kmers(text, args.kmers // 4, 30, 2, 2)),
+        "2 of 30": (KmerParams(30, 2), sample_kmers(text, args.kmers // 8, 30, 2, 2)),
     }
     lap("k-mers")
     best = fit_table_on_device(bare, 20)
     for name, (params, kmers) in sets.items():
         rates[name] = device_rate(best, places, params, kmers, args.repeats)
         rates[name]["table"] = best.kmer_len
-        for n_workers in (1, 2, 3):
-            rates[name][f"transfers, {n_workers} streams"] = transfer_rate(
-                best, places, params, kmers, args.repeats, n_workers, 1 << 19
+        for n_workers, batch in ((1, 1 << 19), (2, 1 << 19), (2, 1 << 21), (3, 1 << 21)):
+            rates[name][f"transfers, {n_workers} streams, {batch} a batch"] = transfer_rate(
+                best, places, params, kmers, args.repeats, n_workers, batch
             )
         lap(f"{name}: {rates[name]}")
     if args.tuning:
         tuning = report["tuning"] = []
-        for table_len in (13, 14, 15, 16):
+        for table_len in (14, 15, 16):
             fm = with_table_on_device(bare, table_len)
             for name, (params, kmers) in sets.items():
-                for verify_rows in (1, 4, 16, 64):
+                for verify_rows in (1, 4, 16):
                     row = device_rate(fm, places, params, kmers, 3, verify_rows)
                     tuning.append({"set": name, "table": table_len, "verify": verify_rows} | row)
                     lap(f"{tuning[-1]}")

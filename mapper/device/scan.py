@@ -16,7 +16,8 @@ import numpy as np
 from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, kernel
 
-GROUP = 16
+GROUP = 8
+"""Items of a thread: few, so that the threads of a warp write side by side."""
 
 
 @kernel(128)

@@ -22,6 +22,7 @@ unsigned values.
 from __future__ import annotations
 
 import importlib.util
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -39,11 +40,21 @@ from numba import cuda  # noqa: E402
 # Small batches make small grids; that is the user's affair, and no reason for a warning.
 numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
-__all__ = ["CACHE_DIR", "INSTALL", "SIMULATED", "Kernel", "cuda", "kernel"]
+__all__ = ["CACHE_DIR", "DRIVER", "INSTALL", "SIMULATED", "Kernel", "cuda", "kernel"]
 
 SIMULATED: bool = bool(numba.config.ENABLE_CUDASIM)
 """Whether kernels run in numba's simulator (``NUMBA_ENABLE_CUDASIM=1``), one Python thread
 for each CUDA thread."""
+
+
+DRIVER = threading.RLock()
+"""Held while a kernel is launched or memory allocated or freed, by whichever thread.
+
+numba-cuda's record of loaded modules takes no two threads at a time: when two launched a kernel
+for the first time at once, the process aborted ("key already in dictionary", double free; seen
+with 0.30.4). A launch is Python code under the GIL anyway and returns before the kernel
+runs, so nothing waits that would not wait without. The simulator runs one kernel at a time, too.
+"""
 
 
 class Kernel:
@@ -80,7 +91,8 @@ class Kernel:
 
     def launch_blocks(self, n_blocks: int, stream: Any, *args: Any) -> None:
         """Launch with so many blocks, for kernels that stride over their items."""
-        self.compiled[n_blocks, self.block, stream](*args)
+        with DRIVER:
+            self.compiled[n_blocks, self.block, stream](*args)
 
 
 def kernel(

@@ -67,13 +67,14 @@ def expand_suffix_array(fm: FMIndex) -> FMIndex:
 def table_len_for(n_rows: int, kmer_len: int, row_bytes: int, room: float) -> int:
     """Return the best length of a k-mer table for searches of k-mers.
 
-    As long as it has at most two entries for each base, is no longer than the k-mers, and
-    leaves half of `room` bytes while it and its predecessor, a quarter of its size, are held.
+    As long as it has at most five entries for each base (most are empty then, but the others
+    save a step or some comparisons), is no longer than the k-mers and 16 bases, and leaves
+    half of `room` bytes while it and its predecessor, a quarter of its size, are held.
     """
     length = 1
     while (
-        length < kmer_len
-        and 4 ** (length + 1) <= 2 * n_rows
+        length < min(kmer_len, 16)
+        and 4 ** (length + 1) <= 5 * n_rows
         and 1.25 * row_bytes * 4 ** (length + 1) <= (1 - KEEP_FREE) * room
     ):
         length += 1

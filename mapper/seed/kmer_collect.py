@@ -1,8 +1,16 @@
-"""Core: from hits as threads found them to hits in order."""
+"""Core: from hits as threads found them to hits in order.
+
+Hits are put side by side by row, in the order found, and then each into its place by rank: how
+many hits of its row have a lower position. One thread for each hit makes that even work on a
+device, and rows are short. The few that ``--max-hits`` lets be long are sorted first.
+"""
 
 from __future__ import annotations
 
 from mapper.accelerate import core
+
+LONG_ROW = 256
+"""Hits of a row from which on it is sorted, instead of ranking each hit."""
 
 
 @core
@@ -20,7 +28,7 @@ def drop_if_many(row_hits, kmer, max_hits):
 
 @core
 def place_first(hits, row, hit_offsets, text_pos, mismatches):
-    """Put the first hit of a row in its place."""
+    """Put the first hit of a row beside the others, ``text_pos`` and ``mismatches``."""
     if hits.row_hits[row]:
         text_pos[hit_offsets[row]] = hits.first_pos[row]
         mismatches[hit_offsets[row]] = hits.first_mismatches[row]
@@ -28,7 +36,7 @@ def place_first(hits, row, hit_offsets, text_pos, mismatches):
 
 @core
 def place_more(hits, item, hit_offsets, text_pos, mismatches):
-    """Put an item of the list in its place, unless its row's hits were dropped."""
+    """Put an item of the list beside its row's other hits, unless they were dropped."""
     row = hits.more_row[item]
     if hits.row_hits[row]:
         at = hit_offsets[row] + hits.more_ordinal[item]
@@ -62,9 +70,11 @@ def _swap(text_pos, mismatches, i, j):
 
 
 @core
-def sort_row(text_pos, mismatches, start, end):
-    """Sort the hits of a row by position, in place (heap sort: a row may have millions)."""
+def sort_long_row(text_pos, mismatches, start, end):
+    """Sort the hits of a long row by position, in place (heap sort: there may be millions)."""
     n = end - start
+    if n <= LONG_ROW:
+        return
     root = n // 2 - 1
     while root >= 0:
         _sift_down(text_pos, mismatches, start, root, n)
@@ -74,3 +84,16 @@ def sort_row(text_pos, mismatches, start, end):
         _swap(text_pos, mismatches, start, start + last)
         _sift_down(text_pos, mismatches, start, 0, last)
         last -= 1
+
+
+@core
+def settle_hit(text_pos, mismatches, start, end, ordinal, sorted_pos, sorted_mismatches):
+    """Copy hit `ordinal` of the row ``start:end`` to its place in the sorted columns."""
+    pos = text_pos[start + ordinal]
+    rank = ordinal
+    if end - start <= LONG_ROW:
+        rank = 0
+        for other in range(start, end):
+            rank += text_pos[other] < pos
+    sorted_pos[start + rank] = pos
+    sorted_mismatches[start + rank] = mismatches[start + ordinal]

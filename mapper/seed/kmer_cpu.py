@@ -9,19 +9,23 @@ from mapper.batch import KmerBatch, KmerHits
 from mapper.index.expand import with_table
 from mapper.index.fm import FMIndex
 from mapper.params import IndexParams, KmerParams
-from mapper.seed.kmer_collect import drop_if_many, place_first, place_more, sort_row
+from mapper.seed.kmer_collect import (
+    drop_if_many,
+    place_first,
+    place_more,
+    settle_hit,
+    sort_long_row,
+)
 from mapper.seed.kmer_pieces import ListFullError, search_in_pieces
 from mapper.seed.kmer_places import Places
-from mapper.seed.kmer_search import HitStore, search_kmer
+from mapper.seed.kmer_search import HitStore, search_rows
 
 LIST_CAPACITY = 1 << 20
 
 
 @driver
-def _search(fm, places, low, high, params, hits):
-    for row in range(2 * len(low)):
-        kmer = row >> 1
-        hits.row_hits[row] = search_kmer(fm, places, low[kmer], high[kmer], params, row, hits)
+def _search(fm, places, low, high, next_row, params, hits):
+    search_rows(fm, places, low, high, next_row, 2 * len(low), params, hits)
 
 
 @driver
@@ -31,14 +35,17 @@ def _drop(row_hits, max_hits, skipped):
 
 
 @driver
-def _collect(hits, n_more, hit_offsets, text_pos, mismatches):
+def _collect(hits, n_more, hit_offsets, found_pos, found_mismatches, text_pos, mismatches):
     n_rows = len(hit_offsets) - 1
     for row in range(n_rows):
-        place_first(hits, row, hit_offsets, text_pos, mismatches)
+        place_first(hits, row, hit_offsets, found_pos, found_mismatches)
     for item in range(n_more):
-        place_more(hits, item, hit_offsets, text_pos, mismatches)
+        place_more(hits, item, hit_offsets, found_pos, found_mismatches)
     for row in range(n_rows):
-        sort_row(text_pos, mismatches, hit_offsets[row], hit_offsets[row + 1])
+        start, end = hit_offsets[row], hit_offsets[row + 1]
+        sort_long_row(found_pos, found_mismatches, start, end)
+        for ordinal in range(end - start):
+            settle_hit(found_pos, found_mismatches, start, end, ordinal, text_pos, mismatches)
 
 
 def new_store(n_rows: int, capacity: int, row_type: np.dtype) -> HitStore:
@@ -89,7 +96,15 @@ class CpuKmerSearch:
     def _search(self, kmers: KmerBatch, capacity: int) -> KmerHits:
         row_type = self._fm.sa_samples.dtype
         store = new_store(2 * kmers.n_kmers, capacity, row_type)
-        _search(self._fm, self._places, kmers.low, kmers.high, self.params, store)
+        _search(
+            self._fm,
+            self._places,
+            kmers.low,
+            kmers.high,
+            np.zeros(1, np.int64),
+            self.params,
+            store,
+        )
         n_more = int(store.more_used[0])
         if n_more > capacity:
             raise ListFullError(n_more)
@@ -97,7 +112,7 @@ class CpuKmerSearch:
         _drop(store.row_hits, self.params.max_hits, skipped)
         hit_offsets = np.zeros(2 * kmers.n_kmers + 1, np.int64)
         np.cumsum(store.row_hits, out=hit_offsets[1:])
-        text_pos = np.empty(hit_offsets[-1], row_type)
-        mismatches = np.empty(hit_offsets[-1], np.uint8)
-        _collect(store, n_more, hit_offsets, text_pos, mismatches)
+        text_pos, found_pos = np.empty((2, hit_offsets[-1]), row_type)
+        mismatches, found_mismatches = np.empty((2, hit_offsets[-1]), np.uint8)
+        _collect(store, n_more, hit_offsets, found_pos, found_mismatches, text_pos, mismatches)
         return KmerHits(hit_offsets, text_pos, mismatches, skipped)

@@ -7,30 +7,38 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import KmerBatch, KmerHits
-from mapper.device.memory import Workspace, upload
+from mapper.device.memory import Workspace, multiprocessors, upload
 from mapper.device.scan import offsets_of
 from mapper.device.seam import cuda, kernel
 from mapper.errors import DeviceMemoryError
 from mapper.index.fm import FMIndex
 from mapper.params import KmerParams
-from mapper.seed.kmer_collect import drop_if_many, place_first, place_more, sort_row
+from mapper.seed.kmer_collect import (
+    LONG_ROW,
+    drop_if_many,
+    place_first,
+    place_more,
+    settle_hit,
+    sort_long_row,
+)
 from mapper.seed.kmer_pieces import ListFullError, search_in_pieces
 from mapper.seed.kmer_places import Places
-from mapper.seed.kmer_search import HitStore, search_kmer
+from mapper.seed.kmer_search import HitStore, search_rows
 
 LIST_CAPACITY = 1 << 24
 
-VERIFY_ROWS_WHOLE = 16
+BLOCKS_PER_SM = 6
+"""Blocks of the search kernel that a multiprocessor holds, and so many are launched: their
+threads stay and take on one row after the other."""
+
+VERIFY_ROWS_WHOLE = 4
 """``KmerParams.verify_rows`` where the whole suffix array is on the device: locating is then
 one access, a search step two."""
 
 
-@kernel(128, blocks_per_sm=5)
-def _search(fm, places, low, high, n_rows, params, hits):
-    row = cuda.grid(1)
-    if row < n_rows:
-        kmer = row >> 1
-        hits.row_hits[row] = search_kmer(fm, places, low[kmer], high[kmer], params, row, hits)
+@kernel(128, blocks_per_sm=BLOCKS_PER_SM)
+def _search(fm, places, low, high, next_row, n_rows, params, hits):
+    search_rows(fm, places, low, high, next_row, n_rows, params, hits)
 
 
 @kernel(256)
@@ -55,10 +63,31 @@ def _place_more(hits, n_items, hit_offsets, text_pos, mismatches):
 
 
 @kernel(128)
-def _sort(n_rows, hit_offsets, text_pos, mismatches):
+def _sort_long(n_rows, hit_offsets, text_pos, mismatches):
     row = cuda.grid(1)
     if row < n_rows:
-        sort_row(text_pos, mismatches, hit_offsets[row], hit_offsets[row + 1])
+        sort_long_row(text_pos, mismatches, hit_offsets[row], hit_offsets[row + 1])
+
+
+@kernel(256)
+def _settle_first(n_rows, hit_offsets, found_pos, found_mismatches, text_pos, mismatches):
+    row = cuda.grid(1)
+    if row < n_rows:
+        start, end = hit_offsets[row], hit_offsets[row + 1]
+        if start < end:
+            settle_hit(found_pos, found_mismatches, start, end, 0, text_pos, mismatches)
+
+
+@kernel(256)
+def _settle_more(hits, n_items, hit_offsets, found_pos, found_mismatches, text_pos, mismatches):
+    item = cuda.grid(1)
+    if item < n_items:
+        row = hits.more_row[item]
+        if hits.row_hits[row]:
+            settle_hit(
+                found_pos, found_mismatches, hit_offsets[row], hit_offsets[row + 1],
+                hits.more_ordinal[item], text_pos, mismatches,
+            )  # fmt: skip
 
 
 class DeviceHits(NamedTuple):
@@ -98,6 +127,7 @@ class CudaKmerSearch:
         self._capacity = list_capacity
         with cuda.gpus[ordinal]:
             self._space = Workspace()
+            self._n_blocks = BLOCKS_PER_SM * multiprocessors()
             self._places = upload(places, "the table of contigs")
 
     def __call__(self, kmers: KmerBatch) -> KmerHits:
@@ -117,15 +147,11 @@ class CudaKmerSearch:
             low = space.upload("low", kmers.low)
             high = space.upload("high", kmers.high)
             columns = self.search_on_device(low, high, kmers.n_kmers, capacity)
-            host = [
-                space.download(name, column)
-                for name, column in zip(KmerHits._fields, columns, strict=True)
-            ]
+            hit_offsets, text_pos, mismatches, skipped = map(space.download_result, columns)
             space.synchronize()
         except DeviceMemoryError:
             space.release()
             raise
-        hit_offsets, text_pos, mismatches, skipped = (column.copy() for column in host)
         return KmerHits(hit_offsets, text_pos, mismatches, skipped.view(np.bool_))
 
     def search_on_device(self, low: Any, high: Any, n_kmers: int, capacity: int) -> DeviceHits:
@@ -146,9 +172,7 @@ class CudaKmerSearch:
         space, stream = self._space, self._space.stream
         n_rows = 2 * n_kmers
         store = self._store(n_rows, capacity)
-        _search.launch(
-            n_rows, stream, self._fm, self._places, low, high, n_rows, self.params, store
-        )
+        self.launch_search(low, high, n_rows, store)
         skipped = space.device("skipped", n_kmers, np.uint8)
         _drop.launch(n_kmers, stream, store.row_hits, n_kmers, self.params.max_hits, skipped)
         hit_offsets = offsets_of(space, "hit_offsets", store.row_hits, n_rows)
@@ -160,10 +184,31 @@ class CudaKmerSearch:
             raise ListFullError(n_more)
         text_pos = space.device("text_pos", n_hits, self._fm.sa_samples.dtype)
         mismatches = space.device("mismatches", n_hits, np.uint8)
-        _place_first.launch(n_rows, stream, store, n_rows, hit_offsets, text_pos, mismatches)
-        _place_more.launch(n_more, stream, store, n_more, hit_offsets, text_pos, mismatches)
-        _sort.launch(n_rows if n_more else 0, stream, n_rows, hit_offsets, text_pos, mismatches)
+        if n_more == 0:
+            _place_first.launch(n_rows, stream, store, n_rows, hit_offsets, text_pos, mismatches)
+            return DeviceHits(hit_offsets, text_pos, mismatches, skipped)
+        found = (
+            space.device("found_pos", n_hits, self._fm.sa_samples.dtype),
+            space.device("found_mismatches", n_hits, np.uint8),
+        )
+        placed = text_pos, mismatches
+        _place_first.launch(n_rows, stream, store, n_rows, hit_offsets, *found)
+        _place_more.launch(n_more, stream, store, n_more, hit_offsets, *found)
+        if self.params.max_hits > LONG_ROW:
+            _sort_long.launch(n_rows, stream, n_rows, hit_offsets, *found)
+        _settle_first.launch(n_rows, stream, n_rows, hit_offsets, *found, *placed)
+        _settle_more.launch(n_more, stream, store, n_more, hit_offsets, *found, *placed)
         return DeviceHits(hit_offsets, text_pos, mismatches, skipped)
+
+    def launch_search(self, low: Any, high: Any, n_rows: int, store: HitStore) -> None:
+        """Queue the search kernel."""
+        next_row = self._space.upload("next_row", np.zeros(1, np.int64))
+        n_blocks = min((n_rows + _search.block - 1) // _search.block, self._n_blocks)
+        if n_blocks:
+            _search.launch_blocks(
+                n_blocks, self._space.stream, self._fm, self._places, low, high, next_row, n_rows,
+                self.params, store,
+            )  # fmt: skip
 
     def _store(self, n_rows: int, capacity: int) -> HitStore:
         space, row_type = self._space, self._fm.sa_samples.dtype

@@ -38,6 +38,12 @@ from mapper.index.fm import extend_left, locate
 from mapper.index.reference import contig_bounds, find_contig
 from mapper.seed.kmer_places import surely_clean
 
+FETCH, PATTERN, NODE, TAKE = range(4)
+"""What a thread does next: take on a row, look up a pattern, take a base, look at a row."""
+
+COUNTED_AT_A_TIME = 8
+"""Rows of repeats are located so many at a time: their accesses do not wait for each other."""
+
 NO_MATCH = 128
 """Number of mismatches of a place that is not within one contig."""
 
@@ -139,105 +145,6 @@ def store_hit(hits, row, ordinal, text_pos, mismatches):
 
 
 @core
-def has_too_many(fm, places, params, sa_lo, sa_hi, shift):
-    """Whether so many rows of a settled interval are clean that the k-mer has too many hits.
-
-    Looks at no more rows than decide it. They lie side by side in the suffix array, and
-    nothing is stored: this is what most of the work for repeats comes down to.
-    """
-    n_clean = np.int64(0)
-    for row in range(sa_lo, sa_lo + params.max_hits + 1):
-        n_clean += surely_clean(places, locate(fm, row) - shift, params.kmer_len)
-    return n_clean > params.max_hits
-
-
-@core
-def take_rows(fm, places, query, params, sa_lo, sa_hi, shift, settled, left, right,
-              min_right, max_right, row, n_hits, hits):  # fmt: skip
-    """Locate rows and keep those that match.
-
-    Parameters
-    ----------
-    shift
-        Bases of the k-mer to the left of what the rows stand for.
-    settled, left, right
-        Whether the rows stand for the whole k-mer; if so, their mismatches in either part.
-    min_right, max_right
-        Mismatches that the right part must have for a match to be this search's.
-
-    Returns
-    -------
-    Hits of the k-mer so far; above ``params.max_hits``, the rest was not looked at.
-    """
-    if (
-        settled
-        and sa_hi - sa_lo > params.max_hits
-        and has_too_many(fm, places, params, sa_lo, sa_hi, shift)
-    ):
-        return params.max_hits + 1
-    while sa_lo < sa_hi and n_hits <= params.max_hits:
-        text_pos = locate(fm, sa_lo) - shift
-        if settled and surely_clean(places, text_pos, params.kmer_len):
-            n_left, n_right = left, right
-        else:
-            n_left, n_right = compare_at(fm, places, query, params.kmer_len, text_pos)
-        if min_right <= n_right <= max_right and n_left + n_right <= params.max_mismatches:
-            store_hit(hits, row, n_hits, text_pos, n_left + n_right)
-            n_hits += 1
-        sa_lo += 1
-    return n_hits
-
-
-@core
-def search_left(fm, places, query, params, sa_lo, sa_hi, right, max_right, row, n_hits,
-                hits):  # fmt: skip
-    """Extend an interval of the right part, with `right` mismatches there, over the left part.
-
-    Depth first. A step takes the k-mer's own base (code ^ 0) or, while mismatches remain,
-    first the three others (code ^ 1, 2, 3). Only where a mismatch was taken is there
-    something to come back to: two saved intervals do for two mismatches.
-    """
-    left_len = params.kmer_len - fm.kmer_len
-    budget = params.max_mismatches - right
-    depth = np.int64(0)  # bases of the left part that are done
-    level = 0  # mismatches taken
-    turn = 1  # what to take next: 1, 2, 3, then 0
-    lo_0 = hi_0 = depth_0 = np.int64(0)
-    lo_1 = hi_1 = depth_1 = np.int64(0)
-    turn_0 = turn_1 = 0
-    while True:
-        if depth == left_len or sa_hi - sa_lo <= params.verify_rows:
-            n_hits = take_rows(
-                fm, places, query, params, sa_lo, sa_hi, left_len - depth,
-                depth == left_len, level, right, 0, max_right, row, n_hits, hits,
-            )  # fmt: skip
-            if level == 0 or n_hits > params.max_hits:
-                return n_hits
-            level -= 1
-            if level == 0:
-                sa_lo, sa_hi, depth, turn = lo_0, hi_0, depth_0, turn_0
-            else:
-                sa_lo, sa_hi, depth, turn = lo_1, hi_1, depth_1, turn_1
-            continue
-        change = turn if turn < 4 and level < budget else 0
-        code = query_base(query, left_len - 1 - depth) ^ change
-        next_lo, next_hi = extend_left(fm, code, sa_lo, sa_hi)
-        turn += 1
-        if change != 0 and next_lo >= next_hi:
-            continue
-        if change != 0:
-            if level == 0:
-                lo_0, hi_0, depth_0, turn_0 = sa_lo, sa_hi, depth, turn
-            else:
-                lo_1, hi_1, depth_1, turn_1 = sa_lo, sa_hi, depth, turn
-            level += 1
-        sa_lo = next_lo
-        sa_hi = next_hi
-        depth += 1
-        turn = 1
-
-
-@core
 def left_interval(fm, query, left_len):
     """Rows of the left part.
 
@@ -258,59 +165,167 @@ def left_interval(fm, query, left_len):
 
 
 @core
-def search_kmer(fm, places, low, high, params, row, hits):
-    """Find and keep all matches of a k-mer on one strand.
+def change_base(kmer, change, kmer_len):
+    """Put another base into a table index: change m puts code ^ (m % 3 + 1) at base m // 3."""
+    if change < 0:
+        return kmer
+    return kmer ^ ((change % 3 + 1) << (2 * (kmer_len - 1 - change // 3)))
+
+
+@core
+def search_rows(fm, places, low, high, next_row, n_rows, params, hits):
+    """Find and keep all matches of rows until none is left to take on.
+
+    A row is a k-mer on a strand. The search of one takes a few steps or thousands, and the
+    lanes of a warp wait for each other wherever they loop apart. It is therefore written as
+    one loop of short steps (one table lookup, one base, one row), and whoever is done with
+    a row takes on the next one.
 
     Parameters
     ----------
     fm
-        FMIndex with 0 < ``kmer_len`` <= k (:func:`mapper.index.expand.with_table`).
+        FMIndex with 0 < ``kmer_len`` <= 16 and k (:func:`mapper.index.expand.with_table`).
+    places
+        Places of its text.
     low, high
-        Bit planes of the k-mer as given.
+        Columns of KmerBatch.
+    next_row
+        int64 (1,): the next row that nobody has taken on; shared by all threads.
+    n_rows
+        Twice the number of k-mers: 2 i is k-mer i itself, 2 i + 1 its reverse complement.
     params
         KmerParams.
-    row
-        2 i for k-mer i itself, 2 i + 1 for its reverse complement.
     hits
-        HitStore.
-
-    Returns
-    -------
-    Number of hits; above ``params.max_hits`` the search stopped there.
+        HitStore; ``row_hits`` becomes ``max_hits`` + 1 where the search stopped there.
     """
-    right_len = fm.kmer_len
-    left_len = params.kmer_len - right_len
-    query = make_query(low, high, row & 1, params, left_len)
-    n_changes = np.int64(3 * right_len)  # change m puts code ^ (m % 3 + 1) at base m // 3
-    max_right = params.max_mismatches
-    n_hits = np.int64(0)
-    if max_right > 0 and left_len > 0:
-        n_patterns = n_changes if max_right == 1 else n_changes * (n_changes - 3) // 2
-        sa_lo, sa_hi = left_interval(fm, query, left_len)
-        if sa_hi - sa_lo <= n_patterns:
-            n_hits = take_rows(
-                fm, places, query, params, sa_lo, sa_hi, 0, False, 0, 0,
-                max_right, max_right, row, n_hits, hits,
-            )  # fmt: skip
-            max_right -= 1
-    exact = table_index(query, left_len, right_len)
-    first = np.int64(-1)
-    while first < (n_changes if max_right > 0 else 0) and n_hits <= params.max_hits:
-        once = exact
-        if first >= 0:
-            once ^= (first % 3 + 1) << (2 * (right_len - 1 - first // 3))
-        second = np.int64(-1)
-        while second < n_changes and n_hits <= params.max_hits:
-            kmer = once
-            if second >= 0:
-                kmer ^= (second % 3 + 1) << (2 * (right_len - 1 - second // 3))
-            n_hits = search_left(
-                fm, places, query, params,
-                np.int64(fm.kmer_starts[kmer]), np.int64(fm.kmer_starts[kmer + 1]),
-                np.int64(first >= 0) + np.int64(second >= 0), max_right, row, n_hits, hits,
-            )  # fmt: skip
-            if first < 0 or max_right < 2:
-                break
-            second = 3 * (first // 3 + 1) if second < 0 else second + 1
-        first += 1
-    return n_hits
+    row_type = fm.sa_samples.dtype.type
+    right_len = np.int32(fm.kmer_len)
+    left_len = np.int32(params.kmer_len - right_len)
+    n_changes = np.int32(3 * right_len)
+    n_patterns = n_changes  # with the full number of mismatches in the right part
+    if params.max_mismatches == 2:
+        n_patterns = np.int32(n_changes * (n_changes - 3) // 2)
+    max_hits = np.int32(params.max_hits)
+    most = np.int32(params.max_mismatches)
+    state = np.int32(FETCH)
+    row = np.int32(-1)
+    n_hits = np.int32(0)
+    query = make_query(np.uint64(0), np.uint64(0), 0, params, left_len)
+    exact = np.uint32(0)  # the right part, at most 16 bases
+    first = second = np.int32(-1)  # its changes to look up next
+    right = max_right = np.int32(0)  # mismatches of the pattern; of any pattern
+    sa_lo = sa_hi = np.int64(0)
+    depth = np.int32(0)  # bases of the left part that the rows stand for
+    level = turn = np.int32(0)  # mismatches taken there; what to take next: 1, 2, 3, then 0
+    lo_0 = hi_0 = lo_1 = hi_1 = row_type(0)  # where to come back to, for each mismatch taken
+    depth_0 = depth_1 = turn_0 = turn_1 = np.int32(0)
+    storing = False  # whether rows are kept, or only counted
+    n_before = np.int32(0)
+    take_lo = row_type(0)
+    whole_right = np.int32(0)  # mismatches that the first search requires there; 0: the second
+    while True:
+        if state == TAKE:
+            if n_hits > max_hits:
+                state = np.int32(FETCH)
+            elif sa_lo < sa_hi and not storing:
+                for i in range(COUNTED_AT_A_TIME):
+                    if sa_lo + i < sa_hi and surely_clean(
+                        places, locate(fm, sa_lo + i), params.kmer_len
+                    ):
+                        n_hits = np.int32(n_hits + 1)
+                sa_lo += COUNTED_AT_A_TIME
+            elif sa_lo < sa_hi:
+                text_pos = locate(fm, sa_lo) - (left_len - depth)
+                settled = depth == left_len and whole_right == 0  # rows of the whole k-mer
+                if settled and surely_clean(places, text_pos, params.kmer_len):
+                    n_left, n_right = np.int64(level), np.int64(right)
+                else:
+                    n_left, n_right = compare_at(fm, places, query, params.kmer_len, text_pos)
+                own = n_right == whole_right if whole_right > 0 else n_right <= max_right
+                if own and n_left + n_right <= most:
+                    store_hit(hits, row, n_hits, text_pos, n_left + n_right)
+                    n_hits = np.int32(n_hits + 1)
+                sa_lo += 1
+            elif not storing:
+                # Not that many after all, or not surely: go through them once more.
+                sa_lo, n_hits, storing = np.int64(take_lo), n_before, True
+            elif level == 0:
+                state = np.int32(PATTERN)
+            else:
+                level = np.int32(level - 1)
+                state = np.int32(NODE)
+                if level == 0:
+                    sa_lo, sa_hi, depth, turn = np.int64(lo_0), np.int64(hi_0), depth_0, turn_0
+                else:
+                    sa_lo, sa_hi, depth, turn = np.int64(lo_1), np.int64(hi_1), depth_1, turn_1
+        elif state == NODE:
+            if depth == left_len or sa_hi - sa_lo <= params.verify_rows:
+                # Rows of a repeat are counted first: most often they are too many to keep.
+                storing = depth < left_len or n_hits + sa_hi - sa_lo <= max_hits
+                take_lo, n_before = row_type(sa_lo), n_hits
+                state = np.int32(TAKE)
+            else:
+                change = np.int32(0)
+                if turn < 4 and level + right < most:
+                    change = turn
+                code = query_base(query, left_len - 1 - depth) ^ change
+                next_lo, next_hi = extend_left(fm, code, sa_lo, sa_hi)
+                turn = np.int32(turn + 1)
+                if change == 0 or next_lo < next_hi:
+                    if change != 0:
+                        if level == 0:
+                            lo_0, hi_0 = row_type(sa_lo), row_type(sa_hi)
+                            depth_0, turn_0 = depth, turn
+                        else:
+                            lo_1, hi_1 = row_type(sa_lo), row_type(sa_hi)
+                            depth_1, turn_1 = depth, turn
+                        level = np.int32(level + 1)
+                    sa_lo, sa_hi = next_lo, next_hi
+                    depth = np.int32(depth + 1)
+                    turn = np.int32(1)
+        elif state == PATTERN:
+            whole_right = np.int32(0)
+            if first >= (n_changes if max_right > 0 else 0):
+                state = np.int32(FETCH)
+            else:
+                kmer = change_base(np.int64(exact), first, right_len)
+                kmer = change_base(kmer, second, right_len)
+                sa_lo = np.int64(fm.kmer_starts[kmer])
+                sa_hi = np.int64(fm.kmer_starts[kmer + 1])
+                right = np.int32(0)
+                if first >= 0:
+                    right = np.int32(1 if second < 0 else 2)
+                if first >= 0 and max_right == 2:
+                    # A second change is of a later base than the first.
+                    second = np.int32(3 * (first // 3 + 1) if second < 0 else second + 1)
+                    if second >= n_changes:
+                        second = np.int32(-1)
+                if second < 0:
+                    first = np.int32(first + 1)
+                if sa_lo < sa_hi:
+                    depth = np.int32(0)
+                    turn = np.int32(1)
+                    state = np.int32(NODE)
+        else:
+            if row >= 0:
+                hits.row_hits[row] = min(n_hits, np.int32(max_hits + 1))
+            taken_on = fetch_add(next_row, 1)
+            if taken_on >= n_rows:
+                return
+            row = np.int32(taken_on)
+            query = make_query(low[row >> 1], high[row >> 1], row & 1, params, left_len)
+            exact = np.uint32(table_index(query, left_len, right_len))
+            first = second = np.int32(-1)
+            n_hits = np.int32(0)
+            level = np.int32(0)
+            whole_right = np.int32(0)
+            max_right = most
+            state = np.int32(PATTERN)
+            if max_right > 0 and left_len > 0:
+                sa_lo, sa_hi = left_interval(fm, query, left_len)
+                if sa_hi - sa_lo <= n_patterns:
+                    storing = True
+                    depth = left_len
+                    whole_right = max_right
+                    max_right = np.int32(max_right - 1)
+                    state = np.int32(TAKE)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mapper import dna
 from mapper.index.build import build_fm
 from mapper.params import IndexParams, KmerParams
+from mapper.seed.kmer_collect import LONG_ROW
 from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table
 from mapper.seed.kmer_cut import cut_kmers
 from tests.naive import kmers as naive
@@ -83,3 +84,13 @@ def test_the_table_is_no_longer_than_the_kmers():
     fm = build_fm(dna.encode("ACGGT" * 100), IndexParams(kmer_len=0))
     assert fit_table(fm, 2).kmer_len == 2
     assert 1 <= fit_table(fm, 40).kmer_len <= 12
+
+
+def test_a_row_of_many_hits_is_sorted():
+    """More than LONG_ROW: the other way of sorting."""
+    rng = np.random.default_rng(6)
+    contigs = ["AC" * 200 + random_letters(rng, 50) + "AC" * 150 + "G"]
+    genome = genome_of(contigs)
+    found = run_search(genome, searcher(genome, KmerParams(10, 1, 10**6)), ["ACACACACAC"], 10, 1)
+    assert found == naive.search(contigs, ["ACACACACAC"], 10, 1, 1, 10**6)
+    assert len(found[0]) > LONG_ROW

@@ -132,7 +132,7 @@ def search_types(kmer_len, row_type=np.uint32):
     )
     column = array(np.uint64)
     return (
-        type_of(fm), type_of(places_of(genome)), column, column, types.int64,
+        type_of(fm), type_of(places_of(genome)), column, column, array(np.int64), types.int64,
         type_of(KmerParams(kmer_len)), type_of(new_store(2, 2, np.dtype(row_type))),
     )  # fmt: skip
 
