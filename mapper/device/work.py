@@ -70,6 +70,11 @@ def check_lists(counters: np.ndarray) -> None:
         )
 
 
+def first_capacity(n_items: int, each: int) -> int:
+    """Return the size of a pool before it is known how much is needed."""
+    return each * n_items + 1024
+
+
 def threads_for(n_items: int, bytes_each: int) -> int:
     """Return how many threads (or warps) of a bucket have work space at a time.
 

@@ -22,6 +22,7 @@ from mapper.device.work import (
     Pool,
     check_lists,
     columns,
+    first_capacity,
     new_lists,
     offsets_of,
     threads_for,
@@ -87,7 +88,7 @@ def extend_loci(
     n_kept = space.device("extend.n_kept", n_reads, np.int32)
     none = space.device("extend.none", 0, np.int32)
     most_loci = int(np.diff(offsets).max(initial=1))
-    capacity = 8 * n_loci + 1024
+    capacity = first_capacity(n_loci, 8)
     while True:
         pool_ops = space.device("extend.pool_ops", capacity, np.uint32)
         lists = _run_buckets(

@@ -16,6 +16,7 @@ from mapper.device.work import (
     Pool,
     check_lists,
     columns,
+    first_capacity,
     new_lists,
     offsets_of,
     threads_for,
@@ -125,7 +126,7 @@ def seed_reads(
     n_reads = len(reads.base_offsets) - 1
     pool = columns(space, "seed.pool", Pool, ("i4", "i8"), n_reads)
     per_read = columns(space, "seed.read", _PerRead, ("i4", "i4", "u1"), n_reads)
-    capacity = 4 * n_reads + 1024
+    capacity = first_capacity(n_reads, 4)
     while True:
         found = columns(space, "seed.found", SeedColumns, _COLUMNS, capacity)
         lists = _run_buckets(space, fm, reads, longest, params, pool, found, per_read)
