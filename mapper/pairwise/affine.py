@@ -10,7 +10,7 @@ from mapper.pairwise.affine_cpu import align_affine_pairs
 from mapper.pairwise.edit import as_batch
 from mapper.pairwise.packing import PackedPairs, PairBatch, Sequences, pack_pairs
 from mapper.pairwise.result import PairAlignments
-from mapper.pairwise.run import run_chunks
+from mapper.pairwise.run import run_chunks, thread_count
 from mapper.pairwise.spans import Span, ends_of
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 
@@ -118,7 +118,7 @@ def align_affine(
             threads,
         )
 
-    packed = pack_pairs(batch, symbols, first_pair)
+    packed = pack_pairs(batch, symbols, first_pair, thread_count(threads))
     if choice.backend == CPU:
         return on_cpu(packed)
     from mapper.pairwise.affine_cuda import AffineWorker
