@@ -16,10 +16,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # reinstalls, a mere checkout does not.
 STAMP := $(VENV)/.fmwave-$(shell cat pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: help setup demo test lint types check clean
+.PHONY: help setup demo test simulate lint types check clean
 help:
 	@echo "make demo    map the bundled real reads with the workflow, show the result"
-	@echo "make test    all tests (PYTEST_ARGS='-k name' for some)"
+	@echo "make test    all tests (PYTEST_ARGS='-k name' for some); make simulate: CUDA kernels only, simulated"
 	@echo "make lint    ruff, snakefmt, snakemake --lint; make types: mypy; make check: lint, types and tests"
 	@echo "make clean   remove the environment, caches and the demo's results"
 
@@ -34,12 +34,18 @@ $(STAMP):
 	@touch $@
 
 demo: $(STAMP)
-	@echo "Mapping the bundled reads. On a new machine fmwave first compiles itself, about 40 s, once."
+	@echo "Mapping the bundled reads. On a new machine fmwave first compiles itself, about a minute, once."
 	$(BIN)/snakemake --profile profiles/local-cpu --cores $(CORES) --quiet host rules
 	@$(BIN)/python workflow/scripts/show_summary.py results
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(MAKE) simulate
+
+# The CUDA kernels as Python threads, for machines without a device (numba's simulator takes
+# cores as Python functions, hence no JIT).
+simulate: $(STAMP)
+	NUMBA_ENABLE_CUDASIM=1 NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n auto -m gpu
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -64,15 +64,27 @@ class SeedParams(NamedTuple):
     """Seed length of the last round (every start), for reads without a hit; 0: from the text."""
 
 
-class ChainParams(NamedTuple):
-    """Candidate loci (``mapper/chain``)."""
+class KmerParams(NamedTuple):
+    """Search of k-mers with mismatches (``mapper/seed/kmer_search.py``)."""
 
-    max_loci: int = 96
-    """Loci of a read that are extended, best supported first."""
+    kmer_len: int
+    """k, 1 to 64."""
+    max_mismatches: int = 0
+    """Substitutions allowed anywhere in a k-mer: 0, 1 or 2."""
+    max_hits: int = 128
+    """A k-mer with more hits, on both strands together, is skipped."""
+    verify_rows: int = 4
+    """With so many rows left or fewer, each is located and compared with the text; no effect
+    on the result. The best value grows with the price of a search step over that of
+    locating: 4 on the CPU with a sampled suffix array, more with a full one."""
 
 
 class ExtendParams(NamedTuple):
-    """Scores as users know them (bwa's defaults), and limits of the search."""
+    """Scores as users know them (bwa's defaults), and limits of the search.
+
+    Whatever else is in score units (mapping quality, the insert-size model) counts in
+    multiples of `match`.
+    """
 
     match: int = 1
     mismatch: int = 4
@@ -84,9 +96,10 @@ class ExtendParams(NamedTuple):
     """What it is worth to align up to an end of the read; equals bwa's clipping penalty."""
     max_gap: int = 100
     """Diagonals that a gapped alignment may stray from its seed's."""
-    score_margin: int = 20
-    """Heuristic: an alignment this far below the read's best changes no decision, and the
-    gapped search for it is cut short."""
+    score_margin: int = 17
+    """Heuristic: an alignment this many matches' worth below the read's best changes no
+    decision (a pair may lose no more to be proper, and such a lead makes a read sure), and
+    the gapped search for it is cut short."""
     min_score: int = 30
     """Alignments below are not reported; short reads have a lower bar (``extend/ungapped.py``)."""
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from mapper import __version__
-from mapper.errors import OutputError
 from mapper.host_memory import peak_bytes
+from mapper.io.atomic import OutputFile
 
 STAGES = (
-    "read", "pack", "seed", "chain", "extend", "rescue", "place", "records", "encode",
+    "read", "wait", "pack", "seed", "chain", "extend", "rescue", "place", "records", "encode",
 )  # fmt: skip
-"""Stages in the order of the flow; times are summed over threads."""
+"""Stages in the order of the flow; times are summed over threads. ``wait``: for a free lane of a
+device; a device's own stages last until their results are back."""
 
 
 @dataclass
@@ -90,6 +89,8 @@ class RunStats:
         total = sum(self.stage_seconds.values())
         lines.append(f"{'stage':>10} {'thread s':>9} {'share':>6} {'µs/read':>8}")
         for name, seconds in self.stage_seconds.items():
+            if name == "wait" and not seconds:
+                continue  # no device
             lines.append(
                 f"{name:>10} {seconds:9.2f} {_percent(seconds, total):>6} "
                 f"{1e6 * seconds / max(reads, 1):8.2f}"
@@ -102,15 +103,10 @@ class RunStats:
         )
         return "\n".join(lines)
 
-    def write_json(self, path: Path) -> None:
-        """Write the summary, under its name only once complete."""
-        temporary = path.with_name(f".{path.name}.fmwave-{os.getpid()}.tmp")
-        try:
-            temporary.write_text(json.dumps(self.summary(), indent=2) + "\n")
-            temporary.replace(path)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise OutputError(f"cannot write statistics to {path}: {error.strerror}") from error
+    def write_json(self, path: str) -> None:
+        """Write the summary, under its name only once complete; ``-`` is standard output."""
+        with OutputFile(path) as file:
+            file.write(f"{json.dumps(self.summary(), indent=2)}\n".encode())
 
 
 def _percent(part: float, whole: float) -> str:

@@ -27,6 +27,7 @@ from benchmarks.harness import BenchmarkError, Mapper
 WARM_UP_READS = 2_000  # of each file
 TINY_REFERENCE = harness.ROOT / "tests" / "data" / "phix174.fa"
 THRESHOLDS = (10, 20, 30, 60)
+MAPQ_LEVELS = (0, 1, 10, 20, 30, 60)  # ranges of the calibration begin here
 
 
 def first_reads(path: Path, target: Path) -> Path:
@@ -145,6 +146,25 @@ def accuracy_rows(results: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def calibration_rows(results: dict[str, Any]) -> list[list[str]]:
+    """Return, for each mapper and range of MAPQ, the wrong of the reads."""
+    rows = []
+    for name, result in results.items():
+        if "accuracy" not in result:
+            continue
+        score = result["accuracy"]
+        # Reads and wrong reads at each lower end or above, so a range is a difference.
+        levels = [score, *(score[f"mapq{low}"] for low in MAPQ_LEVELS[1:]), None]
+        cells = [name]
+        for level, above in itertools.pairwise(levels):
+            wrong, mapped = level["wrong"], level["mapped"]
+            if above:
+                wrong, mapped = wrong - above["wrong"], mapped - above["mapped"]
+            cells.append(f"{wrong} / {mapped:,}")
+        rows.append(cells)
+    return rows
+
+
 def preparation_rows(results: dict[str, Any]) -> list[list[str]]:
     return [
         [
@@ -159,48 +179,74 @@ def preparation_rows(results: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+def speed_table(part: dict[str, Any]) -> list[str]:
+    header = ["mapper", "wall s (range)", "CPU s", "reads/s", "reads/CPU s"]
+    header += ["against the fastest peer", "peak RSS MB"]
+    return harness.table(header, speed_rows(part["results"], part["n_reads"]))
+
+
+def accuracy_tables(part: dict[str, Any]) -> list[str]:
+    levels = [f"MAPQ ≥ {q}" for q in THRESHOLDS]
+    ranges = ["0", *(f"{a}–{b - 1}" for a, b in itertools.pairwise(MAPQ_LEVELS[1:])), "60"]
+    return [
+        *harness.table(
+            ["mapper", "mapped %", "correct %", *levels, "problems"], accuracy_rows(part["results"])
+        ),
+        *harness.table(["wrong / reads at MAPQ", *ranges], calibration_rows(part["results"])),
+    ]
+
+
+def preparation_table(part: dict[str, Any]) -> list[str]:
+    header = ["mapper", "index wall s", "index CPU s", "index peak RSS MB"]
+    header.append(f"first run, {WARM_UP_READS:,} reads a file, s")
+    return harness.table(header, preparation_rows(part["results"]))
+
+
+def _by_data_set(
+    report: dict[str, Any], tables: Callable[[dict[str, Any]], list[str]], level: str
+) -> list[str]:
+    lines = []
+    for name, part in report["data_sets"].items():
+        lines += [f"{level} {name}: {part['n_reads']:,} reads, seed {part['seed']}", ""]
+        lines += tables(part)
+    return lines
+
+
+def accuracy_lines(report: dict[str, Any]) -> list[str]:
+    """Return the accuracy tables of all data sets, for docs/accuracy.md."""
+    return _by_data_set(report, accuracy_tables, "###")
+
+
+def speed_lines(report: dict[str, Any]) -> list[str]:
+    """Return where and when, and the tables of speed and memory, for docs/performance.md."""
+    about = harness.markdown_provenance(report["about"])
+    return about + _by_data_set(
+        report, lambda part: speed_table(part) + preparation_table(part), "###"
+    )
+
+
 def markdown(report: dict[str, Any]) -> list[str]:
     """Return the report's tables."""
-    lines = ["# fmwave and its peers, simulated reads", ""]
-    lines += harness.markdown_provenance(report["about"])
-    lines += [
+
+    def tables(part: dict[str, Any]) -> list[str]:
+        failed = [
+            f"{name}: **failed**: {result['failed']}\n"
+            for name, result in part["results"].items()
+            if "failed" in result
+        ]
+        return speed_table(part) + accuracy_tables(part) + preparation_table(part) + failed
+
+    return [
+        "# fmwave and its peers, simulated reads",
+        "",
+        *harness.markdown_provenance(report["about"]),
         f"{report['threads']} threads, {report['rounds']} rounds, mappers in turn; medians. "
         "FASTQ.gz to BAM for fmwave, to SAM for the peers. Whole process, index loading included; "
         "compilation and index build apart. Accuracy: mapeval.py, per cent of all reads; "
         "at each MAPQ threshold mapped % / number of wrong reads.",
         "",
+        *_by_data_set(report, tables, "##"),
     ]
-    for name, part in report["data_sets"].items():
-        results = part["results"]
-        lines += [f"## {name}: {part['n_reads']:,} reads, seed {part['seed']}", ""]
-        lines += harness.table(
-            [
-                "mapper",
-                "wall s (range)",
-                "CPU s",
-                "reads/s",
-                "reads/CPU s",
-                "against the fastest peer",
-                "peak RSS MB",
-            ],
-            speed_rows(results, part["n_reads"]),
-        )
-        lines += harness.table(
-            ["mapper", "mapped %", "correct %", *(f"MAPQ ≥ {q}" for q in THRESHOLDS), "problems"],
-            accuracy_rows(results),
-        )
-        lines += harness.table(
-            [
-                "mapper",
-                "index wall s",
-                "index CPU s",
-                "index peak RSS MB",
-                f"first run, {WARM_UP_READS:,} reads a file, s",
-            ],
-            preparation_rows(results),
-        )
-        lines += [f"{k}: **failed**: {v['failed']}\n" for k, v in results.items() if "failed" in v]
-    return lines
 
 
 def parser() -> argparse.ArgumentParser:

@@ -206,6 +206,11 @@ def markdown(report: dict[str, Any]) -> list[str]:
         f"{', '.join(report['checks']) or 'nothing: no validator was there'}.",
         "",
     ]
+    return lines + result_lines(report)
+
+
+def result_lines(report: dict[str, Any]) -> list[str]:
+    """Return the table and what the sets are, for docs/accuracy.md too."""
     rows = []
     for name, results in report["data_sets"].items():
         for mapper, numbers in results.items():
@@ -226,7 +231,7 @@ def markdown(report: dict[str, Any]) -> list[str]:
                 ]
             )
     header = ["reads", "mapped %", "proper %", "MAPQ 0 %", "mean NM", "supplementary", "problems"]
-    lines += harness.table(["set", "mapper", *header], rows)
+    lines = harness.table(["set", "mapper", *header], rows)
     lines += [f"- {name}: {SETS[name].what}" for name in report["data_sets"]]
     return lines
 

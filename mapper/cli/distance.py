@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _only_sequence(path: str) -> bytes:
-    from mapper.io.fasta_stream import read_sequences
+    from mapper.io.sequence_strings import read_sequences
 
     sequences = read_sequences(path)
     first = next(sequences, None)

@@ -9,7 +9,8 @@ Only the module of the subcommand at hand is imported, and it imports compiled c
 ``run``, so that help and usage errors are instant.
 
 Exit status: 0 done; 1 bad data or too little memory; 2 usage; 3 device; 4 output;
-130 interrupted (SIGINT); 141 the reader of stdout went away; 143 terminated (SIGTERM).
+130 interrupted (SIGINT); 141 the reader of a report on stdout went away (of records: 4); 143
+terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ log = logging.getLogger("mapper")
 SUBCOMMANDS = {
     "index": "build the index of a reference",
     "map": "map reads to an indexed reference",
+    "seed": "find all matches of k-mers",
     "align": "align pairs of sequences: distances and CIGARs",
     "distance": "edit distance, and path, of two very long sequences",
     "info": "show versions, this machine, and what an index holds",
@@ -49,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in argv
     try:
         args = parse_arguments(argv)
+        args.argv = argv
         debug = args.debug
         start_logging(debug=args.debug, quiet=args.quiet)
         # Not before: a signal during start-up should simply end the process.

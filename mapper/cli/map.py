@@ -7,10 +7,11 @@ import logging
 import os
 import shlex
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mapper.errors import DeviceError, UsageError
+from mapper.cli.map_files import add_files, check_files, format_by_name, lanes_of
+from mapper.device.choose import check_device_name, choose_device
+from mapper.errors import UsageError
 from mapper.params import (
     BATCH_BASES,
     MAX_READ_LEN,
@@ -27,6 +28,47 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SEED, _EXTEND, _PAIR, _RECORD = SeedParams(), ExtendParams(), PairParams(), RecordParams()
+_SHORTEST_SEED = 10
+
+
+class _Option(NamedTuple):
+    """A number that a stage takes."""
+
+    flags: tuple[str, str]
+    default: int
+    lowest: int
+    highest: int
+    scales: bool
+    """Whether the default is multiplied by the match score, as in bwa."""
+    text: str
+
+    @property
+    def dest(self) -> str:
+        return self.flags[1].removeprefix("--").replace("-", "_")
+
+
+# Within these limits no score, sum of the scores of a pair, or work space overflows.
+_OPTIONS = (
+    _Option(("-A", "--match"), _EXTEND.match, 1, 20, False,
+            "score of a match; the defaults of -B, -G, -E, -L, -T and -U are multiplied by it"),
+    _Option(("-B", "--mismatch"), _EXTEND.mismatch, 1, 200, True, "penalty of a mismatch"),
+    _Option(("-G", "--gap-open"), _EXTEND.gap_open, 0, 200, True, "penalty of opening a gap"),
+    _Option(("-E", "--gap-extend"), _EXTEND.gap_extend, 1, 200, True,
+            "penalty of each gap base"),
+    _Option(("-L", "--end-bonus"), _EXTEND.end_bonus, 0, 1000, True,
+            "bonus of reaching a read's end"),
+    _Option(("-T", "--min-score"), _EXTEND.min_score, 1, 20 * MAX_READ_LEN, True,
+            "lowest score to report; a read too short for it needs that of one mismatch"),
+    _Option(("-U", "--unpaired-penalty"), _PAIR.unpaired_penalty, 0, 1_000_000, True,
+            "score a proper pair may lose against its mates' best"),
+    _Option(("-k", "--seed-length"), _SEED.seed_len, 0, MAX_READ_LEN, False,
+            "seed length; 0: by reference size"),
+    _Option(("-c", "--max-occ"), _SEED.max_occ, 1, 1_000_000, False,
+            "seeds more frequent are left out"),
+)  # fmt: skip
+
+MAX_INSERT_SIZE = 1_000_000
+"""Largest insert size that can be given; the model has an entry for each proper one."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -36,16 +78,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "map",
         help="map reads to an indexed reference",
         description="Map short reads (20 to "
-        f"{MAX_READ_LEN} bases) to an indexed reference and write BAM or SAM.",
+        f"{MAX_READ_LEN} bases) to an indexed reference and write BAM, CRAM, SAM or PAF.",
     )
     parser.add_argument("index", metavar="REF.fmw", help="index made by fmwave index")
-    parser.add_argument(
-        "reads",
-        nargs="+",
-        metavar="READS.fq[.gz]",
-        help="FASTQ, plain or gzip: one file, or two of mates; - is standard input",
-    )
-    _add_input_and_output(parser)
+    add_files(parser)
     _add_alignment(parser)
     machine = parser.add_argument_group("machine")
     machine.add_argument(
@@ -53,8 +89,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="threads that map, read and compress (default: all, %(default)s here)",
     )  # fmt: skip
     machine.add_argument(
-        "--device", default="auto", metavar="auto|cpu",
-        help="where to compute (default: %(default)s; this version computes on the CPU)",
+        "--device", default="auto", metavar="auto|cpu|cuda[:0,1]",
+        help="where to compute; no effect on the result (default: %(default)s, every CUDA device "
+        "that can be used, or else the CPU)",
     )  # fmt: skip
     machine.add_argument(
         "--memory", type=_bytes, default=1 << 30, metavar="SIZE",
@@ -67,42 +104,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_input_and_output(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("input and output")
-    group.add_argument(
-        "-o", "--output", default="-", metavar="OUT.bam",
-        help=".bam or .sam; appears only when complete (default: standard output)",
-    )  # fmt: skip
-    group.add_argument(
-        "-O", "--output-format", choices=("bam", "sam"), metavar="bam|sam",
-        help="format (default: by the name; bam on standard output)",
-    )  # fmt: skip
-    group.add_argument(
-        "-p", "--interleaved", action="store_true", help="the one file holds mates alternately"
-    )
-    group.add_argument(
-        "-R", "--read-group", metavar="LINE",
-        help=r"read group of all reads, as '@RG\tID:run1\tSM:sample1'",
-    )  # fmt: skip
-    group.add_argument(
-        "--sort", action="store_true", help="sort by coordinate and write an index (BAM file only)"
-    )
-    group.add_argument(
-        "--compression", type=int, choices=range(4), default=1, metavar="0..3",
-        help="level of BAM compression (default: %(default)s)",
-    )  # fmt: skip
-    group.add_argument(
-        "-a", "--all", action="store_true", help="write secondary records instead of the XA tag"
-    )
-    group.add_argument("--eqx", action="store_true", help="write = and X in CIGARs instead of M")
-    group.add_argument(
-        "-Y", "--soft-clip", action="store_true", help="soft clips in supplementary records"
-    )
-    group.add_argument(
-        "--json-stats", type=Path, metavar="FILE", help="write counts and times of the run"
-    )
-
-
 def _add_alignment(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("alignment")
     group.add_argument(
@@ -110,39 +111,27 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
         help="insert size of proper pairs, 5' end to 5' end (default: estimated from the first "
         "pairs; SD is a tenth of MEAN, MAX and MIN are 4 SD away)",
     )  # fmt: skip
-    for flags, dest, default, text in (
-        (("-A", "--match"), "match", _EXTEND.match, "score of a match"),
-        (("-B", "--mismatch"), "mismatch", _EXTEND.mismatch, "penalty of a mismatch"),
-        (("-G", "--gap-open"), "gap_open", _EXTEND.gap_open, "penalty of opening a gap"),
-        (("-E", "--gap-extend"), "gap_extend", _EXTEND.gap_extend, "penalty of each gap base"),
-        (("-L", "--end-bonus"), "end_bonus", _EXTEND.end_bonus, "bonus of reaching a read's end"),
-        (("-T", "--min-score"), "min_score", _EXTEND.min_score, "lowest score to report"),
-        (("-U", "--unpaired-penalty"), "unpaired_penalty", _PAIR.unpaired_penalty,
-         "score a proper pair may lose against its mates' best"),
-        (("-k", "--seed-length"), "seed_len", _SEED.seed_len, "seed length; 0: by reference size"),
-        (("-c", "--max-occ"), "max_occ", _SEED.max_occ, "seeds more frequent are left out"),
-    ):  # fmt: skip
+    for option in _OPTIONS:
         group.add_argument(
-            *flags, dest=dest, type=int, default=default, metavar="N",
-            help=f"{text} (default: %(default)s)",
+            *option.flags, type=int, metavar="N",
+            help=f"{option.text} (default: {option.default})",
         )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
     """Map, then report."""
     params = _params(args)
-    if args.device not in ("auto", "cpu"):
-        raise DeviceError(
-            f"device {args.device!r}: this version computes on the CPU only; use --device cpu"
-        )
-    output_format = args.output_format or _format_by_name(args.output)
-    if args.output == "-" and sys.stdout.isatty() and output_format == "bam":
-        raise UsageError("BAM would go to the terminal; name a file with -o, or use -O sam")
+    check_device_name(args.device)
+    output_format = args.output_format or format_by_name(args.output)
+    check_files(args, output_format)
+    insert_size = None if args.insert_size is None else _insert_size(args.insert_size)
 
     from mapper.index.format import open_index
     from mapper.io.bam_out import SortOptions
+    from mapper.io.reads_in import Lane
     from mapper.pipeline import MapJob, map_reads
 
+    device = choose_device(args.device)
     index = open_index(args.index)
     job = MapJob(
         reads=args.reads,
@@ -150,14 +139,19 @@ def run(args: argparse.Namespace) -> int:
         output_format=output_format,
         interleaved=args.interleaved,
         read_group=args.read_group,
-        command_line=shlex.join(["fmwave", *sys.argv[1:]]),
-        sort=SortOptions(args.threads, args.memory) if args.sort else None,
+        lanes=[Lane(paths, line) for line, paths in lanes_of(args)],
+        keep_comments=args.comments,
+        reference=args.reference,
+        input_reference=args.input_reference,
+        command_line=shlex.join(["fmwave", *args.argv]),
+        sort=SortOptions(args.threads, args.memory, args.markdup) if args.sort else None,
         compression=args.compression,
         threads=args.threads,
         batch_bases=args.batch_bases,
-        insert_size=_insert_size(args.insert_size) if args.insert_size else None,
+        insert_size=insert_size,
         progress=sys.stderr.isatty() and not args.quiet,
         params=params,
+        device=device,
     )
     stats = map_reads(index, job)
     if args.json_stats:
@@ -169,19 +163,21 @@ def run(args: argparse.Namespace) -> int:
 
 def _params(args: argparse.Namespace) -> MapParams:
     """Return the parameters of the stages; refuse values that cannot be meant."""
-    for name, lowest in (
-        ("match", 1), ("mismatch", 1), ("gap_open", 0), ("gap_extend", 1), ("end_bonus", 0),
-        ("min_score", 1), ("unpaired_penalty", 0), ("seed_len", 0), ("max_occ", 1),
-    ):  # fmt: skip
-        value = getattr(args, name)
-        if value < lowest:
-            raise UsageError(f"--{name.replace('_', '-')} {value}: at least {lowest} is expected")
-    if args.match > 20 or max(args.mismatch, args.gap_open, args.gap_extend) > 200:
-        raise UsageError("a match score of up to 20 and penalties of up to 200 are supported")
-    if 0 < args.seed_len < 10:
-        raise UsageError(f"--seed-length {args.seed_len}: 0 or at least 10 is expected")
+    match = _EXTEND.match if args.match is None else args.match
+    for option in _OPTIONS:
+        value = getattr(args, option.dest)
+        if value is None:
+            setattr(args, option.dest, option.default * (match if option.scales else 1))
+        elif not option.lowest <= value <= option.highest:
+            raise UsageError(
+                f"{option.flags[1]} {value}: {option.lowest} to {option.highest} is expected"
+            )
+    if 0 < args.seed_length < _SHORTEST_SEED:
+        raise UsageError(
+            f"--seed-length {args.seed_length}: 0 or at least {_SHORTEST_SEED} is expected"
+        )
     return MapParams(
-        seed=_SEED._replace(seed_len=args.seed_len, max_occ=args.max_occ),
+        seed=_SEED._replace(seed_len=args.seed_length, max_occ=args.max_occ),
         extend=_EXTEND._replace(
             match=args.match, mismatch=args.mismatch, gap_open=args.gap_open,
             gap_extend=args.gap_extend, end_bonus=args.end_bonus, min_score=args.min_score,
@@ -206,25 +202,22 @@ def _insert_size(text: str) -> InsertSizeModel:
         raise UsageError(f"--insert-size {text}: MEAN[,SD[,MAX[,MIN]]] is expected")
     mean = numbers[0]
     std = numbers[1] if len(numbers) > 1 else abs(mean) / 10
-    high = round(numbers[2] if len(numbers) > 2 else mean + 4 * std)
-    low = round(numbers[3] if len(numbers) > 3 else mean - 4 * std)
-    if std <= 0 or not low <= high or high - low > 1_000_000:
-        raise UsageError(
-            f"--insert-size {text}: SD must be positive, MIN below MAX, and both within 1000000"
-        )
-    return model_from(mean, std, low, high, 0)
-
-
-def _format_by_name(output: str) -> str:
-    from mapper.io.bam_out import format_of
-
-    return "bam" if output == "-" else format_of(output)
+    high = numbers[2] if len(numbers) > 2 else mean + 4 * std
+    low = numbers[3] if len(numbers) > 3 else mean - 4 * std
+    if not all(abs(size) <= MAX_INSERT_SIZE for size in (mean, std, high, low)):  # nor "nan"
+        raise UsageError(f"--insert-size {text}: sizes of at most {MAX_INSERT_SIZE} are expected")
+    if std <= 0 or low > high:
+        raise UsageError(f"--insert-size {text}: SD must be positive, and MIN not above MAX")
+    return model_from(mean, std, round(low), round(high), 0)
 
 
 def _positive(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{value}: at least 1 is expected")
+        raise argparse.ArgumentTypeError(f"{text}: a whole number of at least 1 is expected")
     return value
 
 
@@ -233,7 +226,7 @@ def _bytes(text: str) -> int:
     digits = text[:-1] if unit in _UNITS and unit else text
     try:
         value = int(float(digits) * _UNITS.get(unit, 1))
-    except ValueError:
+    except (ValueError, OverflowError):  # OverflowError: "inf"
         value = 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text}: a size such as 500M or 4G is expected")

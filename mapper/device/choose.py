@@ -117,6 +117,27 @@ def find_devices() -> FoundDevices:
     return FoundDevices(tuple(devices), "; ".join(problems) if all(problems) else "")
 
 
+def describe_devices() -> list[str]:
+    """Return a line for each visible device, or one that says why there is none."""
+    found = find_devices()
+    if not found.devices:
+        return [f"none; {found.problem}"]
+    from mapper.device.memory import free_bytes, total_bytes
+    from mapper.device.seam import cuda
+
+    lines = []
+    for device in found.devices:
+        line = f"cuda:{device.ordinal} {device.name}, compute capability "
+        line += _dotted(device.compute_capability)
+        if device.problem:
+            lines.append(f"{line}; cannot be used: {device.problem}")
+            continue
+        with cuda.gpus[device.ordinal]:
+            line += f", {total_bytes() / 1e9:.1f} GB of memory, {free_bytes() / 1e9:.1f} GB free"
+        lines.append(line)
+    return lines
+
+
 def _lowest_capability(cuda: ModuleType) -> tuple[int, int]:
     """Return the oldest compute capability that the installed compiler has code for."""
     from numba.cuda.cudadrv import nvrtc

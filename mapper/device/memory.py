@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mapper.device.seam import SIMULATED, cuda
+from mapper.device.seam import DRIVER, SIMULATED, cuda
 from mapper.errors import DeviceMemoryError
 
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
@@ -19,14 +19,18 @@ Batch = TypeVar("Batch", bound=NamedTuple)
 
 @contextmanager
 def device_memory(what: str) -> Iterator[None]:
-    """Turn the driver's out-of-memory error into DeviceMemoryError; `what` needs the memory."""
+    """Allocate inside this: one thread at a time, out-of-memory errors as DeviceMemoryError.
+
+    `what` needs the memory: the subject of the message.
+    """
     if SIMULATED:
         yield
         return
     from numba.cuda.cudadrv.driver import CudaAPIError
 
     try:
-        yield
+        with DRIVER:
+            yield
     except CudaAPIError as error:
         if int(error.code) != _OUT_OF_MEMORY:
             raise
@@ -44,6 +48,11 @@ def free_bytes() -> int:
 def total_bytes() -> int:
     """Return the memory of the current device."""
     return int(min(cuda.current_context().get_memory_info().total, sys.maxsize))
+
+
+def multiprocessors() -> int:
+    """Return the number of multiprocessors of the current device."""
+    return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
 def upload(batch: Batch, what: str, stream: Any = 0) -> Batch:
@@ -85,15 +94,18 @@ class Workspace:
         self.stream = cuda.stream()
         self._device: dict[str, Any] = {}
         self._pinned: dict[str, np.ndarray] = {}
+        self._results: list[np.ndarray] = []
 
     def device(self, name: str, n: int, dtype: Any) -> Any:
         """Return a device array of `n` items; what `name` held before is lost if it grew."""
         held = self._device.get(name)
         n_bytes = n * np.dtype(dtype).itemsize
         if held is None or held.nbytes < n_bytes:
-            self._device.pop(name, None)
-            held = None  # free it before its successor is allocated
+            if held is not None:
+                self.synchronize()  # kernels in the queue may use it; freeing does not wait
             with device_memory(f"a buffer of {n_bytes / 1e6:.1f} MB"):
+                self._device.pop(name, None)
+                held = None  # free it before its successor is allocated
                 held = cuda.device_array(_grown(n_bytes), np.uint8)
             self._device[name] = held
         return held[: _whole(n_bytes)].view(dtype)[:n]
@@ -103,6 +115,8 @@ class Workspace:
         held = self._pinned.get(name)
         n_bytes = n * np.dtype(dtype).itemsize
         if held is None or held.nbytes < n_bytes:
+            if held is not None:
+                self.synchronize()  # a copy in the queue may use it
             with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
                 held = cuda.pinned_array(_grown(n_bytes), np.uint8)
             self._pinned[name] = held
@@ -132,6 +146,30 @@ class Workspace:
             array.copy_to_host(host, stream=self.stream)
         return host
 
+    def download_result(self, array: Any) -> np.ndarray:
+        """Queue the copy of a 1-D device array into a pinned array that is the caller's to keep.
+
+        It is filled only after :meth:`synchronize`. Its memory is used again when neither it
+        nor any view of it is left: copying results out of one buffer, into memory that the
+        system has to clear first, costs more than the transfer.
+        """
+        n_bytes = len(array) * np.dtype(array.dtype).itemsize
+        held = None
+        for i in range(len(self._results)):
+            # Two references: the list's, and the argument's.
+            unused = sys.getrefcount(self._results[i]) <= 2
+            if unused and self._results[i].nbytes >= _whole(n_bytes):
+                held = self._results[i]
+                break
+        if held is None:
+            with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
+                held = cuda.pinned_array(_grown(n_bytes), np.uint8)
+            self._results.append(held)
+        host = held[: _whole(n_bytes)].view(array.dtype)[: len(array)]
+        if len(array):
+            array.copy_to_host(host, stream=self.stream)
+        return host
+
     def synchronize(self) -> None:
         """Wait for all that was queued on the stream."""
         self.stream.synchronize()
@@ -139,8 +177,10 @@ class Workspace:
     def release(self) -> None:
         """Free all arrays; for a batch to be tried again in smaller pieces."""
         self.synchronize()
-        self._device.clear()
-        self._pinned.clear()
+        with DRIVER:
+            self._device.clear()
+            self._pinned.clear()
+            self._results.clear()
 
 
 def _whole(n_bytes: int) -> int:

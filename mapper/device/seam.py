@@ -22,6 +22,7 @@ unsigned values.
 from __future__ import annotations
 
 import importlib.util
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -36,11 +37,24 @@ if importlib.util.find_spec("numba_cuda") is None:
 import numba  # noqa: E402
 from numba import cuda  # noqa: E402
 
-__all__ = ["CACHE_DIR", "INSTALL", "SIMULATED", "Kernel", "cuda", "kernel"]
+# Small batches make small grids; that is the user's affair, and no reason for a warning.
+numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+
+__all__ = ["CACHE_DIR", "DRIVER", "INSTALL", "SIMULATED", "Kernel", "cuda", "kernel"]
 
 SIMULATED: bool = bool(numba.config.ENABLE_CUDASIM)
 """Whether kernels run in numba's simulator (``NUMBA_ENABLE_CUDASIM=1``), one Python thread
 for each CUDA thread."""
+
+
+DRIVER = threading.RLock()
+"""Held while a kernel is launched or memory allocated or freed, by whichever thread.
+
+numba-cuda's record of loaded modules takes no two threads at a time: when two launched a kernel
+for the first time at once, the process aborted ("key already in dictionary", double free; seen
+with 0.30.4). A launch is Python code under the GIL anyway and returns before the kernel
+runs, so nothing waits that would not wait without. The simulator runs one kernel at a time, too.
+"""
 
 
 class Kernel:
@@ -52,23 +66,23 @@ class Kernel:
         The kernel's Python text. Its last blocks may have threads beyond the last item.
     block
         Threads of a block; ``launch_bounds`` of the compiled code.
-    max_registers
-        Registers of a thread, where the compiler should be held to fewer than it takes.
+    blocks_per_sm
+        Blocks that each multiprocessor should hold: the compiler limits the registers of a
+        thread accordingly, at the price of local memory. (numba's ``max_registers`` has no
+        effect on code that is optimised at link time, as ours is.)
     """
 
     def __init__(
-        self, function: Callable[..., None], block: int, max_registers: int | None = None
+        self, function: Callable[..., None], block: int, blocks_per_sm: int | None = None
     ) -> None:
         self.function = function
         self.block = block
-        self.max_registers = max_registers
         self.__doc__ = function.__doc__
         if SIMULATED:
             self.compiled = cuda.jit(function)
         else:
-            self.compiled = cuda.jit(cache=True, launch_bounds=block, max_registers=max_registers)(
-                function
-            )
+            bounds = block if blocks_per_sm is None else (block, blocks_per_sm)
+            self.compiled = cuda.jit(cache=True, launch_bounds=bounds)(function)
 
     def launch(self, n_items: int, stream: Any, *args: Any) -> None:
         """Launch with one thread for each of `n_items`, on `stream`; none, no launch."""
@@ -77,15 +91,16 @@ class Kernel:
 
     def launch_blocks(self, n_blocks: int, stream: Any, *args: Any) -> None:
         """Launch with so many blocks, for kernels that stride over their items."""
-        self.compiled[n_blocks, self.block, stream](*args)
+        with DRIVER:
+            self.compiled[n_blocks, self.block, stream](*args)
 
 
 def kernel(
-    block: int, *, max_registers: int | None = None
+    block: int, *, blocks_per_sm: int | None = None
 ) -> Callable[[Callable[..., None]], Kernel]:
     """Decorate a kernel: cached on disk beside the compiled cores, bounded to `block` threads."""
 
     def decorate(function: Callable[..., None]) -> Kernel:
-        return Kernel(function, block, max_registers)
+        return Kernel(function, block, blocks_per_sm)
 
     return decorate

@@ -20,7 +20,8 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.accelerate import core
-from mapper.dna import mismatch_word, n_words
+from mapper.dna import n_words
+from mapper.lanes import lane_union
 
 BLOCK = 8
 
@@ -33,9 +34,46 @@ def matching_bytes(differ):
 
 
 @core
+def matching_blocks(read_planes, word, text_planes, text_pos, n_diagonals):
+    """Compare 64 bases of a read with the text from `text_pos` on, then one base on, and so on.
+
+    Returns
+    -------
+    Word with the high bit set in each byte whose 8 bases match on some of the diagonals.
+    """
+    one, last_bit = np.uint64(1), np.uint64(63)
+    read_low, read_high = read_planes[word, 0], read_planes[word, 1]
+    read_ambiguous = read_planes[word, 2]
+    # The text slides past: two of its words at a time are kept and shifted.
+    w = text_pos >> 6
+    shift = np.uint64(text_pos & 63)
+    low, next_low = text_planes[w, 0], text_planes[w + 1, 0]
+    high, next_high = text_planes[w, 1], text_planes[w + 1, 1]
+    ambiguous, next_ambiguous = text_planes[w, 2], text_planes[w + 1, 2]
+    matched = np.uint64(0)
+    for i in range(n_diagonals):
+        left = last_bit - shift
+        text_low = (low >> shift) | ((next_low << one) << left)
+        text_high = (high >> shift) | ((next_high << one) << left)
+        text_ambiguous = (ambiguous >> shift) | ((next_ambiguous << one) << left)
+        matched |= matching_bytes(
+            (read_low ^ text_low) | (read_high ^ text_high) | read_ambiguous | text_ambiguous
+        )
+        if shift < last_bit:
+            shift += one
+        elif i + 1 < n_diagonals:
+            shift = np.uint64(0)
+            w += 1
+            low, high, ambiguous = next_low, next_high, next_ambiguous
+            next_low, next_high = text_planes[w + 1, 0], text_planes[w + 1, 1]
+            next_ambiguous = text_planes[w + 1, 2]
+    return matched
+
+
+@core
 def count_lost_blocks(read_planes, read_word, read_len, text_planes, first_diagonal,
-                      last_diagonal, lost_before):  # fmt: skip
-    """Count the blocks that match on no diagonal of a band.
+                      last_diagonal, lost_before, lanes):  # fmt: skip
+    """Count the blocks that match on no diagonal of a band, which the lanes share.
 
     Parameters
     ----------
@@ -46,15 +84,20 @@ def count_lost_blocks(read_planes, read_word, read_len, text_planes, first_diago
         among the first b.
     """
     n_blocks = read_len // BLOCK
+    n_diagonals = last_diagonal - first_diagonal + 1
+    share = (n_diagonals + lanes.n_lanes - 1) // lanes.n_lanes
+    first = min(lanes.lane * share, n_diagonals)
+    mine = min(share, n_diagonals - first)
     lost = 0
     lost_before[0] = 0
     for word in range(n_words(read_len)):
-        pos = word * 64
         matched = np.uint64(0)
-        for diagonal in range(first_diagonal, last_diagonal + 1):
-            matched |= matching_bytes(
-                mismatch_word(read_planes, read_word, pos, text_planes, 0, diagonal + pos)
-            )
+        if mine > 0:
+            matched = matching_blocks(
+                read_planes, read_word + word, text_planes, first_diagonal + first + word * 64,
+                mine,
+            )  # fmt: skip
+        matched = lane_union(matched, lanes)
         for byte in range(min(8, n_blocks - 8 * word)):
             if not (matched >> np.uint64(8 * byte + 7)) & np.uint64(1):
                 lost += 1

@@ -6,7 +6,7 @@ import numpy as np
 
 from mapper.accelerate import driver
 from mapper.batch import AlignmentBatch
-from mapper.extend.cpu import comes_before, is_redundant
+from mapper.extend.read import comes_before, is_redundant
 
 
 @driver

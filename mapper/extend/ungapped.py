@@ -16,12 +16,12 @@ from mapper.dna import mismatch_word
 
 
 @core
-def lowest_score(read_len, min_score):
+def lowest_score(read_len, params):
     """Score an alignment of a read must reach.
 
-    `min_score`, or, for a read too short for that, the score of one mismatch inside it.
+    ``min_score``, or, for a read too short for that, the score of one mismatch inside it.
     """
-    return min(min_score, read_len - 5)
+    return min(params.min_score, params.match * (read_len - 1) - params.mismatch)
 
 
 @core

@@ -36,42 +36,58 @@ from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.dna import mismatch_word
 from mapper.extend.blocks import least_loss, lost_after, lost_until
 from mapper.extend.penalties import Penalties
+from mapper.lanes import lane_mask, lane_max, lanes_meet
 
 NULL = -(2**30)
 """Offset of a cell that does not exist; leaves room to add to it."""
 
 
+CELLS_FULL = -2
+"""Penalty returned by :func:`extend_side` where the wavefronts do not fit their work space."""
+
+
 class Wavefronts(NamedTuple):
     """Work space of one alignment: every wavefront, for the backtrace.
 
-    Row s is penalty s, column ``k + n_diagonals // 2`` diagonal k. Columns outside
-    ``lo[s]:hi[s]`` (inclusive bounds, in diagonals) hold nothing.
+    The wavefront of penalty s is ``lo[s]:hi[s]`` (inclusive bounds, in diagonals; empty where
+    lo > hi). Wavefronts lie one behind the other: diagonal k is item ``start[s] + k``.
     """
 
-    match: np.ndarray  # int32 (n_penalties, n_diagonals)
+    match: np.ndarray  # int32 (n_cells,)
     insertion: np.ndarray  # int32, same shape
     deletion: np.ndarray  # int32, same shape
     lo: np.ndarray  # int32 (n_penalties,)
     hi: np.ndarray  # int32 (n_penalties,)
+    start: np.ndarray  # int32 (n_penalties,)
 
 
-def new_wavefronts(
+class WavefrontSizes(NamedTuple):
+    """Items of the parts of :class:`Wavefronts`."""
+
+    cells: int
+    penalties: int
+
+
+def wavefront_sizes(
     max_read_len: int, max_gap: int, penalties: Penalties, end_bonus: int
-) -> Wavefronts:
-    """Allocate work space that any read up to `max_read_len` fits.
+) -> WavefrontSizes:
+    """Return the work space that any read up to `max_read_len` fits.
 
     A cell of penalty s on diagonal k lives only while ``2 (v a + bonus) + k a - s > 0``
     with v at most the read's length and k at most `max_gap`.
     """
     rows = (2 * max_read_len + max_gap) * penalties.match + 2 * end_bonus + 2
-    shape = (rows, 2 * max_gap + 1)
-    return Wavefronts(
-        match=np.empty(shape, np.int32),
-        insertion=np.empty(shape, np.int32),
-        deletion=np.empty(shape, np.int32),
-        lo=np.empty(rows, np.int32),
-        hi=np.empty(rows, np.int32),
-    )
+    return WavefrontSizes(rows * (2 * max_gap + 1), rows)
+
+
+def new_wavefronts(
+    max_read_len: int, max_gap: int, penalties: Penalties, end_bonus: int
+) -> Wavefronts:
+    """Allocate work space that any read up to `max_read_len` fits."""
+    sizes = wavefront_sizes(max_read_len, max_gap, penalties, end_bonus)
+    cells = (np.empty(sizes.cells, np.int32) for _ in range(3))
+    bounds = (np.empty(sizes.penalties, np.int32) for _ in range(3))
+    return Wavefronts(*cells, *bounds)
 
 
 class Side(NamedTuple):
@@ -110,11 +126,20 @@ def longest_run(query_planes, text_planes, side, v, h):
 
 
 @core
-def cell(wavefront, lo, hi, s, k, half):
-    """Offset at penalty s and diagonal k, or NULL."""
-    if s < 0 or k < lo[s] or k > hi[s]:
+def row_of(wavefronts, s):
+    """Bounds and start of the wavefront of penalty s; empty for a negative s."""
+    if s < 0:
+        return np.int64(1), np.int64(0), np.int64(0)
+    return np.int64(wavefronts.lo[s]), np.int64(wavefronts.hi[s]), np.int64(wavefronts.start[s])
+
+
+@core
+def cell(cells, row, k):
+    """Offset on diagonal k of a wavefront (:func:`row_of`), or NULL."""
+    lo, hi, start = row
+    if k < lo or k > hi:
         return np.int64(NULL)
-    return np.int64(wavefront[s, k + half])
+    return np.int64(cells[start + k])
 
 
 @core
@@ -151,10 +176,9 @@ def hopeful(offset, insertion, k, s, side, penalties, bonus, lost_before, best):
 
 
 @core
-def extend_side(
-    query_planes, text_planes, side, penalties, end_bonus, floor, max_gap, lost_before, wavefronts
-):
-    """Extend an anchor to one side.
+def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, max_gap,
+                lost_before, wavefronts, lanes):  # fmt: skip
+    """Extend an anchor to one side; the lanes share the diagonals of each wavefront.
 
     Parameters
     ----------
@@ -171,83 +195,106 @@ def extend_side(
     -------
     objective, s, k, offset
         Doubled objective and end cell of the best extension; ``s = -1`` if none exceeds
-        `floor`. Of equals the lowest penalty wins, then the lowest diagonal.
+        `floor`, CELLS_FULL if the work space is too small to tell. Of equals the lowest
+        penalty wins, then the lowest diagonal.
     """
     match, x = penalties.match, penalties.mismatch
     e = penalties.gap_extend
     oe = penalties.gap_open + e
-    lo, hi = wavefronts.lo, wavefronts.hi
-    n_penalties, n_diagonals = wavefronts.match.shape
-    half = n_diagonals >> 1
     bonus = 2 * end_bonus
     best = np.int64(floor)
     best_s = np.int64(-1)
     best_k = np.int64(0)
     best_offset = np.int64(0)
+    used = np.int64(0)
     idle = 0
-    for s in range(n_penalties):
+    s = np.int64(0)
+    lanes_meet(lanes)  # a slower one may still be tracing back the extension before
+    # From this penalty on no cell is hopeful, on whatever diagonal.
+    while s < match * (2 * side.query_room + max_gap) + bonus - best and idle <= max(x, oe):
+        mismatched = row_of(wavefronts, s - x)
+        opened = row_of(wavefronts, s - oe)
+        lengthened = row_of(wavefronts, s - e)
+        k_lo, k_hi = np.int64(max_gap + 1), np.int64(-max_gap - 1)
         if s == 0:
-            k_lo, k_hi = np.int64(0), np.int64(0)
-        else:
-            k_lo, k_hi = np.int64(half + 1), np.int64(-half - 1)
-            if s >= x and lo[s - x] <= hi[s - x]:
-                k_lo = np.int64(lo[s - x])
-                k_hi = np.int64(hi[s - x])
-            if s >= oe and lo[s - oe] <= hi[s - oe]:
-                k_lo = min(k_lo, np.int64(lo[s - oe]) - 1)
-                k_hi = max(k_hi, np.int64(hi[s - oe]) + 1)
-            if s >= e and lo[s - e] <= hi[s - e]:
-                k_lo = min(k_lo, np.int64(lo[s - e]) - 1)
-                k_hi = max(k_hi, np.int64(hi[s - e]) + 1)
-            k_lo = max(k_lo, np.int64(-max_gap))
-            k_hi = min(k_hi, np.int64(max_gap))
-        alive_lo, alive_hi = np.int64(half + 1), np.int64(-half - 1)
-        for k in range(k_lo, k_hi + 1):
-            if s == 0:
-                insertion = deletion = np.int64(NULL)
-                offset = np.int64(0)
-            else:
+            k_lo = k_hi = np.int64(0)
+        if mismatched[0] <= mismatched[1]:
+            k_lo, k_hi = mismatched[0], mismatched[1]
+        if opened[0] <= opened[1]:
+            k_lo, k_hi = min(k_lo, opened[0] - 1), max(k_hi, opened[1] + 1)
+        if lengthened[0] <= lengthened[1]:
+            k_lo, k_hi = min(k_lo, lengthened[0] - 1), max(k_hi, lengthened[1] + 1)
+        k_lo = max(k_lo, np.int64(-max_gap))
+        k_hi = min(k_hi, np.int64(max_gap))
+        if s >= len(wavefronts.lo) or used + k_hi - k_lo >= len(wavefronts.match):
+            return best, np.int64(CELLS_FULL), best_k, best_offset
+        start = used - k_lo
+        alive_lo, alive_hi = np.int64(1), np.int64(0)
+        first = k_lo
+        while first <= k_hi:
+            k = first + lanes.lane
+            insertion = deletion = offset = np.int64(NULL)
+            objective = best
+            if k <= k_hi:
                 insertion = bounded(
                     max(
-                        cell(wavefronts.match, lo, hi, s - oe, k + 1, half),
-                        cell(wavefronts.insertion, lo, hi, s - e, k + 1, half),
+                        cell(wavefronts.match, opened, k + 1),
+                        cell(wavefronts.insertion, lengthened, k + 1),
                     ),
                     k,
                     side,
                 )
                 deletion = bounded(
                     max(
-                        cell(wavefronts.match, lo, hi, s - oe, k - 1, half),
-                        cell(wavefronts.deletion, lo, hi, s - e, k - 1, half),
+                        cell(wavefronts.match, opened, k - 1),
+                        cell(wavefronts.deletion, lengthened, k - 1),
                     )
                     + 1,
                     k,
                     side,
                 )
-                offset = bounded(cell(wavefronts.match, lo, hi, s - x, k, half) + 1, k, side)
+                offset = bounded(cell(wavefronts.match, mismatched, k) + 1, k, side)
                 offset = max(offset, max(insertion, deletion))
-            if not hopeful(offset, insertion, k, s, side, penalties, bonus, lost_before, best):
-                offset = insertion = deletion = np.int64(NULL)
-            else:
-                offset += longest_run(query_planes, text_planes, side, offset - k, offset)
-                objective = match * (2 * offset - k) - s
-                if offset - k == side.query_room:
-                    objective += bonus
+                if s == 0:
+                    offset = np.int64(0)
+                if not hopeful(offset, insertion, k, s, side, penalties, bonus, lost_before, best):
+                    offset = insertion = deletion = np.int64(NULL)
+                else:
+                    offset += longest_run(query_planes, text_planes, side, offset - k, offset)
+                    objective = match * (2 * offset - k) - s
+                    if offset - k == side.query_room:
+                        objective += bonus
+            alive = lane_mask(offset >= 0, lanes)
+            if k <= k_hi:
+                wavefronts.match[start + k] = offset
+                wavefronts.insertion[start + k] = insertion
+                wavefronts.deletion[start + k] = deletion
+            if alive:
+                if alive_lo > alive_hi:
+                    alive_lo = first + trailing_zeros(np.uint64(alive))
+                alive_hi = first + 63 - leading_zeros(np.uint64(alive))
+            if lane_mask(objective > best, lanes):
+                # The highest objective, of equals the lowest diagonal.
+                key = np.int64(-1)
                 if objective > best:
-                    best = objective
-                    best_s = np.int64(s)
-                    best_k = np.int64(k)
-                    best_offset = offset
-                alive_lo = min(alive_lo, np.int64(k))
-                alive_hi = np.int64(k)
-            wavefronts.match[s, k + half] = offset
-            wavefronts.insertion[s, k + half] = insertion
-            wavefronts.deletion[s, k + half] = deletion
-        lo[s] = alive_lo
-        hi[s] = alive_hi
-        idle = idle + 1 if alive_lo > alive_hi else 0
-        if idle > max(x, oe):
-            break
+                    key = (objective << 20) | ((1 << 19) - k)
+                key = lane_max(key, lanes)
+                best = key >> 20
+                best_s = s
+                best_k = (1 << 19) - (key & ((1 << 20) - 1))
+                lanes_meet(lanes)
+                best_offset = np.int64(wavefronts.match[start + best_k])
+            first += lanes.n_lanes
+        wavefronts.lo[s] = alive_lo
+        wavefronts.hi[s] = alive_hi
+        wavefronts.start[s] = start
+        if alive_lo > alive_hi:
+            idle += 1
+        else:
+            idle = 0
+            used = start + alive_hi + 1
+        lanes_meet(lanes)
+        s += 1
     return best, best_s, best_k, best_offset
 
 
@@ -262,12 +309,11 @@ def backtrace_side(wavefronts, penalties, side, s, k, offset, ops, n_ops):
     x = penalties.mismatch
     e = penalties.gap_extend
     oe = penalties.gap_open + e
-    lo, hi = wavefronts.lo, wavefronts.hi
-    half = wavefronts.match.shape[1] >> 1
     while s > 0:
-        mismatch = bounded(cell(wavefronts.match, lo, hi, s - x, k, half) + 1, k, side)
-        insertion = cell(wavefronts.insertion, lo, hi, s, k, half)
-        deletion = cell(wavefronts.deletion, lo, hi, s, k, half)
+        here = row_of(wavefronts, s)
+        mismatch = bounded(cell(wavefronts.match, row_of(wavefronts, s - x), k) + 1, k, side)
+        insertion = cell(wavefronts.insertion, here, k)
+        deletion = cell(wavefronts.deletion, here, k)
         entry = max(mismatch, max(insertion, deletion))
         n_ops = append_op(ops, n_ops, EQUAL, offset - entry)
         offset = entry
@@ -281,13 +327,13 @@ def backtrace_side(wavefronts, penalties, side, s, k, offset, ops, n_ops):
                 n_ops = append_op(ops, n_ops, D, 1)
                 offset -= 1
                 k -= 1
-                opened = cell(wavefronts.match, lo, hi, s - oe, k, half) == offset
+                opened = cell(wavefronts.match, row_of(wavefronts, s - oe), k) == offset
                 s -= oe if opened else e
         else:
             opened = False
             while not opened:
                 n_ops = append_op(ops, n_ops, I, 1)
                 k += 1
-                opened = cell(wavefronts.match, lo, hi, s - oe, k, half) == offset
+                opened = cell(wavefronts.match, row_of(wavefronts, s - oe), k) == offset
                 s -= oe if opened else e
     return append_op(ops, n_ops, EQUAL, offset)

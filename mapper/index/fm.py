@@ -94,8 +94,8 @@ def kmer_interval(fm, kmer):
 
 
 @core
-def lf(fm, row):
-    """Row of the suffix one position to the left; `row` must not be ``primary``."""
+def bwt_code(fm, row):
+    """Base before the suffix of a row; `row` must not be ``primary``."""
     i = row - 1 if row > fm.primary else row
     block = i >> fm.occ_shift
     rest = i & ((1 << fm.occ_shift) - 1)
@@ -103,7 +103,21 @@ def lf(fm, row):
     bit = np.uint64(rest & 63)
     low = (fm.blocks[block, word] >> bit) & np.uint64(1)
     high = (fm.blocks[block, word + 1] >> bit) & np.uint64(1)
-    code = np.int64(low | (high << np.uint64(1)))
+    return np.int64(low | (high << np.uint64(1)))
+
+
+@core
+def lf(fm, row):
+    """Row of the suffix one position to the left; `row` must not be ``primary``."""
+    code = bwt_code(fm, row)
+    return fm.first_row[code] + occ(fm, code, row)
+
+
+@core
+def extend_unique(fm, code, row):
+    """Prepend one base to a pattern that occurs once: its row, or -1 (half of extend_left)."""
+    if row == fm.primary or bwt_code(fm, row) != code:
+        return np.int64(-1)
     return fm.first_row[code] + occ(fm, code, row)
 
 

@@ -59,10 +59,19 @@ def check_writable(path: Path) -> None:
     directory = path.parent
     if path.is_dir():
         raise OutputError(f"{path}: is a directory; name a file")
+    if is_special(path):
+        # A rename would put a file in the place of the device: root may do that to /dev/null.
+        raise OutputError(f"{path}: is a device or a pipe; name a file")
     if not directory.is_dir():
         raise OutputError(f"{path}: directory {directory} does not exist; make it first")
     if not os.access(directory, os.W_OK | os.X_OK):
         raise OutputError(f"{path}: no permission to write in {directory}; write elsewhere")
+
+
+def check_output(path: str) -> None:
+    """Raise OutputError now if :class:`OutputFile` could not be made for `path` later."""
+    if path != STDOUT and not is_special(Path(path)):
+        check_writable(Path(path).resolve())
 
 
 class OutputFile:
@@ -92,7 +101,7 @@ class OutputFile:
             self._handle = os.dup(1)
             return
         try:
-            if _is_special(Path(path)):
+            if is_special(Path(path)):
                 self._handle = os.open(path, os.O_WRONLY)
                 return
             check_writable(self._final)
@@ -111,6 +120,10 @@ class OutputFile:
                 view = view[os.write(self._handle, view) :]
         except OSError as error:
             raise output_error(self.name, error) from error
+
+    def fileno(self) -> int:
+        """Return the descriptor, for another process to write to."""
+        return self._handle
 
     def __enter__(self) -> OutputFile:
         return self
@@ -138,7 +151,8 @@ class OutputFile:
             raise output_error(self.name, error) from error
 
 
-def _is_special(path: Path) -> bool:
+def is_special(path: Path) -> bool:
+    """Say whether `path` is a device, pipe or socket: written in place, never replaced."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

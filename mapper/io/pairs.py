@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mapper.errors import InputFormatError, UsageError
-from mapper.io.fasta_stream import read_sequences
 from mapper.io.fastq_errors import show
 from mapper.io.read_ahead import ReadAhead
+from mapper.io.sequence_strings import read_sequences
 from mapper.io.source import BrokenStreamError, ByteSource, same_file
 from mapper.pairwise.packing import PADDING, PairBatch, batch_of
 

@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 
-from mapper.io.source import ByteSource
+from mapper.io.source import BrokenStreamError, PlainBytes
 
 _CHUNKS_AHEAD = 2
 _STOP_CHECK_S = 0.2
@@ -27,7 +27,7 @@ class ReadAhead:
         Bytes read at a time; three times as many are held.
     """
 
-    def __init__(self, source: ByteSource, chunk_bytes: int) -> None:
+    def __init__(self, source: PlainBytes, chunk_bytes: int) -> None:
         self.name = source.name
         self._source = source
         self._chunk_bytes = chunk_bytes
@@ -44,10 +44,10 @@ class ReadAhead:
         Raises
         ------
         BrokenStreamError
-            When all that could be read has been handed out.
+            When all that could be read has been handed out, or after :meth:`close`.
         """
         if not len(self._rest) and not self._ended:
-            item = self._ready.get()
+            item = self._next_item()
             if isinstance(item, BaseException):
                 self._ended = True
                 raise item
@@ -59,8 +59,17 @@ class ReadAhead:
         return n
 
     def close(self) -> None:
-        """Let the thread end; does not wait for it."""
+        """Let the thread end, and whoever waits in ``readinto``; does not wait for them."""
         self._stopped.set()
+
+    def _next_item(self) -> np.ndarray | BaseException:
+        # Whoever writes to a pipe may be idle for ever: a run that is stopped must not wait.
+        while True:
+            try:
+                return self._ready.get(timeout=_STOP_CHECK_S)
+            except queue.Empty:
+                if self._stopped.is_set():
+                    return BrokenStreamError("reading was stopped")
 
     def _run(self) -> None:
         item: np.ndarray | BaseException

@@ -24,11 +24,15 @@ SCALE = 4
 ESTIMATION_PAIRS = 16384
 """Pairs at the start of the sample that the model is estimated from."""
 
+ESTIMATION_READS = 4 * ESTIMATION_PAIRS
+"""Reads at the start of the sample among which these pairs must be; in a file that mixes pairs
+and single reads, fewer may be there."""
+
 MIN_PAIRS = 16
 """Fewer confident pairs than this give no estimate."""
 
 CONFIDENT_GAP = 12
-"""A mate counts for the estimate if its best alignment leads by this score."""
+"""A mate counts for the estimate if its best alignment leads by this many matches' worth."""
 
 
 class InsertSizeModel(NamedTuple):
@@ -59,6 +63,13 @@ def model_from(mean: float, std: float, low: int, high: int, n_pairs: int) -> In
     penalty = np.rint(SCALE * cost).astype(np.int32)
     penalty.flags.writeable = False
     return InsertSizeModel(low, high, penalty, mean, std, n_pairs)
+
+
+def in_score_units(model: InsertSizeModel, match: int) -> InsertSizeModel:
+    """Return the model for scores in which a match counts `match` instead of 1."""
+    penalty = model.penalty * np.int32(match)
+    penalty.flags.writeable = False
+    return model._replace(penalty=penalty)
 
 
 def assumed_model() -> InsertSizeModel:
@@ -135,6 +146,8 @@ def _confident_inserts(base_offsets, alignments, gap):
     return inserts
 
 
-def confident_inserts(base_offsets: np.ndarray, alignments: AlignmentBatch) -> np.ndarray:
+def confident_inserts(
+    base_offsets: np.ndarray, alignments: AlignmentBatch, match: int
+) -> np.ndarray:
     """Signed insert size (int64) of each pair; 0 where it has no confident one."""
-    return _confident_inserts(base_offsets, alignments, CONFIDENT_GAP)
+    return _confident_inserts(base_offsets, alignments, CONFIDENT_GAP * match)

@@ -13,20 +13,26 @@ import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.batch import AlignmentBatch, ReadBatch, SeedBatch
-from mapper.extend.cpu import overlap
+from mapper.extend.read import overlap
 from mapper.pair.insert_size import SCALE, InsertSizeModel
-from mapper.pair.mapq import PAIR_BOOST, chance_cap, lead_quality
+from mapper.pair.mapq import (
+    PAIR_BOOST,
+    PER_SCORE_ALONE,
+    PER_SCORE_PAIR,
+    chance_cap,
+    lead_quality,
+)
 from mapper.pair.pairing import NO_PAIR, best_pair, name_key, pair_score, place_hash
 from mapper.params import ExtendParams, PairParams
 
 UNUSED, PRIMARY, SUPPLEMENTARY, SECONDARY = range(4)
 
 NEAR_SCORE = 5
-"""Alternatives within this of the best alternative count as about as good."""
+"""Alternatives within this many matches' worth of the best count as about as good."""
 
 UNSEEN_SCORE = 19
-"""Score that an alternative which was not found is assumed to reach: no lead is larger
-than the placement's score minus this (half the read's length for shorter reads)."""
+"""Score, in matches, that an alternative which was not found is assumed to reach: no lead is
+larger than the placement's score minus this (half the read's length for shorter reads)."""
 
 
 class PlacementBatch(NamedTuple):
@@ -103,7 +109,7 @@ def unseen_score(read_len, guarantee, thinned, match, mismatch):
     Where seeds were lengthened or left out, copies of a repeat can hide: a place with as
     many substitutions as the seeds guarantee against.
     """
-    score = min(np.int64(UNSEEN_SCORE), read_len // 2)
+    score = match * min(np.int64(UNSEEN_SCORE), read_len // 2)
     if thinned:
         score = max(score, match * read_len - (match + mismatch) * np.int64(guarantee))
     return score
@@ -111,7 +117,7 @@ def unseen_score(read_len, guarantee, thinned, match, mismatch):
 
 @core
 def _head_quality(alignments, first, end, chosen, values, head, read_len, unseen, repeat_bases,
-                  log10_text):  # fmt: skip
+                  match, log10_text, per_score):  # fmt: skip
     """Quality of a head from `values` (1 / SCALE score units) of the read's alignments.
 
     `unseen` is the score that an alternative may have without having been found.
@@ -123,34 +129,34 @@ def _head_quality(alignments, first, end, chosen, values, head, read_len, unseen
             second = max(second, values[i - first])
     n_near = 0
     for i in range(first, end):
-        near = values[i - first] >= second - SCALE * NEAR_SCORE
+        near = values[i - first] >= second - SCALE * NEAR_SCORE * match
         n_near += near and i != chosen and head[i] == chosen
     aligned = alignments.query_end[chosen] - alignments.query_start[chosen]
     identity = max(0.0, 1.0 - alignments.edit_distance[chosen] / aligned)
     quality = lead_quality(
-        (values[chosen - first] - second) / SCALE, n_near, identity,
+        (values[chosen - first] - second) / (SCALE * match), per_score, n_near, identity,
         min(1.0, repeat_bases / read_len),
     )  # fmt: skip
-    return min(quality, chance_cap(score, log10_text))
+    return min(quality, chance_cap(score / match, log10_text))
 
 
 @core
 def _grade(alignments, first, end, primary, values, alone, head, role, read_len, unseen,
-           paired_unseen, repeat_bases, log10_text, mapq):  # fmt: skip
+           paired_unseen, repeat_bases, match, log10_text, proper, mapq):  # fmt: skip
     """Set the quality of each head of a read.
 
     `values` carry what the mate adds; `alone` are the read's own scores. An alternative that
-    was not found does not lie near the mate, where rescue has looked, and would break the pair:
-    hence the lower `paired_unseen`. A pair can lift a
-    mate's own quality by PAIR_BOOST at most; supplementary heads have only their own, and
-    are never surer than the primary.
+    was not found does not lie near the mate, where rescue has looked, and would break the
+    pair: hence the lower `paired_unseen`. A pair can lift a mate's own quality by PAIR_BOOST
+    at most; supplementary heads have only their own, and are never surer than the primary.
     """
     own = _head_quality(
-        alignments, first, end, primary, alone, head, read_len, unseen, repeat_bases, log10_text
-    )
+        alignments, first, end, primary, alone, head, read_len, unseen, repeat_bases, match,
+        log10_text, PER_SCORE_ALONE,
+    )  # fmt: skip
     paired = _head_quality(
         alignments, first, end, primary, values, head, read_len, paired_unseen, repeat_bases,
-        log10_text,
+        match, log10_text, PER_SCORE_PAIR if proper else PER_SCORE_ALONE,
     )  # fmt: skip
     quality = min(paired, own + PAIR_BOOST)
     mapq[primary] = np.uint8(quality + 0.5)
@@ -158,7 +164,7 @@ def _grade(alignments, first, end, primary, values, alone, head, role, read_len,
         if role[i] == SUPPLEMENTARY:
             own = _head_quality(
                 alignments, first, end, i, alone, head, read_len, unseen, repeat_bases,
-                log10_text,
+                match, log10_text, PER_SCORE_ALONE,
             )  # fmt: skip
             mapq[i] = np.uint8(min(own, quality) + 0.5)
 
@@ -234,7 +240,8 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, paired, model, 
                 paired_unseen -= params.unpaired_penalty
             _grade(
                 alignments, first, end, chosen, values[mate], alone, head, role, read_len, unseen,
-                paired_unseen, seeds.repeat_bases[read + mate], log10_text, mapq,
+                paired_unseen, seeds.repeat_bases[read + mate], match, log10_text,
+                proper[read + mate], mapq,
             )  # fmt: skip
 
 

@@ -17,6 +17,9 @@ from mapper.accelerate import core
 from mapper.dna import mismatch_word
 from mapper.index.fm import clean_hit, locate
 
+DIAGONALS_FULL = -1
+"""The diagonals of a read do not fit their work space."""
+
 
 class SeedScratch(NamedTuple):
     """Work space of one thread, for the seeds and diagonals of one read."""
@@ -26,6 +29,7 @@ class SeedScratch(NamedTuple):
     strand: np.ndarray  # uint8
     sa_lo: np.ndarray  # int64
     sa_hi: np.ndarray  # int64
+    text_pos: np.ndarray  # int64: where a seed of one row occurs if that is known, else -1
     order: np.ndarray  # int32
     diag: np.ndarray  # int64: known diagonals
     diag_strand: np.ndarray  # uint8
@@ -114,16 +118,16 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
     Returns
     -------
     n_diags
-        Number of diagonals found.
+        Number of diagonals found, or DIAGONALS_FULL.
     repeat_bases
         Total length of the seeds that were left out.
     n_over_budget
         How many of these were left out because the read has enough hits already.
     """
     sort_by_rows(scratch, n_seeds)
-    n_diags = 0
-    repeat_bases = 0
-    n_over_budget = 0
+    n_diags = np.int64(0)
+    repeat_bases = np.int64(0)
+    n_over_budget = np.int64(0)
     for i in range(n_seeds):
         seed = scratch.order[i]
         n_rows = scratch.sa_hi[seed] - scratch.sa_lo[seed]
@@ -132,6 +136,8 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
                 # Nothing rarer: an even sample of the rows, so that the read is placed.
                 step = max(np.int64(1), n_rows // max_occ)
                 n_sampled = min(n_rows, np.int64(min(max_occ, max_hits)))
+                if n_sampled > len(scratch.diag):
+                    return np.int64(DIAGONALS_FULL), repeat_bases, n_over_budget
                 n_diags = locate_rows(fm, scratch, seed, scratch.sa_lo[seed], step, n_sampled, 0)
             repeat_bases += scratch.length[seed]
             n_over_budget += n_rows <= max_occ
@@ -140,6 +146,12 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
         if n_diags >= n_rows and (
             count_known(fm, planes, strand_word, scratch, n_diags, seed) == n_rows
         ):
+            continue
+        if n_diags + n_rows > len(scratch.diag):
+            return np.int64(DIAGONALS_FULL), repeat_bases, n_over_budget
+        if scratch.text_pos[seed] >= 0:
+            diagonal = scratch.text_pos[seed] - scratch.start[seed]
+            n_diags = add_diagonal(scratch, n_diags, seed, diagonal)
             continue
         n_diags = locate_rows(fm, scratch, seed, scratch.sa_lo[seed], 1, n_rows, n_diags)
     return n_diags, repeat_bases, n_over_budget

@@ -97,7 +97,7 @@ def compile_offline(kernel, argument_types) -> Machine:
     from numba.cuda.dispatcher import _Kernel
 
     options = dict(kernel.compiled.targetoptions)
-    keep = ("debug", "lineinfo", "fastmath", "max_registers", "lto", "opt", "launch_bounds")
+    keep = ("debug", "lineinfo", "fastmath", "lto", "opt", "launch_bounds")
     with _pretended_device():
         compiled = _Kernel(
             kernel.function,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +74,28 @@ def test_a_workspace_grows_and_is_reused(device):
 
 
 @pytest.mark.gpu
+def test_results_are_the_callers_until_let_go(device):
+    from mapper.device.memory import Workspace
+
+    space = Workspace()
+
+    def result(n):
+        host = space.download_result(space.upload("a", np.arange(n)))
+        space.synchronize()
+        return host
+
+    first = result(100)
+    tail, place = first[50:], first.ctypes.data
+    del first
+    second = result(100)
+    assert second.ctypes.data != place
+    assert tail.tolist() == list(range(50, 100))
+    del tail
+    assert result(90).ctypes.data == place
+    assert second.tolist() == list(range(100))
+
+
+@pytest.mark.gpu
 def test_what_cannot_fit_is_refused_before_it_is_copied(device, monkeypatch):
     from mapper.device import memory
     from mapper.errors import DeviceMemoryError
@@ -78,6 +103,25 @@ def test_what_cannot_fit_is_refused_before_it_is_copied(device, monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda: 8)
     with pytest.raises(DeviceMemoryError, match="the pair takes"):
         memory.upload(Pair(WORDS, 7), "the pair")
+
+
+def test_threads_launch_one_at_a_time(monkeypatch):
+    """numba-cuda 0.30.4 aborts where two threads load one kernel at once."""
+    pytest.importorskip("numba_cuda")
+    from mapper.device.seam import Kernel
+
+    entered = threading.Lock()
+
+    class Compiled:
+        def __getitem__(self, configuration):
+            assert entered.acquire(blocking=False), "two launches at a time"
+            return lambda: (time.sleep(0.002), entered.release())
+
+    launched = Kernel(lambda: None, 32)
+    monkeypatch.setattr(launched, "compiled", Compiled())
+    with ThreadPoolExecutor(4) as pool:
+        for launch in [pool.submit(launched.launch, 100, 0) for _ in range(20)]:
+            launch.result()
 
 
 def test_bit_counts_are_single_instructions():

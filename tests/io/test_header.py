@@ -25,7 +25,7 @@ def test_read_group_id():
 @pytest.mark.parametrize(
     "text",
     ["", "ID:x", "@RG", r"@RG\tSM:x", r"@RG\tID:", r"@RG\tID", r"@RG\tID:a\tID:b", "@RG ID:a",
-     "@RG\tID:a\nSM:b", r"@RG\tID:a\t"],
+     "@RG\tID:a\nSM:b", r"@RG\tID:a\t", "@RG\tID:é"],
 )  # fmt: skip
 def test_malformed_read_groups(text):
     with pytest.raises(UsageError, match="read group"):

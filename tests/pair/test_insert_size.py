@@ -92,7 +92,7 @@ def naive_insert(first: list[Placed], second: list[Placed]) -> int:
 
 def test_confident_inserts_are_those_of_the_definition() -> None:
     reads = random_pairs(400)
-    found = confident_inserts(base_offsets_of(reads), batch_of_placed(reads))
+    found = confident_inserts(base_offsets_of(reads), batch_of_placed(reads), 1)
     expected = [naive_insert(*reads[i : i + 2]) for i in range(0, len(reads), 2)]
     assert found.tolist() == expected
     assert 20 < np.count_nonzero(found) < 300
@@ -101,8 +101,8 @@ def test_confident_inserts_are_those_of_the_definition() -> None:
 
 def test_inserts_do_not_depend_on_batch_cuts() -> None:
     reads = random_pairs(100)
-    whole = confident_inserts(base_offsets_of(reads), batch_of_placed(reads))
+    whole = confident_inserts(base_offsets_of(reads), batch_of_placed(reads), 1)
     for size in (2, 14, 66):
         parts = [reads[i : i + size] for i in range(0, len(reads), size)]
-        found = [confident_inserts(base_offsets_of(p), batch_of_placed(p)) for p in parts]
+        found = [confident_inserts(base_offsets_of(p), batch_of_placed(p), 1) for p in parts]
         assert np.concatenate(found).tolist() == whole.tolist()

@@ -8,30 +8,15 @@ import pytest
 from mapper import dna
 from mapper.index.fm import clean_hit, locate
 from mapper.params import IndexParams
-from mapper.seed.exact import search_seed
-from mapper.seed.select import SeedScratch, find_diagonals
+from mapper.seed.select import find_diagonals
 from tests.naive.seeds import oriented
 from tests.reads import Genome, genome_of, mutated, packed_reads, random_letters
+from tests.seed.searching import Seed, scratch_of, search_seed
 
 MANY = 5000
 
 
-def scratch_of(seeds: list[tuple[int, int, int, int, int]], max_hits: int = MANY) -> SeedScratch:
-    columns = list(zip(*seeds, strict=True)) if seeds else [[]] * 5
-    return SeedScratch(
-        start=np.array(columns[0], np.int32),
-        length=np.array(columns[1], np.int32),
-        strand=np.array(columns[2], np.uint8),
-        sa_lo=np.array(columns[3], np.int64),
-        sa_hi=np.array(columns[4], np.int64),
-        order=np.empty(len(seeds), np.int32),
-        diag=np.empty(max_hits, np.int64),
-        diag_strand=np.empty(max_hits, np.uint8),
-        diag_seed=np.empty(max_hits, np.int32),
-    )
-
-
-def some_seeds(genome: Genome, read: str, rng: np.random.Generator) -> list[tuple]:
+def some_seeds(genome: Genome, read: str, rng: np.random.Generator) -> list[Seed]:
     """Return occurring seeds of a read: start on its strand, length, strand, rows."""
     seeds = []
     for _ in range(8):
@@ -127,3 +112,21 @@ def test_hits_over_the_budget_are_counted() -> None:
             assert 1 <= found[0] <= 3 and found[1:] == expected[1:]
         else:
             assert found == expected
+
+
+def test_a_known_place_is_taken_as_it_is() -> None:
+    """Seeds that the search has placed already come with a place instead of true rows."""
+    rng = np.random.default_rng(9)
+    genome = genome_of([random_letters(rng, 400)])
+    read = genome.text[100:160]
+    _, packed = packed_reads([read])
+    seeds = [(0, 20, 0, 7, 8), (40, 20, 0, 7, 8), (20, 20, 1, 7, 8)]
+    scratch = scratch_of(seeds)
+    scratch.text_pos[:] = [100, 140, 300]
+    n_diags, repeat_bases, n_over_budget = find_diagonals(
+        genome.fm, packed.planes, 0, 1, scratch, 3, 10, MANY
+    )
+    assert (repeat_bases, n_over_budget) == (0, 0)
+    assert scratch.diag[:n_diags].tolist() == [100, 280]
+    assert scratch.diag_strand[:n_diags].tolist() == [0, 1]
+    assert scratch.diag_seed[:n_diags].tolist() == [0, 2]

@@ -293,3 +293,30 @@ def test_places_with_fewer_differences_than_guaranteed_are_found(
             n_promised += len(near)
     assert n_promised > 100
     assert seeds.thinned.any() == (extend_over < 12 or max_hits < 12)
+
+
+@pytest.mark.parametrize("n_errors", [0, 1, 4])
+def test_seeds_of_unique_reads_are_placed_by_comparison(n_errors: int) -> None:
+    """Most seeds of such reads are never searched to their end: the text is compared."""
+    rng = np.random.default_rng(12)
+    genome = genome_of([random_letters(rng, 3000), random_letters(rng, 200)])
+    params = resolve(SeedParams(), len(genome.text))
+    reads, places = [], []
+    for _ in range(200):
+        at = int(rng.choice([0, 2850, 3001, 3051, rng.integers(0, 2850)]))
+        letters = list(genome.text[at : at + 150])
+        for i in rng.choice(150, n_errors, replace=False):
+            letters[i] = {"A": "C", "C": "G", "G": "T", "T": "A"}[letters[i]]
+        strand = int(rng.integers(2))
+        reads.append(oriented("".join(letters), strand))
+        places.append((strand, at))
+    seeds = seeds_of(genome, reads, params)
+    for i, place in enumerate(places):
+        assert place in found_of(seeds, i)
+        if n_errors == 0:
+            row = seeds.seed_offsets[i]
+            assert (seeds.query_start[row], seeds.seed_len[row]) == (
+                0 if place[0] == 0 else 150 - params.seed_len,
+                params.seed_len,
+            )
+    assert (seeds.guarantee == 150 // params.seed_len).all()

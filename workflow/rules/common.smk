@@ -97,7 +97,7 @@ UNITS = read_units(config["units"])
 # imports this one could not override a step by "use ... with" (Snakemake 9.27).
 INDEX = "<results>/index/reference.fmw"
 BAM = "<results>/mapped/{unit}.bam"
-BAI = "<results>/mapped/{unit}.bam.bai"
+BAI = f"<results>/mapped/{{unit}}.bam.{config['map']['index_kind']}"
 FLAGSTAT = "<results>/stats/{unit}.flagstat.txt"
 STATS = "<results>/stats/{unit}.stats.txt"
 SUMMARY = "<results>/summary.tsv"

@@ -4,6 +4,7 @@ rule fmwave_map:
         reads=local(reads_of),
     output:
         bam=BAM,
+        bai=BAI,
         json="<results>/stats/{unit}.map.json",
     log:
         "<logs>/map/{unit}.log",
@@ -21,22 +22,3 @@ rule fmwave_map:
     shell:
         "fmwave map {input.index:q} {input.reads:q} -o {output.bam:q} --sort -t {threads}"
         " -R {params.read_group:q} --json-stats {output.json:q} {params.extra} > {log:q} 2>&1"
-
-
-rule bam_index:
-    input:
-        BAM,
-    output:
-        BAI,
-    log:
-        "<logs>/bam_index/{unit}.log",
-    benchmark:
-        "<benchmarks>/bam_index/{unit}.tsv"
-    conda:
-        "../envs/fmwave.yaml"
-    threads: 1
-    resources:
-        mem_mb=lambda wildcards, attempt: 1000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
-    script:
-        "../scripts/bam_index.py"

@@ -1,0 +1,281 @@
+"""Core: one read → its located seeds, in up to three rounds.
+
+Both backends run this text, one thread for each read: the CPU with work space that fits any
+read of the batch, a device first with little, and again with more for the reads that did
+not fit (status ``SEEDS_FULL``).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.accelerate import core
+from mapper.dna import AMBIGUOUS, n_words
+from mapper.index.fm import locate
+from mapper.seed.exact import complete_unique, lengthen_seed, narrow_seeds
+from mapper.seed.plan import disjoint_start, n_disjoint
+from mapper.seed.select import DIAGONALS_FULL, find_diagonals, seed_matches
+
+SEEDS_FULL = DIAGONALS_FULL
+"""The seeds or diagonals of a read do not fit their work space."""
+
+
+NO_PILOT = -(2**62)
+"""No diagonal."""
+
+
+SEARCHED_TOGETHER = 8
+"""Seeds, each on both strands, whose searches take turns."""
+
+
+class SeedColumns(NamedTuple):
+    """The columns of a SeedBatch that have a row for each seed."""
+
+    strand: np.ndarray  # uint8
+    query_start: np.ndarray  # int32
+    text_pos: np.ndarray  # int64
+    seed_len: np.ndarray  # int32
+
+
+def most_seeds(max_len: int) -> int:
+    """Return how many seeds any read of up to `max_len` bases can have: 3 rounds, 2 strands."""
+    return 6 * max(max_len, 1)
+
+
+@core
+def _seed_start(stretch, seed_len, step, n_starts, i):
+    """Start of seed i of a stretch; `step` 0 lays them disjointly."""
+    if step == 0:
+        return disjoint_start(stretch, seed_len, n_starts, i)
+    return i * step
+
+
+@core
+def _place_unique(fm, codes, start, end, strand, planes, word, query_start, row, length, pilot,
+                  others):  # fmt: skip
+    """Find where a seed occurs whose last `length` bases have a single row.
+
+    The rest of the seed need not be searched: if it equals the text on the pilot's diagonal,
+    the row is that place. Without any pilot the row is located and the text compared there.
+
+    Returns
+    -------
+    row, text_pos
+        `text_pos` is -1 if it is not known yet; `row` is -1 if the seed does not occur.
+    """
+    seed_len = end - start
+    if pilot != NO_PILOT and seed_matches(fm, planes, word, query_start, seed_len, pilot):
+        return row, pilot + query_start
+    if pilot == NO_PILOT and others == NO_PILOT:
+        text_pos = locate(fm, row) - (seed_len - length)
+        if seed_matches(fm, planes, word, query_start, seed_len, text_pos - query_start):
+            return row, text_pos
+        return np.int64(-1), np.int64(-1)
+    return complete_unique(fm, codes, start, end, strand, row, length), np.int64(-1)
+
+
+@core
+def _finish_seed(fm, codes, read_start, read_len, room, seed_len, planes, word, pilot, others,
+                 params, scratch, row, n_seeds):  # fmt: skip
+    """Complete the narrowed seed of a row of `scratch`; store it as seed `n_seeds` if it occurs.
+
+    Parameters
+    ----------
+    room
+        Bases that the seed may grow by.
+    planes, word
+        The bit planes of the read on the seed's strand.
+    pilot, others
+        A diagonal of this strand, and of the other, on which a seed occurs that occurs
+        nowhere else; NO_PILOT where none is known yet.
+
+    Returns
+    -------
+    n_seeds, length, located, pilot
+        Seeds stored so far, the seed's final length, whether all its occurrences will be
+        located, and the strand's pilot.
+    """
+    strand = scratch.strand[row]
+    start = np.int64(scratch.start[row])
+    end = start + seed_len
+    sa_lo, sa_hi = scratch.sa_lo[row], scratch.sa_hi[row]
+    length = np.int64(seed_len)
+    text_pos = np.int64(-1)
+    if sa_hi - sa_lo == 1:
+        query_start = start - read_start if strand == 0 else read_start + read_len - end
+        sa_lo, text_pos = _place_unique(
+            fm, codes, start, end, strand, planes, word, query_start, sa_lo,
+            np.int64(scratch.length[row]), pilot, others,
+        )  # fmt: skip
+        sa_hi = sa_lo + 1
+        if text_pos >= 0:
+            pilot = text_pos - query_start
+    elif sa_lo < sa_hi:
+        sa_lo, sa_hi, length = lengthen_seed(
+            fm, codes, start, end, strand, sa_lo, sa_hi, room, params.extend_over
+        )
+    if sa_lo >= sa_hi or sa_lo < 0:
+        return n_seeds, np.int64(seed_len), True, pilot
+    # The pattern of strand 0 ends with the seed; that of strand 1 begins, on the forward
+    # read, with it: on the reverse complement it ends there.
+    if strand == 0:
+        scratch.start[n_seeds] = end - length - read_start
+    else:
+        scratch.start[n_seeds] = read_start + read_len - (start + length)
+    scratch.length[n_seeds] = length
+    scratch.strand[n_seeds] = strand
+    scratch.sa_lo[n_seeds] = sa_lo
+    scratch.sa_hi[n_seeds] = sa_hi
+    scratch.text_pos[n_seeds] = text_pos
+    return n_seeds + 1, length, sa_hi - sa_lo <= params.max_occ, pilot
+
+
+@core
+def _search_round(fm, codes, read_start, read_end, planes, word, seed_len, step, params, scratch,
+                  n_seeds):  # fmt: skip
+    """Search one round of seeds on both strands, in addition to the `n_seeds` stored so far.
+
+    `step` 0 lays them disjointly, else one starts every `step` bases.
+
+    Returns
+    -------
+    n_seeds, n_tried
+        Seeds and strands that occur (in `scratch`), or SEEDS_FULL; seeds tried.
+    guarantee
+        The most seeds of one strand that are disjoint as lengthened and will be located; a
+        place must break every one of them to go unseen. The lesser of the two strands'.
+    thinned
+        Whether some seed was lengthened or is too frequent.
+    """
+    n_tried = 0
+    thinned = False
+    n_seeds = np.int64(n_seeds)
+    # Disjoint seeds of each strand, greedily: seeds come by start, and of overlapping ones
+    # the one that ends first is kept.
+    disjoint_0 = disjoint_1 = np.int64(0)
+    last_end_0 = last_end_1 = np.int64(read_start)
+    pilot_0 = pilot_1 = np.int64(NO_PILOT)
+    n_strand_words = n_words(read_end - read_start)
+    row = n_seeds
+    clean = read_start
+    while clean < read_end:
+        if codes[clean] >= AMBIGUOUS:
+            clean += 1
+            continue
+        stretch_end = clean
+        while stretch_end < read_end and codes[stretch_end] < AMBIGUOUS:
+            stretch_end += 1
+        stretch = stretch_end - clean
+        n_starts = 0
+        if stretch >= seed_len:
+            n_starts = (
+                n_disjoint(stretch, seed_len) if step == 0 else (stretch - seed_len) // step + 1
+            )
+        for i in range(n_starts):
+            if i % SEARCHED_TOGETHER == 0:
+                n_together = min(np.int64(SEARCHED_TOGETHER), n_starts - i)
+                row = n_seeds
+                if row + 2 * n_together > len(scratch.start):
+                    return np.int64(SEEDS_FULL), n_tried, np.int64(0), thinned
+                for j in range(2 * n_together):
+                    scratch.start[row + j] = clean + _seed_start(
+                        stretch, seed_len, step, n_starts, i + (j >> 1)
+                    )
+                    scratch.strand[row + j] = j & 1
+                narrow_seeds(fm, codes, seed_len, scratch, row, 2 * n_together)
+            start = np.int64(scratch.start[row])
+            for strand in range(2):
+                room = start - clean if strand == 0 else stretch_end - start - seed_len
+                n_seeds, length, located, pilot = _finish_seed(
+                    fm, codes, read_start, read_end - read_start, room, seed_len, planes,
+                    word + n_strand_words * strand, pilot_1 if strand else pilot_0,
+                    pilot_0 if strand else pilot_1, params, scratch, row, n_seeds,
+                )  # fmt: skip
+                row += 1
+                if strand:
+                    pilot_1 = pilot
+                else:
+                    pilot_0 = pilot
+                if length > seed_len or not located:
+                    thinned = True
+                if not located:
+                    continue
+                if strand == 0:
+                    # Lengthened to the left: ends stay in order, the first to fit is kept.
+                    if start + seed_len - length >= last_end_0:
+                        disjoint_0 += 1
+                        last_end_0 = start + seed_len
+                elif start >= last_end_1:
+                    disjoint_1 += 1
+                    last_end_1 = start + length
+                else:
+                    last_end_1 = min(last_end_1, start + length)
+        n_tried += n_starts
+        clean = stretch_end
+    return n_seeds, n_tried, min(disjoint_0, disjoint_1), thinned
+
+
+@core
+def seed_read(fm, codes, read_start, read_end, planes, word, params, max_hits, scratch):
+    """Find the diagonals that exact seeds of one read lead to; they are left in `scratch`.
+
+    Parameters
+    ----------
+    codes
+        uint8 base codes, the read's at ``read_start:read_end``.
+    planes, word
+        Its bit planes: strand 0 from row `word` on, strand 1 behind it.
+    params
+        SeedParams with its lengths filled in.
+
+    Returns
+    -------
+    n_diags
+        Diagonals in `scratch`; or SEEDS_FULL: nothing holds, the work space is too small.
+    repeat_bases, guarantee, thinned
+        As in :class:`mapper.batch.SeedBatch`.
+    """
+    words_per_strand = n_words(read_end - read_start)
+    n_diags = np.int64(0)
+    n_seeds = np.int64(0)
+    repeat_bases = np.int64(0)
+    guarantee = np.int64(0)
+    thinned = False
+    for round_number in range(3):
+        if round_number == 0:
+            length, step = params.seed_len, np.int64(0)
+        elif round_number == 1:
+            length, step = params.seed_len, np.int64(params.dense_step)
+        else:
+            length, step = params.last_len, np.int64(1)
+        n_seeds, n_tried, guarantee, thinned = _search_round(
+            fm, codes, read_start, read_end, planes, word, length, step, params, scratch, n_seeds
+        )
+        if n_seeds < 0:
+            return n_seeds, repeat_bases, guarantee, thinned
+        if n_seeds:
+            n_diags, repeat, n_over_budget = find_diagonals(
+                fm, planes, word, words_per_strand, scratch, n_seeds, params.max_occ, max_hits
+            )
+            if n_diags < 0:
+                return n_diags, repeat_bases, guarantee, thinned
+            repeat_bases = min(repeat, read_end - read_start)
+            guarantee = max(np.int64(0), guarantee - n_over_budget)
+            thinned = thinned or n_over_budget > 0
+        # One seed of many can be chance; where two agree to occur, the read is explained.
+        if n_diags and (round_number > 0 or n_seeds > 1 or n_tried < 2):
+            break
+    return n_diags, repeat_bases, guarantee, thinned
+
+
+@core
+def write_seeds(scratch, n_diags, columns, row):
+    """Write the seeds of a read's diagonals from `row` on."""
+    for d in range(n_diags):
+        seed = scratch.diag_seed[d]
+        columns.strand[row + d] = scratch.diag_strand[d]
+        columns.query_start[row + d] = scratch.start[seed]
+        columns.text_pos[row + d] = scratch.diag[d] + scratch.start[seed]
+        columns.seed_len[row + d] = scratch.length[seed]

@@ -1,0 +1,242 @@
+"""``fmwave map``, used wrongly: one clear line, the documented exit status, no output."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mapper.cli.main import main
+from mapper.errors import DeviceError, IndexFormatError, InputFormatError, OutputError, UsageError
+from tests.simulate import write_fastq
+from tests.whole import World
+
+USAGE, DATA, OUTPUT, DEVICE = (
+    error.exit_status for error in (UsageError, InputFormatError, OutputError, DeviceError)
+)
+
+
+@pytest.fixture
+def place(world: World, tmp_path: Path) -> Path:
+    """A directory with an index and things that may be mistaken for what is wanted."""
+    assert IndexFormatError.exit_status == DATA == 1
+    assert (USAGE, DEVICE, OUTPUT) == (2, 3, 4)
+    for copy in ("ref.fmw", "version.fmw", "cut.fmw"):
+        shutil.copytree(world.index_path, tmp_path / copy)
+    meta = tmp_path / "version.fmw" / "meta.json"
+    meta.write_text(meta.read_text().replace('"format_version": 1,', '"format_version": 99,'))
+    planes = tmp_path / "cut.fmw" / "ref_planes.npy"
+    planes.write_bytes(planes.read_bytes()[:-100])
+    (tmp_path / "directory.bam").mkdir()
+    (tmp_path / "empty.fmw").mkdir()
+    write_fastq(tmp_path / "1.fq", world.reads[:20:2])
+    write_fastq(tmp_path / "2.fq", world.reads[1:20:2])
+    write_fastq(tmp_path / "nine.fq", world.reads[:9])
+    write_fastq(tmp_path / "shifted.fq", world.reads[3:22:2])
+    write_fastq(tmp_path / "eight.fq", world.reads[1:16:2])
+    (tmp_path / "ref.fa").write_text(">chr1\nACGT\n")
+    (tmp_path / "nothing").write_bytes(b"")
+    (tmp_path / "prose.fa").write_text(">x\nNo bases\n")
+    (tmp_path / "casava.fq").write_text("@x 1:N:0:ACGT\nACGT\n+\nIIII\n")
+    (tmp_path / "noise").write_bytes(bytes(range(256)) * 10)
+    compressed = gzip.compress((tmp_path / "1.fq").read_bytes())
+    (tmp_path / "cut.fq.gz").write_bytes(compressed[:-200])
+    (tmp_path / "flipped.fq.gz").write_bytes(compressed[:-8] + bytes(8))
+    (tmp_path / "ended.fq").write_text((tmp_path / "1.fq").read_text()[:-150])
+    (tmp_path / "link.fq").symlink_to("1.fq")
+    os.mkfifo(tmp_path / "pipe.bam")
+    return tmp_path
+
+
+CASES = {
+    # the index
+    "no arguments": ("", USAGE, "required: REF.fmw, READS"),
+    "no reads": ("ref.fmw", USAGE, "required: READS"),
+    "no index": ("none.fmw 1.fq", DATA, "none.fmw: no such index; 'fmwave index"),
+    "index forgotten": ("1.fq 2.fq", DATA, "1.fq: is a file, and an index is a directory"),
+    "reference for index": ("ref.fa 1.fq", DATA, "run 'fmwave index"),
+    "empty directory": ("empty.fmw 1.fq", DATA, "holds no meta.json"),
+    "other version": ("version.fmw 1.fq", DATA, "index format 99; this fmwave reads format 1"),
+    "cut index": ("cut.fmw 1.fq", DATA, "ref_planes.npy"),
+    # the reads
+    "no such reads": ("ref.fmw none.fq", DATA, "none.fq: no such file"),
+    "no such mates": ("ref.fmw 1.fq none.fq", DATA, "none.fq: no such file"),
+    "directory of reads": ("ref.fmw empty.fmw", DATA, "is a directory; name a file"),
+    "broken FASTA": ("ref.fmw prose.fa", DATA, "prose.fa: record 1: character 'o' in the sequence"),
+    "noise": ("ref.fmw noise", DATA, "noise: not FASTQ"),
+    "BAM and FASTQ": ("ref.fmw old.bam 1.fq", USAGE, "old.bam is BAM, 1.fq is FASTQ; give FASTQ"),
+    "interleaved BAM": ("ref.fmw old.bam -p", USAGE, "says itself what are mates; drop"),
+    "BAM twice": ("ref.fmw old.bam old.bam", USAGE, "old.bam given twice"),
+    "index as reads": ("ref.fmw ref.fmw/meta.json", DATA, "not FASTQ"),
+    "odd interleaved": ("ref.fmw -p nine.fq", DATA, "nine.fq: 9 reads, an odd number"),
+    "single taken for interleaved": ("ref.fmw -p 1.fq", DATA, "mates out of step: record 1"),
+    "same file twice": ("ref.fmw 1.fq ./1.fq", USAGE, "given twice"),
+    "same file by a link": ("ref.fmw 1.fq link.fq", USAGE, "given twice"),
+    "three files": ("ref.fmw 1.fq 2.fq nine.fq", USAGE, "3 read files; give one, or two"),
+    "two interleaved": ("ref.fmw 1.fq 2.fq -p", USAGE, "cannot be interleaved"),
+    "stdin twice": ("ref.fmw - -", USAGE, "given twice"),
+    "mates out of step": ("ref.fmw 1.fq shifted.fq", DATA, "record 1 of"),
+    "mates end early": ("ref.fmw 1.fq eight.fq", DATA, "eight.fq ends after 8 reads"),
+    "empty mates": ("ref.fmw 1.fq nothing", DATA, "nothing ends after 0 reads"),
+    "cut gzip": ("ref.fmw cut.fq.gz", DATA, "cut.fq.gz: the gzip data end early"),
+    "damaged gzip": ("ref.fmw flipped.fq.gz", DATA, "flipped.fq.gz: the gzip data are damaged"),
+    "ends in a record": ("ref.fmw ended.fq", DATA, "ended.fq: record 10: "),
+    "no tags in comments": (
+        "ref.fmw -C casava.fq",
+        DATA,
+        "'1:N:0:ACGT' in the comment is",
+    ),
+    "comments of BAM": ("ref.fmw old.bam -C", USAGE, "drop --comments"),
+    "lane without files": (
+        r"ref.fmw 1.fq -R @RG\tID:a --lane 2.fq",
+        USAGE,
+        "its files are expected",
+    ),
+    "lane without group": (
+        r"ref.fmw 1.fq -R @RG\tID:a --lane 2.fq nine.fq",
+        USAGE,
+        "does not begin with '@RG'",
+    ),
+    "first lane without group": (r"ref.fmw 1.fq --lane @RG\tID:b 2.fq", USAGE, "with -R"),
+    "lanes of one group": (
+        r"ref.fmw 1.fq -R @RG\tID:a\tSM:x --lane @RG\tID:a\tSM:y 2.fq",
+        USAGE,
+        "'a' is described",
+    ),
+    "file in two lanes": (
+        r"ref.fmw 1.fq -R @RG\tID:a --lane @RG\tID:b 1.fq",
+        USAGE,
+        "1.fq given twice",
+    ),
+    "lane of three": (
+        r"ref.fmw 1.fq -R @RG\tID:a --lane @RG\tID:b 2.fq nine.fq eight.fq",
+        USAGE,
+        "3 read files",
+    ),
+    # the outputs
+    "unknown suffix": ("ref.fmw 1.fq -o x.txt", USAGE, "name it .bam, .cram, .sam or .paf"),
+    "directory": ("ref.fmw 1.fq -o directory.bam", OUTPUT, "is a directory; name a file"),
+    "no such directory": ("ref.fmw 1.fq -o no/x.bam", OUTPUT, "does not exist; make it first"),
+    "sorted SAM": ("ref.fmw 1.fq -o x.sam --sort", USAGE, "sorted output must go to a BAM or CRAM"),
+    "sorted stdout": ("ref.fmw 1.fq --sort", USAGE, "sorted output must go to a BAM or CRAM"),
+    "sorted pipe": ("ref.fmw 1.fq -o pipe.bam --sort", OUTPUT, "is a device or a pipe"),
+    "output is input": ("ref.fmw 1.fq -o link.fq -O sam", USAGE, "is one of the read files"),
+    "statistics over reads": ("ref.fmw 1.fq --json-stats 1.fq", USAGE, "is one of the read files"),
+    "statistics over records": ("ref.fmw 1.fq -o x.sam --json-stats ./x.sam", USAGE, "both go to"),
+    "both to stdout": ("ref.fmw 1.fq --json-stats -", USAGE, "both go to"),
+    "statistics nowhere": ("ref.fmw 1.fq --json-stats no/x", OUTPUT, "does not exist"),
+    "statistics directory": ("ref.fmw 1.fq --json-stats empty.fmw", OUTPUT, "is a directory"),
+    "format": ("ref.fmw 1.fq -O vcf", USAGE, "invalid choice: 'vcf'"),
+    "compression": ("ref.fmw 1.fq --compression 10", USAGE, "invalid choice: 10"),
+    "CRAM without reference": ("ref.fmw 1.fq -o x.cram", USAGE, "FASTA file with --reference"),
+    "CRAM of other reference": (
+        "ref.fmw 1.fq -o x.cram --reference ref.fa",
+        USAGE,
+        "contig 'chr1' is not that of the index",
+    ),
+    "CRAM of no reference": (
+        "ref.fmw 1.fq -o x.cram --reference none.fa",
+        DATA,
+        "none.fa: No such file",
+    ),
+    "duplicates unsorted": ("ref.fmw 1.fq -o x.bam --markdup", USAGE, "--markdup needs --sort"),
+    # read group, machine
+    "read group": ("ref.fmw 1.fq -R sample", USAGE, "does not begin with '@RG'"),
+    "empty read group": ("ref.fmw 1.fq -R ''", USAGE, "does not begin with '@RG'"),
+    "read group ID": (r"ref.fmw 1.fq -R @RG\tSM:x", USAGE, "has no ID"),
+    "unknown device": ("ref.fmw 1.fq --device gpu:0", USAGE, "--device gpu:0: auto, cpu"),
+    "no such device": ("ref.fmw 1.fq --device cuda:99", DEVICE, "--device cuda:99: "),
+    "no threads": ("ref.fmw 1.fq -t 0", USAGE, "-t/--threads: 0: a whole number"),
+    "word of threads": ("ref.fmw 1.fq -t two", USAGE, "-t/--threads: two: a whole number"),
+    "no batch": ("ref.fmw 1.fq --batch-bases 0", USAGE, "--batch-bases: 0: a whole number"),
+    "word of memory": ("ref.fmw 1.fq --memory lots", USAGE, "a size such as 500M"),
+    "no memory": ("ref.fmw 1.fq --memory 0", USAGE, "a size such as 500M"),
+    "endless memory": ("ref.fmw 1.fq --memory inf", USAGE, "a size such as 500M"),
+    "unknown option": ("ref.fmw 1.fq --fast", USAGE, "unrecognized arguments: --fast"),
+    # scores and seeds
+    **{
+        f"{option} {value}": (f"ref.fmw 1.fq {option} {value}", USAGE, message)
+        for option, value, message in (
+            ("-A", "0", "--match 0: 1 to 20 is expected"),
+            ("-A", "21", "--match 21: 1 to 20"),
+            ("-B", "-1", "--mismatch -1: 1 to 200"),
+            ("-G", "201", "--gap-open 201: 0 to 200"),
+            ("-E", "0", "--gap-extend 0: 1 to 200"),
+            ("-L", "1001", "--end-bonus 1001: 0 to 1000"),
+            ("-T", "0", "--min-score 0: 1 to 20000"),
+            ("-U", str(2**62), f"--unpaired-penalty {2**62}: 0 to 1000000"),
+            ("-k", "9", "--seed-length 9: 0 or at least 10"),
+            ("-k", "1001", "--seed-length 1001: 0 to 1000"),
+            ("-c", "0", "--max-occ 0: 1 to 1000000"),
+            ("-A", "one", "invalid int value: 'one'"),
+            ("-I", "long", "MEAN[,SD[,MAX[,MIN]]] is expected"),
+            ("-I", "''", "MEAN[,SD[,MAX[,MIN]]] is expected"),
+            ("-I", "1,2,3,4,5", "MEAN[,SD[,MAX[,MIN]]] is expected"),
+            ("-I", "nan", "sizes of at most 1000000"),
+            ("-I", "inf", "sizes of at most 1000000"),
+            ("-I", "300,nan", "sizes of at most 1000000"),
+            ("-I", "300,30,1e9", "sizes of at most 1000000"),
+            ("-I", "300,0", "SD must be positive"),
+            ("-I", "300,10,200,400", "MIN not above MAX"),
+        )
+    },
+}
+
+
+TO_STDOUT = ("ref.fmw 1.fq --sort", "ref.fmw 1.fq --json-stats -")
+
+
+@pytest.mark.parametrize(("words", "status", "message"), CASES.values(), ids=CASES)
+def test_wrong_use(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], words: str, status: int, message: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(place)
+    if "old.bam" in words:
+        assert main(["map", "ref.fmw", "1.fq", "-o", "old.bam", "--quiet"]) == 0
+    before = contents(place)
+    argv = ["map", *(word.replace("''", "") for word in words.split(" ") if word)]
+    if "-o" not in argv and words not in TO_STDOUT:
+        argv += ["-o", "out.bam"]
+    assert main(argv) == status
+    out, err = capsys.readouterr()
+    lines = [line for line in err.splitlines() if "error: " in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("fmwave")
+    assert message in lines[0]
+    assert err.endswith(f"{lines[0]}\n")
+    assert "Traceback" not in err
+    assert out == ""
+    assert contents(place) == before
+    assert (place / "pipe.bam").is_fifo()
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path): path.read_bytes() if path.is_file() else b"" for path in directory.rglob("*")
+    }
+
+
+def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mapp", "ref.fmw", "1.fq"]) == USAGE
+    assert "invalid choice: 'mapp' (choose from" in capsys.readouterr().err
+
+
+def test_bam_does_not_go_to_a_terminal(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["map", world.index_path, world.first]) == USAGE
+    assert "BAM would go to the terminal" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_directory_without_permission(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path.chmod(0o500)
+    assert main(["map", world.index_path, world.first, "-o", str(tmp_path / "x.bam")]) == OUTPUT
+    assert "no permission to write" in capsys.readouterr().err

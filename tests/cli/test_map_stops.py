@@ -1,0 +1,184 @@
+"""``fmwave map`` that is stopped, or cannot write: nothing stays under a final name.
+
+Each test starts its processes together and then looks at one after the other: their
+start-up, loading compiled code, is most of the time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import pytest
+
+from tests.whole import World, map_to
+
+ROOT = Path(__file__).parents[2]
+
+# SIGINT may be ignored in the test's process, and children inherit that.
+COMMAND = """
+import resource, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if int(sys.argv[1]):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+from mapper.cli.main import main
+sys.exit(main(["map", *sys.argv[2:]]))
+"""
+
+
+def start(
+    *arguments: str, limit: int = 0, stdin: int = subprocess.DEVNULL,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+) -> subprocess.Popen[bytes]:  # fmt: skip
+    """Start ``fmwave map``; it cannot write files of more than `limit` bytes, if that is given."""
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, str(limit), *arguments],
+        cwd=ROOT, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+def last_error(stderr: bytes) -> str:
+    """Return the one error line of a process; there must be just one, and no traceback."""
+    text = stderr.decode()
+    assert "Traceback" not in text, text
+    (line,) = [line for line in text.splitlines() if "error" in line]
+    assert line == text.splitlines()[-1]
+    return line
+
+
+def wait_until(process: subprocess.Popen[bytes], reached: Callable[[], bool]) -> None:
+    """Wait for a state; the test's own timeout is the only clock."""
+    while not reached():
+        if process.poll() is not None:
+            assert process.stderr is not None
+            raise AssertionError(process.stderr.read().decode())
+        time.sleep(0.01)
+
+
+HEADER_BYTES = 2_000
+"""More than the header takes: a longer file holds records."""
+
+
+class Stopped(NamedTuple):
+    """A run that is in the middle of its input when it gets a signal."""
+
+    number: signal.Signals
+    sort: bool
+    status: int
+    message: str
+
+
+STOPPED = (
+    Stopped(signal.SIGKILL, False, -9, ""),
+    Stopped(signal.SIGKILL, True, -9, ""),
+    Stopped(signal.SIGTERM, False, 143, "fmwave: error: terminated"),
+    Stopped(signal.SIGTERM, True, 143, "fmwave: error: terminated"),
+    Stopped(signal.SIGINT, False, 130, "fmwave: error: interrupted"),
+)
+
+
+@contextmanager
+def endless_input(process: subprocess.Popen[bytes], text: bytes) -> Iterator[None]:
+    """Feed `text` again and again until the process ends."""
+
+    def feed() -> None:
+        assert process.stdin is not None
+        try:
+            while True:
+                process.stdin.write(text)
+        except OSError:  # the process is gone
+            return
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    yield
+    thread.join()
+
+
+def written_bytes(directory: Path) -> int:
+    """Bytes of records in temporary files under a directory."""
+    return sum(p.stat().st_size for p in directory.rglob("*.tmp") if p.is_file())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compile once, here, rather than in each of the processes."""
+    map_to(world.index, tmp_path_factory.mktemp("compiled") / "x.bam", world.first, world.second)
+
+
+def test_signals_in_the_middle_of_a_run(world: World, tmp_path: Path) -> None:
+    text = Path(world.both).read_bytes()
+    runs = []
+    for i, case in enumerate(STOPPED):
+        directory = tmp_path / str(i)
+        directory.mkdir()
+        name = "x.bam" if case.sort else "x.sam"
+        (directory / name).write_text("old")
+        options = ["--sort"] if case.sort else []
+        output = ["-o", str(directory / name), "--batch-bases", "20000", "-t", "1", *options]
+        runs.append((case, directory, start(world.index_path, "-", *output, stdin=subprocess.PIPE)))
+    for case, directory, process in runs:
+        with process, endless_input(process, text):
+            wait_until(process, lambda directory=directory: written_bytes(directory) > HEADER_BYTES)
+            process.send_signal(case.number)
+            status = process.wait()
+            assert process.stderr is not None
+            stderr = process.stderr.read()
+        assert status == case.status
+        if case.message:
+            assert last_error(stderr) == case.message
+        left = sorted(path.name for path in directory.iterdir())
+        final = "x.bam" if case.sort else "x.sam"
+        assert (directory / final).read_text() == "old"
+        left.remove(final)
+        if case.number == signal.SIGKILL:
+            assert len(left) == 1
+            assert left[0].startswith(f".{final}.fmwave-{process.pid}")
+        else:
+            assert left == []
+
+
+def test_no_room_for_the_output(world: World, tmp_path: Path) -> None:
+    for name in ("plain", "sorted", "stats"):
+        (tmp_path / name).mkdir()
+    reads = [world.index_path, world.both]
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with open("/dev/full", "wb") as full:  # noqa: PTH123
+        runs = [
+            start(*reads, "-o", str(tmp_path / "plain" / "x.sam"), limit=20_000),
+            start(*reads, "-o", str(tmp_path / "sorted" / "x.bam"), "--sort", limit=20_000),
+            start(*reads, "-O", "sam", stdout=full),
+            start(*reads, stdout=write_end),
+        ]
+    os.close(write_end)
+    wanted = (
+        f"fmwave: error: {tmp_path}/plain/x.sam: writing failed: File too large",
+        "unsorted.bam: writing failed: File too large",
+        "fmwave: error: standard output: writing failed: No space left on device",
+        "fmwave: error: standard output: writing failed: Broken pipe",
+    )
+    for process, message in zip(runs, wanted, strict=True):
+        _, stderr = process.communicate()
+        assert process.returncode == 4
+        assert message in last_error(stderr)
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
+    assert [path.name for path in (tmp_path / "sorted").iterdir()] == []
+
+
+@pytest.mark.parametrize("fmt", ["sam", "bam"])
+def test_a_full_device(world: World, capfd: pytest.CaptureFixture[str], fmt: str) -> None:
+    from mapper.cli.main import main
+
+    assert main(["map", world.index_path, world.both, "-o", "/dev/full", "-O", fmt]) == 4
+    assert "error: /dev/full: writing failed: No space left" in capfd.readouterr().err
+    assert Path("/dev/full").is_char_device()

@@ -1,0 +1,41 @@
+"""One seed at a time through the search cores, and work space for some."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.index.fm import FMIndex
+from mapper.seed.exact import complete_unique, lengthen_seed, narrow_seeds
+from mapper.seed.select import SeedScratch
+
+Seed = tuple[int, int, int, int, int]
+"""Start on its strand, length, strand, rows."""
+
+
+def scratch_of(seeds: list[Seed], max_hits: int = 5000) -> SeedScratch:
+    columns = list(zip(*seeds, strict=True)) if seeds else [[]] * 5
+    return SeedScratch(
+        start=np.array(columns[0], np.int32),
+        length=np.array(columns[1], np.int32),
+        strand=np.array(columns[2], np.uint8),
+        sa_lo=np.array(columns[3], np.int64),
+        sa_hi=np.array(columns[4], np.int64),
+        text_pos=np.full(len(seeds), -1, np.int64),
+        order=np.empty(len(seeds), np.int32),
+        diag=np.empty(max_hits, np.int64),
+        diag_strand=np.empty(max_hits, np.uint8),
+        diag_seed=np.empty(max_hits, np.int32),
+    )
+
+
+def search_seed(
+    fm: FMIndex, codes: np.ndarray, start: int, end: int, strand: int, room: int, extend_over: int
+) -> tuple[int, int, int]:
+    """Return a seed's rows and final length, by index alone."""
+    scratch = scratch_of([(start, 0, strand, 0, 0)])
+    narrow_seeds(fm, codes, end - start, scratch, 0, 1)
+    sa_lo, sa_hi, length = scratch.sa_lo[0], scratch.sa_hi[0], scratch.length[0]
+    if sa_hi - sa_lo == 1:
+        row = complete_unique(fm, codes, start, end, strand, sa_lo, np.int64(length))
+        return (row, row + 1, end - start) if row >= 0 else (0, 0, end - start)
+    return lengthen_seed(fm, codes, start, end, strand, sa_lo, sa_hi, room, extend_over)
