@@ -37,6 +37,7 @@ def check(pairs, device: str, engine=edit_distance, **options) -> None:
             assert (a is None and b is None) or (a.dtype == b.dtype and (a == b).all()), name
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("span", ["global", "semiglobal", "prefix", (3, 0, 0, 5), (9, 9, 9, 9)])
 @pytest.mark.parametrize("symbols", ["dna", "iupac", "bytes"])
 def test_small_pairs_equal_the_cpu(span, symbols: str, device: str) -> None:
@@ -46,6 +47,7 @@ def test_small_pairs_equal_the_cpu(span, symbols: str, device: str) -> None:
     check(pairs, device, span=span, symbols=symbols)
 
 
+@pytest.mark.gpu
 def test_pairs_of_every_rung_equal_the_cpu(device: str) -> None:
     """Distances that fit the first, the second, the last rung, and none."""
     rng = np.random.default_rng(2)
@@ -60,11 +62,13 @@ def test_pairs_of_every_rung_equal_the_cpu(device: str) -> None:
     check(pairs, device, max_distance=40)
 
 
+@pytest.mark.gpu
 def test_adversarial_pairs_equal_the_cpu(device: str) -> None:
     pairs = adversarial_pairs(24 if SIMULATED else 700)
     check(pairs[:: 9 if SIMULATED else 1], device)
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("span", ["global", "semiglobal", (9, 3, 2, 9)])
 @pytest.mark.parametrize("penalties", [(4, 6, 2), (3, 1, 4), (1, 0, 1)])
 def test_affine_equals_the_cpu(span, penalties, device: str) -> None:
@@ -80,6 +84,7 @@ def test_affine_equals_the_cpu(span, penalties, device: str) -> None:
     check(pairs, device, align_affine, span=span, penalties=penalties, max_penalty=30)
 
 
+@pytest.mark.gpu
 def test_a_device_without_memory_gets_less(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from mapper.pairwise import edit_cuda
 
@@ -97,6 +102,7 @@ def test_a_device_without_memory_gets_less(device: str, monkeypatch: pytest.Monk
     assert max(sizes) == 10 and min(sizes) <= 3
 
 
+@pytest.mark.gpu
 def test_chunks_do_not_matter(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mapper.pairwise.on_device.CHUNK_PAIRS", 7)
     monkeypatch.setattr("mapper.pairwise.on_device.CHUNK_SYMBOLS", 300)
