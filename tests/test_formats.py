@@ -404,3 +404,19 @@ def test_lanes_on_the_command_line(world, tmp_path):
     assert {tag_of(line, "RG") for line in lines_of(out)} == {"a", "b", "c"}
     with pysam.AlignmentFile(str(out)) as file:
         assert [group["ID"] for group in file.header.to_dict()["RG"]] == ["a", "b", "c"]
+
+
+def test_insert_size_is_estimated_from_the_first_reads(world, tmp_path, monkeypatch):
+    """However few of them are pairs, and wherever batches are cut."""
+    from mapper import pipeline
+
+    monkeypatch.setattr(pipeline, "ESTIMATION_READS", 300)
+    path = import_pairs(world, tmp_path / "u.bam", kinds="ssp")  # 50 pairs in 300 reads
+    found = []
+    for batch_bases in (3_000, 40_000, 10_000_000):
+        out = tmp_path / f"{batch_bases}.bam"
+        stats = map_to(world.index, out, str(path), batch_bases=batch_bases, threads=2)
+        assert stats.insert_size is not None
+        found.append((stats.insert_size, lines_of(out)))
+    assert found[0] == found[1] == found[2]
+    assert 16 <= found[0][0]["pairs"] <= 50
