@@ -10,10 +10,11 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mapper.cli.map_files import add_files, check_files, format_by_name, lanes_of
-from mapper.device.choose import check_device_name, choose_device
+from mapper.device.choose import CPU, check_device_name, choose_device
 from mapper.errors import UsageError
 from mapper.params import (
     BATCH_BASES,
+    DEVICE_BATCH_BASES,
     MAX_READ_LEN,
     ExtendParams,
     MapParams,
@@ -98,8 +99,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="for --sort, beyond what mapping takes: bytes, or with K, M, G (default: 1G)",
     )  # fmt: skip
     machine.add_argument(
-        "--batch-bases", type=_positive, default=BATCH_BASES, metavar="N",
-        help="bases mapped at a time by a thread; no effect on the result (default: %(default)s)",
+        "--batch-bases", type=_positive, metavar="N",
+        help="bases mapped at a time by a thread; no effect on the result (default: "
+        f"{BATCH_BASES}, or {DEVICE_BATCH_BASES} with CUDA)",
     )  # fmt: skip
     return parser
 
@@ -147,7 +149,8 @@ def run(args: argparse.Namespace) -> int:
         sort=SortOptions(args.threads, args.memory, args.markdup) if args.sort else None,
         compression=args.compression,
         threads=args.threads,
-        batch_bases=args.batch_bases,
+        batch_bases=args.batch_bases
+        or (BATCH_BASES if device.backend == CPU else DEVICE_BATCH_BASES),
         insert_size=insert_size,
         progress=sys.stderr.isatty() and not args.quiet,
         params=params,

@@ -85,6 +85,16 @@ def look_back(penalties):
 
 
 @core
+def highest_bound(pair, penalties):
+    """Penalty of mismatches and one gap, or of two gaps: no optimal alignment has more."""
+    n, m = pair.query_len, pair.ref_len
+    one_gap = penalties.mismatch * min(n, m)
+    if n != m:
+        one_gap += penalties.gap_open + penalties.gap_extend * abs(n - m)
+    return min(one_gap, 2 * penalties.gap_open + penalties.gap_extend * (n + m))
+
+
+@core
 def next_insertion(opened, extended, most):
     """Offset of I from those of M and I on diagonal k + 1; `most`: the greatest inside."""
     offset = max(opened, extended)
