@@ -116,7 +116,8 @@ class _Run:
         self.stats = stats
         self.params = job.params._replace(seed=resolve(job.params.seed, index.fm.n_rows - 1))
         # Of several lanes, the reader gives each read its group.
-        read_group = parse_read_group(job.read_group)[1] if job.read_group else ""
+        group = None if job.lanes else job.read_group
+        read_group = parse_read_group(group)[1] if group else ""
         self.names: Names = make_names(index.contigs.names, index.contigs.starts, read_group)
         self.device: DeviceStages | None = None
         self.workers = job.threads

@@ -205,6 +205,7 @@ def test_cram_holds_the_same(world, tmp_path, from_fastq, reference):
         )  # fmt: skip
         with pysam.AlignmentFile(str(out), reference_filename=reference) as file:
             assert file.is_cram
+            assert file.version == (3, 0)  # many readers know no later one
             lines = [record.to_string() for record in file.fetch(until_eof=True)]
             assert all("M5" in sq for sq in file.header.to_dict()["SQ"])
         if name == "plain":
@@ -387,3 +388,19 @@ def test_fasta_reads(world, tmp_path):
     )
     assert all(fields[10] == "*" for fields in fasta)
     assert [f[:10] + f[11:] for f in fasta] == [f[:10] + f[11:] for f in fastq]
+
+
+def test_lanes_on_the_command_line(world, tmp_path):
+    from mapper.cli.main import main
+
+    firsts, seconds = thirds(world.first, tmp_path), thirds(world.second, tmp_path)
+    out = tmp_path / "x.bam"
+    argv = ["map", world.index_path, firsts[0], seconds[0], "-R", READ_GROUP, "-o", str(out)]
+    for name, first, second in zip("bc", firsts[1:], seconds[1:], strict=True):
+        argv += ["--lane", rf"@RG\tID:{name}\tSM:s", first, second]
+    assert main([*argv, "--quiet"]) == 0
+    for line in lines_of(out):
+        assert line.count("\tRG:Z:") == 1
+    assert {tag_of(line, "RG") for line in lines_of(out)} == {"a", "b", "c"}
+    with pysam.AlignmentFile(str(out)) as file:
+        assert [group["ID"] for group in file.header.to_dict()["RG"]] == ["a", "b", "c"]
