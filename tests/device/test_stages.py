@@ -171,12 +171,13 @@ def test_lanes_and_workers_do_not_show(device, index, reads) -> None:
             check_equal(a, b)
 
 
-def test_a_batch_without_hits(device, index) -> None:
-    batch = reads_of(["N" * 60, "A"])
+@pytest.mark.parametrize("sequences", [["N" * 60, "A"], []], ids=["no hits", "no reads"])
+def test_a_batch_without_hits(device, index, sequences) -> None:
     from mapper.device.backend import DeviceStages
 
+    batch = reads_of(sequences)
     found = DeviceStages(index, [0], lanes=1).align(batch, resolved(index), RunStats())
     theirs = align_reads(index, batch, resolved(index), RunStats())
     for a, b in zip(found, theirs[1:], strict=True):
         check_equal(a, b)
-    assert found[2].alignment_offsets.tolist() == [0, 0, 0]
+    assert found[2].alignment_offsets.tolist() == [0] * (len(sequences) + 1)
