@@ -6,19 +6,17 @@ import numpy as np
 
 from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, kernel
+from mapper.pairwise.affine_origins import Origins, replay, trace_back
 from mapper.pairwise.compare import Pair
 from mapper.pairwise.cuda_batch import BLOCK, LEFT, DevicePairs, DeviceResults, Rung, RungWorker
 from mapper.pairwise.wavefront_affine import (
     AffinePenalties,
     AffineRows,
     Band,
-    Origins,
     affine_search,
     end_offset,
     highest_bound,
     look_back,
-    replay,
-    trace_back,
 )
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, Ends
 
