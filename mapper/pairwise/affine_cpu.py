@@ -9,19 +9,17 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.accelerate import driver, grown
+from mapper.pairwise.affine_origins import Origins, replay, trace_back
 from mapper.pairwise.packing import pair_at
 from mapper.pairwise.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT
 from mapper.pairwise.wavefront_affine import (
     NO_COLUMNS,
     AffineRows,
     Band,
-    Origins,
     affine_search,
     end_offset,
     highest_bound,
     look_back,
-    replay,
-    trace_back,
 )
 from mapper.pairwise.wavefront_edit import EXCEEDED, NO_ROOM, Ends
 

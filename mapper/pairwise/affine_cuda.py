@@ -6,24 +6,24 @@ import numpy as np
 
 from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, kernel
+from mapper.pairwise.affine_origins import Origins, replay, trace_back
 from mapper.pairwise.compare import Pair
 from mapper.pairwise.cuda_batch import BLOCK, LEFT, DevicePairs, DeviceResults, Rung, RungWorker
 from mapper.pairwise.wavefront_affine import (
     AffinePenalties,
     AffineRows,
     Band,
-    Origins,
     affine_search,
     end_offset,
     highest_bound,
     look_back,
-    replay,
-    trace_back,
 )
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, Ends
 
-RUNGS = (Rung(40, 1 << 15), Rung(150, 1 << 13), Rung(500, 1 << 11))
-"""Penalties divided by their common divisor; with usual ones about 1 GB of work space each."""
+RUNGS = (Rung(40, 1 << 15), Rung(220, 1 << 14))
+"""Penalties divided by their common divisor; with usual ones at most 1.5 GB of work space. A
+third rung for higher penalties has room for so few threads that the CPU is faster
+(``benchmarks/results/pairwise_cuda_rungs.md``)."""
 
 
 @kernel(BLOCK)

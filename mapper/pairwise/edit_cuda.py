@@ -23,8 +23,9 @@ from mapper.pairwise.wavefront_edit import (
     trace_edit,
 )
 
-RUNGS = (Rung(20, 1 << 16), Rung(64, 1 << 14), Rung(250, 1 << 12))
-"""At most about 1 GB of work space each; the last holds what a small work space of the CPU does."""
+RUNGS = (Rung(20, 1 << 18), Rung(64, 1 << 15), Rung(250, 1 << 12))
+"""At most about 1 GB of work space each; the last holds what a small work space of the CPU does.
+Chosen on an H200 (``benchmarks/results/pairwise_cuda_rungs.md``)."""
 
 
 @kernel(BLOCK)

@@ -10,8 +10,9 @@ from numba import types
 from mapper.device.choose import find_devices
 from mapper.errors import DeviceMemoryError
 from mapper.pairwise.affine import align_affine
+from mapper.pairwise.affine_origins import Origins
 from mapper.pairwise.edit import edit_distance
-from mapper.pairwise.wavefront_affine import AffinePenalties, AffineRows, Origins
+from mapper.pairwise.wavefront_affine import AffinePenalties, AffineRows
 from mapper.pairwise.wavefront_edit import Ends, Rows
 from tests.device.offline import array, compile_offline, require_compiler, type_of
 from tests.pairwise.pairs import adversarial_pairs, edited, random_pairs
