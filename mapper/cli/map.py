@@ -149,6 +149,11 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
         help="insert size of proper pairs, 5' end to 5' end (default: estimated from the first "
         "pairs; SD is a tenth of MEAN, MAX and MIN are 4 SD away)",
     )  # fmt: skip
+    group.add_argument(
+        "--insert-size-from", metavar="FILE",
+        help="take exactly the insert size that another run used, from its --json-stats; for the "
+        "parts of a sample mapped apart",
+    )  # fmt: skip
     for option in _OPTIONS:
         group.add_argument(
             *option.flags, type=int, metavar="N",
@@ -168,7 +173,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("BAM would go to the terminal; name a file with -o, or use -O sam")
 
     _check_paths(args)
-    insert_size = None if args.insert_size is None else _insert_size(args.insert_size)
+    insert_size = _given_insert_size(args)
     if insert_size is not None and len(args.reads) == 1 and not args.interleaved:
         # No error: a workflow gives single and paired units the same options.
         log.warning("--insert-size has no effect on single-end reads (-p: the file has pairs)")
@@ -246,6 +251,16 @@ def _params(args: argparse.Namespace) -> MapParams:
             all_alignments=args.all,
         ),
     )  # fmt: skip
+
+
+def _given_insert_size(args: argparse.Namespace) -> InsertSizeModel | None:
+    if args.insert_size is not None and args.insert_size_from is not None:
+        raise UsageError("--insert-size and --insert-size-from: give one of them")
+    if args.insert_size_from is not None:
+        from mapper.cli.insert_size_file import read_model
+
+        return read_model(Path(args.insert_size_from))
+    return None if args.insert_size is None else _insert_size(args.insert_size)
 
 
 def _insert_size(text: str) -> InsertSizeModel:
