@@ -172,6 +172,11 @@ def index_mem_mb(wildcards, attempt):
     return int(attempt * (1000 + 11 * reference_mb()))
 
 
+def reference_runtime(wildcards, attempt):
+    """25 Mbp a minute: the index build reached more on each reference of docs/performance.md."""
+    return attempt * math.ceil(15 + reference_mb() / 25)
+
+
 def index_options():
     """The suffix array sampling that the GPU has memory for; by default fmwave's own."""
     return f"--sa-sampling {GPU['sa_sampling']}" if GPU else ""

@@ -12,7 +12,7 @@ rule fmwave_index:
     threads: config["index"]["threads"]
     resources:
         mem_mb=index_mem_mb,
-        runtime=lambda wildcards, attempt: 120 * attempt,
+        runtime=reference_runtime,
     params:
         options=index_options(),
     shell:
@@ -35,6 +35,6 @@ rule plain_reference:
     threads: 1
     resources:
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        runtime=reference_runtime,
     script:
         "../scripts/plain_reference.py"
