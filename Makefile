@@ -16,10 +16,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # reinstalls, a mere checkout does not.
 STAMP := $(VENV)/.fmwave-$(shell cat pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: help setup demo test lint types check clean
+.PHONY: help setup demo test test-slurm lint types check clean
 help:
 	@echo "make demo    map the bundled real reads with the workflow, show the result"
 	@echo "make test    all tests (PYTEST_ARGS='-k name' for some)"
+	@echo "make test-slurm    the workflow on a running Slurm with two GPUs (docs/cluster.md), 10 minutes"
 	@echo "make lint    ruff, snakefmt, snakemake --lint; make types: mypy; make check: lint, types and tests"
 	@echo "make clean   remove the environment, caches and the demo's results"
 
@@ -40,6 +41,11 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Needs a Slurm of its own: the tests cancel whatever is in its queue.
+test-slurm: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[slurm]'
+	FMWAVE_TEST_SLURM=1 $(BIN)/python -m pytest tests/workflow/test_slurm.py -v
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

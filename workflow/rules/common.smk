@@ -27,9 +27,9 @@ PLOTS = {
 }
 MULTIQC = "<results>/multiqc.html"
 
-UNITS_OF = {
-    sample: [name for name, row in UNITS.items() if row["sample"] == sample] for sample in SAMPLES
-}
+UNITS_OF = {sample: [] for sample in SAMPLES}
+for unit, row in UNITS.items():
+    UNITS_OF[row["sample"]].append(unit)
 
 
 wildcard_constraints:
