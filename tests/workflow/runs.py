@@ -40,14 +40,18 @@ def snakemake(
     snakefile: Path = ROOT / "workflow" / "Snakefile",
     profile: str = "local-cpu",
     timeout: int = 280,
+    first_on_path: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run the workflow in ``directory`` with one of our profiles."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", snakefile]
     command += ["--directory", directory, "--profile", ROOT / "profiles" / profile]
     command += ["--cores", "2"] if profile == "local-cpu" else []
+    env = environment()
+    if first_on_path is not None:
+        env["PATH"] = f"{first_on_path.parent}{os.pathsep}{env['PATH']}"
     return subprocess.run(
         [*map(str, command), *options],
-        env=environment(),
+        env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -5,12 +5,22 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.workflow.runs import CONFIG, ROOT, needs_snakemake, project, snakemake
+from tests.workflow.runs import (
+    CONFIG,
+    PHIX,
+    ROOT,
+    UNITS_HEADER,
+    environment,
+    needs_snakemake,
+    project,
+    snakemake,
+)
 
 yaml = pytest.importorskip("yaml", reason="comes with snakemake: pip install -e '.[workflow]'")
 pytestmark = needs_snakemake
@@ -103,6 +113,37 @@ def test_what_a_mapping_job_asks_for_on_a_gpu(name, tmp_path):
         assert asked["slurm_partition"] == "gpu"
     if name == "lsf-gpu":
         assert asked["lsf_extra"] == "-gpu num=1:mode=shared:j_exclusive=yes"
+
+
+def test_mapping_jobs_of_one_machine_wait_for_its_gpu(tmp_path):
+    """``resources: gpu: 1`` bounds them, though cores are free."""
+    units = UNITS_HEADER
+    for unit in ("a", "b"):
+        for mate, path in enumerate(PHIX, start=1):
+            shutil.copy(path, tmp_path / f"{unit}_{mate}.fq")
+        units += f"phix\t{unit}\t{unit}_1.fq\t{unit}_2.fq\t\t\n"
+    row = GPU_ROW.replace("jobs_per_gpu: 2, host_cores: 4", "jobs_per_gpu: 1, host_cores: 1")
+    directory = project(tmp_path, CONFIG + "gpu: {model: mine, table: gpus.yaml}\n", units=units)
+    (directory / "gpus.yaml").write_text(f"mine: {row}\n")
+    events = directory / "events"
+    shim = directory / "bin" / "fmwave"
+    shim.parent.mkdir()
+    shim.write_text(
+        f"""#!/bin/bash
+[ "$1" = map ] && {{ echo start >> {events}; sleep 1; }}
+{shutil.which("fmwave", path=environment()["PATH"])} "$@" || exit
+[ "$1" = map ] && echo stop >> {events}
+exit 0
+"""
+    )
+    shim.chmod(0o755)
+
+    run = snakemake(
+        directory, "--cores", "4", "--until", "fmwave_map", profile="local-gpu", first_on_path=shim
+    )
+
+    assert run.returncode == 0, run.stdout
+    assert events.read_text().split() == ["start", "stop", "start", "stop"]
 
 
 def test_jobs_that_share_a_gpu_and_tables_of_ones_own(tmp_path):
