@@ -44,7 +44,7 @@ test: $(STAMP)
 
 # Needs a Slurm of its own: the tests cancel whatever is in its queue.
 test-slurm: $(STAMP)
-	$(BIN)/python -m pip install --quiet --editable '.[slurm]'
+	$(BIN)/python -m pip install --quiet --editable '.[slurm,cluster-generic]'
 	FMWAVE_TEST_SLURM=1 $(BIN)/python -m pytest tests/workflow/test_slurm.py -v
 
 lint: $(STAMP)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,16 @@ def project(
     (directory / "samples.tsv").write_text(samples)
     (directory / "units.tsv").write_text(units)
     return directory
+
+
+def copied(directory: Path, name: str, *paths: Path) -> str:
+    """Copy read files; returns the cells fq1 and fq2. The same file in two units is refused."""
+    cells = []
+    for number, path in enumerate(paths, start=1):
+        suffix = "".join(path.suffixes)
+        shutil.copy(path, directory / f"{name}_R{number}{suffix}")
+        cells.append(f"{name}_R{number}{suffix}")
+    return "\t".join([*cells, ""][:2])
 
 
 def records(path: Path, reference: Path | None = None) -> list[str]:

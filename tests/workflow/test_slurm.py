@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pysam
@@ -108,14 +108,16 @@ def wait_for(condition, what: str, seconds: int = 90) -> None:
         time.sleep(0.2)
 
 
-def start(directory: Path, *options: str) -> subprocess.Popen[str]:
+def start(
+    directory: Path, *options: str, profile: str = "slurm-gpu", faster: Sequence[str] = FASTER
+) -> subprocess.Popen[str]:
     """Start the workflow on Slurm; its messages go to run.log."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "workflow" / "Snakefile"]
-    command += ["--directory", directory, "--profile", ROOT / "profiles" / "slurm-gpu"]
+    command += ["--directory", directory, "--profile", ROOT / "profiles" / profile]
     path = f"{directory / 'bin'}{os.pathsep}{environment()['PATH']}"
     with (directory / "run.log").open("a") as log:
         return subprocess.Popen(
-            [*map(str, command), *FASTER, *options],
+            [*map(str, command), *faster, *options],
             env={**environment(), "PATH": path}, stdout=log, stderr=log, text=True,
         )  # fmt: skip
 
@@ -241,3 +243,22 @@ def test_killed_and_started_again_as_the_docs_say(tmp_path, expected, no_jobs_le
 
     assert end(start(directory, *UNTIL)) == 0, (directory / "run.log").read_text()
     check(directory, expected, 2)
+
+
+def test_the_generic_profile_survives_what_the_plugin_does_not(tmp_path, expected, no_jobs_left):
+    """A cancelled job (preemption with PreemptMode=CANCEL looks the same) runs again."""
+    pytest.importorskip("snakemake_executor_plugin_cluster_generic")
+    directory = settings(tmp_path, 1)
+    (directory / "profiles").symlink_to(ROOT / "profiles")  # commands are relative
+    trouble(directory, SLEEP)
+    faster = ["--latency-wait", "5", "--seconds-between-status-checks", "2"]
+    process = start(directory, *UNTIL, profile="slurm-generic", faster=faster)
+    pid_of_first(directory)
+    (job,) = queue("%A", "--partition=gpu")
+    subprocess.run(["scancel", job], check=True, timeout=30)
+    assert end(process) == 0, (directory / "run.log").read_text()
+    first = next(iter((directory / "slurm_logs").glob(f"fmwave-fmwave_map-{job}.log")))
+    assert "CANCELLED" in first.read_text()
+    log = directory / "results" / "logs" / "map" / "s1-u.1-of-1.log"
+    assert "CUDA_VISIBLE_DEVICES=0" in log.read_text()
+    check(directory, expected)

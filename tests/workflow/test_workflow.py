@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import importlib.util
 import json
-import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,29 +15,18 @@ from tests.workflow.runs import (
     CONFIG,
     DATA,
     PHIX,
-    PORTIERA,
     ROOT,
     SAMPLES_HEADER,
     UNITS_HEADER,
+    copied,
     needs_snakemake,
     project,
-    records,
     snakemake,
 )
 
 pytestmark = needs_snakemake
 
 STATISTICS = ("flagstat.txt", "stats.txt", "idxstats.tsv", "coverage.tsv", "markdup.json")
-
-
-def copied(directory: Path, name: str, *paths: Path) -> str:
-    """Copy read files; returns the cells fq1 and fq2. The same file in two units is refused."""
-    cells = []
-    for number, path in enumerate(paths, start=1):
-        suffix = "".join(path.suffixes)
-        shutil.copy(path, directory / f"{name}_R{number}{suffix}")
-        cells.append(f"{name}_R{number}{suffix}")
-    return "\t".join([*cells, ""][:2])
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -143,48 +130,6 @@ def test_samples_of_pairs_and_single_reads_to_cram_and_reports(tmp_path):
         assert f"results/plots/{plot}.svg" in html
 
 
-def test_chunks_give_the_records_of_the_whole(tmp_path):
-    """1, 3 and 8 chunks; single reads; more chunks than reads. Order, flags, tags: all equal."""
-    lines = 4 * 3
-    few = []
-    for mate, path in enumerate(PORTIERA, start=1):
-        text = gzip.decompress(path.read_bytes()).splitlines(keepends=True)[:lines]
-        few.append(tmp_path / f"few_R{mate}.fq")
-        few[-1].write_bytes(b"".join(text))
-    plans = [("pairs", PORTIERA, (1, 3, 8)), ("single", PORTIERA[:1], (1, 2)), ("few", few, (1, 4))]
-    samples, units = SAMPLES_HEADER, UNITS_HEADER
-    for kind, paths, numbers in plans:
-        for n in numbers:
-            samples += f"{kind}{n}\t\n"
-            units += f"{kind}{n}\tu\t{copied(tmp_path, f'{kind}{n}', *paths)}\t\t{n}\n"
-    config = CONFIG.replace("phix174.fa", "portiera.fa.gz") + "map: {threads: 1}\n"
-    directory = project(tmp_path, config, samples, units)
-
-    run = snakemake(directory, "--until", "finish_sample")
-
-    assert run.returncode == 0, run.stdout
-    mapped = directory / "results" / "mapped"
-    for kind, _, numbers in plans:
-        whole = records(mapped / f"{kind}1.bam")
-        assert len(whole) >= 3
-        for n in numbers[1:]:
-            assert records(mapped / f"{kind}{n}.bam") == whole
-            stats = directory / "results" / "stats"
-            parts = [
-                json.loads((stats / f"{kind}{n}-u.{part}-of-{n}.map.json").read_text())
-                for part in range(1, n + 1)
-            ]
-            reads = [part["counts"].get("reads", 0) for part in parts]
-            assert max(reads) - min(reads) <= 2  # a pair
-            assert sum(reads) == len([r for r in whole if not int(r.split("\t")[1]) & 0x900])
-    models = {
-        json.dumps(json.loads(path.read_text())["insert_size"])
-        for path in (directory / "results" / "stats").glob("pairs*.map.json")
-    }
-    assert len(models) == 1
-    assert not (directory / "results" / "chunks").exists()  # temp()
-
-
 @pytest.mark.skipif(
     importlib.util.find_spec("multiqc") is None,
     reason="multiqc is not installed: pip install -e '.[multiqc]'",
@@ -230,10 +175,10 @@ use rule fmwave_map from mapping as mapping_fmwave_map with:
 
     assert run.returncode == 0, run.stdout
     base = f"{prefix or ''}elsewhere"
-    assert f"fmwave map {base}/index/reference.fmw" in run.stdout
+    assert f'index={base}/index/reference.fmw; fmwave map "$index" ' in run.stdout
     assert f"-o {base}/parts/phix-run1.2-of-2.bam --sort -t 1 " in run.stdout
     assert f"--insert-size-from {base}/insert_size/phix-run1.json" in run.stdout
     assert f"{base}/chunks/phix-run1/2_R1.fq.gz" in run.stdout
-    assert f">> {base}/logs/map/phix-run1.2-of-2.log" in run.stdout
+    assert f"exec > {base}/logs/map/phix-run1.2-of-2.log" in run.stdout
     assert f"{base}/mapped/phix.bam" in run.stdout
     assert f" {PHIX[0]}" in run.stdout

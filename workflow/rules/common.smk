@@ -1,5 +1,6 @@
 # Paths, and what the rules' inputs, parameters and resources are computed by.
 import math
+import shlex
 
 # Paths that one step makes and another reads. Through rules.x.output, as usual, a workflow that
 # imports this one could not override a step by "use ... with" (Snakemake 9.27).
@@ -76,6 +77,16 @@ def reads_argument(wildcards, input):
 
 def insert_size_argument(wildcards, input):
     return ["--insert-size-from", input.insert_size] if input.insert_size else []
+
+
+def staging(wildcards, input):
+    """The shell command that sets `index`: to the path, or to that of a copy on the node."""
+    folder = config["index"]["local_copy"]
+    if not folder:
+        return f"index={shlex.quote(str(input.index))}"
+    script = workflow.source_path("../scripts/stage_index.py")
+    words = shlex.join(["python3", str(script), str(input.index), folder])
+    return f'index="$({words})"'  # under set -e, and its messages go to the log
 
 
 def read_group(wildcards):

@@ -69,6 +69,7 @@ rule fmwave_map:
         runtime=map_runtime,
         gpu=map_gpu(),
     params:
+        staging=staging,
         reads=reads_argument,
         insert_size=insert_size_argument,
         read_group=read_group,
@@ -76,7 +77,9 @@ rule fmwave_map:
         batch=batch_option(),
         extra=config["map"]["extra"],
     shell:
-        'echo "host $(hostname), CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}" > {log:q}; '
-        "fmwave map {input.index:q} {params.reads:q} -o {output.bam:q} --sort -t {threads}"
+        "exec > {log:q} 2>&1; "
+        'echo "host $(hostname), CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}"; '
+        "{params.staging}; "
+        'fmwave map "$index" {params.reads:q} -o {output.bam:q} --sort -t {threads}'
         " -R {params.read_group:q} --device {params.device} {params.batch}"
-        " --json-stats {output.json:q} {params.insert_size:q} {params.extra} >> {log:q} 2>&1"
+        " --json-stats {output.json:q} {params.insert_size:q} {params.extra}"
