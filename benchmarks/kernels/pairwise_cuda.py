@@ -1,4 +1,4 @@
-"""Pairs a second of edit distance on one CUDA device and on the host's cores, same run.
+"""Pairs a second of edit and affine alignment on a CUDA device and on the cores, same run.
 
     python -m benchmarks.kernels.pairwise_cuda [--pairs 1000000] [--repeats 3]
 
@@ -14,7 +14,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -42,9 +42,10 @@ def flat(sequences: list[str], copies: int) -> tuple[np.ndarray, np.ndarray]:
     return letters, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-def measure(queries: Any, refs: Any, repeats: int, cigar: bool) -> dict[str, float]:
+def measure(
+    engine: Callable[..., Any], queries: Any, refs: Any, repeats: int, cigar: bool
+) -> dict[str, float]:
     """Return the median seconds of each backend, and of packing alone."""
-    from mapper import edit_distance
     from mapper.pairwise.packing import batch_of, pack_pairs
 
     seconds: dict[str, list[float]] = {"cuda": [], "cpu": [], "packing": []}
@@ -52,7 +53,7 @@ def measure(queries: Any, refs: Any, repeats: int, cigar: bool) -> dict[str, flo
         found = {}
         for device in ("cuda:0", "cpu"):
             begin = time.perf_counter()
-            found[device] = edit_distance(queries, refs, cigar=cigar, device=device)
+            found[device] = engine(queries, refs, cigar=cigar, device=device)
             if repeat:
                 seconds[device.partition(":")[0]].append(time.perf_counter() - begin)
         begin = time.perf_counter()
@@ -71,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=3, help="[%(default)s]")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder [%(default)s]")
     options = parser.parse_args(arguments)
+    from mapper import align_affine, edit_distance
     from mapper.device.choose import find_devices
 
     found = find_devices()
@@ -83,6 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "command": " ".join(["python -m benchmarks.kernels.pairwise_cuda", *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
     }  # fmt: skip
+    tasks = (
+        ("edit distance", edit_distance, False),
+        ("edit distance", edit_distance, True),
+        ("affine 4,6,2", align_affine, True),
+    )
     rows, report = [], []
     for length, rate in ((150, 0.02), (150, 0.05), (300, 0.05), (1000, 0.02), (1000, 0.05)):
         distinct = min(DISTINCT, DISTINCT * 150 // length)
@@ -91,17 +98,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         queries = flat([query for query, _ in pairs], copies)
         refs = flat([ref for _, ref in pairs], copies)
         n = distinct * copies
-        for cigar in (False, True):
-            seconds = measure(queries, refs, options.repeats, cigar)
+        for name_of, engine, cigar in tasks:
+            seconds = measure(engine, queries, refs, options.repeats, cigar)
             rates = {what: n / s / 1e6 for what, s in seconds.items()}
-            task = "distance + CIGAR" if cigar else "distance"
+            task = f"{name_of} + CIGAR" if cigar else name_of
             rows.append([length, f"{rate:.0%}", task, n, *(f"{r:.2f}" for r in rates.values())])
             report.append({"length": length, "rate": rate, "task": task, "n": n, "s": seconds})
             print(*rows[-1], sep="  ", flush=True)
     cores = len(os.sched_getaffinity(0))
     header = ["length", "edits", "task", "pairs", "CUDA wall, M pairs/s",
               f"CPU, {cores} cores", "packing alone (1 thread)"]  # fmt: skip
-    lines = ["# Edit distance on CUDA", "", *markdown_provenance(about), *table(header, rows)]
+    lines = ["# Pairwise alignment on CUDA", "", *markdown_provenance(about), *table(header, rows)]
     write_results(options.results, "pairwise_cuda", {"about": about, "runs": report}, lines)
     return 0
 

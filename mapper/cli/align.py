@@ -55,7 +55,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )  # fmt: skip
     machine.add_argument(
         "--device", default="auto", metavar="auto|cpu|cuda[:0,1]",
-        help="where to compute; edit distance only on CUDA (default: %(default)s)",
+        help="where to compute; matrix and --band on the CPU only (default: %(default)s)",
     )  # fmt: skip
     return parser
 
@@ -172,9 +172,8 @@ def _device(args: argparse.Namespace) -> str:
     """Choose the device once, before the first batch; return it in words."""
     from mapper.device.choose import CPU, choose_device
 
-    choice = choose_device(
-        "cpu" if args.device == "auto" and args.metric != "edit" else args.device
-    )
+    cpu_only = args.metric == "matrix" or args.band is not None
+    choice = choose_device("cpu" if args.device == "auto" and cpu_only else args.device)
     if choice.backend == CPU:
         return CPU
     return f"{choice.backend}:{','.join(map(str, choice.ordinals))}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from math import gcd
 
-from mapper.errors import UsageError
+from mapper.device.choose import CPU, choose_device
+from mapper.errors import DeviceError, UsageError
 from mapper.pairwise.affine_cpu import align_affine_pairs
-from mapper.pairwise.edit import as_batch, require_cpu
-from mapper.pairwise.packing import PairBatch, Sequences, pack_pairs
+from mapper.pairwise.edit import as_batch
+from mapper.pairwise.packing import PackedPairs, PairBatch, Sequences, pack_pairs
 from mapper.pairwise.result import PairAlignments
-from mapper.pairwise.run import run_chunks
+from mapper.pairwise.run import run_chunks, thread_count
 from mapper.pairwise.spans import Span, ends_of
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 
@@ -58,7 +59,7 @@ def align_affine(
     band
         Heuristic: ``(width, interval)`` keeps, every `interval` rows, the `width` diagonals
         around that which is closest to the end. Pairs from which cells were cut have the
-        status ``heuristic``: valid, perhaps not optimal. None is exact.
+        status ``heuristic``: valid, perhaps not optimal. None is exact. Runs on the CPU.
     symbols
         What matches (``packing.py``).
     memory
@@ -103,16 +104,28 @@ def align_affine(
     cut = Band(0, 1) if band is None else Band(*check_band(band))
     if memory < 1 << 16:
         raise UsageError(f"memory {memory}: at least 65536 bytes are expected")
-    require_cpu(device)
-    packed = pack_pairs(batch, symbols, first_pair)
-    return run_chunks(
-        lambda first, last, columns, counts: align_affine_pairs(
-            packed, first, last, free, scaled, scale, cut, limit, memory, cigar, columns, counts
-        ),
-        packed.query_len + packed.ref_len,
-        cigar,
-        threads,
-    )
+    if band is not None and device not in ("auto", "cpu"):
+        raise DeviceError(f"device {device!r}: bands run on the CPU only; use 'cpu'")
+    choice = choose_device("cpu" if band is not None else device)
+
+    def on_cpu(packed: PackedPairs) -> PairAlignments:
+        return run_chunks(
+            lambda first, last, columns, counts: align_affine_pairs(
+                packed, first, last, free, scaled, scale, cut, limit, memory, cigar, columns, counts
+            ),
+            packed.query_len + packed.ref_len,
+            cigar,
+            threads,
+        )
+
+    packed = pack_pairs(batch, symbols, first_pair, thread_count(threads))
+    if choice.backend == CPU:
+        return on_cpu(packed)
+    from mapper.pairwise.affine_cuda import AffineWorker
+    from mapper.pairwise.on_device import run_on_devices
+
+    workers = [AffineWorker(ordinal, free, scaled, scale, limit) for ordinal in choice.ordinals]
+    return run_on_devices(workers, packed, cigar, on_cpu)
 
 
 def check_band(band: tuple[int, int]) -> tuple[int, int]:

@@ -9,18 +9,17 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.accelerate import driver, grown
+from mapper.pairwise.affine_origins import Origins, replay, trace_back
 from mapper.pairwise.packing import pair_at
 from mapper.pairwise.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT
 from mapper.pairwise.wavefront_affine import (
     NO_COLUMNS,
     AffineRows,
     Band,
-    Origins,
     affine_search,
     end_offset,
+    highest_bound,
     look_back,
-    replay,
-    trace_back,
 )
 from mapper.pairwise.wavefront_edit import EXCEEDED, NO_ROOM, Ends
 
@@ -44,16 +43,6 @@ def _new_origins(n_cells, n_rows):
     return Origins(
         np.empty(n_cells, np.uint8), np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
     )
-
-
-@driver
-def _highest_bound(pair, penalties):
-    """Penalty of mismatches and one gap, or of two gaps: no optimal alignment has more."""
-    n, m = pair.query_len, pair.ref_len
-    one_gap = penalties.mismatch * min(n, m)
-    if n != m:
-        one_gap += penalties.gap_open + penalties.gap_extend * abs(n - m)
-    return min(one_gap, 2 * penalties.gap_open + penalties.gap_extend * (n + m))
 
 
 @driver
@@ -117,7 +106,7 @@ def align_affine_pairs(packed, first, last, free, penalties, scale, band, max_pe
             min(free.query_begin, n), min(free.query_end, n),
             min(free.ref_begin, m), min(free.ref_end, m),
         )  # fmt: skip
-        bound = min(max_penalty, _highest_bound(pair, penalties))
+        bound = min(max_penalty, highest_bound(pair, penalties))
         status, s, k, h, cut, margin, rows, origins = _search_growing(
             pair, ends, penalties, band, bound, keep, max_cells, margin, rows, origins
         )

@@ -14,7 +14,7 @@ from mapper.pairwise.packing import (
     pack_pairs,
 )
 from mapper.pairwise.result import PairAlignments
-from mapper.pairwise.run import run_chunks
+from mapper.pairwise.run import run_chunks, thread_count
 from mapper.pairwise.spans import Span, ends_of
 
 
@@ -104,7 +104,7 @@ def edit_distance(
             threads,
         )
 
-    packed = pack_pairs(batch, symbols, first_pair)
+    packed = pack_pairs(batch, symbols, first_pair, thread_count(threads))
     if choice.backend == CPU:
         return on_cpu(packed)
     from mapper.pairwise.edit_cuda import EditWorker

@@ -21,6 +21,8 @@ in a reference, which differ from everything. Comparing is then one XOR in every
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +37,7 @@ MAX_LENGTH = 2**30
 """Longest sequence: offsets are int32 with room for sums, and null values."""
 
 _QUERY_AMBIGUOUS, _REF_AMBIGUOUS = 4, 5
+_PAIRS_A_THREAD = 1 << 14
 PADDING = 8
 """Bytes behind the last sequence of a batch, so that eight can be loaded at a time."""
 
@@ -205,8 +208,8 @@ def _pack_bytes(letters, start, end, words, at):
 
 
 @driver
-def _choose_widths(queries, query_start, query_end, refs, ref_start, ref_end, shift):
-    for i in range(len(shift)):
+def _choose_widths(queries, query_start, query_end, refs, ref_start, ref_end, first, last, shift):
+    for i in range(first, last):
         pure = _is_acgt(queries, query_start[i], query_end[i]) and _is_acgt(
             refs, ref_start[i], ref_end[i]
         )
@@ -214,9 +217,14 @@ def _choose_widths(queries, query_start, query_end, refs, ref_start, ref_end, sh
 
 
 @driver
-def _pack_side(letters, starts, ends, shift, word_starts, code_of, words):
-    """Pack one side; return pair and position of a letter without a code, or -1, -1."""
-    for i in range(len(shift)):
+def _pack_side(letters, starts, ends, first, last, shift, word_starts, code_of, words):
+    """Pack one side of pairs first:last.
+
+    Returns
+    -------
+    Pair and position of the first letter that has no code, or -1, -1.
+    """
+    for i in range(first, last):
         start, end, at = starts[i], ends[i], word_starts[i]
         if shift[i] == 1:
             _pack_acgt(letters, start, end, words, at)
@@ -229,7 +237,9 @@ def _pack_side(letters, starts, ends, shift, word_starts, code_of, words):
     return -1, -1
 
 
-def pack_pairs(batch: PairBatch, symbols: str = "dna", first_pair: int = 0) -> PackedPairs:
+def pack_pairs(
+    batch: PairBatch, symbols: str = "dna", first_pair: int = 0, threads: int = 1
+) -> PackedPairs:
     """Pack every pair with the fewest bits that hold it.
 
     Parameters
@@ -238,6 +248,8 @@ def pack_pairs(batch: PairBatch, symbols: str = "dna", first_pair: int = 0) -> P
         The rule, one of SYMBOLS.
     first_pair
         Number of the batch's first pair in messages.
+    threads
+        Threads that pack; no effect on the result.
 
     Raises
     ------
@@ -249,11 +261,14 @@ def pack_pairs(batch: PairBatch, symbols: str = "dna", first_pair: int = 0) -> P
     if symbols not in SYMBOLS:
         raise UsageError(f"symbols {symbols!r}: one of {', '.join(SYMBOLS)} is expected")
     shift = np.full(batch.n_pairs, 3, np.uint8)
-    if symbols != "bytes":
-        _choose_widths(*batch, shift)
+    bounds = np.arange(0, batch.n_pairs + _PAIRS_A_THREAD, _PAIRS_A_THREAD)
+    parts = [(int(a), min(int(b), batch.n_pairs)) for a, b in pairwise(bounds)]
     query_codes, ref_codes = _code_tables(symbols)
-    query = _packed_side(*batch[:3], shift, query_codes, "query", first_pair)
-    ref = _packed_side(*batch[3:], shift, ref_codes, "reference", first_pair)
+    with ThreadPoolExecutor(threads) as pool:
+        if symbols != "bytes":
+            list(pool.map(lambda part: _choose_widths(*batch, *part, shift), parts))
+        query = _packed_side(pool, parts, *batch[:3], shift, query_codes, "query", first_pair)
+        ref = _packed_side(pool, parts, *batch[3:], shift, ref_codes, "reference", first_pair)
     return PackedPairs(*query, *ref, shift)
 
 
@@ -267,8 +282,9 @@ def _code_tables(symbols: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _packed_side(
-    letters: np.ndarray, starts: np.ndarray, ends: np.ndarray, shift: np.ndarray,
-    code_of: np.ndarray, side: str, first_pair: int,
+    pool: ThreadPoolExecutor, parts: list[tuple[int, int]], letters: np.ndarray,
+    starts: np.ndarray, ends: np.ndarray, shift: np.ndarray, code_of: np.ndarray, side: str,
+    first_pair: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     lengths = ends - starts
     n_words = ((lengths << shift.astype(np.int64)) + 63) >> 6
@@ -276,7 +292,11 @@ def _packed_side(
     np.cumsum(n_words, out=word_starts[1:])
     word_starts[1:] += 1
     words = np.zeros(int(word_starts[-1]) + 2, np.uint64)
-    pair, pos = _pack_side(letters, starts, ends, shift, word_starts, code_of, words)
+    packed = pool.map(
+        lambda part: _pack_side(letters, starts, ends, *part, shift, word_starts, code_of, words),
+        parts,
+    )
+    pair, pos = next(((pair, pos) for pair, pos in packed if pair >= 0), (-1, -1))
     if pair >= 0:
         bad = chr(letters[starts[pair] + pos])
         raise InputFormatError(

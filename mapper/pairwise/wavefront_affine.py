@@ -9,16 +9,15 @@ that consumes the query), D (in one that consumes the reference)::
     M(s, k) = run of matches from max(M(s - x, k) + 1, I(s, k), D(s, k))
 
 Only as many rows of offsets are held as the recurrence looks back. For the path each cell
-leaves a byte that says where its three offsets came from; matches are found again by
-running along both sequences (the *piggyback* of the paper, one byte a cell instead of
-twelve). A cell beyond the end of a sequence is dropped: whatever it shadows is behind a
-cell of lower penalty on the same diagonal.
+leaves a byte that says where its three offsets came from (``affine_origins.py``). A cell
+beyond the end of a sequence is dropped: whatever it shadows is behind a cell of lower
+penalty on the same diagonal.
 
 References
 ----------
 Marco-Sola et al. (2021), doi:10.1093/bioinformatics/btaa777. Aguado-Puig et al. (2023),
 doi:10.1093/bioinformatics/btad061, sections 2.2 (recurrence; I and D are named as in SAM
-here) and 3.3 (backtrace), 3.5 (adaptive band).
+here) and 3.5 (adaptive band).
 """
 
 from __future__ import annotations
@@ -28,18 +27,16 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.accelerate import core
-from mapper.cigar import EQUAL, D, I, X, append_op
-from mapper.pairwise.compare import run_of_matches
+from mapper.pairwise.affine_origins import (
+    DELETION_OPENED,
+    INSERTION_OPENED,
+    gap_origin,
+    match_origin,
+)
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING, NO_ROOM, NULL, extend_row
 
 NO_COLUMNS = 4
 """Status beside those of ``wavefront_edit``: the rows of offsets are too narrow."""
-
-# Bits of a cell's byte.
-_FROM_DELETION = np.uint8(1)
-_FROM_INSERTION = np.uint8(2)
-_INSERTION_OPENED = np.uint8(4)
-_DELETION_OPENED = np.uint8(8)
 
 
 class AffinePenalties(NamedTuple):
@@ -67,14 +64,6 @@ class AffineRows(NamedTuple):
     hi: np.ndarray  # int64 (n_rows,), inclusive; below lo for a row without cells
 
 
-class Origins(NamedTuple):
-    """A byte a cell of every row: row s is ``cells[at[s]:]``, from diagonal lo[s] on."""
-
-    cells: np.ndarray  # uint8
-    at: np.ndarray  # int64
-    lo: np.ndarray  # int64
-
-
 @core
 def look_back(penalties):
     """Rows to hold: all that are looked back to and that to be computed, a power of two."""
@@ -82,6 +71,16 @@ def look_back(penalties):
     while n_rows <= max(penalties.mismatch, penalties.gap_open + penalties.gap_extend):
         n_rows *= 2
     return n_rows
+
+
+@core
+def highest_bound(pair, penalties):
+    """Penalty of mismatches and one gap, or of two gaps: no optimal alignment has more."""
+    n, m = pair.query_len, pair.ref_len
+    one_gap = penalties.mismatch * min(n, m)
+    if n != m:
+        one_gap += penalties.gap_open + penalties.gap_extend * abs(n - m)
+    return min(one_gap, 2 * penalties.gap_open + penalties.gap_extend * (n + m))
 
 
 @core
@@ -102,20 +101,6 @@ def next_deletion(opened, extended, most):
 def next_match(mismatch, insertion, deletion):
     """Offset of M, before matches, from M's farther back and I and D of the same cell."""
     return max(np.int32(mismatch + np.int32(1)), max(insertion, deletion))
-
-
-@core
-def gap_origin(opened, extended, flag):
-    """A cell's byte for a gap: `flag` where it was opened; of equals it was."""
-    return flag if opened >= extended else np.uint8(0)
-
-
-@core
-def match_origin(match, insertion, deletion):
-    """A cell's byte for M: of equals a mismatch before a deletion, that before an insertion."""
-    if match >= max(insertion, deletion):
-        return np.uint8(0)
-    return _FROM_DELETION if deletion >= insertion else _FROM_INSERTION
 
 
 @core
@@ -167,9 +152,9 @@ def _fill_rows(pair, rows, penalties, centre, s, lo, hi, origins, keep):
     if keep:
         cells = origins.cells[origins.at[s] : origins.at[s] + n]
         for i in range(n):
-            cells[i] = gap_origin(opened_i[i], extended_i[i], _INSERTION_OPENED)
+            cells[i] = gap_origin(opened_i[i], extended_i[i], INSERTION_OPENED)
         for i in range(n):
-            cells[i] |= gap_origin(opened_d[i], extended_d[i], _DELETION_OPENED)
+            cells[i] |= gap_origin(opened_d[i], extended_d[i], DELETION_OPENED)
         for i in range(n):
             cells[i] |= match_origin(np.int32(mismatch[i] + np.int32(1)), insertion[i], deletion[i])
 
@@ -329,52 +314,3 @@ def affine_search(pair, ends, rows, origins, penalties, band, centre, bound, kee
 def end_offset(rows, centre, s, k):
     """Offset of the end that a search found."""
     return np.int64(rows.match[s & (len(rows.lo) - 1), k + centre])
-
-
-@core
-def trace_back(origins, penalties, s, k, events):
-    """Write mismatches and gaps from a cell back to row 0, last first.
-
-    Returns
-    -------
-    n_events, k
-        Number of events (``length << 4 | op``; one gap, one event), and the diagonal on
-        which the path starts.
-    """
-    e = penalties.gap_extend
-    n = 0
-    while s > 0:
-        origin = origins.cells[origins.at[s] + k - origins.lo[s]]
-        if origin & _FROM_INSERTION or origin & _FROM_DELETION:
-            is_insertion = (origin & _FROM_INSERTION) != 0
-            opened = _INSERTION_OPENED if is_insertion else _DELETION_OPENED
-            length = np.int64(0)
-            going = True
-            while going:
-                length += 1
-                going = origins.cells[origins.at[s] + k - origins.lo[s]] & opened == 0
-                k += 1 if is_insertion else -1
-                s -= e if going else penalties.gap_open + e
-            events[n] = np.uint32((length << 4) | (I if is_insertion else D))
-        else:
-            events[n] = np.uint32((1 << 4) | X)
-            s -= penalties.mismatch
-        n += 1
-    return n, k
-
-
-@core
-def replay(pair, events, n_events, v, h, end_h, ops):
-    """Write the operations of a path from (v, h) on: its events, and matches between them."""
-    n_ops = np.int64(0)
-    for j in range(n_events):
-        room = min(pair.query_len - v, pair.ref_len - h)
-        run = run_of_matches(pair, v, h, room, True)
-        n_ops = append_op(ops, n_ops, EQUAL, run)
-        event = events[n_events - 1 - j]
-        code = np.int64(event & 15)
-        length = np.int64(event >> 4)
-        v += run + (0 if code == D else length)
-        h += run + (0 if code == I else length)
-        n_ops = append_op(ops, n_ops, code, length)
-    return append_op(ops, n_ops, EQUAL, end_h - h)

@@ -123,6 +123,20 @@ def test_threads_and_order_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [back.pair(i) for i in range(50)] == [whole.pair(49 - i) for i in range(50)]
 
 
+def test_packing_by_many_threads_names_the_first_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mapper.errors import InputFormatError
+
+    pairs = random_pairs(np.random.default_rng(7), 40, 90, "ACGTN")
+    queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
+    whole = edit_distance(queries, refs, cigar=True, threads=1)
+    monkeypatch.setattr("mapper.pairwise.packing._PAIRS_A_THREAD", 3)
+    cut = edit_distance(queries, refs, cigar=True, threads=4)
+    assert all((a == b).all() for a, b in zip(whole, cut, strict=True))
+    queries[17], queries[31] = "A-", "C!"
+    with pytest.raises(InputFormatError, match="pair 17: character '-' at position 1"):
+        edit_distance(queries, refs, threads=4)
+
+
 def test_one_rule_decides_ties() -> None:
     """From the end back: a mismatch before a deletion, that before an insertion."""
     found = edit_distance(["GATTACA", "AC", "AAT"], ["GAATA", "AAC", "AT"], cigar=True)
