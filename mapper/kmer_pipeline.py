@@ -34,7 +34,8 @@ from mapper.seed.kmer_places import make_places
 
 log = logging.getLogger(__name__)
 
-READ_BASES = 1 << 20
+READ_BASES = {CPU: 1 << 20, CUDA: 1 << 23}
+"""Bases read at a time: a device needs more k-mers at once to be busy."""
 HITS_OF_BATCH = 1 << 26
 """Hits that the k-mers of a batch have at most (``max_hits`` each) ..."""
 FEWEST_KMERS = 1 << 12
@@ -101,7 +102,7 @@ def seed_reads(index: Index, job: SeedJob) -> SeedCounts:
     counts = SeedCounts()
     searchers = make_searchers(index, job)
     names = ContigNames(index.contigs.names, index.contigs.starts)
-    reader = open_sequences(job.reads, READ_BASES, job.file_format)
+    reader = open_sequences(job.reads, READ_BASES[job.device.backend], job.file_format)
     try:
         with OutputFile(job.output) as output:
             output.write(HEADER)

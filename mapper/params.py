@@ -144,3 +144,6 @@ MAX_READ_LEN = 1000
 
 BATCH_BASES = 3_000_000
 """Bases in a batch: half a second of work for one thread, some tens of megabytes."""
+
+DEVICE_BATCH_BASES = 30_000_000
+"""Bases in a batch for a CUDA device: enough reads that its slowest do not count."""

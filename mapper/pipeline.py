@@ -57,6 +57,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+DEVICE_SWITCH_SECONDS = 0.0002
+"""How long a thread may keep Python's lock while others wait for it, with a device: threads
+that queue kernels give the lock away in every call of the driver, and at Python's default of
+5 ms would wait so long to have it back."""
+
+
 @dataclass(frozen=True)
 class MapJob:
     """What to map, and how to write it."""
@@ -110,7 +116,8 @@ class _Run:
         self.stats = stats
         self.params = job.params._replace(seed=resolve(job.params.seed, index.fm.n_rows - 1))
         # Of several lanes, the reader gives each read its group.
-        read_group = parse_read_group(job.read_group)[1] if job.read_group else ""
+        group = None if job.lanes else job.read_group
+        read_group = parse_read_group(group)[1] if group else ""
         self.names: Names = make_names(index.contigs.names, index.contigs.starts, read_group)
         self.device: DeviceStages | None = None
         self.workers = job.threads
@@ -197,6 +204,9 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
     )  # fmt: skip
     reader = ReadsReader(lanes, options)
     pool = ThreadPoolExecutor(run.workers, thread_name_prefix="map")
+    switch_interval = sys.getswitchinterval()
+    if run.device is not None:
+        sys.setswitchinterval(DEVICE_SWITCH_SECONDS)
     try:
         groups = [lane.read_group for lane in lanes if lane.read_group is not None]
         header = header_text(
@@ -210,6 +220,7 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
             stats.compile_seconds = compile_stages(index, run.params, run.names, output, run.device)
             _map_all(run, reader, output, pool)
     finally:
+        sys.setswitchinterval(switch_interval)
         reader.close()
         pool.shutdown(cancel_futures=True)
     stats.finish()

@@ -89,8 +89,6 @@ class RunStats:
         total = sum(self.stage_seconds.values())
         lines.append(f"{'stage':>10} {'thread s':>9} {'share':>6} {'µs/read':>8}")
         for name, seconds in self.stage_seconds.items():
-            if name == "wait" and not seconds:
-                continue  # no device
             lines.append(
                 f"{name:>10} {seconds:9.2f} {_percent(seconds, total):>6} "
                 f"{1e6 * seconds / max(reads, 1):8.2f}"

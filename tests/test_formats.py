@@ -1,12 +1,10 @@
-"""Whole runs from and to every format: the same records, nothing lost on the way."""
+"""Whole runs from every format: the same records, nothing lost on the way."""
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pysam
 import pytest
 
@@ -16,13 +14,6 @@ from mapper.io.reads_in import Lane
 from tests.whole import World, lines_of, map_to, records_of
 
 READ_GROUP = r"@RG\tID:a\tSM:s"
-
-
-@pytest.fixture(scope="module")
-def reference(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("reference") / "genome.fa"
-    path.write_bytes((Path(world.index_path).parent / "genome.fa").read_bytes())
-    return str(path)
 
 
 @pytest.fixture(scope="module")
@@ -196,110 +187,6 @@ def test_headers_go_along(world, tmp_path, from_fastq):
     assert [sq["SN"] for sq in header["SQ"]] == list(world.genome)
 
 
-def test_cram_holds_the_same(world, tmp_path, from_fastq, reference):
-    for name, options in (("plain", {}), ("sorted", {"sort": SortOptions(2, 1 << 20)})):
-        out = tmp_path / f"{name}.cram"
-        map_to(
-            world.index, out, world.first, world.second, read_group=READ_GROUP, threads=2,
-            reference=reference, **options,
-        )  # fmt: skip
-        with pysam.AlignmentFile(str(out), reference_filename=reference) as file:
-            assert file.is_cram
-            lines = [record.to_string() for record in file.fetch(until_eof=True)]
-            assert all("M5" in sq for sq in file.header.to_dict()["SQ"])
-        if name == "plain":
-            assert normal(lines) == normal(lines_of(from_fastq))
-        else:
-            assert sorted(normal(lines)) == sorted(normal(lines_of(from_fastq)))
-            assert (tmp_path / "sorted.cram.crai").exists()
-            with pysam.AlignmentFile(str(out), reference_filename=reference) as file:
-                assert sum(1 for _ in file.fetch(next(iter(world.genome)))) > 0
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"plain.cram", "sorted.cram", "sorted.cram.crai"}
-
-
-def normal(lines: list[str]) -> list[str]:
-    """Records with their tags in order: CRAM keeps none."""
-    split = [line.split("\t") for line in lines]
-    return ["\t".join(fields[:11] + sorted(fields[11:])) for fields in split]
-
-
-def test_a_failing_cram_leaves_nothing(world, tmp_path, reference):
-    from mapper.errors import OutputError
-
-    with pytest.raises(OutputError, match=r"/dev/full: samtools view failed: "):
-        map_to(
-            world.index, Path("/dev/full"), world.first, output_format="cram",
-            reference=reference,
-        )  # fmt: skip
-
-
-def test_paf_has_the_places_of_sam(world, tmp_path, from_fastq):
-    map_to(world.index, tmp_path / "out.paf", world.first, world.second)
-    given = [line.split("\t") for line in (tmp_path / "out.paf").read_text().splitlines()]
-    mapped = [record for record in records_of(from_fastq) if not record.is_unmapped]
-    assert len(given) == len(mapped)
-    for fields, record in zip(given, mapped, strict=True):
-        assert fields[0] == f"{record.query_name}/{1 if record.is_read1 else 2}"
-        assert int(fields[1]) == record.infer_read_length()
-        assert (fields[4] == "-") == record.is_reverse
-        assert fields[5] == record.reference_name
-        assert int(fields[6]) == len(world.genome[record.reference_name])
-        assert (int(fields[7]), int(fields[8])) == (record.reference_start, record.reference_end)
-        matches = int(fields[10]) - record.get_tag("NM")
-        assert int(fields[9]) == matches
-        assert int(fields[11]) == record.mapping_quality
-        left = record.cigartuples[0]
-        right = record.cigartuples[-1]
-        clip = right if record.is_reverse else left
-        assert int(fields[2]) == (clip[1] if clip[0] in (4, 5) else 0)
-        assert f"AS:i:{record.get_tag('AS')}" in fields
-
-
-def test_duplicates_are_those_of_samtools(world, tmp_path):
-    """Every pair twice, the second time with lower qualities: these are the duplicates."""
-    texts = []
-    for path in (world.first, world.second):
-        lines = Path(path).read_text().splitlines()
-        worse = list(lines)
-        worse[0::4] = [f"@copy_{line[1:]}" for line in lines[0::4]]
-        worse[3::4] = ["#" * len(line) for line in lines[3::4]]
-        texts.append("\n".join(lines + worse) + "\n")
-    paths = [tmp_path / "1.fq", tmp_path / "2.fq"]
-    for path, text in zip(paths, texts, strict=True):
-        path.write_text(text)
-    out = tmp_path / "out.bam"
-    map_to(world.index, out, *map(str, paths), sort=SortOptions(2, 1 << 20, mark_duplicates=True))
-    records = records_of(out)
-    flagged = {(r.query_name, r.is_read1) for r in records if r.is_duplicate}
-    primary = [r for r in records if not r.flag & 0x900 and not r.is_unmapped]
-    originals = [r for r in primary if not r.query_name.startswith("copy_")]
-    copies = [r for r in primary if r.query_name.startswith("copy_")]
-    # In repeats the copy may go elsewhere, and a worse copy may align in another way.
-    sure = [r for r in copies if r.mapping_quality >= 30 and r.is_proper_pair]
-    assert np.mean([(r.query_name, r.is_read1) in flagged for r in sure]) > 0.95
-    assert np.mean([(r.query_name, r.is_read1) in flagged for r in originals]) < 0.05
-    assert (tmp_path / "out.bam.bai").exists()
-    pysam.quickcheck(str(out))
-    plain = tmp_path / "plain.bam"
-    map_to(world.index, plain, *map(str, paths), sort=SortOptions(2, 1 << 20))
-    expected = tmp_path / "expected.bam"
-    pysam.markdup("--no-PG", str(plain), str(expected), catch_stdout=False)
-    assert lines_of(out) == lines_of(expected)
-
-
-@pytest.mark.parametrize("level", [0, 6])
-def test_levels(world, tmp_path, from_fastq, level):
-    for name, options in (("plain", {}), ("sorted", {"sort": SortOptions(1, 1 << 20)})):
-        out = tmp_path / f"{name}.bam"
-        map_to(
-            world.index, out, world.first, world.second, compression=level,
-            read_group=READ_GROUP, **options,
-        )  # fmt: skip
-        assert sorted(lines_of(out)) == sorted(lines_of(from_fastq))
-        assert gzip.decompress(out.read_bytes()).startswith(b"BAM\1")
-
-
 def thirds(path: str, directory: Path) -> list[str]:
     """Cut a FASTQ file into three."""
     lines = Path(path).read_text().splitlines(keepends=True)
@@ -387,3 +274,35 @@ def test_fasta_reads(world, tmp_path):
     )
     assert all(fields[10] == "*" for fields in fasta)
     assert [f[:10] + f[11:] for f in fasta] == [f[:10] + f[11:] for f in fastq]
+
+
+def test_lanes_on_the_command_line(world, tmp_path):
+    from mapper.cli.main import main
+
+    firsts, seconds = thirds(world.first, tmp_path), thirds(world.second, tmp_path)
+    out = tmp_path / "x.bam"
+    argv = ["map", world.index_path, firsts[0], seconds[0], "-R", READ_GROUP, "-o", str(out)]
+    for name, first, second in zip("bc", firsts[1:], seconds[1:], strict=True):
+        argv += ["--lane", rf"@RG\tID:{name}\tSM:s", first, second]
+    assert main([*argv, "--quiet"]) == 0
+    for line in lines_of(out):
+        assert line.count("\tRG:Z:") == 1
+    assert {tag_of(line, "RG") for line in lines_of(out)} == {"a", "b", "c"}
+    with pysam.AlignmentFile(str(out)) as file:
+        assert [group["ID"] for group in file.header.to_dict()["RG"]] == ["a", "b", "c"]
+
+
+def test_insert_size_is_estimated_from_the_first_reads(world, tmp_path, monkeypatch):
+    """However few of them are pairs, and wherever batches are cut."""
+    from mapper import pipeline
+
+    monkeypatch.setattr(pipeline, "ESTIMATION_READS", 300)
+    path = import_pairs(world, tmp_path / "u.bam", kinds="ssp")  # 50 pairs in 300 reads
+    found = []
+    for batch_bases in (3_000, 40_000, 10_000_000):
+        out = tmp_path / f"{batch_bases}.bam"
+        stats = map_to(world.index, out, str(path), batch_bases=batch_bases, threads=2)
+        assert stats.insert_size is not None
+        found.append((stats.insert_size, lines_of(out)))
+    assert found[0] == found[1] == found[2]
+    assert 16 <= found[0][0]["pairs"] <= 50

@@ -219,15 +219,12 @@ def run(arguments: argparse.Namespace) -> None:
         f"{arguments.threads} threads", "", *harness.markdown_provenance(about),
         f"Median (range) of {arguments.rounds} rounds, whole processes; their start is the time "
         "for a pair of reads; compiled code comes from the cache. The outputs of the three hold "
-        "the same reads, qualities and tags. fmwave's threads do not count the one that reads and "
-        "decompresses ahead for each file.",
+        "the same reads, qualities and tags. "
+        "fmwave's threads do not count the one that reads and decompresses ahead for each file.",
         "",
         *harness.table(
-            [
-                "task", "tool", "wall s", "start s", "M reads/s", "M reads/s after start",
-                "CPU s", "peak MB", "output MB",
-            ],
-            rows,
+            ["task", "tool", "wall s", "start s", "M reads/s", "M reads/s after start", "CPU s",
+             "peak MB", "output MB"], rows,
         ),
     ]  # fmt: skip
     print("\n".join(lines))

@@ -7,13 +7,15 @@ import logging
 import os
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mapper.cli.map_files import add_files, check_files, format_by_name, lanes_of
-from mapper.device.choose import check_device_name, choose_device
+from mapper.device.choose import CPU, check_device_name, choose_device
 from mapper.errors import UsageError
 from mapper.params import (
     BATCH_BASES,
+    DEVICE_BATCH_BASES,
     MAX_READ_LEN,
     ExtendParams,
     MapParams,
@@ -98,8 +100,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="for --sort, beyond what mapping takes: bytes, or with K, M, G (default: 1G)",
     )  # fmt: skip
     machine.add_argument(
-        "--batch-bases", type=_positive, default=BATCH_BASES, metavar="N",
-        help="bases mapped at a time by a thread; no effect on the result (default: %(default)s)",
+        "--batch-bases", type=_positive, metavar="N",
+        help="bases mapped at a time by a thread; no effect on the result (default: "
+        f"{BATCH_BASES}, or {DEVICE_BATCH_BASES} with CUDA)",
     )  # fmt: skip
     return parser
 
@@ -110,6 +113,11 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
         "-I", "--insert-size", metavar="MEAN[,SD[,MAX[,MIN]]]",
         help="insert size of proper pairs, 5' end to 5' end (default: estimated from the first "
         "pairs; SD is a tenth of MEAN, MAX and MIN are 4 SD away)",
+    )  # fmt: skip
+    group.add_argument(
+        "--insert-size-from", metavar="FILE",
+        help="take exactly the insert size that another run used, from its --json-stats; for the "
+        "parts of a sample mapped apart",
     )  # fmt: skip
     for option in _OPTIONS:
         group.add_argument(
@@ -124,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
     check_device_name(args.device)
     output_format = args.output_format or format_by_name(args.output)
     check_files(args, output_format)
-    insert_size = None if args.insert_size is None else _insert_size(args.insert_size)
+    insert_size = _given_insert_size(args)
 
     from mapper.index.format import open_index
     from mapper.io.bam_out import SortOptions
@@ -147,7 +155,8 @@ def run(args: argparse.Namespace) -> int:
         sort=SortOptions(args.threads, args.memory, args.markdup) if args.sort else None,
         compression=args.compression,
         threads=args.threads,
-        batch_bases=args.batch_bases,
+        batch_bases=args.batch_bases
+        or (BATCH_BASES if device.backend == CPU else DEVICE_BATCH_BASES),
         insert_size=insert_size,
         progress=sys.stderr.isatty() and not args.quiet,
         params=params,
@@ -188,6 +197,16 @@ def _params(args: argparse.Namespace) -> MapParams:
             all_alignments=args.all,
         ),
     )  # fmt: skip
+
+
+def _given_insert_size(args: argparse.Namespace) -> InsertSizeModel | None:
+    if args.insert_size is not None and args.insert_size_from is not None:
+        raise UsageError("--insert-size and --insert-size-from: give one of them")
+    if args.insert_size_from is not None:
+        from mapper.cli.insert_size_file import read_model
+
+        return read_model(Path(args.insert_size_from))
+    return None if args.insert_size is None else _insert_size(args.insert_size)
 
 
 def _insert_size(text: str) -> InsertSizeModel:

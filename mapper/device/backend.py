@@ -27,8 +27,9 @@ from mapper.params import MapParams
 from mapper.seed.cuda import download_seeds, seed_reads
 from mapper.stats import RunStats
 
-LANES = 4
-"""Batches in work on a device at a time: one copied in, one out, two computed."""
+LANES = 3
+"""Batches in work on a device at a time: while the slowest reads of one are finished, others
+are copied and computed."""
 
 
 class Lane(NamedTuple):

@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.memory import Workspace
+from mapper.device.memory import Workspace, total_bytes
 from mapper.device.seam import cuda, kernel
 from mapper.errors import DeviceError
 
 POOL = 0
 """The counter of the stage's pool; those of the lists follow, one for each bucket."""
 
-SCRATCH_BYTES = 1 << 28
-"""Work space of the threads of a bucket with larger slices; fewer threads take more."""
+MAX_SCRATCH_BYTES = 1 << 30
+"""Most work space of the threads of a bucket; with larger slices there are fewer threads."""
 
 
 class Lists(NamedTuple):
@@ -51,15 +51,13 @@ def _number(lists, n_reads):
         lists.reads[0, read] = read
 
 
-def new_lists(space: Workspace, n_reads: int, n_buckets: int, *, full: bool) -> Lists:
-    """Return empty lists, but for that of the first bucket if it is to do every read."""
+def new_lists(space: Workspace, n_reads: int, n_buckets: int) -> Lists:
+    """Return the lists before the first bucket, which does every read."""
     counters = np.zeros(2 + n_buckets, np.int64)
-    if full:
-        counters[POOL + 1] = n_reads
+    counters[POOL + 1] = n_reads
     reads = space.device("lists", (n_buckets + 1) * n_reads, np.int32)
     lists = Lists(space.upload("counters", counters), reads.reshape(n_buckets + 1, n_reads))
-    if full:
-        _number.launch(n_reads, space.stream, lists, n_reads)
+    _number.launch(n_reads, space.stream, lists, n_reads)
     return lists
 
 
@@ -72,9 +70,19 @@ def check_lists(counters: np.ndarray) -> None:
         )
 
 
-def threads_for(n_reads: int, bytes_each: int) -> int:
-    """Return how many threads of a bucket have work space at a time."""
-    return max(1, min(n_reads, SCRATCH_BYTES // bytes_each))
+def first_capacity(n_items: int, each: int) -> int:
+    """Return the size of a pool before it is known how much is needed."""
+    return each * n_items + 1024
+
+
+def threads_for(n_items: int, bytes_each: int) -> int:
+    """Return how many threads (or warps) of a bucket have work space at a time.
+
+    At most a 128th of the device's memory goes to a bucket: several lanes, each with the
+    buffers of its largest bucket, have to live beside the index.
+    """
+    budget = min(MAX_SCRATCH_BYTES, total_bytes() >> 7)
+    return max(1, min(n_items, budget // bytes_each))
 
 
 def offsets_of(counts: np.ndarray) -> np.ndarray:

@@ -124,11 +124,12 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
     left_floor = max(left, target - anchor - most_right)
     band = np.int64(0)
     if try_left or try_right:
-        if len(wavefronts.lo) == 0:
-            # Nothing of this can be done here: do not even begin.
-            return doubled, query_start, query_end, text_start, text_end, np.int64(CELLS_FULL)
         slack = max(most_left - left_floor, most_right - right_floor)
         band = longest_gap(slack, params)
+        if 2 * band + 1 > len(wavefronts.lo):
+            # Little work space: do not even count the blocks of a wide band. (Work space that
+            # fits any read has more penalties than a band has diagonals.)
+            return doubled, query_start, query_end, text_start, text_end, np.int64(CELLS_FULL)
         first = max(diagonal - band, window_start)
         last = min(diagonal + band, window_end - read_len)
         lanes_meet(lanes)  # a slower lane may still be reading those of the locus before

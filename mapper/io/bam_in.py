@@ -126,6 +126,8 @@ class BamReader:
 
     def close(self) -> None:
         """Close the file."""
+        if isinstance(self._source, ConvertedSource):
+            self._source.stop()
         if self._file is not None:
             self._file.close()
         else:

@@ -25,7 +25,7 @@ from mapper.io.header import bam_header
 from mapper.io.paf import encode_paf
 from mapper.io.sam_text import encode_sam
 from mapper.io.samtools import SamtoolsProcess
-from mapper.io.sort import scratch_directory, sort_and_index
+from mapper.io.sort import cram_format, scratch_directory, sort_and_index
 
 FORMATS = ("bam", "cram", "sam", "paf")
 
@@ -92,8 +92,8 @@ class _CramOutput:
     def __init__(self, sink: OutputFile, reference: str, threads: int, level: int) -> None:
         self._name = sink.name
         self._samtools = SamtoolsProcess(
-            "view", "-C", "-T", reference, "-@", str(threads - 1), "--no-PG",
-            "--output-fmt-option", f"level={level}", "-o", "-", "-",
+            "view", "-T", reference, "-@", str(threads - 1), "--no-PG",
+            "-O", cram_format(level), "-o", "-", "-",
             stdin=subprocess.PIPE, stdout=sink.fileno(),
         )  # fmt: skip
 

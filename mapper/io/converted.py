@@ -73,6 +73,10 @@ class ConvertedSource:
                 raise BrokenStreamError(reason)
         return n
 
+    def stop(self) -> None:
+        """End samtools at once; whoever reads, in another thread, finds the stream broken."""
+        self._samtools.process.kill()
+
     def close(self) -> None:
         """End samtools and close the file."""
         self._samtools.kill()

@@ -90,7 +90,7 @@ def sort_and_index(
     index = temporary_name(final_index)
     target = ["-O", f"bam,level={level}"]
     if reference is not None:
-        target = ["-O", f"cram,level={level}", "--reference", reference]
+        target = ["-O", cram_format(level), "--reference", reference]
     try:
         with scratch_directory(final) as scratch:
             per_thread = max(memory // threads, _MIN_MEMORY)
@@ -115,6 +115,11 @@ def sort_and_index(
     finally:
         remove_quietly(sorted_file)
         remove_quietly(index)
+
+
+def cram_format(level: int) -> str:
+    """Return samtools' word for CRAM output: version 3.0, as many readers know no later one."""
+    return f"cram,version=3.0,level={level}"
 
 
 def _index_kind(bam_path: Path) -> str:

@@ -16,6 +16,7 @@ from mapper.device.work import (
     Pool,
     check_lists,
     columns,
+    first_capacity,
     new_lists,
     offsets_of,
     threads_for,
@@ -125,7 +126,7 @@ def seed_reads(
     n_reads = len(reads.base_offsets) - 1
     pool = columns(space, "seed.pool", Pool, ("i4", "i8"), n_reads)
     per_read = columns(space, "seed.read", _PerRead, ("i4", "i4", "u1"), n_reads)
-    capacity = 4 * n_reads + 1024
+    capacity = first_capacity(n_reads, 4)
     while True:
         found = columns(space, "seed.found", SeedColumns, _COLUMNS, capacity)
         lists = _run_buckets(space, fm, reads, longest, params, pool, found, per_read)
@@ -165,7 +166,7 @@ def _run_buckets(
     """Queue the kernel for every bucket; return the lists, whose counters tell how it went."""
     n_reads = len(reads.base_offsets) - 1
     buckets = ((FIRST_SEEDS, FIRST_DIAGONALS), (most_seeds(longest), params.max_hits))
-    lists = new_lists(space, n_reads, len(buckets), full=True)
+    lists = new_lists(space, n_reads, len(buckets))
     for bucket, (n_seeds, n_diags) in enumerate(buckets):
         n_threads = threads_for(n_reads, 37 * n_seeds + 13 * n_diags)
         sizes = (n_seeds,) * 7 + (n_diags,) * 3

@@ -30,7 +30,8 @@ def search_in_pieces(
         Takes k-mers and the capacity of the list of hits; raises ListFullError if that does
         not suffice, DeviceMemoryError if the device's memory does not.
     capacity
-        Room for hits. Only a single k-mer gets more, if it needs it.
+        Room for hits. Only a single k-mer gets more, if it needs it; pieces get less where the
+        device's memory did not suffice.
 
     Raises
     ------
@@ -47,6 +48,7 @@ def search_in_pieces(
         if kmers.n_kmers == 1:
             raise
         n_pieces = 2
+        capacity = max(1, capacity // 2)
     cuts = np.linspace(0, kmers.n_kmers, n_pieces + 1).astype(np.int64)
     pieces = [KmerBatch(*(column[a:b] for column in kmers)) for a, b in pairwise(cuts)]
     return join([search_in_pieces(search, piece, capacity) for piece in pieces])

@@ -22,7 +22,7 @@ def searcher(genome, params, **options):
     return CpuKmerSearch(genome.fm, places_of(genome), params, **options)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(st.data())
 def test_matches_are_those_of_every_window(data):
     contigs = data.draw(genomes())
@@ -94,3 +94,19 @@ def test_a_row_of_many_hits_is_sorted():
     found = run_search(genome, searcher(genome, KmerParams(10, 1, 10**6)), ["ACACACACAC"], 10, 1)
     assert found == naive.search(contigs, ["ACACACACAC"], 10, 1, 1, 10**6)
     assert len(found[0]) > LONG_ROW
+
+
+def test_rows_of_64_bits():
+    """As in an index of 2**32 bases and more, whose rows and positions are uint64."""
+    rng = np.random.default_rng(7)
+    contigs = [random_letters(rng, 300) + "ACGGT" * 8]
+    genome = genome_of(contigs)
+    wide = {
+        name: getattr(genome.fm, name).astype(np.uint64) for name in ("sa_samples", "kmer_starts")
+    }
+    for column in wide.values():
+        column.flags.writeable = False
+    genome = genome._replace(fm=genome.fm._replace(**wide))
+    reads = [mutated(rng, contigs[0][100:140], 0.05), contigs[0][-40:]]
+    found = run_search(genome, searcher(genome, KmerParams(12, 2, 50)), reads, 12, 1)
+    assert found == naive.search(contigs, reads, 12, 1, 2, 50)

@@ -1,103 +1,166 @@
-"""The Snakemake workflow as its users run it: one process, its exit status and its files."""
+"""The workflow on the bundled reads: what comes out, and that it can be imported."""
 
 from __future__ import annotations
 
+import csv
 import importlib.util
-import os
-import subprocess
-import sys
+import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pysam
 import pytest
 
-ROOT = Path(__file__).parents[2]
-DATA = ROOT / "tests" / "data"
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("snakemake") is None,
-    reason="snakemake is not installed: pip install -e '.[workflow]'",
+from tests.workflow.runs import (
+    CONFIG,
+    DATA,
+    PHIX,
+    ROOT,
+    SAMPLES_HEADER,
+    UNITS_HEADER,
+    copied,
+    needs_snakemake,
+    project,
+    snakemake,
 )
 
-HEADER = "sample\tunit\tfq1\tfq2\n"
-PHIX = f"phix\trun1\t{DATA / 'phix_R1.fq'}\t{DATA / 'phix_R2.fq'}\n"
-CONFIG = f"reference: {DATA / 'phix174.fa'}\nunits: units.tsv\n"
+pytestmark = needs_snakemake
+
+STATISTICS = ("flagstat.txt", "stats.txt", "idxstats.tsv", "coverage.tsv", "markdup.json")
 
 
-def snakemake(
-    directory: Path, *options: str, snakefile: Path = ROOT / "workflow" / "Snakefile"
-) -> subprocess.CompletedProcess[str]:
-    """Run the workflow in ``directory``; ``fmwave`` is that of this interpreter."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    command = [sys.executable, "-m", "snakemake", "--snakefile", snakefile]
-    command += ["--directory", directory, "--profile", ROOT / "profiles" / "local-cpu"]
-    return subprocess.run(
-        [*map(str, command), "--cores", "2", *options],
-        env={**os.environ, "PATH": path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+def read_table(path: Path) -> list[dict[str, str]]:
+    with path.open() as table:
+        return list(csv.DictReader(table, delimiter="\t"))
 
 
-def project(directory: Path, config: str = CONFIG, units: str = HEADER + PHIX) -> Path:
-    """Write the settings of a run; returns its directory."""
-    (directory / "config").mkdir()
-    (directory / "config" / "config.yaml").write_text(config)
-    (directory / "units.tsv").write_text(units)
-    return directory
-
-
-def test_dry_run_of_the_bundled_settings(tmp_path):
+def test_dry_run_of_the_bundled_settings():
     run = snakemake(ROOT, "--dry-run", "--forceall", "--nolock")
     assert run.returncode == 0, run.stdout
-    for rule in ("fmwave_index", "fmwave_map", "bam_statistics", "summary"):
+    for rule in ("fmwave_index", "fmwave_map", "finish_sample", "alignment_statistics", "plots"):
         assert f"rule {rule}:" in run.stdout
+    assert "split_reads" not in run.stdout
+    assert "--device cpu" in run.stdout
+    assert "gpu=1" not in run.stdout
 
 
-def test_pairs_and_single_reads_to_bam_and_statistics(tmp_path):
-    single = f"phix\tsingle\t{DATA / 'phix_R1.fq'}\t\n"
-    directory = project(tmp_path, units=HEADER + "# a comment\n" + PHIX + single)
+def test_samples_of_pairs_and_single_reads_to_cram_and_reports(tmp_path):
+    """Two libraries, single reads, duplicates marked and not; write-protected CRAM."""
+    twice = copied(tmp_path, "twice", *PHIX)  # the same molecules, in another library and run
+    again = copied(tmp_path, "again", *PHIX)
+    single = copied(tmp_path, "single", PHIX[0])
+    kept = copied(tmp_path, "kept", PHIX[0])
+    units = (
+        f"phix\ta\t{PHIX[0]}\t{PHIX[1]}\tone\t\n"
+        f"phix\tb\t{again}\ttwo\t\n"
+        f"phix\tc\t{twice}\ttwo\t\n"
+        f"single\ta\t{single}\t\t\n"
+        f"kept\ta\t{kept}\t\t\n"
+    )
+    directory = project(
+        tmp_path,
+        CONFIG + "output: {format: cram, protect: true}\n",
+        SAMPLES_HEADER + "# a comment\nphix\t\nsingle\tyes\nkept\tno\n",
+        UNITS_HEADER + "# a comment\n" + units,
+    )
 
     run = snakemake(directory)
 
     assert run.returncode == 0, run.stdout
     results = directory / "results"
     assert not (directory / "benchmarks").exists()
-    for unit, n_reads in (("phix-run1", 90), ("phix-single", 45)):
-        with pysam.AlignmentFile(str(results / "mapped" / f"{unit}.bam")) as bam:
-            assert bam.has_index()
-            assert bam.header["HD"]["SO"] == "coordinate"
-            (read_group,) = bam.header["RG"]
-            assert read_group == {"ID": unit, "SM": "phix", "LB": "phix", "PL": "ILLUMINA"}
-            primary = [
-                r for r in bam.fetch(until_eof=True) if not (r.is_secondary or r.is_supplementary)
+    reference = results / "reference" / "reference.fa"
+    libraries = {"phix": ["one", "two", "two"], "single": ["single"], "kept": ["kept"]}
+    for sample, expected in libraries.items():
+        path = results / "mapped" / f"{sample}.cram"
+        assert not path.stat().st_mode & 0o222
+        with pysam.AlignmentFile(str(path), reference_filename=str(reference)) as cram:
+            assert cram.has_index()
+            assert cram.is_cram
+            assert cram.version == (3, 0)
+            assert cram.header["HD"]["SO"] == "coordinate"
+            groups = cram.header["RG"]
+            assert [group["LB"] for group in groups] == expected
+            assert [group["ID"] for group in groups] == [f"{sample}-{u}" for u in "abc"][
+                : len(groups)
             ]
+            assert {(group["SM"], group["PL"]) for group in groups} == {(sample, "ILLUMINA")}
+            found = list(cram.fetch(until_eof=True))
+        primary = [r for r in found if not r.flag & 0x900]
+        n_reads = 45 if sample != "phix" else 3 * 90
         assert len(primary) == n_reads
         assert sum(r.is_mapped for r in primary) >= 0.85 * n_reads  # bwa mem: 94 % of the pairs
-        for kind in ("flagstat.txt", "stats.txt", "idxstats.tsv", "map.json"):
-            assert (results / "stats" / f"{unit}.{kind}").stat().st_size > 0
-    summary = (results / "summary.tsv").read_text().splitlines()
-    assert [line.split("\t")[:2] for line in summary] == [
-        ["unit", "reads"],
-        ["phix-run1", "90"],
-        ["phix-single", "45"],
-    ]
+        duplicates: dict[str, int] = {}
+        for r in primary:
+            group = str(r.get_tag("RG"))
+            duplicates[group] = duplicates.get(group, 0) + r.is_duplicate
+        if sample == "phix":
+            # Library two holds everything twice, library one has no copies but its own.
+            n_mapped = sum(r.is_mapped and r.get_tag("RG") == "phix-a" for r in primary)
+            assert duplicates["phix-b"] + duplicates["phix-c"] >= n_mapped - 4
+            assert duplicates["phix-a"] <= 0.2 * n_mapped
+        if sample == "kept":
+            assert sum(duplicates.values()) == 0
+        for kind in STATISTICS:
+            assert (results / "stats" / f"{sample}.{kind}").stat().st_size > 0
+        marked = json.loads((results / "stats" / f"{sample}.markdup.json").read_text())
+        if sample == "kept":
+            assert marked == {"duplicates": "not marked"}
+        else:
+            # It counts no unmapped mates of duplicates, and they are marked too.
+            assert 0 < marked["DUPLICATE PRIMARY TOTAL"] <= sum(duplicates.values())
+    summary = read_table(results / "summary.tsv")
+    assert [(row["sample"], row["reads"]) for row in summary] == [
+        ("phix", "270"), ("single", "45"), ("kept", "45"),
+    ]  # fmt: skip
+    assert all(0 < float(row["breadth"]) <= 1 < float(row["mean_depth"]) for row in summary)
+    for plot in ("reads", "insert_size", "coverage", "mapq"):
+        svg = ElementTree.parse(results / "plots" / f"{plot}.svg")
+        texts = "".join(svg.getroot().itertext())
+        assert {"phix", "single", "kept"} <= set(texts.split())
+    assert not (results / "parts").exists()  # temp()
+    for kind in ("logs", "benchmarks"):
+        assert (results / kind / "finish_sample").is_dir()
 
-    again = snakemake(directory)
-    assert "Nothing to be done" in again.stdout
+    assert "Nothing to be done" in snakemake(directory).stdout
+    report = snakemake(directory, "--report", "report.html")
+    assert report.returncode == 0, report.stdout
+    html = (directory / "report.html").read_text()
+    for plot in ("reads", "insert_size", "coverage", "mapq"):
+        assert f"results/plots/{plot}.svg" in html
 
 
-def test_another_workflow_imports_this_one_and_moves_its_results(tmp_path):
+@pytest.mark.skipif(
+    importlib.util.find_spec("multiqc") is None,
+    reason="multiqc is not installed: pip install -e '.[multiqc]'",
+)
+def test_multiqc_knows_every_statistic(tmp_path):
+    directory = project(tmp_path, CONFIG + "report: {multiqc: true}\n")
+    run = snakemake(directory)
+    assert run.returncode == 0, run.stdout
+    log = (directory / "results" / "logs" / "multiqc.log").read_text()
+    for kind in ("stats", "flagstat", "idxstats", "coverage", "markdup"):
+        assert f"Found 1 {kind} reports" in log
+    assert "phix.coverage<" not in (directory / "results" / "multiqc.html").read_text()
+
+
+@pytest.mark.parametrize("prefix", [None, "mapping/"])
+def test_another_workflow_imports_this_one_and_moves_its_results(tmp_path, prefix):
+    """With overridden config, threads and paths; user files stay where they are."""
     directory = project(tmp_path)
     importing = directory / "Snakefile"
+    settings = {
+        "reference": str(DATA / "phix174.fa"),
+        "samples": "samples.tsv",
+        "units": "units.tsv",
+        "map": {"chunks": 2},
+    }
     importing.write_text(
         f"""
 module mapping:
     snakefile: "{ROOT / "workflow" / "Snakefile"}"
-    config: {{"reference": "{DATA / "phix174.fa"}", "units": "units.tsv"}}
+    config: {settings}
+    {f'prefix: "{prefix}"' if prefix else ""}
     pathvars:
         results="elsewhere",
 
@@ -111,70 +174,11 @@ use rule fmwave_map from mapping as mapping_fmwave_map with:
     run = snakemake(directory, "--dry-run", "mapping_all", snakefile=importing)
 
     assert run.returncode == 0, run.stdout
-    assert "fmwave map elsewhere/index/reference.fmw" in run.stdout
-    assert "-o elsewhere/mapped/phix-run1.bam --sort -t 1 " in run.stdout
-    assert "> elsewhere/logs/map/phix-run1.log" in run.stdout
-
-
-@pytest.mark.parametrize(
-    ("config", "units", "messages"),
-    [
-        pytest.param(
-            CONFIG + "threds: 2\n", HEADER + PHIX, ["unknown key threds", "known:"], id="key"
-        ),
-        pytest.param(
-            CONFIG + "map: {threads: two}\n",
-            HEADER + PHIX,
-            ["config: map.threads: 'two' is not allowed", "a whole number of threads"],
-            id="type",
-        ),
-        pytest.param("units: units.tsv\n", HEADER + PHIX, ["missing: reference"], id="required"),
-        pytest.param(
-            CONFIG,
-            HEADER + PHIX + PHIX,
-            ["units.tsv, unit 2: 'phix-run1' stands there twice"],
-            id="duplicate",
-        ),
-        pytest.param(
-            CONFIG,
-            HEADER + PHIX + "phix\trun 2\tx.fq\t\n",
-            ["units.tsv, unit 2: unit: 'run 2' is not allowed", "letters, digits"],
-            id="name",
-        ),
-        pytest.param(
-            CONFIG,
-            "sample\tunit\tread1\n" + "a\tb\tc\n",
-            ["unknown key read1", "missing: fq1"],
-            id="column",
-        ),
-        pytest.param(CONFIG, HEADER, ["units.tsv: no unit"], id="empty"),
-        pytest.param(
-            CONFIG,
-            HEADER + "phix\trun1\tnot/there.fq\t\n",
-            ["Missing input files", "not/there.fq", "phix-run1"],
-            id="reads",
-        ),
-        pytest.param(
-            CONFIG.replace("phix174", "nowhere"),
-            HEADER + PHIX,
-            ["Missing input files", "nowhere.fa"],
-            id="reference",
-        ),
-        pytest.param(
-            CONFIG.replace("units.tsv", "sheet.tsv"),
-            HEADER + PHIX,
-            ["The sheet of units, 'sheet.tsv'"],
-            id="sheet",
-        ),
-    ],
-)
-def test_bad_settings_stop_with_a_message_before_any_job(tmp_path, config, units, messages):
-    directory = project(tmp_path, config, units)
-
-    run = snakemake(directory)
-
-    assert run.returncode != 0
-    for message in messages:
-        assert message in run.stdout
-    assert "Traceback" not in run.stdout
-    assert not (directory / "results").exists()
+    base = f"{prefix or ''}elsewhere"
+    assert f'index={base}/index/reference.fmw; fmwave map "$index" ' in run.stdout
+    assert f"-o {base}/parts/phix-run1.2-of-2.bam --sort -t 1 " in run.stdout
+    assert f"--insert-size-from {base}/insert_size/phix-run1.json" in run.stdout
+    assert f"{base}/chunks/phix-run1/2_R1.fq.gz" in run.stdout
+    assert f"exec > {base}/logs/map/phix-run1.2-of-2.log" in run.stdout
+    assert f"{base}/mapped/phix.bam" in run.stdout
+    assert f" {PHIX[0]}" in run.stdout

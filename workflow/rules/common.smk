@@ -1,115 +1,92 @@
-# Reads and checks the settings; what several rules need.
-import csv
-from pathlib import Path
-
-import yaml
-from jsonschema import Draft202012Validator
-from snakemake.exceptions import WorkflowError
-
-
-def load_schema(name):
-    path = workflow.source_path(f"../schemas/{name}.schema.yaml")
-    return yaml.safe_load(Path(path).read_text())
-
-
-def complaints(instance, schema, place):
-    """One line for each thing in `instance` that the schema does not allow."""
-    lines = []
-    for error in Draft202012Validator(schema).iter_errors(instance):
-        key = ".".join(map(str, error.absolute_path))
-        where = f"{place}: {key}" if key else place
-        if error.validator == "additionalProperties":
-            known = ", ".join(error.schema["properties"])
-            unknown = sorted(set(error.instance) - set(error.schema["properties"]))
-            what = f"unknown key {', '.join(unknown)} (known: {known})"
-        elif error.validator == "required":
-            missing = [name for name in error.schema["required"] if name not in error.instance]
-            what = f"missing: {', '.join(missing)}"
-        else:
-            hint = error.schema.get("description", error.message)
-            what = f"{error.instance!r} is not allowed. Expected: {hint}"
-        lines.append(f"{where}: {what}")
-    return list(dict.fromkeys(lines))
-
-
-def stop_on(lines):
-    if lines:
-        raise WorkflowError("The settings cannot be used:\n  " + "\n  ".join(lines))
-
-
-def with_defaults(schema, values):
-    """`values` with the schema's defaults where a key is absent, at every level."""
-    filled = dict(values)
-    for key, part in schema.get("properties", {}).items():
-        if part.get("type") == "object":
-            filled[key] = with_defaults(part, filled.get(key, {}))
-        elif "default" in part:
-            filled.setdefault(key, part["default"])
-    return filled
-
-
-def read_units(path):
-    """The sheet's rows by "sample-unit", empty cells left out."""
-    schema = load_schema("units")
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as sheet:
-            reader = csv.DictReader(
-                (line for line in sheet if not line.startswith("#")),
-                delimiter="\t",
-                restkey="cells without a column",
-            )
-            rows = list(reader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise WorkflowError(f"The sheet of units, '{path}' (config key units): {error}")
-
-    # Only the main process checks: with 10 000 units each job would do it again.
-    problems = []
-    units = {}
-    for number, row in enumerate(rows, start=1):
-        cells = {column: cell for column, cell in row.items() if cell}
-        name = f"{row.get('sample')}-{row.get('unit')}"
-        if workflow.is_main_process:
-            problems += complaints(cells, schema, f"{path}, unit {number}")
-            if name in units:
-                problems.append(
-                    f"{path}, unit {number}: '{name}' stands there twice. sample and unit "
-                    "together (sample-unit) name the output and must differ between rows"
-                )
-            if cells.get("fq1") and cells.get("fq1") == cells.get("fq2"):
-                problems.append(f"{path}, unit {number}: fq1 and fq2 are the same file")
-        units[name] = with_defaults(schema, cells)
-    if not rows:
-        problems.append(
-            f"{path}: no unit. The first line names the columns, one line per unit follows"
-        )
-    stop_on(problems)
-    return units
-
-
-CONFIG_SCHEMA = load_schema("config")
-stop_on(complaints(config, CONFIG_SCHEMA, "config"))
-config = with_defaults(CONFIG_SCHEMA, config)
-
-UNITS = read_units(config["units"])
-
+# Paths, and what the rules' inputs, parameters and resources are computed by.
+import math
+import shlex
 
 # Paths that one step makes and another reads. Through rules.x.output, as usual, a workflow that
 # imports this one could not override a step by "use ... with" (Snakemake 9.27).
 INDEX = "<results>/index/reference.fmw"
-BAM = "<results>/mapped/{unit}.bam"
-BAI = f"<results>/mapped/{{unit}}.bam.{config['map']['index_kind']}"
-FLAGSTAT = "<results>/stats/{unit}.flagstat.txt"
-STATS = "<results>/stats/{unit}.stats.txt"
+FASTA = "<results>/reference/reference.fa"
+CHUNKS = "<results>/chunks/{unit}"
+INSERT_SIZE = "<results>/insert_size/{unit}.json"
+PART = "<results>/parts/{unit}.{part}-of-{parts}.bam"
+PART_JSON = "<results>/stats/{unit}.{part}-of-{parts}.map.json"
+
+IS_CRAM = config["output"]["format"] == "cram"
+ALIGNMENTS = f"<results>/mapped/{{sample}}.{config['output']['format']}"
+ALIGNMENTS_INDEX = f"{ALIGNMENTS}.{'crai' if IS_CRAM else config['map']['index_kind']}"
+
+STATISTICS = {
+    "flagstat": "<results>/stats/{sample}.flagstat.txt",
+    "stats": "<results>/stats/{sample}.stats.txt",
+    "idxstats": "<results>/stats/{sample}.idxstats.tsv",
+    "coverage": "<results>/stats/{sample}.coverage.tsv",
+}
+MARKDUP = "<results>/stats/{sample}.markdup.json"
 SUMMARY = "<results>/summary.tsv"
+PLOTS = {
+    kind: f"<results>/plots/{kind}.svg" for kind in ("reads", "insert_size", "coverage", "mapq")
+}
+MULTIQC = "<results>/multiqc.html"
+
+UNITS_OF = {sample: [] for sample in SAMPLES}
+for unit, row in UNITS.items():
+    UNITS_OF[row["sample"]].append(unit)
 
 
 wildcard_constraints:
-    unit="[A-Za-z0-9_.-]+",
+    sample="[A-Za-z0-9_.]+",
+    unit="[A-Za-z0-9_.]+-[A-Za-z0-9_.]+",
+    part="[0-9]+",
+    parts="[0-9]+",
 
 
-def reads_of(wildcards):
-    unit = UNITS[wildcards.unit]
-    return [unit[column] for column in ("fq1", "fq2") if column in unit]
+def n_parts(unit):
+    """Into how many chunks the reads of a unit are scattered; 1: not at all."""
+    return UNITS[unit].get("chunks", config["map"]["chunks"])
+
+
+def read_files(unit):
+    return [UNITS[unit][column] for column in ("fq1", "fq2") if column in UNITS[unit]]
+
+
+def is_paired(unit):
+    return "fq2" in UNITS[unit]
+
+
+def whole_reads(wildcards):
+    """The files of a unit that is mapped in one piece."""
+    return read_files(wildcards.unit) if wildcards.parts == "1" else []
+
+
+def chunks_of(wildcards):
+    """Where the chunks of a scattered unit lie."""
+    return CHUNKS if wildcards.parts != "1" else []
+
+
+def insert_size_of(wildcards):
+    """The insert size of a scattered unit: of one piece, fmwave map estimates it by itself."""
+    return INSERT_SIZE if wildcards.parts != "1" and is_paired(wildcards.unit) else []
+
+
+def reads_argument(wildcards, input):
+    if wildcards.parts == "1":
+        return input.reads
+    mates = (1, 2) if is_paired(wildcards.unit) else (1,)
+    return [f"{input.chunks}/{wildcards.part}_R{mate}.fq.gz" for mate in mates]
+
+
+def insert_size_argument(wildcards, input):
+    return ["--insert-size-from", input.insert_size] if input.insert_size else []
+
+
+def staging(wildcards, input):
+    """The shell command that sets `index`: to the path, or to that of a copy on the node."""
+    folder = config["index"]["local_copy"]
+    if not folder:
+        return f"index={shlex.quote(str(input.index))}"
+    script = workflow.source_path("../scripts/stage_index.py")
+    words = shlex.join(["python3", str(script), str(input.index), folder])
+    return f'index="$({words})"'  # under set -e, and its messages go to the log
 
 
 def read_group(wildcards):
@@ -120,24 +97,140 @@ def read_group(wildcards):
             "@RG",
             f"ID:{wildcards.unit}",
             f"SM:{unit['sample']}",
-            f"LB:{unit.get('library', unit['sample'])}",
+            f"LB:{library_of(wildcards.unit)}",
             f"PL:{unit['platform']}",
         ]
     )
 
 
+def library_of(unit):
+    return UNITS[unit].get("library", UNITS[unit]["sample"])
+
+
+def parts_of_sample(pattern):
+    """Input function: `pattern` for each part of each unit of a sample, in input order."""
+
+    def paths(wildcards):
+        return [
+            pattern.replace("{unit}", unit)
+            .replace("{parts}", str(n_parts(unit)))
+            .replace("{part}", str(part))
+            for unit in UNITS_OF[wildcards.sample]
+            for part in range(1, n_parts(unit) + 1)
+        ]
+
+    return paths
+
+
+def libraries_of_sample(wildcards):
+    """The library of each of these parts."""
+    return [library_of(unit) for unit in UNITS_OF[wildcards.sample] for _ in range(n_parts(unit))]
+
+
+def marks_duplicates(sample):
+    choice = SAMPLES[sample].get("mark_duplicates")
+    return config["duplicates"]["mark"] if choice is None else choice == "yes"
+
+
+def reference_for_cram(wildcards):
+    return FASTA if IS_CRAM else []
+
+
+def final(path):
+    """Write-protected if the config says so: then only by hand can it be replaced."""
+    return protected(path) if config["output"]["protect"] else path
+
+
+# Resources. What a job may need, with room to spare, and more with each attempt. Sizes of files
+# that another workflow has yet to make count as 0.
+
+BYTES_A_READ = {".gz": 40, ".bgz": 40}  # few, so that reads are rather over-counted
+BYTES_A_PLAIN_READ = 200
+CPU_READS_PER_SECOND = 5000  # of one thread; docs/performance.md: 16 000 on the worst reference
+
+
+def size_of(path):
+    path = Path(path)
+    return path.stat().st_size if path.exists() else 0
+
+
+def million_reads(unit):
+    bytes_by_kind = (
+        size_of(path) / BYTES_A_READ.get(Path(path).suffix, BYTES_A_PLAIN_READ)
+        for path in read_files(unit)
+    )
+    return sum(bytes_by_kind) / 1e6
+
+
+def sample_million_reads(sample):
+    return sum(map(million_reads, UNITS_OF[sample]))
+
+
 def reference_mb():
-    """Million bases of the reference, at most; 0 while another workflow has yet to make it."""
+    """Million bases of the reference, at most."""
     path = Path(config["reference"])
     packing = 5 if path.suffix == ".gz" else 1  # gzip on DNA: 1:3.5 to 1:4.5
-    return packing * path.stat().st_size / 1e6 if path.exists() else 0
+    return packing * size_of(path) / 1e6
+
+
+def minutes(attempt, reads_in_millions, reads_per_second):
+    """Twice the time the reads should take, and 15 minutes for start and compilation."""
+    return attempt * math.ceil(15 + 2 * reads_in_millions * 1e6 / reads_per_second / 60)
 
 
 def index_mem_mb(wildcards, attempt):
-    """Under 10 bytes a base, and 1 GB for the process and Snakemake's; more with each attempt."""
-    return int(attempt * (1000 + 10 * reference_mb()))
+    """11 bytes a base at most, and 1 GB for the process and Snakemake's."""
+    return int(attempt * (1000 + 11 * reference_mb()))
+
+
+def reference_runtime(wildcards, attempt):
+    """25 Mbp a minute: the index build reached more on each reference of docs/performance.md."""
+    return attempt * math.ceil(15 + reference_mb() / 25)
+
+
+def index_options():
+    """The suffix array sampling that the GPU has memory for; by default fmwave's own."""
+    return f"--sa-sampling {GPU['sa_sampling']}" if GPU else ""
+
+
+def map_threads():
+    if GPU is None:
+        return config["map"]["threads"]
+    return max(1, GPU["host_cores"] // GPU["jobs_per_gpu"])
 
 
 def map_mem_mb(wildcards, threads, attempt):
-    """Index of under 5 bytes a base, a batch for each thread; more with each attempt."""
-    return int(attempt * (1500 + 5 * reference_mb() + 300 * threads))
+    """Index of under 5 bytes a base, a batch for each thread; on a GPU, the table's."""
+    if GPU is not None:
+        return int(attempt * 1000 * GPU["host_memory_gb"] / GPU["jobs_per_gpu"])
+    return int(attempt * (2500 + 5 * reference_mb() + 300 * threads))
+
+
+def map_runtime(wildcards, threads, attempt):
+    rate = CPU_READS_PER_SECOND * threads
+    if GPU is not None:
+        rate = GPU["reads_per_second"] / GPU["jobs_per_gpu"]
+    share = million_reads(wildcards.unit) / int(wildcards.get("parts", n_parts(wildcards.unit)))
+    return minutes(attempt, share, rate)
+
+
+def map_gpu():
+    """GPUs of a job; 0 where several jobs share one: the profile then asks for a share."""
+    return 1 if GPU is not None and GPU["jobs_per_gpu"] == 1 else 0
+
+
+def map_device():
+    return config["gpu"]["device"] if GPU is not None else "cpu"
+
+
+def batch_option():
+    return f"--batch-bases {GPU['batch_bases']}" if GPU is not None else ""
+
+
+def streaming_runtime(reads_per_second):
+    """Resource function of a rule that reads a sample's records through."""
+
+    def runtime(wildcards, attempt):
+        return minutes(attempt, sample_million_reads(wildcards.sample), reads_per_second)
+
+    return runtime

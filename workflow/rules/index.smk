@@ -12,7 +12,29 @@ rule fmwave_index:
     threads: config["index"]["threads"]
     resources:
         mem_mb=index_mem_mb,
-        runtime=lambda wildcards, attempt: 120 * attempt,
+        runtime=reference_runtime,
+    params:
+        options=index_options(),
     shell:
-        # The index build takes its number of threads from numba.
-        "NUMBA_NUM_THREADS={threads} fmwave index {input.fasta:q} -o {output:q} > {log:q} 2>&1"
+        "fmwave index {input.fasta:q} -o {output:q} -t {threads} {params.options} > {log:q} 2>&1"
+
+
+rule plain_reference:
+    # htslib reads neither gzip nor a path that changes: CRAM needs plain FASTA with an index.
+    input:
+        fasta=local(config["reference"]),
+    output:
+        fasta=FASTA,
+        fai=f"{FASTA}.fai",
+    log:
+        "<logs>/plain_reference.log",
+    benchmark:
+        "<benchmarks>/plain_reference.tsv"
+    conda:
+        "../envs/fmwave.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda wildcards, attempt: 1000 * attempt,
+        runtime=reference_runtime,
+    script:
+        "../scripts/plain_reference.py"

@@ -1,24 +1,85 @@
-rule fmwave_map:
+rule split_reads:
+    # Scatter: the chunks are consecutive, so that putting them back together is a merge.
+    input:
+        reads=local(lambda wildcards: read_files(wildcards.unit)),
+    output:
+        chunks=temp(directory(CHUNKS)),
+    log:
+        "<logs>/split_reads/{unit}.log",
+    benchmark:
+        "<benchmarks>/split_reads/{unit}.tsv"
+    conda:
+        "../envs/fmwave.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda wildcards, attempt: 1500 * attempt,
+        runtime=lambda wildcards, attempt: minutes(attempt, million_reads(wildcards.unit), 100_000),
+    params:
+        n_chunks=lambda wildcards: n_parts(wildcards.unit),
+    script:
+        "../scripts/split_reads.py"
+
+
+rule estimate_insert_size:
+    # From the pairs that fmwave map would estimate it from, were the unit mapped in one piece.
     input:
         index=INDEX,
-        reads=local(reads_of),
+        chunks=CHUNKS,
     output:
-        bam=BAM,
-        bai=BAI,
-        json="<results>/stats/{unit}.map.json",
+        json=INSERT_SIZE,
     log:
-        "<logs>/map/{unit}.log",
+        "<logs>/estimate_insert_size/{unit}.log",
     benchmark:
-        "<benchmarks>/map/{unit}.tsv"
+        "<benchmarks>/estimate_insert_size/{unit}.tsv"
     conda:
         "../envs/fmwave.yaml"
     threads: config["map"]["threads"]
     resources:
-        mem_mb=map_mem_mb,
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        mem_mb=lambda wildcards, threads, attempt: int(
+            attempt * (2500 + 5 * reference_mb() + 300 * threads)
+        ),
+        runtime=lambda wildcards, attempt: 30 * attempt,
     params:
-        read_group=read_group,
         extra=config["map"]["extra"],
     shell:
-        "fmwave map {input.index:q} {input.reads:q} -o {output.bam:q} --sort -t {threads}"
-        " -R {params.read_group:q} --json-stats {output.json:q} {params.extra} > {log:q} 2>&1"
+        "fmwave map {input.index:q} {input.chunks:q}/head_R1.fq.gz {input.chunks:q}/head_R2.fq.gz"
+        " --device cpu -t {threads} --json-stats {output.json:q} {params.extra}"
+        " > /dev/null 2> {log:q}"
+
+
+rule fmwave_map:
+    input:
+        index=INDEX,
+        reads=local(whole_reads),
+        chunks=chunks_of,
+        insert_size=insert_size_of,
+    output:
+        bam=temp(PART),
+        index=temp(f"{PART}.{config['map']['index_kind']}"),
+        json=PART_JSON,
+    log:
+        "<logs>/map/{unit}.{part}-of-{parts}.log",
+    benchmark:
+        "<benchmarks>/map/{unit}.{part}-of-{parts}.tsv"
+    conda:
+        "../envs/fmwave.yaml"
+    threads: map_threads()
+    resources:
+        mem_mb=map_mem_mb,
+        runtime=map_runtime,
+        gpu=map_gpu(),
+    params:
+        staging=staging,
+        reads=reads_argument,
+        insert_size=insert_size_argument,
+        read_group=read_group,
+        device=map_device(),
+        batch=batch_option(),
+        extra=config["map"]["extra"],
+    shell:
+        "exec > {log:q} 2>&1; "
+        'echo "host $(hostname), CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}"; '
+        "{params.staging}; "
+        'fmwave map "$index" {params.reads:q} -o {output.bam:q} --sort -t {threads}'
+        " -R {params.read_group:q} --device {params.device} {params.batch}"
+        " --json-stats {output.json:q} {params.insert_size:q} {params.extra}"

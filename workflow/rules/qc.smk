@@ -1,31 +1,30 @@
-rule bam_statistics:
+rule alignment_statistics:
     input:
-        bam=BAM,
-        bai=BAI,
+        alignments=ALIGNMENTS,
+        index=ALIGNMENTS_INDEX,
+        reference=reference_for_cram,
+        maps=parts_of_sample(PART_JSON),
     output:
-        flagstat=FLAGSTAT,
-        stats=STATS,
-        idxstats="<results>/stats/{unit}.idxstats.tsv",
+        **STATISTICS,
     log:
-        "<logs>/bam_statistics/{unit}.log",
+        "<logs>/alignment_statistics/{sample}.log",
     benchmark:
-        "<benchmarks>/bam_statistics/{unit}.tsv"
+        "<benchmarks>/alignment_statistics/{sample}.tsv"
     conda:
         "../envs/fmwave.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 1000 * attempt,
-        runtime=lambda wildcards, attempt: 120 * attempt,
+        mem_mb=lambda wildcards, attempt: 1500 * attempt,
+        runtime=streaming_runtime(50_000),
     script:
-        "../scripts/bam_statistics.py"
+        "../scripts/alignment_statistics.py"
 
 
 rule summary:
     input:
-        flagstat=expand(FLAGSTAT, unit=UNITS),
-        stats=expand(STATS, unit=UNITS),
+        **{kind: expand(path, sample=SAMPLES) for kind, path in STATISTICS.items()},
     output:
-        SUMMARY,
+        report(SUMMARY, caption="../report/summary.rst", category="Summary"),
     log:
         "<logs>/summary.log",
     benchmark:
@@ -37,6 +36,61 @@ rule summary:
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=lambda wildcards, attempt: 10 * attempt,
     params:
-        units=list(UNITS),
+        samples=list(SAMPLES),
     script:
         "../scripts/summary.py"
+
+
+rule plots:
+    input:
+        summary=SUMMARY,
+        stats=expand(STATISTICS["stats"], sample=SAMPLES),
+    output:
+        **{
+            kind: report(
+                path,
+                caption=f"../report/{kind}.rst",
+                category="Plots",
+                labels={"plot": kind.replace("_", " ")},
+            )
+            for kind, path in PLOTS.items()
+        },
+    log:
+        "<logs>/plots.log",
+    benchmark:
+        "<benchmarks>/plots.tsv"
+    conda:
+        "../envs/report.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=lambda wildcards, attempt: 30 * attempt,
+    params:
+        samples=list(SAMPLES),
+    script:
+        "../scripts/plots.py"
+
+
+rule multiqc:
+    input:
+        [expand(path, sample=SAMPLES) for path in STATISTICS.values()],
+        expand(MARKDUP, sample=SAMPLES),
+    output:
+        report(MULTIQC, caption="../report/multiqc.rst", category="MultiQC"),
+    log:
+        "<logs>/multiqc.log",
+    benchmark:
+        "<benchmarks>/multiqc.tsv"
+    conda:
+        "../envs/report.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+    params:
+        directory=lambda wildcards, output: Path(output[0]).parent,
+        name=lambda wildcards, output: Path(output[0]).name,
+    shell:
+        # A list of files by name: it finds no other run's results.
+        "printf '%s\\n' {input:q} | multiqc --file-list /dev/stdin --force --no-data-dir"
+        " --no-version-check --cl-config 'extra_fn_clean_exts: [.coverage]' --outdir {params.directory:q} --filename {params.name:q} > {log:q} 2>&1"

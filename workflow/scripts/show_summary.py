@@ -14,20 +14,27 @@ def percent(part: str, whole: str) -> str:
 def main(results: Path) -> None:
     with (results / "summary.tsv").open() as table:
         for row in csv.DictReader(table, delimiter="\t"):
-            unit, reads = row["unit"], row["reads"]
-            bam = results / "mapped" / f"{unit}.bam"
-            print(f"\n{bam}  ({bam.stat().st_size / 1000:,.0f} kB, index beside it)")
+            sample, reads = row["sample"], row["reads"]
+            (alignments,) = [
+                path
+                for path in (results / "mapped" / f"{sample}.{kind}" for kind in ("bam", "cram"))
+                if path.exists()
+            ]
+            size = alignments.stat().st_size / 1000
+            print(f"\n{alignments}  ({size:,.0f} kB, index beside it)")
             print(f"  reads            {int(reads):,}")
             print(f"  mapped           {percent(row['mapped'], reads)}")
             print(f"  properly paired  {percent(row['properly_paired'], reads)}")
+            print(f"  duplicates       {percent(row['duplicates'], reads)}")
             print(f"  MAPQ 0           {percent(row['mapq0'], row['mapped'])} of the mapped")
             print(f"  error rate       {100 * float(row['error_rate']):.2f} %")
             print(f"  mean insert      {float(row['insert_size_mean']):.0f} bp")
+            print(f"  mean depth       {float(row['mean_depth']):.2f}")
             print(
-                f"  statistics       {results / 'stats' / unit}.{{flagstat,stats}}.txt, "
-                ".idxstats.tsv, .map.json"
+                f"  statistics       {results / 'stats' / sample}.{{flagstat,stats}}.txt, "
+                ".{idxstats,coverage}.tsv, .markdup.json"
             )
-    print(f"\nAll units in one table: {results / 'summary.tsv'}")
+    print(f"\nAll samples in one table: {results / 'summary.tsv'}; plots: {results / 'plots'}")
 
 
 if __name__ == "__main__":

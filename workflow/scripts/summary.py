@@ -1,4 +1,4 @@
-"""One line per unit out of its flagstat and stats files (Snakemake script)."""
+"""One line per sample out of its statistics (Snakemake script)."""
 
 import csv
 import re
@@ -8,6 +8,7 @@ COUNTS = {  # column: key in flagstat, which counts empty reads too; stats leave
     "reads": "primary",
     "mapped": "primary mapped",
     "properly_paired": "properly paired",
+    "duplicates": "primary duplicates",
 }
 MEASURES = {  # column: key in the SN section of stats
     "mapq0": "reads MQ0",
@@ -29,13 +30,27 @@ def stats_numbers(path: str) -> dict[str, str]:
     return {row[1].rstrip(":"): row[2] for row in rows if row[0] == "SN"}
 
 
+def depth_and_breadth(path: str) -> tuple[str, str]:
+    """Return mean depth, and the part of the reference that is covered; duplicates left out."""
+    with Path(path).open() as table:
+        rows = list(csv.DictReader(table, delimiter="\t"))
+    lengths = [int(row["endpos"]) - int(row["startpos"]) + 1 for row in rows]
+    bases = sum(float(row["meandepth"]) * n for row, n in zip(rows, lengths, strict=True))
+    covered = sum(int(row["covbases"]) for row in rows)
+    return f"{bases / sum(lengths):.4g}", f"{covered / sum(lengths):.4g}"
+
+
 with Path(snakemake.output[0]).open("w", newline="") as out:
     table = csv.writer(out, delimiter="\t", lineterminator="\n")
-    table.writerow(["unit", *COUNTS, *MEASURES])
-    for unit, flagstat, stats in zip(
-        snakemake.params.units, snakemake.input.flagstat, snakemake.input.stats, strict=True
+    table.writerow(["sample", *COUNTS, *MEASURES, "mean_depth", "breadth"])
+    for sample, flagstat, stats, coverage in zip(
+        snakemake.params.samples,
+        snakemake.input.flagstat,
+        snakemake.input.stats,
+        snakemake.input.coverage,
+        strict=True,
     ):
         counts, numbers = flagstat_counts(flagstat), stats_numbers(stats)
         cells = [counts[key] for key in COUNTS.values()]
         cells += [numbers[key] for key in MEASURES.values()]
-        table.writerow([unit, *cells])
+        table.writerow([sample, *cells, *depth_and_breadth(coverage)])

@@ -1,0 +1,59 @@
+"""The insert-size model of another run, from what it wrote with ``--json-stats``."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mapper.errors import InputFormatError
+
+if TYPE_CHECKING:
+    from mapper.pair.insert_size import InsertSizeModel
+
+_KEYS = ("mean", "std", "low", "high", "pairs")
+
+
+def read_model(path: Path) -> InsertSizeModel:
+    """Return the model that a run used, bit for bit.
+
+    JSON keeps the shortest decimal text of a double, which reads back as the same double,
+    and the model follows from these five numbers alone.
+
+    Raises
+    ------
+    InputFormatError
+        If the file cannot be read or is not from a run that used an insert size.
+    """
+    from mapper.pair.insert_size import assumed_model, model_from
+
+    try:
+        summary = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputFormatError(f"{path}: cannot be read as JSON: {error}") from error
+    size = summary.get("insert_size") if isinstance(summary, dict) else None
+    if size is None:
+        raise InputFormatError(
+            f"{path}: holds no insert size; the --json-stats file of a run on pairs is expected"
+        )
+    if not _is_model(size):
+        raise InputFormatError(
+            f"{path}: insert_size is {json.dumps(size)}; numbers {', '.join(_KEYS)} are expected, "
+            "std and pairs not below 0, low not above high"
+        )
+    if size["pairs"] == 0 and size["std"] == 0:  # -I takes no deviation of 0
+        return assumed_model()
+    return model_from(
+        float(size["mean"]), float(size["std"]), size["low"], size["high"], size["pairs"]
+    )
+
+
+def _is_model(size: object) -> bool:
+    if not isinstance(size, dict) or any(type(size.get(key)) not in (int, float) for key in _KEYS):
+        return False
+    if any(type(size[key]) is not int for key in ("low", "high", "pairs")):
+        return False
+    if not (math.isfinite(size["mean"]) and math.isfinite(size["std"])):
+        return False
+    return bool(size["std"] >= 0 and size["pairs"] >= 0 and size["low"] <= size["high"])

@@ -1,0 +1,70 @@
+"""Scatter and gather: the records of a unit do not depend on how many jobs map it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pysam
+
+from tests.workflow.runs import (
+    CONFIG,
+    PORTIERA,
+    SAMPLES_HEADER,
+    UNITS_HEADER,
+    copied,
+    needs_snakemake,
+    project,
+    records,
+    snakemake,
+)
+
+pytestmark = needs_snakemake
+
+
+def test_chunks_give_the_records_of_the_whole(tmp_path):
+    """1, 3 and 8 chunks; single reads; more chunks than reads. Order, flags, tags: all equal."""
+    lines = 4 * 3
+    few = []
+    for mate, path in enumerate(PORTIERA, start=1):
+        text = gzip.decompress(path.read_bytes()).splitlines(keepends=True)[:lines]
+        few.append(tmp_path / f"few_R{mate}.fq")
+        few[-1].write_bytes(b"".join(text))
+    plans = [("pairs", PORTIERA, (1, 3, 8)), ("single", PORTIERA[:1], (1, 2)), ("few", few, (1, 4))]
+    samples, units = SAMPLES_HEADER, UNITS_HEADER
+    for kind, paths, numbers in plans:
+        for n in numbers:
+            samples += f"{kind}{n}\t\n"
+            units += f"{kind}{n}\tu\t{copied(tmp_path, f'{kind}{n}', *paths)}\t\t{n}\n"
+    config = CONFIG.replace("phix174.fa", "portiera.fa.gz") + "map: {threads: 1}\n"
+    config += f"index: {{local_copy: {tmp_path / 'node'}}}\n"  # one copy for all jobs
+    directory = project(tmp_path, config, samples, units)
+
+    run = snakemake(directory, "--until", "finish_sample")
+
+    assert run.returncode == 0, run.stdout
+    mapped = directory / "results" / "mapped"
+    for kind, _, numbers in plans:
+        whole = records(mapped / f"{kind}1.bam")
+        assert len(whole) >= 3
+        for n in numbers[1:]:
+            assert records(mapped / f"{kind}{n}.bam") == whole
+            stats = directory / "results" / "stats"
+            parts = [
+                json.loads((stats / f"{kind}{n}-u.{part}-of-{n}.map.json").read_text())
+                for part in range(1, n + 1)
+            ]
+            reads = [part["counts"].get("reads", 0) for part in parts]
+            assert max(reads) - min(reads) <= 2  # a pair
+            assert sum(reads) == len([r for r in whole if not int(r.split("\t")[1]) & 0x900])
+    models = {
+        json.dumps(json.loads(path.read_text())["insert_size"])
+        for path in (directory / "results" / "stats").glob("pairs*.map.json")
+    }
+    assert len(models) == 1
+    assert not (directory / "results" / "chunks").exists()  # temp()
+
+    (copy,) = (tmp_path / "node").glob("fmwave-*")
+    assert copy.name.startswith("fmwave-")
+    with pysam.AlignmentFile(str(mapped / "pairs8.bam")) as bam:
+        assert all(f"fmwave map {copy} " in program["CL"] for program in bam.header["PG"])

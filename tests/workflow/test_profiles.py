@@ -1,0 +1,232 @@
+"""Profiles and the table of GPUs: what a mapping job asks for, and the traps that were measured."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.runs import (
+    CONFIG,
+    PHIX,
+    ROOT,
+    UNITS_HEADER,
+    environment,
+    needs_snakemake,
+    project,
+    snakemake,
+)
+
+yaml = pytest.importorskip("yaml", reason="comes with snakemake: pip install -e '.[workflow]'")
+pytestmark = needs_snakemake
+
+PROFILES = ROOT / "profiles"
+EXECUTORS = {
+    "local-cpu": None,
+    "local-gpu": None,
+    "slurm-gpu": "slurm",
+    "slurm-generic": "cluster-generic",
+    "lsf-gpu": "lsf",
+    "sge-gpu": "cluster-generic",
+    "kubernetes": "kubernetes",
+}
+GPU_ROW = """{memory_gb: 24, sa_sampling: 2, batch_bases: 5000000, jobs_per_gpu: 2, host_cores: 4,
+ host_memory_gb: 12, reads_per_second: 100000, basis: estimate}"""
+
+
+def load(name: str) -> dict:
+    return yaml.safe_load((PROFILES / name / "profile.yaml").read_text())
+
+
+def map_resources(output: str) -> dict[str, str]:
+    """Return the resources that a dry run shows for the mapping job."""
+    line = re.search(r"rule fmwave_map:.*?resources: (.*?)\n", output, re.DOTALL)
+    assert line is not None, output
+    return dict(part.split("=", 1) for part in line[1].split(", "))
+
+
+def test_the_list_is_whole():
+    assert {path.parent.name for path in PROFILES.glob("*/profile.yaml")} == set(EXECUTORS)
+    # Loaded without being asked for, these would discard a site profile's resources.
+    assert not (PROFILES / "default").exists()
+    assert not (ROOT / "workflow" / "profiles").exists()
+
+
+@pytest.mark.parametrize("name", EXECUTORS)
+def test_every_entry_is_commented_and_avoids_the_traps(name):
+    lines = (PROFILES / name / "profile.yaml").read_text().splitlines()
+    head = next(n for n, line in enumerate(lines) if not line.startswith("#"))
+    assert head > 0
+    for line in lines:
+        # The head explains executor and commands; numbers of default-resources explain themselves.
+        if re.match(r"[a-z]", line) and not re.match(
+            r"(executor|cluster-generic-(submit|status)-cmd|(default|set-)?-?resources):", line
+        ):
+            assert "  #" in line or " # " in line, line
+    profile = load(name)
+    assert profile.get("executor") == EXECUTORS[name]
+    assert profile.get("rerun-incomplete") is True
+    assert "slurm-array-jobs" not in profile
+    for resources in profile.get("set-resources", {}).values():
+        gpu = resources.get("gpu", 0)
+        assert isinstance(gpu, int)  # "1" is taken by sbatch and refused in the job
+        assert not re.search("[,-]", str(resources.get("gres", "")))
+    if name == "slurm-gpu":
+        assert profile["slurm-status-command"] == "squeue"
+        assert profile["slurm-requeue"] is True
+        assert profile["set-resources"]["fmwave_map"]["nodes"] == 1
+        assert profile["resources"] == {"gpu": 1}
+    if EXECUTORS[name] == "cluster-generic":
+        assert profile["default-resources"]["gpu"] == 0  # else {resources.gpu} aborts
+    if name == "kubernetes":
+        assert profile["set-resources"]["fmwave_map"]["scale"] == 0
+        assert profile["set-resources"]["fmwave_map"]["gpu_manufacturer"] == "'nvidia'"
+    if name != "kubernetes":
+        assert "slurm_account" not in str(profile)  # a site's own
+
+
+@pytest.mark.parametrize("name", ["local-gpu", "slurm-gpu", "slurm-generic", "lsf-gpu", "sge-gpu"])
+def test_what_a_mapping_job_asks_for_on_a_gpu(name, tmp_path):
+    executor = EXECUTORS[name]
+    module = f"snakemake_executor_plugin_{(executor or 'local').replace('-', '_')}"
+    if executor is not None and importlib.util.find_spec(module) is None:
+        pytest.skip(f"snakemake-executor-plugin-{executor} is not installed")
+    directory = project(tmp_path, CONFIG + "gpu: {model: A100-40}\n")
+
+    run = snakemake(directory, "--dry-run", "--printshellcmds", profile=name)
+
+    assert run.returncode == 0, run.stdout
+    asked = map_resources(run.stdout)
+    assert asked["gpu"] == "1"
+    assert asked["mem_mb"] == "48000"
+    assert run.stdout.count("gpu=1") == 1  # no other rule asks for one
+    assert "--device auto --batch-bases 50000000" in run.stdout
+    assert "--sa-sampling 2" in run.stdout
+    if name == "slurm-gpu":
+        assert (asked["slurm_partition"], asked["nodes"]) == ("gpu", "1")
+    if name == "slurm-generic":
+        assert asked["slurm_partition"] == "gpu"
+    if name == "lsf-gpu":
+        assert asked["lsf_extra"] == "-gpu num=1:mode=shared:j_exclusive=yes"
+
+
+def test_mapping_jobs_of_one_machine_wait_for_its_gpu(tmp_path):
+    """``resources: gpu: 1`` bounds them, though cores are free."""
+    units = UNITS_HEADER
+    for unit in ("a", "b"):
+        for mate, path in enumerate(PHIX, start=1):
+            shutil.copy(path, tmp_path / f"{unit}_{mate}.fq")
+        units += f"phix\t{unit}\t{unit}_1.fq\t{unit}_2.fq\t\t\n"
+    row = GPU_ROW.replace("jobs_per_gpu: 2, host_cores: 4", "jobs_per_gpu: 1, host_cores: 1")
+    directory = project(tmp_path, CONFIG + "gpu: {model: mine, table: gpus.yaml}\n", units=units)
+    (directory / "gpus.yaml").write_text(f"mine: {row}\n")
+    events = directory / "events"
+    shim = directory / "bin" / "fmwave"
+    shim.parent.mkdir()
+    shim.write_text(
+        f"""#!/bin/bash
+[ "$1" = map ] && {{ echo start >> {events}; sleep 1; }}
+{shutil.which("fmwave", path=environment()["PATH"])} "$@" || exit
+[ "$1" = map ] && echo stop >> {events}
+exit 0
+"""
+    )
+    shim.chmod(0o755)
+
+    run = snakemake(
+        directory, "--cores", "4", "--until", "fmwave_map", profile="local-gpu", first_on_path=shim
+    )
+
+    assert run.returncode == 0, run.stdout
+    assert events.read_text().split() == ["start", "stop", "start", "stop"]
+
+
+def test_jobs_that_share_a_gpu_and_tables_of_ones_own(tmp_path):
+    directory = project(tmp_path, CONFIG + "gpu: {model: mine, table: gpus.yaml, device: cuda}\n")
+    (directory / "gpus.yaml").write_text(f"mine: {GPU_ROW}\n")
+    run = snakemake(directory, "--dry-run")
+    assert run.returncode == 0, run.stdout
+    asked = map_resources(run.stdout)
+    assert (asked.get("gpu", "0"), asked["mem_mb"]) == ("0", "6000")
+    assert "--device cuda --batch-bases 5000000" in run.stdout
+
+    (directory / "gpus.yaml").write_text(
+        f"mine: {GPU_ROW.replace('sa_sampling: 2', 'sa_sampling: 3')}\n"
+    )
+    run = snakemake(directory, "--dry-run")
+    assert run.returncode != 0
+    assert "gpus.yaml: mine.sa_sampling: 3 is not allowed. Expected: a power of two" in run.stdout
+
+
+def test_the_table_names_the_models_that_were_asked_for():
+    table = yaml.safe_load((ROOT / "workflow" / "gpus.yaml").read_text())
+    models = {"L4", "A10", "A100-40", "A100-80", "H100", "H200", "consumer-12", "consumer-24"}
+    assert models <= set(table)
+    for row in table.values():
+        # An index of 3.1 Gbp must fit; its rows take 8 bytes (docs/index-format.md).
+        index_gb = 3.1 * (0.25 + 16 / 64 + 0.375 + 8 / row["sa_sampling"]) + 0.2
+        assert index_gb < 2 / 3 * row["memory_gb"]
+        assert row["host_memory_gb"] > index_gb + 2
+
+
+@pytest.mark.parametrize(
+    ("script", "answers", "state"),
+    [
+        ("slurm-generic/bin/slurm-status", {"squeue": "RUNNING"}, "running"),
+        ("slurm-generic/bin/slurm-status", {"squeue": "PREEMPTED"}, "failed"),
+        ("slurm-generic/bin/slurm-status", {"squeue": "CANCELLED"}, "failed"),
+        ("slurm-generic/bin/slurm-status", {"squeue": "", "sacct": "COMPLETED"}, "success"),
+        ("slurm-generic/bin/slurm-status", {"squeue": "", "sacct": "CANCELLED by 0"}, "failed"),
+        ("slurm-generic/bin/slurm-status", {"squeue": "", "sacct": ""}, "running"),
+        ("sge-gpu/bin/sge-status", {"qstat": "7 0.5 fmwave root r"}, "running"),
+        ("sge-gpu/bin/sge-status", {"qstat": "7 0.5 fmwave root Eqw", "qdel": ""}, "failed"),
+        ("sge-gpu/bin/sge-status", {"qstat": "", "qacct": "failed 0\nexit_status 0"}, "success"),
+        ("sge-gpu/bin/sge-status", {"qstat": "", "qacct": "failed 0\nexit_status 137"}, "failed"),
+        ("sge-gpu/bin/sge-status", {"qstat": "", "qacct": "failed 37\nexit_status 0"}, "failed"),
+    ],
+)
+def test_status_scripts(script, answers, state, tmp_path):
+    for command, answer in answers.items():
+        path = tmp_path / command
+        path.write_text(f"#!/bin/bash\ncat <<'END'\n{answer}\nEND\n" if answer else "#!/bin/bash\n")
+        path.chmod(0o755)
+    told = subprocess.run(
+        [PROFILES / script, "7"], env={**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True, text=True, timeout=30, check=True,
+    )  # fmt: skip
+    assert told.stdout.strip() == state
+
+
+@pytest.mark.parametrize(
+    ("script", "command", "arguments", "expected"),
+    [
+        (
+            "slurm-generic/bin/slurm-submit",
+            "sbatch",
+            ["r", "8", "4000", "30", "1", "gpu", "x.sh"],
+            ["--gpus=1", "--cpus-per-task=8", "--mem=4000", "--time=30", "--nodes=1", "x.sh"],
+        ),
+        (
+            "sge-gpu/bin/sge-submit", "qsub", ["r", "8", "4000", "30", "1", "x.sh"],
+            ["gpu=1", "h_rt=1800", "smp", "x.sh"],
+        ),
+        ("sge-gpu/bin/sge-submit", "qsub", ["r", "2", "4000", "30", "0", "x.sh"], ["h_vmem=2001M"]),
+    ],
+)  # fmt: skip
+def test_submit_scripts(script, command, arguments, expected, tmp_path: Path):
+    path = tmp_path / command
+    path.write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')
+    path.chmod(0o755)
+    told = subprocess.run(
+        [PROFILES / script, *arguments], env={**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True, text=True, timeout=30, check=True, cwd=tmp_path,
+    )  # fmt: skip
+    said = told.stdout.splitlines()
+    assert set(expected) <= set(said)
+    if command == "qsub":
+        assert ("gpu=1" in said) != any(word.startswith("h_vmem") for word in said)

@@ -1,0 +1,113 @@
+"""Wrong settings stop before any job, with a line that says what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.workflow.runs import (
+    CONFIG,
+    SAMPLE,
+    SAMPLES_HEADER,
+    UNIT,
+    UNITS_HEADER,
+    needs_snakemake,
+    project,
+    snakemake,
+)
+
+pytestmark = needs_snakemake
+
+SAMPLES = SAMPLES_HEADER + SAMPLE
+UNITS = UNITS_HEADER + UNIT
+
+
+def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS):
+    return pytest.param(config, samples, units, messages, id=name)
+
+
+@pytest.mark.parametrize(
+    ("config", "samples", "units", "messages"),
+    [
+        # Several faults in one run: each must be told of.
+        case(
+            "config",
+            [
+                "unknown key threds",
+                "known: ",
+                "config: map.threads: 'two' is not allowed. Expected: a whole number of threads",
+                "config: duplicates.mark: 'maybe' is not allowed. Expected: true or false",
+                "config: output.format: 'sam' is not allowed. Expected: bam or cram",
+            ],
+            config=CONFIG
+            + "threds: 2\nmap: {threads: two}\nduplicates: {mark: maybe}\noutput: {format: sam}\n",
+        ),
+        case("required", ["config: missing: reference, samples"], config="units: units.tsv\n"),
+        case(
+            "units",
+            [
+                "units.tsv, unit 2: 'phix-run1' stands there twice",
+                "units.tsv, unit 3: unit: 'run 2' is not allowed. Expected: letters, digits",
+                "units.tsv, unit 4: chunks: 'many' is not allowed. Expected: a whole number",
+                "units.tsv, unit 5: fq1 and fq2 are the same file",
+                "phix_R1.fq' stands in several units: phix-run1, phix-other",
+            ],
+            units=UNITS
+            + UNIT
+            + "phix\trun 2\tx.fq\t\t\t\n"
+            + "phix\trun3\ty.fq\t\t\tmany\n"
+            + "phix\trun4\tz.fq\tz.fq\t\t\n"
+            + UNIT.replace("run1", "other"),
+        ),
+        case(
+            "column",
+            ["unknown key read1", "missing: fq1"],
+            units="sample\tunit\tread1\nphix\tb\tc\n",
+        ),
+        case(
+            "samples",
+            [
+                "samples.tsv, sample 1: mark_duplicates: 'perhaps' is not allowed. Expected: yes",
+                "samples.tsv, sample 2: 'phix' stands there twice",
+            ],
+            samples=SAMPLES_HEADER + "phix\tperhaps\nphix\t\n",
+        ),
+        case(
+            "unmatched",
+            [
+                "units.tsv: sample 'phix' is not in samples.tsv",
+                "samples.tsv: sample 'phi' has no unit in units.tsv",
+            ],
+            samples=SAMPLES_HEADER + "phi\t\n",
+        ),
+        case("no unit", ["units.tsv: no unit"], units=UNITS_HEADER),
+        case("no samples sheet", ["The sheet of samples, 's.tsv' (config key samples)"],
+             config=CONFIG.replace("samples.tsv", "s.tsv")),
+        case(
+            "missing files",
+            ["Missing input files", "not/there.fq", "phix-run1"],
+            units=UNITS_HEADER + "phix\trun1\tnot/there.fq\t\t\t\n",
+        ),
+        case(
+            "missing reference",
+            ["Missing input files", "nowhere.fa"],
+            config=CONFIG.replace("phix174", "nowhere"),
+        ),
+        case(
+            "gpu model",
+            ["config: gpu.model: 'B9000' is not in the table of GPUs (L4, A10,", "H200"],
+            config=CONFIG + "gpu: {model: B9000}\n",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_settings_stop_with_a_message_before_any_job(
+    tmp_path, config, samples, units, messages
+):
+    directory = project(tmp_path, config, samples, units)
+
+    run = snakemake(directory)
+
+    assert run.returncode != 0
+    for message in messages:
+        assert message in run.stdout
+    assert "Traceback" not in run.stdout
+    assert not (directory / "results").exists()

@@ -1,0 +1,58 @@
+"""The wrapper of fmwave map, in a rule of its own, and the files around the workflow."""
+
+from __future__ import annotations
+
+import json
+
+import pysam
+import pytest
+
+from tests.workflow.runs import DATA, PHIX, ROOT, needs_snakemake, snakemake
+
+yaml = pytest.importorskip("yaml", reason="comes with snakemake: pip install -e '.[workflow]'")
+pytestmark = needs_snakemake
+
+
+def test_a_rule_with_the_wrapper(tmp_path):
+    wrapper = ROOT / "wrappers" / "fmwave" / "map"
+    text = (wrapper / "test" / "Snakefile").read_text()
+    text = text.replace("master/bio/fmwave/map", f"file://{wrapper}")
+    index = f"""
+rule index:
+    output:
+        directory("genome.fmw"),
+    shell:
+        "fmwave index {DATA / "phix174.fa"} -o {{output}} --quiet"
+"""
+    (tmp_path / "Snakefile").write_text(text + index)
+    (tmp_path / "reads").mkdir()
+    for mate, path in enumerate(PHIX, start=1):
+        (tmp_path / "reads" / f"a_R{mate}.fq").symlink_to(path)
+
+    run = snakemake(tmp_path, "mapped/a.bam", snakefile=tmp_path / "Snakefile")
+
+    assert run.returncode == 0, run.stdout
+    with pysam.AlignmentFile(str(tmp_path / "mapped" / "a.bam")) as bam:
+        assert bam.has_index()
+        assert bam.header["RG"] == [{"ID": "a", "SM": "a"}]
+    assert json.loads((tmp_path / "stats" / "a.json").read_text())["counts"]["reads"] == 90
+
+
+def test_the_wrapper_and_catalog_files_have_what_their_readers_want():
+    meta = yaml.safe_load((ROOT / "wrappers/fmwave/map/meta.yaml").read_text())
+    assert {"name", "description", "url", "authors", "input", "output", "params"} <= set(meta)
+    environment = yaml.safe_load((ROOT / "wrappers/fmwave/map/environment.yaml").read_text())
+    assert environment["channels"][-1] == "nodefaults"
+    catalog = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())
+    assert set(catalog["usage"]["software-stack-deployment"]) == {
+        "conda", "apptainer", "apptainer+conda",
+    }  # fmt: skip
+    assert catalog["usage"]["report"] is True
+
+
+def test_the_container_copies_what_is_there():
+    for line in (ROOT / "container" / "Dockerfile").read_text().splitlines():
+        if line.startswith("COPY "):
+            *sources, _ = line.split()[1:]
+            for source in sources:
+                assert (ROOT / source).exists(), source

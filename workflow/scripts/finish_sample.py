@@ -1,0 +1,102 @@
+"""The parts of a sample to one marked, indexed BAM or CRAM file (Snakemake script).
+
+Parts are merged in input order. samtools keeps that order among records of one position, as
+its sort does, so the result does not depend on how a unit was cut into parts. Duplicates are
+looked for within a library, which samtools markdup does not know of: each library is marked by
+itself. The files get their names when they are complete, the index last.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pysam
+
+CRAM = ("--output-fmt", "cram,version=3.0")  # 3.1, htslib's default, is news to many readers
+
+
+def merged(parts: list[str], target: Path, options: list[str]) -> str:
+    """Merge sorted files; one alone is left where it is."""
+    if len(parts) == 1:
+        return parts[0]
+    # -c: chunks of a unit share their @RG. -s: the same @PG suffixes in each run.
+    pysam.merge("-c", "-s", "1", "--no-PG", *options, "-o", str(target), *parts)
+    return str(target)
+
+
+def mark(source: str, target: Path, counts: Path, distance: int, options: list[str]) -> None:
+    """Mark the duplicates of a sorted file; primary reads' supplementary ones with them."""
+    optical = ["-d", str(distance)] if distance else []
+    pysam.markdup(
+        *("-S", "--json", "-f", str(counts), "-T", str(target.with_suffix(".tmp")), "--no-PG"),
+        *(*optical, *options, source, str(target)),
+    )
+
+
+def total(counts: list[Path]) -> str:
+    """Return what markdup counted in all libraries, as its own JSON."""
+    sums: dict[str, int] = {}
+    for path in counts:
+        for key, value in json.loads(path.read_text()).items():
+            # A library's size cannot be added up with another's.
+            if isinstance(value, int) and not (len(counts) > 1 and key.startswith("ESTIMATED")):
+                sums[key] = sums.get(key, 0) + value
+    return json.dumps({"COMMAND": "samtools markdup", **sums}, indent=1)
+
+
+def finish(scratch: Path) -> tuple[Path, str]:
+    """Return the finished file, in `scratch`, and the duplicates' counts."""
+    threads = ["-@", str(max(0, snakemake.threads - 1))]
+    final = scratch / Path(snakemake.output.alignments).name
+    into_final = [*threads]
+    if final.suffix == ".cram":
+        into_final += [*CRAM, "--reference", str(snakemake.input.reference)]
+    libraries: dict[str, list[str]] = {}
+    for part, library in zip(snakemake.input.parts, snakemake.params.libraries, strict=True):
+        libraries.setdefault(library, []).append(part)
+    if not snakemake.params.mark_duplicates:
+        libraries = {"all": list(snakemake.input.parts)}
+
+    marked, counts = [], []
+    for number, parts in enumerate(libraries.values()):
+        bam = merged(parts, scratch / f"{number}.bam", ["-l", "1", *threads])
+        if snakemake.params.mark_duplicates:
+            alone = len(libraries) == 1
+            target = final if alone else scratch / f"{number}.marked.bam"
+            counts.append(scratch / f"{number}.json")
+            options = into_final if alone else threads
+            mark(bam, target, counts[-1], snakemake.params.optical_distance, options)
+            bam = str(target)
+        marked.append(bam)
+    if len(marked) > 1:
+        merged(marked, final, into_final)
+    elif not final.exists():
+        if final.suffix == ".bam":
+            shutil.copyfile(marked[0], final)
+        else:
+            options = [*into_final, "-o", str(final), marked[0]]
+            pysam.view("--no-PG", *options, catch_stdout=False)
+    return final, total(counts) if counts else json.dumps({"duplicates": "not marked"})
+
+
+def main() -> None:
+    """Run as the rule says."""
+    alignments, index = Path(snakemake.output.alignments), Path(snakemake.output.index)
+    with tempfile.TemporaryDirectory(prefix=f".{alignments.name}-", dir=alignments.parent) as name:
+        final, counts = finish(Path(name))
+        made_index = final.with_name(index.name)
+        kind = ["-c"] if index.suffix == ".csi" else []
+        pysam.index(*kind, "-o", str(made_index), str(final))
+        Path(snakemake.output.markdup).write_text(counts)
+        final.replace(alignments)
+        os.utime(made_index)
+        made_index.replace(index)
+
+
+try:
+    main()
+except pysam.SamtoolsError as error:
+    Path(snakemake.log[0]).write_text(f"{error}\n")
+    raise

@@ -1,0 +1,134 @@
+"""Cut the reads of a unit into consecutive chunks of equal numbers (Snakemake script).
+
+Writes, for each mate m, ``1_Rm.fq.gz`` … ``n_Rm.fq.gz`` and ``head_Rm.fq.gz`` with the first
+pairs, from which the insert size is estimated; and ``plan.json`` with the reads of each chunk.
+A record is four lines, as fmwave wants it. Only the count of the first file decides where to
+cut; what is wrong with the files (mates out of step, a half record, one file longer) is left
+for fmwave map to find and to name: the last chunk takes all that is left of each file.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Self
+
+import numpy as np
+from isal import igzip
+
+from mapper.pair.insert_size import ESTIMATION_PAIRS
+
+BLOCK = 4 << 20
+NEWLINE = ord("\n")
+LINES = 4  # of a record
+
+
+def blocks(path: Path) -> Iterator[np.ndarray]:
+    """Yield the text of a file, plain or gzip, as arrays of bytes (uint8)."""
+    with path.open("rb") as raw:
+        is_gzip = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        stream = igzip.IGzipFile(fileobj=raw, mode="rb") if is_gzip else raw
+        while block := stream.read(BLOCK):
+            yield np.frombuffer(block, np.uint8)
+
+
+def count_reads(path: Path) -> int:
+    """Return the number of reads: lines by four, the last with or without its line end."""
+    lines, last, content = 0, NEWLINE, False
+    for block in blocks(path):
+        lines += int((block == NEWLINE).sum())
+        last = int(block[-1])
+        content = True
+    return (lines + (content and last != NEWLINE)) // LINES
+
+
+def cut(path: Path, ends: list[int], targets: list[Path]) -> None:
+    """Write reads [0, ends[0]), [ends[0], ends[1]) … to the targets; the last takes the rest.
+
+    Parameters
+    ----------
+    ends
+        One for each target but the last, nondecreasing.
+    """
+    with Targets(targets) as out:
+        seen = 0  # line ends
+        for block in blocks(path):
+            newlines = np.flatnonzero(block == NEWLINE)
+            start = 0
+            while out.at < len(ends) and ends[out.at] * LINES <= seen + len(newlines):
+                into = ends[out.at] * LINES - seen  # this many line ends into the block
+                stop = max(start, int(newlines[into - 1]) + 1 if into > 0 else 0)
+                out.write(block[start:stop])
+                start = stop
+                out.next()
+            out.write(block[start:])
+            seen += len(newlines)
+
+
+class Targets:
+    """Files that are filled one after the other; each exists in the end, if empty."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self._paths = paths
+        self.at = 0
+        self._file: BinaryIO = self._open()
+
+    def _open(self) -> BinaryIO:
+        return igzip.open(self._paths[self.at], "wb", compresslevel=1)
+
+    def write(self, data: np.ndarray) -> None:
+        """Add to the current file."""
+        self._file.write(data.tobytes())
+
+    def next(self) -> None:
+        """Go on with the next file."""
+        self._file.close()
+        self.at += 1
+        self._file = self._open()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+        while exception[0] is None and self.at < len(self._paths) - 1:
+            self.at += 1
+            self._open().close()
+
+
+def head(path: Path, n_reads: int, target: Path) -> None:
+    """Write the first reads of a file."""
+    left = n_reads * LINES
+    with igzip.open(target, "wb", compresslevel=1) as out:
+        for block in blocks(path):
+            newlines = np.flatnonzero(block == NEWLINE)
+            if len(newlines) >= left:
+                out.write(block[: int(newlines[left - 1]) + 1].tobytes())
+                return
+            out.write(block.tobytes())
+            left -= len(newlines)
+
+
+def split(reads: list[Path], n_chunks: int, directory: Path) -> None:
+    """Make the chunks of one file, or of two files of mates."""
+    directory.mkdir(parents=True, exist_ok=True)
+    total = count_reads(reads[0])
+    ends = [total * chunk // n_chunks for chunk in range(1, n_chunks + 1)]
+    for mate, path in enumerate(reads, start=1):
+        targets = [directory / f"{chunk}_R{mate}.fq.gz" for chunk in range(1, n_chunks + 1)]
+        cut(path, ends[:-1], targets)
+        head(path, ESTIMATION_PAIRS, directory / f"head_R{mate}.fq.gz")
+    (directory / "plan.json").write_text(json.dumps({"reads_of_first_file": total, "ends": ends}))
+
+
+if "snakemake" in globals():
+    with Path(snakemake.log[0]).open("w") as log:
+        try:
+            split(
+                [Path(path) for path in snakemake.input.reads],
+                snakemake.params.n_chunks,
+                Path(snakemake.output.chunks),
+            )
+        except Exception as error:
+            log.write(f"{', '.join(snakemake.input.reads)}: {error}\n")
+            raise
