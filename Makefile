@@ -16,10 +16,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # reinstalls, a mere checkout does not.
 STAMP := $(VENV)/.fmwave-$(shell cat pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: help setup demo test test-slurm lint types check clean
+.PHONY: help setup demo test test-slurm simulate lint types check clean
 help:
 	@echo "make demo    map the bundled real reads with the workflow, show the result"
-	@echo "make test    all tests (PYTEST_ARGS='-k name' for some)"
+	@echo "make test    all tests (PYTEST_ARGS='-k name' for some); make simulate: CUDA kernels only, simulated"
 	@echo "make test-slurm    the workflow on a running Slurm with two GPUs (docs/cluster.md), 10 minutes"
 	@echo "make lint    ruff, snakefmt, snakemake --lint; make types: mypy; make check: lint, types and tests"
 	@echo "make clean   remove the environment, caches and the demo's results"
@@ -41,6 +41,12 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(MAKE) simulate
+
+# The CUDA kernels as Python threads, for machines without a device (numba's simulator takes
+# cores as Python functions, hence no JIT).
+simulate: $(STAMP)
+	NUMBA_ENABLE_CUDASIM=1 NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n auto -m gpu
 
 # Needs a Slurm of its own: the tests cancel whatever is in its queue.
 test-slurm: $(STAMP)

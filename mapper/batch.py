@@ -21,8 +21,18 @@ NO_QUALITY = 255
 """Base quality of a read that came without any (as in BAM)."""
 
 
+NO_FLAGS = np.zeros(0, np.uint16)
+NO_TAGS = np.zeros(0, np.uint8)
+NO_OFFSETS = np.zeros(0, np.int64)
+
+
 class ReadBatch(NamedTuple):
-    """Reads as given, in input order; for pairs, mates are rows 2 i and 2 i + 1."""
+    """Reads as given, in input order.
+
+    For pairs, mates are rows 2 i and 2 i + 1. In a *mixed* batch (`flags` given, `paired`
+    false, some rows with SAM flag 1) the mates of a pair are adjacent rows anywhere, the
+    first before the last; the stages take such a batch only in parts (``mapper/mixed.py``).
+    """
 
     bases: np.ndarray  # uint8 codes of mapper.dna, flat
     quals: np.ndarray  # uint8 Phred, flat like bases; NO_QUALITY throughout a read without
@@ -31,10 +41,22 @@ class ReadBatch(NamedTuple):
     name_offsets: np.ndarray  # int64 (n + 1,)
     first_read: int  # ordinal, in the whole input, of row 0
     paired: bool
+    flags: np.ndarray = NO_FLAGS
+    """uint16 (n,), or no item: what the input's SAM flags say of the read itself, of
+    0x1, 0x40, 0x80 (pairing) and 0x200 (failed the instrument's quality checks)."""
+    tags: np.ndarray = NO_TAGS  # uint8, flat: BAM-encoded tags that go along into the records
+    tag_offsets: np.ndarray = NO_OFFSETS  # int64 (n + 1,), or no item where no read has tags
 
     @property
     def n_reads(self) -> int:
         return len(self.base_offsets) - 1
+
+    @property
+    def n_pairs(self) -> int:
+        """Pairs, in a mixed batch too."""
+        if self.paired:
+            return self.n_reads // 2
+        return int((self.flags & 1).sum()) // 2
 
 
 class PackedReads(NamedTuple):
@@ -106,8 +128,30 @@ class RecordBatch(NamedTuple):
     query_start: np.ndarray  # int32: SEQ and QUAL hold bases query_start:query_end ...
     query_end: np.ndarray  # int32: ... of the read on the record's strand (flag 0x10)
     tag_offsets: np.ndarray  # int64 (n_records + 1,)
-    tags: np.ndarray  # uint8: BAM-encoded tags (types A i Z only), ready to append
+    tags: np.ndarray  # uint8: BAM-encoded tags, ready to append
 
     @property
     def n_records(self) -> int:
         return len(self.flag)
+
+
+class KmerBatch(NamedTuple):
+    """k-mers cut from reads, by read, then offset; none holds an ambiguous base."""
+
+    low: np.ndarray  # uint64 (n,): bit i is the low bit of base i's code (k <= 64)
+    high: np.ndarray  # uint64 (n,): its high bit
+    read: np.ndarray  # int32 (n,): row of the ReadBatch
+    offset: np.ndarray  # int32 (n,): of the k-mer's first base in the read as given
+
+    @property
+    def n_kmers(self) -> int:
+        return len(self.low)
+
+
+class KmerHits(NamedTuple):
+    """Where k-mers match: row 2 i is k-mer i itself, row 2 i + 1 its reverse complement."""
+
+    hit_offsets: np.ndarray  # int64 (2 n + 1,)
+    text_pos: np.ndarray  # uint32 or uint64: leftmost base of the match, ascending in a row
+    mismatches: np.ndarray  # uint8
+    skipped: np.ndarray  # bool (n,): more hits than the limit, on both strands together

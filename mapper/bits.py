@@ -1,11 +1,13 @@
-"""Population count and zero counts of 64-bit words, for compiled cores.
+"""Population count, zero counts and bit order of 64-bit words, for compiled cores.
 
 The Python bodies are the meaning (and serve where the JIT is off); compiled code uses
-one machine instruction each. A device supplies its own overloads of the same names.
+one machine instruction each, or two, on the CPU and in CUDA kernels alike: both targets take
+the overloads below, whose LLVM intrinsics their compilers know.
 """
 
 from __future__ import annotations
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
@@ -25,6 +27,11 @@ def trailing_zeros(word):
 def leading_zeros(word):
     """63 minus the index of the highest set bit of a uint64; 64 for 0."""
     return 64 - int(word).bit_length()
+
+
+def reversed_bits(word):
+    """Bit i of a uint64 moved to bit 63 - i, as uint64."""
+    return np.uint64(int(f"{int(word):064b}"[::-1], 2))
 
 
 @intrinsic
@@ -51,6 +58,14 @@ def _ctlz(typingctx, word):
     return types.int64(types.uint64), codegen
 
 
+@intrinsic
+def _bitreverse(typingctx, word):
+    def codegen(context, builder, signature, args):
+        return builder.bitreverse(args[0])
+
+    return types.uint64(types.uint64), codegen
+
+
 @overload(popcount, inline="always")
 def _popcount_compiled(word):
     return lambda word: _ctpop(word)
@@ -64,3 +79,8 @@ def _trailing_zeros_compiled(word):
 @overload(leading_zeros, inline="always")
 def _leading_zeros_compiled(word):
     return lambda word: _ctlz(word)
+
+
+@overload(reversed_bits, inline="always")
+def _reversed_bits_compiled(word):
+    return lambda word: _bitreverse(word)

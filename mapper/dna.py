@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, driver
+from mapper.accelerate import core
 
 AMBIGUOUS = 4
 LETTERS = b"ACGTNMRSVWYHKDB"
@@ -69,7 +69,7 @@ def n_words(length):
     return (length + 63) >> 6
 
 
-@driver
+@core
 def pack_strand(codes, start, end, strand, planes, word):
     """Write the bit planes of ``codes[start:end]`` from row `word` of `planes` on.
 

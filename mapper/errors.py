@@ -43,6 +43,10 @@ class DeviceError(MapperError):
     exit_status = 3
 
 
+class DeviceMemoryError(DeviceError):
+    """A device's memory does not suffice; a smaller batch might fit."""
+
+
 class OutputError(MapperError):
     """Output that could not be written in full."""
 

@@ -64,6 +64,21 @@ class SeedParams(NamedTuple):
     """Seed length of the last round (every start), for reads without a hit; 0: from the text."""
 
 
+class KmerParams(NamedTuple):
+    """Search of k-mers with mismatches (``mapper/seed/kmer_search.py``)."""
+
+    kmer_len: int
+    """k, 1 to 64."""
+    max_mismatches: int = 0
+    """Substitutions allowed anywhere in a k-mer: 0, 1 or 2."""
+    max_hits: int = 128
+    """A k-mer with more hits, on both strands together, is skipped."""
+    verify_rows: int = 4
+    """With so many rows left or fewer, each is located and compared with the text; no effect
+    on the result. The best value grows with the price of a search step over that of
+    locating: 4 on the CPU with a sampled suffix array, more with a full one."""
+
+
 class ExtendParams(NamedTuple):
     """Scores as users know them (bwa's defaults), and limits of the search.
 
@@ -81,9 +96,10 @@ class ExtendParams(NamedTuple):
     """What it is worth to align up to an end of the read; equals bwa's clipping penalty."""
     max_gap: int = 100
     """Diagonals that a gapped alignment may stray from its seed's."""
-    score_margin: int = 20
+    score_margin: int = 17
     """Heuristic: an alignment this many matches' worth below the read's best changes no
-    decision, and the gapped search for it is cut short."""
+    decision (a pair may lose no more to be proper, and such a lead makes a read sure), and
+    the gapped search for it is cut short."""
     min_score: int = 30
     """Alignments below are not reported; short reads have a lower bar (``extend/ungapped.py``)."""
 
@@ -128,3 +144,6 @@ MAX_READ_LEN = 1000
 
 BATCH_BASES = 3_000_000
 """Bases in a batch: half a second of work for one thread, some tens of megabytes."""
+
+DEVICE_BATCH_BASES = 30_000_000
+"""Bases in a batch for a CUDA device: enough reads that its slowest do not count."""

@@ -14,27 +14,29 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
-from mapper.accelerate import CACHE_DIR, is_compiled
+from mapper import mixed
 from mapper.batch import ReadBatch
-from mapper.errors import InputFormatError, OutputError
-from mapper.extend.merge import merge_alignments
+from mapper.device.choose import CPU, DeviceChoice
+from mapper.errors import OutputError
 from mapper.index.reference import Index
 from mapper.io.bam_out import RecordOutput, SortOptions, open_output
-from mapper.io.fastq import FastqReader
+from mapper.io.carry import carry_over
+from mapper.io.fasta import check_reference
 from mapper.io.header import header_text, parse_read_group
-from mapper.io.source import source_name
+from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
 from mapper.pair.insert_size import (
     ESTIMATION_PAIRS,
+    ESTIMATION_READS,
     InsertSizeModel,
     assumed_model,
     confident_inserts,
@@ -47,8 +49,18 @@ from mapper.params import BATCH_BASES, MAX_READ_LEN, MapParams
 from mapper.seed.plan import resolve
 from mapper.stages import Aligned, align_reads, place_batch
 from mapper.stats import RunStats
+from mapper.warm_up import compile_stages
+
+if TYPE_CHECKING:
+    from mapper.device.backend import DeviceStages
 
 log = logging.getLogger(__name__)
+
+
+DEVICE_SWITCH_SECONDS = 0.0002
+"""How long a thread may keep Python's lock while others wait for it, with a device: threads
+that queue kernels give the lock away in every call of the driver, and at Python's default of
+5 ms would wait so long to have it back."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +68,18 @@ class MapJob:
     """What to map, and how to write it."""
 
     reads: Sequence[str]
+    """The files of the one lane; none if there are several ``lanes``."""
     output: str
     output_format: str
     interleaved: bool = False
     read_group: str | None = None
+    """Of the one lane."""
+    lanes: Sequence[Lane] = ()
+    keep_comments: bool = False
+    reference: str | None = None
+    """FASTA file of the indexed reference, for CRAM output."""
+    input_reference: str | None = None
+    """FASTA file that CRAM input was made with."""
     command_line: str = "fmwave map"
     sort: SortOptions | None = None
     compression: int = 1
@@ -68,6 +88,15 @@ class MapJob:
     insert_size: InsertSizeModel | None = None
     progress: bool = False
     params: MapParams = field(default_factory=MapParams)
+    device: DeviceChoice = field(default_factory=lambda: DeviceChoice(CPU))
+
+
+class _AlignedBatch(NamedTuple):
+    """A batch after extension, in parts if it mixes pairs and single reads."""
+
+    reads: ReadBatch
+    rows: list[np.ndarray]  # of each part, in the batch
+    parts: list[Aligned]
 
 
 class _Finished(NamedTuple):
@@ -86,31 +115,50 @@ class _Run:
         self.job = job
         self.stats = stats
         self.params = job.params._replace(seed=resolve(job.params.seed, index.fm.n_rows - 1))
-        read_group = parse_read_group(job.read_group)[1] if job.read_group else ""
+        # Of several lanes, the reader gives each read its group.
+        group = None if job.lanes else job.read_group
+        read_group = parse_read_group(group)[1] if group else ""
         self.names: Names = make_names(index.contigs.names, index.contigs.starts, read_group)
+        self.device: DeviceStages | None = None
+        self.workers = job.threads
+        if job.device.backend != CPU:
+            from mapper.device.backend import DeviceStages
 
-    def read(self, reader: FastqReader) -> ReadBatch | None:
+            self.device = DeviceStages(index, job.device.ordinals)
+            # A worker that waits for a device leaves its core to another.
+            self.workers += len(self.device.lanes)
+
+    def read(self, reader: ReadsReader) -> ReadBatch | None:
         """Read the next batch (a task)."""
         with self.stats.stage("read"):
-            reads = reader.next_batch()
-        if reads is not None:
-            _check_lengths(reads, self.job.reads)
-        return reads
+            return reader.next_batch()
 
-    def align(self, reads: ReadBatch) -> Aligned:
+    def align(self, reads: ReadBatch) -> _AlignedBatch:
         """Run the stages that need no insert size (a task)."""
-        return align_reads(self.index, reads, self.params, self.stats)
+        parts = mixed.split(reads)
+        aligned = [
+            align_reads(self.index, part.reads, self.params, self.stats, self.device)
+            for part in parts
+        ]
+        return _AlignedBatch(reads, [part.rows for part in parts], aligned)
 
-    def finish(self, aligned: Aligned, model: InsertSizeModel, output: RecordOutput) -> _Finished:
+    def finish(
+        self, batch: _AlignedBatch, model: InsertSizeModel, output: RecordOutput
+    ) -> _Finished:
         """Run the stages that need it (a task)."""
-        placements, records = place_batch(
-            self.index, aligned, model, self.params, self.names, self.stats
-        )
+        parts = []
+        for aligned in batch.parts:
+            placements, made = place_batch(
+                self.index, aligned, model, self.params, self.names, self.stats
+            )
+            parts.append(made)
+            self._count(aligned.reads, placements, made.n_records)
+        with self.stats.stage("records"):
+            records = carry_over(mixed.merge(parts, batch.rows), batch.reads)
         with self.stats.stage("encode"):
-            encoded = output.encode(records, aligned.reads)
-        self._count(aligned.reads, placements, records.n_records)
+            encoded = output.encode(records, batch.reads)
         n_primary = int(((records.flag & 0x900) == 0).sum())
-        return _Finished(aligned.reads.n_reads, encoded, n_primary)
+        return _Finished(batch.reads.n_reads, encoded, n_primary)
 
     def align_and_finish(
         self, reads: ReadBatch, model: InsertSizeModel, output: RecordOutput
@@ -146,20 +194,33 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
     stats = RunStats()
     run = _Run(index, job, stats)
     contigs = index.contigs
-    header = header_text(
-        contigs.names, contigs.lengths.tolist(), job.command_line, job.read_group,
-        job.sort is not None,
+    lanes = job.lanes or [Lane(tuple(job.reads), job.read_group)]
+    if job.output_format == "cram" and job.reference is not None:
+        check_reference(Path(job.reference), contigs.names, contigs.md5)
+    options = ReadOptions(
+        interleaved=job.interleaved, keep_comments=job.keep_comments,
+        tag_groups=bool(job.lanes), reference=job.input_reference, threads=job.threads,
+        max_read_len=MAX_READ_LEN, batch_bases=job.batch_bases,
     )  # fmt: skip
-    pool = ThreadPoolExecutor(job.threads, thread_name_prefix="map")
-    reader = FastqReader(job.reads, job.interleaved, job.batch_bases)
+    reader = ReadsReader(lanes, options)
+    pool = ThreadPoolExecutor(run.workers, thread_name_prefix="map")
+    switch_interval = sys.getswitchinterval()
+    if run.device is not None:
+        sys.setswitchinterval(DEVICE_SWITCH_SECONDS)
     try:
+        groups = [lane.read_group for lane in lanes if lane.read_group is not None]
+        header = header_text(
+            contigs.names, contigs.lengths.tolist(), job.command_line, groups,
+            job.sort is not None, reader.headers,
+        )  # fmt: skip
         with open_output(
             job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(), pool,
-            sort=job.sort, level=job.compression,
+            sort=job.sort, level=job.compression, reference=job.reference, threads=job.threads,
         ) as output:  # fmt: skip
-            _compile(run, output)
+            stats.compile_seconds = compile_stages(index, run.params, run.names, output, run.device)
             _map_all(run, reader, output, pool)
     finally:
+        sys.setswitchinterval(switch_interval)
         reader.close()
         pool.shutdown(cancel_futures=True)
     stats.finish()
@@ -167,11 +228,11 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
 
 
 def _map_all(
-    run: _Run, reader: FastqReader, output: RecordOutput, pool: ThreadPoolExecutor
+    run: _Run, reader: ReadsReader, output: RecordOutput, pool: ThreadPoolExecutor
 ) -> None:
     """Read, map and write until the input ends; check that every read came out."""
     # Enough batches that no thread waits for another's slow one.
-    most_pending = run.job.threads + 2
+    most_pending = run.workers + 2
     pending: deque[Future[_Finished]] = deque()
     written = 0
     with tqdm(
@@ -216,35 +277,42 @@ def _map_all(
 
 
 def _freeze_insert_size(
-    run: _Run, reader: FastqReader, pool: ThreadPoolExecutor,
+    run: _Run, reader: ReadsReader, pool: ThreadPoolExecutor,
     pending: deque[Future[_Finished]], output: RecordOutput,
 ) -> InsertSizeModel:  # fmt: skip
     """Return the insert-size model; queue the batches that were read to estimate it."""
     given = run.job.insert_size
-    if given is not None or not reader.paired:
+    if given is not None or not reader.may_hold_pairs:
         model = given if given is not None else assumed_model()
-        if reader.paired:
+        if reader.may_hold_pairs:
             _report_insert_size(run.stats, model)
+        elif given is not None:
+            # No error: a workflow gives single and paired units the same options.
+            log.warning("--insert-size has no effect on single-end reads (-p: the file has pairs)")
         return in_score_units(model, run.params.extend.match)
-    head: list[Future[Aligned]] = []
-    n_pairs = 0
-    while n_pairs < ESTIMATION_PAIRS:
+    head: list[Future[_AlignedBatch]] = []
+    n_pairs = n_reads = 0
+    while n_pairs < ESTIMATION_PAIRS and n_reads < ESTIMATION_READS:
         reads = pool.submit(run.read, reader).result()
         if reads is None:
             break
         head.append(pool.submit(run.align, reads))
-        n_pairs += reads.n_reads // 2
+        n_pairs += reads.n_pairs
+        n_reads += reads.n_reads
     inserts = [np.empty(0, np.int64)]
     for future in head:
-        aligned = future.result()
-        inserts.append(
-            confident_inserts(
-                aligned.reads.base_offsets, aligned.alignments, run.params.extend.match
-            )
-        )
+        batch = future.result()
+        for rows, part in zip(batch.rows, batch.parts, strict=True):
+            if part.reads.paired:
+                ordinals = batch.reads.first_read + rows[::2]
+                found = confident_inserts(
+                    part.reads.base_offsets, part.alignments, run.params.extend.match
+                )
+                inserts.append(found[ordinals < ESTIMATION_READS])
     first = np.concatenate(inserts)[:ESTIMATION_PAIRS]
     model = estimate(first[first != 0])
-    _report_insert_size(run.stats, model)
+    if n_pairs:
+        _report_insert_size(run.stats, model)
     model = in_score_units(model, run.params.extend.match)
     for future in head:
         pending.append(pool.submit(run.finish, future.result(), model, output))
@@ -256,50 +324,3 @@ def _report_insert_size(stats: RunStats, model: InsertSizeModel) -> None:
         "mean": model.mean, "std": model.std, "low": model.low, "high": model.high,
         "pairs": model.n_pairs,
     }  # fmt: skip
-
-
-def _check_lengths(reads: ReadBatch, paths: Sequence[str]) -> None:
-    lengths = np.diff(reads.base_offsets)
-    if lengths.max(initial=0) <= MAX_READ_LEN:
-        return
-    row = int(np.flatnonzero(lengths > MAX_READ_LEN)[0])
-    name = bytes(reads.names[slice(*reads.name_offsets[row : row + 2])]).decode("ascii", "replace")
-    mate, record = row % len(paths), (reads.first_read + row) // len(paths) + 1
-    raise InputFormatError(
-        f"{source_name(paths[mate])}: record {record}: read {name!r} has {lengths[row]} bases; the "
-        f"short-read mode takes up to {MAX_READ_LEN}, and there is no long-read mode yet"
-    )
-
-
-def _compile(run: _Run, output: RecordOutput) -> None:
-    """Compile every stage, or load it compiled, by mapping two made-up pairs.
-
-    Done before the work starts, so that its time is known and no thread waits in the
-    middle of a batch.
-    """
-    start = time.perf_counter()
-    if not is_compiled():
-        log.info("compiling for this machine, once (about a minute); kept in %s", CACHE_DIR)
-    for paired in (False, True):
-        reads = _made_up_reads(paired)
-        quiet = RunStats()
-        aligned = align_reads(run.index, reads, run.params, quiet)
-        merged = merge_alignments(aligned.alignments, aligned.alignments)
-        confident_inserts(reads.base_offsets[:1], merged, run.params.extend.match)
-        _, records = place_batch(run.index, aligned, assumed_model(), run.params, run.names, quiet)
-        output.encode(records, reads)
-    run.stats.compile_seconds = time.perf_counter() - start
-
-
-def _made_up_reads(paired: bool) -> ReadBatch:
-    n, length = 4, 100
-    bases = np.random.default_rng(1).integers(0, 4, n * length).astype(np.uint8)
-    return ReadBatch(
-        bases=bases,
-        quals=np.full(n * length, 30, np.uint8),
-        base_offsets=np.arange(n + 1, dtype=np.int64) * length,
-        names=np.frombuffer(b"aabb", np.uint8).copy(),
-        name_offsets=np.arange(n + 1, dtype=np.int64),
-        first_read=0,
-        paired=paired,
-    )

@@ -1,8 +1,13 @@
-"""One batch through the stages, on the CPU: pure functions from batch to batch."""
+"""One batch through the stages: pure functions from batch to batch.
+
+Packing, seeding, chaining and extension run on the CPU or, given a
+:class:`mapper.device.backend.DeviceStages`, on a device, with the same result; the stages
+that pair and place are the host's.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mapper.batch import AlignmentBatch, PackedReads, ReadBatch, RecordBatch, SeedBatch
 from mapper.chain.cpu import find_loci
@@ -18,6 +23,9 @@ from mapper.seed.cpu import seed_reads
 from mapper.seed.pack import pack_reads
 from mapper.stats import RunStats
 
+if TYPE_CHECKING:
+    from mapper.device.backend import DeviceStages
+
 
 class Aligned(NamedTuple):
     """A batch after extension: all that does not depend on the insert size."""
@@ -28,8 +36,13 @@ class Aligned(NamedTuple):
     alignments: AlignmentBatch
 
 
-def align_reads(index: Index, reads: ReadBatch, params: MapParams, stats: RunStats) -> Aligned:
-    """Seed, chain and extend every read for itself."""
+def align_reads(
+    index: Index, reads: ReadBatch, params: MapParams, stats: RunStats,
+    device: DeviceStages | None = None,
+) -> Aligned:  # fmt: skip
+    """Seed, chain and extend every read for itself, on the CPU if no device is given."""
+    if device is not None:
+        return Aligned(reads, *device.align(reads, params, stats))
     contigs = index.contigs
     with stats.stage("pack"):
         packed = pack_reads(reads)

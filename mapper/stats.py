@@ -15,9 +15,10 @@ from mapper.host_memory import peak_bytes
 from mapper.io.atomic import OutputFile
 
 STAGES = (
-    "read", "pack", "seed", "chain", "extend", "rescue", "place", "records", "encode",
+    "read", "wait", "pack", "seed", "chain", "extend", "rescue", "place", "records", "encode",
 )  # fmt: skip
-"""Stages in the order of the flow; times are summed over threads."""
+"""Stages in the order of the flow; times are summed over threads. ``wait``: for a free lane of a
+device; a device's own stages last until their results are back."""
 
 
 @dataclass

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hypothesis
+import numba
+import numpy as np
 import pytest
 
+from mapper.device.choose import find_devices
 from tests.whole import World, build_world
 
 # No deadline: the first example of a test may have to wait for numba. derandomize: the same
@@ -14,6 +17,22 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("explore", deadline=None, print_blob=True, max_examples=1000)
 hypothesis.settings.load_profile("fixed")
+
+if numba.config.DISABLE_JIT:
+    # Compiled integers wrap round in silence, and hashes mean it; NumPy's scalars warn.
+    np.seterr(over="ignore")
+
+
+@pytest.fixture
+def device():
+    """Make CUDA device 0, or numba's simulator, current; skip, with the reason, without."""
+    found = find_devices()
+    if found.problem:
+        pytest.skip(found.problem)
+    from mapper.device.seam import cuda
+
+    with cuda.gpus[0]:
+        yield
 
 
 @pytest.fixture(scope="session")

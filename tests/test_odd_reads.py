@@ -65,7 +65,7 @@ def test_every_length_from_20_to_600(world, tmp_path, strand):
     for record, at, n in zip(mapped(world, tmp_path, reads), starts, lengths, strict=True):
         assert place(record) == ("chr3", at, bool(strand))
         assert record.cigarstring == f"{n}M"
-        assert record.mapping_quality >= (60 if n >= 40 else 1)
+        assert record.mapping_quality >= (60 if n >= 60 else 30 if n >= 40 else 1)
 
 
 def test_reads_shorter_than_a_seed_do_not_end_the_run(world, tmp_path):

@@ -11,7 +11,7 @@ import pysam
 import pytest
 
 from mapper import pipeline
-from mapper.errors import OutputError
+from mapper.errors import InputFormatError, OutputError
 from mapper.io.bam_out import SortOptions
 from mapper.pair.insert_size import model_from
 from mapper.params import BATCH_BASES, MapParams, RecordParams
@@ -254,7 +254,7 @@ def test_bad_input_in_the_middle_ends_the_run_without_output(world, tmp_path):
     broken = tmp_path / "in" / "broken.fq"
     broken.write_text("\n".join(text) + "\n")
     (tmp_path / "out").mkdir()
-    with pytest.raises(pipeline.InputFormatError, match=r"broken.fq: record 401: 1 quality"):
+    with pytest.raises(InputFormatError, match=r"broken.fq: record 401: 1 quality"):
         map_to(
             world.index, tmp_path / "out" / "x.bam", str(broken), world.second, batch_bases=4_000
         )

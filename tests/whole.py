@@ -62,7 +62,7 @@ def map_to(index: Index, output: Path, *reads: str, **options: Any) -> RunStats:
     """Map with options of ``MapJob``; the command line in the header is always the same."""
     from mapper.pipeline import MapJob, map_reads
 
-    output_format = output.suffix.removeprefix(".")
+    output_format = options.pop("output_format", output.suffix.removeprefix("."))
     return map_reads(index, MapJob(list(reads), str(output), output_format, **options))
 
 

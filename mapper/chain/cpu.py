@@ -10,18 +10,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.accelerate import core, driver
 from mapper.batch import LocusBatch, SeedBatch
-from mapper.index.reference import find_contig
+from mapper.index.reference import contig_bounds, find_contig
+
+
+@core
+def find_window(contig_starts, contig_lens, text_pos, i, ref_id, window_start, window_end):
+    """Fill row i of three columns of a LocusBatch: its contig and what that bounds."""
+    contig = find_contig(contig_starts, text_pos[i])
+    start, end = contig_bounds(contig_starts, contig_lens, contig)
+    ref_id[i] = contig
+    window_start[i] = start
+    window_end[i] = end
 
 
 @driver
 def _windows(contig_starts, contig_lens, text_pos, ref_id, window_start, window_end):
     for i in range(len(text_pos)):
-        contig = find_contig(contig_starts, text_pos[i])
-        ref_id[i] = contig
-        window_start[i] = contig_starts[contig]
-        window_end[i] = contig_starts[contig] + contig_lens[contig]
+        find_window(contig_starts, contig_lens, text_pos, i, ref_id, window_start, window_end)
 
 
 def find_loci(seeds: SeedBatch, contig_starts: np.ndarray, contig_lens: np.ndarray) -> LocusBatch:

@@ -12,7 +12,7 @@ from typing import Any
 
 from mapper import __version__
 
-_LIBRARIES = ("numba", "numpy", "pysam", "pydivsufsort")
+_LIBRARIES = ("numba", "numba-cuda", "numpy", "pysam", "pydivsufsort")
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
 def machine_facts() -> list[tuple[str, str]]:
     """Return versions, cores and memory."""
     from mapper.accelerate import CACHE_DIR, is_compiled
+    from mapper.device.choose import describe_devices
     from mapper.host_memory import available_bytes
 
     available = available_bytes()
@@ -58,6 +59,7 @@ def machine_facts() -> list[tuple[str, str]]:
         ("machine", f"{platform.system()} {platform.machine()}"),
         ("cores for this process", str(len(os.sched_getaffinity(0)))),
         ("memory available", "unknown" if available is None else _size(available)),
+        *(("CUDA device", line) for line in describe_devices()),
         ("compiled code", f"{CACHE_DIR} ({'present' if is_compiled() else 'empty'})"),
     ]
 

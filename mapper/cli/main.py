@@ -33,6 +33,9 @@ log = logging.getLogger("mapper")
 SUBCOMMANDS = {
     "index": "build the index of a reference",
     "map": "map reads to an indexed reference",
+    "seed": "find all matches of k-mers",
+    "align": "align pairs of sequences: distances and CIGARs",
+    "distance": "edit distance, and path, of two very long sequences",
     "info": "show versions, this machine, and what an index holds",
 }
 """Name and one line of help of each subcommand, in the order of the help."""

@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mapper.errors import DeviceError, UsageError
+from mapper.cli.map_files import add_files, check_files, format_by_name, lanes_of
+from mapper.device.choose import CPU, check_device_name, choose_device
+from mapper.errors import UsageError
 from mapper.params import (
     BATCH_BASES,
+    DEVICE_BATCH_BASES,
     MAX_READ_LEN,
     ExtendParams,
     MapParams,
@@ -77,16 +80,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "map",
         help="map reads to an indexed reference",
         description="Map short reads (20 to "
-        f"{MAX_READ_LEN} bases) to an indexed reference and write BAM or SAM.",
+        f"{MAX_READ_LEN} bases) to an indexed reference and write BAM, CRAM, SAM or PAF.",
     )
     parser.add_argument("index", metavar="REF.fmw", help="index made by fmwave index")
-    parser.add_argument(
-        "reads",
-        nargs="+",
-        metavar="READS.fq[.gz]",
-        help="FASTQ, plain or gzip: one file, or two of mates; - is standard input",
-    )
-    _add_input_and_output(parser)
+    add_files(parser)
     _add_alignment(parser)
     machine = parser.add_argument_group("machine")
     machine.add_argument(
@@ -94,52 +91,20 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="threads that map, read and compress (default: all, %(default)s here)",
     )  # fmt: skip
     machine.add_argument(
-        "--device", default="auto", metavar="auto|cpu",
-        help="where to compute (default: %(default)s; this version computes on the CPU)",
+        "--device", default="auto", metavar="auto|cpu|cuda[:0,1]",
+        help="where to compute; no effect on the result (default: %(default)s, every CUDA device "
+        "that can be used, or else the CPU)",
     )  # fmt: skip
     machine.add_argument(
         "--memory", type=_bytes, default=1 << 30, metavar="SIZE",
         help="for --sort, beyond what mapping takes: bytes, or with K, M, G (default: 1G)",
     )  # fmt: skip
     machine.add_argument(
-        "--batch-bases", type=_positive, default=BATCH_BASES, metavar="N",
-        help="bases mapped at a time by a thread; no effect on the result (default: %(default)s)",
+        "--batch-bases", type=_positive, metavar="N",
+        help="bases mapped at a time by a thread; no effect on the result (default: "
+        f"{BATCH_BASES}, or {DEVICE_BATCH_BASES} with CUDA)",
     )  # fmt: skip
     return parser
-
-
-def _add_input_and_output(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("input and output")
-    group.add_argument(
-        "-o", "--output", default="-", metavar="OUT.bam",
-        help=".bam or .sam; appears only when complete (default: standard output)",
-    )  # fmt: skip
-    group.add_argument(
-        "-O", "--output-format", choices=("bam", "sam"), metavar="bam|sam",
-        help="format (default: by the name; bam on standard output)",
-    )  # fmt: skip
-    group.add_argument(
-        "-p", "--interleaved", action="store_true", help="the one file holds mates alternately"
-    )
-    group.add_argument(
-        "-R", "--read-group", metavar="LINE",
-        help=r"read group of all reads, as '@RG\tID:run1\tSM:sample1'",
-    )  # fmt: skip
-    group.add_argument(
-        "--sort", action="store_true", help="sort by coordinate and write an index (BAM file only)"
-    )
-    group.add_argument(
-        "--compression", type=int, choices=range(4), default=1, metavar="0..3",
-        help="level of BAM compression (default: %(default)s)",
-    )  # fmt: skip
-    group.add_argument(
-        "-a", "--all", action="store_true", help="write secondary records instead of the XA tag"
-    )
-    group.add_argument("--eqx", action="store_true", help="write = and X in CIGARs instead of M")
-    group.add_argument(
-        "-Y", "--soft-clip", action="store_true", help="soft clips in supplementary records"
-    )
-    group.add_argument("--json-stats", metavar="FILE", help="write counts and times of the run")
 
 
 def _add_alignment(parser: argparse.ArgumentParser) -> None:
@@ -164,24 +129,17 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Map, then report."""
     params = _params(args)
-    if args.device not in ("auto", "cpu"):
-        raise DeviceError(
-            f"device {args.device!r}: this version computes on the CPU only; use --device cpu"
-        )
-    output_format = args.output_format or _format_by_name(args.output)
-    if args.output == "-" and sys.stdout.isatty() and output_format == "bam":
-        raise UsageError("BAM would go to the terminal; name a file with -o, or use -O sam")
-
-    _check_paths(args)
+    check_device_name(args.device)
+    output_format = args.output_format or format_by_name(args.output)
+    check_files(args, output_format)
     insert_size = _given_insert_size(args)
-    if insert_size is not None and len(args.reads) == 1 and not args.interleaved:
-        # No error: a workflow gives single and paired units the same options.
-        log.warning("--insert-size has no effect on single-end reads (-p: the file has pairs)")
 
     from mapper.index.format import open_index
     from mapper.io.bam_out import SortOptions
+    from mapper.io.reads_in import Lane
     from mapper.pipeline import MapJob, map_reads
 
+    device = choose_device(args.device)
     index = open_index(args.index)
     job = MapJob(
         reads=args.reads,
@@ -189,14 +147,20 @@ def run(args: argparse.Namespace) -> int:
         output_format=output_format,
         interleaved=args.interleaved,
         read_group=args.read_group,
+        lanes=[Lane(paths, line) for line, paths in lanes_of(args)],
+        keep_comments=args.comments,
+        reference=args.reference,
+        input_reference=args.input_reference,
         command_line=shlex.join(["fmwave", *args.argv]),
-        sort=SortOptions(args.threads, args.memory) if args.sort else None,
+        sort=SortOptions(args.threads, args.memory, args.markdup) if args.sort else None,
         compression=args.compression,
         threads=args.threads,
-        batch_bases=args.batch_bases,
+        batch_bases=args.batch_bases
+        or (BATCH_BASES if device.backend == CPU else DEVICE_BATCH_BASES),
         insert_size=insert_size,
         progress=sys.stderr.isatty() and not args.quiet,
         params=params,
+        device=device,
     )
     stats = map_reads(index, job)
     if args.json_stats:
@@ -204,24 +168,6 @@ def run(args: argparse.Namespace) -> int:
     for line in stats.table().splitlines():
         log.info("%s", line)
     return 0
-
-
-def _check_paths(args: argparse.Namespace) -> None:
-    """Refuse outputs that would overwrite an input or each other, or cannot be made."""
-    from mapper.io.atomic import STDOUT, check_output
-    from mapper.io.source import same_file
-
-    outputs = [args.output]
-    if args.json_stats is not None:
-        outputs.append(args.json_stats)
-        check_output(args.json_stats)
-    for output in outputs:
-        if output != STDOUT and any(same_file(output, path) for path in args.reads):
-            raise UsageError(f"{output} is one of the read files; name another output")
-    if len(outputs) == 2 and (
-        outputs[0] == outputs[1] or Path(outputs[0]).resolve() == Path(outputs[1]).resolve()
-    ):
-        raise UsageError(f"records and statistics would both go to {outputs[0]}")
 
 
 def _params(args: argparse.Namespace) -> MapParams:
@@ -282,12 +228,6 @@ def _insert_size(text: str) -> InsertSizeModel:
     if std <= 0 or low > high:
         raise UsageError(f"--insert-size {text}: SD must be positive, and MIN not above MAX")
     return model_from(mean, std, round(low), round(high), 0)
-
-
-def _format_by_name(output: str) -> str:
-    from mapper.io.bam_out import format_of
-
-    return "bam" if output == "-" else format_of(output)
 
 
 def _positive(text: str) -> int:

@@ -1,1 +1,1 @@
-
+"""CUDA devices: the import seam, the choice of device, memory, batches in order."""

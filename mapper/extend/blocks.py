@@ -21,6 +21,7 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.dna import n_words
+from mapper.lanes import lane_union
 
 BLOCK = 8
 
@@ -71,8 +72,8 @@ def matching_blocks(read_planes, word, text_planes, text_pos, n_diagonals):
 
 @core
 def count_lost_blocks(read_planes, read_word, read_len, text_planes, first_diagonal,
-                      last_diagonal, lost_before):  # fmt: skip
-    """Count the blocks that match on no diagonal of a band.
+                      last_diagonal, lost_before, lanes):  # fmt: skip
+    """Count the blocks that match on no diagonal of a band, which the lanes share.
 
     Parameters
     ----------
@@ -83,13 +84,20 @@ def count_lost_blocks(read_planes, read_word, read_len, text_planes, first_diago
         among the first b.
     """
     n_blocks = read_len // BLOCK
+    n_diagonals = last_diagonal - first_diagonal + 1
+    share = (n_diagonals + lanes.n_lanes - 1) // lanes.n_lanes
+    first = min(lanes.lane * share, n_diagonals)
+    mine = min(share, n_diagonals - first)
     lost = 0
     lost_before[0] = 0
     for word in range(n_words(read_len)):
-        matched = matching_blocks(
-            read_planes, read_word + word, text_planes, first_diagonal + word * 64,
-            last_diagonal - first_diagonal + 1,
-        )  # fmt: skip
+        matched = np.uint64(0)
+        if mine > 0:
+            matched = matching_blocks(
+                read_planes, read_word + word, text_planes, first_diagonal + first + word * 64,
+                mine,
+            )  # fmt: skip
+        matched = lane_union(matched, lanes)
         for byte in range(min(8, n_blocks - 8 * word)):
             if not (matched >> np.uint64(8 * byte + 7)) & np.uint64(1):
                 lost += 1

@@ -12,11 +12,14 @@ from mapper.extend.read import (
     OPS_FULL,
     Found,
     ReadScratch,
-    align_read,
+    align_row,
+    extend_read,
     keep_distinct,
     scratch_sizes,
+    sort_loci,
 )
 from mapper.extend.wavefront_affine import CELLS_FULL, new_wavefronts
+from mapper.lanes import ONE_LANE
 from mapper.params import ExtendParams
 
 
@@ -49,12 +52,18 @@ def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params,
     for read in range(len(base_offsets) - 1):
         first = loci.locus_offsets[read]
         n_loci = loci.locus_offsets[read + 1] - first
+        read_len = base_offsets[read + 1] - base_offsets[read]
+        for i in range(n_loci):
+            align_row(
+                text_planes, planes, word_offsets[read], read_len, loci, first + i, params,
+                scratch.positions, scratch.ungapped[i],
+            )  # fmt: skip
+        sort_loci(scratch, n_loci, params.match)
         n_found = np.int64(-1)
         while n_found < 0:
-            n_found = align_read(
-                text_planes, planes, word_offsets[read],
-                base_offsets[read + 1] - base_offsets[read], loci, first, n_loci, params,
-                penalties, wavefronts, scratch, read_ops,
+            n_found, _ = extend_read(
+                text_planes, planes, word_offsets[read], read_len, loci, first, n_loci, params,
+                penalties, wavefronts, scratch, read_ops, ONE_LANE,
             )  # fmt: skip
             if n_found == CELLS_FULL:
                 raise RuntimeError("wavefronts larger than any read's: a bug in fmwave")

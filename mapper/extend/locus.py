@@ -16,6 +16,7 @@ from mapper.cigar import EQUAL, X, append_op, left_align
 from mapper.extend.blocks import BLOCK, count_lost_blocks, least_loss, lost_after, lost_until
 from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
 from mapper.extend.wavefront_affine import CELLS_FULL, Side, backtrace_side, extend_side
+from mapper.lanes import lanes_meet
 
 
 class Ungapped(NamedTuple):
@@ -86,7 +87,7 @@ def ungapped_ops(read_planes, read_word, text_planes, diagonal, start, end, posi
 @core
 def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
                  ungapped, target, params, penalties, wavefronts, positions, lost_before,
-                 spare_ops, ops):  # fmt: skip
+                 spare_ops, ops, lanes):  # fmt: skip
     """Extend the anchor of an ungapped alignment with gaps where they may pay.
 
     Parameters
@@ -98,6 +99,8 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
         int32 work space.
     spare_ops, ops
         uint32 work space, and the operations of the result, in read order, left-aligned.
+    lanes
+        Each with `positions`, `spare_ops` and `ops` of its own; the rest is shared.
 
     Returns
     -------
@@ -123,14 +126,19 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
     if try_left or try_right:
         slack = max(most_left - left_floor, most_right - right_floor)
         band = longest_gap(slack, params)
+        if 2 * band + 1 > len(wavefronts.lo):
+            # Little work space: do not even count the blocks of a wide band. (Work space that
+            # fits any read has more penalties than a band has diagonals.)
+            return doubled, query_start, query_end, text_start, text_end, np.int64(CELLS_FULL)
         first = max(diagonal - band, window_start)
         last = min(diagonal + band, window_end - read_len)
+        lanes_meet(lanes)  # a slower lane may still be reading those of the locus before
         if first > diagonal - band or last < diagonal + band:
             # The read overhangs its contig somewhere in the band: no bound, a full search.
             lost_before[: read_len // BLOCK + 1] = 0
         else:
             count_lost_blocks(
-                read_planes, read_word, read_len, text_planes, first, last, lost_before
+                read_planes, read_word, read_len, text_planes, first, last, lost_before, lanes
             )
             bonus = 2 * params.end_bonus
             if try_left:
@@ -148,7 +156,7 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
         )  # fmt: skip
         objective, s, k, offset = extend_side(
             read_planes, text_planes, side, penalties, params.end_bonus, right_floor, band,
-            lost_before, wavefronts,
+            lost_before, wavefronts, lanes,
         )  # fmt: skip
         if s == CELLS_FULL:
             return doubled, query_start, query_end, text_start, text_end, s
@@ -168,7 +176,7 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
         )  # fmt: skip
         objective, s, k, offset = extend_side(
             read_planes, text_planes, side, penalties, params.end_bonus, left_floor, band,
-            lost_before, wavefronts,
+            lost_before, wavefronts, lanes,
         )  # fmt: skip
         if s == CELLS_FULL:
             return doubled, query_start, query_end, text_start, text_end, s

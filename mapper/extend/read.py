@@ -1,8 +1,8 @@
 """Core: one read and its candidate loci → its distinct alignments, best first.
 
-Both backends run this text, one thread for each read: the CPU with work space that fits any
-read of the batch, a device first with little, and again with more for the reads that did
-not fit (status ``OPS_FULL`` or ``CELLS_FULL``).
+Both backends run this text: the CPU with work space that fits any read of the batch, a
+device first with little, one thread for each read, and again with more, a warp for each,
+for the reads that did not fit (status ``OPS_FULL`` or ``CELLS_FULL``).
 """
 
 from __future__ import annotations
@@ -77,7 +77,18 @@ def _objective(row, match):
 
 
 @core
-def _sort_loci(scratch, n_loci, match):
+def align_row(text_planes, planes, read_word, read_len, loci, locus, params, positions, ungapped):
+    """Align one read to one locus without gaps; fill a row of ``ReadScratch.ungapped``."""
+    u = align_ungapped(
+        planes, read_word + n_words(read_len) * loci.strand[locus], read_len, text_planes,
+        loci.diagonal[locus], loci.window_start[locus], loci.window_end[locus], params, positions,
+    )  # fmt: skip
+    for field in range(8):
+        ungapped[field] = u[field]
+
+
+@core
+def sort_loci(scratch, n_loci, match):
     """Order the loci of a read by ungapped objective, equals by locus (insertion sort)."""
     for i in range(n_loci):
         objective = _objective(scratch.ungapped[i], match)
@@ -159,8 +170,8 @@ def _edit_distance(ops, n_ops):
 
 
 @core
-def align_read(text_planes, planes, read_word, read_len, loci, first, n_loci, params, penalties,
-               wavefronts, scratch, read_ops):  # fmt: skip
+def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, params, penalties,
+                wavefronts, scratch, read_ops, lanes):  # fmt: skip
     """Align one read to its loci; fill ``scratch.found`` and, with operations, `read_ops`.
 
     Parameters
@@ -169,29 +180,23 @@ def align_read(text_planes, planes, read_word, read_len, loci, first, n_loci, pa
         The read's bit planes: strand 0 from row `read_word` on, strand 1 behind it.
     loci, first, n_loci
         LocusBatch columns, and which rows are the read's.
+    scratch
+        With the ungapped alignments of the loci (:func:`align_row`) and their order.
+    lanes
+        Each with ``positions``, ``spare_ops`` and ``ops`` of its own; the rest is shared.
 
     Returns
     -------
-    Number of alignments; or OPS_FULL, CELLS_FULL: nothing found holds, some work space is
-    too small.
+    n_found, n_ops
+        Number of alignments, and of their operations. Instead of n_found OPS_FULL or
+        CELLS_FULL: nothing found holds, some work space is too small.
     """
     n_strand_words = n_words(read_len)
-    for i in range(n_loci):
-        locus = first + i
-        u = align_ungapped(
-            planes, read_word + n_strand_words * loci.strand[locus], read_len, text_planes,
-            loci.diagonal[locus], loci.window_start[locus], loci.window_end[locus], params,
-            scratch.positions,
-        )  # fmt: skip
-        for field in range(8):
-            scratch.ungapped[i, field] = u[field]
-    _sort_loci(scratch, n_loci, params.match)
-
     bar = max(2 * lowest_score(read_len, params), np.int64(2))
     best = best_start = best_end = np.int64(0)
     found = scratch.found
-    n_found = 0
-    n_read_ops = 0
+    n_found = np.int64(0)
+    n_read_ops = np.int64(0)
     for i in range(n_loci):
         row = scratch.ungapped[scratch.order[i]]
         u = Ungapped(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7])
@@ -203,17 +208,17 @@ def align_read(text_planes, planes, read_word, read_len, loci, first, n_loci, pa
             planes, read_word + n_strand_words * loci.strand[locus], read_len, text_planes,
             loci.diagonal[locus], loci.window_start[locus], loci.window_end[locus], u, target,
             params, penalties, wavefronts, scratch.positions, scratch.lost_before,
-            scratch.spare_ops, scratch.ops,
+            scratch.spare_ops, scratch.ops, lanes,
         )  # fmt: skip
         if n_ops < 0:
-            return n_ops
+            return n_ops, n_read_ops
         if doubled < bar:
             continue
         if doubled > best:
             best, best_start, best_end = doubled, query_start, query_end
         if n_read_ops + n_ops > len(read_ops):
-            return np.int64(OPS_FULL)
-        for j in range(n_ops):
+            return np.int64(OPS_FULL), n_read_ops
+        for j in range(lanes.lane, n_ops, lanes.n_lanes):
             read_ops[n_read_ops + j] = scratch.ops[j]
         found.strand[n_found] = loci.strand[locus]
         found.ref_id[n_found] = loci.ref_id[locus]
@@ -227,4 +232,4 @@ def align_read(text_planes, planes, read_word, read_len, loci, first, n_loci, pa
         found.cigar_end[n_found] = n_read_ops + n_ops
         n_read_ops += n_ops
         n_found += 1
-    return np.int64(n_found)
+    return n_found, n_read_ops

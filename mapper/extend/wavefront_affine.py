@@ -36,6 +36,7 @@ from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.dna import mismatch_word
 from mapper.extend.blocks import least_loss, lost_after, lost_until
 from mapper.extend.penalties import Penalties
+from mapper.lanes import lane_mask, lane_max, lanes_meet
 
 NULL = -(2**30)
 """Offset of a cell that does not exist; leaves room to add to it."""
@@ -175,10 +176,9 @@ def hopeful(offset, insertion, k, s, side, penalties, bonus, lost_before, best):
 
 
 @core
-def extend_side(
-    query_planes, text_planes, side, penalties, end_bonus, floor, max_gap, lost_before, wavefronts
-):
-    """Extend an anchor to one side.
+def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, max_gap,
+                lost_before, wavefronts, lanes):  # fmt: skip
+    """Extend an anchor to one side; the lanes share the diagonals of each wavefront.
 
     Parameters
     ----------
@@ -209,6 +209,7 @@ def extend_side(
     used = np.int64(0)
     idle = 0
     s = np.int64(0)
+    lanes_meet(lanes)  # a slower one may still be tracing back the extension before
     # From this penalty on no cell is hopeful, on whatever diagonal.
     while s < match * (2 * side.query_room + max_gap) + bonus - best and idle <= max(x, oe):
         mismatched = row_of(wavefronts, s - x)
@@ -229,46 +230,61 @@ def extend_side(
             return best, np.int64(CELLS_FULL), best_k, best_offset
         start = used - k_lo
         alive_lo, alive_hi = np.int64(1), np.int64(0)
-        for k in range(k_lo, k_hi + 1):
-            insertion = bounded(
-                max(
-                    cell(wavefronts.match, opened, k + 1),
-                    cell(wavefronts.insertion, lengthened, k + 1),
-                ),
-                k,
-                side,
-            )
-            deletion = bounded(
-                max(
-                    cell(wavefronts.match, opened, k - 1),
-                    cell(wavefronts.deletion, lengthened, k - 1),
+        first = k_lo
+        while first <= k_hi:
+            k = first + lanes.lane
+            insertion = deletion = offset = np.int64(NULL)
+            objective = best
+            if k <= k_hi:
+                insertion = bounded(
+                    max(
+                        cell(wavefronts.match, opened, k + 1),
+                        cell(wavefronts.insertion, lengthened, k + 1),
+                    ),
+                    k,
+                    side,
                 )
-                + 1,
-                k,
-                side,
-            )
-            offset = bounded(cell(wavefronts.match, mismatched, k) + 1, k, side)
-            offset = max(offset, max(insertion, deletion))
-            if s == 0:
-                offset = np.int64(0)
-            if not hopeful(offset, insertion, k, s, side, penalties, bonus, lost_before, best):
-                offset = insertion = deletion = np.int64(NULL)
-            else:
-                offset += longest_run(query_planes, text_planes, side, offset - k, offset)
-                objective = match * (2 * offset - k) - s
-                if offset - k == side.query_room:
-                    objective += bonus
-                if objective > best:
-                    best = objective
-                    best_s = np.int64(s)
-                    best_k = np.int64(k)
-                    best_offset = offset
+                deletion = bounded(
+                    max(
+                        cell(wavefronts.match, opened, k - 1),
+                        cell(wavefronts.deletion, lengthened, k - 1),
+                    )
+                    + 1,
+                    k,
+                    side,
+                )
+                offset = bounded(cell(wavefronts.match, mismatched, k) + 1, k, side)
+                offset = max(offset, max(insertion, deletion))
+                if s == 0:
+                    offset = np.int64(0)
+                if not hopeful(offset, insertion, k, s, side, penalties, bonus, lost_before, best):
+                    offset = insertion = deletion = np.int64(NULL)
+                else:
+                    offset += longest_run(query_planes, text_planes, side, offset - k, offset)
+                    objective = match * (2 * offset - k) - s
+                    if offset - k == side.query_room:
+                        objective += bonus
+            alive = lane_mask(offset >= 0, lanes)
+            if k <= k_hi:
+                wavefronts.match[start + k] = offset
+                wavefronts.insertion[start + k] = insertion
+                wavefronts.deletion[start + k] = deletion
+            if alive:
                 if alive_lo > alive_hi:
-                    alive_lo = np.int64(k)
-                alive_hi = np.int64(k)
-            wavefronts.match[start + k] = offset
-            wavefronts.insertion[start + k] = insertion
-            wavefronts.deletion[start + k] = deletion
+                    alive_lo = first + trailing_zeros(np.uint64(alive))
+                alive_hi = first + 63 - leading_zeros(np.uint64(alive))
+            if lane_mask(objective > best, lanes):
+                # The highest objective, of equals the lowest diagonal.
+                key = np.int64(-1)
+                if objective > best:
+                    key = (objective << 20) | ((1 << 19) - k)
+                key = lane_max(key, lanes)
+                best = key >> 20
+                best_s = s
+                best_k = (1 << 19) - (key & ((1 << 20) - 1))
+                lanes_meet(lanes)
+                best_offset = np.int64(wavefronts.match[start + best_k])
+            first += lanes.n_lanes
         wavefronts.lo[s] = alive_lo
         wavefronts.hi[s] = alive_hi
         wavefronts.start[s] = start
@@ -277,6 +293,7 @@ def extend_side(
         else:
             idle = 0
             used = start + alive_hi + 1
+        lanes_meet(lanes)
         s += 1
     return best, best_s, best_k, best_offset
 

@@ -121,6 +121,10 @@ class OutputFile:
         except OSError as error:
             raise output_error(self.name, error) from error
 
+    def fileno(self) -> int:
+        """Return the descriptor, for another process to write to."""
+        return self._handle
+
     def __enter__(self) -> OutputFile:
         return self
 

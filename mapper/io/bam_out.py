@@ -1,4 +1,4 @@
-"""Records to BAM and SAM files: the outputs that the pipeline writes to.
+"""Records to BAM, CRAM, SAM and PAF files: the outputs that the pipeline writes to.
 
 Writing has two halves. ``encode`` is pure, takes most of the time and releases the GIL:
 any number of threads may run it. ``append`` takes what it returned, in input order,
@@ -7,6 +7,7 @@ from one thread.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -16,15 +17,17 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from mapper.batch import ReadBatch, RecordBatch
-from mapper.errors import UsageError
+from mapper.errors import OutputError, UsageError
 from mapper.io.atomic import STDOUT, OutputFile, check_writable
 from mapper.io.bgzf import BgzfWriter, Sink
 from mapper.io.encode import encode_bam
 from mapper.io.header import bam_header
+from mapper.io.paf import encode_paf
 from mapper.io.sam_text import encode_sam
-from mapper.io.sort import scratch_directory, sort_and_index
+from mapper.io.samtools import SamtoolsProcess
+from mapper.io.sort import cram_format, scratch_directory, sort_and_index
 
-FORMATS = ("bam", "sam")
+FORMATS = ("bam", "cram", "sam", "paf")
 
 
 class SortOptions(NamedTuple):
@@ -32,6 +35,7 @@ class SortOptions(NamedTuple):
 
     threads: int
     memory: int  # bytes, of all threads together
+    mark_duplicates: bool = False
 
 
 class RecordOutput(Protocol):
@@ -67,19 +71,76 @@ class _SamOutput:
         self._sink.write(encoded.data)
 
 
+class _PafOutput:
+    def __init__(
+        self, sink: Sink, contig_names: Sequence[str], contig_lengths: Sequence[int]
+    ) -> None:
+        self._sink = sink
+        self._contig_names = contig_names
+        self._contig_lengths = np.array(contig_lengths, np.int64)
+
+    def encode(self, records: RecordBatch, reads: ReadBatch) -> np.ndarray:
+        return encode_paf(records, reads, self._contig_names, self._contig_lengths)
+
+    def append(self, encoded: np.ndarray) -> None:
+        self._sink.write(encoded.data)
+
+
+class _CramOutput:
+    """Uncompressed BAM into a samtools process, which writes CRAM to the output's handle."""
+
+    def __init__(self, sink: OutputFile, reference: str, threads: int, level: int) -> None:
+        self._name = sink.name
+        self._samtools = SamtoolsProcess(
+            "view", "-T", reference, "-@", str(threads - 1), "--no-PG",
+            "-O", cram_format(level), "-o", "-", "-",
+            stdin=subprocess.PIPE, stdout=sink.fileno(),
+        )  # fmt: skip
+
+    def encode(self, records: RecordBatch, reads: ReadBatch) -> np.ndarray:
+        return encode_bam(records, reads)
+
+    def append(self, encoded: np.ndarray) -> None:
+        self.write(encoded.data)
+
+    def write(self, data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        pipe = self._samtools.process.stdin
+        assert pipe is not None
+        try:
+            while view:
+                view = view[pipe.write(view) :]
+        except BrokenPipeError:
+            self.finish()
+            raise OutputError(f"{self._name}: samtools view ended early") from None
+
+    def finish(self) -> None:
+        pipe = self._samtools.process.stdin
+        assert pipe is not None
+        pipe.close()
+        reason = self._samtools.wait()
+        if reason is not None:
+            raise OutputError(f"{self._name}: samtools view failed: {reason}")
+
+    def cancel(self) -> None:
+        self._samtools.kill()
+
+
 def format_of(path: str) -> str:
     """Return the format that a file name asks for; SAM for standard output.
 
     Raises
     ------
     UsageError
-        If the name ends in neither ``.bam`` nor ``.sam``.
+        If the name ends in none of FORMATS.
     """
     extension = Path(path).suffix.lower().removeprefix(".")
     if path == STDOUT:
         return "sam"
     if extension not in FORMATS:
-        raise UsageError(f"output {path}: name it .bam or .sam, or give the format by option")
+        raise UsageError(
+            f"output {path}: name it .bam, .cram, .sam or .paf, or give the format by option"
+        )
     return extension
 
 
@@ -94,6 +155,8 @@ def open_output(
     *,
     sort: SortOptions | None = None,
     level: int = 1,
+    reference: str | None = None,
+    threads: int = 1,
 ) -> Iterator[RecordOutput]:
     """Open a file or standard output for records, as a context manager.
 
@@ -105,7 +168,7 @@ def open_output(
     path
         File name, or ``-`` for standard output.
     fmt
-        ``bam`` or ``sam``.
+        One of FORMATS.
     header
         From :func:`mapper.io.header.header_text`, made with the same `sort`.
     contig_names, contig_lengths
@@ -113,9 +176,14 @@ def open_output(
     executor
         Compresses BAM; must be another's than the calling thread.
     sort
-        Sort by coordinate and index; for a BAM file only.
+        Sort by coordinate and index; for a BAM or CRAM file only.
     level
-        Compression level of BAM, see :func:`mapper.io.bgzf.deflater`.
+        Compression level, see :func:`mapper.io.bgzf.deflater`; samtools' for sorted output
+        and CRAM.
+    reference
+        FASTA file of the reference, which CRAM needs (:func:`check_reference`).
+    threads
+        Threads that samtools takes for CRAM.
 
     Raises
     ------
@@ -126,26 +194,52 @@ def open_output(
     """
     if fmt not in FORMATS:
         raise UsageError(f"output format {fmt!r}; choose one of {', '.join(FORMATS)}")
+    if fmt == "cram" and reference is None:
+        raise UsageError(
+            "CRAM holds what differs from the reference; name its FASTA file with --reference"
+        )
+    start = bam_header(header, contig_names, contig_lengths)
     if sort is None:
         with OutputFile(path) as sink:
             if fmt == "sam":
                 sink.write(header.encode("utf-8", "surrogateescape"))
                 yield _SamOutput(sink, contig_names)
+            elif fmt == "paf":
+                yield _PafOutput(sink, contig_names, contig_lengths)
+            elif fmt == "cram":
+                assert reference is not None
+                with _cram_output(sink, start, reference, threads, level) as cram:
+                    yield cram
             else:
-                start = bam_header(header, contig_names, contig_lengths)
                 with _bam_writer(sink, start, executor, level) as writer:
                     yield _BamOutput(writer)
         return
-    if path == STDOUT or fmt != "bam":
-        raise UsageError("sorted output must go to a BAM file; name one, or do not sort")
+    if path == STDOUT or fmt not in ("bam", "cram"):
+        raise UsageError("sorted output must go to a BAM or CRAM file; name one, or do not sort")
     final = Path(path).resolve()
     check_writable(final)
     with scratch_directory(final) as scratch:
         unsorted = scratch / "unsorted.bam"
-        start = bam_header(header, contig_names, contig_lengths)
-        with OutputFile(str(unsorted)) as sink, _bam_writer(sink, start, executor, level) as writer:
+        with OutputFile(str(unsorted)) as sink, _bam_writer(sink, start, executor, 1) as writer:
             yield _BamOutput(writer)
-        sort_and_index(unsorted, final, sort.threads, sort.memory)
+        sort_and_index(
+            unsorted, final, sort.threads, sort.memory, level=level,
+            mark_duplicates=sort.mark_duplicates,
+            reference=reference if fmt == "cram" else None,
+        )  # fmt: skip
+
+
+@contextmanager
+def _cram_output(
+    sink: OutputFile, start: bytes, reference: str, threads: int, level: int
+) -> Iterator[_CramOutput]:
+    output = _CramOutput(sink, reference, threads, level)
+    try:
+        output.write(start)
+        yield output
+        output.finish()
+    finally:
+        output.cancel()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -16,6 +17,8 @@ BLOCK_BYTES = 65_280
 """Uncompressed bytes of a block, as htslib cuts them."""
 
 BLOCKS_PER_TASK = 16
+MAX_LEVEL = 9
+_MAX_ISAL_LEVEL = 3
 EOF_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 
 _HEADER = struct.Struct("<12sBBHH")
@@ -35,12 +38,19 @@ class Sink(Protocol):
 def deflater(level: int) -> Deflate:
     """Return the function that makes a raw deflate stream at a compression level.
 
-    Levels 0 to 3 are ISA-L's: 0 the fastest (but compressed), 1 the best value. Another
-    library may serve higher levels from here.
+    Levels 0 to 3 are ISA-L's: 0 the fastest (but compressed), 1 the best value. 4 to 9 are
+    zlib's, several times slower and a little smaller.
     """
-    if not 0 <= level <= 3:
-        raise UsageError(f"compression level {level}; choose 0 (fastest) to 3")
-    return lambda data: isal_zlib.compress(data, level, -15)
+    if not 0 <= level <= MAX_LEVEL:
+        raise UsageError(f"compression level {level}; choose 0 (fastest) to {MAX_LEVEL}")
+    if level <= _MAX_ISAL_LEVEL:
+        return lambda data: isal_zlib.compress(data, level, -15)
+
+    def deflate(data: memoryview) -> bytes:
+        stream = zlib.compressobj(level, zlib.DEFLATED, -15)
+        return stream.compress(data) + stream.flush()
+
+    return deflate
 
 
 def compress_block(data: memoryview, deflate: Deflate) -> bytes:

@@ -6,11 +6,15 @@ import numpy as np
 
 from mapper.accelerate import driver
 from mapper.batch import ReadBatch, RecordBatch
+from mapper.cigar import N, S
 from mapper.dna import COMPLEMENT, LETTERS
 from mapper.errors import OutputError
 
 MAX_NAME = 254
 MAX_CIGAR_OPS = 65535
+"""More operations go into the tag CG; the CIGAR field then holds ``<bases>S<span>N``."""
+
+_CG_BYTES = 8  # of the tag, its values apart
 REVERSE = 0x10
 
 _BAM_LETTERS = b"=ACMGRSVTWYHKDBN"
@@ -18,6 +22,7 @@ NIBBLE_OF_CODE = np.array([_BAM_LETTERS.index(letter) for letter in LETTERS], np
 """BAM's 4-bit code of each base code."""
 NIBBLE_OF_COMPLEMENT = NIBBLE_OF_CODE[COMPLEMENT]
 
+_CG_START = np.frombuffer(b"CGBI", np.uint8).copy()
 _FIXED = 36  # bytes of a record before its name, block_size included
 _CONSUMES_REF = np.array([op in "MDN=X" for op in "MIDNSHP=X"] + [False] * 7)
 
@@ -37,30 +42,23 @@ def encode_bam(records: RecordBatch, reads: ReadBatch) -> np.ndarray:
     Raises
     ------
     OutputError
-        If a name or CIGAR is longer than BAM can hold.
+        If a name is longer than BAM can hold.
     """
-    check_limits(records, reads)
+    check_names(reads)
     offsets = _record_offsets(records, reads)
     out = np.empty(offsets[-1], np.uint8)
     _fill_bam(records, reads, offsets, out)
     return out
 
 
-def check_limits(records: RecordBatch, reads: ReadBatch) -> None:
-    """Raise OutputError if a name or CIGAR of the batch is longer than BAM can hold."""
+def check_names(reads: ReadBatch) -> None:
+    """Raise OutputError if a name of the batch is longer than BAM can hold."""
     name_lengths = np.diff(reads.name_offsets)
     if name_lengths.size and name_lengths.max() > MAX_NAME:
         worst = int(name_lengths.argmax())
         raise OutputError(
             f"name of read {reads.first_read + worst + 1} has {name_lengths[worst]} characters; "
             f"BAM takes {MAX_NAME}; shorten the names"
-        )
-    n_ops = np.diff(records.cigar_offsets)
-    if n_ops.size and n_ops.max() > MAX_CIGAR_OPS:
-        worst = int(n_ops.argmax())
-        raise OutputError(
-            f"alignment of read {reads.first_read + int(records.read[worst]) + 1} has "
-            f"{n_ops[worst]} CIGAR operations; BAM takes {MAX_CIGAR_OPS}; split the read"
         )
 
 
@@ -69,7 +67,9 @@ def _record_offsets(records: RecordBatch, reads: ReadBatch) -> np.ndarray:
     name_lengths = np.maximum(np.diff(reads.name_offsets), 1)[records.read]
     seq_lengths = (records.query_end - records.query_start).astype(np.int64)
     sizes = _FIXED + name_lengths + 1 + (seq_lengths + 1) // 2 + seq_lengths
-    sizes += 4 * np.diff(records.cigar_offsets) + np.diff(records.tag_offsets)
+    n_ops = np.diff(records.cigar_offsets)
+    sizes += 4 * n_ops + np.diff(records.tag_offsets)
+    sizes += np.where(n_ops > MAX_CIGAR_OPS, _CG_BYTES + 4 * 2, 0)
     offsets = np.zeros(records.n_records + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return offsets
@@ -87,6 +87,13 @@ def _put32(out, at, value):
     for i in range(4):
         out[at + i] = (value >> (8 * i)) & 0xFF
     return at + 4
+
+
+@driver
+def _put_ops(out, at, cigar_ops, start, end):
+    for i in range(start, end):
+        at = _put32(out, at, np.int64(cigar_ops[i]))
+    return at
 
 
 @driver
@@ -198,7 +205,8 @@ def _fill_bam(records, reads, offsets, out):
         out[at] = max(name_end - name_start, 1) + 1
         out[at + 1] = records.mapq[r]
         at = _put16(out, at + 2, reg2bin(pos, pos + span))
-        at = _put16(out, at, cigar_end - cigar_start)
+        n_ops = cigar_end - cigar_start
+        at = _put16(out, at, n_ops if n_ops <= MAX_CIGAR_OPS else 2)
         at = _put16(out, at, flag)
         at = _put32(out, at, end - start)
         at = _put32(out, at, np.int64(records.next_ref_id[r]))
@@ -211,11 +219,18 @@ def _fill_bam(records, reads, offsets, out):
             at += 1
         out[at] = 0
         at += 1
-        for i in range(cigar_start, cigar_end):
-            at = _put32(out, at, np.int64(records.cigar_ops[i]))
+        if n_ops > MAX_CIGAR_OPS:
+            at = _put32(out, at, ((end - start) << 4) | S)
+            at = _put32(out, at, (span << 4) | N)
+        else:
+            at = _put_ops(out, at, records.cigar_ops, cigar_start, cigar_end)
         at = _put_sequence(out, at, reads.bases, start, end, reverse)
         if reverse:
             at = _copy_reversed(out, at, reads.quals, start, end)
         else:
             at = copy_bytes(out, at, reads.quals, start, end)
-        copy_bytes(out, at, records.tags, records.tag_offsets[r], records.tag_offsets[r + 1])
+        at = copy_bytes(out, at, records.tags, records.tag_offsets[r], records.tag_offsets[r + 1])
+        if n_ops > MAX_CIGAR_OPS:
+            at = copy_bytes(out, at, _CG_START, 0, len(_CG_START))
+            at = _put32(out, at, n_ops)
+            _put_ops(out, at, records.cigar_ops, cigar_start, cigar_end)

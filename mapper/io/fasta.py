@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +20,7 @@ import numpy as np
 import pysam
 
 from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
-from mapper.errors import InputFormatError
+from mapper.errors import InputFormatError, UsageError
 
 MAX_CONTIG_LENGTH = 2**31 - 1
 """BAM and its index hold positions as signed 32-bit integers."""
@@ -102,6 +102,24 @@ def read_fasta(path: Path) -> Iterator[FastaRecord]:
                 raise InputFormatError(f"{where}: a record of this name came before; rename one")
             seen.add(name)
             yield FastaRecord(name, *_codes_and_md5(record.sequence or "", where))
+
+
+def check_reference(path: Path, names: Sequence[str], md5: Sequence[str]) -> None:
+    """Raise UsageError unless a FASTA file holds these contigs, in this order.
+
+    For CRAM, which is written against the file and read back with it: another one of the
+    same names would give other bases.
+    """
+    scan_fasta(path)
+    for number, record in enumerate(read_fasta(path)):
+        if number >= len(names) or (record.name, record.md5) != (names[number], md5[number]):
+            expected = repr(names[number]) if number < len(names) else "no further contig"
+            raise UsageError(
+                f"{path}: contig {record.name!r} is not that of the index ({expected}, the same "
+                "bases); give the FASTA file that the index was built from"
+            )
+    if number + 1 != len(names):
+        raise UsageError(f"{path}: {number + 1} contigs, and the index has {len(names)}")
 
 
 def _codes_and_md5(sequence: str, where: str) -> tuple[np.ndarray, str]:

@@ -7,97 +7,43 @@ from types import TracebackType
 
 import numpy as np
 
-from mapper.batch import ReadBatch
+from mapper.batch import NO_OFFSETS, NO_TAGS, ReadBatch
 from mapper.errors import InputFormatError, UsageError
 from mapper.io import fastq_scan as scan
-from mapper.io.fastq_errors import explain, foreign_format, format_error, read_name, show
-from mapper.io.read_ahead import ReadAhead
-from mapper.io.source import BrokenStreamError, ByteSource, same_file
+from mapper.io.buffer import InputBuffer
+from mapper.io.fastq_errors import explain, foreign_format, read_name, show
+from mapper.io.fastq_fill import fill_batch
+from mapper.io.source import ByteSource, same_file
 
+_START_BYTES = 64
 DEFAULT_BATCH_BASES = 10_000_000
 DEFAULT_CHUNK_BYTES = 4 << 20
-MAX_RECORD_BYTES = 1 << 28
-"""A record that does not fit into this is taken for a broken file, not for a read."""
-
-
-class _TextBuffer:
-    """The part of one file that is in memory: ``data[at:end]`` is unread."""
-
-    def __init__(self, path: str, chunk_bytes: int) -> None:
-        self.source = ReadAhead(ByteSource(path), chunk_bytes)
-        self.name = self.source.name
-        self.data = np.empty(chunk_bytes, np.uint8)
-        self.at = 0
-        self.end = 0
-        self.ended = False
-        self._broken: BrokenStreamError | None = None
-
-    def refill(self, record: int) -> None:
-        """Read on, keeping the unread part; grow if that alone fills the buffer.
-
-        Fills the buffer to the brim, so that a long record is scanned again only when
-        the buffer has doubled, not for every few bytes a pipe delivers.
-
-        Raises
-        ------
-        InputFormatError
-            If the stream was found broken and all that came before has been read, or a
-            record exceeds MAX_RECORD_BYTES. `record` is the number to name.
-        """
-        if self._broken is not None:
-            raise InputFormatError(
-                f"{self.name}: {self._broken} (found after record {record - 1} or later)"
-            ) from self._broken
-        unread = self.end - self.at
-        data = self.data
-        if unread == len(data):
-            if unread >= MAX_RECORD_BYTES:
-                raise format_error(
-                    self.name, record, f"no end of the record within {MAX_RECORD_BYTES} bytes"
-                )
-            data = np.empty(2 * unread, np.uint8)
-        data[:unread] = self.data[self.at : self.end]
-        self.data, self.at, self.end = data, 0, unread
-        view = data.data
-        try:
-            while self.end < len(data) and not self.ended:
-                n = self.source.readinto(view[self.end :])
-                self.end += n
-                self.ended = n == 0
-        except BrokenStreamError as error:
-            self._broken = error
-
-    def only_blank_lines_left(self, record: int) -> bool:
-        """Read on to the end of the file or the first character that is no line end."""
-        while True:
-            rest = self.data[self.at : self.end]
-            solid = np.flatnonzero((rest != ord("\n")) & (rest != ord("\r")))
-            if solid.size:
-                self.at += int(solid[0])
-                return False
-            self.at = self.end
-            if self.ended:
-                return True
-            self.refill(record)
 
 
 class _Columns:
     """Growing columns of the batch that is being filled (see ``fill_batch``)."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, has_tags: bool) -> None:
         n_rows = limit // scan.MIN_COST + 4
         self.bases = np.empty(0, np.uint8)
         self.quals = np.empty(0, np.uint8)
         self.base_offsets = np.zeros(n_rows, np.int64)
         self.names = np.empty(limit + 2 * (scan.MAX_NAME + 2), np.uint8)
         self.name_offsets = np.zeros(n_rows, np.int64)
+        self._has_tags = has_tags
+        self.tags = np.empty(0, np.uint8)
+        self.tag_offsets = np.zeros(n_rows, np.int64)
 
-    def reserve(self, capacity: int, n_reads: int) -> None:
-        """Make room for `capacity` bases, keeping those of the first `n_reads` reads."""
-        if len(self.bases) >= capacity:
+    def reserve(self, limit: int, buffered: int, n_reads: int) -> None:
+        """Make room for `limit` and what is buffered, keeping the first `n_reads` rows."""
+        if len(self.bases) >= limit + buffered:
             return
-        used = int(self.base_offsets[n_reads])
-        for column in ("bases", "quals"):
+        for column, offsets, capacity in (
+            ("bases", self.base_offsets, limit + buffered),
+            ("quals", self.base_offsets, limit + buffered),
+            ("tags", self.tag_offsets, limit + 2 * buffered if self._has_tags else 0),
+        ):
+            used = int(offsets[n_reads])
             grown = np.empty(capacity, np.uint8)
             grown[:used] = getattr(self, column)[:used]
             setattr(self, column, grown)
@@ -113,13 +59,16 @@ class _Columns:
             self.name_offsets[: n_reads + 1],
             first_read,
             paired,
+            tags=self.tags[: self.tag_offsets[n_reads]] if self._has_tags else NO_TAGS,
+            tag_offsets=self.tag_offsets[: n_reads + 1] if self._has_tags else NO_OFFSETS,
         )
 
 
 class FastqReader:
-    """Reads of one or two FASTQ files in batches.
+    """Reads of one or two FASTQ or FASTA files in batches.
 
-    Four lines a record; LF or CRLF; plain or gzip. What follows ``+`` is ignored. Names
+    FASTQ has four lines a record; FASTA (recognised by the ``>``) any number, and gives reads
+    without qualities. LF or CRLF; plain or gzip. What follows ``+`` is ignored. Names
     end at the first white space and lose one trailing ``/1`` or ``/2``; mates must then
     have equal names, or names that differ only by ``.1``/``.2`` or ``_1``/``_2``, which
     is removed as well.
@@ -127,7 +76,8 @@ class FastqReader:
     Parameters
     ----------
     paths
-        One file, or two files of mates; ``-`` is standard input.
+        One file, or two files of mates; ``-`` is standard input. Files that are open
+        already are closed by this reader.
     interleaved
         The one file holds mates alternately.
     batch_bases
@@ -135,6 +85,9 @@ class FastqReader:
         counts as no less than its name's length and ``fastq_scan.MIN_COST``.
     chunk_bytes
         Bytes of text read at a time from each file; no effect on the batches.
+    keep_comments
+        Take what follows the name as SAM tags (``TAG:TYPE:VALUE``, separated by tabs). Those
+        that describe an alignment (``bam_scan.DROPPED_TAGS``) are left out.
 
     Raises
     ------
@@ -146,24 +99,28 @@ class FastqReader:
 
     def __init__(
         self,
-        paths: Sequence[str],
+        paths: Sequence[str | ByteSource],
         interleaved: bool = False,
         batch_bases: int = DEFAULT_BATCH_BASES,
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+        keep_comments: bool = False,
     ) -> None:
-        _check_usage(paths, interleaved)
+        check_files([p if isinstance(p, str) else p.path for p in paths], interleaved)
         if len(paths) == 2:
             self._layout = scan.TWO_FILES
         else:
             self._layout = scan.INTERLEAVED if interleaved else scan.SINGLE
         self._limit = batch_bases
+        self._keep_comments = keep_comments
+        self._is_fasta = [False] * len(paths)
         self._n_reads = 0
         self._finished = False
         self._error: InputFormatError | None = None
-        self._files: list[_TextBuffer] = []
+        self._files: list[InputBuffer] = []
         try:
             for path in paths:
-                self._files.append(_TextBuffer(path, chunk_bytes))
+                source = ByteSource(path) if isinstance(path, str) else path
+                self._files.append(InputBuffer(source, chunk_bytes))
         except InputFormatError:
             self.close()
             raise
@@ -201,7 +158,7 @@ class FastqReader:
     def close(self) -> None:
         """Close the files."""
         for file in self._files:
-            file.source.close()
+            file.close()
 
     def __enter__(self) -> FastqReader:
         return self
@@ -215,19 +172,19 @@ class FastqReader:
         self.close()
 
     def _read_batch(self) -> ReadBatch | None:
-        columns = _Columns(self._limit)
+        columns = _Columns(self._limit, self._keep_comments)
         first, second = self._files[0], self._files[-1]
         n_reads = cost = 0
         status = scan.MORE
         while status != scan.FULL and not self._finished:
-            columns.reserve(self._limit + len(first.data) + len(second.data), n_reads)
-            status, mate, first.at, at2, where, n_reads, cost = scan.fill_batch(
+            columns.reserve(self._limit, len(first.data) + len(second.data), n_reads)
+            status, mate, first.at, at2, where, n_reads, cost = fill_batch(
                 self._layout,
-                *(first.data, first.at, first.end, first.ended),
-                *(second.data, second.at, second.end, second.ended),
-                *(self._limit, cost, n_reads),
+                *(self._is_fasta[0], first.data, first.at, first.end, first.ended),
+                *(self._is_fasta[-1], second.data, second.at, second.end, second.ended),
+                *(self._limit, cost, n_reads, self._keep_comments),
                 *(columns.bases, columns.quals, columns.base_offsets),
-                *(columns.names, columns.name_offsets),
+                *(columns.names, columns.name_offsets, columns.tags, columns.tag_offsets),
             )
             if self._layout == scan.TWO_FILES:
                 second.at = at2
@@ -248,8 +205,11 @@ class FastqReader:
         if status == scan.MORE:
             at_start = number == 1 and file.end == 0
             file.refill(number)
-            if at_start and (error := foreign_format(file.name, file.data[: file.end].tobytes())):
-                raise error
+            if at_start:
+                head = file.data[: min(file.end, _START_BYTES)].tobytes()
+                self._is_fasta[self._files.index(file)] = head.startswith(b">")
+                if error := foreign_format(file.name, head):
+                    raise error
         elif status == scan.DONE:
             self._finish(mate, n_whole)
         elif status == scan.BLANK:
@@ -264,7 +224,7 @@ class FastqReader:
             record = file.data[start : file.end].tobytes()
             raise explain(status, file.name, number, record, where - start)
 
-    def _place(self, mate: int, n_whole: int) -> tuple[_TextBuffer, int]:
+    def _place(self, mate: int, n_whole: int) -> tuple[InputBuffer, int]:
         """Return the file of a mate, and the 1-based number of its record there."""
         if self._layout == scan.TWO_FILES:
             return self._files[mate - 1], n_whole // 2 + 1
@@ -275,7 +235,11 @@ class FastqReader:
         if self._layout == scan.TWO_FILES or mate == 1:
             return self._files[mate - 1].at
         file = self._files[0]
-        newlines = np.flatnonzero(file.data[file.at : file.end] == ord("\n"))
+        text = file.data[file.at : file.end]
+        newlines = np.flatnonzero(text == ord("\n"))
+        if self._is_fasta[0]:
+            newlines = newlines[:-1] if newlines[-1] == len(text) - 1 else newlines
+            return file.at + int(newlines[text[newlines + 1] == ord(">")][0]) + 1
         return file.at + int(newlines[3]) + 1
 
     def _finish(self, mate: int, n_whole: int) -> None:
@@ -309,7 +273,8 @@ class FastqReader:
         )
 
 
-def _check_usage(paths: Sequence[str], interleaved: bool) -> None:
+def check_files(paths: Sequence[str], interleaved: bool) -> None:
+    """Raise UsageError for a number of files, or the same twice, that cannot be meant."""
     if len(paths) not in (1, 2):
         raise UsageError(f"{len(paths)} read files; give one, or two files of mates")
     if len(paths) == 2 and interleaved:

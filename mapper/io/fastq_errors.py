@@ -1,4 +1,4 @@
-"""What to tell the user about a FASTQ file that cannot be read."""
+"""What to tell the user about a FASTQ or FASTA file that cannot be read."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from mapper.io import fastq_scan as scan
 _FIX_LINES = "repair or re-export the file"
 _UNWRAP = "write each record on four lines, for instance with `seqtk seq`"
 _FOREIGN_STARTS = {
-    b"BAM\x01": "a BAM file; convert it with `samtools fastq`",
-    b"CRAM": "a CRAM file; convert it with `samtools fastq`",
-    b"@HD\t": "a SAM file; convert it with `samtools fastq`",
-    b"@SQ\t": "a SAM file; convert it with `samtools fastq`",
-    b"@RG\t": "a SAM file; convert it with `samtools fastq`",
-    b"@PG\t": "a SAM file; convert it with `samtools fastq`",
-    b">": "a FASTA file; reads are taken as FASTQ, with qualities",
+    b"BAM\x01": "a BAM file",
+    b"CRAM": "a CRAM file",
+    b"@HD\t": "a SAM file",
+    b"@SQ\t": "a SAM file",
+    b"@RG\t": "a SAM file",
+    b"@PG\t": "a SAM file",
     b"\xef\xbb\xbf@": "FASTQ behind a Unicode byte order mark; remove the first three bytes",
     b"\x89HDF": "an HDF5 file; export it as FASTQ",
 }
@@ -39,7 +38,7 @@ def foreign_format(name: str, text: bytes) -> InputFormatError | None:
     for start, what in _FOREIGN_STARTS.items():
         if text.startswith(start):
             return InputFormatError(f"{name}: not FASTQ but {what}")
-    if text and text[:1] not in b"@\r\n":
+    if text and text[:1] not in b"@>\r\n":
         return InputFormatError(
             f"{name}: not FASTQ: it begins with {show(text[:8])} where '@' must be; check that "
             "it is the right file"
@@ -89,6 +88,15 @@ def explain(status: int, name: str, number: int, record: bytes, where: int) -> I
         return format_error(
             name, number, f"character {found} in the sequence is no IUPAC nucleotide letter"
         )
+    if status == scan.BAD_COMMENT:
+        field = record[where:].split(b"\n", 1)[0].split(b"\t", 1)[0].rstrip(b"\r")
+        if field.startswith(b"RG:"):
+            reason = f"{show(field)} in the comment: read groups are given by option"
+            return format_error(name, number, reason, "or map the BAM file that it came from")
+        return format_error(
+            name, number, f"{show(field)} in the comment is no SAM tag (TAG:TYPE:VALUE)",
+            "do not take comments as tags",
+        )  # fmt: skip
     if status == scan.NO_PLUS:
         return _explain_no_plus(name, number, record[where:])
     if status == scan.BAD_QUALITY:

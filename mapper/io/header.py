@@ -51,8 +51,9 @@ def header_text(
     contig_names: Sequence[str],
     contig_lengths: Sequence[int],
     command_line: str,
-    read_group: str | None = None,
+    read_group: str | Sequence[str] | None = None,
     sort: bool = False,
+    inputs: Sequence[Sequence[str]] = (),
 ) -> str:
     r"""Return the header lines, each with its newline.
 
@@ -63,14 +64,17 @@ def header_text(
     command_line
         For @PG; control characters become spaces.
     read_group
-        As for :func:`parse_read_group`.
+        As for :func:`parse_read_group`; one, or several.
     sort
         The records will be ordered by coordinate, rather than mates next to each other.
+    inputs
+        Header lines of each input file: @RG, @PG and @CO are kept, and the @PG chain goes on.
 
     Raises
     ------
     UsageError
-        If a contig's name or length cannot stand in a BAM, or the read group is malformed.
+        If a contig's name or length cannot stand in a BAM, a read group is malformed, or two
+        have the same ID.
     """
     _check_contigs(contig_names, contig_lengths)
     order = "SO:coordinate" if sort else "SO:unsorted\tGO:query"
@@ -79,11 +83,82 @@ def header_text(
         f"@SQ\tSN:{name}\tLN:{length}"
         for name, length in zip(contig_names, contig_lengths, strict=True)
     ]
-    if read_group is not None:
-        lines.append(parse_read_group(read_group)[0])
+    groups = [read_group] if isinstance(read_group, str) else read_group or []
+    lines += _merge_read_groups([parse_read_group(group)[0] for group in groups], inputs)
+    programs = _merge_programs(inputs)
     command_line = re.sub(r"[\x00-\x1f\x7f]", " ", command_line)
-    lines.append(f"@PG\tID:fmwave\tPN:fmwave\tVN:{__version__}\tCL:{command_line}")
+    taken = [header_field(line, "ID") for line in programs]
+    for previous in _chain_ends(programs) or [""]:
+        own = _free_id("fmwave", taken)
+        taken.append(own)
+        chained = f"\tPP:{previous}" if previous else ""
+        programs.append(f"@PG\tID:{own}\tPN:fmwave{chained}\tVN:{__version__}\tCL:{command_line}")
+    lines += programs
+    lines += [line for lines in inputs for line in lines if line.startswith("@CO\t")]
     return "".join(f"{line}\n" for line in lines)
+
+
+def header_field(line: str, tag: str) -> str:
+    """Return the value of a field of a header line; empty if it is not there."""
+    for field in line.split("\t")[1:]:
+        if field.startswith(f"{tag}:"):
+            return field[len(tag) + 1 :]
+    return ""
+
+
+def _merge_read_groups(given: Sequence[str], inputs: Sequence[Sequence[str]]) -> list[str]:
+    """Return all @RG lines; a line that several inputs share, once."""
+    lines = list(given)
+    for header in inputs:
+        for line in header:
+            if line.startswith("@RG\t") and line not in lines:
+                lines.append(line)
+    ids = [header_field(line, "ID") for line in lines]
+    for name in ids:
+        if ids.count(name) > 1:
+            raise UsageError(
+                f"read group {name!r} is described in two ways; give each its own ID, or both the "
+                "same line"
+            )
+    return lines
+
+
+def _merge_programs(inputs: Sequence[Sequence[str]]) -> list[str]:
+    """Return all @PG lines; an ID that means another program in a later input gets a number."""
+    merged: list[str] = []
+    for header in inputs:
+        programs = [line for line in header if line.startswith("@PG\t")]
+        taken = [header_field(line, "ID") for line in merged]
+        renamed = {}
+        for line in programs:
+            name = header_field(line, "ID")
+            if name in taken and line not in merged:
+                renamed[name] = _free_id(name, taken)
+                taken.append(renamed[name])
+        for line in programs:
+            fields = line.split("\t")
+            for i, field in enumerate(fields):
+                if field[:3] in ("ID:", "PP:"):
+                    fields[i] = field[:3] + renamed.get(field[3:], field[3:])
+            if (changed := "\t".join(fields)) not in merged:
+                merged.append(changed)
+    return merged
+
+
+def _chain_ends(programs: Sequence[str]) -> list[str]:
+    """Return the IDs that no other program follows."""
+    followed = {header_field(line, "PP") for line in programs}
+    ids = dict.fromkeys(header_field(line, "ID") for line in programs)
+    return [name for name in ids if name and name not in followed]
+
+
+def _free_id(name: str, taken: Sequence[str]) -> str:
+    number = 0
+    free = name
+    while free in taken:
+        number += 1
+        free = f"{name}.{number}"
+    return free
 
 
 def bam_header(text: str, contig_names: Sequence[str], contig_lengths: Sequence[int]) -> bytes:

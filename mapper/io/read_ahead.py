@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 
-from mapper.io.source import BrokenStreamError, ByteSource
+from mapper.io.source import BrokenStreamError, PlainBytes
 
 _CHUNKS_AHEAD = 2
 _STOP_CHECK_S = 0.2
@@ -27,7 +27,7 @@ class ReadAhead:
         Bytes read at a time; three times as many are held.
     """
 
-    def __init__(self, source: ByteSource, chunk_bytes: int) -> None:
+    def __init__(self, source: PlainBytes, chunk_bytes: int) -> None:
         self.name = source.name
         self._source = source
         self._chunk_bytes = chunk_bytes

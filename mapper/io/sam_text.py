@@ -9,11 +9,12 @@ import numpy as np
 from mapper.accelerate import driver
 from mapper.batch import NO_QUALITY, ReadBatch, RecordBatch
 from mapper.dna import ASCII_OF_CODE, COMPLEMENT
-from mapper.io.encode import REVERSE, check_limits, copy_bytes, given_bounds
+from mapper.io.encode import REVERSE, check_names, copy_bytes, given_bounds
+from mapper.io.tags import VALUE_SIZE, float_texts, get32, get_number
 
 _TAB, _NEWLINE, _STAR, _EQUALS, _MINUS, _COLON, _ZERO = b"\t\n*=-:0"
-_TYPE_A, _TYPE_I, _TYPE_Z = b"AiZ"
-_CIGAR_LETTERS = np.frombuffer(b"MIDNSHP=X???????", np.uint8).copy()
+_COMMA, _TYPE_A, _TYPE_B, _TYPE_F, _TYPE_H, _TYPE_I, _TYPE_Z = b",ABfHiZ"
+CIGAR_LETTERS = np.frombuffer(b"MIDNSHP=X???????", np.uint8).copy()
 _ASCII_OF_COMPLEMENT = ASCII_OF_CODE[COMPLEMENT]
 
 _FIXED = 128
@@ -33,32 +34,39 @@ def encode_sam(records: RecordBatch, reads: ReadBatch, contig_names: Sequence[st
     Raises
     ------
     OutputError
-        If a name or CIGAR is longer than BAM can hold.
+        If a name is longer than BAM can hold.
     """
-    check_limits(records, reads)
-    encoded = [name.encode("ascii") for name in contig_names]
-    contigs = np.frombuffer(b"".join(encoded), np.uint8)
-    contig_offsets = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum([len(name) for name in encoded], out=contig_offsets[1:])
-    longest = max((len(name) for name in encoded), default=1)
-    out = np.empty(_upper_bound(records, reads, longest), np.uint8)
-    return out[: _fill_sam(records, reads, contigs, contig_offsets, out)]
+    check_names(reads)
+    contigs, contig_offsets = flat_names(contig_names)
+    longest = int(np.diff(contig_offsets).max(initial=1))
+    floats, float_offsets = float_texts(records.tags)
+    out = np.empty(_upper_bound(records, reads, longest) + len(floats), np.uint8)
+    n = _fill_sam(records, reads, contigs, contig_offsets, floats, float_offsets, out)
+    return out[:n]
+
+
+def flat_names(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return names as flat bytes (uint8) and their offsets (int64)."""
+    encoded = [name.encode("ascii") for name in names]
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(name) for name in encoded], out=offsets[1:])
+    return np.frombuffer(b"".join(encoded), np.uint8), offsets
 
 
 def _upper_bound(records: RecordBatch, reads: ReadBatch, longest_contig: int) -> int:
     """Return a size that the text does not exceed.
 
-    Per CIGAR operation nine digits and a letter. A tag grows most as an integer of 7
-    bytes: up to 17 characters, hence the factor 3.
+    Per CIGAR operation nine digits and a letter. A tag grows most as an array of one-byte
+    integers: up to 5 characters each, hence the factor. Floating-point numbers come on top.
     """
     names = int(np.diff(reads.name_offsets)[records.read].sum())
     bases = int((records.query_end - records.query_start).sum(dtype=np.int64))
     fixed = records.n_records * (_FIXED + 2 * longest_contig)
-    return fixed + names + 2 * bases + 10 * len(records.cigar_ops) + 3 * len(records.tags)
+    return fixed + names + 2 * bases + 10 * len(records.cigar_ops) + 5 * len(records.tags)
 
 
 @driver
-def _put_int(out, at, value):
+def put_int(out, at, value):
     """Write a number in decimal; return the position after it."""
     value = np.int64(value)
     if value < 0:
@@ -126,42 +134,72 @@ def _put_bases(out, at, bases, quals, start, end, reverse):
 
 
 @driver
-def _put_tags(out, at, tags, start, end):
-    """Write BAM-encoded tags of types A, i and Z as text; return the position after them."""
+def _put_float(out, at, floats, float_offsets, n_floats):
+    return copy_bytes(out, at, floats, float_offsets[n_floats], float_offsets[n_floats + 1])
+
+
+@driver
+def _put_array(out, at, tags, i, floats, float_offsets, n_floats):
+    """Write the array whose subtype is at `i`; return the positions after it, and n_floats."""
+    kind = tags[i]
+    out[at] = kind
+    at += 1
+    count = get32(tags, i + 1)
+    i += 5
+    for _ in range(count):
+        out[at] = _COMMA
+        if kind == _TYPE_F:
+            at = _put_float(out, at + 1, floats, float_offsets, n_floats)
+            n_floats += 1
+        else:
+            at = put_int(out, at + 1, get_number(tags, i, kind))
+        i += VALUE_SIZE[kind]
+    return at, i, n_floats
+
+
+@driver
+def _put_tags(out, at, tags, start, end, floats, float_offsets, n_floats):
+    """Write BAM-encoded tags as text; return the position after them, and n_floats."""
     i = start
     while i < end:
         kind = tags[i + 2]
+        is_text = kind == _TYPE_Z or kind == _TYPE_H
+        is_number = not is_text and kind != _TYPE_A and kind != _TYPE_F and kind != _TYPE_B
         out[at] = _TAB
         out[at + 1] = tags[i]
         out[at + 2] = tags[i + 1]
         out[at + 3] = _COLON
-        out[at + 4] = kind
+        out[at + 4] = _TYPE_I if is_number else kind
         out[at + 5] = _COLON
         at += 6
         i += 3
-        if kind == _TYPE_A:
-            out[at] = tags[i]
-            at += 1
-            i += 1
-        elif kind == _TYPE_I:
-            value = np.int64(0)
-            for k in range(4):
-                value |= np.int64(tags[i + k]) << (8 * k)
-            at = _put_int(out, at, value - ((value >> 31) << 32))
-            i += 4
-        else:
+        if is_text:
             while tags[i] != 0:
                 out[at] = tags[i]
                 at += 1
                 i += 1
             i += 1
-    return at
+        elif kind == _TYPE_B:
+            at, i, n_floats = _put_array(out, at, tags, i, floats, float_offsets, n_floats)
+        elif kind == _TYPE_A:
+            out[at] = tags[i]
+            at += 1
+            i += 1
+        elif kind == _TYPE_F:
+            at = _put_float(out, at, floats, float_offsets, n_floats)
+            n_floats += 1
+            i += 4
+        else:
+            at = put_int(out, at, get_number(tags, i, kind))
+            i += VALUE_SIZE[kind]
+    return at, n_floats
 
 
 @driver
-def _fill_sam(records, reads, contigs, contig_offsets, out):
+def _fill_sam(records, reads, contigs, contig_offsets, floats, float_offsets, out):
     """Write all lines; return their length."""
     at = 0
+    n_floats = 0
     for r in range(len(records.flag)):
         read = records.read[r]
         flag = np.int64(records.flag[r])
@@ -174,13 +212,13 @@ def _fill_sam(records, reads, contigs, contig_offsets, out):
 
         at = _put_text(out, at, reads.names, reads.name_offsets[read], reads.name_offsets[read + 1])
         out[at] = _TAB
-        at = _put_int(out, at + 1, flag)
+        at = put_int(out, at + 1, flag)
         out[at] = _TAB
         at = _put_contig(out, at + 1, ref_id, contigs, contig_offsets)
         out[at] = _TAB
-        at = _put_int(out, at + 1, records.ref_pos[r] + 1)
+        at = put_int(out, at + 1, records.ref_pos[r] + 1)
         out[at] = _TAB
-        at = _put_int(out, at + 1, records.mapq[r])
+        at = put_int(out, at + 1, records.mapq[r])
         out[at] = _TAB
         at += 1
         if records.cigar_offsets[r] == records.cigar_offsets[r + 1]:
@@ -188,8 +226,8 @@ def _fill_sam(records, reads, contigs, contig_offsets, out):
             at += 1
         for i in range(records.cigar_offsets[r], records.cigar_offsets[r + 1]):
             op = np.int64(records.cigar_ops[i])
-            at = _put_int(out, at, op >> 4)
-            out[at] = _CIGAR_LETTERS[op & 15]
+            at = put_int(out, at, op >> 4)
+            out[at] = CIGAR_LETTERS[op & 15]
             at += 1
         out[at] = _TAB
         at += 1
@@ -199,12 +237,15 @@ def _fill_sam(records, reads, contigs, contig_offsets, out):
         else:
             at = _put_contig(out, at, next_ref_id, contigs, contig_offsets)
         out[at] = _TAB
-        at = _put_int(out, at + 1, records.next_pos[r] + 1)
+        at = put_int(out, at + 1, records.next_pos[r] + 1)
         out[at] = _TAB
-        at = _put_int(out, at + 1, records.template_len[r])
+        at = put_int(out, at + 1, records.template_len[r])
         out[at] = _TAB
         at = _put_bases(out, at + 1, reads.bases, reads.quals, start, end, reverse)
-        at = _put_tags(out, at, records.tags, records.tag_offsets[r], records.tag_offsets[r + 1])
+        at, n_floats = _put_tags(
+            out, at, records.tags, records.tag_offsets[r], records.tag_offsets[r + 1], floats,
+            float_offsets, n_floats,
+        )  # fmt: skip
         out[at] = _NEWLINE
         at += 1
     return at

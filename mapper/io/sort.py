@@ -1,10 +1,9 @@
-"""Coordinate sorting and indexing, by the samtools that comes with pysam."""
+"""Coordinate sorting, duplicates and indexing, by the samtools that comes with pysam."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 import pysam
 
 from mapper.errors import OutputError
+from mapper.io import samtools
 from mapper.io.atomic import (
     check_writable,
     output_error,
@@ -25,7 +25,7 @@ MAX_BAI_LENGTH = 1 << 29
 """Contigs longer than this cannot be indexed by a .bai, only by a .csi."""
 
 _MIN_MEMORY = 16 << 20
-_INDEX_KINDS = (".bai", ".csi")
+_INDEX_KINDS = (".bai", ".csi", ".crai")
 
 
 @contextmanager
@@ -45,8 +45,17 @@ def scratch_directory(final: Path) -> Iterator[Path]:
         yield Path(path)
 
 
-def sort_and_index(unsorted: Path, final: Path, threads: int, memory: int) -> None:
-    """Write a BAM file in coordinate order, and its index.
+def sort_and_index(
+    unsorted: Path,
+    final: Path,
+    threads: int,
+    memory: int,
+    *,
+    level: int = 1,
+    mark_duplicates: bool = False,
+    reference: str | None = None,
+) -> None:
+    """Write a BAM or CRAM file in coordinate order, and its index.
 
     Parameters
     ----------
@@ -54,11 +63,19 @@ def sort_and_index(unsorted: Path, final: Path, threads: int, memory: int) -> No
         BAM file to sort; it is left as it is.
     final
         The sorted file, which appears when complete, followed by the same name and ``.bai``
-        (``.csi`` if a contig exceeds MAX_BAI_LENGTH). An old file's index goes before it.
+        (``.csi`` if a contig exceeds MAX_BAI_LENGTH; ``.crai`` for CRAM). An old file's index
+        goes before it.
     threads
         Threads that sort and compress.
     memory
         Bytes for records, of all threads together; beyond that they go to temporary files.
+    level
+        zlib's compression level.
+    mark_duplicates
+        Set flag 0x400 on all but the best of the pairs (or single reads) that begin and end
+        at the same places, as ``samtools markdup`` does. It uses the tags MC and ms.
+    reference
+        FASTA file; with it CRAM is written.
 
     Raises
     ------
@@ -67,33 +84,42 @@ def sort_and_index(unsorted: Path, final: Path, threads: int, memory: int) -> No
     """
     final = final.resolve()
     check_writable(final)
-    kind = _index_kind(unsorted)
-    sorted_bam = temporary_name(final)
+    kind = ".crai" if reference is not None else _index_kind(unsorted)
+    sorted_file = temporary_name(final)
     final_index = final.with_name(final.name + kind)
     index = temporary_name(final_index)
+    target = ["-O", f"bam,level={level}"]
+    if reference is not None:
+        target = ["-O", cram_format(level), "--reference", reference]
     try:
         with scratch_directory(final) as scratch:
             per_thread = max(memory // threads, _MIN_MEMORY)
-            _samtools(
-                final,
-                "sort",
-                *("-@", str(threads - 1), "-m", str(per_thread), "-l", "1", "--no-PG"),
-                *("-T", str(scratch / "part"), "-o", str(sorted_bam), str(unsorted)),
-            )
-        format_option = "-c" if kind == ".csi" else "-b"
+            sort = ["-@", str(threads - 1), "-m", str(per_thread), "--no-PG"]
+            sort += ["-T", str(scratch / "part"), str(unsorted)]
+            if mark_duplicates:
+                mark = ["-@", str(threads - 1), "--no-PG", "-T", str(scratch / "marked"), *target]
+                _sort_and_mark(final, [*sort, "-u", "-o", "-"], [*mark, "-", str(sorted_file)])
+            else:
+                _samtools(final, "sort", *sort, *target, "-o", str(sorted_file))
+        format_options = [] if kind == ".crai" else ["-c" if kind == ".csi" else "-b"]
         _samtools(
             final,
             "index",
-            *(format_option, "-@", str(threads - 1), "-o", str(index), str(sorted_bam)),
+            *(*format_options, "-@", str(threads - 1), "-o", str(index), str(sorted_file)),
         )
         # A new file must not stand beside the old one's index, whenever this is killed.
         for old_kind in _INDEX_KINDS:
             remove_quietly(final.with_name(final.name + old_kind))
-        sync_and_rename(sorted_bam, final)
+        sync_and_rename(sorted_file, final)
         sync_and_rename(index, final_index)
     finally:
-        remove_quietly(sorted_bam)
+        remove_quietly(sorted_file)
         remove_quietly(index)
+
+
+def cram_format(level: int) -> str:
+    """Return samtools' word for CRAM output: version 3.0, as many readers know no later one."""
+    return f"cram,version=3.0,level={level}"
 
 
 def _index_kind(bam_path: Path) -> str:
@@ -105,22 +131,26 @@ def _index_kind(bam_path: Path) -> str:
 
 
 def _samtools(final: Path, command: str, *arguments: str) -> None:
-    """Run a samtools command of pysam's in a process of its own.
-
-    Within this process it would hold up signals until it is done, and could not be
-    stopped; ``subprocess.run`` kills the child when an exception arrives.
-    """
-    call = f"import sys, pysam; pysam.{command}(*sys.argv[1:], catch_stdout=False)"
-    done = subprocess.run(
-        [sys.executable, "-c", call, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        # pysam wraps what samtools said: "SamtoolsError: '... stderr=the message\\n'".
-        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        reason = lines[-1].rpartition("stderr=")[2].replace("\\n", " ").strip("' ")
+    reason = samtools.run(command, *arguments)
+    if reason is not None:
         raise OutputError(f"{final}: samtools {command} failed: {reason}")
+
+
+def _sort_and_mark(final: Path, sort: list[str], mark: list[str]) -> None:
+    """Run ``samtools sort`` and ``samtools markdup`` with a pipe between them."""
+    sorting = samtools.SamtoolsProcess("sort", *sort, stdout=subprocess.PIPE)
+    try:
+        marking = samtools.SamtoolsProcess("markdup", *mark, stdin=sorting.process.stdout)
+        try:
+            assert sorting.process.stdout is not None
+            sorting.process.stdout.close()  # sort gets a broken pipe if markdup ends
+            marked = marking.wait()
+            done = sorting.wait()
+        finally:
+            marking.kill()
+    finally:
+        sorting.kill()
+    # What went wrong first: markdup fails of what sort did not write.
+    for command, reason in (("sort", done), ("markdup", marked)):
+        if reason is not None:
+            raise OutputError(f"{final}: samtools {command} failed: {reason}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from isal import igzip, isal_zlib
 
 from mapper.errors import InputFormatError
+from mapper.io.bgzf_in import BgzfStream, NotBgzfError, is_bgzf
 
 STDIN = "-"
 
@@ -21,10 +22,21 @@ _FOREIGN_COMPRESSION = {
     b"PK\x03\x04": "zip",
 }
 _HEAD_BYTES = 8
+_GZIP_HEAD_BYTES = 18  # a BGZF header; no gzip file is shorter
 
 
 class BrokenStreamError(Exception):
     """A stream that cannot be read on; the message is the reason, for a user to read."""
+
+
+class PlainBytes(Protocol):
+    """A stream of plain bytes, as :class:`ByteSource` is one."""
+
+    name: str
+
+    def readinto(self, buffer: memoryview) -> int: ...
+
+    def close(self) -> None: ...
 
 
 class _WithHead(io.RawIOBase):
@@ -33,7 +45,7 @@ class _WithHead(io.RawIOBase):
     Pipes cannot seek, and ``BufferedReader.peek`` may return less than was asked for.
     """
 
-    def __init__(self, raw: io.FileIO, head: bytes) -> None:
+    def __init__(self, raw: Any, head: bytes) -> None:
         self._raw = raw
         self._head = head
 
@@ -65,6 +77,8 @@ class ByteSource:
     ----------
     path
         File name, or ``-`` for standard input.
+    threads
+        Threads that decompress BGZF; other gzip cannot be decompressed by more than one.
 
     Raises
     ------
@@ -73,9 +87,20 @@ class ByteSource:
         with something else than gzip.
     """
 
-    def __init__(self, path: str) -> None:
-        self.name = source_name(path)
-        raw = _open_raw(path, self.name)
+    def __init__(self, path: str, threads: int = 1) -> None:
+        name = source_name(path)
+        self._begin(_open_raw(path, name), path, name, threads)
+
+    @classmethod
+    def of_stream(cls, raw: Any, name: str) -> ByteSource:
+        """Return the plain bytes of an open binary stream."""
+        source = cls.__new__(cls)
+        source._begin(raw, STDIN, name, 1)
+        return source
+
+    def _begin(self, raw: Any, path: str, name: str, threads: int) -> None:
+        self.name = name
+        self.path = path
         head = _read_head(raw, self.name)
         for magic, kind in _FOREIGN_COMPRESSION.items():
             if head.startswith(magic):
@@ -84,10 +109,41 @@ class ByteSource:
                     f"{self.name}: compressed with {kind}, which is not read; decompress it, "
                     "or compress it with gzip or bgzip"
                 )
+        self.raw_head = head
         self._raw = _WithHead(raw, head)
+        self._bgzf: BgzfStream | None = None
         self._stream: Any = self._raw
-        if head.startswith(GZIP_MAGIC):
+        self._ahead = memoryview(b"")
+        self._error: BrokenStreamError | None = None
+        if is_bgzf(head):
+            self._stream = self._bgzf = BgzfStream(self._raw, threads)
+        elif head.startswith(GZIP_MAGIC):
             self._stream = igzip.IGzipFile(fileobj=self._raw, mode="rb")
+
+    @property
+    def is_bgzf(self) -> bool:
+        """Whether the file is BGZF, as far as it has been read."""
+        return self._bgzf is not None
+
+    @property
+    def ends_with_eof_block(self) -> bool:
+        """Whether the last block read is empty, as at the end of a complete BGZF file."""
+        return self._bgzf is not None and self._bgzf.last_block_empty
+
+    def peek(self, n: int) -> bytes:
+        """Return the first `n` plain bytes (fewer if there are no more), without taking them.
+
+        To be called before anything was read. A broken stream shows when it is read.
+        """
+        buffer = bytearray(n)
+        filled = 0
+        try:
+            while filled < n and (got := self._read_plain(memoryview(buffer)[filled:])):
+                filled += got
+        except BrokenStreamError as error:
+            self._error = error
+        self._ahead = memoryview(bytes(buffer[:filled]))
+        return bytes(self._ahead)
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill the start of `buffer` and return how many bytes; 0 only at the end.
@@ -97,8 +153,24 @@ class ByteSource:
         BrokenStreamError
             If the gzip data are cut off or damaged, or the file cannot be read on.
         """
+        if self._ahead:
+            n = min(len(self._ahead), len(buffer))
+            buffer[:n] = self._ahead[:n]
+            self._ahead = self._ahead[n:]
+            return n
+        if self._error is not None:
+            raise self._error
+        return self._read_plain(buffer)
+
+    def _read_plain(self, buffer: memoryview) -> int:
         try:
             return int(self._stream.readinto(buffer))
+        except NotBgzfError as found:
+            # A gzip member of another kind behind BGZF blocks, as `cat` makes them.
+            self._bgzf = None
+            rest = _WithHead(self._raw, found.rest)
+            self._stream = igzip.IGzipFile(fileobj=rest, mode="rb")
+            return self._read_plain(buffer)
         except EOFError as error:
             raise BrokenStreamError(
                 "the gzip data end early: the file is truncated; copy or download it again"
@@ -129,11 +201,15 @@ def _open_raw(path: str, name: str) -> io.FileIO:
         raise InputFormatError(f"{name}: cannot be opened ({error.strerror})") from error
 
 
-def _read_head(raw: io.FileIO, name: str) -> bytes:
+def _read_head(raw: Any, name: str) -> bytes:
     head = b""
     try:
-        while len(head) < _HEAD_BYTES and (more := raw.read(_HEAD_BYTES - len(head))):
-            head += more
+        # No more than is needed: a pipe may have nothing else to give yet.
+        for wanted in (_HEAD_BYTES, _GZIP_HEAD_BYTES):
+            if wanted > _HEAD_BYTES and not head.startswith(GZIP_MAGIC):
+                break
+            while len(head) < wanted and (more := raw.read(wanted - len(head))):
+                head += more
     except OSError as error:
         raw.close()
         raise InputFormatError(f"{name}: cannot be read ({error.strerror})") from error

@@ -24,6 +24,10 @@ SCALE = 4
 ESTIMATION_PAIRS = 16384
 """Pairs at the start of the sample that the model is estimated from."""
 
+ESTIMATION_READS = 4 * ESTIMATION_PAIRS
+"""Reads at the start of the sample among which these pairs must be; in a file that mixes pairs
+and single reads, fewer may be there."""
+
 MIN_PAIRS = 16
 """Fewer confident pairs than this give no estimate."""
 

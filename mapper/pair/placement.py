@@ -15,7 +15,13 @@ from mapper.accelerate import core, driver
 from mapper.batch import AlignmentBatch, ReadBatch, SeedBatch
 from mapper.extend.read import overlap
 from mapper.pair.insert_size import SCALE, InsertSizeModel
-from mapper.pair.mapq import PAIR_BOOST, chance_cap, lead_quality
+from mapper.pair.mapq import (
+    PAIR_BOOST,
+    PER_SCORE_ALONE,
+    PER_SCORE_PAIR,
+    chance_cap,
+    lead_quality,
+)
 from mapper.pair.pairing import NO_PAIR, best_pair, name_key, pair_score, place_hash
 from mapper.params import ExtendParams, PairParams
 
@@ -111,7 +117,7 @@ def unseen_score(read_len, guarantee, thinned, match, mismatch):
 
 @core
 def _head_quality(alignments, first, end, chosen, values, head, read_len, unseen, repeat_bases,
-                  match, log10_text):  # fmt: skip
+                  match, log10_text, per_score):  # fmt: skip
     """Quality of a head from `values` (1 / SCALE score units) of the read's alignments.
 
     `unseen` is the score that an alternative may have without having been found.
@@ -128,7 +134,7 @@ def _head_quality(alignments, first, end, chosen, values, head, read_len, unseen
     aligned = alignments.query_end[chosen] - alignments.query_start[chosen]
     identity = max(0.0, 1.0 - alignments.edit_distance[chosen] / aligned)
     quality = lead_quality(
-        (values[chosen - first] - second) / (SCALE * match), n_near, identity,
+        (values[chosen - first] - second) / (SCALE * match), per_score, n_near, identity,
         min(1.0, repeat_bases / read_len),
     )  # fmt: skip
     return min(quality, chance_cap(score / match, log10_text))
@@ -136,7 +142,7 @@ def _head_quality(alignments, first, end, chosen, values, head, read_len, unseen
 
 @core
 def _grade(alignments, first, end, primary, values, alone, head, role, read_len, unseen,
-           paired_unseen, repeat_bases, match, log10_text, mapq):  # fmt: skip
+           paired_unseen, repeat_bases, match, log10_text, proper, mapq):  # fmt: skip
     """Set the quality of each head of a read.
 
     `values` carry what the mate adds; `alone` are the read's own scores. An alternative that
@@ -146,11 +152,11 @@ def _grade(alignments, first, end, primary, values, alone, head, role, read_len,
     """
     own = _head_quality(
         alignments, first, end, primary, alone, head, read_len, unseen, repeat_bases, match,
-        log10_text,
+        log10_text, PER_SCORE_ALONE,
     )  # fmt: skip
     paired = _head_quality(
         alignments, first, end, primary, values, head, read_len, paired_unseen, repeat_bases,
-        match, log10_text,
+        match, log10_text, PER_SCORE_PAIR if proper else PER_SCORE_ALONE,
     )  # fmt: skip
     quality = min(paired, own + PAIR_BOOST)
     mapq[primary] = np.uint8(quality + 0.5)
@@ -158,7 +164,7 @@ def _grade(alignments, first, end, primary, values, alone, head, role, read_len,
         if role[i] == SUPPLEMENTARY:
             own = _head_quality(
                 alignments, first, end, i, alone, head, read_len, unseen, repeat_bases,
-                match, log10_text,
+                match, log10_text, PER_SCORE_ALONE,
             )  # fmt: skip
             mapq[i] = np.uint8(min(own, quality) + 0.5)
 
@@ -234,7 +240,8 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, paired, model, 
                 paired_unseen -= params.unpaired_penalty
             _grade(
                 alignments, first, end, chosen, values[mate], alone, head, role, read_len, unseen,
-                paired_unseen, seeds.repeat_bases[read + mate], match, log10_text, mapq,
+                paired_unseen, seeds.repeat_bases[read + mate], match, log10_text,
+                proper[read + mate], mapq,
             )  # fmt: skip
 
 

@@ -215,7 +215,7 @@ def test_statistics(world, tmp_path, capsys):
     assert f"{counts['reads']} reads, {counts['mapped']} mapped (" in err
     assert f"{counts['proper']} in proper pairs" in err
     assert f"insert size {report['insert_size']['mean']:.1f} ± " in err
-    assert all(f"{stage} " in err for stage in STAGES)
+    assert all(f"{stage} " in err for stage in STAGES if stage != "wait")  # for a device
 
 
 def test_given_insert_size_is_the_model(world, tmp_path, default):

@@ -39,6 +39,8 @@ def place(world: World, tmp_path: Path) -> Path:
     write_fastq(tmp_path / "eight.fq", world.reads[1:16:2])
     (tmp_path / "ref.fa").write_text(">chr1\nACGT\n")
     (tmp_path / "nothing").write_bytes(b"")
+    (tmp_path / "prose.fa").write_text(">x\nNo bases\n")
+    (tmp_path / "casava.fq").write_text("@x 1:N:0:ACGT\nACGT\n+\nIIII\n")
     (tmp_path / "noise").write_bytes(bytes(range(256)) * 10)
     compressed = gzip.compress((tmp_path / "1.fq").read_bytes())
     (tmp_path / "cut.fq.gz").write_bytes(compressed[:-200])
@@ -63,9 +65,11 @@ CASES = {
     "no such reads": ("ref.fmw none.fq", DATA, "none.fq: no such file"),
     "no such mates": ("ref.fmw 1.fq none.fq", DATA, "none.fq: no such file"),
     "directory of reads": ("ref.fmw empty.fmw", DATA, "is a directory; name a file"),
-    "FASTA": ("ref.fmw ref.fa", DATA, "ref.fa: not FASTQ but a FASTA file"),
+    "broken FASTA": ("ref.fmw prose.fa", DATA, "prose.fa: record 1: character 'o' in the sequence"),
     "noise": ("ref.fmw noise", DATA, "noise: not FASTQ"),
-    "BAM": ("ref.fmw old.bam", DATA, "not FASTQ but a BAM file; convert it"),
+    "BAM and FASTQ": ("ref.fmw old.bam 1.fq", USAGE, "old.bam is BAM, 1.fq is FASTQ; give FASTQ"),
+    "interleaved BAM": ("ref.fmw old.bam -p", USAGE, "says itself what are mates; drop"),
+    "BAM twice": ("ref.fmw old.bam old.bam", USAGE, "old.bam given twice"),
     "index as reads": ("ref.fmw ref.fmw/meta.json", DATA, "not FASTQ"),
     "odd interleaved": ("ref.fmw -p nine.fq", DATA, "nine.fq: 9 reads, an odd number"),
     "single taken for interleaved": ("ref.fmw -p 1.fq", DATA, "mates out of step: record 1"),
@@ -80,12 +84,44 @@ CASES = {
     "cut gzip": ("ref.fmw cut.fq.gz", DATA, "cut.fq.gz: the gzip data end early"),
     "damaged gzip": ("ref.fmw flipped.fq.gz", DATA, "flipped.fq.gz: the gzip data are damaged"),
     "ends in a record": ("ref.fmw ended.fq", DATA, "ended.fq: record 10: "),
+    "no tags in comments": (
+        "ref.fmw -C casava.fq",
+        DATA,
+        "'1:N:0:ACGT' in the comment is",
+    ),
+    "comments of BAM": ("ref.fmw old.bam -C", USAGE, "drop --comments"),
+    "lane without files": (
+        r"ref.fmw 1.fq -R @RG\tID:a --lane 2.fq",
+        USAGE,
+        "its files are expected",
+    ),
+    "lane without group": (
+        r"ref.fmw 1.fq -R @RG\tID:a --lane 2.fq nine.fq",
+        USAGE,
+        "does not begin with '@RG'",
+    ),
+    "first lane without group": (r"ref.fmw 1.fq --lane @RG\tID:b 2.fq", USAGE, "with -R"),
+    "lanes of one group": (
+        r"ref.fmw 1.fq -R @RG\tID:a\tSM:x --lane @RG\tID:a\tSM:y 2.fq",
+        USAGE,
+        "'a' is described",
+    ),
+    "file in two lanes": (
+        r"ref.fmw 1.fq -R @RG\tID:a --lane @RG\tID:b 1.fq",
+        USAGE,
+        "1.fq given twice",
+    ),
+    "lane of three": (
+        r"ref.fmw 1.fq -R @RG\tID:a --lane @RG\tID:b 2.fq nine.fq eight.fq",
+        USAGE,
+        "3 read files",
+    ),
     # the outputs
-    "unknown suffix": ("ref.fmw 1.fq -o x.txt", USAGE, "name it .bam or .sam"),
+    "unknown suffix": ("ref.fmw 1.fq -o x.txt", USAGE, "name it .bam, .cram, .sam or .paf"),
     "directory": ("ref.fmw 1.fq -o directory.bam", OUTPUT, "is a directory; name a file"),
     "no such directory": ("ref.fmw 1.fq -o no/x.bam", OUTPUT, "does not exist; make it first"),
-    "sorted SAM": ("ref.fmw 1.fq -o x.sam --sort", USAGE, "sorted output must go to a BAM file"),
-    "sorted stdout": ("ref.fmw 1.fq --sort", USAGE, "sorted output must go to a BAM file"),
+    "sorted SAM": ("ref.fmw 1.fq -o x.sam --sort", USAGE, "sorted output must go to a BAM or CRAM"),
+    "sorted stdout": ("ref.fmw 1.fq --sort", USAGE, "sorted output must go to a BAM or CRAM"),
     "sorted pipe": ("ref.fmw 1.fq -o pipe.bam --sort", OUTPUT, "is a device or a pipe"),
     "output is input": ("ref.fmw 1.fq -o link.fq -O sam", USAGE, "is one of the read files"),
     "statistics over reads": ("ref.fmw 1.fq --json-stats 1.fq", USAGE, "is one of the read files"),
@@ -93,14 +129,26 @@ CASES = {
     "both to stdout": ("ref.fmw 1.fq --json-stats -", USAGE, "both go to"),
     "statistics nowhere": ("ref.fmw 1.fq --json-stats no/x", OUTPUT, "does not exist"),
     "statistics directory": ("ref.fmw 1.fq --json-stats empty.fmw", OUTPUT, "is a directory"),
-    "format": ("ref.fmw 1.fq -O cram", USAGE, "invalid choice: 'cram'"),
-    "compression": ("ref.fmw 1.fq --compression 9", USAGE, "invalid choice: 9"),
+    "format": ("ref.fmw 1.fq -O vcf", USAGE, "invalid choice: 'vcf'"),
+    "compression": ("ref.fmw 1.fq --compression 10", USAGE, "invalid choice: 10"),
+    "CRAM without reference": ("ref.fmw 1.fq -o x.cram", USAGE, "FASTA file with --reference"),
+    "CRAM of other reference": (
+        "ref.fmw 1.fq -o x.cram --reference ref.fa",
+        USAGE,
+        "contig 'chr1' is not that of the index",
+    ),
+    "CRAM of no reference": (
+        "ref.fmw 1.fq -o x.cram --reference none.fa",
+        DATA,
+        "none.fa: No such file",
+    ),
+    "duplicates unsorted": ("ref.fmw 1.fq -o x.bam --markdup", USAGE, "--markdup needs --sort"),
     # read group, machine
     "read group": ("ref.fmw 1.fq -R sample", USAGE, "does not begin with '@RG'"),
     "empty read group": ("ref.fmw 1.fq -R ''", USAGE, "does not begin with '@RG'"),
     "read group ID": (r"ref.fmw 1.fq -R @RG\tSM:x", USAGE, "has no ID"),
-    "CUDA": ("ref.fmw 1.fq --device cuda", DEVICE, "computes on the CPU only"),
-    "no device": ("ref.fmw 1.fq --device gpu:0", DEVICE, "device 'gpu:0'"),
+    "unknown device": ("ref.fmw 1.fq --device gpu:0", USAGE, "--device gpu:0: auto, cpu"),
+    "no such device": ("ref.fmw 1.fq --device cuda:99", DEVICE, "--device cuda:99: "),
     "no threads": ("ref.fmw 1.fq -t 0", USAGE, "-t/--threads: 0: a whole number"),
     "word of threads": ("ref.fmw 1.fq -t two", USAGE, "-t/--threads: two: a whole number"),
     "no batch": ("ref.fmw 1.fq --batch-bases 0", USAGE, "--batch-bases: 0: a whole number"),

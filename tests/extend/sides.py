@@ -10,6 +10,7 @@ from mapper import cigar
 from mapper.extend.blocks import count_lost_blocks
 from mapper.extend.penalties import wavefront_penalties
 from mapper.extend.wavefront_affine import Side, backtrace_side, extend_side, new_wavefronts
+from mapper.lanes import ONE_LANE
 from mapper.params import ExtendParams
 from tests.naive.gotoh import Scoring
 from tests.reads import mutated, packed_reads, random_letters, text_planes
@@ -81,8 +82,9 @@ def extend(
         assert diagonal - band >= contig_start
         assert diagonal + band + len(case.read) <= contig_start + len(case.ref)
         count_lost_blocks(
-            packed.planes, 0, len(case.read), planes, diagonal - band, diagonal + band, lost_before
-        )
+            packed.planes, 0, len(case.read), planes, diagonal - band, diagonal + band, lost_before,
+            ONE_LANE,
+        )  # fmt: skip
     side = Side(
         query_word=0,
         query_pos=case.corner,
@@ -97,7 +99,7 @@ def extend(
         array[:] = 7  # what another read left there
     objective, s, k, offset = extend_side(
         packed.planes, planes, side, penalties, scoring.end_bonus, floor, band, lost_before,
-        wavefronts,
+        wavefronts, ONE_LANE,
     )  # fmt: skip
     if s < 0:
         return Extension(objective, -1, 0, 0, "")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mapper.extend.blocks import count_lost_blocks, lost_after, lost_until, matching_bytes
+from mapper.lanes import ONE_LANE
 from tests.extend.sides import SCORINGS, Case, extend, random_case
 from tests.naive.gotoh import Scoring, best_extension, same
 from tests.reads import mutated, packed_reads, random_letters, text_planes
@@ -46,8 +47,9 @@ def test_lost_blocks_are_those_of_the_definition(read_len: int) -> None:
         for width in (0, 1, 5, 20):
             lost_before = np.full(read_len // 8 + 2, -9, np.int32)
             count_lost_blocks(
-                packed.planes, 0, read_len, text_planes(text), at - width, at + width, lost_before
-            )
+                packed.planes, 0, read_len, text_planes(text), at - width, at + width, lost_before,
+                ONE_LANE,
+            )  # fmt: skip
             lost = naive_lost(read, text, at - width, at + width)
             assert lost_before[: len(lost) + 1].tolist() == np.cumsum([0, *lost]).tolist()
             for pos in range(read_len + 1):

@@ -60,6 +60,21 @@ def random_tags(rng: np.random.Generator) -> bytes:
         tags += b"XTA" + bytes([rng.integers(33, 127)])
     if rng.random() < 0.5:
         tags += b"MDZ" + bytes(rng.integers(33, 127, rng.integers(1, 40)).astype(np.uint8)) + b"\0"
+    if rng.random() < 0.3:
+        tags += b"x1c\x80" + b"x2C\xff" + b"x3s\x00\x80" + b"x4S\xff\xff" + b"x5I\xff\xff\xff\xff"
+        tags += b"HXH1AE3\0" + b"RXZ\0"
+    if rng.random() < 0.3:
+        floats = rng.integers(0, 2**32, 5, np.uint32).view(np.float32)
+        floats[np.isnan(floats)] = 0.1
+        tags += b"f0f" + floats[:1].tobytes()
+        tags += (
+            b"B0Bf" + struct.pack("<I", 4) + floats[1:].tobytes() + b"f1f" + floats[:1].tobytes()
+        )
+    if rng.random() < 0.3:
+        for kind, width in zip("cCsSiI", (1, 1, 2, 2, 4, 4), strict=True):
+            n = int(rng.integers(0, 6))
+            tags += b"B" + kind.encode() + b"B" + kind.encode() + struct.pack("<I", n)
+            tags += b"\x80" * (n * width)
     return tags
 
 

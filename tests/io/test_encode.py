@@ -14,6 +14,7 @@ from mapper.errors import OutputError
 from mapper.io.bam_out import open_output
 from mapper.io.encode import encode_bam, reg2bin
 from mapper.io.header import header_text
+from mapper.io.paf import encode_paf
 from mapper.io.sam_text import encode_sam
 from tests.io.batches import (
     CONTIG_LENGTHS,
@@ -22,6 +23,7 @@ from tests.io.batches import (
     random_reads,
     random_records,
 )
+from tests.naive.paf import paf_line
 from tests.naive.sam import sam_lines
 
 HEADER = header_text(CONTIG_NAMES, CONTIG_LENGTHS, "fmwave map", r"@RG\tID:a\tSM:b")
@@ -125,13 +127,47 @@ def single_record(batch, n_ops: int, name: bytes) -> tuple[RecordBatch, ReadBatc
     return one, reads
 
 
-def test_limits_of_bam(batch):
-    encode_bam(*single_record(batch, 65535, b"n" * 254))
+@pytest.mark.parametrize("n_ops", [65535, 65536, 70001])
+def test_long_cigars_come_back(tmp_path, batch, n_ops):
+    """Beyond 65 535 operations by the tag CG, which htslib turns into the CIGAR."""
+    records, reads = single_record(batch, n_ops, b"n" * 254)
+    records = records._replace(
+        flag=np.zeros(1, np.uint16), ref_id=np.zeros(1, np.int32), ref_pos=np.full(1, 17)
+    )
+    write(tmp_path / "out.bam", "bam", (records, reads))
+    raw = encode_bam(records, reads)
+    assert raw[16:18].view("<u2")[0] == (n_ops if n_ops <= 65535 else 2)
+    lines = pysam.view(str(tmp_path / "out.bam")).splitlines()
+    assert lines == sam_lines(records, reads, CONTIG_NAMES)
+    with pysam.AlignmentFile(str(tmp_path / "out.bam")) as file:
+        (record,) = list(file)
+    expected = pysam.AlignedSegment.fromstring(lines[0], record.header)
+    assert record.bin == expected.bin
+
+
+def test_longest_name(batch):
     for encode in (encode_bam, lambda *b: encode_sam(*b, CONTIG_NAMES)):
-        with pytest.raises(OutputError, match="read 42 has 65536 CIGAR operations"):
-            encode(*single_record(batch, 65536, b"n"))
         with pytest.raises(OutputError, match="read 42 has 255 characters"):
             encode(*single_record(batch, 1, b"n" * 255))
+
+
+def test_paf_is_the_naive_text(batch):
+    records, reads = batch
+    # fmwave writes no N.
+    has_n = records.cigar_ops & 15 == 3
+    ops = np.where(has_n, records.cigar_ops & ~np.uint32(1), records.cigar_ops)
+    flags = np.random.default_rng(1).choice([0, 0x40, 0x80, 0x100, 0x840], records.n_records)
+    records = records._replace(cigar_ops=ops, flag=records.flag & 0x14 | flags.astype(np.uint16))
+    lines = sam_lines(records, reads, CONTIG_NAMES)
+    read_lengths = np.diff(reads.base_offsets)[records.read].tolist()
+    expected = [
+        paf_line(line, read_len, dict(zip(CONTIG_NAMES, CONTIG_LENGTHS, strict=True)))
+        for line, read_len in zip(lines, read_lengths, strict=True)
+        if int(line.split("\t")[1]) & 4 == 0
+    ]
+    text = encode_paf(records, reads, CONTIG_NAMES, np.array(CONTIG_LENGTHS)).tobytes().decode()
+    assert text.splitlines() == expected
+    assert len(expected) > 100
 
 
 def test_longest_numbers_fit_the_sam_buffer(batch):

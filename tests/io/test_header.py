@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pysam
 import pytest
 
 from mapper import __version__
 from mapper.errors import UsageError
-from mapper.io.header import header_text, parse_read_group
+from mapper.io.header import bam_header, header_field, header_text, parse_read_group
 
 
 def test_lines():
@@ -40,3 +41,54 @@ def test_malformed_read_groups(text):
 def test_contigs_that_bam_cannot_hold(names, lengths):
     with pytest.raises(UsageError, match="contig"):
         header_text(names, lengths, "")
+
+
+def lines_of(text: str, kind: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(f"@{kind}\t")]
+
+
+def ids_and_previous(text: str) -> list[tuple[str, str]]:
+    return [(header_field(line, "ID"), header_field(line, "PP")) for line in lines_of(text, "PG")]
+
+
+def test_input_headers_are_merged():
+    first = ["@HD\tVN:1.6", "@SQ\tSN:x\tLN:1", "@RG\tID:a\tSM:s", "@PG\tID:p\tCL:one", "@CO\tfirst"]
+    second = [
+        "@RG\tID:b\tSM:s",
+        "@RG\tID:a\tSM:s",
+        "@PG\tID:p\tCL:two",
+        "@PG\tID:q\tPP:p",
+        "@CO\tx",
+    ]
+    text = header_text(["chr1"], [9], "fmwave map", inputs=[first, second, first])
+    assert lines_of(text, "SQ") == ["@SQ\tSN:chr1\tLN:9"]
+    assert lines_of(text, "RG") == ["@RG\tID:a\tSM:s", "@RG\tID:b\tSM:s"]
+    assert lines_of(text, "CO") == ["@CO\tfirst", "@CO\tx", "@CO\tfirst"]
+    # The second p is another program; what followed it follows it still.
+    assert ids_and_previous(text) == [
+        ("p", ""), ("p.1", ""), ("q", "p.1"), ("fmwave", "p"), ("fmwave.1", "q")
+    ]  # fmt: skip
+    assert "@PG\tID:p.1\tCL:two" in text
+    assert pysam.AlignmentHeader.from_text(text).to_dict()["PG"][-1]["PP"] == "q"
+
+
+def test_our_own_programs_get_numbers():
+    text = header_text(["c"], [9], "fmwave map")
+    for n in range(1, 4):
+        text = header_text(["c"], [9], "fmwave map", inputs=[text.splitlines()])
+        expected = ["fmwave", *(f"fmwave.{i}" for i in range(1, n + 1))]
+        assert ids_and_previous(text) == list(zip(expected, ["", *expected], strict=False))
+
+
+def test_read_groups_that_differ_are_refused():
+    with pytest.raises(UsageError, match="read group 'a' is described in two ways"):
+        header_text(["c"], [9], "", inputs=[["@RG\tID:a\tSM:x"], ["@RG\tID:a\tSM:y"]])
+    with pytest.raises(UsageError, match="read group 'a' is described in two ways"):
+        header_text(["c"], [9], "", "@RG\\tID:a\\tSM:x", inputs=[["@RG\tID:a"]])
+    with pytest.raises(UsageError, match="read group 'a' is described in two ways"):
+        header_text(["c"], [9], "", ["@RG\\tID:a\\tSM:x", "@RG\\tID:a\\tSM:x"])
+
+
+def test_bytes_that_are_no_utf8_stay():
+    line = b"@CO\tna\xefve".decode("utf-8", "surrogateescape")
+    assert b"na\xefve" in bam_header(header_text(["c"], [9], "", inputs=[[line]]), ["c"], [9])

@@ -74,7 +74,7 @@ def test_bgzf_is_gzip_in_blocks_of_65280(whole):
     assert sizes == [65280] * (len(DATA) // 65280) + [len(DATA) % 65280, 0]
 
 
-@pytest.mark.parametrize("level", range(4))
+@pytest.mark.parametrize("level", range(10))
 @pytest.mark.parametrize("n", [0, 1, 65279, 65280, 65281])
 def test_bgzf_of_incompressible_bytes(level, n):
     data = np.random.default_rng(2).bytes(n)
@@ -89,8 +89,8 @@ def test_bgzf_stores_what_grows():
 
 
 def test_level_must_exist():
-    with pytest.raises(UsageError, match="level 4"):
-        bgzf.deflater(4)
+    with pytest.raises(UsageError, match="level 10"):
+        bgzf.deflater(10)
 
 
 @pytest.fixture(scope="module")
@@ -364,7 +364,7 @@ def test_failing_sort_leaves_nothing(tmp_path, batches):
     data[len(data) // 2 : len(data) // 2 + 1000] = bytes(1000)
     broken.write_bytes(data)
     with pytest.raises(
-        OutputError, match=r"out.bam: samtools sort failed: samtools sort: truncated file"
+        OutputError, match=r"out.bam: samtools sort failed: .*samtools sort: truncated file"
     ):
         sort_and_index(broken, final, 1, 1 << 20)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.bam", "whole.bam"]

@@ -51,16 +51,31 @@ def read_on_strand(reads: Any, read: int, reverse: bool) -> tuple[str, list[int]
     return sequence, quality
 
 
+NUMBERS = {"c": "b", "C": "B", "s": "h", "S": "H", "i": "i", "I": "I", "f": "f"}
+
+
 def tag_texts(tags: bytes) -> list[str]:
+    """Return BAM-encoded tags as SAM text, one item each."""
     texts = []
     while tags:
         key, kind, rest = tags[:2].decode(), chr(tags[2]), tags[3:]
         if kind == "A":
             value, tags = chr(rest[0]), rest[1:]
-        elif kind == "i":
-            value, tags = str(struct.unpack("<i", rest[:4])[0]), rest[4:]
-        else:
+        elif kind in "ZH":
             raw, _, tags = rest.partition(b"\0")
             value = raw.decode()
+        elif kind == "B":
+            subtype, (count,) = chr(rest[0]), struct.unpack("<I", rest[1:5])
+            form = f"<{count}{NUMBERS[subtype]}"
+            size = struct.calcsize(form)
+            numbers = struct.unpack(form, rest[5 : 5 + size])
+            value = ",".join([subtype, *(f"{x:g}" if subtype == "f" else str(x) for x in numbers)])
+            tags = rest[5 + size :]
+        else:
+            form = f"<{NUMBERS[kind]}"
+            size = struct.calcsize(form)
+            (number,) = struct.unpack(form, rest[:size])
+            value, tags = (f"{number:g}" if kind == "f" else str(number)), rest[size:]
+            kind = "f" if kind == "f" else "i"
         texts.append(f"{key}:{kind}:{value}")
     return texts

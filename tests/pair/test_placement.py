@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
-from mapper.pair.mapq import MAX_MAPQ, chance_cap, lead_quality
+from mapper.pair.mapq import (
+    MAX_MAPQ,
+    PER_SCORE_ALONE,
+    PER_SCORE_PAIR,
+    chance_cap,
+    lead_quality,
+)
 from mapper.pair.placement import (
     PRIMARY,
     SECONDARY,
@@ -223,18 +229,26 @@ def test_what_may_hide_lowers_the_quality_and_a_mate_vouches() -> None:
         return found.mapq[found.primary].tolist()
 
     single, pair = [[at(1000, 95)]], [[at(1000, 95)], [at(1300, 95, strand=1)]]
-    by_guarantee = [qualities(True, guarantee, single)[0] for guarantee in range(8)]
+    by_guarantee = [qualities(True, guarantee, single)[0] for guarantee in range(9)]
     assert by_guarantee[0] == by_guarantee[1] == 0
     assert by_guarantee == sorted(by_guarantee)
-    assert by_guarantee[7] == qualities(False, 0, single)[0] == MAX_MAPQ
+    assert by_guarantee[8] == qualities(False, 0, single)[0] == MAX_MAPQ
     assert qualities(True, 2, pair)[0] > by_guarantee[2]
 
 
 def test_lead_quality_and_chance() -> None:
-    leads = [lead_quality(lead / 4, 1, 1.0, 0.0) for lead in range(-20, 200)]
+    leads = [lead_quality(lead / 4, PER_SCORE_PAIR, 1, 1.0, 0.0) for lead in range(-20, 200)]
     assert all(b >= a for a, b in pairwise(leads))
     assert leads[0] == leads[20] == 0 and max(leads) == MAX_MAPQ
-    assert lead_quality(8, 1, 1.0, 0.0) > lead_quality(8, 10, 1.0, 0.0)
-    assert lead_quality(8, 1, 1.0, 0.0) > lead_quality(8, 1, 0.9, 0.0)
-    assert lead_quality(8, 1, 1.0, 0.0) > lead_quality(8, 1, 1.0, 0.3)
+    assert lead_quality(8, PER_SCORE_PAIR, 1, 1.0, 0.0) > lead_quality(
+        8, PER_SCORE_PAIR, 10, 1.0, 0.0
+    )
+    assert lead_quality(8, PER_SCORE_PAIR, 1, 1.0, 0.0) > lead_quality(
+        8, PER_SCORE_PAIR, 1, 0.9, 0.0
+    )
+    assert lead_quality(8, PER_SCORE_PAIR, 1, 1.0, 0.0) > lead_quality(
+        8, PER_SCORE_PAIR, 1, 1.0, 0.3
+    )
+    alone = lead_quality(8, PER_SCORE_ALONE, 1, 1.0, 0.0)
+    assert 0 < alone < lead_quality(8, PER_SCORE_PAIR, 1, 1.0, 0.0)
     assert chance_cap(10, 7.0) == 0 < chance_cap(13, 7.0) < chance_cap(30, 7.0)

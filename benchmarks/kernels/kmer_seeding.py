@@ -1,0 +1,284 @@
+"""Measure k-mer search on the GPU and the CPU: paper 3's five sets, and the rates in detail.
+
+    python -m benchmarks.kernels.kmer_seeding REF.fa|random:N OUT_STEM [--commit C] [--threads T]
+
+Needs a GPU and CuPy, which builds the index (benchmarks/kernels/index_on_device.py). k-mers are
+cut from random places of the reference, every second one from the opposite strand, with 0 to M
+random substitutions. Every set is searched by both backends and their results compared;
+compilation and a warm-up are excluded, medians of `repeats` are given. "Device" is from
+k-mers in device memory to sorted, located hits there; "transfers" from host arrays to host arrays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import commit, machine, table
+from benchmarks.kernels.index_on_device import build_on_device, to_host
+from mapper.accelerate import driver
+from mapper.batch import KmerBatch, KmerHits
+from mapper.device.in_order import in_order
+from mapper.device.seam import cuda, kernel
+from mapper.dna import AMBIGUOUS
+from mapper.index.build import pack_text, read_text
+from mapper.index.cuda import fit_table_on_device, with_table_on_device
+from mapper.index.expand import with_table
+from mapper.index.fm import FMIndex
+from mapper.index.reference import Contigs, make_contigs
+from mapper.io.fasta import scan_fasta
+from mapper.params import KmerParams
+from mapper.seed.kmer_cpu import CpuKmerSearch
+from mapper.seed.kmer_cuda import CudaKmerSearch
+from mapper.seed.kmer_pieces import ListFullError, join
+from mapper.seed.kmer_places import Places, make_places
+
+PAPER_SETS = (  # name, k, mismatches, seconds of the paper: GPU whole, CPU 1 and 4 cores
+    ("S11", 11, 0, 10.6, 60.7, 17.2),
+    ("S15", 15, 0, 12.4, 122.4, 36.1),
+    ("S20", 20, 1, 17.6, 179.8, 59.1),
+    ("S24", 24, 1, 15.8, 129.1, 44.3),
+    ("S30", 30, 2, 80.9, 1094.0, 311.2),
+)
+N_SET = 1_000_000
+LIBRARIES = ("numba", "numba-cuda", "numpy", "cupy-cuda13x")
+
+
+@driver
+def _sample(text, starts, kmer_len, changes, codes, seed):
+    np.random.seed(seed)
+    for i in range(len(starts)):
+        for j in range(kmer_len):
+            code = text[starts[i] + j]
+            codes[i, j] = code if i % 2 == 0 else 3 - text[starts[i] + kmer_len - 1 - j]
+        for _ in range(changes[i]):
+            at = np.random.randint(0, kmer_len)
+            codes[i, at] = (codes[i, at] + np.random.randint(1, 4)) % 4
+
+
+def sample_kmers(text: np.ndarray, n: int, kmer_len: int, most: int, seed: int) -> KmerBatch:
+    """Cut `n` k-mers from the text (ambiguous bases and separators as the index has them)."""
+    rng = np.random.default_rng(seed)
+    starts = rng.integers(0, len(text) - kmer_len, n)
+    changes = rng.integers(0, most + 1, n)
+    codes = np.empty((n, kmer_len), np.uint8)
+    _sample(text, starts, kmer_len, changes, codes, seed)
+    low, high = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
+    for j in range(kmer_len):
+        low |= (codes[:, j] & 1).astype(np.uint64) << np.uint64(j)
+        high |= (codes[:, j] >> 1).astype(np.uint64) << np.uint64(j)
+    index = np.arange(n, dtype=np.int32)
+    return KmerBatch(low, high, index, np.zeros(n, np.int32))
+
+
+def reference(name: str) -> tuple[Contigs, np.ndarray]:
+    """Return contigs and text of a FASTA, or of ``random:N``."""
+    if not name.startswith("random:"):
+        return read_text(Path(name), scan_fasta(Path(name)))
+    n = int(name.removeprefix("random:"))
+    text = np.random.default_rng(1).integers(0, 4, n + 1, np.uint8)
+    text[n] = AMBIGUOUS
+    return make_contigs(["random"], [""], [n]), text
+
+
+def timed(function: Callable[[], Any], repeats: int) -> list[float]:
+    """Seconds of each repeat, after a warm-up."""
+    function()
+    seconds = []
+    for _ in range(repeats):
+        cuda.synchronize()
+        start = time.perf_counter()
+        function()
+        cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+@kernel(256)
+def _random_reads(words, mask, n_steps, out):
+    """Dependent reads, each place computed from what the one before held."""
+    i = cuda.grid(1)
+    place = np.uint64(i) * np.uint64(0x9E3779B97F4A7C15)
+    for _ in range(n_steps):
+        place = (place ^ (place >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+        place += np.uint64(words[place & mask])
+    out[i] = place
+
+
+def random_read_rate(words: Any, repeats: int) -> float:
+    """Dependent random 4-byte reads per second from a large array."""
+    n_threads, n_steps = 1 << 22, 64
+    mask = np.uint64((1 << (len(words).bit_length() - 1)) - 1)
+    out = cuda.device_array(n_threads, np.uint64)
+    seconds = timed(lambda: _random_reads.launch(n_threads, 0, words, mask, n_steps, out), repeats)
+    return n_threads * n_steps / median(seconds)
+
+
+def device_rate(
+    fm: FMIndex, places: Places, params: KmerParams, kmers: KmerBatch, repeats: int,
+    verify_rows: int | None = None,
+) -> dict[str, float]:  # fmt: skip
+    """Rate with k-mers and hits in device memory, and of the search kernel alone."""
+    search = CudaKmerSearch(0, fm, places, params)
+    if verify_rows is not None:
+        search.params = params._replace(verify_rows=verify_rows)
+    low, high = cuda.to_device(kmers.low), cuda.to_device(kmers.high)
+    n, capacity = kmers.n_kmers, 2 * kmers.n_kmers
+    try:
+        search.search_on_device(low, high, n, capacity)
+    except ListFullError as full:
+        capacity = full.n_items
+    whole = timed(lambda: search.search_on_device(low, high, n, capacity), repeats)
+    store = search._store(2 * n, capacity)
+    alone = timed(lambda: search.launch_search(low, high, 2 * n, store), repeats)
+    offsets = search.search_on_device(low, high, n, capacity).hit_offsets
+    n_hits = int(offsets[2 * n :].copy_to_host()[0])
+    search._space.release()
+    return {
+        "device": n / median(whole), "kernel": n / median(alone), "hits": n_hits,
+        "spread": max(whole) / min(whole),
+    }  # fmt: skip
+
+
+def transfer_rate(
+    fm: FMIndex, places: Places, params: KmerParams, kmers: KmerBatch, repeats: int,
+    n_workers: int, batch: int,
+) -> float:  # fmt: skip
+    """Rate from host arrays to host arrays, batches dealt to workers with a stream each."""
+    workers = [CudaKmerSearch(0, fm, places, params) for _ in range(n_workers)]
+    batches = cut(kmers, batch)
+    seconds = timed(lambda: sum(len(hits.skipped) for hits in in_order(workers, batches)), repeats)
+    for worker in workers:
+        worker._space.release()
+    return kmers.n_kmers / median(seconds)
+
+
+def cut(kmers: KmerBatch, size: int) -> list[KmerBatch]:
+    """Return batches of at most `size` k-mers."""
+    return [
+        KmerBatch(*(column[at : at + size] for column in kmers))
+        for at in range(0, kmers.n_kmers, size)
+    ]
+
+
+def paper_table(
+    text: np.ndarray, fm: FMIndex, host_fm: FMIndex, places: Places, threads: int, repeats: int
+) -> list[dict[str, Any]]:
+    """Search the five sets on both backends and compare their results."""
+    rows = []
+    for name, k, most, gpu_paper, cpu_1, cpu_4 in PAPER_SETS:
+        params = KmerParams(k, most)
+        kmers = sample_kmers(text, N_SET, k, most, seed=k)
+        fitted = fit_table_on_device(fm, k) if fm.kmer_len > k or fm.kmer_len == 0 else fm
+        search = CudaKmerSearch(0, fitted, places, params)
+        gpu_seconds = timed(partial(search, kmers), repeats)
+        gpu_hits = search(kmers)
+        search._space.release()
+        workers = [CpuKmerSearch(host_fm, places, params) for _ in range(threads)]
+        batches = cut(kmers, 5_000)
+        list(in_order(workers, batches[:1]))
+        start = time.perf_counter()
+        cpu_hits = join(list(in_order(workers, batches)))
+        cpu_seconds = time.perf_counter() - start
+        rows.append({
+            "set": name, "k": k, "mismatches": most, "hits": len(gpu_hits.text_pos),
+            "skipped": int(gpu_hits.skipped.sum()), "equal": equal(gpu_hits, cpu_hits),
+            "gpu_s": median(gpu_seconds), "cpu_s": cpu_seconds,
+            "paper_gpu_s": gpu_paper, "paper_cpu1_s": cpu_1, "paper_cpu4_s": cpu_4,
+        })  # fmt: skip
+        print(rows[-1], flush=True)
+    return rows
+
+
+def equal(a: KmerHits, b: KmerHits) -> bool:
+    """Whether every column is the same."""
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def main() -> None:
+    """Measure, print, and write OUT_STEM.json and .md."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("reference", help="FASTA, or random:N for N random bases")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--commit", default=commit())
+    parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--kmers", type=int, default=16_000_000)
+    parser.add_argument("--skip-cpu", action="store_true")
+    parser.add_argument("--tuning", action="store_true", help="table lengths and verify_rows too")
+    args = parser.parse_args()
+    clock = time.perf_counter()
+
+    def lap(what: str) -> None:
+        print(f"[{time.perf_counter() - clock:.1f} s] {what}", flush=True)
+
+    contigs, text = reference(args.reference)
+    lap(f"text of {len(text)} bases")
+    places = make_places(contigs.starts, contigs.lengths, pack_text(text))
+    bare = build_on_device(text)
+    cuda.synchronize()
+    lap("index on the device")
+    report: dict[str, Any] = {
+        "commit": args.commit, "reference": args.reference, "text_bases": len(text),
+        "machine": machine(),
+        "gpu": subprocess.run(
+            ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+            capture_output=True, text=True, check=True,
+        ).stdout.strip(),
+        "versions": {name: metadata.version(name) for name in LIBRARIES},
+        "random_reads_per_s": random_read_rate(bare.sa_samples, args.repeats),
+    }  # fmt: skip
+    lap(f"random reads {report['random_reads_per_s'] / 1e9:.1f} G/s")
+    rates = report["rates"] = {}
+    sets = {
+        "exact 20": (KmerParams(20, 0), sample_kmers(text, args.kmers, 20, 0, 1)),
+        "2 of 30": (KmerParams(30, 2), sample_kmers(text, args.kmers // 8, 30, 2, 2)),
+    }
+    lap("k-mers")
+    best = fit_table_on_device(bare, 20)
+    for name, (params, kmers) in sets.items():
+        rates[name] = device_rate(best, places, params, kmers, args.repeats)
+        rates[name]["table"] = best.kmer_len
+        for n_workers, batch in ((1, 1 << 19), (2, 1 << 19), (2, 1 << 21), (3, 1 << 21)):
+            rates[name][f"transfers, {n_workers} streams, {batch} a batch"] = transfer_rate(
+                best, places, params, kmers, args.repeats, n_workers, batch
+            )
+        lap(f"{name}: {rates[name]}")
+    if args.tuning:
+        tuning = report["tuning"] = []
+        for table_len in (14, 15, 16):
+            fm = with_table_on_device(bare, table_len)
+            for name, (params, kmers) in sets.items():
+                for verify_rows in (1, 4, 16):
+                    row = device_rate(fm, places, params, kmers, 3, verify_rows)
+                    tuning.append({"set": name, "table": table_len, "verify": verify_rows} | row)
+                    lap(f"{tuning[-1]}")
+            del fm
+    if not args.skip_cpu:
+        host_fm = with_table(to_host(bare, 2), 12)
+        lap("index on the host")
+        report["paper_sets"] = paper_table(text, best, host_fm, places, args.threads, args.repeats)
+        lap("paper's sets")
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
+    if "paper_sets" in report:
+        lines = table(
+            list(report["paper_sets"][0]), [list(r.values()) for r in report["paper_sets"]]
+        )
+        print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

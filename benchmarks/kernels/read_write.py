@@ -1,0 +1,273 @@
+"""Reading and writing without mapping: FASTQ.gz → BAM and unaligned BAM → BAM, beside others.
+
+    python -m benchmarks.kernels.read_write --reads 1000000 --threads 2 --rounds 3
+
+fmwave's readers and writers are driven as `mapper.pipeline` drives them; every read leaves as an
+unmapped record. Beside it, on the same files and in the same rounds: samtools (`import`,
+`view`) and pysam (a loop over records). All write BAM at level 1; fmwave's is ISA-L's, the
+others' zlib's or libdeflate's. The outputs are compared read by read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import harness
+from mapper.batch import ReadBatch, RecordBatch
+
+READ_LEN = 150
+QUALITIES = np.frombuffer(b"#,:F", np.uint8)
+
+
+def make_fastq(path: Path, n_reads: int, mate: int) -> None:
+    """Write reads as a current Illumina instrument gives them: four qualities, long names."""
+    rng = np.random.default_rng(100 + mate)
+    with gzip.open(path, "wb", compresslevel=4) as file:
+        for start in range(0, n_reads, 10_000):
+            n = min(10_000, n_reads - start)
+            bases = np.frombuffer(b"ACGT", np.uint8)[rng.integers(0, 4, (n, READ_LEN))]
+            quals = QUALITIES[rng.choice(4, (n, READ_LEN), p=[0.01, 0.03, 0.06, 0.9])]
+            for i in range(n):
+                number = start + i
+                name = b"A00111:123:HXXXXDSXX:%d:%d:%d:%d %d:N:0:ACGTACGT+TTGCATTG" % (
+                    1 + number % 4, 1101 + number // 5000, number * 7919 % 32000,
+                    number * 104729 % 37000, mate,
+                )  # fmt: skip
+                file.write(b"@%b\n%b\n+\n%b\n" % (name, bases[i].tobytes(), quals[i].tobytes()))
+
+
+# ------------------------------------------------------------------ what runs in a process
+
+
+def unmapped(reads: ReadBatch) -> RecordBatch:
+    """Return one unmapped record for each read."""
+    n = reads.n_reads
+    flag = np.full(n, 4, np.uint16)
+    if reads.paired:
+        flag[0::2], flag[1::2] = 77, 141
+    lengths = np.diff(reads.base_offsets).astype(np.int32)
+    nowhere, far = np.full(n, -1, np.int32), np.full(n, -1, np.int64)
+    return RecordBatch(
+        read=np.arange(n, dtype=np.int32), flag=flag, ref_id=nowhere, ref_pos=far,
+        mapq=np.zeros(n, np.uint8), next_ref_id=nowhere, next_pos=far,
+        template_len=np.zeros(n, np.int64), cigar_offsets=np.zeros(n + 1, np.int64),
+        cigar_ops=np.zeros(0, np.uint32), query_start=np.zeros(n, np.int32), query_end=lengths,
+        tag_offsets=np.zeros(n + 1, np.int64), tags=np.zeros(0, np.uint8),
+    )  # fmt: skip
+
+
+def convert_fmwave(paths: list[str], out: str, threads: int) -> None:
+    """Read, encode and write with the readers and writers of fmwave."""
+    from mapper.io.bam_out import RecordOutput, open_output
+    from mapper.io.carry import carry_over
+    from mapper.io.header import header_text
+    from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
+
+    def encode(reads: ReadBatch, output: RecordOutput) -> np.ndarray:
+        return output.encode(carry_over(unmapped(reads), reads), reads)
+
+    pending: deque[Future[np.ndarray]] = deque()
+    with (
+        ThreadPoolExecutor(threads) as pool,
+        ReadsReader([Lane(tuple(paths))], ReadOptions(threads=threads, batch_bases=3_000_000)) as r,
+        open_output(
+            out, "bam", header_text([], [], "benchmark", None, False, r.headers), [], [], pool
+        ) as output,
+    ):
+        while (reads := pool.submit(r.next_batch).result()) is not None:
+            pending.append(pool.submit(encode, reads, output))
+            while pending and (pending[0].done() or len(pending) > threads + 2):
+                output.append(pending.popleft().result())
+        while pending:
+            output.append(pending.popleft().result())
+
+
+def convert_pysam(paths: list[str], out: str, threads: int) -> None:
+    """The same by pysam, a record at a time."""
+    import pysam
+
+    level = ["level=1"]
+    if len(paths) == 1:
+        with (
+            pysam.AlignmentFile(paths[0], check_sq=False, threads=threads) as given,
+            pysam.AlignmentFile(
+                out, "wb", template=given, threads=threads, format_options=level
+            ) as bam,
+        ):
+            for record in given.fetch(until_eof=True):
+                bam.write(record)
+        return
+    header = {"HD": {"VN": "1.6"}}
+    with (
+        pysam.FastxFile(paths[0]) as first,
+        pysam.FastxFile(paths[1]) as second,
+        pysam.AlignmentFile(out, "wb", header=header, threads=threads, format_options=level) as bam,
+    ):
+        for pair in zip(first, second, strict=True):
+            for read, flag in zip(pair, (77, 141), strict=True):
+                record = pysam.AlignedSegment(bam.header)
+                record.query_name, record.flag = read.name, flag
+                record.query_sequence = read.sequence
+                record.query_qualities = pysam.qualitystring_to_array(read.quality or "")
+                bam.write(record)
+
+
+# ------------------------------------------------------------------------------- measuring
+
+
+def command(tool: str, paths: list[Path], out: Path, threads: int) -> list[str]:
+    """Return the command line of a tool; `threads` counts all of its threads."""
+    files = [str(path) for path in paths]
+    if tool == "samtools":
+        level = ["-O", "bam,level=1", "-@", str(threads - 1), "-o", str(out)]
+        if len(files) == 2:
+            return ["samtools", "import", *level, "-1", files[0], "-2", files[1]]
+        return ["samtools", "view", "--no-PG", *level, files[0]]
+    return [sys.executable, "-m", "benchmarks.kernels.read_write", "--child", tool, "--threads",
+            str(threads), "--out", str(out), *files]  # fmt: skip
+
+
+def digest(bam: Path) -> str:
+    """Return a digest of name, flag, bases, qualities and tags of every record, in order."""
+    total = hashlib.sha256()
+    with subprocess.Popen(["samtools", "view", str(bam)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            fields = line.rstrip(b"\n").split(b"\t")
+            total.update(b"\t".join([fields[0], fields[1], *fields[9:11], *sorted(fields[11:])]))
+    if process.returncode:
+        raise harness.BenchmarkError(f"samtools view {bam} failed")
+    return total.hexdigest()
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Make the data, run every tool in every round, compare, report."""
+    if not shutil.which("samtools"):
+        raise harness.BenchmarkError("samtools is not on the PATH")
+    directory = arguments.data
+    directory.mkdir(parents=True, exist_ok=True)
+    pairs = arguments.reads // 2
+    fastq = [directory / f"rw_{pairs}_R{mate}.fq.gz" for mate in (1, 2)]
+    for mate, path in enumerate(fastq, 1):
+        if not path.exists():
+            print(f"making {path}")
+            make_fastq(path.with_suffix(".part"), pairs, mate)
+            path.with_suffix(".part").rename(path)
+    ubam = directory / f"rw_{pairs}.u.bam"
+    if not ubam.exists():
+        part = ubam.with_suffix(".part")
+        subprocess.run(
+            ["samtools", "import", "-1", fastq[0], "-2", fastq[1], "--barcode-tag", "BC", "-i",
+             "-r", "ID:a", "-O", "bam,level=6", "-o", part], check=True,
+        )  # fmt: skip
+        part.rename(ubam)
+
+    tools = ("fmwave", "samtools", "pysam")
+    tasks = {"FASTQ.gz → BAM": fastq, "unaligned BAM → BAM": [ubam]}
+    tiny = [directory / f"rw_tiny_R{mate}.fq.gz" for mate in (1, 2)]
+    for mate, path in enumerate(tiny, 1):
+        make_fastq(path, 1, mate)
+    rows, report = [], {}
+    for task, paths in tasks.items():
+        costs: dict[str, list[harness.Measurement]] = {tool: [] for tool in tools}
+        outs = {tool: directory / f"rw_out.{tool}.bam" for tool in tools}
+        log = directory / "rw.log"
+        # Compiled code and page cache first; not measured.
+        harness.measure(command("fmwave", paths, outs["fmwave"], arguments.threads), log)
+        starts: dict[str, list[float]] = {tool: [] for tool in tools}
+        for number in range(arguments.rounds):
+            for tool in tools[number % 3 :] + tools[: number % 3]:
+                start = harness.measure(command(tool, tiny, outs[tool], arguments.threads), log)
+                starts[tool].append(start.wall_s)
+                cost = harness.measure(command(tool, paths, outs[tool], arguments.threads), log)
+                if cost.exit_status:
+                    raise harness.BenchmarkError(f"{tool}: {harness.tail(log)}")
+                costs[tool].append(cost)
+        digests = {tool: digest(out) for tool, out in outs.items()}
+        if len(set(digests.values())) != 1:
+            raise harness.BenchmarkError(f"{task}: the outputs differ: {digests}")
+        for tool in tools:
+            walls = [cost.wall_s for cost in costs[tool]]
+            wall, start_s = statistics.median(walls), statistics.median(starts[tool])
+            rows.append([
+                task, tool, f"{wall:.2f} ({min(walls):.2f}–{max(walls):.2f})",
+                f"{start_s:.2f}", f"{2 * pairs / wall / 1e6:.2f}",
+                f"{2 * pairs / (wall - start_s) / 1e6:.2f}",
+                f"{statistics.median(cost.cpu_s for cost in costs[tool]):.2f}",
+                f"{max(cost.peak_rss_mb for cost in costs[tool]):.0f}",
+                f"{outs[tool].stat().st_size / 1e6:.0f}",
+            ])  # fmt: skip
+            report[f"{task}, {tool}"] = {
+                "runs": [cost.__dict__ for cost in costs[tool]], "start_s": starts[tool]
+            }  # fmt: skip
+    about = harness.provenance([])
+    about["versions"] = {"samtools": samtools_version(), **python_versions()}
+    lines = [
+        f"# Reading and writing without mapping: {2 * pairs} reads of {READ_LEN} bases, "
+        f"{arguments.threads} threads", "", *harness.markdown_provenance(about),
+        f"Median (range) of {arguments.rounds} rounds, whole processes; their start is the time "
+        "for a pair of reads; compiled code comes from the cache. The outputs of the three hold "
+        "the same reads, qualities and tags. "
+        "fmwave's threads do not count the one that reads and decompresses ahead for each file.",
+        "",
+        *harness.table(
+            ["task", "tool", "wall s", "start s", "M reads/s", "M reads/s after start", "CPU s",
+             "peak MB", "output MB"], rows,
+        ),
+    ]  # fmt: skip
+    print("\n".join(lines))
+    harness.write_results(
+        arguments.results, f"read_write_t{arguments.threads}", {"about": about, "runs": report},
+        lines,
+    )  # fmt: skip
+
+
+def samtools_version() -> str:
+    done = subprocess.run(["samtools", "--version"], capture_output=True, check=True)
+    return done.stdout.split()[1].decode()
+
+
+def python_versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("pysam", "isal", "numba", "numpy")}
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--reads", type=int, default=1_000_000, help="reads in all, in pairs")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--data", type=Path, default=harness.DATA)
+    parser.add_argument("--results", type=Path, default=harness.RESULTS)
+    parser.add_argument("--child", choices=("fmwave", "pysam"), help=argparse.SUPPRESS)
+    parser.add_argument("--out", help=argparse.SUPPRESS)
+    parser.add_argument("paths", nargs="*", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        convert = convert_fmwave if arguments.child == "fmwave" else convert_pysam
+        start = time.perf_counter()
+        convert(arguments.paths, arguments.out, arguments.threads)
+        print(f"{time.perf_counter() - start:.2f} s without start")
+        return
+    try:
+        run(arguments)
+    except harness.BenchmarkError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

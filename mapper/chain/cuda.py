@@ -1,0 +1,49 @@
+"""CUDA kernel of chaining for short reads: seeds → candidate loci, one thread for each seed."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mapper.batch import LocusBatch
+from mapper.chain.cpu import find_window
+from mapper.device.memory import Workspace
+from mapper.device.seam import cuda, kernel
+from mapper.seed.cuda import DeviceSeeds
+
+
+class DeviceContigs(NamedTuple):
+    """The contigs' columns that kernels need, as device arrays."""
+
+    starts: Any  # int64 (n_contigs,)
+    lengths: Any  # int64 (n_contigs,)
+
+
+@kernel(128)
+def _chain(contigs, seeds, loci, n_seeds):
+    i = cuda.grid(1)
+    if i < n_seeds:
+        loci.diagonal[i] = seeds.text_pos[i] - seeds.query_start[i]
+        find_window(
+            contigs.starts, contigs.lengths, seeds.text_pos, i, loci.ref_id, loci.window_start,
+            loci.window_end,
+        )  # fmt: skip
+
+
+def find_loci(space: Workspace, contigs: DeviceContigs, seeds: DeviceSeeds) -> LocusBatch:
+    """Turn located seeds into candidate loci: :func:`mapper.chain.cpu.find_loci`.
+
+    The result has device arrays, which share those of `seeds`.
+    """
+    n = len(seeds.columns.strand)
+    loci = LocusBatch(
+        locus_offsets=seeds.offsets,
+        strand=seeds.columns.strand,
+        diagonal=space.device("locus.diagonal", n, np.int64),
+        ref_id=space.device("locus.ref_id", n, np.int32),
+        window_start=space.device("locus.window_start", n, np.int64),
+        window_end=space.device("locus.window_end", n, np.int64),
+    )
+    _chain.launch(n, space.stream, contigs, seeds.columns, loci, n)
+    return loci

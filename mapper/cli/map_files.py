@@ -1,0 +1,119 @@
+"""The files of ``fmwave map``: their options, and which cannot be meant together."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from mapper.errors import UsageError
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Add what names and describes the files."""
+    parser.add_argument(
+        "reads",
+        nargs="+",
+        metavar="READS",
+        help="FASTQ or FASTA, plain or gzip: one file, or two of mates; or BAM, CRAM and SAM "
+        "files, of unaligned or of name-grouped reads; - is standard input",
+    )
+    group = parser.add_argument_group("input and output")
+    group.add_argument(
+        "-o", "--output", default="-", metavar="OUT.bam",
+        help=".bam, .cram, .sam or .paf; appears only when complete (default: standard output)",
+    )  # fmt: skip
+    group.add_argument(
+        "-O", "--output-format", choices=("bam", "cram", "sam", "paf"),
+        metavar="bam|cram|sam|paf",
+        help="format (default: by the name; bam on standard output)",
+    )  # fmt: skip
+    group.add_argument(
+        "-p", "--interleaved", action="store_true", help="the one file holds mates alternately"
+    )
+    group.add_argument(
+        "-R", "--read-group", metavar="LINE",
+        help=r"read group of reads that have none, as '@RG\tID:run1\tSM:sample1'",
+    )  # fmt: skip
+    group.add_argument(
+        "--lane", action="append", nargs="+", default=[], metavar=("LINE", "READS"),
+        help="one more lane: its read group as for -R, then its files; may be repeated",
+    )  # fmt: skip
+    group.add_argument(
+        "-C", "--comments", action="store_true",
+        help="take comments of FASTQ and FASTA as SAM tags (TAG:TYPE:VALUE, separated by tabs)",
+    )  # fmt: skip
+    group.add_argument(
+        "--reference", metavar="REF.fa",
+        help="FASTA file that the index was built from, plain or bgzip; for CRAM output",
+    )  # fmt: skip
+    group.add_argument(
+        "--input-reference", metavar="REF.fa", help="FASTA file that CRAM input was made with"
+    )
+    group.add_argument(
+        "--sort", action="store_true", help="sort by coordinate and write an index (BAM or CRAM)"
+    )
+    group.add_argument(
+        "--markdup", action="store_true",
+        help="with --sort, flag duplicates (0x400) as samtools markdup does",
+    )  # fmt: skip
+    group.add_argument(
+        "--compression", type=int, choices=range(10), default=1, metavar="0..9",
+        help="level of BAM and CRAM compression (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "-a", "--all", action="store_true", help="write secondary records instead of the XA tag"
+    )
+    group.add_argument("--eqx", action="store_true", help="write = and X in CIGARs instead of M")
+    group.add_argument(
+        "-Y", "--soft-clip", action="store_true", help="soft clips in supplementary records"
+    )
+    group.add_argument("--json-stats", metavar="FILE", help="write counts and times of the run")
+
+
+def lanes_of(args: argparse.Namespace) -> list[tuple[str, tuple[str, ...]]]:
+    """Return read group line and files of each lane; nothing if there is but one."""
+    if not args.lane:
+        return []
+    first = (args.read_group, tuple(args.reads))
+    return [first, *((line, tuple(paths)) for line, *paths in args.lane)]
+
+
+def check_files(args: argparse.Namespace, output_format: str) -> None:
+    """Refuse outputs that would overwrite an input or each other, or cannot be made."""
+    from mapper.io.atomic import STDOUT, check_output
+    from mapper.io.source import same_file
+
+    _check_combinations(args, output_format)
+    inputs = [*args.reads, *(path for _, paths in lanes_of(args) for path in paths)]
+    outputs = [args.output]
+    if args.json_stats is not None:
+        outputs.append(args.json_stats)
+        check_output(args.json_stats)
+    for output in outputs:
+        if output != STDOUT and any(same_file(output, path) for path in inputs):
+            raise UsageError(f"{output} is one of the read files; name another output")
+    if len(outputs) == 2 and (
+        outputs[0] == outputs[1] or Path(outputs[0]).resolve() == Path(outputs[1]).resolve()
+    ):
+        raise UsageError(f"records and statistics would both go to {outputs[0]}")
+
+
+def _check_combinations(args: argparse.Namespace, output_format: str) -> None:
+    if args.lane and args.read_group is None:
+        raise UsageError("--lane: with several lanes, name the read group of the first with -R")
+    for line, paths in lanes_of(args):
+        if not paths:
+            raise UsageError(f"--lane {line}: a read group, then its files are expected")
+    if args.markdup and not args.sort:
+        raise UsageError("--markdup needs --sort")
+    if args.output == "-" and sys.stdout.isatty() and output_format in ("bam", "cram"):
+        what = output_format.upper()
+        raise UsageError(f"{what} would go to the terminal; name a file with -o, or use -O sam")
+
+
+def format_by_name(output: str) -> str:
+    """Return the format of an output: BAM on standard output, else by the name."""
+    from mapper.io.bam_out import format_of
+
+    return "bam" if output == "-" else format_of(output)

@@ -1,0 +1,180 @@
+"""The stages that a device does: reads → seeds → loci → alignments, as on the CPU.
+
+A lane is a stream with its workspace; a thread that brings a batch takes a free lane, waits
+until the batch is done, and gives the lane back. With several lanes the copies of one batch
+overlap the kernels of another, and short kernels share the device. With several devices each
+has lanes of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from queue import SimpleQueue
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch, SeedBatch
+from mapper.chain.cuda import DeviceContigs, find_loci
+from mapper.device.memory import Workspace, upload
+from mapper.device.reads import download_packed, upload_reads
+from mapper.device.seam import cuda
+from mapper.errors import DeviceMemoryError
+from mapper.extend.cuda import extend_loci
+from mapper.index.fm import FMIndex
+from mapper.index.reference import Index
+from mapper.params import MapParams
+from mapper.seed.cuda import download_seeds, seed_reads
+from mapper.stats import RunStats
+
+LANES = 3
+"""Batches in work on a device at a time: while the slowest reads of one are finished, others
+are copied and computed."""
+
+
+class Lane(NamedTuple):
+    """What one batch needs of a device."""
+
+    ordinal: int
+    fm: FMIndex
+    contigs: DeviceContigs
+    space: Workspace
+
+
+class DeviceStages:
+    """An index on one or several devices, and the stages there.
+
+    Parameters
+    ----------
+    ordinals
+        Devices, among the visible ones; one named twice works as two.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If the index does not fit.
+    """
+
+    def __init__(self, index: Index, ordinals: Sequence[int], lanes: int = LANES) -> None:
+        self._free: SimpleQueue[Lane] = SimpleQueue()
+        made = []
+        for ordinal in ordinals:
+            with cuda.gpus[ordinal]:
+                fm = upload(index.fm, f"the index {index.meta.source_name}")
+                contigs = upload(
+                    DeviceContigs(index.contigs.starts, index.contigs.lengths), "the contigs"
+                )
+                made.append([Lane(ordinal, fm, contigs, Workspace()) for _ in range(lanes)])
+        self.lanes = [lane for turn in zip(*made, strict=True) for lane in turn]  # by turns
+        for lane in self.lanes:
+            self._free.put(lane)
+
+    def align(
+        self, reads: ReadBatch, params: MapParams, stats: RunStats
+    ) -> tuple[PackedReads, SeedBatch, AlignmentBatch]:
+        """Pack, seed, chain and extend every read for itself; identical to the CPU's results.
+
+        A batch for which the device's memory does not suffice is done in halves.
+        """
+        with stats.stage("wait"):
+            lane = self._free.get()
+        try:
+            with cuda.gpus[lane.ordinal]:
+                return _align(lane, reads, params, stats)
+        finally:
+            self._free.put(lane)
+
+
+def _align(
+    lane: Lane, reads: ReadBatch, params: MapParams, stats: RunStats
+) -> tuple[PackedReads, SeedBatch, AlignmentBatch]:
+    try:
+        return _align_at_once(lane, reads, params, stats)
+    except DeviceMemoryError:
+        lane.space.release()
+        if reads.n_reads < 2:
+            raise
+    middle = reads.n_reads // 2
+    halves = [
+        _align(lane, half, params, stats)
+        for half in (_rows(reads, 0, middle), _rows(reads, middle, reads.n_reads))
+    ]
+    packed, seeds, alignments = zip(*halves, strict=True)
+    return _join_packed(packed), _join_seeds(seeds), _join_alignments(alignments)
+
+
+def _align_at_once(
+    lane: Lane, reads: ReadBatch, params: MapParams, stats: RunStats
+) -> tuple[PackedReads, SeedBatch, AlignmentBatch]:
+    space = lane.space
+    longest = max(int(np.diff(reads.base_offsets).max(initial=0)), 1)
+    with stats.stage("pack"):
+        on_device = upload_reads(space, reads)
+        packed = download_packed(space, on_device)
+    with stats.stage("seed"):
+        found = seed_reads(space, lane.fm, on_device, longest, params.seed)
+        seeds = download_seeds(space, found)
+    with stats.stage("chain"):
+        loci = find_loci(space, lane.contigs, found)
+    with stats.stage("extend"):
+        alignments = extend_loci(
+            space, lane.fm.ref_planes, on_device, longest, loci, found.read, found.host_offsets,
+            params.extend,
+        )  # fmt: skip
+    return packed, seeds, alignments
+
+
+def download_loci(space: Workspace, loci: LocusBatch) -> LocusBatch:
+    """Return the batch with host arrays; waits for the stream."""
+    host = [space.download(f"locus.{i}", column) for i, column in enumerate(loci)]
+    space.synchronize()
+    return LocusBatch._make(column.copy() for column in host)
+
+
+def _rows(reads: ReadBatch, start: int, end: int) -> ReadBatch:
+    """Return reads start:end as a batch."""
+    first, last = reads.base_offsets[start], reads.base_offsets[end]
+    name_first, name_last = reads.name_offsets[start], reads.name_offsets[end]
+    return ReadBatch(
+        bases=reads.bases[first:last],
+        quals=reads.quals[first:last],
+        base_offsets=reads.base_offsets[start : end + 1] - first,
+        names=reads.names[name_first:name_last],
+        name_offsets=reads.name_offsets[start : end + 1] - name_first,
+        first_read=reads.first_read + start,
+        paired=reads.paired,
+    )
+
+
+def _join_offsets(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Join the bounds of ragged rows that follow one another."""
+    joined = [parts[0]]
+    for part in parts[1:]:
+        joined.append(joined[-1][-1] + part[1:])
+    return np.concatenate(joined)
+
+
+def _join_packed(parts: Sequence[PackedReads]) -> PackedReads:
+    planes = [part.planes[:-1] for part in parts[:-1]]  # one row of padding, at the end
+    return PackedReads(
+        np.concatenate([*planes, parts[-1].planes]),
+        _join_offsets([part.word_offsets for part in parts]),
+    )
+
+
+def _join_seeds(parts: Sequence[SeedBatch]) -> SeedBatch:
+    columns = [np.concatenate(column) for column in zip(*(p[1:] for p in parts), strict=True)]
+    offsets = _join_offsets([part.seed_offsets for part in parts])
+    return SeedBatch._make((offsets, *columns))
+
+
+def _join_alignments(parts: Sequence[AlignmentBatch]) -> AlignmentBatch:
+    columns = [np.concatenate(column) for column in zip(*(p[1:9] for p in parts), strict=True)]
+    return AlignmentBatch._make(
+        (
+            _join_offsets([part.alignment_offsets for part in parts]),
+            *columns,
+            _join_offsets([part.cigar_offsets for part in parts]),
+            np.concatenate([part.cigar_ops for part in parts]),
+        )
+    )

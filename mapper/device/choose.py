@@ -1,0 +1,154 @@
+"""Which device to compute on, and what there is to choose from."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from mapper.errors import DeviceError, UsageError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+log = logging.getLogger(__name__)
+
+CPU = "cpu"
+CUDA = "cuda"
+
+_PATTERN = re.compile(r"auto|cpu|cuda(:\d+(,\d+)*)?")
+EXPECTED = "auto, cpu, cuda (all visible devices) or cuda:0,2 (these) is expected"
+
+
+class DeviceChoice(NamedTuple):
+    """A backend and, for CUDA, the devices that share the work."""
+
+    backend: str  # CPU or CUDA
+    ordinals: tuple[int, ...] = ()
+    """Visible CUDA devices, one worker each; one named twice works as two."""
+
+
+class CudaDevice(NamedTuple):
+    """What the driver says of a device."""
+
+    ordinal: int  # among the visible devices
+    name: str
+    compute_capability: tuple[int, int]
+    problem: str  # why it cannot be used, or empty
+
+
+class FoundDevices(NamedTuple):
+    """The visible devices, or why there are none."""
+
+    devices: tuple[CudaDevice, ...]
+    problem: str  # empty where some device can be used
+
+
+def check_device_name(text: str) -> None:
+    """Raise UsageError unless `text` is a value of ``--device``; looks at no device."""
+    if not _PATTERN.fullmatch(text):
+        raise UsageError(f"--device {text}: {EXPECTED}")
+
+
+def choose_device(text: str) -> DeviceChoice:
+    """Choose from ``auto``, ``cpu``, ``cuda`` or ``cuda:0,2``.
+
+    Ordinals count the visible devices: those that ``CUDA_VISIBLE_DEVICES`` names, from 0.
+    ``auto`` takes every usable device, or the CPU where there is none, and says which.
+
+    Raises
+    ------
+    UsageError
+        If `text` is none of these.
+    DeviceError
+        If CUDA is asked for and numba-cuda, the driver or a device is missing or too old.
+    """
+    check_device_name(text)
+    if text == "cpu":
+        return DeviceChoice(CPU)
+    found = find_devices()
+    usable = tuple(device.ordinal for device in found.devices if not device.problem)
+    if text == "auto":
+        if usable:
+            return DeviceChoice(CUDA, usable)
+        log.info("computing on the CPU: %s", found.problem)
+        return DeviceChoice(CPU)
+    if found.problem:
+        raise DeviceError(f"--device {text}: {found.problem}")
+    if text == "cuda":
+        return DeviceChoice(CUDA, usable)
+    ordinals = tuple(int(part) for part in text.removeprefix("cuda:").split(","))
+    for ordinal in ordinals:
+        if ordinal >= len(found.devices):
+            raise DeviceError(
+                f"--device {text}: there is no device {ordinal}; {len(found.devices)} visible, "
+                f"counted from 0{_visible()}"
+            )
+        if found.devices[ordinal].problem:
+            raise DeviceError(f"--device {text}: {found.devices[ordinal].problem}")
+    return DeviceChoice(CUDA, ordinals)
+
+
+def find_devices() -> FoundDevices:
+    """Look for CUDA devices; nothing is raised, what is missing is said."""
+    try:
+        from mapper.device.seam import SIMULATED, cuda
+    except DeviceError as error:
+        return FoundDevices((), str(error))
+    if SIMULATED:
+        return FoundDevices((CudaDevice(0, "numba's CUDA simulator", (5, 2), ""),), "")
+    if not cuda.is_available():
+        reason = " ".join(str(cuda.cuda_error() or "the driver reports no device").split())
+        return FoundDevices((), f"no CUDA device can be used: {reason}{_visible()}")
+    lowest = _lowest_capability(cuda)
+    devices = []
+    for ordinal, entry in enumerate(cuda.gpus):
+        device = entry._device
+        capability = tuple(device.compute_capability)
+        problem = ""
+        if capability < lowest:
+            problem = (
+                f"device {ordinal} ({device.name}) has compute capability "
+                f"{_dotted(capability)}; at least {_dotted(lowest)} is needed"
+            )
+        devices.append(CudaDevice(ordinal, device.name, capability, problem))
+    problems = [device.problem for device in devices]
+    return FoundDevices(tuple(devices), "; ".join(problems) if all(problems) else "")
+
+
+def describe_devices() -> list[str]:
+    """Return a line for each visible device, or one that says why there is none."""
+    found = find_devices()
+    if not found.devices:
+        return [f"none; {found.problem}"]
+    from mapper.device.memory import free_bytes, total_bytes
+    from mapper.device.seam import cuda
+
+    lines = []
+    for device in found.devices:
+        line = f"cuda:{device.ordinal} {device.name}, compute capability "
+        line += _dotted(device.compute_capability)
+        if device.problem:
+            lines.append(f"{line}; cannot be used: {device.problem}")
+            continue
+        with cuda.gpus[device.ordinal]:
+            line += f", {total_bytes() / 1e9:.1f} GB of memory, {free_bytes() / 1e9:.1f} GB free"
+        lines.append(line)
+    return lines
+
+
+def _lowest_capability(cuda: ModuleType) -> tuple[int, int]:
+    """Return the oldest compute capability that the installed compiler has code for."""
+    from numba.cuda.cudadrv import nvrtc
+
+    return tuple(nvrtc.get_lowest_supported_cc())
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return f"{capability[0]}.{capability[1]}"
+
+
+def _visible() -> str:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"

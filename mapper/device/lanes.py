@@ -1,0 +1,67 @@
+"""A warp as the lanes of :mod:`mapper.lanes`.
+
+The functions are chosen by the type of the lanes, not by numba's target: what is compiled
+must not depend on which of the two backends asked first.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from mapper.device.seam import SIMULATED, cuda
+from mapper.lanes import lane_mask, lane_max, lane_union, lanes_meet
+
+WARP = 1 if SIMULATED else 32
+"""Lanes that share a read; the simulator knows no warps."""
+
+_ALL = 0xFFFFFFFF
+
+
+class WarpLanes(NamedTuple):
+    """A lane of a warp all of whose lanes do the same."""
+
+    lane: int
+    n_lanes: int
+
+
+def _is_warp(lanes):
+    return getattr(lanes, "instance_class", None) is WarpLanes
+
+
+@overload(lane_mask)
+def _lane_mask_of_warp(flag, lanes):
+    if _is_warp(lanes):
+        return lambda flag, lanes: np.int64(np.uint32(cuda.ballot_sync(_ALL, flag)))
+
+
+@overload(lane_max)
+def _lane_max_of_warp(value, lanes):
+    def highest(value, lanes):
+        most = np.int64(value)
+        for step in (16, 8, 4, 2, 1):
+            most = max(most, np.int64(cuda.shfl_xor_sync(_ALL, most, step)))
+        return most
+
+    if _is_warp(lanes):
+        return highest
+
+
+@overload(lane_union)
+def _lane_union_of_warp(word, lanes):
+    def union(word, lanes):
+        bits = np.uint64(word)
+        for step in (16, 8, 4, 2, 1):
+            bits |= np.uint64(cuda.shfl_xor_sync(_ALL, np.int64(bits), step))
+        return bits
+
+    if _is_warp(lanes):
+        return union
+
+
+@overload(lanes_meet)
+def _lanes_meet_in_warp(lanes):
+    if _is_warp(lanes):
+        return lambda lanes: cuda.syncwarp(_ALL)

@@ -1,0 +1,193 @@
+"""Device and pinned memory: the index on the device, and the buffers of one stream."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from mapper.device.seam import DRIVER, SIMULATED, cuda
+from mapper.errors import DeviceMemoryError
+
+_OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+
+Batch = TypeVar("Batch", bound=NamedTuple)
+
+
+@contextmanager
+def device_memory(what: str) -> Iterator[None]:
+    """Allocate inside this: one thread at a time, out-of-memory errors as DeviceMemoryError.
+
+    `what` needs the memory: the subject of the message.
+    """
+    if SIMULATED:
+        yield
+        return
+    from numba.cuda.cudadrv.driver import CudaAPIError
+
+    try:
+        with DRIVER:
+            yield
+    except CudaAPIError as error:
+        if int(error.code) != _OUT_OF_MEMORY:
+            raise
+        raise DeviceMemoryError(
+            f"{what} does not fit into the device's memory; {free_bytes() / 1e9:.2f} GB are free"
+        ) from error
+
+
+def free_bytes() -> int:
+    """Return the free memory of the current device."""
+    # The simulator says infinity.
+    return int(min(cuda.current_context().get_memory_info().free, sys.maxsize))
+
+
+def total_bytes() -> int:
+    """Return the memory of the current device."""
+    return int(min(cuda.current_context().get_memory_info().total, sys.maxsize))
+
+
+def multiprocessors() -> int:
+    """Return the number of multiprocessors of the current device."""
+    return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
+
+
+def upload(batch: Batch, what: str, stream: Any = 0) -> Batch:
+    """Copy the arrays of a NamedTuple to the current device; other fields stay.
+
+    Kernels take the result as they take the original. The copy is complete on return.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If the arrays are larger than the free memory; `what` names them in the message.
+    """
+    needed = sum(column.nbytes for column in batch if isinstance(column, np.ndarray))
+    if needed > free_bytes():
+        raise DeviceMemoryError(
+            f"{what} takes {needed / 1e9:.2f} GB of device memory, and {free_bytes() / 1e9:.2f} GB "
+            "are free; use a larger device, or --device cpu"
+        )
+    with device_memory(what):
+        columns = [
+            cuda.to_device(np.ascontiguousarray(column), stream)
+            if isinstance(column, np.ndarray)
+            else column
+            for column in batch
+        ]
+    cuda.synchronize()
+    return type(batch)(*columns)
+
+
+class Workspace:
+    """Arrays of one stream on one device, kept from batch to batch and grown when needed.
+
+    Allocation synchronises a device, so what a batch needs is taken from here by name and
+    handed out again to the next batch. Contents are undefined. To be used by one thread, in
+    whose current context (``with cuda.gpus[ordinal]``) it was made.
+    """
+
+    def __init__(self) -> None:
+        self.stream = cuda.stream()
+        self._device: dict[str, Any] = {}
+        self._pinned: dict[str, np.ndarray] = {}
+        self._results: list[np.ndarray] = []
+
+    def device(self, name: str, n: int, dtype: Any) -> Any:
+        """Return a device array of `n` items; what `name` held before is lost if it grew."""
+        held = self._device.get(name)
+        n_bytes = n * np.dtype(dtype).itemsize
+        if held is None or held.nbytes < n_bytes:
+            if held is not None:
+                self.synchronize()  # kernels in the queue may use it; freeing does not wait
+            with device_memory(f"a buffer of {n_bytes / 1e6:.1f} MB"):
+                self._device.pop(name, None)
+                held = None  # free it before its successor is allocated
+                held = cuda.device_array(_grown(n_bytes), np.uint8)
+            self._device[name] = held
+        return held[: _whole(n_bytes)].view(dtype)[:n]
+
+    def pinned(self, name: str, n: int, dtype: Any) -> np.ndarray:
+        """Return a page-locked host array of `n` items, which copies overlap with kernels."""
+        held = self._pinned.get(name)
+        n_bytes = n * np.dtype(dtype).itemsize
+        if held is None or held.nbytes < n_bytes:
+            if held is not None:
+                self.synchronize()  # a copy in the queue may use it
+            with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
+                held = cuda.pinned_array(_grown(n_bytes), np.uint8)
+            self._pinned[name] = held
+        return held[: _whole(n_bytes)].view(dtype)[:n]
+
+    def upload(self, name: str, column: np.ndarray) -> Any:
+        """Copy a 1-D host array to the device by way of a pinned one; return the device array.
+
+        The copy is queued on the stream. A pinned array is refilled only after
+        :meth:`synchronize`, or by a name that no queued copy uses.
+        """
+        staged = self.pinned(name, len(column), column.dtype)
+        staged[:] = column
+        array = self.device(name, len(column), column.dtype)
+        if len(column):
+            array.copy_to_device(staged, stream=self.stream)
+        return array
+
+    def download(self, name: str, array: Any) -> np.ndarray:
+        """Queue the copy of a 1-D device array into the pinned array `name`, and return that.
+
+        It is filled only after :meth:`synchronize`, and refilled by the next download to the
+        same name: copy what must outlive the batch.
+        """
+        host = self.pinned(f"{name} down", len(array), array.dtype)
+        if len(array):
+            array.copy_to_host(host, stream=self.stream)
+        return host
+
+    def download_result(self, array: Any) -> np.ndarray:
+        """Queue the copy of a 1-D device array into a pinned array that is the caller's to keep.
+
+        It is filled only after :meth:`synchronize`. Its memory is used again when neither it
+        nor any view of it is left: copying results out of one buffer, into memory that the
+        system has to clear first, costs more than the transfer.
+        """
+        n_bytes = len(array) * np.dtype(array.dtype).itemsize
+        held = None
+        for i in range(len(self._results)):
+            # Two references: the list's, and the argument's.
+            unused = sys.getrefcount(self._results[i]) <= 2
+            if unused and self._results[i].nbytes >= _whole(n_bytes):
+                held = self._results[i]
+                break
+        if held is None:
+            with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
+                held = cuda.pinned_array(_grown(n_bytes), np.uint8)
+            self._results.append(held)
+        host = held[: _whole(n_bytes)].view(array.dtype)[: len(array)]
+        if len(array):
+            array.copy_to_host(host, stream=self.stream)
+        return host
+
+    def synchronize(self) -> None:
+        """Wait for all that was queued on the stream."""
+        self.stream.synchronize()
+
+    def release(self) -> None:
+        """Free all arrays; for a batch to be tried again in smaller pieces."""
+        self.synchronize()
+        with DRIVER:
+            self._device.clear()
+            self._pinned.clear()
+            self._results.clear()
+
+
+def _whole(n_bytes: int) -> int:
+    """Round up to 8 bytes, the widest item, so that a view of any type divides it."""
+    return (n_bytes + 7) & ~7
+
+
+def _grown(n_bytes: int) -> int:
+    """Return the size to allocate: an eighth more, so that batches of like size all fit."""
+    return _whole(max(256, n_bytes + (n_bytes >> 3)))

@@ -1,0 +1,56 @@
+"""Reads on the device: as they came, and as bit planes of both strands."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mapper.batch import PackedReads, ReadBatch
+from mapper.device.memory import Workspace
+from mapper.device.seam import cuda, kernel
+from mapper.seed.pack import pack_row, packed_offsets
+
+
+class DeviceReads(NamedTuple):
+    """What the stages need of a ReadBatch and its PackedReads, as device arrays."""
+
+    bases: Any  # uint8
+    base_offsets: Any  # int64 (n + 1,)
+    planes: Any  # uint64 (n_words, 3)
+    word_offsets: Any  # int64 (n + 1,)
+
+
+@kernel(128)
+def _pack(reads, n_rows):
+    """Pack one strand of one read a thread."""
+    row = cuda.grid(1)
+    if row < n_rows:
+        pack_row(
+            reads.bases, reads.base_offsets, reads.planes, reads.word_offsets, row >> 1, row & 1
+        )
+
+
+def upload_reads(space: Workspace, reads: ReadBatch) -> DeviceReads:
+    """Copy reads to the device and pack them there; queued on the stream of `space`."""
+    word_offsets = packed_offsets(reads.base_offsets)
+    n_words = int(word_offsets[-1]) + 1
+    on_device = DeviceReads(
+        bases=space.upload("bases", reads.bases),
+        base_offsets=space.upload("base_offsets", reads.base_offsets),
+        planes=space.device("planes", 3 * n_words, np.uint64).reshape(n_words, 3),
+        word_offsets=space.upload("word_offsets", word_offsets),
+    )
+    _pack.launch(2 * reads.n_reads, space.stream, on_device, 2 * reads.n_reads)
+    return on_device
+
+
+def download_packed(space: Workspace, reads: DeviceReads) -> PackedReads:
+    """Return the bit planes as the CPU makes them; waits for the stream."""
+    n_words = len(reads.planes)
+    planes = space.download("planes", reads.planes.reshape(3 * n_words))
+    word_offsets = space.download("word_offsets", reads.word_offsets)
+    space.synchronize()
+    packed = planes.reshape(n_words, 3).copy()
+    packed[-1] = 0  # the row of padding, which no kernel writes
+    return PackedReads(packed, word_offsets.copy())

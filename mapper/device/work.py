@@ -1,0 +1,100 @@
+"""What kernels with one thread for each read share: lists of reads, slices, pools.
+
+**Buckets.** A stage runs its kernel several times over, each time with more work space for a
+thread, and each time only for the reads that did not fit before: thread t takes items t,
+t + n_threads, ... of the list that the launch before made. The last bucket fits any read, so
+nothing is left over. Which bucket did a read, and in what order a list came about, reaches no
+result.
+
+**Pools.** Results of unknown size go to a pool, in the order in which the threads come to
+reserve their part of it; where each read's part starts is kept, and a second kernel puts
+the parts into the order of the reads. A pool that was too small is made larger, and the
+stage runs again: its counter has counted on, so that the size is then known.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mapper.device.memory import Workspace, total_bytes
+from mapper.device.seam import cuda, kernel
+from mapper.errors import DeviceError
+
+POOL = 0
+"""The counter of the stage's pool; those of the lists follow, one for each bucket."""
+
+MAX_SCRATCH_BYTES = 1 << 30
+"""Most work space of the threads of a bucket; with larger slices there are fewer threads."""
+
+
+class Lists(NamedTuple):
+    """Which reads a bucket does and where it leaves the others, on the device."""
+
+    counters: Any  # int64 (2 + n_buckets,)
+    reads: Any  # int32 (n_buckets + 1, n_reads): row b is the list of bucket b
+
+
+class Pool(NamedTuple):
+    """Where the results of reads lie; the columns themselves belong to the stage."""
+
+    count: Any  # int32 (n_reads,): items of each read
+    start: Any  # int64 (n_reads,): first of them
+
+
+@kernel(128)
+def _number(lists, n_reads):
+    """Fill the first list: every read."""
+    read = cuda.grid(1)
+    if read < n_reads:
+        lists.reads[0, read] = read
+
+
+def new_lists(space: Workspace, n_reads: int, n_buckets: int) -> Lists:
+    """Return the lists before the first bucket, which does every read."""
+    counters = np.zeros(2 + n_buckets, np.int64)
+    counters[POOL + 1] = n_reads
+    reads = space.device("lists", (n_buckets + 1) * n_reads, np.int32)
+    lists = Lists(space.upload("counters", counters), reads.reshape(n_buckets + 1, n_reads))
+    _number.launch(n_reads, space.stream, lists, n_reads)
+    return lists
+
+
+def check_lists(counters: np.ndarray) -> None:
+    """Raise if the last bucket left reads over (counters downloaded after it)."""
+    if counters[-1]:
+        raise DeviceError(
+            f"{counters[-1]} reads do not fit the largest work space; this is a bug in fmwave, "
+            "please report it, and use --device cpu"
+        )
+
+
+def first_capacity(n_items: int, each: int) -> int:
+    """Return the size of a pool before it is known how much is needed."""
+    return each * n_items + 1024
+
+
+def threads_for(n_items: int, bytes_each: int) -> int:
+    """Return how many threads (or warps) of a bucket have work space at a time.
+
+    At most a 128th of the device's memory goes to a bucket: several lanes, each with the
+    buffers of its largest bucket, have to live beside the index.
+    """
+    budget = min(MAX_SCRATCH_BYTES, total_bytes() >> 7)
+    return max(1, min(n_items, budget // bytes_each))
+
+
+def offsets_of(counts: np.ndarray) -> np.ndarray:
+    """Return the bounds (int64, one more) of ragged rows with these lengths."""
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
+def columns(space: Workspace, name: str, kind: Any, types: tuple[str, ...], n: int) -> Any:
+    """Return a NamedTuple of device arrays of `n` items each, named after `name`."""
+    return kind(
+        *(space.device(f"{name}.{field}", n, np.dtype(dtype))
+          for field, dtype in zip(kind._fields, types, strict=True))
+    )  # fmt: skip

@@ -1,0 +1,97 @@
+"""Make an open index faster where memory allows: a longer k-mer table, the full suffix array.
+
+A table of k-mers follows from that of (k - 1)-mers by one backward search step for each
+entry: what sorts before ``a y`` are the suffixes that begin with a smaller base than a, and
+those that begin with a and go on with what sorts before y. A machine with memory to spare
+(a GPU above all) starts its searches several bases further on that way.
+
+The suffix array follows from its samples: LF-mapping leads from a sampled row to the row of
+the position before, and so on to the next sampled row. Locating is then one access instead
+of p - 1 steps on average.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import core, driver
+from mapper.index.fm import FMIndex, lf, occ
+
+
+@core
+def table_entry(fm, starts, shorter_len, kmer):
+    """First row whose suffix does not sort before `kmer`, of ``shorter_len + 1`` bases.
+
+    Parameters
+    ----------
+    starts
+        The table of k-mers one base shorter.
+    kmer
+        Bases coded 2 bits each, the first highest; 4**k for the end of the table.
+    """
+    if kmer >> (2 * shorter_len + 2):
+        return np.int64(fm.n_rows)
+    code = kmer >> (2 * shorter_len)
+    rest = kmer & ((np.int64(1) << (2 * shorter_len)) - 1)
+    return fm.first_row[code] + occ(fm, code, np.int64(starts[rest]))
+
+
+@core
+def fill_from_sample(fm, sample, suffix_array):
+    """Fill the full suffix array at a sampled row and, walking left, up to the next one.
+
+    The walks from all samples visit every row once: each row's walk to the right ends at a
+    sampled row, that of the sentinel (row 0) at the latest.
+    """
+    row = sample << fm.sa_shift
+    text_pos = np.int64(fm.sa_samples[sample])
+    suffix_array[row] = text_pos
+    while row != fm.primary:
+        row = lf(fm, row)
+        text_pos -= 1
+        if row & ((1 << fm.sa_shift) - 1) == 0:
+            return
+        suffix_array[row] = text_pos
+
+
+@driver
+def _expand(fm, suffix_array):
+    for sample in range(len(fm.sa_samples)):
+        fill_from_sample(fm, sample, suffix_array)
+
+
+def with_suffix_array(fm: FMIndex) -> FMIndex:
+    """Return the index with the whole suffix array (p = 1): 4 bytes a base, 8 from 2**32 on."""
+    if fm.sa_shift == 0:
+        return fm
+    suffix_array = np.empty(fm.n_rows, fm.sa_samples.dtype)
+    _expand(fm, suffix_array)
+    suffix_array.flags.writeable = False
+    return fm._replace(sa_samples=suffix_array, sa_shift=0)
+
+
+@driver
+def _lengthen(fm, starts, shorter_len, longer):
+    for kmer in range(len(longer)):
+        longer[kmer] = table_entry(fm, starts, shorter_len, kmer)
+
+
+def with_table(fm: FMIndex, kmer_len: int) -> FMIndex:
+    """Return the index with a table of k = `kmer_len`, made from its own or from nothing.
+
+    One Occ count for each entry of each table on the way: a table of 10-mers takes
+    some hundredths of a second.
+    """
+    if kmer_len == fm.kmer_len:
+        return fm
+    row = fm.sa_samples.dtype
+    if 0 < fm.kmer_len < kmer_len:
+        starts, length = fm.kmer_starts, fm.kmer_len
+    else:
+        starts, length = np.array([0, fm.n_rows], row), 0
+    while length < kmer_len:
+        longer = np.empty(4 ** (length + 1) + 1, row)
+        _lengthen(fm, starts, length, longer)
+        starts, length = longer, length + 1
+    starts.flags.writeable = False
+    return fm._replace(kmer_starts=starts if kmer_len else np.zeros(1, row), kmer_len=kmer_len)

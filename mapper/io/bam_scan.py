@@ -1,0 +1,289 @@
+"""BAM bytes to read columns: one pass of compiled code over a byte buffer.
+
+Reads are taken as the instrument gave them: the record's sequence turned back where flag
+0x10 says that it was reversed; secondary and supplementary records skipped, as they repeat
+what a primary record holds. What other mappers found is not kept: tags that describe an
+alignment (DROPPED_TAGS) are left out, all others go along.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import driver
+from mapper.dna import COMPLEMENT, LETTERS
+from mapper.io.encode import copy_bytes
+from mapper.io.fastq_scan import MIN_COST
+from mapper.io.tags import get16, get32, tag_end, tag_key, turn_base_tag
+
+OK = 0
+FULL = 1  # the batch has reached its limit
+MORE = 2  # the buffer ends inside a record or pair, the file does not
+DONE = 3  # the file ends where a record would begin
+CUT_OFF = 4  # the file ends inside a record
+BAD_RECORD = 5  # its lengths contradict each other
+BAD_NAME = 6
+BAD_BASE = 7  # "=", which no reference is at hand for
+BAD_QUALITY = 8
+BAD_TAGS = 9
+NO_SEQUENCE = 10  # an aligned record without one
+UNKNOWN_READ_GROUP = 11
+BAD_SEGMENT = 12  # a pair's read that is neither its first nor its last
+NO_MATE = 13  # the next record is not the mate
+
+PAIRED, REVERSE, FIRST, LAST, NOT_PRIMARY, QC_FAIL = 0x1, 0x10, 0x40, 0x80, 0x900, 0x200
+_UNMAPPED = 0x4
+
+DROPPED_TAGS = (
+    # Those that fmwave writes itself, and the standard ones that describe an alignment.
+    "NM", "MD", "AS", "XS", "SA", "XA", "MC", "MQ", "ms",
+    "BQ", "CC", "CG", "CM", "CP", "H0", "H1", "H2", "HI", "IH", "NH", "PG", "TS", "UQ",
+)  # fmt: skip
+
+
+_DROPPED = np.array([tag_key(tag) for tag in DROPPED_TAGS], np.uint16)
+_RG = tag_key("RG")
+
+_FIXED = 36  # bytes of a record before its name, block_size included
+_MAX_PHRED = 93
+_NO_QUALITY = 255
+_NOT_A_BASE = 255
+
+_CODE_OF_NIBBLE = np.array(
+    [LETTERS.index(c) if c in LETTERS else _NOT_A_BASE for c in b"=ACMGRSVTWYHKDBN"], np.uint8
+)
+_COMPLEMENT_OF_NIBBLE = np.array(
+    [COMPLEMENT[code] if code != _NOT_A_BASE else _NOT_A_BASE for code in _CODE_OF_NIBBLE], np.uint8
+)
+
+
+@driver
+def find_record(data, at, end, ended):
+    """Return the status of the record at `at`, and its end (or where the trouble is)."""
+    if at >= end:
+        return (DONE if ended else MORE), at
+    unfinished = CUT_OFF if ended else MORE
+    if at + 4 > end:
+        return unfinished, at
+    size = get32(data, at)
+    if size < _FIXED - 4 + 2:
+        return BAD_RECORD, at
+    if at + _FIXED > end:
+        return unfinished, at
+    n_bases = get32(data, at + 20)
+    if n_bases < 0:
+        return BAD_RECORD, at
+    used = _FIXED - 4 + data[at + 12] + 4 * get16(data, at + 16) + (n_bases + 1) // 2 + n_bases
+    if data[at + 12] == 0 or used > size:
+        return BAD_RECORD, at
+    if at + 4 + size > end:
+        return unfinished, at
+    return OK, at + 4 + size
+
+
+@driver
+def _next_primary(data, at, end, ended, n_records):
+    """Skip to the next primary record; return (status, start, end, records passed)."""
+    while True:
+        status, record_end = find_record(data, at, end, ended)
+        if status != OK or (get16(data, at + 18) & NOT_PRIMARY) == 0:
+            return status, at, record_end, n_records
+        n_records += 1
+        at = record_end
+
+
+@driver
+def _known_read_group(data, at, ids, id_offsets):
+    """Say whether the NUL-terminated text at `at` is one of the read groups."""
+    for group in range(len(id_offsets) - 1):
+        length = id_offsets[group + 1] - id_offsets[group]
+        i = 0
+        while i < length and data[at + i] == ids[id_offsets[group] + i]:
+            i += 1
+        if i == length and data[at + i] == 0:
+            return True
+    return False
+
+
+@driver
+def _copy_tags(data, at, end, reverse, n_bases, ids, id_offsets, tags, tag_at):
+    """Copy the tags of a record that are kept; return (status, end of the copied)."""
+    while at < end:
+        following = tag_end(data, at, end)
+        if following < 0:
+            return BAD_TAGS, tag_at
+        key = get16(data, at)
+        dropped = False
+        for other in _DROPPED:
+            dropped |= key == other
+        if key == _RG and (
+            data[at + 2] != ord("Z") or not _known_read_group(data, at + 3, ids, id_offsets)
+        ):
+            return UNKNOWN_READ_GROUP, tag_at
+        if not dropped:
+            copied = tag_at
+            tag_at = copy_bytes(tags, tag_at, data, at, following)
+            if reverse and following - at - 4 == n_bases and data[at + 2] == ord("Z"):
+                turn_base_tag(tags, copied, n_bases)
+        at = following
+    return OK, tag_at
+
+
+@driver
+def _append_read(data, at, end, ids, id_offsets, row, bases, quals, base_offsets, names,
+                 name_offsets, flags, tags, tag_offsets):  # fmt: skip
+    """Write the record at ``[at, end)`` to row `row`; return its status."""
+    flag = get16(data, at + 18)
+    n_bases = get32(data, at + 20)
+    n_cigar = get16(data, at + 16)
+    if n_bases == 0 and n_cigar > 0 and (flag & _UNMAPPED) == 0:
+        return NO_SEQUENCE
+    reverse = (flag & REVERSE) != 0
+    name_len = np.int64(data[at + 12]) - 1
+    name = at + _FIXED
+    if name_len == 0 or data[name + name_len] != 0:
+        return BAD_NAME
+    for i in range(name, name + name_len):
+        if data[i] < 33 or data[i] > 126:
+            return BAD_NAME
+    name_offsets[row + 1] = copy_bytes(names, name_offsets[row], data, name, name + name_len)
+
+    start = name + name_len + 1 + 4 * n_cigar
+    sequence = data[start : start + (n_bases + 1) // 2]
+    target = bases[base_offsets[row] : base_offsets[row] + n_bases]
+    worst = np.uint8(0)
+    if reverse:
+        for i in range(n_bases):
+            nibble = (sequence[i >> 1] >> (0 if i & 1 else 4)) & 15
+            code = _COMPLEMENT_OF_NIBBLE[nibble]
+            target[n_bases - 1 - i] = code
+            worst = max(worst, code)
+    else:
+        for i in range(n_bases >> 1):
+            pair = sequence[i]
+            first, second = _CODE_OF_NIBBLE[pair >> 4], _CODE_OF_NIBBLE[pair & 15]
+            target[2 * i] = first
+            target[2 * i + 1] = second
+            worst = max(worst, first, second)
+        if n_bases & 1:
+            code = _CODE_OF_NIBBLE[sequence[n_bases >> 1] >> 4]
+            target[n_bases - 1] = code
+            worst = max(worst, code)
+    if worst == _NOT_A_BASE:
+        return BAD_BASE
+
+    start += (n_bases + 1) // 2
+    given = data[start : start + n_bases]
+    target = quals[base_offsets[row] : base_offsets[row] + n_bases]
+    worst = np.uint8(0)
+    if n_bases > 0 and given[0] == _NO_QUALITY:
+        target[:] = _NO_QUALITY
+    elif reverse:
+        for i in range(n_bases):
+            target[i] = given[n_bases - 1 - i]
+            worst = max(worst, given[i])
+    else:
+        for i in range(n_bases):
+            target[i] = given[i]
+            worst = max(worst, given[i])
+    if worst > _MAX_PHRED:
+        return BAD_QUALITY
+    base_offsets[row + 1] = base_offsets[row] + n_bases
+    flags[row] = flag & (PAIRED | FIRST | LAST | QC_FAIL)
+    status, tag_offsets[row + 1] = _copy_tags(
+        data, start + n_bases, end, reverse, n_bases, ids, id_offsets, tags, tag_offsets[row]
+    )
+    return status
+
+
+@driver
+def _are_mates(data, a, b):
+    """Say whether two records are the first and last read of one template, in any order."""
+    flag_a, flag_b = get16(data, a + 18), get16(data, b + 18)
+    if (flag_b & PAIRED) == 0 or ((flag_a ^ flag_b) & (FIRST | LAST)) != (FIRST | LAST):
+        return False
+    same = data[a + 12] == data[b + 12]
+    i = _FIXED
+    while same and i < _FIXED + data[a + 12]:
+        same = data[a + i] == data[b + i]
+        i += 1
+    return same
+
+
+@driver
+def _cost(row, base_offsets, name_offsets, tag_offsets):
+    return max(
+        base_offsets[row + 1] - base_offsets[row],
+        name_offsets[row + 1] - name_offsets[row],
+        tag_offsets[row + 1] - tag_offsets[row],
+        MIN_COST,
+    )
+
+
+@driver
+def fill_batch(data, at, end, ended, limit, cost, n_reads, ids, id_offsets, bases, quals,
+               base_offsets, names, name_offsets, flags, tags, tag_offsets):  # fmt: skip
+    """Append reads to a batch until it is full, the buffer runs out, or something is wrong.
+
+    Parameters
+    ----------
+    data, at, end, ended
+        Uncompressed BAM (uint8), the bounds of its unread part, and whether the file ends
+        where that does.
+    limit, cost
+        The batch is full when `cost` reaches `limit`; a read costs its bases, at least the
+        bytes of its name or tags, and MIN_COST.
+    n_reads
+        Reads that the columns hold already.
+    ids, id_offsets
+        IDs of the header's read groups, flat (uint8, int64).
+    bases, quals, base_offsets, names, name_offsets, flags, tags, tag_offsets
+        Columns of a ReadBatch, written to from row `n_reads` on. `bases`, `quals` and `tags`
+        have room for `limit` and the buffer, `names` for `limit` and two more names.
+
+    Returns
+    -------
+    Status; position after the last whole read or pair; position of the record that the
+    status is about; records passed since `at`, skipped ones included; records between the
+    last whole read and that record; `n_reads`; `cost`.
+    """
+    n_passed = 0
+    while cost < limit:
+        status, first, first_end, skipped = _next_primary(data, at, end, ended, 0)
+        if status != OK:
+            return status, at, first, n_passed, skipped, n_reads, cost
+        rows = 1
+        flag = get16(data, first + 18)
+        second, second_end = first, first_end
+        if flag & PAIRED:
+            if (flag & (FIRST | LAST)) in (0, FIRST | LAST):
+                return BAD_SEGMENT, at, first, n_passed, skipped, n_reads, cost
+            rows = 2
+            before = skipped
+            status, second, second_end, skipped = _next_primary(
+                data, first_end, end, ended, skipped + 1
+            )
+            if status == DONE:
+                return NO_MATE, at, first, n_passed, before, n_reads, cost
+            if status != OK:
+                return status, at, second, n_passed, skipped, n_reads, cost
+            if not _are_mates(data, first, second):
+                return NO_MATE, at, first, n_passed, before, n_reads, cost
+        following = second_end
+        if flag & LAST:
+            first, second = second, first
+            first_end, second_end = second_end, first_end
+        for row in range(n_reads, n_reads + rows):
+            status = _append_read(
+                data, first, first_end, ids, id_offsets, row, bases, quals, base_offsets, names,
+                name_offsets, flags, tags, tag_offsets,
+            )  # fmt: skip
+            if status != OK:
+                return status, at, first, n_passed, skipped, n_reads, cost
+            first, first_end = second, second_end
+        for row in range(n_reads, n_reads + rows):
+            cost += _cost(row, base_offsets, name_offsets, tag_offsets)
+        n_reads += rows
+        n_passed += skipped + 1
+        at = following
+    return FULL, at, at, n_passed, 0, n_reads, cost

@@ -1,0 +1,86 @@
+"""What the input said of a read goes along into its records: tags, and the quality flag.
+
+The input's tags follow the mapper's own. Tags with a value for each base (OQ U2 E2, and base
+modifications MM ML MN) go only where the record holds the whole read; OQ, U2 and E2 follow
+the orientation of SEQ, as the specification has it, base modifications keep the read's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import driver
+from mapper.batch import ReadBatch, RecordBatch
+from mapper.io.bam_scan import QC_FAIL
+from mapper.io.encode import REVERSE, copy_bytes
+from mapper.io.tags import get16, tag_end, tag_key, turn_base_tag
+
+PER_BASE_TAGS = ("OQ", "U2", "E2", "MM", "ML", "MN", "Mm", "Ml")
+_PER_BASE = np.array([tag_key(tag) for tag in PER_BASE_TAGS], np.uint16)
+
+
+def carry_over(records: RecordBatch, reads: ReadBatch) -> RecordBatch:
+    """Add the tags and the flag 0x200 of each read to its records.
+
+    Parameters
+    ----------
+    records, reads
+        Records, and the reads that ``records.read`` refers to.
+
+    Returns
+    -------
+    `records` itself where the reads bring nothing along.
+    """
+    if len(reads.flags):
+        records = records._replace(flag=records.flag | (reads.flags & QC_FAIL)[records.read])
+    if len(reads.tag_offsets) == 0 or reads.tag_offsets[-1] == 0:
+        return records
+    room = len(records.tags) + int(np.diff(reads.tag_offsets)[records.read].sum())
+    tags = np.empty(room, np.uint8)
+    tag_offsets = np.zeros(records.n_records + 1, np.int64)
+    _merge_tags(
+        records.read, records.flag, records.query_start, records.query_end, records.tags,
+        records.tag_offsets, reads.base_offsets, reads.tags, reads.tag_offsets, tags, tag_offsets,
+    )  # fmt: skip
+    return records._replace(tags=tags[: tag_offsets[-1]], tag_offsets=tag_offsets)
+
+
+@driver
+def _merge_tags(read, flag, query_start, query_end, own_tags, own_offsets, base_offsets, read_tags,
+                read_offsets, tags, tag_offsets):  # fmt: skip
+    at = np.int64(0)
+    for r in range(len(read)):
+        at = copy_bytes(tags, at, own_tags, own_offsets[r], own_offsets[r + 1])
+        n_bases = base_offsets[read[r] + 1] - base_offsets[read[r]]
+        whole = query_end[r] - query_start[r] == n_bases
+        tag, end = read_offsets[read[r]], read_offsets[read[r] + 1]
+        while tag < end:
+            following = tag_end(read_tags, tag, end)
+            key = get16(read_tags, tag)
+            per_base = False
+            for other in _PER_BASE:
+                per_base |= key == other
+            if whole or not per_base:
+                copied = at
+                at = copy_bytes(tags, at, read_tags, tag, following)
+                if flag[r] & REVERSE and following - tag - 4 == n_bases:
+                    turn_base_tag(tags, copied, n_bases)
+            tag = following
+        tag_offsets[r + 1] = at
+
+
+def with_tag(reads: ReadBatch, tag: bytes) -> ReadBatch:
+    """Return the reads with one more tag, the same for all, in front of what they have."""
+    n = reads.n_reads
+    old_offsets = reads.tag_offsets if len(reads.tag_offsets) else np.zeros(n + 1, np.int64)
+    offsets = old_offsets + len(tag) * np.arange(n + 1, dtype=np.int64)
+    tags = np.empty(offsets[-1], np.uint8)
+    _prepend(np.frombuffer(bytearray(tag), np.uint8), reads.tags, old_offsets, offsets, tags)
+    return reads._replace(tags=tags, tag_offsets=offsets)
+
+
+@driver
+def _prepend(tag, old_tags, old_offsets, offsets, tags):
+    for row in range(len(offsets) - 1):
+        at = copy_bytes(tags, offsets[row], tag, 0, len(tag))
+        copy_bytes(tags, at, old_tags, old_offsets[row], old_offsets[row + 1])

@@ -1,0 +1,126 @@
+"""Records to PAF lines (minimap2's pairwise mapping format, which has no unmapped reads)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mapper.accelerate import driver
+from mapper.batch import ReadBatch, RecordBatch
+from mapper.cigar import D as DELETION
+from mapper.cigar import H, I, S
+from mapper.io.encode import REVERSE, copy_bytes
+from mapper.io.sam_text import CIGAR_LETTERS, flat_names, put_int
+from mapper.io.tags import VALUE_SIZE, get_number, tag_end, tag_key
+
+_TAB, _NEWLINE, _PLUS, _MINUS, _SLASH, _ONE, _TWO = b"\t\n+-/12"
+_UNMAPPED, _FIRST, _LAST, _NOT_PRIMARY = 0x4, 0x40, 0x80, 0x100
+_NM, _AS = tag_key("NM"), tag_key("AS")
+_NM_TEXT = np.frombuffer(b"\tNM:i:", np.uint8).copy()
+_AS_TEXT = np.frombuffer(b"\tAS:i:", np.uint8).copy()
+_CG_TEXT = np.frombuffer(b"\tcg:Z:", np.uint8).copy()
+_TP_TEXT = np.frombuffer(b"\ttp:A:P\ttp:A:S", np.uint8).copy()  # primary; secondary
+_FIXED = 224
+"""Characters that the numbers, tabs and tags of a line take at most, cg's value apart."""
+
+
+def encode_paf(
+    records: RecordBatch, reads: ReadBatch, contig_names: Sequence[str], lengths: np.ndarray
+) -> np.ndarray:
+    """Return the PAF lines of the mapped records of a batch: uint8, shape (n_bytes,).
+
+    Twelve columns, then NM, AS, tp (P primary or supplementary, S secondary) and cg. Names
+    of mates get ``/1`` and ``/2``. Residue matches are aligned pairs of equal bases;
+    the block length counts these, mismatches and gaps.
+
+    Parameters
+    ----------
+    records, reads
+        Records with tags NM and AS, and the reads that ``records.read`` refers to.
+    contig_names, lengths
+        Contigs in the order of their ``ref_id``; lengths int64.
+    """
+    contigs, contig_offsets = flat_names(contig_names)
+    longest = int(np.diff(contig_offsets).max(initial=0))
+    names = int(np.diff(reads.name_offsets)[records.read].sum())
+    room = records.n_records * (_FIXED + longest) + names + 10 * len(records.cigar_ops)
+    out = np.empty(room, np.uint8)
+    return out[: _fill_paf(records, reads, contigs, contig_offsets, lengths, out)]
+
+
+@driver
+def _tag_value(tags, start, end, wanted):
+    """Return the value of an integer tag; 0 if it is not there."""
+    at = start
+    while at < end:
+        if tags[at] | np.int64(tags[at + 1]) << 8 == wanted and VALUE_SIZE[tags[at + 2]] > 0:
+            return get_number(tags, at + 3, tags[at + 2])
+        at = tag_end(tags, at, end)
+    return np.int64(0)
+
+
+@driver
+def _fill_paf(records, reads, contigs, contig_offsets, lengths, out):
+    """Write all lines; return their length."""
+    at = 0
+    for r in range(len(records.flag)):
+        flag = np.int64(records.flag[r])
+        if flag & _UNMAPPED:
+            continue
+        read = records.read[r]
+        read_len = reads.base_offsets[read + 1] - reads.base_offsets[read]
+        first_op, end_op = records.cigar_offsets[r], records.cigar_offsets[r + 1]
+        left_clip, right_clip = np.int64(0), np.int64(0)
+        on_query, on_ref, block = np.int64(0), np.int64(0), np.int64(0)
+        for i in range(first_op, end_op):
+            op = np.int64(records.cigar_ops[i])
+            code, length = op & 15, op >> 4
+            if code == S or code == H:
+                if block == 0:
+                    left_clip += length
+                else:
+                    right_clip += length
+                continue
+            block += length
+            on_query += 0 if code == DELETION else length
+            on_ref += 0 if code == I else length
+        edits = _tag_value(records.tags, records.tag_offsets[r], records.tag_offsets[r + 1], _NM)
+        score = _tag_value(records.tags, records.tag_offsets[r], records.tag_offsets[r + 1], _AS)
+        start = right_clip if flag & REVERSE else left_clip
+
+        at = copy_bytes(
+            out, at, reads.names, reads.name_offsets[read], reads.name_offsets[read + 1]
+        )
+        if flag & (_FIRST | _LAST):
+            out[at] = _SLASH
+            out[at + 1] = _ONE if flag & _FIRST else _TWO
+            at += 2
+        for number in (read_len, start, start + on_query):
+            out[at] = _TAB
+            at = put_int(out, at + 1, number)
+        out[at] = _TAB
+        out[at + 1] = _MINUS if flag & REVERSE else _PLUS
+        out[at + 2] = _TAB
+        ref_id = records.ref_id[r]
+        at = copy_bytes(out, at + 3, contigs, contig_offsets[ref_id], contig_offsets[ref_id + 1])
+        for number in (
+            lengths[ref_id], records.ref_pos[r], records.ref_pos[r] + on_ref,
+            block - edits, block, np.int64(records.mapq[r]),
+        ):  # fmt: skip
+            out[at] = _TAB
+            at = put_int(out, at + 1, number)
+        at = put_int(out, copy_bytes(out, at, _NM_TEXT, 0, len(_NM_TEXT)), edits)
+        at = put_int(out, copy_bytes(out, at, _AS_TEXT, 0, len(_AS_TEXT)), score)
+        kind = 7 if flag & _NOT_PRIMARY else 0
+        at = copy_bytes(out, at, _TP_TEXT, kind, kind + 7)
+        at = copy_bytes(out, at, _CG_TEXT, 0, len(_CG_TEXT))
+        for i in range(first_op, end_op):
+            op = np.int64(records.cigar_ops[i])
+            if op & 15 != S and op & 15 != H:
+                at = put_int(out, at, op >> 4)
+                out[at] = CIGAR_LETTERS[op & 15]
+                at += 1
+        out[at] = _NEWLINE
+        at += 1
+    return at

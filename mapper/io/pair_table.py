@@ -1,0 +1,109 @@
+"""Pairwise alignments to lines of a table, tab-separated."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import driver
+from mapper.pairwise.packing import PairBatch
+from mapper.pairwise.result import STATUS_NAMES, PairAlignments
+
+COLUMNS = ("pair", "query_length", "ref_length", "score", "status", "cigar")
+SPAN_COLUMNS = ("query_start", "query_end", "ref_start", "ref_end")
+"""Follow where a span leaves ends unaligned."""
+
+_TAB, _NEWLINE, _STAR, _MINUS, _ZERO = b"\t\n*-0"
+_CIGAR_LETTERS = np.frombuffer(b"MIDNSHP=X???????", np.uint8).copy()
+_STATUSES = np.frombuffer(b"".join(name.ljust(16).encode() for name in STATUS_NAMES), np.uint8)
+_STATUSES = _STATUSES.reshape(-1, 16).copy()
+_FIXED = 200
+"""Characters that the numbers and the status of a line take at most."""
+
+
+def header(with_spans: bool) -> bytes:
+    """Return the line of column names."""
+    names = COLUMNS + (SPAN_COLUMNS if with_spans else ())
+    return ("\t".join(names) + "\n").encode()
+
+
+def encode_rows(
+    first_pair: int, batch: PairBatch, found: PairAlignments, with_spans: bool
+) -> np.ndarray:
+    """Return one line for each pair: uint8, shape (n_bytes,).
+
+    A score or CIGAR that there is not is ``*``, an unknown coordinate too.
+    """
+    if found.cigar_ops is None or found.cigar_offsets is None:
+        ops, offsets = np.empty(0, np.uint32), np.zeros(found.n_pairs + 1, np.int64)
+    else:
+        ops, offsets = found.cigar_ops, found.cigar_offsets
+    out = np.empty(found.n_pairs * _FIXED + 11 * len(ops), np.uint8)
+    spans = np.stack(found[2:6], axis=1)
+    n = _fill(
+        first_pair, batch.query_end - batch.query_start, batch.ref_end - batch.ref_start,
+        found.score, found.status, found.has_results(), offsets, ops, spans, with_spans, out,
+    )  # fmt: skip
+    return out[:n]
+
+
+@driver
+def _fill(first_pair, query_lens, ref_lens, scores, status, has_result, cigar_offsets, cigar_ops,
+          spans, with_spans, out):  # fmt: skip
+    at = 0
+    for i in range(len(scores)):
+        for value in (first_pair + i, query_lens[i], ref_lens[i]):
+            at = _put_int(out, at, value)
+            out[at] = _TAB
+            at += 1
+        at = _put_known(out, at, scores[i], has_result[i])
+        out[at] = _TAB
+        at += 1
+        for letter in _STATUSES[status[i]]:
+            if letter != 32:
+                out[at] = letter
+                at += 1
+        out[at] = _TAB
+        at += 1
+        start, end = cigar_offsets[i], cigar_offsets[i + 1]
+        if start == end:
+            out[at] = _STAR
+            at += 1
+        for j in range(start, end):
+            at = _put_int(out, at, cigar_ops[j] >> 4)
+            out[at] = _CIGAR_LETTERS[cigar_ops[j] & 15]
+            at += 1
+        if with_spans:
+            for j in range(4):
+                out[at] = _TAB
+                at = _put_known(out, at + 1, spans[i, j], spans[i, j] >= 0)
+        out[at] = _NEWLINE
+        at += 1
+    return at
+
+
+@driver
+def _put_known(out, at, value, known):
+    """Write a number, or ``*`` if it is not known; return the position after it."""
+    if known:
+        return _put_int(out, at, value)
+    out[at] = _STAR
+    return at + 1
+
+
+@driver
+def _put_int(out, at, value):
+    """Write a number in decimal; return the position after it."""
+    value = np.int64(value)
+    if value < 0:
+        out[at] = _MINUS
+        at += 1
+        value = -value
+    n_digits = 1
+    rest = value // 10
+    while rest > 0:
+        n_digits += 1
+        rest //= 10
+    for i in range(n_digits - 1, -1, -1):
+        out[at + i] = _ZERO + value % 10
+        value //= 10
+    return at + n_digits

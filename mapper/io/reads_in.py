@@ -1,0 +1,237 @@
+"""Whatever holds reads, as one reader: the format is found by content, not by name."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from mapper.batch import ReadBatch
+from mapper.errors import InputFormatError, UsageError
+from mapper.io.bam_in import BamReader, alignment_format
+from mapper.io.carry import with_tag
+from mapper.io.fastq import DEFAULT_BATCH_BASES, DEFAULT_CHUNK_BYTES, FastqReader, check_files
+from mapper.io.header import parse_read_group
+from mapper.io.source import STDIN, ByteSource, same_file
+
+_THREADS_PER_INFLATER = 4
+
+
+class Lane(NamedTuple):
+    """Read files that belong together, and their read group."""
+
+    paths: tuple[str, ...]
+    read_group: str | None = None  # as for header.parse_read_group; None: the input's own, or none
+
+
+class ReadOptions(NamedTuple):
+    """How reads are read."""
+
+    interleaved: bool = False
+    """The one FASTQ file of a lane holds mates alternately."""
+    keep_comments: bool = False
+    """Take the comments of FASTQ and FASTA as SAM tags."""
+    tag_groups: bool = False
+    """Give each read the RG tag of its lane."""
+    reference: str | None = None
+    """FASTA file for CRAM input."""
+    threads: int = 1
+    """Threads of the run; some of them decompress."""
+    max_read_len: int | None = None
+    """Longer reads are refused."""
+    batch_bases: int = DEFAULT_BATCH_BASES
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES
+
+
+class _Reader(Protocol):
+    def next_batch(self) -> ReadBatch | None: ...
+
+    def close(self) -> None: ...
+
+
+class _Waiting(NamedTuple):
+    """Files whose turn has not come."""
+
+    start: Callable[[], _Reader]
+    close: Callable[[], None]
+    tag: bytes  # for each of their reads
+    names: tuple[str, ...]  # for messages
+
+
+class ReadsReader:
+    """All reads of a run, lane after lane, in batches that do not cross lanes.
+
+    Parameters
+    ----------
+    lanes
+        Each holds one FASTQ or FASTA file, two of mates, or any number of BAM, CRAM and SAM
+        files; ``-`` is standard input.
+    options
+        See :class:`ReadOptions`.
+
+    Raises
+    ------
+    UsageError
+        For files that cannot be meant together.
+    InputFormatError
+        If a file cannot be opened, or a header cannot be read.
+    """
+
+    def __init__(self, lanes: Sequence[Lane], options: ReadOptions) -> None:
+        self._options = options
+        self._waiting: deque[_Waiting] = deque()
+        self._current: _Reader | None = None
+        self._tag = b""
+        self._names: tuple[str, ...] = ()
+        self._n_before = 0  # reads of earlier files
+        self._n_reads = 0
+        self.may_hold_pairs = False
+        """Whether reads may come in pairs: false only if it is known that none do."""
+        self.headers: list[list[str]] = []
+        """Lines of the header of each input file that has one."""
+        try:
+            for lane in lanes:
+                self._add(lane)
+            _check_distinct([path for lane in lanes for path in lane.paths])
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def n_reads(self) -> int:
+        """Reads handed out so far."""
+        return self._n_reads
+
+    def next_batch(self) -> ReadBatch | None:
+        """Return the next reads, or None after the last; see ``FastqReader.next_batch``."""
+        batch = None
+        while batch is None:
+            if self._current is None:
+                if not self._waiting:
+                    return None
+                following = self._waiting.popleft()
+                self._current, self._tag = following.start(), following.tag
+                self._names, self._n_before = following.names, self._n_reads
+            batch = self._current.next_batch()
+            if batch is None:
+                self._current.close()
+                self._current = None
+        batch = batch._replace(first_read=self._n_reads)
+        self._check_lengths(batch)
+        self._n_reads += batch.n_reads
+        return with_tag(batch, self._tag) if self._tag else batch
+
+    def close(self) -> None:
+        """Close all files."""
+        if self._current is not None:
+            self._current.close()
+        for files in self._waiting:
+            files.close()
+
+    def __enter__(self) -> ReadsReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_lengths(self, reads: ReadBatch) -> None:
+        longest = self._options.max_read_len
+        lengths = np.diff(reads.base_offsets)
+        if longest is None or lengths.max(initial=0) <= longest:
+            return
+        row = int(np.flatnonzero(lengths > longest)[0])
+        name = reads.names[slice(*reads.name_offsets[row : row + 2])].tobytes().decode("ascii")
+        ordinal = reads.first_read + row - self._n_before
+        mate, number = ordinal % len(self._names), ordinal // len(self._names) + 1
+        raise InputFormatError(
+            f"{self._names[mate]}: record {number}: read {name!r} has {lengths[row]} bases; the "
+            f"short-read mode takes up to {longest}, and there is no long-read mode yet"
+        )
+
+    def _add(self, lane: Lane) -> None:
+        """Open the files of a lane and see what they are."""
+        tag = b""
+        if lane.read_group is not None and self._options.tag_groups:
+            tag = b"RGZ" + parse_read_group(lane.read_group)[1].encode() + b"\0"
+        sources: list[ByteSource] = []
+        with ExitStack() as stack:
+            for path in lane.paths:
+                sources.append(ByteSource(path, self._inflaters))
+                stack.callback(sources[-1].close)
+            formats = [alignment_format(source) for source in sources]
+            if any(formats):
+                self._add_alignments(lane, sources, formats, tag)
+            else:
+                self._add_fastq(lane, sources, tag)
+            stack.pop_all()
+
+    @property
+    def _inflaters(self) -> int:
+        return max(1, self._options.threads // _THREADS_PER_INFLATER)
+
+    def _add_fastq(self, lane: Lane, sources: list[ByteSource], tag: bytes) -> None:
+        options = self._options
+        check_files(lane.paths, options.interleaved)
+
+        def start() -> _Reader:
+            return FastqReader(
+                sources, options.interleaved, options.batch_bases, options.chunk_bytes,
+                options.keep_comments,
+            )  # fmt: skip
+
+        def close() -> None:
+            for source in sources:
+                source.close()
+
+        self._waiting.append(_Waiting(start, close, tag, tuple(source.name for source in sources)))
+        self.may_hold_pairs |= len(sources) == 2 or options.interleaved
+
+    def _add_alignments(
+        self, lane: Lane, sources: Sequence[ByteSource], formats: Sequence[str | None], tag: bytes
+    ) -> None:
+        options = self._options
+        kinds = [
+            f"{s.name} is {(f or 'fastq').upper()}" for s, f in zip(sources, formats, strict=True)
+        ]
+        if not all(formats):
+            raise UsageError(
+                f"{', '.join(kinds)}; give FASTQ files alone, or BAM, CRAM and SAM files alone"
+            )
+        if options.interleaved:
+            raise UsageError(f"{kinds[0]}, which says itself what are mates; drop --interleaved")
+        if options.keep_comments:
+            raise UsageError(f"{kinds[0]}, and its tags are kept anyway; drop --comments")
+        for source, fmt in zip(sources, formats, strict=True):
+            assert fmt is not None
+            reader = BamReader(
+                source, fmt, options.batch_bases, options.chunk_bytes, options.reference,
+                self._inflaters,
+            )  # fmt: skip
+            self._waiting.append(_Waiting(_giving(reader), reader.close, tag, (source.name,)))
+            self.headers.append(reader.header)
+            if lane.read_group is not None and reader.read_groups:
+                raise UsageError(
+                    f"{source.name} has read groups of its own; drop the one given, or put it in "
+                    "their place with `samtools addreplacerg`"
+                )
+        self.may_hold_pairs = True
+
+
+def _giving(reader: BamReader) -> Callable[[], _Reader]:
+    return lambda: reader
+
+
+def _check_distinct(paths: Sequence[str]) -> None:
+    for i, path in enumerate(paths):
+        if any(same_file(path, other) for other in paths[:i]):
+            name = "standard input" if path == STDIN else path
+            raise UsageError(f"{name} given twice; name each file once")

@@ -1,0 +1,106 @@
+"""Sequences of a FASTA or FASTQ file, one after the other, with their qualities left out.
+
+Plain or gzip, LF or CRLF; FASTA may be wrapped, FASTQ has four lines a record. A FASTA
+record may be empty (an empty sequence can be aligned).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from mapper.errors import InputFormatError
+from mapper.io.fastq_errors import format_error, show
+from mapper.io.read_ahead import ReadAhead
+from mapper.io.source import BrokenStreamError, ByteSource
+
+_CHUNK = 1 << 20
+
+
+class _Raw(io.RawIOBase):
+    """A byte source as a raw file, for Python's line reader."""
+
+    def __init__(self, source: ReadAhead) -> None:
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._source.readinto(memoryview(buffer))
+
+
+def read_sequences(path: str) -> Iterator[bytes]:
+    """Yield the sequences of a FASTA or FASTQ file in order.
+
+    Parameters
+    ----------
+    path
+        File name, or ``-`` for standard input.
+
+    Raises
+    ------
+    InputFormatError
+        If the file cannot be read, is neither, or a record breaks its format; names file
+        and record.
+    """
+    source = ReadAhead(ByteSource(path), _CHUNK)
+    lines: BinaryIO = io.BufferedReader(_Raw(source), _CHUNK)
+    try:
+        first = _next_solid_line(lines)
+        if first.startswith(b">"):
+            yield from _fasta(lines)
+        elif first.startswith(b"@"):
+            yield from _fastq(lines, first, source.name)
+        elif first:
+            raise InputFormatError(
+                f"{source.name}: begins with {show(first[:8])}; FASTA ('>') or FASTQ ('@') is "
+                "expected"
+            )
+    except BrokenStreamError as error:
+        raise InputFormatError(f"{source.name}: {error}") from error
+    finally:
+        source.close()
+
+
+def _next_solid_line(lines: BinaryIO) -> bytes:
+    """Return the next line that is not blank, without its end; nothing at the file's end."""
+    while line := lines.readline():
+        if stripped := line.rstrip(b"\r\n"):
+            return stripped
+    return b""
+
+
+def _fasta(lines: BinaryIO) -> Iterator[bytes]:
+    """Yield sequences; the first header line has been read."""
+    parts: list[bytes] = []
+    for line in lines:
+        if line.startswith(b">"):
+            yield b"".join(parts)
+            parts = []
+        else:
+            parts.append(line.rstrip(b"\r\n"))
+    yield b"".join(parts)
+
+
+def _fastq(lines: BinaryIO, header: bytes, name: str) -> Iterator[bytes]:
+    number = 1
+    while header:
+        if not header.startswith(b"@"):
+            raise format_error(
+                name, number, f"begins with {show(header)}, and '@' must be there",
+                "write each record on four lines, for instance with `seqtk seq`",
+            )  # fmt: skip
+        bases, plus, quals = (lines.readline() for _ in range(3))
+        if not plus.startswith(b"+") or not quals:
+            raise format_error(
+                name, number, "has no third line '+' with a line of qualities",
+                "the file is truncated, or wrapped: write each record on four lines",
+            )  # fmt: skip
+        bases, quals = bases.rstrip(b"\r\n"), quals.rstrip(b"\r\n")
+        if len(bases) != len(quals):
+            raise format_error(name, number, f"{len(bases)} bases and {len(quals)} qualities")
+        yield bases
+        header = _next_solid_line(lines)
+        number += 1

@@ -1,0 +1,61 @@
+"""Open a file of sequences whatever its format: FASTQ, FASTA, or one sequence a line."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mapper.batch import ReadBatch
+from mapper.errors import InputFormatError
+from mapper.io.fastq import FastqReader
+from mapper.io.lines import LineReader
+from mapper.io.source import STDIN, BrokenStreamError, ByteSource
+
+FORMATS = ("fastq", "fasta", "list")
+
+
+class SequenceReader(Protocol):
+    """What the readers have in common."""
+
+    def next_batch(self) -> ReadBatch | None:
+        """Return the next reads, or None after the last."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+def open_sequences(path: str, batch_bases: int, file_format: str | None = None) -> SequenceReader:
+    """Open a file of sequences.
+
+    Parameters
+    ----------
+    path
+        File name, or ``-`` for standard input, which is FASTQ unless `file_format` says.
+    batch_bases
+        A batch ends with the sequence that brings it to so many bases.
+    file_format
+        One of FORMATS; None to go by the first character: ``@`` FASTQ, ``>`` FASTA, else a
+        list.
+
+    Raises
+    ------
+    InputFormatError
+        If the file cannot be opened or is empty.
+    """
+    file_format = file_format or ("fastq" if path == STDIN else _format_of(path))
+    if file_format == "fastq":
+        return FastqReader([path], batch_bases=batch_bases)
+    return LineReader(path, fasta=file_format == "fasta", batch_bases=batch_bases)
+
+
+def _format_of(path: str) -> str:
+    source = ByteSource(path)
+    head = bytearray(1)
+    try:
+        n = source.readinto(memoryview(head))
+    except BrokenStreamError as error:
+        raise InputFormatError(f"{path}: {error}") from error
+    finally:
+        source.close()
+    if n == 0:
+        raise InputFormatError(f"{path}: the file is empty; FASTQ, FASTA or a list is expected")
+    return {b"@": "fastq", b">": "fasta"}.get(bytes(head), "list")

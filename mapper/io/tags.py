@@ -1,0 +1,143 @@
+"""BAM-encoded tags: where each ends, and those that follow the orientation of SEQ."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import driver
+from mapper.dna import COMPLEMENT, LETTERS
+
+
+def tag_key(tag: str) -> int:
+    """Return the two letters of a tag as one number."""
+    return ord(tag[0]) | ord(tag[1]) << 8
+
+
+_OQ, _U2, _E2 = (tag_key(tag) for tag in ("OQ", "U2", "E2"))
+
+_COMPLEMENT_OF_ASCII = np.arange(256).astype(np.uint8)
+for _a, _b in zip(LETTERS, COMPLEMENT, strict=True):
+    _COMPLEMENT_OF_ASCII[_a] = LETTERS[_b]
+
+VALUE_SIZE = np.zeros(256, np.int64)
+"""Bytes of a tag's value by its type; 0 for those that say their length themselves."""
+for _kind, _size in (("A", 1), ("c", 1), ("C", 1), ("s", 2), ("S", 2), ("i", 4), ("I", 4),
+                     ("f", 4)):  # fmt: skip
+    VALUE_SIZE[ord(_kind)] = _size
+_Z, _H, _B, _A, _F = b"ZHBAf"
+
+
+@driver
+def get32(data, at):
+    """Return the signed 32-bit number at `at`."""
+    value = np.int64(0)
+    for i in range(4):
+        value |= np.int64(data[at + i]) << (8 * i)
+    return value - ((value >> 31) << 32)
+
+
+@driver
+def get16(data, at):
+    """Return the unsigned 16-bit number at `at`."""
+    return np.int64(data[at]) | np.int64(data[at + 1]) << 8
+
+
+@driver
+def tag_end(data, at, end):
+    """Return the position after the tag at `at`, or -1 if it is malformed or exceeds `end`."""
+    if at + 4 > end:
+        return -1
+    kind = data[at + 2]
+    at += 3
+    size = VALUE_SIZE[kind]
+    if size > 0:
+        return at + size if at + size <= end else -1
+    if kind == _Z or kind == _H:
+        while at < end and data[at] != 0:
+            if data[at] < 32 or data[at] > 126:
+                return -1
+            at += 1
+        return at + 1 if at < end else -1
+    if kind != _B or at + 5 > end:
+        return -1
+    size = VALUE_SIZE[data[at]]
+    count = get32(data, at + 1)
+    if size == 0 or data[at] == _A or count < 0 or count > (end - at - 5) // size:
+        return -1
+    return at + 5 + size * count
+
+
+@driver
+def turn_base_tag(tags, at, n_bases):
+    """Reverse, in place, the tag at `at` if it has one character for each base of SEQ."""
+    key = get16(tags, at)
+    if key == _OQ or key == _U2 or key == _E2:
+        start = at + 3
+        for i in range((n_bases + 1) >> 1):
+            j = n_bases - 1 - i
+            a, b = tags[start + i], tags[start + j]
+            if key == _E2:
+                a, b = _COMPLEMENT_OF_ASCII[a], _COMPLEMENT_OF_ASCII[b]
+            tags[start + i], tags[start + j] = b, a
+
+
+@driver
+def get_number(data, at, kind):
+    """Return the integer of BAM type `kind` (c C s S i I) at `at`."""
+    value = np.int64(0)
+    size = VALUE_SIZE[kind]
+    for i in range(size):
+        value |= np.int64(data[at + i]) << (8 * i)
+    if kind >= 97:  # lower case: signed
+        value -= (value >> (8 * size - 1)) << (8 * size)
+    return value
+
+
+@driver
+def _count_floats(tags):
+    n = 0
+    at = 0
+    while at < len(tags):
+        kind = tags[at + 2]
+        if kind == _F:
+            n += 1
+        elif kind == _B and tags[at + 3] == _F:
+            n += get32(tags, at + 4)
+        at = tag_end(tags, at, len(tags))
+    return n
+
+
+@driver
+def _copy_floats(tags, raw):
+    n = 0
+    at = 0
+    while at < len(tags):
+        kind = tags[at + 2]
+        count = 0
+        start = at + 3
+        if kind == _F:
+            count = 1
+        elif kind == _B and tags[at + 3] == _F:
+            count = get32(tags, at + 4)
+            start = at + 8
+        for i in range(4 * count):
+            raw[4 * n + i] = tags[start + i]
+        n += count
+        at = tag_end(tags, at, len(tags))
+
+
+def float_texts(tags: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return every floating-point number in BAM-encoded tags as SAM writes it.
+
+    Returns
+    -------
+    The texts in the order of the numbers, flat (uint8), and their offsets (int64).
+    """
+    raw = np.empty(4 * _count_floats(tags), np.uint8)
+    _copy_floats(tags, raw)
+    values, which = np.unique(raw.view("<i4"), return_inverse=True)  # as bits: NaN differs from NaN
+    texts = [f"{value:g}".encode() for value in values.view("<f4").tolist()]
+    offsets = np.zeros(len(which) + 1, np.int64)
+    np.cumsum(np.array([len(text) for text in texts], np.int64)[which], out=offsets[1:])
+    flat = b"".join(texts[i] for i in which.tolist())
+    return np.frombuffer(bytearray(flat), np.uint8), offsets

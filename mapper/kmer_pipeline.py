@@ -1,0 +1,216 @@
+"""A run of ``fmwave seed``: reading, cutting, searching and writing, overlapped and in order.
+
+Batches of k-mers are dealt to searchers, one for each CPU thread or two for each CUDA device
+(one copies while the other computes); their hits come back in order and are written as text
+by another pool. Each stage runs only a few batches ahead of the next: memory is bounded by
+the index and the batches, not by the input.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.batch import KmerBatch, KmerHits, ReadBatch
+from mapper.device.choose import CPU, CUDA, DeviceChoice
+from mapper.device.in_order import in_order
+from mapper.index.reference import Index
+from mapper.io.atomic import OutputFile
+from mapper.io.seed_tsv import (
+    HEADER,
+    SKIPPED_HEADER,
+    ContigNames,
+    encode_hits,
+    encode_skipped,
+)
+from mapper.io.sequences import SequenceReader, open_sequences
+from mapper.params import KmerParams
+from mapper.seed.kmer_cut import cut_kmers
+from mapper.seed.kmer_places import make_places
+
+log = logging.getLogger(__name__)
+
+READ_BASES = {CPU: 1 << 20, CUDA: 1 << 23}
+"""Bases read at a time: a device needs more k-mers at once to be busy."""
+HITS_OF_BATCH = 1 << 26
+"""Hits that the k-mers of a batch have at most (``max_hits`` each) ..."""
+FEWEST_KMERS = 1 << 12
+"""... unless that would be fewer k-mers than this."""
+KMERS_OF_BATCH = {CPU: 1 << 13, CUDA: 1 << 19}
+HITS_OF_TEXT = 1 << 19
+"""Hits written as text at a time, some tens of megabytes."""
+STREAMS_OF_DEVICE = 2
+
+
+@dataclass(frozen=True)
+class SeedJob:
+    """What to search, and where to write it."""
+
+    reads: str
+    output: str
+    params: KmerParams
+    stride: int = 1
+    skipped: str | None = None
+    file_format: str | None = None
+    device: DeviceChoice = field(default_factory=lambda: DeviceChoice(CPU))
+    threads: int = 1
+    batch_kmers: int | None = None
+
+
+@dataclass
+class SeedCounts:
+    """What a run did."""
+
+    reads: int = 0
+    kmers: int = 0
+    ambiguous: int = 0  # left out: they hold an ambiguous base
+    matched: int = 0
+    skipped: int = 0  # more hits than the limit
+    hits: int = 0
+
+
+class _Piece(NamedTuple):
+    """k-mers with the reads they come from."""
+
+    reads: ReadBatch
+    kmers: KmerBatch
+
+
+class _Found(NamedTuple):
+    reads: ReadBatch
+    kmers: KmerBatch
+    hits: KmerHits
+
+
+def seed_reads(index: Index, job: SeedJob) -> SeedCounts:
+    """Search the k-mers of reads and write their matches.
+
+    Returns
+    -------
+    Counts. The output is complete, under its final name, when this returns; on any exception
+    there is nothing under that name.
+
+    Raises
+    ------
+    MapperError
+        For input, options, device or output that will not do.
+    """
+    counts = SeedCounts()
+    searchers = make_searchers(index, job)
+    names = ContigNames(index.contigs.names, index.contigs.starts)
+    reader = open_sequences(job.reads, READ_BASES[job.device.backend], job.file_format)
+    try:
+        with OutputFile(job.output) as output:
+            output.write(HEADER)
+            if job.skipped is None:
+                _write(_search(reader, searchers, job, counts), names, job, output, None)
+            else:
+                with OutputFile(job.skipped) as skipped:
+                    skipped.write(SKIPPED_HEADER)
+                    _write(_search(reader, searchers, job, counts), names, job, output, skipped)
+    finally:
+        reader.close()
+    return counts
+
+
+def make_searchers(index: Index, job: SeedJob) -> list[Callable[[KmerBatch], KmerHits]]:
+    """Return what searches batches of k-mers, one for each worker.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If the index does not fit on a device.
+    """
+    places = make_places(index.contigs.starts, index.contigs.lengths, index.fm.ref_planes)
+    if job.device.backend != CUDA:
+        from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table
+
+        fm = fit_table(index.fm, job.params.kmer_len)
+        return [CpuKmerSearch(fm, places, job.params) for _ in range(job.threads)]
+    from mapper.device.seam import cuda
+    from mapper.index.cuda import device_index
+    from mapper.seed.kmer_cuda import CudaKmerSearch
+
+    on_device = {}
+    for ordinal in job.device.ordinals:
+        if ordinal not in on_device:
+            with cuda.gpus[ordinal]:
+                on_device[ordinal] = device_index(index.fm, job.params.kmer_len)
+    return [
+        CudaKmerSearch(ordinal, on_device[ordinal], places, job.params)
+        for _ in range(STREAMS_OF_DEVICE)
+        for ordinal in job.device.ordinals
+    ]
+
+
+def _search(
+    reader: SequenceReader, searchers: list[Callable[[KmerBatch], KmerHits]], job: SeedJob,
+    counts: SeedCounts,
+) -> Iterator[_Found]:  # fmt: skip
+    """Yield the hits of all k-mers, in order."""
+
+    def with_reads(search: Callable[[KmerBatch], KmerHits]) -> Callable[[_Piece], _Found]:
+        return lambda piece: _Found(*piece, search(piece.kmers))
+
+    workers = [with_reads(search) for search in searchers]
+    for found in in_order(workers, _pieces(reader, job, counts)):
+        per_row = np.diff(found.hits.hit_offsets)
+        counts.matched += int(np.count_nonzero(per_row[0::2] + per_row[1::2]))
+        counts.skipped += int(found.hits.skipped.sum())
+        counts.hits += len(found.hits.text_pos)
+        yield found
+
+
+def _pieces(reader: SequenceReader, job: SeedJob, counts: SeedCounts) -> Iterator[_Piece]:
+    """Read, and cut into batches of k-mers."""
+    limit = max(FEWEST_KMERS, HITS_OF_BATCH // job.params.max_hits)
+    most = min(limit, job.batch_kmers or KMERS_OF_BATCH[job.device.backend])
+    while (reads := reader.next_batch()) is not None:
+        counts.reads += reads.n_reads
+        for kmers, n_ambiguous in cut_kmers(reads, job.params.kmer_len, job.stride, most):
+            counts.kmers += kmers.n_kmers
+            counts.ambiguous += n_ambiguous
+            if kmers.n_kmers:
+                yield _Piece(reads, kmers)
+
+
+def _write(
+    found: Iterator[_Found], names: ContigNames, job: SeedJob, output: OutputFile,
+    skipped: OutputFile | None,
+) -> None:  # fmt: skip
+    """Encode the hits and write them in order."""
+
+    def encode(part: _Found) -> tuple[np.ndarray, np.ndarray]:
+        lines = encode_hits(part.reads, part.kmers, part.hits, names)
+        if skipped is None:
+            return lines, lines[:0]
+        return lines, encode_skipped(part.reads, part.kmers, part.hits.skipped)
+
+    parts = (part for whole in found for part in _parts(whole))
+    for lines, skipped_lines in in_order([encode] * job.threads, parts):
+        output.write(lines.data)
+        if skipped is not None:
+            skipped.write(skipped_lines.data)
+
+
+def _parts(whole: _Found) -> Iterator[_Found]:
+    """Cut a batch into parts of at most HITS_OF_TEXT hits, or of one k-mer."""
+    reads, kmers, hits = whole
+    first_hit = hits.hit_offsets[0::2]  # of each k-mer, and the total
+    start = 0
+    while start < kmers.n_kmers:
+        end = int(np.searchsorted(first_hit, first_hit[start] + HITS_OF_TEXT, side="right")) - 1
+        end = min(max(end, start + 1), kmers.n_kmers)
+        yield _Found(
+            reads,
+            KmerBatch(*(column[start:end] for column in kmers)),
+            hits._replace(
+                hit_offsets=hits.hit_offsets[2 * start : 2 * end + 1],
+                skipped=hits.skipped[start:end],
+            ),
+        )
+        start = end

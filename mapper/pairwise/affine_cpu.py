@@ -1,0 +1,143 @@
+"""CPU driver of gap-affine alignment: one pair after the other, for one thread.
+
+Work space is small at first, so that it stays in the cache; a pair that does not fit is
+begun again with four times as much, which the pairs after it then have too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import driver, grown
+from mapper.pairwise.affine_origins import Origins, replay, trace_back
+from mapper.pairwise.packing import pair_at
+from mapper.pairwise.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT
+from mapper.pairwise.wavefront_affine import (
+    NO_COLUMNS,
+    AffineRows,
+    Band,
+    affine_search,
+    end_offset,
+    highest_bound,
+    look_back,
+)
+from mapper.pairwise.wavefront_edit import EXCEEDED, NO_ROOM, Ends
+
+FIRST_CELLS = 1 << 15
+FIRST_ROWS = 256
+FIRST_MARGIN = 64
+"""Diagonals of room on each side of those of both ends."""
+
+
+@driver
+def _new_rows(n_rows, n_columns):
+    shape = (n_rows, n_columns)
+    return AffineRows(
+        np.empty(shape, np.int32), np.empty(shape, np.int32), np.empty(shape, np.int32),
+        np.empty(n_rows, np.int64), np.empty(n_rows, np.int64),
+    )  # fmt: skip
+
+
+@driver
+def _new_origins(n_cells, n_rows):
+    return Origins(
+        np.empty(n_cells, np.uint8), np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
+    )
+
+
+@driver
+def _search_growing(pair, ends, penalties, band, bound, keep, max_cells, margin, rows, origins):
+    """Search with as much room as it takes, up to `max_cells` bytes of origins.
+
+    Returns
+    -------
+    status, s, k, offset, cut, margin, rows, origins
+    """
+    goal = pair.ref_len - pair.query_len
+    lowest = min(goal - ends.ref_end, -ends.query_begin)
+    highest = max(goal + ends.query_end, ends.ref_begin)
+    while True:
+        # Beyond the lengths no diagonal has cells.
+        below = min(margin, pair.query_len + lowest + 2)
+        above = min(margin, pair.ref_len - highest + 2)
+        n_columns = highest - lowest + below + above + 5
+        centre = below - lowest + 2
+        if n_columns > rows.match.shape[1]:
+            rows = _new_rows(len(rows.lo), n_columns)
+        status, s, k, cut = affine_search(
+            pair, ends, rows, origins, penalties, band, centre, bound, keep, True
+        )
+        if status == NO_COLUMNS:
+            margin *= 4
+            continue
+        if status != NO_ROOM:
+            offset = np.int64(-1)
+            if status != EXCEEDED:
+                offset = end_offset(rows, centre, s, k)
+            return status, s, k, offset, cut, margin, rows, origins
+        if 4 * len(origins.cells) > max_cells:
+            return status, s, k, np.int64(-1), cut, margin, rows, origins
+        origins = _new_origins(4 * len(origins.cells), 4 * len(origins.at))
+
+
+@driver
+def align_affine_pairs(packed, first, last, free, penalties, scale, band, max_penalty, max_cells,
+                       want_path, columns, cigar_counts):  # fmt: skip
+    """Align pairs first:last, and write their rows of `columns` and `cigar_counts`.
+
+    `penalties` and `max_penalty` have been divided by `scale`, which scores are multiplied by.
+
+    Returns
+    -------
+    The operations of all these pairs (uint32), in order.
+    """
+    margin = np.int64(FIRST_MARGIN)
+    rows = _new_rows(look_back(penalties), 4 * FIRST_MARGIN)
+    origins = _new_origins(FIRST_CELLS, FIRST_ROWS)
+    events = np.empty(256, np.uint32)
+    all_ops = np.empty(8 * (last - first) + 16 if want_path else 0, np.uint32)
+    n_all = 0
+    no_band = Band(np.int64(0), np.int64(1))
+    keep = np.int64(1 if want_path else 0)
+    for i in range(first, last):
+        pair = pair_at(packed, i)
+        n, m = pair.query_len, pair.ref_len
+        ends = Ends(
+            min(free.query_begin, n), min(free.query_end, n),
+            min(free.ref_begin, m), min(free.ref_end, m),
+        )  # fmt: skip
+        bound = min(max_penalty, highest_bound(pair, penalties))
+        status, s, k, h, cut, margin, rows, origins = _search_growing(
+            pair, ends, penalties, band, bound, keep, max_cells, margin, rows, origins
+        )
+        if status == EXCEEDED and cut:
+            # What the band cut off might have been within the bound.
+            status, s, k, h, cut, margin, rows, origins = _search_growing(
+                pair, ends, penalties, no_band, bound, keep, max_cells, margin, rows, origins
+            )
+        cigar_counts[i] = 0
+        if status == EXCEEDED or status == NO_ROOM:
+            columns.status[i] = OVER_LIMIT if status == EXCEEDED else NO_MEMORY
+            continue
+        columns.score[i] = s * scale
+        columns.status[i] = HEURISTIC if cut else OK
+        columns.query_end[i] = h - k
+        columns.ref_end[i] = h
+        if not want_path:
+            if ends.query_begin + ends.ref_begin == 0:
+                columns.query_start[i] = 0
+                columns.ref_start[i] = 0
+            continue
+        if s + 1 > len(events):
+            events = np.empty(2 * (s + 1), np.uint32)
+        n_events, start_k = trace_back(origins, penalties, s, k, events)
+        v_start = max(np.int64(0), -start_k)
+        h_start = max(np.int64(0), start_k)
+        if n_all + 2 * n_events + 1 > len(all_ops):
+            all_ops = grown(all_ops, 2 * (n_all + 2 * n_events + 1))
+        n_ops = replay(pair, events, n_events, v_start, h_start, h, all_ops[n_all:])
+        columns.query_start[i] = v_start
+        columns.ref_start[i] = h_start
+        cigar_counts[i] = n_ops
+        n_all += n_ops
+    return all_ops[:n_all].copy()

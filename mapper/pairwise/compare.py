@@ -1,0 +1,136 @@
+"""Core: runs of equal symbols of two packed sequences, many symbols at a time.
+
+A sequence is packed with 2, 4 or 8 bits a symbol (``packing.py``), symbol 0 in the lowest
+bits of its first word. Eight bytes are loaded from any byte address, so that a comparison
+sees at least 58, 60 or 64 bits: 29, 15 or 8 symbols. The packing decides what is equal:
+symbols match exactly where their codes agree.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+from mapper.accelerate import core
+from mapper.bits import leading_zeros, trailing_zeros
+
+
+class Pair(NamedTuple):
+    """A query and a reference, or a part of each, in packed form."""
+
+    query_words: np.ndarray  # uint64
+    ref_words: np.ndarray  # uint64
+    query_bit: int  # bit of query_words where the part starts
+    ref_bit: int
+    query_len: int  # symbols
+    ref_len: int
+    shift: int  # log2 of the bits of a symbol: 1, 2 or 3
+
+
+def unaligned_word(words, byte):
+    """Return the 8 bytes from byte `byte` of an array of uint64 or uint8 on, as a uint64.
+
+    This body is the meaning, for where the JIT is off. Compiled, it is one load, or two
+    aligned ones where the machine asks for alignment (CUDA; arrays of uint64 only there).
+    """
+    size = words.dtype.itemsize
+    at, rest = divmod(int(byte), size)
+    value = 0
+    for i in range(8 // size + (rest > 0)):
+        value |= int(words[at + i]) << (8 * size * i)
+    return np.uint64(value >> (8 * rest) & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+@intrinsic
+def _load(typingctx, words, byte):
+    i64 = ir.IntType(64)
+
+    def unaligned(builder, data, byte):
+        start = builder.bitcast(data, cgutils.voidptr_t)
+        address = builder.bitcast(builder.gep(start, [byte]), i64.as_pointer())
+        return builder.load(address, align=1)
+
+    def aligned(builder, data, byte):
+        at = builder.lshr(byte, i64(3))
+        bits = builder.shl(builder.and_(byte, i64(7)), i64(3))
+        start = builder.bitcast(data, i64.as_pointer())
+        low = builder.load(builder.gep(start, [at]))
+        high = builder.load(builder.gep(start, [builder.add(at, i64(1))]))
+        # Two shifts, because a shift by 64 is undefined.
+        moved = builder.shl(builder.shl(high, i64(1)), builder.sub(i64(63), bits))
+        return builder.or_(builder.lshr(low, bits), moved)
+
+    def codegen(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        load = aligned if context.strict_alignment else unaligned
+        return load(builder, array.data, args[1])
+
+    return types.uint64(words, types.int64), codegen
+
+
+@overload(unaligned_word, inline="always")
+def _unaligned_word_compiled(words, byte):
+    return lambda words, byte: _load(words, byte)
+
+
+@core
+def word_at(words, bit):
+    """The symbols from `bit` on in the low bits; the top 6 bits (or fewer) may be missing."""
+    return unaligned_word(words, bit >> 3) >> np.uint64(bit & 7)
+
+
+@core
+def word_before(words, bit):
+    """The symbols that end before `bit` in the high bits; the low 6 bits may be missing."""
+    byte = (bit + 7) >> 3
+    return unaligned_word(words, byte - 8) << np.uint64((byte << 3) - bit)
+
+
+@core
+def symbols_a_word(shift):
+    """Symbols of 2, 4 or 8 bits that a load from any byte address holds whole."""
+    return (56 + (1 << shift)) >> shift
+
+
+@core
+def fence_of(shift, forward):
+    """A bit that always differs, behind the symbols that a load is sure to hold."""
+    n_bits = symbols_a_word(shift) << shift
+    if n_bits == 64:
+        return np.uint64(0)
+    return np.uint64(1) << np.uint64(n_bits if forward else 63 - n_bits)
+
+
+@core
+def first_run(pair, v, h, fence, forward):
+    """Matches after v and h consumed symbols, as far as one load sees.
+
+    v and h count from the starts of both sequences or, backward, from their ends. What lies
+    beyond an end is compared too; callers cut it off.
+    """
+    if forward:
+        at_query = word_at(pair.query_words, pair.query_bit + (v << pair.shift))
+        at_ref = word_at(pair.ref_words, pair.ref_bit + (h << pair.shift))
+        return trailing_zeros((at_query ^ at_ref) | fence) >> pair.shift
+    at_query = word_before(pair.query_words, pair.query_bit + ((pair.query_len - v) << pair.shift))
+    at_ref = word_before(pair.ref_words, pair.ref_bit + ((pair.ref_len - h) << pair.shift))
+    return leading_zeros((at_query ^ at_ref) | fence) >> pair.shift
+
+
+@core
+def run_of_matches(pair, v, h, limit, forward):
+    """Matches after v and h consumed symbols, at most `limit`; as :func:`first_run`."""
+    step = symbols_a_word(pair.shift)
+    fence = fence_of(pair.shift, forward)
+    done = np.int64(0)
+    while done < limit:
+        run = first_run(pair, v + done, h + done, fence, forward)
+        done += run
+        if run < step:
+            break
+    return min(done, limit)

@@ -1,0 +1,132 @@
+"""Edit distance of lists of pairs: the public call."""
+
+from __future__ import annotations
+
+from mapper.device.choose import CPU, check_device_name, choose_device
+from mapper.errors import DeviceError, UsageError
+from mapper.pairwise.edit_cpu import align_edit
+from mapper.pairwise.packing import (
+    MAX_LENGTH,
+    PackedPairs,
+    PairBatch,
+    Sequences,
+    batch_of,
+    pack_pairs,
+)
+from mapper.pairwise.result import PairAlignments
+from mapper.pairwise.run import run_chunks, thread_count
+from mapper.pairwise.spans import Span, ends_of
+
+
+def edit_distance(
+    queries: Sequences | PairBatch,
+    refs: Sequences | None = None,
+    *,
+    span: Span = "global",
+    cigar: bool = False,
+    max_distance: int | None = None,
+    symbols: str = "dna",
+    device: str = "auto",
+    threads: int | None = None,
+    first_pair: int = 0,
+) -> PairAlignments:
+    """Compute exact edit distances (mismatch, insertion and deletion cost 1), pair by pair.
+
+    Parameters
+    ----------
+    queries, refs
+        Sequence i of `queries` is compared with sequence i of `refs`: lists of str or
+        bytes, or tuples of a flat uint8 array and its int64 offsets (n + 1 values); or a
+        :class:`PairBatch` alone. Any lengths up to 2**30.
+    span
+        ``global``; ``semiglobal``, the whole query anywhere in the reference; ``prefix``, at
+        its start; or four numbers, the symbols that may stay unaligned at no cost at the
+        query's begin and end and the reference's begin and end.
+    cigar
+        Also find an alignment: operations ``= X I D``, where I consumes the query only. Of
+        equal alignments the same one is returned, whatever the threads or the device.
+    max_distance
+        Give pairs above it the status ``over_limit`` and no score.
+    symbols
+        What matches: ``dna`` (N and other IUPAC letters match nothing), ``iupac`` (each
+        letter matches itself) or ``bytes`` (equal bytes match); see ``packing.py``.
+    device
+        ``auto``, ``cpu``, ``cuda`` (all visible devices) or ``cuda:0,1``. No effect on the
+        result: pairs that do not fit a device are aligned on the CPU.
+    threads
+        Threads on the CPU; default: all cores of the process. No effect on the result.
+    first_pair
+        Number of the first pair in messages.
+
+    Returns
+    -------
+    Arrays of one row a pair, in input order. The score is the distance.
+
+    Raises
+    ------
+    UsageError
+        For options or sequences that cannot be meant.
+    InputFormatError
+        For a character that is no nucleotide letter, unless `symbols` is ``bytes``.
+    DeviceError
+        For a device that cannot be used.
+
+    Notes
+    -----
+    O(n + d²) expected time and O(d) memory for a pair of length n and distance d; the path
+    of a large distance is found by divide and conquer in linear memory.
+
+    References
+    ----------
+    Aguado-Puig et al. (2022), doi:10.1109/ACCESS.2022.3182714; Marco-Sola et al. (2023),
+    doi:10.1093/bioinformatics/btad074.
+
+    Examples
+    --------
+    >>> found = edit_distance(["GATTACA"], ["GAATA"], cigar=True)
+    >>> int(found.score[0]), found.cigar(0)
+    (3, '2=1X2=2I')
+    """
+    batch = as_batch(queries, refs)
+    free = ends_of(span)
+    limit = MAX_LENGTH if max_distance is None else max_distance
+    if limit < 0:
+        raise UsageError(f"max_distance {limit}: 0 or more is expected")
+    choice = choose_device(device)
+
+    def on_cpu(packed: PackedPairs) -> PairAlignments:
+        return run_chunks(
+            lambda first, last, columns, counts: align_edit(
+                packed, first, last, free, limit, cigar, columns, counts
+            ),
+            packed.query_len + packed.ref_len,
+            cigar,
+            threads,
+        )
+
+    packed = pack_pairs(batch, symbols, first_pair, thread_count(threads))
+    if choice.backend == CPU:
+        return on_cpu(packed)
+    from mapper.pairwise.edit_cuda import EditWorker
+    from mapper.pairwise.on_device import run_on_devices
+
+    workers = [EditWorker(ordinal, free, limit) for ordinal in choice.ordinals]
+    return run_on_devices(workers, packed, cigar, on_cpu)
+
+
+def as_batch(queries: Sequences | PairBatch, refs: Sequences | None) -> PairBatch:
+    """Return a batch, made of two lists if it is none yet."""
+    if isinstance(queries, PairBatch):
+        if refs is not None:
+            raise UsageError("a PairBatch holds the references already; give no others")
+        return queries
+    if refs is None:
+        raise UsageError("references are missing")
+    return batch_of(queries, refs)
+
+
+def require_cpu(device: str) -> None:
+    """Refuse devices, for an engine that runs on the CPU only."""
+    check_device_name(device)
+    if device not in ("auto", "cpu"):
+        raise DeviceError(f"device {device!r}: this engine runs on the CPU; use 'cpu'")

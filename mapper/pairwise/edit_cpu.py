@@ -1,0 +1,293 @@
+"""CPU drivers of edit distance: one pair after the other, for one thread.
+
+A pair is first searched with the small work space that stays in the cache. One that does
+not fit is searched from both ends in rows that grow with its distance; its path is then
+found by divide and conquer in linear memory: each half has half of the distance, until a
+part fits the small work space (Hirschberg's idea on wavefronts, Marco-Sola et al. 2023).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import driver, grown
+from mapper.cigar import D, I, append_op
+from mapper.pairwise.middle import (
+    MIDDLE_K,
+    MIDDLE_OFFSET,
+    N_STATE,
+    R,
+    S,
+    meet,
+    reset_state,
+)
+from mapper.pairwise.packing import pair_at, part_of
+from mapper.pairwise.result import OK, OVER_LIMIT
+from mapper.pairwise.wavefront_edit import (
+    EXCEEDED,
+    FINISHED,
+    NO_ROOM,
+    PAD,
+    Ends,
+    Rows,
+    cell,
+    edit_search,
+    trace_edit,
+)
+
+LEAF_ROWS = 256
+LEAF_CELLS = 1 << 16
+"""Work space for paths: 256 kB, half of a second-level cache; distances up to about 250."""
+
+SCORE_BOUND = 256
+"""Distances up to this are searched from one end; above, meeting in the middle is faster."""
+
+# Flags as numbers: numba would compile the search anew for each literal truth value.
+_YES, _NO = np.int64(1), np.int64(0)
+
+_ALL_STEPS = 2**62
+_STACK = 160
+
+
+@driver
+def new_rows(n_cells, n_rows):
+    """Allocate work space."""
+    return Rows(
+        np.empty(n_cells, np.int32),
+        np.empty(n_rows, np.int64),
+        np.empty(n_rows, np.int64),
+        np.empty(n_rows, np.int64),
+    )
+
+
+@driver
+def widened(rows):
+    """Return two rows in work space of twice the size."""
+    wider = new_rows(2 * len(rows.cells), 2)
+    half = len(wider.cells) >> 1
+    for r in range(2):
+        n = rows.hi[r] - rows.lo[r] + 1
+        if n < 0 or n + 2 * PAD > half:  # a row that has not been used yet
+            n = 0
+        else:
+            start = rows.at[r] - PAD
+            wider.cells[half * r : half * r + n + 2 * PAD] = rows.cells[start : start + n + 2 * PAD]
+        wider.at[r] = half * r + PAD
+        wider.lo[r] = rows.lo[r]
+        wider.hi[r] = rows.hi[r]
+    return wider
+
+
+@driver
+def _meet_growing(pair, bound, state, rows, back_rows):
+    """Search the middle with as much room as it takes; return status and the rows."""
+    reset_state(state, bound)
+    clear_rows(rows)
+    clear_rows(back_rows)
+    while True:
+        status = meet(pair, state, rows, back_rows, _ALL_STEPS)
+        if status != NO_ROOM:
+            return status, rows, back_rows
+        rows, back_rows = widened(rows), widened(back_rows)
+
+
+@driver
+def clear_rows(rows):
+    """Mark both rows as unused."""
+    half = len(rows.cells) >> 1
+    for r in range(2):
+        rows.at[r] = half * r + PAD
+        rows.lo[r] = 0
+        rows.hi[r] = -1
+
+
+@driver
+def search(pair, ends, bound, rows, keep, forward):
+    """:func:`edit_search`, compiled once for all that call it."""
+    return edit_search(pair, ends, bound, rows, keep, forward)
+
+
+@driver
+def _search_growing(pair, ends, bound, rows, forward):
+    """Search one end from the other with as much room as it takes."""
+    while True:
+        status, s, k = search(pair, ends, bound, rows, _NO, forward)
+        if status != NO_ROOM:
+            return status, s, k, rows
+        rows = new_rows(4 * len(rows.cells), 2)
+
+
+@driver
+def global_path(pair, bound, leaf, rows, back_rows, state, ops, n_ops):
+    """Append the path of a whole pair, or of a part, last operation first.
+
+    Returns
+    -------
+    distance, ops, n_ops, rows, back_rows
+        The distance is -1 if it exceeds the bound; arrays may have been replaced by larger.
+    """
+    stack = np.empty((_STACK, 5), np.int64)  # v, h, query_len, ref_len, bound
+    stack[0, 0] = stack[0, 1] = 0
+    stack[0, 2] = pair.query_len
+    stack[0, 3] = pair.ref_len
+    stack[0, 4] = bound
+    depth = 1
+    total = np.int64(0)
+    ends = Ends(np.int64(0), np.int64(0), np.int64(0), np.int64(0))
+    while depth:
+        depth -= 1
+        v, h, query_len, ref_len, most = stack[depth]
+        if n_ops + 4 > len(ops):
+            ops = grown(ops, 2 * len(ops) + 4)
+        if query_len == 0 or ref_len == 0:
+            if query_len + ref_len > most:
+                return np.int64(-1), ops, n_ops, rows, back_rows
+            n_ops = append_op(ops, n_ops, I, query_len)
+            n_ops = append_op(ops, n_ops, D, ref_len)
+            total += query_len + ref_len
+            continue
+        part = part_of(pair, v, h, query_len, ref_len)
+        if (depth == 0 and most == bound) or fits_leaf(most):
+            status, s, k = search(part, ends, most, leaf, _YES, _YES)
+        else:
+            status, s, k = NO_ROOM, np.int64(0), np.int64(0)
+        if status == EXCEEDED:
+            return np.int64(-1), ops, n_ops, rows, back_rows
+        if status == FINISHED:
+            if n_ops + 2 * s + 4 > len(ops):
+                ops = grown(ops, 2 * (n_ops + 2 * s + 4))
+            n_ops, _ = trace_edit(leaf, s, k, ref_len, ops, n_ops)
+            total += s
+            continue
+        status, rows, back_rows = _meet_growing(part, most, state, rows, back_rows)
+        if status == EXCEEDED or state[S] + state[R] > most:
+            return np.int64(-1), ops, n_ops, rows, back_rows
+        middle_h = state[MIDDLE_OFFSET]
+        middle_v = middle_h - state[MIDDLE_K]
+        stack[depth] = v, h, middle_v, middle_h, state[S]
+        stack[depth + 1] = (
+            v + middle_v, h + middle_h, query_len - middle_v, ref_len - middle_h, state[R]
+        )  # fmt: skip
+        depth += 2
+    return total, ops, n_ops, rows, back_rows
+
+
+@driver
+def fits_leaf(distance):
+    """Whether every row of a search up to `distance` fits the small work space."""
+    return distance + 2 < LEAF_ROWS and (distance + 1) * (distance + 5) < LEAF_CELLS
+
+
+@driver
+def _distance(pair, ends, bound, leaf, rows, back_rows, state):
+    """Return distance (or -1), end of query and reference, and the rows."""
+    n, m = pair.query_len, pair.ref_len
+    is_global = ends.query_begin + ends.query_end + ends.ref_begin + ends.ref_end == 0
+    status, s, k = search(pair, ends, min(bound, SCORE_BOUND), leaf, _NO, _YES)
+    if status == FINISHED:
+        h = cell(leaf, s & 1, k)
+        return s, h - k, h, rows, back_rows
+    if status == EXCEEDED and bound <= SCORE_BOUND:
+        return np.int64(-1), n, m, rows, back_rows
+    if is_global:
+        status, rows, back_rows = _meet_growing(pair, bound, state, rows, back_rows)
+        distance = state[S] + state[R]
+        if status == EXCEEDED or distance > bound:
+            distance = np.int64(-1)
+        return distance, n, m, rows, back_rows
+    status, s, k, rows = _search_growing(pair, ends, bound, rows, _YES)
+    if status == EXCEEDED:
+        return np.int64(-1), n, m, rows, back_rows
+    h = cell(rows, s & 1, k)
+    return s, h - k, h, rows, back_rows
+
+
+@driver
+def _path(pair, ends, bound, leaf, rows, back_rows, state, ops):
+    """Return distance (or -1), span of query and reference, operations, and the rows."""
+    n, m = pair.query_len, pair.ref_len
+    v = h = np.int64(0)
+    end_v, end_h = n, m
+    if ends.query_begin + ends.query_end + ends.ref_begin + ends.ref_end > 0:
+        status, s, k = search(pair, ends, bound, leaf, _YES, _YES)
+        if status == FINISHED:
+            if 2 * s + 4 > len(ops):
+                ops = grown(ops, 2 * (2 * s + 4))
+            end_h = cell(leaf, s, k)
+            end_v = end_h - k
+            n_ops, start_k = trace_edit(leaf, s, k, end_h, ops, 0)
+            v = max(np.int64(0), -start_k)
+            h = max(np.int64(0), start_k)
+            return s, v, end_v, h, end_h, ops, n_ops, rows, back_rows
+        if status == NO_ROOM:
+            status, s, k, rows = _search_growing(pair, ends, bound, rows, _YES)
+        if status == EXCEEDED:
+            return np.int64(-1), v, end_v, h, end_h, ops, 0, rows, back_rows
+        end_h = cell(rows, s & 1, k)
+        end_v = end_h - k
+        # From that end back: what may be free at the beginning is at the far end now.
+        part = part_of(pair, 0, 0, end_v, end_h)
+        back_ends = Ends(np.int64(0), ends.query_begin, np.int64(0), ends.ref_begin)
+        _, s, k, rows = _search_growing(part, back_ends, s, rows, _NO)
+        back_h = cell(rows, s & 1, k)
+        h = end_h - back_h
+        v = end_v - (back_h - k)
+        bound = s
+    part = part_of(pair, v, h, end_v - v, end_h - h)
+    distance, ops, n_ops, rows, back_rows = global_path(
+        part, bound, leaf, rows, back_rows, state, ops, 0
+    )
+    return distance, v, end_v, h, end_h, ops, n_ops, rows, back_rows
+
+
+@driver
+def align_edit(packed, first, last, free, max_distance, want_path, columns, cigar_counts):
+    """Align pairs first:last, and write their rows of `columns` and `cigar_counts`.
+
+    Returns
+    -------
+    The operations of all these pairs (uint32), in order.
+    """
+    leaf = new_rows(LEAF_CELLS, LEAF_ROWS)
+    rows = new_rows(1 << 12, 2)
+    back_rows = new_rows(1 << 12, 2)
+    state = np.empty(N_STATE, np.int64)
+    ops = np.empty(1 << 10, np.uint32)
+    all_ops = np.empty(8 * (last - first) + 16 if want_path else 0, np.uint32)
+    n_all = 0
+    for i in range(first, last):
+        pair = pair_at(packed, i)
+        n, m = pair.query_len, pair.ref_len
+        ends = Ends(
+            min(free.query_begin, n), min(free.query_end, n),
+            min(free.ref_begin, m), min(free.ref_end, m),
+        )  # fmt: skip
+        bound = min(max_distance, max(n, m))
+        v = h = np.int64(0)
+        n_ops = 0
+        if want_path:
+            distance, v, end_v, h, end_h, ops, n_ops, rows, back_rows = _path(
+                pair, ends, bound, leaf, rows, back_rows, state, ops
+            )
+        else:
+            distance, end_v, end_h, rows, back_rows = _distance(
+                pair, ends, bound, leaf, rows, back_rows, state
+            )
+            if ends.query_begin + ends.ref_begin > 0:
+                v = h = np.int64(-1)  # where it starts only a path says
+        if distance < 0:
+            v = end_v = h = end_h = np.int64(-1)
+            n_ops = 0
+        columns.score[i] = distance
+        columns.status[i] = OVER_LIMIT if distance < 0 else OK
+        columns.query_start[i] = v
+        columns.query_end[i] = end_v
+        columns.ref_start[i] = h
+        columns.ref_end[i] = end_h
+        cigar_counts[i] = n_ops
+        if n_all + n_ops > len(all_ops):
+            all_ops = grown(all_ops, 2 * (n_all + n_ops))
+        for j in range(n_ops):
+            all_ops[n_all + j] = ops[n_ops - 1 - j]
+        n_all += n_ops
+    return all_ops[:n_all].copy()

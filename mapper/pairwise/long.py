@@ -1,0 +1,320 @@
+"""Edit distance and path of two very long strings, in memory that grows with the distance.
+
+The middle of a shortest path is searched in slices of rows, between which progress is
+reported, rows are widened, and the state may be saved. The path is found by divide and
+conquer: both halves of a part are independent, so several threads share them.
+
+References
+----------
+Castells-Rufas (2023), Parallel Computing, 103019: distance in O(d) memory. The path, which
+that paper leaves open, by divide and conquer on wavefronts: Marco-Sola et al. (2023),
+doi:10.1093/bioinformatics/btad074.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper import cigar
+from mapper.accelerate import driver
+from mapper.errors import UsageError
+from mapper.pairwise.checkpoint import Checkpoint, Part, Work
+from mapper.pairwise.compare import Pair
+from mapper.pairwise.edit_cpu import (
+    LEAF_CELLS,
+    LEAF_ROWS,
+    clear_rows,
+    global_path,
+    new_rows,
+    widened,
+)
+from mapper.pairwise.middle import (
+    MIDDLE_K,
+    MIDDLE_OFFSET,
+    N_STATE,
+    R,
+    S,
+    meet,
+    new_state,
+)
+from mapper.pairwise.packing import MAX_LENGTH, PackedPairs, batch_of, pack_pairs, pair_at, part_of
+from mapper.pairwise.run import thread_count
+from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING, NO_ROOM, Rows
+
+MAX_PATH_LENGTH = 2**28 - 1
+"""Longest run that a CIGAR operation in BAM's packing holds."""
+
+_SLICE_CELLS = 50_000_000
+"""Cells between two reports: some tenths of a second."""
+
+_WHOLE_PART = 4096
+"""Parts with this distance or less are not divided in slices."""
+
+Progress = Callable[[int, int], None]
+"""Told from time to time how far the work is: edits whose place in the path is known, and
+edits known to be needed."""
+
+
+class _Report:
+    """Sums up progress; ``stopped`` ends what threads are doing."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._placed = 0
+        self.stopped = threading.Event()
+
+    def add(self, placed: int, edits: int) -> None:
+        """Report `placed` more edits of so many."""
+        self._placed += placed
+        if self._progress:
+            self._progress(self._placed, edits)
+
+
+class LongAlignment(NamedTuple):
+    """Distance and, if asked for, path of two long strings."""
+
+    distance: int | None  # None: above the limit
+    cigar_ops: np.ndarray | None  # uint32, length << 4 | op; operations = X I D
+
+    @property
+    def cigar(self) -> str | None:
+        return None if self.cigar_ops is None else cigar.to_text(self.cigar_ops)
+
+
+@driver
+def _go_on(pair, state, rows, back_rows, n_steps):
+    """Search on, widening the rows where they are full."""
+    while True:
+        status = meet(pair, state, rows, back_rows, n_steps)
+        if status != NO_ROOM:
+            return status, rows, back_rows
+        rows, back_rows = widened(rows), widened(back_rows)
+
+
+@driver
+def _whole_path(pair, bound):
+    """Return the operations of a part that is small enough, in order."""
+    rows = new_rows(1 << 12, 2)
+    back_rows = new_rows(1 << 12, 2)
+    leaf = new_rows(LEAF_CELLS, LEAF_ROWS)
+    _, ops, n_ops, _, _ = global_path(
+        pair, bound, leaf, rows, back_rows, np.empty(N_STATE, np.int64),
+        np.empty(64, np.uint32), 0,
+    )  # fmt: skip
+    return ops[:n_ops][::-1].copy()
+
+
+class _Search:
+    """The search for the middle of one part, in slices."""
+
+    def __init__(self, pair: Pair, part: Part) -> None:
+        self.pair = part_of(pair, part.v, part.h, part.query_len, part.ref_len)
+        self.state = new_state(part.bound)
+        self.rows: Rows = new_rows(1 << 12, 2)
+        self.back_rows: Rows = new_rows(1 << 12, 2)
+        clear_rows(self.rows)
+        clear_rows(self.back_rows)
+
+    @property
+    def edits(self) -> int:
+        """Edits known to be needed."""
+        return max(0, int(self.state[S] + self.state[R]))
+
+    def halves(self, part: Part) -> list[Part]:
+        """Return the parts before and behind the middle, with their distances."""
+        h = int(self.state[MIDDLE_OFFSET])
+        v = h - int(self.state[MIDDLE_K])
+        return [
+            Part(part.v, part.h, v, h, int(self.state[S])),
+            Part(part.v + v, part.h + h, part.query_len - v, part.ref_len - h, int(self.state[R])),
+        ]
+
+    def saved(self) -> list[np.ndarray]:
+        """Return all that :meth:`restore` needs."""
+        return [self.state.copy(), *self.rows, *self.back_rows]
+
+    def restore(self, arrays: list[np.ndarray]) -> None:
+        """Go on where a search was saved."""
+        self.state = arrays[0]
+        self.rows, self.back_rows = Rows(*arrays[1:5]), Rows(*arrays[5:9])
+
+    def slice(self) -> int:
+        """Search some rows on; return the status."""
+        width = 2 * (self.edits + 1)
+        n_steps = max(1, _SLICE_CELLS // width)
+        status, self.rows, self.back_rows = _go_on(
+            self.pair, self.state, self.rows, self.back_rows, n_steps
+        )
+        return int(status)
+
+
+def long_edit_distance(
+    query: str | bytes | np.ndarray,
+    ref: str | bytes | np.ndarray,
+    *,
+    path: bool = False,
+    max_distance: int | None = None,
+    symbols: str = "dna",
+    threads: int | None = None,
+    progress: Progress | None = None,
+    checkpoint: Path | str | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> LongAlignment:
+    """Compute the exact edit distance of two strings of up to 2**30 symbols.
+
+    Parameters
+    ----------
+    query, ref
+        The strings: str, bytes, or uint8 arrays of ASCII.
+    path
+        Also find a shortest path; then up to 2**28 - 1 symbols.
+    max_distance
+        Stop above it; the distance is then None.
+    symbols
+        What matches (``packing.py``).
+    threads
+        Threads for the parts of the path; the distance alone takes one.
+    progress
+        Called some times a second with the number of edits whose place in the path is known
+        and the number of edits known to be needed.
+    checkpoint
+        File to which the state is saved from time to time, and from which a search that was
+        interrupted goes on; removed when all is done.
+    checkpoint_seconds
+        Time between two states saved.
+
+    Raises
+    ------
+    UsageError
+        For strings that are too long, or a checkpoint of other strings or options.
+    InputFormatError
+        For a character that is no nucleotide letter, unless `symbols` is ``bytes``.
+
+    Notes
+    -----
+    About d²/2 cells for a distance of d, and as many again for the path; memory O(d), and
+    half a byte a symbol for packed DNA.
+    """
+    packed = pack_pairs(batch_of([_bytes(query)], [_bytes(ref)]), symbols)
+    pair = pair_at(packed, 0)
+    longest = max(pair.query_len, pair.ref_len)
+    if path and longest > MAX_PATH_LENGTH:
+        raise UsageError(
+            f"a path of {longest} symbols: at most {MAX_PATH_LENGTH} are supported; ask for the "
+            "distance only"
+        )
+    limit = MAX_LENGTH if max_distance is None else max_distance
+    if limit < 0:
+        raise UsageError(f"max_distance {limit}: 0 or more is expected")
+    whole = Part(0, 0, int(pair.query_len), int(pair.ref_len), min(limit, int(longest)))
+    n_threads = thread_count(threads)
+    saved = Checkpoint(checkpoint, _digest(packed, path, whole.bound), checkpoint_seconds)
+    work = saved.load() or Work([whole], {}, None)
+    report = _Report(progress)
+    if whole in work.pending:
+        status, work = _first_middle(pair, whole, work, saved, report)
+        if status == EXCEEDED:
+            saved.remove()
+            return LongAlignment(None, None)
+    distance = sum(part.bound for part in work.pending)
+    distance += sum(_edits(ops) for ops in work.done.values())
+    ops = None
+    if path:
+        _finish(pair, work, saved, n_threads, report)
+        ops = _joined(work.done)
+    saved.remove()
+    return LongAlignment(distance, ops)
+
+
+def _bytes(sequence: str | bytes | np.ndarray) -> bytes:
+    if isinstance(sequence, str):
+        if not sequence.isascii():
+            raise UsageError("a sequence is not ASCII")
+        return sequence.encode()
+    return sequence.tobytes() if isinstance(sequence, np.ndarray) else sequence
+
+
+def _digest(packed: PackedPairs, path: bool, bound: int) -> str:
+    """Return what tells one problem from another."""
+    digest = hashlib.sha256(repr((path, bound, *map(int, packed.query_len))).encode())
+    digest.update(repr([*map(int, packed.ref_len), *map(int, packed.shift)]).encode())
+    digest.update(packed.query_words.data)
+    digest.update(packed.ref_words.data)
+    return digest.hexdigest()
+
+
+def _first_middle(
+    pair: Pair, whole: Part, work: Work, saved: Checkpoint, report: _Report
+) -> tuple[int, Work]:
+    """Search the middle of the whole, saving now and then; divide the work there."""
+    search = _Search(pair, whole)
+    if work.search is not None:
+        search.restore(work.search)
+    status = search.slice()
+    while status == GOING:
+        report.add(0, search.edits)
+        saved.save_if_due(lambda: work._replace(search=search.saved()))
+        status = search.slice()
+    if status == EXCEEDED or search.edits > whole.bound:
+        return EXCEEDED, work
+    return FINISHED, Work(search.halves(whole), {}, None)
+
+
+def _finish(pair: Pair, work: Work, saved: Checkpoint, n_threads: int, report: _Report) -> None:
+    """Work off all pending parts, several at a time; fill ``work.done``."""
+    running: dict[Future[np.ndarray | list[Part]], Part] = {}
+    waiting = list(work.pending)
+    base = sum(part.bound for part in work.pending)
+    with ThreadPoolExecutor(n_threads) as pool:
+        try:
+            while waiting or running:
+                while waiting and len(running) < n_threads:
+                    part = waiting.pop()
+                    running[pool.submit(_work_on, pair, part, report.stopped)] = part
+                finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    part = running.pop(future)
+                    result = future.result()
+                    work.pending.remove(part)
+                    if isinstance(result, list):
+                        work.pending.extend(result)
+                        waiting.extend(result)
+                    else:
+                        work.done[part.v, part.h] = result
+                        report.add(part.bound, base)
+                saved.save_if_due(lambda: work)
+        except BaseException:
+            report.stopped.set()
+            raise
+
+
+def _work_on(pair: Pair, part: Part, stopped: threading.Event) -> np.ndarray | list[Part]:
+    """Return the operations of a part, or its halves."""
+    if part.bound <= _WHOLE_PART:
+        return _whole_path(part_of(pair, *part[:4]), part.bound)
+    search = _Search(pair, part)
+    while search.slice() == GOING:
+        if stopped.is_set():
+            raise InterruptedError
+    return search.halves(part)
+
+
+def _edits(ops: np.ndarray) -> int:
+    return int((ops[(ops & 15) != cigar.EQUAL] >> 4).sum(dtype=np.int64))
+
+
+def _joined(done: dict[tuple[int, int], np.ndarray]) -> np.ndarray:
+    """Return the operations of all parts in order, runs that meet joined."""
+    flat = np.concatenate([done[place] for place in sorted(done)])
+    if len(flat) == 0:
+        return flat
+    first = np.flatnonzero(np.concatenate([[True], (flat[1:] & 15) != (flat[:-1] & 15)]))
+    lengths = np.add.reduceat((flat >> 4).astype(np.int64), first)
+    return ((lengths << 4) | (flat[first] & 15)).astype(np.uint32)

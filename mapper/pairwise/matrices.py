@@ -1,0 +1,108 @@
+"""Substitution matrices: from Biopython by name, or given, or made of two scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.errors import InputFormatError, UsageError
+
+NO_LETTER = 255
+MAX_SCORE = 1000
+"""Greatest absolute score or gap cost."""
+
+
+class SubstitutionMatrix(NamedTuple):
+    """Scores of pairs of letters; higher is better."""
+
+    letters: str
+    scores: np.ndarray  # int32 (n, n): row of the query's letter, column of the reference's
+    code_of: np.ndarray  # uint8 (256,): index of each ASCII letter in either case, or NO_LETTER
+
+
+def substitution_matrix(
+    matrix: str | tuple[int, int] | tuple[str, Sequence[Sequence[int]] | np.ndarray],
+) -> SubstitutionMatrix:
+    """Return a matrix.
+
+    Parameters
+    ----------
+    matrix
+        A name that Biopython knows (``BLOSUM62``, ``PAM250``, ``NUC.4.4``...; needs the
+        package biopython); two numbers, the scores of equal and of different letters of
+        ``ACGTN`` (N scores as different, even with N); or the letters and their scores.
+
+    Raises
+    ------
+    UsageError
+        For a name that is not known, or scores that are not whole or too large.
+    """
+    if isinstance(matrix, str):
+        letters, scores = _named(matrix)
+    elif isinstance(matrix[0], str):
+        letters, scores = matrix[0], np.asarray(matrix[1])
+    else:
+        match, mismatch = matrix
+        letters = "ACGTN"
+        scores = np.full((5, 5), float(mismatch))
+        scores[range(4), range(4)] = match
+    return _checked(letters, np.asarray(scores))
+
+
+def _named(name: str) -> tuple[str, np.ndarray]:
+    try:
+        from Bio.Align import substitution_matrices
+    except ImportError as error:
+        raise UsageError(
+            f"matrix {name}: the tables come from the package biopython, which is missing; "
+            "install it with pip install 'fmwave[matrices]'"
+        ) from error
+    names = substitution_matrices.load()
+    known = {known.upper(): known for known in names}
+    if name.upper() not in known:
+        raise UsageError(f"matrix {name} is not known; there are {', '.join(names)}")
+    table = substitution_matrices.load(known[name.upper()])
+    if not isinstance(table.alphabet, str):
+        raise UsageError(f"matrix {name} scores words, not letters")
+    return table.alphabet, np.array(table)
+
+
+def _checked(letters: str, scores: np.ndarray) -> SubstitutionMatrix:
+    n = len(letters)
+    if scores.shape != (n, n) or n == 0 or len(set(letters.upper())) != n or not letters.isascii():
+        raise UsageError(
+            f"a matrix of {scores.shape} scores for {n} letters: one row and column for each "
+            "letter, and each letter once, are expected"
+        )
+    if (scores != np.round(scores)).any() or np.abs(scores).max() > MAX_SCORE:
+        raise UsageError(f"matrix scores must be whole numbers within {MAX_SCORE}")
+    code_of = np.full(256, NO_LETTER, np.uint8)
+    for code, letter in enumerate(letters):
+        code_of[ord(letter.upper())] = code_of[ord(letter.lower())] = code
+    return SubstitutionMatrix(letters, np.ascontiguousarray(scores, np.int32), code_of)
+
+
+def encode_letters(
+    matrix: SubstitutionMatrix, letters: np.ndarray, starts: np.ndarray, ends: np.ndarray,
+    side: str, first_pair: int,
+) -> np.ndarray:  # fmt: skip
+    """Return the codes (uint8) of sequences in a flat array of ASCII.
+
+    Raises
+    ------
+    InputFormatError
+        At the first letter of a sequence that the matrix does not score.
+    """
+    codes = matrix.code_of[letters]
+    unknown = np.concatenate([[0], np.cumsum(codes == NO_LETTER)])
+    bad = np.flatnonzero(unknown[ends] > unknown[starts])
+    if len(bad):
+        i = int(bad[0])
+        at = int(starts[i] + np.argmax(codes[starts[i] : ends[i]] == NO_LETTER))
+        raise InputFormatError(
+            f"pair {first_pair + i}: the matrix has no scores for {chr(letters[at])!r} at "
+            f"position {at - starts[i]} of the {side} (it has {matrix.letters})"
+        )
+    return codes

@@ -1,0 +1,64 @@
+"""CPU driver of matrix alignment: one pair after the other, for one thread."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import driver, grown
+from mapper.pairwise.dp_matrix import GLOBAL, fill_matrix, trace_matrix
+from mapper.pairwise.result import NO_MEMORY, OK
+
+
+@driver
+def align_matrix_pairs(queries, query_start, query_end, refs, ref_start, ref_end, first, last,
+                       scores, gaps, mode, max_cells, want_path, columns,
+                       cigar_counts):  # fmt: skip
+    """Align pairs first:last, and write their rows of `columns` and `cigar_counts`.
+
+    Returns
+    -------
+    The operations of all these pairs (uint32), in order.
+    """
+    longest = 0
+    for i in range(first, last):
+        longest = max(longest, ref_end[i] - ref_start[i])
+    row = np.empty(longest + 1, np.int32)
+    insertions = np.empty(longest + 1, np.int32)
+    origins = np.empty(1 << 16 if want_path else 1, np.uint8)
+    ops = np.empty(256, np.uint32)
+    all_ops = np.empty(8 * (last - first) + 16 if want_path else 0, np.uint32)
+    n_all = 0
+    for i in range(first, last):
+        query = queries[query_start[i] : query_end[i]]
+        ref = refs[ref_start[i] : ref_end[i]]
+        n_cells = len(query) * len(ref)
+        cigar_counts[i] = 0
+        if want_path and n_cells > max_cells:
+            columns.status[i] = NO_MEMORY
+            continue
+        if want_path and n_cells > len(origins):
+            origins = np.empty(n_cells, np.uint8)
+        score, end_i, end_j = fill_matrix(
+            query, ref, scores, gaps, mode, row, insertions, origins, want_path
+        )
+        columns.score[i] = score
+        columns.status[i] = OK
+        columns.query_end[i] = end_i
+        columns.ref_end[i] = end_j
+        if not want_path:
+            if mode == GLOBAL:
+                columns.query_start[i] = 0
+                columns.ref_start[i] = 0
+            continue
+        if end_i + end_j + 2 > len(ops):
+            ops = np.empty(2 * (end_i + end_j + 2), np.uint32)
+        n_ops, start_i, start_j = trace_matrix(query, ref, origins, mode, end_i, end_j, ops)
+        columns.query_start[i] = start_i
+        columns.ref_start[i] = start_j
+        cigar_counts[i] = n_ops
+        if n_all + n_ops > len(all_ops):
+            all_ops = grown(all_ops, 2 * (n_all + n_ops))
+        for j in range(n_ops):
+            all_ops[n_all + j] = ops[n_ops - 1 - j]
+        n_all += n_ops
+    return all_ops[:n_all].copy()

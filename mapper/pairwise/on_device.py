@@ -1,0 +1,154 @@
+"""Batches of pairs over CUDA devices, with the CPU for what does not fit them.
+
+Chunks of pairs go to whichever device is free; results come back in input order. A device
+without the memory for a chunk gets it in halves. Pairs that a device leaves are aligned on
+the CPU by the same cores, with the same result.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from mapper.accelerate import driver
+from mapper.device.in_order import in_order
+from mapper.errors import DeviceMemoryError
+from mapper.pairwise.packing import PackedPairs
+from mapper.pairwise.result import Columns, PairAlignments, new_columns
+
+log = logging.getLogger(__name__)
+
+CHUNK_PAIRS = 1 << 18
+CHUNK_SYMBOLS = 1 << 27
+
+
+class Worker(Protocol):
+    """What aligns on one device."""
+
+    def align(
+        self, packed: PackedPairs, want_path: bool, columns: Columns, counts: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Fill the rows of the pairs that the device can do.
+
+        Returns
+        -------
+        left, done, ops
+            Pairs that are left, pairs that are done in the order of their operations, and
+            these (uint32, flat).
+        """
+
+    def release(self) -> None:
+        """Free the device's memory."""
+
+
+Rescue = Callable[[PackedPairs], PairAlignments]
+"""Aligns pairs on the CPU."""
+
+
+def run_on_devices(
+    workers: Sequence[Worker], packed: PackedPairs, want_path: bool, rescue: Rescue
+) -> PairAlignments:
+    """Align all pairs, in chunks, by several workers."""
+    chunks = [packed_part(packed, first, last) for first, last in _chunks(packed)]
+    calls = [
+        lambda chunk, worker=worker: _align(worker, chunk, want_path, rescue) for worker in workers
+    ]
+    return _joined(list(in_order(calls, chunks)), want_path)
+
+
+def packed_part(packed: PackedPairs, first: int, last: int) -> PackedPairs:
+    """Return pairs first:last with their words only."""
+    query_words, query_start = _words(packed.query_words, packed.query_start, first, last)
+    ref_words, ref_start = _words(packed.ref_words, packed.ref_start, first, last)
+    rows = slice(first, last)
+    return PackedPairs(
+        query_words, query_start, packed.query_len[rows], ref_words, ref_start,
+        packed.ref_len[rows], packed.shift[rows],
+    )  # fmt: skip
+
+
+def _words(
+    words: np.ndarray, starts: np.ndarray, first: int, last: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the words of some sequences, with a word before and two behind, and their starts."""
+    begin = int(starts[first]) - 1
+    end = int(starts[last]) + 2 if last < len(starts) else len(words)
+    return words[begin:end], starts[first:last] - begin
+
+
+def _chunks(packed: PackedPairs) -> list[tuple[int, int]]:
+    ends = np.cumsum(packed.query_len + packed.ref_len)
+    bounds, first, symbols = [], 0, 0
+    while first < len(ends):
+        last = int(np.searchsorted(ends, symbols + CHUNK_SYMBOLS, side="right"))
+        last = min(max(last, first + 1), first + CHUNK_PAIRS, len(ends))
+        bounds.append((first, last))
+        first, symbols = last, int(ends[last - 1])
+    return bounds
+
+
+def _align(worker: Worker, packed: PackedPairs, want_path: bool, rescue: Rescue) -> PairAlignments:
+    """Align one chunk; in halves if the device has no memory for it whole."""
+    n = len(packed.shift)
+    columns, counts = new_columns(n), np.zeros(n, np.int64)
+    try:
+        left, done, ops = worker.align(packed, want_path, columns, counts)
+    except DeviceMemoryError:
+        worker.release()
+        if n == 1:
+            raise
+        log.debug("no device memory for %d pairs; going on with half of them", n)
+        halves = [packed_part(packed, 0, n // 2), packed_part(packed, n // 2, n)]
+        parts = [_align(worker, half, want_path, rescue) for half in halves]
+        return _joined(parts, want_path)
+    all_pairs, all_ops = [done], [ops]
+    if len(left):
+        rescued = rescue(
+            packed._replace(
+                query_start=packed.query_start[left], query_len=packed.query_len[left],
+                ref_start=packed.ref_start[left], ref_len=packed.ref_len[left],
+                shift=packed.shift[left],
+            )
+        )  # fmt: skip
+        for column, values in zip(columns, rescued[:6], strict=True):
+            column[left] = values
+        if rescued.cigar_offsets is not None and rescued.cigar_ops is not None:
+            counts[left] = np.diff(rescued.cigar_offsets)
+            all_pairs.append(left)
+            all_ops.append(rescued.cigar_ops)
+    if not want_path:
+        return PairAlignments(*columns, None, None)
+    offsets = np.zeros(n + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    flat = np.empty(int(offsets[-1]), np.uint32)
+    _scatter(np.concatenate(all_pairs), np.concatenate(all_ops), offsets, flat)
+    return PairAlignments(*columns, offsets, flat)
+
+
+@driver
+def _scatter(pairs, ops, offsets, flat):
+    """Put the operations of each pair, which follow one another in `ops`, at its offset."""
+    at = 0
+    for i in range(len(pairs)):
+        start, end = offsets[pairs[i]], offsets[pairs[i] + 1]
+        for x in range(start, end):
+            flat[x] = ops[at + x - start]
+        at += end - start
+
+
+def _joined(parts: list[PairAlignments], want_path: bool) -> PairAlignments:
+    """Return the results of several chunks as one."""
+    if not parts:
+        nothing = np.zeros(1, np.int64), np.empty(0, np.uint32)
+        return PairAlignments(*new_columns(0), *(nothing if want_path else (None, None)))
+    columns = [np.concatenate([part[i] for part in parts]) for i in range(6)]
+    if not want_path:
+        return PairAlignments._make([*columns, None, None])
+    counts = [np.diff(part.cigar_offsets) for part in parts if part.cigar_offsets is not None]
+    ops = [part.cigar_ops for part in parts if part.cigar_ops is not None]
+    offsets = np.zeros(len(columns[0]) + 1, np.int64)
+    np.cumsum(np.concatenate(counts), out=offsets[1:])
+    return PairAlignments._make([*columns, offsets, np.concatenate(ops)])

@@ -1,0 +1,118 @@
+"""What the pairwise engines return."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.cigar import LETTERS, from_text, to_text
+
+OK, OVER_LIMIT, HEURISTIC, NO_MEMORY = range(4)
+"""Statuses of a pair, int8."""
+
+STATUS_NAMES = ("ok", "over_limit", "heuristic", "no_memory")
+"""``ok``: the score is optimal. ``over_limit``: no alignment within the given limit; no
+score, no CIGAR. ``heuristic``: the alignment is valid, but a heuristic cut the search, so a
+better one may exist. ``no_memory``: the work space would exceed the limit; no score."""
+
+NO_SCORE = -1
+"""Score of a pair without a result (scores of matrix alignments may be negative: there the
+status decides)."""
+
+
+class Columns(NamedTuple):
+    """One row a pair, as compiled code fills them."""
+
+    score: np.ndarray  # int64
+    status: np.ndarray  # int8
+    query_start: np.ndarray  # int64
+    query_end: np.ndarray  # int64
+    ref_start: np.ndarray  # int64
+    ref_end: np.ndarray  # int64
+
+
+def new_columns(n_pairs: int) -> Columns:
+    """Return columns for n pairs, to be filled."""
+    spans = [np.full(n_pairs, -1, np.int64) for _ in range(4)]
+    return Columns(np.full(n_pairs, NO_SCORE, np.int64), np.zeros(n_pairs, np.int8), *spans)
+
+
+class PairAlignment(NamedTuple):
+    """One alignment, in readable form."""
+
+    score: int | None
+    status: str
+    cigar: str | None
+    query_start: int
+    query_end: int
+    ref_start: int
+    ref_end: int
+
+    def pretty(self, query: str, ref: str, width: int = 60) -> str:
+        """Return query, marks (``|`` match, ``*`` mismatch) and reference, in lines."""
+        if self.cigar is None:
+            raise ValueError("there is no CIGAR to show; align with cigar=True")
+        top, marks, bottom = [], [], []
+        v, h = self.query_start, self.ref_start
+        for n, op in _parse(self.cigar):
+            top.append("-" * n if op == "D" else query[v : v + n])
+            bottom.append("-" * n if op == "I" else ref[h : h + n])
+            marks.append({"=": "|", "X": "*"}.get(op, " ") * n)
+            v += 0 if op == "D" else n
+            h += 0 if op == "I" else n
+        rows = ["".join(parts) for parts in (top, marks, bottom)]
+        blocks = [
+            "\n".join(row[i : i + width] for row in rows) for i in range(0, len(rows[0]), width)
+        ]
+        return "\n\n".join(blocks)
+
+
+class PairAlignments(NamedTuple):
+    """Alignments of n pairs, in input order.
+
+    Coordinates are 0-based and half-open, in symbols. ``-1`` stands for what is not known:
+    everything of a pair without a result, and, without CIGARs, the start of an alignment
+    whose beginning is free.
+    """
+
+    score: np.ndarray  # int64 (n,): distance, penalty or matrix score
+    status: np.ndarray  # int8 (n,): index of STATUS_NAMES
+    query_start: np.ndarray  # int64 (n,)
+    query_end: np.ndarray  # int64 (n,)
+    ref_start: np.ndarray  # int64 (n,)
+    ref_end: np.ndarray  # int64 (n,)
+    cigar_offsets: np.ndarray | None  # int64 (n + 1,); None without CIGARs
+    cigar_ops: np.ndarray | None  # uint32, length << 4 | op; = X I D of start:end
+
+    @property
+    def n_pairs(self) -> int:
+        return len(self.score)
+
+    def has_results(self) -> np.ndarray:
+        """Say of each pair whether it has a score: bool (n,)."""
+        return (self.status == OK) | (self.status == HEURISTIC)
+
+    def has_result(self, i: int) -> bool:
+        """Say whether pair i has a score."""
+        return bool(self.status[i] in (OK, HEURISTIC))
+
+    def cigar(self, i: int) -> str | None:
+        """Return the CIGAR of pair i as text (empty for two empty sequences), or None."""
+        if self.cigar_ops is None or self.cigar_offsets is None or not self.has_result(i):
+            return None
+        ops = self.cigar_ops[self.cigar_offsets[i] : self.cigar_offsets[i + 1]]
+        return to_text(ops) if len(ops) else ""
+
+    def pair(self, i: int) -> PairAlignment:
+        """Return pair i in readable form."""
+        return PairAlignment(
+            int(self.score[i]) if self.has_result(i) else None,
+            STATUS_NAMES[self.status[i]],
+            self.cigar(i),
+            *(int(column[i]) for column in self[2:6]),
+        )
+
+
+def _parse(cigar: str) -> list[tuple[int, str]]:
+    return [(int(op) >> 4, LETTERS[int(op) & 15]) for op in from_text(cigar)]

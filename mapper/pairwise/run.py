@@ -1,0 +1,67 @@
+"""Pairs over threads: chunks of pairs, results in input order whatever the threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from mapper.errors import UsageError
+from mapper.pairwise.result import Columns, PairAlignments, new_columns
+
+CHUNK_SYMBOLS = 1 << 20
+CHUNK_PAIRS = 1 << 12
+
+Driver = Callable[[int, int, Columns, np.ndarray], np.ndarray]
+"""Aligns pairs first:last, fills their rows of columns and counts, returns operations."""
+
+
+def thread_count(threads: int | None) -> int:
+    """Return a number of threads: as given, or the cores of this process."""
+    if threads is None:
+        return len(os.sched_getaffinity(0))
+    if threads < 1:
+        raise UsageError(f"threads {threads}: at least 1 is expected")
+    return threads
+
+
+def chunk_bounds(lengths: np.ndarray) -> list[tuple[int, int]]:
+    """Cut pairs into chunks of about CHUNK_SYMBOLS symbols and at most CHUNK_PAIRS pairs."""
+    bounds = []
+    first, symbols = 0, 0
+    ends = np.cumsum(lengths)
+    while first < len(lengths):
+        last = int(np.searchsorted(ends, symbols + CHUNK_SYMBOLS, side="right"))
+        last = min(max(last, first + 1), first + CHUNK_PAIRS, len(lengths))
+        bounds.append((first, last))
+        first, symbols = last, int(ends[last - 1])
+    return bounds
+
+
+def run_chunks(
+    driver: Driver, lengths: np.ndarray, want_cigar: bool, threads: int | None
+) -> PairAlignments:
+    """Align all pairs with a driver.
+
+    Parameters
+    ----------
+    lengths
+        Symbols of each pair, int64.
+    """
+    columns = new_columns(len(lengths))
+    counts = np.zeros(len(lengths), np.int64)
+    chunks = chunk_bounds(lengths)
+    n_threads = min(thread_count(threads), max(len(chunks), 1))
+    if n_threads == 1:
+        ops = [driver(first, last, columns, counts) for first, last in chunks]
+    else:
+        with ThreadPoolExecutor(n_threads) as pool:
+            ops = list(pool.map(lambda chunk: driver(chunk[0], chunk[1], columns, counts), chunks))
+    if not want_cigar:
+        return PairAlignments(*columns, None, None)
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    flat = np.concatenate(ops) if ops else np.empty(0, np.uint32)
+    return PairAlignments(*columns, offsets, flat)

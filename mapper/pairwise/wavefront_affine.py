@@ -1,0 +1,316 @@
+"""Core: gap-affine wavefronts, for a penalty or a path.
+
+For each penalty s and diagonal ``k = h - v`` a wavefront holds the farthest h (the
+*offset*) in three states: M (ends in a match or mismatch, or a gap just closed), I (in a gap
+that consumes the query), D (in one that consumes the reference)::
+
+    I(s, k) = max(M(s - o - e, k + 1), I(s - e, k + 1))
+    D(s, k) = max(M(s - o - e, k - 1), D(s - e, k - 1)) + 1
+    M(s, k) = run of matches from max(M(s - x, k) + 1, I(s, k), D(s, k))
+
+Only as many rows of offsets are held as the recurrence looks back. For the path each cell
+leaves a byte that says where its three offsets came from (``affine_origins.py``). A cell
+beyond the end of a sequence is dropped: whatever it shadows is behind a cell of lower
+penalty on the same diagonal.
+
+References
+----------
+Marco-Sola et al. (2021), doi:10.1093/bioinformatics/btaa777. Aguado-Puig et al. (2023),
+doi:10.1093/bioinformatics/btad061, sections 2.2 (recurrence; I and D are named as in SAM
+here) and 3.5 (adaptive band).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.accelerate import core
+from mapper.pairwise.affine_origins import (
+    DELETION_OPENED,
+    INSERTION_OPENED,
+    gap_origin,
+    match_origin,
+)
+from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING, NO_ROOM, NULL, extend_row
+
+NO_COLUMNS = 4
+"""Status beside those of ``wavefront_edit``: the rows of offsets are too narrow."""
+
+
+class AffinePenalties(NamedTuple):
+    """Non-negative costs; a gap of n symbols costs ``gap_open + n * gap_extend``."""
+
+    mismatch: int
+    gap_open: int
+    gap_extend: int
+
+
+class Band(NamedTuple):
+    """Adaptive band: at most `width` diagonals, chosen anew every `interval` rows."""
+
+    width: int  # 0: no band
+    interval: int
+
+
+class AffineRows(NamedTuple):
+    """The last rows of offsets: penalty s in row ``s & (n_rows - 1)``, k in column k + centre."""
+
+    match: np.ndarray  # int32 (n_rows, n_columns)
+    insertion: np.ndarray  # int32, same shape
+    deletion: np.ndarray  # int32, same shape
+    lo: np.ndarray  # int64 (n_rows,), inclusive
+    hi: np.ndarray  # int64 (n_rows,), inclusive; below lo for a row without cells
+
+
+@core
+def look_back(penalties):
+    """Rows to hold: all that are looked back to and that to be computed, a power of two."""
+    n_rows = 1
+    while n_rows <= max(penalties.mismatch, penalties.gap_open + penalties.gap_extend):
+        n_rows *= 2
+    return n_rows
+
+
+@core
+def highest_bound(pair, penalties):
+    """Penalty of mismatches and one gap, or of two gaps: no optimal alignment has more."""
+    n, m = pair.query_len, pair.ref_len
+    one_gap = penalties.mismatch * min(n, m)
+    if n != m:
+        one_gap += penalties.gap_open + penalties.gap_extend * abs(n - m)
+    return min(one_gap, 2 * penalties.gap_open + penalties.gap_extend * (n + m))
+
+
+@core
+def next_insertion(opened, extended, most):
+    """Offset of I from those of M and I on diagonal k + 1; `most`: the greatest inside."""
+    offset = max(opened, extended)
+    return NULL if offset > most else offset
+
+
+@core
+def next_deletion(opened, extended, most):
+    """Offset of D from those of M and D on diagonal k - 1; `most`: the greatest inside."""
+    offset = np.int32(max(opened, extended) + np.int32(1))
+    return NULL if offset > most else offset
+
+
+@core
+def next_match(mismatch, insertion, deletion):
+    """Offset of M, before matches, from M's farther back and I and D of the same cell."""
+    return max(np.int32(mismatch + np.int32(1)), max(insertion, deletion))
+
+
+@core
+def _null_around(offsets, rows, r, centre, first, last):
+    """Set the columns first to last of row r, as far as it has no cells there, to null."""
+    lo, hi = rows.lo[r] + centre, rows.hi[r] + centre
+    if lo > hi:
+        lo, hi = last + 1, last
+    row = offsets[r]
+    for i in range(first, min(lo, last + 1)):
+        row[i] = NULL
+    for i in range(max(hi + 1, first), last + 1):
+        row[i] = NULL
+
+
+@core
+def _fill_rows(pair, rows, penalties, centre, s, lo, hi, origins, keep):
+    """Compute a row, all three states, before matches are followed."""
+    last_row = len(rows.lo) - 1
+    r = s & last_row
+    from_x = (s - penalties.mismatch) & last_row
+    from_oe = (s - penalties.gap_open - penalties.gap_extend) & last_row
+    from_e = (s - penalties.gap_extend) & last_row
+    first, last = lo + centre, hi + centre
+    _null_around(rows.match, rows, from_x, centre, first, last)
+    _null_around(rows.match, rows, from_oe, centre, first - 1, last + 1)
+    _null_around(rows.insertion, rows, from_e, centre, first, last + 1)
+    _null_around(rows.deletion, rows, from_e, centre, first - 1, last)
+    n = hi - lo + 1
+    mismatch = rows.match[from_x, first : last + 1]
+    opened_i = rows.match[from_oe, first + 1 : last + 2]
+    extended_i = rows.insertion[from_e, first + 1 : last + 2]
+    opened_d = rows.match[from_oe, first - 1 : last]
+    extended_d = rows.deletion[from_e, first - 1 : last]
+    match = rows.match[r, first : last + 1]
+    insertion = rows.insertion[r, first : last + 1]
+    deletion = rows.deletion[r, first : last + 1]
+    most_deletion = np.int32(pair.ref_len)
+    most_insertion = np.int32(pair.query_len + lo)
+    # One short loop after the other: with more arrays in a loop it is not vectorised, as
+    # the compiler would have to check too many for overlap.
+    for i in range(n):
+        most = np.int32(most_insertion + np.int32(i))
+        insertion[i] = next_insertion(opened_i[i], extended_i[i], most)
+    for i in range(n):
+        deletion[i] = next_deletion(opened_d[i], extended_d[i], most_deletion)
+    for i in range(n):
+        match[i] = next_match(mismatch[i], insertion[i], deletion[i])
+    if keep:
+        cells = origins.cells[origins.at[s] : origins.at[s] + n]
+        for i in range(n):
+            cells[i] = gap_origin(opened_i[i], extended_i[i], INSERTION_OPENED)
+        for i in range(n):
+            cells[i] |= gap_origin(opened_d[i], extended_d[i], DELETION_OPENED)
+        for i in range(n):
+            cells[i] |= match_origin(np.int32(mismatch[i] + np.int32(1)), insertion[i], deletion[i])
+
+
+@core
+def _bounds(rows, penalties, s):
+    """Lowest and highest diagonal that row s can have cells on."""
+    last_row = len(rows.lo) - 1
+    lo, hi = np.int64(2**40), -np.int64(2**40)
+    x = penalties.mismatch
+    e = penalties.gap_extend
+    oe = penalties.gap_open + e
+    if s >= x:
+        r = (s - x) & last_row
+        if rows.lo[r] <= rows.hi[r]:
+            lo, hi = rows.lo[r], rows.hi[r]
+    if s >= oe:
+        r = (s - oe) & last_row
+        if rows.lo[r] <= rows.hi[r]:
+            lo, hi = min(lo, rows.lo[r] - 1), max(hi, rows.hi[r] + 1)
+    if s >= e:
+        r = (s - e) & last_row
+        if rows.lo[r] <= rows.hi[r]:
+            lo, hi = min(lo, rows.lo[r] - 1), max(hi, rows.hi[r] + 1)
+    return lo, hi
+
+
+@core
+def _trim(rows, r, centre, lo, hi):
+    """Take columns without any offset off both sides of a row."""
+    match, insertion, deletion = rows.match[r], rows.insertion[r], rows.deletion[r]
+    while lo <= hi and max(
+        match[lo + centre], max(insertion[lo + centre], deletion[lo + centre])
+    ) < 0:  # fmt: skip
+        lo += 1
+    while lo <= hi and max(
+        match[hi + centre], max(insertion[hi + centre], deletion[hi + centre])
+    ) < 0:  # fmt: skip
+        hi -= 1
+    rows.lo[r] = lo
+    rows.hi[r] = hi
+
+
+@core
+def _cut_to_band(pair, rows, r, centre, band):
+    """Keep the diagonals of a row around that which is closest to the end; say if any went.
+
+    Closest: with the fewest symbols left in the longer remainder; of equals the lowest.
+    """
+    lo, hi = rows.lo[r], rows.hi[r]
+    if hi - lo + 1 <= band.width:
+        return False
+    best_k = lo
+    fewest = np.int64(2**40)
+    for k in range(lo, hi + 1):
+        h = np.int64(rows.match[r, k + centre])
+        if h >= 0:
+            left = max(pair.ref_len - h, pair.query_len - h + k)
+            if left < fewest:
+                fewest = left
+                best_k = k
+    lo = max(lo, min(best_k - (band.width >> 1), hi - band.width + 1))
+    rows.lo[r] = lo
+    rows.hi[r] = lo + band.width - 1
+    return True
+
+
+@core
+def affine_row(pair, ends, rows, origins, penalties, band, centre, s, bound, keep, forward):
+    """Compute row s, all states, and follow its matches.
+
+    Returns
+    -------
+    status, end_k, cut
+        GOING, FINISHED (and the diagonal of the end), EXCEEDED, NO_ROOM for origins, or
+        NO_COLUMNS for offsets; whether the band has cut cells off.
+    """
+    none = np.int64(NULL)
+    if s > bound:
+        return EXCEEDED, none, False
+    last_row = len(rows.lo) - 1
+    r = s & last_row
+    goal = pair.ref_len - pair.query_len
+    slack = (bound - s) // penalties.gap_extend
+    if s == 0:
+        lo, hi = -np.int64(ends.query_begin), np.int64(ends.ref_begin)
+    else:
+        lo, hi = _bounds(rows, penalties, s)
+    lo = max(lo, goal - ends.ref_end - slack)
+    hi = min(hi, goal + ends.query_end + slack)
+    rows.lo[r] = 0
+    rows.hi[r] = -1
+    if keep:
+        if s + 1 >= len(origins.at):
+            return NO_ROOM, none, False
+        origins.lo[s] = lo
+        origins.at[s + 1] = origins.at[s]
+    if lo > hi:
+        return GOING, none, False
+    if lo + centre < 1 or hi + centre + 2 > rows.match.shape[1]:
+        return NO_COLUMNS, none, False
+    if keep:
+        if origins.at[s] + hi - lo + 1 > len(origins.cells):
+            return NO_ROOM, none, False
+        origins.at[s + 1] = origins.at[s] + hi - lo + 1
+    row = rows.match[r, lo + centre : hi + centre + 1]
+    if s == 0:
+        for i in range(len(row)):
+            row[i] = max(np.int64(0), lo + i)
+            rows.insertion[r, lo + centre + i] = NULL
+            rows.deletion[r, lo + centre + i] = NULL
+    else:
+        _fill_rows(pair, rows, penalties, centre, s, lo, hi, origins, keep)
+    end_k = extend_row(pair, ends, row, lo, forward)
+    _trim(rows, r, centre, lo, hi)
+    if end_k != none:
+        return FINISHED, end_k, False
+    cut = False
+    if band.width > 0 and s % band.interval == 0:
+        cut = _cut_to_band(pair, rows, r, centre, band)
+    return GOING, end_k, cut
+
+
+@core
+def affine_search(pair, ends, rows, origins, penalties, band, centre, bound, keep, forward):
+    """Search the end with one row after the other.
+
+    Returns
+    -------
+    status, s, k, cut
+        FINISHED, the penalty and the diagonal of the end (of several the lowest), or another
+        status of :func:`affine_row` and the row; whether a band cut cells off.
+    """
+    goal = pair.ref_len - pair.query_len
+    last_row = len(rows.lo) - 1
+    rows.lo[:] = 0
+    rows.hi[:] = -1
+    if keep:
+        origins.at[0] = 0
+    cut = False
+    s = np.int64(0)
+    while True:
+        status, end_k, cut_now = affine_row(
+            pair, ends, rows, origins, penalties, band, centre, s, bound, keep, forward
+        )
+        cut = cut or cut_now
+        if status != GOING:
+            return status, s, end_k, cut
+        r = s & last_row
+        if rows.lo[r] <= goal <= rows.hi[r] and rows.match[r, goal + centre] >= 0:
+            left = pair.ref_len - np.int64(rows.match[r, goal + centre])
+            bound = min(bound, s + penalties.mismatch * left)
+        s += 1
+
+
+@core
+def end_offset(rows, centre, s, k):
+    """Offset of the end that a search found."""
+    return np.int64(rows.match[s & (len(rows.lo) - 1), k + centre])

@@ -1,0 +1,183 @@
+"""CUDA kernels of seeding: reads → located seeds, one thread for each read."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mapper.batch import SeedBatch
+from mapper.device.memory import Workspace
+from mapper.device.reads import DeviceReads
+from mapper.device.seam import cuda, kernel
+from mapper.device.work import (
+    POOL,
+    Lists,
+    Pool,
+    check_lists,
+    columns,
+    first_capacity,
+    new_lists,
+    offsets_of,
+    threads_for,
+)
+from mapper.index.fm import FMIndex
+from mapper.params import SeedParams
+from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds
+from mapper.seed.select import SeedScratch
+
+FIRST_SEEDS, FIRST_DIAGONALS = 32, 32
+"""Work space of a thread in the first bucket: enough for reads with few occurrences."""
+
+_COLUMNS = ("u1", "i4", "i8", "i4")
+_SCRATCH = ("i4", "i4", "u1", "i8", "i8", "i8", "i4", "i8", "u1", "i4")
+
+
+class _PerRead(NamedTuple):
+    """Columns of a SeedBatch with a row for each read."""
+
+    repeat_bases: Any  # int32
+    guarantee: Any  # int32
+    thinned: Any  # uint8
+
+
+class DeviceSeeds(NamedTuple):
+    """A SeedBatch, the columns with a row for each seed on the device."""
+
+    columns: SeedColumns
+    read: Any  # int32, on the device: whose seed it is
+    offsets: Any  # int64 (n_reads + 1,), on the device ...
+    host_offsets: np.ndarray  # ... and on the host
+    repeat_bases: np.ndarray  # int32, as in SeedBatch, on the host
+    guarantee: np.ndarray
+    thinned: np.ndarray
+
+
+@kernel(128)
+def _seed(fm, reads, params, lists, bucket, n_threads, scratch, pool, found, per_read):
+    """Seed the reads of one bucket's list; leave those that do not fit to the next."""
+    thread = cuda.grid(1)
+    if thread >= n_threads:
+        return
+    mine = SeedScratch(
+        scratch.start[thread::n_threads],
+        scratch.length[thread::n_threads],
+        scratch.strand[thread::n_threads],
+        scratch.sa_lo[thread::n_threads],
+        scratch.sa_hi[thread::n_threads],
+        scratch.text_pos[thread::n_threads],
+        scratch.order[thread::n_threads],
+        scratch.diag[thread::n_threads],
+        scratch.diag_strand[thread::n_threads],
+        scratch.diag_seed[thread::n_threads],
+    )
+    item = thread
+    while item < lists.counters[POOL + 1 + bucket]:
+        read = lists.reads[bucket, item]
+        item += n_threads
+        n_diags, repeat_bases, guarantee, thinned = seed_read(
+            fm, reads.bases, reads.base_offsets[read], reads.base_offsets[read + 1],
+            reads.planes, reads.word_offsets[read], params, params.max_hits, mine,
+        )  # fmt: skip
+        if n_diags < 0:
+            row = cuda.atomic.add(lists.counters, POOL + 2 + bucket, 1)
+            lists.reads[bucket + 1, row] = read
+            continue
+        start = cuda.atomic.add(lists.counters, POOL, n_diags)
+        pool.count[read] = n_diags
+        pool.start[read] = start
+        per_read.repeat_bases[read] = repeat_bases
+        per_read.guarantee[read] = guarantee
+        per_read.thinned[read] = thinned
+        if start + n_diags <= len(found.strand):
+            write_seeds(mine, n_diags, found, start)
+
+
+@kernel(128)
+def _gather(n_reads, pool, found, seed_offsets, out, seed_read):
+    """Copy the seeds of one read a thread from the pool to their place."""
+    read = cuda.grid(1)
+    if read < n_reads:
+        start, row = pool.start[read], seed_offsets[read]
+        for i in range(pool.count[read]):
+            out.strand[row + i] = found.strand[start + i]
+            out.query_start[row + i] = found.query_start[start + i]
+            out.text_pos[row + i] = found.text_pos[start + i]
+            out.seed_len[row + i] = found.seed_len[start + i]
+            seed_read[row + i] = read
+
+
+def seed_reads(
+    space: Workspace, fm: FMIndex, reads: DeviceReads, longest: int, params: SeedParams
+) -> DeviceSeeds:
+    """Find the diagonals that exact seeds of each read lead to: :func:`mapper.seed.cpu.seed_reads`.
+
+    Parameters
+    ----------
+    fm
+        With its arrays on the device.
+    longest
+        Bases of the longest read.
+
+    Returns
+    -------
+    Arrays that hold until `space` is used for another batch.
+    """
+    n_reads = len(reads.base_offsets) - 1
+    pool = columns(space, "seed.pool", Pool, ("i4", "i8"), n_reads)
+    per_read = columns(space, "seed.read", _PerRead, ("i4", "i4", "u1"), n_reads)
+    capacity = first_capacity(n_reads, 4)
+    while True:
+        found = columns(space, "seed.found", SeedColumns, _COLUMNS, capacity)
+        lists = _run_buckets(space, fm, reads, longest, params, pool, found, per_read)
+        counters = space.download("counters", lists.counters)
+        counts = space.download("seed.count", pool.count)
+        host = [space.download(f"seed.{i}", column) for i, column in enumerate(per_read)]
+        space.synchronize()
+        check_lists(counters)
+        if counters[POOL] <= capacity:
+            break
+        capacity = int(counters[POOL])
+    offsets = offsets_of(counts)
+    seed_offsets = space.upload("seed.offsets", offsets)
+    n_seeds = int(offsets[-1])
+    out = columns(space, "seed.out", SeedColumns, _COLUMNS, n_seeds)
+    seed_read = space.device("seed.read_of", n_seeds, np.int32)
+    _gather.launch(n_reads, space.stream, n_reads, pool, found, seed_offsets, out, seed_read)
+    repeat_bases, guarantee, thinned = host
+    return DeviceSeeds(
+        out, seed_read, seed_offsets, offsets, repeat_bases.copy(), guarantee.copy(),
+        thinned.astype(np.bool_),
+    )  # fmt: skip
+
+
+def download_seeds(space: Workspace, seeds: DeviceSeeds) -> SeedBatch:
+    """Return the batch as the CPU makes it; waits for the stream."""
+    host = [space.download(f"seed.{i}", column) for i, column in enumerate(seeds.columns)]
+    space.synchronize()
+    per_read = (seeds.repeat_bases, seeds.guarantee, seeds.thinned)
+    return SeedBatch._make((seeds.host_offsets, *(column.copy() for column in host), *per_read))
+
+
+def _run_buckets(
+    space: Workspace, fm: FMIndex, reads: DeviceReads, longest: int, params: SeedParams,
+    pool: Pool, found: SeedColumns, per_read: _PerRead,
+) -> Lists:  # fmt: skip
+    """Queue the kernel for every bucket; return the lists, whose counters tell how it went."""
+    n_reads = len(reads.base_offsets) - 1
+    buckets = ((FIRST_SEEDS, FIRST_DIAGONALS), (most_seeds(longest), params.max_hits))
+    lists = new_lists(space, n_reads, len(buckets))
+    for bucket, (n_seeds, n_diags) in enumerate(buckets):
+        n_threads = threads_for(n_reads, 37 * n_seeds + 13 * n_diags)
+        sizes = (n_seeds,) * 7 + (n_diags,) * 3
+        scratch = SeedScratch(
+            *(
+                space.device(f"seed.scratch.{name}", n_threads * size, np.dtype(dtype))
+                for name, size, dtype in zip(SeedScratch._fields, sizes, _SCRATCH, strict=True)
+            )
+        )
+        _seed.launch(
+            n_threads, space.stream, fm, reads, params, lists, bucket, n_threads, scratch, pool,
+            found, per_read,
+        )  # fmt: skip
+    return lists

@@ -1,0 +1,118 @@
+"""CPU driver of k-mer search."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import driver
+from mapper.batch import KmerBatch, KmerHits
+from mapper.index.expand import with_table
+from mapper.index.fm import FMIndex
+from mapper.params import IndexParams, KmerParams
+from mapper.seed.kmer_collect import (
+    drop_if_many,
+    place_first,
+    place_more,
+    settle_hit,
+    sort_long_row,
+)
+from mapper.seed.kmer_pieces import ListFullError, search_in_pieces
+from mapper.seed.kmer_places import Places
+from mapper.seed.kmer_search import HitStore, search_rows
+
+LIST_CAPACITY = 1 << 20
+
+
+@driver
+def _search(fm, places, low, high, next_row, params, hits):
+    search_rows(fm, places, low, high, next_row, 2 * len(low), params, hits)
+
+
+@driver
+def _drop(row_hits, max_hits, skipped):
+    for kmer in range(len(skipped)):
+        skipped[kmer] = drop_if_many(row_hits, kmer, max_hits)
+
+
+@driver
+def _collect(hits, n_more, hit_offsets, found_pos, found_mismatches, text_pos, mismatches):
+    n_rows = len(hit_offsets) - 1
+    for row in range(n_rows):
+        place_first(hits, row, hit_offsets, found_pos, found_mismatches)
+    for item in range(n_more):
+        place_more(hits, item, hit_offsets, found_pos, found_mismatches)
+    for row in range(n_rows):
+        start, end = hit_offsets[row], hit_offsets[row + 1]
+        sort_long_row(found_pos, found_mismatches, start, end)
+        for ordinal in range(end - start):
+            settle_hit(found_pos, found_mismatches, start, end, ordinal, text_pos, mismatches)
+
+
+def new_store(n_rows: int, capacity: int, row_type: np.dtype) -> HitStore:
+    """Return an empty store in host memory."""
+    return HitStore(
+        row_hits=np.empty(n_rows, np.int32),
+        first_pos=np.empty(n_rows, row_type),
+        first_mismatches=np.empty(n_rows, np.uint8),
+        more_used=np.zeros(1, np.int64),
+        more_row=np.empty(capacity, np.int32),
+        more_ordinal=np.empty(capacity, np.int32),
+        more_pos=np.empty(capacity, row_type),
+        more_mismatches=np.empty(capacity, np.uint8),
+    )
+
+
+def fit_table(fm: FMIndex, kmer_len: int) -> FMIndex:
+    """Return the index with a k-mer table that a search of k-mers can use: 1 to k bases."""
+    own = fm.kmer_len or max(1, IndexParams().table_kmer_len(fm.n_rows - 1))
+    return with_table(fm, min(own, kmer_len))
+
+
+class CpuKmerSearch:
+    """Searches batches of k-mers on the CPU; one thread at a time may use it.
+
+    Parameters
+    ----------
+    fm
+        Its k-mer table is made shorter where k-mers are; see :func:`fit_table`.
+    places
+        Of the same text (:func:`mapper.seed.kmer_places.make_places`).
+    list_capacity
+        Hits of a piece of a batch beyond the first of each row; no effect on the result.
+    """
+
+    def __init__(
+        self, fm: FMIndex, places: Places, params: KmerParams, list_capacity: int = LIST_CAPACITY
+    ) -> None:
+        self.params = params
+        self._fm = fit_table(fm, params.kmer_len)
+        self._places = places
+        self._capacity = list_capacity
+
+    def __call__(self, kmers: KmerBatch) -> KmerHits:
+        """Return the hits of a batch."""
+        return search_in_pieces(self._search, kmers, self._capacity)
+
+    def _search(self, kmers: KmerBatch, capacity: int) -> KmerHits:
+        row_type = self._fm.sa_samples.dtype
+        store = new_store(2 * kmers.n_kmers, capacity, row_type)
+        _search(
+            self._fm,
+            self._places,
+            kmers.low,
+            kmers.high,
+            np.zeros(1, np.int64),
+            self.params,
+            store,
+        )
+        n_more = int(store.more_used[0])
+        if n_more > capacity:
+            raise ListFullError(n_more)
+        skipped = np.empty(kmers.n_kmers, np.bool_)
+        _drop(store.row_hits, self.params.max_hits, skipped)
+        hit_offsets = np.zeros(2 * kmers.n_kmers + 1, np.int64)
+        np.cumsum(store.row_hits, out=hit_offsets[1:])
+        text_pos, found_pos = np.empty((2, hit_offsets[-1]), row_type)
+        mismatches, found_mismatches = np.empty((2, hit_offsets[-1]), np.uint8)
+        _collect(store, n_more, hit_offsets, found_pos, found_mismatches, text_pos, mismatches)
+        return KmerHits(hit_offsets, text_pos, mismatches, skipped)

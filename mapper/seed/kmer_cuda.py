@@ -1,0 +1,224 @@
+"""CUDA kernels of k-mer search: one thread for each k-mer and strand."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mapper.batch import KmerBatch, KmerHits
+from mapper.device.memory import Workspace, multiprocessors, upload
+from mapper.device.scan import offsets_of
+from mapper.device.seam import cuda, kernel
+from mapper.errors import DeviceMemoryError
+from mapper.index.fm import FMIndex
+from mapper.params import KmerParams
+from mapper.seed.kmer_collect import (
+    LONG_ROW,
+    drop_if_many,
+    place_first,
+    place_more,
+    settle_hit,
+    sort_long_row,
+)
+from mapper.seed.kmer_pieces import ListFullError, search_in_pieces
+from mapper.seed.kmer_places import Places
+from mapper.seed.kmer_search import HitStore, search_rows
+
+LIST_CAPACITY = 1 << 24
+
+BLOCKS_PER_SM = 6
+"""Blocks of the search kernel that a multiprocessor holds, and so many are launched: their
+threads stay and take on one row after the other."""
+
+VERIFY_ROWS_WHOLE = 4
+"""``KmerParams.verify_rows`` where the whole suffix array is on the device: locating is then
+one access, a search step two."""
+
+
+@kernel(128, blocks_per_sm=BLOCKS_PER_SM)
+def _search(fm, places, low, high, next_row, n_rows, params, hits):
+    search_rows(fm, places, low, high, next_row, n_rows, params, hits)
+
+
+@kernel(256)
+def _drop(row_hits, n_kmers, max_hits, skipped):
+    kmer = cuda.grid(1)
+    if kmer < n_kmers:
+        skipped[kmer] = drop_if_many(row_hits, kmer, max_hits)
+
+
+@kernel(256)
+def _place_first(hits, n_rows, hit_offsets, text_pos, mismatches):
+    row = cuda.grid(1)
+    if row < n_rows:
+        place_first(hits, row, hit_offsets, text_pos, mismatches)
+
+
+@kernel(256)
+def _place_more(hits, n_items, hit_offsets, text_pos, mismatches):
+    item = cuda.grid(1)
+    if item < n_items:
+        place_more(hits, item, hit_offsets, text_pos, mismatches)
+
+
+@kernel(128)
+def _sort_long(n_rows, hit_offsets, text_pos, mismatches):
+    row = cuda.grid(1)
+    if row < n_rows:
+        sort_long_row(text_pos, mismatches, hit_offsets[row], hit_offsets[row + 1])
+
+
+@kernel(256)
+def _settle_first(n_rows, hit_offsets, found_pos, found_mismatches, text_pos, mismatches):
+    row = cuda.grid(1)
+    if row < n_rows:
+        start, end = hit_offsets[row], hit_offsets[row + 1]
+        if start < end:
+            settle_hit(found_pos, found_mismatches, start, end, 0, text_pos, mismatches)
+
+
+@kernel(256)
+def _settle_more(hits, n_items, hit_offsets, found_pos, found_mismatches, text_pos, mismatches):
+    item = cuda.grid(1)
+    if item < n_items:
+        row = hits.more_row[item]
+        if hits.row_hits[row]:
+            settle_hit(
+                found_pos, found_mismatches, hit_offsets[row], hit_offsets[row + 1],
+                hits.more_ordinal[item], text_pos, mismatches,
+            )  # fmt: skip
+
+
+class DeviceHits(NamedTuple):
+    """Columns of KmerHits in device memory, ``skipped`` as uint8."""
+
+    hit_offsets: Any
+    text_pos: Any
+    mismatches: Any
+    skipped: Any
+
+
+class CudaKmerSearch:
+    """Searches batches of k-mers on one device; one thread at a time may use it.
+
+    Parameters
+    ----------
+    ordinal
+        The device.
+    fm
+        The index on that device (:func:`mapper.index.cuda.device_index`), which several
+        searches may share.
+    places
+        Of the same text, in host memory.
+    list_capacity
+        Hits of a piece of a batch beyond the first of each row; no effect on the result.
+    """
+
+    def __init__(
+        self, ordinal: int, fm: FMIndex, places: Places, params: KmerParams,
+        list_capacity: int = LIST_CAPACITY,
+    ) -> None:  # fmt: skip
+        if fm.sa_shift == 0:
+            params = params._replace(verify_rows=VERIFY_ROWS_WHOLE)
+        self.params = params
+        self._ordinal = ordinal
+        self._fm = fm
+        self._capacity = list_capacity
+        with cuda.gpus[ordinal]:
+            self._space = Workspace()
+            self._n_blocks = BLOCKS_PER_SM * multiprocessors()
+            self._places = upload(places, "the table of contigs")
+
+    def __call__(self, kmers: KmerBatch) -> KmerHits:
+        """Return the hits of a batch.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If the device cannot hold what a single k-mer takes.
+        """
+        with cuda.gpus[self._ordinal]:
+            return search_in_pieces(self._search, kmers, self._capacity)
+
+    def _search(self, kmers: KmerBatch, capacity: int) -> KmerHits:
+        space = self._space
+        try:
+            low = space.upload("low", kmers.low)
+            high = space.upload("high", kmers.high)
+            columns = self.search_on_device(low, high, kmers.n_kmers, capacity)
+            hit_offsets, text_pos, mismatches, skipped = map(space.download_result, columns)
+            space.synchronize()
+        except DeviceMemoryError:
+            space.release()
+            raise
+        return KmerHits(hit_offsets, text_pos, mismatches, skipped.view(np.bool_))
+
+    def search_on_device(self, low: Any, high: Any, n_kmers: int, capacity: int) -> DeviceHits:
+        """Search k-mers in device memory; the hits stay there until the next call.
+
+        Parameters
+        ----------
+        low, high
+            Device arrays, columns of KmerBatch.
+        capacity
+            Room for hits beyond the first of each row.
+
+        Raises
+        ------
+        ListFullError
+            If that does not suffice.
+        """
+        space, stream = self._space, self._space.stream
+        n_rows = 2 * n_kmers
+        store = self._store(n_rows, capacity)
+        self.launch_search(low, high, n_rows, store)
+        skipped = space.device("skipped", n_kmers, np.uint8)
+        _drop.launch(n_kmers, stream, store.row_hits, n_kmers, self.params.max_hits, skipped)
+        hit_offsets = offsets_of(space, "hit_offsets", store.row_hits, n_rows)
+        n_more_at = space.download("n_more", store.more_used)
+        n_hits_at = space.download("n_hits", hit_offsets[n_rows:])
+        space.synchronize()
+        n_more, n_hits = int(n_more_at[0]), int(n_hits_at[0])
+        if n_more > capacity:
+            raise ListFullError(n_more)
+        text_pos = space.device("text_pos", n_hits, self._fm.sa_samples.dtype)
+        mismatches = space.device("mismatches", n_hits, np.uint8)
+        if n_more == 0:
+            _place_first.launch(n_rows, stream, store, n_rows, hit_offsets, text_pos, mismatches)
+            return DeviceHits(hit_offsets, text_pos, mismatches, skipped)
+        found = (
+            space.device("found_pos", n_hits, self._fm.sa_samples.dtype),
+            space.device("found_mismatches", n_hits, np.uint8),
+        )
+        placed = text_pos, mismatches
+        _place_first.launch(n_rows, stream, store, n_rows, hit_offsets, *found)
+        _place_more.launch(n_more, stream, store, n_more, hit_offsets, *found)
+        if self.params.max_hits > LONG_ROW:
+            _sort_long.launch(n_rows, stream, n_rows, hit_offsets, *found)
+        _settle_first.launch(n_rows, stream, n_rows, hit_offsets, *found, *placed)
+        _settle_more.launch(n_more, stream, store, n_more, hit_offsets, *found, *placed)
+        return DeviceHits(hit_offsets, text_pos, mismatches, skipped)
+
+    def launch_search(self, low: Any, high: Any, n_rows: int, store: HitStore) -> None:
+        """Queue the search kernel."""
+        next_row = self._space.upload("next_row", np.zeros(1, np.int64))
+        n_blocks = min((n_rows + _search.block - 1) // _search.block, self._n_blocks)
+        if n_blocks:
+            _search.launch_blocks(
+                n_blocks, self._space.stream, self._fm, self._places, low, high, next_row, n_rows,
+                self.params, store,
+            )  # fmt: skip
+
+    def _store(self, n_rows: int, capacity: int) -> HitStore:
+        space, row_type = self._space, self._fm.sa_samples.dtype
+        return HitStore(
+            row_hits=space.device("row_hits", n_rows, np.int32),
+            first_pos=space.device("first_pos", n_rows, row_type),
+            first_mismatches=space.device("first_mismatches", n_rows, np.uint8),
+            more_used=space.upload("more_used", np.zeros(1, np.int64)),
+            more_row=space.device("more_row", capacity, np.int32),
+            more_ordinal=space.device("more_ordinal", capacity, np.int32),
+            more_pos=space.device("more_pos", capacity, row_type),
+            more_mismatches=space.device("more_mismatches", capacity, np.uint8),
+        )

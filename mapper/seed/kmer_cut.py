@@ -1,0 +1,96 @@
+"""Cut reads into k-mers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mapper.accelerate import driver
+from mapper.batch import KmerBatch, ReadBatch
+from mapper.dna import AMBIGUOUS
+
+
+@driver
+def _cut(bases, base_offsets, kmer_len, stride, read, start, low, high, reads, offsets):
+    """Fill the columns from k-mer `start` of `read` on, until they are full.
+
+    Returns
+    -------
+    n_kmers, n_ambiguous
+        k-mers cut, and those left out because they hold an ambiguous base.
+    read, start
+        Where to go on; `read` is the number of reads at the end.
+    """
+    n_reads = len(base_offsets) - 1
+    one = np.uint64(1)
+    n_kmers = n_ambiguous = 0
+    while read < n_reads:
+        first_base = base_offsets[read]
+        read_len = base_offsets[read + 1] - first_base
+        low_bits = high_bits = np.uint64(0)
+        clean_from = start  # first base after the last ambiguous one
+        next_start = start
+        for i in range(start, read_len):
+            code = bases[first_base + i]
+            low_bits >>= one
+            high_bits >>= one
+            if code >= AMBIGUOUS:
+                clean_from = i + 1
+            else:
+                low_bits |= np.uint64(code & 1) << np.uint64(kmer_len - 1)
+                high_bits |= np.uint64(code >> 1) << np.uint64(kmer_len - 1)
+            if i - kmer_len + 1 != next_start:
+                continue
+            if clean_from > next_start:
+                n_ambiguous += 1
+            elif n_kmers == len(low):
+                return n_kmers, n_ambiguous, read, next_start
+            else:
+                low[n_kmers] = low_bits
+                high[n_kmers] = high_bits
+                reads[n_kmers] = read
+                offsets[n_kmers] = next_start
+                n_kmers += 1
+            next_start += stride
+        read += 1
+        start = 0
+    return n_kmers, n_ambiguous, read, start
+
+
+def cut_kmers(
+    reads: ReadBatch, kmer_len: int, stride: int, max_kmers: int
+) -> Iterator[tuple[KmerBatch, int]]:
+    """Yield the k-mers of reads, in order, in batches.
+
+    One starts at every multiple of `stride` from which k bases are left. Those with an
+    ambiguous base are left out.
+
+    Parameters
+    ----------
+    kmer_len
+        k, 1 to 64.
+    stride
+        Distance of starts in bases, at least 1.
+    max_kmers
+        k-mers in a batch at most.
+
+    Yields
+    ------
+    A batch, and how many k-mers were left out on the way. Nothing for reads without either.
+    """
+    lengths = np.diff(reads.base_offsets)
+    most = int(np.maximum(0, (lengths - kmer_len) // stride + 1).sum())
+    read = start = 0
+    while read < reads.n_reads:
+        room = min(most, max_kmers)
+        columns = (
+            np.empty(room, np.uint64), np.empty(room, np.uint64), np.empty(room, np.int32),
+            np.empty(room, np.int32),
+        )  # fmt: skip
+        n, n_ambiguous, read, start = _cut(
+            reads.bases, reads.base_offsets, kmer_len, stride, read, start, *columns
+        )
+        most -= n + n_ambiguous
+        if n or n_ambiguous:
+            yield KmerBatch(*(column[:n] for column in columns)), n_ambiguous

@@ -1,0 +1,235 @@
+"""The table of awkward input in docs/input-and-output.md, row by row, as a user meets it.
+
+Whatever would lose reads ends with exit status 1, one line that names file, record and
+reason, and nothing under the final name; standard output then has no end-of-file block.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pysam
+import pytest
+
+from mapper.cli.main import main
+from mapper.io.bgzf import EOF_BLOCK
+from tests.whole import World, lines_of, records_of
+
+ODD = Path(__file__).parents[3] / "shared" / "data" / "odd"
+
+
+class Files:
+    """The mates of a sample, to be spoiled."""
+
+    def __init__(self, world: World, directory: Path) -> None:
+        self.directory = directory
+        self.texts = [Path(path).read_text() for path in (world.first, world.second)]
+
+    def records(self, mate: int) -> list[str]:
+        lines = self.texts[mate - 1].splitlines(keepends=True)
+        return ["".join(lines[i : i + 4]) for i in range(0, len(lines), 4)]
+
+    def write(self, name: str, data: bytes | str) -> str:
+        path = self.directory / name
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
+        return str(path)
+
+    def both(self, **spoiled: bytes | str) -> list[str]:
+        """Write both files, one of them spoiled; return their paths."""
+        data = {"first": self.texts[0], "second": self.texts[1], **spoiled}
+        return [
+            self.write(f"{name}.fq" + (".gz" if bytes(raw[:2]) == b"\x1f\x8b" else ""), raw)
+            for name, raw in (
+                (name, text.encode() if isinstance(text, str) else text)
+                for name, text in data.items()
+            )
+        ]
+
+
+def truncated(files: Files) -> list[str]:
+    packed = [gzip.compress(text.encode()) for text in files.texts]
+    return files.both(first=packed[0][: len(packed[0]) // 2], second=packed[1][:-5000])
+
+
+def flipped(files: Files) -> list[str]:
+    data = bytearray(gzip.compress(files.texts[1].encode()))
+    data[len(data) // 2] ^= 0x10
+    return files.both(second=bytes(data))
+
+
+def out_of_step(files: Files) -> list[str]:
+    records = files.records(2)
+    return files.both(second="".join(records[:100] + records[101:]))
+
+
+def unequal(files: Files) -> list[str]:
+    return files.both(second="".join(files.records(2)[:400]))
+
+
+def short_quality(files: Files) -> list[str]:
+    records = files.records(1)
+    records[299] = records[299][:-2] + "\n"
+    return files.both(first="".join(records))
+
+
+def ends_inside(files: Files) -> list[str]:
+    records = files.records(2)
+    return files.both(second="".join(records[:599]) + records[599][: len(records[599]) // 2])
+
+
+def noise(files: Files) -> list[str]:
+    return [files.write("noise.fq", np.random.default_rng(3).bytes(100_000))]
+
+
+def absent(files: Files) -> list[str]:
+    return [files.both()[0], str(files.directory / "none.fq")]
+
+
+def hifi(files: Files) -> list[str]:
+    long = f"@m1/2/ccs\n{'ACGT' * 3000}\n+\n{'~' * 12_000}\n"
+    return [files.write("hifi.fq", f"@short\nACGT\n+\nIIII\n{long}")]
+
+
+def orphan_in_bam(files: Files) -> list[str]:
+    lines = [
+        f"p{i // 2}\t{141 if i % 2 else 77}\t*\t0\t0\t*\t*\t0\t0\tACGT\tIIII" for i in range(40)
+    ]
+    del lines[21]
+    text = files.write("u.sam", "@HD\tVN:1.6\n" + "\n".join(lines) + "\n")
+    path = files.directory / "u.bam"
+    pysam.view("-b", "--no-PG", "-o", str(path), text, catch_stdout=False)
+    return [str(path)]
+
+
+def bam_without_end(files: Files) -> list[str]:
+    path = Path(orphan_in_bam(files)[0])
+    lines = pysam.view("-h", "--no-PG", "-f", "64", str(path))
+    text = files.write("s.sam", re.sub(r"\t77\t", "\t4\t", lines))
+    pysam.view("-b", "--no-PG", "-o", str(path), text, catch_stdout=False)
+    path.write_bytes(path.read_bytes().removesuffix(EOF_BLOCK))
+    return [str(path)]
+
+
+ROWS: dict[str, tuple[Callable[[Files], list[str]], str]] = {
+    "both gz truncated": (truncated, r"first.fq.gz: .*truncated.* \(found after record \d+"),
+    "one gz byte flipped": (flipped, r"second.fq.gz: the gzip data are damaged .*after record \d+"),
+    "mates out of step by one": (
+        out_of_step, r"step: record 101 of .*first.fq is 'pair100', record 101 of .*second.fq"
+    ),
+    "unequal numbers of mates": (unequal, r"second.fq ends after 400 reads, .*first.fq goes on"),
+    "short quality": (short_quality, r"first.fq: record 300: \d+ quality characters for \d+ bases"),
+    "file ends inside a record": (ends_inside, r"second.fq: record 600: .*"),
+    "random bytes": (noise, r"noise.fq: not FASTQ: it begins with "),
+    "no such file": (absent, r"none.fq: no such file"),
+    "long reads": (hifi, r"hifi.fq: record 2: read 'm1/2/ccs' has 12000 bases"),
+    "BAM without a mate": (orphan_in_bam, r"u.bam: record 21: 'p10' is flagged paired, and its"),
+    "BAM without its last block": (bam_without_end, r"u.bam: no end-of-file block after record 20"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_nothing_is_lost(world, tmp_path, capfdbinary, row):
+    make, message = ROWS[row]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    reads = make(Files(world, tmp_path / "in"))
+    for options in (["-o", str(tmp_path / "out" / "x.bam")], []):
+        argv = ["map", world.index_path, *reads, "--quiet", "--batch-bases", "9000", *options]
+        assert main(argv) == 1
+        out, err = capfdbinary.readouterr()
+        (line,) = err.decode().splitlines()
+        assert re.match(f"fmwave: error: .*{message}", line)
+        assert list((tmp_path / "out").iterdir()) == []
+        assert not out.endswith(EOF_BLOCK)
+
+
+def same_reads(files: Files, change: Callable[[str, int], str]) -> list[str]:
+    return files.both(
+        first=change(files.texts[0], 1).encode(), second=change(files.texts[1], 2).encode()
+    )
+
+
+def suffixed(separator: str) -> Callable[[str, int], str]:
+    return lambda text, mate: re.sub(r"(?m)^@(pair\S*)$", rf"@\1{separator}{mate}", text)
+
+
+HARMLESS: dict[str, Callable[[str, int], str]] = {
+    "names with /1 /2": suffixed("/"),
+    "names with .1 .2": suffixed("."),
+    "names with _1 _2": suffixed("_"),
+    "Casava comments": suffixed(" "),
+    "CRLF": lambda text, mate: text.replace("\n", "\r\n"),
+    "lower case": lambda text, mate: re.sub(r"(?m)^[ACGTN]+$", lambda m: m[0].lower(), text),
+    "no last line end": lambda text, mate: text.rstrip("\n"),
+}
+
+
+def test_harmless_forms_give_the_same(world, tmp_path):
+    files = Files(world, tmp_path)
+    argv = ["map", world.index_path, "--quiet", "-O", "sam", "-o"]
+    assert main([*argv, str(tmp_path / "expected.sam"), *files.both()]) == 0
+    expected = lines_of(tmp_path / "expected.sam")
+    for name, change in HARMLESS.items():
+        out = tmp_path / "x.sam"
+        assert main([*argv, str(out), *same_reads(files, change)]) == 0, name
+        assert lines_of(out) == expected, name
+
+
+def test_odd_reads_stay(world, tmp_path):
+    """All N, IUPAC letters, no bases: one record each, with the bases as given."""
+    letters = ["N" * 100, "RYKMSWBDHVN", "", world.reads[0].letters]
+    path = tmp_path / "r.fq"
+    path.write_text("".join(f"@r{i}\n{s}\n+\n{'I' * len(s)}\n" for i, s in enumerate(letters)))
+    out = tmp_path / "x.bam"
+    assert main(["map", world.index_path, str(path), "-o", str(out), "--quiet"]) == 0
+    records = records_of(out)
+    assert [record.query_name for record in records] == ["r0", "r1", "r2", "r3"]
+    assert [record.get_forward_sequence() or "" for record in records] == letters
+    assert [record.is_unmapped for record in records] == [True, True, True, False]
+
+
+def test_empty_file(world, tmp_path):
+    path = tmp_path / "r.fq"
+    for data in (b"", gzip.compress(b"")):
+        path.write_bytes(data)
+        out = tmp_path / "x.bam"
+        assert main(["map", world.index_path, str(path), "-o", str(out), "--quiet"]) == 0
+        assert records_of(out) == []
+
+
+REFUSED_BAM = {
+    "dnaio_missing_header_no_bgzip_raw_bam_bytes": "not FASTQ",
+    "htsjdk_empty_no_empty_gzip_block.bam": "no end-of-file block after record 0",
+    "picard_unpaired_mate.bam": "record 11: 'bar:record:6' is flagged paired, and its mate",
+    "samtools_1.quickcheck.badeof.bam": "record 1: 'r000' is flagged paired",
+    "samtools_3.quickcheck.ok.bam": "record 1: 'r000' is flagged paired",
+    "samtools_test_input_1_a.bam": "record 1: 'r000' is flagged paired",
+}
+
+
+@pytest.mark.skipif(not ODD.is_dir(), reason="needs ../shared/data/odd")
+@pytest.mark.parametrize("name", [path.name for path in sorted(ODD.glob("*bam*"))])
+def test_bam_files_of_other_projects(world, tmp_path, capfd, name):
+    """Every primary record comes out with its own bases, or the file is refused by name."""
+    out = tmp_path / "x.bam"
+    argv = ["map", world.index_path, str(ODD / name), "-o", str(out), "--quiet"]
+    if name in REFUSED_BAM:
+        assert main(argv) == 1
+        (line,) = capfd.readouterr().err.splitlines()
+        assert re.match(rf"fmwave: error: .*{re.escape(name)}: ", line)
+        assert REFUSED_BAM[name] in line
+        assert not out.exists()
+        return
+    assert main(argv) == 0
+    with pysam.AlignmentFile(str(ODD / name), check_sq=False) as file:
+        given = [r for r in file.fetch(until_eof=True) if not r.flag & 0x900]
+    got = [r for r in records_of(out) if not r.flag & 0x900]
+    assert sorted(map(bases_of, got)) == sorted(map(bases_of, given))
+
+
+def bases_of(record: pysam.AlignedSegment) -> tuple[str, str, bool]:
+    return record.query_name, record.get_forward_sequence() or "", record.is_read2

@@ -1,0 +1,47 @@
+"""Batches for the tests of the device stages: small, and with something of everything."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.index.reference import Contigs, Index, IndexMeta, make_contigs
+from mapper.params import IndexParams
+from tests.reads import Genome, genome_of, mutated, random_letters
+
+
+def index_of(genome: Genome) -> Index:
+    """Return an Index of a test genome, without files."""
+    names = [f"chr{i}" for i in range(len(genome.starts))]
+    contigs: Contigs = make_contigs(names, ["*"] * len(names), genome.lengths.tolist())
+    return Index(genome.fm, contigs, IndexMeta("test.fa", 0, IndexParams(), "test"))
+
+
+def small_genome(rng: np.random.Generator) -> Genome:
+    """Three contigs with a repeat in near-copies, a tandem repeat, and stretches of N."""
+    repeat = random_letters(rng, 180)
+    contigs = []
+    for _ in range(3):
+        parts = [random_letters(rng, 300)]
+        for _ in range(3):
+            parts += [mutated(rng, repeat, 0.02), random_letters(rng, 90)]
+        contigs.append("".join(parts))
+    contigs[1] += "N" * 20 + "ACG" * 60 + random_letters(rng, 50)
+    return genome_of(contigs)
+
+
+def some_reads(rng: np.random.Generator, genome: Genome, n: int) -> list[str]:
+    """Reads with mismatches and gaps, from both strands, over contig ends, and strangers."""
+    complement = str.maketrans("ACGTN", "TGCAN")
+    reads = ["A", "ACGTN" * 3, "N" * 70, random_letters(rng, 64), "ACG" * 40]
+    while len(reads) < n:
+        length = int(rng.integers(30, 151))
+        start = int(rng.integers(0, len(genome.text) - length))
+        letters = mutated(rng, genome.text[start : start + length], rng.choice([0, 0.01, 0.06]))
+        for _ in range(rng.integers(3)):
+            at, size = int(rng.integers(5, length - 5)), int(rng.integers(1, 9))
+            if rng.random() < 0.5:
+                letters = letters[:at] + letters[at + size :]
+            else:
+                letters = letters[:at] + random_letters(rng, size) + letters[at:]
+        reads.append(letters[::-1].translate(complement) if rng.random() < 0.5 else letters)
+    return reads

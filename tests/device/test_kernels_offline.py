@@ -1,0 +1,102 @@
+"""The mapper's kernels as machine code of sm_90, without a device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import types
+
+from mapper.batch import LocusBatch
+from mapper.extend.penalties import wavefront_penalties
+from mapper.extend.read import FOUND_TYPES, Found
+from mapper.extend.wavefront_affine import Wavefronts
+from mapper.params import ExtendParams, SeedParams
+from mapper.seed.rounds import SeedColumns
+from mapper.seed.select import SeedScratch
+from mapper.stages import align_reads
+from mapper.stats import RunStats
+from tests.device.batches import index_of, small_genome, some_reads
+from tests.device.offline import array, compile_offline, require_compiler, type_of
+from tests.device.test_stages import resolved
+from tests.reads import reads_of
+
+NUMBER = types.int64
+
+
+def struct(kind, *fields) -> types.NamedTuple:
+    """Numba type of a NamedTuple of device arrays (given by dtype) and other types."""
+    return types.NamedTuple([array(f) if isinstance(f, str) else f for f in fields], kind)
+
+
+@pytest.fixture(scope="module")
+def on_cpu():
+    """Run the CPU's stages first: what they compile must not change the kernels."""
+    require_compiler()
+    genome = small_genome(np.random.default_rng(1))
+    index = index_of(genome)
+    reads = reads_of(some_reads(np.random.default_rng(2), genome, 12))
+    align_reads(index, reads, resolved(index), RunStats())
+    return index
+
+
+@pytest.fixture(scope="module")
+def shared_types(on_cpu):
+    from mapper.device.reads import DeviceReads
+    from mapper.device.work import Lists, Pool
+
+    return {
+        "fm": type_of(on_cpu.fm),
+        "reads": struct(DeviceReads, "u1", "i8", array(np.uint64, 2), "i8"),
+        "lists": struct(Lists, "i8", array(np.int32, 2)),
+        "pool": struct(Pool, "i4", "i8"),
+    }
+
+
+def extension_types(shared_types):
+    from mapper.extend.kernels import Bucket, PerLocus, PerThread, PerUnit
+
+    found = struct(Found, *FOUND_TYPES)
+    return (
+        array(np.uint64, 2), shared_types["reads"],
+        struct(LocusBatch, "i8", "u1", "i8", "i4", "i8", "i8"), type_of(ExtendParams()),
+        type_of(wavefront_penalties(ExtendParams())), shared_types["lists"], NUMBER, NUMBER,
+        type_of(Bucket(0, 0, 0, 0)), struct(PerThread, "i4", "u4", "u4"),
+        struct(PerUnit, struct(Wavefronts, *["i4"] * 6), "i4", "u4"),
+        struct(PerLocus, array(np.int64, 2), "i4", "i4", found), shared_types["pool"],
+        array(np.int32), array(np.uint32),
+    )  # fmt: skip
+
+
+def test_seeding_keeps_everything_in_registers(shared_types) -> None:
+    from mapper.seed import cuda as device_seed
+
+    machine = compile_offline(
+        device_seed._seed,
+        (
+            shared_types["fm"], shared_types["reads"], type_of(SeedParams()),
+            shared_types["lists"], NUMBER, NUMBER,
+            struct(SeedScratch, *device_seed._SCRATCH), shared_types["pool"],
+            struct(SeedColumns, *device_seed._COLUMNS),
+            struct(device_seed._PerRead, "i4", "i4", "u1"),
+        ),
+    )  # fmt: skip
+    assert machine.spills == 0
+    assert machine.count("POPC") > 0
+
+
+def test_a_warp_votes_and_keeps_everything_in_registers(shared_types) -> None:
+    """Lane functions of one lane in this kernel would let 32 lanes go their own ways."""
+    from mapper.extend.kernels import extend_by_warp
+
+    machine = compile_offline(extend_by_warp, extension_types(shared_types))
+    assert machine.count("VOTE") >= 4  # two on each side of an anchor
+    assert machine.count("SHFL") >= 20
+    assert machine.spills == 0
+
+
+def test_a_thread_alone_shuffles_nothing(shared_types) -> None:
+    from mapper.extend.kernels import extend_alone
+
+    machine = compile_offline(extend_alone, extension_types(shared_types))
+    # One SHFL or two hand round the result of an atomic addition that the compiler gathered.
+    assert machine.count("SHFL") <= 2

@@ -1,0 +1,76 @@
+"""``fmwave map`` on a device: the same file, byte for byte, as on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mapper.cli.main import main
+from mapper.device.choose import CUDA, DeviceChoice
+from mapper.params import BATCH_BASES
+from tests.whole import DATA, build_index, map_to
+
+pytestmark = [
+    pytest.mark.gpu,
+    # In the simulator hashes overflow in NumPy's sight, in threads that conftest's setting misses.
+    pytest.mark.filterwarnings("ignore:overflow encountered"),
+]
+
+
+def is_simulated() -> bool:
+    from mapper.device.seam import SIMULATED
+
+    return SIMULATED
+
+
+@pytest.fixture(scope="module")
+def phix(tmp_path_factory: pytest.TempPathFactory):
+    return build_index(DATA / "phix174.fa", tmp_path_factory.mktemp("phix") / "phix.fmw")
+
+
+def head(source: Path, target: Path, n_reads: int) -> str:
+    target.write_text("".join(source.read_text().splitlines(keepends=True)[: 4 * n_reads]))
+    return str(target)
+
+
+def test_small_pairs_in_batches(device, phix, tmp_path) -> None:
+    reads = [head(DATA / f"phix_R{mate}.fq", tmp_path / f"{mate}.fq", 3) for mate in (1, 2)]
+    map_to(phix, tmp_path / "cpu.bam", *reads)
+    cpu = (tmp_path / "cpu.bam").read_bytes()
+    for ordinals, batch_bases in (((0,), BATCH_BASES), ((0, 0), 700)):
+        path = tmp_path / "cuda.bam"
+        choice = DeviceChoice(CUDA, ordinals)
+        stats = map_to(phix, path, *reads, threads=2, batch_bases=batch_bases, device=choice)
+        assert path.read_bytes() == cpu
+        assert stats.counts["reads"] == 6
+        path.unlink()
+
+
+@pytest.mark.parametrize("name", ["phix", "portiera"])
+@pytest.mark.parametrize("batch_bases", [20_000, 100_001, BATCH_BASES])
+def test_bundled_reads(device, tmp_path, name, batch_bases) -> None:
+    if is_simulated():
+        pytest.skip("the simulator would take minutes")
+    suffix = ".gz" if name == "portiera" else ""
+    fasta = DATA / ("portiera.fa.gz" if suffix else "phix174.fa")
+    index = build_index(fasta, tmp_path / "ref.fmw")
+    reads = [str(DATA / f"{name}_R{mate}.fq{suffix}") for mate in (1, 2)]
+    map_to(index, tmp_path / "cpu.bam", *reads)
+    for ordinals in ((0,), (0, 0)):
+        choice = DeviceChoice(CUDA, ordinals)
+        path = tmp_path / "cuda.bam"
+        map_to(index, path, *reads, threads=3, batch_bases=batch_bases, device=choice)
+        assert path.read_bytes() == (tmp_path / "cpu.bam").read_bytes()
+        path.unlink()
+
+
+def test_the_command_names_its_device(device, phix, tmp_path, capfd) -> None:
+    reads = head(DATA / "phix_R1.fq", tmp_path / "1.fq", 3)
+    index = tmp_path / "phix.fmw"
+    phix.save(index)
+    output = tmp_path / "x.sam"
+    assert main(["map", str(index), reads, "-o", str(output), "--device", "cuda", "-t", "1"]) == 0
+    lines = output.read_text().splitlines()
+    assert sum(not line.startswith("@") for line in lines) == 3
+    assert "wait" in capfd.readouterr().err

@@ -1,0 +1,135 @@
+"""Kernels, cores inside them, uploads and workspaces: on a device or in the simulator."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numba import types
+
+from tests.device.offline import array, compile_offline, require_compiler
+
+WORDS = np.array(
+    [0, 1, 2**63, 2**64 - 1, 0x8000000080000000, *(3 << s for s in range(0, 62, 2))], np.uint64
+)
+
+
+class Pair(NamedTuple):
+    words: np.ndarray
+    scale: int
+
+
+def expected_counts(words):
+    rows = []
+    for word in words.tolist():
+        text = f"{word:064b}"
+        rows += [text.count("1"), len(text) - len(text.lstrip("0")),
+                 len(text) - len(text.rstrip("0"))]  # fmt: skip
+    return rows
+
+
+@pytest.mark.gpu
+def test_bit_counts_on_the_device(device):
+    from mapper.device.memory import Workspace
+    from tests.device.kernels import count_bits
+
+    space = Workspace()
+    for words in (WORDS, WORDS[:0], WORDS[::-1]):
+        uploaded = space.upload("words", words)
+        out = space.device("out", 3 * len(words), np.int64)
+        count_bits.launch(len(words), space.stream, uploaded, len(words), out)
+        counts = space.download("out", out)
+        space.synchronize()
+        assert counts.tolist() == expected_counts(words)
+
+
+@pytest.mark.gpu
+def test_upload_keeps_type_numbers_and_content(device):
+    from mapper.device.memory import upload
+
+    pair = upload(Pair(WORDS, 7), "the pair")
+    assert type(pair) is Pair
+    assert pair.scale == 7
+    assert pair.words.copy_to_host().tolist() == WORDS.tolist()
+
+
+@pytest.mark.gpu
+def test_a_workspace_grows_and_is_reused(device):
+    from mapper.device.memory import Workspace
+
+    space = Workspace()
+    for n in (3, 100, 7, 100_000, 0):
+        for dtype in (np.uint8, np.uint32, np.int64):
+            array = space.upload("a", np.arange(n).astype(dtype))
+            assert array.dtype == dtype
+            back = space.download("a", array)
+            space.synchronize()
+            assert np.array_equal(back, np.arange(n).astype(dtype))
+    space.release()
+    assert len(space.upload("a", WORDS)) == len(WORDS)
+
+
+@pytest.mark.gpu
+def test_results_are_the_callers_until_let_go(device):
+    from mapper.device.memory import Workspace
+
+    space = Workspace()
+
+    def result(n):
+        host = space.download_result(space.upload("a", np.arange(n)))
+        space.synchronize()
+        return host
+
+    first = result(100)
+    tail, place = first[50:], first.ctypes.data
+    del first
+    second = result(100)
+    assert second.ctypes.data != place
+    assert tail.tolist() == list(range(50, 100))
+    del tail
+    assert result(90).ctypes.data == place
+    assert second.tolist() == list(range(100))
+
+
+@pytest.mark.gpu
+def test_what_cannot_fit_is_refused_before_it_is_copied(device, monkeypatch):
+    from mapper.device import memory
+    from mapper.errors import DeviceMemoryError
+
+    monkeypatch.setattr(memory, "free_bytes", lambda: 8)
+    with pytest.raises(DeviceMemoryError, match="the pair takes"):
+        memory.upload(Pair(WORDS, 7), "the pair")
+
+
+def test_threads_launch_one_at_a_time(monkeypatch):
+    """numba-cuda 0.30.4 aborts where two threads load one kernel at once."""
+    pytest.importorskip("numba_cuda")
+    from mapper.device.seam import Kernel
+
+    entered = threading.Lock()
+
+    class Compiled:
+        def __getitem__(self, configuration):
+            assert entered.acquire(blocking=False), "two launches at a time"
+            return lambda: (time.sleep(0.002), entered.release())
+
+    launched = Kernel(lambda: None, 32)
+    monkeypatch.setattr(launched, "compiled", Compiled())
+    with ThreadPoolExecutor(4) as pool:
+        for launch in [pool.submit(launched.launch, 100, 0) for _ in range(20)]:
+            launch.result()
+
+
+def test_bit_counts_are_single_instructions():
+    require_compiler()
+    from tests.device.kernels import count_bits
+
+    machine = compile_offline(count_bits, (array(np.uint64), types.int64, array(np.int64)))
+    assert machine.count("POPC") > 0
+    assert machine.count("FLO") > 0
+    assert machine.spills == 0
+    assert machine.count("CALL") == 0

@@ -1,0 +1,183 @@
+"""Stages on a device (or in the simulator) and on the CPU: the same batches, bit for bit."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from mapper.batch import ReadBatch
+from mapper.chain.cpu import find_loci
+from mapper.errors import DeviceMemoryError
+from mapper.extend.cpu import extend_loci
+from mapper.index.reference import Index
+from mapper.params import ExtendParams, MapParams
+from mapper.seed.cpu import seed_reads
+from mapper.seed.pack import pack_reads
+from mapper.seed.plan import resolve
+from mapper.stages import align_reads
+from mapper.stats import RunStats
+from tests.device.batches import index_of, small_genome, some_reads
+from tests.reads import Genome, reads_of
+
+pytestmark = pytest.mark.gpu
+
+
+def check_equal(ours, theirs) -> None:
+    """Every column has the same type and content."""
+    assert type(ours) is type(theirs)
+    for name, a, b in zip(ours._fields, ours, theirs, strict=True):
+        assert a.dtype == b.dtype, name
+        assert np.array_equal(a, b), name
+
+
+def resolved(index: Index, params: MapParams | None = None) -> MapParams:
+    params = params or MapParams()
+    return params._replace(seed=resolve(params.seed, index.fm.n_rows - 1))
+
+
+@pytest.fixture(scope="module")
+def genome() -> Genome:
+    return small_genome(np.random.default_rng(1))
+
+
+@pytest.fixture(scope="module")
+def index(genome: Genome) -> Index:
+    return index_of(genome)
+
+
+@pytest.fixture(scope="module")
+def reads(genome: Genome) -> ReadBatch:
+    return reads_of(some_reads(np.random.default_rng(2), genome, 15))
+
+
+def check_stages(index: Index, reads: ReadBatch, params: MapParams):
+    """Run stage by stage on both; return the counters of both stages with buckets."""
+    from mapper.chain import cuda as device_chain
+    from mapper.device.backend import DeviceStages, download_loci
+    from mapper.device.reads import download_packed, upload_reads
+    from mapper.extend import cuda as device_extend
+    from mapper.seed import cuda as device_seed
+
+    stages = DeviceStages(index, [0], lanes=1)
+    lane = stages.lanes[0]
+    space, contigs = lane.space, index.contigs
+    longest = int(np.diff(reads.base_offsets).max())
+    packed = pack_reads(reads)
+    there = upload_reads(space, reads)
+    check_equal(download_packed(space, there), packed)
+
+    seeds = seed_reads(index.fm, reads, packed, params.seed)
+    found = device_seed.seed_reads(space, lane.fm, there, longest, params.seed)
+    seed_counters = space.download("counters", space.device("counters", 4, np.int64)).copy()
+    check_equal(device_seed.download_seeds(space, found), seeds)
+
+    loci = find_loci(seeds, contigs.starts, contigs.lengths)
+    device_loci = device_chain.find_loci(space, lane.contigs, found)
+    check_equal(download_loci(space, device_loci), loci)
+
+    alignments = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
+    theirs = device_extend.extend_loci(
+        space, lane.fm.ref_planes, there, longest, device_loci, found.read, found.host_offsets,
+        params.extend,
+    )  # fmt: skip
+    n_buckets = len(device_extend.THREAD_BUCKETS) + len(device_extend.WARP_BUCKETS) + 1
+    counters = space.download("counters", space.device("counters", 2 + n_buckets, np.int64))
+    space.synchronize()
+    check_equal(theirs, alignments)
+    return seed_counters.tolist(), counters.tolist()
+
+
+def test_each_stage_gives_the_batch_of_the_cpu(device, index, reads) -> None:
+    check_stages(index, reads, resolved(index))
+
+
+def test_other_scores(device, index, reads) -> None:
+    extend = ExtendParams(match=2, mismatch=3, gap_open=4, gap_extend=2, end_bonus=0, max_gap=20)
+    check_stages(index, reads, resolved(index, MapParams(extend=extend)))
+
+
+def test_every_bucket_and_pools_that_grow(device, monkeypatch, index, reads) -> None:
+    """Work space so small that every bucket leaves reads to the next, and results too."""
+    from mapper.extend import cuda as device_extend
+    from mapper.extend.kernels import Bucket
+    from mapper.seed import cuda as device_seed
+
+    monkeypatch.setattr(device_seed, "FIRST_SEEDS", 24)
+    monkeypatch.setattr(device_seed, "FIRST_DIAGONALS", 1)
+    monkeypatch.setattr(
+        device_extend, "THREAD_BUCKETS", (Bucket(0, 0, 8, 16), Bucket(24, 40, 16, 4))
+    )
+    monkeypatch.setattr(device_extend, "WARP_BUCKETS", (Bucket(200, 120, 40, 1000),))
+    for module in (device_seed, device_extend):
+        monkeypatch.setattr(module, "first_capacity", lambda n_items, each: 1)
+    seeding, extension = check_stages(index, reads, resolved(index))
+    for counters in (seeding, extension):
+        lists = counters[1:]
+        assert lists[0] == reads.n_reads
+        assert lists == sorted(lists, reverse=True)
+        assert lists[-2] > 0  # the last bucket had something to do ...
+        assert lists[-1] == 0  # ... and left nothing
+
+
+def test_what_does_not_fit_is_done_in_halves(device, monkeypatch, index, reads) -> None:
+    from mapper.device import backend
+
+    sizes = []
+    at_once = backend._align_at_once
+
+    def limited(lane, batch, params, stats):
+        sizes.append(batch.n_reads)
+        if batch.n_reads > 6:
+            raise DeviceMemoryError("pretended")
+        return at_once(lane, batch, params, stats)
+
+    monkeypatch.setattr(backend, "_align_at_once", limited)
+    params = resolved(index)
+    stages = backend.DeviceStages(index, [0], lanes=1)
+    ours = align_reads(index, reads, params, RunStats(), stages)
+    theirs = align_reads(index, reads, params, RunStats())
+    for a, b in zip(ours[1:], theirs[1:], strict=True):
+        check_equal(a, b)
+    assert sizes[0] == reads.n_reads
+    assert max(sizes[1:]) <= reads.n_reads // 2 + 1
+
+
+def test_a_single_read_that_does_not_fit_is_an_error(device, monkeypatch, index) -> None:
+    from mapper.device import backend
+
+    def never(lane, batch, params, stats):
+        raise DeviceMemoryError("pretended")
+
+    monkeypatch.setattr(backend, "_align_at_once", never)
+    stages = backend.DeviceStages(index, [0], lanes=1)
+    with pytest.raises(DeviceMemoryError, match="pretended"):
+        stages.align(reads_of(["ACGT" * 10, "GGCA" * 10]), resolved(index), RunStats())
+
+
+def test_lanes_and_workers_do_not_show(device, index, reads) -> None:
+    """Batches of several threads at a time, on one device taken for two."""
+    from mapper.device.backend import DeviceStages, _rows
+
+    params = resolved(index)
+    stages = DeviceStages(index, [0, 0], lanes=2)
+    batches = [_rows(reads, start, start + 5) for start in (0, 5, 10, 0)]
+    with ThreadPoolExecutor(3) as pool:
+        ours = list(pool.map(lambda b: stages.align(b, params, RunStats()), batches))
+    for batch, found in zip(batches, ours, strict=True):
+        theirs = align_reads(index, batch, params, RunStats())
+        for a, b in zip(found, theirs[1:], strict=True):
+            check_equal(a, b)
+
+
+@pytest.mark.parametrize("sequences", [["N" * 60, "A"], []], ids=["no hits", "no reads"])
+def test_a_batch_without_hits(device, index, sequences) -> None:
+    from mapper.device.backend import DeviceStages
+
+    batch = reads_of(sequences)
+    found = DeviceStages(index, [0], lanes=1).align(batch, resolved(index), RunStats())
+    theirs = align_reads(index, batch, resolved(index), RunStats())
+    for a, b in zip(found, theirs[1:], strict=True):
+        check_equal(a, b)
+    assert found[2].alignment_offsets.tolist() == [0] * (len(sequences) + 1)

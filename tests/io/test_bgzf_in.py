@@ -1,0 +1,128 @@
+"""BGZF streams: the same bytes as gzip gives, whatever the blocks, threads and cuts."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mapper.io.bgzf import EOF_BLOCK, compress_block, deflater
+from mapper.io.bgzf_in import is_bgzf
+from mapper.io.source import BrokenStreamError, ByteSource
+
+DATA = np.random.default_rng(3).integers(65, 75, 700_000).astype(np.uint8).tobytes()
+
+
+def block(data: bytes) -> bytes:
+    return compress_block(memoryview(data), deflater(1))
+
+
+def read_all(path: Path, threads: int = 1, size: int = 100_000) -> bytes:
+    source = ByteSource(str(path), threads)
+    data = b""
+    buffer = bytearray(size)
+    while n := source.readinto(memoryview(buffer)):
+        data += buffer[:n]
+    source.close()
+    return data
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("bbbbgez"), st.integers(0, 65_280)), max_size=40),
+    st.integers(1, 3),
+    st.sampled_from([1, 999, 70_000, 1 << 20]),
+)
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_members(tmp_path, members, threads, size):
+    """BGZF blocks with other gzip members and empty blocks among them."""
+    at = 0
+    packed = block(b"start")
+    for kind, n in members:
+        part = DATA[at : at + n] if size > 1 else DATA[at : at + n % 50]
+        at = (at + n) % 600_000
+        packed += {
+            "b": block, "g": gzip.compress, "e": lambda _: EOF_BLOCK,
+            "z": lambda data: gzip.compress(data, 0),
+        }[kind](part)  # fmt: skip
+    path = tmp_path / "x.gz"
+    path.write_bytes(packed)
+    assert read_all(path, threads, size) == gzip.decompress(packed)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_last_block(tmp_path, threads):
+    path = tmp_path / "x.gz"
+    for end, empty in ((EOF_BLOCK, True), (b"", False), (block(b"x"), False)):
+        path.write_bytes(block(b"a") * 5 + end)
+        source = ByteSource(str(path), threads)
+        while source.readinto(memoryview(bytearray(100))):
+            pass
+        assert source.is_bgzf
+        assert source.ends_with_eof_block == empty
+        source.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_broken_blocks(tmp_path, threads):
+    """Whatever byte is damaged, what comes out before the error is right."""
+    whole = block(DATA[:1000]) + block(DATA[1000:2000]) + EOF_BLOCK
+    path = tmp_path / "x.gz"
+    for i in [*range(0, 60), *range(len(whole) - 90, len(whole))]:
+        data = bytearray(whole)
+        data[i] ^= 0x55
+        path.write_bytes(data)
+        got = b""
+        try:
+            source = ByteSource(str(path), threads)
+            buffer = bytearray(300)
+            while n := source.readinto(memoryview(buffer)):
+                got += buffer[:n]
+            # The bits of a gzip header that say nothing of the data, or no gzip at all.
+            assert got == DATA[:2000] or bytes(data[:2]) != b"\x1f\x8b"
+        except BrokenStreamError as error:
+            assert "gzip data" in str(error)
+            assert DATA[:2000].startswith(got)
+        source.close()
+
+
+def test_every_truncation(tmp_path):
+    whole = block(DATA[:100]) + block(DATA[100:200])
+    first = len(block(DATA[:100]))
+    path = tmp_path / "x.gz"
+    for n in range(18, len(whole)):
+        path.write_bytes(whole[:n])
+        if n == first:
+            assert read_all(path) == DATA[:100]
+            continue
+        with pytest.raises(BrokenStreamError, match="end early"):
+            read_all(path)
+
+
+def test_peek_takes_nothing(tmp_path):
+    path = tmp_path / "x"
+    for data in (block(b"abcdef"), b"abcdef", gzip.compress(b"abcdef")):
+        path.write_bytes(data)
+        for n in (1, 4, 6, 100):
+            source = ByteSource(str(path))
+            assert source.peek(n) == b"abcdef"[:n]
+            buffer = bytearray(10)
+            got = b""
+            while k := source.readinto(memoryview(buffer)):
+                got += buffer[:k]
+            assert got == b"abcdef"
+            source.close()
+
+
+def test_is_bgzf():
+    assert is_bgzf(EOF_BLOCK[:18])
+    assert is_bgzf(block(b"x")[:18])
+    assert not is_bgzf(gzip.compress(b"x")[:18])
+    assert not is_bgzf(b"")
+    # Another extra field, of the same length.
+    assert not is_bgzf(EOF_BLOCK[:12] + b"XX" + EOF_BLOCK[14:18])

@@ -1,0 +1,146 @@
+"""The CUDA backend: on a device, or in numba's simulator, the same as the CPU, bit for bit."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import pytest
+from numba import types
+
+from mapper.device.choose import find_devices
+from mapper.errors import DeviceMemoryError
+from mapper.pairwise.affine import align_affine
+from mapper.pairwise.affine_origins import Origins
+from mapper.pairwise.edit import edit_distance
+from mapper.pairwise.wavefront_affine import AffinePenalties, AffineRows
+from mapper.pairwise.wavefront_edit import Ends, Rows
+from tests.device.offline import array, compile_offline, require_compiler, type_of
+from tests.pairwise.pairs import adversarial_pairs, edited, random_pairs
+from tests.reads import random_letters
+
+SIMULATED = bool(numba.config.ENABLE_CUDASIM)
+
+
+@pytest.fixture
+def device() -> str:
+    found = find_devices()
+    if found.problem:
+        pytest.skip(found.problem)
+    return "cuda:0"
+
+
+def check(pairs, device: str, engine=edit_distance, **options) -> None:
+    queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
+    for cigar in (False, True):
+        cpu = engine(queries, refs, cigar=cigar, device="cpu", **options)
+        cuda = engine(queries, refs, cigar=cigar, device=device, **options)
+        for name, a, b in zip(cpu._fields, cpu, cuda, strict=True):
+            assert (a is None and b is None) or (a.dtype == b.dtype and (a == b).all()), name
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("span", ["global", "semiglobal", "prefix", (3, 0, 0, 5), (9, 9, 9, 9)])
+@pytest.mark.parametrize("symbols", ["dna", "iupac", "bytes"])
+def test_small_pairs_equal_the_cpu(span, symbols: str, device: str) -> None:
+    rng = np.random.default_rng(1)
+    n = 6 if SIMULATED else 400
+    pairs = random_pairs(rng, n, 40) + random_pairs(rng, n, 40, "ACGTN")
+    check(pairs, device, span=span, symbols=symbols)
+
+
+@pytest.mark.gpu
+def test_pairs_of_every_rung_equal_the_cpu(device: str) -> None:
+    """Distances that fit the first, the second, the last rung, and none."""
+    rng = np.random.default_rng(2)
+    pairs = []
+    for length, rate in ((60, 0.1), (100, 0.4), (150, 0.05)) if SIMULATED else (
+        (150, 0.02), (300, 0.15), (1000, 0.05), (1000, 0.15), (1000, 0.5), (5000, 0.04)
+    ):  # fmt: skip
+        for _ in range(2 if SIMULATED else 40):
+            ref = random_letters(rng, length)
+            pairs.append((edited(rng, ref, rate), ref))
+    check(pairs, device)
+    check(pairs, device, max_distance=40)
+
+
+@pytest.mark.gpu
+def test_adversarial_pairs_equal_the_cpu(device: str) -> None:
+    pairs = adversarial_pairs(24 if SIMULATED else 700)
+    check(pairs[:: 9 if SIMULATED else 1], device)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("span", ["global", "semiglobal", (9, 3, 2, 9)])
+@pytest.mark.parametrize("penalties", [(4, 6, 2), (3, 1, 4), (1, 0, 1)])
+def test_affine_equals_the_cpu(span, penalties, device: str) -> None:
+    rng = np.random.default_rng(5)
+    pairs = random_pairs(rng, 5 if SIMULATED else 300, 25 if SIMULATED else 60)
+    pairs.append(("", "ACGT"))
+    if not SIMULATED:
+        pairs += random_pairs(rng, 60, 400, "ACGTN")
+        for length, rate in ((150, 0.02), (150, 0.1), (1000, 0.02), (1000, 0.1), (3000, 0.1)):
+            ref = random_letters(rng, length)
+            pairs.append((edited(rng, ref, rate), ref))
+    check(pairs, device, align_affine, span=span, penalties=penalties)
+    check(pairs, device, align_affine, span=span, penalties=penalties, max_penalty=30)
+
+
+@pytest.mark.gpu
+def test_a_device_without_memory_gets_less(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mapper.pairwise import edit_cuda
+
+    whole = edit_cuda.EditWorker.align
+    sizes = []
+
+    def align(self, packed, *args):
+        sizes.append(len(packed.shift))
+        if len(packed.shift) > 3:
+            raise DeviceMemoryError("full")
+        return whole(self, packed, *args)
+
+    monkeypatch.setattr(edit_cuda.EditWorker, "align", align)
+    check(random_pairs(np.random.default_rng(3), 10, 20), device)
+    assert max(sizes) == 10 and min(sizes) <= 3
+
+
+@pytest.mark.gpu
+def test_chunks_do_not_matter(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mapper.pairwise.on_device.CHUNK_PAIRS", 7)
+    monkeypatch.setattr("mapper.pairwise.on_device.CHUNK_SYMBOLS", 300)
+    check(random_pairs(np.random.default_rng(4), 20, 60), device)
+    check([], device)
+
+
+def test_kernels_compile_for_hopper_without_spills() -> None:
+    require_compiler()
+    from mapper.pairwise.affine_cuda import affine_kernel
+    from mapper.pairwise.cuda_batch import DevicePairs, DeviceResults, gather_ops_kernel
+    from mapper.pairwise.edit_cuda import edit_kernel
+
+    word, number, byte = np.zeros(1, np.uint64), np.zeros(1, np.int64), np.zeros(1, np.uint8)
+    pairs = DevicePairs(word, number, number, word, number, number, byte, number)
+    results = [np.zeros(1, np.int8) if name == "status" else number
+               for name in DeviceResults._fields[:-1]]  # fmt: skip
+    out = DeviceResults._make([*results, np.zeros(1, np.uint32)])
+    rows = Rows(np.zeros(1, np.int32), number, number, number)
+    i64 = types.int64
+    arguments = [type_of(pairs), type_of(Ends(0, 0, 0, 0)), i64, i64, i64, type_of(rows), i64, i64,
+                 type_of(out)]  # fmt: skip
+    machine = compile_offline(edit_kernel, arguments)
+    assert machine.spills == 0
+    assert machine.registers <= 128
+    assert machine.count("BREV", "FLO", "POPC") > 0  # runs of matches by one instruction
+    u32 = array(np.uint32)
+    n = array(np.int64)
+    affine_rows = AffineRows(
+        *(np.zeros((1, 1, 1), np.int32) for _ in range(3)),
+        *(np.zeros((1, 1), np.int64) for _ in range(2)),
+    )
+    origins = Origins(np.zeros((1, 1), np.uint8), *(np.zeros((1, 1), np.int64) for _ in range(2)))
+    arguments = [type_of(pairs), type_of(Ends(0, 0, 0, 0)), type_of(AffinePenalties(2, 3, 1)),
+                 i64, i64, i64, i64, type_of(affine_rows), type_of(origins), array(np.uint32, 2),
+                 type_of(out)]  # fmt: skip
+    machine = compile_offline(affine_kernel, arguments)
+    assert machine.spills == 0
+    assert machine.registers <= 168
+    assert compile_offline(gather_ops_kernel, [u32, i64, n, n, u32]).spills == 0

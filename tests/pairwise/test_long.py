@@ -1,0 +1,148 @@
+"""Distance and path of long strings: slices, halves, checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mapper.errors import UsageError
+from mapper.pairwise import long
+from mapper.pairwise.checkpoint import Checkpoint
+from mapper.pairwise.edit import edit_distance
+from mapper.pairwise.long import long_edit_distance
+from tests.naive.pairwise import RULES, penalty_of
+from tests.pairwise.pairs import adversarial_pairs, edited, fasta_sequence, random_pairs
+from tests.reads import random_letters
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every search in many slices, every path in many parts."""
+    monkeypatch.setattr(long, "_SLICE_CELLS", 300)
+    monkeypatch.setattr(long, "_WHOLE_PART", 40)
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[str, str]:
+    rng = np.random.default_rng(8)
+    ref = random_letters(rng, 3000)
+    return edited(rng, ref, 0.2), ref
+
+
+def check(query: str, ref: str, **options) -> None:
+    expected = edit_distance([query], [ref], symbols=options.get("symbols", "dna")).score[0]
+    assert long_edit_distance(query, ref, **options).distance == expected
+    found = long_edit_distance(query, ref, path=True, **options)
+    assert found.distance == expected
+    cigar = "" if found.cigar == "*" else found.cigar
+    assert cigar is not None
+    assert penalty_of(cigar, query, ref, RULES[options.get("symbols", "dna")]) == expected
+
+
+def test_equals_the_engine_of_pairs(small_steps: None) -> None:
+    rng = np.random.default_rng(3)
+    for query, ref in [*random_pairs(rng, 40, 60), *adversarial_pairs(90)]:
+        check(query, ref, threads=1)
+    check("abcde\xe9".replace("\xe9", "e"), "abXcde", symbols="bytes", threads=1)
+
+
+def test_threads_do_not_matter(small_steps: None, pair: tuple[str, str]) -> None:
+    one = long_edit_distance(*pair, path=True, threads=1)
+    for _ in range(3):
+        many = long_edit_distance(*pair, path=True, threads=4)
+        assert one.distance == many.distance
+        assert one.cigar == many.cigar
+
+
+def test_limit(pair: tuple[str, str]) -> None:
+    distance = long_edit_distance(*pair).distance
+    assert distance is not None
+    for path in (False, True):
+        assert long_edit_distance(*pair, path=path, max_distance=distance).distance == distance
+        over = long_edit_distance(*pair, path=path, max_distance=distance - 1)
+        assert (over.distance, over.cigar) == (None, None)
+
+
+def test_progress_rises_to_the_distance(small_steps: None, pair: tuple[str, str]) -> None:
+    told: list[tuple[int, int]] = []
+    found = long_edit_distance(
+        *pair, path=True, threads=2, progress=lambda placed, edits: told.append((placed, edits))
+    )
+    assert [p for p, _ in told] == sorted(p for p, _ in told)
+    assert told[0][1] < told[-1][1] == found.distance == told[-1][0]
+
+
+class _PowerCutError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("cut_after", [1, 5, 15])
+def test_an_interrupted_run_goes_on(
+    cut_after: int, small_steps: None, pair: tuple[str, str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    whole = long_edit_distance(*pair, path=True)
+    file = tmp_path / "state"
+    n_told = 0
+
+    def cut(placed: int, edits: int) -> None:
+        nonlocal n_told
+        n_told += 1
+        if n_told > cut_after:
+            raise _PowerCutError
+
+    options = {"path": True, "threads": 2, "checkpoint": file, "checkpoint_seconds": 0}
+    with pytest.raises(_PowerCutError):
+        long_edit_distance(*pair, progress=cut, **options)  # type: ignore[arg-type]
+    assert [p.name for p in tmp_path.iterdir()] == ["state"]
+    sliced = []
+    search = long._Search.slice
+    monkeypatch.setattr(long._Search, "slice", lambda self: sliced.append(1) or search(self))
+    resumed = long_edit_distance(*pair, **options)  # type: ignore[arg-type]
+    n_resumed = len(sliced)
+    assert (resumed.distance, resumed.cigar) == (whole.distance, whole.cigar)
+    assert list(tmp_path.iterdir()) == []  # nothing is left when all is done
+    long_edit_distance(*pair, path=True, threads=2)
+    assert n_resumed < len(sliced) - n_resumed  # the work before the cut was not done again
+
+
+def test_a_checkpoint_of_something_else_is_refused(
+    small_steps: None, pair: tuple[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "state"
+
+    def cut(placed: int, edits: int) -> None:
+        if edits > 300:
+            raise _PowerCutError
+
+    with pytest.raises(_PowerCutError):
+        long_edit_distance(*pair, progress=cut, checkpoint=file, checkpoint_seconds=0)
+    with pytest.raises(UsageError, match="other sequences or options"):
+        long_edit_distance(pair[0], pair[1] + "A", checkpoint=file)
+    with pytest.raises(UsageError, match="other sequences or options"):
+        long_edit_distance(*pair, path=True, checkpoint=file)
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(UsageError, match="no checkpoint"):
+        long_edit_distance(*pair, checkpoint=file)
+    assert Checkpoint(None, "", 0).load() is None
+
+
+def test_what_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="max_distance -1"):
+        long_edit_distance("A", "A", max_distance=-1)
+    with pytest.raises(UsageError, match="not ASCII"):
+        long_edit_distance("é", "A")
+    monkeypatch.setattr(long, "MAX_PATH_LENGTH", 10)
+    with pytest.raises(UsageError, match="at most 10"):
+        long_edit_distance("A" * 11, "A", path=True)
+    assert long_edit_distance("A" * 11, "A").distance == 10
+
+
+def test_phage_at_80_percent() -> None:
+    query, ref = fasta_sequence("edlib_phage.fa.gz"), fasta_sequence("edlib_phage_mut80.fa.gz")
+    found = long_edit_distance(query, ref, path=True, threads=2)
+    assert found.distance == 20333
+    assert found.cigar is not None
+    assert penalty_of(found.cigar, query, ref, RULES["dna"]) == 20333

@@ -1,0 +1,88 @@
+"""k-mer searches as lists of matches, for comparison with tests/naive/kmers.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mapper.batch import KmerBatch, KmerHits
+from mapper.seed.kmer_cut import cut_kmers
+from mapper.seed.kmer_places import Places, make_places
+from tests.naive.kmers import Match
+from tests.reads import Genome, reads_of
+
+
+def places_of(genome: Genome) -> Places:
+    """Places of a genome's text."""
+    return make_places(genome.starts, genome.lengths, genome.fm.ref_planes)
+
+
+def letters_of(kmers: KmerBatch, kmer_len: int) -> list[str]:
+    """Each k-mer as letters."""
+    return [
+        "".join("ACGT"[(low >> i & 1) + 2 * (high >> i & 1)] for i in range(kmer_len))
+        for low, high in zip(kmers.low.tolist(), kmers.high.tolist(), strict=True)
+    ]
+
+
+def matches_of(genome: Genome, kmers: KmerBatch, hits: KmerHits) -> list[Match]:
+    """Hits as the oracle writes them, in the order of the batch."""
+    rows = np.repeat(np.arange(2 * kmers.n_kmers), np.diff(hits.hit_offsets))
+    contigs = np.searchsorted(genome.starts, hits.text_pos, side="right") - 1
+    positions = hits.text_pos - genome.starts[contigs]
+    return [
+        Match(int(kmers.read[row >> 1]), int(kmers.offset[row >> 1]), row & 1, contig, pos, n)
+        for row, contig, pos, n in zip(
+            rows.tolist(), contigs.tolist(), positions.tolist(), hits.mismatches.tolist(),
+            strict=True,
+        )
+    ]  # fmt: skip
+
+
+def run_search(
+    genome: Genome, search: Callable[[KmerBatch], KmerHits], reads: Sequence[str], kmer_len: int,
+    stride: int, max_kmers: int = 1 << 16,
+) -> tuple[list[Match], list[tuple[int, int]], int]:  # fmt: skip
+    """Cut and search, and return what the oracle returns."""
+    matches: list[Match] = []
+    skipped: list[tuple[int, int]] = []
+    n_ambiguous = 0
+    for kmers, ambiguous in cut_kmers(reads_of(reads), kmer_len, stride, max_kmers):
+        hits = search(kmers)
+        assert len(hits.skipped) == kmers.n_kmers
+        assert len(hits.text_pos) == hits.hit_offsets[-1]
+        matches += matches_of(genome, kmers, hits)
+        skipped += [
+            (int(kmers.read[i]), int(kmers.offset[i])) for i in np.flatnonzero(hits.skipped)
+        ]
+        n_ambiguous += ambiguous
+    return matches, skipped, n_ambiguous
+
+
+@st.composite
+def genomes(draw: st.DrawFn) -> list[str]:
+    """Contigs of few words, so that k-mers repeat, with N runs, palindromes and poly-A."""
+    word = st.one_of(
+        st.text("ACGT", min_size=1, max_size=30),
+        st.text("AC", min_size=1, max_size=4),
+        st.integers(1, 12).map(lambda n: "N" * n),
+        st.sampled_from(["A" * 30, "ACGT" * 6, "R", "T" * 20, "GAATTC"]),
+    )
+    words = draw(st.lists(word, min_size=1, max_size=4))
+    contig = st.lists(st.sampled_from(words), min_size=1, max_size=8).map("".join)
+    return draw(st.lists(contig, min_size=1, max_size=4))
+
+
+@st.composite
+def reads_from(draw: st.DrawFn, contigs: list[str]) -> list[str]:
+    """Reads from anywhere on the contigs with a few changed bases, and short random ones."""
+    reads = draw(st.lists(st.text("ACGTN", max_size=20), max_size=2))
+    for _ in range(draw(st.integers(1, 4))):
+        letters = list(draw(st.sampled_from(contigs)))
+        for _ in range(draw(st.integers(0, 3))):
+            letters[draw(st.integers(0, len(letters) - 1))] = draw(st.sampled_from("ACGTN"))
+        start = draw(st.integers(0, len(letters) - 1))
+        reads.append("".join(letters[start : start + draw(st.integers(1, 60))]))
+    return reads

@@ -1,0 +1,112 @@
+"""k-mers with mismatches on the CPU against comparison with every window."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapper import dna
+from mapper.index.build import build_fm
+from mapper.params import IndexParams, KmerParams
+from mapper.seed.kmer_collect import LONG_ROW
+from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table
+from mapper.seed.kmer_cut import cut_kmers
+from tests.naive import kmers as naive
+from tests.reads import genome_of, mutated, random_letters, reads_of
+from tests.seed.kmer_cases import genomes, letters_of, places_of, reads_from, run_search
+
+
+def searcher(genome, params, **options):
+    return CpuKmerSearch(genome.fm, places_of(genome), params, **options)
+
+
+@settings(max_examples=80)
+@given(st.data())
+def test_matches_are_those_of_every_window(data):
+    contigs = data.draw(genomes())
+    reads = data.draw(reads_from(contigs))
+    table = data.draw(st.sampled_from([None, 0, 1, 3, 5]))
+    genome = genome_of(contigs, IndexParams(64, data.draw(st.sampled_from([1, 4])), table))
+    kmer_len = data.draw(st.sampled_from([1, 2, 4, 5, 6, 8, 11, 20, 33, 64]))
+    stride = data.draw(st.sampled_from([1, 2, 7]))
+    most = data.draw(st.integers(0, 2))
+    max_hits = data.draw(st.sampled_from([1, 3, 20, 10**6]))
+    params = KmerParams(kmer_len, most, max_hits, data.draw(st.sampled_from([0, 1, 4, 100])))
+    capacity = data.draw(st.sampled_from([1, 10, 10**5]))
+    found = run_search(
+        genome, searcher(genome, params, list_capacity=capacity), reads, kmer_len, stride
+    )
+    assert found == naive.search(contigs, reads, kmer_len, stride, most, max_hits)
+
+
+@pytest.mark.parametrize("most", [0, 1, 2])
+@pytest.mark.parametrize("kmer_len", [9, 16])
+def test_random_genome_with_repeats(most, kmer_len):
+    rng = np.random.default_rng(20 * most + kmer_len)
+    unit = random_letters(rng, 150)
+    contigs = [
+        random_letters(rng, 700) + unit + mutated(rng, unit, 0.1) + "N" * 5 + unit[:80],
+        mutated(rng, unit, 0.05) + random_letters(rng, 300) + "AC" * 30,
+    ]
+    reads = [mutated(rng, contigs[0][start : start + 60], 0.04) for start in range(0, 1000, 97)]
+    reads += [naive.opposite(mutated(rng, contigs[1][-100:], 0.02)), random_letters(rng, 50)]
+    genome = genome_of(contigs)
+    params = KmerParams(kmer_len, most, 40)
+    found = run_search(genome, searcher(genome, params), reads, kmer_len, 3)
+    expected = naive.search(contigs, reads, kmer_len, 3, most, 40)
+    assert found == expected
+    assert len({match.mismatches for match in expected[0]}) == most + 1
+
+
+@given(
+    st.lists(st.text("ACGTN", max_size=40), max_size=5),
+    st.integers(1, 30), st.integers(1, 9), st.integers(1, 7),
+)  # fmt: skip
+def test_cutting_in_batches_of_any_size(reads, kmer_len, stride, max_kmers):
+    cut, n_ambiguous = [], 0
+    for kmers, ambiguous in cut_kmers(reads_of(reads), kmer_len, stride, max_kmers):
+        assert kmers.n_kmers <= max_kmers
+        cut += zip(kmers.read.tolist(), kmers.offset.tolist(), letters_of(kmers, kmer_len),
+                   strict=True)  # fmt: skip
+        n_ambiguous += ambiguous
+    windows = [
+        (read, offset, letters[offset : offset + kmer_len])
+        for read, letters in enumerate(reads)
+        for offset in range(0, len(letters) - kmer_len + 1, stride)
+    ]
+    assert cut == [window for window in windows if "N" not in window[2]]
+    assert n_ambiguous == len(windows) - len(cut)
+
+
+def test_the_table_is_no_longer_than_the_kmers():
+    fm = build_fm(dna.encode("ACGGT" * 100), IndexParams(kmer_len=0))
+    assert fit_table(fm, 2).kmer_len == 2
+    assert 1 <= fit_table(fm, 40).kmer_len <= 12
+
+
+def test_a_row_of_many_hits_is_sorted():
+    """More than LONG_ROW: the other way of sorting."""
+    rng = np.random.default_rng(6)
+    contigs = ["AC" * 200 + random_letters(rng, 50) + "AC" * 150 + "G"]
+    genome = genome_of(contigs)
+    found = run_search(genome, searcher(genome, KmerParams(10, 1, 10**6)), ["ACACACACAC"], 10, 1)
+    assert found == naive.search(contigs, ["ACACACACAC"], 10, 1, 1, 10**6)
+    assert len(found[0]) > LONG_ROW
+
+
+def test_rows_of_64_bits():
+    """As in an index of 2**32 bases and more, whose rows and positions are uint64."""
+    rng = np.random.default_rng(7)
+    contigs = [random_letters(rng, 300) + "ACGGT" * 8]
+    genome = genome_of(contigs)
+    wide = {
+        name: getattr(genome.fm, name).astype(np.uint64) for name in ("sa_samples", "kmer_starts")
+    }
+    for column in wide.values():
+        column.flags.writeable = False
+    genome = genome._replace(fm=genome.fm._replace(**wide))
+    reads = [mutated(rng, contigs[0][100:140], 0.05), contigs[0][-40:]]
+    found = run_search(genome, searcher(genome, KmerParams(12, 2, 50)), reads, 12, 1)
+    assert found == naive.search(contigs, reads, 12, 1, 2, 50)

@@ -1,0 +1,173 @@
+"""k-mer search by CUDA kernels: the same hits as the CPU's, on a device or in the simulator.
+
+The CPU's are compared with the oracle in test_kmers.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import types
+
+from mapper.batch import KmerBatch
+from mapper.params import IndexParams, KmerParams
+from mapper.seed.kmer_cpu import CpuKmerSearch, new_store
+from mapper.seed.kmer_cut import cut_kmers
+from tests.device.offline import array, compile_offline, require_compiler, type_of
+from tests.reads import genome_of, mutated, random_letters, reads_of
+from tests.seed.kmer_cases import places_of
+
+
+def repetitive_genome(rng, n, params=None):
+    """Two contigs with a run of N, exact and changed copies of a unit, and poly-A."""
+    unit = random_letters(rng, n // 5)
+    contigs = [
+        random_letters(rng, n) + unit + "N" * 9 + mutated(rng, unit, 0.1) + "A" * 40,
+        mutated(rng, unit, 0.05) + random_letters(rng, n // 2),
+    ]
+    return contigs, genome_of(contigs, params)
+
+
+def first_batch(reads, kmer_len, stride=1):
+    return next(iter(cut_kmers(reads_of(reads), kmer_len, stride, 1 << 20)))[0]
+
+
+def assert_same(given, expected):
+    for name, column, other in zip(expected._fields, given, expected, strict=True):
+        assert column.dtype == other.dtype, name
+        assert np.array_equal(column, other), name
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("most", [0, 1, 2])
+@pytest.mark.parametrize("list_capacity", [60, 10**4])
+def test_hits_are_those_of_the_cpu(device, most, list_capacity):
+    from mapper.index.cuda import device_index, upload_index
+    from mapper.seed.kmer_cuda import CudaKmerSearch
+
+    rng = np.random.default_rng(most)
+    contigs, genome = repetitive_genome(rng, 300, IndexParams(kmer_len=3))
+    reads = [mutated(rng, contigs[0][start : start + 25], 0.04) for start in (0, 100, 290, 380)]
+    kmers = first_batch([*reads, "A" * 20, contigs[1][:30]], 12, 3)
+    params = KmerParams(12, most, 12)
+    places = places_of(genome)
+    expected = CpuKmerSearch(genome.fm, places, params)(kmers)
+    assert expected.skipped.any()
+    assert set(expected.mismatches.tolist()) == set(range(most + 1))
+    assert np.diff(expected.hit_offsets).max() > 1
+    expanded = device_index(genome.fm, 12)
+    assert expanded.sa_shift == 0 < genome.fm.sa_shift
+    assert expanded.kmer_len > genome.fm.kmer_len
+    for fm in (expanded, upload_index(genome.fm)):
+        search = CudaKmerSearch(0, fm, places, params, list_capacity)
+        assert_same(search(kmers), expected)
+        empty = KmerBatch(*(column[:0] for column in kmers))
+        assert search(empty).hit_offsets.tolist() == [0]
+        assert_same(search(kmers), expected)
+
+
+@pytest.mark.gpu
+def test_expansion_on_the_device_is_that_on_the_host(device):
+    from mapper.index.cuda import expand_suffix_array, fit_table_on_device, upload_index
+    from mapper.index.expand import with_suffix_array, with_table
+
+    _, genome = repetitive_genome(np.random.default_rng(3), 200, IndexParams(kmer_len=2))
+    uploaded = upload_index(genome.fm)
+    for kmer_len in (1, 4):
+        table = fit_table_on_device(uploaded, kmer_len)
+        host = with_table(genome.fm, table.kmer_len)
+        assert np.array_equal(table.kmer_starts.copy_to_host(), host.kmer_starts)
+    whole = expand_suffix_array(uploaded).sa_samples.copy_to_host()
+    assert np.array_equal(whole, with_suffix_array(genome.fm).sa_samples)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 257, 5000])
+def test_scan_is_the_cumulative_sum(device, n):
+    from mapper.device.memory import Workspace
+    from mapper.device.scan import offsets_of
+
+    counts = np.random.default_rng(n).integers(0, 9, n).astype(np.int32)
+    space = Workspace()
+    for _ in range(2):
+        offsets = space.download("o", offsets_of(space, "s", space.upload("c", counts), n))
+        space.synchronize()
+        assert offsets.tolist() == [0, *np.cumsum(counts).tolist()]
+
+
+@pytest.mark.gpu
+def test_a_device_without_memory_gets_smaller_pieces(device, monkeypatch):
+    from mapper.errors import DeviceMemoryError
+    from mapper.index.cuda import device_index
+    from mapper.seed.kmer_cuda import CudaKmerSearch
+
+    contigs, genome = repetitive_genome(np.random.default_rng(4), 100)
+    kmers = first_batch([contigs[0]], 15, 9)
+    params = KmerParams(15, 0, 100)
+    expected = CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
+    search = CudaKmerSearch(0, device_index(genome.fm, 15), places_of(genome), params)
+    sizes, whole = [], search.search_on_device
+
+    def cramped(low, high, n_kmers, capacity):
+        sizes.append((n_kmers, capacity))
+        if n_kmers > most:
+            raise DeviceMemoryError("no room")
+        return whole(low, high, n_kmers, capacity)
+
+    monkeypatch.setattr(search, "search_on_device", cramped)
+    most = 4
+    assert_same(search(kmers), expected)
+    largest, smallest = max(sizes), min(sizes)
+    assert largest[0] > 2 * most
+    assert smallest[1] < largest[1]
+    most = 0
+    with pytest.raises(DeviceMemoryError, match="no room"):
+        search(kmers)
+
+
+@pytest.mark.gpu
+def test_a_device_that_is_really_full_gets_smaller_pieces(device):
+    from mapper.device.memory import free_bytes
+    from mapper.device.seam import SIMULATED, cuda
+    from mapper.index.cuda import device_index
+    from mapper.seed.kmer_cuda import CudaKmerSearch
+
+    if SIMULATED:
+        pytest.skip("the simulator's memory has no end")
+    contigs, genome = repetitive_genome(np.random.default_rng(4), 300)
+    kmers = first_batch([contigs[0]], 15)
+    params = KmerParams(15, 1, 100)
+    expected = CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
+    fm = device_index(genome.fm, 15)
+    # The list takes 13 bytes an item, 1.7 GB; a fifth of that is left.
+    search = CudaKmerSearch(0, fm, places_of(genome), params, list_capacity=1 << 27)
+    filler = cuda.device_array(free_bytes() - (350 << 20), np.uint8)
+    assert_same(search(kmers), expected)
+    assert len(filler) > 0  # held until here
+
+
+def search_types(kmer_len, row_type=np.uint32):
+    """Types of the arguments of the search kernel."""
+    _, genome = repetitive_genome(np.random.default_rng(0), 100)
+    fm = genome.fm._replace(
+        sa_samples=genome.fm.sa_samples.astype(row_type),
+        kmer_starts=genome.fm.kmer_starts.astype(row_type),
+    )
+    column = array(np.uint64)
+    return (
+        type_of(fm), type_of(places_of(genome)), column, column, array(np.int64), types.int64,
+        type_of(KmerParams(kmer_len)), type_of(new_store(2, 2, np.dtype(row_type))),
+    )  # fmt: skip
+
+
+def test_the_search_kernel_as_machine_code():
+    """No local memory, no calls; six blocks of 128 threads fit on a multiprocessor."""
+    require_compiler()
+    from mapper.seed.kmer_cuda import _search
+
+    machine = compile_offline(_search, search_types(20))
+    assert machine.spills == 0
+    assert machine.count("CALL") == 0
+    assert machine.count("POPC") > 0
+    assert 1 <= machine.count("ATOMG") <= 2  # one for each use of store_hit
+    assert machine.registers <= 65536 // (6 * 128)
