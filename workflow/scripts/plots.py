@@ -36,8 +36,13 @@ def plot_reads(axes: Axes, rows: list[dict[str, str]]) -> None:
     mapped = [int(row["mapped"]) - d for row, d in zip(rows, duplicates, strict=True)]
     unmapped = [int(row["reads"]) - int(row["mapped"]) for row in rows]
     bottom = [0] * len(rows)
-    for label, counts in (("mapped", mapped), ("duplicate", duplicates), ("unmapped", unmapped)):
-        axes.bar(range(len(rows)), counts, bottom=bottom, label=label)
+    kinds = (
+        ("mapped", mapped, "tab:blue"),
+        ("duplicate", duplicates, "lightsteelblue"),
+        ("unmapped", unmapped, "tab:gray"),
+    )
+    for label, counts, colour in kinds:
+        axes.bar(range(len(rows)), counts, bottom=bottom, label=label, color=colour)
         bottom = [b + c for b, c in zip(bottom, counts, strict=True)]
     axes.set_ylabel("reads")
     axes.legend()
@@ -49,6 +54,22 @@ def plot_coverage(axes: Axes, rows: list[dict[str, str]]) -> None:
     axes.bar(range(len(rows)), [float(row["mean_depth"]) for row in rows])
     axes.set_ylabel("mean depth, without duplicates")
     name_samples(axes, [row["sample"] for row in rows])
+
+
+def without_tail(values: list[float], counts: list[float]) -> tuple[list[float], list[float]]:
+    """Leave out the largest hundredth: a few far pairs would squeeze all others into a line."""
+    left = 0.99 * sum(counts)
+    for n, count in enumerate(counts, start=1):
+        left -= count
+        if left <= 0:
+            return values[:n], counts[:n]
+    return values, counts
+
+
+def at_every_quality(values: list[float], counts: list[float]) -> tuple[list[float], list[float]]:
+    """Fill in the mapping qualities, 0 to 60, that no read has."""
+    found = dict(zip(values, counts, strict=True))
+    return list(range(61)), [found.get(quality, 0) for quality in range(61)]
 
 
 def plot_curves(axes: Axes, samples: list[str], curves: list, x: str) -> None:
@@ -68,10 +89,10 @@ names = ("reads", "coverage", "insert_size", "mapq")
 figures = {name: plt.subplots(figsize=(8, 4.5), layout="constrained") for name in names}
 plot_reads(figures["reads"][1], rows)
 plot_coverage(figures["coverage"][1], rows)
-inserts = [section(path, "IS", 1, 2) for path in snakemake.input.stats]
+inserts = [without_tail(*section(path, "IS", 1, 2)) for path in snakemake.input.stats]
 plot_curves(figures["insert_size"][1], samples, inserts, "insert size, bases")
-figures["insert_size"][1].set_ylabel("part of the pairs")
-qualities = [section(path, "MAPQ", 1, 2) for path in snakemake.input.stats]
+figures["insert_size"][1].set_ylabel("part of the pairs (but the largest 1 %)")
+qualities = [at_every_quality(*section(path, "MAPQ", 1, 2)) for path in snakemake.input.stats]
 plot_curves(figures["mapq"][1], samples, qualities, "mapping quality")
 figures["mapq"][1].set_ylabel("part of the mapped reads")
 for name, (figure, _) in figures.items():
