@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # reinstalls, a mere checkout does not.
 STAMP := $(VENV)/.fmwave-$(shell cat pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: help setup demo test test-slurm simulate lint types check clean
+.PHONY: help setup demo test simulate test-slurm lint types check clean
 help:
 	@echo "make demo    map the bundled real reads with the workflow, show the result"
 	@echo "make test    all tests (PYTEST_ARGS='-k name' for some); make simulate: CUDA kernels only, simulated"

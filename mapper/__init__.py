@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mapper.pairwise.affine import align_affine
     from mapper.pairwise.edit import edit_distance
+    from mapper.pairwise.extension import align_extension
     from mapper.pairwise.long import long_edit_distance
     from mapper.pairwise.matrix import align_all, align_matrix
 
@@ -16,6 +17,7 @@ __all__ = [
     "__version__",
     "align_affine",
     "align_all",
+    "align_extension",
     "align_matrix",
     "edit_distance",
     "long_edit_distance",
@@ -23,6 +25,7 @@ __all__ = [
 
 _HOMES = {
     "align_affine": "mapper.pairwise.affine",
+    "align_extension": "mapper.pairwise.extension",
     "align_all": "mapper.pairwise.matrix",
     "align_matrix": "mapper.pairwise.matrix",
     "edit_distance": "mapper.pairwise.edit",

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 METRICS = ("edit", "affine", "matrix")
-SPANS = ("global", "semiglobal", "prefix", "local")
+SPANS = ("global", "semiglobal", "prefix", "local", "extension")
 _ONLY_WITH = {
     "penalties": ("affine",),
+    "scores": ("affine",),
     "band": ("affine",),
     "matrix": ("matrix",),
     "gaps": ("matrix",),
@@ -72,7 +73,8 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
         "--span", choices=SPANS, default=None,
         help="global: both sequences whole; semiglobal: the whole query anywhere in the "
         "reference (matrix: all ends free); prefix: at its start (not matrix); local: the best "
-        "parts (matrix only) (default: global)",
+        "parts (matrix only); extension: the best-scoring beginnings, the rest of the query "
+        "clipped (affine only) (default: global)",
     )  # fmt: skip
     group.add_argument(
         "--ends-free", metavar="QB,QE,RB,RE",
@@ -96,6 +98,11 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--penalties", metavar="X,O,E",
         help="affine: mismatch, gap open, gap extend; a gap of n costs O + n E (default: 4,6,2)",
+    )  # fmt: skip
+    group.add_argument(
+        "--scores", metavar="A,B,O,E",
+        help="affine with --span extension: match, mismatch, gap open, gap extend; a gap of n "
+        "costs O + n E (default: 1,4,6,1)",
     )  # fmt: skip
     group.add_argument(
         "--band", metavar="WIDTH,INTERVAL",
@@ -157,6 +164,10 @@ def _engine(args: argparse.Namespace, span: Span) -> Engine:
         if getattr(args, option) is not None and args.metric not in metrics:
             name = option.replace("_", "-")
             raise UsageError(f"--{name} belongs to --metric {' or '.join(metrics)}")
+    if args.scores is not None and span != "extension":
+        raise UsageError("--scores belongs to --span extension; penalties are --penalties")
+    if args.metric == "affine" and span == "extension":
+        return _extension_engine(args)
     if args.metric == "affine":
         return _affine_engine(args, span)
     if args.metric == "matrix":
@@ -172,7 +183,7 @@ def _device(args: argparse.Namespace) -> str:
     """Choose the device once, before the first batch; return it in words."""
     from mapper.device.choose import CPU, choose_device
 
-    cpu_only = args.metric == "matrix" or args.band is not None
+    cpu_only = args.metric == "matrix" or args.band is not None or args.span == "extension"
     choice = choose_device("cpu" if args.device == "auto" and cpu_only else args.device)
     if choice.backend == CPU:
         return CPU
@@ -193,6 +204,24 @@ def _affine_engine(args: argparse.Namespace, span: Span) -> Engine:
     return lambda batch, first_pair: align_affine(
         batch, penalties=penalties, span=span, cigar=not args.score_only,
         max_penalty=args.max_score, band=band, symbols=args.symbols or "dna",
+        device=args.device, threads=args.threads, first_pair=first_pair,
+    )  # fmt: skip
+
+
+def _extension_engine(args: argparse.Namespace) -> Engine:
+    from mapper.pairwise.extension import DEFAULT_SCORES, align_extension, check_scores
+
+    for option in ("penalties", "band", "max_score"):
+        if getattr(args, option) is not None:
+            name = option.replace("_", "-")
+            raise UsageError(f"--{name} does not go with --span extension, which has --scores")
+    scores = DEFAULT_SCORES
+    if args.scores is not None:
+        a, b, o, e = _numbers("--scores", args.scores, 4)
+        scores = (a, b, o, e)
+    check_scores(scores)
+    return lambda batch, first_pair: align_extension(
+        batch, scores=scores, cigar=not args.score_only, symbols=args.symbols or "dna",
         device=args.device, threads=args.threads, first_pair=first_pair,
     )  # fmt: skip
 

@@ -18,7 +18,8 @@ from mapper.extend.read import (
     scratch_sizes,
     sort_loci,
 )
-from mapper.extend.wavefront_affine import CELLS_FULL, new_wavefronts
+from mapper.extend.wavefront_affine import CELLS_FULL
+from mapper.extend.wavefronts import new_wavefronts
 from mapper.lanes import ONE_LANE
 from mapper.params import ExtendParams
 

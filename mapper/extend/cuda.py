@@ -41,7 +41,7 @@ from mapper.extend.kernels import (
 )
 from mapper.extend.penalties import wavefront_penalties
 from mapper.extend.read import FOUND_TYPES, Found, scratch_sizes
-from mapper.extend.wavefront_affine import Wavefronts, wavefront_sizes
+from mapper.extend.wavefronts import Wavefronts, wavefront_sizes
 from mapper.params import ExtendParams
 
 MAX_LOCI = 2**31 - 1

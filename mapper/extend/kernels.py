@@ -18,7 +18,7 @@ from mapper.extend.read import (
     keep_distinct,
     sort_loci,
 )
-from mapper.extend.wavefront_affine import Wavefronts
+from mapper.extend.wavefronts import Wavefronts
 from mapper.lanes import ONE_LANE, lane_max, lanes_meet
 
 

@@ -35,59 +35,11 @@ from mapper.bits import leading_zeros, trailing_zeros
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.dna import mismatch_word
 from mapper.extend.blocks import least_loss, lost_after, lost_until
-from mapper.extend.penalties import Penalties
+from mapper.extend.wavefronts import NULL, cell, row_of
 from mapper.lanes import lane_mask, lane_max, lanes_meet
-
-NULL = -(2**30)
-"""Offset of a cell that does not exist; leaves room to add to it."""
-
 
 CELLS_FULL = -2
 """Penalty returned by :func:`extend_side` where the wavefronts do not fit their work space."""
-
-
-class Wavefronts(NamedTuple):
-    """Work space of one alignment: every wavefront, for the backtrace.
-
-    The wavefront of penalty s is ``lo[s]:hi[s]`` (inclusive bounds, in diagonals; empty where
-    lo > hi). Wavefronts lie one behind the other: diagonal k is item ``start[s] + k``.
-    """
-
-    match: np.ndarray  # int32 (n_cells,)
-    insertion: np.ndarray  # int32, same shape
-    deletion: np.ndarray  # int32, same shape
-    lo: np.ndarray  # int32 (n_penalties,)
-    hi: np.ndarray  # int32 (n_penalties,)
-    start: np.ndarray  # int32 (n_penalties,)
-
-
-class WavefrontSizes(NamedTuple):
-    """Items of the parts of :class:`Wavefronts`."""
-
-    cells: int
-    penalties: int
-
-
-def wavefront_sizes(
-    max_read_len: int, max_gap: int, penalties: Penalties, end_bonus: int
-) -> WavefrontSizes:
-    """Return the work space that any read up to `max_read_len` fits.
-
-    A cell of penalty s on diagonal k lives only while ``2 (v a + bonus) + k a - s > 0``
-    with v at most the read's length and k at most `max_gap`.
-    """
-    rows = (2 * max_read_len + max_gap) * penalties.match + 2 * end_bonus + 2
-    return WavefrontSizes(rows * (2 * max_gap + 1), rows)
-
-
-def new_wavefronts(
-    max_read_len: int, max_gap: int, penalties: Penalties, end_bonus: int
-) -> Wavefronts:
-    """Allocate work space that any read up to `max_read_len` fits."""
-    sizes = wavefront_sizes(max_read_len, max_gap, penalties, end_bonus)
-    cells = (np.empty(sizes.cells, np.int32) for _ in range(3))
-    bounds = (np.empty(sizes.penalties, np.int32) for _ in range(3))
-    return Wavefronts(*cells, *bounds)
 
 
 class Side(NamedTuple):
@@ -123,23 +75,6 @@ def longest_run(query_planes, text_planes, side, v, h):
             return done + run
         done += step
     return limit
-
-
-@core
-def row_of(wavefronts, s):
-    """Bounds and start of the wavefront of penalty s; empty for a negative s."""
-    if s < 0:
-        return np.int64(1), np.int64(0), np.int64(0)
-    return np.int64(wavefronts.lo[s]), np.int64(wavefronts.hi[s]), np.int64(wavefronts.start[s])
-
-
-@core
-def cell(cells, row, k):
-    """Offset on diagonal k of a wavefront (:func:`row_of`), or NULL."""
-    lo, hi, start = row
-    if k < lo or k > hi:
-        return np.int64(NULL)
-    return np.int64(cells[start + k])
 
 
 @core

@@ -102,8 +102,7 @@ def align_affine(
         raise UsageError(f"max_penalty {max_penalty}: 0 or more is expected")
     limit = _NO_LIMIT if max_penalty is None else max_penalty // scale
     cut = Band(0, 1) if band is None else Band(*check_band(band))
-    if memory < 1 << 16:
-        raise UsageError(f"memory {memory}: at least 65536 bytes are expected")
+    check_memory(memory)
     if band is not None and device not in ("auto", "cpu"):
         raise DeviceError(f"device {device!r}: bands run on the CPU only; use 'cpu'")
     choice = choose_device("cpu" if band is not None else device)
@@ -126,6 +125,12 @@ def align_affine(
 
     workers = [AffineWorker(ordinal, free, scaled, scale, limit) for ordinal in choice.ordinals]
     return run_on_devices(workers, packed, cigar, on_cpu)
+
+
+def check_memory(memory: int) -> None:
+    """Refuse less memory than the first work space takes."""
+    if memory < 1 << 16:
+        raise UsageError(f"memory {memory}: at least 65536 bytes are expected")
 
 
 def check_band(band: tuple[int, int]) -> tuple[int, int]:

@@ -30,7 +30,8 @@ FIRST_MARGIN = 64
 
 
 @driver
-def _new_rows(n_rows, n_columns):
+def new_rows(n_rows, n_columns):
+    """Allocate rows of offsets."""
     shape = (n_rows, n_columns)
     return AffineRows(
         np.empty(shape, np.int32), np.empty(shape, np.int32), np.empty(shape, np.int32),
@@ -39,7 +40,8 @@ def _new_rows(n_rows, n_columns):
 
 
 @driver
-def _new_origins(n_cells, n_rows):
+def new_origins(n_cells, n_rows):
+    """Allocate bytes for the cells of so many rows."""
     return Origins(
         np.empty(n_cells, np.uint8), np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
     )
@@ -63,7 +65,7 @@ def _search_growing(pair, ends, penalties, band, bound, keep, max_cells, margin,
         n_columns = highest - lowest + below + above + 5
         centre = below - lowest + 2
         if n_columns > rows.match.shape[1]:
-            rows = _new_rows(len(rows.lo), n_columns)
+            rows = new_rows(len(rows.lo), n_columns)
         status, s, k, cut = affine_search(
             pair, ends, rows, origins, penalties, band, centre, bound, keep, True
         )
@@ -77,7 +79,7 @@ def _search_growing(pair, ends, penalties, band, bound, keep, max_cells, margin,
             return status, s, k, offset, cut, margin, rows, origins
         if 4 * len(origins.cells) > max_cells:
             return status, s, k, np.int64(-1), cut, margin, rows, origins
-        origins = _new_origins(4 * len(origins.cells), 4 * len(origins.at))
+        origins = new_origins(4 * len(origins.cells), 4 * len(origins.at))
 
 
 @driver
@@ -92,8 +94,8 @@ def align_affine_pairs(packed, first, last, free, penalties, scale, band, max_pe
     The operations of all these pairs (uint32), in order.
     """
     margin = np.int64(FIRST_MARGIN)
-    rows = _new_rows(look_back(penalties), 4 * FIRST_MARGIN)
-    origins = _new_origins(FIRST_CELLS, FIRST_ROWS)
+    rows = new_rows(look_back(penalties), 4 * FIRST_MARGIN)
+    origins = new_origins(FIRST_CELLS, FIRST_ROWS)
     events = np.empty(256, np.uint32)
     all_ops = np.empty(8 * (last - first) + 16 if want_path else 0, np.uint32)
     n_all = 0

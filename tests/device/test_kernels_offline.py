@@ -9,7 +9,7 @@ from numba import types
 from mapper.batch import LocusBatch
 from mapper.extend.penalties import wavefront_penalties
 from mapper.extend.read import FOUND_TYPES, Found
-from mapper.extend.wavefront_affine import Wavefronts
+from mapper.extend.wavefronts import Wavefronts
 from mapper.params import ExtendParams, SeedParams
 from mapper.seed.rounds import SeedColumns
 from mapper.seed.select import SeedScratch

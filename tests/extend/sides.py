@@ -9,7 +9,8 @@ import numpy as np
 from mapper import cigar
 from mapper.extend.blocks import count_lost_blocks
 from mapper.extend.penalties import wavefront_penalties
-from mapper.extend.wavefront_affine import Side, backtrace_side, extend_side, new_wavefronts
+from mapper.extend.wavefront_affine import Side, backtrace_side, extend_side
+from mapper.extend.wavefronts import new_wavefronts
 from mapper.lanes import ONE_LANE
 from mapper.params import ExtendParams
 from tests.naive.gotoh import Scoring

@@ -14,6 +14,7 @@ from mapper.cli.main import main
 from mapper.io.pairs import read_pairs
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.edit import edit_distance
+from mapper.pairwise.extension import align_extension
 from mapper.pairwise.matrix import align_matrix
 from mapper.pairwise.stream import align_files
 from tests.naive.pairwise import RULES, penalty_of
@@ -140,6 +141,16 @@ def test_affine(tmp_path: Path, pairs: Pairs) -> None:
     assert {row["status"] for row in rows} == {"ok", "heuristic", "over_limit"}
 
 
+def test_extension(tmp_path: Path, pairs: Pairs) -> None:
+    seq = write_seq(tmp_path / "p.seq", pairs)
+    options = ["--metric", "affine", "--span", "extension", "--scores", "2,3,5,2"]
+    rows = table(align(tmp_path, seq, *options))
+    found = align_extension([q for q, _ in pairs], [r for _, r in pairs], scores=(2, 3, 5, 2))
+    assert [int(row["score"]) for row in rows] == found.score.tolist()
+    assert [row["cigar"] for row in rows] == [found.cigar(i) or "*" for i in range(len(pairs))]
+    assert [int(row["ref_end"]) for row in rows] == found.ref_end.tolist()
+
+
 def test_matrix(tmp_path: Path, pairs: Pairs) -> None:
     seq = write_seq(tmp_path / "p.seq", pairs)
     queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
@@ -214,6 +225,18 @@ def test_files_out_of_step_or_broken(
         (["align", "{p}", "--metric", "affine", "--penalties", "4,6"], 2, "--penalties 4,6: 3"),
         (["align", "{p}", "--metric", "affine", "--penalties", "0,6,2"], 2, "penalties 0,6,2"),
         (["align", "{p}", "--metric", "affine", "--band", "1,1"], 2, "a width of at least 2"),
+        (["align", "{p}", "--scores", "1,4,6,1"], 2, "--scores belongs to --metric affine"),
+        (["align", "{p}", "--metric", "affine", "--scores", "1,4,6,1"], 2, "--span extension"),
+        (
+            ["align", "{p}", "--metric", "affine", "--span", "extension", "--penalties", "4,6,2"],
+            2,
+            "--penalties does not go with --span extension",
+        ),
+        (
+            ["align", "{p}", "--metric", "affine", "--span", "extension", "--scores", "0,4,6,1"],
+            2,
+            "scores 0,4,6,1",
+        ),
         (["align", "{p}", "--gaps", "9,9"], 2, "--gaps belongs to --metric matrix"),
         (["align", "{p}", "--span", "local"], 2, "span 'local'"),
         (["align", "{p}", "--metric", "matrix", "--max-score", "3"], 2, "edit or affine"),
