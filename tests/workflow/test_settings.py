@@ -60,7 +60,7 @@ def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS):
         ),
         case(
             "column",
-            ["unknown key read1", "missing: fq1"],
+            ["unknown key read1", "missing: fq1, or bam"],
             units="sample\tunit\tread1\nphix\tb\tc\n",
         ),
         case(

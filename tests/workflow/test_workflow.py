@@ -130,6 +130,55 @@ def test_samples_of_pairs_and_single_reads_to_cram_and_reports(tmp_path):
         assert f"results/plots/{plot}.svg" in html
 
 
+def unaligned(path: Path, sample: str) -> None:
+    """Write the phiX pairs as a BAM of unaligned reads with a read group and a tag."""
+    header = {"HD": {"VN": "1.6"}, "RG": [{"ID": "lane", "SM": sample, "LB": "lib"}]}
+    with (
+        pysam.AlignmentFile(str(path), "wb", header=header) as bam,
+        pysam.FastxFile(str(PHIX[0])) as first,
+        pysam.FastxFile(str(PHIX[1])) as second,
+    ):
+        for mates in zip(first, second, strict=True):
+            for mate, read in enumerate(mates):
+                record = pysam.AlignedSegment(bam.header)
+                record.query_name = mates[0].name.removesuffix("/1")
+                record.flag = 0x1 | 0x4 | 0x8 | (0x40, 0x80)[mate]
+                record.query_sequence = (read.sequence or "").upper()
+                record.query_qualities = pysam.qualitystring_to_array(read.quality or "")
+                record.set_tag("RX", "ACGT")
+                record.set_tag("RG", "lane")
+                bam.write(record)
+
+
+def test_units_of_unaligned_bam_beside_fastq(tmp_path):
+    unaligned(tmp_path / "phix.bam", "phix")
+    unaligned(tmp_path / "other.bam", "somebody")
+    units = (
+        "sample\tunit\tfq1\tfq2\tbam\n"
+        f"phix\tfastq\t{PHIX[0]}\t{PHIX[1]}\t\n"
+        "phix\tubam\t\t\tphix.bam\n"
+        "wrong\tubam\t\t\tother.bam\n"
+    )
+    samples = SAMPLES_HEADER + "phix\tno\nwrong\t\n"
+    directory = project(tmp_path, CONFIG + "map: {chunks: 2}\n", samples, units)
+
+    run = snakemake(directory, "--keep-going", "--until", "finish_sample")
+
+    assert run.returncode != 0
+    assert "read groups of sample somebody, in sample wrong of the sheet" in run.stdout
+    mapped = directory / "results" / "mapped"
+    assert not (mapped / "wrong.bam").exists()
+    with pysam.AlignmentFile(str(mapped / "phix.bam")) as bam:
+        assert {group["ID"] for group in bam.header["RG"]} == {"phix-fastq", "lane"}
+        of_unit: dict[str, list] = {"phix-fastq": [], "lane": []}
+        for record in bam.fetch(until_eof=True):
+            group = str(record.get_tag("RG"))
+            assert record.has_tag("RX") == (group == "lane")
+            of_unit[group].append((record.query_name, record.flag, record.pos, record.cigarstring))
+    assert of_unit["lane"] == of_unit["phix-fastq"]
+    assert len(of_unit["lane"]) >= 90
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("multiqc") is None,
     reason="multiqc is not installed: pip install -e '.[multiqc]'",

@@ -41,12 +41,12 @@ wildcard_constraints:
 
 
 def n_parts(unit):
-    """Into how many chunks the reads of a unit are scattered; 1: not at all."""
-    return UNITS[unit].get("chunks", config["map"]["chunks"])
+    """Into how many chunks the reads of a unit are scattered; 1: not at all, as BAM always is."""
+    return 1 if "bam" in UNITS[unit] else UNITS[unit].get("chunks", config["map"]["chunks"])
 
 
 def read_files(unit):
-    return [UNITS[unit][column] for column in ("fq1", "fq2") if column in UNITS[unit]]
+    return [UNITS[unit][column] for column in ("fq1", "fq2", "bam") if column in UNITS[unit]]
 
 
 def is_paired(unit):
@@ -89,10 +89,12 @@ def staging(wildcards, input):
     return f'index="$({words})"'  # under set -e, and its messages go to the log
 
 
-def read_group(wildcards):
-    """The @RG line of a unit, with \\t written out as bwa's -R takes it."""
+def read_group_argument(wildcards):
+    """-R and the @RG line of a unit, with \\t written out; a BAM brings its own."""
     unit = UNITS[wildcards.unit]
-    return "\\t".join(
+    if "bam" in unit:
+        return []
+    line = "\\t".join(
         [
             "@RG",
             f"ID:{wildcards.unit}",
@@ -101,6 +103,7 @@ def read_group(wildcards):
             f"PL:{unit['platform']}",
         ]
     )
+    return ["-R", line]
 
 
 def library_of(unit):
@@ -144,7 +147,12 @@ def final(path):
 # Resources. What a job may need, with room to spare, and more with each attempt. Sizes of files
 # that another workflow has yet to make count as 0.
 
-BYTES_A_READ = {".gz": 40, ".bgz": 40}  # few, so that reads are rather over-counted
+BYTES_A_READ = {
+    ".gz": 40,
+    ".bgz": 40,
+    ".bam": 40,
+    ".cram": 20,
+}  # few, so that reads are rather over-counted
 BYTES_A_PLAIN_READ = 200
 CPU_READS_PER_SECOND = 5000  # of one thread; docs/performance.md: 16 000 on the worst reference
 

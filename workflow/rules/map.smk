@@ -72,7 +72,7 @@ rule fmwave_map:
         staging=staging,
         reads=reads_argument,
         insert_size=insert_size_argument,
-        read_group=read_group,
+        read_group=read_group_argument,
         device=map_device(),
         batch=batch_option(),
         extra=config["map"]["extra"],
@@ -81,5 +81,5 @@ rule fmwave_map:
         'echo "host $(hostname), CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}"; '
         "{params.staging}; "
         'fmwave map "$index" {params.reads:q} -o {output.bam:q} --sort -t {threads}'
-        " -R {params.read_group:q} --device {params.device} {params.batch}"
+        " {params.read_group:q} --device {params.device} {params.batch}"
         " --json-stats {output.json:q} {params.insert_size:q} {params.extra}"

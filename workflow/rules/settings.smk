@@ -111,13 +111,19 @@ def read_units(path):
                 f"{path}, unit {number}: '{name}' stands there twice. sample and unit "
                 "together (sample-unit) name the output and must differ between rows"
             )
+        if ("fq1" in row) == ("bam" in row):
+            problems.append(f"{path}, unit {number}: missing: fq1, or bam; one of them is expected")
+        if "bam" in row and "fq2" in row:
+            problems.append(f"{path}, unit {number}: fq2 beside bam; a bam holds both mates")
+        if "bam" in row and row.get("chunks", 1) != 1:
+            problems.append(f"{path}, unit {number}: chunks: a bam is mapped in one piece")
         if row.get("fq1") and row.get("fq1") == row.get("fq2"):
             problems.append(f"{path}, unit {number}: fq1 and fq2 are the same file")
         units[name] = row
     # The same reads twice would count twice as evidence for a variant.
     users = {}
     for name, row in units.items():
-        for column in ("fq1", "fq2"):
+        for column in ("fq1", "fq2", "bam"):
             if row.get(column):
                 users.setdefault(row[column], []).append(name)
     for reads, names in users.items():

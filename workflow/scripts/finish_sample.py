@@ -81,9 +81,23 @@ def finish(scratch: Path) -> tuple[Path, str]:
     return final, total(counts) if counts else json.dumps({"duplicates": "not marked"})
 
 
+def check_read_groups(parts: list[str], sample: str) -> None:
+    """Refuse records of another sample, or of none: read groups of a BAM are not ours."""
+    for part in parts:
+        with pysam.AlignmentFile(part, check_sq=False) as bam:
+            groups = bam.header.to_dict().get("RG", [])
+        others = {str(group.get("SM")) for group in groups} - {sample}
+        if not groups or others:
+            raise ValueError(
+                f"{part}: read groups of sample {', '.join(sorted(others)) or '(none)'}, in sample "
+                f"{sample} of the sheet; correct the header (samtools reheader) or the sheet"
+            )
+
+
 def main() -> None:
     """Run as the rule says."""
     alignments, index = Path(snakemake.output.alignments), Path(snakemake.output.index)
+    check_read_groups(list(snakemake.input.parts), snakemake.wildcards.sample)
     with tempfile.TemporaryDirectory(prefix=f".{alignments.name}-", dir=alignments.parent) as name:
         final, counts = finish(Path(name))
         made_index = final.with_name(index.name)
@@ -97,6 +111,6 @@ def main() -> None:
 
 try:
     main()
-except pysam.SamtoolsError as error:
+except (pysam.SamtoolsError, ValueError) as error:
     Path(snakemake.log[0]).write_text(f"{error}\n")
     raise
