@@ -10,8 +10,9 @@ from mapper.accelerate import driver
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.cigar import D as DELETION
 from mapper.cigar import H, I, S
+from mapper.io.digits import put_int
 from mapper.io.encode import REVERSE, copy_bytes
-from mapper.io.sam_text import CIGAR_LETTERS, flat_names, put_int
+from mapper.io.sam_text import CIGAR_LETTERS, flat_names
 from mapper.io.tags import VALUE_SIZE, get_number, tag_end, tag_key
 
 _TAB, _NEWLINE, _PLUS, _MINUS, _SLASH, _ONE, _TWO = b"\t\n+-/12"

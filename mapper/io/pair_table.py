@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.accelerate import driver
+from mapper.io.digits import put_int
 from mapper.pairwise.packing import PairBatch
 from mapper.pairwise.result import STATUS_NAMES, PairAlignments
 
@@ -12,7 +13,7 @@ COLUMNS = ("pair", "query_length", "ref_length", "score", "status", "cigar")
 SPAN_COLUMNS = ("query_start", "query_end", "ref_start", "ref_end")
 """Follow where a span leaves ends unaligned."""
 
-_TAB, _NEWLINE, _STAR, _MINUS, _ZERO = b"\t\n*-0"
+_TAB, _NEWLINE, _STAR = b"\t\n*"
 _CIGAR_LETTERS = np.frombuffer(b"MIDNSHP=X???????", np.uint8).copy()
 _STATUSES = np.frombuffer(b"".join(name.ljust(16).encode() for name in STATUS_NAMES), np.uint8)
 _STATUSES = _STATUSES.reshape(-1, 16).copy()
@@ -52,7 +53,7 @@ def _fill(first_pair, query_lens, ref_lens, scores, status, has_result, cigar_of
     at = 0
     for i in range(len(scores)):
         for value in (first_pair + i, query_lens[i], ref_lens[i]):
-            at = _put_int(out, at, value)
+            at = put_int(out, at, value)
             out[at] = _TAB
             at += 1
         at = _put_known(out, at, scores[i], has_result[i])
@@ -69,7 +70,7 @@ def _fill(first_pair, query_lens, ref_lens, scores, status, has_result, cigar_of
             out[at] = _STAR
             at += 1
         for j in range(start, end):
-            at = _put_int(out, at, cigar_ops[j] >> 4)
+            at = put_int(out, at, cigar_ops[j] >> 4)
             out[at] = _CIGAR_LETTERS[cigar_ops[j] & 15]
             at += 1
         if with_spans:
@@ -85,25 +86,6 @@ def _fill(first_pair, query_lens, ref_lens, scores, status, has_result, cigar_of
 def _put_known(out, at, value, known):
     """Write a number, or ``*`` if it is not known; return the position after it."""
     if known:
-        return _put_int(out, at, value)
+        return put_int(out, at, value)
     out[at] = _STAR
     return at + 1
-
-
-@driver
-def _put_int(out, at, value):
-    """Write a number in decimal; return the position after it."""
-    value = np.int64(value)
-    if value < 0:
-        out[at] = _MINUS
-        at += 1
-        value = -value
-    n_digits = 1
-    rest = value // 10
-    while rest > 0:
-        n_digits += 1
-        rest //= 10
-    for i in range(n_digits - 1, -1, -1):
-        out[at + i] = _ZERO + value % 10
-        value //= 10
-    return at + n_digits

@@ -9,10 +9,11 @@ import numpy as np
 from mapper.accelerate import driver
 from mapper.batch import NO_QUALITY, ReadBatch, RecordBatch
 from mapper.dna import ASCII_OF_CODE, COMPLEMENT
+from mapper.io.digits import put_int
 from mapper.io.encode import REVERSE, check_names, copy_bytes, given_bounds
 from mapper.io.tags import VALUE_SIZE, float_texts, get32, get_number
 
-_TAB, _NEWLINE, _STAR, _EQUALS, _MINUS, _COLON, _ZERO = b"\t\n*=-:0"
+_TAB, _NEWLINE, _STAR, _EQUALS, _COLON = b"\t\n*=:"
 _COMMA, _TYPE_A, _TYPE_B, _TYPE_F, _TYPE_H, _TYPE_I, _TYPE_Z = b",ABfHiZ"
 CIGAR_LETTERS = np.frombuffer(b"MIDNSHP=X???????", np.uint8).copy()
 _ASCII_OF_COMPLEMENT = ASCII_OF_CODE[COMPLEMENT]
@@ -63,25 +64,6 @@ def _upper_bound(records: RecordBatch, reads: ReadBatch, longest_contig: int) ->
     bases = int((records.query_end - records.query_start).sum(dtype=np.int64))
     fixed = records.n_records * (_FIXED + 2 * longest_contig)
     return fixed + names + 2 * bases + 10 * len(records.cigar_ops) + 5 * len(records.tags)
-
-
-@driver
-def put_int(out, at, value):
-    """Write a number in decimal; return the position after it."""
-    value = np.int64(value)
-    if value < 0:
-        out[at] = _MINUS
-        at += 1
-        value = -value
-    n_digits = 1
-    rest = value // 10
-    while rest > 0:
-        n_digits += 1
-        rest //= 10
-    for i in range(n_digits - 1, -1, -1):
-        out[at + i] = _ZERO + value % 10
-        value //= 10
-    return at + n_digits
 
 
 @driver

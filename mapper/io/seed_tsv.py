@@ -9,11 +9,12 @@ import numpy as np
 from mapper.accelerate import driver
 from mapper.batch import KmerBatch, KmerHits, ReadBatch
 from mapper.index.reference import find_contig
+from mapper.io.digits import put_int
 
 HEADER = b"read\toffset\tstrand\tcontig\tposition\tmismatches\n"
 SKIPPED_HEADER = b"read\toffset\n"
 
-_TAB, _LF, _PLUS, _MINUS, _ZERO = b"\t\n+-0"
+_TAB, _LF, _PLUS, _MINUS = b"\t\n+-"
 _NUMBERS = 32
 """Characters of the other fields of a line at most: three numbers of 10, 10 and 2 digits
 (positions are below 2**31), strand, five tabs and the line feed."""
@@ -29,19 +30,6 @@ class ContigNames:
         np.cumsum([len(name) for name in encoded], out=self.offsets[1:])
         self.longest = max(map(len, encoded))
         self.starts = starts
-
-
-@driver
-def _put_number(out, at, value):
-    n_digits = 1
-    rest = value // 10
-    while rest > 0:
-        n_digits += 1
-        rest //= 10
-    for i in range(n_digits - 1, -1, -1):
-        out[at + i] = _ZERO + value % 10
-        value //= 10
-    return at + n_digits
 
 
 @driver
@@ -65,7 +53,7 @@ def _fill(names, name_offsets, read, offset, hit_offsets, text_pos, mismatches, 
             name = read[kmer]
             at = _put_letters(out, at, names, name_offsets[name], name_offsets[name + 1])
             out[at] = _TAB
-            at = _put_number(out, at + 1, np.int64(offset[kmer]))
+            at = put_int(out, at + 1, np.int64(offset[kmer]))
             out[at] = _TAB
             out[at + 1] = _PLUS if row & 1 == 0 else _MINUS
             out[at + 2] = _TAB
@@ -73,9 +61,9 @@ def _fill(names, name_offsets, read, offset, hit_offsets, text_pos, mismatches, 
                 out, at + 3, contig_letters, contig_offsets[ref_id], contig_offsets[ref_id + 1]
             )
             out[at] = _TAB
-            at = _put_number(out, at + 1, pos - contig_starts[ref_id])
+            at = put_int(out, at + 1, pos - contig_starts[ref_id])
             out[at] = _TAB
-            at = _put_number(out, at + 1, np.int64(mismatches[hit]))
+            at = put_int(out, at + 1, np.int64(mismatches[hit]))
             out[at] = _LF
             at += 1
     return at
@@ -112,7 +100,7 @@ def _fill_skipped(names, name_offsets, read, offset, skipped, out):
             name = read[kmer]
             at = _put_letters(out, at, names, name_offsets[name], name_offsets[name + 1])
             out[at] = _TAB
-            at = _put_number(out, at + 1, np.int64(offset[kmer]))
+            at = put_int(out, at + 1, np.int64(offset[kmer]))
             out[at] = _LF
             at += 1
     return at

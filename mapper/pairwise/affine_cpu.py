@@ -21,7 +21,7 @@ from mapper.pairwise.wavefront_affine import (
     highest_bound,
     look_back,
 )
-from mapper.pairwise.wavefront_edit import EXCEEDED, NO_ROOM, Ends
+from mapper.pairwise.wavefront_edit import EXCEEDED, NO_ROOM, ends_within
 
 FIRST_CELLS = 1 << 15
 FIRST_ROWS = 256
@@ -104,10 +104,7 @@ def align_affine_pairs(packed, first, last, free, penalties, scale, band, max_pe
     for i in range(first, last):
         pair = pair_at(packed, i)
         n, m = pair.query_len, pair.ref_len
-        ends = Ends(
-            min(free.query_begin, n), min(free.query_end, n),
-            min(free.ref_begin, m), min(free.ref_end, m),
-        )  # fmt: skip
+        ends = ends_within(free, n, m)
         bound = min(max_penalty, highest_bound(pair, penalties))
         status, s, k, h, cut, margin, rows, origins = _search_growing(
             pair, ends, penalties, band, bound, keep, max_cells, margin, rows, origins

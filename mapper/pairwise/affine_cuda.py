@@ -18,7 +18,7 @@ from mapper.pairwise.wavefront_affine import (
     highest_bound,
     look_back,
 )
-from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, Ends
+from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, Ends, ends_within
 
 RUNGS = (Rung(40, 1 << 15), Rung(220, 1 << 14))
 """Penalties divided by their common divisor; with usual ones at most 1.5 GB of work space. A
@@ -50,10 +50,7 @@ def affine_kernel(pairs, free, penalties, scale, max_penalty, bound, want_path, 
             pairs.query_words, pairs.ref_words, pairs.query_start[i] << 6, pairs.ref_start[i] << 6,
             n, m, np.int64(pairs.shift[i]),
         )  # fmt: skip
-        ends = Ends(
-            min(free.query_begin, n), min(free.query_end, n),
-            min(free.ref_begin, m), min(free.ref_end, m),
-        )  # fmt: skip
+        ends = ends_within(free, n, m)
         most = min(max_penalty, highest_bound(pair, penalties))
         status, s, k, _ = affine_search(
             pair, ends, own, own_origins, penalties, no_band, centre, min(most, bound), want_path, 1

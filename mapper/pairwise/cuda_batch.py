@@ -8,6 +8,7 @@ again on the next; those that fit none are left to the CPU.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -84,7 +85,7 @@ def workspace_of(ordinal: int) -> Iterator[Workspace]:
             yield space
 
 
-class RungWorker:
+class RungWorker(ABC):
     """Aligns batches on one device, rung after rung; a metric says what a launch is."""
 
     rungs: Sequence[Rung]
@@ -93,6 +94,7 @@ class RungWorker:
         self._ordinal = ordinal
         self._free = free
 
+    @abstractmethod
     def launch(
         self, space: Workspace, rung: Rung, pairs: DevicePairs, n_todo: int, want_path: bool,
         begin_width: int, out: DeviceResults,
@@ -101,7 +103,6 @@ class RungWorker:
 
         `begin_width`: the most diagonals, less one, on which an alignment can begin.
         """
-        raise NotImplementedError
 
     def align(
         self, packed: PackedPairs, want_path: bool, columns: Columns, counts: np.ndarray

@@ -32,6 +32,7 @@ from mapper.pairwise.wavefront_edit import (
     Rows,
     cell,
     edit_search,
+    ends_within,
     trace_edit,
 )
 
@@ -258,10 +259,7 @@ def align_edit(packed, first, last, free, max_distance, want_path, columns, ciga
     for i in range(first, last):
         pair = pair_at(packed, i)
         n, m = pair.query_len, pair.ref_len
-        ends = Ends(
-            min(free.query_begin, n), min(free.query_end, n),
-            min(free.ref_begin, m), min(free.ref_end, m),
-        )  # fmt: skip
+        ends = ends_within(free, n, m)
         bound = min(max_distance, max(n, m))
         v = h = np.int64(0)
         n_ops = 0

@@ -20,6 +20,7 @@ from mapper.pairwise.wavefront_edit import (
     Rows,
     cell,
     edit_search,
+    ends_within,
     trace_edit,
 )
 
@@ -47,10 +48,7 @@ def edit_kernel(pairs, free, max_distance, bound, want_path, rows, n_cells, n_ro
             pairs.query_words, pairs.ref_words, pairs.query_start[i] << 6, pairs.ref_start[i] << 6,
             n, m, np.int64(pairs.shift[i]),
         )  # fmt: skip
-        ends = Ends(
-            min(free.query_begin, n), min(free.query_end, n),
-            min(free.ref_begin, m), min(free.ref_end, m),
-        )  # fmt: skip
+        ends = ends_within(free, n, m)
         most = min(max_distance, max(n, m))
         status, s, k = edit_search(pair, ends, min(most, bound), own, want_path, 1)
         out.status[j] = 0

@@ -60,6 +60,15 @@ class Rows(NamedTuple):
 
 
 @core
+def ends_within(free, query_len, ref_len):
+    """What of `free` a pair of these lengths has."""
+    return Ends(
+        min(free.query_begin, query_len), min(free.query_end, query_len),
+        min(free.ref_begin, ref_len), min(free.ref_end, ref_len),
+    )  # fmt: skip
+
+
+@core
 def next_offset(left, here, right):
     """Offset that one more edit reaches, from those on the diagonals k - 1, k and k + 1."""
     return max(np.int32(max(left, here) + np.int32(1)), right)
