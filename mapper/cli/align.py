@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from mapper.errors import UsageError
@@ -119,11 +120,12 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Align, then report."""
     span = _span(args)
-    engine = _engine(args, span)
+    with ExitStack() as held:
+        engine = _engine(args, span, held)
 
-    from mapper.pairwise.stream import align_files
+        from mapper.pairwise.stream import align_files
 
-    done = align_files(args.pairs, args.output, engine, with_spans=span != "global")
+        done = align_files(args.pairs, args.output, engine, with_spans=span != "global")
     statuses = ", ".join(f"{n} {name}" for name, n in done.by_status.items())
     log.info("%d pairs%s", done.n_pairs, f": {statuses}" if statuses else "")
     return 0
@@ -151,13 +153,13 @@ def _numbers(option: str, text: str, n: int) -> list[int]:
     return numbers
 
 
-def _engine(args: argparse.Namespace, span: Span) -> Engine:
-    """Return what aligns a batch."""
+def _engine(args: argparse.Namespace, span: Span, held: ExitStack) -> Engine:
+    """Return what aligns a batch; its device is `held` so long."""
     from mapper.pairwise.edit import edit_distance
     from mapper.pairwise.run import thread_count
 
     thread_count(args.threads)
-    args.device = _device(args)
+    args.device = _device(args, held)
     if args.max_score is not None and args.max_score < 0:
         raise UsageError(f"--max-score {args.max_score}: 0 or more is expected")
     for option, metrics in _ONLY_WITH.items():
@@ -179,12 +181,13 @@ def _engine(args: argparse.Namespace, span: Span) -> Engine:
     )  # fmt: skip
 
 
-def _device(args: argparse.Namespace) -> str:
+def _device(args: argparse.Namespace, held: ExitStack) -> str:
     """Choose the device once, before the first batch; return it in words."""
-    from mapper.device.choose import CPU, choose_device
+    from mapper.device.choose import CPU, hold_device
 
     cpu_only = args.metric == "matrix" or args.band is not None or args.span == "extension"
-    choice = choose_device("cpu" if args.device == "auto" and cpu_only else args.device)
+    device = "cpu" if args.device == "auto" and cpu_only else args.device
+    choice = held.enter_context(hold_device(device))
     if choice.backend == CPU:
         return CPU
     return f"{choice.backend}:{','.join(map(str, choice.ordinals))}"

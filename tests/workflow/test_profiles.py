@@ -105,7 +105,7 @@ def test_what_a_mapping_job_asks_for_on_a_gpu(name, tmp_path):
     assert asked["gpu"] == "1"
     assert asked["mem_mb"] == "48000"
     assert run.stdout.count("gpu=1") == 1  # no other rule asks for one
-    assert "--device auto --batch-bases 50000000" in run.stdout
+    assert "--device auto --batch-bases 50000000 --jobs-per-device 1" in run.stdout
     assert "--sa-sampling 2" in run.stdout
     if name == "slurm-gpu":
         assert (asked["slurm_partition"], asked["nodes"]) == ("gpu", "1")
@@ -153,7 +153,7 @@ def test_jobs_that_share_a_gpu_and_tables_of_ones_own(tmp_path):
     assert run.returncode == 0, run.stdout
     asked = map_resources(run.stdout)
     assert (asked.get("gpu", "0"), asked["mem_mb"]) == ("0", "6000")
-    assert "--device cuda --batch-bases 5000000" in run.stdout
+    assert "--device cuda --batch-bases 5000000 --jobs-per-device 2" in run.stdout
 
     (directory / "gpus.yaml").write_text(
         f"mine: {GPU_ROW.replace('sa_sampling: 2', 'sa_sampling: 3')}\n"

@@ -231,8 +231,11 @@ def map_device():
     return config["gpu"]["device"] if GPU is not None else "cpu"
 
 
-def batch_option():
-    return f"--batch-bases {GPU['batch_bases']}" if GPU is not None else ""
+def gpu_options():
+    """What the row of the GPU says about a run; no effect on its result."""
+    if GPU is None:
+        return ""
+    return f"--batch-bases {GPU['batch_bases']} --jobs-per-device {GPU['jobs_per_gpu']}"
 
 
 def streaming_runtime(reads_per_second):

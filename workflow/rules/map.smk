@@ -74,12 +74,12 @@ rule fmwave_map:
         insert_size=insert_size_argument,
         read_group=read_group_argument,
         device=map_device(),
-        batch=batch_option(),
+        gpu=gpu_options(),
         extra=config["map"]["extra"],
     shell:
         "exec > {log:q} 2>&1; "
         'echo "host $(hostname), CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}"; '
         "{params.staging}; "
         'fmwave map "$index" {params.reads:q} -o {output.bam:q} --sort -t {threads}'
-        " {params.read_group:q} --device {params.device} {params.batch}"
+        " {params.read_group:q} --device {params.device} {params.gpu}"
         " --json-stats {output.json:q} {params.insert_size:q} {params.extra}"
