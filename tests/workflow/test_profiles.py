@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,16 @@ EXECUTORS = {
     "sge-gpu": "cluster-generic",
     "kubernetes": "kubernetes",
 }
-GPU_ROW = """{memory_gb: 24, sa_sampling: 2, batch_bases: 5000000, jobs_per_gpu: 2, host_cores: 4,
- host_memory_gb: 12, reads_per_second: 100000, basis: estimate}"""
+GPU_TABLE = """[mine]
+memory_gb = 24
+sa_sampling = 2
+batch_bases = 5_000_000
+jobs_per_gpu = 2
+host_cores = 4
+host_memory_gb = 12
+reads_per_second = 100_000
+basis = "estimate"
+"""
 
 
 def load(name: str) -> dict:
@@ -122,9 +131,10 @@ def test_mapping_jobs_of_one_machine_wait_for_its_gpu(tmp_path):
         for mate, path in enumerate(PHIX, start=1):
             shutil.copy(path, tmp_path / f"{unit}_{mate}.fq")
         units += f"phix\t{unit}\t{unit}_1.fq\t{unit}_2.fq\t\t\n"
-    row = GPU_ROW.replace("jobs_per_gpu: 2, host_cores: 4", "jobs_per_gpu: 1, host_cores: 1")
-    directory = project(tmp_path, CONFIG + "gpu: {model: mine, table: gpus.yaml}\n", units=units)
-    (directory / "gpus.yaml").write_text(f"mine: {row}\n")
+    table = GPU_TABLE.replace("jobs_per_gpu = 2", "jobs_per_gpu = 1")
+    table = table.replace("host_cores = 4", "host_cores = 1")
+    directory = project(tmp_path, CONFIG + "gpu: {model: mine, table: gpus.toml}\n", units=units)
+    (directory / "gpus.toml").write_text(table)
     events = directory / "events"
     shim = directory / "bin" / "fmwave"
     shim.parent.mkdir()
@@ -147,24 +157,22 @@ exit 0
 
 
 def test_jobs_that_share_a_gpu_and_tables_of_ones_own(tmp_path):
-    directory = project(tmp_path, CONFIG + "gpu: {model: mine, table: gpus.yaml, device: cuda}\n")
-    (directory / "gpus.yaml").write_text(f"mine: {GPU_ROW}\n")
+    directory = project(tmp_path, CONFIG + "gpu: {model: mine, table: gpus.toml, device: cuda}\n")
+    (directory / "gpus.toml").write_text(GPU_TABLE)
     run = snakemake(directory, "--dry-run")
     assert run.returncode == 0, run.stdout
     asked = map_resources(run.stdout)
     assert (asked.get("gpu", "0"), asked["mem_mb"]) == ("0", "6000")
     assert "--device cuda --batch-bases 5000000 --jobs-per-device 2" in run.stdout
 
-    (directory / "gpus.yaml").write_text(
-        f"mine: {GPU_ROW.replace('sa_sampling: 2', 'sa_sampling: 3')}\n"
-    )
+    (directory / "gpus.toml").write_text(GPU_TABLE.replace("sa_sampling = 2", "sa_sampling = 3"))
     run = snakemake(directory, "--dry-run")
     assert run.returncode != 0
-    assert "gpus.yaml: mine.sa_sampling: 3 is not allowed. Expected: a power of two" in run.stdout
+    assert "gpus.toml: mine.sa_sampling: 3 is not allowed. Expected: a power of two" in run.stdout
 
 
 def test_the_table_names_the_models_that_were_asked_for():
-    table = yaml.safe_load((ROOT / "workflow" / "gpus.yaml").read_text())
+    table = tomllib.loads((ROOT / "mapper" / "device" / "gpus.toml").read_text())
     models = {"L4", "A10", "A100-40", "A100-80", "H100", "H200", "consumer-12", "consumer-24"}
     assert models <= set(table)
     for row in table.values():

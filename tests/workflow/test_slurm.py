@@ -40,8 +40,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 LIMIT = 150  # seconds of a run
-GPUS = """test: {memory_gb: 24, sa_sampling: 4, batch_bases: 3000000, jobs_per_gpu: 1,
-  host_cores: 2, host_memory_gb: 1, reads_per_second: 100000, basis: estimate}
+GPUS = """[test]
+memory_gb = 24
+sa_sampling = 4
+batch_bases = 3_000_000
+jobs_per_gpu = 1
+host_cores = 2
+host_memory_gb = 1
+reads_per_second = 100_000
+basis = "estimate"
 """
 FASTER = ["--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5"]
 UNTIL = ["--until", "finish_sample"]  # statistics and plots would only take time
@@ -68,9 +75,9 @@ def settings(directory: Path, n_samples: int) -> Path:
             cells.append(f"s{n}_R{mate}.fq.gz")
         samples += f"s{n}\t\n"
         units += f"s{n}\tu\t{cells[0]}\t{cells[1]}\t\t\n"
-    (directory / "gpus.yaml").write_text(GPUS)
+    (directory / "gpus.toml").write_text(GPUS)
     config = CONFIG.replace("phix174.fa", "portiera.fa.gz")
-    config += "gpu: {model: test, table: gpus.yaml}\n"
+    config += "gpu: {model: test, table: gpus.toml}\n"
     return project(directory, config, samples, units)
 
 
