@@ -41,16 +41,24 @@ wildcard_constraints:
 
 
 def n_parts(unit):
-    """Into how many chunks the reads of a unit are scattered; 1: not at all, as BAM always is."""
-    return 1 if "bam" in UNITS[unit] else UNITS[unit].get("chunks", config["map"]["chunks"])
+    """Into how many chunks the reads of a unit are scattered; 1: not at all."""
+    return UNITS[unit].get("chunks", config["map"]["chunks"])
 
 
 def read_files(unit):
     return [UNITS[unit][column] for column in ("fq1", "fq2", "bam") if column in UNITS[unit]]
 
 
-def is_paired(unit):
-    return "fq2" in UNITS[unit]
+def may_be_paired(unit):
+    """Whether a unit has pairs; of a BAM that is only known when it is read."""
+    return "fq2" in UNITS[unit] or "bam" in UNITS[unit]
+
+
+def chunk_files(unit, folder, chunk):
+    """The reads of a chunk, as split_reads.py names them."""
+    if "bam" in UNITS[unit]:
+        return [f"{folder}/{chunk}.bam"]
+    return [f"{folder}/{chunk}_R{mate}.fq.gz" for mate in range(1, len(read_files(unit)) + 1)]
 
 
 def whole_reads(wildcards):
@@ -65,14 +73,13 @@ def chunks_of(wildcards):
 
 def insert_size_of(wildcards):
     """The insert size of a scattered unit: of one piece, fmwave map estimates it by itself."""
-    return INSERT_SIZE if wildcards.parts != "1" and is_paired(wildcards.unit) else []
+    return INSERT_SIZE if wildcards.parts != "1" and may_be_paired(wildcards.unit) else []
 
 
 def reads_argument(wildcards, input):
     if wildcards.parts == "1":
         return input.reads
-    mates = (1, 2) if is_paired(wildcards.unit) else (1,)
-    return [f"{input.chunks}/{wildcards.part}_R{mate}.fq.gz" for mate in mates]
+    return chunk_files(wildcards.unit, input.chunks, wildcards.part)
 
 
 def insert_size_argument(wildcards, input):

@@ -21,7 +21,7 @@ rule split_reads:
 
 
 rule estimate_insert_size:
-    # From the pairs that fmwave map would estimate it from, were the unit mapped in one piece.
+    # From the reads that fmwave map would estimate it from, were the unit mapped in one piece.
     input:
         index=INDEX,
         chunks=CHUNKS,
@@ -40,9 +40,10 @@ rule estimate_insert_size:
         ),
         runtime=lambda wildcards, attempt: 30 * attempt,
     params:
+        reads=lambda wildcards, input: chunk_files(wildcards.unit, input.chunks, "head"),
         extra=config["map"]["extra"],
     shell:
-        "fmwave map {input.index:q} {input.chunks:q}/head_R1.fq.gz {input.chunks:q}/head_R2.fq.gz"
+        "fmwave map {input.index:q} {params.reads:q}"
         " --device cpu -t {threads} --json-stats {output.json:q} {params.extra}"
         " > /dev/null 2> {log:q}"
 

@@ -120,8 +120,6 @@ def read_units(path):
             problems.append(f"{path}, unit {number}: missing: fq1, or bam; one of them is expected")
         if "bam" in row and "fq2" in row:
             problems.append(f"{path}, unit {number}: fq2 beside bam; a bam holds both mates")
-        if "bam" in row and row.get("chunks", 1) != 1:
-            problems.append(f"{path}, unit {number}: chunks: a bam is mapped in one piece")
         if row.get("fq1") and row.get("fq1") == row.get("fq2"):
             problems.append(f"{path}, unit {number}: fq1 and fq2 are the same file")
         units[name] = row
