@@ -51,7 +51,7 @@ simulate: $(STAMP)
 # Needs a Slurm of its own: the tests cancel whatever is in its queue.
 test-slurm: $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[slurm,cluster-generic]'
-	FMWAVE_TEST_SLURM=1 $(BIN)/python -m pytest tests/workflow/test_slurm.py -v
+	FMWAVE_TEST_SLURM=1 $(BIN)/python -m pytest tests/workflow/test_slurm.py tests/workflow/test_slurm_trouble.py -v
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

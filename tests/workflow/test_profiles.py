@@ -59,6 +59,11 @@ def map_resources(output: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in line[1].split(", "))
 
 
+def require_plugin(kind: str, name: str) -> None:
+    if importlib.util.find_spec(f"snakemake_{kind}_plugin_{name.replace('-', '_')}") is None:
+        pytest.skip(f"snakemake-{kind}-plugin-{name} is not installed: make test-profiles")
+
+
 def test_the_list_is_whole():
     assert {path.parent.name for path in PROFILES.glob("*/profile.yaml")} == set(EXECUTORS)
     # Loaded without being asked for, these would discard a site profile's resources.
@@ -72,9 +77,11 @@ def test_every_entry_is_commented_and_avoids_the_traps(name):
     head = next(n for n, line in enumerate(lines) if not line.startswith("#"))
     assert head > 0
     for line in lines:
-        # The head explains executor and commands; numbers of default-resources explain themselves.
+        # The head explains executor, commands and what is required; numbers of default-resources
+        # explain themselves.
         if re.match(r"[a-z]", line) and not re.match(
-            r"(executor|cluster-generic-(submit|status)-cmd|(default|set-)?-?resources):", line
+            r"(executor|cluster-generic-(submit|status)-cmd|(default|set-)?-?resources):|.*\?required",
+            line,
         ):
             assert "  #" in line or " # " in line, line
     profile = load(name)
@@ -95,16 +102,13 @@ def test_every_entry_is_commented_and_avoids_the_traps(name):
     if name == "kubernetes":
         assert profile["set-resources"]["fmwave_map"]["scale"] == 0
         assert profile["set-resources"]["fmwave_map"]["gpu_manufacturer"] == "'nvidia'"
-    if name != "kubernetes":
-        assert "slurm_account" not in str(profile)  # a site's own
+    assert "slurm_account" not in str(profile)  # a site's own
 
 
 @pytest.mark.parametrize("name", ["local-gpu", "slurm-gpu", "slurm-generic", "lsf-gpu", "sge-gpu"])
 def test_what_a_mapping_job_asks_for_on_a_gpu(name, tmp_path):
-    executor = EXECUTORS[name]
-    module = f"snakemake_executor_plugin_{(executor or 'local').replace('-', '_')}"
-    if executor is not None and importlib.util.find_spec(module) is None:
-        pytest.skip(f"snakemake-executor-plugin-{executor} is not installed")
+    if EXECUTORS[name] is not None:
+        require_plugin("executor", EXECUTORS[name])
     directory = project(tmp_path, CONFIG + "gpu: {model: A100-40}\n")
 
     run = snakemake(directory, "--dry-run", "--printshellcmds", profile=name)
@@ -122,6 +126,52 @@ def test_what_a_mapping_job_asks_for_on_a_gpu(name, tmp_path):
         assert asked["slurm_partition"] == "gpu"
     if name == "lsf-gpu":
         assert asked["lsf_extra"] == "-gpu num=1:mode=shared:j_exclusive=yes"
+
+
+KUBERNETES = {
+    "FMWAVE_IMAGE": "registry.example.org/fmwave:1",
+    "FMWAVE_STORAGE": "/somewhere",
+    "FMWAVE_NAMESPACE": "genomics",
+}
+
+
+@pytest.mark.parametrize("missing", KUBERNETES)
+def test_kubernetes_wants_its_three_settings(missing, tmp_path, monkeypatch):
+    require_plugin("executor", "kubernetes")
+    for name, value in KUBERNETES.items():
+        monkeypatch.setenv(name, "" if name == missing else value)
+    run = snakemake(project(tmp_path), "--dry-run", profile="kubernetes")
+    assert run.returncode == 1
+    assert f"profiles/kubernetes: set {missing}, the " in run.stdout
+    assert "Traceback" not in run.stdout
+
+
+def test_what_a_mapping_job_asks_for_on_kubernetes(tmp_path, monkeypatch):
+    """Reads and reference lie in storage: a folder here, where no object store is at hand."""
+    require_plugin("executor", "kubernetes")
+    require_plugin("storage", "fs")
+    store = tmp_path / "store"
+    store.mkdir()
+    for name in ("phix174.fa", "phix_R1.fq", "phix_R2.fq"):
+        shutil.copy(ROOT / "tests" / "data" / name, store)
+    for name, value in {**KUBERNETES, "FMWAVE_STORAGE": str(store)}.items():
+        monkeypatch.setenv(name, value)
+    config = CONFIG.replace(f"{ROOT / 'tests' / 'data'}/", "") + "gpu: {model: H100}\n"
+    units = UNITS_HEADER + "phix\ta\tphix_R1.fq\tphix_R2.fq\t\t\n"
+    directory = project(tmp_path, config, units=units)
+
+    run = snakemake(
+        directory, "--dry-run", "--default-storage-provider", "fs", profile="kubernetes"
+    )
+
+    assert run.returncode == 0, run.stdout
+    asked = map_resources(run.stdout)
+    assert (asked["gpu"], asked["gpu_manufacturer"], asked["scale"]) == ("1", "nvidia", "0")
+    assert asked["mem_mb"] == "64000"
+    assert run.stdout.count("gpu=1") == 1
+    assert f"{store}/phix_R1.fq (retrieve from storage)" in run.stdout
+    assert f"{store}/phix174.fa (retrieve from storage)" in run.stdout
+    assert f"{store}/results/mapped/phix.bam (send to storage)" in run.stdout
 
 
 def test_mapping_jobs_of_one_machine_wait_for_its_gpu(tmp_path):

@@ -40,6 +40,15 @@ wildcard_constraints:
     parts="[0-9]+",
 
 
+def given(path):
+    """A file that the settings name, where no `prefix:` of an importing workflow moves it.
+
+    It lies in the default storage if Snakemake was given one, as for Kubernetes, whose pods see
+    no disk of ours.
+    """
+    return path if workflow.storage_settings.default_storage_provider else local(path)
+
+
 def n_parts(unit):
     """Into how many chunks the reads of a unit are scattered; 1: not at all."""
     return UNITS[unit].get("chunks", config["map"]["chunks"])
@@ -47,6 +56,10 @@ def n_parts(unit):
 
 def read_files(unit):
     return [UNITS[unit][column] for column in ("fq1", "fq2", "bam") if column in UNITS[unit]]
+
+
+def given_reads(wildcards):
+    return [given(path) for path in read_files(wildcards.unit)]
 
 
 def may_be_paired(unit):
@@ -63,7 +76,7 @@ def chunk_files(unit, folder, chunk):
 
 def whole_reads(wildcards):
     """The files of a unit that is mapped in one piece."""
-    return read_files(wildcards.unit) if wildcards.parts == "1" else []
+    return given_reads(wildcards) if wildcards.parts == "1" else []
 
 
 def chunks_of(wildcards):
@@ -181,11 +194,11 @@ def sample_million_reads(sample):
     return sum(map(million_reads, UNITS_OF[sample]))
 
 
-def reference_mb():
+def reference_mb(size_mb=None):
     """Million bases of the reference, at most."""
     path = Path(config["reference"])
     packing = 5 if path.suffix == ".gz" else 1  # gzip on DNA: 1:3.5 to 1:4.5
-    return packing * size_of(path) / 1e6
+    return packing * (size_of(path) / 1e6 if size_mb is None else size_mb)
 
 
 def minutes(attempt, reads_in_millions, reads_per_second):
@@ -193,14 +206,14 @@ def minutes(attempt, reads_in_millions, reads_per_second):
     return attempt * math.ceil(15 + 2 * reads_in_millions * 1e6 / reads_per_second / 60)
 
 
-def index_mem_mb(wildcards, attempt):
+def index_mem_mb(wildcards, input, attempt):
     """11 bytes a base at most, and 1 GB for the process and Snakemake's."""
-    return int(attempt * (1000 + 11 * reference_mb()))
+    return int(attempt * (1000 + 11 * reference_mb(input.size_mb)))
 
 
-def reference_runtime(wildcards, attempt):
+def reference_runtime(wildcards, input, attempt):
     """25 Mbp a minute: the index build reached more on each reference of docs/performance.md."""
-    return attempt * math.ceil(15 + reference_mb() / 25)
+    return attempt * math.ceil(15 + reference_mb(input.size_mb) / 25)
 
 
 def index_options():

@@ -1,7 +1,7 @@
 rule split_reads:
     # Scatter: the chunks are consecutive, so that putting them back together is a merge.
     input:
-        reads=local(lambda wildcards: read_files(wildcards.unit)),
+        reads=given_reads,
     output:
         chunks=temp(directory(CHUNKS)),
     log:
@@ -51,7 +51,7 @@ rule estimate_insert_size:
 rule fmwave_map:
     input:
         index=INDEX,
-        reads=local(whole_reads),
+        reads=whole_reads,
         chunks=chunks_of,
         insert_size=insert_size_of,
     output:
