@@ -133,6 +133,19 @@ def pid_of_first(directory: Path) -> int:
     return int(pid.read_text())
 
 
+def steps(job: str) -> list[Path]:
+    """Return the processes that look after a job on this machine."""
+    title = f"slurmstepd: [{job}."
+    return [p for p in Path("/proc").glob("[0-9]*/cmdline") if title in read_process(p)]
+
+
+def read_process(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # it has ended
+        return ""
+
+
 def end(process: subprocess.Popen[str], limit: int = LIMIT) -> int:
     try:
         return process.wait(limit)
@@ -170,8 +183,12 @@ def restarts(job: str) -> int:
 
 
 def wait_for_requeue(job: str) -> None:
-    """Wait until a job is back in the queue; let it start at once instead of 2 minutes later."""
+    """Wait until a job is back in the queue."""
     wait_for(lambda: restarts(job) == 1 and "JobState=PENDING" in show_job(job), "the requeue")
+
+
+def start_at_once(job: str) -> None:
+    """Spare a requeued job the 2 minutes until it may start."""
     update = ["scontrol", "update", f"JobId={job}", "StartTime=now"]
     subprocess.run(update, check=True, timeout=30)
 

@@ -29,7 +29,9 @@ from tests.workflow.slurm import (
     settings,
     show_job,
     start,
+    start_at_once,
     start_generic,
+    steps,
     trouble,
     wait_for,
     wait_for_requeue,
@@ -88,6 +90,7 @@ def test_a_preempted_job_is_requeued(tmp_path, expected, no_jobs_left):
     (job,) = queue("%A", "--partition=gpu-requeue")
     preempt()
     wait_for_requeue(job)
+    start_at_once(job)
     assert end(process, LONG_LIMIT) == 0, (directory / "run.log").read_text()
     assert restarts(job) == 1
     assert len(asked(directory, "runtime")) == 1  # to Snakemake it was one attempt
@@ -117,7 +120,10 @@ def test_a_job_of_a_lost_node_is_requeued(tmp_path, expected, no_jobs_left, lose
     (job,) = queue("%A", "--partition=gpu")
     node = lose_node(job)
     wait_for_requeue(job)
+    assert steps(job)
     node.come_back()
+    wait_for(lambda: not steps(job), "the node to end what was left there")
+    start_at_once(job)
     assert end(process, LONG_LIMIT) == 0, (directory / "run.log").read_text()
     assert restarts(job) == 1
     check(directory, expected)

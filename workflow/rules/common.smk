@@ -23,6 +23,7 @@ STATISTICS = {
 }
 MARKDUP = "<results>/stats/{sample}.markdup.json"
 SUMMARY = "<results>/summary.tsv"
+SUMMARY_PAGE = "<results>/summary.html"
 PLOTS = {
     kind: f"<results>/plots/{kind}.svg" for kind in ("reads", "insert_size", "coverage", "mapq")
 }
