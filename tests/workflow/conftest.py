@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.workflow.runs import records, snakemake
-from tests.workflow.slurm import LIMIT, Node, queue, settings, wait_for
+from tests.workflow.slurm import LONG_LIMIT, Node, queue, settings, wait_for
 
 
 @pytest.fixture(scope="session")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Records of a local run."""
     directory = settings(tmp_path_factory.mktemp("local"), 1)
-    run = snakemake(directory, "--config", "gpu={model: none}", timeout=LIMIT)
+    run = snakemake(directory, "--config", "gpu={model: none}", timeout=LONG_LIMIT)  # may compile
     assert run.returncode == 0, run.stdout
     return records(directory / "results" / "mapped" / "s1.bam")
 

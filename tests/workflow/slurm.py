@@ -32,13 +32,16 @@ from tests.workflow.runs import (
     records,
 )
 
-needs_slurm = pytest.mark.skipif(
-    os.environ.get("FMWAVE_TEST_SLURM") != "1" or shutil.which("sbatch") is None,
-    reason="needs a Slurm of its own: make test-slurm",
-)
+only_on_slurm = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        os.environ.get("FMWAVE_TEST_SLURM") != "1" or shutil.which("sbatch") is None,
+        reason="needs a Slurm of its own: make test-slurm",
+    ),
+]
 
-LIMIT = 150  # seconds of a run
-LONG_LIMIT = 300  # with a minute's time limit, or a requeued job's wait
+LIMIT = 240  # seconds of a run; a third of it on an idle machine
+LONG_LIMIT = 400  # with a minute's time limit, or a requeued job's wait
 GPUS = """[test]
 memory_gb = 24
 sa_sampling = 4

@@ -14,7 +14,7 @@ from tests.workflow.slurm import (
     UNTIL,
     check,
     end,
-    needs_slurm,
+    only_on_slurm,
     pid_of_first,
     queue,
     settings,
@@ -23,7 +23,7 @@ from tests.workflow.slurm import (
     trouble,
 )
 
-pytestmark = needs_slurm
+pytestmark = only_on_slurm
 
 
 def test_two_gpus_two_jobs_at_a_time_and_the_local_result(tmp_path, expected, no_jobs_left):

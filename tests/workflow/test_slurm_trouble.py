@@ -20,7 +20,7 @@ from tests.workflow.slurm import (
     asked,
     check,
     end,
-    needs_slurm,
+    only_on_slurm,
     partition,
     pid_of_first,
     preempt,
@@ -37,7 +37,7 @@ from tests.workflow.slurm import (
     wait_for_requeue,
 )
 
-pytestmark = [needs_slurm, pytest.mark.timeout(600)]
+pytestmark = only_on_slurm
 
 
 def test_a_killed_job_runs_again(tmp_path, expected, no_jobs_left):
