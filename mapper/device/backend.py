@@ -22,6 +22,7 @@ from mapper.device.seam import cuda
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cuda import extend_loci
 from mapper.extend.merge import merge_alignments
+from mapper.index.cuda import expand_suffix_array
 from mapper.index.fm import FMIndex
 from mapper.index.reference import ContigBounds, Index
 from mapper.pair.cuda import propose_loci
@@ -47,6 +48,10 @@ class Lane(NamedTuple):
 class DeviceStages:
     """An index on one or several devices, and the stages there.
 
+    The suffix array is expanded where there is memory for it. The table of k-mers is not: rows of
+    the text's end that its length puts into an interval are counted, so another one could
+    give other seeds than the CPU's.
+
     Parameters
     ----------
     ordinals
@@ -64,6 +69,7 @@ class DeviceStages:
         for ordinal in ordinals:
             with cuda.gpus[ordinal]:
                 fm = upload(index.fm, f"the index {index.meta.source_name}")
+                fm = expand_suffix_array(fm)
                 contigs = upload(
                     ContigBounds(index.contigs.starts, index.contigs.lengths), "the contigs"
                 )
