@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.accelerate import core, driver
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.cigar import N, S
 from mapper.dna import COMPLEMENT, LETTERS
@@ -75,28 +75,28 @@ def _record_offsets(records: RecordBatch, reads: ReadBatch) -> np.ndarray:
     return offsets
 
 
-@driver
+@core
 def _put16(out, at, value):
     for i in range(2):
         out[at + i] = (value >> (8 * i)) & 0xFF
     return at + 2
 
 
-@driver
+@core
 def _put32(out, at, value):
     for i in range(4):
         out[at + i] = (value >> (8 * i)) & 0xFF
     return at + 4
 
 
-@driver
+@core
 def _put_ops(out, at, cigar_ops, start, end):
     for i in range(start, end):
         at = _put32(out, at, np.int64(cigar_ops[i]))
     return at
 
 
-@driver
+@core
 def copy_bytes(out, at, source, start, end):
     """Write ``source[start:end]``; return the position after it.
 
@@ -110,7 +110,7 @@ def copy_bytes(out, at, source, start, end):
     return at + length
 
 
-@driver
+@core
 def _copy_reversed(out, at, source, start, end):
     """As :func:`copy_bytes`, last byte first."""
     length = end - start
@@ -121,7 +121,7 @@ def _copy_reversed(out, at, source, start, end):
     return at + length
 
 
-@driver
+@core
 def reference_span(cigar_ops, start, end):
     """Return the reference bases that ``cigar_ops[start:end]`` cover."""
     span = np.int64(0)
@@ -132,7 +132,7 @@ def reference_span(cigar_ops, start, end):
     return span
 
 
-@driver
+@core
 def reg2bin(start, end):
     """Return the BAI bin of ``[start, end)``, as the SAM specification computes it.
 
@@ -150,7 +150,7 @@ def reg2bin(start, end):
     return 0
 
 
-@driver
+@core
 def _put_sequence(out, at, bases, start, end, reverse):
     """Write the bases of one read as nibbles, the first in the high half."""
     length = end - start
@@ -171,7 +171,7 @@ def _put_sequence(out, at, bases, start, end, reverse):
     return at + ((length + 1) >> 1)
 
 
-@driver
+@core
 def given_bounds(base_offsets, read, query_start, query_end, reverse):
     """Return where a record's bases lie in the column of bases as the reads were given."""
     first = base_offsets[read]
