@@ -47,6 +47,7 @@ from mapper.pair.insert_size import (
 from mapper.pair.placement import PRIMARY, PlacementBatch
 from mapper.pair.records import Names, make_names
 from mapper.params import BATCH_BASES, MAX_READ_LEN, MapParams
+from mapper.recycled import RECYCLER
 from mapper.seed.plan import resolve
 from mapper.stages import Aligned, align_reads, place_batch
 from mapper.stats import RunStats
@@ -232,6 +233,7 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
         sys.setswitchinterval(switch_interval)
         reader.close()
         pool.shutdown()
+        RECYCLER.clear()
     stats.finish()
     return stats
 

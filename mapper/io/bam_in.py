@@ -19,6 +19,7 @@ from mapper.io.fastq_scan import MIN_COST
 from mapper.io.header import header_field
 from mapper.io.raw_batch import BatchReader, RawBatch, giving
 from mapper.io.source import BrokenStreamError, ByteSource
+from mapper.recycled import RECYCLER
 
 BAM_MAGIC = b"BAM\x01"
 CRAM_MAGIC = b"CRAM"
@@ -222,7 +223,7 @@ class _BamPart(NamedTuple):
             For the first thing that is wrong with the records.
         """
         n_bytes, n_rows = len(self.data), self.most_reads + 1
-        bases, quals, names, tags = (np.empty(n_bytes, np.uint8) for _ in range(4))
+        bases, quals, names, tags = (RECYCLER.empty(n_bytes) for _ in range(4))
         base_offsets, name_offsets, tag_offsets = (np.zeros(n_rows, np.int64) for _ in range(3))
         flags = np.empty(n_rows, np.uint16)
         status, where, n_passed, n = scan.fill_batch(

@@ -9,6 +9,7 @@ import numpy as np
 
 from mapper.errors import InputFormatError
 from mapper.io.source import BrokenStreamError, PlainBytes
+from mapper.recycled import RECYCLER
 
 MAX_RECORD_BYTES = 1 << 28
 """A record that does not fit into this is taken for a broken file, not for a read."""
@@ -160,6 +161,6 @@ class InputBuffer:
         """Put the unread bytes at the start of a new block."""
         unread = self._end - self._at
         size = max(4 * self._wanted, _BLOCK_CHUNKS * self._chunk, 2 * unread)
-        block = np.empty(size, np.uint8)
+        block = RECYCLER.empty(size)
         block[:unread] = self._block[self._at : self._end]
         self._block, self._at, self._end = block, 0, unread

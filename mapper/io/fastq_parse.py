@@ -14,6 +14,7 @@ from mapper.io.fastq_errors import explain, read_name, show
 from mapper.io.fastq_fill import fill_batch
 from mapper.io.source import BrokenStreamError
 from mapper.io.text_cut import FASTA
+from mapper.recycled import RECYCLER
 
 
 class TextPart(NamedTuple):
@@ -154,16 +155,16 @@ class _Columns(NamedTuple):
 
 
 def _make_columns(parts: Sequence[TextPart], has_tags: bool) -> _Columns:
-    """Make columns with all the room they may need; memory is only what is written to."""
+    """Make columns with all the room they may need."""
     n_bytes = sum(len(part.text) for part in parts)
     n_rows = sum(part.most_records for part in parts)
     return _Columns(
-        bases=np.empty(n_bytes, np.uint8),
-        quals=np.empty(n_bytes, np.uint8),
+        bases=RECYCLER.empty(n_bytes),
+        quals=RECYCLER.empty(n_bytes),
         base_offsets=np.zeros(n_rows + 3, np.int64),
-        names=np.empty(n_bytes, np.uint8),
+        names=RECYCLER.empty(n_bytes),
         name_offsets=np.zeros(n_rows + 3, np.int64),
-        tags=np.empty(2 * n_bytes + 8 if has_tags else 0, np.uint8),
+        tags=RECYCLER.empty(2 * n_bytes + 8 if has_tags else 0),
         tag_offsets=np.zeros(n_rows + 3, np.int64),
     )
 
