@@ -85,6 +85,18 @@ def ungapped_ops(read_planes, read_word, text_planes, diagonal, start, end, posi
 
 
 @core
+def ungapped_score(ungapped, read_len, params):
+    """Doubled score of an ungapped alignment, without bonuses for ends of the read."""
+    doubled = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
+    doubled += ungapped.left + ungapped.right
+    if ungapped.start == 0:
+        doubled -= 2 * params.end_bonus
+    if ungapped.end == read_len:
+        doubled -= 2 * params.end_bonus
+    return doubled
+
+
+@core
 def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
                  ungapped, target, params, penalties, wavefronts, positions, lost_before,
                  spare_ops, ops, lanes):  # fmt: skip
@@ -93,8 +105,9 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
     Parameters
     ----------
     target
-        Doubled objective below which the caller has no use for the alignment: the gapped
-        search gives up there, and the ungapped side stands.
+        Doubled objective that must be exceeded for the caller to have any use for gaps. The
+        result depends on it in nothing else: a search with a lower target finds the same
+        alignment, or one that does not exceed this.
     positions, lost_before
         int32 work space.
     spare_ops, ops
@@ -104,14 +117,16 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
 
     Returns
     -------
-    doubled_score, query_start, query_end, text_start, text_end, n_ops
-        n_ops is CELLS_FULL, and the others mean nothing, if the wavefronts do not fit.
+    total, doubled, query_start, query_end, text_start, text_end, n_ops
+        Doubled objective, with the bonuses for ends, and doubled score, without. Where n_ops is
+        0, the ungapped alignment stands; where it is CELLS_FULL, the wavefronts do not fit. The
+        other numbers mean nothing then.
     """
     anchor = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
     left, right = ungapped.left, ungapped.right
     query_start, query_end = ungapped.start, ungapped.end
     text_start, text_end = query_start + diagonal, query_end + diagonal
-    doubled = np.int64(0)
+    total = doubled = np.int64(0)
     n_ops = n_right_ops = np.int64(0)
     gapped_left = gapped_right = False
 
@@ -129,7 +144,8 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
         if 2 * band + 1 > len(wavefronts.lo):
             # Little work space: do not even count the blocks of a wide band. (Work space that
             # fits any read has more penalties than a band has diagonals.)
-            return doubled, query_start, query_end, text_start, text_end, np.int64(CELLS_FULL)
+            n_ops = np.int64(CELLS_FULL)
+            return total, doubled, query_start, query_end, text_start, text_end, n_ops
         first = max(diagonal - band, window_start)
         last = min(diagonal + band, window_end - read_len)
         lanes_meet(lanes)  # a slower lane may still be reading those of the locus before
@@ -159,7 +175,7 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
             lost_before, wavefronts, lanes,
         )  # fmt: skip
         if s == CELLS_FULL:
-            return doubled, query_start, query_end, text_start, text_end, s
+            return total, doubled, query_start, query_end, text_start, text_end, s
         if s >= 0:
             gapped_right = True
             right = objective
@@ -169,7 +185,8 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
                 wavefronts, penalties, side, s, k, offset, spare_ops, n_right_ops
             )
     left_floor = max(left, target - anchor - right)
-    if try_left and most_left > left_floor:
+    # Without the right side that the target takes, it is out of reach.
+    if try_left and most_left > left_floor and (gapped_right or right == right_floor):
         side = Side(
             read_word, ungapped.anchor_start, left_room, ungapped.anchor_start + diagonal,
             ungapped.anchor_start + diagonal - window_start, False,
@@ -179,7 +196,7 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
             lost_before, wavefronts, lanes,
         )  # fmt: skip
         if s == CELLS_FULL:
-            return doubled, query_start, query_end, text_start, text_end, s
+            return total, doubled, query_start, query_end, text_start, text_end, s
         if s >= 0:
             gapped_left = True
             left = objective
@@ -187,6 +204,10 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
             text_start = side.text_pos - offset
             n_ops = backtrace_side(wavefronts, penalties, side, s, k, offset, ops, n_ops)
 
+    total = anchor + left + right
+    if total <= target or not (gapped_left or gapped_right):
+        n_ops = np.int64(0)
+        return total, doubled, query_start, query_end, text_start, text_end, n_ops
     middle_start = ungapped.anchor_start if gapped_left else ungapped.start
     middle_end = ungapped.anchor_end if gapped_right else ungapped.end
     n_ops = ungapped_ops(
@@ -195,11 +216,10 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
     )  # fmt: skip
     for i in range(n_right_ops - 1, -1, -1):
         n_ops = append_op(ops, n_ops, spare_ops[i] & 15, spare_ops[i] >> 4)
-    if gapped_left or gapped_right:
-        left_align(ops, n_ops, read_planes, read_word, query_start, text_planes, text_start)
-    doubled = anchor + left + right
+    left_align(ops, n_ops, read_planes, read_word, query_start, text_planes, text_start)
+    doubled = total
     if query_start == 0:
         doubled -= 2 * params.end_bonus
     if query_end == read_len:
         doubled -= 2 * params.end_bonus
-    return doubled, query_start, query_end, text_start, text_end, n_ops
+    return total, doubled, query_start, query_end, text_start, text_end, n_ops

@@ -15,7 +15,13 @@ from mapper.accelerate import core
 from mapper.cigar import EQUAL
 from mapper.dna import n_words
 from mapper.extend.blocks import BLOCK
-from mapper.extend.locus import Ungapped, align_gapped, align_ungapped
+from mapper.extend.locus import (
+    Ungapped,
+    align_gapped,
+    align_ungapped,
+    ungapped_ops,
+    ungapped_score,
+)
 from mapper.extend.ungapped import lowest_score
 
 REDUNDANT_OVERLAP = 0.9
@@ -170,6 +176,18 @@ def _edit_distance(ops, n_ops):
 
 
 @core
+def target_of(ungapped, best, best_start, best_end, params):
+    """Doubled objective that a locus must exceed with gaps, given the read's best so far.
+
+    A locus that competes for other bases has none to exceed.
+    """
+    shared = overlap(ungapped.start, ungapped.end, best_start, best_end)
+    if 2 * shared >= ungapped.end - ungapped.start:
+        return best - 2 * params.match * params.score_margin
+    return np.int64(0)
+
+
+@core
 def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, params, penalties,
                 wavefronts, scratch, read_ops, lanes):  # fmt: skip
     """Align one read to its loci; fill ``scratch.found`` and, with operations, `read_ops`.
@@ -201,21 +219,29 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         row = scratch.ungapped[scratch.order[i]]
         u = Ungapped(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7])
         locus = first + scratch.order[i]
-        target = np.int64(0)
-        if 2 * overlap(u.start, u.end, best_start, best_end) >= u.end - u.start:
-            target = best - 2 * params.match * params.score_margin
-        doubled, query_start, query_end, text_start, text_end, n_ops = align_gapped(
-            planes, read_word + n_strand_words * loci.strand[locus], read_len, text_planes,
-            loci.diagonal[locus], loci.window_start[locus], loci.window_end[locus], u, target,
-            params, penalties, wavefronts, scratch.positions, scratch.lost_before,
-            scratch.spare_ops, scratch.ops, lanes,
+        word = read_word + n_strand_words * loci.strand[locus]
+        diagonal = loci.diagonal[locus]
+        _, doubled, query_start, query_end, text_start, text_end, n_ops = align_gapped(
+            planes, word, read_len, text_planes, diagonal, loci.window_start[locus],
+            loci.window_end[locus], u, target_of(u, best, best_start, best_end, params), params,
+            penalties, wavefronts, scratch.positions, scratch.lost_before, scratch.spare_ops,
+            scratch.ops, lanes,
         )  # fmt: skip
         if n_ops < 0:
             return n_ops, n_read_ops
+        if n_ops == 0:
+            doubled = ungapped_score(u, read_len, params)
+            query_start, query_end = u.start, u.end
+            text_start, text_end = diagonal + u.start, diagonal + u.end
         if doubled < bar:
             continue
         if doubled > best:
             best, best_start, best_end = doubled, query_start, query_end
+        if n_ops == 0:
+            n_ops = ungapped_ops(
+                planes, word, text_planes, diagonal, query_start, query_end, scratch.positions,
+                scratch.ops, n_ops,
+            )  # fmt: skip
         if n_read_ops + n_ops > len(read_ops):
             return np.int64(OPS_FULL), n_read_ops
         for j in range(lanes.lane, n_ops, lanes.n_lanes):
