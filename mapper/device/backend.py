@@ -118,7 +118,7 @@ def _align_at_once(
         loci = find_loci(space, lane.contigs, found)
     with stats.stage("extend"):
         alignments = extend_loci(
-            space, lane.fm.ref_planes, on_device, longest, loci, found.read, found.host_offsets,
+            space, lane.fm.ref_planes, on_device, longest, loci, found.read,
             params.extend,
         )  # fmt: skip
     return packed, seeds, alignments

@@ -65,6 +65,29 @@ def perfect_side(room, params):
 
 
 @core
+def gapped_bounds(ungapped, read_len, target, params):
+    """Bound the two sides of an ungapped alignment, whose whole is to exceed `target`.
+
+    Returns
+    -------
+    most_left, most_right
+        Doubled objectives that the sides cannot exceed.
+    slack
+        What the sides may lose against that; with less than the cheapest gap's price, the
+        ungapped alignment stands.
+    """
+    anchor = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
+    most_left, most_right = ungapped.left, ungapped.right
+    if gap_may_pay(ungapped.n_left, params):
+        most_left = perfect_side(ungapped.anchor_start, params)
+    if gap_may_pay(ungapped.n_right, params):
+        most_right = perfect_side(read_len - ungapped.anchor_end, params)
+    right_floor = max(ungapped.right, target - anchor - most_left)
+    left_floor = max(ungapped.left, target - anchor - most_right)
+    return most_left, most_right, max(most_left - left_floor, most_right - right_floor)
+
+
+@core
 def longest_gap(slack, params):
     """Longest gap that loses less than `slack` (doubled) against a perfect side."""
     return min(
@@ -133,37 +156,34 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
     left_room, right_room = ungapped.anchor_start, read_len - ungapped.anchor_end
     try_left = gap_may_pay(ungapped.n_left, params)
     try_right = gap_may_pay(ungapped.n_right, params)
-    most_left = perfect_side(left_room, params) if try_left else left
-    most_right = perfect_side(right_room, params) if try_right else right
+    most_left, most_right, slack = gapped_bounds(ungapped, read_len, target, params)
     right_floor = max(right, target - anchor - most_left)
-    left_floor = max(left, target - anchor - most_right)
-    band = np.int64(0)
-    if try_left or try_right:
-        slack = max(most_left - left_floor, most_right - right_floor)
-        band = longest_gap(slack, params)
-        if 2 * band + 1 > len(wavefronts.lo):
-            # Little work space: do not even count the blocks of a wide band. (Work space that
-            # fits any read has more penalties than a band has diagonals.)
-            n_ops = np.int64(CELLS_FULL)
-            return total, doubled, query_start, query_end, text_start, text_end, n_ops
-        first = max(diagonal - band, window_start)
-        last = min(diagonal + band, window_end - read_len)
-        lanes_meet(lanes)  # a slower lane may still be reading those of the locus before
-        if first > diagonal - band or last < diagonal + band:
-            # The read overhangs its contig somewhere in the band: no bound, a full search.
-            lost_before[: read_len // BLOCK + 1] = 0
-        else:
-            count_lost_blocks(
-                read_planes, read_word, read_len, text_planes, first, last, lost_before, lanes
-            )
-            bonus = 2 * params.end_bonus
-            if try_left:
-                lost = lost_until(lost_before, left_room)
-                most_left -= least_loss(lost, penalties, bonus, False)
-            if try_right:
-                lost = lost_after(lost_before, ungapped.anchor_end, read_len)
-                most_right -= least_loss(lost, penalties, bonus, False)
-            right_floor = max(right_floor, target - anchor - most_left)
+    band = longest_gap(slack, params)
+    if band == 0:
+        return total, doubled, query_start, query_end, text_start, text_end, n_ops
+    if 2 * band + 1 > len(wavefronts.lo):
+        # Little work space: do not even count the blocks of a wide band. (Work space that
+        # fits any read has more penalties than a band has diagonals.)
+        n_ops = np.int64(CELLS_FULL)
+        return total, doubled, query_start, query_end, text_start, text_end, n_ops
+    first = max(diagonal - band, window_start)
+    last = min(diagonal + band, window_end - read_len)
+    lanes_meet(lanes)  # a slower lane may still be reading those of the locus before
+    if first > diagonal - band or last < diagonal + band:
+        # The read overhangs its contig somewhere in the band: no bound, a full search.
+        lost_before[: read_len // BLOCK + 1] = 0
+    else:
+        count_lost_blocks(
+            read_planes, read_word, read_len, text_planes, first, last, lost_before, lanes
+        )
+        bonus = 2 * params.end_bonus
+        if try_left:
+            lost = lost_until(lost_before, left_room)
+            most_left -= least_loss(lost, penalties, bonus, False)
+        if try_right:
+            lost = lost_after(lost_before, ungapped.anchor_end, read_len)
+            most_right -= least_loss(lost, penalties, bonus, False)
+        right_floor = max(right_floor, target - anchor - most_left)
 
     if try_right and most_right > right_floor:
         side = Side(

@@ -1,8 +1,7 @@
 """Core: one read and its candidate loci → its distinct alignments, best first.
 
-Both backends run this text: the CPU with work space that fits any read of the batch, a
-device first with little, one thread for each read, and again with more, a warp for each,
-for the reads that did not fit (status ``OPS_FULL`` or ``CELLS_FULL``).
+The CPU takes the loci one after the other (:func:`extend_read`); what each may score at
+least depends on those before. A device takes them side by side (``settle.py``).
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from mapper.extend.locus import (
     ungapped_score,
 )
 from mapper.extend.ungapped import lowest_score
+from mapper.lanes import ONE_LANE
 
 REDUNDANT_OVERLAP = 0.9
 """Two alignments that share more than this part of the shorter one's read and reference
@@ -53,7 +53,7 @@ FOUND_TYPES = ("u1", "i4", "i8", "i8", "i4", "i4", "i4", "i4", "i8", "i8")
 class ReadScratch(NamedTuple):
     """Work space for one read; rows are its loci."""
 
-    ungapped: np.ndarray  # int64 (n, 8): the fields of Ungapped
+    ungapped: np.ndarray  # int32 (n, 8): the fields of Ungapped
     order: np.ndarray  # int32: loci by ungapped objective
     found: Found
     kept: np.ndarray  # int32: rows of found, best first
@@ -77,9 +77,18 @@ def scratch_sizes(max_len: int, max_gap: int) -> ScratchSizes:
 
 
 @core
+def ungapped_of(row):
+    """Return an ungapped alignment from its row of numbers."""
+    return Ungapped(
+        np.int64(row[0]), np.int64(row[1]), np.int64(row[2]), np.int64(row[3]), np.int64(row[4]),
+        np.int64(row[5]), np.int64(row[6]), np.int64(row[7]),
+    )  # fmt: skip
+
+
+@core
 def _objective(row, match):
     """Doubled objective of an ungapped alignment stored as a row of numbers."""
-    return 2 * match * (row[3] - row[2]) + row[4] + row[5]
+    return 2 * match * (np.int64(row[3]) - row[2]) + row[4] + row[5]
 
 
 @core
@@ -94,18 +103,18 @@ def align_row(text_planes, planes, read_word, read_len, loci, locus, params, pos
 
 
 @core
-def sort_loci(scratch, n_loci, match):
+def sort_loci(ungapped, order, n_loci, match):
     """Order the loci of a read by ungapped objective, equals by locus (insertion sort)."""
     for i in range(n_loci):
-        objective = _objective(scratch.ungapped[i], match)
+        objective = _objective(ungapped[i], match)
         j = i
         while j > 0:
-            before = scratch.order[j - 1]
-            if _objective(scratch.ungapped[before], match) >= objective:
+            before = order[j - 1]
+            if _objective(ungapped[before], match) >= objective:
                 break
-            scratch.order[j] = before
+            order[j] = before
             j -= 1
-        scratch.order[j] = i
+        order[j] = i
 
 
 @core
@@ -144,35 +153,46 @@ def comes_before(found, a, b):
 
 
 @core
-def keep_distinct(scratch, n_found):
-    """Order the alignments found for a read and drop redundant ones; return how many stay."""
+def keep_distinct(found, kept, n_found):
+    """Order the alignments of a read and drop redundant ones; return how many stay.
+
+    `kept` has the rows of `found` in the order found, and is given those that stay, best first.
+    """
     for i in range(n_found):
+        row = kept[i]
         j = i
-        while j > 0 and comes_before(scratch.found, i, scratch.kept[j - 1]):
-            scratch.kept[j] = scratch.kept[j - 1]
+        while j > 0 and comes_before(found, row, kept[j - 1]):
+            kept[j] = kept[j - 1]
             j -= 1
-        scratch.kept[j] = i
+        kept[j] = row
     n_kept = 0
     for i in range(n_found):
-        candidate = scratch.kept[i]
+        candidate = kept[i]
         redundant = False
         for j in range(n_kept):
-            if is_redundant(scratch.found, scratch.kept[j], candidate):
+            if is_redundant(found, kept[j], candidate):
                 redundant = True
                 break
         if not redundant:
-            scratch.kept[n_kept] = candidate
+            kept[n_kept] = candidate
             n_kept += 1
     return n_kept
 
 
 @core
-def _edit_distance(ops, n_ops):
+def edit_distance_of(ops, n_ops):
+    """Bases that differ, are inserted or deleted."""
     distance = np.int64(0)
     for i in range(n_ops):
         if ops[i] & 15 != EQUAL:
             distance += ops[i] >> 4
     return distance
+
+
+@core
+def lowest_doubled(read_len, params):
+    """Doubled score that an alignment must reach to be reported."""
+    return max(2 * lowest_score(read_len, params), np.int64(2))
 
 
 @core
@@ -183,13 +203,13 @@ def target_of(ungapped, best, best_start, best_end, params):
     """
     shared = overlap(ungapped.start, ungapped.end, best_start, best_end)
     if 2 * shared >= ungapped.end - ungapped.start:
-        return best - 2 * params.match * params.score_margin
+        return max(np.int64(0), best - 2 * params.match * params.score_margin)
     return np.int64(0)
 
 
 @core
 def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, params, penalties,
-                wavefronts, scratch, read_ops, lanes):  # fmt: skip
+                wavefronts, scratch, read_ops):  # fmt: skip
     """Align one read to its loci; fill ``scratch.found`` and, with operations, `read_ops`.
 
     Parameters
@@ -200,8 +220,6 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         LocusBatch columns, and which rows are the read's.
     scratch
         With the ungapped alignments of the loci (:func:`align_row`) and their order.
-    lanes
-        Each with ``positions``, ``spare_ops`` and ``ops`` of its own; the rest is shared.
 
     Returns
     -------
@@ -210,14 +228,13 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         CELLS_FULL: nothing found holds, some work space is too small.
     """
     n_strand_words = n_words(read_len)
-    bar = max(2 * lowest_score(read_len, params), np.int64(2))
+    bar = lowest_doubled(read_len, params)
     best = best_start = best_end = np.int64(0)
     found = scratch.found
     n_found = np.int64(0)
     n_read_ops = np.int64(0)
     for i in range(n_loci):
-        row = scratch.ungapped[scratch.order[i]]
-        u = Ungapped(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7])
+        u = ungapped_of(scratch.ungapped[scratch.order[i]])
         locus = first + scratch.order[i]
         word = read_word + n_strand_words * loci.strand[locus]
         diagonal = loci.diagonal[locus]
@@ -225,7 +242,7 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
             planes, word, read_len, text_planes, diagonal, loci.window_start[locus],
             loci.window_end[locus], u, target_of(u, best, best_start, best_end, params), params,
             penalties, wavefronts, scratch.positions, scratch.lost_before, scratch.spare_ops,
-            scratch.ops, lanes,
+            scratch.ops, ONE_LANE,
         )  # fmt: skip
         if n_ops < 0:
             return n_ops, n_read_ops
@@ -244,7 +261,7 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
             )  # fmt: skip
         if n_read_ops + n_ops > len(read_ops):
             return np.int64(OPS_FULL), n_read_ops
-        for j in range(lanes.lane, n_ops, lanes.n_lanes):
+        for j in range(n_ops):
             read_ops[n_read_ops + j] = scratch.ops[j]
         found.strand[n_found] = loci.strand[locus]
         found.ref_id[n_found] = loci.ref_id[locus]
@@ -253,9 +270,10 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         found.query_start[n_found] = query_start
         found.query_end[n_found] = query_end
         found.score[n_found] = doubled >> 1
-        found.edit_distance[n_found] = _edit_distance(scratch.ops, n_ops)
+        found.edit_distance[n_found] = edit_distance_of(scratch.ops, n_ops)
         found.cigar_start[n_found] = n_read_ops
         found.cigar_end[n_found] = n_read_ops + n_ops
+        scratch.kept[n_found] = n_found
         n_read_ops += n_ops
         n_found += 1
     return n_found, n_read_ops
