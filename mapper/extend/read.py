@@ -104,17 +104,29 @@ def align_row(text_planes, planes, read_word, read_len, loci, locus, params, pos
 
 @core
 def sort_loci(ungapped, order, n_loci, match):
-    """Order the loci of a read by ungapped objective, equals by locus (insertion sort)."""
+    """Order the loci of a read by ungapped objective, equals by locus (Shell's sort).
+
+    Repeats give a read hundreds of loci, in any order.
+    """
     for i in range(n_loci):
-        objective = _objective(ungapped[i], match)
-        j = i
-        while j > 0:
-            before = order[j - 1]
-            if _objective(ungapped[before], match) >= objective:
-                break
-            order[j] = before
-            j -= 1
-        order[j] = i
+        order[i] = i
+    gap = 1
+    while 3 * gap + 1 < n_loci:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, n_loci):
+            locus = order[i]
+            objective = _objective(ungapped[locus], match)
+            j = i
+            while j >= gap:
+                other = order[j - gap]
+                ahead = _objective(ungapped[other], match) - objective
+                if ahead > 0 or (ahead == 0 and other < locus):
+                    break
+                order[j] = other
+                j -= gap
+            order[j] = locus
+        gap //= 3
 
 
 @core
@@ -129,6 +141,9 @@ def is_redundant(found, a, b):
 
     `found` has the columns of an AlignmentBatch that say where an alignment lies.
     """
+    # Most pairs lie apart: what tells that first.
+    if found.text_start[a] >= found.text_end[b] or found.text_start[b] >= found.text_end[a]:
+        return False
     if found.strand[a] != found.strand[b] or found.ref_id[a] != found.ref_id[b]:
         return False
     query = overlap(
