@@ -19,6 +19,7 @@ from mapper.device.memory import Workspace
 from mapper.device.reads import DeviceReads
 from mapper.device.work import (
     POOL,
+    PoolSize,
     check_lists,
     columns,
     first_capacity,
@@ -80,9 +81,9 @@ def extend_loci(
     )
     n_kept = space.device("extend.n_kept", n_reads, np.int32)
     n_ops = space.device("extend.n_ops", n_reads, np.int32)
-    capacity = first_capacity(n_loci, 8)
+    pool_size = PoolSize(space, "extend.pool_ops", first_capacity(n_loci, 8))
     while True:
-        pool_ops = space.device("extend.pool_ops", capacity, np.uint32)
+        pool_ops = space.device("extend.pool_ops", pool_size.capacity, np.uint32)
         work = _Work(space, text_planes, reads, longest, loci, locus_read, params, rows, pool_ops)
         work.align(n_kept)
         count_ops.launch(n_reads, space.stream, loci, rows, n_kept, n_ops)
@@ -92,9 +93,8 @@ def extend_loci(
         space.synchronize()
         for left_over in work.left_over:
             check_lists(counters[left_over : left_over + 1])
-        if counters[POOL] <= capacity:
+        if pool_size.suffices(int(counters[POOL])):
             break
-        capacity = int(counters[POOL])
     alignment_offsets = offsets_of(kept_counts)
     op_offsets = offsets_of(op_counts)
     total, n_cigar_ops = int(alignment_offsets[-1]), int(op_offsets[-1])
@@ -107,12 +107,8 @@ def extend_loci(
         n_reads, space.stream, loci, rows, pool_ops, there.alignment_offsets,
         space.upload("extend.op_offsets", op_offsets), out, cigar_offsets, cigar_ops,
     )  # fmt: skip
-    host = [
-        space.download(f"extend.{i}", column)
-        for i, column in enumerate((*out, cigar_offsets, cigar_ops))
-    ]
+    host = [space.download_result(column) for column in (*out, cigar_offsets, cigar_ops)]
     space.synchronize()
-    host = [column.copy() for column in host]
     host[8][0] = 0
     return AlignmentBatch._make((alignment_offsets, *host)), there
 
