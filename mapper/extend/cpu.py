@@ -35,7 +35,7 @@ def _new_scratch(max_loci: int, max_len: int, max_gap: int) -> ReadScratch:
         found=_new_found(max_loci),
         kept=np.empty(max_loci, np.int32),
         positions=np.empty(sizes.positions, np.int32),
-        lost_before=np.empty(sizes.lost_before, np.int32),
+        losses=np.empty(sizes.losses, np.int32),
         spare_ops=np.empty(sizes.ops, np.uint32),
         ops=np.empty(sizes.ops, np.uint32),
     )

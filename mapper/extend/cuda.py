@@ -204,8 +204,8 @@ class _Work:
 
     def _work_space(self, size: Bucket, width: int, n_items: int) -> tuple[int, Any, Any]:
         """Return the number of threads for so many items, and their work space."""
-        positions, n_blocks, ops = self.sizes
-        shared_bytes = 12 * (size.cells + size.penalties) + 4 * n_blocks
+        positions, n_losses, ops = self.sizes
+        shared_bytes = 12 * (size.cells + size.penalties) + 4 * n_losses
         n_units = threads_for(n_items, width * 4 * (positions + 2 * ops) + shared_bytes)
         shared = PerUnit(
             Wavefronts(
@@ -214,6 +214,6 @@ class _Work:
                 *(self.space.device(f"extend.bounds.{i}", n_units * size.penalties, np.int32)
                   for i in range(3)),
             ),
-            self.space.device("extend.lost_before", n_units * n_blocks, np.int32),
+            self.space.device("extend.losses", n_units * n_losses, np.int32),
         )  # fmt: skip
         return width * n_units, self._per_thread(width * n_units), shared

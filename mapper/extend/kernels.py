@@ -51,7 +51,7 @@ class PerUnit(NamedTuple):
     """
 
     wavefronts: Wavefronts
-    lost_before: Any  # int32
+    losses: Any  # int32
 
 
 @kernel(128)
@@ -71,7 +71,7 @@ def align_ungapped(text_planes, reads, loci, locus_read, params, n_threads, posi
 
 
 @core
-def _align_locus(text_planes, reads, loci, read, locus, params, penalties, wavefronts, lost_before,
+def _align_locus(text_planes, reads, loci, read, locus, params, penalties, wavefronts, losses,
                  positions, spare_ops, ops, rows, counters, pool_ops, lanes):  # fmt: skip
     """Align a read to a locus with gaps, where they pay; say whether the work space was enough."""
     read_len = reads.base_offsets[read + 1] - reads.base_offsets[read]
@@ -79,7 +79,7 @@ def _align_locus(text_planes, reads, loci, read, locus, params, penalties, wavef
         reads.planes, reads.word_offsets[read] + n_words(read_len) * loci.strand[locus], read_len,
         text_planes, loci.diagonal[locus], loci.window_start[locus], loci.window_end[locus],
         ungapped_of(rows.ungapped[locus]), np.int64(rows.target[locus]), params, penalties,
-        wavefronts, positions, lost_before, spare_ops, ops, lanes,
+        wavefronts, positions, losses, spare_ops, ops, lanes,
     )  # fmt: skip
     if n_ops <= 0:
         return n_ops == 0
@@ -121,7 +121,7 @@ def extend_alone(text_planes, reads, loci, locus_read, params, penalties, lists,
         shared.wavefronts.hi[thread::n_threads],
         shared.wavefronts.start[thread::n_threads],
     )
-    lost_before = shared.lost_before[thread::n_threads]
+    losses = shared.losses[thread::n_threads]
     positions = scratch.positions[thread::n_threads]
     spare_ops = scratch.spare_ops[thread::n_threads]
     ops = scratch.ops[thread::n_threads]
@@ -129,7 +129,7 @@ def extend_alone(text_planes, reads, loci, locus_read, params, penalties, lists,
         locus = lists.loci[turn, item]
         if not _align_locus(
             text_planes, reads, loci, locus_read[locus], locus, params, penalties, wavefronts,
-            lost_before, positions, spare_ops, ops, rows, lists.counters, pool_ops, ONE_LANE,
+            losses, positions, spare_ops, ops, rows, lists.counters, pool_ops, ONE_LANE,
         ):  # fmt: skip
             lists.loci[1 - turn, cuda.atomic.add(lists.counters, following, 1)] = locus
 
@@ -160,8 +160,8 @@ def extend_by_warp(text_planes, reads, loci, locus_read, params, penalties, list
     warp = thread // WARP
     n_warps = n_threads // WARP
     wavefronts = _warp_wavefronts(shared, sizes, warp)
-    n_blocks = len(shared.lost_before) // n_warps
-    lost_before = shared.lost_before[warp * n_blocks : (warp + 1) * n_blocks]
+    n_losses = len(shared.losses) // n_warps
+    losses = shared.losses[warp * n_losses : (warp + 1) * n_losses]
     positions = scratch.positions[thread::n_threads]
     spare_ops = scratch.spare_ops[thread::n_threads]
     ops = scratch.ops[thread::n_threads]
@@ -170,7 +170,7 @@ def extend_by_warp(text_planes, reads, loci, locus_read, params, penalties, list
         if (
             not _align_locus(
                 text_planes, reads, loci, locus_read[locus], locus, params, penalties, wavefronts,
-                lost_before, positions, spare_ops, ops, rows, lists.counters, pool_ops, lanes,
+                losses, positions, spare_ops, ops, rows, lists.counters, pool_ops, lanes,
             )
             and lanes.lane == 0
         ):  # fmt: skip
@@ -188,8 +188,8 @@ def settle_by_warp(text_planes, reads, loci, params, penalties, lists, this, fol
     warp = thread // WARP
     n_warps = n_threads // WARP
     wavefronts = _warp_wavefronts(shared, sizes, warp)
-    n_blocks = len(shared.lost_before) // n_warps
-    lost_before = shared.lost_before[warp * n_blocks : (warp + 1) * n_blocks]
+    n_losses = len(shared.losses) // n_warps
+    losses = shared.losses[warp * n_losses : (warp + 1) * n_losses]
     positions = scratch.positions[thread::n_threads]
     spare_ops = scratch.spare_ops[thread::n_threads]
     ops = scratch.ops[thread::n_threads]
@@ -207,7 +207,7 @@ def settle_by_warp(text_planes, reads, loci, params, penalties, lists, this, fol
             if (
                 not _align_locus(
                     text_planes, reads, loci, read, row, params, penalties, wavefronts,
-                    lost_before, positions, spare_ops, ops, rows, lists.counters, pool_ops, lanes,
+                    losses, positions, spare_ops, ops, rows, lists.counters, pool_ops, lanes,
                 )
                 and lanes.lane == 0
             ):  # fmt: skip

@@ -58,7 +58,7 @@ class ReadScratch(NamedTuple):
     found: Found
     kept: np.ndarray  # int32: rows of found, best first
     positions: np.ndarray  # int32
-    lost_before: np.ndarray  # int32
+    losses: np.ndarray  # int32
     spare_ops: np.ndarray  # uint32
     ops: np.ndarray  # uint32
 
@@ -67,13 +67,13 @@ class ScratchSizes(NamedTuple):
     """Items of the parts of a :class:`ReadScratch` that depend on the read's length."""
 
     positions: int
-    lost_before: int
+    losses: int
     ops: int  # the most operations of one alignment
 
 
 def scratch_sizes(max_len: int, max_gap: int) -> ScratchSizes:
     """Return what any read of up to `max_len` bases takes."""
-    return ScratchSizes(max_len, max_len // BLOCK + 2, 2 * max_len + max_gap + 2)
+    return ScratchSizes(max_len, 3 * (max_len // BLOCK + 3), 2 * max_len + max_gap + 2)
 
 
 @core
@@ -256,7 +256,7 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         _, doubled, query_start, query_end, text_start, text_end, n_ops = align_gapped(
             planes, word, read_len, text_planes, diagonal, loci.window_start[locus],
             loci.window_end[locus], u, target_of(u, best, best_start, best_end, params), params,
-            penalties, wavefronts, scratch.positions, scratch.lost_before, scratch.spare_ops,
+            penalties, wavefronts, scratch.positions, scratch.losses, scratch.spare_ops,
             scratch.ops, ONE_LANE,
         )  # fmt: skip
         if n_ops < 0:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.accelerate import core
-from mapper.extend.locus import gapped_bounds, longest_gap, ungapped_score
+from mapper.extend.locus import gaps_may_win, ungapped_score
 from mapper.extend.read import Found, lowest_doubled, target_of, ungapped_of
 
 UNSPELT = -1
@@ -43,8 +43,7 @@ def propose(rows, row, target, read_len, params):
     rows.total[row] = 0
     rows.found.cigar_start[row] = 0
     rows.found.cigar_end[row] = 0
-    _, _, slack = gapped_bounds(ungapped_of(rows.ungapped[row]), read_len, target, params)
-    return longest_gap(slack, params) > 0
+    return gaps_may_win(ungapped_of(rows.ungapped[row]), read_len, target, params)
 
 
 @core
