@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.accelerate import core, driver
-from mapper.batch import AlignmentBatch, ReadBatch, SeedBatch
+from mapper.batch import AlignmentBatch, ReadBatch, SeedSummary
 from mapper.extend.read import overlap
 from mapper.pair.insert_size import SCALE, InsertSizeModel
 from mapper.pair.mapq import (
@@ -247,7 +247,7 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, paired, model, 
 
 def place_reads(
     reads: ReadBatch,
-    seeds: SeedBatch,
+    seeds: SeedSummary,
     alignments: AlignmentBatch,
     model: InsertSizeModel,
     params: PairParams,
