@@ -13,8 +13,8 @@ import pytest
 from mapper import host_memory
 from mapper.cli.index import default_output
 from mapper.cli.main import main
-from mapper.index.build import memory_needed
 from mapper.index.format import verify
+from mapper.index.plan import PROCESS_BYTES, plan_blocks, plan_library
 from mapper.params import IndexParams
 
 REPO = Path(__file__).parents[2]
@@ -162,8 +162,10 @@ def test_default_output(name: str) -> None:
 
 
 def test_memory_estimate_per_base() -> None:
-    n = 100_000_000
-    assert 6.5 < memory_needed(n, IndexParams()) / n - 3 < 8.5
-    assert memory_needed(2**32, IndexParams()) / 2**32 < 13
+    n = 10_000_000
+    assert 7 < (plan_library(n, IndexParams()).host_bytes - PROCESS_BYTES) / n < 9
+    for n in (100_000_000, 1_000_000_000, 3_100_000_000):
+        plan = plan_blocks(n, IndexParams(), 4, None)
+        assert 6 < (plan.host_bytes - PROCESS_BYTES) / n < 9
     assert host_memory.peak_bytes() > 10_000_000
     assert host_memory.available_bytes() is not None
