@@ -27,6 +27,7 @@ touched. Kärkkäinen (2007), doi:10.1016/j.tcs.2007.07.018: the BWT by blocks o
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -86,6 +87,7 @@ def sort_in_blocks(sorter: Sorter, n: int, block_size: int) -> SortedText:
     block_size
         Suffixes of a block. One k-mer that begins more suffixes makes a larger block.
     """
+    start = time.perf_counter()
     counts = sorter.leading_counts()
     tied: list[Tied] = []
     row = 1  # row 0 is the sentinel's
@@ -96,13 +98,19 @@ def sort_in_blocks(sorter: Sorter, n: int, block_size: int) -> SortedText:
             tied += sorter.sort_block(first, end, size, row)
             row += size
             bar.update(size)
+    log.info("suffixes in blocks: %.1f s", time.perf_counter() - start)
     depth = sorter.depth
     while tied:
+        start = time.perf_counter()
         n_tied = sum(len(chunk.rows) for chunk in tied)
-        log.info("%d suffixes agree with others in %d bases", n_tied, depth)
         tied = sorter.refine(tied, depth)
+        seconds = time.perf_counter() - start
+        log.info("%d suffixes that agree in %d bases: %.1f s", n_tied, depth, seconds)
         depth *= 2
-    return sorter.result()
+    start = time.perf_counter()
+    result = sorter.result()
+    log.info("BWT and samples from the ranks: %.1f s", time.perf_counter() - start)
+    return result
 
 
 def blocks_of(counts: np.ndarray, block_size: int) -> Iterator[tuple[int, int, int]]:
