@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from contextvars import copy_context
+from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -12,7 +13,7 @@ Result = TypeVar("Result")
 
 def parts(n: int, n_parts: int) -> Iterator[tuple[int, int]]:
     """Cut ``[0, n)`` into at most `n_parts` pieces of like size, none empty."""
-    n_parts = max(1, min(n, n_parts))
+    n_parts = min(n, max(1, n_parts))
     for part in range(n_parts):
         yield n * part // n_parts, n * (part + 1) // n_parts
 
@@ -22,11 +23,12 @@ def map_in_threads(
 ) -> list[Result]:
     """Call `function` for each item, in `n_threads` threads; return the results in order.
 
-    The first error ends the loop: items that have not begun are left out. Signals are
-    answered between items.
+    The first error, or a signal, ends the loop: items that have not begun are left out.
+    Each call runs in a copy of the caller's context (NumPy's error state is part of it).
     """
-    pool: Any = ThreadPoolExecutor(max(1, n_threads))
+    context = copy_context()
+    pool = ThreadPoolExecutor(max(1, n_threads))
     try:
-        return list(pool.map(function, items))
+        return list(pool.map(lambda item: context.copy().run(function, item), items))
     finally:
         pool.shutdown(cancel_futures=True)

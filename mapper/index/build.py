@@ -14,12 +14,13 @@ import numpy as np
 
 from mapper import __version__, dna
 from mapper.index import packed, tables
+from mapper.index.expand import with_table
 from mapper.index.fm import FMIndex
 from mapper.index.layout import columns, row_dtype
 from mapper.index.packed import PackedText
 from mapper.index.plan import LIBRARY, BuildPlan
 from mapper.index.reference import Contigs, Index, IndexMeta, make_contigs
-from mapper.index.route import choose_route, suffix_engine
+from mapper.index.route import choose_route, sort_suffixes
 from mapper.index.suffix_sort import SortedText
 from mapper.io.fasta import FastaSize, read_fasta, scan_fasta
 from mapper.params import IndexParams
@@ -151,26 +152,19 @@ def index_text(
     """Index a packed text; the library's route also needs it unpacked."""
     n = text.n
     sa_shift = params.sa_sampling.bit_length() - 1
-    kmer_len = params.table_kmer_len(n)
-    row_type = row_dtype(n)
-    kmer_starts = np.zeros(1, row_type)
-    with suffix_engine(plan, text, unpacked, row_type, sa_shift, n_threads) as engine:
-        if kmer_len:
-            with _phase(f"table of {kmer_len}-mers"):
-                counts = engine.leading_counts(kmer_len)
-                tail = packed.last_bases(text, kmer_len - 1)
-                kmer_starts = tables.kmer_table(counts, tail, n, row_type)
-                del counts
-        with _phase("sorting the suffixes"):
-            sorted_text = engine.sort()
+    no_table = np.zeros(1, row_dtype(n))
+    with _phase("sorting the suffixes"):
+        sorted_text = sort_suffixes(plan, text, unpacked, no_table.dtype, sa_shift, n_threads)
     with _phase("BWT"):
         blocks, super_counts, first_row = make_blocks(sorted_text, n, params, n_threads)
     samples, primary = sorted_text.sa_samples, sorted_text.primary
-    arrays = (blocks, super_counts, first_row, samples, kmer_starts, text.ref_planes)
+    arrays = (blocks, super_counts, first_row, samples, no_table, text.ref_planes)
     for array in arrays:
         array.flags.writeable = False
     occ_shift = params.occ_spacing.bit_length() - 1
-    return FMIndex(*arrays, n + 1, primary, occ_shift, sa_shift, kmer_len)
+    kmer_len = params.table_kmer_len(n)
+    with _phase(f"table of {kmer_len}-mers"):
+        return with_table(FMIndex(*arrays, n + 1, primary, occ_shift, sa_shift, 0), kmer_len)
 
 
 def make_blocks(

@@ -12,12 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.accelerate import core, driver
-from mapper.threads import map_in_threads, parts
 
 WORD_BASES = 32
-
-COUNT_BYTES = 1 << 28
-"""What the tables of threads that count k-mers may take together."""
 
 
 class PackedText(NamedTuple):
@@ -72,27 +68,3 @@ def count_leading(words, n, kmer_len, first, end, counts):
     shift = np.uint64(64 - 2 * kmer_len)
     for text_pos in range(first, end):
         counts[np.int64(key_at(words, n, text_pos) >> shift)] += 1
-
-
-def leading_counts(text: PackedText, kmer_len: int, n_threads: int) -> np.ndarray:
-    """Return how many suffixes begin with each k-mer: int64 (4**k,)."""
-    table_bytes = 4 * 4**kmer_len
-    n_tables = max(1, min(n_threads, COUNT_BYTES // table_bytes))
-    total = np.zeros(4**kmer_len, np.int64)
-
-    def count(part: tuple[int, int]) -> np.ndarray:
-        counts = np.zeros(4**kmer_len, np.uint32)
-        count_leading(text.words, text.n, kmer_len, *part, counts)
-        return counts
-
-    # A part has fewer suffixes than 32 bits count.
-    n_parts = max(n_tables, text.n >> 31)
-    for counts in map_in_threads(count, parts(text.n, n_parts), n_tables):
-        total += counts
-    return total
-
-
-def last_bases(text: PackedText, length: int) -> np.ndarray:
-    """Return the codes of the last min(length, n) bases: uint8."""
-    first = max(0, text.n - length)
-    return np.array([base_at(text.words, i) for i in range(first, text.n)], np.uint8)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
 
 from mapper.device.choose import CPU, choose_device
 from mapper.errors import DeviceError, ResourceError
 from mapper.host_memory import available_bytes, require_bytes
-from mapper.index import packed
 from mapper.index.packed import PackedText
 from mapper.index.plan import (
     BLOCKS,
@@ -31,14 +31,6 @@ from mapper.params import IndexParams
 log = logging.getLogger(__name__)
 
 _REMEDY = "use a machine or job with more, or --ignore-memory to try all the same"
-
-
-class Engine(NamedTuple):
-    """What a route does with a text."""
-
-    leading_counts: Callable[[int], np.ndarray]
-    """For k: how many suffixes begin with each k-mer, short ones as if A followed; int64."""
-    sort: Callable[[], SortedText]
 
 
 def choose_route(
@@ -127,65 +119,58 @@ def require_cupy() -> None:
         )
 
 
-@contextmanager
-def suffix_engine(
+def sort_suffixes(
     plan: BuildPlan,
     text: PackedText,
     unpacked: np.ndarray | None,
     row_type: np.dtype,
     sa_shift: int,
     n_threads: int,
-) -> Iterator[Engine]:
-    """Set up a route.
+) -> SortedText:
+    """Sort the suffixes of a text by a plan's route.
 
     Parameters
     ----------
     unpacked
         For the library: uint8 (n,), the text, ambiguous bases replaced.
     """
-    bucket_len = bucket_len_for(text.n)
-
-    def counts_on_cpu(kmer_len: int) -> np.ndarray:
-        return packed.leading_counts(text, kmer_len, n_threads)
-
     if plan.route == DEVICE:
         with _device_kernels(plan, text) as (xp, kernels):
-            from mapper.index.sort_arrays import ArraySorter
-
-            def sort_on_device() -> SortedText:
-                sorter = ArraySorter(
-                    xp, kernels, text.n, bucket_len, row_type, sa_shift, plan.rows_at_once
-                )
-                return sort_in_blocks(sorter, text.n, plan.block_size)
-
-            yield Engine(kernels.leading_counts, sort_on_device)
-    elif plan.route == BLOCKS:
+            return _sort_on_device(plan, text.n, row_type, sa_shift, xp, kernels)
+    if plan.route == BLOCKS:
         from mapper.index.sort_cpu import CpuSorter
 
-        def sort_on_cpu() -> SortedText:
-            sorter = CpuSorter(text.words, text.n, bucket_len, row_type, sa_shift, n_threads)
-            return sort_in_blocks(sorter, text.n, plan.block_size)
+        bucket_len = bucket_len_for(text.n)
+        sorter = CpuSorter(text.words, text.n, bucket_len, row_type, sa_shift, n_threads)
+        return sort_in_blocks(sorter, text.n, plan.block_size)
+    from mapper.index.sort_library import sort_with_library
 
-        yield Engine(counts_on_cpu, sort_on_cpu)
-    else:
-        from mapper.index.sort_library import sort_with_library
+    assert unpacked is not None, "the library sorts the text as it is"
+    return sort_with_library(unpacked, row_type, sa_shift)
 
-        assert unpacked is not None, "the library sorts the text as it is"
-        given = unpacked
-        yield Engine(counts_on_cpu, lambda: sort_with_library(given, row_type, sa_shift))
+
+def _sort_on_device(
+    plan: BuildPlan, n: int, row_type: np.dtype, sa_shift: int, xp: Any, kernels: Any
+) -> SortedText:
+    from mapper.index.sort_arrays import ArraySorter
+
+    sorter = ArraySorter(xp, kernels, n, bucket_len_for(n), row_type, sa_shift, plan.rows_at_once)
+    return sort_in_blocks(sorter, n, plan.block_size)
 
 
 @contextmanager
 def _device_kernels(plan: BuildPlan, text: PackedText) -> Iterator[tuple[Any, Any]]:
-    """Make the plan's device current, for numba and CuPy, and put the text there."""
+    """Make the plan's device current, for numba and CuPy, and put the text there meanwhile."""
     from mapper.device.seam import SIMULATED, cuda
     from mapper.index.sort_cuda import Kernels
 
-    with cuda.gpus[plan.ordinal]:
-        if SIMULATED:
-            yield np, Kernels(np, text.words, text.n)
-            return
-        import cupy
-
-        with cupy.cuda.Device(plan.ordinal):
-            yield cupy, Kernels(cupy, text.words, text.n)
+    with ExitStack() as stack:
+        stack.enter_context(cuda.gpus[plan.ordinal])
+        xp: Any = np if SIMULATED else importlib.import_module("cupy")
+        if not SIMULATED:
+            stack.enter_context(xp.cuda.Device(plan.ordinal))
+        kernels = Kernels(xp, text.words, text.n)
+        try:
+            yield xp, kernels
+        finally:
+            kernels.release()

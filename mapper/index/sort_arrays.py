@@ -162,11 +162,9 @@ class ArraySorter:
         sa_samples = np.empty((n >> self.sa_shift) + 1, self.row_type)
         for first in range(0, n + 1, self.rows_at_once):
             end = min(n + 1, first + self.rows_at_once)
+            samples = sa_samples[first >> self.sa_shift : ((end - 1) >> self.sa_shift) + 1]
             with self.kernels.memory(f"{end - first} rows of the BWT"):
-                codes, samples = self.kernels.place(self.rank, first, end, self.sa_shift)
-            bwt[first:end] = codes
-            at = first >> self.sa_shift
-            sa_samples[at : at + len(samples)] = samples
+                self.kernels.place(self.rank, first, self.sa_shift, bwt[first:end], samples)
         sa_samples[0] = n
         bwt[0] = self.kernels.last_base()
         return SortedText(bwt, sa_samples, int(self.rank[0]))

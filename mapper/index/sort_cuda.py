@@ -123,6 +123,12 @@ class Kernels:
             finally:
                 self.xp.get_default_memory_pool().free_all_blocks()
 
+    def release(self) -> None:
+        """Give the device's memory back; nothing else may be asked for after that."""
+        self.words = None
+        if not SIMULATED:
+            self.xp.get_default_memory_pool().free_all_blocks()
+
     def leading_counts(self, kmer_len: int) -> np.ndarray:
         """Return how many suffixes begin with each k-mer: int64 (4**k,), on the host."""
         with self.memory(f"counts of {kmer_len}-mers"):
@@ -131,7 +137,7 @@ class Kernels:
             _count_leading.launch(
                 n_threads, 0, self._on(self.words), self.n, kmer_len, n_threads, self._on(counts)
             )
-            return self._host(counts).astype(np.int64)
+            return np.asarray(counts if SIMULATED else counts.get()).astype(np.int64)
 
     def collect(
         self, kmer_len: int, first_kmer: int, end_kmer: int, size: int, row_type: np.dtype
@@ -171,20 +177,29 @@ class Kernels:
         return keys
 
     def place(
-        self, rank: Any, first_row: int, end_row: int, sa_shift: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return BWT and samples of ``[first_row, end_row)``, on the host.
+        self,
+        rank: Any,
+        first_row: int,
+        sa_shift: int,
+        to_bwt: np.ndarray,
+        to_samples: np.ndarray,
+    ) -> None:
+        """Write BWT and samples of the rows from `first_row` on to host arrays of their length.
 
-        Of row 0, which belongs to no suffix, what is returned is undefined.
+        Of row 0, which belongs to no suffix, what is written means nothing.
         """
-        bwt = self.xp.zeros(end_row - first_row, np.uint8)
-        n_samples = ((end_row - 1) >> sa_shift) - (first_row >> sa_shift) + 1
-        sa_samples = self.xp.zeros(n_samples, rank.dtype)
+        end_row = first_row + len(to_bwt)
+        bwt = self.xp.zeros(len(to_bwt), np.uint8)
+        sa_samples = self.xp.zeros(len(to_samples), to_samples.dtype)
         _place.launch(
             self.n, 0, self._on(self.words), self._on(rank), self.n, first_row, end_row, sa_shift,
             self._on(bwt), self._on(sa_samples),
         )  # fmt: skip
-        return self._host(bwt), self._host(sa_samples)
+        if SIMULATED:
+            to_bwt[:], to_samples[:] = bwt, sa_samples
+        else:
+            bwt.get(out=to_bwt)
+            sa_samples.get(out=to_samples)
 
     def last_base(self) -> int:
         """Return the code of the text's last base."""
@@ -193,6 +208,3 @@ class Kernels:
     def _on(self, array: Any) -> Any:
         """Return an array as numba's kernels take it."""
         return array if SIMULATED else cuda.as_cuda_array(array)
-
-    def _host(self, array: Any) -> np.ndarray:
-        return np.asarray(array if SIMULATED else array.get())

@@ -107,27 +107,3 @@ def accumulate_counts(blocks, occ_shift, super_counts):
             total[2 * half] += np.int64(first)
             total[2 * half + 1] += np.int64(second)
     return total
-
-
-def kmer_table(counts: np.ndarray, tail: np.ndarray, n: int, row_type: np.dtype) -> np.ndarray:
-    """Return the first row of every k-mer (:func:`mapper.index.fm.kmer_interval`).
-
-    Parameters
-    ----------
-    counts
-        int64 (4**k,), k > 0: suffixes by leading k-mer, short ones as if A followed them.
-    tail
-        uint8: the last min(k - 1, n) bases of the text of `n`: where the short ones begin.
-    """
-    kmer_len = (len(counts).bit_length() - 1) // 2
-    starts = np.empty(len(counts) + 1, row_type)
-    starts[0] = 1  # the sentinel's row comes first
-    starts[1:] = counts
-    np.cumsum(starts, out=starts)
-    for first in range(len(tail)):
-        # A short suffix sorts before the k-mer that it is the beginning of.
-        kmer = 0
-        for code in tail[first:].tolist():
-            kmer = kmer << 2 | code
-        starts[kmer << (2 * (kmer_len - (len(tail) - first)))] += row_type.type(1)
-    return starts
