@@ -47,6 +47,20 @@ def base_at(words, text_pos):
     return np.uint8((words[text_pos >> 5] >> shift) & np.uint64(3))
 
 
+@core
+def window_at(words, text_pos):
+    """32 bases from `text_pos` on, a multiple of 32, and the 32 after them.
+
+    :func:`next_window` moves on by one base, 32 times at most: the cheap way to all k-mers.
+    """
+    return words[text_pos >> 5], words[(text_pos >> 5) + 1]
+
+
+@core
+def next_window(key, after):
+    return (key << np.uint64(2)) | (after >> np.uint64(62)), after << np.uint64(2)
+
+
 @driver
 def pack_words(text, first, end, words):
     """Fill ``words[first:end]`` from `text`, uint8 codes 0 to 3."""
@@ -60,11 +74,14 @@ def pack_words(text, first, end, words):
 
 
 @driver
-def count_leading(words, n, kmer_len, first, end, counts):
+def count_leading(words, kmer_len, first, end, counts):
     """Add to ``counts[x]`` the suffixes of ``[first, end)`` whose leading k-mer is x.
 
-    A suffix shorter than k counts as if A followed it.
+    `first` is a multiple of 32. A suffix shorter than k counts as if A followed it.
     """
     shift = np.uint64(64 - 2 * kmer_len)
-    for text_pos in range(first, end):
-        counts[np.int64(key_at(words, n, text_pos) >> shift)] += 1
+    for start in range(first, end, 32):
+        key, after = window_at(words, start)
+        for _ in range(start, min(end, start + 32)):
+            counts[np.int64(key >> shift)] += 1
+            key, after = next_window(key, after)

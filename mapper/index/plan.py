@@ -31,9 +31,9 @@ LIBRARY_UP_TO = 1 << 24
 PROCESS_BYTES = 300_000_000
 """Interpreter, libraries and compiled code: measured 0.25 GB."""
 
-TIED_SHARE = 0.1
-"""Part of the suffixes that may be tied after the blocks: above that of any genome measured
-(0.02 with mammal-like repeats). More are sorted all the same, in more memory."""
+TIED_SHARE = 0.06
+"""Part of the suffixes that may be tied after the blocks: twice that of the texts measured,
+with mammal-like repeats. More are sorted all the same, in more memory."""
 
 DEVICE_BYTES_A_SUFFIX = 64
 """Of a block on a device: positions, keys, and CuPy's sort of keys with 8-byte places, which
@@ -69,9 +69,10 @@ def plan_library(n: int, params: IndexParams) -> BuildPlan:
 
 
 def plan_blocks(n: int, params: IndexParams, n_threads: int, memory: int | None) -> BuildPlan:
-    """Plan the route of the CPU with blocks as large as `memory` bytes allow (None: any).
+    """Plan the route of the CPU, with blocks as large as `memory` bytes allow.
 
-    A block never takes more than what follows it does, so that it alone sets no peak.
+    The text is gone through once for each block; more than halves of it would bring little.
+    With no limit given, blocks are as large as what follows them: they set no peak.
 
     Raises
     ------
@@ -101,8 +102,7 @@ def plan_blocks(n: int, params: IndexParams, n_threads: int, memory: int | None)
             f"an index of {n} bases needs at least {floor / 1e9:.2f} GB of memory, and "
             f"{memory / 1e9:.2f} GB are allowed"
         )
-    room = max(floor, min(memory, packed + ranks + written)) - fixed
-    block_size = max(least_block, min(room // (row + 2), n // 2 + 1))
+    block_size = max(least_block, min((memory - fixed) // (row + 2), n // 2 + 1))
     peak = max(floor, fixed + block_size * (row + 2))
     return BuildPlan(BLOCKS, block_size, peak, 0)
 

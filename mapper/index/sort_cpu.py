@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from mapper.accelerate import driver
-from mapper.index.packed import base_at, count_leading, key_at
+from mapper.index.packed import base_at, count_leading, key_at, next_window, window_at
 from mapper.index.pair_sort import STACK, sort_pairs
 from mapper.index.ranks import place, rank_after
 from mapper.index.suffix_sort import SortedText, Tied
@@ -27,18 +27,26 @@ _TASKS = 8
 
 
 @driver
-def collect(words, n, kmer_len, first_kmer, end_kmer, first, end, cursors, positions):
+def collect(words, kmer_len, first_kmer, end_kmer, first, end, cursors, positions):
     """Write the suffixes of ``[first, end)`` with a leading k-mer of a range to `positions`.
 
-    ``cursors[kmer - first_kmer]`` says where the next of a k-mer goes, and moves on.
+    Parameters
+    ----------
+    first
+        A multiple of 32.
+    cursors
+        int64: ``cursors[kmer - first_kmer]`` says where the next of a k-mer goes, and moves on.
     """
     shift = np.uint64(64 - 2 * kmer_len)
-    for text_pos in range(first, end):
-        kmer = np.int64(key_at(words, n, text_pos) >> shift)
-        if first_kmer <= kmer < end_kmer:
-            at = cursors[kmer - first_kmer]
-            positions[at] = text_pos
-            cursors[kmer - first_kmer] = at + 1
+    for start in range(first, end, 32):
+        key, after = window_at(words, start)
+        for text_pos in range(start, min(end, start + 32)):
+            kmer = np.int64(key >> shift)
+            if first_kmer <= kmer < end_kmer:
+                at = cursors[kmer - first_kmer]
+                positions[at] = text_pos
+                cursors[kmer - first_kmer] = at + 1
+            key, after = next_window(key, after)
 
 
 @driver
@@ -223,7 +231,8 @@ class CpuSorter:
         self.depth = bucket_len + 32 * WORDS_DEEP
         self.sa_shift = sa_shift
         self.n_threads = n_threads
-        self.parts = list(parts(n, 16 * n_threads))
+        blocks = parts((n + 31) // 32, 16 * n_threads)
+        self.parts = [(32 * first, min(n, 32 * end)) for first, end in blocks]
         self.counts = np.zeros((0, 0), np.int64)
         self.rank = np.empty(n, row_type)
 
@@ -232,7 +241,7 @@ class CpuSorter:
 
         def count(part: int) -> None:
             first, end = self.parts[part]
-            count_leading(self.words, self.n, self.bucket_len, first, end, self.counts[part])
+            count_leading(self.words, self.bucket_len, first, end, self.counts[part])
 
         map_in_threads(count, range(len(self.parts)), self.n_threads)
         return self.counts.sum(axis=0)
@@ -246,7 +255,7 @@ class CpuSorter:
         def fill(part: int) -> None:
             first, end = self.parts[part]
             collect(
-                self.words, self.n, self.bucket_len, first_kmer, end_kmer, first, end,
+                self.words, self.bucket_len, first_kmer, end_kmer, first, end,
                 cursors[part], positions,
             )  # fmt: skip
 
