@@ -158,13 +158,15 @@ def index_text(
     with _phase("BWT"):
         blocks, super_counts, first_row = make_blocks(sorted_text, n, params, n_threads)
     samples, primary = sorted_text.sa_samples, sorted_text.primary
+    del sorted_text  # with the BWT of a byte a base
     arrays = (blocks, super_counts, first_row, samples, no_table, text.ref_planes)
     for array in arrays:
         array.flags.writeable = False
     occ_shift = params.occ_spacing.bit_length() - 1
     kmer_len = params.table_kmer_len(n)
     with _phase(f"table of {kmer_len}-mers"):
-        return with_table(FMIndex(*arrays, n + 1, primary, occ_shift, sa_shift, 0), kmer_len)
+        fm = FMIndex(*arrays, n + 1, primary, occ_shift, sa_shift, 0)
+        return with_table(fm, kmer_len, n_threads)
 
 
 def make_blocks(

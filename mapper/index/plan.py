@@ -31,6 +31,9 @@ LIBRARY_UP_TO = 1 << 24
 PROCESS_BYTES = 300_000_000
 """Interpreter, libraries and compiled code: measured 0.25 GB."""
 
+DEVICE_PROCESS_BYTES = 1_000_000_000
+"""The same with CUDA's libraries and CuPy: measured 0.95 GB."""
+
 TIED_SHARE = 0.06
 """Part of the suffixes that may be tied after the blocks: twice that of the texts measured,
 with mammal-like repeats. More are sorted all the same, in more memory."""
@@ -81,7 +84,7 @@ def plan_blocks(n: int, params: IndexParams, n_threads: int, memory: int | None)
     """
     sizes = {name: column.n_bytes for name, column in columns(n, params).items()}
     row = row_dtype(n).itemsize
-    packed = n // 4 + sizes["ref_planes"] + sizes["kmer_starts"] + PROCESS_BYTES
+    packed = n // 4 + sizes["ref_planes"] + PROCESS_BYTES
     counts = 2 * 16 * n_threads * 8 * 4 ** bucket_len_for(n)
     ranks = n * row
     rounds = int(TIED_SHARE * n) * (2 * row + 8)
@@ -92,6 +95,7 @@ def plan_blocks(n: int, params: IndexParams, n_threads: int, memory: int | None)
     fixed = packed + counts + ranks + tied
     floor = max(
         packed + ranks + max(written, rounds + counts),
+        packed + sizes["sa_samples"] + sizes["blocks"] + sizes["kmer_starts"] * 5 // 4,
         fixed + least_block * (row + 2),
         reading,
     )
@@ -107,11 +111,12 @@ def plan_blocks(n: int, params: IndexParams, n_threads: int, memory: int | None)
     return BuildPlan(BLOCKS, block_size, peak, 0)
 
 
-def plan_device(n: int, params: IndexParams, free_bytes: int) -> BuildPlan:
-    """Plan the route of a device with `free_bytes` of free memory.
+def plan_device(n: int, params: IndexParams, free_bytes: int | None) -> BuildPlan:
+    """Plan the route of a device with `free_bytes` of free memory; None: the least it needs.
 
-    On it lie the text (n / 4), the ranks (w n), the places of a scan (9 / 64 n), what is tied, and
-    a block, the larger the better.
+    On it lie the text (n / 4), the ranks (w n), the counts of a scan and their sums (9 / 64 n),
+    what is tied, and a block, the larger the better. The host holds the text in both packed
+    forms and, at the end, BWT, samples and blocks.
 
     Raises
     ------
@@ -120,15 +125,18 @@ def plan_device(n: int, params: IndexParams, free_bytes: int) -> BuildPlan:
     """
     sizes = {name: column.n_bytes for name, column in columns(n, params).items()}
     row = row_dtype(n).itemsize
-    kept = n // 4 + n * row + n * 9 // 64 + int(TIED_SHARE / 2 * n) * 2 * row + DEVICE_RESERVE
+    kept = n // 4 + n * row + n * 9 // 64 + int(TIED_SHARE * n) * 2 * row + DEVICE_RESERVE
     least_block = min(n, max(1 << 20, n // 64))
     floor = kept + least_block * DEVICE_BYTES_A_SUFFIX
+    if free_bytes is None:
+        free_bytes = floor
     if free_bytes < floor:
         raise ResourceError(
             f"an index of {n} bases needs {floor / 1e9:.1f} GB of device memory, and "
             f"{free_bytes / 1e9:.1f} GB are free"
         )
     block_size = min(LARGEST_BLOCK, n, (free_bytes - kept) // DEVICE_BYTES_A_SUFFIX)
-    host = sizes["ref_planes"] + sizes["kmer_starts"] + 8 * 4**12
-    host += max(2 * n, n + sizes["sa_samples"] + sizes["blocks"]) + 3 * PROCESS_BYTES
+    packed = n // 4 + sizes["ref_planes"] + DEVICE_PROCESS_BYTES
+    after_sort = sizes["sa_samples"] + sizes["blocks"] + max(n, sizes["kmer_starts"] * 5 // 4)
+    host = packed + max(n + n // 2, after_sort)
     return BuildPlan(DEVICE, block_size, host, kept + block_size * DEVICE_BYTES_A_SUFFIX)
