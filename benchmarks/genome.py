@@ -9,10 +9,12 @@ The same arguments give the same text, whatever the number of threads.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from mapper.accelerate import core, driver
-from mapper.dna import AMBIGUOUS
+from mapper.dna import AMBIGUOUS, ASCII_OF_CODE
 from mapper.index.tables import position_hash
 from mapper.threads import map_in_threads
 
@@ -150,6 +152,26 @@ def make_text(n: int, seed: int, n_threads: int, n_contigs: int = 24) -> np.ndar
 
     map_in_threads(fill_pool, range(POOL), n_threads)
     map_in_threads(fill, range((n + PIECE - 1) // PIECE), n_threads)
-    for end in np.linspace(0, n, n_contigs + 1)[1:].astype(int):
-        text[max(0, end - 5001) : end] = AMBIGUOUS  # a gap at the end of each contig
+    for end in contig_ends(n, n_contigs):
+        text[max(0, end - 5001) : end] = AMBIGUOUS  # a gap, and the separator
     return text
+
+
+def contig_ends(n: int, n_contigs: int = 24) -> list[int]:
+    """Return where each contig ends with its separator."""
+    return np.linspace(0, n, n_contigs + 1)[1:].astype(int).tolist()
+
+
+def write_fasta(text: np.ndarray, path: Path) -> None:
+    """Write the contigs of :func:`make_text`, 100 bases a line."""
+    start = 0
+    with path.open("wb") as file:
+        for number, end in enumerate(contig_ends(len(text)), 1):
+            letters = ASCII_OF_CODE[text[start : end - 1]]
+            whole = len(letters) // 100 * 100
+            lines = np.full((whole // 100, 101), ord("\n"), np.uint8)
+            lines[:, :100] = letters[:whole].reshape(-1, 100)
+            file.write(b">chr%d\n" % number)
+            file.write(lines.data)
+            file.write(letters[whole:].tobytes() + b"\n")
+            start = end

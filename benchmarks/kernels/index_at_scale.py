@@ -1,6 +1,6 @@
 """Index a large repeat-rich text, time the stages, and check the index against the text.
 
-    python -m benchmarks.kernels.index_at_scale 3.1G --device cuda [--check 8] [--against-library]
+    python -m benchmarks.kernels.index_at_scale 3.1G --device cuda [--check 8] [--against blocks]
 
 The check walks from every CHECK-th sample of the suffix array to the left until the next
 sampled row, comparing each base of the BWT with the text and the position at the end with the
@@ -15,16 +15,17 @@ import logging
 import os
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
-from benchmarks.genome import make_text
+from benchmarks.genome import make_text, write_fasta
 from mapper.accelerate import driver
 from mapper.cli.index import size
-from mapper.host_memory import peak_bytes
+from mapper.host_memory import available_bytes, peak_bytes
 from mapper.index.build import build_fm
 from mapper.index.fm import FMIndex, bwt_code, extend_left, kmer_interval, lf, locate
-from mapper.index.plan import BuildPlan
+from mapper.index.plan import BuildPlan, plan_blocks
 from mapper.index.route import choose_route
 from mapper.params import IndexParams
 from mapper.threads import map_in_threads, parts
@@ -116,12 +117,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--check", type=int, default=1, help="every how many samples")
     parser.add_argument("--times", type=int, default=1, help="builds")
-    parser.add_argument("--against-library", action="store_true", help="compare all arrays")
+    parser.add_argument("--against", choices=("library", "blocks"), help="compare all arrays")
+    parser.add_argument("--fasta", type=Path, help="write the text here, and stop")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     clock = time.perf_counter()
     text = make_text(args.size, args.seed, args.threads)
     print(f"text of {len(text)} bases: {time.perf_counter() - clock:.1f} s", flush=True)
+    if args.fasta:
+        write_fasta(text, args.fasta)
+        return
     params = IndexParams()
     for _ in range(args.times):
         plan = choose_route(
@@ -137,14 +142,17 @@ def main() -> None:
             flush=True,
         )
     check(fm, indexed, args.check, args.threads)
-    if args.against_library:
+    if args.against:
         clock = time.perf_counter()
-        other = build_fm(text, params, BuildPlan("library"), args.threads)
-        print(f"by the library: {time.perf_counter() - clock:.1f} s")
+        other_plan = BuildPlan("library")
+        if args.against == "blocks":
+            other_plan = plan_blocks(len(text), params, args.threads, available_bytes())
+        other = build_fm(text, params, other_plan, args.threads)
+        print(f"by the {args.against} route: {time.perf_counter() - clock:.1f} s")
         for name, column in fm._asdict().items():
             if not np.array_equal(column, getattr(other, name)):
-                sys.exit(f"{name} differs from the library's")
-        print("identical to the library's index")
+                sys.exit(f"{name} differs from the other route's")
+        print("all arrays are identical")
 
 
 if __name__ == "__main__":
