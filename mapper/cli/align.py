@@ -56,7 +56,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )  # fmt: skip
     machine.add_argument(
         "--device", default="auto", metavar="auto|cpu|cuda[:0,1]",
-        help="where to compute; matrix and --band on the CPU only (default: %(default)s)",
+        help="where to compute; --band on the CPU only (default: %(default)s)",
     )  # fmt: skip
     return parser
 
@@ -183,7 +183,7 @@ def _device(args: argparse.Namespace) -> str:
     """Choose the device once, before the first batch; return it in words."""
     from mapper.device.choose import CPU, choose_device
 
-    cpu_only = args.metric == "matrix" or args.band is not None or args.span == "extension"
+    cpu_only = args.band is not None or args.span == "extension"
     choice = choose_device("cpu" if args.device == "auto" and cpu_only else args.device)
     if choice.backend == CPU:
         return CPU
@@ -228,7 +228,8 @@ def _extension_engine(args: argparse.Namespace) -> Engine:
 
 def _matrix_engine(args: argparse.Namespace, span: Span) -> Engine:
     from mapper.pairwise.matrices import substitution_matrix
-    from mapper.pairwise.matrix import DEFAULT_GAPS, MODES, align_matrix, check_gaps
+    from mapper.pairwise.matrix import align_matrix
+    from mapper.pairwise.matrix_scoring import DEFAULT_GAPS, MODES, check_gaps
 
     if not isinstance(span, str) or span not in MODES:
         raise UsageError(f"--span {span}: with --metric matrix, {', '.join(MODES)} are possible")

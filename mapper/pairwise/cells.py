@@ -16,6 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import overload
 
+from mapper.accelerate import core
+
 
 class OneCell(NamedTuple):
     """Costs of gaps, as they are added, for one cell in an int32."""
@@ -71,19 +73,35 @@ def is_cells(cells, kind):
     return getattr(cells, "instance_class", None) is kind
 
 
+@core
+def _sum_or(a, b, least):
+    return max(np.int32(a + b), np.int32(least))
+
+
+@core
+def _higher(a, b):
+    return max(np.int32(a), np.int32(b))
+
+
+@core
+def _exceeds(a, b):
+    return np.uint32(a != b)
+
+
+# What is inlined here may only call: numba-cuda does not lower operators that it inlines so.
 @overload(sum_or, inline="always")
 def _sum_or_of_one(a, b, least, cells):
     if is_cells(cells, OneCell):
-        return lambda a, b, least, cells: max(np.int32(a + b), np.int32(least))
+        return lambda a, b, least, cells: _sum_or(a, b, least)
 
 
 @overload(higher, inline="always")
 def _higher_of_one(a, b, cells):
     if is_cells(cells, OneCell):
-        return lambda a, b, cells: max(np.int32(a), np.int32(b))
+        return lambda a, b, cells: _higher(a, b)
 
 
 @overload(exceeds, inline="always")
 def _exceeds_of_one(a, b, cells):
     if is_cells(cells, OneCell):
-        return lambda a, b, cells: np.uint32(a != b)
+        return lambda a, b, cells: _exceeds(a, b)

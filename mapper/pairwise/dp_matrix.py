@@ -22,11 +22,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from mapper.accelerate import core
 from mapper.cigar import EQUAL, D, I, X, append_op
-from mapper.pairwise.cells import OneCell, exceeds, higher, is_cells, sum_or
+from mapper.pairwise.cells import OneCell, exceeds, higher, sum_or
+from mapper.pairwise.origins import origin_at
 
 GLOBAL, SEMIGLOBAL, LOCAL = range(3)
 """Both sequences whole; free ends of both, where at least one symbol of each takes part; the
@@ -44,13 +44,6 @@ class Gaps(NamedTuple):
 
     gap_open: int
     gap_extend: int
-
-
-class ByteOrigins(NamedTuple):
-    """The bits of all cells, a byte each, row by row."""
-
-    cells: np.ndarray  # uint8
-    n_columns: int
 
 
 @core
@@ -96,8 +89,10 @@ def border(length, gaps, mode):
 
 @core
 def is_better(score, i, j, best, best_i, best_j):
-    """Whether an alignment that ends at (i, j) is preferred: of equals the first column,
-    then the first row."""
+    """Whether an alignment that ends at (i, j) is preferred.
+
+    Of equal ones that with the first column is, then that with the first row.
+    """
     if score != best:
         return score > best
     return j < best_j or (j == best_j and i < best_i)
@@ -158,17 +153,6 @@ def fill_matrix(query, ref, scores, gaps, mode, row, insertions, origins, keep):
     if best == 0 and (mode == LOCAL or min(n, m) == 0):
         return best, np.int64(0), np.int64(0)
     return best, best_i + 1, best_j + 1
-
-
-def origin_at(origins, i, j):
-    """Return the bits of cell (i, j), both counted from 1."""
-    return np.int64(origins.cells[(i - 1) * origins.n_columns + j - 1])
-
-
-@overload(origin_at, inline="always")
-def _origin_of_byte(origins, i, j):
-    if is_cells(origins, ByteOrigins):
-        return lambda origins, i, j: np.int64(origins.cells[(i - 1) * origins.n_columns + j - 1])
 
 
 @core

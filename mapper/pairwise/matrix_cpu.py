@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.accelerate import driver, grown
-from mapper.pairwise.dp_matrix import GLOBAL, ByteOrigins, fill_matrix, trace_matrix
+from mapper.pairwise.dp_matrix import GLOBAL, fill_matrix, trace_matrix
+from mapper.pairwise.origins import ByteOrigins
 from mapper.pairwise.result import NO_MEMORY, OK
 
 
