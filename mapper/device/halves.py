@@ -21,6 +21,7 @@ from numba.extending import overload
 from mapper.accelerate import core
 from mapper.device.seam import SIMULATED
 from mapper.pairwise.cells import (
+    INLINED,
     OneCell,
     TwoCells,
     exceeds,
@@ -114,46 +115,46 @@ def row_scores(low, high, row, cells):
     return joined_halves(a, b)
 
 
-@overload(sum_or, inline="always")
+@overload(sum_or, jit_options=INLINED)
 def _sum_or_of_two(a, b, least, cells):
     if is_cells(cells, TwoCells):
         return lambda a, b, least, cells: _add_max(np.uint32(a), np.uint32(b), np.uint32(least))
 
 
-@overload(higher, inline="always")
+@overload(higher, jit_options=INLINED)
 def _higher_of_two(a, b, cells):
     if is_cells(cells, TwoCells):
         return lambda a, b, cells: _max(np.uint32(a), np.uint32(b))
 
 
-@overload(exceeds, inline="always")
+@overload(exceeds, jit_options=INLINED)
 def _exceeds_of_two(a, b, cells):
     if is_cells(cells, TwoCells):
         return lambda a, b, cells: _exceeds(a, b)
 
 
-@overload(number_of, inline="always")
+@overload(number_of, jit_options=INLINED)
 def _number_of(word, half, cells):
     if is_cells(cells, OneCell):
         return lambda word, half, cells: np.int32(word)
     return lambda word, half, cells: _half(word, half)
 
 
-@overload(word_of, inline="always")
+@overload(word_of, jit_options=INLINED)
 def _word_of(low, high, cells):
     if is_cells(cells, OneCell):
         return lambda low, high, cells: np.int32(low)
     return lambda low, high, cells: _permute(np.uint32(low), np.uint32(high), np.uint32(0x5410))
 
 
-@overload(handed_on, inline="always")
+@overload(handed_on, jit_options=INLINED)
 def _handed_on(before, own, cells):
     if is_cells(cells, OneCell):
         return lambda before, own, cells: np.int32(before)
     return lambda before, own, cells: _permute(np.uint32(before), np.uint32(own), np.uint32(0x5432))
 
 
-@overload(with_first, inline="always")
+@overload(with_first, jit_options=INLINED)
 def _with_first(word, number, cells):
     if is_cells(cells, OneCell):
         return lambda word, number, cells: np.int32(number)
@@ -162,7 +163,7 @@ def _with_first(word, number, cells):
     )
 
 
-@overload(row_scores, inline="always")
+@overload(row_scores, jit_options=INLINED)
 def _row_scores(low, high, row, cells):
     if is_cells(cells, OneCell):
         return lambda low, high, row, cells: _half(low, row)

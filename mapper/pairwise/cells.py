@@ -73,6 +73,11 @@ def is_cells(cells, kind):
     return getattr(cells, "instance_class", None) is kind
 
 
+INLINED = {"forceinline": True, "_nrt": False}
+"""Options of functions that are chosen by type. (Numba's own inlining, ``inline="always"``,
+loses arguments when numba-cuda compiles the caller: seen with 0.30.4.)"""
+
+
 @core
 def _sum_or(a, b, least):
     return max(np.int32(a + b), np.int32(least))
@@ -88,20 +93,19 @@ def _exceeds(a, b):
     return np.uint32(a != b)
 
 
-# What is inlined here may only call: numba-cuda does not lower operators that it inlines so.
-@overload(sum_or, inline="always")
+@overload(sum_or, jit_options=INLINED)
 def _sum_or_of_one(a, b, least, cells):
     if is_cells(cells, OneCell):
         return lambda a, b, least, cells: _sum_or(a, b, least)
 
 
-@overload(higher, inline="always")
+@overload(higher, jit_options=INLINED)
 def _higher_of_one(a, b, cells):
     if is_cells(cells, OneCell):
         return lambda a, b, cells: _higher(a, b)
 
 
-@overload(exceeds, inline="always")
+@overload(exceeds, jit_options=INLINED)
 def _exceeds_of_one(a, b, cells):
     if is_cells(cells, OneCell):
         return lambda a, b, cells: _exceeds(a, b)

@@ -57,8 +57,20 @@ def one_cell(gaps, mode):
 
 
 @core
-def next_cell(diagonal, substitution, insertion, deletion, cells):
-    """Compute one cell, or two: from H(i-1, j-1), S, I(i, j) and D(i, j).
+def arrived(diagonal, substitution, deletion, cells):
+    """Begin a cell, or two: from H(i-1, j-1), S and D(i, j).
+
+    Returns
+    -------
+    The higher of the diagonal's score and D(i, j); the diagonal's score.
+    """
+    higher_score = sum_or(diagonal, substitution, deletion, cells)
+    return higher_score, sum_or(diagonal, substitution, cells.floor, cells)
+
+
+@core
+def next_cell(arrival, matched, insertion, deletion, cells):
+    """Compute one cell, or two: from what has arrived, I(i, j) and D(i, j).
 
     Returns
     -------
@@ -67,13 +79,12 @@ def next_cell(diagonal, substitution, insertion, deletion, cells):
         that before an insertion, and a gap is opened before it is lengthened. Where the floor
         is 0 and H is 0, the alignment begins, whatever the bits say.
     """
-    score = higher(sum_or(diagonal, substitution, deletion, cells), insertion, cells)
+    score = higher(arrival, insertion, cells)
+    bits = exceeds(score, matched, cells)
+    bits = np.uint32(np.uint32(2) * bits) + exceeds(score, deletion, cells)
     opened = sum_or(score, cells.opening, cells.floor, cells)
     insertion_below = sum_or(insertion, cells.extend, opened, cells)
     deletion_behind = sum_or(deletion, cells.extend, opened, cells)
-    matched = sum_or(diagonal, substitution, cells.floor, cells)
-    bits = exceeds(score, matched, cells)
-    bits = np.uint32(2) * bits + exceeds(score, deletion, cells)
     bits = np.uint32(2) * np.uint32(bits) + exceeds(insertion_below, opened, cells)
     bits = np.uint32(2) * np.uint32(bits) + exceeds(deletion_behind, opened, cells)
     return score, insertion_below, deletion_behind, np.uint32(bits)
@@ -132,8 +143,9 @@ def fill_matrix(query, ref, scores, gaps, mode, row, insertions, origins, keep):
         deletion = max(np.int32(row[0] + cells.opening), cells.floor)
         of_letter = scores[query[i]]
         for j in range(m):
+            arrival, matched = arrived(diagonal, of_letter[ref[j]], deletion, cells)
             score, below, deletion, bits = next_cell(
-                diagonal, of_letter[ref[j]], insertions[j + 1], deletion, cells
+                arrival, matched, insertions[j + 1], deletion, cells
             )
             diagonal = row[j + 1]
             row[j + 1] = score

@@ -29,6 +29,7 @@ from mapper.pairwise.dp_matrix import (
     NEVER,
     SEMIGLOBAL,
     Gaps,
+    arrived,
     border,
     is_better,
     next_cell,
@@ -250,7 +251,6 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                 at_high += np.uint32(number_of(letters, halves - 1, cells)) * letter_words
                 at_low += np.uint32(lane)
                 at_high += np.uint32(lane)
-                word_low, word_high = np.uint64(0), np.uint64(0)
                 bits = np.uint32(0)
                 step_highest = highest
                 score = top
@@ -258,15 +258,24 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                 at_origin = (np.uint64(strip) * np.uint64(n_steps) + np.uint64(step)) * np.uint64(
                     words * LANES
                 ) + (origin_at + np.uint64(lane))
+                word_low, word_high = profile[at_low], profile[at_high]
+                substitution = row_scores(word_low, word_high, 0, cells)
+                arrival, matched = arrived(diagonal, substitution, deletions[0], cells)
                 for k in range(rows):
-                    if k % a_word == 0:
-                        word_low = profile[at_low + np.uint32(k // a_word * LANES)]
-                        word_high = profile[at_high + np.uint32(k // a_word * LANES)]
-                    substitution = row_scores(word_low, word_high, k % a_word, cells)
+                    # A row's score is used for the last time before the next takes its register.
+                    following, following_matched = arrival, matched
+                    if k + 1 < rows:
+                        if (k + 1) % a_word == 0:
+                            word_low = profile[at_low + np.uint32((k + 1) // a_word * LANES)]
+                            word_high = profile[at_high + np.uint32((k + 1) // a_word * LANES)]
+                        substitution = row_scores(word_low, word_high, (k + 1) % a_word, cells)
+                        following, following_matched = arrived(
+                            scores_of_row[k], substitution, deletions[k + 1], cells
+                        )
                     score, insertion, deletion, origin = next_cell(
-                        diagonal, substitution, insertion, deletions[k], cells
+                        arrival, matched, insertion, deletions[k], cells
                     )
-                    diagonal = scores_of_row[k]
+                    arrival, matched = following, following_matched
                     scores_of_row[k] = score
                     deletions[k] = deletion
                     if mode == LOCAL:

@@ -21,8 +21,9 @@ GREATEST_HALF = 2**15 - 1
 PAD_OF_BYTE, PAD_OF_SHORT = -128, -(2**15) + 1
 """Score of the extra letter with any other; below every gap cost that the kernel takes."""
 
-_STEP_COST, _ROW_COST = 30, 8
-"""Instructions of a step, and of each row in it, about: what a shape is chosen by."""
+_COSTS = {False: (100, 8), True: (100, 22)}
+"""Instructions of a step, and of each row in it, about, without and with a path: what a shape is
+chosen by."""
 
 _CLIPPED = 2**21 - 1
 
@@ -50,8 +51,12 @@ class Shape(NamedTuple):
 ONE_CELL = Shape(1, 8)
 """For scores that may leave 16 bits."""
 
-TWO_CELLS = tuple(Shape(2, rows) for rows in range(4, 33, 4))
-"""Strips of different heights, so that few rows are wasted on any length."""
+TWO_CELLS = {
+    want_path: tuple(Shape(2, rows) for rows in range(4, most + 1, 4))
+    for want_path, most in ((False, 32), (True, 20))
+}
+"""Strips of different heights, so that few rows are wasted on any length. Higher ones are not
+unrolled by the compiler, and their cells not kept in registers."""
 
 
 @core
@@ -138,10 +143,10 @@ def plan_batch(
     profiles = 1 if shared else groups
     shapes = [ONE_CELL] + [
         shape
-        for shape in TWO_CELLS
+        for shape in TWO_CELLS[want_path]
         if shape.profile_words(n_letters, lanes) * 8 * profiles <= shared_bytes
     ]
-    chosen = np.where(fits, _best_shape(n, shapes, lanes), 0)
+    chosen = np.where(fits, _best_shape(n, shapes, lanes, *_COSTS[want_path]), 0)
     strip_rows = np.array([lanes * shape.halves * shape.rows for shape in shapes])[chosen]
     strips = np.where(m > 0, -(-n // strip_rows), 0)
     steps = m + np.array([lanes * shape.halves - 1 for shape in shapes])[chosen]
@@ -170,10 +175,12 @@ def plan_batch(
     )
 
 
-def _best_shape(n: np.ndarray, shapes: list[Shape], lanes: int) -> np.ndarray:
+def _best_shape(
+    n: np.ndarray, shapes: list[Shape], lanes: int, step_cost: int, row_cost: int
+) -> np.ndarray:
     """Return the index of the shape that sweeps n rows with the fewest instructions."""
     costs = [
-        -(-n // (lanes * shape.halves * shape.rows)) * (_STEP_COST + _ROW_COST * shape.rows)
+        -(-n // (lanes * shape.halves * shape.rows)) * (step_cost + row_cost * shape.rows)
         for shape in shapes[1:]
     ]
     best: np.ndarray = 1 + np.argmin(np.stack(costs), axis=0)

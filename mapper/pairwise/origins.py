@@ -11,7 +11,7 @@ import numpy as np
 from numba.extending import overload
 
 from mapper.accelerate import core
-from mapper.pairwise.cells import is_cells
+from mapper.pairwise.cells import INLINED, is_cells
 
 
 class ByteOrigins(NamedTuple):
@@ -68,7 +68,7 @@ def origin_at(origins, i, j):
     return _strip_origin(origins, i, j)
 
 
-@overload(origin_at, inline="always")
+@overload(origin_at, jit_options=INLINED)
 def _origin_at(origins, i, j):
     if is_cells(origins, ByteOrigins):
         return lambda origins, i, j: _byte_origin(origins, i, j)
