@@ -2,12 +2,12 @@
 
     python -m benchmarks.kernels.matrix_cuda [--sequences 1000] [--devices cuda:0] [--repeats 3]
 
-The set: sequences of 100 to 1 000 letters, evenly spread, seeded; in tens of a random ancestor and nine
-copies with a tenth of their letters edited. Each pair of the set once (n (n - 1) / 2). *wall* is
-from ASCII in host memory to the last window of results in host memory, CIGARs included where
-there are any: encoding, planning, transfers, kernels. Cells are those of the matrices
-(n times m), each counted once. Compilation and the first call are excluded; the best and the
-median of the repeats are given. Before, a part of the set is compared with the CPU in full.
+The set: sequences of 100 to 1 000 letters, evenly spread, seeded; in tens of a random ancestor
+and nine copies with a tenth of their letters edited. Each pair of the set once (n (n - 1) / 2).
+*wall* is from ASCII in host memory to the last window of results in host memory, CIGARs included
+where there are any: encoding, planning, transfers, kernels. Cells are those of the matrices (n
+times m), each counted once. Compilation and the first call are excluded; the best and the median
+of the repeats are given. Before, a part of the set is compared with the CPU in full.
 """
 
 from __future__ import annotations

@@ -178,14 +178,22 @@ def trace_matrix(query, ref, scores, gaps, origins, mode, score, i, j, ops):
     n_ops, query_start, ref_start
     """
     n_ops = np.int64(0)
+    code, length = np.int64(EQUAL), np.int64(0)  # of the operation that may still grow
     while i > 0 and j > 0 and not (mode == LOCAL and score == 0):
         bits = origin_at(origins, i, j)
         if bits & NOT_DIAGONAL == 0:
             i -= 1
             j -= 1
-            n_ops = append_op(ops, n_ops, EQUAL if query[i] == ref[j] else X, 1)
-            score -= scores[query[i], ref[j]]
+            a, b = query[i], ref[j]
+            here = np.int64(EQUAL if a == b else X)
+            if here != code:
+                n_ops = append_op(ops, n_ops, code, length)
+                code, length = here, np.int64(0)
+            length += 1
+            if mode == LOCAL:
+                score -= scores[a, b]
             continue
+        n_ops = append_op(ops, n_ops, code, length)
         is_insertion = bits & NOT_DELETION != 0
         goes_on = INSERTION_GOES_ON if is_insertion else DELETION_GOES_ON
         length = np.int64(0)
@@ -199,6 +207,8 @@ def trace_matrix(query, ref, scores, gaps, origins, mode, score, i, j, ops):
             going = i > 0 and j > 0 and origin_at(origins, i, j) & goes_on != 0
         n_ops = append_op(ops, n_ops, I if is_insertion else D, length)
         score += gaps.gap_open + length * gaps.gap_extend
+        length = np.int64(0)
+    n_ops = append_op(ops, n_ops, code, length)
     if mode == GLOBAL:
         n_ops = append_op(ops, n_ops, I, i)
         n_ops = append_op(ops, n_ops, D, j)

@@ -60,6 +60,8 @@ class MatrixPairs(NamedTuple):
     ref_codes: Any  # uint8
     ref_start: Any  # int64
     ref_len: Any  # int64
+    halves: Any  # int32, of its shape
+    rows: Any  # int32
     boundary_start: Any  # int64, as in matrix_plan.Plan
     origin_start: Any
     ops_start: Any
@@ -319,8 +321,10 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                         boundary_gaps[at] = number_of(gap_bottom, halves - 1, cells)
                     elif mode == GLOBAL and column == m - 1:
                         best, best_i, best_j = np.int32(found - bias), n, m
-                    elif mode == SEMIGLOBAL and found - bias > best:
-                        best, best_i, best_j = np.int32(found - bias), n, np.int32(column + 1)
+                    elif mode == SEMIGLOBAL:
+                        j = np.int32(column + 1)
+                        if is_better(found - bias, n, j, best, best_i, best_j):
+                            best, best_i, best_j = np.int32(found - bias), n, j
 
             if mode != GLOBAL and own:
                 for half in range(halves):
@@ -357,12 +361,13 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
 
 
 @kernel(64)
-def trace_kernel(pairs, scores, gaps, mode, halves, rows, slots, origins, ops, out):
+def trace_kernel(pairs, scores, gaps, mode, slots, origins, ops, out):
     """Walk the path of each pair back: its operations, last first, from ``ops_start`` on."""
     x = cuda.grid(1)
     if x < len(slots) and slots[x] >= 0:
         pair = slots[x]
         n, m = pairs.query_len[pair], pairs.ref_len[pair]
+        halves, rows = pairs.halves[pair], pairs.rows[pair]
         a_strip = LANES * halves * rows
         n_strips = (n + a_strip - 1) // a_strip
         own = StripOrigins(

@@ -24,15 +24,16 @@ from mapper.pairwise.matrix_cuda import (
     gather_kernel,
     trace_kernel,
 )
-from mapper.pairwise.matrix_plan import ONE_CELL, Plan, fits_halves, padded_scores, plan_batch
+from mapper.pairwise.matrix_plan import ONE_CELL, Plan, padded_scores, plan_batch
 from mapper.pairwise.matrix_scoring import CodedPairs, Scoring, without_memory
 from mapper.pairwise.on_device import joined
 from mapper.pairwise.result import NO_MEMORY, OK, Columns, PairAlignments, new_columns
 
 log = logging.getLogger(__name__)
 
-WORKERS_A_DEVICE = 2
-"""One computes while another plans, uploads and downloads."""
+WORKERS_A_DEVICE = 3
+"""One computes while others plan, upload, walk back and download: a batch ends with few long pairs,
+which leave room for the next."""
 
 _PATH_SHARE = 8
 """A worker takes up to this fraction of a device's memory for the origins of cells."""
@@ -65,6 +66,7 @@ class MatrixWorker:
             )
         self._ordinal = ordinal
         self._scoring = scoring
+        self._padded: dict[int, Any] = {}
         with cuda.gpus[ordinal], _spaces_lock:
             self._lock, self._space = _spaces.setdefault(
                 (ordinal, number), (threading.Lock(), Workspace())
@@ -110,10 +112,10 @@ class MatrixWorker:
         left_out = without_memory(pairs, scoring)
         n = np.where(left_out, 0, pairs.query_end - pairs.query_start)
         m = np.where(left_out, 0, pairs.ref_end - pairs.ref_start)
-        fits = fits_halves(n, m, scoring.scores, scoring.gaps, scoring.mode, LANES)
         plan = plan_batch(
-            n, m, pairs.query_start, fits & self._has_halves, len(scoring.scores),
-            want_path=scoring.cigar, lanes=LANES, groups=GROUPS, shared_bytes=SHARED_BYTES,
+            n, m, pairs.query_start, scoring.scores, scoring.gaps, scoring.mode,
+            has_halves=self._has_halves, want_path=scoring.cigar, lanes=LANES, groups=GROUPS,
+            shared_bytes=SHARED_BYTES,
         )  # fmt: skip
         on_device = self._uploaded(pairs, n, m, plan)
         out = MatrixResults._make(
@@ -125,25 +127,24 @@ class MatrixWorker:
             space.device(name, int(plan.boundary_start[-1]) + 1, np.int32)
             for name in ("boundary scores", "boundary gaps")
         ]
-        for number, launch in enumerate(plan.launches):
-            shape = launch.shape
-            slots, strips, steps = (
-                space.upload(f"{name} {number}", getattr(launch, name))
-                for name in ("slots", "strips", "steps")
-            )
-            scores = self._scores(shape.halves)
+        slots, strips, steps = (
+            space.upload(name, getattr(plan, name)) for name in ("slots", "strips", "steps")
+        )
+        for shape, first, n_blocks in plan.launches:
+            last = first + n_blocks
             words = shape.profile_words(len(scoring.scores), LANES)
             fill_kernel(shape, scoring.mode, scoring.cigar).launch_blocks(
-                len(launch.strips), space.stream, on_device, scores, scoring.gaps,
-                costs_of(scoring.gaps, scoring.mode, shape.halves), slots, strips, steps,
-                launch.shared, *boundary, origins, out,
-                shared_bytes=8 * words * (1 if launch.shared else GROUPS),
+                n_blocks, space.stream, on_device, self._scores(shape.halves), scoring.gaps,
+                costs_of(scoring.gaps, scoring.mode, shape.halves),
+                slots[first * GROUPS : last * GROUPS], strips[first:last], steps[first:last],
+                plan.shared, *boundary, origins, out,
+                shared_bytes=8 * words * (1 if plan.shared else GROUPS),
             )  # fmt: skip
-            if scoring.cigar:
-                trace_kernel.launch(
-                    len(launch.slots), space.stream, on_device, scores, scoring.gaps, scoring.mode,
-                    shape.halves, shape.rows, slots, origins, ops, out,
-                )  # fmt: skip
+        if scoring.cigar:
+            trace_kernel.launch(
+                len(plan.slots), space.stream, on_device, self._scores(1), scoring.gaps,
+                scoring.mode, slots, origins, ops, out,
+            )  # fmt: skip
         return self._collected(plan, out, ops, left_out)
 
     def _uploaded(self, pairs: CodedPairs, n: np.ndarray, m: np.ndarray, plan: Plan) -> MatrixPairs:
@@ -161,14 +162,16 @@ class MatrixWorker:
             columns.append(space.upload(f"{side} codes", stretch))
             columns.append(space.upload(f"{side} start", starts - begin))
             columns.append(space.upload(f"{side} len", n if side == "query" else m))
-        for name in ("boundary_start", "origin_start", "ops_start"):
+        for name in ("halves", "rows", "boundary_start", "origin_start", "ops_start"):
             columns.append(space.upload(name, getattr(plan, name)))
         return MatrixPairs._make(columns)
 
     def _scores(self, halves: int) -> Any:
-        padded = padded_scores(self._scoring.scores, self._scoring.mode, halves)
-        scores = self._space.upload(f"scores {halves}", padded.reshape(-1))
-        return scores.reshape(padded.shape)
+        """Return the scores on the device, with the letter that makes the borders."""
+        if halves not in self._padded:
+            padded = padded_scores(self._scoring.scores, self._scoring.mode, halves)
+            self._padded[halves] = cuda.to_device(padded)
+        return self._padded[halves]
 
     def _collected(
         self, plan: Plan, out: MatrixResults, ops: Any, left_out: np.ndarray

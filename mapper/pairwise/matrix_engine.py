@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BATCH_PAIRS = 1 << 17
 """Most pairs of a batch of a device."""
 
-_BATCHES_A_WORKER = 4
+_BATCHES_A_WORKER = 2
 """Batches that each worker gets, at least, where there is work for so many."""
 
 _FEW_CELLS = 1 << 31
@@ -50,7 +50,7 @@ class MatrixEngine:
             from mapper.pairwise.matrix_device import WORKERS_A_DEVICE, MatrixWorker
 
             self._workers = [
-                MatrixWorker(ordinal, 2 * place + number, scoring)
+                MatrixWorker(ordinal, WORKERS_A_DEVICE * place + number, scoring)
                 for number in range(WORKERS_A_DEVICE)
                 for place, ordinal in enumerate(choice.ordinals)
             ]

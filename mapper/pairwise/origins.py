@@ -38,22 +38,24 @@ class StripOrigins(NamedTuple):
 
 @core
 def _strip_origin(origins, i, j):
-    """As :func:`origin_at`."""
-    halves, rows = np.uint32(origins.halves), np.uint32(origins.rows)
+    rows = np.uint32(origins.rows)
     row = np.uint32(i - 1 + origins.above)
     line = np.uint32(row // rows)  # of all halves of all strips
     x = np.uint32(row - line * rows)
-    n_lines = np.uint32(np.uint32(origins.lanes) * halves)
-    strip = np.uint32(line // n_lines)
-    line = np.uint32(line - strip * n_lines)
-    lane, half = line // halves, line % halves
-    a_word = np.uint32(8) // halves
-    words_a_step = (rows + a_word - np.uint32(1)) // a_word
-    step = np.int64(strip) * origins.n_steps + (j - 1) + np.int64(line)
-    at = (step * np.int64(words_a_step) + np.int64(x // a_word)) * origins.lanes + np.int64(lane)
-    shift = np.uint32(16) * half + np.uint32(4) * (a_word - np.uint32(1) - x % a_word)
-    word = np.uint64(origins.words[np.uint64(origins.start + at)])
-    return np.int64(word >> np.uint64(shift)) & 15
+    # Lanes and halves are powers of two: one division is enough.
+    two = np.uint32(origins.halves - 1)
+    lines = np.uint32(origins.lanes * origins.halves)
+    strip = np.uint32(line // lines)
+    line = np.uint32(line & (lines - np.uint32(1)))
+    a_word = np.uint32(8) >> two
+    x_word = np.uint32(x >> (np.uint32(3) - two))
+    words_a_step = np.uint32((rows + a_word - np.uint32(1)) >> (np.uint32(3) - two))
+    step = np.uint64(strip) * np.uint64(origins.n_steps) + np.uint64(j - 1) + np.uint64(line)
+    at = step * np.uint64(words_a_step) + np.uint64(x_word)
+    at = np.uint64(origins.start) + at * np.uint64(origins.lanes) + np.uint64(line >> two)
+    shift = np.uint32(16) * np.uint32(line & two)
+    shift += np.uint32(4) * np.uint32(a_word - np.uint32(1) - (x & (a_word - np.uint32(1))))
+    return np.int64((np.uint64(origins.words[at]) >> np.uint64(shift)) & np.uint64(15))
 
 
 @core
