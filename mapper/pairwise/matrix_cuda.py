@@ -123,18 +123,26 @@ def _start_border(i, gaps, mode, floor):
 @core
 def _fill_profile(items, first_item, first_letter, every, scores, codes, start, row, lane, halves,
                   rows, a_word):  # fmt: skip
-    """Write the scores of a lane's rows with each letter; rows below 0 are the extra letter."""
-    n_letters = scores.shape[0]
+    """Write the scores of a lane's rows with each letter; rows below 0 are the extra letter.
+
+    Unsigned indices: that signed ones may be negative costs more than the rest.
+    """
+    n_letters = np.uint32(scores.shape[0])
     per_half = (rows + a_word - 1) // a_word
-    n_lanes = LANES
+    a_letter = np.uint32(halves * per_half * LANES * a_word)
     for half in range(halves):
         for x in range(rows):
             r = row + half * rows + x
-            code = np.int64(codes[start + r]) if r >= 0 else n_letters - 1
-            word = (half * per_half + x // a_word) * n_lanes + lane
-            at = first_item + word * a_word + x % a_word
-            for letter in range(first_letter, n_letters, every):
-                items[at + letter * halves * per_half * n_lanes * a_word] = scores[code, letter]
+            code = n_letters - np.uint32(1)
+            if r >= 0:
+                code = np.uint32(codes[np.uint64(start + r)])
+            word = (half * per_half + x // a_word) * LANES + lane
+            at = np.uint32(first_item + word * a_word + x % a_word) + first_letter * a_letter
+            letter = first_letter
+            while letter < n_letters:
+                items[np.uint32(at)] = scores[code, letter]
+                at = np.uint32(at + every * a_letter)
+                letter = np.uint32(letter + every)
 
 
 @cache
@@ -189,11 +197,10 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
             first_row = np.int32(strip * lines * rows + lane * halves * rows - above)
             own = strip < n_strips and m > 0
             if own or (shared and strip < n_strips):
-                every = GROUPS if shared else 1
                 _fill_profile(
-                    items, np.int64(own_words) * a_word, np.int64(group if shared else 0), every,
-                    scores, pairs.query_codes, query_at, np.int64(first_row), np.int64(lane),
-                    halves, rows, a_word,
+                    items, np.int64(own_words) * a_word, np.uint32(group if shared else 0),
+                    np.uint32(GROUPS if shared else 1), scores, pairs.query_codes, query_at,
+                    np.int64(first_row), np.int64(lane), halves, rows, a_word,
                 )  # fmt: skip
             _meet()
             for k in range(rows):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BATCH_PAIRS = 1 << 17
 """Most pairs of a batch of a device."""
 
-_BATCHES_A_WORKER = 2
+_BATCHES_A_WORKER = 3
 """Batches that each worker gets, at least, where there is work for so many."""
 
 _FEW_CELLS = 1 << 31
