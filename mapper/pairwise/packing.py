@@ -90,8 +90,8 @@ def batch_of(queries: Sequences, refs: Sequences) -> PairBatch:
         If the numbers of both sides differ, a sequence is longer than MAX_LENGTH, text is
         not ASCII, or arrays are not of this form.
     """
-    query_bytes, query_offsets = _flat(queries, "queries")
-    ref_bytes, ref_offsets = _flat(refs, "refs")
+    query_bytes, query_offsets = sequence_set(queries, "queries")
+    ref_bytes, ref_offsets = sequence_set(refs, "refs")
     if len(query_offsets) != len(ref_offsets):
         raise UsageError(
             f"{len(query_offsets) - 1} queries and {len(ref_offsets) - 1} references: "
@@ -103,7 +103,11 @@ def batch_of(queries: Sequences, refs: Sequences) -> PairBatch:
     )  # fmt: skip
 
 
-def _flat(sequences: Sequences, side: str) -> tuple[np.ndarray, np.ndarray]:
+def sequence_set(sequences: Sequences, side: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return sequences as a flat array of ASCII, with padding, and their offsets.
+
+    `side` names them in messages; what is raised is as for :func:`batch_of`.
+    """
     if isinstance(sequences, (str, bytes)):
         raise UsageError(f"{side}: a list of sequences is expected, not one sequence")
     if isinstance(sequences, tuple) and len(sequences) == 2 and isinstance(
