@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import gcd
 
+import numpy as np
+
 from mapper.device.choose import CPU, choose_device
 from mapper.errors import DeviceError, UsageError
 from mapper.pairwise.affine_cpu import align_affine_pairs
@@ -93,7 +95,6 @@ def align_affine(
     >>> int(found.score[0]), found.cigar(0)
     (14, '2=1X2=2I')
     """
-    batch = as_batch(queries, refs)
     free = ends_of(span)
     x, o, e = check_penalties(penalties)
     scale = gcd(x, gcd(o, e))
@@ -117,14 +118,24 @@ def align_affine(
             threads,
         )
 
-    packed = pack_pairs(batch, symbols, first_pair, thread_count(threads))
+    # A device takes most pairs as they lie in memory.
+    flat = choice.backend != CPU and sum(free) == 0 and symbols in ("dna", "iupac")
+    batch = as_batch(queries, refs, padded=not flat)
     if choice.backend == CPU:
-        return on_cpu(packed)
+        return on_cpu(pack_pairs(batch, symbols, first_pair, thread_count(threads)))
     from mapper.pairwise.affine_cuda import AffineWorker
+    from mapper.pairwise.flat_cuda import SmallAffine, align_flat
     from mapper.pairwise.on_device import run_on_devices
 
     workers = [AffineWorker(ordinal, free, scaled, scale, limit) for ordinal in choice.ordinals]
-    return run_on_devices(workers, packed, cigar, on_cpu)
+
+    def on_devices(pairs: PairBatch, numbers: np.ndarray | None) -> PairAlignments:
+        packed = pack_pairs(pairs, symbols, first_pair, thread_count(threads), numbers)
+        return run_on_devices(workers, packed, cigar, on_cpu)
+
+    if not flat:
+        return on_devices(batch, None)
+    return align_flat(choice.ordinals, SmallAffine(scaled, scale, limit), batch, cigar, on_devices)
 
 
 def check_memory(memory: int) -> None:

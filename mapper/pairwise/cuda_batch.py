@@ -69,18 +69,19 @@ def gather_ops_kernel(slots, slot, n_ops, offsets, flat):
             flat[offsets[j] + x] = slots[j * slot + x]
 
 
-_SPACES: dict[int, tuple[threading.Lock, Workspace]] = {}
+_SPACES: dict[tuple[int, int], tuple[threading.Lock, Workspace]] = {}
 _SPACES_LOCK = threading.Lock()
 
 
 @contextmanager
-def workspace_of(ordinal: int) -> Iterator[Workspace]:
-    """Lend the work space of a device, which is kept from call to call, to one thread."""
+def workspace_of(ordinal: int, number: int = 0) -> Iterator[Workspace]:
+    """Lend a work space of a device, which is kept from call to call, to one thread."""
+    key = ordinal, number
     with cuda.gpus[ordinal]:
         with _SPACES_LOCK:
-            if ordinal not in _SPACES:
-                _SPACES[ordinal] = (threading.Lock(), Workspace())
-            lock, space = _SPACES[ordinal]
+            if key not in _SPACES:
+                _SPACES[key] = (threading.Lock(), Workspace())
+            lock, space = _SPACES[key]
         with lock:
             yield space
 

@@ -27,8 +27,9 @@ from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING, NULL
 
 BLOCK = 2 if SIMULATED else 128
 
-BLOCKS_PER_SM = 5
-"""With 96 registers a thread nothing is spilled, and 20 warps hide each other's latency."""
+BLOCKS_PER_SM = 4
+"""With up to 128 registers a thread. Faster than 5 blocks, as are 16 rows than 24 or 32
+(``benchmarks/results/pairwise_long_variants.md``)."""
 
 BATCH_ROWS = 2 if SIMULATED else 16
 """Rows of a batch: with twice as many, a quarter of a tile would be done for the neighbours."""

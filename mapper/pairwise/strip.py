@@ -83,7 +83,7 @@ def look(strings, h, k):
 
 
 @core
-def _follow(strings, h, k, limit):
+def follow(strings, h, k, limit):
     """Go on from offset h of diagonal k along matches, 128 bits at a time."""
     step = np.uint32(np.int32(64) >> strings.shift)
     while h < limit:
@@ -114,7 +114,7 @@ def _rest(strings, k, h):
     """Return the cell that a first look did not show the end of."""
     if h < 0:
         return h
-    return _follow(strings, h, k, farthest(k, strings.query_len, strings.ref_len))
+    return follow(strings, h, k, farthest(k, strings.query_len, strings.ref_len))
 
 
 @core

@@ -1,0 +1,207 @@
+"""CUDA kernels for many short pairs as they lie in memory: letters in, results out.
+
+A thread packs the letters of its pair and aligns it in work space of its own. What it finds
+goes to a slot of fixed size; a second and a third kernel put the operations of all pairs one
+behind the other. Letters other than A C G T, and pairs that do not fit, are left.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mapper.device.seam import cuda, device_function, kernel
+from mapper.pairwise.affine_origins import Origins, replay, trace_back
+from mapper.pairwise.compare import Pair
+from mapper.pairwise.cuda_batch import LEFT
+from mapper.pairwise.packing import is_acgt, pack_acgt
+from mapper.pairwise.small_rows import MAX_SMALL_LENGTH, small_search
+from mapper.pairwise.strip import Strings
+from mapper.pairwise.wavefront_affine import AffineRows, Band, affine_search, highest_bound
+from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, Ends, Rows, trace_edit
+
+BLOCK = 128
+
+SMALL = 12
+"""Greatest distance of the small kernel: its cells fill 43 of the 48 kB of shared memory that a
+block has without asking."""
+
+_SHARED_CELLS = BLOCK * (SMALL + 1) * (SMALL + 1)
+
+
+class FlatSide(NamedTuple):
+    """Letters of one side of a chunk, and room for them packed."""
+
+    letters: Any  # uint64: ASCII from byte `origin` of the batch on
+    start: Any  # int64 (n,): bytes of the batch
+    end: Any  # int64 (n,)
+    origin: int
+    words: Any  # uint64: at least a word for 32 letters, and one for each pair
+
+
+class FlatResults(NamedTuple):
+    """Rows of results, one a pair, and slots of operations, the last operation first."""
+
+    score: Any  # int64; -1 where there is none
+    status: Any  # int8: 0 done, LEFT
+    n_ops: Any  # int32
+    slots: Any  # uint32, n * slot
+    totals: Any  # int64, a value a block: operations, then operations of the blocks before
+
+
+@device_function
+def pack_side(side, i):
+    """Pack a sequence; return its first symbol in the packed words, or -1 if it cannot be."""
+    start, end = side.start[i] - side.origin, side.end[i] - side.origin
+    if not is_acgt(side.letters, start, end):
+        return np.int64(-1)
+    # Every sequence has a word more than its letters fill, whatever those before it have.
+    at = (start >> 5) + i
+    pack_acgt(side.letters, start, end, side.words, at)
+    return at << 5
+
+
+@device_function
+def small_pair(queries, refs, i):
+    """Pack pair i; return it, and whether both sides could be packed."""
+    query_at, ref_at = pack_side(queries, i), pack_side(refs, i)
+    strings = Strings(
+        queries.words.view(np.uint32), refs.words.view(np.uint32),
+        np.uint32(query_at), np.uint32(ref_at), np.int32(queries.end[i] - queries.start[i]),
+        np.int32(refs.end[i] - refs.start[i]), np.int32(1),
+    )  # fmt: skip
+    return strings, query_at >= 0 and ref_at >= 0
+
+
+@kernel(BLOCK)
+def small_edit_kernel(queries, refs, max_distance, want_path, layout, slot, out):
+    """Find global edit distances up to SMALL, and paths; a thread a pair.
+
+    `layout` is that of ``small_rows.small_layout``; its cells are not used.
+    """
+    cells = cuda.shared.array(_SHARED_CELLS, np.int16)
+    i = cuda.grid(1)
+    if i < len(out.score):
+        # Every 128th cell, so that the threads of a warp touch neighbouring ones.
+        own = cells[cuda.threadIdx.x :: BLOCK]
+        strings, fits = small_pair(queries, refs, i)
+        most = min(max_distance, max(strings.query_len, strings.ref_len))
+        n_ops = np.int64(0)
+        score = np.int64(-1)
+        fits = fits and strings.ref_len <= MAX_SMALL_LENGTH
+        if fits:
+            score = small_search(strings, min(most, SMALL), own)
+        if score >= 0 and want_path:
+            rows = Rows(own, layout.at, layout.lo, layout.hi)
+            goal = np.int64(strings.ref_len - strings.query_len)
+            ops = out.slots[i * slot : (i + 1) * slot]
+            n_ops, _ = trace_edit(rows, score, goal, np.int64(strings.ref_len), ops, 0)
+        out.score[i] = score
+        # Above the limit if the room did not lower it.
+        out.status[i] = 0 if score >= 0 or (fits and most <= SMALL) else LEFT
+        out.n_ops[i] = n_ops
+
+
+@kernel(BLOCK)
+def small_affine_kernel(queries, refs, penalties, scale, max_penalty, bound, want_path, rows,
+                        origins, events, out):  # fmt: skip
+    """Find global gap-affine alignments up to a (divided) penalty; threads stride over pairs.
+
+    The last axis of `rows`, `origins` and `events` is the thread, so that the threads of a warp
+    touch neighbouring cells.
+    """
+    thread = cuda.grid(1)
+    own = AffineRows(
+        rows.match[:, :, thread], rows.insertion[:, :, thread], rows.deletion[:, :, thread],
+        rows.lo[:, thread], rows.hi[:, thread],
+    )  # fmt: skip
+    own_origins = Origins(origins.cells[:, thread], origins.at[:, thread], origins.lo[:, thread])
+    own_events = events[:, thread]
+    centre = rows.match.shape[1] >> 1
+    ends = Ends(0, 0, 0, 0)
+    slot = 2 * bound + 2
+    for i in range(thread, len(out.score), cuda.gridsize(1)):
+        query_at, ref_at = pack_side(queries, i), pack_side(refs, i)
+        pair = Pair(
+            queries.words, refs.words, query_at << 1, ref_at << 1,
+            queries.end[i] - queries.start[i], refs.end[i] - refs.start[i], 1,
+        )  # fmt: skip
+        out.n_ops[i] = 0
+        out.score[i] = -1
+        out.status[i] = LEFT
+        if query_at < 0 or ref_at < 0:
+            continue
+        most = min(max_penalty, highest_bound(pair, penalties))
+        status, s, k, _ = affine_search(
+            pair, ends, own, own_origins, penalties, Band(0, 1), centre, min(most, bound),
+            want_path, 1,
+        )  # fmt: skip
+        if status == EXCEEDED and most <= bound:
+            out.status[i] = 0  # above the limit: the room did not lower it
+        if status != FINISHED:
+            continue
+        out.status[i] = 0
+        out.score[i] = s * scale
+        if want_path:
+            n_events, _ = trace_back(own_origins, penalties, s, k, own_events)
+            ops = out.slots[i * slot : (i + 1) * slot]
+            n_ops = replay(pair, own_events, n_events, 0, 0, pair.ref_len, ops)
+            for x in range(n_ops >> 1):  # the last first
+                ops[x], ops[n_ops - 1 - x] = ops[n_ops - 1 - x], ops[x]
+            out.n_ops[i] = n_ops
+
+
+@kernel(BLOCK)
+def count_blocks_kernel(n_ops, totals):
+    """Add up the operations of each block of pairs."""
+    total = cuda.shared.array(1, np.int32)
+    i = cuda.grid(1)
+    if cuda.threadIdx.x == 0:
+        total[0] = 0
+    cuda.syncthreads()
+    if i < len(n_ops):
+        cuda.atomic.add(total, 0, n_ops[i])
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        totals[cuda.blockIdx.x] = total[0]
+
+
+@kernel(BLOCK)
+def sum_blocks_kernel(totals, n_blocks):
+    """Turn the totals of blocks into the totals of the blocks before; one block of threads."""
+    sums = cuda.shared.array(BLOCK, np.int64)
+    thread = cuda.threadIdx.x
+    share = (n_blocks + BLOCK - 1) // BLOCK
+    first, last = min(thread * share, n_blocks), min((thread + 1) * share, n_blocks)
+    own = np.int64(0)
+    for i in range(first, last):
+        own += totals[i]
+    sums[thread] = own
+    cuda.syncthreads()
+    before = np.int64(0)
+    for i in range(thread):
+        before += sums[i]
+    for i in range(first, last):
+        own = totals[i]
+        totals[i] = before
+        before += own
+    if thread == BLOCK - 1:
+        totals[n_blocks] = before
+
+
+@kernel(BLOCK)
+def gather_slots_kernel(results, slot, flat):
+    """Write the operations of all pairs one behind the other, in their order."""
+    counts = cuda.shared.array(BLOCK, np.int32)
+    thread = cuda.threadIdx.x
+    i = cuda.grid(1)
+    n_ops = np.int32(results.n_ops[i]) if i < len(results.n_ops) else np.int32(0)
+    counts[thread] = n_ops
+    cuda.syncthreads()
+    if i < len(results.n_ops):
+        at = results.totals[cuda.blockIdx.x]
+        for j in range(thread):
+            at += counts[j]
+        for x in range(n_ops):
+            flat[at + x] = results.slots[i * slot + n_ops - 1 - x]
