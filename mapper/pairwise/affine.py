@@ -9,6 +9,7 @@ import numpy as np
 from mapper.device.choose import CPU, choose_device
 from mapper.errors import DeviceError, UsageError
 from mapper.pairwise.affine_cpu import align_affine_pairs
+from mapper.pairwise.affine_long import Problem, with_long_paths
 from mapper.pairwise.edit import as_batch
 from mapper.pairwise.packing import PackedPairs, PairBatch, Sequences, pack_pairs
 from mapper.pairwise.result import PairAlignments
@@ -23,7 +24,7 @@ MAX_PENALTY = 1000
 """Greatest single penalty; the work space holds as many rows as the greatest looks back."""
 
 DEFAULT_MEMORY = 1 << 30
-"""Bytes a thread may take to trace one path back."""
+"""Bytes a thread may take for the origins of the cells of one path."""
 
 _NO_LIMIT = 2**60
 
@@ -65,8 +66,10 @@ def align_affine(
     symbols
         What matches (``packing.py``).
     memory
-        Bytes a thread may use for one path; a pair that needs more has the status
-        ``no_memory`` and no score; without CIGARs memory is O(s).
+        Bytes a thread may use for where the cells of one path came from. A pair that needs
+        more is computed twice, or a few times, in stretches (``affine_long.py``), with the same
+        result; one of which not even a row fits has the status ``no_memory``. Without CIGARs
+        memory is O(s).
     device, threads, first_pair
         As for :func:`mapper.edit_distance`.
 
@@ -82,7 +85,7 @@ def align_affine(
     Notes
     -----
     O(n s) time for length n and penalty s, worst; O(s) memory, and with CIGARs a byte a
-    cell, at most ``s * (s - o) / e`` bytes.
+    cell, at most ``s * (s - o) / e`` bytes, up to `memory`.
 
     References
     ----------
@@ -109,7 +112,7 @@ def align_affine(
     choice = choose_device("cpu" if band is not None else device)
 
     def on_cpu(packed: PackedPairs) -> PairAlignments:
-        return run_chunks(
+        found = run_chunks(
             lambda first, last, columns, counts: align_affine_pairs(
                 packed, first, last, free, scaled, scale, cut, limit, memory, cigar, columns, counts
             ),
@@ -117,6 +120,8 @@ def align_affine(
             cigar,
             threads,
         )
+        problem = Problem(free, scaled, scale, cut, limit, memory)
+        return with_long_paths(found, packed, problem, thread_count(threads)) if cigar else found
 
     # A device takes most pairs as they lie in memory.
     flat = choice.backend != CPU and sum(free) == 0 and symbols in ("dna", "iupac")

@@ -279,35 +279,59 @@ def affine_row(pair, ends, rows, origins, penalties, band, centre, s, bound, kee
 
 
 @core
+def affine_rows_on(pair, ends, rows, origins, penalties, band, centre, s, last, bound, cut, keep,
+                   forward):  # fmt: skip
+    """Go on from row s until the end is reached, row `last` is done, or there is no room.
+
+    Returns
+    -------
+    status, s, k, bound, cut
+        FINISHED, the penalty and the diagonal of the end (of several the lowest), or another
+        status of :func:`affine_row` and the row from which can be gone on; the bound as
+        lowered so far; whether a band cut cells off.
+    """
+    goal = pair.ref_len - pair.query_len
+    last_row = len(rows.lo) - 1
+    end_k = np.int64(NULL)
+    while s <= last:
+        status, end_k, cut_now = affine_row(
+            pair, ends, rows, origins, penalties, band, centre, s, bound, keep, forward
+        )
+        cut = cut or cut_now
+        if status != GOING:
+            return status, s, end_k, bound, cut
+        r = s & last_row
+        if rows.lo[r] <= goal <= rows.hi[r] and rows.match[r, goal + centre] >= 0:
+            left = pair.ref_len - np.int64(rows.match[r, goal + centre])
+            bound = min(bound, s + penalties.mismatch * left)
+        s += 1
+    return GOING, s, end_k, bound, cut
+
+
+@core
+def clear_affine_rows(rows):
+    """Mark all rows as without cells."""
+    rows.lo[:] = 0
+    rows.hi[:] = -1
+
+
+@core
 def affine_search(pair, ends, rows, origins, penalties, band, centre, bound, keep, forward):
     """Search the end with one row after the other.
 
     Returns
     -------
     status, s, k, cut
-        FINISHED, the penalty and the diagonal of the end (of several the lowest), or another
-        status of :func:`affine_row` and the row; whether a band cut cells off.
+        As :func:`affine_rows_on`.
     """
-    goal = pair.ref_len - pair.query_len
-    last_row = len(rows.lo) - 1
-    rows.lo[:] = 0
-    rows.hi[:] = -1
+    clear_affine_rows(rows)
     if keep:
         origins.at[0] = 0
-    cut = False
-    s = np.int64(0)
-    while True:
-        status, end_k, cut_now = affine_row(
-            pair, ends, rows, origins, penalties, band, centre, s, bound, keep, forward
-        )
-        cut = cut or cut_now
-        if status != GOING:
-            return status, s, end_k, cut
-        r = s & last_row
-        if rows.lo[r] <= goal <= rows.hi[r] and rows.match[r, goal + centre] >= 0:
-            left = pair.ref_len - np.int64(rows.match[r, goal + centre])
-            bound = min(bound, s + penalties.mismatch * left)
-        s += 1
+    status, s, k, _, cut = affine_rows_on(
+        pair, ends, rows, origins, penalties, band, centre, np.int64(0), np.int64(2**62),
+        np.int64(bound), False, keep, forward,
+    )  # fmt: skip
+    return status, s, k, cut
 
 
 @core
