@@ -183,7 +183,7 @@ def _device(args: argparse.Namespace) -> str:
     """Choose the device once, before the first batch; return it in words."""
     from mapper.device.choose import CPU, choose_device
 
-    cpu_only = args.metric == "matrix" or args.band is not None or args.span == "extension"
+    cpu_only = args.metric == "matrix"
     choice = choose_device("cpu" if args.device == "auto" and cpu_only else args.device)
     if choice.backend == CPU:
         return CPU

@@ -7,7 +7,7 @@ from math import gcd
 import numpy as np
 
 from mapper.device.choose import CPU, choose_device
-from mapper.errors import DeviceError, UsageError
+from mapper.errors import UsageError
 from mapper.pairwise.affine_cpu import align_affine_pairs
 from mapper.pairwise.affine_long import Problem, with_long_paths
 from mapper.pairwise.edit import as_batch
@@ -62,7 +62,7 @@ def align_affine(
     band
         Heuristic: ``(width, interval)`` keeps, every `interval` rows, the `width` diagonals
         around that which is closest to the end. Pairs from which cells were cut have the
-        status ``heuristic``: valid, perhaps not optimal. None is exact. Runs on the CPU.
+        status ``heuristic``: valid, perhaps not optimal. None is exact.
     symbols
         What matches (``packing.py``).
     memory
@@ -107,9 +107,7 @@ def align_affine(
     limit = _NO_LIMIT if max_penalty is None else max_penalty // scale
     cut = Band(0, 1) if band is None else Band(*check_band(band))
     check_memory(memory)
-    if band is not None and device not in ("auto", "cpu"):
-        raise DeviceError(f"device {device!r}: bands run on the CPU only; use 'cpu'")
-    choice = choose_device("cpu" if band is not None else device)
+    choice = choose_device(device)
 
     def on_cpu(packed: PackedPairs) -> PairAlignments:
         found = run_chunks(
@@ -132,7 +130,9 @@ def align_affine(
     from mapper.pairwise.flat_cuda import SmallAffine, align_flat
     from mapper.pairwise.on_device import run_on_devices
 
-    workers = [AffineWorker(ordinal, free, scaled, scale, limit) for ordinal in choice.ordinals]
+    workers = [
+        AffineWorker(ordinal, free, scaled, scale, limit, cut) for ordinal in choice.ordinals
+    ]
 
     def on_devices(pairs: PairBatch, numbers: np.ndarray | None) -> PairAlignments:
         packed = pack_pairs(pairs, symbols, first_pair, thread_count(threads), numbers)
@@ -140,7 +140,9 @@ def align_affine(
 
     if not flat:
         return on_devices(batch, None)
-    return align_flat(choice.ordinals, SmallAffine(scaled, scale, limit), batch, cigar, on_devices)
+    return align_flat(
+        choice.ordinals, SmallAffine(scaled, scale, limit, cut), batch, cigar, on_devices
+    )
 
 
 def check_memory(memory: int) -> None:

@@ -13,6 +13,7 @@ from mapper.pairwise.affine_origins import Origins, replay, trace_back
 from mapper.pairwise.packing import pair_at
 from mapper.pairwise.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT
 from mapper.pairwise.wavefront_affine import (
+    ALL_ROWS,
     NO_COLUMNS,
     AffineRows,
     Band,
@@ -72,7 +73,7 @@ def _search_growing(pair, ends, penalties, band, bound, keep, max_cells, margin,
         if n_columns > rows.match.shape[1]:
             rows = new_rows(len(rows.lo), n_columns)
         status, s, k, cut = affine_search(
-            pair, ends, rows, origins, penalties, band, centre, bound, keep, True
+            pair, ends, rows, origins, penalties, band, centre, ALL_ROWS, bound, keep, True
         )
         if status == NO_COLUMNS:
             margin *= 4

@@ -31,6 +31,7 @@ from mapper.pairwise.on_device import scatter_ops
 from mapper.pairwise.packing import PackedPairs, pair_at
 from mapper.pairwise.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT, PairAlignments
 from mapper.pairwise.wavefront_affine import (
+    ALL_ROWS,
     NO_COLUMNS,
     AffinePenalties,
     AffineRows,
@@ -43,8 +44,6 @@ from mapper.pairwise.wavefront_affine import (
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, NO_ROOM, Ends, ends_within
 
 MAX_SAVED = 24
-
-_ALL_ROWS = 2**62
 
 
 class Problem(NamedTuple):
@@ -134,7 +133,7 @@ class _Stretches:
         """Forget the stretch that is held, which has been traced."""
         self._saved.pop()
 
-    def search(self, last: int = _ALL_ROWS) -> tuple[int, int, int, bool]:
+    def search(self, last: int = ALL_ROWS) -> tuple[int, int, int, bool]:
         """Search from what was saved last until the end, or row `last`, with origins.
 
         Returns

@@ -18,11 +18,12 @@ import numpy as np
 from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, kernel
 from mapper.pairwise.packing import PackedPairs
-from mapper.pairwise.result import Columns
+from mapper.pairwise.result import HEURISTIC, OK, OVER_LIMIT, Columns
 from mapper.pairwise.wavefront_edit import Ends
 
-LEFT = 1
-"""Status of a pair that is not done: for the next rung, or the CPU."""
+DONE, LEFT, CUT = range(3)
+"""Statuses of a pair on the device; LEFT: for the next rung, or the CPU; CUT: done, but a band
+has cut cells off."""
 
 BLOCK = 64
 
@@ -51,7 +52,7 @@ class DeviceResults(NamedTuple):
     """Rows of results, one a pair to be done; operations in slots of ``2 * bound + 2``."""
 
     score: Any  # int64; -1 above the limit
-    status: Any  # int8: 0 done, LEFT
+    status: Any  # int8: DONE, LEFT or CUT
     query_start: Any
     query_end: Any
     ref_start: Any
@@ -144,6 +145,11 @@ class RungWorker(ABC):
         return todo, np.concatenate(all_done), np.concatenate(all_ops)
 
 
+def public_status(score: np.ndarray, status: np.ndarray) -> np.ndarray:
+    """Return the statuses (int8) that users see of pairs that are done."""
+    return np.where(score < 0, OVER_LIMIT, np.where(status == CUT, HEURISTIC, OK)).astype(np.int8)
+
+
 def _results(space: Workspace, n_todo: int, slot: int) -> DeviceResults:
     """Return arrays for the results of so many pairs."""
     results = [
@@ -166,7 +172,7 @@ def _collect(
     score, status, *spans, n_ops = (column.copy() for column in host)
     done = status != LEFT
     columns.score[todo[done]] = score[done]
-    columns.status[todo[done]] = (score[done] < 0).astype(np.int8)  # OK or OVER_LIMIT
+    columns.status[todo[done]] = public_status(score[done], status[done])
     found = done & (score >= 0)
     for column, values in zip(columns[2:], spans, strict=True):
         column[todo[found]] = values[found]

@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from mapper.accelerate import driver
 from mapper.device.memory import Workspace
 from mapper.device.seam import SIMULATED
 from mapper.errors import DeviceMemoryError
-from mapper.pairwise.affine_origins import Origins
-from mapper.pairwise.cuda_batch import LEFT, workspace_of
+from mapper.pairwise.affine_space import affine_space
+from mapper.pairwise.cuda_batch import LEFT, public_status, workspace_of
 from mapper.pairwise.flat_kernels import (
     BLOCK,
     SMALL,
@@ -37,7 +38,7 @@ from mapper.pairwise.on_device import scatter_ops
 from mapper.pairwise.packing import PairBatch, selected
 from mapper.pairwise.result import Columns, PairAlignments, new_columns
 from mapper.pairwise.small_rows import small_layout
-from mapper.pairwise.wavefront_affine import AffinePenalties, AffineRows, look_back
+from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 from mapper.pairwise.wavefront_edit import Rows
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ CHUNK_PAIRS = 1 << 17
 CHUNK_SYMBOLS = 1 << 27
 """Of one side, also those that lie between its sequences."""
 
-STREAMS = 1 if SIMULATED else 6
+STREAMS = 1 if SIMULATED else 8
 """Chunks at work on a device: one thread copies 10 GB/s, a PCIe link five times that."""
 
 COPYING_THREADS = 4
@@ -103,42 +104,24 @@ class SmallAffine(FlatMetric):
 
     slot = 2 * AFFINE_BOUND + 2
 
-    def __init__(self, penalties: AffinePenalties, scale: int, max_penalty: int) -> None:
+    def __init__(
+        self, penalties: AffinePenalties, scale: int, max_penalty: int, band: Band
+    ) -> None:
         self._penalties = penalties
         self._scale = scale
         self._max_penalty = max_penalty
+        self._band = band
 
     def launch(
         self, space: Workspace, queries: FlatSide, refs: FlatSide, n: int, want_path: bool,
         out: FlatResults,
     ) -> None:  # fmt: skip
         """Queue the kernel."""
-        n_rows = look_back(self._penalties)
-        reach = max(0, AFFINE_BOUND - self._penalties.gap_open) // self._penalties.gap_extend
-        n_columns = 2 * (reach + 4)
         n_threads = min(AFFINE_THREADS, (n + BLOCK - 1) // BLOCK * BLOCK)
-        kept = AFFINE_BOUND + 2 if want_path else 1
-
-        def room(name: str, dtype: Any, *shape: int) -> Any:
-            n_items = int(np.prod(shape)) * n_threads
-            return space.device(name, n_items, dtype).reshape((*shape, n_threads))
-
-        rows = AffineRows(
-            *(
-                room(name, np.int32, n_rows, n_columns)
-                for name in ("match", "insertion", "deletion")
-            ),
-            *(room(name, np.int64, n_rows) for name in ("lo", "hi")),
-        )
-        n_cells = (AFFINE_BOUND + 1) * (reach + 4) if want_path else 1
-        origins = Origins(
-            room("origins", np.uint8, n_cells), room("origin at", np.int64, kept),
-            room("origin lo", np.int64, kept),
-        )  # fmt: skip
+        own = affine_space(space, self._penalties, AFFINE_BOUND, n_threads, 0, want_path)
         small_affine_kernel.launch(
             n_threads, space.stream, queries, refs, self._penalties, self._scale,
-            self._max_penalty, AFFINE_BOUND, int(want_path), rows, origins,
-            room("events", np.uint32, AFFINE_BOUND + 1), out,
+            self._max_penalty, self._band, AFFINE_BOUND, int(want_path), own, out,
         )  # fmt: skip
 
 
@@ -189,29 +172,29 @@ def align_flat(
     columns = Columns._make(np.empty(n, column.dtype) for column in new_columns(0))
     counts = np.zeros(n, np.int64)
     left, ops = first_pass(ordinals, metric, batch, want_path, columns, counts)
-    pieces = [(np.flatnonzero(~left), ops)]
-    if left.any():
-        numbers = np.flatnonzero(left)
+    numbers = np.flatnonzero(left)
+    rescued_ops = None
+    if len(numbers):
         log.debug("%d of %d pairs are left by the first pass", len(numbers), n)
         found = rest(selected(batch, numbers), numbers)
         for column, values in zip(columns, found[:6], strict=True):
             column[numbers] = values
         if found.cigar_offsets is not None and found.cigar_ops is not None:
             counts[numbers] = np.diff(found.cigar_offsets)
-            pieces.append((numbers, [found.cigar_ops]))
+            rescued_ops = found.cigar_ops
     if not want_path:
         return PairAlignments(*columns, None, None)
     offsets = np.zeros(n + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
-    if len(pieces) == 1:
-        return PairAlignments(*columns, offsets, joined_ops(ops))
+    if rescued_ops is None:
+        return PairAlignments(*columns, offsets, _joined(ops))
     flat = np.empty(int(offsets[-1]), np.uint32)
-    for pairs, parts in pieces:
-        scatter_ops(pairs, joined_ops(parts), offsets, flat)
+    scatter_ops(np.flatnonzero(~left), _joined(ops), offsets, flat)
+    scatter_ops(numbers, rescued_ops, offsets, flat)
     return PairAlignments(*columns, offsets, flat)
 
 
-def joined_ops(parts: list[np.ndarray]) -> np.ndarray:
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
     """Return operations in one array, copied by several threads."""
     ends = np.cumsum([0, *(len(part) for part in parts)])
     flat = np.empty(int(ends[-1]), np.uint32)
@@ -239,9 +222,13 @@ def _chunks(batch: PairBatch) -> list[tuple[int, int]]:
     return bounds
 
 
-def _span(start: np.ndarray, end: np.ndarray, first: int, last: int) -> tuple[int, int, int]:
-    """Return the first and the last byte of some sequences, and their number."""
-    begin, behind = int(start[first:last].min()), int(end[first:last].max())
+@driver
+def _span(start, end, first, last):
+    """Return the first byte of some sequences, that behind the last, and their number."""
+    begin, behind = start[first], end[first]
+    for i in range(first + 1, last):
+        begin = min(begin, start[i])
+        behind = max(behind, end[i])
     return begin, behind, behind - begin
 
 
@@ -273,7 +260,7 @@ def _align(
         n_ops = space.download("n_ops", out.n_ops)
     space.synchronize()
     columns.score[rows] = score
-    columns.status[rows] = score < 0  # OK or OVER_LIMIT
+    columns.status[rows] = public_status(score, status)
     np.equal(status, LEFT, out=left[rows])
     columns.query_start[rows] = columns.ref_start[rows] = 0
     np.subtract(batch.query_end[rows], batch.query_start[rows], out=columns.query_end[rows])

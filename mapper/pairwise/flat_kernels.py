@@ -12,14 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.device.seam import cuda, device_function, kernel
-from mapper.pairwise.affine_origins import Origins, replay, trace_back
+from mapper.pairwise.affine_cuda import search_within
+from mapper.pairwise.affine_origins import replay, trace_back
+from mapper.pairwise.affine_space import origins_of, rows_of
 from mapper.pairwise.compare import Pair
-from mapper.pairwise.cuda_batch import LEFT
+from mapper.pairwise.cuda_batch import DONE, LEFT
 from mapper.pairwise.packing import is_acgt, pack_acgt
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH, small_search
 from mapper.pairwise.strip import Strings
-from mapper.pairwise.wavefront_affine import AffineRows, Band, affine_search, highest_bound
-from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, Ends, Rows, trace_edit
+from mapper.pairwise.wavefront_affine import highest_bound
+from mapper.pairwise.wavefront_edit import Ends, Rows, trace_edit
 
 BLOCK = 128
 
@@ -44,7 +46,7 @@ class FlatResults(NamedTuple):
     """Rows of results, one a pair, and slots of operations, the last operation first."""
 
     score: Any  # int64; -1 where there is none
-    status: Any  # int8: 0 done, LEFT
+    status: Any  # int8: DONE, LEFT or CUT
     n_ops: Any  # int32
     slots: Any  # uint32, n * slot
     totals: Any  # int64, a value a block: operations, then operations of the blocks before
@@ -99,26 +101,17 @@ def small_edit_kernel(queries, refs, max_distance, want_path, layout, slot, out)
             n_ops, _ = trace_edit(rows, score, goal, np.int64(strings.ref_len), ops, 0)
         out.score[i] = score
         # Above the limit if the room did not lower it.
-        out.status[i] = 0 if score >= 0 or (fits and most <= SMALL) else LEFT
+        out.status[i] = DONE if score >= 0 or (fits and most <= SMALL) else LEFT
         out.n_ops[i] = n_ops
 
 
 @kernel(BLOCK)
-def small_affine_kernel(queries, refs, penalties, scale, max_penalty, bound, want_path, rows,
-                        origins, events, out):  # fmt: skip
-    """Find global gap-affine alignments up to a (divided) penalty; threads stride over pairs.
-
-    The last axis of `rows`, `origins` and `events` is the thread, so that the threads of a warp
-    touch neighbouring cells.
-    """
+def small_affine_kernel(queries, refs, penalties, scale, max_penalty, band, bound, want_path,
+                        space, out):  # fmt: skip
+    """Find global gap-affine alignments up to a (divided) penalty; threads stride over pairs."""
     thread = cuda.grid(1)
-    own = AffineRows(
-        rows.match[:, :, thread], rows.insertion[:, :, thread], rows.deletion[:, :, thread],
-        rows.lo[:, thread], rows.hi[:, thread],
-    )  # fmt: skip
-    own_origins = Origins(origins.cells[:, thread], origins.at[:, thread], origins.lo[:, thread])
-    own_events = events[:, thread]
-    centre = rows.match.shape[1] >> 1
+    own, own_origins = rows_of(space, thread), origins_of(space, thread)
+    own_events = space.events[:, thread]
     ends = Ends(0, 0, 0, 0)
     slot = 2 * bound + 2
     for i in range(thread, len(out.score), cuda.gridsize(1)):
@@ -133,15 +126,12 @@ def small_affine_kernel(queries, refs, penalties, scale, max_penalty, bound, wan
         if query_at < 0 or ref_at < 0:
             continue
         most = min(max_penalty, highest_bound(pair, penalties))
-        status, s, k, _ = affine_search(
-            pair, ends, own, own_origins, penalties, Band(0, 1), centre, min(most, bound),
-            want_path, 1,
-        )  # fmt: skip
-        if status == EXCEEDED and most <= bound:
-            out.status[i] = 0  # above the limit: the room did not lower it
-        if status != FINISHED:
+        status, s, k = search_within(
+            pair, ends, own, own_origins, penalties, band, most, bound, want_path
+        )
+        out.status[i] = status
+        if s < 0:
             continue
-        out.status[i] = 0
         out.score[i] = s * scale
         if want_path:
             n_events, _ = trace_back(own_origins, penalties, s, k, own_events)

@@ -115,7 +115,8 @@ def _flat(sequences: Sequences, side: str, padded: bool) -> tuple[np.ndarray, np
         offsets = np.ascontiguousarray(offsets, np.int64)
         if given.dtype != np.uint8 or given.ndim != 1 or offsets.ndim != 1 or len(offsets) == 0:
             raise UsageError(f"{side}: a flat uint8 array and its int64 offsets are expected")
-        if offsets[0] != 0 or offsets[-1] > len(given) or (np.diff(offsets) < 0).any():
+        least, longest = _extreme_lengths(offsets)
+        if offsets[0] != 0 or offsets[-1] > len(given) or least < 0:
             raise UsageError(f"{side}: offsets must begin with 0, not fall, and lie in the array")
         letters = np.ascontiguousarray(given[: offsets[-1]])
         if padded:
@@ -128,9 +129,23 @@ def _flat(sequences: Sequences, side: str, padded: bool) -> tuple[np.ndarray, np
         offsets = np.zeros(len(raw) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)), out=offsets[1:])
         letters = np.frombuffer(bytearray().join([*raw, bytes(PADDING)]), np.uint8)
-    if len(offsets) > 1 and np.diff(offsets).max() > MAX_LENGTH:
+        longest = max(map(len, raw), default=0)
+    if longest > MAX_LENGTH:
         raise UsageError(f"{side}: a sequence is longer than {MAX_LENGTH} symbols")
     return letters, offsets
+
+
+@driver
+def _extreme_lengths(offsets):
+    """Return the least and the greatest difference of neighbours; 0, 0 if there are none."""
+    if len(offsets) < 2:
+        return np.int64(0), np.int64(0)
+    least = greatest = offsets[1] - offsets[0]
+    for i in range(1, len(offsets) - 1):
+        length = offsets[i + 1] - offsets[i]
+        least = min(least, length)
+        greatest = max(greatest, length)
+    return least, greatest
 
 
 def selected(batch: PairBatch, pairs: np.ndarray) -> PairBatch:

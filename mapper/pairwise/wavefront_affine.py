@@ -47,6 +47,10 @@ class AffinePenalties(NamedTuple):
     gap_extend: int
 
 
+ALL_ROWS = 2**62
+"""As `last` row: no limit but the bound."""
+
+
 class Band(NamedTuple):
     """Adaptive band: at most `width` diagonals, chosen anew every `interval` rows."""
 
@@ -316,8 +320,8 @@ def clear_affine_rows(rows):
 
 
 @core
-def affine_search(pair, ends, rows, origins, penalties, band, centre, bound, keep, forward):
-    """Search the end with one row after the other.
+def affine_search(pair, ends, rows, origins, penalties, band, centre, last, bound, keep, forward):
+    """Search the end with one row after the other, up to row `last`.
 
     Returns
     -------
@@ -328,7 +332,7 @@ def affine_search(pair, ends, rows, origins, penalties, band, centre, bound, kee
     if keep:
         origins.at[0] = 0
     status, s, k, _, cut = affine_rows_on(
-        pair, ends, rows, origins, penalties, band, centre, np.int64(0), np.int64(2**62),
+        pair, ends, rows, origins, penalties, band, centre, np.int64(0), last,
         np.int64(bound), False, keep, forward,
     )  # fmt: skip
     return status, s, k, cut

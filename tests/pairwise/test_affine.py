@@ -212,7 +212,6 @@ def test_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"max_penalty": -1}, "max_penalty -1"),
         ({"band": (1, 1)}, "a width of at least 2"),
         ({"memory": 10}, "memory 10"),
-        ({"device": "cuda", "band": (9, 9)}, "bands run on the CPU only"),
         ({"device": "tpu"}, "--device tpu"),
     ],
 )

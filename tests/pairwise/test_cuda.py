@@ -13,10 +13,12 @@ from mapper.errors import DeviceMemoryError, InputFormatError
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.affine_origins import Origins
 from mapper.pairwise.edit import edit_distance
+from mapper.pairwise.extension import align_extension
 from mapper.pairwise.packing import PairBatch, batch_of, pack_pairs
+from mapper.pairwise.result import HEURISTIC, OK
 from mapper.pairwise.small_rows import small_search
 from mapper.pairwise.strip import Strings
-from mapper.pairwise.wavefront_affine import AffinePenalties, AffineRows
+from mapper.pairwise.wavefront_affine import AffinePenalties, AffineRows, Band
 from mapper.pairwise.wavefront_edit import Ends, Rows
 from tests.device.offline import array, compile_offline, require_compiler, type_of
 from tests.pairwise.pairs import adversarial_pairs, edited, random_pairs
@@ -87,6 +89,34 @@ def test_affine_equals_the_cpu(span, penalties, device: str) -> None:
             pairs.append((edited(rng, ref, rate), ref))
     check(pairs, device, align_affine, span=span, penalties=penalties)
     check(pairs, device, align_affine, span=span, penalties=penalties, max_penalty=30)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("span", ["global", (5, 0, 0, 9)])
+def test_bands_cut_the_same(span, device: str) -> None:
+    rng = np.random.default_rng(13)
+    pairs = random_pairs(rng, 8 if SIMULATED else 200, 30 if SIMULATED else 80)
+    if not SIMULATED:
+        for _ in range(30):
+            ref = random_letters(rng, 400)
+            pairs.append((edited(rng, ref, 0.1), ref))
+    for band, limit in (((2, 1), None), ((5, 3), None), ((3, 2), 30)):
+        check(pairs, device, align_affine, span=span, band=band, max_penalty=limit)
+    found = align_affine([q for q, _ in pairs], [r for _, r in pairs], span=span, band=(3, 2))
+    assert (found.status == HEURISTIC).any() and (found.status == OK).any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("scores", [(1, 4, 6, 1), (2, 3, 5, 2)])
+def test_extension_equals_the_cpu(scores, device: str) -> None:
+    rng = np.random.default_rng(14)
+    pairs = random_pairs(rng, 8 if SIMULATED else 300, 25 if SIMULATED else 60, "ACGTN")
+    pairs += [("", "ACGT"), ("ACGT", ""), ("", "")]
+    if not SIMULATED:
+        for length, rate in ((150, 0.02), (150, 0.2), (1000, 0.03)):
+            ref = random_letters(rng, length)
+            pairs.append((edited(rng, ref, rate), ref))
+    check(pairs, device, align_extension, scores=scores)
 
 
 @pytest.mark.gpu
@@ -199,18 +229,23 @@ def test_kernels_compile_for_hopper_without_spills() -> None:
     assert machine.count("BREV", "FLO", "POPC") > 0  # runs of matches by one instruction
     u32 = array(np.uint32)
     n = array(np.int64)
-    affine_rows = AffineRows(
-        *(np.zeros((1, 1, 1), np.int32) for _ in range(3)),
-        *(np.zeros((1, 1), np.int64) for _ in range(2)),
-    )
-    origins = Origins(np.zeros((1, 1), np.uint8), *(np.zeros((1, 1), np.int64) for _ in range(2)))
-    arguments = [type_of(pairs), type_of(Ends(0, 0, 0, 0)), type_of(AffinePenalties(2, 3, 1)),
-                 i64, i64, i64, i64, type_of(affine_rows), type_of(origins), array(np.uint32, 2),
-                 type_of(out)]  # fmt: skip
+    arguments = [type_of(pairs), type_of(Ends(0, 0, 0, 0)), type_of(AffinePenalties(2, 3, 1)), i64,
+                 i64, type_of(Band(0, 1)), i64, i64, affine_space_type(), type_of(out)]  # fmt: skip
     machine = compile_offline(affine_kernel, arguments)
     assert machine.spills == 0
     assert machine.registers <= 168
     assert compile_offline(gather_ops_kernel, [u32, i64, n, n, u32]).spills == 0
+
+
+def affine_space_type():
+    from mapper.pairwise.affine_space import AffineSpace
+
+    rows = AffineRows(
+        *(np.zeros((1, 1, 1), np.int32) for _ in range(3)),
+        *(np.zeros((1, 1), np.int64) for _ in range(2)),
+    )
+    origins = Origins(np.zeros((1, 1), np.uint8), *(np.zeros((1, 1), np.int64) for _ in range(2)))
+    return type_of(AffineSpace(rows, origins, np.zeros((1, 1), np.uint32)))
 
 
 def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
@@ -226,13 +261,8 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     machine = compile_offline(flat.small_edit_kernel, [side, side, i64, i64, layout, i64, out])
     assert machine.spills == 0
     assert machine.registers <= 80  # as many blocks as shared memory allows
-    rows = AffineRows(
-        *(np.zeros((1, 1, 1), np.int32) for _ in range(3)),
-        *(np.zeros((1, 1), np.int64) for _ in range(2)),
-    )
-    origins = Origins(np.zeros((1, 1), np.uint8), *(np.zeros((1, 1), np.int64) for _ in range(2)))
-    arguments = [side, side, type_of(AffinePenalties(2, 3, 1)), i64, i64, i64, i64, type_of(rows),
-                 type_of(origins), array(np.uint32, 2), out]  # fmt: skip
+    arguments = [side, side, type_of(AffinePenalties(2, 3, 1)), i64, i64, type_of(Band(0, 1)), i64,
+                 i64, affine_space_type(), out]  # fmt: skip
     machine = compile_offline(flat.small_affine_kernel, arguments)
     assert machine.spills == 0
     assert machine.registers <= 255
