@@ -22,21 +22,22 @@ from mapper.device.memory import Workspace
 from mapper.device.seam import SIMULATED
 from mapper.errors import DeviceMemoryError
 from mapper.pairwise.affine_space import affine_space
-from mapper.pairwise.cuda_batch import LEFT, public_status, workspace_of
+from mapper.pairwise.cuda_batch import CUT, LEFT, Rung, workspace_of
 from mapper.pairwise.flat_kernels import (
     BLOCK,
-    SMALL,
+    UNFIT,
     FlatResults,
     FlatSide,
     count_blocks_kernel,
     gather_slots_kernel,
+    more_edit_kernel,
     small_affine_kernel,
     small_edit_kernel,
     sum_blocks_kernel,
 )
 from mapper.pairwise.on_device import scatter_ops
 from mapper.pairwise.packing import PairBatch, selected
-from mapper.pairwise.result import Columns, PairAlignments, new_columns
+from mapper.pairwise.result import HEURISTIC, OK, OVER_LIMIT, Columns, PairAlignments, new_columns
 from mapper.pairwise.small_rows import small_layout
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 from mapper.pairwise.wavefront_edit import Rows
@@ -55,11 +56,15 @@ COPYING_THREADS = 4
 Rest = Callable[[PairBatch, np.ndarray], PairAlignments]
 """Aligns pairs that are left, of the given numbers."""
 
-AFFINE_BOUND = 40
-"""Greatest (divided) penalty of the first pass."""
+MORE_EDITS = 64
+"""Greatest distance of the first pass."""
 
-AFFINE_THREADS = 1 << (8 if SIMULATED else 15)
-"""Threads of a chunk: with usual penalties their work space takes 0.4 GB."""
+MORE_EDIT_THREADS = 1 << 15
+"""Threads of a chunk: their cells take 0.3 GB."""
+
+AFFINE_RUNGS = (Rung(40, 1 << 15), Rung(220, 1 << 12))
+"""(Divided) penalties of the first pass, and threads of a chunk: with usual penalties their work
+space takes 0.4 GB."""
 
 
 class FlatMetric(ABC):
@@ -73,13 +78,13 @@ class FlatMetric(ABC):
         self, space: Workspace, queries: FlatSide, refs: FlatSide, n: int, want_path: bool,
         out: FlatResults,
     ) -> None:  # fmt: skip
-        """Queue the kernel."""
+        """Queue the kernels."""
 
 
 class SmallEdit(FlatMetric):
-    """Global edit distances up to SMALL."""
+    """Global edit distances, first up to SMALL in fast memory, then up to MORE_EDITS."""
 
-    slot = 2 * SMALL + 2
+    slot = 2 * MORE_EDITS + 2
 
     def __init__(self, max_distance: int) -> None:
         self._max_distance = max_distance
@@ -88,8 +93,8 @@ class SmallEdit(FlatMetric):
         self, space: Workspace, queries: FlatSide, refs: FlatSide, n: int, want_path: bool,
         out: FlatResults,
     ) -> None:  # fmt: skip
-        """Queue the kernel."""
-        host = small_layout(SMALL, np.zeros(1, np.int16))
+        """Queue the kernels."""
+        host = small_layout(MORE_EDITS, np.zeros(1, np.int16))
         layout = Rows._make(
             space.upload(f"layout {name}", column) for name, column in host._asdict().items()
         )
@@ -97,12 +102,19 @@ class SmallEdit(FlatMetric):
             n, space.stream, queries, refs, self._max_distance, int(want_path), layout, self.slot,
             out,
         )  # fmt: skip
+        n_threads = _threads(MORE_EDIT_THREADS, n)
+        n_cells = (MORE_EDITS + 1) ** 2
+        cells = space.device("cells", n_cells * n_threads, np.int16).reshape((n_cells, n_threads))
+        more_edit_kernel.launch(
+            n_threads, space.stream, queries, refs, self._max_distance, MORE_EDITS, int(want_path),
+            cells, layout, self.slot, out,
+        )  # fmt: skip
 
 
 class SmallAffine(FlatMetric):
-    """Global gap-affine alignments up to BOUND; penalties have been divided by `scale`."""
+    """Global gap-affine alignments; penalties have been divided by `scale`."""
 
-    slot = 2 * AFFINE_BOUND + 2
+    slot = 2 * AFFINE_RUNGS[-1].bound + 2
 
     def __init__(
         self, penalties: AffinePenalties, scale: int, max_penalty: int, band: Band
@@ -116,13 +128,20 @@ class SmallAffine(FlatMetric):
         self, space: Workspace, queries: FlatSide, refs: FlatSide, n: int, want_path: bool,
         out: FlatResults,
     ) -> None:  # fmt: skip
-        """Queue the kernel."""
-        n_threads = min(AFFINE_THREADS, (n + BLOCK - 1) // BLOCK * BLOCK)
-        own = affine_space(space, self._penalties, AFFINE_BOUND, n_threads, 0, want_path)
-        small_affine_kernel.launch(
-            n_threads, space.stream, queries, refs, self._penalties, self._scale,
-            self._max_penalty, self._band, AFFINE_BOUND, int(want_path), own, out,
-        )  # fmt: skip
+        """Queue the kernels."""
+        for i, rung in enumerate(AFFINE_RUNGS):
+            n_threads = _threads(rung.n_threads, n)
+            own = affine_space(space, self._penalties, rung.bound, n_threads, 0, want_path)
+            small_affine_kernel.launch(
+                n_threads, space.stream, queries, refs, self._penalties, self._scale,
+                self._max_penalty, self._band, rung.bound, int(i == 0), int(want_path), own,
+                self.slot, out,
+            )  # fmt: skip
+
+
+def _threads(most: int, n: int) -> int:
+    """Return how many threads to launch for n pairs."""
+    return min(most, (n + BLOCK - 1) // BLOCK * BLOCK)
 
 
 def first_pass(
@@ -200,7 +219,7 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
     flat = np.empty(int(ends[-1]), np.uint32)
 
     def copy(i: int) -> None:
-        flat[ends[i] : ends[i + 1]] = parts[i]
+        _copy(parts[i], flat[ends[i] : ends[i + 1]])
 
     with ThreadPoolExecutor(COPYING_THREADS) as pool:
         list(pool.map(copy, range(len(parts))))
@@ -208,28 +227,34 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def _chunks(batch: PairBatch) -> list[tuple[int, int]]:
-    """Cut a batch into runs of pairs; of pairs out of order each is one."""
-    bounds, first, n = [], 0, batch.n_pairs
-    while first < n:
-        last = min(first + CHUNK_PAIRS, n)
-        while last > first + 1 and max(
-            _span(batch.query_start, batch.query_end, first, last)[2],
-            _span(batch.ref_start, batch.ref_end, first, last)[2],
-        ) > CHUNK_SYMBOLS:  # fmt: skip
-            last = first + (last - first) // 2
+    """Cut a batch into runs of pairs."""
+    bounds, first = [], 0
+    while first < batch.n_pairs:
+        last = min(
+            int(_chunk_end(starts, ends, first, CHUNK_PAIRS, CHUNK_SYMBOLS))
+            for starts, ends in (batch[1:3], batch[4:6])
+        )
         bounds.append((first, last))
         first = last
     return bounds
 
 
 @driver
-def _span(start, end, first, last):
-    """Return the first byte of some sequences, that behind the last, and their number."""
+def _chunk_end(start, end, first, most_pairs, most_symbols):
+    """Return where a chunk ends: at least one pair, within both limits.
+
+    Symbols are counted in sequences, of which several may be one, and from the first to the last.
+    """
     begin, behind = start[first], end[first]
+    n_symbols = end[first] - start[first]
+    last = min(first + most_pairs, len(start))
     for i in range(first + 1, last):
         begin = min(begin, start[i])
         behind = max(behind, end[i])
-    return begin, behind, behind - begin
+        n_symbols += end[i] - start[i]
+        if max(behind - begin, n_symbols) > most_symbols:
+            return i
+    return last
 
 
 def _align(
@@ -238,9 +263,8 @@ def _align(
 ) -> np.ndarray:  # fmt: skip
     """Align one chunk, and write its rows; return the operations."""
     n = last - first
-    rows = slice(first, last)
-    queries = _upload(space, "query", batch.queries, batch.query_start[rows], batch.query_end[rows])
-    refs = _upload(space, "ref", batch.refs, batch.ref_start[rows], batch.ref_end[rows])
+    queries = _upload(space, "query", *batch[:3], first, last)
+    refs = _upload(space, "ref", *batch[3:], first, last)
     n_blocks = (n + BLOCK - 1) // BLOCK
     slot = metric.slot if want_path else 0
     out = FlatResults(
@@ -251,6 +275,7 @@ def _align(
     metric.launch(space, queries, refs, n, want_path, out)
     score, status = space.download("score", out.score), space.download("status", out.status)
     flat: Any = None
+    n_ops = np.empty(0, np.int32)
     if want_path:
         flat = space.device("flat", n * slot + 1, np.uint32)
         count_blocks_kernel.launch(n, space.stream, out.n_ops, out.totals)
@@ -259,36 +284,95 @@ def _align(
         total = space.download("total", out.totals[n_blocks:])
         n_ops = space.download("n_ops", out.n_ops)
     space.synchronize()
-    columns.score[rows] = score
-    columns.status[rows] = public_status(score, status)
-    np.equal(status, LEFT, out=left[rows])
-    columns.query_start[rows] = columns.ref_start[rows] = 0
-    np.subtract(batch.query_end[rows], batch.query_start[rows], out=columns.query_end[rows])
-    np.subtract(batch.ref_end[rows], batch.ref_start[rows], out=columns.ref_end[rows])
-    without = np.flatnonzero(score < 0) + first
-    for column in columns[2:]:
-        column[without] = -1
+    _fill(
+        first, score, status, n_ops, batch.query_start, batch.query_end, batch.ref_start,
+        batch.ref_end, columns, counts, left,
+    )  # fmt: skip
     if not want_path:
         return np.empty(0, np.uint32)
     ops = space.download("flat", flat[: int(total[0])])
-    counts[rows] = n_ops
     space.synchronize()
-    return ops.copy()
+    own = np.empty_like(ops)
+    _copy(ops, own)
+    return own
+
+
+@driver
+def _fill(first, score, status, n_ops, query_start, query_end, ref_start, ref_end, columns, counts,
+          left):  # fmt: skip
+    """Write the rows of a chunk; those of pairs that are left are filled later."""
+    for j in range(len(score)):
+        i = first + j
+        left[i] = status[j] == LEFT or status[j] == UNFIT
+        columns.score[i] = score[j]
+        columns.status[i] = HEURISTIC if status[j] == CUT else OK
+        columns.query_start[i] = columns.ref_start[i] = 0
+        columns.query_end[i] = query_end[i] - query_start[i]
+        columns.ref_end[i] = ref_end[i] - ref_start[i]
+        if score[j] < 0:
+            columns.status[i] = OVER_LIMIT
+            columns.query_start[i] = columns.ref_start[i] = -1
+            columns.query_end[i] = columns.ref_end[i] = -1
+        if len(n_ops):
+            counts[i] = n_ops[j]
+
+
+@driver
+def _copy(given, own):
+    """Copy an array; other than NumPy's, without holding the interpreter."""
+    for i in range(len(given)):
+        own[i] = given[i]
+
+
+@driver
+def _stage(letters, start, end, first, staged, starts, lengths, words):
+    """Copy the letters of a chunk's side, its places in them, and where each is packed.
+
+    Returns
+    -------
+    The number of words when packed.
+    """
+    begin = start[first]
+    behind = end[first]
+    for j in range(len(starts)):
+        begin = min(begin, start[first + j])
+        behind = max(behind, end[first + j])
+    for i in range(behind - begin):
+        staged[i] = letters[begin + i]
+    n_words = np.int64(0)
+    for j in range(len(starts)):
+        starts[j] = start[first + j] - begin
+        lengths[j] = end[first + j] - start[first + j]
+        words[j] = n_words
+        n_words += (np.int64(lengths[j]) + 31) >> 5
+    return n_words
+
+
+@driver
+def _span(start, end, first, last):
+    """Return the number of bytes from the first to the last of some sequences."""
+    begin, behind = start[first], end[first]
+    for i in range(first + 1, last):
+        begin = min(begin, start[i])
+        behind = max(behind, end[i])
+    return behind - begin
 
 
 def _upload(
-    space: Workspace, side: str, letters: np.ndarray, start: np.ndarray, end: np.ndarray
-) -> FlatSide:
-    """Queue the copies of the letters and places of a side."""
-    n = len(start)
-    origin, behind, n_bytes = _span(start, end, 0, n)
+    space: Workspace, side: str, letters: np.ndarray, start: np.ndarray, end: np.ndarray,
+    first: int, last: int,
+) -> FlatSide:  # fmt: skip
+    """Queue the copies of the letters and places of a side of a chunk."""
+    n = last - first
     # Whole words, and one behind, as eight letters are loaded at a time.
-    n_words = n_bytes // 8 + 2
-    staged = space.pinned(f"{side} letters", n_words, np.uint64)
-    staged.view(np.uint8)[:n_bytes] = letters[origin:behind]
-    on_device = space.device(f"{side} letters", n_words, np.uint64)
-    on_device.copy_to_device(staged, stream=space.stream)
-    return FlatSide(
-        on_device, space.upload(f"{side} start", start), space.upload(f"{side} end", end), origin,
-        space.device(f"{side} words", n_bytes // 32 + n + 8, np.uint64),
-    )  # fmt: skip
+    n_bytes = int(_span(start, end, first, last)) // 8 * 8 + 16
+    staged = space.pinned(f"{side} letters", n_bytes, np.uint8)
+    places = [space.pinned(f"{side} {name}", n, np.int32) for name in FlatSide._fields[1:4]]
+    n_words = _stage(letters, start, end, first, staged, *places)
+    copies = [space.device(f"{side} letters", n_bytes, np.uint8)]
+    copies += [space.device(f"{side} {name}", n, np.int32) for name in FlatSide._fields[1:4]]
+    for copy, host in zip(copies, (staged, *places), strict=True):
+        copy.copy_to_device(host, stream=space.stream)
+    words = space.device(f"{side} words", n_words + 8, np.uint64)
+    letters_there, starts, lengths, places_packed = copies
+    return FlatSide(letters_there.view(np.uint64), starts, lengths, places_packed, words)

@@ -32,21 +32,25 @@ block has without asking."""
 _SHARED_CELLS = BLOCK * (SMALL + 1) * (SMALL + 1)
 
 
+UNFIT = 3
+"""Status beside those of ``cuda_batch``: other letters, or too long."""
+
+
 class FlatSide(NamedTuple):
     """Letters of one side of a chunk, and room for them packed."""
 
-    letters: Any  # uint64: ASCII from byte `origin` of the batch on
-    start: Any  # int64 (n,): bytes of the batch
-    end: Any  # int64 (n,)
-    origin: int
-    words: Any  # uint64: at least a word for 32 letters, and one for each pair
+    letters: Any  # uint64: ASCII
+    start: Any  # int32 (n,): bytes
+    length: Any  # int32 (n,)
+    word: Any  # int32 (n,): where each sequence is packed, 32 letters a word
+    words: Any  # uint64
 
 
 class FlatResults(NamedTuple):
     """Rows of results, one a pair, and slots of operations, the last operation first."""
 
     score: Any  # int64; -1 where there is none
-    status: Any  # int8: DONE, LEFT or CUT
+    status: Any  # int8: DONE, LEFT, CUT or UNFIT
     n_ops: Any  # int32
     slots: Any  # uint32, n * slot
     totals: Any  # int64, a value a block: operations, then operations of the blocks before
@@ -55,76 +59,99 @@ class FlatResults(NamedTuple):
 @device_function
 def pack_side(side, i):
     """Pack a sequence; return its first symbol in the packed words, or -1 if it cannot be."""
-    start, end = side.start[i] - side.origin, side.end[i] - side.origin
+    start, end = np.int64(side.start[i]), np.int64(side.start[i]) + side.length[i]
     if not is_acgt(side.letters, start, end):
         return np.int64(-1)
-    # Every sequence has a word more than its letters fill, whatever those before it have.
-    at = (start >> 5) + i
-    pack_acgt(side.letters, start, end, side.words, at)
-    return at << 5
+    pack_acgt(side.letters, start, end, side.words, side.word[i])
+    return np.int64(side.word[i]) << 5
 
 
 @device_function
-def small_pair(queries, refs, i):
-    """Pack pair i; return it, and whether both sides could be packed."""
-    query_at, ref_at = pack_side(queries, i), pack_side(refs, i)
+def align_small(queries, refs, i, query_at, ref_at, max_distance, bound, cells, layout, want_path,
+                slot, out):  # fmt: skip
+    """Align a packed pair within `bound`, and write its row and operations."""
     strings = Strings(
-        queries.words.view(np.uint32), refs.words.view(np.uint32),
-        np.uint32(query_at), np.uint32(ref_at), np.int32(queries.end[i] - queries.start[i]),
-        np.int32(refs.end[i] - refs.start[i]), np.int32(1),
+        queries.words.view(np.uint32), refs.words.view(np.uint32), np.uint32(query_at),
+        np.uint32(ref_at), np.int32(queries.length[i]), np.int32(refs.length[i]), np.int32(1),
     )  # fmt: skip
-    return strings, query_at >= 0 and ref_at >= 0
+    most = min(max_distance, max(strings.query_len, strings.ref_len))
+    score = small_search(strings, min(most, bound), cells)
+    n_ops = np.int64(0)
+    if score >= 0 and want_path:
+        rows = Rows(cells, layout.at, layout.lo, layout.hi)
+        goal = np.int64(strings.ref_len - strings.query_len)
+        ops = out.slots[i * slot : (i + 1) * slot]
+        n_ops, _ = trace_edit(rows, score, goal, np.int64(strings.ref_len), ops, 0)
+    out.score[i] = score
+    # Above the limit if the room did not lower it.
+    out.status[i] = DONE if score >= 0 or most <= bound else LEFT
+    out.n_ops[i] = n_ops
 
 
 @kernel(BLOCK)
 def small_edit_kernel(queries, refs, max_distance, want_path, layout, slot, out):
-    """Find global edit distances up to SMALL, and paths; a thread a pair.
+    """Pack pairs, and find global edit distances up to SMALL, and paths; a thread a pair.
 
     `layout` is that of ``small_rows.small_layout``; its cells are not used.
     """
     cells = cuda.shared.array(_SHARED_CELLS, np.int16)
     i = cuda.grid(1)
-    if i < len(out.score):
-        # Every 128th cell, so that the threads of a warp touch neighbouring ones.
-        own = cells[cuda.threadIdx.x :: BLOCK]
-        strings, fits = small_pair(queries, refs, i)
-        most = min(max_distance, max(strings.query_len, strings.ref_len))
-        n_ops = np.int64(0)
-        score = np.int64(-1)
-        fits = fits and strings.ref_len <= MAX_SMALL_LENGTH
-        if fits:
-            score = small_search(strings, min(most, SMALL), own)
-        if score >= 0 and want_path:
-            rows = Rows(own, layout.at, layout.lo, layout.hi)
-            goal = np.int64(strings.ref_len - strings.query_len)
-            ops = out.slots[i * slot : (i + 1) * slot]
-            n_ops, _ = trace_edit(rows, score, goal, np.int64(strings.ref_len), ops, 0)
-        out.score[i] = score
-        # Above the limit if the room did not lower it.
-        out.status[i] = DONE if score >= 0 or (fits and most <= SMALL) else LEFT
-        out.n_ops[i] = n_ops
+    if i >= len(out.score):
+        return
+    query_at, ref_at = pack_side(queries, i), pack_side(refs, i)
+    if query_at < 0 or ref_at < 0 or refs.length[i] > MAX_SMALL_LENGTH:
+        out.score[i] = -1
+        out.status[i] = UNFIT
+        out.n_ops[i] = 0
+        return
+    # Every 128th cell, so that the threads of a warp touch neighbouring ones.
+    own = cells[cuda.threadIdx.x :: BLOCK]
+    align_small(
+        queries, refs, i, query_at, ref_at, max_distance, SMALL, own, layout, want_path, slot, out
+    )
 
 
 @kernel(BLOCK)
-def small_affine_kernel(queries, refs, penalties, scale, max_penalty, band, bound, want_path,
-                        space, out):  # fmt: skip
-    """Find global gap-affine alignments up to a (divided) penalty; threads stride over pairs."""
+def more_edit_kernel(queries, refs, max_distance, bound, want_path, cells, layout, slot, out):
+    """Align the packed pairs that are left, up to `bound`; threads stride over pairs.
+
+    `cells`: int16, the last axis is the thread.
+    """
+    thread = cuda.grid(1)
+    own = cells[:, thread]
+    for i in range(thread, len(out.score), cuda.gridsize(1)):
+        if out.status[i] == LEFT:
+            query_at, ref_at = np.int64(queries.word[i]) << 5, np.int64(refs.word[i]) << 5
+            align_small(
+                queries, refs, i, query_at, ref_at, max_distance, bound, own, layout, want_path,
+                slot, out,
+            )  # fmt: skip
+
+
+@kernel(BLOCK)
+def small_affine_kernel(queries, refs, penalties, scale, max_penalty, band, bound, is_first,
+                        want_path, space, slot, out):  # fmt: skip
+    """Find global gap-affine alignments up to a (divided) penalty; threads stride over pairs.
+
+    The first launch packs the pairs; others do those that are left.
+    """
     thread = cuda.grid(1)
     own, own_origins = rows_of(space, thread), origins_of(space, thread)
     own_events = space.events[:, thread]
     ends = Ends(0, 0, 0, 0)
-    slot = 2 * bound + 2
     for i in range(thread, len(out.score), cuda.gridsize(1)):
-        query_at, ref_at = pack_side(queries, i), pack_side(refs, i)
-        pair = Pair(
-            queries.words, refs.words, query_at << 1, ref_at << 1,
-            queries.end[i] - queries.start[i], refs.end[i] - refs.start[i], 1,
-        )  # fmt: skip
-        out.n_ops[i] = 0
-        out.score[i] = -1
-        out.status[i] = LEFT
-        if query_at < 0 or ref_at < 0:
+        query_at, ref_at = np.int64(queries.word[i]) << 5, np.int64(refs.word[i]) << 5
+        if is_first:
+            query_at, ref_at = pack_side(queries, i), pack_side(refs, i)
+            out.n_ops[i] = 0
+            out.score[i] = -1
+            out.status[i] = UNFIT if query_at < 0 or ref_at < 0 else LEFT
+        if out.status[i] != LEFT:
             continue
+        pair = Pair(
+            queries.words, refs.words, query_at << 1, ref_at << 1, np.int64(queries.length[i]),
+            np.int64(refs.length[i]), 1,
+        )  # fmt: skip
         most = min(max_penalty, highest_bound(pair, penalties))
         status, s, k = search_within(
             pair, ends, own, own_origins, penalties, band, most, bound, want_path

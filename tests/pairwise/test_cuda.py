@@ -14,13 +14,14 @@ from mapper.pairwise.affine import align_affine
 from mapper.pairwise.affine_origins import Origins
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.extension import align_extension
-from mapper.pairwise.packing import PairBatch, batch_of, pack_pairs
+from mapper.pairwise.packing import PADDING, PairBatch, batch_of, pack_pairs
 from mapper.pairwise.result import HEURISTIC, OK
 from mapper.pairwise.small_rows import small_search
 from mapper.pairwise.strip import Strings
 from mapper.pairwise.wavefront_affine import AffinePenalties, AffineRows, Band
 from mapper.pairwise.wavefront_edit import Ends, Rows
 from tests.device.offline import array, compile_offline, require_compiler, type_of
+from tests.naive.pairwise import RULES, lowest_penalty
 from tests.pairwise.pairs import adversarial_pairs, edited, random_pairs
 from tests.reads import random_letters
 
@@ -156,6 +157,8 @@ def test_what_the_first_pass_leaves_is_aligned_later(
     """Other letters, distances above its own, pairs for which there is no memory."""
     from mapper.pairwise import flat_cuda
 
+    monkeypatch.setattr(flat_cuda, "MORE_EDITS", 16)
+
     rng = np.random.default_rng(6)
     ref = random_letters(rng, 60)
     pairs = [(edited(rng, ref, 0.05), ref), (ref, ref[:20] + "N" + ref[21:]), ("ACGU", "acgt"),
@@ -187,7 +190,7 @@ def test_arrays_need_no_padding_and_may_share_one(device: str) -> None:
     rng = np.random.default_rng(7)
     pairs = [(edited(rng, r, 0.05), r) for r in (random_letters(rng, 50) for _ in range(6))]
     text = "".join(q + r for q, r in pairs)
-    letters = np.frombuffer(text.encode(), np.uint8)
+    letters = np.frombuffer(text.encode() + bytes(PADDING), np.uint8)  # for the CPU
     ends = np.cumsum([len(s) for pair in pairs for s in pair])
     starts = np.concatenate([[0], ends[:-1]])
     batch = PairBatch(letters, starts[::2], ends[::2], letters, starts[1::2], ends[1::2])
@@ -200,6 +203,13 @@ def test_arrays_need_no_padding_and_may_share_one(device: str) -> None:
         found = edit_distance(*given, device=device, cigar=True)
         for a, b in zip(expected, found, strict=True):
             assert (a == b).all()
+    # One sequence many times, and out of order.
+    order = np.array([3, 3, 0, 5, 3, 1])
+    start, end = (np.ascontiguousarray(column[order]) for column in batch[4:])
+    batch = PairBatch(letters, batch.query_start, batch.query_end, letters, start, end)
+    found, expected = (edit_distance(batch, device=d, cigar=True) for d in (device, "cpu"))
+    for a, b in zip(expected, found, strict=True):
+        assert (a == b).all()
 
 
 @pytest.mark.gpu
@@ -253,16 +263,18 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     from mapper.pairwise import flat_kernels as flat
 
     word, number = np.zeros(1, np.uint64), np.zeros(1, np.int64)
-    side = type_of(flat.FlatSide(word, number, number, 1, word))
     n_ops, u32 = np.zeros(1, np.int32), np.zeros(1, np.uint32)
+    side = type_of(flat.FlatSide(word, n_ops, n_ops, n_ops, word))
     out = type_of(flat.FlatResults(number, np.zeros(1, np.int8), n_ops, u32, number))
     layout = type_of(Rows(np.zeros(1, np.int16), number, number, number))
     i64 = types.int64
     machine = compile_offline(flat.small_edit_kernel, [side, side, i64, i64, layout, i64, out])
     assert machine.spills == 0
     assert machine.registers <= 80  # as many blocks as shared memory allows
+    arguments = [side, side, i64, i64, i64, array(np.int16, 2), layout, i64, out]
+    assert compile_offline(flat.more_edit_kernel, arguments).spills == 0
     arguments = [side, side, type_of(AffinePenalties(2, 3, 1)), i64, i64, type_of(Band(0, 1)), i64,
-                 i64, affine_space_type(), out]  # fmt: skip
+                 i64, i64, affine_space_type(), i64, out]  # fmt: skip
     machine = compile_offline(flat.small_affine_kernel, arguments)
     assert machine.spills == 0
     assert machine.registers <= 255
@@ -289,12 +301,12 @@ def _small_distances(packed, bound, distances):
 
 
 def test_small_rows_find_the_distances_of_the_others() -> None:
-    pairs = random_pairs(np.random.default_rng(8), 300, 120, "ACGTN") + adversarial_pairs(90)
-    queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
-    packed = pack_pairs(batch_of(queries, refs))
+    pairs = random_pairs(np.random.default_rng(8), 200, 60, "ACGTN") + adversarial_pairs(30)
+    packed = pack_pairs(batch_of([q for q, _ in pairs], [r for _, r in pairs]))
     found = np.empty(len(pairs), np.int64)
     _small_distances(packed, 12, found)
-    expected = edit_distance(queries, refs, device="cpu", max_distance=12).score
-    assert (found == expected).all()
+    for (query, ref), distance in zip(pairs, found, strict=True):
+        expected = lowest_penalty(query, ref, RULES["dna"], (1, 0, 1))
+        assert distance == (expected if expected <= 12 else -1)
     assert (found >= 0).sum() > 100
     assert (found < 0).sum() > 30
