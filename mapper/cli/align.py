@@ -70,7 +70,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )  # fmt: skip
     machine.add_argument(
         "--device", default="auto", metavar="auto|cpu|cuda[:0,1]",
-        help="where to compute; --band on the CPU only (default: %(default)s)",
+        help="where to compute (default: %(default)s)",
     )  # fmt: skip
     return parser
 
@@ -221,9 +221,7 @@ def _device(args: argparse.Namespace, held: ExitStack) -> str:
     """Choose the device once, before the first batch; return it in words."""
     from mapper.device.choose import CPU, hold_device
 
-    cpu_only = args.band is not None or args.span == "extension"
-    device = "cpu" if args.device == "auto" and cpu_only else args.device
-    choice = held.enter_context(hold_device(device))
+    choice = held.enter_context(hold_device(args.device))
     if choice.backend == CPU:
         return CPU
     return f"{choice.backend}:{','.join(map(str, choice.ordinals))}"
