@@ -16,7 +16,7 @@ from mapper.cigar import EQUAL
 from mapper.dna import n_words
 from mapper.extend.blocks import BLOCK
 from mapper.extend.locus import Ungapped, align_gapped, align_ungapped
-from mapper.extend.ungapped import lowest_score
+from mapper.extend.ungapped import lowest_mate_score
 
 REDUNDANT_OVERLAP = 0.9
 """Two alignments that share more than this part of the shorter one's read and reference
@@ -192,7 +192,7 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         CELLS_FULL: nothing found holds, some work space is too small.
     """
     n_strand_words = n_words(read_len)
-    bar = max(2 * lowest_score(read_len, params), np.int64(2))
+    bar = max(2 * lowest_mate_score(read_len, params), np.int64(2))
     best = best_start = best_end = np.int64(0)
     found = scratch.found
     n_found = np.int64(0)
