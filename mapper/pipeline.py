@@ -133,11 +133,11 @@ class _Run:
         with self.stats.stage("read"):
             return reader.next_batch()
 
-    def align(self, reads: ReadBatch) -> _AlignedBatch:
-        """Run the stages that need no insert size (a task)."""
+    def align(self, reads: ReadBatch, model: InsertSizeModel | None = None) -> _AlignedBatch:
+        """Run the stages that need no insert size (a task); a device's rescue with `model`."""
         parts = mixed.split(reads)
         aligned = [
-            align_reads(self.index, part.reads, self.params, self.stats, self.device)
+            align_reads(self.index, part.reads, self.params, self.stats, self.device, model)
             for part in parts
         ]
         return _AlignedBatch(reads, [part.rows for part in parts], aligned)
@@ -164,7 +164,7 @@ class _Run:
         self, reads: ReadBatch, model: InsertSizeModel, output: RecordOutput
     ) -> _Finished:
         """Run all stages (a task)."""
-        return self.finish(self.align(reads), model, output)
+        return self.finish(self.align(reads, model), model, output)
 
     def _count(self, reads: ReadBatch, placements: PlacementBatch, n_records: int) -> None:
         self.stats.count(
