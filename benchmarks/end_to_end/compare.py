@@ -5,7 +5,8 @@
 All mappers run in turn, round after round, on the same machine, reads and number of threads;
 fmwave writes BAM, the peers SAM. What is not measured: fmwave's compilation (a first run on a
 few reads, reported apart) and the index build (measured once, its own table). The records of
-the last round are scored. Results: benchmarks/results/compare-DATE-COMMIT.{md,json}.
+the last round are scored, all together and apart where the donor has an indel or the genome a
+segmental duplication. Results: benchmarks/results/compare-DATE-COMMIT.{md,json} and plots (.svg).
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import data, harness
-from benchmarks.harness import BenchmarkError, Mapper
+from benchmarks import data, harness, mappers, plots, strata
+from benchmarks.harness import BenchmarkError
+from benchmarks.mappers import Mapper
 
 WARM_UP_READS = 2_000  # of each file
 TINY_REFERENCE = harness.ROOT / "tests" / "data" / "phix174.fa"
@@ -39,20 +41,25 @@ def first_reads(path: Path, target: Path) -> Path:
 class Bench:
     """The mappers on one data set; ``results`` holds what was found, or why a mapper is out."""
 
-    def __init__(self, files: data.Files, mappers: Sequence[Mapper], threads: int, work: Path):
+    def __init__(self, data_set: data.DataSet, files: data.Files, tools: Sequence[Mapper],
+                 threads: int, work: Path) -> None:  # fmt: skip
         self.files = files
+        self.read_len = data_set.length
+        self.kinds = {strata.INDEL: strata.indels(files.variants)}
+        if files.repeats is not None:
+            self.kinds[strata.DUPLICATION] = strata.duplications(files.repeats)
         self.threads = threads
         self.work = work
-        self.running = list(mappers)
+        self.running = list(tools)
         self.indexes: dict[str, Path] = {}
-        self.results: dict[str, dict[str, Any]] = {mapper.name: {} for mapper in mappers}
+        self.results: dict[str, dict[str, Any]] = {mapper.name: {} for mapper in tools}
 
     def output(self, mapper: Mapper) -> Path:
         return self.work / f"{mapper.program}{mapper.suffix}"
 
-    def for_each(self, mappers: Sequence[Mapper], step: Callable[[Mapper], None]) -> None:
+    def for_each(self, tools: Sequence[Mapper], step: Callable[[Mapper], None]) -> None:
         """Take the step with each mapper; one that fails takes no further step."""
-        for mapper in mappers:
+        for mapper in tools:
             try:
                 step(mapper)
             except BenchmarkError as error:
@@ -61,21 +68,24 @@ class Bench:
                 print(f"  {mapper.name} failed: {error}", flush=True)
 
     def map(self, mapper: Mapper, reads: Sequence[Path]) -> dict[str, Any]:
-        cost, log = harness.run_mapper(
-            mapper, self.indexes[mapper.name], reads, self.threads, self.output(mapper)
-        )
+        cost, log = mappers.run_mapper(
+            mapper, self.indexes[mapper.name], reads, self.threads, self.output(mapper),
+            read_len=self.read_len,
+        )  # fmt: skip
         if cost.exit_status:
             raise BenchmarkError(f"exit status {cost.exit_status}:\n{harness.tail(log)}")
         return asdict(cost)
 
     def prepare(self, mapper: Mapper) -> None:
         """Index, then map a few reads: what compiles or fills caches does it now."""
-        harness.build_index(mapper, TINY_REFERENCE, self.work / "tiny")
-        index, cost = harness.build_index(mapper, self.files.reference, self.work / "index")
+        mappers.build_index(mapper, TINY_REFERENCE, self.work / "tiny", 1, self.read_len)
+        index, cost = mappers.build_index(
+            mapper, self.files.reference, self.work / "index", self.threads, self.read_len
+        )
         self.indexes[mapper.name] = index
         few = [first_reads(path, self.work / f"few_{path.name}") for path in self.files.reads]
         self.results[mapper.name] = {
-            "index": asdict(cost),
+            "index": asdict(cost) | {"size_mb": mappers.index_bytes(index) / 1e6},
             "first_run": self.map(mapper, few),
             "runs": [],
         }
@@ -92,6 +102,7 @@ class Bench:
     def score(self, mapper: Mapper) -> None:
         accuracy = harness.evaluate(self.output(mapper), self.files.reference, self.files.truth)
         self.results[mapper.name]["accuracy"] = accuracy
+        self.results[mapper.name]["strata"] = strata.score(self.output(mapper), self.kinds)
         print(f"  {mapper.name}: {accuracy['correct_pct']:.3f} % correct", flush=True)
 
     def run(self, rounds: int) -> dict[str, dict[str, Any]]:
@@ -165,6 +176,21 @@ def calibration_rows(results: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def strata_rows(results: dict[str, Any]) -> list[list[str]]:
+    """Return one row for each mapper and kind of read that is apart."""
+    rows = []
+    for name, result in results.items():
+        for kind, score in result.get("strata", {}).items():
+            if kind == strata.ALL:
+                continue
+            cells = [name, kind, f"{score['reads']:,}", f"{score['correct_pct']:.3f}"]
+            for threshold in THRESHOLDS:
+                mapped, wrong = strata.at_least(score, threshold)
+                cells.append(f"{100 * mapped / max(score['reads'], 1):.2f} / {wrong}")
+            rows.append(cells)
+    return sorted(rows, key=lambda row: row[1])
+
+
 def preparation_rows(results: dict[str, Any]) -> list[list[str]]:
     return [
         [
@@ -172,6 +198,7 @@ def preparation_rows(results: dict[str, Any]) -> list[list[str]]:
             f"{result['index']['wall_s']:.1f}",
             f"{result['index']['cpu_s']:.1f}",
             f"{result['index']['peak_rss_mb']:,.0f}",
+            f"{result['index']['size_mb']:,.0f}",
             f"{result['first_run']['wall_s']:.1f}",
         ]
         for name, result in results.items()
@@ -193,11 +220,15 @@ def accuracy_tables(part: dict[str, Any]) -> list[str]:
             ["mapper", "mapped %", "correct %", *levels, "problems"], accuracy_rows(part["results"])
         ),
         *harness.table(["wrong / reads at MAPQ", *ranges], calibration_rows(part["results"])),
+        *harness.table(
+            ["mapper", "reads with or across", "reads", "correct %", *levels],
+            strata_rows(part["results"]),
+        ),
     ]
 
 
 def preparation_table(part: dict[str, Any]) -> list[str]:
-    header = ["mapper", "index wall s", "index CPU s", "index peak RSS MB"]
+    header = ["mapper", "index wall s", "index CPU s", "index peak RSS MB", "index MB"]
     header.append(f"first run, {WARM_UP_READS:,} reads a file, s")
     return harness.table(header, preparation_rows(part["results"]))
 
@@ -255,17 +286,11 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
     result.add_argument("-t", "--threads", type=int, default=2, help="[%(default)s]")
     result.add_argument(
-        "--mappers",
-        nargs="+",
-        default=list(harness.MAPPERS),
-        choices=list(harness.MAPPERS),
-        metavar="NAME",
-        help=f"of: {', '.join(harness.MAPPERS)} [all]",
-    )
-    result.add_argument(
         "--data-sets", nargs="+", metavar="NAME", help="some of them, by name [all]"
     )
+    result.add_argument("--no-plots", action="store_true", help="they need matplotlib")
     result.add_argument("--out", type=Path, default=harness.RESULTS, help="[%(default)s]")
+    mappers.add_options(result)
     data.add_options(result)
     return result
 
@@ -281,9 +306,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if unknown := [name for name in names if name not in sets]:
             raise BenchmarkError(f"No data set {unknown[0]}. There are: {', '.join(sets)}")
         harness.kit("mapeval.py")
-        mappers = harness.available(options.mappers)
+        tools = mappers.chosen(options)
         report: dict[str, Any] = {
-            "about": harness.provenance(mappers),
+            "about": harness.provenance(mappers.versions_of(tools)),
             "threads": options.threads,
             "rounds": options.rounds,
             "data_sets": {},
@@ -294,7 +319,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             files = data.make(sets[name], options.data)
             print(f"{name}: {sets[name].n_reads:,} reads", flush=True)
             with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as work:
-                bench = Bench(files, mappers, options.threads, Path(work))
+                bench = Bench(sets[name], files, tools, options.threads, Path(work))
                 results = bench.run(options.rounds)
             report["data_sets"][name] = {
                 "n_reads": sets[name].n_reads,
@@ -303,6 +328,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             }
             failed |= any("failed" in result for result in results.values())
             harness.write_results(options.out, stem, report, markdown(report))
+        if not options.no_plots:
+            print("written:", *plots.draw_all(options.out / f"{stem}.json"))
     except BenchmarkError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
