@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import mappers, plots, strata
-from benchmarks.end_to_end import compare, variants
+from benchmarks.end_to_end import tables, variants
 from benchmarks.end_to_end.variants import Variant
 from benchmarks.harness import BenchmarkError
 from benchmarks.strata import Intervals, Truth
@@ -132,12 +132,12 @@ def test_plots_are_drawn(tmp_path: Path) -> None:
 
 def test_strata_and_index_have_their_rows() -> None:
     results = report()["data_sets"]["small"]["results"]
-    rows = compare.strata_rows(results)
+    rows = tables.strata_rows(results)
     assert rows[0] == [
         "fmwave", strata.INDEL, "10", "90.000", "90.00 / 0", "90.00 / 0", "90.00 / 0", "90.00 / 0",
     ]  # fmt: skip
     assert len(rows) == 2
-    assert compare.preparation_rows(results)[0] == ["fmwave", "2.0", "4.0", "100", "12", "2.0"]
+    assert tables.preparation_rows(results)[0] == ["fmwave", "2.0", "4.0", "100", "12", "2.0"]
 
 
 def test_variants_are_scored_by_kind() -> None:
