@@ -321,7 +321,7 @@ def _freeze_insert_size(
             if part.reads.paired:
                 ordinals = batch.reads.first_read + rows[::2]
                 found = confident_inserts(
-                    part.reads.base_offsets, part.alignments, run.params.extend.match
+                    part.reads.base_offsets, part.alignments, run.params.extend
                 )
                 inserts.append(found[ordinals < ESTIMATION_READS])
     first = np.concatenate(inserts)[:ESTIMATION_PAIRS]

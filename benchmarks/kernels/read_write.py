@@ -227,7 +227,7 @@ def run(arguments: argparse.Namespace) -> None:
             report[f"{task}, {tool}"] = {
                 "runs": [cost.__dict__ for cost in costs[tool]], "start_s": starts[tool]
             }  # fmt: skip
-    about = harness.provenance([])
+    about = harness.provenance({})
     about["versions"] = {"samtools": samtools_version(), **python_versions()}
     lines = [
         f"# Reading and writing without mapping: {2 * pairs} reads of {READ_LEN} bases, "

@@ -21,7 +21,7 @@ from mapper.extend.locus import (
     ungapped_ops,
     ungapped_score,
 )
-from mapper.extend.ungapped import lowest_score
+from mapper.extend.ungapped import lowest_mate_score
 from mapper.lanes import ONE_LANE
 
 REDUNDANT_OVERLAP = 0.9
@@ -206,8 +206,8 @@ def edit_distance_of(ops, n_ops):
 
 @core
 def lowest_doubled(read_len, params):
-    """Doubled score that an alignment must reach to be reported."""
-    return max(2 * lowest_score(read_len, params), np.int64(2))
+    """Doubled score that an alignment must reach to be of any use, if only to a pair."""
+    return max(2 * lowest_mate_score(read_len, params), np.int64(2))
 
 
 @core
