@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mapper.device.lock import one_of
@@ -23,6 +26,12 @@ AUTO = "auto"
 
 _PATTERN = re.compile(r"auto|cpu|cuda(:\d+(,\d+)*)?")
 EXPECTED = "auto, cpu, cuda (all visible devices) or cuda:0,2 (these) is expected"
+
+
+_DEVICE_FILES = ("nvidiactl", "nvhost-gpu", "nvmap", "dxg")
+"""Device files of NVIDIA's driver, of Jetson's two, and of Windows' subsystem for Linux."""
+_NAMED_DRIVERS = ("NUMBA_CUDA_DRIVER", "NUMBA_ENABLE_CUDASIM")
+"""Variables of numba that name a driver, or that do without."""
 
 
 class DeviceChoice(NamedTuple):
@@ -139,8 +148,27 @@ def _say(choice: DeviceChoice, devices: tuple[CudaDevice, ...]) -> None:
     )
 
 
+def _without_driver() -> bool:
+    """Whether there can be no device: no driver library, and no device file of any kind.
+
+    Importing numba-cuda to find that out would take a quarter of a short run. Where anything
+    of a driver is there, numba-cuda is asked.
+    """
+    if sys.platform != "linux" or any(map(os.environ.get, _NAMED_DRIVERS)):
+        return False
+    if any(Path("/dev", name).exists() for name in _DEVICE_FILES):
+        return False
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return True
+    return False
+
+
 def find_devices() -> FoundDevices:
     """Look for CUDA devices; nothing is raised, what is missing is said."""
+    if _without_driver():
+        return FoundDevices((), "no CUDA device can be used: there is no driver (libcuda.so.1)")
     try:
         from mapper.device.seam import SIMULATED, cuda
     except DeviceError as error:
