@@ -44,7 +44,7 @@ class IndexParams:
         if self.kmer_len is not None:
             return self.kmer_len
         # floor(log4(n)) - 1: at most a quarter of an entry for each base.
-        return max(0, min(12, (n_bases.bit_length() - 1) // 2 - 1))
+        return max(0, min(14, (n_bases.bit_length() - 1) // 2 - 1))
 
 
 class SeedParams(NamedTuple):

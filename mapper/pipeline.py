@@ -136,13 +136,16 @@ class _Run:
         with self.stats.stage("read"):
             return reader.next_raw()
 
-    def align(self, raw: RawBatch) -> _AlignedBatch:
-        """Parse, and run the stages that need no insert size (a task)."""
+    def align(self, raw: RawBatch, model: InsertSizeModel | None = None) -> _AlignedBatch:
+        """Parse, and run the stages that need no insert size (a task).
+
+        A device's rescue needs `model`.
+        """
         with self.stats.stage("read"):
             reads = raw.parse()
         parts = mixed.split(reads)
         aligned = [
-            align_reads(self.index, part.reads, self.params, self.stats, self.device)
+            align_reads(self.index, part.reads, self.params, self.stats, self.device, model)
             for part in parts
         ]
         return _AlignedBatch(reads, [part.rows for part in parts], aligned)
@@ -169,7 +172,7 @@ class _Run:
         self, raw: RawBatch, model: InsertSizeModel, output: RecordOutput
     ) -> _Finished:
         """Parse, and run all stages (a task)."""
-        return self.finish(self.align(raw), model, output)
+        return self.finish(self.align(raw, model), model, output)
 
     def _count(self, reads: ReadBatch, placements: PlacementBatch, n_records: int) -> None:
         self.stats.count(

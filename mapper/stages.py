@@ -28,21 +28,26 @@ if TYPE_CHECKING:
 
 
 class Aligned(NamedTuple):
-    """A batch after extension: all that does not depend on the insert size."""
+    """A batch after extension."""
 
     reads: ReadBatch
     packed: PackedReads
     seeds: SeedBatch
     alignments: AlignmentBatch
+    rescued: bool
+    """Whether mates have been rescued already."""
 
 
 def align_reads(
     index: Index, reads: ReadBatch, params: MapParams, stats: RunStats,
-    device: DeviceStages | None = None,
+    device: DeviceStages | None = None, model: InsertSizeModel | None = None,
 ) -> Aligned:  # fmt: skip
-    """Seed, chain and extend every read for itself, on the CPU if no device is given."""
+    """Seed, chain and extend every read for itself, on the CPU if no device is given.
+
+    A device that is given the insert-size model rescues mates, too.
+    """
     if device is not None:
-        return Aligned(reads, *device.align(reads, params, stats))
+        return Aligned(reads, *device.align(reads, params, stats, model), model is not None)
     contigs = index.contigs
     with stats.stage("pack"):
         packed = pack_reads(reads)
@@ -52,30 +57,39 @@ def align_reads(
         loci = find_loci(seeds, contigs.starts, contigs.lengths)
     with stats.stage("extend"):
         alignments = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
-    return Aligned(reads, packed, seeds, alignments)
+    return Aligned(reads, packed, seeds, alignments, rescued=False)
+
+
+def rescue_mates(
+    index: Index, aligned: Aligned, model: InsertSizeModel, params: MapParams, stats: RunStats
+) -> AlignmentBatch:
+    """Return the alignments with those of mates found near each other's, on the CPU."""
+    reads, packed, seeds, alignments, _ = aligned
+    contigs = index.contigs
+    with stats.stage("rescue"):
+        loci = propose_loci(
+            index.fm.ref_planes, reads, packed, contigs.starts, contigs.lengths, seeds,
+            alignments, model, params.pair,
+        )  # fmt: skip
+        if len(loci.strand):
+            rescued = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
+            alignments = merge_alignments(alignments, rescued)
+    return alignments
 
 
 def place_batch(
     index: Index, aligned: Aligned, model: InsertSizeModel, params: MapParams, names: Names,
     stats: RunStats,
 ) -> tuple[PlacementBatch, RecordBatch]:  # fmt: skip
-    """Rescue mates, choose placements and make records."""
-    reads, packed, seeds, alignments = aligned
-    contigs = index.contigs
-    if reads.paired:
-        with stats.stage("rescue"):
-            loci = propose_loci(
-                index.fm.ref_planes, reads, packed, contigs.starts, contigs.lengths, seeds,
-                alignments, model, params.pair,
-            )  # fmt: skip
-        if len(loci.strand):
-            with stats.stage("extend"):
-                rescued = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
-                alignments = merge_alignments(alignments, rescued)
+    """Rescue mates where that is still to be done, choose placements and make records."""
+    reads, alignments = aligned.reads, aligned.alignments
+    if reads.paired and not aligned.rescued:
+        alignments = rescue_mates(index, aligned, model, params, stats)
     with stats.stage("place"):
         placements = place_reads(
-            reads, seeds, alignments, model, params.pair, params.extend, index.fm.n_rows - 1
-        )
+            reads, aligned.seeds, alignments, model, params.pair, params.extend,
+            index.fm.n_rows - 1,
+        )  # fmt: skip
     with stats.stage("records"):
         records = make_records(
             reads, alignments, placements, names, index.fm.ref_planes, params.record

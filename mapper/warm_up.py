@@ -10,7 +10,9 @@ import numpy as np
 
 from mapper.accelerate import CACHE_DIR, is_compiled
 from mapper.batch import ReadBatch
+from mapper.dna import reverse_complement
 from mapper.extend.merge import merge_alignments
+from mapper.index.fm import FMIndex
 from mapper.index.reference import Index
 from mapper.io.bam_out import RecordOutput
 from mapper.io.carry import carry_over, with_tag
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
     from mapper.device.backend import DeviceStages
 
 log = logging.getLogger(__name__)
+
+WINDOW = 128
+"""Bases of the text that the made-up reads are cut from: two words of its bit planes."""
+
+SEARCHED_WORDS = 1 << 20
+"""Words of the text that are searched for such bases; genomes can begin with millions of N."""
 
 
 def compile_stages(
@@ -43,25 +51,48 @@ def compile_stages(
     if not is_compiled():
         log.info("compiling for this machine, once (about a minute); kept in %s", CACHE_DIR)
     for paired in (False, True):
-        reads = _made_up_reads(paired)
+        reads = _made_up_reads(index.fm, paired)
         quiet = RunStats()
         aligned = align_reads(index, reads, params, quiet, device)
+        if device is not None:
+            align_reads(index, reads, params, quiet, device, assumed_model())
         merged = merge_alignments(aligned.alignments, aligned.alignments)
-        confident_inserts(reads.base_offsets[:1], merged, params.extend.match)
+        confident_inserts(reads.base_offsets, merged, params.extend.match)
         _, records = place_batch(index, aligned, assumed_model(), params, names, quiet)
         output.encode(carry_over(records, with_tag(reads, b"XXi\0\0\0\0")), reads)
     return time.perf_counter() - start
 
 
-def _made_up_reads(paired: bool) -> ReadBatch:
-    n, length = 4, 100
-    bases = np.random.default_rng(1).integers(0, 4, n * length).astype(np.uint8)
+def _made_up_reads(fm: FMIndex, paired: bool) -> ReadBatch:
+    """Two pairs: one cut from the text, so that no stage has nothing to do, one half random."""
+    length = 100
+    random = np.random.default_rng(1).integers(0, 4, 2 * WINDOW).astype(np.uint8)
+    window = _clean_window(fm)
+    if window is None:
+        window = random[WINDOW:]
+    first, second = window[:length], reverse_complement(window[-length:])
+    reads = (first, second, first, random[:length])
     return ReadBatch(
-        bases=bases,
-        quals=np.full(n * length, 30, np.uint8),
-        base_offsets=np.arange(n + 1, dtype=np.int64) * length,
+        bases=np.concatenate(reads),
+        quals=np.full(len(reads) * length, 30, np.uint8),
+        base_offsets=np.arange(len(reads) + 1, dtype=np.int64) * length,
         names=np.frombuffer(b"aabb", np.uint8).copy(),
-        name_offsets=np.arange(n + 1, dtype=np.int64),
+        name_offsets=np.arange(len(reads) + 1, dtype=np.int64),
         first_read=0,
         paired=paired,
     )
+
+
+def _clean_window(fm: FMIndex) -> np.ndarray | None:
+    """Return the codes of the first WINDOW bases of the text without an ambiguous one, if any."""
+    planes = fm.ref_planes[:SEARCHED_WORDS]
+    clean = planes[:, 2] == 0
+    starts = np.flatnonzero(clean[:-1] & clean[1:])
+    if not len(starts):
+        return None
+    words = planes[starts[0] : starts[0] + 2]
+    low, high = (
+        np.unpackbits(np.ascontiguousarray(words[:, plane]).view(np.uint8), bitorder="little")
+        for plane in (0, 1)
+    )
+    return low | high << 1

@@ -91,9 +91,10 @@ def seeds_and_loci(lane: Lane, batch: ReadBatch, params: MapParams) -> tuple[Any
 
 def extend(lane: Lane, given: tuple[Any, ...], params: MapParams) -> Any:
     reads, longest, loci, locus_read, offsets = given
-    return device_extend.extend_loci(
+    alignments, _ = device_extend.extend_loci(
         lane.space, lane.fm.ref_planes, reads, longest, loci, locus_read, offsets, params.extend
     )
+    return alignments
 
 
 def measure_kernels(index: Any, batch: ReadBatch, params: MapParams, repeats: int) -> str:

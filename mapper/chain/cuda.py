@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
 from mapper.batch import LocusBatch
 from mapper.chain.cpu import find_window
 from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, kernel
+from mapper.index.reference import ContigBounds
 from mapper.seed.cuda import DeviceSeeds
-
-
-class DeviceContigs(NamedTuple):
-    """The contigs' columns that kernels need, as device arrays."""
-
-    starts: Any  # int64 (n_contigs,)
-    lengths: Any  # int64 (n_contigs,)
 
 
 @kernel(128)
@@ -31,7 +23,7 @@ def _chain(contigs, seeds, loci, n_seeds):
         )  # fmt: skip
 
 
-def find_loci(space: Workspace, contigs: DeviceContigs, seeds: DeviceSeeds) -> LocusBatch:
+def find_loci(space: Workspace, contigs: ContigBounds, seeds: DeviceSeeds) -> LocusBatch:
     """Turn located seeds into candidate loci: :func:`mapper.chain.cpu.find_loci`.
 
     The result has device arrays, which share those of `seeds`.

@@ -15,14 +15,18 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch, SeedBatch
-from mapper.chain.cuda import DeviceContigs, find_loci
+from mapper.chain.cuda import find_loci
 from mapper.device.memory import Workspace, upload
 from mapper.device.reads import download_packed, upload_reads
 from mapper.device.seam import cuda
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cuda import extend_loci
+from mapper.extend.merge import merge_alignments
+from mapper.index.cuda import expand_suffix_array
 from mapper.index.fm import FMIndex
-from mapper.index.reference import Index
+from mapper.index.reference import ContigBounds, Index
+from mapper.pair.cuda import propose_loci
+from mapper.pair.insert_size import InsertSizeModel
 from mapper.params import MapParams
 from mapper.seed.cuda import download_seeds, seed_reads
 from mapper.stats import RunStats
@@ -37,12 +41,16 @@ class Lane(NamedTuple):
 
     ordinal: int
     fm: FMIndex
-    contigs: DeviceContigs
+    contigs: ContigBounds
     space: Workspace
 
 
 class DeviceStages:
     """An index on one or several devices, and the stages there.
+
+    The suffix array is expanded where there is memory for it. The table of k-mers is not: rows of
+    the text's end that its length puts into an interval are counted, so another one could
+    give other seeds than the CPU's.
 
     Parameters
     ----------
@@ -61,8 +69,9 @@ class DeviceStages:
         for ordinal in ordinals:
             with cuda.gpus[ordinal]:
                 fm = upload(index.fm, f"the index {index.meta.source_name}")
+                fm = expand_suffix_array(fm)
                 contigs = upload(
-                    DeviceContigs(index.contigs.starts, index.contigs.lengths), "the contigs"
+                    ContigBounds(index.contigs.starts, index.contigs.lengths), "the contigs"
                 )
                 made.append([Lane(ordinal, fm, contigs, Workspace()) for _ in range(lanes)])
         self.lanes = [lane for turn in zip(*made, strict=True) for lane in turn]  # by turns
@@ -70,33 +79,36 @@ class DeviceStages:
             self._free.put(lane)
 
     def align(
-        self, reads: ReadBatch, params: MapParams, stats: RunStats
-    ) -> tuple[PackedReads, SeedBatch, AlignmentBatch]:
+        self, reads: ReadBatch, params: MapParams, stats: RunStats,
+        model: InsertSizeModel | None = None,
+    ) -> tuple[PackedReads, SeedBatch, AlignmentBatch]:  # fmt: skip
         """Pack, seed, chain and extend every read for itself; identical to the CPU's results.
 
-        A batch for which the device's memory does not suffice is done in halves.
+        With the insert-size `model`, mates are rescued too. A batch for which the device's
+        memory does not suffice is done in halves.
         """
         with stats.stage("wait"):
             lane = self._free.get()
         try:
             with cuda.gpus[lane.ordinal]:
-                return _align(lane, reads, params, stats)
+                return _align(lane, reads, params, stats, model)
         finally:
             self._free.put(lane)
 
 
 def _align(
-    lane: Lane, reads: ReadBatch, params: MapParams, stats: RunStats
+    lane: Lane, reads: ReadBatch, params: MapParams, stats: RunStats, model: InsertSizeModel | None
 ) -> tuple[PackedReads, SeedBatch, AlignmentBatch]:
+    step = 2 if reads.paired else 1  # mates stay together
     try:
-        return _align_at_once(lane, reads, params, stats)
+        return _align_at_once(lane, reads, params, stats, model)
     except DeviceMemoryError:
         lane.space.release()
-        if reads.n_reads < 2:
+        if reads.n_reads < 2 * step:
             raise
-    middle = reads.n_reads // 2
+    middle = reads.n_reads // (2 * step) * step
     halves = [
-        _align(lane, half, params, stats)
+        _align(lane, half, params, stats, model)
         for half in (_rows(reads, 0, middle), _rows(reads, middle, reads.n_reads))
     ]
     packed, seeds, alignments = zip(*halves, strict=True)
@@ -104,7 +116,7 @@ def _align(
 
 
 def _align_at_once(
-    lane: Lane, reads: ReadBatch, params: MapParams, stats: RunStats
+    lane: Lane, reads: ReadBatch, params: MapParams, stats: RunStats, model: InsertSizeModel | None
 ) -> tuple[PackedReads, SeedBatch, AlignmentBatch]:
     space = lane.space
     longest = max(int(np.diff(reads.base_offsets).max(initial=0)), 1)
@@ -117,10 +129,22 @@ def _align_at_once(
     with stats.stage("chain"):
         loci = find_loci(space, lane.contigs, found)
     with stats.stage("extend"):
-        alignments = extend_loci(
+        alignments, there = extend_loci(
             space, lane.fm.ref_planes, on_device, longest, loci, found.read, found.host_offsets,
             params.extend,
         )  # fmt: skip
+    if model is not None and reads.paired:
+        with stats.stage("rescue"):
+            near = propose_loci(
+                space, lane.fm.ref_planes, lane.contigs, on_device, found, there, model,
+                params.pair,
+            )  # fmt: skip
+            if near.host_offsets[-1]:
+                rescued, _ = extend_loci(
+                    space, lane.fm.ref_planes, on_device, longest, near.loci, near.read,
+                    near.host_offsets, params.extend,
+                )  # fmt: skip
+                alignments = merge_alignments(alignments, rescued)
     return packed, seeds, alignments
 
 

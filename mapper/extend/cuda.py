@@ -58,7 +58,7 @@ WARP_BUCKETS = (Bucket(1024, 192, 512, MAX_LOCI),)
 def extend_loci(
     space: Workspace, text_planes: Any, reads: DeviceReads, longest: int, loci: LocusBatch,
     locus_read: Any, offsets: np.ndarray, params: ExtendParams,
-) -> AlignmentBatch:  # fmt: skip
+) -> tuple[AlignmentBatch, AlignmentBatch]:  # fmt: skip
     """Align each read to its candidate loci: :func:`mapper.extend.cpu.extend_loci`.
 
     Parameters
@@ -74,7 +74,8 @@ def extend_loci(
 
     Returns
     -------
-    A batch of host arrays. Waits for the stream.
+    A batch of host arrays, and the same with device arrays, which hold until `space` is used
+    for other loci. Waits for the stream.
     """
     n_reads, n_loci = len(reads.base_offsets) - 1, len(locus_read)
     rows = PerLocus(
@@ -110,9 +111,10 @@ def extend_loci(
     out = columns(space, "extend.out", Out, FOUND_TYPES[:8], total)
     cigar_offsets = space.device("extend.cigar_offsets", total + 1, np.int64)
     cigar_ops = space.device("extend.cigar_ops", n_ops, np.uint32)
+    offsets_there = space.upload("extend.alignment_offsets", alignment_offsets)
+    there = AlignmentBatch._make((offsets_there, *out, cigar_offsets, cigar_ops))
     gather.launch(
-        n_reads, space.stream, loci.locus_offsets, rows, pool, pool_ops,
-        space.upload("extend.alignment_offsets", alignment_offsets),
+        n_reads, space.stream, loci.locus_offsets, rows, pool, pool_ops, there.alignment_offsets,
         space.upload("extend.op_offsets", op_offsets), out, cigar_offsets, cigar_ops,
     )  # fmt: skip
     host = [
@@ -122,7 +124,7 @@ def extend_loci(
     space.synchronize()
     host = [column.copy() for column in host]
     host[8][0] = 0
-    return AlignmentBatch._make((alignment_offsets, *host))
+    return AlignmentBatch._make((alignment_offsets, *host)), there
 
 
 def _run_buckets(

@@ -26,6 +26,13 @@ class Contigs(NamedTuple):
     starts: np.ndarray  # int64 (n_contigs,): text position of the first base
 
 
+class ContigBounds(NamedTuple):
+    """What cores need of the contigs; passes unchanged to compiled code."""
+
+    starts: np.ndarray  # int64 (n_contigs,): text position of the first base
+    lengths: np.ndarray  # int64 (n_contigs,)
+
+
 def make_contigs(names: list[str], md5: list[str], lengths: list[int]) -> Contigs:
     """Lay contigs out in the text, one separator after each."""
     sizes = np.array(lengths, np.int64)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.accelerate import core
+from mapper.lanes import lane_max
 from mapper.pair.insert_size import SCALE, insert_size
 
 NO_PAIR = -(2**40)
@@ -57,6 +58,25 @@ def pair_score(alignments, a, a_len, b, b_len, model):
 
 
 @core
+def best_pair_score(base_offsets, alignments, first_read, model, lanes):
+    """Score of the best proper pair of the mates `first_read` and the next, or NO_PAIR.
+
+    `lanes` share the first mate's alignments (:mod:`mapper.lanes`).
+    """
+    offsets = alignments.alignment_offsets
+    a_len = base_offsets[first_read + 1] - base_offsets[first_read]
+    b_len = base_offsets[first_read + 2] - base_offsets[first_read + 1]
+    best = np.int64(NO_PAIR)
+    for a in range(offsets[first_read] + lanes.lane, offsets[first_read + 1], lanes.n_lanes):
+        for b in range(offsets[first_read + 1], offsets[first_read + 2]):
+            # Alignments come best first, and an insert size only costs.
+            if SCALE * (np.int64(alignments.score[a]) + alignments.score[b]) <= best:
+                break
+            best = max(best, pair_score(alignments, a, a_len, b, b_len, model))
+    return lane_max(best, lanes)
+
+
+@core
 def best_pair(base_offsets, alignments, first_read, model, key):
     """Best proper pair of the mates `first_read` and the next.
 
@@ -73,6 +93,9 @@ def best_pair(base_offsets, alignments, first_read, model, key):
     best_hash = np.uint64(0)
     for a in range(offsets[first_read], offsets[first_read + 1]):
         for b in range(offsets[first_read + 1], offsets[first_read + 2]):
+            # Alignments come best first, and an insert size only costs.
+            if SCALE * (np.int64(alignments.score[a]) + alignments.score[b]) < best:
+                break
             score = pair_score(alignments, a, a_len, b, b_len, model)
             if score < best or score == NO_PAIR:
                 continue

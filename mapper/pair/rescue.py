@@ -15,8 +15,10 @@ from mapper.accelerate import core, driver, grown
 from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch, SeedBatch
 from mapper.bits import popcount
 from mapper.dna import mismatch_word, n_words
+from mapper.index.reference import ContigBounds
+from mapper.lanes import ONE_LANE, lane_mask, lane_max
 from mapper.pair.insert_size import SCALE, InsertSizeModel, five_prime
-from mapper.pair.pairing import best_pair
+from mapper.pair.pairing import best_pair_score
 from mapper.params import PairParams
 
 RESCUE_MISMATCHES = 0.55
@@ -54,7 +56,7 @@ def count_mismatches(read_planes, read_word, read_len, text_planes, diagonal, li
 
 
 @core
-def near_diagonals(read_planes, read_word, read_len, text_planes, first, last, found):
+def near_diagonals(read_planes, read_word, read_len, text_planes, first, last, found, lanes):
     """Diagonals of first..last (inclusive) on which a read comes near the text.
 
     Those with up to STRONG_MISMATCHES, and the one with the fewest mismatches (the lowest
@@ -64,6 +66,8 @@ def near_diagonals(read_planes, read_word, read_len, text_planes, first, last, f
     ----------
     found
         int64; gets the diagonals, as many as fit.
+    lanes
+        Each looks at every n-th diagonal (:mod:`mapper.lanes`).
 
     Returns
     -------
@@ -71,22 +75,40 @@ def near_diagonals(read_planes, read_word, read_len, text_planes, first, last, f
     """
     limit = np.int64(RESCUE_MISMATCHES * read_len)
     strong = np.int64(STRONG_MISMATCHES * read_len)
-    fewest = limit + 1
+    fewest = limit + 1  # of this lane's diagonals
     best = np.int64(first)
-    n_found = 0
-    for diagonal in range(first, last + 1):
-        mismatches = count_mismatches(
-            read_planes, read_word, read_len, text_planes, diagonal, max(fewest - 1, strong)
-        )
-        if mismatches <= strong and n_found < len(found):
-            found[n_found] = diagonal
-            n_found += 1
+    n_found = np.int64(0)
+    lane = np.int64(lanes.lane)
+    start = np.int64(first)
+    while start <= last:
+        diagonal = start + lane
+        mismatches = limit + 1
+        if diagonal <= last:
+            mismatches = count_mismatches(
+                read_planes, read_word, read_len, text_planes, diagonal, max(fewest - 1, strong)
+            )
+        with_strong = lane_mask(mismatches <= strong, lanes)
+        if with_strong:
+            before = np.uint64(with_strong) & ((np.uint64(1) << np.uint64(lane)) - np.uint64(1))
+            place = n_found + np.int64(popcount(before))
+            if mismatches <= strong and place < len(found):
+                found[place] = diagonal
+            n_found = min(
+                np.int64(len(found)), n_found + np.int64(popcount(np.uint64(with_strong)))
+            )
         if mismatches < fewest:
             fewest = mismatches
-            best = np.int64(diagonal)
+            best = diagonal
+        start += lanes.n_lanes
+    # Fewest first, then the lowest diagonal: one number that is highest for the best lane.
+    width = np.int64(last) - np.int64(first) + 1
+    if width <= 0:
+        return np.int64(0)
+    top = lane_max((limit + 1 - fewest) * width + (width - 1 - (best - first)), lanes)
+    fewest = limit + 1 - top // width
     if strong < fewest <= limit:
-        found[0] = best
-        n_found = 1
+        found[0] = first + (width - 1 - top % width)
+        n_found = np.int64(1)
     return n_found
 
 
@@ -99,45 +121,84 @@ def mate_diagonals(alignments, anchor, anchor_len, mate_len, low, high):
     return end - high, end - low
 
 
-@driver
-def _propose(text_planes, base_offsets, planes, word_offsets, contig_starts, contig_lens,
-             alignments, guarantee, thinned, model, params):  # fmt: skip
-    n_reads = len(base_offsets) - 1
+@core
+def anchors_of(base_offsets, alignments, guarantee, thinned, read, pair_score, params):
+    """Alignments of a read's mate near which the read is to be looked for.
+
+    Parameters
+    ----------
+    guarantee, thinned
+        Columns of the SeedBatch.
+    pair_score
+        Of the best proper pair of the two (:func:`mapper.pair.pairing.best_pair_score`).
+
+    Returns
+    -------
+    first, end
+        Rows of `alignments`: the best of the mate, and none if nothing is to be rescued.
+    """
+    mate = read ^ 1
     offsets = alignments.alignment_offsets
+    first, end = offsets[mate], offsets[mate + 1]
+    if first == end or base_offsets[read] == base_offsets[read + 1]:
+        return first, first
+    here, here_end = offsets[read], offsets[read + 1]
+    alone = np.int64(alignments.score[here]) if here < here_end else np.int64(0)
+    unpaired = SCALE * (alone + alignments.score[first] - params.unpaired_penalty)
+    n_anchors = np.int64(0)
+    if pair_score < max(unpaired, np.int64(0)):
+        n_anchors = np.int64(params.max_rescue)
+    elif thinned[read] and guarantee[read] < FULL_GUARANTEE:
+        n_anchors = np.int64(FEW_ANCHORS)
+    bar = alignments.score[first] - params.unpaired_penalty
+    end = min(end, first + n_anchors)
+    while end > first and alignments.score[end - 1] < bar:
+        end -= 1
+    return first, end
+
+
+@core
+def look_near(text_planes, base_offsets, planes, word_offsets, contigs, alignments, model, read,
+              anchor, found, lanes):  # fmt: skip
+    """Diagonals of a read near an alignment of its mate (:func:`near_diagonals`).
+
+    Returns
+    -------
+    Number of diagonals in `found`, and the strand of the read there.
+    """
+    mate = read ^ 1
+    read_len = base_offsets[read + 1] - base_offsets[read]
+    mate_len = base_offsets[mate + 1] - base_offsets[mate]
+    contig = alignments.ref_id[anchor]
+    start, stop = mate_diagonals(alignments, anchor, mate_len, read_len, model.low, model.high)
+    start = max(start, contigs.starts[contig])
+    stop = min(stop, contigs.starts[contig] + contigs.lengths[contig] - read_len)
+    strand = 1 - np.int64(alignments.strand[anchor])
+    word = word_offsets[read] + strand * n_words(read_len)
+    n_found = near_diagonals(planes, word, read_len, text_planes, start, stop, found, lanes)
+    return n_found, strand
+
+
+@driver
+def _propose(text_planes, base_offsets, planes, word_offsets, contigs, alignments, guarantee,
+             thinned, model, params):  # fmt: skip
+    n_reads = len(base_offsets) - 1
     locus_offsets = np.zeros(n_reads + 1, np.int64)
     strand = np.empty(64, np.uint8)
     diagonal = np.empty(64, np.int64)
     ref_id = np.empty(64, np.int32)
     found = np.empty(MOST_IN_WINDOW, np.int64)
+    score = np.int64(0)
     total = 0
     for read in range(n_reads):
-        mate = read ^ 1
-        read_len = base_offsets[read + 1] - base_offsets[read]
-        mate_len = base_offsets[mate + 1] - base_offsets[mate]
-        first, end = offsets[mate], offsets[mate + 1]
-        n_anchors = np.int64(0)
-        if read_len > 0 and first < end:
-            score, _, _ = best_pair(base_offsets, alignments, read & ~1, model, np.uint64(0))
-            here, here_end = offsets[read], offsets[read + 1]
-            alone = np.int64(alignments.score[here]) if here < here_end else np.int64(0)
-            unpaired = SCALE * (alone + alignments.score[first] - params.unpaired_penalty)
-            if score < max(unpaired, np.int64(0)):
-                n_anchors = np.int64(params.max_rescue)
-            elif thinned[read] and guarantee[read] < FULL_GUARANTEE:
-                n_anchors = np.int64(FEW_ANCHORS)
-        bar = alignments.score[first] - params.unpaired_penalty if n_anchors > 0 else 0
-        for anchor in range(first, min(end, first + n_anchors)):
-            if alignments.score[anchor] < bar:
-                break
-            contig = alignments.ref_id[anchor]
-            start, stop = mate_diagonals(
-                alignments, anchor, mate_len, read_len, model.low, model.high
-            )
-            start = max(start, contig_starts[contig])
-            stop = min(stop, contig_starts[contig] + contig_lens[contig] - read_len)
-            mate_strand = 1 - alignments.strand[anchor]
-            word = word_offsets[read] + mate_strand * n_words(read_len)
-            n_found = near_diagonals(planes, word, read_len, text_planes, start, stop, found)
+        if read % 2 == 0:
+            score = best_pair_score(base_offsets, alignments, read, model, ONE_LANE)
+        first, end = anchors_of(base_offsets, alignments, guarantee, thinned, read, score, params)
+        for anchor in range(first, end):
+            n_found, mate_strand = look_near(
+                text_planes, base_offsets, planes, word_offsets, contigs, alignments, model, read,
+                anchor, found, ONE_LANE,
+            )  # fmt: skip
             if total + n_found > len(strand):
                 strand = grown(strand, 2 * (total + n_found))
                 diagonal = grown(diagonal, 2 * (total + n_found))
@@ -145,7 +206,7 @@ def _propose(text_planes, base_offsets, planes, word_offsets, contig_starts, con
             for i in range(n_found):
                 strand[total] = mate_strand
                 diagonal[total] = found[i]
-                ref_id[total] = contig
+                ref_id[total] = alignments.ref_id[anchor]
                 total += 1
         locus_offsets[read + 1] = total
     return locus_offsets, strand[:total].copy(), diagonal[:total].copy(), ref_id[:total].copy()
@@ -169,8 +230,9 @@ def propose_loci(
     repeats, whose seeds promise little, near the mate's very best.
     """
     locus_offsets, strand, diagonal, ref_id = _propose(
-        text_planes, reads.base_offsets, packed.planes, packed.word_offsets, contig_starts,
-        contig_lens, alignments, seeds.guarantee, seeds.thinned, model, params,
+        text_planes, reads.base_offsets, packed.planes, packed.word_offsets,
+        ContigBounds(contig_starts, contig_lens), alignments, seeds.guarantee, seeds.thinned,
+        model, params,
     )  # fmt: skip
     return LocusBatch(
         locus_offsets=locus_offsets,

@@ -33,7 +33,7 @@ _COLUMNS = ("u1", "i4", "i8", "i4")
 _SCRATCH = ("i4", "i4", "u1", "i8", "i8", "i8", "i4", "i8", "u1", "i4")
 
 
-class _PerRead(NamedTuple):
+class PerRead(NamedTuple):
     """Columns of a SeedBatch with a row for each read."""
 
     repeat_bases: Any  # int32
@@ -51,6 +51,7 @@ class DeviceSeeds(NamedTuple):
     repeat_bases: np.ndarray  # int32, as in SeedBatch, on the host
     guarantee: np.ndarray
     thinned: np.ndarray
+    per_read: PerRead  # the same three on the device
 
 
 @kernel(128)
@@ -125,7 +126,7 @@ def seed_reads(
     """
     n_reads = len(reads.base_offsets) - 1
     pool = columns(space, "seed.pool", Pool, ("i4", "i8"), n_reads)
-    per_read = columns(space, "seed.read", _PerRead, ("i4", "i4", "u1"), n_reads)
+    per_read = columns(space, "seed.read", PerRead, ("i4", "i4", "u1"), n_reads)
     capacity = first_capacity(n_reads, 4)
     while True:
         found = columns(space, "seed.found", SeedColumns, _COLUMNS, capacity)
@@ -147,7 +148,7 @@ def seed_reads(
     repeat_bases, guarantee, thinned = host
     return DeviceSeeds(
         out, seed_read, seed_offsets, offsets, repeat_bases.copy(), guarantee.copy(),
-        thinned.astype(np.bool_),
+        thinned.astype(np.bool_), per_read,
     )  # fmt: skip
 
 
@@ -161,7 +162,7 @@ def download_seeds(space: Workspace, seeds: DeviceSeeds) -> SeedBatch:
 
 def _run_buckets(
     space: Workspace, fm: FMIndex, reads: DeviceReads, longest: int, params: SeedParams,
-    pool: Pool, found: SeedColumns, per_read: _PerRead,
+    pool: Pool, found: SeedColumns, per_read: PerRead,
 ) -> Lists:  # fmt: skip
     """Queue the kernel for every bucket; return the lists, whose counters tell how it went."""
     n_reads = len(reads.base_offsets) - 1

@@ -29,9 +29,34 @@ def small_genome(rng: np.random.Generator) -> Genome:
     return genome_of(contigs)
 
 
+def opposite(letters: str) -> str:
+    """Return the reverse complement."""
+    return letters[::-1].translate(str.maketrans("ACGTN", "TGCAN"))
+
+
+def some_pairs(rng: np.random.Generator, genome: Genome, n: int) -> list[str]:
+    """Mates in turn, 5' ends 100 to 200 bases apart; every second pair has one without a seed.
+
+    That one differs from the genome at every ninth base.
+    """
+    other = str.maketrans("ACGTN", "CGTAN")
+    reads = [random_letters(rng, 80), random_letters(rng, 80)]
+    while len(reads) < 2 * n:
+        size = int(rng.integers(100, 200))
+        start = int(rng.integers(0, len(genome.text) - size))
+        fragment = genome.text[start : start + size]
+        mates = [fragment[:80], opposite(fragment)[:80]]
+        if len(reads) % 4 == 0:
+            mates[1] = "".join(
+                letter.translate(other) if i % 9 == 4 else letter
+                for i, letter in enumerate(mates[1])
+            )
+        reads += mates if rng.random() < 0.5 else mates[::-1]
+    return reads
+
+
 def some_reads(rng: np.random.Generator, genome: Genome, n: int) -> list[str]:
     """Reads with mismatches and gaps, from both strands, over contig ends, and strangers."""
-    complement = str.maketrans("ACGTN", "TGCAN")
     reads = ["A", "ACGTN" * 3, "N" * 70, random_letters(rng, 64), "ACG" * 40]
     while len(reads) < n:
         length = int(rng.integers(30, 151))
@@ -43,5 +68,5 @@ def some_reads(rng: np.random.Generator, genome: Genome, n: int) -> list[str]:
                 letters = letters[:at] + letters[at + size :]
             else:
                 letters = letters[:at] + random_letters(rng, size) + letters[at:]
-        reads.append(letters[::-1].translate(complement) if rng.random() < 0.5 else letters)
+        reads.append(opposite(letters) if rng.random() < 0.5 else letters)
     return reads

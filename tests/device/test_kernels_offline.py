@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from numba import types
 
-from mapper.batch import LocusBatch
+from mapper.batch import AlignmentBatch, LocusBatch
 from mapper.extend.penalties import wavefront_penalties
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.extend.wavefronts import Wavefronts
-from mapper.params import ExtendParams, SeedParams
+from mapper.index.reference import ContigBounds
+from mapper.pair.insert_size import assumed_model
+from mapper.params import ExtendParams, PairParams, SeedParams
 from mapper.seed.rounds import SeedColumns
 from mapper.seed.select import SeedScratch
 from mapper.stages import align_reads
@@ -77,7 +79,7 @@ def test_seeding_keeps_everything_in_registers(shared_types) -> None:
             shared_types["lists"], NUMBER, NUMBER,
             struct(SeedScratch, *device_seed._SCRATCH), shared_types["pool"],
             struct(SeedColumns, *device_seed._COLUMNS),
-            struct(device_seed._PerRead, "i4", "i4", "u1"),
+            struct(device_seed.PerRead, "i4", "i4", "u1"),
         ),
     )  # fmt: skip
     assert machine.spills == 0
@@ -91,6 +93,24 @@ def test_a_warp_votes_and_keeps_everything_in_registers(shared_types) -> None:
     machine = compile_offline(extend_by_warp, extension_types(shared_types))
     assert machine.count("VOTE") >= 4  # two on each side of an anchor
     assert machine.count("SHFL") >= 20
+    assert machine.spills == 0
+
+
+def test_rescue_votes_and_keeps_everything_in_registers(shared_types) -> None:
+    from mapper.pair import cuda as device_pair
+
+    machine = compile_offline(
+        device_pair._propose,
+        (
+            array(np.uint64, 2), shared_types["reads"], struct(ContigBounds, "i8", "i8"),
+            struct(AlignmentBatch, "i8", "u1", *["i4", "i8", "i8", "i4"], *["i4"] * 3, "i8", "u4"),
+            array(np.int32), array(np.uint8), type_of(assumed_model()), type_of(PairParams()),
+            array(np.int64), NUMBER, NUMBER, NUMBER, struct(device_pair.PerWarp, "i8", "i8"),
+            shared_types["pool"], struct(device_pair.Proposed, "u1", "i8", "i4"),
+        ),
+    )  # fmt: skip
+    assert machine.count("VOTE") >= 1
+    assert machine.count("SHFL") >= 20  # two maxima, of 64 bits, and the next pair
     assert machine.spills == 0
 
 

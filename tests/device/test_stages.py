@@ -12,13 +12,14 @@ from mapper.chain.cpu import find_loci
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cpu import extend_loci
 from mapper.index.reference import Index
+from mapper.pair.insert_size import model_from
 from mapper.params import ExtendParams, MapParams
 from mapper.seed.cpu import seed_reads
 from mapper.seed.pack import pack_reads
 from mapper.seed.plan import resolve
-from mapper.stages import align_reads
+from mapper.stages import align_reads, rescue_mates
 from mapper.stats import RunStats
-from tests.device.batches import index_of, small_genome, some_reads
+from tests.device.batches import index_of, small_genome, some_pairs, some_reads
 from tests.reads import Genome, reads_of
 
 pytestmark = pytest.mark.gpu
@@ -78,7 +79,7 @@ def check_stages(index: Index, reads: ReadBatch, params: MapParams):
     check_equal(download_loci(space, device_loci), loci)
 
     alignments = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
-    theirs = device_extend.extend_loci(
+    theirs, _ = device_extend.extend_loci(
         space, lane.fm.ref_planes, there, longest, device_loci, found.read, found.host_offsets,
         params.extend,
     )  # fmt: skip
@@ -121,24 +122,46 @@ def test_every_bucket_and_pools_that_grow(device, monkeypatch, index, reads) -> 
         assert lists[-1] == 0  # ... and left nothing
 
 
+@pytest.fixture(scope="module")
+def pairs(genome: Genome) -> ReadBatch:
+    """Pairs in repeats, some with a mate that only rescue can place, some with a stranger."""
+    return reads_of(some_pairs(np.random.default_rng(3), genome, 7), paired=True)
+
+
+def test_mates_are_rescued_as_on_the_cpu(device, monkeypatch, index, pairs) -> None:
+    from mapper.device.backend import DeviceStages
+    from mapper.pair import cuda as device_pair
+
+    params, model = resolved(index), model_from(150.0, 30.0, 60, 320, 1000)
+    alone = align_reads(index, pairs, params, RunStats())
+    expected = rescue_mates(index, alone, model, params, RunStats())
+    assert len(expected.strand) > len(alone.alignments.strand)  # there was something to rescue
+    stages = DeviceStages(index, [0], lanes=1)
+    for capacity in (1, 1000):  # a pool that has to grow, and one that does not
+        monkeypatch.setattr(device_pair, "first_capacity", lambda n, each, c=capacity: c)
+        found = align_reads(index, pairs, params, RunStats(), stages, model)
+        assert found.rescued
+        check_equal(found.alignments, expected)
+
+
 def test_what_does_not_fit_is_done_in_halves(device, monkeypatch, index, reads) -> None:
     from mapper.device import backend
 
     sizes = []
     at_once = backend._align_at_once
 
-    def limited(lane, batch, params, stats):
+    def limited(lane, batch, params, stats, model):
         sizes.append(batch.n_reads)
         if batch.n_reads > 6:
             raise DeviceMemoryError("pretended")
-        return at_once(lane, batch, params, stats)
+        return at_once(lane, batch, params, stats, model)
 
     monkeypatch.setattr(backend, "_align_at_once", limited)
     params = resolved(index)
     stages = backend.DeviceStages(index, [0], lanes=1)
     ours = align_reads(index, reads, params, RunStats(), stages)
     theirs = align_reads(index, reads, params, RunStats())
-    for a, b in zip(ours[1:], theirs[1:], strict=True):
+    for a, b in zip(ours[1:4], theirs[1:4], strict=True):
         check_equal(a, b)
     assert sizes[0] == reads.n_reads
     assert max(sizes[1:]) <= reads.n_reads // 2 + 1
@@ -147,7 +170,7 @@ def test_what_does_not_fit_is_done_in_halves(device, monkeypatch, index, reads) 
 def test_a_single_read_that_does_not_fit_is_an_error(device, monkeypatch, index) -> None:
     from mapper.device import backend
 
-    def never(lane, batch, params, stats):
+    def never(lane, batch, params, stats, model):
         raise DeviceMemoryError("pretended")
 
     monkeypatch.setattr(backend, "_align_at_once", never)
@@ -167,7 +190,7 @@ def test_lanes_and_workers_do_not_show(device, index, reads) -> None:
         ours = list(pool.map(lambda b: stages.align(b, params, RunStats()), batches))
     for batch, found in zip(batches, ours, strict=True):
         theirs = align_reads(index, batch, params, RunStats())
-        for a, b in zip(found, theirs[1:], strict=True):
+        for a, b in zip(found, theirs[1:4], strict=True):
             check_equal(a, b)
 
 
@@ -178,6 +201,6 @@ def test_a_batch_without_hits(device, index, sequences) -> None:
     batch = reads_of(sequences)
     found = DeviceStages(index, [0], lanes=1).align(batch, resolved(index), RunStats())
     theirs = align_reads(index, batch, resolved(index), RunStats())
-    for a, b in zip(found, theirs[1:], strict=True):
+    for a, b in zip(found, theirs[1:4], strict=True):
         check_equal(a, b)
     assert found[2].alignment_offsets.tolist() == [0] * (len(sequences) + 1)

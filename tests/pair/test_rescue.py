@@ -7,6 +7,7 @@ import pytest
 
 from mapper.batch import SeedBatch
 from mapper.extend.cpu import extend_loci
+from mapper.lanes import ONE_LANE
 from mapper.pair.insert_size import InsertSizeModel, model_from
 from mapper.pair.rescue import (
     FULL_GUARANTEE,
@@ -156,7 +157,9 @@ def test_near_diagonals_are_all_the_good_ones_or_the_best() -> None:
             expected = [min(d for d, count in counts.items() if count == fewest)]
         for room in (MOST_IN_WINDOW, 1):
             found = np.empty(room, np.int64)
-            n = near_diagonals(packed.planes, 0, read_len, text_planes(text), 0, last, found)
+            n = near_diagonals(
+                packed.planes, 0, read_len, text_planes(text), 0, last, found, ONE_LANE
+            )
             assert found[:n].tolist() == expected[:room], trial
         n_single += len(expected) == 1
         n_several += len(expected) > 1
