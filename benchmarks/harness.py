@@ -115,6 +115,8 @@ def machine() -> dict[str, Any]:
 
 def commit() -> str:
     """Return the short commit of the checkout, with "-dirty" if tracked files differ."""
+    if not shutil.which("git"):
+        return "unknown"
     run = subprocess.run(
         ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"],
         capture_output=True,
