@@ -44,12 +44,21 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         action="store_true",
         help="read the whole index and compare its checksums (default: sizes only)",
     )
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="propose what the workflow's config says of each GPU found (gpu.model)",
+    )
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Print one ``name: value`` line per fact, on stdout."""
     facts = machine_facts()
+    if args.profile:
+        from mapper.device.profile import profile_facts
+
+        facts += profile_facts()
     if args.plan is not None:
         facts += plan_facts(args.plan, args.device)
     if args.index is not None:
