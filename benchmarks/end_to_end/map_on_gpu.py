@@ -226,7 +226,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare or measure; 1 if records differ or something fails."""
     options = parser().parse_args(arguments)
-    about = harness.provenance([]) | {"commit": options.commit, "gpus": gpus()}
+    about = harness.provenance({}) | {"commit": options.commit, "gpus": gpus()}
     options.data.mkdir(parents=True, exist_ok=True)
     try:
         step = compare_records if options.what == "records" else measure_rates

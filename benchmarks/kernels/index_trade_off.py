@@ -89,7 +89,7 @@ def measure(reference: str, repeats: int) -> dict[str, Any]:
     from mapper.seed.plan import resolve
 
     contigs, text = kmer_seeding.reference(reference)
-    places = make_places(contigs.starts, contigs.lengths, pack_text(text))
+    places = make_places(contigs.starts, contigs.lengths, pack_text(text.copy()).ref_planes)
     bare = with_table_on_device(build_on_device(text), TABLE)
     kmers = kmer_seeding.sample_kmers(text, 8_000_000, 20, 0, 1)
     space = Workspace()
@@ -180,7 +180,7 @@ def main() -> int:
         parser.error("OUT_STEM is missing")
     from benchmarks.end_to_end.map_on_gpu import gpus
 
-    about = harness.provenance([]) | {"commit": options.commit, "gpus": gpus()}
+    about = harness.provenance({}) | {"commit": options.commit, "gpus": gpus()}
     about["versions"] = {n: metadata.version(n) for n in ("numba", "numba-cuda", "numpy")}
     report = {"about": about, **measure(options.reference, options.repeats)}
     heading = ["# Occ spacing q and suffix array sampling p on a GPU", ""]

@@ -22,6 +22,7 @@ from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -96,7 +97,8 @@ def convert_fmwave(paths: list[str], out: str, threads: int) -> None:
         reading: Future[RawBatch | None] | None = pool.submit(READ, reader.next_raw)
         while reading is not None or pending:
             if reading is not None and len(pending) < threads + 2:
-                wait([reading, *list(pending)[:1]], return_when=FIRST_COMPLETED)
+                first: list[Future[Any]] = [reading, *list(pending)[:1]]
+                wait(first, return_when=FIRST_COMPLETED)
                 if reading.done():
                     raw = reading.result()
                     reading = None

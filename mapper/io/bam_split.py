@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from mapper.accelerate import driver
+from mapper.errors import InputFormatError
 from mapper.io import bam_scan as scan
 from mapper.io.bam_errors import explain
 from mapper.io.bam_in import BamReader, alignment_format
@@ -18,6 +19,7 @@ from mapper.io.source import ByteSource
 from mapper.io.tags import get16
 
 _CHUNK_BYTES = 4 << 20
+_FULL = -1  # beside the statuses of bam_scan: the limit is reached
 _NO_LIMIT = int(np.iinfo(np.int64).max)
 
 
@@ -30,7 +32,7 @@ def pass_reads(data, at, end, ended, n_reads, half, limit):
 
     Returns
     -------
-    Status (FULL where the limit is reached), the end of the last record passed, reads passed
+    Status (_FULL where the limit is reached), the end of the last record passed, reads passed
     and `half` there.
     """
     while n_reads < limit or half:
@@ -42,7 +44,7 @@ def pass_reads(data, at, end, ended, n_reads, half, limit):
             n_reads += 1
             half = (flag & scan.PAIRED) != 0 and not half
         at = record_end
-    return scan.FULL, at, n_reads, half
+    return _FULL, at, n_reads, half
 
 
 class RecordReader(BamReader):
@@ -55,8 +57,8 @@ class RecordReader(BamReader):
     ----------
     path
         BAM, CRAM or SAM; CRAM that needs a reference leaves it to htslib to find it.
-    threads
-        Threads that decompress.
+    executor
+        Its threads decompress.
 
     Raises
     ------
@@ -64,12 +66,14 @@ class RecordReader(BamReader):
         If the header cannot be read; from :meth:`take` if the file is cut off or damaged.
     """
 
-    def __init__(self, path: str, threads: int = 1) -> None:
+    def __init__(self, path: str, executor: Executor | None = None) -> None:
         self.header_bytes = b""
-        source = ByteSource(path, threads)
+        source = ByteSource(path, executor)
         # What is none of these has no BAM header either, which is then said.
-        super().__init__(source, alignment_format(source) or "bam", 0, _CHUNK_BYTES, None, threads)
-        self._file = InputBuffer(self._source, _CHUNK_BYTES)
+        fmt = alignment_format(source) or "bam"
+        super().__init__(source, fmt, 0, _CHUNK_BYTES, executor=executor)
+        self._records = InputBuffer(self._source, _CHUNK_BYTES, executor)
+        self._file = self._records  # which `close` closes
         self._half = False
 
     def _take(self, n: int) -> bytes:
@@ -79,36 +83,37 @@ class RecordReader(BamReader):
 
     def take(self, until: int) -> Iterator[bytes]:
         """Yield the bytes of the next records, up to the read of ordinal `until` and its mate."""
-        file = self._file
-        assert file is not None
+        file, size = self._records, _CHUNK_BYTES
         while not self._finished:
-            start = file.at
-            status, file.at, self._n_reads, self._half = pass_reads(
-                file.data, file.at, file.end, file.ended, self._n_reads, self._half, until
+            data, all_left = file.unread(size + 1)
+            is_rest = all_left and len(data) <= size
+            ended = is_rest and file.broken is None
+            data = data[:size]
+            status, end, self.n_reads, self._half = pass_reads(
+                data, 0, len(data), ended, self.n_reads, self._half, until
             )
-            if file.at > start:
-                yield file.data[start : file.at].tobytes()
-            if status == scan.FULL:
+            if end:
+                yield file.take(end).tobytes()
+            if status == _FULL:
                 return
-            number = self._n_reads + 1  # of the read; records between are not counted
-            if status == scan.MORE:
-                file.refill(number)
-            elif status == scan.DONE:
-                self._finish(number)
-            else:
-                rest = file.data[file.at : file.end].tobytes()
-                raise explain(status, self.name, number, rest, self.header)
+            number = self.n_reads + 1  # of the read; records between are not counted
+            if status == scan.DONE:
+                self._finished = True
+                self._check_end(number - 1)
+            elif status != scan.MORE:
+                raise explain(status, self.name, number, data[end:].tobytes(), self.header)
+            elif is_rest:
+                raise InputFormatError(f"{self.name}: {file.broken} (found at record {number})")
+            elif end == 0:
+                size = file.larger(size, number)
 
 
-def count_reads(path: str, threads: int = 1) -> int:
+def count_reads(path: str) -> int:
     """Return the number of reads (primary records) of a file."""
-    reader = RecordReader(path, threads)
-    try:
+    with RecordReader(path) as reader:
         for _ in reader.take(_NO_LIMIT):
             pass
         return reader.n_reads
-    finally:
-        reader.close()
 
 
 def split_bam(path: str, ends: Sequence[int], targets: Sequence[Path], threads: int = 1) -> None:
@@ -129,15 +134,11 @@ def split_bam(path: str, ends: Sequence[int], targets: Sequence[Path], threads: 
     InputFormatError
         See :class:`RecordReader`.
     """
-    reader = RecordReader(path, threads)
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            for end, target in zip(ends, targets, strict=True):
-                with target.open("wb") as sink:
-                    writer = BgzfWriter(sink, pool)
-                    writer.append(reader.header_bytes)
-                    for records in reader.take(end):
-                        writer.append(records)
-                    writer.finish()
-    finally:
-        reader.close()
+    with ThreadPoolExecutor(threads) as pool, RecordReader(path, pool) as reader:
+        for end, target in zip(ends, targets, strict=True):
+            with target.open("wb") as sink:
+                writer = BgzfWriter(sink, pool)
+                writer.append(reader.header_bytes)
+                for records in reader.take(end):
+                    writer.append(records)
+                writer.finish()
