@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -209,6 +210,21 @@ def equal(a: KmerHits, b: KmerHits) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
+def indexed(text: np.ndarray) -> tuple[FMIndex, FMIndex]:
+    """Return the text's index, and one on the device with all of the suffix array and no table.
+
+    Ambiguous bases are replaced in the text.
+    """
+    params = IndexParams(kmer_len=12)
+    n_threads = len(os.sched_getaffinity(0))
+    plan = choose_route("the index", len(text), params, "cuda", None, n_threads, check=True)
+    fm = build_fm(text, params, plan, n_threads)
+    no_table = fm._replace(kmer_starts=fm.kmer_starts[:1], kmer_len=0)
+    on_device = expand_suffix_array(upload_index(no_table))
+    cuda.synchronize()
+    return fm, on_device
+
+
 def main() -> None:
     """Measure, print, and write OUT_STEM.json and .md."""
     parser = argparse.ArgumentParser(
@@ -230,13 +246,8 @@ def main() -> None:
 
     contigs, text = reference(args.reference)
     lap(f"text of {len(text)} bases")
-    build = IndexParams(kmer_len=12)
-    plan = choose_route("the index", len(text), build, "cuda", None, args.threads, check=True)
-    host_fm = build_fm(text, build, plan, args.threads)
+    host_fm, bare = indexed(text)
     places = make_places(contigs.starts, contigs.lengths, host_fm.ref_planes)
-    no_table = host_fm._replace(kmer_starts=host_fm.kmer_starts[:1], kmer_len=0)
-    bare = expand_suffix_array(upload_index(no_table))
-    cuda.synchronize()
     lap("index on the device")
     report: dict[str, Any] = {
         "commit": args.commit, "reference": args.reference, "text_bases": len(text),
