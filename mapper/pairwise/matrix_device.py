@@ -19,12 +19,12 @@ from mapper.pairwise.matrix_cuda import (
     SHARED_BYTES,
     MatrixPairs,
     MatrixResults,
-    costs_of,
-    fill_kernel,
     gather_kernel,
     trace_kernel,
 )
-from mapper.pairwise.matrix_plan import ONE_CELL, Plan, padded_scores, plan_batch
+from mapper.pairwise.matrix_fill_cuda import fill_kernel
+from mapper.pairwise.matrix_numbers import costs_of, padded_scores
+from mapper.pairwise.matrix_plan import ONE_CELL, Plan, plan_batch
 from mapper.pairwise.matrix_scoring import CodedPairs, Scoring, without_memory
 from mapper.pairwise.on_device import joined
 from mapper.pairwise.result import NO_MEMORY, OK, Columns, PairAlignments, new_columns

@@ -5,7 +5,8 @@ each of its ``halves`` (cells in a register), and each half is one column behind
 it: the wavefront runs down the group. Rows that the query has too few stand *above* its
 first one, and columns before the first let the lanes that begin later wait: both hold an
 extra letter, whose scores make the recurrence itself yield the borders
-(:func:`padded_scores`). So the last row of the matrix is always the last of the last lane.
+(:func:`mapper.pairwise.matrix_numbers.padded_scores`). So the last row of the matrix is always
+the last of the last lane.
 """
 
 from __future__ import annotations
@@ -14,12 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core, driver
-from mapper.pairwise.dp_matrix import LOCAL, SEMIGLOBAL, Gaps
-
-GREATEST_HALF, GREATEST_BYTE = 2**15 - 1, 127
-PAD_OF_BYTE, PAD_OF_SHORT = -128, -(2**15) + 1
-"""Score of the extra letter with any other; below every gap cost that the kernel takes."""
+from mapper.accelerate import driver
+from mapper.pairwise.dp_matrix import Gaps
+from mapper.pairwise.matrix_numbers import fits_halves, halves_possible
 
 _COSTS = {False: (100, 8), True: (100, 22)}
 """Instructions of a step, and of each row in it, about, without and with a path: what a shape is
@@ -58,44 +56,6 @@ TWO_CELLS = {
 }
 """Strips of different heights, so that few rows are wasted on any length. Higher ones are not
 unrolled by the compiler, and their cells not kept in registers."""
-
-
-@core
-def bias_of(n, m, gaps, mode, lanes):
-    """What is added to scores in halves, so that every cell is above 0 and no gap below.
-
-    At 0 itself a mismatch would be cut off, and taken for one that leads to the score. A local
-    alignment begins there, and asks no further.
-    """
-    if mode == LOCAL:
-        return np.int64(0)
-    return np.int64(1 + 3 * gaps.gap_open + (n + m + 2 * lanes + 2) * gaps.gap_extend)
-
-
-@core
-def fits_halves(n, m, highest, gaps, mode, lanes):
-    """Whether all scores of a matrix fit 16 bits; `highest`: of a pair of letters, or 0."""
-    return bias_of(n, m, gaps, mode, lanes) + (min(n, m) + 1) * highest <= GREATEST_HALF
-
-
-def halves_possible(scores: np.ndarray, gaps: Gaps) -> bool:
-    """Say whether scores fit the bytes of a query profile, and gaps cost less than its padding."""
-    return int(np.abs(scores).max()) <= GREATEST_BYTE and sum(gaps) < -PAD_OF_BYTE
-
-
-def padded_scores(scores: np.ndarray, mode: int, halves: int) -> np.ndarray:
-    """Return a matrix with a letter more, which makes the borders: int16.
-
-    Rows above the query must hold the border's first row, columns before the reference its
-    first column: where borders cost gaps, by the gap alone, and where they are free, by the
-    diagonal.
-    """
-    n = len(scores)
-    pad = PAD_OF_BYTE if halves == 2 else PAD_OF_SHORT
-    padded = np.full((n + 1, n + 1), 0 if mode == SEMIGLOBAL else pad, np.int16)
-    padded[:n, :n] = scores
-    padded[n, n] = 0
-    return padded
 
 
 class Launch(NamedTuple):
