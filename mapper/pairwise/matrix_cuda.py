@@ -16,6 +16,16 @@ from mapper.device.seam import SIMULATED, cuda, kernel
 from mapper.pairwise.dp_matrix import (
     trace_matrix,
 )
+from mapper.pairwise.matrix_plan import (
+    HALVES,
+    OPS_START,
+    ORIGIN_START,
+    QUERY_LEN,
+    QUERY_START,
+    REF_LEN,
+    REF_START,
+    ROWS,
+)
 from mapper.pairwise.origins import StripOrigins
 
 LANES = 1 if SIMULATED else 8
@@ -30,30 +40,16 @@ SHARED_BYTES = 48 << 10
 
 
 class MatrixPairs(NamedTuple):
-    """A batch on the device; all columns but the codes have a row for each pair."""
+    """A batch on the device."""
 
     query_codes: Any  # uint8
-    query_start: Any  # int64
-    query_len: Any  # int64
     ref_codes: Any  # uint8
-    ref_start: Any  # int64
-    ref_len: Any  # int64
-    halves: Any  # int32, of its shape
-    rows: Any  # int32
-    boundary_start: Any  # int64, as in matrix_plan.Plan
-    origin_start: Any
-    ops_start: Any
+    table: Any  # int64 (FIELDS, n_pairs), as in matrix_plan.Plan
 
 
-class MatrixResults(NamedTuple):
-    """Rows of results, one a pair."""
-
-    score: Any  # int64
-    query_start: Any  # int64
-    query_end: Any
-    ref_start: Any
-    ref_end: Any
-    n_ops: Any
+SCORE, QUERY_END, REF_END, QUERY_BEGIN, REF_BEGIN, N_OPS = range(6)
+RESULTS, SCORE_RESULTS = 6, 3
+"""Rows of the results, int64 (RESULTS, n_pairs); the first are there without a path, too."""
 
 
 @kernel(64)
@@ -62,30 +58,32 @@ def trace_kernel(pairs, scores, gaps, mode, slots, origins, ops, out):
     x = cuda.grid(1)
     if x < len(slots) and slots[x] >= 0:
         pair = slots[x]
-        n, m = pairs.query_len[pair], pairs.ref_len[pair]
-        halves, rows = pairs.halves[pair], pairs.rows[pair]
+        table = pairs.table
+        n, m = table[QUERY_LEN, pair], table[REF_LEN, pair]
+        halves, rows = table[HALVES, pair], table[ROWS, pair]
         a_strip = LANES * halves * rows
         n_strips = (n + a_strip - 1) // a_strip
         own = StripOrigins(
-            origins, pairs.origin_start[pair], m + LANES * halves - 1, n_strips * a_strip - n,
+            origins, table[ORIGIN_START, pair], m + LANES * halves - 1, n_strips * a_strip - n,
             LANES, halves, rows,
         )  # fmt: skip
-        query_at, ref_at, at = pairs.query_start[pair], pairs.ref_start[pair], pairs.ops_start[pair]
+        query_at, ref_at = table[QUERY_START, pair], table[REF_START, pair]
+        at = table[OPS_START, pair]
         n_ops, query_start, ref_start = trace_matrix(
             pairs.query_codes[query_at : query_at + n], pairs.ref_codes[ref_at : ref_at + m],
-            scores, gaps, own, mode, out.score[pair], out.query_end[pair], out.ref_end[pair],
+            scores, gaps, own, mode, out[SCORE, pair], out[QUERY_END, pair], out[REF_END, pair],
             ops[at : at + n + m + 2],
         )  # fmt: skip
-        out.n_ops[pair] = n_ops
-        out.query_start[pair] = query_start
-        out.ref_start[pair] = ref_start
+        out[N_OPS, pair] = n_ops
+        out[QUERY_BEGIN, pair] = query_start
+        out[REF_BEGIN, pair] = ref_start
 
 
 @kernel(BLOCK)
-def gather_kernel(ops, ops_start, offsets, flat):
+def gather_kernel(ops, pairs, offsets, flat):
     """Copy the operations of a pair, first one first, to where its offset says."""
     pair = cuda.blockIdx.x
     begin, end = offsets[pair], offsets[pair + 1]
-    from_last = ops_start[pair] + end - begin - 1
+    from_last = pairs.table[OPS_START, pair] + end - begin - 1
     for x in range(cuda.threadIdx.x, end - begin, BLOCK):
         flat[begin + x] = ops[from_last - x]

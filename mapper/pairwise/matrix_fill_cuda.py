@@ -31,9 +31,17 @@ from mapper.pairwise.dp_matrix import (
     is_better,
     next_cell,
 )
-from mapper.pairwise.matrix_cuda import BLOCK, GROUPS, LANES
+from mapper.pairwise.matrix_cuda import BLOCK, GROUPS, LANES, QUERY_END, REF_END, SCORE
 from mapper.pairwise.matrix_numbers import bias_of
-from mapper.pairwise.matrix_plan import Shape
+from mapper.pairwise.matrix_plan import (
+    BOUNDARY_START,
+    ORIGIN_START,
+    QUERY_LEN,
+    QUERY_START,
+    REF_LEN,
+    REF_START,
+    Shape,
+)
 
 _ALL = 0xFFFFFFFF
 
@@ -107,8 +115,8 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
     last = LANES - 1
     lines = LANES * halves  # of a strip: each a column behind the one before
 
-    def fill(pairs, scores, gaps, cells, slots, block_strips, block_steps, shared, boundary_scores,
-             boundary_gaps, origins, out):  # fmt: skip
+    def fill(pairs, scores, gaps, cells, first_block, slots, most, shared, boundary, origins,
+             out):  # fmt: skip
         """Compute the matrices of a block's pairs: scores, ends, and the origins of cells."""
         lane = np.int32(cuda.threadIdx.x % LANES)
         group = np.int32(cuda.threadIdx.x // LANES)
@@ -124,15 +132,17 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
         n_letters = scores.shape[0]
         letter_words = np.uint32(halves * per_half * LANES)
         own_words = np.uint32(0) if shared else np.uint32(group * n_letters * letter_words)
-        pair = slots[cuda.blockIdx.x * GROUPS + group]
+        block = np.int64(first_block + cuda.blockIdx.x)
+        table = pairs.table
+        pair = slots[block * GROUPS + group]
         # Where a block has one query, groups without a pair help to prepare it.
-        of_query = max(slots[cuda.blockIdx.x * GROUPS] if shared else pair, 0)
-        n = np.int32(pairs.query_len[of_query])
-        m = np.int32(pairs.ref_len[pair]) if pair >= 0 else np.int32(0)
-        query_at = pairs.query_start[of_query]
-        ref_at = np.uint64(pairs.ref_start[max(pair, 0)])
-        boundary_at = np.uint64(pairs.boundary_start[max(pair, 0)])
-        origin_at = np.uint64(pairs.origin_start[max(pair, 0)])
+        of_query = max(slots[block * GROUPS] if shared else pair, 0)
+        n = np.int32(table[QUERY_LEN, of_query])
+        m = np.int32(table[REF_LEN, pair]) if pair >= 0 else np.int32(0)
+        query_at = table[QUERY_START, of_query]
+        ref_at = np.uint64(table[REF_START, max(pair, 0)])
+        boundary_at = np.uint64(table[BOUNDARY_START, max(pair, 0)])
+        origin_at = np.uint64(table[ORIGIN_START, max(pair, 0)])
         n_strips = np.int32((n + lines * rows - 1) // (lines * rows))
         above = np.int32(n_strips * lines * rows - n)
         n_steps = np.int32(m + lines - 1)
@@ -143,7 +153,7 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
         best = np.int32(0) if mode == LOCAL else NEVER
         best_i = np.int32(0)
         best_j = np.int32(0)
-        for strip in range(block_strips[cuda.blockIdx.x]):
+        for strip in range(most[0, block]):
             first_row = np.int32(strip * lines * rows + lane * halves * rows - above)
             own = strip < n_strips and m > 0
             if own or (shared and strip < n_strips):
@@ -179,9 +189,9 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
             next_letter = np.int32(pairs.ref_codes[ref_at]) if own else none
             next_top, next_gap = np.int32(0), np.int32(0)
             if strip > 0:
-                next_top = np.int32(boundary_scores[boundary_at])
-                next_gap = np.int32(boundary_gaps[boundary_at])
-            for t in range(block_steps[cuda.blockIdx.x]):
+                next_top = np.int32(boundary[0, boundary_at])
+                next_gap = np.int32(boundary[1, boundary_at])
+            for t in range(most[1, block]):
                 step = np.int32(t)
                 letters = handed_on(register(_from_lane(letters, before)), letters, cells)
                 diagonal = top
@@ -194,8 +204,8 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                     next_letter = np.int32(pairs.ref_codes[ref_at + np.uint64(ahead)])
                 if strip > 0:
                     if ahead < m:
-                        next_top = np.int32(boundary_scores[boundary_at + np.uint64(ahead)])
-                        next_gap = np.int32(boundary_gaps[boundary_at + np.uint64(ahead)])
+                        next_top = np.int32(boundary[0, boundary_at + np.uint64(ahead)])
+                        next_gap = np.int32(boundary[1, boundary_at + np.uint64(ahead)])
                 else:
                     over = border(np.int64(ahead), gaps, mode)
                     new_top = np.int32(over + bias)
@@ -274,8 +284,8 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                     found = number_of(bottom, halves - 1, cells)
                     if strip + 1 < n_strips:
                         at = boundary_at + np.uint64(column)
-                        boundary_scores[at] = found
-                        boundary_gaps[at] = number_of(gap_bottom, halves - 1, cells)
+                        boundary[0, at] = found
+                        boundary[1, at] = number_of(gap_bottom, halves - 1, cells)
                     elif mode == GLOBAL and column == m - 1:
                         best, best_i, best_j = np.int32(found - bias), n, m
                     elif mode == SEMIGLOBAL:
@@ -310,8 +320,8 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                 best_j = m if whole else np.int32(0)
             if mode == LOCAL and best == 0:
                 best_i, best_j = np.int32(0), np.int32(0)
-            out.score[pair] = best
-            out.query_end[pair] = best_i
-            out.ref_end[pair] = best_j
+            out[SCORE, pair] = best
+            out[QUERY_END, pair] = best_i
+            out[REF_END, pair] = best_j
 
     return kernel(BLOCK)(fill)

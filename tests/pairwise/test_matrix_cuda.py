@@ -182,26 +182,27 @@ def test_one_cell_and_the_walk_compile_without_spills() -> None:
     machine = _compiled(matrix_plan.ONE_CELL, SEMIGLOBAL, True)
     assert machine.spills == 0
     assert machine.registers <= 96
-    number, word = np.zeros(1, np.int64), np.zeros(1, np.uint32)
-    walk = [_pairs(), array(np.int16, 2), type_of(Gaps(10, 1)), types.int64, array(np.int64),
-            array(np.uint32), array(np.uint32), _results()]  # fmt: skip
+    number, word, out = array(np.int64), array(np.uint32), array(np.int64, 2)
+    walk = [
+        _pairs(),
+        array(np.int16, 2),
+        type_of(Gaps(10, 1)),
+        types.int64,
+        number,
+        word,
+        word,
+        out,
+    ]
     assert compile_offline(matrix_cuda.trace_kernel, walk).spills == 0
-    gather = [type_of(word), type_of(number), type_of(number), type_of(word)]
+    gather = [word, _pairs(), number, word]
     assert compile_offline(matrix_cuda.gather_kernel, gather).spills == 0
 
 
 def _pairs():
     from mapper.pairwise.matrix_cuda import MatrixPairs
 
-    code, number, short = (np.zeros(1, kind) for kind in (np.uint8, np.int64, np.int32))
-    columns = {"query_codes": code, "ref_codes": code, "halves": short, "rows": short}
-    return type_of(MatrixPairs._make(columns.get(name, number) for name in MatrixPairs._fields))
-
-
-def _results():
-    from mapper.pairwise.matrix_cuda import MatrixResults
-
-    return type_of(MatrixResults._make([np.zeros(1, np.int64)] * len(MatrixResults._fields)))
+    code = np.zeros(1, np.uint8)
+    return type_of(MatrixPairs(code, code, np.zeros((1, 1), np.int64)))
 
 
 def _compiled(shape: Shape, mode: int, want_path: bool) -> Machine:
@@ -209,9 +210,9 @@ def _compiled(shape: Shape, mode: int, want_path: bool) -> Machine:
     from mapper.pairwise.matrix_fill_cuda import fill_kernel
 
     gaps = Gaps(10, 1)
-    short, word = array(np.int32), array(np.uint32)
     return compile_offline(
         fill_kernel(shape, mode, want_path),
         [_pairs(), array(np.int16, 2), type_of(gaps), type_of(costs_of(gaps, mode, shape.halves)),
-         array(np.int64), short, short, types.boolean, short, short, word, _results()],
+         types.int64, array(np.int64), array(np.int32, 2), types.boolean, array(np.int32, 2),
+         array(np.uint32), array(np.int64, 2)],
     )  # fmt: skip

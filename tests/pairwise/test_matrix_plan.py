@@ -13,7 +13,15 @@ from mapper.pairwise.matrix_numbers import (
     halves_possible,
     padded_scores,
 )
-from mapper.pairwise.matrix_plan import ONE_CELL, plan_batch
+from mapper.pairwise.matrix_plan import (
+    BOUNDARY_START,
+    HALVES,
+    ONE_CELL,
+    OPS_START,
+    ORIGIN_START,
+    ROWS,
+    plan_batch,
+)
 from tests.naive.matrix import best_score
 
 SCORES = np.array([[5, -4], [-4, 5]], np.int32)
@@ -22,7 +30,8 @@ MACHINE = {"lanes": 8, "groups": 4, "shared_bytes": 48 << 10}
 
 def plan(n, m, starts, mode=GLOBAL, scores=SCORES, has_halves=True, want_path=True):
     return plan_batch(
-        np.asarray(n, np.int64), np.asarray(m, np.int64), np.asarray(starts, np.int64), scores,
+        np.asarray(n, np.int64), np.asarray(m, np.int64), np.asarray(starts, np.int64),
+        np.asarray(starts, np.int64), scores,
         Gaps(10, 1), mode, has_halves=has_halves, want_path=want_path, **MACHINE,
     )  # fmt: skip
 
@@ -37,16 +46,24 @@ def check(found, n, m) -> None:
         at += n_blocks
         for block in range(first, first + n_blocks):
             for pair in blocks[block][blocks[block] >= 0]:
-                assert (found.halves[pair], found.rows[pair]) == (shape.halves, shape.rows)
+                assert (found.table[HALVES, pair], found.table[ROWS, pair]) == (
+                    shape.halves,
+                    shape.rows,
+                )
                 strips = -(-n[pair] // (8 * shape.halves * shape.rows)) if m[pair] else 0
                 steps = m[pair] + 8 * shape.halves - 1
-                assert strips <= found.strips[block] and steps <= found.steps[block]
-                if found.origin_start[-1]:
-                    words = found.origin_start[pair + 1] - found.origin_start[pair]
+                assert strips <= found.most[0, block] and steps <= found.most[1, block]
+                if found.sizes[1]:
+                    words = size_of(found, ORIGIN_START, 1)[pair]
                     assert words == strips * steps * 8 * shape.origin_words()
-                columns = found.boundary_start[pair + 1] - found.boundary_start[pair]
-                assert columns >= (m[pair] if strips > 1 else 0)
-    assert at == len(found.strips) == len(found.steps) == len(blocks)
+                    assert size_of(found, OPS_START, 2)[pair] >= n[pair] + m[pair]
+                assert size_of(found, BOUNDARY_START, 0)[pair] == (m[pair] if strips > 1 else 0)
+    assert at == found.most.shape[1] == len(blocks)
+
+
+def size_of(found, row: int, size: int) -> np.ndarray:
+    """Room of each pair, from where it begins to where the next does."""
+    return np.diff(found.table[row], append=found.sizes[size])
 
 
 @pytest.mark.parametrize("want_path", [False, True])
@@ -58,7 +75,7 @@ def test_lists_of_pairs(want_path: bool) -> None:
     check(found, n, m)
     assert not found.shared
     for _, first, n_blocks in found.launches:
-        strips = found.strips[first : first + n_blocks]
+        strips = found.most[0, first : first + n_blocks]
         assert (np.diff(strips) <= 0).all()
     check(plan([], [], []), [], [])
 
@@ -81,9 +98,9 @@ def test_blocks_share_a_query() -> None:
 def test_one_cell_where_two_do_not_fit() -> None:
     n = m = np.array([100, 3000, 8000])
     starts = np.array([0, 100, 3100])
-    assert plan(n, m, starts, mode=LOCAL).halves.tolist() == [2, 2, 1]
-    assert plan(n, m, starts, mode=GLOBAL).halves.tolist() == [2, 2, 1]
-    assert plan(n, m, starts, has_halves=False).halves.tolist() == [1, 1, 1]
+    assert plan(n, m, starts, mode=LOCAL).table[HALVES].tolist() == [2, 2, 1]
+    assert plan(n, m, starts, mode=GLOBAL).table[HALVES].tolist() == [2, 2, 1]
+    assert plan(n, m, starts, has_halves=False).table[HALVES].tolist() == [1, 1, 1]
     wide = plan(n, m, starts, scores=SCORES * 40)
     assert {launch.shape for launch in wide.launches} == {ONE_CELL}
     assert not halves_possible(SCORES, Gaps(120, 8)) and halves_possible(SCORES, Gaps(120, 7))
