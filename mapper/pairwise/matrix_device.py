@@ -155,11 +155,12 @@ class MatrixWorker:
         found = self._downloaded(out, RESULTS, len(n))
         offsets = np.zeros(len(n) + 1, np.int64)
         np.cumsum(np.where(left_out, 0, found[N_OPS]), out=offsets[1:])
-        flat = space.device("flat ops", int(offsets[-1]), np.uint32)
+        n_ops = int(offsets[-1])
+        flat = space.device("flat ops", max(n_ops, 1), np.uint32)
         gather_kernel.launch_blocks(
             len(n), space.stream, ops, on_device, space.upload("offsets", offsets), flat
         )
-        result = space.download_result(flat)
+        result = space.download_result(flat)[:n_ops]
         columns = _columns(found, left_out, scoring)
         space.synchronize()
         return PairAlignments(*columns, offsets, result)
