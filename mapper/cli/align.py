@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from mapper.errors import UsageError
@@ -69,7 +70,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )  # fmt: skip
     machine.add_argument(
         "--device", default="auto", metavar="auto|cpu|cuda[:0,1]",
-        help="where to compute; --band on the CPU only (default: %(default)s)",
+        help="where to compute (default: %(default)s)",
     )  # fmt: skip
     return parser
 
@@ -132,16 +133,17 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Align, then report."""
     span = _span(args)
-    if args.all_vs_all:
-        done = _align_sets(args, span)
-    elif args.format is not None:
-        raise UsageError("--format belongs to --all-vs-all")
-    else:
-        engine = _engine(args, span)
+    with ExitStack() as held:
+        if args.all_vs_all:
+            done = _align_sets(args, span, held)
+        elif args.format is not None:
+            raise UsageError("--format belongs to --all-vs-all")
+        else:
+            engine = _engine(args, span, held)
 
-        from mapper.pairwise.stream import align_files
+            from mapper.pairwise.stream import align_files
 
-        done = align_files(args.pairs, args.output, engine, with_spans=span != "global")
+            done = align_files(args.pairs, args.output, engine, with_spans=span != "global")
     statuses = ", ".join(f"{n} {name}" for name, n in done.by_status.items())
     log.info("%d pairs%s", done.n_pairs, f": {statuses}" if statuses else "")
     return 0
@@ -169,11 +171,11 @@ def _numbers(option: str, text: str, n: int) -> list[int]:
     return numbers
 
 
-def _align_sets(args: argparse.Namespace, span: Span) -> StreamCounts:
+def _align_sets(args: argparse.Namespace, span: Span, held: ExitStack) -> StreamCounts:
     """Align all with all."""
     if args.metric != "matrix":
         raise UsageError("--all-vs-all belongs to --metric matrix")
-    _check_options(args)
+    _check_options(args, held)
     options = _matrix_options(args, span)
 
     from mapper.pairwise.stream_all import align_sets
@@ -181,12 +183,12 @@ def _align_sets(args: argparse.Namespace, span: Span) -> StreamCounts:
     return align_sets(args.pairs, args.output, form=args.format or "tsv", **options)
 
 
-def _check_options(args: argparse.Namespace) -> None:
-    """Refuse options that do not belong to the metric; choose the device."""
+def _check_options(args: argparse.Namespace, held: ExitStack) -> None:
+    """Refuse options that do not belong to the metric; choose the device, `held` so long."""
     from mapper.pairwise.run import thread_count
 
     thread_count(args.threads)
-    args.device = _device(args)
+    args.device = _device(args, held)
     if args.max_score is not None and args.max_score < 0:
         raise UsageError(f"--max-score {args.max_score}: 0 or more is expected")
     for option, metrics in _ONLY_WITH.items():
@@ -195,11 +197,11 @@ def _check_options(args: argparse.Namespace) -> None:
             raise UsageError(f"--{name} belongs to --metric {' or '.join(metrics)}")
 
 
-def _engine(args: argparse.Namespace, span: Span) -> Engine:
+def _engine(args: argparse.Namespace, span: Span, held: ExitStack) -> Engine:
     """Return what aligns a batch."""
     from mapper.pairwise.edit import edit_distance
 
-    _check_options(args)
+    _check_options(args, held)
     if args.scores is not None and span != "extension":
         raise UsageError("--scores belongs to --span extension; penalties are --penalties")
     if args.metric == "affine" and span == "extension":
@@ -215,12 +217,11 @@ def _engine(args: argparse.Namespace, span: Span) -> Engine:
     )  # fmt: skip
 
 
-def _device(args: argparse.Namespace) -> str:
+def _device(args: argparse.Namespace, held: ExitStack) -> str:
     """Choose the device once, before the first batch; return it in words."""
-    from mapper.device.choose import CPU, choose_device
+    from mapper.device.choose import CPU, hold_device
 
-    cpu_only = args.band is not None or args.span == "extension"
-    choice = choose_device("cpu" if args.device == "auto" and cpu_only else args.device)
+    choice = held.enter_context(hold_device(args.device))
     if choice.backend == CPU:
         return CPU
     return f"{choice.backend}:{','.join(map(str, choice.ordinals))}"

@@ -12,7 +12,6 @@ from typing import Any, BinaryIO
 
 from mapper.errors import InputFormatError
 from mapper.io.fastq_errors import format_error, show
-from mapper.io.read_ahead import ReadAhead
 from mapper.io.source import BrokenStreamError, ByteSource
 
 _CHUNK = 1 << 20
@@ -21,7 +20,7 @@ _CHUNK = 1 << 20
 class _Raw(io.RawIOBase):
     """A byte source as a raw file, for Python's line reader."""
 
-    def __init__(self, source: ReadAhead) -> None:
+    def __init__(self, source: ByteSource) -> None:
         self._source = source
 
     def readable(self) -> bool:
@@ -55,7 +54,7 @@ def read_named_sequences(path: str) -> Iterator[tuple[bytes, bytes]]:
         If the file cannot be read, is neither, or a record breaks its format; names file
         and record.
     """
-    source = ReadAhead(ByteSource(path), _CHUNK)
+    source = ByteSource(path)
     lines: BinaryIO = io.BufferedReader(_Raw(source), _CHUNK)
     try:
         first = _next_solid_line(lines)

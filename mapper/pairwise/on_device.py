@@ -124,12 +124,12 @@ def _align(worker: Worker, packed: PackedPairs, want_path: bool, rescue: Rescue)
     offsets = np.zeros(n + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     flat = np.empty(int(offsets[-1]), np.uint32)
-    _scatter(np.concatenate(all_pairs), np.concatenate(all_ops), offsets, flat)
+    scatter_ops(np.concatenate(all_pairs), np.concatenate(all_ops), offsets, flat)
     return PairAlignments(*columns, offsets, flat)
 
 
 @driver
-def _scatter(pairs, ops, offsets, flat):
+def scatter_ops(pairs, ops, offsets, flat):
     """Put the operations of each pair, which follow one another in `ops`, at its offset."""
     at = 0
     for i in range(len(pairs)):
