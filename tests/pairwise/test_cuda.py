@@ -286,6 +286,18 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
         assert compile_offline(kernel, arguments).spills == 0
 
 
+def test_letters_are_loaded_from_where_they_are() -> None:
+    """A second call behind the loop was compiled to a load of the array's first word alone."""
+    require_compiler()
+    from tests.device.kernels import check_letters
+
+    number = array(np.int64)
+    machine = compile_offline(check_letters, [array(np.uint64), number, number, array(np.int8)])
+    loads = [name for name in machine.instructions if name.startswith("LDG.E.64")]
+    # Two words at any address, and nothing alone; start and end are loaded once each.
+    assert (len(loads) - 2) % 2 == 0
+
+
 @driver
 def _small_distances(packed, bound, distances):
     cells = np.empty(2 * (bound + 1) ** 2, np.int16)
