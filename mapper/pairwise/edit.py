@@ -111,7 +111,8 @@ def edit_distance(
     if choice.backend == CPU:
         return on_cpu(pack_pairs(batch, symbols, first_pair, thread_count(threads)))
     from mapper.pairwise.edit_cuda import EditWorker
-    from mapper.pairwise.flat_cuda import SmallEdit, align_flat
+    from mapper.pairwise.flat_cuda import align_flat
+    from mapper.pairwise.flat_metrics import SmallEdit
     from mapper.pairwise.on_device import run_on_devices
 
     workers = [EditWorker(ordinal, free, limit) for ordinal in choice.ordinals]

@@ -148,26 +148,6 @@ def _extreme_lengths(offsets):
     return least, greatest
 
 
-def selected(batch: PairBatch, pairs: np.ndarray) -> PairBatch:
-    """Return a batch of some pairs (int64), with their letters only."""
-    sides: list[np.ndarray] = []
-    for letters, start, end in (batch[:3], batch[3:]):
-        offsets = np.zeros(len(pairs) + 1, np.int64)
-        np.cumsum(end[pairs] - start[pairs], out=offsets[1:])
-        own = np.zeros(int(offsets[-1]) + PADDING, np.uint8)
-        _select_letters(letters, start, pairs, offsets, own)
-        sides += [own, offsets[:-1], offsets[1:]]
-    return PairBatch(*sides)
-
-
-@driver
-def _select_letters(letters, start, pairs, offsets, own):
-    for j in range(len(pairs)):
-        at = start[pairs[j]]
-        for i in range(offsets[j + 1] - offsets[j]):
-            own[offsets[j] + i] = letters[at + i]
-
-
 @core
 def _differs_from_acgt(word):
     """Bits that are set where one of 8 letters is none of A C G T U, in either case."""

@@ -142,8 +142,8 @@ def test_a_device_without_memory_gets_less(device: str, monkeypatch: pytest.Monk
 def test_chunks_do_not_matter(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mapper.pairwise.on_device.CHUNK_PAIRS", 7)
     monkeypatch.setattr("mapper.pairwise.on_device.CHUNK_SYMBOLS", 300)
-    monkeypatch.setattr("mapper.pairwise.flat_cuda.CHUNK_PAIRS", 7)
-    monkeypatch.setattr("mapper.pairwise.flat_cuda.CHUNK_SYMBOLS", 100)
+    monkeypatch.setattr("mapper.pairwise.flat_batch.CHUNK_PAIRS", 7)
+    monkeypatch.setattr("mapper.pairwise.flat_batch.CHUNK_SYMBOLS", 100)
     pairs = random_pairs(np.random.default_rng(4), 20, 60)
     for span in ("global", "semiglobal"):
         check(pairs, device, span=span)
@@ -155,9 +155,9 @@ def test_what_the_first_pass_leaves_is_aligned_later(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other letters, distances above its own, pairs for which there is no memory."""
-    from mapper.pairwise import flat_cuda
+    from mapper.pairwise import flat_cuda, flat_metrics
 
-    monkeypatch.setattr(flat_cuda, "MORE_EDITS", 16)
+    monkeypatch.setattr(flat_metrics, "MORE_EDITS", 16)
 
     rng = np.random.default_rng(6)
     ref = random_letters(rng, 60)
