@@ -102,6 +102,9 @@ class ExtendParams(NamedTuple):
     the gapped search for it is cut short."""
     min_score: int = 30
     """Alignments below are not reported; short reads have a lower bar (``extend/ungapped.py``)."""
+    min_mate_score: int = 19
+    """The same for the mates of a proper pair, in matches (bwa's, by its shortest seed): two
+    short alignments that lie as a pair should are no chance."""
 
 
 class PairParams(NamedTuple):

@@ -147,7 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows, report = [], []
     for task in tasks:
         distance, seconds, path_seconds = seconds_of(task, options.device, options.repeats)
-        peer = None
+        peer: float | None = None
+        known: int | None
         if task.length * distance <= options.edlib:
             known, peer = by_edlib(task)
         else:

@@ -110,10 +110,13 @@ class Kernel:
         if n_items:
             self.launch_blocks((n_items + self.block - 1) // self.block, stream, *args)
 
-    def launch_blocks(self, n_blocks: int, stream: Any, *args: Any) -> None:
-        """Launch with so many blocks, for kernels that stride over their items."""
+    def launch_blocks(self, n_blocks: int, stream: Any, *args: Any, shared_bytes: int = 0) -> None:
+        """Launch with so many blocks, for kernels that stride over their items.
+
+        `shared_bytes`: of each block, for shared arrays whose length the kernel gives as 0.
+        """
         with DRIVER:
-            self.compiled[n_blocks, self.block, stream](*args)
+            self.compiled[n_blocks, self.block, stream, shared_bytes](*args)
 
 
 def kernel(

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.accelerate import core, driver
-from mapper.batch import AlignmentBatch, ReadBatch, SeedBatch
+from mapper.batch import AlignmentBatch, ReadBatch, SeedSummary
 from mapper.extend.read import overlap
+from mapper.extend.ungapped import lowest_score
 from mapper.pair.insert_size import SCALE, InsertSizeModel
 from mapper.pair.mapq import (
     PAIR_BOOST,
@@ -78,8 +79,11 @@ def _best_alone(alignments, first, end, key):
 
 
 @core
-def _assign_roles(alignments, first, end, primary, share, role, head, sub_score):
-    """Make `primary` the first head; sort the read's other alignments under heads."""
+def _assign_roles(alignments, first, end, primary, lowest, share, role, head, sub_score):
+    """Make `primary` the first head; sort the read's other alignments under heads.
+
+    Those that score below `lowest` compete, but get no role: they are not reported.
+    """
     role[primary] = PRIMARY
     head[primary] = primary
     for i in range(first, end):
@@ -93,13 +97,15 @@ def _assign_roles(alignments, first, end, primary, share, role, head, sub_score)
                 if role[j] == SUPPLEMENTARY and _competes(alignments, j, i, share):
                     rival = np.int64(j)
                     break
-        if rival < 0:
-            role[i] = SUPPLEMENTARY
-            head[i] = i
-        else:
-            role[i] = SECONDARY
+        reported = alignments.score[i] >= lowest
+        if rival >= 0:
+            if reported:
+                role[i] = SECONDARY
             head[i] = rival
             sub_score[rival] = max(sub_score[rival], alignments.score[i])
+        elif reported:
+            role[i] = SUPPLEMENTARY
+            head[i] = i
 
 
 @core
@@ -197,9 +203,8 @@ def _pair_values(base_offsets, alignments, first_read, model, unpaired_penalty, 
 
 
 @driver
-def _place(names, name_offsets, base_offsets, seeds, alignments, paired, model, params, match,
-           mismatch, log10_text, values, alone, primary, proper, role, head, mapq,
-           sub_score):  # fmt: skip
+def _place(names, name_offsets, base_offsets, seeds, alignments, paired, model, params, scores,
+           log10_text, values, alone, primary, proper, role, head, mapq, sub_score):  # fmt: skip
     offsets = alignments.alignment_offsets
     n_reads = len(offsets) - 1
     step = 2 if paired else 1
@@ -223,31 +228,37 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, paired, model, 
             chosen = primary[read + mate]
             if chosen < 0:
                 continue
+            read_len = base_offsets[read + mate + 1] - base_offsets[read + mate]
+            lowest = lowest_score(read_len, scores)
+            if alignments.score[chosen] < lowest and not proper[read + mate]:
+                primary[read + mate] = -1
+                continue
             first, end = offsets[read + mate], offsets[read + mate + 1]
             for i in range(first, end):
                 alone[i - first] = SCALE * np.int64(alignments.score[i])
                 if not paired:
                     values[mate, i - first] = alone[i - first]
             _assign_roles(
-                alignments, first, end, chosen, params.secondary_overlap, role, head, sub_score
-            )
-            read_len = base_offsets[read + mate + 1] - base_offsets[read + mate]
+                alignments, first, end, chosen, lowest, params.secondary_overlap, role, head,
+                sub_score,
+            )  # fmt: skip
             unseen = unseen_score(
-                read_len, seeds.guarantee[read + mate], seeds.thinned[read + mate], match, mismatch
-            )
+                read_len, seeds.guarantee[read + mate], seeds.thinned[read + mate], scores.match,
+                scores.mismatch,
+            )  # fmt: skip
             paired_unseen = unseen
             if proper[read + mate]:
                 paired_unseen -= params.unpaired_penalty
             _grade(
                 alignments, first, end, chosen, values[mate], alone, head, role, read_len, unseen,
-                paired_unseen, seeds.repeat_bases[read + mate], match, log10_text,
+                paired_unseen, seeds.repeat_bases[read + mate], scores.match, log10_text,
                 proper[read + mate], mapq,
             )  # fmt: skip
 
 
 def place_reads(
     reads: ReadBatch,
-    seeds: SeedBatch,
+    seeds: SeedSummary,
     alignments: AlignmentBatch,
     model: InsertSizeModel,
     params: PairParams,
@@ -275,7 +286,7 @@ def place_reads(
     )
     _place(
         reads.names, reads.name_offsets, reads.base_offsets, seeds, alignments, reads.paired,
-        model, params, scores.match, scores.mismatch, float(np.log10(2 * text_len)),
+        model, params, scores, float(np.log10(2 * text_len)),
         np.zeros((2, most), np.int64), np.zeros(most, np.int64), *placements[:4],
         placements.mapq, placements.sub_score,
     )  # fmt: skip

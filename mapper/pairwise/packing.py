@@ -92,8 +92,8 @@ def batch_of(queries: Sequences, refs: Sequences, padded: bool = True) -> PairBa
         If the numbers of both sides differ, a sequence is longer than MAX_LENGTH, text is
         not ASCII, or arrays are not of this form.
     """
-    query_bytes, query_offsets = _flat(queries, "queries", padded)
-    ref_bytes, ref_offsets = _flat(refs, "refs", padded)
+    query_bytes, query_offsets = sequence_set(queries, "queries", padded=padded)
+    ref_bytes, ref_offsets = sequence_set(refs, "refs", padded=padded)
     if len(query_offsets) != len(ref_offsets):
         raise UsageError(
             f"{len(query_offsets) - 1} queries and {len(ref_offsets) - 1} references: "
@@ -105,7 +105,13 @@ def batch_of(queries: Sequences, refs: Sequences, padded: bool = True) -> PairBa
     )  # fmt: skip
 
 
-def _flat(sequences: Sequences, side: str, padded: bool) -> tuple[np.ndarray, np.ndarray]:
+def sequence_set(
+    sequences: Sequences, side: str, *, padded: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return sequences as a flat array of ASCII and their offsets.
+
+    `side` names them in messages; what is raised, and `padded`, are as for :func:`batch_of`.
+    """
     if isinstance(sequences, (str, bytes)):
         raise UsageError(f"{side}: a list of sequences is expected, not one sequence")
     if isinstance(sequences, tuple) and len(sequences) == 2 and isinstance(

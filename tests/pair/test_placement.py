@@ -96,6 +96,35 @@ def test_the_choice_among_equals_does_not_depend_on_their_order(paired: bool) ->
     assert found.proper.tolist() == again.proper.tolist()
 
 
+SHORT = SCORES.min_score - 5  # score of alignments that only a proper pair makes worth reporting
+
+
+def test_short_alignments_are_reported_in_a_proper_pair_only() -> None:
+    mates = [[at(1000, SHORT)], [at(1200, SHORT, strand=1)]]
+    together = placed(mates, FR)
+    assert together.proper.all() and together.primary.tolist() == [0, 1]
+    apart = placed([mates[0], [at(8000, SHORT, strand=1)]], FR)
+    assert not apart.proper.any() and apart.primary.tolist() == [-1, -1]
+    assert not apart.role.any()
+    assert placed(mates).primary.tolist() == [-1, -1]  # as single reads
+
+
+def test_the_mate_of_a_read_that_is_not_reported_keeps_its_place() -> None:
+    found = placed([[at(1000, 95)], [at(8000, SHORT, strand=1)]], FR)
+    assert found.primary.tolist() == [0, -1] and not found.proper.any()
+    assert found.mapq[0] == MAX_MAPQ
+
+
+def test_short_alternatives_compete_but_are_not_reported() -> None:
+    over, beside = (0, 60), (60, 100)
+    read = [at(1000, 35, query=over), at(5000, SHORT, query=over), at(7000, SHORT, query=beside)]
+    found = placed([read])
+    assert found.role.tolist() == [PRIMARY, 0, 0]
+    assert found.head.tolist() == [0, 0, -1]
+    assert found.sub_score[0] == SHORT
+    assert 0 < found.mapq[0] < placed([read[:1]]).mapq[0]
+
+
 def test_equals_spread_over_their_places_by_name() -> None:
     copies = [at(3000 * i, 95) for i in range(4)]
     n = 800
@@ -181,7 +210,8 @@ def test_roles_of_random_reads() -> None:
     for i, read in enumerate(reads):
         rows = range(first, first + len(read))
         first += len(read)
-        if not read:
+        if not read or read[0].score < SCORES.min_score:
+            assert found.primary[i] == -1 and not found.role[rows.start : rows.stop].any()
             continue
         assert [r for r in rows if found.role[r] == PRIMARY] == [found.primary[i]]
         heads = [r for r in rows if found.role[r] in (PRIMARY, SUPPLEMENTARY)]
@@ -193,7 +223,8 @@ def test_roles_of_random_reads() -> None:
             return common >= PARAMS.secondary_overlap * shorter
 
         for r in rows:
-            assert found.role[r] in (PRIMARY, SUPPLEMENTARY, SECONDARY)
+            reported = read[r - rows[0]].score >= SCORES.min_score
+            assert (found.role[r] in (PRIMARY, SUPPLEMENTARY, SECONDARY)) == reported
             if r in heads:
                 assert found.head[r] == r
                 assert not any(competes(r, other) for other in heads if other != r)
@@ -202,7 +233,8 @@ def test_roles_of_random_reads() -> None:
                 assert found.sub_score[r] == max(under, default=0)
             else:
                 rivals = [h for h in heads if competes(h, r)]
-                first_rival = min(rivals, key=lambda h: (found.role[h] != PRIMARY, h))
+                assert rivals or not reported
+                first_rival = min(rivals, key=lambda h: (found.role[h] != PRIMARY, h), default=-1)
                 assert found.head[r] == first_rival
 
 
