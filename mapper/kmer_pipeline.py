@@ -20,6 +20,7 @@ from mapper.device.choose import CPU, CUDA, DeviceChoice
 from mapper.device.in_order import in_order
 from mapper.index.reference import Index
 from mapper.io.atomic import OutputFile
+from mapper.io.fastq import FastqReader
 from mapper.io.seed_tsv import (
     HEADER,
     SKIPPED_HEADER,
@@ -27,7 +28,7 @@ from mapper.io.seed_tsv import (
     encode_hits,
     encode_skipped,
 )
-from mapper.io.sequences import SequenceReader, open_sequences
+from mapper.io.sequences import open_sequences
 from mapper.params import KmerParams
 from mapper.seed.kmer_cut import cut_kmers
 from mapper.seed.kmer_places import make_places
@@ -148,7 +149,7 @@ def make_searchers(index: Index, job: SeedJob) -> list[Callable[[KmerBatch], Kme
 
 
 def _search(
-    reader: SequenceReader, searchers: list[Callable[[KmerBatch], KmerHits]], job: SeedJob,
+    reader: FastqReader, searchers: list[Callable[[KmerBatch], KmerHits]], job: SeedJob,
     counts: SeedCounts,
 ) -> Iterator[_Found]:  # fmt: skip
     """Yield the hits of all k-mers, in order."""
@@ -165,7 +166,7 @@ def _search(
         yield found
 
 
-def _pieces(reader: SequenceReader, job: SeedJob, counts: SeedCounts) -> Iterator[_Piece]:
+def _pieces(reader: FastqReader, job: SeedJob, counts: SeedCounts) -> Iterator[_Piece]:
     """Read, and cut into batches of k-mers."""
     limit = max(FEWEST_KMERS, HITS_OF_BATCH // job.params.max_hits)
     most = min(limit, job.batch_kmers or KMERS_OF_BATCH[job.device.backend])

@@ -1,11 +1,10 @@
 """A whole mapping run: reading, the stages, writing, overlapped and in order.
 
-Batches are independent: each goes through all stages on one thread of a pool, and the
-calling thread hands the encoded batches to the output in input order. Reading a batch and
-compressing blocks of output are tasks of the same pool, so ``threads`` is what the run
-uses (beside one read-ahead thread for each input file, which decompresses). What one
-batch must know of others, the insert size, is estimated from the first pairs of the
-sample before any batch is finished, and frozen.
+Batches are independent: each is parsed and goes through all stages on one thread of a pool,
+and the calling thread hands the encoded batches to the output in input order. Decompressing
+the input, cutting it into batches and compressing the output are tasks of the same pool, so
+``threads`` is what the run uses. What one batch must know of others, the insert size, is
+estimated from the first pairs of the sample before any batch is finished, and frozen.
 
 Nothing in a batch depends on where batches are cut, on the number of threads, or on time.
 """
@@ -16,8 +15,9 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +33,7 @@ from mapper.io.bam_out import RecordOutput, SortOptions, open_output
 from mapper.io.carry import carry_over
 from mapper.io.fasta import check_reference
 from mapper.io.header import header_text, parse_read_group
+from mapper.io.raw_batch import RawBatch
 from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
 from mapper.pair.insert_size import (
     ESTIMATION_PAIRS,
@@ -46,10 +47,12 @@ from mapper.pair.insert_size import (
 from mapper.pair.placement import PRIMARY, PlacementBatch
 from mapper.pair.records import Names, make_names
 from mapper.params import BATCH_BASES, MAX_READ_LEN, MapParams
+from mapper.recycled import RECYCLER
 from mapper.seed.plan import resolve
 from mapper.stages import Aligned, align_reads, place_batch
 from mapper.stats import RunStats
 from mapper.warm_up import compile_stages
+from mapper.workers import MAP, READ, WRITE, Workers
 
 if TYPE_CHECKING:
     from mapper.device.backend import DeviceStages
@@ -128,13 +131,18 @@ class _Run:
             # A worker that waits for a device leaves its core to another.
             self.workers += len(self.device.lanes)
 
-    def read(self, reader: ReadsReader) -> ReadBatch | None:
-        """Read the next batch (a task)."""
+    def cut(self, reader: ReadsReader) -> RawBatch | None:
+        """Cut the next batch off the input (a task)."""
         with self.stats.stage("read"):
-            return reader.next_batch()
+            return reader.next_raw()
 
-    def align(self, reads: ReadBatch, model: InsertSizeModel | None = None) -> _AlignedBatch:
-        """Run the stages that need no insert size (a task); a device's rescue with `model`."""
+    def align(self, raw: RawBatch, model: InsertSizeModel | None = None) -> _AlignedBatch:
+        """Parse, and run the stages that need no insert size (a task).
+
+        Given the model, a device rescues mates, too.
+        """
+        with self.stats.stage("read"):
+            reads = raw.parse()
         parts = mixed.split(reads)
         aligned = [
             align_reads(self.index, part.reads, self.params, self.stats, self.device, model)
@@ -161,10 +169,10 @@ class _Run:
         return _Finished(batch.reads.n_reads, encoded, n_primary)
 
     def align_and_finish(
-        self, reads: ReadBatch, model: InsertSizeModel, output: RecordOutput
+        self, raw: RawBatch, model: InsertSizeModel, output: RecordOutput
     ) -> _Finished:
-        """Run all stages (a task)."""
-        return self.finish(self.align(reads, model), model, output)
+        """Parse, and run all stages (a task)."""
+        return self.finish(self.align(raw, model), model, output)
 
     def _count(self, reads: ReadBatch, placements: PlacementBatch, n_records: int) -> None:
         self.stats.count(
@@ -197,13 +205,17 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
     lanes = job.lanes or [Lane(tuple(job.reads), job.read_group)]
     if job.output_format == "cram" and job.reference is not None:
         check_reference(Path(job.reference), contigs.names, contigs.md5)
+    pool = Workers(run.workers)
     options = ReadOptions(
         interleaved=job.interleaved, keep_comments=job.keep_comments,
         tag_groups=bool(job.lanes), reference=job.input_reference, threads=job.threads,
-        max_read_len=MAX_READ_LEN, batch_bases=job.batch_bases,
+        executor=pool.at(READ), max_read_len=MAX_READ_LEN, batch_bases=job.batch_bases,
     )  # fmt: skip
-    reader = ReadsReader(lanes, options)
-    pool = ThreadPoolExecutor(run.workers, thread_name_prefix="map")
+    try:
+        reader = ReadsReader(lanes, options)
+    except BaseException:
+        pool.shutdown()
+        raise
     switch_interval = sys.getswitchinterval()
     if run.device is not None:
         sys.setswitchinterval(DEVICE_SWITCH_SECONDS)
@@ -214,22 +226,22 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
             job.sort is not None, reader.headers,
         )  # fmt: skip
         with open_output(
-            job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(), pool,
-            sort=job.sort, level=job.compression, reference=job.reference, threads=job.threads,
+            job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(),
+            pool.at(WRITE), sort=job.sort, level=job.compression, reference=job.reference,
+            threads=job.threads,
         ) as output:  # fmt: skip
             stats.compile_seconds = compile_stages(index, run.params, run.names, output, run.device)
             _map_all(run, reader, output, pool)
     finally:
         sys.setswitchinterval(switch_interval)
         reader.close()
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown()
+        RECYCLER.clear()
     stats.finish()
     return stats
 
 
-def _map_all(
-    run: _Run, reader: ReadsReader, output: RecordOutput, pool: ThreadPoolExecutor
-) -> None:
+def _map_all(run: _Run, reader: ReadsReader, output: RecordOutput, pool: Workers) -> None:
     """Read, map and write until the input ends; check that every read came out."""
     # Enough batches that no thread waits for another's slow one.
     most_pending = run.workers + 2
@@ -253,18 +265,21 @@ def _map_all(
             progress.update(finished.n_reads)
 
         model = _freeze_insert_size(run, reader, pool, pending, output)
-        reading: Future[ReadBatch | None] | None = pool.submit(run.read, reader)
+        cut = partial(run.cut, reader)
+        reading: Future[RawBatch | None] | None = pool.submit(READ, cut)
         while reading is not None or pending:
             if reading is not None and len(pending) < most_pending:
                 first: list[Future[Any]] = [reading, *list(pending)[:1]]
                 wait(first, return_when=FIRST_COMPLETED)
                 if reading.done():
-                    reads = reading.result()
-                    if reads is None:
+                    raw = reading.result()
+                    if raw is None:
                         reading = None
                     else:
-                        pending.append(pool.submit(run.align_and_finish, reads, model, output))
-                        reading = pool.submit(run.read, reader)
+                        reading = pool.submit(READ, cut)
+                        pending.append(
+                            pool.submit(MAP, partial(run.align_and_finish, raw, model, output))
+                        )
                 if pending and pending[0].done():
                     write_next()
             else:
@@ -277,7 +292,7 @@ def _map_all(
 
 
 def _freeze_insert_size(
-    run: _Run, reader: ReadsReader, pool: ThreadPoolExecutor,
+    run: _Run, reader: ReadsReader, pool: Workers,
     pending: deque[Future[_Finished]], output: RecordOutput,
 ) -> InsertSizeModel:  # fmt: skip
     """Return the insert-size model; queue the batches that were read to estimate it."""
@@ -293,12 +308,12 @@ def _freeze_insert_size(
     head: list[Future[_AlignedBatch]] = []
     n_pairs = n_reads = 0
     while n_pairs < ESTIMATION_PAIRS and n_reads < ESTIMATION_READS:
-        reads = pool.submit(run.read, reader).result()
-        if reads is None:
+        raw = pool.submit(READ, partial(run.cut, reader)).result()
+        if raw is None:
             break
-        head.append(pool.submit(run.align, reads))
-        n_pairs += reads.n_pairs
-        n_reads += reads.n_reads
+        head.append(pool.submit(MAP, partial(run.align, raw)))
+        n_pairs += raw.n_pairs
+        n_reads += raw.n_reads
     inserts = [np.empty(0, np.int64)]
     for future in head:
         batch = future.result()
@@ -315,7 +330,7 @@ def _freeze_insert_size(
         _report_insert_size(run.stats, model)
     model = in_score_units(model, run.params.extend.match)
     for future in head:
-        pending.append(pool.submit(run.finish, future.result(), model, output))
+        pending.append(pool.submit(MAP, partial(run.finish, future.result(), model, output)))
     return model
 
 

@@ -222,7 +222,7 @@ def test_a_lost_read_is_noticed(world, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("step", ["read", "align", "finish"])
+@pytest.mark.parametrize("step", ["cut", "align", "finish"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_error_in_a_task_ends_the_run_without_output(
     world, tmp_path, monkeypatch, step, threads

@@ -15,7 +15,6 @@ import numpy as np
 from mapper.device.seam import cuda
 from mapper.index.build import pack_text
 from mapper.index.fm import SUPERBLOCK_SHIFT, FMIndex
-from mapper.index.tables import replace_ambiguous
 
 WORD_BASES = 32
 
@@ -75,8 +74,7 @@ def build_on_device(given_text: np.ndarray) -> FMIndex:
         uint8 (n,), codes of mapper.dna, n below 2**31. Ambiguous bases are replaced in it.
     """
     n = len(given_text)
-    ref_planes = pack_text(given_text)
-    replace_ambiguous(given_text)
+    ref_planes = pack_text(given_text).ref_planes
     text = cp.asarray(given_text)
     order = suffix_array(text)
     primary = int(cp.flatnonzero(order == 0)[0]) + 1

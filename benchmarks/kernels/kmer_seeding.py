@@ -226,7 +226,7 @@ def main() -> None:
 
     contigs, text = reference(args.reference)
     lap(f"text of {len(text)} bases")
-    places = make_places(contigs.starts, contigs.lengths, pack_text(text))
+    places = make_places(contigs.starts, contigs.lengths, pack_text(text.copy()).ref_planes)
     bare = build_on_device(text)
     cuda.synchronize()
     lap("index on the device")

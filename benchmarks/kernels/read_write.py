@@ -19,8 +19,10 @@ import subprocess
 import sys
 import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,28 +72,43 @@ def unmapped(reads: ReadBatch) -> RecordBatch:
 
 def convert_fmwave(paths: list[str], out: str, threads: int) -> None:
     """Read, encode and write with the readers and writers of fmwave."""
-    from mapper.io.bam_out import RecordOutput, open_output
+    from mapper.io.bam_out import open_output
     from mapper.io.carry import carry_over
     from mapper.io.header import header_text
+    from mapper.io.raw_batch import RawBatch
     from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
+    from mapper.params import BATCH_BASES
+    from mapper.workers import MAP, READ, WRITE, Workers
 
-    def encode(reads: ReadBatch, output: RecordOutput) -> np.ndarray:
+    def convert(raw: RawBatch) -> np.ndarray:
+        reads = raw.parse()
         return output.encode(carry_over(unmapped(reads), reads), reads)
 
+    pool = Workers(threads)
+    options = ReadOptions(threads=threads, batch_bases=BATCH_BASES, executor=pool.at(READ))
     pending: deque[Future[np.ndarray]] = deque()
     with (
-        ThreadPoolExecutor(threads) as pool,
-        ReadsReader([Lane(tuple(paths))], ReadOptions(threads=threads, batch_bases=3_000_000)) as r,
+        ReadsReader([Lane(tuple(paths))], options) as reader,
         open_output(
-            out, "bam", header_text([], [], "benchmark", None, False, r.headers), [], [], pool
+            out, "bam", header_text([], [], "benchmark", None, False, reader.headers), [], [],
+            pool.at(WRITE),
         ) as output,
-    ):
-        while (reads := pool.submit(r.next_batch).result()) is not None:
-            pending.append(pool.submit(encode, reads, output))
-            while pending and (pending[0].done() or len(pending) > threads + 2):
-                output.append(pending.popleft().result())
-        while pending:
+    ):  # fmt: skip
+        reading: Future[RawBatch | None] | None = pool.submit(READ, reader.next_raw)
+        while reading is not None or pending:
+            if reading is not None and len(pending) < threads + 2:
+                first: list[Future[Any]] = [reading, *list(pending)[:1]]
+                wait(first, return_when=FIRST_COMPLETED)
+                if reading.done():
+                    raw = reading.result()
+                    reading = None
+                    if raw is not None:
+                        reading = pool.submit(READ, reader.next_raw)
+                        pending.append(pool.submit(MAP, partial(convert, raw)))
+                if not (pending and pending[0].done()):
+                    continue
             output.append(pending.popleft().result())
+    pool.shutdown()
 
 
 def convert_pysam(paths: list[str], out: str, threads: int) -> None:

@@ -7,9 +7,12 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from mapper.device.lock import one_of
 from mapper.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ log = logging.getLogger(__name__)
 
 CPU = "cpu"
 CUDA = "cuda"
+AUTO = "auto"
 
 _PATTERN = re.compile(r"auto|cpu|cuda(:\d+(,\d+)*)?")
 EXPECTED = "auto, cpu, cuda (all visible devices) or cuda:0,2 (these) is expected"
@@ -45,6 +49,7 @@ class CudaDevice(NamedTuple):
     name: str
     compute_capability: tuple[int, int]
     problem: str  # why it cannot be used, or empty
+    uuid: str = ""  # the same in every process, whatever is visible to it
 
 
 class FoundDevices(NamedTuple):
@@ -78,7 +83,7 @@ def choose_device(text: str) -> DeviceChoice:
         return DeviceChoice(CPU)
     found = find_devices()
     usable = tuple(device.ordinal for device in found.devices if not device.problem)
-    if text == "auto":
+    if text == AUTO:
         if usable:
             return DeviceChoice(CUDA, usable)
         log.info("computing on the CPU: %s", found.problem)
@@ -97,6 +102,42 @@ def choose_device(text: str) -> DeviceChoice:
         if found.devices[ordinal].problem:
             raise DeviceError(f"--device {text}: {found.devices[ordinal].problem}")
     return DeviceChoice(CUDA, ordinals)
+
+
+@contextmanager
+def hold_device(text: str, sharers: int = 1) -> Iterator[DeviceChoice]:
+    """Choose as :func:`choose_device`, for a run that may not be alone on its machine.
+
+    Where ``CUDA_VISIBLE_DEVICES`` is not set, nobody deals devices out to runs: ``auto`` then
+    takes a single one that no other such run has, waits if there is none, and has it to the end
+    of the ``with`` block or of the process. What is named (``cuda``, ``cuda:0``) is taken
+    without asking.
+
+    Parameters
+    ----------
+    text
+        What ``--device`` takes.
+    sharers
+        Runs that may have one device at the same time; all must give the same number.
+
+    Raises
+    ------
+    UsageError, DeviceError
+        As :func:`choose_device`; and if a lock file cannot be made.
+    """
+    choice = choose_device(text)
+    if text != AUTO or choice.backend == CPU or "CUDA_VISIBLE_DEVICES" in os.environ:
+        yield choice
+        return
+    by_ordinal = {device.ordinal: device for device in find_devices().devices}
+    names = [by_ordinal[ordinal].uuid or f"device-{ordinal}" for ordinal in choice.ordinals]
+    with one_of(names, sharers) as position:
+        ordinal = choice.ordinals[position]
+        if len(names) > 1:
+            log.info(
+                "computing on cuda:%d of %d devices (--device cuda: on all)", ordinal, len(names)
+            )
+        yield DeviceChoice(CUDA, (ordinal,))
 
 
 def _without_driver() -> bool:
@@ -125,7 +166,8 @@ def find_devices() -> FoundDevices:
     except DeviceError as error:
         return FoundDevices((), str(error))
     if SIMULATED:
-        return FoundDevices((CudaDevice(0, "numba's CUDA simulator", (5, 2), ""),), "")
+        simulated = CudaDevice(0, "numba's CUDA simulator", (5, 2), "", "simulator")
+        return FoundDevices((simulated,), "")
     if not cuda.is_available():
         reason = " ".join(str(cuda.cuda_error() or "the driver reports no device").split())
         return FoundDevices((), f"no CUDA device can be used: {reason}{_visible()}")
@@ -140,7 +182,7 @@ def find_devices() -> FoundDevices:
                 f"device {ordinal} ({device.name}) has compute capability "
                 f"{_dotted(capability)}; at least {_dotted(lowest)} is needed"
             )
-        devices.append(CudaDevice(ordinal, device.name, capability, problem))
+        devices.append(CudaDevice(ordinal, device.name, capability, problem, device.uuid))
     problems = [device.problem for device in devices]
     return FoundDevices(tuple(devices), "; ".join(problems) if all(problems) else "")
 

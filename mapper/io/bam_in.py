@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import Any
+from concurrent.futures import Executor
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +15,11 @@ from mapper.io import bam_scan as scan
 from mapper.io.bam_errors import explain
 from mapper.io.buffer import InputBuffer
 from mapper.io.converted import ConvertedSource
-from mapper.io.fastq_scan import MAX_NAME, MIN_COST
+from mapper.io.fastq_scan import MIN_COST
 from mapper.io.header import header_field
+from mapper.io.raw_batch import BatchReader, RawBatch, giving
 from mapper.io.source import BrokenStreamError, ByteSource
+from mapper.recycled import RECYCLER
 
 BAM_MAGIC = b"BAM\x01"
 CRAM_MAGIC = b"CRAM"
@@ -34,7 +37,7 @@ def alignment_format(source: ByteSource) -> str | None:
     return "sam" if _SAM_START.match(start) else None
 
 
-class BamReader:
+class BamReader(BatchReader):
     """Reads of one BAM, CRAM or SAM file in batches.
 
     Mates must be next to each other (unaligned files, name-grouped ones); secondary and
@@ -48,12 +51,15 @@ class BamReader:
     fmt
         That format.
     batch_bases
-        A batch ends with the first read (pair) that brings it to so many bases. A read
-        counts as no less than its name's length, its tags and ``fastq_scan.MIN_COST``.
+        A batch takes as many whole reads or pairs as there are in ``2 * batch_bases`` bytes of
+        uncompressed BAM, but one at least, and no more than one for each
+        ``fastq_scan.MIN_COST`` bases (a pair may exceed that by one).
     chunk_bytes
         Bytes read at a time; no effect on the batches.
     reference, threads
         See :class:`ConvertedSource`.
+    executor
+        Its threads read ahead.
 
     Raises
     ------
@@ -69,18 +75,20 @@ class BamReader:
         chunk_bytes: int,
         reference: str | None = None,
         threads: int = 1,
+        executor: Executor | None = None,
     ) -> None:
+        super().__init__()
         self.name = source.name
         self._source: Any = source
         if fmt != "bam":
             self._source = ConvertedSource(source, reference, threads)
-        self._limit = batch_bases
+        self._window_bytes = 2 * batch_bases
+        self._most_reads = max(batch_bases // MIN_COST, 1)
         self._chunk_bytes = chunk_bytes
+        self._executor = executor
         self._file: InputBuffer | None = None
         self._n_records = 0
-        self._n_reads = 0
         self._finished = False
-        self._error: InputFormatError | None = None
         try:
             self.header = self._read_header()
         except BrokenStreamError as error:
@@ -92,80 +100,68 @@ class BamReader:
         ids = [
             header_field(line, "ID").encode("utf-8", "surrogateescape") for line in self.read_groups
         ]
-        self._group_ids = np.frombuffer(bytearray(b"".join(ids)), np.uint8)
-        self._group_offsets = np.zeros(len(ids) + 1, np.int64)
-        np.cumsum([len(text) for text in ids], out=self._group_offsets[1:])
+        group_offsets = np.zeros(len(ids) + 1, np.int64)
+        np.cumsum([len(text) for text in ids], out=group_offsets[1:])
+        self._groups = np.frombuffer(bytearray(b"".join(ids)), np.uint8), group_offsets
 
     @property
     def read_groups(self) -> list[str]:
         """The header's @RG lines."""
         return [line for line in self.header if line.startswith("@RG\t")]
 
-    @property
-    def n_reads(self) -> int:
-        """Reads handed out so far."""
-        return self._n_reads
-
-    def next_batch(self) -> ReadBatch | None:
-        """Return the next reads, or None after the last; see ``FastqReader.next_batch``.
-
-        Raises
-        ------
-        InputFormatError
-            For anything wrong with the input; again, whenever called after that.
-        """
-        if self._error is not None:
-            raise self._error
-        if self._finished:
-            return None
-        try:
-            return self._read_batch()
-        except InputFormatError as error:
-            self._error = error
-            raise
-
     def close(self) -> None:
         """Close the file."""
-        if isinstance(self._source, ConvertedSource):
-            self._source.stop()
         if self._file is not None:
             self._file.close()
         else:
+            self._source.stop()
             self._source.close()
 
-    def _read_batch(self) -> ReadBatch | None:
-        if self._file is None:
-            self._file = InputBuffer(self._source, self._chunk_bytes)
-        file = self._file
-        columns = _Columns(self._limit)
-        n_reads = cost = 0
-        status = scan.MORE
-        while status != scan.FULL and not self._finished:
-            columns.reserve(self._limit + len(file.data), n_reads)
-            status, file.at, where, passed, between, n_reads, cost = scan.fill_batch(
-                file.data, file.at, file.end, file.ended, self._limit, cost, n_reads,
-                self._group_ids, self._group_offsets, *columns.arrays(),
-            )  # fmt: skip
-            self._n_records += passed
-            number = self._n_records + between + 1
-            if status == scan.MORE:
-                file.refill(number)
-            elif status == scan.DONE:
-                self._finish(number)
-            elif status != scan.FULL:
-                record = file.data[where : file.end].tobytes()
-                raise explain(status, self.name, number, record, self.header)
-        if n_reads == 0:
+    def _cut(self) -> RawBatch | None:
+        if self._finished:
             return None
-        batch = columns.batch(n_reads, self._n_reads)
-        self._n_reads += n_reads
-        return batch
+        if self._file is None:
+            self._file = InputBuffer(self._source, self._chunk_bytes, self._executor)
+        size, most = self._window_bytes, self._most_reads
+        while True:
+            data, all_left = self._file.unread(size + 1)
+            is_rest = all_left and len(data) <= size
+            data = data[:size]
+            n_reads, n_pairs, n_records, end, status = scan.whole_reads(
+                data, is_rest and self._file.broken is None, most
+            )
+            if status not in (scan.OK, scan.MORE) or (is_rest and status == scan.MORE):
+                return self._last_batch(len(data), n_reads, is_rest)
+            if n_reads:
+                break
+            size, most = self._file.larger(size, self._n_records + 1), 1
+        part = self._part(end, n_reads, True)
+        self._n_records += n_records
+        return RawBatch(n_reads, n_pairs, part.parse)
 
-    def _finish(self, number: int) -> None:
+    def _part(self, n_bytes: int, n_reads: int, ended: bool) -> _BamPart:
+        assert self._file is not None
+        data = self._file.take(n_bytes)
+        return _BamPart(
+            self.name, data, ended, n_reads, self.n_reads, self._n_records, self.header,
+            self._groups, self._file.broken,
+        )  # fmt: skip
+
+    def _last_batch(self, n_bytes: int, n_reads: int, is_rest: bool) -> RawBatch | None:
+        """Parse what must be the last batch, if the input is in order; raise if it is not."""
         self._finished = True
+        assert self._file is not None
+        ended = is_rest and self._file.broken is None
+        part = self._part(n_bytes, n_reads + 2, ended)
+        batch = part.parse()
+        self._check_end(self._n_records + part.count_records())
+        return giving(batch) if batch.n_reads else None
+
+    def _check_end(self, n_records: int) -> None:
+        """Raise if the file, of so many records, lacks its last block."""
         if self._source.is_bgzf and not self._source.ends_with_eof_block:
             raise InputFormatError(
-                f"{self.name}: no end-of-file block after record {number - 1}: the file is "
+                f"{self.name}: no end-of-file block after record {n_records}: the file is "
                 "truncated; copy or export it again"
             )
 
@@ -208,51 +204,61 @@ class BamReader:
         return bytes(data)
 
 
-class _Columns:
-    """Growing columns of the batch that is being filled (see ``bam_scan.fill_batch``)."""
+class _BamPart(NamedTuple):
+    """The bytes of one batch."""
 
-    def __init__(self, limit: int) -> None:
-        n_rows = limit // MIN_COST + 4
-        self.bases = np.empty(0, np.uint8)
-        self.quals = np.empty(0, np.uint8)
-        self.base_offsets = np.zeros(n_rows, np.int64)
-        self.names = np.empty(limit + 2 * (MAX_NAME + 2), np.uint8)
-        self.name_offsets = np.zeros(n_rows, np.int64)
-        self.flags = np.empty(n_rows, np.uint16)
-        self.tags = np.empty(0, np.uint8)
-        self.tag_offsets = np.zeros(n_rows, np.int64)
+    name: str
+    data: np.ndarray  # uint8, begins with a record
+    ended: bool  # records, or the file, end where `data` does
+    most_reads: int
+    first_read: int  # reads that came before
+    first_record: int  # records that came before, skipped ones included
+    header: list[str]
+    groups: tuple[np.ndarray, np.ndarray]  # IDs of the read groups, flat, and their offsets
+    broken: BrokenStreamError | None
 
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """Return the columns in the order in which ``fill_batch`` takes them."""
-        return (
-            self.bases, self.quals, self.base_offsets, self.names, self.name_offsets, self.flags,
-            self.tags, self.tag_offsets,
+    def parse(self) -> ReadBatch:
+        """Return the reads.
+
+        Raises
+        ------
+        InputFormatError
+            For the first thing that is wrong with the records.
+        """
+        n_bytes, n_rows = len(self.data), self.most_reads + 1
+        bases, quals, names, tags = (RECYCLER.empty(n_bytes) for _ in range(4))
+        base_offsets, name_offsets, tag_offsets = (np.zeros(n_rows, np.int64) for _ in range(3))
+        flags = np.empty(n_rows, np.uint16)
+        status, where, n_passed, n = scan.fill_batch(
+            self.data, self.ended, *self.groups, bases, quals, base_offsets, names, name_offsets,
+            flags, tags, tag_offsets,
         )  # fmt: skip
-
-    def reserve(self, capacity: int, n_reads: int) -> None:
-        """Make room for `capacity` bases and bytes of tags, keeping the first `n_reads` rows."""
-        if len(self.bases) >= capacity:
-            return
-        for column, offsets in (
-            ("bases", self.base_offsets), ("quals", self.base_offsets), ("tags", self.tag_offsets),
-        ):  # fmt: skip
-            used = int(offsets[n_reads])
-            grown = np.empty(capacity, np.uint8)
-            grown[:used] = getattr(self, column)[:used]
-            setattr(self, column, grown)
-
-    def batch(self, n_reads: int, first_read: int) -> ReadBatch:
-        """Return the first `n_reads` rows."""
-        flags = self.flags[:n_reads]
+        if status == scan.MORE:
+            raise InputFormatError(
+                f"{self.name}: {self.broken} (found after record {self.first_record + n_passed} or "
+                "later)"
+            )
+        if status != scan.DONE:
+            number = self.first_record + n_passed + 1
+            record = self.data[where:].tobytes()
+            raise explain(status, self.name, number, record, self.header)
         return ReadBatch(
-            bases=self.bases[: self.base_offsets[n_reads]],
-            quals=self.quals[: self.base_offsets[n_reads]],
-            base_offsets=self.base_offsets[: n_reads + 1],
-            names=self.names[: self.name_offsets[n_reads]],
-            name_offsets=self.name_offsets[: n_reads + 1],
-            first_read=first_read,
-            paired=bool((flags & scan.PAIRED).all()),
-            flags=flags,
-            tags=self.tags[: self.tag_offsets[n_reads]],
-            tag_offsets=self.tag_offsets[: n_reads + 1],
+            bases=bases[: base_offsets[n]],
+            quals=quals[: base_offsets[n]],
+            base_offsets=base_offsets[: n + 1],
+            names=names[: name_offsets[n]],
+            name_offsets=name_offsets[: n + 1],
+            first_read=self.first_read,
+            paired=bool((flags[:n] & scan.PAIRED).all()),
+            flags=flags[:n],
+            tags=tags[: tag_offsets[n]],
+            tag_offsets=tag_offsets[: n + 1],
         )
+
+    def count_records(self) -> int:
+        """Return how many records there are, skipped ones included; all must be whole."""
+        n = at = 0
+        while at < len(self.data):
+            at += 4 + int.from_bytes(self.data[at : at + 4].tobytes(), "little")
+            n += 1
+        return n

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.accelerate import core, driver
 from mapper.dna import COMPLEMENT, LETTERS
 from mapper.io.encode import copy_bytes
-from mapper.io.fastq_scan import MIN_COST
 from mapper.io.tags import get16, get32, tag_end, tag_key, turn_base_tag
 
 OK = 0
-FULL = 1  # the batch has reached its limit
 MORE = 2  # the buffer ends inside a record or pair, the file does not
 DONE = 3  # the file ends where a record would begin
 CUT_OFF = 4  # the file ends inside a record
@@ -57,7 +55,7 @@ _COMPLEMENT_OF_NIBBLE = np.array(
 )
 
 
-@driver
+@core
 def find_record(data, at, end, ended):
     """Return the status of the record at `at`, and its end (or where the trouble is)."""
     if at >= end:
@@ -81,7 +79,7 @@ def find_record(data, at, end, ended):
     return OK, at + 4 + size
 
 
-@driver
+@core
 def _next_primary(data, at, end, ended, n_records):
     """Skip to the next primary record; return (status, start, end, records passed)."""
     while True:
@@ -92,7 +90,7 @@ def _next_primary(data, at, end, ended, n_records):
         at = record_end
 
 
-@driver
+@core
 def _known_read_group(data, at, ids, id_offsets):
     """Say whether the NUL-terminated text at `at` is one of the read groups."""
     for group in range(len(id_offsets) - 1):
@@ -105,7 +103,7 @@ def _known_read_group(data, at, ids, id_offsets):
     return False
 
 
-@driver
+@core
 def _copy_tags(data, at, end, reverse, n_bases, ids, id_offsets, tags, tag_at):
     """Copy the tags of a record that are kept; return (status, end of the copied)."""
     while at < end:
@@ -129,7 +127,7 @@ def _copy_tags(data, at, end, reverse, n_bases, ids, id_offsets, tags, tag_at):
     return OK, tag_at
 
 
-@driver
+@core
 def _append_read(data, at, end, ids, id_offsets, row, bases, quals, base_offsets, names,
                  name_offsets, flags, tags, tag_offsets):  # fmt: skip
     """Write the record at ``[at, end)`` to row `row`; return its status."""
@@ -196,7 +194,7 @@ def _append_read(data, at, end, ids, id_offsets, row, bases, quals, base_offsets
     return status
 
 
-@driver
+@core
 def _are_mates(data, a, b):
     """Say whether two records are the first and last read of one template, in any order."""
     flag_a, flag_b = get16(data, a + 18), get16(data, b + 18)
@@ -211,65 +209,84 @@ def _are_mates(data, a, b):
 
 
 @driver
-def _cost(row, base_offsets, name_offsets, tag_offsets):
-    return max(
-        base_offsets[row + 1] - base_offsets[row],
-        name_offsets[row + 1] - name_offsets[row],
-        tag_offsets[row + 1] - tag_offsets[row],
-        MIN_COST,
-    )
-
-
-@driver
-def fill_batch(data, at, end, ended, limit, cost, n_reads, ids, id_offsets, bases, quals,
-               base_offsets, names, name_offsets, flags, tags, tag_offsets):  # fmt: skip
-    """Append reads to a batch until it is full, the buffer runs out, or something is wrong.
+def whole_reads(data, all_left, most):
+    """Find reads and pairs that lie in uncompressed BAM as a whole, by lengths and flags only.
 
     Parameters
     ----------
-    data, at, end, ended
-        Uncompressed BAM (uint8), the bounds of its unread part, and whether the file ends
-        where that does.
-    limit, cost
-        The batch is full when `cost` reaches `limit`; a read costs its bases, at least the
-        bytes of its name or tags, and MIN_COST.
-    n_reads
-        Reads that the columns hold already.
-    ids, id_offsets
-        IDs of the header's read groups, flat (uint8, int64).
-    bases, quals, base_offsets, names, name_offsets, flags, tags, tag_offsets
-        Columns of a ReadBatch, written to from row `n_reads` on. `bases`, `quals` and `tags`
-        have room for `limit` and the buffer, `names` for `limit` and two more names.
+    data
+        uint8; begins with a record.
+    all_left
+        Whether the file ends with it.
+    most
+        Reads that are enough.
 
     Returns
     -------
-    Status; position after the last whole read or pair; position of the record that the
-    status is about; records passed since `at`, skipped ones included; records between the
-    last whole read and that record; `n_reads`; `cost`.
+    Reads; pairs among them; records up to the last of them, skipped ones included; the position
+    after them; what stopped the search: OK, MORE, DONE, or a record's trouble.
     """
-    n_passed = 0
-    while cost < limit:
-        status, first, first_end, skipped = _next_primary(data, at, end, ended, 0)
+    end = len(data)
+    n_reads = n_pairs = n_records = at = 0
+    while n_reads < most:
+        status, first, following, passed = _next_primary(data, at, end, all_left, 0)
+        paired = 0
+        if status == OK and get16(data, first + 18) & PAIRED:
+            paired = 1
+            status, _, following, passed = _next_primary(data, following, end, all_left, passed + 1)
         if status != OK:
-            return status, at, first, n_passed, skipped, n_reads, cost
+            return n_reads, n_pairs, n_records, at, status
+        n_reads += 1 + paired
+        n_pairs += paired
+        n_records += passed + 1
+        at = following
+    return n_reads, n_pairs, n_records, at, OK
+
+
+@driver
+def fill_batch(data, ended, ids, id_offsets, bases, quals, base_offsets, names, name_offsets, flags,
+               tags, tag_offsets):  # fmt: skip
+    """Turn records into the columns of a batch, until they end or something is wrong.
+
+    Parameters
+    ----------
+    data, ended
+        Uncompressed BAM (uint8), and whether records, or the file, end where that does.
+    ids, id_offsets
+        IDs of the header's read groups, flat (uint8, int64).
+    bases, quals, base_offsets, names, name_offsets, flags, tags, tag_offsets
+        Columns of a ReadBatch, to be written. Those of variable length have room for as many
+        bytes as `data` has.
+
+    Returns
+    -------
+    Status; position of the record that it is about; records before that one, skipped ones
+    included; reads.
+    """
+    end = len(data)
+    n_reads = n_passed = at = 0
+    while True:
+        status, first, first_end, skipped = _next_primary(data, at, end, ended, n_passed)
+        if status != OK:
+            return status, first, skipped, n_reads
         rows = 1
+        before = skipped
         flag = get16(data, first + 18)
         second, second_end = first, first_end
         if flag & PAIRED:
             if (flag & (FIRST | LAST)) in (0, FIRST | LAST):
-                return BAD_SEGMENT, at, first, n_passed, skipped, n_reads, cost
+                return BAD_SEGMENT, first, before, n_reads
             rows = 2
-            before = skipped
             status, second, second_end, skipped = _next_primary(
                 data, first_end, end, ended, skipped + 1
             )
             if status == DONE:
-                return NO_MATE, at, first, n_passed, before, n_reads, cost
+                return NO_MATE, first, before, n_reads
             if status != OK:
-                return status, at, second, n_passed, skipped, n_reads, cost
+                return status, second, skipped, n_reads
             if not _are_mates(data, first, second):
-                return NO_MATE, at, first, n_passed, before, n_reads, cost
-        following = second_end
+                return NO_MATE, first, before, n_reads
+        at = second_end
         if flag & LAST:
             first, second = second, first
             first_end, second_end = second_end, first_end
@@ -279,11 +296,7 @@ def fill_batch(data, at, end, ended, limit, cost, n_reads, ids, id_offsets, base
                 name_offsets, flags, tags, tag_offsets,
             )  # fmt: skip
             if status != OK:
-                return status, at, first, n_passed, skipped, n_reads, cost
+                return status, first, skipped, n_reads
             first, first_end = second, second_end
-        for row in range(n_reads, n_reads + rows):
-            cost += _cost(row, base_offsets, name_offsets, tag_offsets)
         n_reads += rows
-        n_passed += skipped + 1
-        at = following
-    return FULL, at, at, n_passed, 0, n_reads, cost
+        n_passed = skipped + 1

@@ -32,7 +32,7 @@ Deflate = Callable[[memoryview], bytes]
 class Sink(Protocol):
     """What bytes are written to."""
 
-    def write(self, data: bytes | memoryview) -> None: ...
+    def write(self, data: bytes | memoryview) -> object: ...
 
 
 def deflater(level: int) -> Deflate:
@@ -55,22 +55,27 @@ def deflater(level: int) -> Deflate:
 
 def compress_block(data: memoryview, deflate: Deflate) -> bytes:
     """Return one BGZF block of at most BLOCK_BYTES bytes."""
-    body = deflate(data)
-    size = _HEADER.size + len(body) + _TRAILER.size
-    if size > _MAX_BLOCK:
-        # Stored: one final block that is not compressed always fits.
-        body = b"\x01" + struct.pack("<HH", len(data), len(data) ^ 0xFFFF) + data
-        size = _HEADER.size + len(body) + _TRAILER.size
-    header = _HEADER.pack(_HEADER_START, ord("B"), ord("C"), 2, size - 1)
-    return header + body + _TRAILER.pack(isal_zlib.crc32(data), len(data))
+    return b"".join(_parts_of_block(data, deflate))
 
 
 def compress_blocks(data: memoryview, deflate: Deflate) -> bytes:
     """Return the BGZF blocks of `data`."""
-    return b"".join(
-        compress_block(data[at : at + BLOCK_BYTES], deflate)
-        for at in range(0, len(data), BLOCK_BYTES)
-    )
+    parts: list[bytes | memoryview] = []
+    for at in range(0, len(data), BLOCK_BYTES):
+        parts += _parts_of_block(data[at : at + BLOCK_BYTES], deflate)
+    return b"".join(parts)
+
+
+def _parts_of_block(data: memoryview, deflate: Deflate) -> list[bytes | memoryview]:
+    """Return header, body and trailer; all blocks are joined at once, to copy them once."""
+    body: list[bytes | memoryview] = [deflate(data)]
+    size = _HEADER.size + len(body[0]) + _TRAILER.size
+    if size > _MAX_BLOCK:
+        # Stored: one final block that is not compressed always fits.
+        body = [b"\x01" + struct.pack("<HH", len(data), len(data) ^ 0xFFFF), data]
+        size = _HEADER.size + len(body[0]) + len(data) + _TRAILER.size
+    header = _HEADER.pack(_HEADER_START, ord("B"), ord("C"), 2, size - 1)
+    return [header, *body, _TRAILER.pack(isal_zlib.crc32(data), len(data))]
 
 
 class BgzfWriter:

@@ -1,17 +1,25 @@
-"""Reading BGZF: blocks are found by their sizes and decompressed by several threads."""
+"""Reading BGZF: blocks are found by their sizes and decompressed by several threads.
+
+A block says how long it is, packed and unpacked. So it is known where in the caller's buffer
+each belongs before any is decompressed, and threads write there without waiting for each other.
+"""
 
 from __future__ import annotations
 
 import gzip
 import struct
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor
+from functools import partial
 from typing import Any, NamedTuple
 
 from isal import isal_zlib
 
-RUN_BYTES = 1 << 18
-"""Compressed bytes that one task decompresses, at least, if there are so many."""
+from mapper.workers import do_all
+
+READ_BYTES = 1 << 20
+"""Compressed bytes that are read at a time."""
+
+BLOCKS_PER_TASK = 8
 
 _MAX_BLOCK = 1 << 16
 _FIXED_HEADER = 12
@@ -26,12 +34,20 @@ class NotBgzfError(Exception):
         self.rest = rest
 
 
-class _Run(NamedTuple):
-    """Decompressed blocks, and what ended them."""
+class _Block(NamedTuple):
+    """Where a block lies, in the compressed bytes and in the buffer for the plain ones."""
 
-    data: bytes
-    last_empty: bool
-    error: Exception | None
+    start: int
+    end: int
+    plain_start: int
+    plain_end: int
+
+
+class _Done(NamedTuple):
+    """What came of a run of blocks."""
+
+    plain_end: int  # of the last block that is whole
+    error: Exception | None  # what is wrong with the next
 
 
 def block_size(data: bytes | bytearray, at: int) -> int | None:
@@ -66,31 +82,22 @@ def is_bgzf(head: bytes) -> bool:
     return bool(block_size(head, 0))
 
 
-def decompress_blocks(data: bytes) -> _Run:
-    """Decompress whole blocks; on an error return what came before it, too."""
-    parts = []
-    at = 0
-    last_empty = False
-    try:
-        while at < len(data):
-            size = block_size(data, at)
-            assert size  # the caller has cut the data at blocks
-            body = at + _FIXED_HEADER + int.from_bytes(data[at + 10 : at + 12], "little")
-            end = at + size
-            crc, length = _TRAILER.unpack_from(data, end - _TRAILER.size)
-            if length > _MAX_BLOCK:
-                raise gzip.BadGzipFile("impossible length of a block")
-            plain = isal_zlib.decompress(data[body : end - _TRAILER.size], -15, length or 1)
+def _decompress(data: memoryview, blocks: list[_Block], buffer: memoryview) -> _Done:
+    """Decompress blocks into their places, up to the first that is damaged."""
+    for block in blocks:
+        extra = int.from_bytes(data[block.start + 10 : block.start + 12], "little")
+        body = data[block.start + _FIXED_HEADER + extra : block.end - _TRAILER.size]
+        crc, length = _TRAILER.unpack_from(data, block.end - _TRAILER.size)
+        try:
+            plain = isal_zlib.decompress(body, -15, length or 1)
             if len(plain) != length:
                 raise gzip.BadGzipFile("the length of a block differs")
             if isal_zlib.crc32(plain) != crc:
                 raise gzip.BadGzipFile("CRC check failed")
-            parts.append(plain)
-            last_empty = length == 0
-            at = end
-    except (gzip.BadGzipFile, isal_zlib.error) as error:  # type: ignore[misc]
-        return _Run(b"".join(parts), False, error)
-    return _Run(b"".join(parts), last_empty, None)
+        except (gzip.BadGzipFile, isal_zlib.error) as error:  # type: ignore[misc]
+            return _Done(block.plain_start, error)
+        buffer[block.plain_start : block.plain_end] = plain
+    return _Done(blocks[-1].plain_end, None)
 
 
 class BgzfStream:
@@ -100,18 +107,16 @@ class BgzfStream:
     ----------
     raw
         Unbuffered binary file.
-    threads
-        Threads that decompress, a few runs of blocks ahead; with 1 the calling thread does.
+    executor
+        Its threads help to decompress; None: the calling thread does it alone.
     """
 
-    def __init__(self, raw: Any, threads: int = 1) -> None:
+    def __init__(self, raw: Any, executor: Executor | None = None) -> None:
         self._raw = raw
-        self._executor = ThreadPoolExecutor(threads, "inflate") if threads > 1 else None
-        self._max_pending = 2 * threads if threads > 1 else 1
-        self._pending: deque[Future[_Run]] = deque()
-        self._rest = bytearray()  # compressed, not yet handed to a thread
+        self._executor = executor
+        self._packed = b""  # read, and not yet decompressed
         self._raw_ended = False
-        self._plain = memoryview(b"")
+        self._plain = memoryview(b"")  # of a block for which a buffer had no room
         self._error: Exception | None = None
         self.last_block_empty = False
 
@@ -127,65 +132,70 @@ class BgzfStream:
         NotBgzfError
             If another kind of gzip member follows; nothing of it has been handed out.
         """
-        while not self._plain:
+        n = 0
+        while n == 0 and not self._plain:
             if self._error is not None:
                 raise self._error
-            self._look_ahead()
-            if not self._pending:
+            blocks = self._plan(len(buffer))
+            if not blocks:
                 return 0
-            run = self._pending.popleft().result()
-            self._plain = memoryview(run.data)
-            self._error = run.error
-            self.last_block_empty = run.last_empty
-        n = min(len(self._plain), len(buffer))
-        buffer[:n] = self._plain[:n]
-        self._plain = self._plain[n:]
+            if blocks[-1].plain_end > len(buffer):  # one block, and no room for it
+                room = memoryview(bytearray(blocks[-1].plain_end))
+                self._plain = room[: self._take(blocks, room)]
+            else:
+                n = self._take(blocks, buffer)
+        if self._plain:
+            n = min(len(self._plain), len(buffer))
+            buffer[:n] = self._plain[:n]
+            self._plain = self._plain[n:]
         return n
 
     def close(self) -> None:
-        """Let the threads end."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+        """Drop what has been read."""
+        self._packed = b""
 
-    def _look_ahead(self) -> None:
-        """Hand out runs of blocks until enough are under way or the file ends."""
-        while len(self._pending) < self._max_pending:
-            run = self._next_run()
-            if run is None:
-                return
-            future: Future[_Run]
-            if self._executor is not None:
-                future = self._executor.submit(decompress_blocks, run)
-            else:
-                future = Future()
-                future.set_result(decompress_blocks(run))
-            self._pending.append(future)
+    def _take(self, blocks: list[_Block], buffer: memoryview) -> int:
+        """Decompress planned blocks; return how many bytes they gave."""
+        data = memoryview(self._packed)
+        runs = [blocks[i : i + BLOCKS_PER_TASK] for i in range(0, len(blocks), BLOCKS_PER_TASK)]
+        done = do_all([partial(_decompress, data, run, buffer) for run in runs], self._executor)
+        self._packed = self._packed[blocks[-1].end :]
+        self.last_block_empty = blocks[-1].plain_start == blocks[-1].plain_end
+        for part in done:
+            if part.error is not None:
+                self._error = part.error
+                self.last_block_empty = False
+                return part.plain_end
+        return blocks[-1].plain_end
 
-    def _next_run(self) -> bytes | None:
-        """Return whole blocks, or None at the end; raise only when nothing is pending."""
+    def _plan(self, room: int) -> list[_Block]:
+        """Return the next blocks that fit into `room` bytes, at least one; none at the end."""
+        blocks: list[_Block] = []
+        at = plain_at = 0
         while True:
-            end = 0
-            size: int | None = 0
-            while end < len(self._rest):
-                size = block_size(self._rest, end)
-                if not size or end + size > len(self._rest):
-                    break
-                end += size
-            if end and (end >= RUN_BYTES or self._raw_ended or size is None):
-                run = bytes(self._rest[:end])
-                del self._rest[:end]
-                return run
-            if self._raw_ended or size is None:
-                break
-            self._read_raw()
-        if not self._rest or self._pending:
-            return None
-        if size is None:
-            raise NotBgzfError(bytes(self._rest))
-        raise EOFError("the stream ends inside a block")
+            size = block_size(self._packed, at) if at < len(self._packed) else 0
+            if size is None or (size == 0 or at + size > len(self._packed)):
+                if size is not None and not self._raw_ended and not blocks:
+                    self._read_raw()
+                    continue
+                if not blocks and self._packed:
+                    if size is None:
+                        raise NotBgzfError(self._packed)
+                    raise EOFError("the stream ends inside a block")
+                return blocks
+            _, length = _TRAILER.unpack_from(self._packed, at + size - _TRAILER.size)
+            if length > _MAX_BLOCK:
+                if not blocks:
+                    raise gzip.BadGzipFile("impossible length of a block")
+                return blocks
+            if blocks and plain_at + length > room:
+                return blocks
+            blocks.append(_Block(at, at + size, plain_at, plain_at + length))
+            at += size
+            plain_at += length
 
     def _read_raw(self) -> None:
-        chunk = bytearray(RUN_BYTES)
+        chunk = bytearray(READ_BYTES)
         n = self._raw.readinto(chunk)
         self._raw_ended = n == 0
-        self._rest += memoryview(chunk)[:n]
+        self._packed += memoryview(chunk)[:n]

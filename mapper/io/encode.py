@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.accelerate import core, driver
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.cigar import N, S
-from mapper.dna import COMPLEMENT, LETTERS
+from mapper.dna import AMBIGUOUS, COMPLEMENT, LETTERS
 from mapper.errors import OutputError
+from mapper.recycled import RECYCLER
 
 MAX_NAME = 254
 MAX_CIGAR_OPS = 65535
@@ -46,7 +47,7 @@ def encode_bam(records: RecordBatch, reads: ReadBatch) -> np.ndarray:
     """
     check_names(reads)
     offsets = _record_offsets(records, reads)
-    out = np.empty(offsets[-1], np.uint8)
+    out = RECYCLER.empty(int(offsets[-1]))
     _fill_bam(records, reads, offsets, out)
     return out
 
@@ -75,28 +76,28 @@ def _record_offsets(records: RecordBatch, reads: ReadBatch) -> np.ndarray:
     return offsets
 
 
-@driver
+@core
 def _put16(out, at, value):
     for i in range(2):
         out[at + i] = (value >> (8 * i)) & 0xFF
     return at + 2
 
 
-@driver
+@core
 def _put32(out, at, value):
     for i in range(4):
         out[at + i] = (value >> (8 * i)) & 0xFF
     return at + 4
 
 
-@driver
+@core
 def _put_ops(out, at, cigar_ops, start, end):
     for i in range(start, end):
         at = _put32(out, at, np.int64(cigar_ops[i]))
     return at
 
 
-@driver
+@core
 def copy_bytes(out, at, source, start, end):
     """Write ``source[start:end]``; return the position after it.
 
@@ -110,7 +111,7 @@ def copy_bytes(out, at, source, start, end):
     return at + length
 
 
-@driver
+@core
 def _copy_reversed(out, at, source, start, end):
     """As :func:`copy_bytes`, last byte first."""
     length = end - start
@@ -121,7 +122,7 @@ def _copy_reversed(out, at, source, start, end):
     return at + length
 
 
-@driver
+@core
 def reference_span(cigar_ops, start, end):
     """Return the reference bases that ``cigar_ops[start:end]`` cover."""
     span = np.int64(0)
@@ -132,7 +133,7 @@ def reference_span(cigar_ops, start, end):
     return span
 
 
-@driver
+@core
 def reg2bin(start, end):
     """Return the BAI bin of ``[start, end)``, as the SAM specification computes it.
 
@@ -150,28 +151,56 @@ def reg2bin(start, end):
     return 0
 
 
-@driver
+@core
+def _plain_nibble(code):
+    """Return BAM's 4-bit code of A, C, G or T; arithmetic, which can be vectorised."""
+    nibble = np.uint8(1)
+    nibble = np.uint8(2) if code == 1 else nibble
+    nibble = np.uint8(4) if code == 2 else nibble
+    return np.uint8(8) if code == 3 else nibble
+
+
+@core
+def _put_plain_sequence(target, part, reverse):
+    """Write pairs of bases without ambiguous ones; an odd last base is the caller's."""
+    n_pairs = len(part) >> 1
+    if reverse:
+        last = len(part) - 1
+        for i in range(n_pairs):
+            high = _plain_nibble(np.uint8(3 - part[last - 2 * i]))
+            target[i] = np.uint8(high * 16 | _plain_nibble(np.uint8(3 - part[last - 1 - 2 * i])))
+    else:
+        for i in range(n_pairs):
+            high = _plain_nibble(part[2 * i])
+            target[i] = np.uint8(high * 16 | _plain_nibble(part[2 * i + 1]))
+
+
+@core
 def _put_sequence(out, at, bases, start, end, reverse):
     """Write the bases of one read as nibbles, the first in the high half."""
     length = end - start
     n_pairs = length >> 1
-    target = out[at : at + n_pairs + 1]
+    target = out[at : at + ((length + 1) >> 1)]
     part = bases[start:end]
-    if reverse:
+    worst = np.uint8(0)
+    for i in range(length):
+        worst = max(worst, part[i])
+    if worst < AMBIGUOUS:
+        _put_plain_sequence(target, part, reverse)
+    elif reverse:
         for i in range(n_pairs):
             high = NIBBLE_OF_COMPLEMENT[part[length - 1 - 2 * i]]
             target[i] = (high << 4) | NIBBLE_OF_COMPLEMENT[part[length - 2 - 2 * i]]
-        if length & 1:
-            target[n_pairs] = NIBBLE_OF_COMPLEMENT[part[0]] << 4
     else:
         for i in range(n_pairs):
             target[i] = (NIBBLE_OF_CODE[part[2 * i]] << 4) | NIBBLE_OF_CODE[part[2 * i + 1]]
-        if length & 1:
-            target[n_pairs] = NIBBLE_OF_CODE[part[length - 1]] << 4
+    if length & 1:
+        nibble = NIBBLE_OF_COMPLEMENT[part[0]] if reverse else NIBBLE_OF_CODE[part[length - 1]]
+        target[n_pairs] = nibble << 4
     return at + ((length + 1) >> 1)
 
 
-@driver
+@core
 def given_bounds(base_offsets, read, query_start, query_end, reverse):
     """Return where a record's bases lie in the column of bases as the reads were given."""
     first = base_offsets[read]

@@ -79,6 +79,8 @@ def explain(status: int, name: str, number: int, record: bytes, where: int) -> I
         return format_error(name, number, "an empty line where '@' and a name must be")
     if status == scan.BAD_NAME:
         return format_error(name, number, f"character {found} in the read name")
+    if status == scan.NO_NAME:
+        return format_error(name, number, "has no name", "give each record of a FASTA file one")
     if status == scan.LONG_NAME:
         return format_error(
             name, number, f"read name longer than {scan.MAX_NAME} characters, the limit of BAM",

@@ -1,27 +1,17 @@
-"""FASTQ and FASTA text to batches: single reads, or mates from one file or two."""
+"""Text of FASTQ, FASTA and lists to columns: single reads, or mates from one file or two."""
 
 from __future__ import annotations
 
-import numpy as np
-
-from mapper.accelerate import driver
+from mapper.accelerate import core, driver
 from mapper.io.comment_scan import put_comment
-from mapper.io.fasta_scan import read_fasta_record
-from mapper.io.fastq_scan import (
-    BAD_COMMENT,
-    FULL,
-    MATES_DIFFER,
-    MIN_COST,
-    OK,
-    SINGLE,
-    TWO_FILES,
-    read_record,
-)
+from mapper.io.fasta_scan import read_fasta_record, read_list_line
+from mapper.io.fastq_scan import BAD_COMMENT, MATES_DIFFER, OK, SINGLE, TWO_FILES, read_record
+from mapper.io.text_cut import FASTA, FASTQ
 
 _DOT, _UNDERSCORE, _ONE, _TWO = b"._12"
 
 
-@driver
+@core
 def _match_mates(names, start, middle, end):
     """Return how many characters to cut from the end of both names of a pair; -1: no pair.
 
@@ -31,8 +21,10 @@ def _match_mates(names, start, middle, end):
     length = middle - start
     if end - middle != length:
         return -1
+    first = names[start:middle]
+    second = names[middle:end]
     same = 0
-    while same < length and names[start + same] == names[middle + same]:
+    while same < length and first[same] == second[same]:
         same += 1
     if same == length:
         return 0
@@ -45,17 +37,22 @@ def _match_mates(names, start, middle, end):
     return -1
 
 
-@driver
-def _next_read(fasta, text, at, end, ended, keep_comments, bases, quals, base_at, names, name_at,
+@core
+def _next_read(kind, text, at, ended, guess, keep_comments, bases, quals, base_at, names, name_at,
                tags, tag_at):  # fmt: skip
     """Parse one record; return status, position after it, ends of bases, name and tags."""
-    if fasta:
+    end = len(text)
+    if kind == FASTQ:
+        status, after, base_end, name_end, comment = read_record(
+            text, at, end, ended, guess, bases, quals, base_at, names, name_at
+        )
+    elif kind == FASTA:
         status, after, base_end, name_end, comment = read_fasta_record(
-            text, at, end, ended, bases, quals, base_at, names, name_at
+            text, at, end, ended, guess, bases, quals, base_at, names, name_at
         )
     else:
-        status, after, base_end, name_end, comment = read_record(
-            text, at, end, ended, bases, quals, base_at, names, name_at
+        status, after, base_end, name_end, comment = read_list_line(
+            text, at, end, ended, guess, bases, quals, base_at, names, name_at
         )
     if status == OK and keep_comments:
         tag_at, bad = put_comment(text, comment, end, tags, tag_at)
@@ -65,81 +62,75 @@ def _next_read(fasta, text, at, end, ended, keep_comments, bases, quals, base_at
 
 
 @driver
-def fill_batch(layout, fasta1, text1, at1, end1, ended1, fasta2, text2, at2, end2, ended2, limit,
-               cost, n_reads, keep_comments, bases, quals, base_offsets, names, name_offsets, tags,
-               tag_offsets):  # fmt: skip
-    """Append reads to a batch until it is full, a buffer runs out, or something is wrong.
+def fill_batch(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bases, quals,
+               base_offsets, names, name_offsets, tags, tag_offsets):  # fmt: skip
+    """Parse texts into the columns of a batch, until one ends or something is wrong.
 
     Parameters
     ----------
     layout
         SINGLE, TWO_FILES or INTERLEAVED (the latter two take whole pairs only).
-    fasta1, text1, at1, end1, ended1
-        Whether the first file is FASTA rather than FASTQ; its buffer (uint8), the bounds of
-        the unread part, and whether the file ends where the buffer does. Likewise ``2`` for
-        TWO_FILES.
-    limit, cost
-        The batch is full when `cost` reaches `limit`; a read costs its bases, at least
-        its name's length, its tags' and MIN_COST.
-    n_reads
-        Reads that the columns hold already.
+    kind1, text1, ended1
+        Of the first file: FASTQ, FASTA or LIST; its text (uint8), and whether records, or the
+        file, end where that does. Likewise ``2`` for TWO_FILES.
     keep_comments
         Turn comments into tags.
     bases, quals, base_offsets, names, name_offsets, tags, tag_offsets
-        Columns of the batch, written to from row `n_reads` on. `bases` and `quals` have
-        room for `limit` and both buffers, `names` for `limit` and two more names, `tags` (if
-        comments are kept) for `limit` and twice both buffers.
+        Columns of the batch, to be written. `bases`, `quals` and `names` have room for as
+        many bytes as there are in both texts, `tags` (if comments are kept) for twice that
+        and 8 more, the offsets for every record.
 
     Returns
     -------
     Status; mate (1 or 2) that it concerns; position in `text1` and `text2` after the last
-    whole pair; position of the trouble; `n_reads`; `cost`.
+    whole pair; position of the trouble; number of reads.
     """
-    tag1 = np.int64(0)
-    tag2 = np.int64(0)
-    while cost < limit:
-        base0 = base_offsets[n_reads]
-        name0 = name_offsets[n_reads]
-        tag0 = tag_offsets[n_reads]
-        status, next1, base1, name1, tag1 = _next_read(
-            fasta1, text1, at1, end1, ended1, keep_comments, bases, quals, base0, names, name0,
-            tags, tag0,
+    return _fill(
+        layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bases, quals,
+        base_offsets, names, name_offsets, tags, tag_offsets,
+    )  # fmt: skip
+
+
+@core
+def _fill(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bases, quals,
+          base_offsets, names, name_offsets, tags, tag_offsets):  # fmt: skip
+    unit = 1 if layout == SINGLE else 2
+    n_reads = at1 = at2 = here1 = here2 = 0
+    mate = 1
+    while True:
+        row = n_reads + mate - 1
+        like = max(row - unit, 0)  # the same mate of the pair before
+        guess = base_offsets[like + 1] - base_offsets[like]
+        in_second = mate == 2 and layout == TWO_FILES
+        kind = kind2 if in_second else kind1
+        text = text2 if in_second else text1
+        ended = ended2 if in_second else ended1
+        status, after, base_end, name_end, tag_end = _next_read(
+            kind, text, here2 if in_second else here1, ended, guess, keep_comments, bases, quals,
+            base_offsets[row], names, name_offsets[row], tags, tag_offsets[row],
         )  # fmt: skip
         if status != OK:
-            return status, 1, at1, at2, next1, n_reads, cost
-        next2 = at2
-        if layout != SINGLE:
-            if layout == TWO_FILES:
-                status, next2, base2, name2, tag2 = _next_read(
-                    fasta2, text2, at2, end2, ended2, keep_comments, bases, quals, base1, names,
-                    name1, tags, tag1,
-                )  # fmt: skip
-                where = next2
-            else:
-                status, next1, base2, name2, tag2 = _next_read(
-                    fasta1, text1, next1, end1, ended1, keep_comments, bases, quals, base1, names,
-                    name1, tags, tag1,
-                )  # fmt: skip
-                where = next1
-            if status != OK:
-                return status, 2, at1, at2, where, n_reads, cost
-            cut = _match_mates(names, name0, name1, name2)
+            return status, mate, at1, at2, after, n_reads
+        if in_second:
+            here2 = after
+        else:
+            here1 = after
+        base_offsets[row + 1] = base_end
+        name_offsets[row + 1] = name_end
+        tag_offsets[row + 1] = tag_end
+        if mate < unit:
+            mate = 2
+            continue
+        if unit == 2:
+            cut = _match_mates(names, name_offsets[row - 1], name_offsets[row], name_end)
             if cut < 0:
-                return MATES_DIFFER, 2, at1, at2, where, n_reads, cost
+                return MATES_DIFFER, 2, at1, at2, after, n_reads
             if cut > 0:
-                for i in range(name1, name2 - cut):
+                for i in range(name_offsets[row], name_end - cut):
                     names[i - cut] = names[i]
-                name1 -= cut
-                name2 -= 2 * cut
-            base_offsets[n_reads + 2] = base2
-            name_offsets[n_reads + 2] = name2
-            tag_offsets[n_reads + 2] = tag2
-            cost += max(base2 - base1, name2 - name1, tag2 - tag1, MIN_COST)
-        base_offsets[n_reads + 1] = base1
-        name_offsets[n_reads + 1] = name1
-        tag_offsets[n_reads + 1] = tag1
-        cost += max(base1 - base0, name1 - name0, tag1 - tag0, MIN_COST)
-        n_reads += 1 if layout == SINGLE else 2
-        at1 = next1
-        at2 = next2
-    return FULL, 1, at1, at2, at1, n_reads, cost
+                name_offsets[row] -= cut
+                name_offsets[row + 1] -= 2 * cut
+            mate = 1
+        n_reads = row + 1
+        at1 = here1
+        at2 = here2

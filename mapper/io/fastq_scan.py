@@ -1,16 +1,17 @@
 """FASTQ text to read columns: one pass of compiled code over a byte buffer.
 
-The sequence loop finds the end of its line as the first character that is no base, so
-the text is not scanned for newlines beforehand; the quality line must then have the
-same length, which makes its loop a fixed-length one that the compiler vectorises.
+Reads of one run mostly have one length, so a sequence line is first taken to be as long as that
+of the read before and to hold nothing but A, C, G and T: a loop of fixed length, which the
+compiler vectorises. Otherwise the line ends at the first character that is no base. The quality
+line must have the same length, which again makes its loop a fixed-length one.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver
-from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
+from mapper.accelerate import core
+from mapper.dna import AMBIGUOUS, CODE_OF_ASCII, NOT_A_BASE
 
 MAX_NAME = 254
 """Longest read name, without ``/1``: BAM has one byte for its length, NUL included."""
@@ -23,7 +24,6 @@ TWO_FILES = 1
 INTERLEAVED = 2
 
 OK = 0
-FULL = 1  # the batch has reached its limit
 MORE = 2  # the buffer ends inside a record, the file does not
 DONE = 3  # the file ends where a record would begin
 BLANK = 4  # an empty line where a record would begin
@@ -37,13 +37,15 @@ QUALITY_LENGTH = 11
 CUT_OFF = 12  # the file ends inside a record
 MATES_DIFFER = 13
 BAD_COMMENT = 14  # a field of a comment that is no tag
+NO_NAME = 15  # of a FASTA record
 
 _TAB, _LF, _CR, _SPACE = 9, 10, 13, 32
 _AT, _PLUS, _SLASH, _DOT, _UNDERSCORE, _ONE, _TWO = (ord(c) for c in "@+/._12")
+_A, _C, _G, _T = b"ACGT"
 _MAX_PHRED = 93
 
 
-@driver
+@core
 def skip_line_end(text, at, end):
     """Return the position after the LF or CRLF at `at`, -1 if `end` hides it, -2 if none."""
     if at < end and text[at] == _CR:
@@ -55,7 +57,7 @@ def skip_line_end(text, at, end):
     return at + 1 if text[at] == _LF else -2
 
 
-@driver
+@core
 def skip_line(text, at, end):
     """Return the position after the next LF, or -1 if there is none before `end`."""
     while at < end:
@@ -65,7 +67,7 @@ def skip_line(text, at, end):
     return -1
 
 
-@driver
+@core
 def read_name(text, at, end, names, name_at):
     """Copy a name up to the first white space; return (status, where, end of the name)."""
     name_end = name_at
@@ -94,7 +96,7 @@ def read_name(text, at, end, names, name_at):
     return OK, at, name_end
 
 
-@driver
+@core
 def _read_quality(text, at, end, ended, quals, base_at, n_bases):
     """Copy one Phred value per base; return (status, position after the line, or where)."""
     if at + n_bases > end:
@@ -128,9 +130,52 @@ def _read_quality(text, at, end, ended, quals, base_at, n_bases):
     return OK, line_end
 
 
-@driver
-def read_record(text, at, end, ended, bases, quals, base_at, names, name_at):
-    """Parse the record at `at`.
+@core
+def _copy_acgt(source, target):
+    """Write the codes of as many letters as `target` has; say whether all are A, C, G or T."""
+    worst = np.uint8(0)
+    for i in range(len(target)):
+        letter = np.uint8(source[i] & np.uint8(0xDF))  # upper case
+        code = np.uint8(NOT_A_BASE)
+        code = np.uint8(0) if letter == _A else code
+        code = np.uint8(1) if letter == _C else code
+        code = np.uint8(2) if letter == _G else code
+        code = np.uint8(3) if letter == _T else code
+        target[i] = code
+        worst = max(worst, code)
+    return worst < AMBIGUOUS
+
+
+@core
+def copy_bases(text, at, end, bases, base_at, guess):
+    """Write the codes of the bases at `at`; return how many there are.
+
+    Parameters
+    ----------
+    guess
+        How many there may be; no effect on the result.
+    """
+    if (
+        at + guess < end
+        and (text[at + guess] == _LF or text[at + guess] == _CR)
+        and _copy_acgt(text[at : at + guess], bases[base_at : base_at + guess])
+    ):
+        return guess
+    source = text[at:end]
+    target = bases[base_at:]
+    n_bases = 0
+    while n_bases < len(source):
+        code = CODE_OF_ASCII[source[n_bases]]
+        if code == NOT_A_BASE:
+            break
+        target[n_bases] = code
+        n_bases += 1
+    return n_bases
+
+
+@core
+def read_record(text, at, end, ended, guess, bases, quals, base_at, names, name_at):
+    """Parse the record at `at`, which may have `guess` bases.
 
     Returns
     -------
@@ -153,15 +198,7 @@ def read_record(text, at, end, ended, bases, quals, base_at, names, name_at):
     if at < 0:
         return unfinished, end, base_end, name_end, comment
 
-    source = text[at:end]
-    target = bases[base_at:]
-    n_bases = 0
-    while n_bases < len(source):
-        code = CODE_OF_ASCII[source[n_bases]]
-        if code == NOT_A_BASE:
-            break
-        target[n_bases] = code
-        n_bases += 1
+    n_bases = copy_bases(text, at, end, bases, base_at, guess)
     at += n_bases
     base_end = base_at + n_bases
     line_end = skip_line_end(text, at, end)

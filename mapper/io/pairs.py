@@ -12,7 +12,6 @@ import numpy as np
 
 from mapper.errors import InputFormatError, UsageError
 from mapper.io.fastq_errors import show
-from mapper.io.read_ahead import ReadAhead
 from mapper.io.sequence_strings import read_sequences
 from mapper.io.source import BrokenStreamError, ByteSource, same_file
 from mapper.pairwise.packing import PADDING, PairBatch, batch_of
@@ -46,7 +45,7 @@ def read_pairs(paths: Sequence[str], batch_bytes: int = BATCH_BYTES) -> Iterator
 
 
 def _read_seq(path: str, batch_bytes: int) -> Iterator[PairBatch]:
-    source = ReadAhead(ByteSource(path), min(batch_bytes, 4 << 20))
+    source = ByteSource(path)
     data = np.empty(batch_bytes + PADDING, np.uint8)
     end = n_lines = 0
     ended = False

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack
-from types import TracebackType
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,9 +17,8 @@ from mapper.io.bam_in import BamReader, alignment_format
 from mapper.io.carry import with_tag
 from mapper.io.fastq import DEFAULT_BATCH_BASES, DEFAULT_CHUNK_BYTES, FastqReader, check_files
 from mapper.io.header import parse_read_group
+from mapper.io.raw_batch import BatchReader, RawBatch
 from mapper.io.source import STDIN, ByteSource, same_file
-
-_THREADS_PER_INFLATER = 4
 
 
 class Lane(NamedTuple):
@@ -40,29 +40,25 @@ class ReadOptions(NamedTuple):
     reference: str | None = None
     """FASTA file for CRAM input."""
     threads: int = 1
-    """Threads of the run; some of them decompress."""
+    """Threads of a samtools process that reads CRAM or SAM."""
+    executor: Executor | None = None
+    """Its threads read ahead and decompress; None: the thread that asks for a batch does."""
     max_read_len: int | None = None
     """Longer reads are refused."""
     batch_bases: int = DEFAULT_BATCH_BASES
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
 
 
-class _Reader(Protocol):
-    def next_batch(self) -> ReadBatch | None: ...
-
-    def close(self) -> None: ...
-
-
 class _Waiting(NamedTuple):
     """Files whose turn has not come."""
 
-    start: Callable[[], _Reader]
+    start: Callable[[], BatchReader]
     close: Callable[[], None]
     tag: bytes  # for each of their reads
     names: tuple[str, ...]  # for messages
 
 
-class ReadsReader:
+class ReadsReader(BatchReader):
     """All reads of a run, lane after lane, in batches that do not cross lanes.
 
     Parameters
@@ -82,13 +78,13 @@ class ReadsReader:
     """
 
     def __init__(self, lanes: Sequence[Lane], options: ReadOptions) -> None:
+        super().__init__()
         self._options = options
         self._waiting: deque[_Waiting] = deque()
-        self._current: _Reader | None = None
+        self._current: BatchReader | None = None
         self._tag = b""
         self._names: tuple[str, ...] = ()
         self._n_before = 0  # reads of earlier files
-        self._n_reads = 0
         self.may_hold_pairs = False
         """Whether reads may come in pairs: false only if it is known that none do."""
         self.headers: list[list[str]] = []
@@ -101,30 +97,6 @@ class ReadsReader:
             self.close()
             raise
 
-    @property
-    def n_reads(self) -> int:
-        """Reads handed out so far."""
-        return self._n_reads
-
-    def next_batch(self) -> ReadBatch | None:
-        """Return the next reads, or None after the last; see ``FastqReader.next_batch``."""
-        batch = None
-        while batch is None:
-            if self._current is None:
-                if not self._waiting:
-                    return None
-                following = self._waiting.popleft()
-                self._current, self._tag = following.start(), following.tag
-                self._names, self._n_before = following.names, self._n_reads
-            batch = self._current.next_batch()
-            if batch is None:
-                self._current.close()
-                self._current = None
-        batch = batch._replace(first_read=self._n_reads)
-        self._check_lengths(batch)
-        self._n_reads += batch.n_reads
-        return with_tag(batch, self._tag) if self._tag else batch
-
     def close(self) -> None:
         """Close all files."""
         if self._current is not None:
@@ -132,30 +104,23 @@ class ReadsReader:
         for files in self._waiting:
             files.close()
 
-    def __enter__(self) -> ReadsReader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _check_lengths(self, reads: ReadBatch) -> None:
+    def _cut(self) -> RawBatch | None:
+        raw = None
+        while raw is None:
+            if self._current is None:
+                if not self._waiting:
+                    return None
+                following = self._waiting.popleft()
+                self._current, self._tag = following.start(), following.tag
+                self._names, self._n_before = following.names, self.n_reads
+            raw = self._current.next_raw()
+            if raw is None:
+                self._current.close()
+                self._current = None
+        # As they are now: when the batch is parsed, another file may have its turn.
+        place = _Place(self._names, self._n_before, self._tag, self.n_reads)
         longest = self._options.max_read_len
-        lengths = np.diff(reads.base_offsets)
-        if longest is None or lengths.max(initial=0) <= longest:
-            return
-        row = int(np.flatnonzero(lengths > longest)[0])
-        name = reads.names[slice(*reads.name_offsets[row : row + 2])].tobytes().decode("ascii")
-        ordinal = reads.first_read + row - self._n_before
-        mate, number = ordinal % len(self._names), ordinal // len(self._names) + 1
-        raise InputFormatError(
-            f"{self._names[mate]}: record {number}: read {name!r} has {lengths[row]} bases; the "
-            f"short-read mode takes up to {longest}, and there is no long-read mode yet"
-        )
+        return raw._replace(parse=partial(_parse, raw, place, longest))
 
     def _add(self, lane: Lane) -> None:
         """Open the files of a lane and see what they are."""
@@ -165,7 +130,7 @@ class ReadsReader:
         sources: list[ByteSource] = []
         with ExitStack() as stack:
             for path in lane.paths:
-                sources.append(ByteSource(path, self._inflaters))
+                sources.append(ByteSource(path, self._options.executor))
                 stack.callback(sources[-1].close)
             formats = [alignment_format(source) for source in sources]
             if any(formats):
@@ -174,18 +139,14 @@ class ReadsReader:
                 self._add_fastq(lane, sources, tag)
             stack.pop_all()
 
-    @property
-    def _inflaters(self) -> int:
-        return max(1, self._options.threads // _THREADS_PER_INFLATER)
-
     def _add_fastq(self, lane: Lane, sources: list[ByteSource], tag: bytes) -> None:
         options = self._options
         check_files(lane.paths, options.interleaved)
 
-        def start() -> _Reader:
+        def start() -> BatchReader:
             return FastqReader(
                 sources, options.interleaved, options.batch_bases, options.chunk_bytes,
-                options.keep_comments,
+                options.keep_comments, options.executor,
             )  # fmt: skip
 
         def close() -> None:
@@ -214,7 +175,7 @@ class ReadsReader:
             assert fmt is not None
             reader = BamReader(
                 source, fmt, options.batch_bases, options.chunk_bytes, options.reference,
-                self._inflaters,
+                options.threads, options.executor,
             )  # fmt: skip
             self._waiting.append(_Waiting(_giving(reader), reader.close, tag, (source.name,)))
             self.headers.append(reader.header)
@@ -226,7 +187,32 @@ class ReadsReader:
         self.may_hold_pairs = True
 
 
-def _giving(reader: BamReader) -> Callable[[], _Reader]:
+class _Place(NamedTuple):
+    """Where in the input a batch stands."""
+
+    names: tuple[str, ...]  # of its files
+    n_before: int  # reads of earlier files
+    tag: bytes  # for each of its reads
+    first_read: int
+
+
+def _parse(raw: RawBatch, place: _Place, longest: int | None) -> ReadBatch:
+    """Parse a batch of one lane as one of the run; refuse reads that are too long."""
+    reads = raw.parse()._replace(first_read=place.first_read)
+    lengths = np.diff(reads.base_offsets)
+    if longest is not None and lengths.max(initial=0) > longest:
+        row = int(np.flatnonzero(lengths > longest)[0])
+        name = reads.names[slice(*reads.name_offsets[row : row + 2])].tobytes().decode("ascii")
+        ordinal = place.first_read + row - place.n_before
+        mate, number = ordinal % len(place.names), ordinal // len(place.names) + 1
+        raise InputFormatError(
+            f"{place.names[mate]}: record {number}: read {name!r} has {lengths[row]} bases; the "
+            f"short-read mode takes up to {longest}, and there is no long-read mode yet"
+        )
+    return with_tag(reads, place.tag) if place.tag else reads
+
+
+def _giving(reader: BamReader) -> Callable[[], BatchReader]:
     return lambda: reader
 
 

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from mapper.batch import ReadBatch
 from mapper.errors import InputFormatError
 from mapper.io.fastq import FastqReader
-from mapper.io.lines import LineReader
 from mapper.io.source import STDIN, BrokenStreamError, ByteSource
 
 FORMATS = ("fastq", "fasta", "list")
 
 
-class SequenceReader(Protocol):
-    """What the readers have in common."""
-
-    def next_batch(self) -> ReadBatch | None:
-        """Return the next reads, or None after the last."""
-
-    def close(self) -> None:
-        """Close the file."""
-
-
-def open_sequences(path: str, batch_bases: int, file_format: str | None = None) -> SequenceReader:
+def open_sequences(path: str, batch_bases: int, file_format: str | None = None) -> FastqReader:
     """Open a file of sequences.
 
     Parameters
@@ -42,9 +28,7 @@ def open_sequences(path: str, batch_bases: int, file_format: str | None = None) 
         If the file cannot be opened or is empty.
     """
     file_format = file_format or ("fastq" if path == STDIN else _format_of(path))
-    if file_format == "fastq":
-        return FastqReader([path], batch_bases=batch_bases)
-    return LineReader(path, fasta=file_format == "fasta", batch_bases=batch_bases)
+    return FastqReader([path], batch_bases=batch_bases, is_list=file_format == "list")
 
 
 def _format_of(path: str) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
+import stat
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +14,7 @@ from isal import igzip, isal_zlib
 
 from mapper.errors import InputFormatError
 from mapper.io.bgzf_in import BgzfStream, NotBgzfError, is_bgzf
+from mapper.io.read_ahead import ReadAhead, StoppedError
 
 STDIN = "-"
 
@@ -35,6 +39,8 @@ class PlainBytes(Protocol):
     name: str
 
     def readinto(self, buffer: memoryview) -> int: ...
+
+    def stop(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -73,12 +79,16 @@ def source_name(path: str) -> str:
 class ByteSource:
     """Plain bytes of a file, decompressed where it is gzip (any number of members, BGZF).
 
+    The calling thread decompresses. What is no regular file has a thread besides, which
+    waits for it (:class:`ReadAhead`).
+
     Parameters
     ----------
     path
         File name, or ``-`` for standard input.
-    threads
-        Threads that decompress BGZF; other gzip cannot be decompressed by more than one.
+    executor
+        Its threads help to decompress BGZF; other gzip cannot be decompressed by more than
+        one.
 
     Raises
     ------
@@ -87,18 +97,18 @@ class ByteSource:
         with something else than gzip.
     """
 
-    def __init__(self, path: str, threads: int = 1) -> None:
+    def __init__(self, path: str, executor: Executor | None = None) -> None:
         name = source_name(path)
-        self._begin(_open_raw(path, name), path, name, threads)
+        self._begin(_open_raw(path, name), path, name, executor)
 
     @classmethod
     def of_stream(cls, raw: Any, name: str) -> ByteSource:
         """Return the plain bytes of an open binary stream."""
         source = cls.__new__(cls)
-        source._begin(raw, STDIN, name, 1)
+        source._begin(raw, "", name, None)
         return source
 
-    def _begin(self, raw: Any, path: str, name: str, threads: int) -> None:
+    def _begin(self, raw: Any, path: str, name: str, executor: Executor | None) -> None:
         self.name = name
         self.path = path
         head = _read_head(raw, self.name)
@@ -110,13 +120,16 @@ class ByteSource:
                     "or compress it with gzip or bgzip"
                 )
         self.raw_head = head
+        self._pipe: ReadAhead | None = None
+        if path and not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
+            raw = self._pipe = ReadAhead(raw, name)
         self._raw = _WithHead(raw, head)
         self._bgzf: BgzfStream | None = None
         self._stream: Any = self._raw
         self._ahead = memoryview(b"")
         self._error: BrokenStreamError | None = None
         if is_bgzf(head):
-            self._stream = self._bgzf = BgzfStream(self._raw, threads)
+            self._stream = self._bgzf = BgzfStream(self._raw, executor)
         elif head.startswith(GZIP_MAGIC):
             self._stream = igzip.IGzipFile(fileobj=self._raw, mode="rb")
 
@@ -181,9 +194,16 @@ class ByteSource:
             ) from error
         except OSError as error:
             raise BrokenStreamError(f"reading failed ({error.strerror or error})") from error
+        except StoppedError as error:
+            raise BrokenStreamError(str(error)) from error
+
+    def stop(self) -> None:
+        """Let whoever waits in ``readinto``, in another thread, find the stream broken."""
+        if self._pipe is not None:
+            self._pipe.close()
 
     def close(self) -> None:
-        """Close the file (not standard input)."""
+        """Close the file (not standard input), which nobody reads any more."""
         self._stream.close()
         self._raw.close()  # a gzip stream leaves its file open
 

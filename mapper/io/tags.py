@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.accelerate import core, driver
 from mapper.dna import COMPLEMENT, LETTERS
 
 
@@ -27,7 +27,7 @@ for _kind, _size in (("A", 1), ("c", 1), ("C", 1), ("s", 2), ("S", 2), ("i", 4),
 _Z, _H, _B, _A, _F = b"ZHBAf"
 
 
-@driver
+@core
 def get32(data, at):
     """Return the signed 32-bit number at `at`."""
     value = np.int64(0)
@@ -36,13 +36,13 @@ def get32(data, at):
     return value - ((value >> 31) << 32)
 
 
-@driver
+@core
 def get16(data, at):
     """Return the unsigned 16-bit number at `at`."""
     return np.int64(data[at]) | np.int64(data[at + 1]) << 8
 
 
-@driver
+@core
 def tag_end(data, at, end):
     """Return the position after the tag at `at`, or -1 if it is malformed or exceeds `end`."""
     if at + 4 > end:
@@ -67,7 +67,7 @@ def tag_end(data, at, end):
     return at + 5 + size * count
 
 
-@driver
+@core
 def turn_base_tag(tags, at, n_bases):
     """Reverse, in place, the tag at `at` if it has one character for each base of SEQ."""
     key = get16(tags, at)
@@ -81,7 +81,7 @@ def turn_base_tag(tags, at, n_bases):
             tags[start + i], tags[start + j] = b, a
 
 
-@driver
+@core
 def get_number(data, at, kind):
     """Return the integer of BAM type `kind` (c C s S i I) at `at`."""
     value = np.int64(0)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.accelerate import core, driver
-from mapper.batch import AlignmentBatch, ReadBatch, SeedBatch
+from mapper.batch import AlignmentBatch, ReadBatch, SeedSummary
 from mapper.extend.read import overlap
 from mapper.extend.ungapped import lowest_score
 from mapper.pair.grade import (
@@ -205,7 +205,7 @@ def with_end_bonuses(
 
 def place_reads(
     reads: ReadBatch,
-    seeds: SeedBatch,
+    seeds: SeedSummary,
     alignments: AlignmentBatch,
     model: InsertSizeModel,
     params: PairParams,

@@ -6,6 +6,7 @@ import numpy as np
 
 from mapper.accelerate import driver, grown
 from mapper.pairwise.dp_matrix import GLOBAL, fill_matrix, trace_matrix
+from mapper.pairwise.origins import ByteOrigins
 from mapper.pairwise.result import NO_MEMORY, OK
 
 
@@ -52,7 +53,10 @@ def align_matrix_pairs(queries, query_start, query_end, refs, ref_start, ref_end
             continue
         if end_i + end_j + 2 > len(ops):
             ops = np.empty(2 * (end_i + end_j + 2), np.uint32)
-        n_ops, start_i, start_j = trace_matrix(query, ref, origins, mode, end_i, end_j, ops)
+        n_ops, start_i, start_j = trace_matrix(
+            query, ref, scores, gaps, ByteOrigins(origins, len(ref)), mode, score, end_i, end_j,
+            ops,
+        )  # fmt: skip
         columns.query_start[i] = start_i
         columns.ref_start[i] = start_j
         cigar_counts[i] = n_ops

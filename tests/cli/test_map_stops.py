@@ -94,7 +94,8 @@ def endless_input(process: subprocess.Popen[bytes], text: bytes) -> Iterator[Non
         assert process.stdin is not None
         try:
             while True:
-                process.stdin.write(text)
+                # Past Python's buffer, which could not be flushed once the process is gone.
+                os.write(process.stdin.fileno(), text)
         except OSError:  # the process is gone
             return
 

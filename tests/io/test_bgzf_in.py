@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -21,25 +22,35 @@ def block(data: bytes) -> bytes:
     return compress_block(memoryview(data), deflater(1))
 
 
-def read_all(path: Path, threads: int = 1, size: int = 100_000) -> bytes:
-    source = ByteSource(str(path), threads)
-    data = b""
-    buffer = bytearray(size)
-    while n := source.readinto(memoryview(buffer)):
-        data += buffer[:n]
-    source.close()
-    return data
+@pytest.fixture(scope="module")
+def executors():
+    """None, and pools of which the reader's own thread is one."""
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(3) as three:
+        yield None, one, three
+
+
+def read_all(path: Path, executor: Executor | None = None, size: int = 100_000) -> bytes:
+    def read() -> bytes:
+        source = ByteSource(str(path), executor)
+        data = b""
+        buffer = bytearray(size)
+        while n := source.readinto(memoryview(buffer)):
+            data += buffer[:n]
+        source.close()
+        return data
+
+    return read() if executor is None else executor.submit(read).result()
 
 
 @given(
     st.lists(st.tuples(st.sampled_from("bbbbgez"), st.integers(0, 65_280)), max_size=40),
-    st.integers(1, 3),
+    st.integers(0, 2),
     st.sampled_from([1, 999, 70_000, 1 << 20]),
 )
 @settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_any_members(tmp_path, members, threads, size):
+def test_any_members(tmp_path, executors, members, threads, size):
     """BGZF blocks with other gzip members and empty blocks among them."""
     at = 0
     packed = block(b"start")
@@ -52,15 +63,14 @@ def test_any_members(tmp_path, members, threads, size):
         }[kind](part)  # fmt: skip
     path = tmp_path / "x.gz"
     path.write_bytes(packed)
-    assert read_all(path, threads, size) == gzip.decompress(packed)
+    assert read_all(path, executors[threads], size) == gzip.decompress(packed)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_last_block(tmp_path, threads):
+def test_last_block(tmp_path):
     path = tmp_path / "x.gz"
     for end, empty in ((EOF_BLOCK, True), (b"", False), (block(b"x"), False)):
         path.write_bytes(block(b"a") * 5 + end)
-        source = ByteSource(str(path), threads)
+        source = ByteSource(str(path))
         while source.readinto(memoryview(bytearray(100))):
             pass
         assert source.is_bgzf
@@ -68,8 +78,7 @@ def test_last_block(tmp_path, threads):
         source.close()
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_broken_blocks(tmp_path, threads):
+def test_broken_blocks(tmp_path):
     """Whatever byte is damaged, what comes out before the error is right."""
     whole = block(DATA[:1000]) + block(DATA[1000:2000]) + EOF_BLOCK
     path = tmp_path / "x.gz"
@@ -79,7 +88,7 @@ def test_broken_blocks(tmp_path, threads):
         path.write_bytes(data)
         got = b""
         try:
-            source = ByteSource(str(path), threads)
+            source = ByteSource(str(path))
             buffer = bytearray(300)
             while n := source.readinto(memoryview(buffer)):
                 got += buffer[:n]
@@ -88,6 +97,23 @@ def test_broken_blocks(tmp_path, threads):
         except BrokenStreamError as error:
             assert "gzip data" in str(error)
             assert DATA[:2000].startswith(got)
+        source.close()
+
+
+def test_what_stands_before_a_broken_block_is_handed_out(tmp_path, executors):
+    """Several tasks' worth of blocks, one of them damaged."""
+    blocks = [block(DATA[i : i + 5000]) for i in range(0, 300_000, 5000)]
+    damaged = bytearray(blocks[40])
+    damaged[-6] ^= 1  # the check sum
+    path = tmp_path / "x.gz"
+    path.write_bytes(b"".join([*blocks[:40], damaged, *blocks[41:]]))
+    for executor in (None, *executors[1:]):
+        source = ByteSource(str(path), executor)
+        buffer = bytearray(1 << 20)
+        n = source.readinto(memoryview(buffer))
+        assert buffer[:n] == DATA[: 40 * 5000]
+        with pytest.raises(BrokenStreamError, match="CRC"):
+            source.readinto(memoryview(buffer))
         source.close()
 
 

@@ -67,12 +67,23 @@ def test_any_text_any_chunk(tmp_path, text, chunk_bytes, batch_bases):
     path.write_bytes(text)
     batches = read_all(path, chunk_bytes=chunk_bytes, batch_bases=batch_bases)
     assert as_reads(batches) == parse_fastq(text)
-    for batch in batches[:-1]:
-        assert sum(cost(read) for read in as_reads([batch])) >= batch_bases
+    assert [batch.n_reads for batch in batches] == batch_sizes(text, batch_bases)
 
 
-def cost(read) -> int:
-    return max(len(read.sequence), len(read.name), 32)
+def batch_sizes(text: bytes, batch_bases: int) -> list[int]:
+    """As many records as fit into twice `batch_bases` bytes and have 32 bases each, or one."""
+    lines = text.split(b"\n")
+    records = [lines[i : i + 4] for i in range(0, len(lines), 4)]
+    records = [record for record in records if record[0].startswith(b"@")]
+    sizes, room = [0], 2 * batch_bases
+    for number, record in enumerate(records, 1):
+        n_bytes = len(b"\n".join(record)) + (number < len(records) or text.endswith(b"\n"))
+        if sizes[-1] and (n_bytes > room or 32 * (sizes[-1] + 1) > batch_bases):
+            sizes.append(0)
+            room = 2 * batch_bases
+        sizes[-1] += 1
+        room -= n_bytes
+    return sizes if records else []
 
 
 @given(st.data(), st.lists(st.text(NAME_CHARACTERS, min_size=1, max_size=30), max_size=9))
@@ -209,6 +220,7 @@ def test_closing_ends_the_reading_threads(tmp_path):
     reader.close()
     os.write(idle, b"@")
     threads = [t for t in threading.enumerate() if t.name.startswith(f"read {tmp_path}")]
+    assert len(threads) <= 1  # none for a regular file
     for thread in threads:
         thread.join(10)
         assert not thread.is_alive()
@@ -235,7 +247,7 @@ def test_read_longer_than_batch_and_chunk(tmp_path):
     path = tmp_path / "r.fq"
     text = simple_text(2, 100) + simple_text(1, 50_000) + simple_text(2, 100)
     path.write_bytes(text)
-    batches = read_all(path, batch_bases=150, chunk_bytes=100)
+    batches = read_all(path, batch_bases=210, chunk_bytes=100)
     assert [batch.n_reads for batch in batches] == [2, 1, 2]
     assert as_reads(batches) == parse_fastq(text)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from mapper.io.read_ahead import ReadAhead
 from mapper.io.source import BrokenStreamError, ByteSource
 
 
@@ -17,7 +16,7 @@ def test_close_ends_a_wait_for_an_idle_pipe(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     writer = os.open(fifo, os.O_RDWR)  # opens without waiting for a reader
     os.write(writer, b"@first read")
-    source = ReadAhead(ByteSource(str(fifo)), 4096)
+    source = ByteSource(str(fifo))
     buffer = memoryview(bytearray(100))
     with ThreadPoolExecutor(1) as executor:
         n = 0
@@ -25,7 +24,8 @@ def test_close_ends_a_wait_for_an_idle_pipe(tmp_path: Path) -> None:
             n += executor.submit(source.readinto, buffer[n:]).result()
         assert bytes(buffer[:n]) == b"@first read"
         waiting = executor.submit(source.readinto, buffer)
-        source.close()
+        source.stop()
         with pytest.raises(BrokenStreamError, match="stopped"):
             waiting.result()
+    source.close()
     os.close(writer)

@@ -127,9 +127,9 @@ def test_counts_are_reported(tmp_path, index, capfd):
     ("text", "message"),
     [
         ("", "empty"),
-        (">a\nACGT\n>\nACGT\n", "record 2 has no name"),
-        (">a\nAC!GT\n", "record 1: '!' is no base"),
-        ("ACGT\nAC GT\n", "record 2: ' ' is no base"),
+        (">a\nACGT\n>\nACGT\n", "record 2: has no name"),
+        (">a\nAC!GT\n", "record 1: character '!'"),
+        ("ACGT\nAC GT\n", "record 2: character ' '"),
         ("@a\nACGT\n", "record 1"),
     ],
 )

@@ -1,0 +1,108 @@
+"""Batches in two moves: cut the bytes of one off the input, then parse them.
+
+Only the first must be done in order. It looks at no more than where records end, and the second,
+which takes most of the time, is for any thread.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from types import TracebackType
+from typing import NamedTuple, TypeVar
+
+from mapper.batch import ReadBatch
+from mapper.errors import InputFormatError
+
+Reader = TypeVar("Reader", bound="BatchReader")
+
+
+class RawBatch(NamedTuple):
+    """A batch that has been cut off the input."""
+
+    n_reads: int
+    n_pairs: int
+    parse: Callable[[], ReadBatch]
+    """Return the batch, or raise the InputFormatError that belongs here in the input. Any
+    thread may call this, once."""
+
+
+class BatchReader(ABC):
+    """What readers of all formats have in common.
+
+    To be called by one thread at a time, whichever.
+    """
+
+    def __init__(self) -> None:
+        self.n_reads = 0
+        """Reads in the batches cut off so far."""
+        self._failed = False
+        self._error: InputFormatError | None = None
+
+    def next_raw(self) -> RawBatch | None:
+        """Cut off the next batch; None after the last.
+
+        Where the batches end depends on nothing but the input and the limit. An error, of
+        the file or in its order of records, comes out of ``parse``: what stands before it
+        in the input has then been seen.
+        """
+        if self._failed:
+            return None
+        try:
+            raw = self._cut()
+        except InputFormatError as error:
+            raw = RawBatch(0, 0, failing(error))
+            self._failed = True
+        if raw is not None:
+            self.n_reads += raw.n_reads
+        return raw
+
+    def next_batch(self) -> ReadBatch | None:
+        """Return the next reads, or None after the last.
+
+        Raises
+        ------
+        InputFormatError
+            For anything wrong with the input; again, whenever called after that.
+        """
+        if self._error is not None:
+            raise self._error
+        raw = self.next_raw()
+        try:
+            return None if raw is None else raw.parse()
+        except InputFormatError as error:
+            self._error = error
+            raise
+
+    @abstractmethod
+    def _cut(self) -> RawBatch | None:
+        """Cut off a batch of at least one read; None after the last."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the files."""
+
+    def __enter__(self: Reader) -> Reader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def failing(error: InputFormatError) -> Callable[[], ReadBatch]:
+    """Return a function that raises `error`."""
+
+    def parse() -> ReadBatch:
+        raise error
+
+    return parse
+
+
+def giving(batch: ReadBatch) -> RawBatch:
+    """Return a batch that is parsed already as one that can be."""
+    return RawBatch(batch.n_reads, batch.n_pairs, lambda: batch)

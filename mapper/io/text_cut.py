@@ -1,0 +1,129 @@
+"""Where records of FASTQ, FASTA and lists end: all that must be known to cut a text in batches.
+
+Line ends are counted, not records read, so this keeps up with any decompressor (10 GB/s).
+Where a text breaks its format the count is off, and the parser finds the first such place.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import driver
+
+FASTQ = 0  # four lines a record
+FASTA = 1  # one line that begins with ">", and any number of others
+LIST = 2  # one sequence a line, which is its own name
+
+_LF, _CR = 10, 13
+_GREATER = ord(">")
+_RUN = 128  # bytes whose line ends a uint8 can count: the compiler vectorises that
+
+
+@driver
+def _line_ends(text):
+    """Return how many line ends there are."""
+    found = np.int64(0)
+    n_runs = len(text) // _RUN
+    for run in range(n_runs):
+        part = text[run * _RUN : (run + 1) * _RUN]
+        count = np.uint8(0)
+        for i in range(_RUN):
+            count = np.uint8(count + np.uint8(part[i] == _LF))
+        found += count
+    for i in range(n_runs * _RUN, len(text)):
+        found += text[i] == _LF
+    return found
+
+
+@driver
+def _after_lines(text, n_lines):
+    """Return the position after the first `n_lines` lines, which must be there."""
+    at = 0
+    while n_lines > _RUN and at + _RUN <= len(text):
+        n_lines -= _line_ends(text[at : at + _RUN])
+        at += _RUN
+    while n_lines > 0:
+        n_lines -= text[at] == _LF
+        at += 1
+    return at
+
+
+@driver
+def before_lines(text, end, n_lines):
+    """Return where the last `n_lines` lines before `end`, which follows a line end, begin."""
+    at = end
+    while at > 0:
+        if text[at - 1] == _LF:
+            if n_lines == 0:
+                return at
+            n_lines -= 1
+        at -= 1
+    return at
+
+
+@driver
+def _whole_fasta_records(text, all_left, most):
+    n_records = 0
+    begun = False
+    for at in range(len(text)):
+        if text[at] == _GREATER and (at == 0 or text[at - 1] == _LF):
+            n_records += begun
+            begun = True
+            if n_records == most:
+                return n_records, at
+    if all_left:
+        return n_records + begun, len(text)
+    at = len(text)
+    while at > 0 and not (text[at - 1] == _GREATER and (at == 1 or text[at - 2] == _LF)):
+        at -= 1
+    return n_records, max(at - 1, 0)
+
+
+@driver
+def _whole_list_lines(text, all_left, most):
+    n_records = 0
+    end = 0
+    blank = True
+    for at in range(len(text)):
+        if text[at] == _LF:
+            n_records += not blank
+            blank = True
+            end = at + 1
+            if n_records == most:
+                return n_records, end
+        else:
+            blank &= text[at] == _CR
+    if all_left:
+        return n_records + (not blank), len(text)
+    return n_records, end
+
+
+@driver
+def whole_records(kind, text, all_left, most):
+    """Find records that lie in a text as a whole.
+
+    Parameters
+    ----------
+    kind
+        FASTQ, FASTA or LIST.
+    text
+        uint8; begins where a record does.
+    all_left
+        Whether the file ends with it.
+    most
+        Records that are enough.
+
+    Returns
+    -------
+    How many, at most `most`; the position after them.
+    """
+    if kind == FASTA:
+        return _whole_fasta_records(text, all_left, most)
+    if kind == LIST:
+        return _whole_list_lines(text, all_left, most)
+    n_lines = _line_ends(text)
+    n_records = min(n_lines // 4, most)
+    if n_records == most:
+        return n_records, _after_lines(text, 4 * n_records)
+    end = before_lines(text, len(text), 0)
+    return n_records, before_lines(text, end, n_lines - 4 * n_records)

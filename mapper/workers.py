@@ -1,0 +1,126 @@
+"""A pool of threads that serves urgent tasks first, and tasks that help each other.
+
+A run has one pool, and whatever computes is a task of it: reading, decompressing, mapping,
+encoding, compressing. Its size is therefore what the run takes of the machine. Reading is
+serial where the format is (a gzip stream, the order of records), so it goes first:
+otherwise its steps would queue behind batches, and the threads would run dry.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any, NamedTuple, TypeVar
+
+READ, WRITE, MAP = range(3)
+"""Priorities, the most urgent first: input feeds all, output frees memory."""
+
+T = TypeVar("T")
+
+
+class _Task(NamedTuple):
+    priority: int
+    number: int  # tasks of one priority run in the order in which they came
+    future: Future[Any]
+    call: Callable[[], Any]
+
+
+class Workers:
+    """Threads that run tasks by priority, then in order.
+
+    Parameters
+    ----------
+    n_threads
+        Threads, all started at once.
+    """
+
+    def __init__(self, n_threads: int) -> None:
+        self._tasks: list[_Task] = []
+        self._n_submitted = 0
+        self._changed = threading.Condition()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"worker {i}", daemon=True)
+            for i in range(n_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def at(self, priority: int) -> Executor:
+        """Return these workers as an executor whose tasks have that priority."""
+        return _AtPriority(self, priority)
+
+    def submit(self, priority: int, call: Callable[[], T]) -> Future[T]:
+        """Queue a task."""
+        future: Future[T] = Future()
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("the workers have been dismissed")
+            heapq.heappush(self._tasks, _Task(priority, self._n_submitted, future, call))
+            self._n_submitted += 1
+            self._changed.notify()
+        return future
+
+    def shutdown(self) -> None:
+        """Cancel what has not begun, wait for what has, and let the threads end."""
+        with self._changed:
+            self._closed = True
+            for task in self._tasks:
+                task.future.cancel()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._tasks:
+                    if self._closed:
+                        return
+                    self._changed.wait()
+                task = heapq.heappop(self._tasks)
+            if task.future.set_running_or_notify_cancel():
+                run_into(task.future, task.call)
+            del task  # nor the result's memory held while waiting for the next
+
+
+class _AtPriority(Executor):
+    def __init__(self, workers: Workers, priority: int) -> None:
+        self._workers = workers
+        self._priority = priority
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        return self._workers.submit(self._priority, lambda: fn(*args, **kwargs))
+
+
+def run_into(future: Future[T], call: Callable[[], T]) -> None:
+    """Call, and let `future` have what comes of it."""
+    try:
+        result = call()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def do_all(calls: Sequence[Callable[[], T]], executor: Executor | None) -> list[T]:
+    """Call all, some in other threads, and return the results in order.
+
+    May itself run as a task of `executor`: whatever no other thread has begun, this one does,
+    so that it waits for nothing but tasks that are running.
+
+    Parameters
+    ----------
+    calls
+        None of them may wait for a task.
+    executor
+        None: all in this thread.
+    """
+    if executor is None:
+        return [call() for call in calls]
+    futures = [executor.submit(call) for call in calls[1:]]
+    results = [call() for call in calls[:1]]
+    own = {i: call() for i, call in reversed(list(enumerate(calls[1:]))) if futures[i].cancel()}
+    return results + [own[i] if i in own else f.result() for i, f in enumerate(futures)]

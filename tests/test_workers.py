@@ -1,0 +1,78 @@
+"""Threads with priorities, and tasks that share their work."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from mapper.workers import MAP, READ, WRITE, Workers, do_all
+
+
+def test_the_most_urgent_come_first_then_the_oldest() -> None:
+    workers = Workers(1)
+    gate = threading.Event()
+    started = workers.submit(READ, gate.wait)
+    order: list[str] = []
+    futures = [
+        workers.submit(priority, partial(order.append, name))
+        for priority, name in ((MAP, "m1"), (WRITE, "w1"), (MAP, "m2"), (READ, "r1"), (WRITE, "w2"))
+    ]
+    gate.set()
+    for future in [started, *futures]:
+        future.result()
+    assert order == ["r1", "w1", "w2", "m1", "m2"]
+    workers.shutdown()
+
+
+def test_results_and_errors_reach_who_asked() -> None:
+    workers = Workers(2)
+    executor = workers.at(MAP)
+    assert executor.submit(pow, 2, exp=10).result() == 1024
+    with pytest.raises(ZeroDivisionError):
+        executor.submit(lambda: 1 // 0).result()
+    workers.shutdown()
+    with pytest.raises(RuntimeError, match="dismissed"):
+        executor.submit(pow, 2, 2)
+
+
+def test_shutdown_cancels_what_waits_and_ends_the_threads() -> None:
+    workers = Workers(1)
+    begun, gate = threading.Event(), threading.Event()
+
+    def task() -> str:
+        begun.set()
+        gate.wait()
+        return "done"
+
+    running = workers.submit(MAP, task)
+    waiting = workers.submit(MAP, task)
+    begun.wait()
+    gate.set()
+    workers.shutdown()
+    assert running.result() == "done"
+    with pytest.raises(CancelledError):
+        waiting.result()
+    assert not any(thread.name.startswith("worker") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("n_threads", [0, 1, 3])
+def test_tasks_share_their_work_and_never_wait_for_a_free_thread(n_threads: int) -> None:
+    """Each of many tasks splits its work in parts, of which all the threads can be busy."""
+
+    def parts(base: int) -> list[int]:
+        calls = [partial(pow, base, exponent) for exponent in range(5)]
+        return do_all(calls, pool if n_threads else None)
+
+    with ThreadPoolExecutor(max(n_threads, 1)) as pool:
+        found = [future.result() for future in [pool.submit(parts, base) for base in range(20)]]
+    assert found == [[base**exponent for exponent in range(5)] for base in range(20)]
+
+
+def test_an_error_in_a_part_is_raised() -> None:
+    with ThreadPoolExecutor(2) as pool, pytest.raises(ZeroDivisionError):
+        do_all([int, lambda: 1 // 0, int], pool)
+    with pytest.raises(ZeroDivisionError):
+        do_all([int, lambda: 1 // 0, int], None)
