@@ -1,7 +1,6 @@
 """Mapping quality under other weights, on several simulated sets at once.
 
-    python -m benchmarks.end_to_end.tune_quality --synth-size 20M \
-        --in-pair 3.6 5 --alone 1.8 --of-rivals 10 20
+    python -m benchmarks.end_to_end.tune_quality --synth-size 20M --weights 3.6/1.8/10 5/1.8/20
 
 Reads, donors and errors are those of ``benchmarks.data``: its seeds and options are the recipe.
 Each set goes through the stages once; each combination of weights then places and grades the
@@ -43,6 +42,11 @@ class Weights(NamedTuple):
     in_pair: float
     alone: float
     of_rivals: float
+
+
+def weights_of(text: str) -> Weights:
+    """Parse ``3.6/1.8/10``."""
+    return Weights(*map(float, text.split("/")))
 
 
 class Graded(NamedTuple):
@@ -151,20 +155,19 @@ def markdown(report: dict[str, Any]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    defaults = MapParams().pair
-    parser.add_argument("--in-pair", nargs="+", type=float, default=[defaults.quality_in_pair])
-    parser.add_argument("--alone", nargs="+", type=float, default=[defaults.quality_alone])
-    parser.add_argument("--of-rivals", nargs="+", type=float, default=[defaults.quality_of_rivals])
+    parser.add_argument(
+        "--weights", nargs="+", type=weights_of, metavar="P/A/R", default=[],
+        help="in a pair, alone, of rivals (PairParams); those in use come first",
+    )  # fmt: skip
     parser.add_argument("--data-sets", nargs="+", metavar="NAME", help="some, by name [all]")
     parser.add_argument("--out", type=Path, default=harness.RESULTS, help="[%(default)s]")
     data.add_options(parser)
     options = parser.parse_args(arguments)
     sets = data.data_sets_of(options)
     names = options.data_sets or list(sets)
-    grid = [
-        Weights(*weights)
-        for weights in itertools.product(options.in_pair, options.alone, options.of_rivals)
-    ]
+    pair = MapParams().pair
+    in_use = Weights(pair.quality_in_pair, pair.quality_alone, pair.quality_of_rivals)
+    grid = list(dict.fromkeys([in_use, *options.weights]))
     try:
         if unknown := [name for name in names if name not in sets]:
             raise BenchmarkError(f"No data set {unknown[0]}. There are: {', '.join(sets)}")
