@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import shlex
 import subprocess
 import sys
