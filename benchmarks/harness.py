@@ -7,8 +7,8 @@ import json
 import os
 import platform
 import re
-import shutil
 import shlex
+import shutil
 import subprocess
 import sys
 import time
