@@ -16,7 +16,9 @@ rule fmwave_index:
     params:
         options=index_options(),
     shell:
-        "fmwave index {input.fasta:q} -o {output:q} -t {threads} {params.options} > {log:q} 2>&1"
+        # --device cpu: a job that asked for no GPU takes none, even if it sees one.
+        "fmwave index {input.fasta:q} -o {output:q} -t {threads} --device cpu {params.options}"
+        " > {log:q} 2>&1"
 
 
 rule plain_reference:
