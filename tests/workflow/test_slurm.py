@@ -18,9 +18,11 @@ from tests.workflow.slurm import (
     pid_of_first,
     queue,
     settings,
+    show_job,
     start,
     start_generic,
     trouble,
+    wait_for,
 )
 
 pytestmark = only_on_slurm
@@ -49,6 +51,19 @@ def test_two_gpus_two_jobs_at_a_time_and_the_local_result(tmp_path, expected, no
     assert set(devices) == {"0", "1"}
     check(directory, expected, 4)
     assert (directory / "results" / "summary.tsv").exists()
+
+
+def test_a_group_of_mapping_jobs_asks_for_one_gpu(tmp_path, expected, no_jobs_left):
+    """They run one after the other: the GPUs of a group are not added up (resource scope)."""
+    directory = settings(tmp_path, 2)
+    groups = ["--groups", "fmwave_map=map", "--group-components", "map=2"]
+    process = start(directory, *UNTIL, *groups)
+    wait_for(lambda: queue("%A", "--partition=gpu"), "the group", 120)
+    (job,) = queue("%A", "--partition=gpu")
+    assert "TresPerJob=gres:gpu:1 " in show_job(job)
+    assert end(process) == 0, (directory / "run.log").read_text()
+    assert (directory / "run.log").read_text().count("has been submitted with SLURM jobid") == 4
+    check(directory, expected, 2)
 
 
 def test_the_generic_profile_survives_what_the_plugin_does_not(tmp_path, expected, no_jobs_left):
