@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import mappers, plots, strata
-from benchmarks.end_to_end import tables, variants
+from benchmarks.end_to_end import tables, ties, tune_quality, variants
 from benchmarks.end_to_end.variants import Variant
 from benchmarks.harness import BenchmarkError
 from benchmarks.strata import Intervals, Truth
@@ -190,3 +190,34 @@ def test_an_index_is_all_files_of_its_name(tmp_path: Path) -> None:
     (tmp_path / "g.bwa.dir").mkdir()
     (tmp_path / "g.bwa.dir" / "part").write_bytes(bytes(3))
     assert mappers.index_bytes(tmp_path / "g.bwa") == 8
+
+
+def test_templates_are_compared_by_score_and_place(tmp_path: Path) -> None:
+    def sam(name: str, rows: list[tuple[str, int, str, int]]) -> Path:
+        path = tmp_path / name
+        path.write_text(
+            "@SQ\tSN:c\tLN:1000\n"
+            + "".join(
+                f"{read}\t0\tc\t{pos}\t9\t{cigar}\t*\t0\t0\t{'A' * 20}\t*\tNM:i:{nm}\n"
+                for read, pos, cigar, nm in rows
+            )
+        )
+        return path
+
+    names = [f"S{i}!c!100!120!+" for i in range(3)]
+    mine = [(101, "20M", 0), (301, "3S17M", 0), (101, "10M2I8M", 2)]  # 20, 12, 10
+    peers = [(301, "20M", 0), (101, "20M", 1), (101, "10M2D10M", 3)]  # 20, 15, 7
+    found = ties.compare(
+        sam("a", [(n, *row) for n, row in zip(names, mine, strict=True)]),
+        sam("b", [(n, *row) for n, row in zip(names, peers, strict=True)]),
+    )
+    assert {order: tuple(counts.values()) for order, counts in found.items()} == {
+        "fmwave's higher": (1, 0, 0), "equal": (1, 1, 0), "fmwave's lower": (1, 0, 1),
+    }  # fmt: skip
+
+
+def test_weights_are_three_numbers() -> None:
+    assert tune_quality.weights_of("5/1.8/20") == (5.0, 1.8, 20.0)
+    for wrong in ("5", "1/2/3/4", "a/b/c"):
+        with pytest.raises((TypeError, ValueError)):
+            tune_quality.weights_of(wrong)
