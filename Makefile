@@ -16,12 +16,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # reinstalls, a mere checkout does not.
 STAMP := $(VENV)/.fmwave-$(shell cat pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: help setup demo test simulate test-profiles test-slurm lint types check clean
+.PHONY: help setup demo test simulate test-profiles test-slurm plan-cohort lint types check clean
 help:
 	@echo "make demo    map the bundled real reads with the workflow, show the result"
 	@echo "make test    all tests (PYTEST_ARGS='-k name' for some); make simulate: CUDA kernels only, simulated"
 	@echo "make test-profiles every profile of the workflow, with all executor plugins"
 	@echo "make test-slurm    the workflow on a running Slurm with two GPUs (docs/cluster.md), 20 minutes"
+	@echo "make plan-cohort  time and memory of planning 2 000 samples"
 	@echo "make lint    ruff, snakefmt, snakemake --lint; make types: mypy; make check: lint, types and tests"
 	@echo "make clean   remove the environment, caches and the demo's results"
 
@@ -60,6 +61,10 @@ test-profiles: $(STAMP)
 test-slurm: $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[executors]'
 	FMWAVE_TEST_SLURM=1 $(BIN)/python -m pytest tests/workflow/test_slurm.py tests/workflow/test_slurm_trouble.py -v
+
+# How long Snakemake plans 2 000 samples of 2 units, and in what memory; fails beyond 60 s or 2 GB.
+plan-cohort: $(STAMP)
+	$(BIN)/python -m benchmarks.workflow.plan_cohort
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -115,6 +116,8 @@ def machine() -> dict[str, Any]:
 
 def commit() -> str:
     """Return the short commit of the checkout, with "-dirty" if tracked files differ."""
+    if not shutil.which("git"):
+        return "unknown"
     run = subprocess.run(
         ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"],
         capture_output=True,

@@ -3,7 +3,7 @@
     python -m benchmarks.kernels.index_trade_off REF.fa OUT_STEM [--commit C] [--repeats 5]
 
 Needs a GPU and CuPy. One index with q = 64 and the whole suffix array is built on the device
-(benchmarks/kernels/index_on_device.py) and thinned out there for every other pair of q and p.
+and thinned out there for every other pair of q and p.
 Measured with each: search and locate of exact 20-mers, both strands, with k-mers and hits in
 device memory, and the seeding of 150 bp reads as `fmwave map` does it (reads in device
 memory). Medians of the repeats. The hits are the same for all, and checked to be.
@@ -78,10 +78,8 @@ def simulated_reads(text: np.ndarray) -> Any:
 def measure(reference: str, repeats: int) -> dict[str, Any]:
     """Return a row for each pair of q and p that is worth a look."""
     from benchmarks.kernels import kmer_seeding
-    from benchmarks.kernels.index_on_device import build_on_device
     from mapper.device.memory import Workspace
     from mapper.device.reads import upload_reads
-    from mapper.index.build import pack_text
     from mapper.index.cuda import with_table_on_device
     from mapper.params import KmerParams, SeedParams
     from mapper.seed.cuda import download_seeds, seed_reads
@@ -89,8 +87,9 @@ def measure(reference: str, repeats: int) -> dict[str, Any]:
     from mapper.seed.plan import resolve
 
     contigs, text = kmer_seeding.reference(reference)
-    places = make_places(contigs.starts, contigs.lengths, pack_text(text.copy()).ref_planes)
-    bare = with_table_on_device(build_on_device(text), TABLE)
+    host_fm, full = kmer_seeding.indexed(text)
+    places = make_places(contigs.starts, contigs.lengths, host_fm.ref_planes)
+    bare = with_table_on_device(full, TABLE)
     kmers = kmer_seeding.sample_kmers(text, 8_000_000, 20, 0, 1)
     space = Workspace()
     reads = upload_reads(space, simulated_reads(text))

@@ -1,11 +1,12 @@
 """Reading and writing without mapping: FASTQ.gz → BAM and unaligned BAM → BAM, beside others.
 
-    python -m benchmarks.kernels.read_write --reads 1000000 --threads 2 --rounds 3
+    python -m benchmarks.kernels.read_write --reads 4000000 --threads 2 --cores 2 --rounds 3
 
 fmwave's readers and writers are driven as `mapper.pipeline` drives them; every read leaves as an
 unmapped record. Beside it, on the same files and in the same rounds: samtools (`import`,
-`view`) and pysam (a loop over records). All write BAM at level 1; fmwave's is ISA-L's, the
-others' zlib's or libdeflate's. The outputs are compared read by read.
+`view`; the program, or pysam's where there is none) and pysam (a loop over records). All write
+BAM at level 1; fmwave's is ISA-L's, the others' zlib's or libdeflate's. The outputs are compared
+read by read. The data are made first, in `--data`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from __future__ import annotations
 import argparse
 import gzip
 import hashlib
+import os
 import shutil
 import statistics
 import subprocess
 import sys
 import time
+import zlib
 from collections import deque
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,23 +35,54 @@ from mapper.batch import ReadBatch, RecordBatch
 
 READ_LEN = 150
 QUALITIES = np.frombuffer(b"#,:F", np.uint8)
+READS_PER_MEMBER = 250_000
 
 
-def make_fastq(path: Path, n_reads: int, mate: int) -> None:
-    """Write reads as a current Illumina instrument gives them: four qualities, long names."""
-    rng = np.random.default_rng(100 + mate)
-    with gzip.open(path, "wb", compresslevel=4) as file:
-        for start in range(0, n_reads, 10_000):
-            n = min(10_000, n_reads - start)
-            bases = np.frombuffer(b"ACGT", np.uint8)[rng.integers(0, 4, (n, READ_LEN))]
-            quals = QUALITIES[rng.choice(4, (n, READ_LEN), p=[0.01, 0.03, 0.06, 0.9])]
-            for i in range(n):
-                number = start + i
-                name = b"A00111:123:HXXXXDSXX:%d:%d:%d:%d %d:N:0:ACGTACGT+TTGCATTG" % (
-                    1 + number % 4, 1101 + number // 5000, number * 7919 % 32000,
-                    number * 104729 % 37000, mate,
-                )  # fmt: skip
-                file.write(b"@%b\n%b\n+\n%b\n" % (name, bases[i].tobytes(), quals[i].tobytes()))
+def fastq_member(start: int, n_reads: int, mate: int) -> bytes:
+    """Return reads as a current Illumina instrument gives them, as one gzip member.
+
+    Four qualities, long names; level 4, as BCL Convert's files have about that ratio.
+    """
+    rng = np.random.default_rng((100 + mate, start))
+    parts = []
+    for first in range(start, start + n_reads, 10_000):
+        n = min(10_000, start + n_reads - first)
+        bases = np.frombuffer(b"ACGT", np.uint8)[rng.integers(0, 4, (n, READ_LEN))]
+        quals = QUALITIES[rng.choice(4, (n, READ_LEN), p=[0.01, 0.03, 0.06, 0.9])]
+        for i in range(n):
+            number = first + i
+            name = b"A00111:123:HXXXXDSXX:%d:%d:%d:%d %d:N:0:ACGTACGT+TTGCATTG" % (
+                1 + number % 4, 1101 + number // 5000, number * 7919 % 32000,
+                number * 104729 % 37000, mate,
+            )  # fmt: skip
+            parts.append(b"@%b\n%b\n+\n%b\n" % (name, bases[i].tobytes(), quals[i].tobytes()))
+    return gzip.compress(b"".join(parts), 4)
+
+
+def as_bgzf(member: bytes) -> bytes:
+    """Return the data of a gzip member as BGZF blocks of zlib's level 6, as bgzip makes them."""
+    from mapper.io.bgzf import compress_blocks, deflater
+
+    return compress_blocks(memoryview(zlib.decompress(member, 31)), deflater(6))
+
+
+def make_fastq(n_pairs: int, gz: Sequence[Path], bgzf: Sequence[Path], n_processes: int) -> None:
+    """Write two files of mates, as gzip of several members and as BGZF."""
+    from mapper.io.bgzf import EOF_BLOCK
+
+    starts = range(0, n_pairs, READS_PER_MEMBER)
+    sizes = [min(READS_PER_MEMBER, n_pairs - start) for start in starts]
+    with ProcessPoolExecutor(n_processes) as pool:
+        for mate, (plain, blocked) in enumerate(zip(gz, bgzf, strict=True), 1):
+            members = list(pool.map(fastq_member, starts, sizes, [mate] * len(sizes)))
+            write_whole(plain, members)
+            write_whole(blocked, [*pool.map(as_bgzf, members), EOF_BLOCK])
+
+
+def write_whole(path: Path, parts: Sequence[bytes]) -> None:
+    part = path.with_suffix(".part")
+    part.write_bytes(b"".join(parts))
+    part.rename(path)
 
 
 # ------------------------------------------------------------------ what runs in a process
@@ -144,14 +179,24 @@ def convert_pysam(paths: list[str], out: str, threads: int) -> None:
 # ------------------------------------------------------------------------------- measuring
 
 
+def samtools(command: str, *arguments: str | Path) -> list[str]:
+    """Return the command line of samtools, the program or else pysam's."""
+    words = [str(argument) for argument in arguments]
+    if shutil.which("samtools"):
+        return ["samtools", command, *words]
+    name = "fqimport" if command == "import" else command  # as pysam calls it
+    code = f"import sys, pysam; pysam.{name}(*sys.argv[1:], catch_stdout=False)"
+    return [sys.executable, "-c", code, *words]
+
+
 def command(tool: str, paths: list[Path], out: Path, threads: int) -> list[str]:
     """Return the command line of a tool; `threads` counts all of its threads."""
     files = [str(path) for path in paths]
     if tool == "samtools":
         level = ["-O", "bam,level=1", "-@", str(threads - 1), "-o", str(out)]
         if len(files) == 2:
-            return ["samtools", "import", *level, "-1", files[0], "-2", files[1]]
-        return ["samtools", "view", "--no-PG", *level, files[0]]
+            return samtools("import", *level, "-1", files[0], "-2", files[1])
+        return samtools("view", "--no-PG", *level, files[0])
     return [sys.executable, "-m", "benchmarks.kernels.read_write", "--child", tool, "--threads",
             str(threads), "--out", str(out), *files]  # fmt: skip
 
@@ -159,7 +204,7 @@ def command(tool: str, paths: list[Path], out: Path, threads: int) -> list[str]:
 def digest(bam: Path) -> str:
     """Return a digest of name, flag, bases, qualities and tags of every record, in order."""
     total = hashlib.sha256()
-    with subprocess.Popen(["samtools", "view", str(bam)], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(samtools("view", bam), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         for line in process.stdout:
             fields = line.rstrip(b"\n").split(b"\t")
@@ -171,31 +216,33 @@ def digest(bam: Path) -> str:
 
 def run(arguments: argparse.Namespace) -> None:
     """Make the data, run every tool in every round, compare, report."""
-    if not shutil.which("samtools"):
-        raise harness.BenchmarkError("samtools is not on the PATH")
     directory = arguments.data
     directory.mkdir(parents=True, exist_ok=True)
     pairs = arguments.reads // 2
-    fastq = [directory / f"rw_{pairs}_R{mate}.fq.gz" for mate in (1, 2)]
-    for mate, path in enumerate(fastq, 1):
-        if not path.exists():
-            print(f"making {path}")
-            make_fastq(path.with_suffix(".part"), pairs, mate)
-            path.with_suffix(".part").rename(path)
+    cores = sorted(os.sched_getaffinity(0))
+    gz, bgzf, tiny, tiny_bgzf = (
+        [directory / f"rw_{n}_R{mate}.{kind}" for mate in (1, 2)]
+        for n, kind in ((pairs, "fq.gz"), (pairs, "fq.bgz"), (1, "fq.gz"), (1, "fq.bgz"))
+    )
+    for n, files, blocked in ((pairs, gz, bgzf), (1, tiny, tiny_bgzf)):
+        if not all(path.exists() for path in (*files, *blocked)):
+            print(f"making {', '.join(str(path) for path in (*files, *blocked))}")
+            make_fastq(n, files, blocked, len(cores))
     ubam = directory / f"rw_{pairs}.u.bam"
     if not ubam.exists():
         part = ubam.with_suffix(".part")
         subprocess.run(
-            ["samtools", "import", "-1", fastq[0], "-2", fastq[1], "--barcode-tag", "BC", "-i",
-             "-r", "ID:a", "-O", "bam,level=6", "-o", part], check=True,
+            samtools(
+                "import", "-1", gz[0], "-2", gz[1], "--barcode-tag", "BC", "-i", "-r", "ID:a",
+                "-O", "bam,level=6", "-@", str(len(cores)), "-o", part,
+            ), check=True,
         )  # fmt: skip
         part.rename(ubam)
+    # From here on, of this process and all that it starts.
+    os.sched_setaffinity(0, cores[: arguments.cores or len(cores)])
 
-    tools = ("fmwave", "samtools", "pysam")
-    tasks = {"FASTQ.gz → BAM": fastq, "unaligned BAM → BAM": [ubam]}
-    tiny = [directory / f"rw_tiny_R{mate}.fq.gz" for mate in (1, 2)]
-    for mate, path in enumerate(tiny, 1):
-        make_fastq(path, 1, mate)
+    tools = tuple(arguments.tools)
+    tasks = {"FASTQ.gz → BAM": gz, "FASTQ in BGZF → BAM": bgzf, "unaligned BAM → BAM": [ubam]}
     rows, report = [], {}
     for task, paths in tasks.items():
         costs: dict[str, list[harness.Measurement]] = {tool: [] for tool in tools}
@@ -205,7 +252,7 @@ def run(arguments: argparse.Namespace) -> None:
         harness.measure(command("fmwave", paths, outs["fmwave"], arguments.threads), log)
         starts: dict[str, list[float]] = {tool: [] for tool in tools}
         for number in range(arguments.rounds):
-            for tool in tools[number % 3 :] + tools[: number % 3]:
+            for tool in tools[number % len(tools) :] + tools[: number % len(tools)]:
                 start = harness.measure(command(tool, tiny, outs[tool], arguments.threads), log)
                 starts[tool].append(start.wall_s)
                 cost = harness.measure(command(tool, paths, outs[tool], arguments.threads), log)
@@ -231,13 +278,14 @@ def run(arguments: argparse.Namespace) -> None:
             }  # fmt: skip
     about = harness.provenance({})
     about["versions"] = {"samtools": samtools_version(), **python_versions()}
+    n_cores = len(os.sched_getaffinity(0))
     lines = [
         f"# Reading and writing without mapping: {2 * pairs} reads of {READ_LEN} bases, "
-        f"{arguments.threads} threads", "", *harness.markdown_provenance(about),
+        f"{arguments.threads} threads on {n_cores} cores", "", *harness.markdown_provenance(about),
         f"Median (range) of {arguments.rounds} rounds, whole processes; their start is the time "
-        "for a pair of reads; compiled code comes from the cache. The outputs of the three hold "
-        "the same reads, qualities and tags. "
-        "fmwave's threads do not count the one that reads and decompresses ahead for each file.",
+        "for a pair of reads; compiled code comes from the cache. The outputs hold the same reads, "
+        "qualities and tags. fmwave's threads are all that compute; its main thread waits and "
+        "writes.",
         "",
         *harness.table(
             ["task", "tool", "wall s", "start s", "M reads/s", "M reads/s after start", "CPU s",
@@ -246,14 +294,18 @@ def run(arguments: argparse.Namespace) -> None:
     ]  # fmt: skip
     print("\n".join(lines))
     harness.write_results(
-        arguments.results, f"read_write_t{arguments.threads}", {"about": about, "runs": report},
-        lines,
+        arguments.results, f"read_write_t{arguments.threads}_c{n_cores}",
+        {"about": about, "runs": report}, lines,
     )  # fmt: skip
 
 
 def samtools_version() -> str:
-    done = subprocess.run(["samtools", "--version"], capture_output=True, check=True)
-    return done.stdout.split()[1].decode()
+    if shutil.which("samtools"):
+        done = subprocess.run(["samtools", "--version"], capture_output=True, check=True)
+        return done.stdout.split()[1].decode()
+    import pysam
+
+    return f"{pysam.__samtools_version__} (pysam's)"
 
 
 def python_versions() -> dict[str, str]:
@@ -267,7 +319,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--reads", type=int, default=1_000_000, help="reads in all, in pairs")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cores", type=int, help="use so many of the cores (default: all)")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--tools", nargs="+", choices=("fmwave", "samtools", "pysam"),
+        default=["fmwave", "samtools", "pysam"],
+    )  # fmt: skip
     parser.add_argument("--data", type=Path, default=harness.DATA)
     parser.add_argument("--results", type=Path, default=harness.RESULTS)
     parser.add_argument("--child", choices=("fmwave", "pysam"), help=argparse.SUPPRESS)

@@ -45,6 +45,24 @@ class Lane(NamedTuple):
     space: Workspace
 
 
+class _Done(NamedTuple):
+    """What a lane made of a batch."""
+
+    packed: PackedReads | None
+    seeds: SeedSummary
+    alignments: AlignmentBatch
+    rescued: AlignmentBatch | None
+    """Alignments that rescue has found, to be merged with the others."""
+
+    def merged(self, stats: RunStats) -> _Done:
+        """Return it with all alignments in one batch; the host's work."""
+        if self.rescued is None:
+            return self
+        with stats.stage("rescue"):
+            both = merge_alignments(self.alignments, self.rescued)
+        return self._replace(alignments=both, rescued=None)
+
+
 class DeviceStages:
     """An index on one or several devices, and the stages there.
 
@@ -92,14 +110,16 @@ class DeviceStages:
             lane = self._free.get()
         try:
             with cuda.gpus[lane.ordinal]:
-                return _align(lane, reads, params, stats, model)
+                done = _align(lane, reads, params, stats, model)
         finally:
             self._free.put(lane)
+        packed, seeds, alignments, _ = done.merged(stats)
+        return packed, seeds, alignments
 
 
 def _align(
     lane: Lane, reads: ReadBatch, params: MapParams, stats: RunStats, model: InsertSizeModel | None
-) -> tuple[PackedReads | None, SeedSummary, AlignmentBatch]:
+) -> _Done:
     step = 2 if reads.paired else 1  # mates stay together
     try:
         return _align_at_once(lane, reads, params, stats, model)
@@ -109,16 +129,16 @@ def _align(
             raise
     middle = reads.n_reads // (2 * step) * step
     halves = [
-        _align(lane, half, params, stats, model)
+        _align(lane, half, params, stats, model).merged(stats)
         for half in (_rows(reads, 0, middle), _rows(reads, middle, reads.n_reads))
     ]
-    packed, seeds, alignments = zip(*halves, strict=True)
-    return _join_packed(packed), _join_summaries(seeds), _join_alignments(alignments)
+    packed, seeds, alignments, _ = zip(*halves, strict=True)
+    return _Done(_join_packed(packed), _join_summaries(seeds), _join_alignments(alignments), None)
 
 
 def _align_at_once(
     lane: Lane, reads: ReadBatch, params: MapParams, stats: RunStats, model: InsertSizeModel | None
-) -> tuple[PackedReads | None, SeedSummary, AlignmentBatch]:
+) -> _Done:
     space = lane.space
     longest = max(int(np.diff(reads.base_offsets).max(initial=0)), 1)
     with stats.stage("pack"):
@@ -133,6 +153,7 @@ def _align_at_once(
             space, lane.fm.ref_planes, on_device, longest, loci, found.read,
             params.extend,
         )  # fmt: skip
+    rescued = None
     if model is not None and reads.paired:
         with stats.stage("rescue"):
             near = propose_loci(
@@ -144,8 +165,7 @@ def _align_at_once(
                     space, lane.fm.ref_planes, on_device, longest, near.loci, near.read,
                     params.extend,
                 )  # fmt: skip
-                alignments = merge_alignments(alignments, rescued)
-    return packed, found.summary, alignments
+    return _Done(packed, found.summary, alignments, rescued)
 
 
 def download_loci(space: Workspace, loci: LocusBatch) -> LocusBatch:

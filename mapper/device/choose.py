@@ -126,18 +126,26 @@ def hold_device(text: str, sharers: int = 1) -> Iterator[DeviceChoice]:
         As :func:`choose_device`; and if a lock file cannot be made.
     """
     choice = choose_device(text)
-    if text != AUTO or choice.backend == CPU or "CUDA_VISIBLE_DEVICES" in os.environ:
+    if choice.backend == CPU:
         yield choice
         return
-    by_ordinal = {device.ordinal: device for device in find_devices().devices}
-    names = [by_ordinal[ordinal].uuid or f"device-{ordinal}" for ordinal in choice.ordinals]
+    devices = find_devices().devices
+    if text != AUTO or "CUDA_VISIBLE_DEVICES" in os.environ:
+        _say(choice, devices)
+        yield choice
+        return
+    names = [devices[ordinal].uuid or f"device-{ordinal}" for ordinal in choice.ordinals]
     with one_of(names, sharers) as position:
-        ordinal = choice.ordinals[position]
-        if len(names) > 1:
-            log.info(
-                "computing on cuda:%d of %d devices (--device cuda: on all)", ordinal, len(names)
-            )
-        yield DeviceChoice(CUDA, (ordinal,))
+        held = DeviceChoice(CUDA, (choice.ordinals[position],))
+        _say(held, devices)
+        yield held
+
+
+def _say(choice: DeviceChoice, devices: tuple[CudaDevice, ...]) -> None:
+    log.info(
+        "computing on %s",
+        ", ".join(f"cuda:{ordinal} ({devices[ordinal].name})" for ordinal in choice.ordinals),
+    )
 
 
 def _without_driver() -> bool:

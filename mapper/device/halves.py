@@ -5,8 +5,8 @@ on compute capability 9.0 and above (``VIADDMNMX``, ``VIMNMX3``, ``PRMT``), whic
 functions for: they are written in PTX here. Before 9.0 the driver has no such PTX, and
 ``HALVES_CAPABILITY`` says so.
 
-Numbers are chosen by the type of the costs, as in :mod:`mapper.device.lanes`. The Python bodies
-are the meaning of the functions that only kernels need; the simulator runs them.
+Functions are chosen by the type of the costs, as in :mod:`mapper.device.lanes`. The Python bodies
+here are the meaning of those that only kernels need; the simulator runs them.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mapper.device.choose import CPU, choose_device
-from mapper.errors import DeviceError, ResourceError
+from mapper.errors import DeviceError, ResourceError, UsageError
 from mapper.host_memory import available_bytes, require_bytes
 from mapper.index.packed import PackedText
 from mapper.index.plan import (
@@ -88,6 +88,8 @@ def _plan(
     if device == "auto" and n <= LIBRARY_UP_TO:
         device = CPU
     choice = choose_device(device)
+    if "," in device:
+        raise UsageError(f"--device {device}: an index is built on one device; name one")
     if choice.backend != CPU:
         try:
             require_cupy()

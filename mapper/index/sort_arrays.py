@@ -122,7 +122,9 @@ class ArraySorter:
     def leading_counts(self) -> np.ndarray:
         return self.kernels.leading_counts(self.bucket_len)
 
-    def sort_block(self, first_kmer: int, end_kmer: int, size: int, row: int) -> list[Tied]:
+    def sort_block(
+        self, first_kmer: int, end_kmer: int, size: int, row: int, advance: Callable[[int], None]
+    ) -> list[Tied]:
         xp = self.xp
         with self.kernels.memory(f"a block of {size} suffixes"):
             positions = self.kernels.collect(
@@ -132,6 +134,7 @@ class ArraySorter:
             rows = xp.arange(row, row + size, dtype=self.row_type)
             self.kernels.scatter(self.rank, positions, first_of_group(xp, heads, rows))
             slots = tied_slots(xp, heads)
+            advance(size)
             return [Tied(rows[slots], positions[slots])] if len(slots) else []
 
     def refine(self, tied: list[Tied], depth: int) -> list[Tied]:

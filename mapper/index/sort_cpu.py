@@ -7,6 +7,7 @@ buckets, and in the rounds chunks of groups; no two write the same item.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -246,7 +247,9 @@ class CpuSorter:
         map_in_threads(count, range(len(self.parts)), self.n_threads)
         return self.counts.sum(axis=0)
 
-    def sort_block(self, first_kmer: int, end_kmer: int, size: int, row: int) -> list[Tied]:
+    def sort_block(
+        self, first_kmer: int, end_kmer: int, size: int, row: int, advance: Callable[[int], None]
+    ) -> list[Tied]:
         counts = self.counts[:, first_kmer:end_kmer]
         starts = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
         cursors = starts[:-1] + np.cumsum(counts, axis=0) - counts
@@ -263,11 +266,11 @@ class CpuSorter:
 
         def sort(task: tuple[int, int]) -> Tied:
             own = starts[task[0] : task[1] + 1]
-            return Tied(
-                *sort_buckets(
-                    self.words, self.n, self.bucket_len, self.depth, own, row, positions, self.rank
-                )
+            chunk = sort_buckets(
+                self.words, self.n, self.bucket_len, self.depth, own, row, positions, self.rank
             )
+            advance(int(own[-1] - own[0]))
+            return Tied(*chunk)
 
         tied = map_in_threads(sort, self._tasks(starts), self.n_threads)
         return [chunk for chunk in tied if len(chunk.rows)]

@@ -27,8 +27,9 @@ touched. Kärkkäinen (2007), doi:10.1016/j.tcs.2007.07.018: the BWT by blocks o
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -69,8 +70,13 @@ class Sorter(Protocol):
     def leading_counts(self) -> np.ndarray:
         """Return how many suffixes begin with each k-mer of ``bucket_len``: int64."""
 
-    def sort_block(self, first_kmer: int, end_kmer: int, size: int, row: int) -> list[Tied]:
-        """Sort the `size` suffixes that begin with ``[first_kmer, end_kmer)``, from `row` on."""
+    def sort_block(
+        self, first_kmer: int, end_kmer: int, size: int, row: int, advance: Callable[[int], None]
+    ) -> list[Tied]:
+        """Sort the `size` suffixes that begin with ``[first_kmer, end_kmer)``, from `row` on.
+
+        `advance` is told, from any thread, how many more are done.
+        """
 
     def refine(self, tied: list[Tied], depth: int) -> list[Tied]:
         """Sort groups that agree in `depth` bases by twice as many; return those still tied."""
@@ -94,10 +100,15 @@ def sort_in_blocks(sorter: Sorter, n: int, block_size: int) -> SortedText:
     with tqdm(
         total=n, unit=" bases", unit_scale=True, desc="sorting", leave=False, disable=None
     ) as bar:
+        lock = threading.Lock()
+
+        def advance(n_suffixes: int) -> None:
+            with lock:
+                bar.update(n_suffixes)
+
         for first, end, size in blocks_of(counts, block_size):
-            tied += sorter.sort_block(first, end, size, row)
+            tied += sorter.sort_block(first, end, size, row, advance)
             row += size
-            bar.update(size)
     log.info("suffixes in blocks: %.1f s", time.perf_counter() - start)
     depth = sorter.depth
     while tied:

@@ -127,7 +127,8 @@ def align_affine(
     if choice.backend == CPU:
         return on_cpu(pack_pairs(batch, symbols, first_pair, thread_count(threads)))
     from mapper.pairwise.affine_cuda import AffineWorker
-    from mapper.pairwise.flat_cuda import SmallAffine, align_flat
+    from mapper.pairwise.flat_cuda import align_flat
+    from mapper.pairwise.flat_metrics import SmallAffine
     from mapper.pairwise.on_device import run_on_devices
 
     workers = [

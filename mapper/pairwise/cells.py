@@ -6,7 +6,7 @@ is one instruction (:mod:`mapper.device.halves`). Numba picks them by the type o
 the Python bodies are their meaning, which the simulator runs.
 
 Halves hold *biased* scores, from 0 to 32767, so that differences of halves need no borrow;
-who packs must know that the scores fit (:func:`mapper.pairwise.matrix_plan.bias_of`).
+who packs must know that the scores fit (:func:`mapper.pairwise.matrix_numbers.bias_of`).
 """
 
 from __future__ import annotations

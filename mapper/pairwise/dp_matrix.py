@@ -109,16 +109,40 @@ def is_better(score, i, j, best, best_i, best_j):
     return j < best_j or (j == best_j and i < best_i)
 
 
+class FillSpace(NamedTuple):
+    """Work space of :func:`fill_matrix`: int32, one more than the reference is long."""
+
+    scores: np.ndarray  # H of the row above
+    row_scores: np.ndarray  # H of the row
+    insertions: np.ndarray  # I
+    deletions: np.ndarray  # D of the row
+    substitutions: np.ndarray  # S of the row
+
+
 @core
-def fill_matrix(query, ref, scores, gaps, mode, row, insertions, origins, keep):
-    """Compute all cells.
+def begin_row(of_letter, ref, deletion, space, cells):
+    """Find the deletions of a row before its scores, so that these depend on no neighbour.
+
+    After a deletion, to open another one is never better than to lengthen it; so
+    D(i, j+1) is the best of D(i, j) - e and of what else leads to (i, j), less o + e.
+    """
+    for j in range(len(ref)):
+        substitution = of_letter[ref[j]]
+        space.substitutions[j] = substitution
+        space.deletions[j] = deletion
+        other = sum_or(space.scores[j], substitution, space.insertions[j + 1], cells)
+        opened = sum_or(other, cells.opening, cells.floor, cells)
+        deletion = sum_or(deletion, cells.extend, opened, cells)
+
+
+@core
+def fill_matrix(query, ref, scores, gaps, mode, space, origins, keep):
+    """Compute all cells, row by row.
 
     Parameters
     ----------
     query, ref
         Codes, uint8: rows and columns of `scores`.
-    row, insertions
-        Work space, int32, one more than the reference is long.
     origins
         uint8, for ``len(query) * len(ref)`` bytes if `keep`.
 
@@ -129,39 +153,60 @@ def fill_matrix(query, ref, scores, gaps, mode, row, insertions, origins, keep):
     """
     n, m = len(query), len(ref)
     cells = one_cell(gaps, mode)
+    above, row = space.scores, space.row_scores
     for j in range(m + 1):
-        row[j] = border(j, gaps, mode)
-        insertions[j] = max(row[j] + cells.opening, cells.floor)
+        above[j] = border(j, gaps, mode)
+        space.insertions[j] = max(above[j] + cells.opening, cells.floor)
     best = np.int64(NEVER)
     best_i = np.int64(0)
     best_j = np.int64(0)
     if mode == LOCAL or (mode == SEMIGLOBAL and min(n, m) == 0):
         best = np.int64(0)
     for i in range(n):
-        diagonal = row[0]
         row[0] = border(i + 1, gaps, mode)
         deletion = max(np.int32(row[0] + cells.opening), cells.floor)
-        of_letter = scores[query[i]]
-        for j in range(m):
-            arrival, matched = arrived(diagonal, of_letter[ref[j]], deletion, cells)
-            score, below, deletion, bits = next_cell(
-                arrival, matched, insertions[j + 1], deletion, cells
-            )
-            diagonal = row[j + 1]
-            row[j + 1] = score
-            insertions[j + 1] = below
-            if keep:
-                origins[i * m + j] = bits
-            if mode == LOCAL and score >= best and is_better(score, i, j, best, best_i, best_j):
-                best, best_i, best_j = np.int64(score), np.int64(i), np.int64(j)
+        begin_row(scores[query[i]], ref, deletion, space, cells)
+        highest = np.int32(NEVER)
+        if keep:
+            own = origins[i * m : (i + 1) * m]
+            for j in range(m):
+                arrival, matched = arrived(
+                    above[j], space.substitutions[j], space.deletions[j], cells
+                )
+                score, below, _, bits = next_cell(
+                    arrival, matched, space.insertions[j + 1], space.deletions[j], cells
+                )
+                row[j + 1] = score
+                space.insertions[j + 1] = below
+                own[j] = bits
+                highest = max(highest, score)
+        else:
+            for j in range(m):
+                arrival, matched = arrived(
+                    above[j], space.substitutions[j], space.deletions[j], cells
+                )
+                score, below, _, _ = next_cell(
+                    arrival, matched, space.insertions[j + 1], space.deletions[j], cells
+                )
+                row[j + 1] = score
+                space.insertions[j + 1] = below
+                highest = max(highest, score)
+        if mode == LOCAL and highest >= best:
+            j = 0
+            while row[j + 1] != highest:
+                j += 1
+            if is_better(highest, i, j, best, best_i, best_j):
+                best, best_i, best_j = np.int64(highest), np.int64(i), np.int64(j)
         if mode == SEMIGLOBAL and m > 0 and row[m] > best:
             best, best_i, best_j = np.int64(row[m]), np.int64(i), np.int64(m - 1)
+        for j in range(m + 1):
+            above[j] = row[j]
     if mode == GLOBAL:
-        return np.int64(row[m]), np.int64(n), np.int64(m)
+        return np.int64(above[m]), np.int64(n), np.int64(m)
     if mode == SEMIGLOBAL and n > 0:
         for j in range(m):
-            if is_better(row[j + 1], n - 1, j, best, best_i, best_j):
-                best, best_i, best_j = np.int64(row[j + 1]), np.int64(n - 1), np.int64(j)
+            if is_better(above[j + 1], n - 1, j, best, best_i, best_j):
+                best, best_i, best_j = np.int64(above[j + 1]), np.int64(n - 1), np.int64(j)
     if best == 0 and (mode == LOCAL or min(n, m) == 0):
         return best, np.int64(0), np.int64(0)
     return best, best_i + 1, best_j + 1

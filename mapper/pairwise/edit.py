@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.device.choose import CPU, check_device_name, choose_device
-from mapper.errors import DeviceError, UsageError
+from mapper.device.choose import CPU, choose_device
+from mapper.errors import UsageError
 from mapper.pairwise.edit_cpu import align_edit
 from mapper.pairwise.packing import (
     MAX_LENGTH,
@@ -111,7 +111,8 @@ def edit_distance(
     if choice.backend == CPU:
         return on_cpu(pack_pairs(batch, symbols, first_pair, thread_count(threads)))
     from mapper.pairwise.edit_cuda import EditWorker
-    from mapper.pairwise.flat_cuda import SmallEdit, align_flat
+    from mapper.pairwise.flat_cuda import align_flat
+    from mapper.pairwise.flat_metrics import SmallEdit
     from mapper.pairwise.on_device import run_on_devices
 
     workers = [EditWorker(ordinal, free, limit) for ordinal in choice.ordinals]
@@ -136,10 +137,3 @@ def as_batch(
     if refs is None:
         raise UsageError("references are missing")
     return batch_of(queries, refs, padded)
-
-
-def require_cpu(device: str) -> None:
-    """Refuse devices, for an engine that runs on the CPU only."""
-    check_device_name(device)
-    if device not in ("auto", "cpu"):
-        raise DeviceError(f"device {device!r}: this engine runs on the CPU; use 'cpu'")

@@ -9,25 +9,31 @@ from typing import Any
 import numpy as np
 
 from mapper.device.halves import HALVES_CAPABILITY
-from mapper.device.memory import Workspace, total_bytes
+from mapper.device.memory import Workspace, device_memory, total_bytes
 from mapper.device.seam import SIMULATED, cuda
 from mapper.errors import DeviceMemoryError, UsageError
 from mapper.pairwise.matrix_cuda import (
-    BLOCK,
     GROUPS,
     LANES,
+    N_OPS,
+    QUERY_BEGIN,
+    QUERY_END,
+    REF_BEGIN,
+    REF_END,
+    RESULTS,
+    SCORE,
+    SCORE_RESULTS,
     SHARED_BYTES,
     MatrixPairs,
-    MatrixResults,
-    costs_of,
-    fill_kernel,
     gather_kernel,
     trace_kernel,
 )
-from mapper.pairwise.matrix_plan import ONE_CELL, Plan, padded_scores, plan_batch
+from mapper.pairwise.matrix_fill_cuda import fill_kernel
+from mapper.pairwise.matrix_numbers import costs_of, padded_scores
+from mapper.pairwise.matrix_plan import ONE_CELL, plan_batch
 from mapper.pairwise.matrix_scoring import CodedPairs, Scoring, without_memory
 from mapper.pairwise.on_device import joined
-from mapper.pairwise.result import NO_MEMORY, OK, Columns, PairAlignments, new_columns
+from mapper.pairwise.result import NO_MEMORY, NO_SCORE, OK, Columns, PairAlignments
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +48,7 @@ _BYTES_A_CELL = 0.75
 """Of origins, half a byte and what strips of fixed height waste, on average of length 100."""
 
 _CELLS = 1 << 36
-"""Most cells of a batch: some 20 ms."""
+"""Most cells of a batch: some 30 ms on an H200."""
 
 _spaces: dict[tuple[int, int], tuple[threading.Lock, Workspace]] = {}
 _spaces_lock = threading.Lock()
@@ -112,109 +118,94 @@ class MatrixWorker:
         left_out = without_memory(pairs, scoring)
         n = np.where(left_out, 0, pairs.query_end - pairs.query_start)
         m = np.where(left_out, 0, pairs.ref_end - pairs.ref_start)
+        query_codes, query_start = _stretch(pairs.query_codes, pairs.query_start, pairs.query_end)
+        ref_codes, ref_start = _stretch(pairs.ref_codes, pairs.ref_start, pairs.ref_end)
         plan = plan_batch(
-            n, m, pairs.query_start, scoring.scores, scoring.gaps, scoring.mode,
+            n, m, query_start, ref_start, scoring.scores, scoring.gaps, scoring.mode,
             has_halves=self._has_halves, want_path=scoring.cigar, lanes=LANES, groups=GROUPS,
             shared_bytes=SHARED_BYTES,
         )  # fmt: skip
-        on_device = self._uploaded(pairs, n, m, plan)
-        out = MatrixResults._make(
-            [space.device(f"out {name}", len(n), np.int64) for name in MatrixResults._fields]
-        )
-        origins = space.device("origins", int(plan.origin_start[-1]) + 1, np.uint32)
-        ops = space.device("ops", int(plan.ops_start[-1]) + 1, np.uint32)
-        boundary = [
-            space.device(name, int(plan.boundary_start[-1]) + 1, np.int32)
-            for name in ("boundary scores", "boundary gaps")
-        ]
-        slots, strips, steps = (
-            space.upload(name, getattr(plan, name)) for name in ("slots", "strips", "steps")
-        )
+        on_device = MatrixPairs(
+            space.upload("query codes", query_codes), space.upload("ref codes", ref_codes),
+            self._uploaded("table", plan.table),
+        )  # fmt: skip
+        slots = space.upload("slots", plan.slots)
+        most = self._uploaded("most", plan.most)
+        n_columns, n_words, n_ops = (int(size) + 1 for size in plan.sizes)
+        out = space.device("out", RESULTS * len(n), np.int64)
+        rows_of_out = out.reshape(RESULTS, len(n))
+        boundary = space.device("boundary", 2 * n_columns, np.int32).reshape(2, n_columns)
+        origins = space.device("origins", n_words, np.uint32)
         for shape, first, n_blocks in plan.launches:
-            last = first + n_blocks
             words = shape.profile_words(len(scoring.scores), LANES)
             fill_kernel(shape, scoring.mode, scoring.cigar).launch_blocks(
                 n_blocks, space.stream, on_device, self._scores(shape.halves), scoring.gaps,
-                costs_of(scoring.gaps, scoring.mode, shape.halves),
-                slots[first * GROUPS : last * GROUPS], strips[first:last], steps[first:last],
-                plan.shared, *boundary, origins, out,
+                costs_of(scoring.gaps, scoring.mode, shape.halves), first, slots, most,
+                plan.shared, boundary, origins, rows_of_out,
                 shared_bytes=8 * words * (1 if plan.shared else GROUPS),
             )  # fmt: skip
-        if scoring.cigar:
-            trace_kernel.launch(
-                len(plan.slots), space.stream, on_device, self._scores(1), scoring.gaps,
-                scoring.mode, slots, origins, ops, out,
-            )  # fmt: skip
-        return self._collected(plan, out, ops, left_out)
+        if not scoring.cigar:
+            found = self._downloaded(out, SCORE_RESULTS, len(n))
+            return PairAlignments(*_columns(found, left_out, scoring), None, None)
+        ops = space.device("ops", n_ops, np.uint32)
+        trace_kernel.launch(
+            len(plan.slots), space.stream, on_device, self._scores(1), scoring.gaps, scoring.mode,
+            slots, origins, ops, rows_of_out,
+        )  # fmt: skip
+        found = self._downloaded(out, RESULTS, len(n))
+        offsets = np.zeros(len(n) + 1, np.int64)
+        np.cumsum(np.where(left_out, 0, found[N_OPS]), out=offsets[1:])
+        n_ops = int(offsets[-1])
+        flat = space.device("flat ops", max(n_ops, 1), np.uint32)
+        gather_kernel.launch_blocks(
+            len(n), space.stream, ops, on_device, space.upload("offsets", offsets), flat
+        )
+        result = space.download_result(flat)[:n_ops]
+        columns = _columns(found, left_out, scoring)
+        space.synchronize()
+        return PairAlignments(*columns, offsets, result)
 
-    def _uploaded(self, pairs: CodedPairs, n: np.ndarray, m: np.ndarray, plan: Plan) -> MatrixPairs:
-        """Copy a batch to the device: of its sequences, the stretch that the pairs lie in."""
-        space = self._space
-        columns: list[Any] = []
-        for side, codes, starts, ends in (
-            ("query", pairs.query_codes, pairs.query_start, pairs.query_end),
-            ("ref", pairs.ref_codes, pairs.ref_start, pairs.ref_end),
-        ):
-            begin, end = int(starts.min()), int(ends.max())
-            # Of an empty sequence at the end the first letter is looked at, but not used.
-            stretch = np.zeros(end - begin + 1, np.uint8)
-            stretch[:-1] = codes[begin:end]
-            columns.append(space.upload(f"{side} codes", stretch))
-            columns.append(space.upload(f"{side} start", starts - begin))
-            columns.append(space.upload(f"{side} len", n if side == "query" else m))
-        for name in ("halves", "rows", "boundary_start", "origin_start", "ops_start"):
-            columns.append(space.upload(name, getattr(plan, name)))
-        return MatrixPairs._make(columns)
+    def _uploaded(self, name: str, array: np.ndarray) -> Any:
+        """Copy a 2-D array to the device."""
+        return self._space.upload(name, array.reshape(-1)).reshape(*array.shape)
+
+    def _downloaded(self, out: Any, n_rows: int, n_pairs: int) -> np.ndarray:
+        """Fetch the first rows of the results: int64 (n_rows, n_pairs), until the next batch."""
+        host = self._space.download("out", out[: n_rows * n_pairs])
+        self._space.synchronize()
+        return host.reshape(n_rows, n_pairs)
 
     def _scores(self, halves: int) -> Any:
         """Return the scores on the device, with the letter that makes the borders."""
         if halves not in self._padded:
             padded = padded_scores(self._scoring.scores, self._scoring.mode, halves)
-            self._padded[halves] = cuda.to_device(padded)
+            with device_memory("a substitution matrix"):
+                self._padded[halves] = cuda.to_device(padded)
         return self._padded[halves]
 
-    def _collected(
-        self, plan: Plan, out: MatrixResults, ops: Any, left_out: np.ndarray
-    ) -> PairAlignments:
-        """Fetch results, and operations in the order of the pairs."""
-        space, n = self._space, len(left_out)
-        with_path = self._scoring.cigar
-        names = MatrixResults._fields if with_path else ("score", "query_end", "ref_end")
-        host = {name: space.download(f"out {name}", getattr(out, name)) for name in names}
-        space.synchronize()
-        columns = new_columns(n)
-        _fill(columns, host, left_out, self._scoring)
-        if not with_path:
-            return PairAlignments(*columns, None, None)
-        offsets = np.zeros(n + 1, np.int64)
-        np.cumsum(np.where(left_out, 0, host["n_ops"]), out=offsets[1:])
-        flat = space.device("flat ops", int(offsets[-1]), np.uint32)
-        gather_kernel.launch(
-            n * BLOCK, space.stream, ops, space.upload("ops_start", plan.ops_start),
-            space.upload("offsets", offsets), flat,
-        )  # fmt: skip
-        result = space.download_result(flat)
-        space.synchronize()
-        return PairAlignments(*columns, offsets, result)
+
+def _stretch(
+    codes: np.ndarray, starts: np.ndarray, ends: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the stretch of codes that sequences lie in, and where they start in it."""
+    begin, end = int(starts.min()), int(ends.max())
+    # Of an empty sequence at the end the first letter is looked at, but not used.
+    stretch = np.zeros(end - begin + 1, np.uint8)
+    stretch[:-1] = codes[begin:end]
+    return stretch, starts - begin
 
 
-def _fill(
-    columns: Columns, host: dict[str, np.ndarray], left_out: np.ndarray, scoring: Scoring
-) -> None:
-    """Copy what has come from the device into the columns of the result."""
-    for name, values in host.items():
-        if name != "n_ops":
-            getattr(columns, name)[:] = values
-    columns.status[:] = OK
-    if not scoring.cigar and scoring.starts_whole:
-        columns.query_start[:] = 0
-        columns.ref_start[:] = 0
-    _mark_left_out(columns, left_out)
-
-
-def _mark_left_out(columns: Columns, left_out: np.ndarray) -> None:
-    """Give pairs whose paths would take too much memory their status, and nothing else."""
-    fresh = new_columns(1)
-    for column, none in zip(columns, fresh, strict=True):
-        column[left_out] = none[0]
-    columns.status[left_out] = NO_MEMORY
+def _columns(found: np.ndarray, left_out: np.ndarray, scoring: Scoring) -> Columns:
+    """Return the columns of the result; pairs that were left out have nothing but a status."""
+    n = len(left_out)
+    starts = [np.full(n, 0 if scoring.starts_whole else -1) for _ in range(2)]
+    if scoring.cigar:
+        starts = [found[QUERY_BEGIN].copy(), found[REF_BEGIN].copy()]
+    score, query_end, ref_end = (found[row].copy() for row in (SCORE, QUERY_END, REF_END))
+    status = np.where(left_out, NO_MEMORY, OK).astype(np.int8)
+    columns = Columns(score, status, starts[0], query_end, starts[1], ref_end)
+    if left_out.any():
+        score[left_out] = NO_SCORE
+        for span in columns[2:]:
+            span[left_out] = -1
+    return columns

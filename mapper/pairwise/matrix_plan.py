@@ -5,7 +5,8 @@ each of its ``halves`` (cells in a register), and each half is one column behind
 it: the wavefront runs down the group. Rows that the query has too few stand *above* its
 first one, and columns before the first let the lanes that begin later wait: both hold an
 extra letter, whose scores make the recurrence itself yield the borders
-(:func:`padded_scores`). So the last row of the matrix is always the last of the last lane.
+(:func:`mapper.pairwise.matrix_numbers.padded_scores`). So the last row of the matrix is always
+the last of the last lane.
 """
 
 from __future__ import annotations
@@ -14,12 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core, driver
-from mapper.pairwise.dp_matrix import LOCAL, SEMIGLOBAL, Gaps
-
-GREATEST_HALF, GREATEST_BYTE = 2**15 - 1, 127
-PAD_OF_BYTE, PAD_OF_SHORT = -128, -(2**15) + 1
-"""Score of the extra letter with any other; below every gap cost that the kernel takes."""
+from mapper.accelerate import driver
+from mapper.pairwise.dp_matrix import Gaps
+from mapper.pairwise.matrix_numbers import fits_halves, halves_possible
 
 _COSTS = {False: (100, 8), True: (100, 22)}
 """Instructions of a step, and of each row in it, about, without and with a path: what a shape is
@@ -60,44 +58,6 @@ TWO_CELLS = {
 unrolled by the compiler, and their cells not kept in registers."""
 
 
-@core
-def bias_of(n, m, gaps, mode, lanes):
-    """What is added to scores in halves, so that every cell is above 0 and no gap below.
-
-    At 0 itself a mismatch would be cut off, and taken for one that leads to the score. A local
-    alignment begins there, and asks no further.
-    """
-    if mode == LOCAL:
-        return np.int64(0)
-    return np.int64(1 + 3 * gaps.gap_open + (n + m + 2 * lanes + 2) * gaps.gap_extend)
-
-
-@core
-def fits_halves(n, m, highest, gaps, mode, lanes):
-    """Whether all scores of a matrix fit 16 bits; `highest`: of a pair of letters, or 0."""
-    return bias_of(n, m, gaps, mode, lanes) + (min(n, m) + 1) * highest <= GREATEST_HALF
-
-
-def halves_possible(scores: np.ndarray, gaps: Gaps) -> bool:
-    """Say whether scores fit the bytes of a query profile, and gaps cost less than its padding."""
-    return int(np.abs(scores).max()) <= GREATEST_BYTE and sum(gaps) < -PAD_OF_BYTE
-
-
-def padded_scores(scores: np.ndarray, mode: int, halves: int) -> np.ndarray:
-    """Return a matrix with a letter more, which makes the borders: int16.
-
-    Rows above the query must hold the border's first row, columns before the reference its
-    first column: where borders cost gaps, by the gap alone, and where they are free, by the
-    diagonal.
-    """
-    n = len(scores)
-    pad = PAD_OF_BYTE if halves == 2 else PAD_OF_SHORT
-    padded = np.full((n + 1, n + 1), 0 if mode == SEMIGLOBAL else pad, np.int16)
-    padded[:n, :n] = scores
-    padded[n, n] = 0
-    return padded
-
-
 class Launch(NamedTuple):
     """Pairs that one kernel does, longest first: a block of groups at a time."""
 
@@ -106,31 +66,36 @@ class Launch(NamedTuple):
     n_blocks: int
 
 
+(
+    QUERY_START, QUERY_LEN, REF_START, REF_LEN, HALVES, ROWS, BOUNDARY_START, ORIGIN_START,
+    OPS_START,
+) = range(9)  # fmt: skip
+FIELDS = 9
+"""Rows of the table of a batch. One array of all is one transfer, and one argument."""
+
+
 class Plan(NamedTuple):
     """Launches, and where the parts of each pair lie in the work space."""
 
     launches: list[Launch]
     shared: bool  # the pairs of a block have the same query
     slots: np.ndarray  # int64 (n_blocks * groups,): pair of each group, or -1
-    strips: np.ndarray  # int32 (n_blocks,): most strips of a pair of the block
-    steps: np.ndarray  # int32 (n_blocks,): most steps
-    halves: np.ndarray  # int32 (n_pairs,): of each pair's shape
-    rows: np.ndarray  # int32 (n_pairs,)
-    boundary_start: np.ndarray  # int64 (n_pairs + 1,): columns of the row between two strips
-    origin_start: np.ndarray  # int64 (n_pairs + 1,): words of origins
-    ops_start: np.ndarray  # int64 (n_pairs + 1,): operations
+    most: np.ndarray  # int32 (2, n_blocks): most strips and most steps of a pair of each block
+    table: np.ndarray  # int64 (FIELDS, n_pairs): what kernels know of each pair
+    sizes: np.ndarray  # int64 (3,): columns of rows between strips, words of origins, operations
 
 
 def plan_batch(
-    n: np.ndarray, m: np.ndarray, query_start: np.ndarray, scores: np.ndarray, gaps: Gaps,
-    mode: int, *, has_halves: bool, want_path: bool, lanes: int, groups: int, shared_bytes: int,
+    n: np.ndarray, m: np.ndarray, query_start: np.ndarray, ref_start: np.ndarray,
+    scores: np.ndarray, gaps: Gaps, mode: int, *, has_halves: bool, want_path: bool, lanes: int,
+    groups: int, shared_bytes: int,
 ) -> Plan:  # fmt: skip
     """Cut a batch.
 
     Parameters
     ----------
-    n, m, query_start
-        Symbols of queries and references, and where each query begins; int64 (n_pairs,).
+    n, m, query_start, ref_start
+        Symbols of queries and references, and where each begins; int64 (n_pairs,).
     has_halves
         Whether the device computes two cells in a register.
     lanes, groups
@@ -150,11 +115,13 @@ def plan_batch(
             <= shared_bytes
         ]
     columns = _Columns(*(np.empty(len(n), np.int32) for _ in _Columns._fields))
-    starts = [np.zeros(len(n) + 1, np.int64) for _ in range(3)]
+    table = np.empty((FIELDS, len(n)), np.int64)
+    sizes = np.zeros(3, np.int64)
     highest = max(int(scores.max()), 0)
     _measure(
-        n, m, highest, gaps, mode, lanes, want_path, _shape_table(shapes, n, lanes, want_path),
-        np.array([(*shape, shape.origin_words()) for shape in shapes]), columns, *starts,
+        n, m, query_start, ref_start, highest, gaps, mode, lanes, want_path,
+        _shape_table(shapes, n, lanes, want_path),
+        np.array([(*shape, shape.origin_words()) for shape in shapes]), columns, table, sizes,
     )  # fmt: skip
     if shared:
         first = np.flatnonzero(np.diff(run, prepend=-1))
@@ -168,17 +135,17 @@ def plan_batch(
     order = _order(rank, m)
     n_slots = len(n) + groups * (n_runs if shared else len(shapes))
     slots = np.full(n_slots, -1)
-    strips, steps = np.zeros((2, n_slots // groups + 1), np.int32)
+    most = np.zeros((2, n_slots // groups + 1), np.int32)
     blocks = np.zeros((len(shapes), 2), np.int64)
-    n_blocks = _deal(order, run, columns, groups, shared, slots, strips, steps, blocks)
+    n_blocks = _deal(order, run, columns, groups, shared, slots, most[0], most[1], blocks)
     launches = [
         Launch(shapes[i], int(blocks[i, 0]), int(blocks[i, 1]))
         for i in reversed(range(len(shapes)))
         if blocks[i, 1]
     ]
     return Plan(
-        launches, shared, slots[: n_blocks * groups], strips[:n_blocks], steps[:n_blocks],
-        columns.halves, columns.rows, *starts,
+        launches, shared, slots[: n_blocks * groups], most[:, :n_blocks],
+        table, sizes,
     )  # fmt: skip
 
 
@@ -190,8 +157,6 @@ class _Columns(NamedTuple):
     """Of each pair, int32: number of its shape, and what follows from it."""
 
     shape: np.ndarray
-    halves: np.ndarray
-    rows: np.ndarray
     strips: np.ndarray
     steps: np.ndarray
 
@@ -222,27 +187,35 @@ def _number_runs(n, query_start, run):
 
 
 @driver
-def _measure(n, m, highest, gaps, mode, lanes, want_path, table, shapes, columns, boundary_start,
-             origin_start, ops_start):  # fmt: skip
+def _measure(n, m, query_start, ref_start, highest, gaps, mode, lanes, want_path, best_shape,
+             shapes, columns, table, sizes):  # fmt: skip
     """Choose shapes, and lay out the work space."""
     unit = 2 * _UNIT * lanes
     for i in range(len(n)):
         shape = np.int64(0)
         if fits_halves(n[i], m[i], highest, gaps, mode, lanes):
-            shape = table[(n[i] + unit - 1) // unit]
+            shape = best_shape[(n[i] + unit - 1) // unit]
         halves, rows, words = shapes[shape]
         a_strip = lanes * halves * rows
         strips = (n[i] + a_strip - 1) // a_strip if m[i] > 0 else 0
         steps = m[i] + lanes * halves - 1
         columns.shape[i] = shape
-        columns.halves[i] = halves
-        columns.rows[i] = rows
         columns.strips[i] = strips
         columns.steps[i] = steps
-        boundary_start[i + 1] = boundary_start[i] + (m[i] if strips > 1 else 0)
+        table[QUERY_START, i] = query_start[i]
+        table[QUERY_LEN, i] = n[i]
+        table[REF_START, i] = ref_start[i]
+        table[REF_LEN, i] = m[i]
+        table[HALVES, i] = halves
+        table[ROWS, i] = rows
+        table[BOUNDARY_START, i] = sizes[0]
+        table[ORIGIN_START, i] = sizes[1]
+        table[OPS_START, i] = sizes[2]
+        if strips > 1:
+            sizes[0] += m[i]
         if want_path:
-            origin_start[i + 1] = origin_start[i] + strips * steps * words * lanes
-            ops_start[i + 1] = ops_start[i] + n[i] + m[i] + 2
+            sizes[1] += strips * steps * words * lanes
+            sizes[2] += n[i] + m[i] + 2
 
 
 @driver

@@ -154,26 +154,6 @@ def _extreme_lengths(offsets):
     return least, greatest
 
 
-def selected(batch: PairBatch, pairs: np.ndarray) -> PairBatch:
-    """Return a batch of some pairs (int64), with their letters only."""
-    sides: list[np.ndarray] = []
-    for letters, start, end in (batch[:3], batch[3:]):
-        offsets = np.zeros(len(pairs) + 1, np.int64)
-        np.cumsum(end[pairs] - start[pairs], out=offsets[1:])
-        own = np.zeros(int(offsets[-1]) + PADDING, np.uint8)
-        _select_letters(letters, start, pairs, offsets, own)
-        sides += [own, offsets[:-1], offsets[1:]]
-    return PairBatch(*sides)
-
-
-@driver
-def _select_letters(letters, start, pairs, offsets, own):
-    for j in range(len(pairs)):
-        at = start[pairs[j]]
-        for i in range(offsets[j + 1] - offsets[j]):
-            own[offsets[j] + i] = letters[at + i]
-
-
 @core
 def _differs_from_acgt(word):
     """Bits that are set where one of 8 letters is none of A C G T U, in either case."""
@@ -202,12 +182,11 @@ def is_acgt(letters, start, end):
     """Whether letters start:end are all A, C, G, T or U, in either case."""
     differ = np.uint64(0)
     at = start
-    while at + 8 <= end:
-        differ |= _differs_from_acgt(unaligned_word(letters, at))
+    while at < end:
+        # One call: of a second, behind the loop, numba-cuda 0.30.4 loses the argument.
+        behind = np.uint64(8 * max(at + 8 - end, np.int64(0)))  # bits that are none of ours
+        differ |= _differs_from_acgt(unaligned_word(letters, at)) << behind
         at += 8
-    if at < end:
-        kept = (np.uint64(1) << np.uint64(8 * (end - at))) - np.uint64(1)
-        differ |= _differs_from_acgt(unaligned_word(letters, at)) & kept
     return differ == 0
 
 

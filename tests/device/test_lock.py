@@ -138,6 +138,13 @@ def test_no_lock_where_somebody_chose(two_devices, monkeypatch, text):
     assert not two_devices.exists()
 
 
+def test_the_device_is_told(two_devices, caplog):
+    with caplog.at_level(logging.INFO, "mapper"), hold_device("auto"):
+        assert "computing on cuda:0 (a)" in caplog.text
+    with caplog.at_level(logging.INFO, "mapper"), hold_device("cuda"):
+        assert "computing on cuda:0 (a), cuda:2 (b)" in caplog.text
+
+
 def test_no_device_no_lock(two_devices, monkeypatch):
     monkeypatch.setattr(choose, "find_devices", lambda: FoundDevices((), "no driver"))
     with hold_device("auto") as held:

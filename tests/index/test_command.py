@@ -13,9 +13,11 @@ import pytest
 from mapper import host_memory
 from mapper.cli.index import default_output
 from mapper.cli.main import main
-from mapper.errors import ResourceError
+from mapper.device.choose import CPU, CUDA, DeviceChoice
+from mapper.errors import DeviceError, MapperError, ResourceError, UsageError
 from mapper.index.format import verify
-from mapper.index.plan import PROCESS_BYTES, plan_blocks, plan_device, plan_library
+from mapper.index.plan import PROCESS_BYTES, BuildPlan, plan_blocks, plan_device, plan_library
+from mapper.index.route import choose_route
 from mapper.params import IndexParams
 
 REPO = Path(__file__).parents[2]
@@ -222,3 +224,58 @@ def test_memory_estimate_per_base() -> None:
         assert 6 < (plan.host_bytes - PROCESS_BYTES) / n < 9
     assert host_memory.peak_bytes() > 10_000_000
     assert host_memory.available_bytes() is not None
+
+
+@pytest.fixture
+def pretended_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "mapper.index.route.choose_device",
+        lambda text: DeviceChoice(CPU) if text == "cpu" else DeviceChoice(CUDA, (0,)),
+    )
+
+
+def missing() -> None:
+    raise DeviceError("CuPy is missing")
+
+
+def too_small(ordinal: int, n: int, params: IndexParams) -> BuildPlan:
+    return plan_device(n, params, 10**9)
+
+
+@pytest.mark.usefixtures("pretended_device")
+@pytest.mark.parametrize(
+    ("name", "stand_in", "message"),
+    [("require_cupy", missing, "CuPy is missing"), ("_plan_on", too_small, "device memory")],
+)
+def test_auto_takes_the_cpu_and_says_why_where_a_device_asked_for_is_an_error(
+    name: str, stand_in: object, message: str, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("mapper.index.route.require_cupy", lambda: None)
+    monkeypatch.setattr(f"mapper.index.route.{name}", stand_in)
+
+    def route(device: str, n: int = 10**9) -> str:
+        return choose_route("it", n, IndexParams(), device, 10**11, 2, check=False).route
+
+    with caplog.at_level("INFO", logger="mapper"):
+        assert route("auto") == "blocks"
+    assert "sorting on the CPU" in caplog.text
+    assert message in caplog.text
+    with pytest.raises(MapperError, match=message):
+        route("cuda")
+    assert route("auto", 10**6) == "library"
+    assert route("cpu") == "blocks"
+    with pytest.raises(UsageError, match="one device"):
+        route("cuda:0,1")
+
+
+@pytest.mark.usefixtures("pretended_device")
+def test_auto_takes_a_device_for_a_large_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mapper.index.route.require_cupy", lambda: None)
+    monkeypatch.setattr(
+        "mapper.index.route._plan_on",
+        lambda ordinal, n, params: plan_device(n, params, 10**11)._replace(ordinal=ordinal),
+    )
+    plan = choose_route("it", 10**9, IndexParams(), "auto", 10**11, 2, check=False)
+    assert (plan.route, plan.ordinal) == ("device", 0)
+    assert choose_route("it", 10**6, IndexParams(), "auto", None, 2, check=True).route == "library"

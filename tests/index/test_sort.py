@@ -96,6 +96,20 @@ def test_rows_of_64_bits_by_threads() -> None:
     assert result.sa_samples.dtype == UINT64
 
 
+@pytest.mark.parametrize("route", ROUTES)
+def test_progress_adds_up(route: str) -> None:
+    text = hard_texts()["random"]
+    sorter = sorter_for(route, text, 3, UINT32, 0)
+    counts = sorter.leading_counts()
+    steps: list[int] = []
+    row = 1
+    for first, end, size in blocks_of(counts, 20_000):
+        sorter.sort_block(first, end, size, row, steps.append)
+        row += size
+        assert sum(steps) == row - 1
+    assert row - 1 == len(text)
+
+
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_the_number_of_rounds_grows_with_the_logarithm_of_a_repeat(
     n_threads: int, monkeypatch: pytest.MonkeyPatch

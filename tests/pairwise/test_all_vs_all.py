@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mapper.cli.main import main
+from mapper.device.choose import find_devices
 from mapper.pairwise.all_pairs import align_all
 from mapper.pairwise.stream_all import align_sets
 from tests.naive.pairwise import parse_cigar
@@ -124,6 +125,24 @@ def test_windows_do_not_matter(form: str, tmp_path: Path, sets) -> None:
         assert done == (36, {"ok": 36})
         texts.add(out.read_text())
     assert len(texts) == 1
+
+
+@pytest.mark.gpu
+def test_a_device_writes_the_same(tmp_path: Path, sets) -> None:
+    found = find_devices()
+    if found.problem:
+        pytest.skip(found.problem)
+    few = [[s[:25] for s in own[:3]] for own in sets]  # the simulator is slow
+    paths = [str(path) for path in files(tmp_path, few, 2)]
+    for form, span in (("tsv", "global"), ("paf", "local"), ("fasta", "semiglobal")):
+        texts = []
+        for device in ("cpu", "cuda:0,0"):
+            out = tmp_path / "out.txt"
+            words = ["align", "--all-vs-all", *paths, *OPTIONS, "--format", form, "--span", span]
+            assert main([*words, "-o", str(out), "--quiet", "--device", device]) == 0
+            texts.append(out.read_text())
+        assert texts[0] == texts[1]
+        assert texts[0].count("\n") >= 9
 
 
 @pytest.mark.parametrize("form", ["tsv", "paf", "fasta"])

@@ -142,8 +142,8 @@ def test_a_device_without_memory_gets_less(device: str, monkeypatch: pytest.Monk
 def test_chunks_do_not_matter(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mapper.pairwise.on_device.CHUNK_PAIRS", 7)
     monkeypatch.setattr("mapper.pairwise.on_device.CHUNK_SYMBOLS", 300)
-    monkeypatch.setattr("mapper.pairwise.flat_cuda.CHUNK_PAIRS", 7)
-    monkeypatch.setattr("mapper.pairwise.flat_cuda.CHUNK_SYMBOLS", 100)
+    monkeypatch.setattr("mapper.pairwise.flat_batch.CHUNK_PAIRS", 7)
+    monkeypatch.setattr("mapper.pairwise.flat_batch.CHUNK_SYMBOLS", 100)
     pairs = random_pairs(np.random.default_rng(4), 20, 60)
     for span in ("global", "semiglobal"):
         check(pairs, device, span=span)
@@ -155,9 +155,9 @@ def test_what_the_first_pass_leaves_is_aligned_later(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other letters, distances above its own, pairs for which there is no memory."""
-    from mapper.pairwise import flat_cuda
+    from mapper.pairwise import flat_cuda, flat_metrics
 
-    monkeypatch.setattr(flat_cuda, "MORE_EDITS", 16)
+    monkeypatch.setattr(flat_metrics, "MORE_EDITS", 16)
 
     rng = np.random.default_rng(6)
     ref = random_letters(rng, 60)
@@ -284,6 +284,18 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
         (flat.gather_slots_kernel, [out, i64, array(np.uint32)]),
     ):
         assert compile_offline(kernel, arguments).spills == 0
+
+
+def test_letters_are_loaded_from_where_they_are() -> None:
+    """A second call behind the loop was compiled to a load of the array's first word alone."""
+    require_compiler()
+    from tests.device.kernels import check_letters
+
+    number = array(np.int64)
+    machine = compile_offline(check_letters, [array(np.uint64), number, number, array(np.int8)])
+    loads = [name for name in machine.instructions if name.startswith("LDG.E.64")]
+    # Two words at any address, and nothing alone; start and end are loaded once each.
+    assert (len(loads) - 2) % 2 == 0
 
 
 @driver

@@ -5,13 +5,17 @@ from __future__ import annotations
 import numba
 import numpy as np
 import pytest
+from numba import types
 
 from mapper.device.choose import find_devices
 from mapper.errors import DeviceMemoryError
 from mapper.pairwise import matrix_plan
 from mapper.pairwise.all_pairs import align_all
+from mapper.pairwise.dp_matrix import GLOBAL, LOCAL, SEMIGLOBAL, Gaps
 from mapper.pairwise.matrix import align_matrix
+from mapper.pairwise.matrix_numbers import costs_of
 from mapper.pairwise.matrix_plan import Shape
+from tests.device.offline import Machine, array, compile_offline, require_compiler, type_of
 from tests.pairwise.pairs import edited, random_pairs
 from tests.reads import random_letters
 
@@ -154,3 +158,61 @@ def test_batches_and_lack_of_memory_do_not_matter(
     check(pairs, f"{device},0", matrix=(2, -3), gaps=(4, 1), memory=120)
     assert max(sizes) > 3 and min(sizes) <= 3
     check([], device, matrix=(2, -3))
+
+
+@pytest.mark.parametrize(("rows", "mode", "want_path"), [(32, LOCAL, False), (20, GLOBAL, True)])
+def test_two_cells_compile_to_instructions_of_two(rows: int, mode: int, want_path: bool) -> None:
+    """The highest strips stay in registers, and a cell costs a handful of instructions."""
+    machine = _compiled(Shape(2, rows), mode, want_path)
+    assert machine.spills == 0
+    assert machine.registers <= 168
+    assert "VIADDMNMX.S16" in machine.instructions  # and what follows, a small x2
+    # Arrival, insertion, deletion and opening by a sum and a maximum each; with a path, what
+    # the diagonal brings, too.
+    sums = machine.count("VIADDMNMX")
+    assert (5 if want_path else 4) * rows <= sums < (6 if want_path else 5) * rows + 8
+    if want_path:
+        assert machine.count("VIMNMX") >= 5 * rows  # the score, and four bits
+
+
+def test_one_cell_and_the_walk_compile_without_spills() -> None:
+    require_compiler()
+    from mapper.pairwise import matrix_cuda
+
+    machine = _compiled(matrix_plan.ONE_CELL, SEMIGLOBAL, True)
+    assert machine.spills == 0
+    assert machine.registers <= 96
+    number, word, out = array(np.int64), array(np.uint32), array(np.int64, 2)
+    walk = [
+        _pairs(),
+        array(np.int16, 2),
+        type_of(Gaps(10, 1)),
+        types.int64,
+        number,
+        word,
+        word,
+        out,
+    ]
+    assert compile_offline(matrix_cuda.trace_kernel, walk).spills == 0
+    gather = [word, _pairs(), number, word]
+    assert compile_offline(matrix_cuda.gather_kernel, gather).spills == 0
+
+
+def _pairs():
+    from mapper.pairwise.matrix_cuda import MatrixPairs
+
+    code = np.zeros(1, np.uint8)
+    return type_of(MatrixPairs(code, code, np.zeros((1, 1), np.int64)))
+
+
+def _compiled(shape: Shape, mode: int, want_path: bool) -> Machine:
+    require_compiler()
+    from mapper.pairwise.matrix_fill_cuda import fill_kernel
+
+    gaps = Gaps(10, 1)
+    return compile_offline(
+        fill_kernel(shape, mode, want_path),
+        [_pairs(), array(np.int16, 2), type_of(gaps), type_of(costs_of(gaps, mode, shape.halves)),
+         types.int64, array(np.int64), array(np.int32, 2), types.boolean, array(np.int32, 2),
+         array(np.uint32), array(np.int64, 2)],
+    )  # fmt: skip
