@@ -116,13 +116,13 @@ class PairParams(NamedTuple):
     """Alignments of a read near which its mate is looked for."""
     secondary_overlap: float = 0.5
     """Alignments that share this part of the shorter one's bases compete for them."""
-    quality_in_pair: float = 3.6
-    """Mapping quality per match's worth of lead of a proper pair: 18 for one mismatch, 36 for
+    quality_in_pair: float = 5.0
+    """Mapping quality per match's worth of lead of a proper pair: 25 for one mismatch, 50 for
     two. These three by ``benchmarks/end_to_end/tune_quality.py``."""
     quality_alone: float = 1.8
     """The same where a read speaks for itself: 9 for one mismatch, 18 for two. Nothing but
     those bases then speaks against the other place, and a donor may differ there."""
-    quality_of_rivals: float = 10.0
+    quality_of_rivals: float = 20.0
     """What each tenfold number of about equally good alternatives takes from the quality."""
 
 

@@ -35,6 +35,7 @@ from mapper.io.fasta import check_reference
 from mapper.io.header import header_text, parse_read_group
 from mapper.io.raw_batch import RawBatch
 from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
+from mapper.memory_plan import SAMTOOLS_BYTES, MemoryPlan, plan_memory
 from mapper.pair.insert_size import (
     ESTIMATION_PAIRS,
     ESTIMATION_READS,
@@ -52,7 +53,7 @@ from mapper.seed.plan import resolve
 from mapper.stages import Aligned, align_reads, place_batch
 from mapper.stats import RunStats
 from mapper.warm_up import compile_stages
-from mapper.workers import MAP, READ, WRITE, Workers
+from mapper.workers import MAP, READ, WRITE, Workers, share_threads
 
 if TYPE_CHECKING:
     from mapper.device.backend import DeviceStages
@@ -87,6 +88,9 @@ class MapJob:
     sort: SortOptions | None = None
     compression: int = 1
     threads: int = 1
+    """Of all processes of the run."""
+    memory: int | None = None
+    """Bytes, of all processes of the run; None for no bound."""
     batch_bases: int = BATCH_BASES
     insert_size: InsertSizeModel | None = None
     progress: bool = False
@@ -123,13 +127,29 @@ class _Run:
         read_group = parse_read_group(group)[1] if group else ""
         self.names: Names = make_names(index.contigs.names, index.contigs.starts, read_group)
         self.device: DeviceStages | None = None
-        self.workers = job.threads
+        self.workers = job.threads  # share_out() leaves some to samtools
+        self.helper_threads = 1
         if job.device.backend != CPU:
             from mapper.device.backend import DeviceStages
 
             self.device = DeviceStages(index, job.device.ordinals)
             # A worker that waits for a device leaves its core to another.
             self.workers += len(self.device.lanes)
+
+    def share_out(self, converts_input: bool) -> MemoryPlan:
+        """Share threads and memory with the samtools processes that run beside this one."""
+        job = self.job
+        writes_cram = job.output_format == "cram" and job.sort is None
+        n_helpers = int(converts_input) + int(writes_cram)
+        pool, self.helper_threads = share_threads(job.threads, n_helpers)
+        self.workers -= job.threads - pool
+        helper_bytes = n_helpers * SAMTOOLS_BYTES
+        if n_helpers:
+            helper_bytes += int(self.index.contigs.lengths.max())  # CRAM's reference
+        return plan_memory(
+            job.memory, self.index.n_bytes, self.workers, job.batch_bases,
+            job.threads if job.sort else 0, helper_bytes,
+        )  # fmt: skip
 
     def cut(self, reader: ReadsReader) -> RawBatch | None:
         """Cut the next batch off the input (a task)."""
@@ -205,17 +225,24 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
     lanes = job.lanes or [Lane(tuple(job.reads), job.read_group)]
     if job.output_format == "cram" and job.reference is not None:
         check_reference(Path(job.reference), contigs.names, contigs.md5)
-    pool = Workers(run.workers)
+    pool = Workers(0)
     options = ReadOptions(
         interleaved=job.interleaved, keep_comments=job.keep_comments,
-        tag_groups=bool(job.lanes), reference=job.input_reference, threads=job.threads,
-        executor=pool.at(READ), max_read_len=MAX_READ_LEN, batch_bases=job.batch_bases,
+        tag_groups=bool(job.lanes), reference=job.input_reference,
+        threads=share_threads(job.threads, 1)[1], executor=pool.at(READ),
+        max_read_len=MAX_READ_LEN, batch_bases=job.batch_bases,
     )  # fmt: skip
+    reader = ReadsReader(lanes, options)
     try:
-        reader = ReadsReader(lanes, options)
+        plan = run.share_out(reader.converts)
     except BaseException:
-        pool.shutdown()
+        reader.close()
         raise
+    reader.limit_batches(plan.batch_bases)
+    sort = job.sort
+    if sort is not None and job.memory is not None:
+        sort = sort._replace(memory=plan.sort_bytes)
+    pool.add(run.workers)
     switch_interval = sys.getswitchinterval()
     if run.device is not None:
         sys.setswitchinterval(DEVICE_SWITCH_SECONDS)
@@ -227,8 +254,8 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
         )  # fmt: skip
         with open_output(
             job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(),
-            pool.at(WRITE), sort=job.sort, level=job.compression, reference=job.reference,
-            threads=job.threads,
+            pool.at(WRITE), sort=sort, level=job.compression, reference=job.reference,
+            threads=run.helper_threads,
         ) as output:  # fmt: skip
             stats.compile_seconds = compile_stages(index, run.params, run.names, output, run.device)
             _map_all(run, reader, output, pool)

@@ -41,12 +41,15 @@ class Workers:
         self._n_submitted = 0
         self._changed = threading.Condition()
         self._closed = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"worker {i}", daemon=True)
-            for i in range(n_threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        self.add(n_threads)
+
+    def add(self, n_threads: int) -> None:
+        """Start more threads."""
+        for _ in range(n_threads):
+            name = f"worker {len(self._threads)}"
+            self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
+            self._threads[-1].start()
 
     def at(self, priority: int) -> Executor:
         """Return these workers as an executor whose tasks have that priority."""
@@ -93,6 +96,16 @@ class _AtPriority(Executor):
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         return self._workers.submit(self._priority, lambda: fn(*args, **kwargs))
+
+
+def share_threads(threads: int, n_helpers: int) -> tuple[int, int]:
+    """Return how many threads the pool has, and each process that helps it.
+
+    A quarter is for each samtools process that reads or writes beside the pool, and one at
+    least: only with fewer threads than processes is the sum larger than `threads`.
+    """
+    each = max(threads // 4, 1)
+    return max(threads - n_helpers * each, 1), each
 
 
 def run_into(future: Future[T], call: Callable[[], T]) -> None:

@@ -103,8 +103,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "(default: %(default)s)",
     )  # fmt: skip
     machine.add_argument(
-        "--memory", type=_bytes, default=1 << 30, metavar="SIZE",
-        help="for --sort, beyond what mapping takes: bytes, or with K, M, G (default: 1G)",
+        "--memory", type=_bytes, metavar="SIZE",
+        help="bound of the whole run, bytes, or with K, M, G: batches become smaller to keep it, "
+        "and --sort has what is left (default: none, and 1G for --sort)",
     )  # fmt: skip
     machine.add_argument(
         "--batch-bases", type=_positive, metavar="N",
@@ -144,6 +145,7 @@ def run(args: argparse.Namespace) -> int:
     from mapper.index.format import open_index
     from mapper.io.bam_out import SortOptions
     from mapper.io.reads_in import Lane
+    from mapper.memory_plan import SORT_BYTES
     from mapper.pipeline import MapJob, map_reads
 
     index = open_index(args.index)
@@ -158,7 +160,8 @@ def run(args: argparse.Namespace) -> int:
         reference=args.reference,
         input_reference=args.input_reference,
         command_line=shlex.join(["fmwave", *args.argv]),
-        sort=SortOptions(args.threads, args.memory, args.markdup) if args.sort else None,
+        sort=SortOptions(args.threads, SORT_BYTES, args.markdup) if args.sort else None,
+        memory=args.memory,
         compression=args.compression,
         threads=args.threads,
         insert_size=insert_size,

@@ -82,8 +82,7 @@ class BamReader(BatchReader):
         self._source: Any = source
         if fmt != "bam":
             self._source = ConvertedSource(source, reference, threads)
-        self._window_bytes = 2 * batch_bases
-        self._most_reads = max(batch_bases // MIN_COST, 1)
+        self.limit_batches(batch_bases)
         self._chunk_bytes = chunk_bytes
         self._executor = executor
         self._file: InputBuffer | None = None
@@ -108,6 +107,11 @@ class BamReader(BatchReader):
     def read_groups(self) -> list[str]:
         """The header's @RG lines."""
         return [line for line in self.header if line.startswith("@RG\t")]
+
+    def limit_batches(self, batch_bases: int) -> None:
+        """Set the size of the batches that are still to come."""
+        self._window_bytes = 2 * batch_bases
+        self._most_reads = max(batch_bases // MIN_COST, 1)
 
     def close(self) -> None:
         """Close the file."""

@@ -87,6 +87,9 @@ class ReadsReader(BatchReader):
         self._n_before = 0  # reads of earlier files
         self.may_hold_pairs = False
         """Whether reads may come in pairs: false only if it is known that none do."""
+        self._bam_readers: list[BamReader] = []
+        self.converts = False
+        """Whether a samtools process converts input: CRAM or SAM."""
         self.headers: list[list[str]] = []
         """Lines of the header of each input file that has one."""
         try:
@@ -96,6 +99,12 @@ class ReadsReader(BatchReader):
         except BaseException:
             self.close()
             raise
+
+    def limit_batches(self, batch_bases: int) -> None:
+        """Set the size of the batches that are still to come."""
+        self._options = self._options._replace(batch_bases=batch_bases)
+        for reader in self._bam_readers:
+            reader.limit_batches(batch_bases)
 
     def close(self) -> None:
         """Close all files."""
@@ -140,10 +149,10 @@ class ReadsReader(BatchReader):
             stack.pop_all()
 
     def _add_fastq(self, lane: Lane, sources: list[ByteSource], tag: bytes) -> None:
-        options = self._options
-        check_files(lane.paths, options.interleaved)
+        check_files(lane.paths, self._options.interleaved)
 
         def start() -> BatchReader:
+            options = self._options
             return FastqReader(
                 sources, options.interleaved, options.batch_bases, options.chunk_bytes,
                 options.keep_comments, options.executor,
@@ -154,7 +163,7 @@ class ReadsReader(BatchReader):
                 source.close()
 
         self._waiting.append(_Waiting(start, close, tag, tuple(source.name for source in sources)))
-        self.may_hold_pairs |= len(sources) == 2 or options.interleaved
+        self.may_hold_pairs |= len(sources) == 2 or self._options.interleaved
 
     def _add_alignments(
         self, lane: Lane, sources: Sequence[ByteSource], formats: Sequence[str | None], tag: bytes
@@ -173,10 +182,12 @@ class ReadsReader(BatchReader):
             raise UsageError(f"{kinds[0]}, and its tags are kept anyway; drop --comments")
         for source, fmt in zip(sources, formats, strict=True):
             assert fmt is not None
+            self.converts |= fmt != "bam"
             reader = BamReader(
                 source, fmt, options.batch_bases, options.chunk_bytes, options.reference,
                 options.threads, options.executor,
             )  # fmt: skip
+            self._bam_readers.append(reader)
             self._waiting.append(_Waiting(_giving(reader), reader.close, tag, (source.name,)))
             self.headers.append(reader.header)
             if lane.read_group is not None and reader.read_groups:

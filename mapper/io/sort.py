@@ -93,11 +93,14 @@ def sort_and_index(
         target = ["-O", cram_format(level), "--reference", reference]
     try:
         with scratch_directory(final) as scratch:
-            per_thread = max(memory // threads, _MIN_MEMORY)
-            sort = ["-@", str(threads - 1), "-m", str(per_thread), "--no-PG"]
+            # Both work at once: sort merges what markdup reads.
+            marking = max(threads // 2, 1) if mark_duplicates else 0
+            sorting = max(threads - marking, 1)
+            per_thread = max(memory // sorting, _MIN_MEMORY)
+            sort = ["-@", str(sorting - 1), "-m", str(per_thread), "--no-PG"]
             sort += ["-T", str(scratch / "part"), str(unsorted)]
             if mark_duplicates:
-                mark = ["-@", str(threads - 1), "--no-PG", "-T", str(scratch / "marked"), *target]
+                mark = ["-@", str(marking - 1), "--no-PG", "-T", str(scratch / "marked"), *target]
                 _sort_and_mark(final, [*sort, "-u", "-o", "-"], [*mark, "-", str(sorted_file)])
             else:
                 _samtools(final, "sort", *sort, *target, "-o", str(sorted_file))
@@ -118,8 +121,12 @@ def sort_and_index(
 
 
 def cram_format(level: int) -> str:
-    """Return samtools' word for CRAM output: version 3.0, as many readers know no later one."""
-    return f"cram,version=3.0,level={level}"
+    """Return samtools' word for CRAM output.
+
+    Version 3.0, as many readers know no later one, and NM stored, as htsjdk (GATK, Picard) does
+    not make it anew.
+    """
+    return f"cram,version=3.0,store_nm=1,level={level}"
 
 
 def _index_kind(bam_path: Path) -> str:

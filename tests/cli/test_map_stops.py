@@ -93,6 +93,7 @@ def endless_input(process: subprocess.Popen[bytes], text: bytes) -> Iterator[Non
     def feed() -> None:
         assert process.stdin is not None
         try:
+            process.stdin.flush()
             while True:
                 # Past Python's buffer, which could not be flushed once the process is gone.
                 os.write(process.stdin.fileno(), text)

@@ -121,3 +121,4 @@ def test_a_thread_alone_shuffles_nothing(shared_types) -> None:
     machine = compile_offline(extend_alone, extension_types(shared_types))
     # One SHFL or two hand round the result of an atomic addition that the compiler gathered.
     assert machine.count("SHFL") <= 2
+    assert machine.spills == 0

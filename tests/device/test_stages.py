@@ -20,7 +20,8 @@ from mapper.seed.plan import resolve
 from mapper.stages import align_reads, rescue_mates
 from mapper.stats import RunStats
 from tests.device.batches import index_of, small_genome, some_pairs, some_reads
-from tests.reads import Genome, reads_of
+from tests.extend.views import alignments_of, loci_of
+from tests.reads import Genome, genome_of, random_letters, reads_of
 
 pytestmark = pytest.mark.gpu
 
@@ -119,6 +120,40 @@ def test_every_bucket_and_pools_that_grow(device, monkeypatch, index, reads) -> 
         assert lists == sorted(lists, reverse=True)
         assert lists[-2] > 0  # the last bucket had something to do ...
         assert lists[-1] == 0  # ... and left nothing
+
+
+def test_a_read_whose_loci_asked_for_too_much_is_settled_alone(device) -> None:
+    """The first locus sets the third a target, which the second, elsewhere in the read, lowers."""
+    from mapper.device.memory import Workspace, upload
+    from mapper.device.reads import upload_reads
+    from mapper.extend import cuda as device_extend
+
+    rng = np.random.default_rng(11)
+    first, second, flank = (random_letters(rng, n) for n in (60, 71, 100))
+    third = first[:30] + "T" + first[30:]
+    genome = genome_of([flank + first + flank + second + flank + third + flank])
+    # The second lacks a base of the genome, and yet scores more than the first.
+    reads = reads_of([first + second[:40] + second[41:]])
+    places = [[(0, 100), (0, 260 - 60), (0, 431)]]
+    loci = loci_of(genome, places)
+    expected = extend_loci(genome.fm.ref_planes, reads, pack_reads(reads), loci, ExtendParams())
+    # A longer match by chance may add to the 63 of the second.
+    scores = [alignment.score for alignment in alignments_of(expected)[0]]
+    assert scores[0] >= 63
+    assert scores[1:] == [60, 53]
+
+    space = Workspace()
+    fm = upload(genome.fm, "the index")
+    there = upload(loci, "the loci")
+    found, _ = device_extend.extend_loci(
+        space, fm.ref_planes, upload_reads(space, reads), 130, there,
+        space.upload("whose", np.zeros(3, np.int32)), ExtendParams(),
+    )  # fmt: skip
+    n_lists = len(device_extend.THREAD_BUCKETS) + len(device_extend.WARP_BUCKETS) + 2
+    counters = space.download("counters", space.device("counters", 3 + 2 * n_lists, np.int64))
+    space.synchronize()
+    check_equal(found, expected)
+    assert counters[-2:].tolist() == [1, 0]  # one read, and no locus that did not fit
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,82 @@
+"""How much memory a mapping run takes, and how large its batches may be within a bound.
+
+Measured (peak resident memory, 2 x 150 bp, 1 to 4 threads, batches of 1 to 9 M bases): 230 MB,
+and for each base of a batch 20 bytes, and 15 more for each thread. The constants have a fifth
+and more on top of that, for reads with many alignments.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mapper.errors import ResourceError
+
+PROCESS_BYTES = 300_000_000
+"""Python, the libraries and compiled code, and output that is being compressed."""
+
+BYTES_PER_BASE = 25
+BYTES_PER_BASE_AND_THREAD = 20
+
+SAMTOOLS_BYTES = 100_000_000
+"""A samtools process without its records: Python, pysam, buffers."""
+
+LEAST_SORT_BYTES = 16 << 20
+"""For each thread that sorts: below that, samtools would write thousands of files."""
+
+LEAST_BATCH_BASES = 100_000
+SORT_BYTES = 1 << 30
+"""For the records that are sorted, where no bound is given."""
+
+
+class MemoryPlan(NamedTuple):
+    """What fits into the bound."""
+
+    batch_bases: int
+    sort_bytes: int  # for records, of all sorting threads together
+
+
+def mapping_bytes(index_bytes: int, threads: int, batch_bases: int) -> int:
+    """Return what this process takes while it maps: bytes, those of the mapped index included."""
+    per_base = BYTES_PER_BASE + BYTES_PER_BASE_AND_THREAD * threads
+    return PROCESS_BYTES + index_bytes + per_base * batch_bases
+
+
+def plan_memory(
+    bound: int | None, index_bytes: int, threads: int, batch_bases: int, sort_threads: int = 0,
+    helper_bytes: int = 0,
+) -> MemoryPlan:  # fmt: skip
+    """Return sizes with which a run stays within its bound.
+
+    Parameters
+    ----------
+    bound
+        Bytes for all of the run, its samtools processes included; None for no bound.
+    index_bytes, threads, batch_bases
+        See :func:`mapping_bytes`; batches become smaller if they must.
+    sort_threads
+        Threads that sort once all is mapped; 0 if none do.
+    helper_bytes
+        What samtools processes take while this one maps.
+
+    Raises
+    ------
+    ResourceError
+        If the smallest batches, or sorting, would exceed the bound.
+    """
+    if bound is None:
+        return MemoryPlan(batch_bases, SORT_BYTES)
+    fixed = mapping_bytes(index_bytes, threads, 0) + helper_bytes
+    per_base = mapping_bytes(0, threads, 1) - mapping_bytes(0, threads, 0)
+    fitting = min(batch_bases, (bound - fixed) // per_base)
+    # Mapped pages of the index stay, the batches' memory does not.
+    for_sorting = bound - PROCESS_BYTES - index_bytes - SAMTOOLS_BYTES
+    needed = fixed + per_base * min(batch_bases, LEAST_BATCH_BASES)
+    if sort_threads:
+        sorting = bound - for_sorting + sort_threads * LEAST_SORT_BYTES
+        needed = max(needed, sorting)
+    if bound < needed:
+        raise ResourceError(
+            f"--memory {bound / 1e6:.0f} MB: with this index and {threads} threads a run takes at "
+            f"least {needed / 1e6:.0f} MB; give more memory, or fewer threads"
+        )
+    return MemoryPlan(fitting, for_sorting)
