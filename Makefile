@@ -16,11 +16,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # reinstalls, a mere checkout does not.
 STAMP := $(VENV)/.fmwave-$(shell cat pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: help setup demo test simulate test-slurm lint types check clean
+.PHONY: help setup demo test simulate test-profiles test-slurm plan-cohort lint types check clean
 help:
 	@echo "make demo    map the bundled real reads with the workflow, show the result"
 	@echo "make test    all tests (PYTEST_ARGS='-k name' for some); make simulate: CUDA kernels only, simulated"
-	@echo "make test-slurm    the workflow on a running Slurm with two GPUs (docs/cluster.md), 10 minutes"
+	@echo "make test-profiles every profile of the workflow, with all executor plugins"
+	@echo "make test-slurm    the workflow on a running Slurm with two GPUs (docs/cluster.md), 20 minutes"
+	@echo "make plan-cohort  time and memory of planning 2 000 samples"
 	@echo "make lint    ruff, snakefmt, snakemake --lint; make types: mypy; make check: lint, types and tests"
 	@echo "make clean   remove the environment, caches and the demo's results"
 
@@ -37,6 +39,7 @@ $(STAMP):
 demo: $(STAMP)
 	@echo "Mapping the bundled reads. On a new machine fmwave first compiles itself, about a minute, once."
 	$(BIN)/snakemake --profile profiles/local-cpu --cores $(CORES) --quiet host rules
+	$(BIN)/snakemake --profile profiles/local-cpu --cores $(CORES) --quiet all --report results/report.html
 	@$(BIN)/python workflow/scripts/show_summary.py results
 
 test: $(STAMP)
@@ -48,10 +51,20 @@ test: $(STAMP)
 simulate: $(STAMP)
 	NUMBA_ENABLE_CUDASIM=1 NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n auto -m gpu
 
+# Dry runs of every profile, and a run without a shared disk; apart, because each process of
+# Snakemake loads all executors that are installed.
+test-profiles: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[executors]'
+	$(BIN)/python -m pytest tests/workflow/test_profiles.py tests/workflow/test_storage.py
+
 # Needs a Slurm of its own: the tests cancel whatever is in its queue.
 test-slurm: $(STAMP)
-	$(BIN)/python -m pip install --quiet --editable '.[slurm,cluster-generic]'
-	FMWAVE_TEST_SLURM=1 $(BIN)/python -m pytest tests/workflow/test_slurm.py -v
+	$(BIN)/python -m pip install --quiet --editable '.[executors]'
+	FMWAVE_TEST_SLURM=1 $(BIN)/python -m pytest tests/workflow/test_slurm.py tests/workflow/test_slurm_trouble.py -v
+
+# How long Snakemake plans 2 000 samples of 2 units, and in what memory; fails beyond 60 s or 2 GB.
+plan-cohort: $(STAMP)
+	$(BIN)/python -m benchmarks.workflow.plan_cohort
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -51,6 +51,10 @@ class Files:
     reference: Path
     reads: tuple[Path, ...]
     truth: Path
+    variants: Path
+    """VCF of the donor."""
+    repeats: Path | None
+    """BED of a synthetic genome's repeats."""
 
 
 def data_sets(
@@ -73,7 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ecoli-pairs", type=int, default=1_000_000, help="[%(default)s]")
     group.add_argument("--ecoli-singles", type=int, default=1_000_000, help="[%(default)s]")
     group.add_argument("--synth-pairs", type=int, default=500_000, help="[%(default)s]")
-    group.add_argument("--synth-size", default="20M", help="bases, e.g. 20M, 100M [%(default)s]")
+    group.add_argument("--synth-size", default="100M", help="bases, e.g. 20M, 100M [%(default)s]")
 
 
 def data_sets_of(options: argparse.Namespace) -> dict[str, DataSet]:
@@ -120,12 +124,15 @@ def unpack(source: Path, target: Path) -> Path:
 def make_reference(name: str, folder: Path) -> Path:
     """Return the FASTA file of a reference, made if it is not there."""
     target = folder / f"{name}.fa"
-    if target.exists():
+    synthetic = name.startswith("synth")
+    bed = target.with_suffix(".bed")
+    if target.exists() and (bed.exists() or not synthetic):
         return target
     folder.mkdir(parents=True, exist_ok=True)
-    if name.startswith("synth"):
+    if synthetic:
         partial = folder / f"{name}.part.fa"
-        run_kit("synth_genome.py", partial, "-s", name.removeprefix("synth"), "--seed", SYNTH_SEED)
+        size = name.removeprefix("synth")
+        run_kit("synth_genome.py", partial, "-s", size, "--seed", SYNTH_SEED, "--bed", bed)
         return partial.rename(target)
     return unpack(shared_file(f"ref/{name}.fa.gz"), target)
 
@@ -139,12 +146,16 @@ def make(data_set: DataSet, folder: Path) -> Files:
         reference=reference,
         reads=tuple(folder / (data_set.prefix + end) for end in ends),
         truth=folder / f"{data_set.prefix}.json",
+        variants=folder / f"{data_set.prefix}.vcf",
+        repeats=reference.with_suffix(".bed") if data_set.reference.startswith("synth") else None,
     )
-    if not (is_made_as(data_set, files.truth) and all(path.exists() for path in files.reads)):
+    complete = all(path.exists() for path in (*files.reads, files.variants))
+    if not (is_made_as(data_set, files.truth) and complete):
         # simulate.py writes the .json last: with it the reads are complete.
         files.truth.unlink(missing_ok=True)
         options: list[object] = ["-n", data_set.n, "-l", data_set.length, "--seed", data_set.seed]
         options += ["--paired"] if data_set.paired else []
+        options += ["--vcf", files.variants]
         run_kit("simulate.py", reference, prefix, *options)
     return files
 

@@ -1,9 +1,9 @@
 """Put tables of committed results into the documentation.
 
-    python -m benchmarks.document benchmarks/results/{compare,real_reads}-*.json
+    python -m benchmarks.document benchmarks/results/{compare,real_reads,variants}-*.json
 
 Each table stands in docs/*.md between ``<!-- table NAME -->`` and ``<!-- end -->``; what is
-between them is replaced. Names: compare-accuracy, compare-speed, real_reads. Of several
+between them is replaced. Names: compare-accuracy, compare-speed, real_reads, variants. Of several
 results of one kind the last given counts.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
-from benchmarks.end_to_end import compare, real_reads
+from benchmarks.end_to_end import real_reads, tables, variants
 
 DOCS = harness.ROOT / "docs"
 
@@ -29,12 +29,16 @@ def tables_of(path: Path) -> dict[str, list[str]]:
     source = [f"From `benchmarks/results/{path.with_suffix('.md').name}`.", ""]
     if path.name.startswith("compare"):
         return {
-            "compare-accuracy": source + compare.accuracy_lines(report),
-            "compare-speed": source + compare.speed_lines(report),
+            "compare-accuracy": source + tables.accuracy_lines(report),
+            "compare-speed": source + tables.speed_lines(report),
         }
     if path.name.startswith("real_reads"):
         return {"real_reads": source + real_reads.result_lines(report)}
-    raise harness.BenchmarkError(f"{path.name}: results of compare or real_reads are expected")
+    if path.name.startswith("variants"):
+        return {"variants": source + variants.result_lines(report)}
+    raise harness.BenchmarkError(
+        f"{path.name}: results of compare, real_reads or variants are expected"
+    )
 
 
 def fill(text: str, tables: dict[str, list[str]]) -> str:

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the mappers and their commands, measuring, scoring, reporting."""
+"""What the benchmarks share: measuring, scoring, reporting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 DATA = ROOT / "resources" / "benchmarks"  # large, made by benchmarks/data.py, not in git
 SHARED = ROOT.parent / "shared"
-READ_GROUP = r"@RG\tID:bench\tSM:bench\tPL:ILLUMINA"
 
 
 class BenchmarkError(Exception):
@@ -62,127 +61,6 @@ def measure(command: Sequence[str | Path], log: Path, stdout: Path | None = None
 
 def tail(log: Path, n_lines: int = 5) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-n_lines:])
-
-
-# -------------------------------------------------------------------------------- mappers
-
-
-@dataclass(frozen=True)
-class Mapper:
-    """How one tool is called.
-
-    In the commands {ref}, {index}, {reads} (one path or two), {threads}, {rg} and {out} are
-    replaced. A command without {out} writes SAM to standard output.
-    """
-
-    name: str
-    program: str
-    version: str
-    index: str
-    map: str
-    suffix: str  # of the output: .bam or .sam
-
-    def index_command(self, ref: Path, index: Path) -> list[str]:
-        return self._fill(self.index, ref=ref, index=index)
-
-    def map_command(
-        self, index: Path, reads: Sequence[Path], threads: int, out: Path, *, sort: bool = False
-    ) -> list[str]:
-        words = self._fill(self.map, index=index, threads=threads, out=out, rg=READ_GROUP)
-        at = words.index("{reads}")
-        words[at : at + 1] = [str(path) for path in reads]
-        return words + (["--sort"] if sort and self.suffix == ".bam" else [])
-
-    @staticmethod
-    def _fill(template: str, **values: object) -> list[str]:
-        """Split into words, then replace {name}: a value with blanks stays one word."""
-        filled = {f"{{{name}}}": str(value) for name, value in values.items()}
-        return [filled.get(word, word) for word in template.split()]
-
-
-MAPPERS = {
-    mapper.name: mapper
-    for mapper in (
-        Mapper(
-            name="fmwave",
-            program="fmwave",
-            version="fmwave --version",
-            index="fmwave index {ref} -o {index}",
-            map="fmwave map {index} {reads} -o {out} -t {threads} -R {rg}",
-            suffix=".bam",
-        ),
-        Mapper(
-            name="bwa mem",
-            program="bwa",
-            version="bwa",
-            index="bwa index -p {index} {ref}",
-            map="bwa mem -t {threads} -R {rg} {index} {reads}",
-            suffix=".sam",
-        ),
-        Mapper(
-            name="minimap2 -ax sr",
-            program="minimap2",
-            version="minimap2 --version",
-            index="minimap2 -x sr -d {index} {ref}",
-            map="minimap2 -ax sr -t {threads} -R {rg} {index} {reads}",
-            suffix=".sam",
-        ),
-    )
-}
-
-
-def available(names: Sequence[str]) -> list[Mapper]:
-    """Return the named mappers that are on the PATH; say which are not."""
-    found = []
-    for name in names:
-        mapper = MAPPERS[name]
-        if shutil.which(mapper.program):
-            found.append(mapper)
-        else:
-            print(f"{name}: skipped, {mapper.program} is not on the PATH")
-    if not found:
-        raise BenchmarkError("No mapper to run.")
-    return found
-
-
-def version_of(mapper: Mapper) -> str:
-    """Return the first line with a version number that the tool prints about itself."""
-    run = subprocess.run(
-        mapper.version.split(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    match = re.search(r"\d+\.\d+\S*", run.stdout)
-    return match.group() if match else "unknown"
-
-
-def run_mapper(
-    mapper: Mapper,
-    index: Path,
-    reads: Sequence[Path],
-    threads: int,
-    out: Path,
-    *,
-    sort: bool = False,
-) -> tuple[Measurement, Path]:
-    """Map; returns the cost and the log."""
-    log = out.with_suffix(".log")
-    command = mapper.map_command(index, reads, threads, out, sort=sort)
-    return measure(command, log, None if mapper.suffix == ".bam" else out), log
-
-
-def build_index(mapper: Mapper, ref: Path, directory: Path) -> tuple[Path, Measurement]:
-    """Build an index in ``directory``, under the reference's and the mapper's name."""
-    index = directory / f"{ref.name}.{mapper.program}"
-    directory.mkdir(parents=True, exist_ok=True)
-    log = directory / f"{index.name}.log"
-    cost = measure(mapper.index_command(ref, index), log)
-    if cost.exit_status:
-        raise BenchmarkError(f"{mapper.name}: indexing {ref} failed:\n{tail(log)}")
-    return index, cost
 
 
 # -------------------------------------------------------------------------------- scoring
@@ -249,13 +127,14 @@ def commit() -> str:
     return run.stdout.strip() or "unknown"
 
 
-def provenance(mappers: Sequence[Mapper]) -> dict[str, Any]:
+def provenance(versions: Mapping[str, str]) -> dict[str, Any]:
+    """Describe a run: when, where, of what; `versions` of the tools by name."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": commit(),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "machine": machine(),
-        "versions": {mapper.name: version_of(mapper) for mapper in mappers},
+        "versions": dict(versions),
     }
 
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mapper.pairwise.affine import align_affine
+    from mapper.pairwise.all_pairs import align_all
     from mapper.pairwise.edit import edit_distance
     from mapper.pairwise.extension import align_extension
     from mapper.pairwise.long import long_edit_distance
-    from mapper.pairwise.matrix import align_all, align_matrix
+    from mapper.pairwise.matrix import align_matrix
 
 __version__ = "0.1.0"
 __all__ = [
@@ -26,7 +27,7 @@ __all__ = [
 _HOMES = {
     "align_affine": "mapper.pairwise.affine",
     "align_extension": "mapper.pairwise.extension",
-    "align_all": "mapper.pairwise.matrix",
+    "align_all": "mapper.pairwise.all_pairs",
     "align_matrix": "mapper.pairwise.matrix",
     "edit_distance": "mapper.pairwise.edit",
     "long_edit_distance": "mapper.pairwise.long",

@@ -85,6 +85,14 @@ class SeedBatch(NamedTuple):
     thinned: np.ndarray  # bool (n_reads,): some seed was lengthened or left out
 
 
+class SeedSummary(NamedTuple):
+    """What pairing and mapping quality need to know of seeding; columns of a SeedBatch."""
+
+    repeat_bases: np.ndarray  # int32 (n_reads,)
+    guarantee: np.ndarray  # int32 (n_reads,)
+    thinned: np.ndarray  # bool (n_reads,)
+
+
 class LocusBatch(NamedTuple):
     """Candidate loci of each read: one strand and diagonal each."""
 

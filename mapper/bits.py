@@ -24,6 +24,12 @@ def trailing_zeros(word):
     return (word & -word).bit_length() - 1 if word else 64
 
 
+def trailing_zeros_32(word):
+    """Index of the lowest set bit of a uint32; 32 for 0."""
+    word = int(word)
+    return (word & -word).bit_length() - 1 if word else 32
+
+
 def leading_zeros(word):
     """63 minus the index of the highest set bit of a uint64; 64 for 0."""
     return 64 - int(word).bit_length()
@@ -51,6 +57,16 @@ def _cttz(typingctx, word):
 
 
 @intrinsic
+def _cttz_32(typingctx, word):
+    def codegen(context, builder, signature, args):
+        # As CUDA counts trailing zeros, but without a choice for the word 0.
+        below = builder.and_(builder.sub(args[0], args[0].type(1)), builder.not_(args[0]))
+        return builder.ctpop(below)
+
+    return types.int32(types.uint32), codegen
+
+
+@intrinsic
 def _ctlz(typingctx, word):
     def codegen(context, builder, signature, args):
         return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))
@@ -74,6 +90,11 @@ def _popcount_compiled(word):
 @overload(trailing_zeros, inline="always")
 def _trailing_zeros_compiled(word):
     return lambda word: _cttz(word)
+
+
+@overload(trailing_zeros_32, inline="always")
+def _trailing_zeros_32_compiled(word):
+    return lambda word: _cttz_32(word)
 
 
 @overload(leading_zeros, inline="always")

@@ -47,6 +47,16 @@ def lanes_meet(lanes):
     """Wait for all lanes; what they wrote before, all of them see after."""
 
 
+def lane_before(value, lanes):
+    """Return the int32 that the lane before brings; the first lane, its own."""
+    return value
+
+
+def lane_behind(value, lanes):
+    """Return the int32 that the lane behind brings; the last lane, its own."""
+    return value
+
+
 def is_one_lane(lanes):
     """Whether a numba type is that of :class:`Lanes`."""
     return getattr(lanes, "instance_class", None) is Lanes
@@ -74,3 +84,15 @@ def _lane_union_alone(word, lanes):
 def _lanes_meet_alone(lanes):
     if is_one_lane(lanes):
         return lambda lanes: None
+
+
+@overload(lane_before, inline="always")
+def _lane_before_alone(value, lanes):
+    if is_one_lane(lanes):
+        return lambda value, lanes: value
+
+
+@overload(lane_behind, inline="always")
+def _lane_behind_alone(value, lanes):
+    if is_one_lane(lanes):
+        return lambda value, lanes: value

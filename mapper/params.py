@@ -102,6 +102,9 @@ class ExtendParams(NamedTuple):
     the gapped search for it is cut short."""
     min_score: int = 30
     """Alignments below are not reported; short reads have a lower bar (``extend/ungapped.py``)."""
+    min_mate_score: int = 19
+    """The same for the mates of a proper pair, in matches (bwa's, by its shortest seed): two
+    short alignments that lie as a pair should are no chance."""
 
 
 class PairParams(NamedTuple):
@@ -113,6 +116,14 @@ class PairParams(NamedTuple):
     """Alignments of a read near which its mate is looked for."""
     secondary_overlap: float = 0.5
     """Alignments that share this part of the shorter one's bases compete for them."""
+    quality_in_pair: float = 3.6
+    """Mapping quality per match's worth of lead of a proper pair: 18 for one mismatch, 36 for
+    two. These three by ``benchmarks/end_to_end/tune_quality.py``."""
+    quality_alone: float = 1.8
+    """The same where a read speaks for itself: 9 for one mismatch, 18 for two. Nothing but
+    those bases then speaks against the other place, and a donor may differ there."""
+    quality_of_rivals: float = 10.0
+    """What each tenfold number of about equally good alternatives takes from the quality."""
 
 
 class RecordParams(NamedTuple):

@@ -159,7 +159,7 @@ class _Run:
     def align(self, raw: RawBatch, model: InsertSizeModel | None = None) -> _AlignedBatch:
         """Parse, and run the stages that need no insert size (a task).
 
-        A device's rescue needs `model`.
+        Given the model, a device rescues mates, too.
         """
         with self.stats.stage("read"):
             reads = raw.parse()
@@ -348,7 +348,7 @@ def _freeze_insert_size(
             if part.reads.paired:
                 ordinals = batch.reads.first_read + rows[::2]
                 found = confident_inserts(
-                    part.reads.base_offsets, part.alignments, run.params.extend.match
+                    part.reads.base_offsets, part.alignments, run.params.extend
                 )
                 inserts.append(found[ordinals < ESTIMATION_READS])
     first = np.concatenate(inserts)[:ESTIMATION_PAIRS]

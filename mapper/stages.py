@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mapper.batch import AlignmentBatch, PackedReads, ReadBatch, RecordBatch, SeedBatch
+from mapper.batch import AlignmentBatch, PackedReads, ReadBatch, RecordBatch, SeedSummary
 from mapper.chain.cpu import find_loci
 from mapper.extend.cpu import extend_loci
 from mapper.extend.merge import merge_alignments
@@ -31,8 +31,9 @@ class Aligned(NamedTuple):
     """A batch after extension."""
 
     reads: ReadBatch
-    packed: PackedReads
-    seeds: SeedBatch
+    packed: PackedReads | None
+    """None after rescue on a device; nothing else needs it."""
+    seeds: SeedSummary
     alignments: AlignmentBatch
     rescued: bool
     """Whether mates have been rescued already."""
@@ -57,7 +58,8 @@ def align_reads(
         loci = find_loci(seeds, contigs.starts, contigs.lengths)
     with stats.stage("extend"):
         alignments = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
-    return Aligned(reads, packed, seeds, alignments, rescued=False)
+    summary = SeedSummary(seeds.repeat_bases, seeds.guarantee, seeds.thinned)
+    return Aligned(reads, packed, summary, alignments, rescued=False)
 
 
 def rescue_mates(
@@ -66,6 +68,8 @@ def rescue_mates(
     """Return the alignments with those of mates found near each other's, on the CPU."""
     reads, packed, seeds, alignments, _ = aligned
     contigs = index.contigs
+    if packed is None:
+        raise ValueError("the mates of these reads have been rescued already")
     with stats.stage("rescue"):
         loci = propose_loci(
             index.fm.ref_planes, reads, packed, contigs.starts, contigs.lengths, seeds,

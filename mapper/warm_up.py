@@ -57,7 +57,7 @@ def compile_stages(
         if device is not None:
             align_reads(index, reads, params, quiet, device, assumed_model())
         merged = merge_alignments(aligned.alignments, aligned.alignments)
-        confident_inserts(reads.base_offsets, merged, params.extend.match)
+        confident_inserts(reads.base_offsets, merged, params.extend)
         _, records = place_batch(index, aligned, assumed_model(), params, names, quiet)
         output.encode(carry_over(records, with_tag(reads, b"XXi\0\0\0\0")), reads)
     return time.perf_counter() - start

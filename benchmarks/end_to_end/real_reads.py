@@ -24,8 +24,9 @@ from typing import Any
 
 import pysam
 
-from benchmarks import data, harness
-from benchmarks.harness import BenchmarkError, Mapper
+from benchmarks import data, harness, mappers
+from benchmarks.harness import BenchmarkError
+from benchmarks.mappers import Mapper
 
 PICARD_LAUNCHERS = ("PicardCommandLine", "picard")  # Debian's name, bioconda's name
 
@@ -171,17 +172,17 @@ def problems_of(
 
 
 def map_set(
-    real_set: RealSet, mappers: Sequence[Mapper], threads: int, checks: Sequence[str], work: Path
+    real_set: RealSet, tools: Sequence[Mapper], threads: int, checks: Sequence[str], work: Path
 ) -> dict[str, Any]:
     """Map one set with all mappers; returns the numbers by mapper, or why one failed."""
     packed, reads = real_set.files()
     reference = data.unpack(packed, work / "ref" / packed.name.removesuffix(".gz"))
     results: dict[str, Any] = {}
-    for mapper in mappers:
+    for mapper in tools:
         out = work / f"{mapper.program}{mapper.suffix}"
         try:
-            index, _ = harness.build_index(mapper, reference, work / "index")
-            cost, log = harness.run_mapper(mapper, index, reads, threads, out, sort=True)
+            index, _ = mappers.build_index(mapper, reference, work / "index")
+            cost, log = mappers.run_mapper(mapper, index, reads, threads, out, sort=True)
             if cost.exit_status:
                 raise BenchmarkError(f"exit status {cost.exit_status}:\n{harness.tail(log)}")
             results[mapper.name] = flagstat(out)
@@ -240,14 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Map the real reads; 1 if a mapper failed or a validator complains."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-t", "--threads", type=int, default=2, help="[%(default)s]")
-    parser.add_argument(
-        "--mappers",
-        nargs="+",
-        default=list(harness.MAPPERS),
-        choices=list(harness.MAPPERS),
-        metavar="NAME",
-        help=f"of: {', '.join(harness.MAPPERS)} [all]",
-    )
+    mappers.add_options(parser)
     parser.add_argument(
         "--data-sets",
         nargs="+",
@@ -260,10 +254,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     try:
-        mappers = harness.available(options.mappers)
+        tools = mappers.chosen(options)
         checks = checks_available()
         report: dict[str, Any] = {
-            "about": harness.provenance(mappers),
+            "about": harness.provenance(mappers.versions_of(tools)),
             "checks": checks,
             "data_sets": {},
         }
@@ -271,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(name, flush=True)
             with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as work:
                 report["data_sets"][name] = map_set(
-                    SETS[name], mappers, options.threads, checks, Path(work)
+                    SETS[name], tools, options.threads, checks, Path(work)
                 )
         stem = f"real_reads-{report['about']['date'][:10]}-{report['about']['commit']}"
         harness.write_results(options.out, stem, report, markdown(report))

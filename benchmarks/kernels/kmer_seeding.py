@@ -2,17 +2,18 @@
 
     python -m benchmarks.kernels.kmer_seeding REF.fa|random:N OUT_STEM [--commit C] [--threads T]
 
-Needs a GPU and CuPy, which builds the index (benchmarks/kernels/index_on_device.py). k-mers are
-cut from random places of the reference, every second one from the opposite strand, with 0 to M
-random substitutions. Every set is searched by both backends and their results compared;
-compilation and a warm-up are excluded, medians of `repeats` are given. "Device" is from
-k-mers in device memory to sorted, located hits there; "transfers" from host arrays to host arrays.
+Needs a GPU and CuPy, with which the index is built. k-mers are cut from random places of the
+reference, every second one from the opposite strand, with 0 to M random substitutions. Every set
+is searched by both backends and their results compared; compilation and a warm-up are excluded,
+medians of `repeats` are given. "Device" is from k-mers in device memory to sorted, located hits
+there; "transfers" from host arrays to host arrays.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -25,19 +26,23 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import commit, machine, table
-from benchmarks.kernels.index_on_device import build_on_device, to_host
 from mapper.accelerate import driver
 from mapper.batch import KmerBatch, KmerHits
 from mapper.device.in_order import in_order
 from mapper.device.seam import cuda, kernel
 from mapper.dna import AMBIGUOUS
-from mapper.index.build import pack_text, read_text
-from mapper.index.cuda import fit_table_on_device, with_table_on_device
-from mapper.index.expand import with_table
+from mapper.index.build import build_fm, read_text
+from mapper.index.cuda import (
+    expand_suffix_array,
+    fit_table_on_device,
+    upload_index,
+    with_table_on_device,
+)
 from mapper.index.fm import FMIndex
 from mapper.index.reference import Contigs, make_contigs
+from mapper.index.route import choose_route
 from mapper.io.fasta import scan_fasta
-from mapper.params import KmerParams
+from mapper.params import IndexParams, KmerParams
 from mapper.seed.kmer_cpu import CpuKmerSearch
 from mapper.seed.kmer_cuda import CudaKmerSearch
 from mapper.seed.kmer_pieces import ListFullError, join
@@ -205,6 +210,21 @@ def equal(a: KmerHits, b: KmerHits) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
+def indexed(text: np.ndarray) -> tuple[FMIndex, FMIndex]:
+    """Return the text's index, and one on the device with all of the suffix array and no table.
+
+    Ambiguous bases are replaced in the text.
+    """
+    params = IndexParams(kmer_len=12)
+    n_threads = len(os.sched_getaffinity(0))
+    plan = choose_route("the index", len(text), params, "cuda", None, n_threads, check=True)
+    fm = build_fm(text, params, plan, n_threads)
+    no_table = fm._replace(kmer_starts=fm.kmer_starts[:1], kmer_len=0)
+    on_device = expand_suffix_array(upload_index(no_table))
+    cuda.synchronize()
+    return fm, on_device
+
+
 def main() -> None:
     """Measure, print, and write OUT_STEM.json and .md."""
     parser = argparse.ArgumentParser(
@@ -226,9 +246,8 @@ def main() -> None:
 
     contigs, text = reference(args.reference)
     lap(f"text of {len(text)} bases")
-    places = make_places(contigs.starts, contigs.lengths, pack_text(text))
-    bare = build_on_device(text)
-    cuda.synchronize()
+    host_fm, bare = indexed(text)
+    places = make_places(contigs.starts, contigs.lengths, host_fm.ref_planes)
     lap("index on the device")
     report: dict[str, Any] = {
         "commit": args.commit, "reference": args.reference, "text_bases": len(text),
@@ -267,8 +286,6 @@ def main() -> None:
                     lap(f"{tuning[-1]}")
             del fm
     if not args.skip_cpu:
-        host_fm = with_table(to_host(bare, 2), 12)
-        lap("index on the host")
         report["paper_sets"] = paper_table(text, best, host_fm, places, args.threads, args.repeats)
         lap("paper's sets")
     args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -131,7 +132,8 @@ def convert_fmwave(paths: list[str], out: str, threads: int) -> None:
         reading: Future[RawBatch | None] | None = pool.submit(READ, reader.next_raw)
         while reading is not None or pending:
             if reading is not None and len(pending) < threads + 2:
-                wait([reading, *list(pending)[:1]], return_when=FIRST_COMPLETED)
+                first: list[Future[Any]] = [reading, *list(pending)[:1]]
+                wait(first, return_when=FIRST_COMPLETED)
                 if reading.done():
                     raw = reading.result()
                     reading = None
@@ -278,7 +280,7 @@ def run(arguments: argparse.Namespace) -> None:
             report[f"{task}, {tool}"] = {
                 "runs": [cost.__dict__ for cost in costs[tool]], "start_s": starts[tool]
             }  # fmt: skip
-    about = harness.provenance([])
+    about = harness.provenance({})
     about["versions"] = {"samtools": samtools_version(), **python_versions()}
     n_cores = len(os.sched_getaffinity(0))
     lines = [

@@ -43,12 +43,18 @@ KERNELS = {
     "order seeds": (device_seed, "_gather"),
     "chain": (device_chain, "_chain"),
     "ungapped": (device_extend, "align_ungapped"),
+    "begin": (device_extend, "begin"),
     "thread": (device_extend, "extend_alone"),
     "warp": (device_extend, "extend_by_warp"),
+    "go on": (device_extend, "go_on"),
+    "settle": (device_extend, "settle"),
+    "settle alone": (device_extend, "settle_by_warp"),
     "keep": (device_extend, "keep"),
+    "spell": (device_extend, "spell"),
+    "count": (device_extend, "count_ops"),
     "order": (device_extend, "gather"),
 }
-EXTENSION = ("ungapped", "thread", "warp", "keep", "order")
+EXTENSION = tuple(KERNELS)[3:]
 
 
 class TimedKernel:
@@ -86,13 +92,13 @@ def seeds_and_loci(lane: Lane, batch: ReadBatch, params: MapParams) -> tuple[Any
     reads = upload_reads(lane.space, batch)
     seeds = device_seed.seed_reads(lane.space, lane.fm, reads, longest, params.seed)
     loci = device_chain.find_loci(lane.space, lane.contigs, seeds)
-    return reads, longest, loci, seeds.read, seeds.host_offsets
+    return reads, longest, loci, seeds.read
 
 
 def extend(lane: Lane, given: tuple[Any, ...], params: MapParams) -> Any:
-    reads, longest, loci, locus_read, offsets = given
+    reads, longest, loci, locus_read = given
     alignments, _ = device_extend.extend_loci(
-        lane.space, lane.fm.ref_planes, reads, longest, loci, locus_read, offsets, params.extend
+        lane.space, lane.fm.ref_planes, reads, longest, loci, locus_read, params.extend
     )
     return alignments
 
@@ -125,7 +131,7 @@ def measure_kernels(index: Any, batch: ReadBatch, params: MapParams, repeats: in
         name: [median(run[i] for run in runs) for i in range(len(runs[0]))]
         for name, runs in times.items()
     }
-    n_loci = int(given[4][-1])
+    n_loci = len(given[3])
     kernels_ms = sum(sum(launches[name]) for name in EXTENSION)
     cells = [" + ".join(f"{ms:.2f}" for ms in launches[name]) for name in KERNELS]
     rates = [n_loci / kernels_ms / 1e3, n_loci / median(walls) / 1e3]
@@ -152,7 +158,7 @@ def measure_lanes(
     for thread in threads:
         thread.join()
     seconds = time.perf_counter() - start
-    return n_lanes * repeats * int(given[0][4][-1]) / seconds / 1e6
+    return n_lanes * repeats * len(given[0][3]) / seconds / 1e6
 
 
 def main() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from mapper.errors import UsageError
 
 if TYPE_CHECKING:
     from mapper.pairwise.spans import Span
-    from mapper.pairwise.stream import Engine
+    from mapper.pairwise.stream import Engine, StreamCounts
 
 log = logging.getLogger(__name__)
 
@@ -37,16 +38,29 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="align pairs of sequences",
         description="Align pairs of sequences of any length and write a table: pair (from 0), "
         "query_length, ref_length, score, status, cigar; where a span leaves ends unaligned, "
-        "also query_start, query_end, ref_start, ref_end (docs/pairwise.md).",
+        "also query_start, query_end, ref_start, ref_end (docs/pairwise.md). With --all-vs-all, "
+        "align every sequence of a set with every other.",
     )
     parser.add_argument(
         "pairs", nargs="+", metavar="PAIRS",
         help="one .seq file (lines '>query' then '<reference'), or two FASTA or FASTQ files, "
-        "queries and references, read in step; plain or gzip; - is standard input",
+        "queries and references, read in step; with --all-vs-all one or two FASTA or FASTQ "
+        "files; plain or gzip; - is standard input",
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", default="-", metavar="OUT.tsv",
         help="appears only when complete (default: standard output)",
+    )  # fmt: skip
+    sets = parser.add_argument_group("sets")
+    sets.add_argument(
+        "--all-vs-all", action="store_true",
+        help="matrix: align all sequences of one file with each other, each pair once, or those "
+        "of one file with those of another; the sets are held in memory, alignments are not",
+    )  # fmt: skip
+    sets.add_argument(
+        "--format", choices=("tsv", "paf", "fasta"), default=None,
+        help="with --all-vs-all; tsv: a table with names; paf: PAF, with the score and the CIGAR; "
+        "fasta: two records a pair, the aligned parts with gaps (default: tsv)",
     )  # fmt: skip
     _add_alignment(parser)
     machine = parser.add_argument_group("machine")
@@ -56,7 +70,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )  # fmt: skip
     machine.add_argument(
         "--device", default="auto", metavar="auto|cpu|cuda[:0,1]",
-        help="where to compute; matrix and --band on the CPU only (default: %(default)s)",
+        help="where to compute (default: %(default)s)",
     )  # fmt: skip
     return parser
 
@@ -119,11 +133,17 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Align, then report."""
     span = _span(args)
-    engine = _engine(args, span)
+    with ExitStack() as held:
+        if args.all_vs_all:
+            done = _align_sets(args, span, held)
+        elif args.format is not None:
+            raise UsageError("--format belongs to --all-vs-all")
+        else:
+            engine = _engine(args, span, held)
 
-    from mapper.pairwise.stream import align_files
+            from mapper.pairwise.stream import align_files
 
-    done = align_files(args.pairs, args.output, engine, with_spans=span != "global")
+            done = align_files(args.pairs, args.output, engine, with_spans=span != "global")
     statuses = ", ".join(f"{n} {name}" for name, n in done.by_status.items())
     log.info("%d pairs%s", done.n_pairs, f": {statuses}" if statuses else "")
     return 0
@@ -151,19 +171,37 @@ def _numbers(option: str, text: str, n: int) -> list[int]:
     return numbers
 
 
-def _engine(args: argparse.Namespace, span: Span) -> Engine:
-    """Return what aligns a batch."""
-    from mapper.pairwise.edit import edit_distance
+def _align_sets(args: argparse.Namespace, span: Span, held: ExitStack) -> StreamCounts:
+    """Align all with all."""
+    if args.metric != "matrix":
+        raise UsageError("--all-vs-all belongs to --metric matrix")
+    _check_options(args, held)
+    options = _matrix_options(args, span)
+
+    from mapper.pairwise.stream_all import align_sets
+
+    return align_sets(args.pairs, args.output, form=args.format or "tsv", **options)
+
+
+def _check_options(args: argparse.Namespace, held: ExitStack) -> None:
+    """Refuse options that do not belong to the metric; choose the device, `held` so long."""
     from mapper.pairwise.run import thread_count
 
     thread_count(args.threads)
-    args.device = _device(args)
+    args.device = _device(args, held)
     if args.max_score is not None and args.max_score < 0:
         raise UsageError(f"--max-score {args.max_score}: 0 or more is expected")
     for option, metrics in _ONLY_WITH.items():
         if getattr(args, option) is not None and args.metric not in metrics:
             name = option.replace("_", "-")
             raise UsageError(f"--{name} belongs to --metric {' or '.join(metrics)}")
+
+
+def _engine(args: argparse.Namespace, span: Span, held: ExitStack) -> Engine:
+    """Return what aligns a batch."""
+    from mapper.pairwise.edit import edit_distance
+
+    _check_options(args, held)
     if args.scores is not None and span != "extension":
         raise UsageError("--scores belongs to --span extension; penalties are --penalties")
     if args.metric == "affine" and span == "extension":
@@ -179,12 +217,11 @@ def _engine(args: argparse.Namespace, span: Span) -> Engine:
     )  # fmt: skip
 
 
-def _device(args: argparse.Namespace) -> str:
+def _device(args: argparse.Namespace, held: ExitStack) -> str:
     """Choose the device once, before the first batch; return it in words."""
-    from mapper.device.choose import CPU, choose_device
+    from mapper.device.choose import CPU, hold_device
 
-    cpu_only = args.metric == "matrix" or args.band is not None or args.span == "extension"
-    choice = choose_device("cpu" if args.device == "auto" and cpu_only else args.device)
+    choice = held.enter_context(hold_device(args.device))
     if choice.backend == CPU:
         return CPU
     return f"{choice.backend}:{','.join(map(str, choice.ordinals))}"
@@ -227,8 +264,16 @@ def _extension_engine(args: argparse.Namespace) -> Engine:
 
 
 def _matrix_engine(args: argparse.Namespace, span: Span) -> Engine:
+    from mapper.pairwise.matrix import align_matrix
+
+    options = _matrix_options(args, span)
+    return lambda batch, first_pair: align_matrix(batch, first_pair=first_pair, **options)
+
+
+def _matrix_options(args: argparse.Namespace, span: Span) -> dict[str, Any]:
+    """Return the options of :func:`mapper.align_matrix`."""
     from mapper.pairwise.matrices import substitution_matrix
-    from mapper.pairwise.matrix import DEFAULT_GAPS, MODES, align_matrix, check_gaps
+    from mapper.pairwise.matrix_scoring import DEFAULT_GAPS, MODES, check_gaps
 
     if not isinstance(span, str) or span not in MODES:
         raise UsageError(f"--span {span}: with --metric matrix, {', '.join(MODES)} are possible")
@@ -237,10 +282,10 @@ def _matrix_engine(args: argparse.Namespace, span: Span) -> Engine:
     if args.gaps is not None:
         gap_open, gap_extend = _numbers("--gaps", args.gaps, 2)
         gaps = check_gaps((gap_open, gap_extend))
-    return lambda batch, first_pair: align_matrix(
-        batch, matrix=table, gaps=gaps, span=span, cigar=not args.score_only, device=args.device,
-        threads=args.threads, first_pair=first_pair,
-    )  # fmt: skip
+    return {
+        "matrix": table, "gaps": gaps, "span": span, "cigar": not args.score_only,
+        "device": args.device, "threads": args.threads,
+    }  # fmt: skip
 
 
 def _matrix(text: str) -> str | tuple[int, int]:

@@ -48,18 +48,17 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="threads that look for parts of the path (default: all, %(default)s here)",
     )  # fmt: skip
     machine.add_argument(
-        "--device", default="auto", metavar="auto|cpu",
-        help="where to compute (default: %(default)s; this version computes on the CPU)",
+        "--device", default="auto", metavar="auto|cpu|cuda[:0,1]",
+        help="where to compute: auto takes CUDA devices where there are any; the result is the "
+        "same (default: %(default)s)",
     )  # fmt: skip
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Compute and print."""
-    from mapper.pairwise.edit import require_cpu
     from mapper.pairwise.long import long_edit_distance
 
-    require_cpu(args.device)
     if args.max_distance is not None and args.max_distance < 0:
         raise UsageError(f"--max-distance {args.max_distance}: 0 or more is expected")
     query, ref = _only_sequence(args.query), _only_sequence(args.ref)
@@ -68,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         found = long_edit_distance(
             query, ref, path=args.path, max_distance=args.max_distance, symbols=args.symbols,
-            threads=args.threads, progress=progress, checkpoint=args.checkpoint,
+            device=args.device, threads=args.threads, progress=progress, checkpoint=args.checkpoint,
         )  # fmt: skip
     finally:
         close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "index",
         help="build the index of a reference",
         description="Build the index of a reference. The memory need is printed, and checked, "
-        "before the sequences are read; it is 7 to 8 bytes a base (11 from 2.1 Gbp on).",
+        "before the sequences are read; it is 7 to 8 bytes a base (fmwave info --plan SIZE).",
     )
     parser.add_argument(
         "fasta", type=Path, metavar="REF.fa[.gz]", help="reference: FASTA, plain, gzip or BGZF"
@@ -68,7 +70,21 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="k of the table where searches start, 0 to 14; 0 for none (default: by length, "
         "at most 12)",
     )
-    machine = parser.add_argument_group("machine")
+    machine = parser.add_argument_group("machine (no effect on the index)")
+    machine.add_argument(
+        "--device",
+        default="auto",
+        metavar="D",
+        help="where suffixes are sorted: auto, cpu, cuda or cuda:1; auto takes a CUDA device for "
+        "references over 17 Mbp that fit it (default: %(default)s)",
+    )
+    machine.add_argument(
+        "--memory",
+        type=size,
+        metavar="SIZE",
+        help="memory to stay within, such as 24G; more makes larger blocks (default: what is "
+        "available)",
+    )
     machine.add_argument(
         "-t", "--threads", type=int, metavar="N", help="threads (default: all cores)"
     )
@@ -86,13 +102,22 @@ def run(args: argparse.Namespace) -> int:
     params = IndexParams(args.occ_spacing, args.sa_sampling, args.kmer_table)
     output = args.output or default_output(args.fasta)
 
+    from mapper.device.choose import check_device_name
     from mapper.host_memory import peak_bytes
     from mapper.index.build import build_index
     from mapper.index.format import save_index, target_path, verify
 
     target_path(output, force=args.force)  # before the work, not after
-    set_threads(args.threads)
-    index = build_index(args.fasta, params, check_memory=not args.ignore_memory)
+    check_threads(args.threads)
+    check_device_name(args.device)
+    index = build_index(
+        args.fasta,
+        params,
+        check_memory=not args.ignore_memory,
+        device=args.device,
+        memory=args.memory,
+        n_threads=args.threads,
+    )
     save_index(index, output, force=args.force)
     if args.verify:
         verify(output)
@@ -118,18 +143,16 @@ def default_output(fasta: Path) -> Path:
     return fasta.with_name(f"{name}.fmw")
 
 
-def set_threads(threads: int | None) -> None:
-    """Limit the threads of the build's parallel loops.
+def check_threads(threads: int | None) -> None:
+    """Raise UsageError if `threads` is below 1 or above the cores of this process."""
+    cores = len(os.sched_getaffinity(0))
+    if threads is not None and not 1 <= threads <= cores:
+        raise UsageError(f"threads {threads}: 1 to {cores} is expected")
 
-    Raises
-    ------
-    UsageError
-        If `threads` is below 1 or above the cores of this process.
-    """
-    import numba
 
-    if threads is None:
-        return
-    if not 1 <= threads <= numba.config.NUMBA_NUM_THREADS:
-        raise UsageError(f"threads {threads}: 1 to {numba.config.NUMBA_NUM_THREADS} is expected")
-    numba.set_num_threads(threads)
+def size(text: str) -> int:
+    """Return the number that a size stands for: 3.1G is 3.1 times 10 to the 9."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMGT]?)B?", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: a number such as 24G or 500M is expected")
+    return round(float(match[1]) * 1000 ** " kMGT".index(match[2] or " "))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mapper import __version__
+from mapper.cli.index import size
 
 _LIBRARIES = ("numba", "numba-cuda", "numpy", "pysam", "pydivsufsort")
 
@@ -27,9 +28,26 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "index", type=Path, metavar="REF.fmw", nargs="?", help="index directory to look into"
     )
     parser.add_argument(
+        "--plan",
+        type=size,
+        metavar="SIZE",
+        help="show what index and map will need for a reference of so many bases, such as 3.1G",
+    )
+    parser.add_argument(
+        "--device",
+        default="auto",
+        metavar="D",
+        help="with --plan: auto, cpu, cuda or cuda:1 (default: %(default)s)",
+    )
+    parser.add_argument(
         "--verify",
         action="store_true",
         help="read the whole index and compare its checksums (default: sizes only)",
+    )
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="propose what the workflow's config says of each GPU found (gpu.model)",
     )
     return parser
 
@@ -37,6 +55,12 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Print one ``name: value`` line per fact, on stdout."""
     facts = machine_facts()
+    if args.profile:
+        from mapper.device.profile import profile_facts
+
+        facts += profile_facts()
+    if args.plan is not None:
+        facts += plan_facts(args.plan, args.device)
     if args.index is not None:
         facts += index_facts(args.index, check=args.verify)
     width = max(len(name) for name, _ in facts) + 1
@@ -87,6 +111,61 @@ def index_facts(path: Path, *, check: bool) -> list[tuple[str, str]]:
             "memory to map",
             f"{_size(index.n_bytes)} for the index, shared by the runs of a machine, plus batches",
         ),
+    ]
+
+
+def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
+    """Return what index and map will need for a reference of `n` bases, with default options.
+
+    Raises
+    ------
+    UsageError, DeviceError
+        If `device` is no device, or one that cannot be used.
+    """
+    from mapper.device.choose import CPU, choose_device
+    from mapper.index.layout import columns, index_bytes
+    from mapper.index.plan import LIBRARY_UP_TO, plan_blocks, plan_device, plan_library
+    from mapper.params import IndexParams
+
+    params = IndexParams()
+    choice = choose_device(device)
+    cores = len(os.sched_getaffinity(0))
+    size_of_index = index_bytes(n, params)
+    if n <= LIBRARY_UP_TO:
+        by_cpu = f"{_size(plan_library(n, params).host_bytes)} of memory"
+    else:
+        least = plan_blocks(n, params, cores, None).host_bytes
+        most = plan_blocks(n, params, cores, 1 << 62).host_bytes
+        by_cpu = f"{_size(least)} of memory at least, {_size(most)} for full speed"
+    facts = [
+        ("plan for", f"{n} bases"),
+        ("index", f"{_size(size_of_index)}, {size_of_index / n:.2f} bytes a base"),
+        ("fmwave index, CPU", by_cpu),
+    ]
+    by_device = plan_device(n, params, None)
+    on_device = f"{_size(by_device.device_bytes)} of device memory at least, "
+    on_device += f"{_size(by_device.host_bytes)} of the host's"
+    samples = columns(n, params)["sa_samples"]
+    whole = (n + 1) * samples.dtype.itemsize
+    mapping = f"{_size(size_of_index)} of device memory, and batches, made smaller until they "
+    mapping += f"fit; the whole suffix array as well where {_size(size_of_index + 2 * whole)} "
+    mapping += "are free"
+    if choice.backend != CPU:
+        from mapper.device.memory import free_bytes
+        from mapper.device.seam import cuda
+
+        with cuda.gpus[choice.ordinals[0]]:
+            free = free_bytes()
+        for needed, text in ((by_device.device_bytes, "index"), (size_of_index, "map")):
+            verdict = "fits" if needed <= free else "does not fit"
+            facts.append(
+                (f"fmwave {text}, device {choice.ordinals[0]}", f"{verdict} {_size(free)}")
+            )
+    return [
+        *facts,
+        ("fmwave index, CUDA", on_device),
+        ("fmwave map, CPU", f"{_size(size_of_index)} shared, and 0.2 GB a thread"),
+        ("fmwave map, CUDA", mapping),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from mapper.errors import InputFormatError
 if TYPE_CHECKING:
     from mapper.pair.insert_size import InsertSizeModel
 
+log = logging.getLogger(__name__)
+
 _KEYS = ("mean", "std", "low", "high", "pairs")
 
 
@@ -19,7 +22,8 @@ def read_model(path: Path) -> InsertSizeModel:
     """Return the model that a run used, bit for bit.
 
     JSON keeps the shortest decimal text of a double, which reads back as the same double,
-    and the model follows from these five numbers alone.
+    and the model follows from these five numbers alone. A run that met no pairs among its
+    first reads used the assumed model, and so does who takes its size, with a warning.
 
     Raises
     ------
@@ -33,6 +37,9 @@ def read_model(path: Path) -> InsertSizeModel:
     except (OSError, ValueError) as error:
         raise InputFormatError(f"{path}: cannot be read as JSON: {error}") from error
     size = summary.get("insert_size") if isinstance(summary, dict) else None
+    if size is None and _is_run(summary):
+        log.warning("%s: that run met no pairs; their insert size is assumed, as there", path)
+        return assumed_model()
     if size is None:
         raise InputFormatError(
             f"{path}: holds no insert size; the --json-stats file of a run on pairs is expected"
@@ -47,6 +54,11 @@ def read_model(path: Path) -> InsertSizeModel:
     return model_from(
         float(size["mean"]), float(size["std"]), size["low"], size["high"], size["pairs"]
     )
+
+
+def _is_run(summary: object) -> bool:
+    """Say whether this is the summary of a run."""
+    return isinstance(summary, dict) and isinstance(summary.get("counts"), dict)
 
 
 def _is_model(size: object) -> bool:

@@ -7,11 +7,12 @@ import logging
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mapper.cli.map_files import add_files, check_files, format_by_name, lanes_of
-from mapper.device.choose import CPU, check_device_name, choose_device
+from mapper.device.choose import CPU, check_device_name, hold_device
 from mapper.errors import UsageError
 from mapper.params import (
     BATCH_BASES,
@@ -92,8 +93,14 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )  # fmt: skip
     machine.add_argument(
         "--device", default="auto", metavar="auto|cpu|cuda[:0,1]",
-        help="where to compute; no effect on the result (default: %(default)s, every CUDA device "
-        "that can be used, or else the CPU)",
+        help="where to compute; no effect on the result. cuda: every device that "
+        "CUDA_VISIBLE_DEVICES names, or all; auto: those it names; without it one that no other "
+        "run has; without a device the CPU (default: %(default)s)",
+    )  # fmt: skip
+    machine.add_argument(
+        "--jobs-per-device", type=_positive, default=1, metavar="N",
+        help="runs that may have a device at the same time, where auto looks for a free one "
+        "(default: %(default)s)",
     )  # fmt: skip
     machine.add_argument(
         "--memory", type=_bytes, metavar="SIZE",
@@ -141,7 +148,6 @@ def run(args: argparse.Namespace) -> int:
     from mapper.memory_plan import SORT_BYTES
     from mapper.pipeline import MapJob, map_reads
 
-    device = choose_device(args.device)
     index = open_index(args.index)
     job = MapJob(
         reads=args.reads,
@@ -158,14 +164,14 @@ def run(args: argparse.Namespace) -> int:
         memory=args.memory,
         compression=args.compression,
         threads=args.threads,
-        batch_bases=args.batch_bases
-        or (BATCH_BASES if device.backend == CPU else DEVICE_BATCH_BASES),
         insert_size=insert_size,
         progress=sys.stderr.isatty() and not args.quiet,
         params=params,
-        device=device,
     )
-    stats = map_reads(index, job)
+    with hold_device(args.device, args.jobs_per_device) as device:
+        default = BATCH_BASES if device.backend == CPU else DEVICE_BATCH_BASES
+        batch_bases = args.batch_bases or default
+        stats = map_reads(index, replace(job, device=device, batch_bases=batch_bases))
     if args.json_stats:
         stats.write_json(args.json_stats)
     for line in stats.table().splitlines():

@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import time
+from dataclasses import replace
 from typing import Any
 
 from mapper.errors import UsageError
@@ -78,8 +79,8 @@ def _add_files_and_machine(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     machine.add_argument(
         "--device", default="auto", metavar="auto|cpu|cuda[:0,1]",
-        help="where to search: all visible CUDA devices, or some; auto: CUDA where there is a "
-        "device (default: %(default)s)",
+        help="where to search, as for fmwave map: all visible CUDA devices, or some; auto: those "
+        "of CUDA_VISIBLE_DEVICES, or a free one, or the CPU (default: %(default)s)",
     )  # fmt: skip
     machine.add_argument(
         "--batch-kmers", type=int, metavar="N",
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     if args.skipped is not None and args.skipped == args.output:
         raise UsageError(f"--skipped {args.skipped}: is the output; name another file")
 
-    from mapper.device.choose import check_device_name, choose_device
+    from mapper.device.choose import check_device_name, hold_device
 
     check_device_name(args.device)
 
@@ -109,11 +110,11 @@ def run(args: argparse.Namespace) -> int:
         stride=args.stride,
         skipped=args.skipped,
         file_format=args.input_format,
-        device=choose_device(args.device),
         threads=args.threads,
         batch_kmers=args.batch_kmers,
     )
-    counts = seed_reads(index, job)
+    with hold_device(args.device) as device:
+        counts = seed_reads(index, replace(job, device=device))
     log.info(
         "%d reads, %d k-mers: %d matched, %d matches; left out: %d with more than %d matches, "
         "%d with an ambiguous base; %.1f s",

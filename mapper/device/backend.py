@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch, SeedBatch
+from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch, SeedSummary
 from mapper.chain.cuda import find_loci
 from mapper.device.memory import Workspace, upload
 from mapper.device.reads import download_packed, upload_reads
@@ -28,7 +28,7 @@ from mapper.index.reference import ContigBounds, Index
 from mapper.pair.cuda import propose_loci
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.params import MapParams
-from mapper.seed.cuda import download_seeds, seed_reads
+from mapper.seed.cuda import seed_reads
 from mapper.stats import RunStats
 
 LANES = 3
@@ -43,6 +43,24 @@ class Lane(NamedTuple):
     fm: FMIndex
     contigs: ContigBounds
     space: Workspace
+
+
+class _Done(NamedTuple):
+    """What a lane made of a batch."""
+
+    packed: PackedReads | None
+    seeds: SeedSummary
+    alignments: AlignmentBatch
+    rescued: AlignmentBatch | None
+    """Alignments that rescue has found, to be merged with the others."""
+
+    def merged(self, stats: RunStats) -> _Done:
+        """Return it with all alignments in one batch; the host's work."""
+        if self.rescued is None:
+            return self
+        with stats.stage("rescue"):
+            both = merge_alignments(self.alignments, self.rescued)
+        return self._replace(alignments=both, rescued=None)
 
 
 class DeviceStages:
@@ -81,24 +99,27 @@ class DeviceStages:
     def align(
         self, reads: ReadBatch, params: MapParams, stats: RunStats,
         model: InsertSizeModel | None = None,
-    ) -> tuple[PackedReads, SeedBatch, AlignmentBatch]:  # fmt: skip
+    ) -> tuple[PackedReads | None, SeedSummary, AlignmentBatch]:  # fmt: skip
         """Pack, seed, chain and extend every read for itself; identical to the CPU's results.
 
-        With the insert-size `model`, mates are rescued too. A batch for which the device's
-        memory does not suffice is done in halves.
+        With the insert-size `model`, mates are rescued too, and packed reads, which serve only
+        for that on the host, are not returned. A batch for which the device's memory does not
+        suffice is done in halves.
         """
         with stats.stage("wait"):
             lane = self._free.get()
         try:
             with cuda.gpus[lane.ordinal]:
-                return _align(lane, reads, params, stats, model)
+                done = _align(lane, reads, params, stats, model)
         finally:
             self._free.put(lane)
+        packed, seeds, alignments, _ = done.merged(stats)
+        return packed, seeds, alignments
 
 
 def _align(
     lane: Lane, reads: ReadBatch, params: MapParams, stats: RunStats, model: InsertSizeModel | None
-) -> tuple[PackedReads, SeedBatch, AlignmentBatch]:
+) -> _Done:
     step = 2 if reads.paired else 1  # mates stay together
     try:
         return _align_at_once(lane, reads, params, stats, model)
@@ -108,31 +129,31 @@ def _align(
             raise
     middle = reads.n_reads // (2 * step) * step
     halves = [
-        _align(lane, half, params, stats, model)
+        _align(lane, half, params, stats, model).merged(stats)
         for half in (_rows(reads, 0, middle), _rows(reads, middle, reads.n_reads))
     ]
-    packed, seeds, alignments = zip(*halves, strict=True)
-    return _join_packed(packed), _join_seeds(seeds), _join_alignments(alignments)
+    packed, seeds, alignments, _ = zip(*halves, strict=True)
+    return _Done(_join_packed(packed), _join_summaries(seeds), _join_alignments(alignments), None)
 
 
 def _align_at_once(
     lane: Lane, reads: ReadBatch, params: MapParams, stats: RunStats, model: InsertSizeModel | None
-) -> tuple[PackedReads, SeedBatch, AlignmentBatch]:
+) -> _Done:
     space = lane.space
     longest = max(int(np.diff(reads.base_offsets).max(initial=0)), 1)
     with stats.stage("pack"):
         on_device = upload_reads(space, reads)
-        packed = download_packed(space, on_device)
+        packed = None if model is not None else download_packed(space, on_device)
     with stats.stage("seed"):
         found = seed_reads(space, lane.fm, on_device, longest, params.seed)
-        seeds = download_seeds(space, found)
     with stats.stage("chain"):
         loci = find_loci(space, lane.contigs, found)
     with stats.stage("extend"):
         alignments, there = extend_loci(
-            space, lane.fm.ref_planes, on_device, longest, loci, found.read, found.host_offsets,
+            space, lane.fm.ref_planes, on_device, longest, loci, found.read,
             params.extend,
         )  # fmt: skip
+    rescued = None
     if model is not None and reads.paired:
         with stats.stage("rescue"):
             near = propose_loci(
@@ -142,10 +163,9 @@ def _align_at_once(
             if near.host_offsets[-1]:
                 rescued, _ = extend_loci(
                     space, lane.fm.ref_planes, on_device, longest, near.loci, near.read,
-                    near.host_offsets, params.extend,
+                    params.extend,
                 )  # fmt: skip
-                alignments = merge_alignments(alignments, rescued)
-    return packed, seeds, alignments
+    return _Done(packed, found.summary, alignments, rescued)
 
 
 def download_loci(space: Workspace, loci: LocusBatch) -> LocusBatch:
@@ -178,18 +198,18 @@ def _join_offsets(parts: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(joined)
 
 
-def _join_packed(parts: Sequence[PackedReads]) -> PackedReads:
-    planes = [part.planes[:-1] for part in parts[:-1]]  # one row of padding, at the end
+def _join_packed(parts: Sequence[PackedReads | None]) -> PackedReads | None:
+    first, second = parts
+    if first is None or second is None:
+        return None
     return PackedReads(
-        np.concatenate([*planes, parts[-1].planes]),
-        _join_offsets([part.word_offsets for part in parts]),
+        np.concatenate([first.planes[:-1], second.planes]),  # one row of padding, at the end
+        _join_offsets([first.word_offsets, second.word_offsets]),
     )
 
 
-def _join_seeds(parts: Sequence[SeedBatch]) -> SeedBatch:
-    columns = [np.concatenate(column) for column in zip(*(p[1:] for p in parts), strict=True)]
-    offsets = _join_offsets([part.seed_offsets for part in parts])
-    return SeedBatch._make((offsets, *columns))
+def _join_summaries(parts: Sequence[SeedSummary]) -> SeedSummary:
+    return SeedSummary._make(np.concatenate(column) for column in zip(*parts, strict=True))
 
 
 def _join_alignments(parts: Sequence[AlignmentBatch]) -> AlignmentBatch:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from mapper.device.lock import one_of
 from mapper.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
@@ -16,9 +22,16 @@ log = logging.getLogger(__name__)
 
 CPU = "cpu"
 CUDA = "cuda"
+AUTO = "auto"
 
 _PATTERN = re.compile(r"auto|cpu|cuda(:\d+(,\d+)*)?")
 EXPECTED = "auto, cpu, cuda (all visible devices) or cuda:0,2 (these) is expected"
+
+
+_DEVICE_FILES = ("nvidiactl", "nvhost-gpu", "nvmap", "dxg")
+"""Device files of NVIDIA's driver, of Jetson's two, and of Windows' subsystem for Linux."""
+_NAMED_DRIVERS = ("NUMBA_CUDA_DRIVER", "NUMBA_ENABLE_CUDASIM")
+"""Variables of numba that name a driver, or that do without."""
 
 
 class DeviceChoice(NamedTuple):
@@ -36,6 +49,7 @@ class CudaDevice(NamedTuple):
     name: str
     compute_capability: tuple[int, int]
     problem: str  # why it cannot be used, or empty
+    uuid: str = ""  # the same in every process, whatever is visible to it
 
 
 class FoundDevices(NamedTuple):
@@ -69,7 +83,7 @@ def choose_device(text: str) -> DeviceChoice:
         return DeviceChoice(CPU)
     found = find_devices()
     usable = tuple(device.ordinal for device in found.devices if not device.problem)
-    if text == "auto":
+    if text == AUTO:
         if usable:
             return DeviceChoice(CUDA, usable)
         log.info("computing on the CPU: %s", found.problem)
@@ -90,14 +104,78 @@ def choose_device(text: str) -> DeviceChoice:
     return DeviceChoice(CUDA, ordinals)
 
 
+@contextmanager
+def hold_device(text: str, sharers: int = 1) -> Iterator[DeviceChoice]:
+    """Choose as :func:`choose_device`, for a run that may not be alone on its machine.
+
+    Where ``CUDA_VISIBLE_DEVICES`` is not set, nobody deals devices out to runs: ``auto`` then
+    takes a single one that no other such run has, waits if there is none, and has it to the end
+    of the ``with`` block or of the process. What is named (``cuda``, ``cuda:0``) is taken
+    without asking.
+
+    Parameters
+    ----------
+    text
+        What ``--device`` takes.
+    sharers
+        Runs that may have one device at the same time; all must give the same number.
+
+    Raises
+    ------
+    UsageError, DeviceError
+        As :func:`choose_device`; and if a lock file cannot be made.
+    """
+    choice = choose_device(text)
+    if choice.backend == CPU:
+        yield choice
+        return
+    devices = find_devices().devices
+    if text != AUTO or "CUDA_VISIBLE_DEVICES" in os.environ:
+        _say(choice, devices)
+        yield choice
+        return
+    names = [devices[ordinal].uuid or f"device-{ordinal}" for ordinal in choice.ordinals]
+    with one_of(names, sharers) as position:
+        held = DeviceChoice(CUDA, (choice.ordinals[position],))
+        _say(held, devices)
+        yield held
+
+
+def _say(choice: DeviceChoice, devices: tuple[CudaDevice, ...]) -> None:
+    log.info(
+        "computing on %s",
+        ", ".join(f"cuda:{ordinal} ({devices[ordinal].name})" for ordinal in choice.ordinals),
+    )
+
+
+def _without_driver() -> bool:
+    """Whether there can be no device: no driver library, and no device file of any kind.
+
+    Importing numba-cuda to find that out would take a quarter of a short run. Where anything
+    of a driver is there, numba-cuda is asked.
+    """
+    if sys.platform != "linux" or any(map(os.environ.get, _NAMED_DRIVERS)):
+        return False
+    if any(Path("/dev", name).exists() for name in _DEVICE_FILES):
+        return False
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return True
+    return False
+
+
 def find_devices() -> FoundDevices:
     """Look for CUDA devices; nothing is raised, what is missing is said."""
+    if _without_driver():
+        return FoundDevices((), "no CUDA device can be used: there is no driver (libcuda.so.1)")
     try:
         from mapper.device.seam import SIMULATED, cuda
     except DeviceError as error:
         return FoundDevices((), str(error))
     if SIMULATED:
-        return FoundDevices((CudaDevice(0, "numba's CUDA simulator", (5, 2), ""),), "")
+        simulated = CudaDevice(0, "numba's CUDA simulator", (5, 2), "", "simulator")
+        return FoundDevices((simulated,), "")
     if not cuda.is_available():
         reason = " ".join(str(cuda.cuda_error() or "the driver reports no device").split())
         return FoundDevices((), f"no CUDA device can be used: {reason}{_visible()}")
@@ -112,7 +190,7 @@ def find_devices() -> FoundDevices:
                 f"device {ordinal} ({device.name}) has compute capability "
                 f"{_dotted(capability)}; at least {_dotted(lowest)} is needed"
             )
-        devices.append(CudaDevice(ordinal, device.name, capability, problem))
+        devices.append(CudaDevice(ordinal, device.name, capability, problem, device.uuid))
     problems = [device.problem for device in devices]
     return FoundDevices(tuple(devices), "; ".join(problems) if all(problems) else "")
 

@@ -12,7 +12,14 @@ import numpy as np
 from numba.extending import overload
 
 from mapper.device.seam import SIMULATED, cuda
-from mapper.lanes import lane_mask, lane_max, lane_union, lanes_meet
+from mapper.lanes import (
+    lane_before,
+    lane_behind,
+    lane_mask,
+    lane_max,
+    lane_union,
+    lanes_meet,
+)
 
 WARP = 1 if SIMULATED else 32
 """Lanes that share a read; the simulator knows no warps."""
@@ -65,3 +72,15 @@ def _lane_union_of_warp(word, lanes):
 def _lanes_meet_in_warp(lanes):
     if _is_warp(lanes):
         return lambda lanes: cuda.syncwarp(_ALL)
+
+
+@overload(lane_before)
+def _lane_before_in_warp(value, lanes):
+    if _is_warp(lanes):
+        return lambda value, lanes: np.int32(cuda.shfl_up_sync(_ALL, value, 1))
+
+
+@overload(lane_behind)
+def _lane_behind_in_warp(value, lanes):
+    if _is_warp(lanes):
+        return lambda value, lanes: np.int32(cuda.shfl_down_sync(_ALL, value, 1))

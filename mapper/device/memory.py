@@ -92,6 +92,8 @@ class Workspace:
 
     def __init__(self) -> None:
         self.stream = cuda.stream()
+        self.most_needed: dict[str, int] = {}
+        """Items of pools (``device/work.py``), where some batch needed more than at first."""
         self._device: dict[str, Any] = {}
         self._pinned: dict[str, np.ndarray] = {}
         self._results: list[np.ndarray] = []
@@ -179,6 +181,7 @@ class Workspace:
         self.synchronize()
         with DRIVER:
             self._device.clear()
+            self.most_needed.clear()
             self._pinned.clear()
             self._results.clear()
 

@@ -40,7 +40,16 @@ from numba import cuda  # noqa: E402
 # Small batches make small grids; that is the user's affair, and no reason for a warning.
 numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
-__all__ = ["CACHE_DIR", "DRIVER", "INSTALL", "SIMULATED", "Kernel", "cuda", "kernel"]
+__all__ = [
+    "CACHE_DIR",
+    "DRIVER",
+    "INSTALL",
+    "SIMULATED",
+    "Kernel",
+    "cuda",
+    "device_function",
+    "kernel",
+]
 
 SIMULATED: bool = bool(numba.config.ENABLE_CUDASIM)
 """Whether kernels run in numba's simulator (``NUMBA_ENABLE_CUDASIM=1``), one Python thread
@@ -84,15 +93,30 @@ class Kernel:
             bounds = block if blocks_per_sm is None else (block, blocks_per_sm)
             self.compiled = cuda.jit(cache=True, launch_bounds=bounds)(function)
 
+    def resident_blocks(self, *args: Any) -> int:
+        """Return how many blocks the current device holds at once; more cannot wait for each other.
+
+        `args` are those of the launch; the kernel is compiled for them.
+        """
+        if SIMULATED:
+            return 1
+        with DRIVER:
+            types = tuple(self.compiled.typeof_pyval(arg) for arg in args)
+            blocks = self.compiled.compile(types).max_cooperative_grid_blocks(self.block)
+        return int(blocks)
+
     def launch(self, n_items: int, stream: Any, *args: Any) -> None:
         """Launch with one thread for each of `n_items`, on `stream`; none, no launch."""
         if n_items:
             self.launch_blocks((n_items + self.block - 1) // self.block, stream, *args)
 
-    def launch_blocks(self, n_blocks: int, stream: Any, *args: Any) -> None:
-        """Launch with so many blocks, for kernels that stride over their items."""
+    def launch_blocks(self, n_blocks: int, stream: Any, *args: Any, shared_bytes: int = 0) -> None:
+        """Launch with so many blocks, for kernels that stride over their items.
+
+        `shared_bytes`: of each block, for shared arrays whose length the kernel gives as 0.
+        """
         with DRIVER:
-            self.compiled[n_blocks, self.block, stream](*args)
+            self.compiled[n_blocks, self.block, stream, shared_bytes](*args)
 
 
 def kernel(
@@ -104,3 +128,7 @@ def kernel(
         return Kernel(function, block, blocks_per_sm)
 
     return decorate
+
+
+device_function = cuda.jit(device=True, **({} if SIMULATED else {"forceinline": True}))
+"""Decorates what kernels call and the CPU never does: warps, grids, atomics."""

@@ -75,6 +75,31 @@ def first_capacity(n_items: int, each: int) -> int:
     return each * n_items + 1024
 
 
+class PoolSize:
+    """How large to make a pool: as large as an earlier batch of the stream needed it.
+
+    Parameters
+    ----------
+    name
+        Of the pool in `space`, which keeps the record.
+    first
+        The size that is enough until some batch says otherwise.
+    """
+
+    def __init__(self, space: Workspace, name: str, first: int) -> None:
+        self._most_needed, self._name = space.most_needed, name
+        self.capacity = max(first, self._most_needed.get(name, 0))
+
+    def suffices(self, needed: int) -> bool:
+        """Say whether what a pass over the batch needed was there; if not, make it larger."""
+        if needed <= self.capacity:
+            return True
+        self.capacity = needed
+        # An eighth more, so that batches of like kind need no second pass.
+        self._most_needed[self._name] = needed + (needed >> 3)
+        return False
+
+
 def threads_for(n_items: int, bytes_each: int) -> int:
     """Return how many threads (or warps) of a bucket have work space at a time.
 

@@ -1,11 +1,14 @@
 """Core: a bound on what a gapped alignment can still score, from blocks of 8 bases.
 
-The read is cut into blocks of 8. A block that matches the reference without error on no
-diagonal of the band must contain a difference in every alignment within the band, and
-differences in distinct blocks add up (:func:`least_loss`). The number of such *lost*
-blocks ahead therefore bounds every extension from above, exactly: nothing optimal is cut
-off. A random place loses nearly all of its blocks, a read with two isolated mismatches
-two, so most gapped searches end before they start.
+The read is cut into blocks of 8. Beside the diagonal of the ungapped alignment, where the
+mismatches of each block are counted, an alignment with gaps visits diagonals to the one side
+of it (deletions lead there) or to the other (insertions). A block that matches without error
+on no diagonal of a side must contain a difference in every alignment that passes it there,
+and to change sides takes a gap, which touches a block, too. Differences in distinct blocks
+add up, so going through the blocks from the far end gives, for each, the least loss from
+there on (:func:`fill_losses`). It bounds every extension from above, exactly: nothing optimal
+is cut off. At a random place nearly all blocks are lost; where isolated mismatches are all
+there is, no gap can pay, and the search ends before it starts.
 
 The test takes the bytes of 64-base mismatch words: a byte of zeros is a block that matches.
 
@@ -20,7 +23,8 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.accelerate import core
-from mapper.dna import n_words
+from mapper.bits import popcount
+from mapper.dna import mismatch_word
 from mapper.lanes import lane_union
 
 BLOCK = 8
@@ -71,37 +75,24 @@ def matching_blocks(read_planes, word, text_planes, text_pos, n_diagonals):
 
 
 @core
-def count_lost_blocks(read_planes, read_word, read_len, text_planes, first_diagonal,
-                      last_diagonal, lost_before, lanes):  # fmt: skip
-    """Count the blocks that match on no diagonal of a band, which the lanes share.
-
-    Parameters
-    ----------
-    first_diagonal, last_diagonal
-        The band, inclusive; the read must lie within the text on both.
-    lost_before
-        int32, at least ``read_len // 8 + 1`` items: item b gets the number of lost blocks
-        among the first b.
-    """
-    n_blocks = read_len // BLOCK
-    n_diagonals = last_diagonal - first_diagonal + 1
+def matched_on(read_planes, word, text_planes, text_pos, n_diagonals, lanes):
+    """:func:`matching_blocks`, with the diagonals dealt to the lanes."""
     share = (n_diagonals + lanes.n_lanes - 1) // lanes.n_lanes
     first = min(lanes.lane * share, n_diagonals)
     mine = min(share, n_diagonals - first)
-    lost = 0
-    lost_before[0] = 0
-    for word in range(n_words(read_len)):
-        matched = np.uint64(0)
-        if mine > 0:
-            matched = matching_blocks(
-                read_planes, read_word + word, text_planes, first_diagonal + first + word * 64,
-                mine,
-            )  # fmt: skip
-        matched = lane_union(matched, lanes)
-        for byte in range(min(8, n_blocks - 8 * word)):
-            if not (matched >> np.uint64(8 * byte + 7)) & np.uint64(1):
-                lost += 1
-            lost_before[8 * word + byte + 1] = lost
+    matched = np.uint64(0)
+    if mine > 0:
+        matched = matching_blocks(read_planes, word, text_planes, text_pos + first, mine)
+    return lane_union(matched, lanes)
+
+
+@core
+def byte_popcounts(word):
+    """Return a word each byte of which is the number of bits set in that byte of `word`."""
+    word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    twos = np.uint64(0x3333333333333333)
+    word = (word & twos) + ((word >> np.uint64(2)) & twos)
+    return (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
 
 
 @core
@@ -120,30 +111,126 @@ def block_cost(penalties):
 
 
 @core
-def least_loss(lost, penalties, bonus, inserting):
-    """What `lost` blocks ahead take from the doubled objective at the least.
+def loss_slot(pos, forward):
+    """Where the losses lie of an extension that has come to `pos` of the read.
 
-    Two of them may be cheaper than the others: where an insertion is open (`inserting`),
-    it touches its next block for one base more; and a clip, for the bonus and one base.
+    Whole blocks beyond it count. The slots of both sides of an anchor are distinct.
+    """
+    if forward:
+        return 3 * ((pos + BLOCK - 1) // BLOCK + 1)
+    return 3 * (pos // BLOCK)
+
+
+@core
+def forget_losses(read_len, losses):
+    """Make all losses zero: nothing is known."""
+    losses[: 3 * (read_len // BLOCK + 3)] = 0
+
+
+@core
+def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner, forward,
+                insertions, deletions, penalties, bonus, losses, lanes):  # fmt: skip
+    """Find the least losses of a side's extension from each block on.
+
+    Parameters
+    ----------
+    diagonal
+        Of the ungapped alignment, in the text; the read must lie within the text there and on
+        all the others.
+    corner, forward
+        Where the side starts, in the read, and whether it goes to the right.
+    insertions, deletions
+        How many diagonals may be visited on the side to which insertions and deletions lead.
+    bonus
+        Doubled, for the end of the read.
+    losses
+        int32, 3 items for each block and 3 more blocks (:func:`loss_slot`): least doubled
+        objective lost, of what a perfect rest would bring, on the corner's diagonal, among
+        those that deletions lead to, and among those that insertions lead to.
+    lanes
+        They share the diagonals; all write the same losses.
+
+    Returns
+    -------
+    What any extension loses that has a gap.
     """
     cost = block_cost(penalties)
-    loss = lost * cost - max(0, cost - bonus - 2 * penalties.match)
-    if inserting:
-        loss -= max(0, cost - penalties.gap_extend - penalties.match)
-    return max(np.int64(0), loss)
-
-
-@core
-def lost_after(lost_before, pos, read_len):
-    """Lost blocks that lie wholly in ``pos:read_len``."""
-    first = (pos + BLOCK - 1) // BLOCK
     n_blocks = read_len // BLOCK
-    if first >= n_blocks:
-        return np.int64(0)
-    return np.int64(lost_before[n_blocks] - lost_before[first])
+    if forward:
+        block, last, step = n_blocks - 1, (corner + BLOCK - 1) // BLOCK, np.int64(-1)
+        losses[3 * n_blocks + 6 : 3 * n_blocks + 9] = 0
+        slot = 3 * n_blocks + 3
+        # Deletions lead to higher diagonals of the text.
+        first_deleted, first_inserted = diagonal + 1, diagonal - insertions
+    else:
+        block, last, step = np.int64(0), corner // BLOCK - 1, np.int64(1)
+        slot = np.int64(0)
+        first_deleted, first_inserted = diagonal - deletions, diagonal + 1
+    here = deleted = inserted = np.int64(0)
+    gapped = cost
+    losses[slot : slot + 3] = 0
+    word = np.int64(-1)
+    mismatches = with_deletions = with_insertions = np.uint64(0)
+    while (block - last) * step <= 0:
+        if block >> 3 != word:
+            word = block >> 3
+            row, pos = read_word + word, word * 64
+            mismatches = byte_popcounts(
+                mismatch_word(read_planes, row, 0, text_planes, 0, diagonal + pos)
+            )
+            with_deletions = matched_on(
+                read_planes, row, text_planes, first_deleted + pos, deletions, lanes
+            )
+            with_insertions = matched_on(
+                read_planes, row, text_planes, first_inserted + pos, insertions, lanes
+            )
+        bit = np.uint64(8 * (block & 7))
+        mismatched = penalties.mismatch * np.int64((mismatches >> bit) & np.uint64(15))
+        lost_deleted = lost_inserted = cost
+        if (with_deletions >> bit) & np.uint64(0x80):
+            lost_deleted = np.int64(0)
+        if (with_insertions >> bit) & np.uint64(0x80):
+            lost_inserted = np.int64(0)
+        left = read_len - BLOCK * block if forward else BLOCK * (block + 1)
+        clip = 2 * penalties.match * (left - BLOCK + 1) + bonus
+        apart = min(deleted, inserted)
+        gapped = min(mismatched + gapped, cost + apart)
+        changed = min(clip, cost + min(here, apart))  # by a clip in this block, or a gap
+        here = min(min(mismatched, 2 * cost) + here, min(clip, cost + apart))
+        deleted = min(lost_deleted + deleted, changed)
+        inserted = min(lost_inserted + inserted, changed)
+        slot += 3 * step
+        losses[slot] = here
+        losses[slot + 1] = deleted
+        losses[slot + 2] = inserted
+        block += step
+    # Between the corner and the first whole block.
+    start, end = corner, min(np.int64(read_len), BLOCK * last)
+    if not forward:
+        start, end = BLOCK * (last + 1), np.int64(corner)
+    if start < end:
+        differ = mismatch_word(read_planes, read_word, start, text_planes, 0, diagonal + start)
+        differ &= (np.uint64(1) << np.uint64(end - start)) - np.uint64(1)
+        gapped += penalties.mismatch * popcount(differ)
+    return min(gapped, cost + min(deleted, inserted))
 
 
 @core
-def lost_until(lost_before, pos):
-    """Lost blocks that lie wholly in ``0:pos``."""
-    return np.int64(lost_before[pos // BLOCK])
+def least_loss(losses, slot, k, insertion, deletion, penalties):
+    """What is lost at the least from a cell on: by its diagonal, and what gap is open there.
+
+    A gap that is open goes on for less than a new one costs: into the next block, or, towards
+    the corner's diagonal, to the other side.
+    """
+    loss = np.int64(losses[slot])
+    if k > 0:
+        loss = np.int64(losses[slot + 1])
+    elif k < 0:
+        loss = np.int64(losses[slot + 2])
+    if deletion >= 0 and k <= 0:
+        loss = min(loss, min(np.int64(losses[slot]), np.int64(losses[slot + 1])))
+    if insertion >= 0:
+        if k >= 0:
+            loss = min(loss, min(np.int64(losses[slot]), np.int64(losses[slot + 2])))
+        loss -= max(0, block_cost(penalties) - penalties.gap_extend - penalties.match)
+    return loss

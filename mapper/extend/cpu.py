@@ -20,7 +20,6 @@ from mapper.extend.read import (
 )
 from mapper.extend.wavefront_affine import CELLS_FULL
 from mapper.extend.wavefronts import new_wavefronts
-from mapper.lanes import ONE_LANE
 from mapper.params import ExtendParams
 
 
@@ -31,12 +30,12 @@ def _new_found(capacity: int) -> Found:
 def _new_scratch(max_loci: int, max_len: int, max_gap: int) -> ReadScratch:
     sizes = scratch_sizes(max_len, max_gap)
     return ReadScratch(
-        ungapped=np.empty((max_loci, 8), np.int64),
+        ungapped=np.empty((max_loci, 8), np.int32),
         order=np.empty(max_loci, np.int32),
         found=_new_found(max_loci),
         kept=np.empty(max_loci, np.int32),
         positions=np.empty(sizes.positions, np.int32),
-        lost_before=np.empty(sizes.lost_before, np.int32),
+        losses=np.empty(sizes.losses, np.int32),
         spare_ops=np.empty(sizes.ops, np.uint32),
         ops=np.empty(sizes.ops, np.uint32),
     )
@@ -59,19 +58,19 @@ def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params,
                 text_planes, planes, word_offsets[read], read_len, loci, first + i, params,
                 scratch.positions, scratch.ungapped[i],
             )  # fmt: skip
-        sort_loci(scratch, n_loci, params.match)
+        sort_loci(scratch.ungapped, scratch.order, n_loci, params.match)
         n_found = np.int64(-1)
         while n_found < 0:
             n_found, _ = extend_read(
                 text_planes, planes, word_offsets[read], read_len, loci, first, n_loci, params,
-                penalties, wavefronts, scratch, read_ops, ONE_LANE,
+                penalties, wavefronts, scratch, read_ops,
             )  # fmt: skip
             if n_found == CELLS_FULL:
                 raise RuntimeError("wavefronts larger than any read's: a bug in fmwave")
             if n_found == OPS_FULL:
                 read_ops = np.empty(2 * len(read_ops), np.uint32)
         found = scratch.found
-        n_kept = keep_distinct(scratch, n_found)
+        n_kept = keep_distinct(found, scratch.kept, n_found)
         for i in range(n_kept):
             row = scratch.kept[i]
             out.strand[total] = found.strand[row]

@@ -1,9 +1,10 @@
-"""CUDA kernels of extension: candidate loci → alignments.
+"""CUDA driver of extension: candidate loci → alignments.
 
-Ungapped alignments are made with one thread for each locus. Then one thread for each read
-does those (most) on which no gap could pay, and once more, for the others, with room for a
-narrow band. What is left gets a warp for each read, whose lanes share the diagonals of a
-wavefront, in buckets of growing work space.
+Ungapped alignments are made with one thread for each locus. Where gaps may pay they are
+tried, for the first locus of every read and then for all others (``settle.py`` says why
+that comes to the same as one after the other): first one thread for each locus, without
+room for wavefronts, which does those where no gap can pay after all; then with room for a
+narrow band; then a warp for each, whose lanes share the diagonals of a wavefront, with more.
 """
 
 from __future__ import annotations
@@ -18,46 +19,40 @@ from mapper.device.memory import Workspace
 from mapper.device.reads import DeviceReads
 from mapper.device.work import (
     POOL,
-    Lists,
-    Pool,
+    PoolSize,
     check_lists,
     columns,
     first_capacity,
-    new_lists,
     offsets_of,
     threads_for,
 )
 from mapper.extend.kernels import (
     Bucket,
-    Out,
-    PerLocus,
+    Lists,
     PerThread,
     PerUnit,
     align_ungapped,
     extend_alone,
     extend_by_warp,
-    gather,
-    keep,
+    settle_by_warp,
 )
-from mapper.extend.penalties import wavefront_penalties
+from mapper.extend.penalties import Penalties, wavefront_penalties
 from mapper.extend.read import FOUND_TYPES, Found, scratch_sizes
+from mapper.extend.settle import PerLocus
+from mapper.extend.settle_kernels import Out, begin, count_ops, gather, go_on, keep, settle, spell
 from mapper.extend.wavefronts import Wavefronts, wavefront_sizes
 from mapper.params import ExtendParams
 
-MAX_LOCI = 2**31 - 1
-"""More than a read can have."""
+THREAD_BUCKETS = (Bucket(0, 64), Bucket(128, 128))
+"""The first has no wavefronts at all; penalties of both bound the band whose blocks they count."""
 
-THREAD_BUCKETS = (Bucket(0, 0, 64, 16), Bucket(64, 64, 128, 4))
-"""The first has no wavefronts at all: it does three of four reads at 0.5 % error. Reads with
-many loci get a warp, lest the other threads of a warp wait for them."""
-
-WARP_BUCKETS = (Bucket(1024, 192, 512, MAX_LOCI),)
-"""Before the last, which fits any read. Of 2 M simulated E. coli reads 0.3 % need that."""
+WARP_BUCKETS = (Bucket(1024, 192),)
+"""Before the last, which fits any read."""
 
 
 def extend_loci(
     space: Workspace, text_planes: Any, reads: DeviceReads, longest: int, loci: LocusBatch,
-    locus_read: Any, offsets: np.ndarray, params: ExtendParams,
+    locus_read: Any, params: ExtendParams,
 ) -> tuple[AlignmentBatch, AlignmentBatch]:  # fmt: skip
     """Align each read to its candidate loci: :func:`mapper.extend.cpu.extend_loci`.
 
@@ -69,8 +64,6 @@ def extend_loci(
         Bases of the longest read.
     locus_read
         int32, shape (n_loci,), on the device: whose locus it is.
-    offsets
-        ``loci.locus_offsets`` on the host.
 
     Returns
     -------
@@ -79,99 +72,148 @@ def extend_loci(
     """
     n_reads, n_loci = len(reads.base_offsets) - 1, len(locus_read)
     rows = PerLocus(
-        space.device("extend.ungapped", 8 * n_loci, np.int64).reshape(n_loci, 8),
-        space.device("extend.order", n_loci, np.int32),
-        space.device("extend.kept", n_loci, np.int32),
-        columns(space, "extend.found", Found, FOUND_TYPES, n_loci),
+        ungapped=space.device("extend.ungapped", 8 * n_loci, np.int32).reshape(n_loci, 8),
+        order=space.device("extend.order", n_loci, np.int32),
+        kept=space.device("extend.kept", n_loci, np.int32),
+        target=space.device("extend.target", n_loci, np.int32),
+        total=space.device("extend.total", n_loci, np.int32),
+        found=columns(space, "extend.found", Found, FOUND_TYPES, n_loci),
     )
-    pool = columns(space, "extend.pool", Pool, ("i4", "i8"), n_reads)
-    n_found = space.device("extend.n_found", n_reads, np.int32)
     n_kept = space.device("extend.n_kept", n_reads, np.int32)
-    none = space.device("extend.none", 0, np.int32)
-    most_loci = int(np.diff(offsets).max(initial=1))
-    capacity = first_capacity(n_loci, 8)
+    n_ops = space.device("extend.n_ops", n_reads, np.int32)
+    pool_size = PoolSize(space, "extend.pool_ops", first_capacity(n_loci, 8))
     while True:
-        pool_ops = space.device("extend.pool_ops", capacity, np.uint32)
-        lists = _run_buckets(
-            space, text_planes, reads, longest, loci, locus_read, most_loci, params, rows, pool,
-            n_found, pool_ops,
-        )  # fmt: skip
-        keep.launch(n_reads, space.stream, loci, rows, n_found, n_kept, pool, none)
-        counters = space.download("counters", lists.counters)
+        pool_ops = space.device("extend.pool_ops", pool_size.capacity, np.uint32)
+        work = _Work(space, text_planes, reads, longest, loci, locus_read, params, rows, pool_ops)
+        work.align(n_kept)
+        count_ops.launch(n_reads, space.stream, loci, rows, n_kept, n_ops)
+        counters = space.download("counters", work.lists.counters)
         kept_counts = space.download("extend.n_kept", n_kept)
-        op_counts = space.download("extend.n_ops", pool.count)
+        op_counts = space.download("extend.n_ops", n_ops)
         space.synchronize()
-        check_lists(counters)
-        if counters[POOL] <= capacity:
+        for left_over in work.left_over:
+            check_lists(counters[left_over : left_over + 1])
+        if pool_size.suffices(int(counters[POOL])):
             break
-        capacity = int(counters[POOL])
     alignment_offsets = offsets_of(kept_counts)
     op_offsets = offsets_of(op_counts)
-    total, n_ops = int(alignment_offsets[-1]), int(op_offsets[-1])
+    total, n_cigar_ops = int(alignment_offsets[-1]), int(op_offsets[-1])
     out = columns(space, "extend.out", Out, FOUND_TYPES[:8], total)
     cigar_offsets = space.device("extend.cigar_offsets", total + 1, np.int64)
-    cigar_ops = space.device("extend.cigar_ops", n_ops, np.uint32)
+    cigar_ops = space.device("extend.cigar_ops", n_cigar_ops, np.uint32)
     offsets_there = space.upload("extend.alignment_offsets", alignment_offsets)
     there = AlignmentBatch._make((offsets_there, *out, cigar_offsets, cigar_ops))
     gather.launch(
-        n_reads, space.stream, loci.locus_offsets, rows, pool, pool_ops, there.alignment_offsets,
+        n_reads, space.stream, loci, rows, pool_ops, there.alignment_offsets,
         space.upload("extend.op_offsets", op_offsets), out, cigar_offsets, cigar_ops,
     )  # fmt: skip
-    host = [
-        space.download(f"extend.{i}", column)
-        for i, column in enumerate((*out, cigar_offsets, cigar_ops))
-    ]
+    host = [space.download_result(column) for column in (*out, cigar_offsets, cigar_ops)]
     space.synchronize()
-    host = [column.copy() for column in host]
     host[8][0] = 0
     return AlignmentBatch._make((alignment_offsets, *host)), there
 
 
-def _run_buckets(
-    space: Workspace, text_planes: Any, reads: DeviceReads, longest: int, loci: LocusBatch,
-    locus_read: Any, most_loci: int, params: ExtendParams, rows: PerLocus, pool: Pool,
-    n_found: Any, pool_ops: Any,
-) -> Lists:  # fmt: skip
-    """Queue all kernels up to the last bucket's; return the lists, which tell how it went."""
-    penalties = wavefront_penalties(params)
-    n_reads, n_loci = len(reads.base_offsets) - 1, len(locus_read)
-    positions, n_blocks, ops = scratch_sizes(longest, params.max_gap)
-    cells, n_penalties = wavefront_sizes(longest, params.max_gap, penalties, params.end_bonus)
-    last = Bucket(cells, n_penalties, most_loci * ops, MAX_LOCI)
-    buckets = (*THREAD_BUCKETS, *WARP_BUCKETS, last)
-    lists = new_lists(space, n_reads, len(buckets))
+class _Work:
+    """One pass over the loci of a batch: everything up to the alignments in the pool."""
 
-    n_threads = threads_for(n_loci, 4 * positions)
-    own = space.device("extend.positions", n_threads * positions, np.int32)
-    align_ungapped.launch(
-        min(n_threads, n_loci), space.stream, text_planes, reads, loci, locus_read, params,
-        n_threads, own, rows,
-    )  # fmt: skip
-    for bucket, size in enumerate(buckets):
-        # A unit is what does a read: a thread or a warp.
-        kernel, width = (
-            (extend_alone, 1) if bucket < len(THREAD_BUCKETS) else (extend_by_warp, WARP)
+    def __init__(
+        self, space: Workspace, text_planes: Any, reads: DeviceReads, longest: int,
+        loci: LocusBatch, locus_read: Any, params: ExtendParams, rows: PerLocus, pool_ops: Any,
+    ) -> None:  # fmt: skip
+        self.space, self.text_planes, self.reads = space, text_planes, reads
+        self.loci, self.locus_read, self.params = loci, locus_read, params
+        self.rows, self.pool_ops = rows, pool_ops
+        self.penalties: Penalties = wavefront_penalties(params)
+        self.n_reads, self.n_loci = len(reads.base_offsets) - 1, len(locus_read)
+        self.sizes = scratch_sizes(longest, params.max_gap)
+        cells, n_penalties = wavefront_sizes(
+            longest, params.max_gap, self.penalties, params.end_bonus
         )
-        shared_bytes = 12 * (size.cells + size.penalties) + 4 * (size.ops + n_blocks)
-        n_units = threads_for(n_reads, width * 4 * (positions + 2 * ops) + shared_bytes)
-        n_threads = width * n_units
+        self.last = Bucket(cells, n_penalties)
+        self.buckets = (*THREAD_BUCKETS, *WARP_BUCKETS, self.last)
+        # The lists of each round, one for each bucket and one for what is left; then the
+        # reads to be settled alone, and what is left there.
+        n_lists = len(self.buckets) + 1
+        self.rounds = (POOL + 1, POOL + 1 + n_lists)
+        self.alone = POOL + 1 + 2 * n_lists
+        self.left_over = (self.rounds[1] - 1, self.alone - 1, self.alone + 1)
+        self.lists = Lists(
+            space.upload("counters", np.zeros(self.alone + 2, np.int64)),
+            space.device("extend.lists", 2 * self.n_loci, np.int32).reshape(2, self.n_loci),
+            space.device("extend.alone", self.n_reads, np.int32),
+        )
+
+    def align(self, n_kept: Any) -> None:
+        """Queue all kernels; `n_kept` gets the number of alignments of each read."""
+        stream, loci, rows, lists = self.space.stream, self.loci, self.rows, self.lists
+        n_found = self.space.device("extend.n_found", self.n_reads, np.int32)
+        n_threads = threads_for(self.n_loci, 4 * (self.sizes.positions + 2 * self.sizes.ops))
+        scratch = self._per_thread(n_threads)
+        align_ungapped.launch(
+            min(n_threads, self.n_loci), stream, self.text_planes, self.reads, loci,
+            self.locus_read, self.params, n_threads, scratch.positions, rows,
+        )  # fmt: skip
+        begin.launch(
+            self.n_reads, stream, self.reads, loci, self.params, rows, lists, self.rounds[0]
+        )
+        self._run_buckets(self.rounds[0], self.n_reads)
+        go_on.launch(
+            self.n_loci, stream, self.reads, loci, self.locus_read, self.params, rows, lists,
+            self.rounds[1],
+        )  # fmt: skip
+        self._run_buckets(self.rounds[1], self.n_loci)
+        settle.launch(
+            self.n_reads, stream, self.reads, loci, self.params, rows, lists, self.alone, n_found
+        )
+        n_threads, scratch, shared = self._work_space(self.last, WARP, self.n_reads)
+        settle_by_warp.launch(
+            n_threads, stream, self.text_planes, self.reads, loci, self.params, self.penalties,
+            lists, self.alone, self.alone + 1, n_threads, self.last, scratch, shared, rows,
+            self.pool_ops, n_found,
+        )  # fmt: skip
+        keep.launch(self.n_reads, stream, loci, rows, n_found, n_kept)
+        n_threads = threads_for(self.n_loci, 4 * (self.sizes.positions + 2 * self.sizes.ops))
+        spell.launch(
+            min(n_threads, self.n_loci), stream, self.text_planes, self.reads, loci,
+            self.locus_read, n_threads, self._per_thread(n_threads), rows, lists.counters,
+            self.pool_ops,
+        )  # fmt: skip
+
+    def _run_buckets(self, this: int, most: int) -> None:
+        """Queue the kernels for the listed loci, at `most` so many."""
+        for bucket, size in enumerate(self.buckets):
+            # A unit is what aligns a read to a locus: a thread or a warp.
+            kernel, width = (
+                (extend_alone, 1) if bucket < len(THREAD_BUCKETS) else (extend_by_warp, WARP)
+            )
+            n_threads, scratch, shared = self._work_space(size, width, min(most, self.n_loci))
+            kernel.launch(
+                n_threads, self.space.stream, self.text_planes, self.reads, self.loci,
+                self.locus_read, self.params, self.penalties, self.lists, this + bucket,
+                this + bucket + 1, bucket & 1, n_threads, size, scratch, shared, self.rows,
+                self.pool_ops,
+            )  # fmt: skip
+
+    def _per_thread(self, n_threads: int) -> PerThread:
+        positions, _, ops = self.sizes
+        return PerThread(
+            self.space.device("extend.positions", n_threads * positions, np.int32),
+            self.space.device("extend.spare_ops", n_threads * ops, np.uint32),
+            self.space.device("extend.ops", n_threads * ops, np.uint32),
+        )
+
+    def _work_space(self, size: Bucket, width: int, n_items: int) -> tuple[int, Any, Any]:
+        """Return the number of threads for so many items, and their work space."""
+        positions, n_losses, ops = self.sizes
+        shared_bytes = 12 * (size.cells + size.penalties) + 4 * n_losses
+        n_units = threads_for(n_items, width * 4 * (positions + 2 * ops) + shared_bytes)
         shared = PerUnit(
             Wavefronts(
-                *(space.device(f"extend.cells.{i}", n_units * size.cells, np.int32)
+                *(self.space.device(f"extend.cells.{i}", n_units * size.cells, np.int32)
                   for i in range(3)),
-                *(space.device(f"extend.bounds.{i}", n_units * size.penalties, np.int32)
+                *(self.space.device(f"extend.bounds.{i}", n_units * size.penalties, np.int32)
                   for i in range(3)),
             ),
-            space.device("extend.lost_before", n_units * n_blocks, np.int32),
-            space.device("extend.read_ops", n_units * size.ops, np.uint32),
+            self.space.device("extend.losses", n_units * n_losses, np.int32),
         )  # fmt: skip
-        scratch = PerThread(
-            space.device("extend.positions", n_threads * positions, np.int32),
-            space.device("extend.spare_ops", n_threads * ops, np.uint32),
-            space.device("extend.ops", n_threads * ops, np.uint32),
-        )
-        kernel.launch(
-            n_threads, space.stream, text_planes, reads, loci, params, penalties, lists, bucket,
-            n_threads, size, scratch, shared, rows, pool, n_found, pool_ops,
-        )  # fmt: skip
-    return lists
+        return width * n_units, self._per_thread(width * n_units), shared

@@ -1,4 +1,7 @@
-"""CUDA kernels of extension, and the work space they take (``extend/cuda.py`` launches them)."""
+"""CUDA kernels that align reads to loci, and the work space they take.
+
+``extend/cuda.py`` launches them, between those of ``settle.py``, which say what there is to align.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +13,27 @@ from mapper.accelerate import core
 from mapper.device.lanes import WARP, WarpLanes
 from mapper.device.seam import cuda, kernel
 from mapper.device.work import POOL
-from mapper.extend.read import (
-    Found,
-    ReadScratch,
-    align_row,
-    extend_read,
-    keep_distinct,
-    sort_loci,
-)
+from mapper.dna import n_words
+from mapper.extend.locus import align_gapped
+from mapper.extend.read import align_row, edit_distance_of, ungapped_of
+from mapper.extend.settle import settle_read
 from mapper.extend.wavefronts import Wavefronts
 from mapper.lanes import ONE_LANE, lane_max, lanes_meet
 
 
 class Bucket(NamedTuple):
-    """Work space of the thread or the warp that does a read."""
+    """Work space of the thread or the warp that aligns a read to a locus."""
 
     cells: int  # of each of the three states of the wavefronts
     penalties: int
-    ops: int  # of all alignments of a read
-    loci: int  # of a read at most
 
 
-class PerLocus(NamedTuple):
-    """Work space with a row for each locus; a read has the rows of its loci."""
+class Lists(NamedTuple):
+    """Loci that wait to be aligned, in two lists by turns, and reads to be settled alone."""
 
-    ungapped: Any  # int64 (n_loci, 8)
-    order: Any  # int32
-    kept: Any  # int32
-    found: Found
+    counters: Any  # int64: operations in the pool, then items of each list
+    loci: Any  # int32 (2, n_loci)
+    reads: Any  # int32 (n_reads,)
 
 
 class PerThread(NamedTuple):
@@ -49,27 +45,13 @@ class PerThread(NamedTuple):
 
 
 class PerUnit(NamedTuple):
-    """Work space of what does a read.
+    """Work space of what aligns a read to a locus.
 
     Threads: interleaved, as in PerThread. Warps: that of one behind that of the other.
     """
 
     wavefronts: Wavefronts
-    lost_before: Any  # int32
-    read_ops: Any  # uint32
-
-
-class Out(NamedTuple):
-    """Columns of an AlignmentBatch with a row for each alignment."""
-
-    strand: Any
-    ref_id: Any
-    text_start: Any
-    text_end: Any
-    query_start: Any
-    query_end: Any
-    score: Any
-    edit_distance: Any
+    losses: Any  # int32
 
 
 @kernel(128)
@@ -89,30 +71,45 @@ def align_ungapped(text_planes, reads, loci, locus_read, params, n_threads, posi
 
 
 @core
-def _scratch_of(rows, first, end, positions, lost_before, spare_ops, ops):
-    """Work space of the read whose loci are first:end."""
-    found = Found(
-        rows.found.strand[first:end],
-        rows.found.ref_id[first:end],
-        rows.found.text_start[first:end],
-        rows.found.text_end[first:end],
-        rows.found.query_start[first:end],
-        rows.found.query_end[first:end],
-        rows.found.score[first:end],
-        rows.found.edit_distance[first:end],
-        rows.found.cigar_start[first:end],
-        rows.found.cigar_end[first:end],
-    )
-    return ReadScratch(
-        rows.ungapped[first:end], rows.order[first:end], found, rows.kept[first:end],
-        positions, lost_before, spare_ops, ops,
+def _align_locus(text_planes, reads, loci, read, locus, params, penalties, wavefronts, losses,
+                 positions, spare_ops, ops, rows, counters, pool_ops, lanes):  # fmt: skip
+    """Align a read to a locus with gaps, where they pay; say whether the work space was enough."""
+    read_len = reads.base_offsets[read + 1] - reads.base_offsets[read]
+    total, doubled, query_start, query_end, text_start, text_end, n_ops = align_gapped(
+        reads.planes, reads.word_offsets[read] + n_words(read_len) * loci.strand[locus], read_len,
+        text_planes, loci.diagonal[locus], loci.window_start[locus], loci.window_end[locus],
+        ungapped_of(rows.ungapped[locus]), np.int64(rows.target[locus]), params, penalties,
+        wavefronts, positions, losses, spare_ops, ops, lanes,
     )  # fmt: skip
+    if n_ops <= 0:
+        return n_ops == 0
+    start = np.int64(-1)
+    if lanes.lane == 0:
+        start = cuda.atomic.add(counters, POOL, n_ops)
+        rows.total[locus] = total
+        rows.found.score[locus] = doubled
+        rows.found.query_start[locus] = query_start
+        rows.found.query_end[locus] = query_end
+        rows.found.text_start[locus] = text_start
+        rows.found.text_end[locus] = text_end
+        rows.found.edit_distance[locus] = edit_distance_of(ops, n_ops)
+        rows.found.cigar_start[locus] = start
+        rows.found.cigar_end[locus] = start + n_ops
+    start = lane_max(start, lanes)
+    if start + n_ops <= len(pool_ops):
+        for i in range(lanes.lane, n_ops, lanes.n_lanes):
+            pool_ops[start + i] = ops[i]
+    lanes_meet(lanes)
+    return True
 
 
 @kernel(128)
-def extend_alone(text_planes, reads, loci, params, penalties, lists, bucket, n_threads, sizes,
-                  scratch, shared, rows, pool, n_found, pool_ops):  # fmt: skip
-    """Align the reads of one bucket's list, one a thread at a time; leave what does not fit."""
+def extend_alone(text_planes, reads, loci, locus_read, params, penalties, lists, this, following,
+                 turn, n_threads, sizes, scratch, shared, rows, pool_ops):  # fmt: skip
+    """Align the loci of a list, one a thread at a time; list those that do not fit.
+
+    `this` and `following` are the lists' counters, `turn` is the row of ``lists.loci``.
+    """
     thread = cuda.grid(1)
     if thread >= n_threads:
         return
@@ -124,50 +121,25 @@ def extend_alone(text_planes, reads, loci, params, penalties, lists, bucket, n_t
         shared.wavefronts.hi[thread::n_threads],
         shared.wavefronts.start[thread::n_threads],
     )
-    lost_before = shared.lost_before[thread::n_threads]
-    read_ops = shared.read_ops[thread::n_threads]
+    losses = shared.losses[thread::n_threads]
     positions = scratch.positions[thread::n_threads]
     spare_ops = scratch.spare_ops[thread::n_threads]
     ops = scratch.ops[thread::n_threads]
-    for item in range(thread, lists.counters[POOL + 1 + bucket], n_threads):
-        read = lists.reads[bucket, item]
-        first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
-        mine = _scratch_of(rows, first, end, positions, lost_before, spare_ops, ops)
-        if bucket == 0:
-            sort_loci(mine, end - first, params.match)
-        found = np.int64(-1)
-        n_ops = np.int64(0)
-        if end - first <= sizes.loci:
-            found, n_ops = extend_read(
-                text_planes, reads.planes, reads.word_offsets[read],
-                reads.base_offsets[read + 1] - reads.base_offsets[read], loci, first,
-                end - first, params, penalties, wavefronts, mine, read_ops, ONE_LANE,
-            )  # fmt: skip
-        if found < 0:
-            row = cuda.atomic.add(lists.counters, POOL + 2 + bucket, 1)
-            lists.reads[bucket + 1, row] = read
-            continue
-        n_found[read] = found
-        start = cuda.atomic.add(lists.counters, POOL, n_ops)
-        pool.start[read] = start
-        if start + n_ops <= len(pool_ops):
-            for i in range(n_ops):
-                pool_ops[start + i] = read_ops[i]
+    for item in range(thread, lists.counters[this], n_threads):
+        locus = lists.loci[turn, item]
+        if not _align_locus(
+            text_planes, reads, loci, locus_read[locus], locus, params, penalties, wavefronts,
+            losses, positions, spare_ops, ops, rows, lists.counters, pool_ops, ONE_LANE,
+        ):  # fmt: skip
+            lists.loci[1 - turn, cuda.atomic.add(lists.counters, following, 1)] = locus
 
 
-@kernel(128)
-def extend_by_warp(text_planes, reads, loci, params, penalties, lists, bucket, n_threads, sizes,
-                    scratch, shared, rows, pool, n_found, pool_ops):  # fmt: skip
-    """Align the reads of one bucket's list, one a warp at a time; leave what does not fit."""
-    thread = cuda.grid(1)
-    if thread >= n_threads:
-        return
-    lanes = WarpLanes(thread % WARP, WARP)
-    warp = thread // WARP
-    n_warps = n_threads // WARP
+@core
+def _warp_wavefronts(shared, sizes, warp):
+    """Wavefronts of a warp."""
     cell, cells_end = warp * sizes.cells, (warp + 1) * sizes.cells
     bound, bounds_end = warp * sizes.penalties, (warp + 1) * sizes.penalties
-    wavefronts = Wavefronts(
+    return Wavefronts(
         shared.wavefronts.match[cell:cells_end],
         shared.wavefronts.insertion[cell:cells_end],
         shared.wavefronts.deletion[cell:cells_end],
@@ -175,76 +147,72 @@ def extend_by_warp(text_planes, reads, loci, params, penalties, lists, bucket, n
         shared.wavefronts.hi[bound:bounds_end],
         shared.wavefronts.start[bound:bounds_end],
     )
-    n_blocks = len(shared.lost_before) // n_warps
-    lost_before = shared.lost_before[warp * n_blocks : (warp + 1) * n_blocks]
-    read_ops = shared.read_ops[warp * sizes.ops : (warp + 1) * sizes.ops]
+
+
+@kernel(128)
+def extend_by_warp(text_planes, reads, loci, locus_read, params, penalties, lists, this, following,
+                   turn, n_threads, sizes, scratch, shared, rows, pool_ops):  # fmt: skip
+    """Align the loci of a list, one a warp at a time; otherwise like `extend_alone`."""
+    thread = cuda.grid(1)
+    if thread >= n_threads:
+        return
+    lanes = WarpLanes(thread % WARP, WARP)
+    warp = thread // WARP
+    n_warps = n_threads // WARP
+    wavefronts = _warp_wavefronts(shared, sizes, warp)
+    n_losses = len(shared.losses) // n_warps
+    losses = shared.losses[warp * n_losses : (warp + 1) * n_losses]
     positions = scratch.positions[thread::n_threads]
     spare_ops = scratch.spare_ops[thread::n_threads]
     ops = scratch.ops[thread::n_threads]
-    for item in range(warp, lists.counters[POOL + 1 + bucket], n_warps):
-        read = lists.reads[bucket, item]
-        first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
-        mine = _scratch_of(rows, first, end, positions, lost_before, spare_ops, ops)
-        found, n_ops = extend_read(
-            text_planes, reads.planes, reads.word_offsets[read],
-            reads.base_offsets[read + 1] - reads.base_offsets[read], loci, first, end - first,
-            params, penalties, wavefronts, mine, read_ops, lanes,
-        )  # fmt: skip
-        if found < 0:
-            if lanes.lane == 0:
-                row = cuda.atomic.add(lists.counters, POOL + 2 + bucket, 1)
-                lists.reads[bucket + 1, row] = read
-            continue
-        start = np.int64(-1)
+    for item in range(warp, lists.counters[this], n_warps):
+        locus = lists.loci[turn, item]
+        if (
+            not _align_locus(
+                text_planes, reads, loci, locus_read[locus], locus, params, penalties, wavefronts,
+                losses, positions, spare_ops, ops, rows, lists.counters, pool_ops, lanes,
+            )
+            and lanes.lane == 0
+        ):  # fmt: skip
+            lists.loci[1 - turn, cuda.atomic.add(lists.counters, following, 1)] = locus
+
+
+@kernel(128)
+def settle_by_warp(text_planes, reads, loci, params, penalties, lists, this, following, n_threads,
+                   sizes, scratch, shared, rows, pool_ops, n_found):  # fmt: skip
+    """Settle the reads of a list, one a warp: align again what had too high a target."""
+    thread = cuda.grid(1)
+    if thread >= n_threads:
+        return
+    lanes = WarpLanes(thread % WARP, WARP)
+    warp = thread // WARP
+    n_warps = n_threads // WARP
+    wavefronts = _warp_wavefronts(shared, sizes, warp)
+    n_losses = len(shared.losses) // n_warps
+    losses = shared.losses[warp * n_losses : (warp + 1) * n_losses]
+    positions = scratch.positions[thread::n_threads]
+    spare_ops = scratch.spare_ops[thread::n_threads]
+    ops = scratch.ops[thread::n_threads]
+    for item in range(warp, lists.counters[this], n_warps):
+        read = lists.reads[item]
+        first = loci.locus_offsets[read]
+        n_loci = loci.locus_offsets[read + 1] - first
+        read_len = reads.base_offsets[read + 1] - reads.base_offsets[read]
+        found, row, target = settle_read(rows, loci, first, n_loci, read_len, params)
+        while row >= 0:
+            lanes_meet(lanes)  # all have seen the target that is replaced now
+            rows.target[row] = target
+            rows.total[row] = 0
+            lanes_meet(lanes)
+            if (
+                not _align_locus(
+                    text_planes, reads, loci, read, row, params, penalties, wavefronts,
+                    losses, positions, spare_ops, ops, rows, lists.counters, pool_ops, lanes,
+                )
+                and lanes.lane == 0
+            ):  # fmt: skip
+                cuda.atomic.add(lists.counters, following, 1)
+            lanes_meet(lanes)
+            found, row, target = settle_read(rows, loci, first, n_loci, read_len, params)
         if lanes.lane == 0:
             n_found[read] = found
-            start = cuda.atomic.add(lists.counters, POOL, n_ops)
-            pool.start[read] = start
-        start = lane_max(start, lanes)
-        lanes_meet(lanes)
-        if start + n_ops <= len(pool_ops):
-            for i in range(lanes.lane, n_ops, WARP):
-                pool_ops[start + i] = read_ops[i]
-        lanes_meet(lanes)
-
-
-@kernel(128)
-def keep(loci, rows, n_found, n_kept, pool, none):
-    """Order the alignments of one read a thread, and drop those found twice."""
-    read = cuda.grid(1)
-    if read >= len(n_found):
-        return
-    first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
-    mine = _scratch_of(rows, first, end, none, none, none, none)
-    kept = keep_distinct(mine, n_found[read])
-    n_ops = np.int64(0)
-    for i in range(kept):
-        row = mine.kept[i]
-        n_ops += mine.found.cigar_end[row] - mine.found.cigar_start[row]
-    n_kept[read] = kept
-    pool.count[read] = n_ops
-
-
-@kernel(128)
-def gather(locus_offsets, rows, pool, pool_ops, alignment_offsets, op_offsets, out,
-            cigar_offsets, cigar_ops):  # fmt: skip
-    """Copy the alignments of one read a thread to their place, best first."""
-    read = cuda.grid(1)
-    if read >= len(pool.count):
-        return
-    first = locus_offsets[read]
-    op = op_offsets[read]
-    for to in range(alignment_offsets[read], alignment_offsets[read + 1]):
-        row = first + rows.kept[first + to - alignment_offsets[read]]
-        out.strand[to] = rows.found.strand[row]
-        out.ref_id[to] = rows.found.ref_id[row]
-        out.text_start[to] = rows.found.text_start[row]
-        out.text_end[to] = rows.found.text_end[row]
-        out.query_start[to] = rows.found.query_start[row]
-        out.query_end[to] = rows.found.query_end[row]
-        out.score[to] = rows.found.score[row]
-        out.edit_distance[to] = rows.found.edit_distance[row]
-        for i in range(rows.found.cigar_start[row], rows.found.cigar_end[row]):
-            cigar_ops[op] = pool_ops[pool.start[read] + i]
-            op += 1
-        cigar_offsets[to + 1] = op

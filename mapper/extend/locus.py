@@ -13,7 +13,7 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.cigar import EQUAL, X, append_op, left_align
-from mapper.extend.blocks import BLOCK, count_lost_blocks, least_loss, lost_after, lost_until
+from mapper.extend.blocks import fill_losses, forget_losses
 from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
 from mapper.extend.wavefront_affine import CELLS_FULL, Side, backtrace_side, extend_side
 from mapper.lanes import lanes_meet
@@ -65,12 +65,79 @@ def perfect_side(room, params):
 
 
 @core
-def longest_gap(slack, params):
-    """Longest gap that loses less than `slack` (doubled) against a perfect side."""
-    return min(
-        np.int64(params.max_gap),
-        max(np.int64(0), (slack // 2 - params.gap_open) // params.gap_extend),
+def gapped_bounds(ungapped, read_len, target, params):
+    """Bound the two sides of an ungapped alignment, whose whole is to exceed `target`.
+
+    Returns
+    -------
+    most_left, left_floor, most_right, right_floor
+        Doubled objectives that each side cannot exceed, and that it has to.
+    """
+    anchor = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
+    most_left, most_right = ungapped.left, ungapped.right
+    if gap_may_pay(ungapped.n_left, params):
+        most_left = perfect_side(ungapped.anchor_start, params)
+    if gap_may_pay(ungapped.n_right, params):
+        most_right = perfect_side(read_len - ungapped.anchor_end, params)
+    left_floor = max(ungapped.left, target - anchor - most_right)
+    right_floor = max(ungapped.right, target - anchor - most_left)
+    return most_left, left_floor, most_right, right_floor
+
+
+@core
+def longest_gaps(slack, params):
+    """Longest insertion and deletion that lose less than `slack` (doubled).
+
+    Against a perfect side, to which the inserted bases would add their matches.
+    """
+    most = slack // 2 - params.gap_open
+    if most <= 0:
+        return np.int64(0), np.int64(0)
+    return (
+        min(np.int64(params.max_gap), most // (params.gap_extend + params.match)),
+        min(np.int64(params.max_gap), most // params.gap_extend),
     )
+
+
+@core
+def gaps_may_win(ungapped, read_len, target, params):
+    """Whether some gap is short enough to exceed `target`."""
+    most_left, left_floor, most_right, right_floor = gapped_bounds(
+        ungapped, read_len, target, params
+    )
+    slack = max(most_left - left_floor, most_right - right_floor)
+    return longest_gaps(slack, params)[1] > 0
+
+
+@core
+def bound_side(read_planes, read_word, read_len, text_planes, diagonal, window_start,
+               window_end, corner, forward, most, floor, params, penalties, n_penalties, losses,
+               lanes):  # fmt: skip
+    """Bound one side more tightly, by the blocks of the read beyond `corner`.
+
+    Returns
+    -------
+    most, insertions, deletions
+        Doubled objective that no extension with a gap exceeds; the band of diagonals that
+        those above `floor` stay in. `most` is CELLS_FULL if that is more than `n_penalties`.
+    """
+    insertions, deletions = longest_gaps(most - floor, params)
+    if deletions == 0:
+        return floor, insertions, deletions
+    if insertions + deletions + 1 > n_penalties:
+        # Little work space: do not even look at the blocks on a wide band. (Work space that
+        # fits any read has more penalties than a band has diagonals.)
+        return np.int64(CELLS_FULL), insertions, deletions
+    reach = max(insertions, deletions)
+    if diagonal - reach < window_start or diagonal + reach > window_end - read_len:
+        # The read overhangs its contig somewhere in the band: no bound, a full search.
+        forget_losses(read_len, losses)
+        return most, insertions, deletions
+    most -= fill_losses(
+        read_planes, read_word, read_len, text_planes, diagonal, corner, forward, insertions,
+        deletions, penalties, 2 * params.end_bonus, losses, lanes,
+    )  # fmt: skip
+    return max(most, np.int64(0)), insertions, deletions
 
 
 @core
@@ -85,17 +152,30 @@ def ungapped_ops(read_planes, read_word, text_planes, diagonal, start, end, posi
 
 
 @core
+def ungapped_score(ungapped, read_len, params):
+    """Doubled score of an ungapped alignment, without bonuses for ends of the read."""
+    doubled = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
+    doubled += ungapped.left + ungapped.right
+    if ungapped.start == 0:
+        doubled -= 2 * params.end_bonus
+    if ungapped.end == read_len:
+        doubled -= 2 * params.end_bonus
+    return doubled
+
+
+@core
 def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
-                 ungapped, target, params, penalties, wavefronts, positions, lost_before,
+                 ungapped, target, params, penalties, wavefronts, positions, losses,
                  spare_ops, ops, lanes):  # fmt: skip
     """Extend the anchor of an ungapped alignment with gaps where they may pay.
 
     Parameters
     ----------
     target
-        Doubled objective below which the caller has no use for the alignment: the gapped
-        search gives up there, and the ungapped side stands.
-    positions, lost_before
+        Doubled objective that must be exceeded for the caller to have any use for gaps. The
+        result depends on it in nothing else: a search with a lower target finds the same
+        alignment, or one that does not exceed this.
+    positions, losses
         int32 work space.
     spare_ops, ops
         uint32 work space, and the operations of the result, in read order, left-aligned.
@@ -104,62 +184,60 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
 
     Returns
     -------
-    doubled_score, query_start, query_end, text_start, text_end, n_ops
-        n_ops is CELLS_FULL, and the others mean nothing, if the wavefronts do not fit.
+    total, doubled, query_start, query_end, text_start, text_end, n_ops
+        Doubled objective, with the bonuses for ends, and doubled score, without. Where n_ops is
+        0, the ungapped alignment stands; where it is CELLS_FULL, the wavefronts do not fit. The
+        other numbers mean nothing then.
     """
     anchor = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
     left, right = ungapped.left, ungapped.right
     query_start, query_end = ungapped.start, ungapped.end
     text_start, text_end = query_start + diagonal, query_end + diagonal
-    doubled = np.int64(0)
+    total = doubled = np.int64(0)
     n_ops = n_right_ops = np.int64(0)
     gapped_left = gapped_right = False
 
-    left_room, right_room = ungapped.anchor_start, read_len - ungapped.anchor_end
-    try_left = gap_may_pay(ungapped.n_left, params)
-    try_right = gap_may_pay(ungapped.n_right, params)
-    most_left = perfect_side(left_room, params) if try_left else left
-    most_right = perfect_side(right_room, params) if try_right else right
-    right_floor = max(right, target - anchor - most_left)
-    left_floor = max(left, target - anchor - most_right)
-    band = np.int64(0)
-    if try_left or try_right:
-        slack = max(most_left - left_floor, most_right - right_floor)
-        band = longest_gap(slack, params)
-        if 2 * band + 1 > len(wavefronts.lo):
-            # Little work space: do not even count the blocks of a wide band. (Work space that
-            # fits any read has more penalties than a band has diagonals.)
-            return doubled, query_start, query_end, text_start, text_end, np.int64(CELLS_FULL)
-        first = max(diagonal - band, window_start)
-        last = min(diagonal + band, window_end - read_len)
-        lanes_meet(lanes)  # a slower lane may still be reading those of the locus before
-        if first > diagonal - band or last < diagonal + band:
-            # The read overhangs its contig somewhere in the band: no bound, a full search.
-            lost_before[: read_len // BLOCK + 1] = 0
-        else:
-            count_lost_blocks(
-                read_planes, read_word, read_len, text_planes, first, last, lost_before, lanes
-            )
-            bonus = 2 * params.end_bonus
-            if try_left:
-                lost = lost_until(lost_before, left_room)
-                most_left -= least_loss(lost, penalties, bonus, False)
-            if try_right:
-                lost = lost_after(lost_before, ungapped.anchor_end, read_len)
-                most_right -= least_loss(lost, penalties, bonus, False)
-            right_floor = max(right_floor, target - anchor - most_left)
+    most_left, left_floor, most_right, right_floor = gapped_bounds(
+        ungapped, read_len, target, params
+    )
+    if max(most_left - left_floor, most_right - right_floor) <= 0:
+        return total, doubled, query_start, query_end, text_start, text_end, n_ops
+    lanes_meet(lanes)  # a slower lane may still be reading the losses of the locus before
+    n_penalties = len(wavefronts.lo)
+    most_gapped_left = most_gapped_right = np.int64(0)
+    left_insertions = left_deletions = right_insertions = right_deletions = np.int64(0)
+    if most_left > left_floor:
+        most_gapped_left, left_insertions, left_deletions = bound_side(
+            read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
+            ungapped.anchor_start, False, most_left, left_floor, params, penalties, n_penalties,
+            losses, lanes,
+        )  # fmt: skip
+        if most_gapped_left == CELLS_FULL:
+            n_ops = np.int64(CELLS_FULL)
+            return total, doubled, query_start, query_end, text_start, text_end, n_ops
+        most_left = max(left, most_gapped_left)
+        right_floor = max(right, target - anchor - most_left)
+    if most_right > right_floor:
+        most_gapped_right, right_insertions, right_deletions = bound_side(
+            read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
+            ungapped.anchor_end, True, most_right, right_floor, params, penalties, n_penalties,
+            losses, lanes,
+        )  # fmt: skip
+        if most_gapped_right == CELLS_FULL:
+            n_ops = np.int64(CELLS_FULL)
+            return total, doubled, query_start, query_end, text_start, text_end, n_ops
 
-    if try_right and most_right > right_floor:
+    if most_gapped_right > right_floor:
         side = Side(
-            read_word, ungapped.anchor_end, right_room, ungapped.anchor_end + diagonal,
-            window_end - diagonal - ungapped.anchor_end, True,
+            read_word, ungapped.anchor_end, read_len - ungapped.anchor_end,
+            ungapped.anchor_end + diagonal, window_end - diagonal - ungapped.anchor_end, True,
         )  # fmt: skip
         objective, s, k, offset = extend_side(
-            read_planes, text_planes, side, penalties, params.end_bonus, right_floor, band,
-            lost_before, wavefronts, lanes,
+            read_planes, text_planes, side, penalties, params.end_bonus, right_floor,
+            right_insertions, right_deletions, losses, wavefronts, lanes,
         )  # fmt: skip
         if s == CELLS_FULL:
-            return doubled, query_start, query_end, text_start, text_end, s
+            return total, doubled, query_start, query_end, text_start, text_end, s
         if s >= 0:
             gapped_right = True
             right = objective
@@ -169,17 +247,19 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
                 wavefronts, penalties, side, s, k, offset, spare_ops, n_right_ops
             )
     left_floor = max(left, target - anchor - right)
-    if try_left and most_left > left_floor:
+    # Without the right side that the target takes, it is out of reach.
+    if most_gapped_left > left_floor and (gapped_right or right == right_floor):
         side = Side(
-            read_word, ungapped.anchor_start, left_room, ungapped.anchor_start + diagonal,
-            ungapped.anchor_start + diagonal - window_start, False,
+            read_word, ungapped.anchor_start, ungapped.anchor_start,
+            ungapped.anchor_start + diagonal, ungapped.anchor_start + diagonal - window_start,
+            False,
         )  # fmt: skip
         objective, s, k, offset = extend_side(
-            read_planes, text_planes, side, penalties, params.end_bonus, left_floor, band,
-            lost_before, wavefronts, lanes,
+            read_planes, text_planes, side, penalties, params.end_bonus, left_floor,
+            left_insertions, left_deletions, losses, wavefronts, lanes,
         )  # fmt: skip
         if s == CELLS_FULL:
-            return doubled, query_start, query_end, text_start, text_end, s
+            return total, doubled, query_start, query_end, text_start, text_end, s
         if s >= 0:
             gapped_left = True
             left = objective
@@ -187,6 +267,10 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
             text_start = side.text_pos - offset
             n_ops = backtrace_side(wavefronts, penalties, side, s, k, offset, ops, n_ops)
 
+    total = anchor + left + right
+    if total <= target or not (gapped_left or gapped_right):
+        n_ops = np.int64(0)
+        return total, doubled, query_start, query_end, text_start, text_end, n_ops
     middle_start = ungapped.anchor_start if gapped_left else ungapped.start
     middle_end = ungapped.anchor_end if gapped_right else ungapped.end
     n_ops = ungapped_ops(
@@ -195,11 +279,10 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
     )  # fmt: skip
     for i in range(n_right_ops - 1, -1, -1):
         n_ops = append_op(ops, n_ops, spare_ops[i] & 15, spare_ops[i] >> 4)
-    if gapped_left or gapped_right:
-        left_align(ops, n_ops, read_planes, read_word, query_start, text_planes, text_start)
-    doubled = anchor + left + right
+    left_align(ops, n_ops, read_planes, read_word, query_start, text_planes, text_start)
+    doubled = total
     if query_start == 0:
         doubled -= 2 * params.end_bonus
     if query_end == read_len:
         doubled -= 2 * params.end_bonus
-    return doubled, query_start, query_end, text_start, text_end, n_ops
+    return total, doubled, query_start, query_end, text_start, text_end, n_ops

@@ -1,51 +1,97 @@
-"""Join the alignments of rescued loci with those found before, read by read."""
+"""Join the alignments of rescued loci with those found before, read by read.
+
+Few reads have any: the rows of all others are copied in one piece from one such read to the next.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.accelerate import core, driver
 from mapper.batch import AlignmentBatch
 from mapper.extend.read import comes_before, is_redundant
 
 
-@driver
-def _merge_order(all_offsets, new_offsets, columns, order, offsets):
-    """Order rows of the concatenated batches by read and score, without redundant ones."""
-    n_old = all_offsets[-1]
-    total = 0
-    for read in range(len(all_offsets) - 1):
-        start = total
-        old, old_end = all_offsets[read], all_offsets[read + 1]
-        new, new_end = n_old + new_offsets[read], n_old + new_offsets[read + 1]
-        while old < old_end or new < new_end:
-            if new == new_end or (old < old_end and not comes_before(columns, new, old)):
-                row = old
-                old += 1
-            else:
-                row = new
-                new += 1
-            redundant = False
-            for i in range(start, total):
-                if is_redundant(columns, order[i], row):
-                    redundant = True
-                    break
-            if not redundant:
-                order[total] = row
-                total += 1
-        offsets[read + 1] = total
-    return total
+@core
+def _copy_rows(source, first, end, target, row):
+    """Copy rows first:end, with their operations, to `row` and on; return the row behind."""
+    shift = row - first
+    op = target.cigar_offsets[row]
+    op_shift = op - source.cigar_offsets[first]
+    for i in range(first, end):
+        target.strand[i + shift] = source.strand[i]
+        target.ref_id[i + shift] = source.ref_id[i]
+        target.text_start[i + shift] = source.text_start[i]
+        target.text_end[i + shift] = source.text_end[i]
+        target.query_start[i + shift] = source.query_start[i]
+        target.query_end[i + shift] = source.query_end[i]
+        target.score[i + shift] = source.score[i]
+        target.edit_distance[i + shift] = source.edit_distance[i]
+        target.cigar_offsets[i + shift + 1] = source.cigar_offsets[i + 1] + op_shift
+    for i in range(source.cigar_offsets[first], source.cigar_offsets[end]):
+        target.cigar_ops[i + op_shift] = source.cigar_ops[i]
+    return end + shift
+
+
+@core
+def _merge_read(before, first, end, rescued, new_first, new_end, held, order, out, row):
+    """Merge one read's rows into `out` from `row` on; return the row behind.
+
+    Parameters
+    ----------
+    held, order
+        Work space for the rows of a read: an AlignmentBatch, and integers.
+    """
+    n_old = end - first
+    held.cigar_offsets[0] = 0
+    n_held = _copy_rows(before, first, end, held, 0)
+    n_held = _copy_rows(rescued, new_first, new_end, held, n_held)
+    old, new = np.int64(0), n_old
+    n_kept = 0
+    while old < n_old or new < n_held:
+        if new == n_held or (old < n_old and not comes_before(held, new, old)):
+            candidate = old
+            old += 1
+        else:
+            candidate = new
+            new += 1
+        redundant = False
+        for i in range(n_kept):
+            if is_redundant(held, order[i], candidate):
+                redundant = True
+                break
+        if not redundant:
+            order[n_kept] = candidate
+            n_kept += 1
+    for i in range(n_kept):
+        row = _copy_rows(held, order[i], order[i] + 1, out, row)
+    return row
 
 
 @driver
-def _gather_cigars(order, cigar_offsets, cigar_ops, out_offsets, out_ops):
-    total = 0
-    for i in range(len(order)):
-        for j in range(cigar_offsets[order[i]], cigar_offsets[order[i] + 1]):
-            out_ops[total] = cigar_ops[j]
-            total += 1
-        out_offsets[i + 1] = total
-    return total
+def _merge(before, rescued, held, order, out):
+    """Fill `out`, which has room for the rows of both; return how many rows it has."""
+    old, new = before.alignment_offsets, rescued.alignment_offsets
+    n_reads = len(old) - 1
+    out.alignment_offsets[0] = 0
+    out.cigar_offsets[0] = 0
+    row = np.int64(0)
+    read = 0
+    while read < n_reads:
+        first_of_run = read
+        shift = row - old[read]
+        while read < n_reads and new[read] == new[read + 1]:
+            read += 1
+            out.alignment_offsets[read] = old[read] + shift
+        row = _copy_rows(before, old[first_of_run], old[read], out, row)
+        if read < n_reads:
+            row = _merge_read(
+                before, old[read], old[read + 1], rescued, new[read], new[read + 1], held, order,
+                out, row,
+            )  # fmt: skip
+            read += 1
+            out.alignment_offsets[read] = row
+    return row
 
 
 def merge_alignments(before: AlignmentBatch, rescued: AlignmentBatch) -> AlignmentBatch:
@@ -58,18 +104,25 @@ def merge_alignments(before: AlignmentBatch, rescued: AlignmentBatch) -> Alignme
     """
     if len(before.alignment_offsets) != len(rescued.alignment_offsets):
         raise ValueError("the batches hold different reads")
-    columns = (np.concatenate(pair) for pair in zip(before[1:9], rescued[1:9], strict=True))
-    ends = np.concatenate(
-        (before.cigar_offsets, before.cigar_offsets[-1] + rescued.cigar_offsets[1:])
+    most = int(
+        (np.diff(before.alignment_offsets) + np.diff(rescued.alignment_offsets)).max(initial=0)
     )
-    ops = np.concatenate((before.cigar_ops, rescued.cigar_ops))
-    both = AlignmentBatch._make((before.alignment_offsets, *columns, ends, ops))
-    order = np.empty(len(both.strand), np.int64)
-    offsets = np.zeros_like(before.alignment_offsets)
-    total = _merge_order(before.alignment_offsets, rescued.alignment_offsets, both, order, offsets)
-    order = order[:total]
-    cigar_offsets = np.zeros(total + 1, np.int64)
-    cigar_ops = np.empty(len(both.cigar_ops), np.uint32)
-    n_ops = _gather_cigars(order, both.cigar_offsets, both.cigar_ops, cigar_offsets, cigar_ops)
-    columns = (column[order] for column in both[1:9])
-    return AlignmentBatch._make((offsets, *columns, cigar_offsets, cigar_ops[:n_ops]))
+    n_ops = len(before.cigar_ops) + len(rescued.cigar_ops)
+    out = _room(before, len(before.strand) + len(rescued.strand), n_ops)
+    held = _room(before, most, n_ops)
+    n = _merge(before, rescued, held, np.empty(most, np.int64), out)
+    columns = [column[:n] for column in out[1:9]]
+    ends = out.cigar_offsets[: n + 1]
+    return AlignmentBatch._make((out.alignment_offsets, *columns, ends, out.cigar_ops[: ends[-1]]))
+
+
+def _room(like: AlignmentBatch, n: int, n_ops: int) -> AlignmentBatch:
+    """Return a batch with room for `n` alignments and `n_ops` operations; undefined content."""
+    return AlignmentBatch._make(
+        (
+            np.empty_like(like.alignment_offsets),
+            *(np.empty(n, column.dtype) for column in like[1:9]),
+            np.empty(n + 1, np.int64),
+            np.empty(n_ops, np.uint32),
+        )
+    )

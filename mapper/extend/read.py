@@ -1,8 +1,7 @@
 """Core: one read and its candidate loci → its distinct alignments, best first.
 
-Both backends run this text: the CPU with work space that fits any read of the batch, a
-device first with little, one thread for each read, and again with more, a warp for each,
-for the reads that did not fit (status ``OPS_FULL`` or ``CELLS_FULL``).
+The CPU takes the loci one after the other (:func:`extend_read`); what each may score at
+least depends on those before. A device takes them side by side (``settle.py``).
 """
 
 from __future__ import annotations
@@ -15,8 +14,15 @@ from mapper.accelerate import core
 from mapper.cigar import EQUAL
 from mapper.dna import n_words
 from mapper.extend.blocks import BLOCK
-from mapper.extend.locus import Ungapped, align_gapped, align_ungapped
-from mapper.extend.ungapped import lowest_score
+from mapper.extend.locus import (
+    Ungapped,
+    align_gapped,
+    align_ungapped,
+    ungapped_ops,
+    ungapped_score,
+)
+from mapper.extend.ungapped import lowest_mate_score
+from mapper.lanes import ONE_LANE
 
 REDUNDANT_OVERLAP = 0.9
 """Two alignments that share more than this part of the shorter one's read and reference
@@ -47,12 +53,12 @@ FOUND_TYPES = ("u1", "i4", "i8", "i8", "i4", "i4", "i4", "i4", "i8", "i8")
 class ReadScratch(NamedTuple):
     """Work space for one read; rows are its loci."""
 
-    ungapped: np.ndarray  # int64 (n, 8): the fields of Ungapped
+    ungapped: np.ndarray  # int32 (n, 8): the fields of Ungapped
     order: np.ndarray  # int32: loci by ungapped objective
     found: Found
     kept: np.ndarray  # int32: rows of found, best first
     positions: np.ndarray  # int32
-    lost_before: np.ndarray  # int32
+    losses: np.ndarray  # int32
     spare_ops: np.ndarray  # uint32
     ops: np.ndarray  # uint32
 
@@ -61,19 +67,28 @@ class ScratchSizes(NamedTuple):
     """Items of the parts of a :class:`ReadScratch` that depend on the read's length."""
 
     positions: int
-    lost_before: int
+    losses: int
     ops: int  # the most operations of one alignment
 
 
 def scratch_sizes(max_len: int, max_gap: int) -> ScratchSizes:
     """Return what any read of up to `max_len` bases takes."""
-    return ScratchSizes(max_len, max_len // BLOCK + 2, 2 * max_len + max_gap + 2)
+    return ScratchSizes(max_len, 3 * (max_len // BLOCK + 3), 2 * max_len + max_gap + 2)
+
+
+@core
+def ungapped_of(row):
+    """Return an ungapped alignment from its row of numbers."""
+    return Ungapped(
+        np.int64(row[0]), np.int64(row[1]), np.int64(row[2]), np.int64(row[3]), np.int64(row[4]),
+        np.int64(row[5]), np.int64(row[6]), np.int64(row[7]),
+    )  # fmt: skip
 
 
 @core
 def _objective(row, match):
     """Doubled objective of an ungapped alignment stored as a row of numbers."""
-    return 2 * match * (row[3] - row[2]) + row[4] + row[5]
+    return 2 * match * (np.int64(row[3]) - row[2]) + row[4] + row[5]
 
 
 @core
@@ -88,18 +103,30 @@ def align_row(text_planes, planes, read_word, read_len, loci, locus, params, pos
 
 
 @core
-def sort_loci(scratch, n_loci, match):
-    """Order the loci of a read by ungapped objective, equals by locus (insertion sort)."""
+def sort_loci(ungapped, order, n_loci, match):
+    """Order the loci of a read by ungapped objective, equals by locus (Shell's sort).
+
+    Repeats give a read hundreds of loci, in any order.
+    """
     for i in range(n_loci):
-        objective = _objective(scratch.ungapped[i], match)
-        j = i
-        while j > 0:
-            before = scratch.order[j - 1]
-            if _objective(scratch.ungapped[before], match) >= objective:
-                break
-            scratch.order[j] = before
-            j -= 1
-        scratch.order[j] = i
+        order[i] = i
+    gap = 1
+    while 3 * gap + 1 < n_loci:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, n_loci):
+            locus = order[i]
+            objective = _objective(ungapped[locus], match)
+            j = i
+            while j >= gap:
+                other = order[j - gap]
+                ahead = _objective(ungapped[other], match) - objective
+                if ahead > 0 or (ahead == 0 and other < locus):
+                    break
+                order[j] = other
+                j -= gap
+            order[j] = locus
+        gap //= 3
 
 
 @core
@@ -114,6 +141,9 @@ def is_redundant(found, a, b):
 
     `found` has the columns of an AlignmentBatch that say where an alignment lies.
     """
+    # Most pairs lie apart: what tells that first.
+    if found.text_start[a] >= found.text_end[b] or found.text_start[b] >= found.text_end[a]:
+        return False
     if found.strand[a] != found.strand[b] or found.ref_id[a] != found.ref_id[b]:
         return False
     query = overlap(
@@ -138,30 +168,35 @@ def comes_before(found, a, b):
 
 
 @core
-def keep_distinct(scratch, n_found):
-    """Order the alignments found for a read and drop redundant ones; return how many stay."""
+def keep_distinct(found, kept, n_found):
+    """Order the alignments of a read and drop redundant ones; return how many stay.
+
+    `kept` has the rows of `found` in the order found, and is given those that stay, best first.
+    """
     for i in range(n_found):
+        row = kept[i]
         j = i
-        while j > 0 and comes_before(scratch.found, i, scratch.kept[j - 1]):
-            scratch.kept[j] = scratch.kept[j - 1]
+        while j > 0 and comes_before(found, row, kept[j - 1]):
+            kept[j] = kept[j - 1]
             j -= 1
-        scratch.kept[j] = i
+        kept[j] = row
     n_kept = 0
     for i in range(n_found):
-        candidate = scratch.kept[i]
+        candidate = kept[i]
         redundant = False
         for j in range(n_kept):
-            if is_redundant(scratch.found, scratch.kept[j], candidate):
+            if is_redundant(found, kept[j], candidate):
                 redundant = True
                 break
         if not redundant:
-            scratch.kept[n_kept] = candidate
+            kept[n_kept] = candidate
             n_kept += 1
     return n_kept
 
 
 @core
-def _edit_distance(ops, n_ops):
+def edit_distance_of(ops, n_ops):
+    """Bases that differ, are inserted or deleted."""
     distance = np.int64(0)
     for i in range(n_ops):
         if ops[i] & 15 != EQUAL:
@@ -170,8 +205,26 @@ def _edit_distance(ops, n_ops):
 
 
 @core
+def lowest_doubled(read_len, params):
+    """Doubled score that an alignment must reach to be of any use, if only to a pair."""
+    return max(2 * lowest_mate_score(read_len, params), np.int64(2))
+
+
+@core
+def target_of(ungapped, best, best_start, best_end, params):
+    """Doubled objective that a locus must exceed with gaps, given the read's best so far.
+
+    A locus that competes for other bases has none to exceed.
+    """
+    shared = overlap(ungapped.start, ungapped.end, best_start, best_end)
+    if 2 * shared >= ungapped.end - ungapped.start:
+        return max(np.int64(0), best - 2 * params.match * params.score_margin)
+    return np.int64(0)
+
+
+@core
 def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, params, penalties,
-                wavefronts, scratch, read_ops, lanes):  # fmt: skip
+                wavefronts, scratch, read_ops):  # fmt: skip
     """Align one read to its loci; fill ``scratch.found`` and, with operations, `read_ops`.
 
     Parameters
@@ -182,8 +235,6 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         LocusBatch columns, and which rows are the read's.
     scratch
         With the ungapped alignments of the loci (:func:`align_row`) and their order.
-    lanes
-        Each with ``positions``, ``spare_ops`` and ``ops`` of its own; the rest is shared.
 
     Returns
     -------
@@ -192,33 +243,40 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         CELLS_FULL: nothing found holds, some work space is too small.
     """
     n_strand_words = n_words(read_len)
-    bar = max(2 * lowest_score(read_len, params), np.int64(2))
+    bar = lowest_doubled(read_len, params)
     best = best_start = best_end = np.int64(0)
     found = scratch.found
     n_found = np.int64(0)
     n_read_ops = np.int64(0)
     for i in range(n_loci):
-        row = scratch.ungapped[scratch.order[i]]
-        u = Ungapped(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7])
+        u = ungapped_of(scratch.ungapped[scratch.order[i]])
         locus = first + scratch.order[i]
-        target = np.int64(0)
-        if 2 * overlap(u.start, u.end, best_start, best_end) >= u.end - u.start:
-            target = best - 2 * params.match * params.score_margin
-        doubled, query_start, query_end, text_start, text_end, n_ops = align_gapped(
-            planes, read_word + n_strand_words * loci.strand[locus], read_len, text_planes,
-            loci.diagonal[locus], loci.window_start[locus], loci.window_end[locus], u, target,
-            params, penalties, wavefronts, scratch.positions, scratch.lost_before,
-            scratch.spare_ops, scratch.ops, lanes,
+        word = read_word + n_strand_words * loci.strand[locus]
+        diagonal = loci.diagonal[locus]
+        _, doubled, query_start, query_end, text_start, text_end, n_ops = align_gapped(
+            planes, word, read_len, text_planes, diagonal, loci.window_start[locus],
+            loci.window_end[locus], u, target_of(u, best, best_start, best_end, params), params,
+            penalties, wavefronts, scratch.positions, scratch.losses, scratch.spare_ops,
+            scratch.ops, ONE_LANE,
         )  # fmt: skip
         if n_ops < 0:
             return n_ops, n_read_ops
+        if n_ops == 0:
+            doubled = ungapped_score(u, read_len, params)
+            query_start, query_end = u.start, u.end
+            text_start, text_end = diagonal + u.start, diagonal + u.end
         if doubled < bar:
             continue
         if doubled > best:
             best, best_start, best_end = doubled, query_start, query_end
+        if n_ops == 0:
+            n_ops = ungapped_ops(
+                planes, word, text_planes, diagonal, query_start, query_end, scratch.positions,
+                scratch.ops, n_ops,
+            )  # fmt: skip
         if n_read_ops + n_ops > len(read_ops):
             return np.int64(OPS_FULL), n_read_ops
-        for j in range(lanes.lane, n_ops, lanes.n_lanes):
+        for j in range(n_ops):
             read_ops[n_read_ops + j] = scratch.ops[j]
         found.strand[n_found] = loci.strand[locus]
         found.ref_id[n_found] = loci.ref_id[locus]
@@ -227,9 +285,10 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         found.query_start[n_found] = query_start
         found.query_end[n_found] = query_end
         found.score[n_found] = doubled >> 1
-        found.edit_distance[n_found] = _edit_distance(scratch.ops, n_ops)
+        found.edit_distance[n_found] = edit_distance_of(scratch.ops, n_ops)
         found.cigar_start[n_found] = n_read_ops
         found.cigar_end[n_found] = n_read_ops + n_ops
+        scratch.kept[n_found] = n_found
         n_read_ops += n_ops
         n_found += 1
     return n_found, n_read_ops

@@ -17,11 +17,17 @@ from mapper.dna import mismatch_word
 
 @core
 def lowest_score(read_len, params):
-    """Score an alignment of a read must reach.
+    """Score an alignment of a read must reach to be reported outside a proper pair.
 
     ``min_score``, or, for a read too short for that, the score of one mismatch inside it.
     """
     return min(params.min_score, params.match * (read_len - 1) - params.mismatch)
+
+
+@core
+def lowest_mate_score(read_len, params):
+    """Score an alignment of a read must reach to be reported in a proper pair."""
+    return min(lowest_score(read_len, params), params.match * params.min_mate_score)
 
 
 @core

@@ -15,7 +15,7 @@ that consumes the reference).
 
 The aim is the best *objective*: score, plus a bonus where the read's end is reached, both
 doubled (``penalties.py``). Exact branch and bound: a cell is dropped when even the best
-imaginable rest, with a difference in each block of the read that is lost (``blocks.py``),
+imaginable rest, less what is lost of it at the least (``blocks.py``),
 would not beat the best objective so far. The wavefront dies out by itself.
 
 References
@@ -34,7 +34,7 @@ from mapper.accelerate import core
 from mapper.bits import leading_zeros, trailing_zeros
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.dna import mismatch_word
-from mapper.extend.blocks import least_loss, lost_after, lost_until
+from mapper.extend.blocks import least_loss, loss_slot
 from mapper.extend.wavefronts import NULL, cell, row_of
 from mapper.lanes import lane_mask, lane_max, lanes_meet
 
@@ -86,33 +86,25 @@ def bounded(offset, k, side):
 
 
 @core
-def lost_ahead(side, v, lost_before):
-    """Lost blocks of the read beyond v bases of a side."""
-    if side.forward:
-        pos = side.query_pos + v
-        return lost_after(lost_before, pos, side.query_pos + side.query_room)
-    return lost_until(lost_before, side.query_pos - v)
-
-
-@core
-def hopeful(offset, insertion, k, s, side, penalties, bonus, lost_before, best):
+def hopeful(offset, insertion, deletion, k, s, side, penalties, bonus, losses, best):
     """Whether a cell could still beat objective `best`.
 
     ``match * (v + h) - s`` is its doubled score so far. Every read base left can add
-    ``2 * match``, lost blocks take some of it away (:func:`blocks.least_loss`).
+    ``2 * match``, and some of that is lost (:func:`blocks.least_loss`).
     """
     if offset < 0:
         return False
     most = penalties.match * (k + 2 * side.query_room) - s + bonus
     if most <= best:
         return False
-    lost = lost_ahead(side, offset - k, lost_before)
-    return most - least_loss(lost, penalties, bonus, insertion >= 0) > best
+    v = offset - k
+    slot = loss_slot(side.query_pos + v if side.forward else side.query_pos - v, side.forward)
+    return most - least_loss(losses, slot, k, insertion, deletion, penalties) > best
 
 
 @core
-def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, max_gap,
-                lost_before, wavefronts, lanes):  # fmt: skip
+def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, insertions,
+                deletions, losses, wavefronts, lanes):  # fmt: skip
     """Extend an anchor to one side; the lanes share the diagonals of each wavefront.
 
     Parameters
@@ -121,10 +113,10 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, ma
         Added to the score where the read's end is reached.
     floor
         Doubled objective that must be exceeded (the ungapped extension's, for one).
-    max_gap
-        Diagonals to each side of the corner's that may be used.
-    lost_before
-        Lost blocks of the whole read for that band (:func:`blocks.count_lost_blocks`).
+    insertions, deletions
+        Diagonals to either side of the corner's that may be used.
+    losses
+        What is lost at the least within that band (:func:`blocks.fill_losses`).
 
     Returns
     -------
@@ -146,11 +138,11 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, ma
     s = np.int64(0)
     lanes_meet(lanes)  # a slower one may still be tracing back the extension before
     # From this penalty on no cell is hopeful, on whatever diagonal.
-    while s < match * (2 * side.query_room + max_gap) + bonus - best and idle <= max(x, oe):
+    while s < match * (2 * side.query_room + deletions) + bonus - best and idle <= max(x, oe):
         mismatched = row_of(wavefronts, s - x)
         opened = row_of(wavefronts, s - oe)
         lengthened = row_of(wavefronts, s - e)
-        k_lo, k_hi = np.int64(max_gap + 1), np.int64(-max_gap - 1)
+        k_lo, k_hi = np.int64(deletions + 1), np.int64(-insertions - 1)
         if s == 0:
             k_lo = k_hi = np.int64(0)
         if mismatched[0] <= mismatched[1]:
@@ -159,8 +151,8 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, ma
             k_lo, k_hi = min(k_lo, opened[0] - 1), max(k_hi, opened[1] + 1)
         if lengthened[0] <= lengthened[1]:
             k_lo, k_hi = min(k_lo, lengthened[0] - 1), max(k_hi, lengthened[1] + 1)
-        k_lo = max(k_lo, np.int64(-max_gap))
-        k_hi = min(k_hi, np.int64(max_gap))
+        k_lo = max(k_lo, np.int64(-insertions))
+        k_hi = min(k_hi, np.int64(deletions))
         if s >= len(wavefronts.lo) or used + k_hi - k_lo >= len(wavefronts.match):
             return best, np.int64(CELLS_FULL), best_k, best_offset
         start = used - k_lo
@@ -192,7 +184,9 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, ma
                 offset = max(offset, max(insertion, deletion))
                 if s == 0:
                     offset = np.int64(0)
-                if not hopeful(offset, insertion, k, s, side, penalties, bonus, lost_before, best):
+                if not hopeful(
+                    offset, insertion, deletion, k, s, side, penalties, bonus, losses, best
+                ):
                     offset = insertion = deletion = np.int64(NULL)
                 else:
                     offset += longest_run(query_planes, text_planes, side, offset - k, offset)

@@ -1,9 +1,9 @@
-"""Build an index: FASTA → text → suffix array → BWT, Occ blocks, samples, k-mer table."""
+"""Build an index: FASTA → text → sorted suffixes → BWT, Occ blocks, samples, k-mer table."""
 
 from __future__ import annotations
 
 import logging
-import threading
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,54 +13,69 @@ from pathlib import Path
 import numpy as np
 
 from mapper import __version__, dna
-from mapper.host_memory import require_bytes
-from mapper.index import tables
+from mapper.index import packed, tables
+from mapper.index.expand import with_table
 from mapper.index.fm import FMIndex
-from mapper.index.layout import columns, index_bytes, row_dtype
+from mapper.index.layout import columns, row_dtype
+from mapper.index.packed import PackedText
+from mapper.index.plan import LIBRARY, BuildPlan
 from mapper.index.reference import Contigs, Index, IndexMeta, make_contigs
+from mapper.index.route import choose_route, sort_suffixes
+from mapper.index.suffix_sort import SortedText
 from mapper.io.fasta import FastaSize, read_fasta, scan_fasta
 from mapper.params import IndexParams
+from mapper.threads import map_in_threads, parts
 
 log = logging.getLogger(__name__)
 
-PROCESS_BYTES = 300_000_000
-"""Interpreter, libraries and compiled code: measured 0.25 GB."""
-
 
 def build_index(
-    fasta: str | Path, params: IndexParams | None = None, *, check_memory: bool = True
+    fasta: str | Path,
+    params: IndexParams | None = None,
+    *,
+    check_memory: bool = True,
+    device: str = "auto",
+    memory: int | None = None,
+    n_threads: int | None = None,
 ) -> Index:
-    """Index the contigs of a FASTA file (plain, gzip or BGZF), in memory.
+    """Index the contigs of a FASTA file (plain, gzip or BGZF).
+
+    The index is the same, byte for byte, whatever the options below.
 
     Parameters
     ----------
     check_memory
-        Refuse to start where less memory is available than :func:`memory_needed` says.
+        Refuse to start where less memory is available than the build needs.
+    device
+        ``auto``, ``cpu``, ``cuda`` or ``cuda:0``: where suffixes are sorted.
+    memory
+        Bytes that the process may take; None: what is available.
+    n_threads
+        Threads; None: all cores of the process.
 
     Raises
     ------
     InputFormatError
         If the file is no valid FASTA.
-    ResourceError
-        If memory would not suffice.
+    ResourceError, DeviceError
+        If memory would not suffice, or the device cannot be used.
     """
     fasta = Path(fasta)
     params = params or IndexParams()
+    n_threads = n_threads or len(os.sched_getaffinity(0))
     with _phase("check of the FASTA"):
         size = scan_fasta(fasta)
-    n_most = size.n_bytes + size.n_records
-    needed = memory_needed(n_most, params)
-    log.info("at most %d bases; about %.2f GB of memory are needed", n_most, needed / 1e9)
-    if check_memory:
-        require_bytes(
-            needed,
-            f"{fasta}: the index",
-            "use a machine or job with more, or --ignore-memory to try all the same",
-        )
+    plan = choose_route(
+        f"{fasta}: the index", size.n_bytes + size.n_records, params, device, memory, n_threads,
+        check=check_memory,
+    )  # fmt: skip
     with _phase("reading"):
         contigs, text = read_text(fasta, size)
     params = replace(params, kmer_len=params.table_kmer_len(len(text)))
-    fm = build_fm(text, params)
+    packed_text = pack_text(text, n_threads)
+    unpacked = text if plan.route == LIBRARY else None
+    del text  # the other routes go without it
+    fm = index_text(packed_text, unpacked, params, plan, n_threads)
     meta = IndexMeta(fasta.name, fasta.stat().st_size, params, __version__)
     return Index(fm, contigs, meta)
 
@@ -88,92 +103,89 @@ def read_text(fasta: Path, size: FastaSize) -> tuple[Contigs, np.ndarray]:
     return make_contigs(names, md5, lengths), text[:end]
 
 
-def build_fm(text: np.ndarray, params: IndexParams) -> FMIndex:
+def build_fm(
+    text: np.ndarray, params: IndexParams, plan: BuildPlan | None = None, n_threads: int = 1
+) -> FMIndex:
     """Index a text.
 
     Parameters
     ----------
     text
         uint8 (n,), n > 0, codes of mapper.dna. Overwritten: ambiguous bases are replaced.
+    plan
+        How; None: by the library.
+    """
+    packed_text = pack_text(text, n_threads)
+    return index_text(packed_text, text, params, plan or BuildPlan(LIBRARY), n_threads)
+
+
+def pack_text(text: np.ndarray, n_threads: int = 1) -> PackedText:
+    """Pack a text, and replace its ambiguous bases in place.
+
+    The planes have two rows beyond the text, marked ambiguous.
     """
     n = len(text)
-    occ_shift = params.occ_spacing.bit_length() - 1
+    n_rows = int(dna.n_words(n))
+    planes = np.zeros((n_rows + 2, 3), np.uint64)
+    planes[n_rows:, 2] = ~np.uint64(0)
+    words = np.zeros(packed.n_words(n), np.uint64)
+
+    def pack(part: tuple[int, int]) -> None:
+        first, end = part  # rows of 64 bases, two words each
+        start, stop = first << 6, min(n, end << 6)
+        dna.pack_strand(text, start, stop, 0, planes, first)
+        tables.replace_ambiguous(text, start, stop)
+        packed.pack_words(text, 2 * first, min(len(words), 2 * end), words)
+
+    with _phase("packing"):
+        map_in_threads(pack, parts(n_rows, 8 * n_threads), n_threads)
+    return PackedText(words, planes, n)
+
+
+def index_text(
+    text: PackedText,
+    unpacked: np.ndarray | None,
+    params: IndexParams,
+    plan: BuildPlan,
+    n_threads: int,
+) -> FMIndex:
+    """Index a packed text; the library's route also needs it unpacked."""
+    n = text.n
     sa_shift = params.sa_sampling.bit_length() - 1
-    kmer_len = params.table_kmer_len(n)
-    shapes = columns(n, params)
-    ref_planes = pack_text(text)
-    tables.replace_ambiguous(text)
-    with _phase(f"table of {kmer_len}-mers"):
-        kmer_starts = kmer_table(text, kmer_len)
-    with _phase("suffix array"):
-        suffix_array = sort_suffixes(text)
+    no_table = np.zeros(1, row_dtype(n))
+    with _phase("sorting the suffixes"):
+        sorted_text = sort_suffixes(plan, text, unpacked, no_table.dtype, sa_shift, n_threads)
     with _phase("BWT"):
-        primary = int(tables.find_primary(suffix_array))
-        blocks = np.zeros(shapes["blocks"].shape, np.uint64)
-        tables.fill_blocks(text, suffix_array, primary, occ_shift, blocks)
-        super_counts = np.zeros(shapes["super_counts"].shape, np.int64)
-        counts = tables.accumulate_counts(blocks, occ_shift, super_counts)
-        first_row = np.concatenate([[1], 1 + np.cumsum(counts)]).astype(np.int64)
-        sa_samples = np.empty(shapes["sa_samples"].shape, row_dtype(n))
-        sa_samples[0] = n
-        sa_samples[1:] = suffix_array[params.sa_sampling - 1 :: params.sa_sampling]
-    arrays = (blocks, super_counts, first_row, sa_samples, kmer_starts, ref_planes)
+        blocks, super_counts, first_row = make_blocks(sorted_text, n, params, n_threads)
+    samples, primary = sorted_text.sa_samples, sorted_text.primary
+    del sorted_text  # with the BWT of a byte a base
+    arrays = (blocks, super_counts, first_row, samples, no_table, text.ref_planes)
     for array in arrays:
         array.flags.writeable = False
-    return FMIndex(*arrays, n + 1, primary, occ_shift, sa_shift, kmer_len)
+    occ_shift = params.occ_spacing.bit_length() - 1
+    kmer_len = params.table_kmer_len(n)
+    with _phase(f"table of {kmer_len}-mers"):
+        fm = FMIndex(*arrays, n + 1, primary, occ_shift, sa_shift, 0)
+        return with_table(fm, kmer_len, n_threads)
 
 
-def pack_text(text: np.ndarray) -> np.ndarray:
-    """Return the bit planes of the text, and two rows beyond it, marked ambiguous."""
-    n_words = int(dna.n_words(len(text)))
-    planes = np.zeros((n_words + 2, 3), np.uint64)
-    dna.pack_strand(text, 0, len(text), 0, planes, 0)
-    planes[n_words:, 2] = ~np.uint64(0)
-    return planes
+def make_blocks(
+    sorted_text: SortedText, n: int, params: IndexParams, n_threads: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return blocks, superblock counts and first rows (:class:`mapper.index.fm.FMIndex`)."""
+    occ_shift = params.occ_spacing.bit_length() - 1
+    shapes = columns(n, params)
+    blocks = np.empty(shapes["blocks"].shape, np.uint64)
+    bwt, primary = sorted_text.bwt, sorted_text.primary
 
+    def fill(part: tuple[int, int]) -> None:
+        tables.fill_blocks(bwt, primary, n, occ_shift, *part, blocks)
 
-def kmer_table(text: np.ndarray, kmer_len: int) -> np.ndarray:
-    """Return the first row of every k-mer (:func:`mapper.index.fm.kmer_interval`)."""
-    if kmer_len == 0:
-        return np.zeros(1, row_dtype(len(text)))
-    starts = np.zeros(4**kmer_len + 1, row_dtype(len(text)))
-    tables.count_kmers(text, kmer_len, starts)
-    return np.cumsum(starts, out=starts, dtype=starts.dtype)
-
-
-def sort_suffixes(text: np.ndarray) -> np.ndarray:
-    """Return the suffix array: int32 (n,) below 2**31 bases, else int64.
-
-    The sort is one call into C that can take minutes. It runs in a thread of its own
-    (it releases the GIL), so that signals are answered meanwhile.
-    """
-    from pydivsufsort import divsufsort  # slow to import, and needed only here
-
-    results: list[np.ndarray | BaseException] = []
-
-    def sort() -> None:
-        try:
-            results.append(divsufsort(text))
-        except BaseException as error:  # handed to the caller
-            results.append(error)
-
-    thread = threading.Thread(target=sort, daemon=True)
-    thread.start()
-    thread.join()
-    result = results.pop()
-    if isinstance(result, BaseException):
-        raise result
-    return result
-
-
-def memory_needed(n: int, params: IndexParams) -> int:
-    """Return the peak memory of building an index of a text of `n` bases, in bytes.
-
-    The text (1 byte a base), its suffix array (4 bytes a base, 8 from 2**31 bases on)
-    and the index itself, all held at the end of the build, and the process.
-    """
-    suffix_array = n * (4 if n < 2**31 else 8)
-    return n + suffix_array + index_bytes(n, params) + PROCESS_BYTES
+    map_in_threads(fill, parts(len(blocks), 8 * n_threads), n_threads)
+    super_counts = np.zeros(shapes["super_counts"].shape, np.int64)
+    counts = tables.accumulate_counts(blocks, occ_shift, super_counts)
+    first_row = np.concatenate([[1], 1 + np.cumsum(counts)]).astype(np.int64)
+    return blocks, super_counts, first_row
 
 
 @contextmanager

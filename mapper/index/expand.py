@@ -16,6 +16,7 @@ import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.index.fm import FMIndex, lf, occ
+from mapper.threads import map_in_threads, parts
 
 
 @core
@@ -71,12 +72,23 @@ def with_suffix_array(fm: FMIndex) -> FMIndex:
 
 
 @driver
-def _lengthen(fm, starts, shorter_len, longer):
-    for kmer in range(len(longer)):
+def _lengthen(fm, starts, shorter_len, first, end, longer):
+    for kmer in range(first, end):
         longer[kmer] = table_entry(fm, starts, shorter_len, kmer)
 
 
-def with_table(fm: FMIndex, kmer_len: int) -> FMIndex:
+def _longer(fm: FMIndex, starts: np.ndarray, length: int, n_threads: int) -> np.ndarray:
+    longer = np.empty(4 ** (length + 1) + 1, starts.dtype)
+
+    def fill(part: tuple[int, int]) -> None:
+        _lengthen(fm, starts, length, *part, longer)
+
+    n_parts = 8 * n_threads if len(longer) > 100_000 else 1
+    map_in_threads(fill, parts(len(longer), n_parts), n_threads)
+    return longer
+
+
+def with_table(fm: FMIndex, kmer_len: int, n_threads: int = 1) -> FMIndex:
     """Return the index with a table of k = `kmer_len`, made from its own or from nothing.
 
     One Occ count for each entry of each table on the way: a table of 10-mers takes
@@ -90,8 +102,6 @@ def with_table(fm: FMIndex, kmer_len: int) -> FMIndex:
     else:
         starts, length = np.array([0, fm.n_rows], row), 0
     while length < kmer_len:
-        longer = np.empty(4 ** (length + 1) + 1, row)
-        _lengthen(fm, starts, length, longer)
-        starts, length = longer, length + 1
+        starts, length = _longer(fm, starts, length, n_threads), length + 1
     starts.flags.writeable = False
     return fm._replace(kmer_starts=starts if kmer_len else np.zeros(1, row), kmer_len=kmer_len)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,7 +82,7 @@ class Index:
     meta: IndexMeta
 
     @staticmethod
-    def build(fasta: str | Path, params: IndexParams | None = None, **options: bool) -> Index:
+    def build(fasta: str | Path, params: IndexParams | None = None, **options: Any) -> Index:
         """Build from a FASTA file; see :func:`mapper.index.build.build_index`."""
         from mapper.index.build import build_index
 

@@ -3,14 +3,14 @@
 Text: uint8 (n,). Suffix array: int32 or int64 (n,), without the sentinel's row, so that
 row r of the index (r >= 1) is ``suffix_array[r - 1]``. The stored BWT leaves out the
 sentinel: its character i belongs to row i below ``primary`` and to row i + 1 from there.
+Loops take the part of their range that a thread is to do.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
-from mapper.accelerate import core, driver, parallel_driver
+from mapper.accelerate import core, driver
 from mapper.index.fm import SUPERBLOCK_SHIFT
 
 
@@ -28,14 +28,14 @@ def position_hash(text_pos):
     return mixed ^ (mixed >> np.uint64(31))
 
 
-@parallel_driver
-def replace_ambiguous(text):
-    """Give every ambiguous base (code above 3) of `text`, in place, a hashed base.
+@driver
+def replace_ambiguous(text, first, end):
+    """Give every ambiguous base (code above 3) of ``text[first:end]``, in place, a hashed base.
 
     Runs of N left as one base would be the text's longest repeats, slow to sort and in
     the way of every search for that base.
     """
-    for i in prange(len(text)):
+    for i in range(first, end):
         if text[i] > 3:
             text[i] = np.uint8(position_hash(i) & np.uint64(3))
 
@@ -49,22 +49,34 @@ def find_primary(suffix_array):
     return 0
 
 
-@parallel_driver
-def fill_blocks(text, suffix_array, primary, occ_shift, blocks):
-    """Write the BWT into `blocks`, and in their first two words each block's own counts."""
+@driver
+def transform_rows(text, suffix_array, first_row, end_row, bwt):
+    """Write the base before the suffix of each row; at the primary, 0."""
     n = len(text)
-    for block in prange(len(blocks)):
+    for row in range(first_row, end_row):
+        text_pos = n if row == 0 else np.int64(suffix_array[row - 1])
+        bwt[row - first_row] = text[text_pos - 1] if text_pos > 0 else 0
+
+
+@driver
+def fill_blocks(bwt, primary, n, occ_shift, first_block, end_block, blocks):
+    """Fill blocks with the BWT, and in their first two words with each block's own counts.
+
+    `bwt` is uint8 (n + 1,): the base of each row; the sentinel's place, `primary`, is skipped.
+    """
+    for block in range(first_block, end_block):
         counts = np.zeros(4, np.uint64)
         start = block << occ_shift
         end = min(n, start + (1 << occ_shift))
+        blocks[block, 2:] = np.uint64(0)
         for i in range(start, end):
             row = i if i < primary else i + 1
-            code = text[n - 1] if row == 0 else text[suffix_array[row - 1] - 1]
+            code = np.uint64(bwt[row])
             counts[code] += np.uint64(1)
             word = 2 + (((i - start) >> 6) << 1)
             bit = np.uint64(i & 63)
-            blocks[block, word] |= np.uint64(code & 1) << bit
-            blocks[block, word + 1] |= np.uint64(code >> 1) << bit
+            blocks[block, word] |= (code & np.uint64(1)) << bit
+            blocks[block, word + 1] |= (code >> np.uint64(1)) << bit
         blocks[block, 0] = counts[0] | counts[1] << np.uint64(32)
         blocks[block, 1] = counts[2] | counts[3] << np.uint64(32)
 
@@ -95,26 +107,3 @@ def accumulate_counts(blocks, occ_shift, super_counts):
             total[2 * half] += np.int64(first)
             total[2 * half + 1] += np.int64(second)
     return total
-
-
-@driver
-def count_kmers(text, kmer_len, starts):
-    """Add to `starts`, at the first k-mer that does not sort before it, each suffix.
-
-    A suffix of k bases or more counts one past its own k-mer, a shorter one (padded
-    with A, the smallest base) at the k-mer it is padded to, and the sentinel at 0. The
-    running sum is then the table of :func:`mapper.index.fm.kmer_interval`.
-    """
-    n = len(text)
-    starts[0] += starts.dtype.type(1)
-    mask = (1 << (2 * kmer_len)) - 1
-    kmer = 0
-    for i in range(n):
-        kmer = (kmer << 2 | np.int64(text[i])) & mask
-        if i >= kmer_len - 1:
-            starts[kmer + 1] += starts.dtype.type(1)
-    for length in range(1, min(kmer_len, n + 1)):
-        kmer = 0
-        for i in range(n - length, n):
-            kmer = kmer << 2 | np.int64(text[i])
-        starts[kmer << (2 * (kmer_len - length))] += starts.dtype.type(1)

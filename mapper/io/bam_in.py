@@ -158,13 +158,16 @@ class BamReader(BatchReader):
         ended = is_rest and self._file.broken is None
         part = self._part(n_bytes, n_reads + 2, ended)
         batch = part.parse()
+        self._check_end(self._n_records + part.count_records())
+        return giving(batch) if batch.n_reads else None
+
+    def _check_end(self, n_records: int) -> None:
+        """Raise if the file, of so many records, lacks its last block."""
         if self._source.is_bgzf and not self._source.ends_with_eof_block:
-            n_records = self._n_records + part.count_records()
             raise InputFormatError(
                 f"{self.name}: no end-of-file block after record {n_records}: the file is "
                 "truncated; copy or export it again"
             )
-        return giving(batch) if batch.n_reads else None
 
     def _read_header(self) -> list[str]:
         """Read up to the first record; return the header's lines."""

@@ -32,7 +32,7 @@ Deflate = Callable[[memoryview], bytes]
 class Sink(Protocol):
     """What bytes are written to."""
 
-    def write(self, data: bytes | memoryview) -> None: ...
+    def write(self, data: bytes | memoryview) -> object: ...
 
 
 def deflater(level: int) -> Deflate:

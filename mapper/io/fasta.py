@@ -30,6 +30,7 @@ _CONTIG_NAME = re.compile(r"[0-9A-Za-z!#$%&+./:;?@^_|~-][0-9A-Za-z!#$%&*+./:;=?@
 
 _BGZF_EOF = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 _CHUNK = 1 << 22
+_CODES = CODE_OF_ASCII.tobytes()
 
 
 class FastaSize(NamedTuple):
@@ -131,7 +132,7 @@ def _codes_and_md5(sequence: str, where: str) -> tuple[np.ndarray, str]:
         )
     # Whatever is not ASCII becomes "?", which is no base either.
     letters = sequence.upper().encode("ascii", "replace")
-    codes = CODE_OF_ASCII[np.frombuffer(letters, np.uint8)]
+    codes = np.frombuffer(letters.translate(_CODES), np.uint8)
     if codes.max() == NOT_A_BASE:
         bad = int(np.argmax(codes == NOT_A_BASE))
         raise InputFormatError(

@@ -14,9 +14,9 @@ SPAN_COLUMNS = ("query_start", "query_end", "ref_start", "ref_end")
 """Follow where a span leaves ends unaligned."""
 
 _TAB, _NEWLINE, _STAR = b"\t\n*"
-_CIGAR_LETTERS = np.frombuffer(b"MIDNSHP=X???????", np.uint8).copy()
-_STATUSES = np.frombuffer(b"".join(name.ljust(16).encode() for name in STATUS_NAMES), np.uint8)
-_STATUSES = _STATUSES.reshape(-1, 16).copy()
+CIGAR_LETTERS = np.frombuffer(b"MIDNSHP=X???????", np.uint8).copy()
+STATUSES = np.frombuffer(b"".join(name.ljust(16).encode() for name in STATUS_NAMES), np.uint8)
+STATUSES = STATUSES.reshape(-1, 16).copy()
 _FIXED = 200
 """Characters that the numbers and the status of a line take at most."""
 
@@ -48,6 +48,29 @@ def encode_rows(
 
 
 @driver
+def put_status(out, at, status):
+    """Write the name of a status; return the position after it."""
+    for letter in STATUSES[status]:
+        if letter != 32:
+            out[at] = letter
+            at += 1
+    return at
+
+
+@driver
+def put_cigar(out, at, ops, start, end):
+    """Write operations start:end, or ``*`` if there are none; return the position after them."""
+    if start == end:
+        out[at] = _STAR
+        return at + 1
+    for j in range(start, end):
+        at = put_int(out, at, ops[j] >> 4)
+        out[at] = CIGAR_LETTERS[ops[j] & 15]
+        at += 1
+    return at
+
+
+@driver
 def _fill(first_pair, query_lens, ref_lens, scores, status, has_result, cigar_offsets, cigar_ops,
           spans, with_spans, out):  # fmt: skip
     at = 0
@@ -56,34 +79,23 @@ def _fill(first_pair, query_lens, ref_lens, scores, status, has_result, cigar_of
             at = put_int(out, at, value)
             out[at] = _TAB
             at += 1
-        at = _put_known(out, at, scores[i], has_result[i])
+        at = put_known(out, at, scores[i], has_result[i])
         out[at] = _TAB
         at += 1
-        for letter in _STATUSES[status[i]]:
-            if letter != 32:
-                out[at] = letter
-                at += 1
+        at = put_status(out, at, status[i])
         out[at] = _TAB
-        at += 1
-        start, end = cigar_offsets[i], cigar_offsets[i + 1]
-        if start == end:
-            out[at] = _STAR
-            at += 1
-        for j in range(start, end):
-            at = put_int(out, at, cigar_ops[j] >> 4)
-            out[at] = _CIGAR_LETTERS[cigar_ops[j] & 15]
-            at += 1
+        at = put_cigar(out, at + 1, cigar_ops, cigar_offsets[i], cigar_offsets[i + 1])
         if with_spans:
             for j in range(4):
                 out[at] = _TAB
-                at = _put_known(out, at + 1, spans[i, j], spans[i, j] >= 0)
+                at = put_known(out, at + 1, spans[i, j], spans[i, j] >= 0)
         out[at] = _NEWLINE
         at += 1
     return at
 
 
 @driver
-def _put_known(out, at, value, known):
+def put_known(out, at, value, known):
     """Write a number, or ``*`` if it is not known; return the position after it."""
     if known:
         return put_int(out, at, value)

@@ -33,6 +33,16 @@ class _Raw(io.RawIOBase):
 def read_sequences(path: str) -> Iterator[bytes]:
     """Yield the sequences of a FASTA or FASTQ file in order.
 
+    As :func:`read_named_sequences`, without the names.
+    """
+    return (sequence for _, sequence in read_named_sequences(path))
+
+
+def read_named_sequences(path: str) -> Iterator[tuple[bytes, bytes]]:
+    """Yield names and sequences of a FASTA or FASTQ file in order.
+
+    A name is the first word behind the mark, and may be empty.
+
     Parameters
     ----------
     path
@@ -49,7 +59,7 @@ def read_sequences(path: str) -> Iterator[bytes]:
     try:
         first = _next_solid_line(lines)
         if first.startswith(b">"):
-            yield from _fasta(lines)
+            yield from _fasta(lines, first)
         elif first.startswith(b"@"):
             yield from _fastq(lines, first, source.name)
         elif first:
@@ -71,19 +81,23 @@ def _next_solid_line(lines: BinaryIO) -> bytes:
     return b""
 
 
-def _fasta(lines: BinaryIO) -> Iterator[bytes]:
-    """Yield sequences; the first header line has been read."""
+def _name_of(header: bytes) -> bytes:
+    return (header[1:].split(None, 1) or [b""])[0]
+
+
+def _fasta(lines: BinaryIO, header: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield names and sequences; the first header line has been read."""
     parts: list[bytes] = []
     for line in lines:
         if line.startswith(b">"):
-            yield b"".join(parts)
-            parts = []
+            yield _name_of(header), b"".join(parts)
+            header, parts = line, []
         else:
             parts.append(line.rstrip(b"\r\n"))
-    yield b"".join(parts)
+    yield _name_of(header), b"".join(parts)
 
 
-def _fastq(lines: BinaryIO, header: bytes, name: str) -> Iterator[bytes]:
+def _fastq(lines: BinaryIO, header: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     number = 1
     while header:
         if not header.startswith(b"@"):
@@ -100,6 +114,6 @@ def _fastq(lines: BinaryIO, header: bytes, name: str) -> Iterator[bytes]:
         bases, quals = bases.rstrip(b"\r\n"), quals.rstrip(b"\r\n")
         if len(bases) != len(quals):
             raise format_error(name, number, f"{len(bases)} bases and {len(quals)} qualities")
-        yield bases
+        yield _name_of(header), bases
         header = _next_solid_line(lines)
         number += 1

@@ -17,6 +17,8 @@ import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.batch import AlignmentBatch
+from mapper.extend.ungapped import lowest_score
+from mapper.params import ExtendParams
 
 SCALE = 4
 """Pair scores are in quarters of a score unit, so that insert-size penalties fit integers."""
@@ -118,7 +120,8 @@ def insert_size(alignments, a, a_len, b, b_len):
 
 
 @driver
-def _confident_inserts(base_offsets, alignments, gap):
+def _confident_inserts(base_offsets, alignments, scores):
+    gap = CONFIDENT_GAP * scores.match
     offsets = alignments.alignment_offsets
     n_pairs = (len(offsets) - 1) // 2
     inserts = np.zeros(n_pairs, np.int64)
@@ -129,9 +132,13 @@ def _confident_inserts(base_offsets, alignments, gap):
             read = 2 * pair + mate
             first, end = offsets[read], offsets[read + 1]
             best[mate] = first
-            if first == end or (
-                end - first > 1 and alignments.score[first] - alignments.score[first + 1] < gap
-            ):
+            if first == end:
+                confident = False
+                continue
+            read_len = base_offsets[read + 1] - base_offsets[read]
+            score = np.int64(alignments.score[first])
+            second = np.int64(alignments.score[first + 1]) if end - first > 1 else score - gap
+            if score < lowest_score(read_len, scores) or score - second < gap:
                 confident = False
         if not confident:
             continue
@@ -147,7 +154,7 @@ def _confident_inserts(base_offsets, alignments, gap):
 
 
 def confident_inserts(
-    base_offsets: np.ndarray, alignments: AlignmentBatch, match: int
+    base_offsets: np.ndarray, alignments: AlignmentBatch, scores: ExtendParams
 ) -> np.ndarray:
     """Signed insert size (int64) of each pair; 0 where it has no confident one."""
-    return _confident_inserts(base_offsets, alignments, CONFIDENT_GAP * match)
+    return _confident_inserts(base_offsets, alignments, scores)

@@ -16,25 +16,20 @@ import numpy as np
 from mapper.accelerate import core
 
 MAX_MAPQ = 60
-PER_SCORE_PAIR = 3.6
-"""Quality per match's worth of lead of a proper pair: 18 for one mismatch, 36 for two."""
-PER_SCORE_ALONE = 1.8
-"""The same where a read speaks for itself: 9 for one mismatch, 18 for two. Nothing but
-those bases then speaks against the other place, and a donor may differ there."""
 PAIR_BOOST = 40
 """What a pair can add to what a mate's own alignments say."""
 
 
 @core
-def lead_quality(lead, per_score, n_alternatives, identity, repeat_fraction):
+def lead_quality(lead, per_score, n_alternatives, per_tenfold, identity, repeat_fraction):
     """Quality of a placement that leads the best alternative by `lead` matches' worth.
 
     Parameters
     ----------
     per_score
-        PER_SCORE_PAIR or PER_SCORE_ALONE.
-    n_alternatives
-        Alternatives about as good as the best of them.
+        ``PairParams.quality_in_pair`` or ``quality_alone``.
+    n_alternatives, per_tenfold
+        Alternatives about as good as the best of them, and ``PairParams.quality_of_rivals``.
     identity
         Share of the aligned bases that match.
     repeat_fraction
@@ -44,7 +39,7 @@ def lead_quality(lead, per_score, n_alternatives, identity, repeat_fraction):
         return 0.0
     quality = per_score * lead * identity * identity
     if n_alternatives > 1:
-        quality -= 10.0 * math.log10(n_alternatives)
+        quality -= per_tenfold * math.log10(n_alternatives)
     quality *= 1.0 - repeat_fraction
     return min(max(quality, 0.0), np.float64(MAX_MAPQ))
 

@@ -93,9 +93,9 @@ def best_pair(base_offsets, alignments, first_read, model, key):
     best_hash = np.uint64(0)
     for a in range(offsets[first_read], offsets[first_read + 1]):
         for b in range(offsets[first_read + 1], offsets[first_read + 2]):
-            # Alignments come best first, and an insert size only costs.
+            # An insert size only costs. (With end bonuses, the best do not come first.)
             if SCALE * (np.int64(alignments.score[a]) + alignments.score[b]) < best:
-                break
+                continue
             score = pair_score(alignments, a, a_len, b, b_len, model)
             if score < best or score == NO_PAIR:
                 continue

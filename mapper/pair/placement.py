@@ -12,27 +12,19 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.accelerate import core, driver
-from mapper.batch import AlignmentBatch, ReadBatch, SeedBatch
+from mapper.batch import AlignmentBatch, ReadBatch, SeedSummary
 from mapper.extend.read import overlap
-from mapper.pair.insert_size import SCALE, InsertSizeModel
-from mapper.pair.mapq import (
-    PAIR_BOOST,
-    PER_SCORE_ALONE,
-    PER_SCORE_PAIR,
-    chance_cap,
-    lead_quality,
+from mapper.extend.ungapped import lowest_score
+from mapper.pair.grade import (
+    PRIMARY,
+    SECONDARY,
+    SUPPLEMENTARY,
+    grade,
+    unseen_score,
 )
+from mapper.pair.insert_size import SCALE, InsertSizeModel
 from mapper.pair.pairing import NO_PAIR, best_pair, name_key, pair_score, place_hash
 from mapper.params import ExtendParams, PairParams
-
-UNUSED, PRIMARY, SUPPLEMENTARY, SECONDARY = range(4)
-
-NEAR_SCORE = 5
-"""Alternatives within this many matches' worth of the best count as about as good."""
-
-UNSEEN_SCORE = 19
-"""Score, in matches, that an alternative which was not found is assumed to reach: no lead is
-larger than the placement's score minus this (half the read's length for shorter reads)."""
 
 
 class PlacementBatch(NamedTuple):
@@ -78,8 +70,11 @@ def _best_alone(alignments, first, end, key):
 
 
 @core
-def _assign_roles(alignments, first, end, primary, share, role, head, sub_score):
-    """Make `primary` the first head; sort the read's other alignments under heads."""
+def _assign_roles(alignments, first, end, primary, lowest, share, role, head, sub_score):
+    """Make `primary` the first head; sort the read's other alignments under heads.
+
+    Those that score below `lowest` compete, but get no role: they are not reported.
+    """
     role[primary] = PRIMARY
     head[primary] = primary
     for i in range(first, end):
@@ -93,80 +88,23 @@ def _assign_roles(alignments, first, end, primary, share, role, head, sub_score)
                 if role[j] == SUPPLEMENTARY and _competes(alignments, j, i, share):
                     rival = np.int64(j)
                     break
-        if rival < 0:
-            role[i] = SUPPLEMENTARY
-            head[i] = i
-        else:
-            role[i] = SECONDARY
+        reported = alignments.score[i] >= lowest
+        if rival >= 0:
+            if reported:
+                role[i] = SECONDARY
             head[i] = rival
             sub_score[rival] = max(sub_score[rival], alignments.score[i])
+        elif reported:
+            role[i] = SUPPLEMENTARY
+            head[i] = i
 
 
 @core
-def unseen_score(read_len, guarantee, thinned, match, mismatch):
-    """Score that a place may reach without having been found.
-
-    Where seeds were lengthened or left out, copies of a repeat can hide: a place with as
-    many substitutions as the seeds guarantee against.
-    """
-    score = match * min(np.int64(UNSEEN_SCORE), read_len // 2)
-    if thinned:
-        score = max(score, match * read_len - (match + mismatch) * np.int64(guarantee))
-    return score
-
-
-@core
-def _head_quality(alignments, first, end, chosen, values, head, read_len, unseen, repeat_bases,
-                  match, log10_text, per_score):  # fmt: skip
-    """Quality of a head from `values` (1 / SCALE score units) of the read's alignments.
-
-    `unseen` is the score that an alternative may have without having been found.
-    """
-    score = np.int64(alignments.score[chosen])
-    second = values[chosen - first] - SCALE * max(score - unseen, np.int64(0))
-    for i in range(first, end):
-        if i != chosen and head[i] == chosen:
-            second = max(second, values[i - first])
-    n_near = 0
-    for i in range(first, end):
-        near = values[i - first] >= second - SCALE * NEAR_SCORE * match
-        n_near += near and i != chosen and head[i] == chosen
-    aligned = alignments.query_end[chosen] - alignments.query_start[chosen]
-    identity = max(0.0, 1.0 - alignments.edit_distance[chosen] / aligned)
-    quality = lead_quality(
-        (values[chosen - first] - second) / (SCALE * match), per_score, n_near, identity,
-        min(1.0, repeat_bases / read_len),
-    )  # fmt: skip
-    return min(quality, chance_cap(score / match, log10_text))
-
-
-@core
-def _grade(alignments, first, end, primary, values, alone, head, role, read_len, unseen,
-           paired_unseen, repeat_bases, match, log10_text, proper, mapq):  # fmt: skip
-    """Set the quality of each head of a read.
-
-    `values` carry what the mate adds; `alone` are the read's own scores. An alternative that
-    was not found does not lie near the mate, where rescue has looked, and would break the
-    pair: hence the lower `paired_unseen`. A pair can lift a mate's own quality by PAIR_BOOST
-    at most; supplementary heads have only their own, and are never surer than the primary.
-    """
-    own = _head_quality(
-        alignments, first, end, primary, alone, head, read_len, unseen, repeat_bases, match,
-        log10_text, PER_SCORE_ALONE,
-    )  # fmt: skip
-    paired = _head_quality(
-        alignments, first, end, primary, values, head, read_len, paired_unseen, repeat_bases,
-        match, log10_text, PER_SCORE_PAIR if proper else PER_SCORE_ALONE,
-    )  # fmt: skip
-    quality = min(paired, own + PAIR_BOOST)
-    mapq[primary] = np.uint8(quality + 0.5)
-    for i in range(first, end):
-        if role[i] == SUPPLEMENTARY:
-            own = _head_quality(
-                alignments, first, end, i, alone, head, read_len, unseen, repeat_bases,
-                match, log10_text, PER_SCORE_ALONE,
-            )  # fmt: skip
-            mapq[i] = np.uint8(min(own, quality) + 0.5)
+def _best_score(alignments, first, end):
+    best = np.int64(alignments.score[first])
+    for i in range(first + 1, end):
+        best = max(best, np.int64(alignments.score[i]))
+    return best
 
 
 @core
@@ -181,9 +119,9 @@ def _pair_values(base_offsets, alignments, first_read, model, unpaired_penalty, 
     b_first, b_end = a_end, offsets[first_read + 2]
     a_len = base_offsets[first_read + 1] - base_offsets[first_read]
     b_len = base_offsets[first_read + 2] - base_offsets[first_read + 1]
-    # Alignments come best first. Without a partner there is nothing to break up.
-    a_best = np.int64(alignments.score[a_first]) - unpaired_penalty if a_end > a_first else 0
-    b_best = np.int64(alignments.score[b_first]) - unpaired_penalty if b_end > b_first else 0
+    # Without a partner there is nothing to break up.
+    a_best = _best_score(alignments, a_first, a_end) - unpaired_penalty if a_end > a_first else 0
+    b_best = _best_score(alignments, b_first, b_end) - unpaired_penalty if b_end > b_first else 0
     for a in range(a_first, a_end):
         values[0, a - a_first] = SCALE * (np.int64(alignments.score[a]) + b_best)
     for b in range(b_first, b_end):
@@ -197,8 +135,8 @@ def _pair_values(base_offsets, alignments, first_read, model, unpaired_penalty, 
 
 
 @driver
-def _place(names, name_offsets, base_offsets, seeds, alignments, paired, model, params, match,
-           mismatch, log10_text, values, alone, primary, proper, role, head, mapq,
+def _place(names, name_offsets, base_offsets, seeds, alignments, ranked, paired, model, params,
+           scores, log10_text, values, alone, primary, proper, role, head, mapq,
            sub_score):  # fmt: skip
     offsets = alignments.alignment_offsets
     n_reads = len(offsets) - 1
@@ -207,47 +145,67 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, paired, model, 
         key = name_key(names, name_offsets[read], name_offsets[read + 1])
         for mate in range(step):
             primary[read + mate] = _best_alone(
-                alignments, offsets[read + mate], offsets[read + mate + 1],
+                ranked, offsets[read + mate], offsets[read + mate + 1],
                 key + np.uint64(mate),
             )  # fmt: skip
         if paired:
             a, b = primary[read], primary[read + 1]
             if a >= 0 and b >= 0:
-                score, pair_a, pair_b = best_pair(base_offsets, alignments, read, model, key)
-                apart = np.int64(alignments.score[a]) + np.int64(alignments.score[b])
+                score, pair_a, pair_b = best_pair(base_offsets, ranked, read, model, key)
+                apart = np.int64(ranked.score[a]) + np.int64(ranked.score[b])
                 if score >= SCALE * (apart - params.unpaired_penalty):
                     primary[read], primary[read + 1] = pair_a, pair_b
                     proper[read] = proper[read + 1] = True
-            _pair_values(base_offsets, alignments, read, model, params.unpaired_penalty, values)
+            _pair_values(base_offsets, ranked, read, model, params.unpaired_penalty, values)
         for mate in range(step):
             chosen = primary[read + mate]
             if chosen < 0:
                 continue
+            read_len = base_offsets[read + mate + 1] - base_offsets[read + mate]
+            lowest = lowest_score(read_len, scores)
+            if alignments.score[chosen] < lowest and not proper[read + mate]:
+                primary[read + mate] = -1
+                continue
             first, end = offsets[read + mate], offsets[read + mate + 1]
             for i in range(first, end):
-                alone[i - first] = SCALE * np.int64(alignments.score[i])
+                alone[i - first] = SCALE * np.int64(ranked.score[i])
                 if not paired:
                     values[mate, i - first] = alone[i - first]
             _assign_roles(
-                alignments, first, end, chosen, params.secondary_overlap, role, head, sub_score
-            )
-            read_len = base_offsets[read + mate + 1] - base_offsets[read + mate]
+                alignments, first, end, chosen, lowest, params.secondary_overlap, role, head,
+                sub_score,
+            )  # fmt: skip
             unseen = unseen_score(
-                read_len, seeds.guarantee[read + mate], seeds.thinned[read + mate], match, mismatch
-            )
+                read_len, seeds.guarantee[read + mate], seeds.thinned[read + mate], scores.match,
+                scores.mismatch,
+            )  # fmt: skip
             paired_unseen = unseen
             if proper[read + mate]:
                 paired_unseen -= params.unpaired_penalty
-            _grade(
+            grade(
                 alignments, first, end, chosen, values[mate], alone, head, role, read_len, unseen,
-                paired_unseen, seeds.repeat_bases[read + mate], match, log10_text,
-                proper[read + mate], mapq,
+                paired_unseen, seeds.repeat_bases[read + mate], scores,
+                params, log10_text, proper[read + mate], mapq,
             )  # fmt: skip
+
+
+def with_end_bonuses(
+    alignments: AlignmentBatch, read_lens: np.ndarray, end_bonus: int
+) -> AlignmentBatch:
+    """Return the alignments with scores as extension and placement compare them.
+
+    A clipped end speaks against a place as more than a mismatch does: of two copies of a
+    repeat, the one in which the read reaches its end with a mismatch near it is the likelier.
+    """
+    lengths = np.repeat(read_lens, np.diff(alignments.alignment_offsets))
+    n_ends = (alignments.query_start == 0).astype(np.int32)
+    n_ends += alignments.query_end == lengths
+    return alignments._replace(score=alignments.score + np.int32(end_bonus) * n_ends)
 
 
 def place_reads(
     reads: ReadBatch,
-    seeds: SeedBatch,
+    seeds: SeedSummary,
     alignments: AlignmentBatch,
     model: InsertSizeModel,
     params: PairParams,
@@ -274,8 +232,9 @@ def place_reads(
         sub_score=np.zeros(n_alignments, np.int32),
     )
     _place(
-        reads.names, reads.name_offsets, reads.base_offsets, seeds, alignments, reads.paired,
-        model, params, scores.match, scores.mismatch, float(np.log10(2 * text_len)),
+        reads.names, reads.name_offsets, reads.base_offsets, seeds, alignments,
+        with_end_bonuses(alignments, np.diff(reads.base_offsets), scores.end_bonus), reads.paired,
+        model, params, scores, float(np.log10(2 * text_len)),
         np.zeros((2, most), np.int64), np.zeros(most, np.int64), *placements[:4],
         placements.mapq, placements.sub_score,
     )  # fmt: skip

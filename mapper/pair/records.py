@@ -256,7 +256,8 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                         query_start = np.int64(alignments.query_start[this])
                         query_end = np.int64(alignments.query_end[this])
                 n = _cigar_of(alignments, this, read_len, clip, params.extended_cigar, cigar)
-                cigar_ops[n_ops : n_ops + n] = cigar[:n]
+                for i in range(n):
+                    cigar_ops[n_ops + i] = cigar[i]
                 n_ops += n
             fields.read[n_records] = read
             fields.flag[n_records] = record_flag

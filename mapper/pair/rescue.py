@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.accelerate import core, driver, grown
-from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch, SeedBatch
+from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch, SeedSummary
 from mapper.bits import popcount
 from mapper.dna import mismatch_word, n_words
 from mapper.index.reference import ContigBounds
@@ -218,7 +218,7 @@ def propose_loci(
     packed: PackedReads,
     contig_starts: np.ndarray,
     contig_lens: np.ndarray,
-    seeds: SeedBatch,
+    seeds: SeedSummary,
     alignments: AlignmentBatch,
     model: InsertSizeModel,
     params: PairParams,

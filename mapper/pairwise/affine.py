@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from math import gcd
 
+import numpy as np
+
 from mapper.device.choose import CPU, choose_device
-from mapper.errors import DeviceError, UsageError
+from mapper.errors import UsageError
 from mapper.pairwise.affine_cpu import align_affine_pairs
+from mapper.pairwise.affine_long import Problem, with_long_paths
 from mapper.pairwise.edit import as_batch
 from mapper.pairwise.packing import PackedPairs, PairBatch, Sequences, pack_pairs
 from mapper.pairwise.result import PairAlignments
@@ -21,7 +24,7 @@ MAX_PENALTY = 1000
 """Greatest single penalty; the work space holds as many rows as the greatest looks back."""
 
 DEFAULT_MEMORY = 1 << 30
-"""Bytes a thread may take to trace one path back."""
+"""Bytes a thread may take for the origins of the cells of one path."""
 
 _NO_LIMIT = 2**60
 
@@ -59,12 +62,14 @@ def align_affine(
     band
         Heuristic: ``(width, interval)`` keeps, every `interval` rows, the `width` diagonals
         around that which is closest to the end. Pairs from which cells were cut have the
-        status ``heuristic``: valid, perhaps not optimal. None is exact. Runs on the CPU.
+        status ``heuristic``: valid, perhaps not optimal. None is exact.
     symbols
         What matches (``packing.py``).
     memory
-        Bytes a thread may use for one path; a pair that needs more has the status
-        ``no_memory`` and no score; without CIGARs memory is O(s).
+        Bytes a thread may use for where the cells of one path came from. A pair that needs
+        more is computed twice, or a few times, in stretches (``affine_long.py``), with the same
+        result; one of which not even a row fits has the status ``no_memory``. Without CIGARs
+        memory is O(s).
     device, threads, first_pair
         As for :func:`mapper.edit_distance`.
 
@@ -80,7 +85,7 @@ def align_affine(
     Notes
     -----
     O(n s) time for length n and penalty s, worst; O(s) memory, and with CIGARs a byte a
-    cell, at most ``s * (s - o) / e`` bytes.
+    cell, at most ``s * (s - o) / e`` bytes, up to `memory`.
 
     References
     ----------
@@ -93,7 +98,6 @@ def align_affine(
     >>> int(found.score[0]), found.cigar(0)
     (14, '2=1X2=2I')
     """
-    batch = as_batch(queries, refs)
     free = ends_of(span)
     x, o, e = check_penalties(penalties)
     scale = gcd(x, gcd(o, e))
@@ -103,12 +107,10 @@ def align_affine(
     limit = _NO_LIMIT if max_penalty is None else max_penalty // scale
     cut = Band(0, 1) if band is None else Band(*check_band(band))
     check_memory(memory)
-    if band is not None and device not in ("auto", "cpu"):
-        raise DeviceError(f"device {device!r}: bands run on the CPU only; use 'cpu'")
-    choice = choose_device("cpu" if band is not None else device)
+    choice = choose_device(device)
 
     def on_cpu(packed: PackedPairs) -> PairAlignments:
-        return run_chunks(
+        found = run_chunks(
             lambda first, last, columns, counts: align_affine_pairs(
                 packed, first, last, free, scaled, scale, cut, limit, memory, cigar, columns, counts
             ),
@@ -116,15 +118,32 @@ def align_affine(
             cigar,
             threads,
         )
+        problem = Problem(free, scaled, scale, cut, limit, memory)
+        return with_long_paths(found, packed, problem, thread_count(threads)) if cigar else found
 
-    packed = pack_pairs(batch, symbols, first_pair, thread_count(threads))
+    # A device takes most pairs as they lie in memory.
+    flat = choice.backend != CPU and sum(free) == 0 and symbols in ("dna", "iupac")
+    batch = as_batch(queries, refs, padded=not flat)
     if choice.backend == CPU:
-        return on_cpu(packed)
+        return on_cpu(pack_pairs(batch, symbols, first_pair, thread_count(threads)))
     from mapper.pairwise.affine_cuda import AffineWorker
+    from mapper.pairwise.flat_cuda import align_flat
+    from mapper.pairwise.flat_metrics import SmallAffine
     from mapper.pairwise.on_device import run_on_devices
 
-    workers = [AffineWorker(ordinal, free, scaled, scale, limit) for ordinal in choice.ordinals]
-    return run_on_devices(workers, packed, cigar, on_cpu)
+    workers = [
+        AffineWorker(ordinal, free, scaled, scale, limit, cut) for ordinal in choice.ordinals
+    ]
+
+    def on_devices(pairs: PairBatch, numbers: np.ndarray | None) -> PairAlignments:
+        packed = pack_pairs(pairs, symbols, first_pair, thread_count(threads), numbers)
+        return run_on_devices(workers, packed, cigar, on_cpu)
+
+    if not flat:
+        return on_devices(batch, None)
+    return align_flat(
+        choice.ordinals, SmallAffine(scaled, scale, limit, cut), batch, cigar, on_devices
+    )
 
 
 def check_memory(memory: int) -> None:

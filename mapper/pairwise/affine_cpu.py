@@ -13,6 +13,7 @@ from mapper.pairwise.affine_origins import Origins, replay, trace_back
 from mapper.pairwise.packing import pair_at
 from mapper.pairwise.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT
 from mapper.pairwise.wavefront_affine import (
+    ALL_ROWS,
     NO_COLUMNS,
     AffineRows,
     Band,
@@ -48,6 +49,18 @@ def new_origins(n_cells, n_rows):
 
 
 @driver
+def columns_within(pair, ends, margin):
+    """Return the column of diagonal 0, and how many it takes to go `margin` beyond both ends."""
+    goal = pair.ref_len - pair.query_len
+    lowest = min(goal - ends.ref_end, -ends.query_begin)
+    highest = max(goal + ends.query_end, ends.ref_begin)
+    # Beyond the lengths no diagonal has cells.
+    below = min(margin, pair.query_len + lowest + 2)
+    above = min(margin, pair.ref_len - highest + 2)
+    return below - lowest + 2, highest - lowest + below + above + 5
+
+
+@driver
 def _search_growing(pair, ends, penalties, band, bound, keep, max_cells, margin, rows, origins):
     """Search with as much room as it takes, up to `max_cells` bytes of origins.
 
@@ -55,19 +68,12 @@ def _search_growing(pair, ends, penalties, band, bound, keep, max_cells, margin,
     -------
     status, s, k, offset, cut, margin, rows, origins
     """
-    goal = pair.ref_len - pair.query_len
-    lowest = min(goal - ends.ref_end, -ends.query_begin)
-    highest = max(goal + ends.query_end, ends.ref_begin)
     while True:
-        # Beyond the lengths no diagonal has cells.
-        below = min(margin, pair.query_len + lowest + 2)
-        above = min(margin, pair.ref_len - highest + 2)
-        n_columns = highest - lowest + below + above + 5
-        centre = below - lowest + 2
+        centre, n_columns = columns_within(pair, ends, margin)
         if n_columns > rows.match.shape[1]:
             rows = new_rows(len(rows.lo), n_columns)
         status, s, k, cut = affine_search(
-            pair, ends, rows, origins, penalties, band, centre, bound, keep, True
+            pair, ends, rows, origins, penalties, band, centre, ALL_ROWS, bound, keep, True
         )
         if status == NO_COLUMNS:
             margin *= 4

@@ -46,34 +46,60 @@ def match_origin(match, insertion, deletion):
 
 
 @core
+def trace_rows(origins, penalties, first, s, k, gap, length, events, n):
+    """Go back from a cell as long as rows are there; those before `first` are not.
+
+    Parameters
+    ----------
+    s, k
+        The cell.
+    gap, length
+        The gap that the cell is in (I or D; 0 for none), and its symbols so far.
+    events, n
+        Where to append events, last first: ``length << 4 | op``; one gap, one event.
+
+    Returns
+    -------
+    n, s, k, gap, length
+        At a row before `first`, or at row 0.
+    """
+    e = penalties.gap_extend
+    while s > 0 and s >= first:
+        origin = origins.cells[origins.at[s] + k - origins.lo[s]]
+        if gap == 0:
+            if origin & _FROM_INSERTION:
+                gap = np.int64(I)
+            elif origin & _FROM_DELETION:
+                gap = np.int64(D)
+            else:
+                events[n] = np.uint32((1 << 4) | X)
+                n += 1
+                s -= penalties.mismatch
+                continue
+        opened = origin & (INSERTION_OPENED if gap == I else DELETION_OPENED)
+        length += 1
+        k += 1 if gap == I else -1
+        if opened:
+            events[n] = np.uint32((length << 4) | gap)
+            n += 1
+            gap = length = np.int64(0)
+            s -= penalties.gap_open + e
+        else:
+            s -= e
+    return n, s, k, gap, length
+
+
+@core
 def trace_back(origins, penalties, s, k, events):
-    """Write mismatches and gaps from a cell back to row 0, last first.
+    """Write mismatches and gaps from a cell of M back to row 0, last first.
 
     Returns
     -------
     n_events, k
-        Number of events (``length << 4 | op``; one gap, one event), and the diagonal on
-        which the path starts.
+        Number of events, and the diagonal on which the path starts.
     """
-    e = penalties.gap_extend
-    n = 0
-    while s > 0:
-        origin = origins.cells[origins.at[s] + k - origins.lo[s]]
-        if origin & _FROM_INSERTION or origin & _FROM_DELETION:
-            is_insertion = (origin & _FROM_INSERTION) != 0
-            opened = INSERTION_OPENED if is_insertion else DELETION_OPENED
-            length = np.int64(0)
-            going = True
-            while going:
-                length += 1
-                going = origins.cells[origins.at[s] + k - origins.lo[s]] & opened == 0
-                k += 1 if is_insertion else -1
-                s -= e if going else penalties.gap_open + e
-            events[n] = np.uint32((length << 4) | (I if is_insertion else D))
-        else:
-            events[n] = np.uint32((1 << 4) | X)
-            s -= penalties.mismatch
-        n += 1
+    zero = np.int64(0)
+    n, _, k, _, _ = trace_rows(origins, penalties, zero, s, k, zero, zero, events, zero)
     return n, k
 
 

@@ -18,11 +18,12 @@ import numpy as np
 from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, kernel
 from mapper.pairwise.packing import PackedPairs
-from mapper.pairwise.result import Columns
+from mapper.pairwise.result import HEURISTIC, OK, OVER_LIMIT, Columns
 from mapper.pairwise.wavefront_edit import Ends
 
-LEFT = 1
-"""Status of a pair that is not done: for the next rung, or the CPU."""
+DONE, LEFT, CUT = range(3)
+"""Statuses of a pair on the device; LEFT: for the next rung, or the CPU; CUT: done, but a band
+has cut cells off."""
 
 BLOCK = 64
 
@@ -51,7 +52,7 @@ class DeviceResults(NamedTuple):
     """Rows of results, one a pair to be done; operations in slots of ``2 * bound + 2``."""
 
     score: Any  # int64; -1 above the limit
-    status: Any  # int8: 0 done, LEFT
+    status: Any  # int8: DONE, LEFT or CUT
     query_start: Any
     query_end: Any
     ref_start: Any
@@ -69,18 +70,19 @@ def gather_ops_kernel(slots, slot, n_ops, offsets, flat):
             flat[offsets[j] + x] = slots[j * slot + x]
 
 
-_SPACES: dict[int, tuple[threading.Lock, Workspace]] = {}
+_SPACES: dict[tuple[int, int], tuple[threading.Lock, Workspace]] = {}
 _SPACES_LOCK = threading.Lock()
 
 
 @contextmanager
-def workspace_of(ordinal: int) -> Iterator[Workspace]:
-    """Lend the work space of a device, which is kept from call to call, to one thread."""
+def workspace_of(ordinal: int, number: int = 0) -> Iterator[Workspace]:
+    """Lend a work space of a device, which is kept from call to call, to one thread."""
+    key = ordinal, number
     with cuda.gpus[ordinal]:
         with _SPACES_LOCK:
-            if ordinal not in _SPACES:
-                _SPACES[ordinal] = (threading.Lock(), Workspace())
-            lock, space = _SPACES[ordinal]
+            if key not in _SPACES:
+                _SPACES[key] = (threading.Lock(), Workspace())
+            lock, space = _SPACES[key]
         with lock:
             yield space
 
@@ -143,6 +145,11 @@ class RungWorker(ABC):
         return todo, np.concatenate(all_done), np.concatenate(all_ops)
 
 
+def public_status(score: np.ndarray, status: np.ndarray) -> np.ndarray:
+    """Return the statuses (int8) that users see of pairs that are done."""
+    return np.where(score < 0, OVER_LIMIT, np.where(status == CUT, HEURISTIC, OK)).astype(np.int8)
+
+
 def _results(space: Workspace, n_todo: int, slot: int) -> DeviceResults:
     """Return arrays for the results of so many pairs."""
     results = [
@@ -165,7 +172,7 @@ def _collect(
     score, status, *spans, n_ops = (column.copy() for column in host)
     done = status != LEFT
     columns.score[todo[done]] = score[done]
-    columns.status[todo[done]] = (score[done] < 0).astype(np.int8)  # OK or OVER_LIMIT
+    columns.status[todo[done]] = public_status(score[done], status[done])
     found = done & (score >= 0)
     for column, values in zip(columns[2:], spans, strict=True):
         column[todo[found]] = values[found]

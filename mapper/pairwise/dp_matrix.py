@@ -3,13 +3,13 @@
 With H the best score of prefixes of i query and j reference symbols, I and D those that end
 in a gap that consumes the query or the reference::
 
-    I(i, j) = max(H(i-1, j) - o - e, I(i-1, j) - e)
-    D(i, j) = max(H(i, j-1) - o - e, D(i, j-1) - e)
-    H(i, j) = max(H(i-1, j-1) + S(query i, ref j), D(i, j), I(i, j))    [local: and 0]
+    H(i, j)   = max(H(i-1, j-1) + S(query i, ref j), D(i, j), I(i, j))    [local: and 0]
+    I(i+1, j) = max(H(i, j) - o - e, I(i, j) - e)
+    D(i, j+1) = max(H(i, j) - o - e, D(i, j) - e)
 
-A gap of n costs ``o + n e``, at the borders too. One row is held; each cell leaves a byte
-that says where its three values came from, which the backtrace follows in linear time: the
-bit that a gap goes on belongs to the cell the gap is *in*, not to the one it leads to.
+A gap of n costs ``o + n e``, at the borders too. Each cell leaves four bits: where H came
+from, and whether the gaps *behind* it, which it is the first to know, go on or begin there.
+The backtrace so asks the cell that a gap comes from, and follows the bits in linear time.
 
 References
 ----------
@@ -25,6 +25,8 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.cigar import EQUAL, D, I, X, append_op
+from mapper.pairwise.cells import OneCell, exceeds, higher, sum_or
+from mapper.pairwise.origins import origin_at
 
 GLOBAL, SEMIGLOBAL, LOCAL = range(3)
 """Both sequences whole; free ends of both, where at least one symbol of each takes part; the
@@ -33,9 +35,8 @@ best parts of both, or nothing."""
 NEVER = np.int32(-(2**30))
 """Score of what cannot be; leaves room to subtract from it."""
 
-# Bits of a cell's byte; the lowest two say where H comes from.
-_FROM_DIAGONAL, _FROM_DELETION, _FROM_INSERTION, _STOP = range(4)
-_INSERTION_OPENED, _DELETION_OPENED = 4, 8
+# The bits of a cell.
+NOT_DIAGONAL, NOT_DELETION, INSERTION_GOES_ON, DELETION_GOES_ON = 8, 4, 2, 1
 
 
 class Gaps(NamedTuple):
@@ -46,29 +47,47 @@ class Gaps(NamedTuple):
 
 
 @core
-def next_cell(diagonal, above, insertion_above, before, deletion_before, gaps, mode):
-    """One cell: from H and I of the cell above, H and D of that before, H + S of the diagonal.
+def one_cell(gaps, mode):
+    """Return the costs for cells of their own; without a floor unless the span is local."""
+    return OneCell(
+        np.int32(-(gaps.gap_open + gaps.gap_extend)),
+        np.int32(-gaps.gap_extend),
+        np.int32(0) if mode == LOCAL else NEVER,
+    )
+
+
+@core
+def arrived(diagonal, substitution, deletion, cells):
+    """Begin a cell, or two: from H(i-1, j-1), S and D(i, j).
 
     Returns
     -------
-    score, insertion, deletion, origin
-        Of equals the diagonal is taken before a deletion, that before an insertion, and a
-        gap is opened before it is lengthened.
+    The higher of the diagonal's score and D(i, j); the diagonal's score.
     """
-    opening = gaps.gap_open + gaps.gap_extend
-    opened, extended = above - opening, insertion_above - gaps.gap_extend
-    insertion = max(opened, extended)
-    origin = np.int64(_INSERTION_OPENED if opened >= extended else 0)
-    opened, extended = before - opening, deletion_before - gaps.gap_extend
-    deletion = max(opened, extended)
-    if opened >= extended:
-        origin |= _DELETION_OPENED
-    score = max(diagonal, max(deletion, insertion))
-    if mode == LOCAL and score <= 0:
-        return np.int64(0), insertion, deletion, origin | _STOP
-    if score != diagonal:
-        origin |= _FROM_DELETION if deletion >= insertion else _FROM_INSERTION
-    return score, insertion, deletion, origin
+    higher_score = sum_or(diagonal, substitution, deletion, cells)
+    return higher_score, sum_or(diagonal, substitution, cells.floor, cells)
+
+
+@core
+def next_cell(arrival, matched, insertion, deletion, cells):
+    """Compute one cell, or two: from what has arrived, I(i, j) and D(i, j).
+
+    Returns
+    -------
+    H(i, j), I(i+1, j), D(i, j+1), bits
+        No value is below ``cells.floor``. Of equals the diagonal is taken before a deletion,
+        that before an insertion, and a gap is opened before it is lengthened. Where the floor
+        is 0 and H is 0, the alignment begins, whatever the bits say.
+    """
+    score = higher(arrival, insertion, cells)
+    bits = exceeds(score, matched, cells)
+    bits = np.uint32(np.uint32(2) * bits) + exceeds(score, deletion, cells)
+    opened = sum_or(score, cells.opening, cells.floor, cells)
+    insertion_below = sum_or(insertion, cells.extend, opened, cells)
+    deletion_behind = sum_or(deletion, cells.extend, opened, cells)
+    bits = np.uint32(2) * np.uint32(bits) + exceeds(insertion_below, opened, cells)
+    bits = np.uint32(2) * np.uint32(bits) + exceeds(deletion_behind, opened, cells)
+    return score, insertion_below, deletion_behind, np.uint32(bits)
 
 
 @core
@@ -80,94 +99,161 @@ def border(length, gaps, mode):
 
 
 @core
-def fill_matrix(query, ref, scores, gaps, mode, row, insertions, origins, keep):
-    """Compute all cells.
+def is_better(score, i, j, best, best_i, best_j):
+    """Whether an alignment that ends at (i, j) is preferred.
+
+    Of equal ones that with the first column is, then that with the first row.
+    """
+    if score != best:
+        return score > best
+    return j < best_j or (j == best_j and i < best_i)
+
+
+class FillSpace(NamedTuple):
+    """Work space of :func:`fill_matrix`: int32, one more than the reference is long."""
+
+    scores: np.ndarray  # H of the row above
+    row_scores: np.ndarray  # H of the row
+    insertions: np.ndarray  # I
+    deletions: np.ndarray  # D of the row
+    substitutions: np.ndarray  # S of the row
+
+
+@core
+def begin_row(of_letter, ref, deletion, space, cells):
+    """Find the deletions of a row before its scores, so that these depend on no neighbour.
+
+    After a deletion, to open another one is never better than to lengthen it; so
+    D(i, j+1) is the best of D(i, j) - e and of what else leads to (i, j), less o + e.
+    """
+    for j in range(len(ref)):
+        substitution = of_letter[ref[j]]
+        space.substitutions[j] = substitution
+        space.deletions[j] = deletion
+        other = sum_or(space.scores[j], substitution, space.insertions[j + 1], cells)
+        opened = sum_or(other, cells.opening, cells.floor, cells)
+        deletion = sum_or(deletion, cells.extend, opened, cells)
+
+
+@core
+def fill_matrix(query, ref, scores, gaps, mode, space, origins, keep):
+    """Compute all cells, row by row.
 
     Parameters
     ----------
     query, ref
         Codes, uint8: rows and columns of `scores`.
-    row, insertions
-        Work space, int32, one more than the reference is long.
     origins
         uint8, for ``len(query) * len(ref)`` bytes if `keep`.
 
     Returns
     -------
     score, query_end, ref_end
-        Of several best cells that with the lowest query_end, then ref_end.
+        Of several best cells that with the lowest ref_end, then query_end.
     """
     n, m = len(query), len(ref)
+    cells = one_cell(gaps, mode)
+    above, row = space.scores, space.row_scores
     for j in range(m + 1):
-        row[j] = border(j, gaps, mode)
-        insertions[j] = NEVER
+        above[j] = border(j, gaps, mode)
+        space.insertions[j] = max(above[j] + cells.opening, cells.floor)
     best = np.int64(NEVER)
     best_i = np.int64(0)
     best_j = np.int64(0)
     if mode == LOCAL or (mode == SEMIGLOBAL and min(n, m) == 0):
         best = np.int64(0)
     for i in range(n):
-        diagonal = np.int64(row[0])
-        before = border(i + 1, gaps, mode)
-        row[0] = before
-        deletion = np.int64(NEVER)
-        of_letter = scores[query[i]]
-        for j in range(m):
-            above = np.int64(row[j + 1])
-            before, insertion, deletion, origin = next_cell(
-                diagonal + of_letter[ref[j]], above, np.int64(insertions[j + 1]), before, deletion,
-                gaps, mode,
-            )  # fmt: skip
-            diagonal = above
-            row[j + 1] = before
-            insertions[j + 1] = insertion
-            if keep:
-                origins[i * m + j] = origin
-            if mode == LOCAL and before > best:
-                best, best_i, best_j = before, np.int64(i + 1), np.int64(j + 1)
-        if mode == SEMIGLOBAL and m > 0 and i + 1 < n and before > best:
-            best, best_i, best_j = before, np.int64(i + 1), np.int64(m)
+        row[0] = border(i + 1, gaps, mode)
+        deletion = max(np.int32(row[0] + cells.opening), cells.floor)
+        begin_row(scores[query[i]], ref, deletion, space, cells)
+        highest = np.int32(NEVER)
+        if keep:
+            own = origins[i * m : (i + 1) * m]
+            for j in range(m):
+                arrival, matched = arrived(
+                    above[j], space.substitutions[j], space.deletions[j], cells
+                )
+                score, below, _, bits = next_cell(
+                    arrival, matched, space.insertions[j + 1], space.deletions[j], cells
+                )
+                row[j + 1] = score
+                space.insertions[j + 1] = below
+                own[j] = bits
+                highest = max(highest, score)
+        else:
+            for j in range(m):
+                arrival, matched = arrived(
+                    above[j], space.substitutions[j], space.deletions[j], cells
+                )
+                score, below, _, _ = next_cell(
+                    arrival, matched, space.insertions[j + 1], space.deletions[j], cells
+                )
+                row[j + 1] = score
+                space.insertions[j + 1] = below
+                highest = max(highest, score)
+        if mode == LOCAL and highest >= best:
+            j = 0
+            while row[j + 1] != highest:
+                j += 1
+            if is_better(highest, i, j, best, best_i, best_j):
+                best, best_i, best_j = np.int64(highest), np.int64(i), np.int64(j)
+        if mode == SEMIGLOBAL and m > 0 and row[m] > best:
+            best, best_i, best_j = np.int64(row[m]), np.int64(i), np.int64(m - 1)
+        for j in range(m + 1):
+            above[j] = row[j]
     if mode == GLOBAL:
-        return np.int64(row[m]), np.int64(n), np.int64(m)
+        return np.int64(above[m]), np.int64(n), np.int64(m)
     if mode == SEMIGLOBAL and n > 0:
-        for j in range(1, m + 1):
-            if row[j] > best:
-                best, best_i, best_j = np.int64(row[j]), np.int64(n), np.int64(j)
-    return best, best_i, best_j
+        for j in range(m):
+            if is_better(above[j + 1], n - 1, j, best, best_i, best_j):
+                best, best_i, best_j = np.int64(above[j + 1]), np.int64(n - 1), np.int64(j)
+    if best == 0 and (mode == LOCAL or min(n, m) == 0):
+        return best, np.int64(0), np.int64(0)
+    return best, best_i + 1, best_j + 1
 
 
 @core
-def trace_matrix(query, ref, origins, mode, i, j, ops):
-    """Write the operations back from cell (i, j), last first.
+def trace_matrix(query, ref, scores, gaps, origins, mode, score, i, j, ops):
+    """Write the operations back from cell (i, j), of this score, last first.
+
+    The score that is left says where a local alignment begins.
 
     Returns
     -------
     n_ops, query_start, ref_start
     """
-    m = len(ref)
     n_ops = np.int64(0)
-    while i > 0 and j > 0:
-        origin = np.int64(origins[(i - 1) * m + j - 1])
-        source = origin & 3
-        if source == _STOP:
-            break
-        if source == _FROM_DIAGONAL:
-            n_ops = append_op(ops, n_ops, EQUAL if query[i - 1] == ref[j - 1] else X, 1)
+    code, length = np.int64(EQUAL), np.int64(0)  # of the operation that may still grow
+    while i > 0 and j > 0 and not (mode == LOCAL and score == 0):
+        bits = origin_at(origins, i, j)
+        if bits & NOT_DIAGONAL == 0:
             i -= 1
             j -= 1
+            a, b = query[i], ref[j]
+            here = np.int64(EQUAL if a == b else X)
+            if here != code:
+                n_ops = append_op(ops, n_ops, code, length)
+                code, length = here, np.int64(0)
+            length += 1
+            if mode == LOCAL:
+                score -= scores[a, b]
             continue
-        is_insertion = source == _FROM_INSERTION
-        opened = _INSERTION_OPENED if is_insertion else _DELETION_OPENED
+        n_ops = append_op(ops, n_ops, code, length)
+        is_insertion = bits & NOT_DELETION != 0
+        goes_on = INSERTION_GOES_ON if is_insertion else DELETION_GOES_ON
         length = np.int64(0)
         going = True
         while going:
             length += 1
-            going = np.int64(origins[(i - 1) * m + j - 1]) & opened == 0
             if is_insertion:
                 i -= 1
             else:
                 j -= 1
+            going = i > 0 and j > 0 and origin_at(origins, i, j) & goes_on != 0
         n_ops = append_op(ops, n_ops, I if is_insertion else D, length)
+        score += gaps.gap_open + length * gaps.gap_extend
+        length = np.int64(0)
+    n_ops = append_op(ops, n_ops, code, length)
     if mode == GLOBAL:
         n_ops = append_op(ops, n_ops, I, i)
         n_ops = append_op(ops, n_ops, D, j)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from mapper.device.choose import CPU, check_device_name, choose_device
-from mapper.errors import DeviceError, UsageError
+import numpy as np
+
+from mapper.device.choose import CPU, choose_device
+from mapper.errors import UsageError
 from mapper.pairwise.edit_cpu import align_edit
 from mapper.pairwise.packing import (
     MAX_LENGTH,
@@ -87,7 +89,6 @@ def edit_distance(
     >>> int(found.score[0]), found.cigar(0)
     (3, '2=1X2=2I')
     """
-    batch = as_batch(queries, refs)
     free = ends_of(span)
     limit = MAX_LENGTH if max_distance is None else max_distance
     if limit < 0:
@@ -104,29 +105,35 @@ def edit_distance(
             threads,
         )
 
-    packed = pack_pairs(batch, symbols, first_pair, thread_count(threads))
+    # A device takes most pairs as they lie in memory.
+    flat = choice.backend != CPU and sum(free) == 0 and symbols in ("dna", "iupac")
+    batch = as_batch(queries, refs, padded=not flat)
     if choice.backend == CPU:
-        return on_cpu(packed)
+        return on_cpu(pack_pairs(batch, symbols, first_pair, thread_count(threads)))
     from mapper.pairwise.edit_cuda import EditWorker
+    from mapper.pairwise.flat_cuda import align_flat
+    from mapper.pairwise.flat_metrics import SmallEdit
     from mapper.pairwise.on_device import run_on_devices
 
     workers = [EditWorker(ordinal, free, limit) for ordinal in choice.ordinals]
-    return run_on_devices(workers, packed, cigar, on_cpu)
+
+    def on_devices(pairs: PairBatch, numbers: np.ndarray | None) -> PairAlignments:
+        packed = pack_pairs(pairs, symbols, first_pair, thread_count(threads), numbers)
+        return run_on_devices(workers, packed, cigar, on_cpu)
+
+    if not flat:
+        return on_devices(batch, None)
+    return align_flat(choice.ordinals, SmallEdit(limit), batch, cigar, on_devices)
 
 
-def as_batch(queries: Sequences | PairBatch, refs: Sequences | None) -> PairBatch:
-    """Return a batch, made of two lists if it is none yet."""
+def as_batch(
+    queries: Sequences | PairBatch, refs: Sequences | None, padded: bool = True
+) -> PairBatch:
+    """Return a batch, made of two lists if it is none yet; see :func:`batch_of`."""
     if isinstance(queries, PairBatch):
         if refs is not None:
             raise UsageError("a PairBatch holds the references already; give no others")
         return queries
     if refs is None:
         raise UsageError("references are missing")
-    return batch_of(queries, refs)
-
-
-def require_cpu(device: str) -> None:
-    """Refuse devices, for an engine that runs on the CPU only."""
-    check_device_name(device)
-    if device not in ("auto", "cpu"):
-        raise DeviceError(f"device {device!r}: this engine runs on the CPU; use 'cpu'")
+    return batch_of(queries, refs, padded)

@@ -11,7 +11,15 @@ import numpy as np
 from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, kernel
 from mapper.pairwise.compare import Pair
-from mapper.pairwise.cuda_batch import BLOCK, LEFT, DevicePairs, DeviceResults, Rung, RungWorker
+from mapper.pairwise.cuda_batch import (
+    BLOCK,
+    DONE,
+    LEFT,
+    DevicePairs,
+    DeviceResults,
+    Rung,
+    RungWorker,
+)
 from mapper.pairwise.edit_cpu import LEAF_CELLS, LEAF_ROWS
 from mapper.pairwise.wavefront_edit import (
     EXCEEDED,
@@ -51,12 +59,12 @@ def edit_kernel(pairs, free, max_distance, bound, want_path, rows, n_cells, n_ro
         ends = ends_within(free, n, m)
         most = min(max_distance, max(n, m))
         status, s, k = edit_search(pair, ends, min(most, bound), own, want_path, 1)
-        out.status[j] = 0
+        out.status[j] = DONE
         out.n_ops[j] = 0
         out.score[j] = -1
         if status != FINISHED:
             # Above the limit if the rung did not lower it.
-            out.status[j] = 0 if status == EXCEEDED and most <= bound else LEFT
+            out.status[j] = DONE if status == EXCEEDED and most <= bound else LEFT
             continue
         first_width = ends.query_begin + ends.ref_begin + 1
         leaf_holds = s + 2 < LEAF_ROWS and (s + 1) * (s + 4 + first_width) <= LEAF_CELLS

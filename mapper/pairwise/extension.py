@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from mapper.device.choose import CPU, choose_device
 from mapper.errors import UsageError
 from mapper.extend.penalties import wavefront_penalties
 from mapper.pairwise.affine import DEFAULT_MEMORY, check_memory
-from mapper.pairwise.edit import as_batch, require_cpu
+from mapper.pairwise.edit import as_batch
 from mapper.pairwise.extension_cpu import extend_pairs
-from mapper.pairwise.packing import PairBatch, Sequences, pack_pairs
+from mapper.pairwise.packing import PackedPairs, PairBatch, Sequences, pack_pairs
 from mapper.pairwise.result import PairAlignments
 from mapper.pairwise.run import run_chunks, thread_count
 from mapper.pairwise.wavefront_affine import AffinePenalties
@@ -42,11 +43,12 @@ def align_extension(
         symbols. Whole numbers up to 200; a, b and e at least 1, o at least 0.
     cigar
         Also find an alignment: operations ``= X I D``, and S for what is left of the query.
-    symbols, memory
+    symbols
         As for :func:`mapper.align_affine`.
-    device
-        ``auto`` or ``cpu``: extension runs on the CPU.
-    threads, first_pair
+    memory
+        Bytes a thread may use for one path; a pair that needs more has the status
+        ``no_memory`` and no score.
+    device, threads, first_pair
         As for :func:`mapper.edit_distance`.
 
     Returns
@@ -70,16 +72,26 @@ def align_extension(
     batch = as_batch(queries, refs)
     match, penalties = check_scores(scores)
     check_memory(memory)
-    require_cpu(device)
+    choice = choose_device(device)
+
+    def on_cpu(packed: PackedPairs) -> PairAlignments:
+        return run_chunks(
+            lambda first, last, columns, counts: extend_pairs(
+                packed, first, last, penalties, match, memory, cigar, columns, counts
+            ),
+            packed.query_len + packed.ref_len,
+            cigar,
+            threads,
+        )
+
     packed = pack_pairs(batch, symbols, first_pair, thread_count(threads))
-    return run_chunks(
-        lambda first, last, columns, counts: extend_pairs(
-            packed, first, last, penalties, match, memory, cigar, columns, counts
-        ),
-        packed.query_len + packed.ref_len,
-        cigar,
-        threads,
-    )
+    if choice.backend == CPU:
+        return on_cpu(packed)
+    from mapper.pairwise.extension_cuda import ExtensionWorker
+    from mapper.pairwise.on_device import run_on_devices
+
+    workers = [ExtensionWorker(ordinal, penalties, match) for ordinal in choice.ordinals]
+    return run_on_devices(workers, packed, cigar, on_cpu)
 
 
 def check_scores(scores: tuple[int, int, int, int]) -> tuple[int, AffinePenalties]:

@@ -19,7 +19,13 @@ from mapper.pairwise.affine_cpu import FIRST_CELLS, FIRST_MARGIN, FIRST_ROWS, ne
 from mapper.pairwise.affine_origins import replay, trace_back
 from mapper.pairwise.packing import pair_at
 from mapper.pairwise.result import NO_MEMORY, OK
-from mapper.pairwise.wavefront_affine import NO_COLUMNS, Band, affine_row, look_back
+from mapper.pairwise.wavefront_affine import (
+    ALL_ROWS,
+    NO_COLUMNS,
+    Band,
+    affine_row,
+    look_back,
+)
 from mapper.pairwise.wavefront_edit import FINISHED, GOING, NO_ROOM, Ends
 
 _NO_BOUND = 2**40
@@ -38,8 +44,10 @@ def _best_of_row(rows, r, s, centre, match, best):
 
 
 @core
-def extension_search(pair, rows, origins, penalties, match, centre, keep):
+def extension_search(pair, rows, origins, penalties, match, centre, last, keep):
     """Search the best-scoring end of an alignment that begins at both starts.
+
+    `last`: row behind which the search is given up, as if there was no room.
 
     Returns
     -------
@@ -60,6 +68,8 @@ def extension_search(pair, rows, origins, penalties, match, centre, keep):
     best_s = best_k = best_h = np.int64(0)
     s = np.int64(0)
     while most - s > best:
+        if s > last:
+            return NO_ROOM, best, s, best_k, best_h
         status, _, _ = affine_row(
             pair, ends, rows, origins, penalties, no_band, centre, s, np.int64(_NO_BOUND), keep,
             True,
@@ -99,7 +109,7 @@ def extend_pairs(packed, first, last, penalties, match, max_cells, want_path, co
             if below + above + 5 > rows.match.shape[1]:
                 rows = new_rows(len(rows.lo), below + above + 5)
             status, doubled, s, k, h = extension_search(
-                pair, rows, origins, penalties, match, below + 2, keep
+                pair, rows, origins, penalties, match, below + 2, ALL_ROWS, keep
             )
             if status == NO_COLUMNS:
                 margin *= 4

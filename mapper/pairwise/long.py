@@ -24,38 +24,27 @@ import numpy as np
 
 from mapper import cigar
 from mapper.accelerate import driver
+from mapper.device.choose import CPU, DeviceChoice, choose_device
 from mapper.errors import UsageError
 from mapper.pairwise.checkpoint import Checkpoint, Part, Work
 from mapper.pairwise.compare import Pair
 from mapper.pairwise.edit_cpu import (
     LEAF_CELLS,
     LEAF_ROWS,
-    clear_rows,
     global_path,
     new_rows,
-    widened,
 )
-from mapper.pairwise.middle import (
-    MIDDLE_K,
-    MIDDLE_OFFSET,
-    N_STATE,
-    R,
-    S,
-    meet,
-    new_state,
-)
+from mapper.pairwise.long_search import Search
+from mapper.pairwise.middle import N_STATE
 from mapper.pairwise.packing import MAX_LENGTH, PackedPairs, batch_of, pack_pairs, pair_at, part_of
 from mapper.pairwise.run import thread_count
-from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING, NO_ROOM, Rows
+from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING
 
 MAX_PATH_LENGTH = 2**28 - 1
 """Longest run that a CIGAR operation in BAM's packing holds."""
 
-_SLICE_CELLS = 50_000_000
-"""Cells between two reports: some tenths of a second."""
-
 _WHOLE_PART = 4096
-"""Parts with this distance or less are not divided in slices."""
+"""Parts with this distance or less are not divided in slices, nor by a device."""
 
 Progress = Callable[[int, int], None]
 """Told from time to time how far the work is: edits whose place in the path is known, and
@@ -89,16 +78,6 @@ class LongAlignment(NamedTuple):
 
 
 @driver
-def _go_on(pair, state, rows, back_rows, n_steps):
-    """Search on, widening the rows where they are full."""
-    while True:
-        status = meet(pair, state, rows, back_rows, n_steps)
-        if status != NO_ROOM:
-            return status, rows, back_rows
-        rows, back_rows = widened(rows), widened(back_rows)
-
-
-@driver
 def _whole_path(pair, bound):
     """Return the operations of a part that is small enough, in order."""
     rows = new_rows(1 << 12, 2)
@@ -111,48 +90,7 @@ def _whole_path(pair, bound):
     return ops[:n_ops][::-1].copy()
 
 
-class _Search:
-    """The search for the middle of one part, in slices."""
-
-    def __init__(self, pair: Pair, part: Part) -> None:
-        self.pair = part_of(pair, part.v, part.h, part.query_len, part.ref_len)
-        self.state = new_state(part.bound)
-        self.rows: Rows = new_rows(1 << 12, 2)
-        self.back_rows: Rows = new_rows(1 << 12, 2)
-        clear_rows(self.rows)
-        clear_rows(self.back_rows)
-
-    @property
-    def edits(self) -> int:
-        """Edits known to be needed."""
-        return max(0, int(self.state[S] + self.state[R]))
-
-    def halves(self, part: Part) -> list[Part]:
-        """Return the parts before and behind the middle, with their distances."""
-        h = int(self.state[MIDDLE_OFFSET])
-        v = h - int(self.state[MIDDLE_K])
-        return [
-            Part(part.v, part.h, v, h, int(self.state[S])),
-            Part(part.v + v, part.h + h, part.query_len - v, part.ref_len - h, int(self.state[R])),
-        ]
-
-    def saved(self) -> list[np.ndarray]:
-        """Return all that :meth:`restore` needs."""
-        return [self.state.copy(), *self.rows, *self.back_rows]
-
-    def restore(self, arrays: list[np.ndarray]) -> None:
-        """Go on where a search was saved."""
-        self.state = arrays[0]
-        self.rows, self.back_rows = Rows(*arrays[1:5]), Rows(*arrays[5:9])
-
-    def slice(self) -> int:
-        """Search some rows on; return the status."""
-        width = 2 * (self.edits + 1)
-        n_steps = max(1, _SLICE_CELLS // width)
-        status, self.rows, self.back_rows = _go_on(
-            self.pair, self.state, self.rows, self.back_rows, n_steps
-        )
-        return int(status)
+MakeSearch = Callable[[Pair, Part], Search]
 
 
 def long_edit_distance(
@@ -162,6 +100,7 @@ def long_edit_distance(
     path: bool = False,
     max_distance: int | None = None,
     symbols: str = "dna",
+    device: str = "auto",
     threads: int | None = None,
     progress: Progress | None = None,
     checkpoint: Path | str | None = None,
@@ -179,8 +118,12 @@ def long_edit_distance(
         Stop above it; the distance is then None.
     symbols
         What matches (``packing.py``).
+    device
+        ``auto``, ``cpu``, ``cuda`` (all visible devices) or ``cuda:0,1``. No effect on the
+        result. Several devices share the parts of the path; the distance alone takes one.
     threads
-        Threads for the parts of the path; the distance alone takes one.
+        Threads for the parts of the path, with a device for the small ones; the distance
+        alone takes one.
     progress
         Called some times a second with the number of edits whose place in the path is known
         and the number of edits known to be needed.
@@ -196,12 +139,16 @@ def long_edit_distance(
         For strings that are too long, or a checkpoint of other strings or options.
     InputFormatError
         For a character that is no nucleotide letter, unless `symbols` is ``bytes``.
+    DeviceError
+        For a device that cannot be used, or whose memory does not suffice.
 
     Notes
     -----
     About d²/2 cells for a distance of d, and as many again for the path; memory O(d), and
-    half a byte a symbol for packed DNA.
+    half a byte a symbol for packed DNA, on a device one byte. A checkpoint does not depend
+    on where it was made.
     """
+    choice = choose_device(device)
     packed = pack_pairs(batch_of([_bytes(query)], [_bytes(ref)]), symbols)
     pair = pair_at(packed, 0)
     longest = max(pair.query_len, pair.ref_len)
@@ -215,11 +162,14 @@ def long_edit_distance(
         raise UsageError(f"max_distance {limit}: 0 or more is expected")
     whole = Part(0, 0, int(pair.query_len), int(pair.ref_len), min(limit, int(longest)))
     n_threads = thread_count(threads)
-    saved = Checkpoint(checkpoint, _digest(packed, path, whole.bound), checkpoint_seconds)
+    digest = "" if checkpoint is None else _digest(packed, path, whole.bound)
+    saved = Checkpoint(checkpoint, digest, checkpoint_seconds)
+    makers = _searches_on_devices(choice, pair)
     work = saved.load() or Work([whole], {}, None)
     report = _Report(progress)
     if whole in work.pending:
-        status, work = _first_middle(pair, whole, work, saved, report)
+        search = (makers or [Search])[0](pair, whole)
+        status, work = _first_middle(search, whole, work, saved, report)
         if status == EXCEEDED:
             saved.remove()
             return LongAlignment(None, None)
@@ -227,7 +177,7 @@ def long_edit_distance(
     distance += sum(_edits(ops) for ops in work.done.values())
     ops = None
     if path:
-        _finish(pair, work, saved, n_threads, report)
+        _finish(pair, work, saved, n_threads, makers, report)
         ops = _joined(work.done)
     saved.remove()
     return LongAlignment(distance, ops)
@@ -250,11 +200,19 @@ def _digest(packed: PackedPairs, path: bool, bound: int) -> str:
     return digest.hexdigest()
 
 
+def _searches_on_devices(choice: DeviceChoice, pair: Pair) -> list[MakeSearch]:
+    """Bring the pair to all devices; return what makes a search on each."""
+    if choice.backend == CPU:
+        return []
+    from mapper.pairwise.long_cuda import LongPair
+
+    return [LongPair(ordinal, pair).search for ordinal in choice.ordinals]
+
+
 def _first_middle(
-    pair: Pair, whole: Part, work: Work, saved: Checkpoint, report: _Report
+    search: Search, whole: Part, work: Work, saved: Checkpoint, report: _Report
 ) -> tuple[int, Work]:
     """Search the middle of the whole, saving now and then; divide the work there."""
-    search = _Search(pair, whole)
     if work.search is not None:
         search.restore(work.search)
     status = search.slice()
@@ -267,20 +225,45 @@ def _first_middle(
     return FINISHED, Work(search.halves(whole), {}, None)
 
 
-def _finish(pair: Pair, work: Work, saved: Checkpoint, n_threads: int, report: _Report) -> None:
-    """Work off all pending parts, several at a time; fill ``work.done``."""
-    running: dict[Future[np.ndarray | list[Part]], Part] = {}
+class _Task(NamedTuple):
+    """What a thread is doing."""
+
+    part: Part
+    make_search: MakeSearch | None  # of the device that it keeps busy
+
+
+def _finish(
+    pair: Pair, work: Work, saved: Checkpoint, n_threads: int, makers: list[MakeSearch],
+    report: _Report,
+) -> None:  # fmt: skip
+    """Work off all pending parts, several at a time; fill ``work.done``.
+
+    With devices, each divides one part after the other, and the threads take the small ones.
+    """
+    running: dict[Future[np.ndarray | list[Part]], _Task] = {}
     waiting = list(work.pending)
+    free = list(makers)
     base = sum(part.bound for part in work.pending)
-    with ThreadPoolExecutor(n_threads) as pool:
+    with ThreadPoolExecutor(n_threads + len(makers)) as pool:
         try:
             while waiting or running:
-                while waiting and len(running) < n_threads:
-                    part = waiting.pop()
-                    running[pool.submit(_work_on, pair, part, report.stopped)] = part
+                for i in reversed(range(len(waiting))):
+                    make_search = None
+                    if makers and waiting[i].bound > _WHOLE_PART:
+                        if not free:
+                            continue
+                        make_search = free.pop()
+                    elif sum(t.make_search is None for t in running.values()) >= n_threads:
+                        continue
+                    task = _Task(waiting.pop(i), make_search)
+                    search = make_search or Search
+                    future = pool.submit(_work_on, pair, task.part, search, report.stopped)
+                    running[future] = task
                 finished, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in finished:
-                    part = running.pop(future)
+                    part, make_search = running.pop(future)
+                    if make_search is not None:
+                        free.append(make_search)
                     result = future.result()
                     work.pending.remove(part)
                     if isinstance(result, list):
@@ -295,11 +278,13 @@ def _finish(pair: Pair, work: Work, saved: Checkpoint, n_threads: int, report: _
             raise
 
 
-def _work_on(pair: Pair, part: Part, stopped: threading.Event) -> np.ndarray | list[Part]:
+def _work_on(
+    pair: Pair, part: Part, make_search: MakeSearch, stopped: threading.Event
+) -> np.ndarray | list[Part]:
     """Return the operations of a part, or its halves."""
     if part.bound <= _WHOLE_PART:
         return _whole_path(part_of(pair, *part[:4]), part.bound)
-    search = _Search(pair, part)
+    search = make_search(pair, part)
     while search.slice() == GOING:
         if stopped.is_set():
             raise InterruptedError

@@ -86,9 +86,11 @@ def _checked(letters: str, scores: np.ndarray) -> SubstitutionMatrix:
 
 def encode_letters(
     matrix: SubstitutionMatrix, letters: np.ndarray, starts: np.ndarray, ends: np.ndarray,
-    side: str, first_pair: int,
+    side: str, first_pair: int, unit: str = "pair",
 ) -> np.ndarray:  # fmt: skip
     """Return the codes (uint8) of sequences in a flat array of ASCII.
+
+    `side`, `first_pair` and `unit` say in messages which sequence is meant.
 
     Raises
     ------
@@ -102,7 +104,7 @@ def encode_letters(
         i = int(bad[0])
         at = int(starts[i] + np.argmax(codes[starts[i] : ends[i]] == NO_LETTER))
         raise InputFormatError(
-            f"pair {first_pair + i}: the matrix has no scores for {chr(letters[at])!r} at "
+            f"{unit} {first_pair + i}: the matrix has no scores for {chr(letters[at])!r} at "
             f"position {at - starts[i]} of the {side} (it has {matrix.letters})"
         )
     return codes

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.accelerate import driver, grown
-from mapper.pairwise.dp_matrix import GLOBAL, fill_matrix, trace_matrix
+from mapper.pairwise.dp_matrix import GLOBAL, FillSpace, fill_matrix, trace_matrix
+from mapper.pairwise.origins import ByteOrigins
 from mapper.pairwise.result import NO_MEMORY, OK
 
 
@@ -22,8 +23,8 @@ def align_matrix_pairs(queries, query_start, query_end, refs, ref_start, ref_end
     longest = 0
     for i in range(first, last):
         longest = max(longest, ref_end[i] - ref_start[i])
-    row = np.empty(longest + 1, np.int32)
-    insertions = np.empty(longest + 1, np.int32)
+    rows = np.empty((5, longest + 1), np.int32)
+    space = FillSpace(rows[0], rows[1], rows[2], rows[3], rows[4])
     origins = np.empty(1 << 16 if want_path else 1, np.uint8)
     ops = np.empty(256, np.uint32)
     all_ops = np.empty(8 * (last - first) + 16 if want_path else 0, np.uint32)
@@ -38,9 +39,7 @@ def align_matrix_pairs(queries, query_start, query_end, refs, ref_start, ref_end
             continue
         if want_path and n_cells > len(origins):
             origins = np.empty(n_cells, np.uint8)
-        score, end_i, end_j = fill_matrix(
-            query, ref, scores, gaps, mode, row, insertions, origins, want_path
-        )
+        score, end_i, end_j = fill_matrix(query, ref, scores, gaps, mode, space, origins, want_path)
         columns.score[i] = score
         columns.status[i] = OK
         columns.query_end[i] = end_i
@@ -52,7 +51,10 @@ def align_matrix_pairs(queries, query_start, query_end, refs, ref_start, ref_end
             continue
         if end_i + end_j + 2 > len(ops):
             ops = np.empty(2 * (end_i + end_j + 2), np.uint32)
-        n_ops, start_i, start_j = trace_matrix(query, ref, origins, mode, end_i, end_j, ops)
+        n_ops, start_i, start_j = trace_matrix(
+            query, ref, scores, gaps, ByteOrigins(origins, len(ref)), mode, score, end_i, end_j,
+            ops,
+        )  # fmt: skip
         columns.query_start[i] = start_i
         columns.ref_start[i] = start_j
         cigar_counts[i] = n_ops

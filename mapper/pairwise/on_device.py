@@ -56,7 +56,7 @@ def run_on_devices(
     calls = [
         lambda chunk, worker=worker: _align(worker, chunk, want_path, rescue) for worker in workers
     ]
-    return _joined(list(in_order(calls, chunks)), want_path)
+    return joined(list(in_order(calls, chunks)), want_path)
 
 
 def packed_part(packed: PackedPairs, first: int, last: int) -> PackedPairs:
@@ -103,7 +103,7 @@ def _align(worker: Worker, packed: PackedPairs, want_path: bool, rescue: Rescue)
         log.debug("no device memory for %d pairs; going on with half of them", n)
         halves = [packed_part(packed, 0, n // 2), packed_part(packed, n // 2, n)]
         parts = [_align(worker, half, want_path, rescue) for half in halves]
-        return _joined(parts, want_path)
+        return joined(parts, want_path)
     all_pairs, all_ops = [done], [ops]
     if len(left):
         rescued = rescue(
@@ -124,12 +124,12 @@ def _align(worker: Worker, packed: PackedPairs, want_path: bool, rescue: Rescue)
     offsets = np.zeros(n + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     flat = np.empty(int(offsets[-1]), np.uint32)
-    _scatter(np.concatenate(all_pairs), np.concatenate(all_ops), offsets, flat)
+    scatter_ops(np.concatenate(all_pairs), np.concatenate(all_ops), offsets, flat)
     return PairAlignments(*columns, offsets, flat)
 
 
 @driver
-def _scatter(pairs, ops, offsets, flat):
+def scatter_ops(pairs, ops, offsets, flat):
     """Put the operations of each pair, which follow one another in `ops`, at its offset."""
     at = 0
     for i in range(len(pairs)):
@@ -139,7 +139,7 @@ def _scatter(pairs, ops, offsets, flat):
         at += end - start
 
 
-def _joined(parts: list[PairAlignments], want_path: bool) -> PairAlignments:
+def joined(parts: list[PairAlignments], want_path: bool) -> PairAlignments:
     """Return the results of several chunks as one."""
     if not parts:
         nothing = np.zeros(1, np.int64), np.empty(0, np.uint32)

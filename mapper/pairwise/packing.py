@@ -75,7 +75,7 @@ class PackedPairs(NamedTuple):
 Sequences = Sequence[str] | Sequence[bytes] | tuple[np.ndarray, np.ndarray]
 
 
-def batch_of(queries: Sequences, refs: Sequences) -> PairBatch:
+def batch_of(queries: Sequences, refs: Sequences, padded: bool = True) -> PairBatch:
     """Return a batch of pairs.
 
     Parameters
@@ -83,6 +83,8 @@ def batch_of(queries: Sequences, refs: Sequences) -> PairBatch:
     queries, refs
         Lists of str or bytes, or tuples of a flat uint8 array of ASCII and its offsets
         (int64, n + 1 values, first 0).
+    padded
+        Copy arrays, to put the padding behind them; without, they are taken as they are.
 
     Raises
     ------
@@ -90,8 +92,8 @@ def batch_of(queries: Sequences, refs: Sequences) -> PairBatch:
         If the numbers of both sides differ, a sequence is longer than MAX_LENGTH, text is
         not ASCII, or arrays are not of this form.
     """
-    query_bytes, query_offsets = _flat(queries, "queries")
-    ref_bytes, ref_offsets = _flat(refs, "refs")
+    query_bytes, query_offsets = sequence_set(queries, "queries", padded=padded)
+    ref_bytes, ref_offsets = sequence_set(refs, "refs", padded=padded)
     if len(query_offsets) != len(ref_offsets):
         raise UsageError(
             f"{len(query_offsets) - 1} queries and {len(ref_offsets) - 1} references: "
@@ -103,7 +105,13 @@ def batch_of(queries: Sequences, refs: Sequences) -> PairBatch:
     )  # fmt: skip
 
 
-def _flat(sequences: Sequences, side: str) -> tuple[np.ndarray, np.ndarray]:
+def sequence_set(
+    sequences: Sequences, side: str, *, padded: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return sequences as a flat array of ASCII and their offsets.
+
+    `side` names them in messages; what is raised, and `padded`, are as for :func:`batch_of`.
+    """
     if isinstance(sequences, (str, bytes)):
         raise UsageError(f"{side}: a list of sequences is expected, not one sequence")
     if isinstance(sequences, tuple) and len(sequences) == 2 and isinstance(
@@ -113,9 +121,12 @@ def _flat(sequences: Sequences, side: str) -> tuple[np.ndarray, np.ndarray]:
         offsets = np.ascontiguousarray(offsets, np.int64)
         if given.dtype != np.uint8 or given.ndim != 1 or offsets.ndim != 1 or len(offsets) == 0:
             raise UsageError(f"{side}: a flat uint8 array and its int64 offsets are expected")
-        if offsets[0] != 0 or offsets[-1] > len(given) or (np.diff(offsets) < 0).any():
+        least, longest = _extreme_lengths(offsets)
+        if offsets[0] != 0 or offsets[-1] > len(given) or least < 0:
             raise UsageError(f"{side}: offsets must begin with 0, not fall, and lie in the array")
-        letters = np.concatenate([given[: offsets[-1]], np.zeros(PADDING, np.uint8)])
+        letters = np.ascontiguousarray(given[: offsets[-1]])
+        if padded:
+            letters = np.concatenate([letters, np.zeros(PADDING, np.uint8)])
     else:
         try:
             raw = [s.encode("ascii") if isinstance(s, str) else bytes(s) for s in sequences]
@@ -124,9 +135,23 @@ def _flat(sequences: Sequences, side: str) -> tuple[np.ndarray, np.ndarray]:
         offsets = np.zeros(len(raw) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)), out=offsets[1:])
         letters = np.frombuffer(bytearray().join([*raw, bytes(PADDING)]), np.uint8)
-    if len(offsets) > 1 and np.diff(offsets).max() > MAX_LENGTH:
+        longest = max(map(len, raw), default=0)
+    if longest > MAX_LENGTH:
         raise UsageError(f"{side}: a sequence is longer than {MAX_LENGTH} symbols")
     return letters, offsets
+
+
+@driver
+def _extreme_lengths(offsets):
+    """Return the least and the greatest difference of neighbours; 0, 0 if there are none."""
+    if len(offsets) < 2:
+        return np.int64(0), np.int64(0)
+    least = greatest = offsets[1] - offsets[0]
+    for i in range(1, len(offsets) - 1):
+        length = offsets[i + 1] - offsets[i]
+        least = min(least, length)
+        greatest = max(greatest, length)
+    return least, greatest
 
 
 @core
@@ -153,21 +178,20 @@ def _squeezed(word):
 
 
 @core
-def _is_acgt(letters, start, end):
+def is_acgt(letters, start, end):
     """Whether letters start:end are all A, C, G, T or U, in either case."""
     differ = np.uint64(0)
     at = start
-    while at + 8 <= end:
-        differ |= _differs_from_acgt(unaligned_word(letters, at))
+    while at < end:
+        # One call: of a second, behind the loop, numba-cuda 0.30.4 loses the argument.
+        behind = np.uint64(8 * max(at + 8 - end, np.int64(0)))  # bits that are none of ours
+        differ |= _differs_from_acgt(unaligned_word(letters, at)) << behind
         at += 8
-    if at < end:
-        kept = (np.uint64(1) << np.uint64(8 * (end - at))) - np.uint64(1)
-        differ |= _differs_from_acgt(unaligned_word(letters, at)) & kept
     return differ == 0
 
 
 @core
-def _pack_acgt(letters, start, end, words, at):
+def pack_acgt(letters, start, end, words, at):
     """Pack 32 letters a word; letters behind `end` may fill the last word."""
     pos = start
     while pos < end:
@@ -210,7 +234,7 @@ def _pack_bytes(letters, start, end, words, at):
 @driver
 def _choose_widths(queries, query_start, query_end, refs, ref_start, ref_end, first, last, shift):
     for i in range(first, last):
-        pure = _is_acgt(queries, query_start[i], query_end[i]) and _is_acgt(
+        pure = is_acgt(queries, query_start[i], query_end[i]) and is_acgt(
             refs, ref_start[i], ref_end[i]
         )
         shift[i] = 1 if pure else 2
@@ -227,7 +251,7 @@ def _pack_side(letters, starts, ends, first, last, shift, word_starts, code_of, 
     for i in range(first, last):
         start, end, at = starts[i], ends[i], word_starts[i]
         if shift[i] == 1:
-            _pack_acgt(letters, start, end, words, at)
+            pack_acgt(letters, start, end, words, at)
         elif shift[i] == 3:
             _pack_bytes(letters, start, end, words, at)
         else:
@@ -238,8 +262,9 @@ def _pack_side(letters, starts, ends, first, last, shift, word_starts, code_of, 
 
 
 def pack_pairs(
-    batch: PairBatch, symbols: str = "dna", first_pair: int = 0, threads: int = 1
-) -> PackedPairs:
+    batch: PairBatch, symbols: str = "dna", first_pair: int = 0, threads: int = 1,
+    numbers: np.ndarray | None = None,
+) -> PackedPairs:  # fmt: skip
     """Pack every pair with the fewest bits that hold it.
 
     Parameters
@@ -250,6 +275,8 @@ def pack_pairs(
         Number of the batch's first pair in messages.
     threads
         Threads that pack; no effect on the result.
+    numbers
+        What to add to `first_pair` for each pair; 0, 1, ... if not given.
 
     Raises
     ------
@@ -267,8 +294,12 @@ def pack_pairs(
     with ThreadPoolExecutor(threads) as pool:
         if symbols != "bytes":
             list(pool.map(lambda part: _choose_widths(*batch, *part, shift), parts))
-        query = _packed_side(pool, parts, *batch[:3], shift, query_codes, "query", first_pair)
-        ref = _packed_side(pool, parts, *batch[3:], shift, ref_codes, "reference", first_pair)
+        query = _packed_side(
+            pool, parts, *batch[:3], shift, query_codes, "query", first_pair, numbers
+        )
+        ref = _packed_side(
+            pool, parts, *batch[3:], shift, ref_codes, "reference", first_pair, numbers
+        )
     return PackedPairs(*query, *ref, shift)
 
 
@@ -284,7 +315,7 @@ def _code_tables(symbols: str) -> tuple[np.ndarray, np.ndarray]:
 def _packed_side(
     pool: ThreadPoolExecutor, parts: list[tuple[int, int]], letters: np.ndarray,
     starts: np.ndarray, ends: np.ndarray, shift: np.ndarray, code_of: np.ndarray, side: str,
-    first_pair: int,
+    first_pair: int, numbers: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     lengths = ends - starts
     n_words = ((lengths << shift.astype(np.int64)) + 63) >> 6
@@ -299,8 +330,9 @@ def _packed_side(
     pair, pos = next(((pair, pos) for pair, pos in packed if pair >= 0), (-1, -1))
     if pair >= 0:
         bad = chr(letters[starts[pair] + pos])
+        number = first_pair + (pair if numbers is None else int(numbers[pair]))
         raise InputFormatError(
-            f"pair {first_pair + pair}: character {bad!r} at position {pos} of the {side} is no "
+            f"pair {number}: character {bad!r} at position {pos} of the {side} is no "
             "IUPAC nucleotide (for other alphabets compare bytes)"
         )
     return words, word_starts[:-1], lengths

@@ -47,6 +47,10 @@ class AffinePenalties(NamedTuple):
     gap_extend: int
 
 
+ALL_ROWS = 2**62
+"""As `last` row: no limit but the bound."""
+
+
 class Band(NamedTuple):
     """Adaptive band: at most `width` diagonals, chosen anew every `interval` rows."""
 
@@ -279,35 +283,59 @@ def affine_row(pair, ends, rows, origins, penalties, band, centre, s, bound, kee
 
 
 @core
-def affine_search(pair, ends, rows, origins, penalties, band, centre, bound, keep, forward):
-    """Search the end with one row after the other.
+def affine_rows_on(pair, ends, rows, origins, penalties, band, centre, s, last, bound, cut, keep,
+                   forward):  # fmt: skip
+    """Go on from row s until the end is reached, row `last` is done, or there is no room.
 
     Returns
     -------
-    status, s, k, cut
+    status, s, k, bound, cut
         FINISHED, the penalty and the diagonal of the end (of several the lowest), or another
-        status of :func:`affine_row` and the row; whether a band cut cells off.
+        status of :func:`affine_row` and the row from which can be gone on; the bound as
+        lowered so far; whether a band cut cells off.
     """
     goal = pair.ref_len - pair.query_len
     last_row = len(rows.lo) - 1
-    rows.lo[:] = 0
-    rows.hi[:] = -1
-    if keep:
-        origins.at[0] = 0
-    cut = False
-    s = np.int64(0)
-    while True:
+    end_k = np.int64(NULL)
+    while s <= last:
         status, end_k, cut_now = affine_row(
             pair, ends, rows, origins, penalties, band, centre, s, bound, keep, forward
         )
         cut = cut or cut_now
         if status != GOING:
-            return status, s, end_k, cut
+            return status, s, end_k, bound, cut
         r = s & last_row
         if rows.lo[r] <= goal <= rows.hi[r] and rows.match[r, goal + centre] >= 0:
             left = pair.ref_len - np.int64(rows.match[r, goal + centre])
             bound = min(bound, s + penalties.mismatch * left)
         s += 1
+    return GOING, s, end_k, bound, cut
+
+
+@core
+def clear_affine_rows(rows):
+    """Mark all rows as without cells."""
+    rows.lo[:] = 0
+    rows.hi[:] = -1
+
+
+@core
+def affine_search(pair, ends, rows, origins, penalties, band, centre, last, bound, keep, forward):
+    """Search the end with one row after the other, up to row `last`.
+
+    Returns
+    -------
+    status, s, k, cut
+        As :func:`affine_rows_on`.
+    """
+    clear_affine_rows(rows)
+    if keep:
+        origins.at[0] = 0
+    status, s, k, _, cut = affine_rows_on(
+        pair, ends, rows, origins, penalties, band, centre, np.int64(0), last,
+        np.int64(bound), False, keep, forward,
+    )  # fmt: skip
+    return status, s, k, cut
 
 
 @core

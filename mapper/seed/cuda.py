@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.batch import SeedBatch
+from mapper.batch import SeedBatch, SeedSummary
 from mapper.device.memory import Workspace
 from mapper.device.reads import DeviceReads
 from mapper.device.seam import cuda, kernel
@@ -14,6 +14,7 @@ from mapper.device.work import (
     POOL,
     Lists,
     Pool,
+    PoolSize,
     check_lists,
     columns,
     first_capacity,
@@ -48,10 +49,8 @@ class DeviceSeeds(NamedTuple):
     read: Any  # int32, on the device: whose seed it is
     offsets: Any  # int64 (n_reads + 1,), on the device ...
     host_offsets: np.ndarray  # ... and on the host
-    repeat_bases: np.ndarray  # int32, as in SeedBatch, on the host
-    guarantee: np.ndarray
-    thinned: np.ndarray
-    per_read: PerRead  # the same three on the device
+    summary: SeedSummary  # on the host
+    per_read: PerRead  # the same on the device
 
 
 @kernel(128)
@@ -127,18 +126,17 @@ def seed_reads(
     n_reads = len(reads.base_offsets) - 1
     pool = columns(space, "seed.pool", Pool, ("i4", "i8"), n_reads)
     per_read = columns(space, "seed.read", PerRead, ("i4", "i4", "u1"), n_reads)
-    capacity = first_capacity(n_reads, 4)
+    pool_size = PoolSize(space, "seed.found", first_capacity(n_reads, 4))
     while True:
-        found = columns(space, "seed.found", SeedColumns, _COLUMNS, capacity)
+        found = columns(space, "seed.found", SeedColumns, _COLUMNS, pool_size.capacity)
         lists = _run_buckets(space, fm, reads, longest, params, pool, found, per_read)
         counters = space.download("counters", lists.counters)
         counts = space.download("seed.count", pool.count)
         host = [space.download(f"seed.{i}", column) for i, column in enumerate(per_read)]
         space.synchronize()
         check_lists(counters)
-        if counters[POOL] <= capacity:
+        if pool_size.suffices(int(counters[POOL])):
             break
-        capacity = int(counters[POOL])
     offsets = offsets_of(counts)
     seed_offsets = space.upload("seed.offsets", offsets)
     n_seeds = int(offsets[-1])
@@ -146,18 +144,16 @@ def seed_reads(
     seed_read = space.device("seed.read_of", n_seeds, np.int32)
     _gather.launch(n_reads, space.stream, n_reads, pool, found, seed_offsets, out, seed_read)
     repeat_bases, guarantee, thinned = host
-    return DeviceSeeds(
-        out, seed_read, seed_offsets, offsets, repeat_bases.copy(), guarantee.copy(),
-        thinned.astype(np.bool_), per_read,
-    )  # fmt: skip
+    summary = SeedSummary(repeat_bases.copy(), guarantee.copy(), thinned.astype(np.bool_))
+    return DeviceSeeds(out, seed_read, seed_offsets, offsets, summary, per_read)
 
 
 def download_seeds(space: Workspace, seeds: DeviceSeeds) -> SeedBatch:
     """Return the batch as the CPU makes it; waits for the stream."""
     host = [space.download(f"seed.{i}", column) for i, column in enumerate(seeds.columns)]
     space.synchronize()
-    per_read = (seeds.repeat_bases, seeds.guarantee, seeds.thinned)
-    return SeedBatch._make((seeds.host_offsets, *(column.copy() for column in host), *per_read))
+    columns = (column.copy() for column in host)
+    return SeedBatch._make((seeds.host_offsets, *columns, *seeds.summary))
 
 
 def _run_buckets(

@@ -82,10 +82,13 @@ def count_known(fm, planes, word, scratch, n_diags, seed):
 
 
 @core
-def add_diagonal(scratch, n_diags, seed, diagonal):
-    """Remember a seed's diagonal; return how many are known now."""
+def add_diagonal(scratch, n_before, n_diags, seed, diagonal):
+    """Remember a seed's diagonal; return how many are known now.
+
+    `n_before` were known before this seed, whose own rows all lead to different ones.
+    """
     strand = scratch.strand[seed]
-    for d in range(n_diags):
+    for d in range(n_before):
         if scratch.diag[d] == diagonal and scratch.diag_strand[d] == strand:
             return n_diags
     scratch.diag[n_diags] = diagonal
@@ -97,10 +100,12 @@ def add_diagonal(scratch, n_diags, seed, diagonal):
 @core
 def locate_rows(fm, scratch, seed, first, step, n_rows, n_diags):
     """Locate rows first, first + step, ... of a seed and add their diagonals."""
+    n_before = n_diags
     for i in range(n_rows):
         text_pos = locate(fm, first + i * step)
         if clean_hit(fm, text_pos, scratch.length[seed]):
-            n_diags = add_diagonal(scratch, n_diags, seed, text_pos - scratch.start[seed])
+            diagonal = text_pos - scratch.start[seed]
+            n_diags = add_diagonal(scratch, n_before, n_diags, seed, diagonal)
     return n_diags
 
 
@@ -151,7 +156,7 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
             return np.int64(DIAGONALS_FULL), repeat_bases, n_over_budget
         if scratch.text_pos[seed] >= 0:
             diagonal = scratch.text_pos[seed] - scratch.start[seed]
-            n_diags = add_diagonal(scratch, n_diags, seed, diagonal)
+            n_diags = add_diagonal(scratch, n_diags, n_diags, seed, diagonal)
             continue
         n_diags = locate_rows(fm, scratch, seed, scratch.sa_lo[seed], 1, n_rows, n_diags)
     return n_diags, repeat_bases, n_over_budget

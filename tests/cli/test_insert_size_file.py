@@ -40,6 +40,14 @@ def test_a_model_survives_the_file(name, tmp_path):
     assert read[:2] + read[3:] == model[:2] + model[3:]
 
 
+def test_a_run_that_met_no_pairs_used_the_assumed_model(tmp_path, caplog):
+    RunStats().write_json(str(tmp_path / "run.json"))
+    with caplog.at_level("WARNING", "mapper"):
+        read = read_model(tmp_path / "run.json")
+    assert read.penalty.tolist() == assumed_model().penalty.tolist()
+    assert "run.json: that run met no pairs" in caplog.text
+
+
 def test_models_differ():
     """So that equality above means something."""
     assert MODELS["too few pairs"].penalty.tolist() == assumed_model().penalty.tolist()

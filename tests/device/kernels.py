@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mapper.bits import leading_zeros, popcount, trailing_zeros
 from mapper.device.seam import cuda, kernel
+from mapper.pairwise.packing import is_acgt
 
 
 @kernel(32)
@@ -14,3 +15,10 @@ def count_bits(words, n_items, out):
         out[3 * i] = popcount(words[i])
         out[3 * i + 1] = leading_zeros(words[i])
         out[3 * i + 2] = trailing_zeros(words[i])
+
+
+@kernel(32)
+def check_letters(letters, start, end, out):
+    """Whether a stretch of letters is A, C, G or T alone."""
+    i = cuda.grid(1)
+    out[i] = is_acgt(letters, start[i], end[i])

@@ -72,6 +72,16 @@ class Machine(NamedTuple):
         """Instructions whose opcode, without modifiers, is one of `opcodes`."""
         return sum(name.split(".")[0] in opcodes for name in self.instructions)
 
+    def part(self, name: str) -> Machine:
+        """The function whose name contains `name`, without what is linked to it.
+
+        Its registers are those that it names.
+        """
+        sections = re.split(r"(?=\n\s*\.section\s+\.text\.)", self.sass)
+        found = [s for s in sections if re.match(rf"\n\s*\.section\s+\.text\.\S*{name}", s)]
+        assert len(found) == 1, f"{len(found)} functions named {name}"
+        return Machine(found[0], 1 + max(int(r) for r in re.findall(r"\bR(\d+)\b", found[0])))
+
     @property
     def spills(self) -> int:
         """Loads from and stores to local memory."""

@@ -77,3 +77,25 @@ def test_the_search_itself_raises_nothing():
     """Whatever this machine has: devices, or the reason why there are none."""
     found = choose.find_devices()
     assert any(not device.problem for device in found.devices) or found.problem
+
+
+def test_a_machine_without_any_driver_is_not_asked_twice(monkeypatch):
+    """numba-cuda is asked exactly where a device file, a library or a variable speaks for one."""
+    for name in choose._NAMED_DRIVERS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(choose, "_DEVICE_FILES", ())
+
+    def missing(name):
+        raise OSError(name)
+
+    monkeypatch.setattr(choose.ctypes, "CDLL", missing)
+    assert choose._without_driver()
+    assert "libcuda" in choose.find_devices().problem
+    monkeypatch.setattr(choose, "_DEVICE_FILES", ("null",))
+    assert not choose._without_driver()
+    monkeypatch.setattr(choose, "_DEVICE_FILES", ())
+    monkeypatch.setattr(choose.ctypes, "CDLL", lambda name: None)
+    assert not choose._without_driver()
+    monkeypatch.setattr(choose.ctypes, "CDLL", missing)
+    monkeypatch.setenv("NUMBA_CUDA_DRIVER", "/opt/libcuda.so")
+    assert not choose._without_driver()

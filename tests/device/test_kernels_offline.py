@@ -55,17 +55,18 @@ def shared_types(on_cpu):
 
 
 def extension_types(shared_types):
-    from mapper.extend.kernels import Bucket, PerLocus, PerThread, PerUnit
+    from mapper.extend.kernels import Bucket, Lists, PerThread, PerUnit
+    from mapper.extend.settle import PerLocus
 
     found = struct(Found, *FOUND_TYPES)
     return (
         array(np.uint64, 2), shared_types["reads"],
-        struct(LocusBatch, "i8", "u1", "i8", "i4", "i8", "i8"), type_of(ExtendParams()),
-        type_of(wavefront_penalties(ExtendParams())), shared_types["lists"], NUMBER, NUMBER,
-        type_of(Bucket(0, 0, 0, 0)), struct(PerThread, "i4", "u4", "u4"),
-        struct(PerUnit, struct(Wavefronts, *["i4"] * 6), "i4", "u4"),
-        struct(PerLocus, array(np.int64, 2), "i4", "i4", found), shared_types["pool"],
-        array(np.int32), array(np.uint32),
+        struct(LocusBatch, "i8", "u1", "i8", "i4", "i8", "i8"), array(np.int32),
+        type_of(ExtendParams()), type_of(wavefront_penalties(ExtendParams())),
+        struct(Lists, "i8", array(np.int32, 2), "i4"), NUMBER, NUMBER, NUMBER, NUMBER,
+        type_of(Bucket(0, 0)), struct(PerThread, "i4", "u4", "u4"),
+        struct(PerUnit, struct(Wavefronts, *["i4"] * 6), "i4"),
+        struct(PerLocus, array(np.int32, 2), "i4", "i4", "i4", "i4", found), array(np.uint32),
     )  # fmt: skip
 
 

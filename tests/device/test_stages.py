@@ -80,11 +80,11 @@ def check_stages(index: Index, reads: ReadBatch, params: MapParams):
 
     alignments = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
     theirs, _ = device_extend.extend_loci(
-        space, lane.fm.ref_planes, there, longest, device_loci, found.read, found.host_offsets,
+        space, lane.fm.ref_planes, there, longest, device_loci, found.read,
         params.extend,
     )  # fmt: skip
     n_buckets = len(device_extend.THREAD_BUCKETS) + len(device_extend.WARP_BUCKETS) + 1
-    counters = space.download("counters", space.device("counters", 2 + n_buckets, np.int64))
+    counters = space.download("counters", space.device("counters", 5 + 2 * n_buckets, np.int64))
     space.synchronize()
     check_equal(theirs, alignments)
     return seed_counters.tolist(), counters.tolist()
@@ -107,16 +107,15 @@ def test_every_bucket_and_pools_that_grow(device, monkeypatch, index, reads) -> 
 
     monkeypatch.setattr(device_seed, "FIRST_SEEDS", 24)
     monkeypatch.setattr(device_seed, "FIRST_DIAGONALS", 1)
-    monkeypatch.setattr(
-        device_extend, "THREAD_BUCKETS", (Bucket(0, 0, 8, 16), Bucket(24, 40, 16, 4))
-    )
-    monkeypatch.setattr(device_extend, "WARP_BUCKETS", (Bucket(200, 120, 40, 1000),))
+    monkeypatch.setattr(device_extend, "THREAD_BUCKETS", (Bucket(0, 20), Bucket(24, 40)))
+    monkeypatch.setattr(device_extend, "WARP_BUCKETS", (Bucket(200, 120),))
     for module in (device_seed, device_extend):
         monkeypatch.setattr(module, "first_capacity", lambda n_items, each: 1)
     seeding, extension = check_stages(index, reads, resolved(index))
-    for counters in (seeding, extension):
-        lists = counters[1:]
-        assert lists[0] == reads.n_reads
+    assert seeding[1] == reads.n_reads
+    # Of extension, the lists of two rounds lie between the pool's counter and the last two.
+    n_lists = (len(extension) - 3) // 2
+    for lists in (seeding[1:], extension[1 : 1 + n_lists], extension[1 + n_lists : -2]):
         assert lists == sorted(lists, reverse=True)
         assert lists[-2] > 0  # the last bucket had something to do ...
         assert lists[-1] == 0  # ... and left nothing

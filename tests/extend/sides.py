@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper import cigar
-from mapper.extend.blocks import count_lost_blocks
+from mapper.extend.blocks import fill_losses
 from mapper.extend.penalties import wavefront_penalties
 from mapper.extend.wavefront_affine import Side, backtrace_side, extend_side
 from mapper.extend.wavefronts import new_wavefronts
@@ -63,6 +63,8 @@ class Extension(NamedTuple):
     read_used: int
     ref_used: int
     cigar: str
+    most_gapped: int = 2**30
+    """With `bounded`: the doubled objective that no extension with a gap may exceed."""
 
 
 def extend(
@@ -70,21 +72,23 @@ def extend(
 ) -> Extension:
     """Run the core; the contig stands between others, behind which it may not look.
 
-    `bounded`: with the lost blocks of the band, for which the read must lie in the contig
+    `bounded`: with the least losses within the band, for which the read must lie in the contig
     on every diagonal of it.
     """
     contig_start = 70
     before, after = "ACGT" * 17 + "CN", "N" + "CATG" * 40
     planes = text_planes(before + case.ref + after)
     _, packed = packed_reads([case.read])
-    lost_before = np.zeros(len(case.read) // 8 + 2, np.int32)
+    losses = np.zeros(3 * (len(case.read) // 8 + 3), np.int32)
     diagonal = contig_start + case.ref_corner - case.corner
+    penalties = wavefront_penalties(params_of(scoring))
     if bounded:
         assert diagonal - band >= contig_start
         assert diagonal + band + len(case.read) <= contig_start + len(case.ref)
-        count_lost_blocks(
-            packed.planes, 0, len(case.read), planes, diagonal - band, diagonal + band, lost_before,
-            ONE_LANE,
+        losses[:] = 77  # what another read left there
+        loss = fill_losses(
+            packed.planes, 0, len(case.read), planes, diagonal, case.corner, case.forward, band,
+            band, penalties, 2 * scoring.end_bonus, losses, ONE_LANE,
         )  # fmt: skip
     side = Side(
         query_word=0,
@@ -94,19 +98,21 @@ def extend(
         text_room=len(case.ref) - case.ref_corner if case.forward else case.ref_corner,
         forward=case.forward,
     )
-    penalties = wavefront_penalties(params_of(scoring))
     wavefronts = new_wavefronts(len(case.read), max(band, 1), penalties, scoring.end_bonus)
     for array in wavefronts:
         array[:] = 7  # what another read left there
     objective, s, k, offset = extend_side(
-        packed.planes, planes, side, penalties, scoring.end_bonus, floor, band, lost_before,
+        packed.planes, planes, side, penalties, scoring.end_bonus, floor, band, band, losses,
         wavefronts, ONE_LANE,
     )  # fmt: skip
+    most = 2**30
+    if bounded:
+        most = 2 * (scoring.match * side.query_room + scoring.end_bonus) - loss
     if s < 0:
-        return Extension(objective, -1, 0, 0, "")
+        return Extension(objective, -1, 0, 0, "", most)
     ops = np.zeros(2 * len(case.read) + band + 4, np.uint32)
     n_ops = backtrace_side(wavefronts, penalties, side, s, k, offset, ops, 0)
-    return Extension(objective, s, offset - k, offset, cigar.to_text(ops[:n_ops][::-1]))
+    return Extension(objective, s, offset - k, offset, cigar.to_text(ops[:n_ops][::-1]), most)
 
 
 def random_case(

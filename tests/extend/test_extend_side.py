@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.extend.sides import SCORINGS, Case, extend, random_case
+from tests.extend.sides import SCORINGS, Case, Extension, extend, random_case
 from tests.naive.gotoh import Scoring, best_extension, replay
 from tests.reads import random_letters
 
@@ -64,7 +64,7 @@ def test_only_what_exceeds_the_floor_is_found(forward: bool) -> None:
                 assert found.objective == best
                 check_alignment(case, Scoring(), found)
             else:
-                assert found == (floor, -1, 0, 0, "")
+                assert found == Extension(floor, -1, 0, 0, "")
 
 
 @DIRECTIONS

@@ -13,8 +13,11 @@ import pytest
 from mapper import host_memory
 from mapper.cli.index import default_output
 from mapper.cli.main import main
-from mapper.index.build import memory_needed
+from mapper.device.choose import CPU, CUDA, DeviceChoice
+from mapper.errors import DeviceError, MapperError, ResourceError, UsageError
 from mapper.index.format import verify
+from mapper.index.plan import PROCESS_BYTES, BuildPlan, plan_blocks, plan_device, plan_library
+from mapper.index.route import choose_route
 from mapper.params import IndexParams
 
 REPO = Path(__file__).parents[2]
@@ -161,9 +164,118 @@ def test_default_output(name: str) -> None:
     assert default_output(Path("dir") / name) == Path("dir/x.fmw")
 
 
+@pytest.mark.parametrize(
+    ("size", "bases"), [("5386", 5386), ("4.6M", 4_600_000), ("3.1G", 3_100_000_000)]
+)
+def test_a_plan_says_what_index_and_map_will_need(
+    size: str, bases: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["info", "--plan", size, "--device", "cpu"]) == 0
+    facts = dict(line.split(":", 1) for line in capsys.readouterr().out.splitlines())
+    assert facts["plan for"].strip() == f"{bases} bases"
+    assert float(facts["index"].split()[0]) > 0
+    for name in ("fmwave index, CPU", "fmwave index, CUDA", "fmwave map, CPU", "fmwave map, CUDA"):
+        assert "B" in facts[name]
+
+
+@pytest.mark.parametrize("text", ["", "G", "-1", "3,1G", "3P", "1e9"])
+def test_a_size_is_a_number_with_a_prefix(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--plan", text]) == 2
+    assert "a number such as 24G or 500M is expected" in capsys.readouterr().err
+
+
+def test_options_of_the_build_are_checked_first(
+    fasta: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["index", str(fasta), "--device", "gpu"]) == 2
+    assert "--device gpu" in capsys.readouterr().err
+    assert main(["index", str(fasta), "--memory", "1M"]) == 1
+    assert "--memory allows 0.00 GB" in capsys.readouterr().err
+    assert not list(fasta.parent.glob("*.fmw"))
+
+
+def test_a_device_is_too_small_or_makes_blocks_to_fit() -> None:
+    params = IndexParams()
+    least = plan_device(3_100_000_000, params, None)
+    assert least.device_bytes < 23e9
+    with pytest.raises(ResourceError, match="of device memory"):
+        plan_device(3_100_000_000, params, 16_000_000_000)
+    larger = plan_device(3_100_000_000, params, 80_000_000_000)
+    assert least.block_size < larger.block_size
+    assert larger.device_bytes <= 80_000_000_000
+
+
+def test_memory_that_is_allowed_bounds_the_blocks() -> None:
+    params = IndexParams()
+    least = plan_blocks(10**9, params, 4, None)
+    with pytest.raises(ResourceError, match="needs at least"):
+        plan_blocks(10**9, params, 4, least.host_bytes - 1)
+    for memory in (least.host_bytes, 8 * 10**9, 10**12):
+        plan = plan_blocks(10**9, params, 4, memory)
+        assert plan.host_bytes <= memory
+        assert least.block_size <= plan.block_size <= 10**9 // 2 + 1
+
+
 def test_memory_estimate_per_base() -> None:
-    n = 100_000_000
-    assert 6.5 < memory_needed(n, IndexParams()) / n - 3 < 8.5
-    assert memory_needed(2**32, IndexParams()) / 2**32 < 13
+    n = 10_000_000
+    assert 7 < (plan_library(n, IndexParams()).host_bytes - PROCESS_BYTES) / n < 9
+    for n in (100_000_000, 1_000_000_000, 3_100_000_000):
+        plan = plan_blocks(n, IndexParams(), 4, None)
+        assert 6 < (plan.host_bytes - PROCESS_BYTES) / n < 9
     assert host_memory.peak_bytes() > 10_000_000
     assert host_memory.available_bytes() is not None
+
+
+@pytest.fixture
+def pretended_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "mapper.index.route.choose_device",
+        lambda text: DeviceChoice(CPU) if text == "cpu" else DeviceChoice(CUDA, (0,)),
+    )
+
+
+def missing() -> None:
+    raise DeviceError("CuPy is missing")
+
+
+def too_small(ordinal: int, n: int, params: IndexParams) -> BuildPlan:
+    return plan_device(n, params, 10**9)
+
+
+@pytest.mark.usefixtures("pretended_device")
+@pytest.mark.parametrize(
+    ("name", "stand_in", "message"),
+    [("require_cupy", missing, "CuPy is missing"), ("_plan_on", too_small, "device memory")],
+)
+def test_auto_takes_the_cpu_and_says_why_where_a_device_asked_for_is_an_error(
+    name: str, stand_in: object, message: str, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("mapper.index.route.require_cupy", lambda: None)
+    monkeypatch.setattr(f"mapper.index.route.{name}", stand_in)
+
+    def route(device: str, n: int = 10**9) -> str:
+        return choose_route("it", n, IndexParams(), device, 10**11, 2, check=False).route
+
+    with caplog.at_level("INFO", logger="mapper"):
+        assert route("auto") == "blocks"
+    assert "sorting on the CPU" in caplog.text
+    assert message in caplog.text
+    with pytest.raises(MapperError, match=message):
+        route("cuda")
+    assert route("auto", 10**6) == "library"
+    assert route("cpu") == "blocks"
+    with pytest.raises(UsageError, match="one device"):
+        route("cuda:0,1")
+
+
+@pytest.mark.usefixtures("pretended_device")
+def test_auto_takes_a_device_for_a_large_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mapper.index.route.require_cupy", lambda: None)
+    monkeypatch.setattr(
+        "mapper.index.route._plan_on",
+        lambda ordinal, n, params: plan_device(n, params, 10**11)._replace(ordinal=ordinal),
+    )
+    plan = choose_route("it", 10**9, IndexParams(), "auto", 10**11, 2, check=False)
+    assert (plan.route, plan.ordinal) == ("device", 0)
+    assert choose_route("it", 10**6, IndexParams(), "auto", None, 2, check=True).route == "library"

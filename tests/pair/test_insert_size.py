@@ -13,8 +13,11 @@ from mapper.pair.insert_size import (
     estimate,
     model_from,
 )
+from mapper.params import ExtendParams
 from tests.naive.pairing import Placed, insert
 from tests.pair.placed import base_offsets_of, batch_of_placed, random_read
+
+SCORES = ExtendParams()
 
 
 def assert_same(a, b) -> None:
@@ -79,20 +82,22 @@ def test_identical_inserts_leave_room() -> None:
 
 def random_pairs(n: int) -> list[list[Placed]]:
     rng = np.random.default_rng(4)
-    scores = (60, 75, 90)
+    scores = (25, 60, 75, 90)
     return [random_read(rng, int(rng.integers(0, 3)), scores) for _ in range(2 * n)]
 
 
 def naive_insert(first: list[Placed], second: list[Placed]) -> int:
     for mate in (first, second):
-        if not mate or (len(mate) > 1 and mate[0].score - mate[1].score < CONFIDENT_GAP):
+        if not mate or mate[0].score < SCORES.min_score:
+            return 0
+        if len(mate) > 1 and mate[0].score - mate[1].score < CONFIDENT_GAP:
             return 0
     return insert(first[0], second[0]) or 0
 
 
 def test_confident_inserts_are_those_of_the_definition() -> None:
     reads = random_pairs(400)
-    found = confident_inserts(base_offsets_of(reads), batch_of_placed(reads), 1)
+    found = confident_inserts(base_offsets_of(reads), batch_of_placed(reads), SCORES)
     expected = [naive_insert(*reads[i : i + 2]) for i in range(0, len(reads), 2)]
     assert found.tolist() == expected
     assert 20 < np.count_nonzero(found) < 300
@@ -101,8 +106,8 @@ def test_confident_inserts_are_those_of_the_definition() -> None:
 
 def test_inserts_do_not_depend_on_batch_cuts() -> None:
     reads = random_pairs(100)
-    whole = confident_inserts(base_offsets_of(reads), batch_of_placed(reads), 1)
+    whole = confident_inserts(base_offsets_of(reads), batch_of_placed(reads), SCORES)
     for size in (2, 14, 66):
         parts = [reads[i : i + size] for i in range(0, len(reads), size)]
-        found = [confident_inserts(base_offsets_of(p), batch_of_placed(p), 1) for p in parts]
+        found = [confident_inserts(base_offsets_of(p), batch_of_placed(p), SCORES) for p in parts]
         assert np.concatenate(found).tolist() == whole.tolist()

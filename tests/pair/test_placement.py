@@ -8,23 +8,22 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
-from mapper.pair.mapq import (
-    MAX_MAPQ,
-    PER_SCORE_ALONE,
-    PER_SCORE_PAIR,
-    chance_cap,
-    lead_quality,
-)
-from mapper.pair.placement import (
+from mapper.pair.grade import (
     PRIMARY,
     SECONDARY,
     SUPPLEMENTARY,
     UNSEEN_SCORE,
-    PlacementBatch,
     unseen_score,
 )
+from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
+from mapper.pair.mapq import (
+    MAX_MAPQ,
+    chance_cap,
+    lead_quality,
+)
+from mapper.pair.placement import PlacementBatch
 from mapper.params import ExtendParams, PairParams
+from tests.extend.views import Aligned, batch_of
 from tests.naive.pairing import QUARTERS, Placed, best_pairs
 from tests.pair.placed import batch_of_placed, naive_model, no_seeds, place, random_read
 from tests.reads import reads_of
@@ -55,6 +54,15 @@ def at(start: int, score: int, *, strand: int = 0, query: tuple[int, int] = (0, 
     return Placed(strand, 0, start, start + query[1] - query[0], *query, score, 100)
 
 
+def ranked(read: list[Placed]) -> list[Placed]:
+    """Return alignments with the scores by which they are chosen: with end bonuses."""
+    bonus = SCORES.end_bonus
+    return [
+        p._replace(score=p.score + bonus * ((p.query_start == 0) + (p.query_end == p.read_len)))
+        for p in read
+    ]
+
+
 def test_a_pair_is_proper_where_that_pays() -> None:
     rng = np.random.default_rng(1)
     reads = [random_read(rng, int(n), (60, 70, 80, 90)) for n in rng.integers(0, 7, 600)]
@@ -62,7 +70,7 @@ def test_a_pair_is_proper_where_that_pays() -> None:
     firsts = np.concatenate([[0], np.cumsum([len(read) for read in reads])])
     n_proper = n_apart = 0
     for i in range(0, len(reads), 2):
-        mates = reads[i : i + 2]
+        mates = [ranked(read) for read in reads[i : i + 2]]
         rows = tuple(int(found.primary[j]) - int(firsts[j]) if reads[j] else -1 for j in (i, i + 1))
         best, pairs = best_pairs(*mates, naive_model(FR))
         tops = [max((p.score for p in mate), default=None) for mate in mates]
@@ -96,6 +104,35 @@ def test_the_choice_among_equals_does_not_depend_on_their_order(paired: bool) ->
     assert found.proper.tolist() == again.proper.tolist()
 
 
+SHORT = SCORES.min_score - 5  # score of alignments that only a proper pair makes worth reporting
+
+
+def test_short_alignments_are_reported_in_a_proper_pair_only() -> None:
+    mates = [[at(1000, SHORT)], [at(1200, SHORT, strand=1)]]
+    together = placed(mates, FR)
+    assert together.proper.all() and together.primary.tolist() == [0, 1]
+    apart = placed([mates[0], [at(8000, SHORT, strand=1)]], FR)
+    assert not apart.proper.any() and apart.primary.tolist() == [-1, -1]
+    assert not apart.role.any()
+    assert placed(mates).primary.tolist() == [-1, -1]  # as single reads
+
+
+def test_the_mate_of_a_read_that_is_not_reported_keeps_its_place() -> None:
+    found = placed([[at(1000, 95)], [at(8000, SHORT, strand=1)]], FR)
+    assert found.primary.tolist() == [0, -1] and not found.proper.any()
+    assert found.mapq[0] == MAX_MAPQ
+
+
+def test_short_alternatives_compete_but_are_not_reported() -> None:
+    over, beside = (0, 60), (60, 100)
+    read = [at(1000, 35, query=over), at(5000, SHORT, query=over), at(7000, SHORT, query=beside)]
+    found = placed([read])
+    assert found.role.tolist() == [PRIMARY, 0, 0]
+    assert found.head.tolist() == [0, 0, -1]
+    assert found.sub_score[0] == SHORT
+    assert 0 < found.mapq[0] < placed([read[:1]]).mapq[0]
+
+
 def test_equals_spread_over_their_places_by_name() -> None:
     copies = [at(3000 * i, 95) for i in range(4)]
     n = 800
@@ -105,6 +142,27 @@ def test_equals_spread_over_their_places_by_name() -> None:
     assert min(picked.values()) > 130
     same = placed([copies] * n, names=["one"] * n)
     assert len(set((same.primary - 4 * np.arange(n)).tolist())) == 1
+
+
+def test_an_end_that_is_reached_counts() -> None:
+    """Three bases clipped cost more than a mismatch among them."""
+    read = [at(1000, 97, query=(3, 100)), at(5000, 95)]
+    found = placed([read])
+    assert found.primary.tolist() == [1] and found.sub_score[1] == 97
+    mates = [read, [at(1200, 100, strand=1), at(5200, 100, strand=1)]]
+    assert placed(mates, assumed_model()).primary.tolist() == [1, 3]
+
+
+def test_a_long_gap_is_few_differences() -> None:
+    score = SCORES.match * 75 - (SCORES.gap_open + 25 * SCORES.gap_extend)
+    gapped = Aligned(0, 0, 1000, 1075, 0, 100, score, 25, "40=25I35=")
+    seeds = no_seeds(1)._replace(guarantee=np.array([6], np.int32), thinned=np.ones(1, bool))
+    found = place(reads_of(["A" * 100]), seeds, batch_of([[gapped]]), assumed_model())
+    hidden = unseen_score(100, 6, True, SCORES.match, SCORES.mismatch)
+    assert score < hidden  # by its score alone, a copy that hides would be better
+    assert found.mapq[0] > 0
+    mismatches = gapped._replace(text_end=1100, cigar="40=25X35=")
+    assert place(reads_of(["A" * 100]), seeds, batch_of([[mismatches]]), assumed_model()).mapq == 0
 
 
 def test_exact_ties_have_no_quality() -> None:
@@ -181,7 +239,8 @@ def test_roles_of_random_reads() -> None:
     for i, read in enumerate(reads):
         rows = range(first, first + len(read))
         first += len(read)
-        if not read:
+        if not read or read[0].score < SCORES.min_score:
+            assert found.primary[i] == -1 and not found.role[rows.start : rows.stop].any()
             continue
         assert [r for r in rows if found.role[r] == PRIMARY] == [found.primary[i]]
         heads = [r for r in rows if found.role[r] in (PRIMARY, SUPPLEMENTARY)]
@@ -193,7 +252,8 @@ def test_roles_of_random_reads() -> None:
             return common >= PARAMS.secondary_overlap * shorter
 
         for r in rows:
-            assert found.role[r] in (PRIMARY, SUPPLEMENTARY, SECONDARY)
+            reported = read[r - rows[0]].score >= SCORES.min_score
+            assert (found.role[r] in (PRIMARY, SUPPLEMENTARY, SECONDARY)) == reported
             if r in heads:
                 assert found.head[r] == r
                 assert not any(competes(r, other) for other in heads if other != r)
@@ -202,7 +262,8 @@ def test_roles_of_random_reads() -> None:
                 assert found.sub_score[r] == max(under, default=0)
             else:
                 rivals = [h for h in heads if competes(h, r)]
-                first_rival = min(rivals, key=lambda h: (found.role[h] != PRIMARY, h))
+                assert rivals or not reported
+                first_rival = min(rivals, key=lambda h: (found.role[h] != PRIMARY, h), default=-1)
                 assert found.head[r] == first_rival
 
 
@@ -230,25 +291,28 @@ def test_what_may_hide_lowers_the_quality_and_a_mate_vouches() -> None:
 
     single, pair = [[at(1000, 95)]], [[at(1000, 95)], [at(1300, 95, strand=1)]]
     by_guarantee = [qualities(True, guarantee, single)[0] for guarantee in range(9)]
-    assert by_guarantee[0] == by_guarantee[1] == 0
+    assert by_guarantee[0] == 0
     assert by_guarantee == sorted(by_guarantee)
     assert by_guarantee[8] == qualities(False, 0, single)[0] == MAX_MAPQ
     assert qualities(True, 2, pair)[0] > by_guarantee[2]
 
 
 def test_lead_quality_and_chance() -> None:
-    leads = [lead_quality(lead / 4, PER_SCORE_PAIR, 1, 1.0, 0.0) for lead in range(-20, 200)]
+    leads = [
+        lead_quality(lead / 4, PARAMS.quality_in_pair, 1, 10.0, 1.0, 0.0)
+        for lead in range(-20, 200)
+    ]
     assert all(b >= a for a, b in pairwise(leads))
     assert leads[0] == leads[20] == 0 and max(leads) == MAX_MAPQ
-    assert lead_quality(8, PER_SCORE_PAIR, 1, 1.0, 0.0) > lead_quality(
-        8, PER_SCORE_PAIR, 10, 1.0, 0.0
+    assert lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0, 0.0) > lead_quality(
+        8, PARAMS.quality_in_pair, 10, 10.0, 1.0, 0.0
     )
-    assert lead_quality(8, PER_SCORE_PAIR, 1, 1.0, 0.0) > lead_quality(
-        8, PER_SCORE_PAIR, 1, 0.9, 0.0
+    assert lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0, 0.0) > lead_quality(
+        8, PARAMS.quality_in_pair, 1, 10.0, 0.9, 0.0
     )
-    assert lead_quality(8, PER_SCORE_PAIR, 1, 1.0, 0.0) > lead_quality(
-        8, PER_SCORE_PAIR, 1, 1.0, 0.3
+    assert lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0, 0.0) > lead_quality(
+        8, PARAMS.quality_in_pair, 1, 10.0, 1.0, 0.3
     )
-    alone = lead_quality(8, PER_SCORE_ALONE, 1, 1.0, 0.0)
-    assert 0 < alone < lead_quality(8, PER_SCORE_PAIR, 1, 1.0, 0.0)
+    alone = lead_quality(8, PARAMS.quality_alone, 1, 10.0, 1.0, 0.0)
+    assert 0 < alone < lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0, 0.0)
     assert chance_cap(10, 7.0) == 0 < chance_cap(13, 7.0) < chance_cap(30, 7.0)

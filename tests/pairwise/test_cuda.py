@@ -7,14 +7,21 @@ import numpy as np
 import pytest
 from numba import types
 
+from mapper.accelerate import driver
 from mapper.device.choose import find_devices
-from mapper.errors import DeviceMemoryError
+from mapper.errors import DeviceMemoryError, InputFormatError
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.affine_origins import Origins
 from mapper.pairwise.edit import edit_distance
-from mapper.pairwise.wavefront_affine import AffinePenalties, AffineRows
+from mapper.pairwise.extension import align_extension
+from mapper.pairwise.packing import PADDING, PairBatch, batch_of, pack_pairs
+from mapper.pairwise.result import HEURISTIC, OK
+from mapper.pairwise.small_rows import small_search
+from mapper.pairwise.strip import Strings
+from mapper.pairwise.wavefront_affine import AffinePenalties, AffineRows, Band
 from mapper.pairwise.wavefront_edit import Ends, Rows
 from tests.device.offline import array, compile_offline, require_compiler, type_of
+from tests.naive.pairwise import RULES, lowest_penalty
 from tests.pairwise.pairs import adversarial_pairs, edited, random_pairs
 from tests.reads import random_letters
 
@@ -86,6 +93,34 @@ def test_affine_equals_the_cpu(span, penalties, device: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("span", ["global", (5, 0, 0, 9)])
+def test_bands_cut_the_same(span, device: str) -> None:
+    rng = np.random.default_rng(13)
+    pairs = random_pairs(rng, 8 if SIMULATED else 200, 30 if SIMULATED else 80)
+    if not SIMULATED:
+        for _ in range(30):
+            ref = random_letters(rng, 400)
+            pairs.append((edited(rng, ref, 0.1), ref))
+    for band, limit in (((2, 1), None), ((5, 3), None), ((3, 2), 30)):
+        check(pairs, device, align_affine, span=span, band=band, max_penalty=limit)
+    found = align_affine([q for q, _ in pairs], [r for _, r in pairs], span=span, band=(3, 2))
+    assert (found.status == HEURISTIC).any() and (found.status == OK).any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("scores", [(1, 4, 6, 1), (2, 3, 5, 2)])
+def test_extension_equals_the_cpu(scores, device: str) -> None:
+    rng = np.random.default_rng(14)
+    pairs = random_pairs(rng, 8 if SIMULATED else 300, 25 if SIMULATED else 60, "ACGTN")
+    pairs += [("", "ACGT"), ("ACGT", ""), ("", "")]
+    if not SIMULATED:
+        for length, rate in ((150, 0.02), (150, 0.2), (1000, 0.03)):
+            ref = random_letters(rng, length)
+            pairs.append((edited(rng, ref, rate), ref))
+    check(pairs, device, align_extension, scores=scores)
+
+
+@pytest.mark.gpu
 def test_a_device_without_memory_gets_less(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from mapper.pairwise import edit_cuda
 
@@ -99,7 +134,7 @@ def test_a_device_without_memory_gets_less(device: str, monkeypatch: pytest.Monk
         return whole(self, packed, *args)
 
     monkeypatch.setattr(edit_cuda.EditWorker, "align", align)
-    check(random_pairs(np.random.default_rng(3), 10, 20), device)
+    check(random_pairs(np.random.default_rng(3), 10, 20), device, span="semiglobal")
     assert max(sizes) == 10 and min(sizes) <= 3
 
 
@@ -107,8 +142,80 @@ def test_a_device_without_memory_gets_less(device: str, monkeypatch: pytest.Monk
 def test_chunks_do_not_matter(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mapper.pairwise.on_device.CHUNK_PAIRS", 7)
     monkeypatch.setattr("mapper.pairwise.on_device.CHUNK_SYMBOLS", 300)
-    check(random_pairs(np.random.default_rng(4), 20, 60), device)
-    check([], device)
+    monkeypatch.setattr("mapper.pairwise.flat_batch.CHUNK_PAIRS", 7)
+    monkeypatch.setattr("mapper.pairwise.flat_batch.CHUNK_SYMBOLS", 100)
+    pairs = random_pairs(np.random.default_rng(4), 20, 60)
+    for span in ("global", "semiglobal"):
+        check(pairs, device, span=span)
+        check([], device, span=span)
+
+
+@pytest.mark.gpu
+def test_what_the_first_pass_leaves_is_aligned_later(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other letters, distances above its own, pairs for which there is no memory."""
+    from mapper.pairwise import flat_cuda, flat_metrics
+
+    monkeypatch.setattr(flat_metrics, "MORE_EDITS", 16)
+
+    rng = np.random.default_rng(6)
+    ref = random_letters(rng, 60)
+    pairs = [(edited(rng, ref, 0.05), ref), (ref, ref[:20] + "N" + ref[21:]), ("ACGU", "acgt"),
+             (random_letters(rng, 60), ref), ("", ref), (edited(rng, ref, 0.1), ref)]  # fmt: skip
+    left = []
+    first_pass = flat_cuda.first_pass
+
+    def noted(*args):
+        found = first_pass(*args)
+        left.append(np.flatnonzero(found[0]).tolist())
+        return found
+
+    monkeypatch.setattr(flat_cuda, "first_pass", noted)
+    check(pairs, device)
+    check(pairs, device, symbols="iupac", max_distance=12)
+    assert left[:2] == [[1, 3, 4]] * 2
+    assert left[2:] == [[1]] * 2  # of the others it is known that they are above the limit
+
+    def full(*args):
+        raise DeviceMemoryError("full")
+
+    monkeypatch.setattr(flat_cuda, "_align", full)
+    check(pairs, device)
+    assert left[-1] == list(range(len(pairs)))
+
+
+@pytest.mark.gpu
+def test_arrays_need_no_padding_and_may_share_one(device: str) -> None:
+    rng = np.random.default_rng(7)
+    pairs = [(edited(rng, r, 0.05), r) for r in (random_letters(rng, 50) for _ in range(6))]
+    text = "".join(q + r for q, r in pairs)
+    letters = np.frombuffer(text.encode() + bytes(PADDING), np.uint8)  # for the CPU
+    ends = np.cumsum([len(s) for pair in pairs for s in pair])
+    starts = np.concatenate([[0], ends[:-1]])
+    batch = PairBatch(letters, starts[::2], ends[::2], letters, starts[1::2], ends[1::2])
+    queries, refs = (
+        (np.frombuffer("".join(side).encode(), np.uint8), np.cumsum([0, *map(len, side)]))
+        for side in zip(*pairs, strict=True)
+    )
+    expected = edit_distance([q for q, _ in pairs], [r for _, r in pairs], device="cpu", cigar=True)
+    for given in ((queries, refs), (batch, None)):
+        found = edit_distance(*given, device=device, cigar=True)
+        for a, b in zip(expected, found, strict=True):
+            assert (a == b).all()
+    # One sequence many times, and out of order.
+    order = np.array([3, 3, 0, 5, 3, 1])
+    start, end = (np.ascontiguousarray(column[order]) for column in batch[4:])
+    batch = PairBatch(letters, batch.query_start, batch.query_end, letters, start, end)
+    found, expected = (edit_distance(batch, device=d, cigar=True) for d in (device, "cpu"))
+    for a, b in zip(expected, found, strict=True):
+        assert (a == b).all()
+
+
+@pytest.mark.gpu
+def test_a_bad_letter_is_named_by_the_number_of_its_pair(device: str) -> None:
+    with pytest.raises(InputFormatError, match="pair 12: character '!' at position 2 of the query"):
+        edit_distance(["ACGT", "ACGT", "AC!T"], ["ACGT"] * 3, device=device, first_pair=10)
 
 
 def test_kernels_compile_for_hopper_without_spills() -> None:
@@ -132,15 +239,86 @@ def test_kernels_compile_for_hopper_without_spills() -> None:
     assert machine.count("BREV", "FLO", "POPC") > 0  # runs of matches by one instruction
     u32 = array(np.uint32)
     n = array(np.int64)
-    affine_rows = AffineRows(
-        *(np.zeros((1, 1, 1), np.int32) for _ in range(3)),
-        *(np.zeros((1, 1), np.int64) for _ in range(2)),
-    )
-    origins = Origins(np.zeros((1, 1), np.uint8), *(np.zeros((1, 1), np.int64) for _ in range(2)))
-    arguments = [type_of(pairs), type_of(Ends(0, 0, 0, 0)), type_of(AffinePenalties(2, 3, 1)),
-                 i64, i64, i64, i64, type_of(affine_rows), type_of(origins), array(np.uint32, 2),
-                 type_of(out)]  # fmt: skip
+    arguments = [type_of(pairs), type_of(Ends(0, 0, 0, 0)), type_of(AffinePenalties(2, 3, 1)), i64,
+                 i64, type_of(Band(0, 1)), i64, i64, affine_space_type(), type_of(out)]  # fmt: skip
     machine = compile_offline(affine_kernel, arguments)
     assert machine.spills == 0
     assert machine.registers <= 168
     assert compile_offline(gather_ops_kernel, [u32, i64, n, n, u32]).spills == 0
+
+
+def affine_space_type():
+    from mapper.pairwise.affine_space import AffineSpace
+
+    rows = AffineRows(
+        *(np.zeros((1, 1, 1), np.int32) for _ in range(3)),
+        *(np.zeros((1, 1), np.int64) for _ in range(2)),
+    )
+    origins = Origins(np.zeros((1, 1), np.uint8), *(np.zeros((1, 1), np.int64) for _ in range(2)))
+    return type_of(AffineSpace(rows, origins, np.zeros((1, 1), np.uint32)))
+
+
+def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
+    require_compiler()
+    from mapper.pairwise import flat_kernels as flat
+
+    word, number = np.zeros(1, np.uint64), np.zeros(1, np.int64)
+    n_ops, u32 = np.zeros(1, np.int32), np.zeros(1, np.uint32)
+    side = type_of(flat.FlatSide(word, n_ops, n_ops, n_ops, word))
+    out = type_of(flat.FlatResults(number, np.zeros(1, np.int8), n_ops, u32, number))
+    layout = type_of(Rows(np.zeros(1, np.int16), number, number, number))
+    i64 = types.int64
+    machine = compile_offline(flat.small_edit_kernel, [side, side, i64, i64, layout, i64, out])
+    assert machine.spills == 0
+    assert machine.registers <= 80  # as many blocks as shared memory allows
+    arguments = [side, side, i64, i64, i64, array(np.int16, 2), layout, i64, out]
+    assert compile_offline(flat.more_edit_kernel, arguments).spills == 0
+    arguments = [side, side, type_of(AffinePenalties(2, 3, 1)), i64, i64, type_of(Band(0, 1)), i64,
+                 i64, i64, affine_space_type(), i64, out]  # fmt: skip
+    machine = compile_offline(flat.small_affine_kernel, arguments)
+    assert machine.spills == 0
+    assert machine.registers <= 255
+    for kernel, arguments in (
+        (flat.count_blocks_kernel, [array(np.int32), array(np.int64)]),
+        (flat.sum_blocks_kernel, [array(np.int64), i64]),
+        (flat.gather_slots_kernel, [out, i64, array(np.uint32)]),
+    ):
+        assert compile_offline(kernel, arguments).spills == 0
+
+
+def test_letters_are_loaded_from_where_they_are() -> None:
+    """A second call behind the loop was compiled to a load of the array's first word alone."""
+    require_compiler()
+    from tests.device.kernels import check_letters
+
+    number = array(np.int64)
+    machine = compile_offline(check_letters, [array(np.uint64), number, number, array(np.int8)])
+    loads = [name for name in machine.instructions if name.startswith("LDG.E.64")]
+    # Two words at any address, and nothing alone; start and end are loaded once each.
+    assert (len(loads) - 2) % 2 == 0
+
+
+@driver
+def _small_distances(packed, bound, distances):
+    cells = np.empty(2 * (bound + 1) ** 2, np.int16)
+    for i in range(len(distances)):
+        strings = Strings(
+            packed.query_words.view(np.uint32), packed.ref_words.view(np.uint32),
+            np.uint32(packed.query_start[i] << (6 - np.int64(packed.shift[i]))),
+            np.uint32(packed.ref_start[i] << (6 - np.int64(packed.shift[i]))),
+            np.int32(packed.query_len[i]), np.int32(packed.ref_len[i]),
+            np.int32(packed.shift[i]),
+        )  # fmt: skip
+        distances[i] = small_search(strings, bound, cells[::2])
+
+
+def test_small_rows_find_the_distances_of_the_others() -> None:
+    pairs = random_pairs(np.random.default_rng(8), 200, 60, "ACGTN") + adversarial_pairs(30)
+    packed = pack_pairs(batch_of([q for q, _ in pairs], [r for _, r in pairs]))
+    found = np.empty(len(pairs), np.int64)
+    _small_distances(packed, 12, found)
+    for (query, ref), distance in zip(pairs, found, strict=True):
+        expected = lowest_penalty(query, ref, RULES["dna"], (1, 0, 1))
+        assert distance == (expected if expected <= 12 else -1)
+    assert (found >= 0).sum() > 100
+    assert (found < 0).sum() > 30

@@ -61,7 +61,6 @@ def test_longer_pairs_and_little_memory() -> None:
         ({"scores": (1, 4, 6)}, "four whole numbers"),
         ({"scores": (1, 4, 6, 300)}, "up to 200"),
         ({"memory": 1}, "memory 1"),
-        ({"device": "cuda"}, "runs on the CPU"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(options, message: str) -> None:

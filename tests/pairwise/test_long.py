@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mapper.errors import UsageError
-from mapper.pairwise import long
+from mapper.pairwise import long, long_search
 from mapper.pairwise.checkpoint import Checkpoint
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.long import long_edit_distance
@@ -20,7 +20,7 @@ from tests.reads import random_letters
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every search in many slices, every path in many parts."""
-    monkeypatch.setattr(long, "_SLICE_CELLS", 300)
+    monkeypatch.setattr(long_search, "SLICE_CELLS", 300)
     monkeypatch.setattr(long, "_WHOLE_PART", 40)
 
 
@@ -98,8 +98,8 @@ def test_an_interrupted_run_goes_on(
         long_edit_distance(*pair, progress=cut, **options)  # type: ignore[arg-type]
     assert [p.name for p in tmp_path.iterdir()] == ["state"]
     sliced = []
-    search = long._Search.slice
-    monkeypatch.setattr(long._Search, "slice", lambda self: sliced.append(1) or search(self))
+    search = long_search.Search.slice
+    monkeypatch.setattr(long_search.Search, "slice", lambda self: sliced.append(1) or search(self))
     resumed = long_edit_distance(*pair, **options)  # type: ignore[arg-type]
     n_resumed = len(sliced)
     assert (resumed.distance, resumed.cigar) == (whole.distance, whole.cigar)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from mapper.errors import MapperError
+from mapper.pairwise.all_pairs import align_all
 from mapper.pairwise.matrices import substitution_matrix
-from mapper.pairwise.matrix import align_all, align_matrix
+from mapper.pairwise.matrix import align_matrix
 from mapper.pairwise.result import NO_MEMORY, OK
 from tests.naive.matrix import best_score, score_of
 from tests.pairwise.pairs import edited, random_pairs

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pysam
@@ -83,6 +84,32 @@ def copied(directory: Path, name: str, *paths: Path) -> str:
         shutil.copy(path, directory / f"{name}_R{number}{suffix}")
         cells.append(f"{name}_R{number}{suffix}")
     return "\t".join([*cells, ""][:2])
+
+
+def unaligned(
+    path: Path, sample: str, reads: tuple[Path, Path] = PHIX, single: Callable = lambda _: False
+) -> None:
+    """Write pairs as a BAM of unaligned reads with a read group and a tag.
+
+    ``single`` says by the number of a pair whether only its first read is there, unpaired.
+    """
+    header = {"HD": {"VN": "1.6"}, "RG": [{"ID": "lane", "SM": sample, "LB": "lib"}]}
+    with (
+        pysam.AlignmentFile(str(path), "wb", header=header) as bam,
+        pysam.FastxFile(str(reads[0])) as first,
+        pysam.FastxFile(str(reads[1])) as second,
+    ):
+        for number, mates in enumerate(zip(first, second, strict=True)):
+            flags = (0x4,) if single(number) else (0x4D, 0x8D)
+            for flag, read in zip(flags, mates, strict=False):
+                record = pysam.AlignedSegment(bam.header)
+                record.query_name = (mates[0].name or "").removesuffix("/1")
+                record.flag = flag
+                record.query_sequence = (read.sequence or "").upper()
+                record.query_qualities = pysam.qualitystring_to_array(read.quality or "")
+                record.set_tag("RX", "ACGT")
+                record.set_tag("RG", "lane")
+                bam.write(record)
 
 
 def records(path: Path, reference: Path | None = None) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,16 @@ EXECUTORS = {
     "sge-gpu": "cluster-generic",
     "kubernetes": "kubernetes",
 }
-GPU_ROW = """{memory_gb: 24, sa_sampling: 2, batch_bases: 5000000, jobs_per_gpu: 2, host_cores: 4,
- host_memory_gb: 12, reads_per_second: 100000, basis: estimate}"""
+GPU_TABLE = """[mine]
+memory_gb = 24
+sa_sampling = 2
+batch_bases = 5_000_000
+jobs_per_gpu = 2
+host_cores = 4
+host_memory_gb = 12
+reads_per_second = 100_000
+basis = "estimate"
+"""
 
 
 def load(name: str) -> dict:
@@ -48,6 +57,11 @@ def map_resources(output: str) -> dict[str, str]:
     line = re.search(r"rule fmwave_map:.*?resources: (.*?)\n", output, re.DOTALL)
     assert line is not None, output
     return dict(part.split("=", 1) for part in line[1].split(", "))
+
+
+def require_plugin(kind: str, name: str) -> None:
+    if importlib.util.find_spec(f"snakemake_{kind}_plugin_{name.replace('-', '_')}") is None:
+        pytest.skip(f"snakemake-{kind}-plugin-{name} is not installed: make test-profiles")
 
 
 def test_the_list_is_whole():
@@ -63,9 +77,11 @@ def test_every_entry_is_commented_and_avoids_the_traps(name):
     head = next(n for n, line in enumerate(lines) if not line.startswith("#"))
     assert head > 0
     for line in lines:
-        # The head explains executor and commands; numbers of default-resources explain themselves.
+        # The head explains executor, commands and what is required; numbers of default-resources
+        # explain themselves.
         if re.match(r"[a-z]", line) and not re.match(
-            r"(executor|cluster-generic-(submit|status)-cmd|(default|set-)?-?resources):", line
+            r"(executor|cluster-generic-(submit|status)-cmd|(default|set-)?-?resources):|.*\?required",
+            line,
         ):
             assert "  #" in line or " # " in line, line
     profile = load(name)
@@ -86,16 +102,13 @@ def test_every_entry_is_commented_and_avoids_the_traps(name):
     if name == "kubernetes":
         assert profile["set-resources"]["fmwave_map"]["scale"] == 0
         assert profile["set-resources"]["fmwave_map"]["gpu_manufacturer"] == "'nvidia'"
-    if name != "kubernetes":
-        assert "slurm_account" not in str(profile)  # a site's own
+    assert "slurm_account" not in str(profile)  # a site's own
 
 
 @pytest.mark.parametrize("name", ["local-gpu", "slurm-gpu", "slurm-generic", "lsf-gpu", "sge-gpu"])
 def test_what_a_mapping_job_asks_for_on_a_gpu(name, tmp_path):
-    executor = EXECUTORS[name]
-    module = f"snakemake_executor_plugin_{(executor or 'local').replace('-', '_')}"
-    if executor is not None and importlib.util.find_spec(module) is None:
-        pytest.skip(f"snakemake-executor-plugin-{executor} is not installed")
+    if EXECUTORS[name] is not None:
+        require_plugin("executor", EXECUTORS[name])
     directory = project(tmp_path, CONFIG + "gpu: {model: A100-40}\n")
 
     run = snakemake(directory, "--dry-run", "--printshellcmds", profile=name)
@@ -105,7 +118,7 @@ def test_what_a_mapping_job_asks_for_on_a_gpu(name, tmp_path):
     assert asked["gpu"] == "1"
     assert asked["mem_mb"] == "48000"
     assert run.stdout.count("gpu=1") == 1  # no other rule asks for one
-    assert "--device auto --batch-bases 50000000" in run.stdout
+    assert "--device auto --batch-bases 50000000 --jobs-per-device 1" in run.stdout
     assert "--sa-sampling 2" in run.stdout
     if name == "slurm-gpu":
         assert (asked["slurm_partition"], asked["nodes"]) == ("gpu", "1")
@@ -115,6 +128,52 @@ def test_what_a_mapping_job_asks_for_on_a_gpu(name, tmp_path):
         assert asked["lsf_extra"] == "-gpu num=1:mode=shared:j_exclusive=yes"
 
 
+KUBERNETES = {
+    "FMWAVE_IMAGE": "registry.example.org/fmwave:1",
+    "FMWAVE_STORAGE": "/somewhere",
+    "FMWAVE_NAMESPACE": "genomics",
+}
+
+
+@pytest.mark.parametrize("missing", KUBERNETES)
+def test_kubernetes_wants_its_three_settings(missing, tmp_path, monkeypatch):
+    require_plugin("executor", "kubernetes")
+    for name, value in KUBERNETES.items():
+        monkeypatch.setenv(name, "" if name == missing else value)
+    run = snakemake(project(tmp_path), "--dry-run", profile="kubernetes")
+    assert run.returncode == 1
+    assert f"profiles/kubernetes: set {missing}, the " in run.stdout
+    assert "Traceback" not in run.stdout
+
+
+def test_what_a_mapping_job_asks_for_on_kubernetes(tmp_path, monkeypatch):
+    """Reads and reference lie in storage: a folder here, where no object store is at hand."""
+    require_plugin("executor", "kubernetes")
+    require_plugin("storage", "fs")
+    store = tmp_path / "store"
+    store.mkdir()
+    for name in ("phix174.fa", "phix_R1.fq", "phix_R2.fq"):
+        shutil.copy(ROOT / "tests" / "data" / name, store)
+    for name, value in {**KUBERNETES, "FMWAVE_STORAGE": str(store)}.items():
+        monkeypatch.setenv(name, value)
+    config = CONFIG.replace(f"{ROOT / 'tests' / 'data'}/", "") + "gpu: {model: H100}\n"
+    units = UNITS_HEADER + "phix\ta\tphix_R1.fq\tphix_R2.fq\t\t\n"
+    directory = project(tmp_path, config, units=units)
+
+    run = snakemake(
+        directory, "--dry-run", "--default-storage-provider", "fs", profile="kubernetes"
+    )
+
+    assert run.returncode == 0, run.stdout
+    asked = map_resources(run.stdout)
+    assert (asked["gpu"], asked["gpu_manufacturer"], asked["scale"]) == ("1", "nvidia", "0")
+    assert asked["mem_mb"] == "64000"
+    assert run.stdout.count("gpu=1") == 1
+    assert f"{store}/phix_R1.fq (retrieve from storage)" in run.stdout
+    assert f"{store}/phix174.fa (retrieve from storage)" in run.stdout
+    assert f"{store}/results/mapped/phix.bam (send to storage)" in run.stdout
+
+
 def test_mapping_jobs_of_one_machine_wait_for_its_gpu(tmp_path):
     """``resources: gpu: 1`` bounds them, though cores are free."""
     units = UNITS_HEADER
@@ -122,9 +181,10 @@ def test_mapping_jobs_of_one_machine_wait_for_its_gpu(tmp_path):
         for mate, path in enumerate(PHIX, start=1):
             shutil.copy(path, tmp_path / f"{unit}_{mate}.fq")
         units += f"phix\t{unit}\t{unit}_1.fq\t{unit}_2.fq\t\t\n"
-    row = GPU_ROW.replace("jobs_per_gpu: 2, host_cores: 4", "jobs_per_gpu: 1, host_cores: 1")
-    directory = project(tmp_path, CONFIG + "gpu: {model: mine, table: gpus.yaml}\n", units=units)
-    (directory / "gpus.yaml").write_text(f"mine: {row}\n")
+    table = GPU_TABLE.replace("jobs_per_gpu = 2", "jobs_per_gpu = 1")
+    table = table.replace("host_cores = 4", "host_cores = 1")
+    directory = project(tmp_path, CONFIG + "gpu: {model: mine, table: gpus.toml}\n", units=units)
+    (directory / "gpus.toml").write_text(table)
     events = directory / "events"
     shim = directory / "bin" / "fmwave"
     shim.parent.mkdir()
@@ -147,24 +207,22 @@ exit 0
 
 
 def test_jobs_that_share_a_gpu_and_tables_of_ones_own(tmp_path):
-    directory = project(tmp_path, CONFIG + "gpu: {model: mine, table: gpus.yaml, device: cuda}\n")
-    (directory / "gpus.yaml").write_text(f"mine: {GPU_ROW}\n")
+    directory = project(tmp_path, CONFIG + "gpu: {model: mine, table: gpus.toml, device: cuda}\n")
+    (directory / "gpus.toml").write_text(GPU_TABLE)
     run = snakemake(directory, "--dry-run")
     assert run.returncode == 0, run.stdout
     asked = map_resources(run.stdout)
     assert (asked.get("gpu", "0"), asked["mem_mb"]) == ("0", "6000")
-    assert "--device cuda --batch-bases 5000000" in run.stdout
+    assert "--device cuda --batch-bases 5000000 --jobs-per-device 2" in run.stdout
 
-    (directory / "gpus.yaml").write_text(
-        f"mine: {GPU_ROW.replace('sa_sampling: 2', 'sa_sampling: 3')}\n"
-    )
+    (directory / "gpus.toml").write_text(GPU_TABLE.replace("sa_sampling = 2", "sa_sampling = 3"))
     run = snakemake(directory, "--dry-run")
     assert run.returncode != 0
-    assert "gpus.yaml: mine.sa_sampling: 3 is not allowed. Expected: a power of two" in run.stdout
+    assert "gpus.toml: mine.sa_sampling: 3 is not allowed. Expected: a power of two" in run.stdout
 
 
 def test_the_table_names_the_models_that_were_asked_for():
-    table = yaml.safe_load((ROOT / "workflow" / "gpus.yaml").read_text())
+    table = tomllib.loads((ROOT / "mapper" / "device" / "gpus.toml").read_text())
     models = {"L4", "A10", "A100-40", "A100-80", "H100", "H200", "consumer-12", "consumer-24"}
     assert models <= set(table)
     for row in table.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pysam
 import pytest
@@ -40,7 +41,7 @@ rule index:
 
 def test_the_wrapper_and_catalog_files_have_what_their_readers_want():
     meta = yaml.safe_load((ROOT / "wrappers/fmwave/map/meta.yaml").read_text())
-    assert {"name", "description", "url", "authors", "input", "output", "params"} <= set(meta)
+    assert {"name", "description", "authors", "input", "output", "params"} <= set(meta)
     environment = yaml.safe_load((ROOT / "wrappers/fmwave/map/environment.yaml").read_text())
     assert environment["channels"][-1] == "nodefaults"
     catalog = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())
@@ -48,6 +49,14 @@ def test_the_wrapper_and_catalog_files_have_what_their_readers_want():
         "conda", "apptainer", "apptainer+conda",
     }  # fmt: skip
     assert catalog["usage"]["report"] is True
+
+
+def test_no_address_is_made_up():
+    """Where a user's own belongs, it is asked for: no OWNER, no BUCKET to be taken for real."""
+    for folder in ("config", "container", "profiles", "workflow", "wrappers"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                assert not re.search(r"OWNER|BUCKET", path.read_text()), path
 
 
 def test_the_container_copies_what_is_there():

@@ -23,6 +23,7 @@ STATISTICS = {
 }
 MARKDUP = "<results>/stats/{sample}.markdup.json"
 SUMMARY = "<results>/summary.tsv"
+SUMMARY_PAGE = "<results>/summary.html"
 PLOTS = {
     kind: f"<results>/plots/{kind}.svg" for kind in ("reads", "insert_size", "coverage", "mapq")
 }
@@ -40,22 +41,43 @@ wildcard_constraints:
     parts="[0-9]+",
 
 
+def given(path):
+    """A file that the settings name, where no `prefix:` of an importing workflow moves it.
+
+    It lies in the default storage if Snakemake was given one, as for Kubernetes, whose pods see
+    no disk of ours.
+    """
+    return path if workflow.storage_settings.default_storage_provider else local(path)
+
+
 def n_parts(unit):
-    """Into how many chunks the reads of a unit are scattered; 1: not at all, as BAM always is."""
-    return 1 if "bam" in UNITS[unit] else UNITS[unit].get("chunks", config["map"]["chunks"])
+    """Into how many chunks the reads of a unit are scattered; 1: not at all."""
+    return UNITS[unit].get("chunks", config["map"]["chunks"])
 
 
 def read_files(unit):
     return [UNITS[unit][column] for column in ("fq1", "fq2", "bam") if column in UNITS[unit]]
 
 
-def is_paired(unit):
-    return "fq2" in UNITS[unit]
+def given_reads(wildcards):
+    return [given(path) for path in read_files(wildcards.unit)]
+
+
+def may_be_paired(unit):
+    """Whether a unit has pairs; of a BAM that is only known when it is read."""
+    return "fq2" in UNITS[unit] or "bam" in UNITS[unit]
+
+
+def chunk_files(unit, folder, chunk):
+    """The reads of a chunk, as split_reads.py names them."""
+    if "bam" in UNITS[unit]:
+        return [f"{folder}/{chunk}.bam"]
+    return [f"{folder}/{chunk}_R{mate}.fq.gz" for mate in range(1, len(read_files(unit)) + 1)]
 
 
 def whole_reads(wildcards):
     """The files of a unit that is mapped in one piece."""
-    return read_files(wildcards.unit) if wildcards.parts == "1" else []
+    return given_reads(wildcards) if wildcards.parts == "1" else []
 
 
 def chunks_of(wildcards):
@@ -65,14 +87,13 @@ def chunks_of(wildcards):
 
 def insert_size_of(wildcards):
     """The insert size of a scattered unit: of one piece, fmwave map estimates it by itself."""
-    return INSERT_SIZE if wildcards.parts != "1" and is_paired(wildcards.unit) else []
+    return INSERT_SIZE if wildcards.parts != "1" and may_be_paired(wildcards.unit) else []
 
 
 def reads_argument(wildcards, input):
     if wildcards.parts == "1":
         return input.reads
-    mates = (1, 2) if is_paired(wildcards.unit) else (1,)
-    return [f"{input.chunks}/{wildcards.part}_R{mate}.fq.gz" for mate in mates]
+    return chunk_files(wildcards.unit, input.chunks, wildcards.part)
 
 
 def insert_size_argument(wildcards, input):
@@ -174,11 +195,11 @@ def sample_million_reads(sample):
     return sum(map(million_reads, UNITS_OF[sample]))
 
 
-def reference_mb():
+def reference_mb(size_mb=None):
     """Million bases of the reference, at most."""
     path = Path(config["reference"])
     packing = 5 if path.suffix == ".gz" else 1  # gzip on DNA: 1:3.5 to 1:4.5
-    return packing * size_of(path) / 1e6
+    return packing * (size_of(path) / 1e6 if size_mb is None else size_mb)
 
 
 def minutes(attempt, reads_in_millions, reads_per_second):
@@ -186,14 +207,14 @@ def minutes(attempt, reads_in_millions, reads_per_second):
     return attempt * math.ceil(15 + 2 * reads_in_millions * 1e6 / reads_per_second / 60)
 
 
-def index_mem_mb(wildcards, attempt):
+def index_mem_mb(wildcards, input, attempt):
     """11 bytes a base at most, and 1 GB for the process and Snakemake's."""
-    return int(attempt * (1000 + 11 * reference_mb()))
+    return int(attempt * (1000 + 11 * reference_mb(input.size_mb)))
 
 
-def reference_runtime(wildcards, attempt):
+def reference_runtime(wildcards, input, attempt):
     """25 Mbp a minute: the index build reached more on each reference of docs/performance.md."""
-    return attempt * math.ceil(15 + reference_mb() / 25)
+    return attempt * math.ceil(15 + reference_mb(input.size_mb) / 25)
 
 
 def index_options():
@@ -231,8 +252,11 @@ def map_device():
     return config["gpu"]["device"] if GPU is not None else "cpu"
 
 
-def batch_option():
-    return f"--batch-bases {GPU['batch_bases']}" if GPU is not None else ""
+def gpu_options():
+    """What the row of the GPU says about a run; no effect on its result."""
+    if GPU is None:
+        return ""
+    return f"--batch-bases {GPU['batch_bases']} --jobs-per-device {GPU['jobs_per_gpu']}"
 
 
 def streaming_runtime(reads_per_second):

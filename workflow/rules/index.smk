@@ -1,6 +1,6 @@
 rule fmwave_index:
     input:
-        fasta=local(config["reference"]),
+        fasta=given(config["reference"]),
     output:
         directory(INDEX),
     log:
@@ -22,7 +22,7 @@ rule fmwave_index:
 rule plain_reference:
     # htslib reads neither gzip nor a path that changes: CRAM needs plain FASTA with an index.
     input:
-        fasta=local(config["reference"]),
+        fasta=given(config["reference"]),
     output:
         fasta=FASTA,
         fai=f"{FASTA}.fai",

@@ -1,7 +1,7 @@
 rule split_reads:
     # Scatter: the chunks are consecutive, so that putting them back together is a merge.
     input:
-        reads=local(lambda wildcards: read_files(wildcards.unit)),
+        reads=given_reads,
     output:
         chunks=temp(directory(CHUNKS)),
     log:
@@ -21,7 +21,7 @@ rule split_reads:
 
 
 rule estimate_insert_size:
-    # From the pairs that fmwave map would estimate it from, were the unit mapped in one piece.
+    # From the reads that fmwave map would estimate it from, were the unit mapped in one piece.
     input:
         index=INDEX,
         chunks=CHUNKS,
@@ -40,9 +40,10 @@ rule estimate_insert_size:
         ),
         runtime=lambda wildcards, attempt: 30 * attempt,
     params:
+        reads=lambda wildcards, input: chunk_files(wildcards.unit, input.chunks, "head"),
         extra=config["map"]["extra"],
     shell:
-        "fmwave map {input.index:q} {input.chunks:q}/head_R1.fq.gz {input.chunks:q}/head_R2.fq.gz"
+        "fmwave map {input.index:q} {params.reads:q}"
         " --device cpu -t {threads} --json-stats {output.json:q} {params.extra}"
         " > /dev/null 2> {log:q}"
 
@@ -50,7 +51,7 @@ rule estimate_insert_size:
 rule fmwave_map:
     input:
         index=INDEX,
-        reads=local(whole_reads),
+        reads=whole_reads,
         chunks=chunks_of,
         insert_size=insert_size_of,
     output:
@@ -74,12 +75,12 @@ rule fmwave_map:
         insert_size=insert_size_argument,
         read_group=read_group_argument,
         device=map_device(),
-        batch=batch_option(),
+        gpu=gpu_options(),
         extra=config["map"]["extra"],
     shell:
         "exec > {log:q} 2>&1; "
         'echo "host $(hostname), CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}"; '
         "{params.staging}; "
         'fmwave map "$index" {params.reads:q} -o {output.bam:q} --sort -t {threads}'
-        " {params.read_group:q} --device {params.device} {params.batch}"
+        " {params.read_group:q} --device {params.device} {params.gpu}"
         " --json-stats {output.json:q} {params.insert_size:q} {params.extra}"

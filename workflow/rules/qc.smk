@@ -24,7 +24,13 @@ rule summary:
     input:
         **{kind: expand(path, sample=SAMPLES) for kind, path in STATISTICS.items()},
     output:
-        report(SUMMARY, caption="../report/summary.rst", category="Summary"),
+        table=SUMMARY,
+        page=report(
+            SUMMARY_PAGE,
+            caption="../report/summary.rst",
+            category="Summary",
+            labels={"table": "all samples"},
+        ),
     log:
         "<logs>/summary.log",
     benchmark:

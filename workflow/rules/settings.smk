@@ -1,10 +1,15 @@
 # Reads and checks the settings: config, the sheets of samples and units, the table of GPUs.
 import csv
+import tomllib
 from pathlib import Path
 
 import yaml
 from jsonschema import Draft202012Validator
 from snakemake.exceptions import WorkflowError
+
+# In the package, so that `fmwave info --profile` has it; read here as a file, since Snakemake's own
+# environment need not have fmwave.
+GPU_TABLE = "mapper/device/gpus.toml"
 
 
 def load_yaml(name):
@@ -115,8 +120,6 @@ def read_units(path):
             problems.append(f"{path}, unit {number}: missing: fq1, or bam; one of them is expected")
         if "bam" in row and "fq2" in row:
             problems.append(f"{path}, unit {number}: fq2 beside bam; a bam holds both mates")
-        if "bam" in row and row.get("chunks", 1) != 1:
-            problems.append(f"{path}, unit {number}: chunks: a bam is mapped in one piece")
         if row.get("fq1") and row.get("fq1") == row.get("fq2"):
             problems.append(f"{path}, unit {number}: fq1 and fq2 are the same file")
         units[name] = row
@@ -150,11 +153,12 @@ def read_gpu(name):
     if name == "none":
         return None
     own = config["gpu"]["table"]
+    path = own or workflow.source_path(f"../../{GPU_TABLE}")
     try:
-        table = yaml.safe_load(Path(own).read_text()) if own else load_yaml("gpus")
-    except (OSError, yaml.YAMLError) as error:
-        raise WorkflowError(f"The table of GPUs, '{own}' (config key gpu.table): {error}")
-    stop_on(complaints(table, load_schema("gpus"), own or "workflow/gpus.yaml"))
+        table = tomllib.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise WorkflowError(f"The table of GPUs, '{path}' (config key gpu.table): {error}")
+    stop_on(complaints(table, load_schema("gpus"), own or GPU_TABLE))
     if name not in table:
         stop_on([f"config: gpu.model: '{name}' is not in the table of GPUs ({', '.join(table)})"])
     return table[name]

@@ -11,6 +11,7 @@ mpl.rcParams.update({"svg.hashsalt": "fmwave", "svg.fonttype": "none", "font.siz
 
 from matplotlib import pyplot as plt  # noqa: E402  after the choice of backend
 from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.ticker import PercentFormatter  # noqa: E402
 
 MANY = 20  # samples; beyond, names would overlap
 
@@ -23,11 +24,13 @@ def section(path: str, name: str, x: int, y: int) -> tuple[list[float], list[flo
 
 
 def name_samples(axes: Axes, samples: list[str]) -> None:
-    """Write the samples below their bars, while there is room."""
+    """Write the samples beside their bars, the first on top, while there is room."""
     few = len(samples) <= MANY
-    axes.set_xticks(range(len(samples)) if few else [], samples if few else [], rotation=45)
+    axes.set_yticks(range(len(samples)) if few else [], samples if few else [])
+    axes.set_ylim(max(len(samples), 5) - 0.4, -0.6)  # a lone bar need not fill the picture
+    axes.spines[["top", "right"]].set_visible(False)
     if not few:
-        axes.set_xlabel(f"{len(samples)} samples, in the sheet's order")
+        axes.set_ylabel(f"{len(samples)} samples, the sheet's first on top")
 
 
 def plot_reads(axes: Axes, rows: list[dict[str, str]]) -> None:
@@ -35,51 +38,76 @@ def plot_reads(axes: Axes, rows: list[dict[str, str]]) -> None:
     duplicates = [int(row["duplicates"]) for row in rows]
     mapped = [int(row["mapped"]) - d for row, d in zip(rows, duplicates, strict=True)]
     unmapped = [int(row["reads"]) - int(row["mapped"]) for row in rows]
-    bottom = [0] * len(rows)
+    left = [0] * len(rows)
     kinds = (
         ("mapped", mapped, "tab:blue"),
         ("duplicate", duplicates, "lightsteelblue"),
         ("unmapped", unmapped, "tab:gray"),
     )
     for label, counts, colour in kinds:
-        axes.bar(range(len(rows)), counts, bottom=bottom, label=label, color=colour)
-        bottom = [b + c for b, c in zip(bottom, counts, strict=True)]
-    axes.set_ylabel("reads")
-    axes.legend()
+        axes.barh(range(len(rows)), counts, left=left, label=label, color=colour, height=0.7)
+        left = [b + c for b, c in zip(left, counts, strict=True)]
+    axes.set_xlabel("reads")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False)
     name_samples(axes, [row["sample"] for row in rows])
 
 
 def plot_coverage(axes: Axes, rows: list[dict[str, str]]) -> None:
     """Draw the mean depth of each sample."""
-    axes.bar(range(len(rows)), [float(row["mean_depth"]) for row in rows])
-    axes.set_ylabel("mean depth, without duplicates")
+    depths = [float(row["mean_depth"]) for row in rows]
+    bars = axes.barh(range(len(rows)), depths, height=0.7)
+    if len(rows) <= MANY:
+        axes.bar_label(bars, [f"{depth:.3g}" for depth in depths], padding=3)
+    axes.set_xlabel("mean depth, without duplicates")
     name_samples(axes, [row["sample"] for row in rows])
 
 
 def without_tail(values: list[float], counts: list[float]) -> tuple[list[float], list[float]]:
-    """Leave out the largest hundredth: a few far pairs would squeeze all others into a line."""
-    left = 0.99 * sum(counts)
-    for n, count in enumerate(counts, start=1):
-        left -= count
-        if left <= 0:
+    """Leave out the largest hundredth, and all above 4 medians, which would squeeze the rest."""
+    total, seen, median = sum(counts), 0.0, None
+    for n, (value, count) in enumerate(zip(values, counts, strict=True), start=1):
+        seen += count
+        if median is None and 2 * seen >= total:
+            median = value
+        if median is not None and (seen >= 0.99 * total or value >= 4 * median):
             return values[:n], counts[:n]
     return values, counts
 
 
-def at_every_quality(values: list[float], counts: list[float]) -> tuple[list[float], list[float]]:
-    """Fill in the mapping qualities, 0 to 60, that no read has."""
+def in_bins(values: list[float], counts: list[float]) -> tuple[list[float], list[float]]:
+    """Add up neighbouring sizes, to at most 100 bins: few pairs make a curve of spikes."""
+    width = max(1, round((max(values, default=0) + 1) / 100))
+    bins: dict[int, float] = {}
+    for value, count in zip(values, counts, strict=True):
+        bins[int(value) // width] = bins.get(int(value) // width, 0) + count
+    last = max(bins, default=-1)
+    return [(n + 0.5) * width for n in range(last + 1)], [bins.get(n, 0) for n in range(last + 1)]
+
+
+def at_least(values: list[float], counts: list[float]) -> tuple[list[float], list[float]]:
+    """Return each mapping quality, 0 to 60, and the reads that have it or a higher one."""
     found = dict(zip(values, counts, strict=True))
-    return list(range(61)), [found.get(quality, 0) for quality in range(61)]
+    above = [sum(found.get(q, 0) for q in range(quality, 61)) for quality in range(61)]
+    return list(range(61)), above
 
 
 def plot_curves(axes: Axes, samples: list[str], curves: list, x: str) -> None:
-    """Draw a distribution for each sample, as parts of its total."""
+    """Draw a curve for each sample that has values."""
     for sample, (values, counts) in zip(samples, curves, strict=True):
-        whole = sum(counts) or 1
-        axes.plot(values, [c / whole for c in counts], label=sample, alpha=0.8, linewidth=1)
+        if not any(counts):
+            continue
+        axes.plot(values, counts, label=sample, alpha=0.8, linewidth=1.2, drawstyle="steps-mid")
     axes.set_xlabel(x)
+    axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
     if len(samples) <= MANY:
-        axes.legend()
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+
+
+def parts_of(counts: list[float], whole: float) -> list[float]:
+    return [count / (whole or 1) for count in counts]
 
 
 samples = list(snakemake.params.samples)
@@ -89,11 +117,22 @@ names = ("reads", "coverage", "insert_size", "mapq")
 figures = {name: plt.subplots(figsize=(8, 4.5), layout="constrained") for name in names}
 plot_reads(figures["reads"][1], rows)
 plot_coverage(figures["coverage"][1], rows)
-inserts = [without_tail(*section(path, "IS", 1, 2)) for path in snakemake.input.stats]
-plot_curves(figures["insert_size"][1], samples, inserts, "insert size, bases")
-figures["insert_size"][1].set_ylabel("part of the pairs (but the largest 1 %)")
-qualities = [at_every_quality(*section(path, "MAPQ", 1, 2)) for path in snakemake.input.stats]
-plot_curves(figures["mapq"][1], samples, qualities, "mapping quality")
-figures["mapq"][1].set_ylabel("part of the mapped reads")
+
+inserts, qualities = [], []
+for path in snakemake.input.stats:
+    sizes, pairs = section(path, "IS", 1, 2)
+    shown, counts = in_bins(*without_tail(sizes, pairs))
+    inserts.append((shown, parts_of(counts, sum(pairs))))
+    values, reads = at_least(*section(path, "MAPQ", 1, 2))
+    qualities.append((values, parts_of(reads, reads[0])))
+axes = figures["insert_size"][1]
+plot_curves(axes, samples, inserts, "insert size, bases (without the far ones)")
+axes.set_ylabel("part of the pairs, in bins")
+if not any(any(counts) for _, counts in inserts):
+    axes.set_title("no pairs")
+axes = figures["mapq"][1]
+plot_curves(axes, samples, qualities, "mapping quality")
+axes.set_ylabel("part of the mapped reads with at least this quality")
+
 for name, (figure, _) in figures.items():
     figure.savefig(snakemake.output[name], metadata={"Date": None, "Title": name})

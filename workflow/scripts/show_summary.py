@@ -35,6 +35,9 @@ def main(results: Path) -> None:
                 ".{idxstats,coverage}.tsv, .markdup.json"
             )
     print(f"\nAll samples in one table: {results / 'summary.tsv'}; plots: {results / 'plots'}")
+    report = results / "report.html"
+    if report.exists():
+        print(f"The report, for a browser: {report}")
 
 
 if __name__ == "__main__":

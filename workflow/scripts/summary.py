@@ -1,6 +1,7 @@
-"""One line per sample out of its statistics (Snakemake script)."""
+"""One line per sample out of its statistics, as a table and as a page (Snakemake script)."""
 
 import csv
+import html
 import re
 from pathlib import Path
 
@@ -15,6 +16,18 @@ MEASURES = {  # column: key in the SN section of stats
     "error_rate": "error rate",  # mismatches / bases mapped
     "insert_size_mean": "insert size average",
 }
+HEADINGS = (
+    *("sample", "reads", "mapped", "properly paired", "duplicates", "MAPQ 0", "error rate"),
+    *("mean insert", "mean depth", "breadth"),
+)
+STYLE = """<style>
+body { font: 14px sans-serif; margin: 1.5em; }
+table { border-collapse: collapse; }
+th, td { padding: 0.35em 0.8em; text-align: right; white-space: nowrap; }
+th { border-bottom: 2px solid #64748b; position: sticky; top: 0; background: white; }
+th:first-child, td:first-child { text-align: left; }
+tr:nth-child(odd) td { background: #f1f5f9; }
+</style>"""
 
 
 def flagstat_counts(path: str) -> dict[str, str]:
@@ -40,17 +53,52 @@ def depth_and_breadth(path: str) -> tuple[str, str]:
     return f"{bases / sum(lengths):.4g}", f"{covered / sum(lengths):.4g}"
 
 
-with Path(snakemake.output[0]).open("w", newline="") as out:
-    table = csv.writer(out, delimiter="\t", lineterminator="\n")
-    table.writerow(["sample", *COUNTS, *MEASURES, "mean_depth", "breadth"])
-    for sample, flagstat, stats, coverage in zip(
-        snakemake.params.samples,
-        snakemake.input.flagstat,
-        snakemake.input.stats,
-        snakemake.input.coverage,
-        strict=True,
-    ):
-        counts, numbers = flagstat_counts(flagstat), stats_numbers(stats)
-        cells = [counts[key] for key in COUNTS.values()]
-        cells += [numbers[key] for key in MEASURES.values()]
-        table.writerow([sample, *cells, *depth_and_breadth(coverage)])
+def for_people(row: dict[str, str]) -> list[str]:
+    """Return the cells of the page, in the order of its HEADINGS."""
+
+    def percent(part: str, whole: str) -> str:
+        return f"{100 * int(part) / int(whole):.2f} %" if int(whole) else "–"
+
+    reads = row["reads"]
+    return [
+        row["sample"],
+        f"{int(reads):,}",
+        percent(row["mapped"], reads),
+        percent(row["properly_paired"], reads),
+        percent(row["duplicates"], reads),
+        percent(row["mapq0"], row["mapped"]),
+        f"{100 * float(row['error_rate']):.2f} %",
+        f"{float(row['insert_size_mean']):.0f}" if float(row["insert_size_mean"]) else "–",
+        row["mean_depth"],
+        f"{100 * float(row['breadth']):.1f} %",
+    ]
+
+
+def page(rows: list[dict[str, str]]) -> str:
+    """Return the table as HTML that needs no other file."""
+    lines = [[f"<th>{html.escape(name)}</th>" for name in HEADINGS]]
+    lines += [[f"<td>{html.escape(cell)}</td>" for cell in for_people(row)] for row in rows]
+    body = "\n".join(f"<tr>{''.join(cells)}</tr>" for cells in lines)
+    return f"<!DOCTYPE html>\n<title>Samples</title>\n{STYLE}\n<table>\n{body}\n</table>\n"
+
+
+rows = []
+for sample, flagstat, stats, coverage in zip(
+    snakemake.params.samples,
+    snakemake.input.flagstat,
+    snakemake.input.stats,
+    snakemake.input.coverage,
+    strict=True,
+):
+    counts, numbers = flagstat_counts(flagstat), stats_numbers(stats)
+    row = {"sample": sample}
+    row |= {column: counts[key] for column, key in COUNTS.items()}
+    row |= {column: numbers[key] for column, key in MEASURES.items()}
+    row["mean_depth"], row["breadth"] = depth_and_breadth(coverage)
+    rows.append(row)
+with Path(snakemake.output.table).open("w", newline="") as out:
+    columns = ["sample", *COUNTS, *MEASURES, "mean_depth", "breadth"]
+    table = csv.DictWriter(out, columns, delimiter="\t", lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+Path(snakemake.output.page).write_text(page(rows))

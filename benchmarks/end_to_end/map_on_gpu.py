@@ -1,0 +1,251 @@
+"""Whole `fmwave map` runs on CUDA devices: the records of the CPU, and the rate.
+
+    python -m benchmarks.end_to_end.map_on_gpu records [--pairs 1000000] [--devices cuda cuda:0,0]
+    python -m benchmarks.end_to_end.map_on_gpu rates [--genome-size 1G] [--pairs 4000000]
+
+`records` maps the real read pairs of the shared data, and simulated pairs, with the CPU, and then
+with each of the devices and of three batch sizes; the alignment records of all BAM files have to
+be the same bytes. `rates` makes a repeat-rich genome and reads, indexes it, and maps the reads
+with the device, with the CPU, and with peers (paths given), in turn, all cores each. Times are
+of whole processes and, for fmwave, what it reports without compilation and start.
+Results: benchmarks/results/map_on_gpu-{records,rates}-DATE-COMMIT.{md,json}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from isal import igzip
+
+from benchmarks import data, harness
+from benchmarks.end_to_end.real_reads import SETS
+from benchmarks.harness import BenchmarkError
+
+BATCHES = (3_000_000, 12_000_000, 30_000_000)
+RECORDS_SEED, RATES_SEED = 11, 13
+
+
+def records_digest(bam: Path) -> str:
+    """Return the MD5 of a BAM file's records; the header, which has the command, is left out."""
+    with igzip.open(bam, "rb") as file:
+        if file.read(4) != b"BAM\1":
+            raise BenchmarkError(f"{bam} is not a BAM file")
+        file.read(int.from_bytes(file.read(4), "little"))
+        for _ in range(int.from_bytes(file.read(4), "little")):
+            file.read(int.from_bytes(file.read(4), "little") + 4)
+        digest = hashlib.md5()
+        while part := file.read(1 << 22):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def gpus() -> list[str]:
+    """Return name and driver of every device that nvidia-smi sees."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    run = subprocess.run(query, capture_output=True, text=True, check=True)
+    return run.stdout.strip().splitlines()
+
+
+def fmwave(*arguments: object) -> list[str]:
+    """Return the command with this interpreter, installed or not."""
+    return [sys.executable, "-m", "mapper.cli.main", *map(str, arguments)]
+
+
+def run(command: Sequence[str | Path], log: Path, stdout: Path | None = None) -> float:
+    """Run; return the wall time. Raise, with the end of the log, if it fails."""
+    cost = harness.measure(command, log, stdout)
+    if cost.exit_status:
+        raise BenchmarkError(f"{' '.join(map(str, command))}:\n{harness.tail(log)}")
+    return cost.wall_s
+
+
+def index_of(reference: Path, work: Path) -> Path:
+    """Return the index of a FASTA file, built in `work` if it is not there."""
+    index = work / f"{reference.name}.fmw"
+    if not index.exists():
+        seconds = run(fmwave("index", reference, "-o", index), work / f"{reference.name}.log")
+        print(f"index of {reference.name}: {seconds:.1f} s", flush=True)
+    return index
+
+
+def map_with(
+    index: Path, reads: Sequence[Path], device: str, threads: int, work: Path, *options: object
+) -> tuple[Path, dict[str, Any]]:
+    """Map; return the BAM and the run's own report, with the wall time of the process."""
+    out, stats = work / "fmwave.bam", work / "fmwave.json"
+    command = fmwave(
+        "map", index, *reads, "-o", out, "-t", threads, "--device", device, "--json-stats", stats,
+        *options,
+    )  # fmt: skip
+    wall = run(command, work / "fmwave.log")
+    report: dict[str, Any] = json.loads(stats.read_text())
+    return out, report | {"process_s": wall}
+
+
+# -------------------------------------------------------------------------------- records
+
+
+def compare_records(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Map every set on the CPU and every way on devices; compare."""
+    work = options.data
+    sets = {}
+    for name, real in SETS.items():
+        fasta, reads = real.files()
+        sets[name] = (index_of(fasta, work), reads)
+    simulated = data.DataSet(
+        "ecoli_pe150", "ecoli_k12", options.pairs, 150, paired=True, seed=RECORDS_SEED
+    )
+    files = data.make(simulated, work)
+    sets[f"{options.pairs} simulated pairs"] = (index_of(files.reference, work), files.reads)
+    rows = []
+    for name, (index, reads) in sets.items():
+        bam, report = map_with(index, reads, "cpu", options.threads, work)
+        expected = records_digest(bam)
+        for device in options.devices:
+            for batch in BATCHES:
+                bam, _ = map_with(
+                    index, reads, device, options.threads, work, "--batch-bases", batch
+                )
+                same = records_digest(bam) == expected
+                rows.append(
+                    {"set": name, "reads": report["counts"]["reads"], "device": device,
+                     "batch_bases": batch, "md5": expected, "same": same}
+                )  # fmt: skip
+                print(rows[-1], flush=True)
+    lines = harness.table(
+        ["reads of", "reads", "device", "bases a batch", "records as the CPU's"],
+        [
+            [r["set"], f"{r['reads']:,}", r["device"], f"{r['batch_bases']:,}",
+             "the same bytes" if r["same"] else "**DIFFERENT**"]
+            for r in rows
+        ],
+    )  # fmt: skip
+    return {"rows": rows, "failed": not all(r["same"] for r in rows)}, lines
+
+
+# ---------------------------------------------------------------------------------- rates
+
+
+def stage_table(reports: dict[str, dict[str, Any]]) -> list[str]:
+    """Return thread time of each stage, µs a read, of the last run of each device."""
+    names = list(reports)
+    stages = list(next(iter(reports.values()))["seconds"]["stages"])
+    rows = [
+        [stage, *(
+            f"{1e6 * reports[n]['seconds']['stages'][stage] / reports[n]['counts']['reads']:.2f}"
+            for n in names
+        )]
+        for stage in stages
+    ]  # fmt: skip
+    return harness.table(["stage, thread µs a read", *names], rows)
+
+
+def measure_rates(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Map in turn with devices, CPU and peers."""
+    work = options.data
+    name = f"synth{options.genome_size}"
+    files = data.make(
+        data.DataSet(f"{name}_pe150", name, options.pairs, 150, paired=True, seed=RATES_SEED), work
+    )
+    index = index_of(files.reference, work)
+    n_reads = 2 * options.pairs
+    few = tuple(work / f"few_{path.name}" for path in files.reads)
+    for source, target in zip(files.reads, few, strict=True):
+        with igzip.open(source, "rb") as reads, target.open("wb") as part:
+            part.writelines(next(reads) for _ in range(40_000))
+    peers = [Path(path) for path in options.peers]
+    processes: dict[str, list[float]] = {}
+    reports: dict[str, list[dict[str, Any]]] = {}
+    digests: dict[str, str] = {}
+    for turn in range(options.rounds):
+        for device in (*options.devices, "cpu"):
+            if turn == 0:
+                map_with(index, few, device, options.threads, work)  # compiles
+            bam, report = map_with(index, files.reads, device, options.threads, work)
+            reports.setdefault(device, []).append(report)
+            processes.setdefault(f"fmwave --device {device}", []).append(report["process_s"])
+            digests[device] = digests.get(device) or records_digest(bam)
+            print(device, report["reads_per_second"], "reads/s", flush=True)
+        for peer in peers:
+            built = work / f"{files.reference.name}.{peer.name}.mmi"
+            if not built.exists():
+                run([peer, "-x", "sr", "-d", built, files.reference], work / f"{peer.name}.log")
+            command = [peer, "-ax", "sr", "-t", str(options.threads), built, *files.reads]
+            wall = run(command, work / f"{peer.name}.log", work / f"{peer.name}.sam")
+            processes.setdefault(f"{peer.name} -ax sr", []).append(wall)
+            print(peer.name, f"{n_reads / wall:.0f} reads/s", flush=True)
+    own = {
+        f"fmwave --device {device}": statistics.median(r["reads_per_second"] for r in runs)
+        for device, runs in reports.items()
+    }
+    rows = [
+        [who, f"{statistics.median(walls):.1f} ({min(walls):.1f}–{max(walls):.1f})",
+         f"{n_reads / statistics.median(walls):,.0f}", f"{own[who]:,.0f}" if who in own else "–"]
+        for who, walls in processes.items()
+    ]  # fmt: skip
+    same = len(set(digests.values())) == 1
+    lines = [
+        f"{name}, {n_reads:,} reads of 150 bp in pairs (seed {RATES_SEED}), FASTQ.gz to BAM (SAM "
+        f"for peers), {options.threads} threads, medians of {options.rounds} rounds in turn. "
+        f"Records of all devices: {'the same bytes' if same else '**DIFFERENT**'}.",
+        "",
+        *harness.table(
+            ["", "process, s (range)", "reads/s", "reads/s without start and compilation"], rows
+        ),
+        *stage_table({device: runs[-1] for device, runs in reports.items()}),
+    ]
+    return {"processes": processes, "reports": reports, "same": same, "failed": not same}, lines
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    result.add_argument("what", choices=("records", "rates"))
+    result.add_argument("--devices", nargs="+", default=["cuda"], help="[cuda]")
+    result.add_argument("--pairs", type=int, default=1_000_000, help="[%(default)s]")
+    result.add_argument("--genome-size", default="1G", help="[%(default)s]")
+    result.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
+    result.add_argument("--peers", nargs="*", default=[], help="paths of minimap2 programs")
+    result.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
+    result.add_argument("--commit", default=harness.commit(), help="where there is no git")
+    result.add_argument("--data", type=Path, default=harness.DATA, help="[%(default)s]")
+    result.add_argument("--out", type=Path, default=harness.RESULTS, help="[%(default)s]")
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare or measure; 1 if records differ or something fails."""
+    options = parser().parse_args(arguments)
+    about = harness.provenance({}) | {"commit": options.commit, "gpus": gpus()}
+    options.data.mkdir(parents=True, exist_ok=True)
+    try:
+        step = compare_records if options.what == "records" else measure_rates
+        report, lines = step(options)
+    except BenchmarkError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    heading = [
+        f"# fmwave map on CUDA: {options.what}",
+        "",
+        *harness.markdown_provenance(about)[:-2],
+        f"{'; '.join(about['gpus'])}.",
+        "",
+    ]
+    stem = f"map_on_gpu-{options.what}-{about['date'][:10]}-{options.commit}"
+    harness.write_results(options.out, stem, {"about": about, **report}, heading + lines)
+    print("\n".join(lines))
+    return int(report["failed"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""The text as words of 32 bases that compare as numbers: the form in which it is sorted.
+
+Words (uint64, shape (n // 32 + 2,)): base i of the text, 2 bits, lies in word ``i >> 5``,
+the first base of a word in its highest bits. Two suffixes therefore compare 32 bases at a
+time as unsigned numbers. Beyond the end the words hold A, the smallest base.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.accelerate import core, driver
+
+WORD_BASES = 32
+
+
+class PackedText(NamedTuple):
+    """A text in the two packed forms that an index is made from."""
+
+    words: np.ndarray  # uint64 (n // 32 + 2,): ambiguous bases replaced
+    ref_planes: np.ndarray  # uint64 (n_words + 2, 3): as in FMIndex
+    n: int
+
+
+def n_words(n: int) -> int:
+    """Words of a text of `n` bases, with one beyond its end."""
+    return n // WORD_BASES + 2
+
+
+@core
+def key_at(words, n, text_pos):
+    """32 bases of a text of `n` from `text_pos` (int64, >= 0) on, as uint64; A beyond the end."""
+    if text_pos >= n:
+        return np.uint64(0)
+    word = text_pos >> 5
+    shift = np.uint64((text_pos & 31) << 1)
+    # Two shifts, because a shift by 64 is undefined.
+    return (words[word] << shift) | ((words[word + 1] >> np.uint64(1)) >> (np.uint64(63) - shift))
+
+
+@core
+def base_at(words, text_pos):
+    """Code of the base at `text_pos` (int64), as uint8."""
+    shift = np.uint64(62 - ((text_pos & 31) << 1))
+    return np.uint8((words[text_pos >> 5] >> shift) & np.uint64(3))
+
+
+@core
+def window_at(words, text_pos):
+    """32 bases from `text_pos` on, a multiple of 32, and the 32 after them.
+
+    :func:`next_window` moves on by one base, 32 times at most: the cheap way to all k-mers.
+    """
+    return words[text_pos >> 5], words[(text_pos >> 5) + 1]
+
+
+@core
+def next_window(key, after):
+    return (key << np.uint64(2)) | (after >> np.uint64(62)), after << np.uint64(2)
+
+
+@driver
+def pack_words(text, first, end, words):
+    """Fill ``words[first:end]`` from `text`, uint8 codes 0 to 3."""
+    n = len(text)
+    for word in range(first, end):
+        start = word << 5
+        bases = np.uint64(0)
+        for i in range(start, min(n, start + 32)):
+            bases |= np.uint64(text[i]) << np.uint64(62 - ((i - start) << 1))
+        words[word] = bases
+
+
+@driver
+def count_leading(words, kmer_len, first, end, counts):
+    """Add to ``counts[x]`` the suffixes of ``[first, end)`` whose leading k-mer is x.
+
+    `first` is a multiple of 32. A suffix shorter than k counts as if A followed it.
+    """
+    shift = np.uint64(64 - 2 * kmer_len)
+    for start in range(first, end, 32):
+        key, after = window_at(words, start)
+        for _ in range(start, min(end, start + 32)):
+            counts[np.int64(key >> shift)] += 1
+            key, after = next_window(key, after)

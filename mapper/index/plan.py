@@ -1,0 +1,142 @@
+"""What building an index needs, and by which of three routes it is built.
+
+All routes give the same index, byte for byte:
+
+``library``
+    libdivsufsort on the whole text in memory; for small texts, whose sort takes less time than
+    the code of the others takes to compile.
+``blocks``
+    :mod:`mapper.index.sort_cpu`: by all threads, block by block.
+``device``
+    :mod:`mapper.index.sort_cuda`: on one CUDA device, block by block.
+
+The memory of each is said here, stage by stage, for a text of n bases, w bytes a row (4, or 8
+from 2**32 bases on), and the arrays of the index (:mod:`mapper.index.layout`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mapper.errors import ResourceError
+from mapper.index.layout import columns, index_bytes, row_dtype
+from mapper.index.suffix_sort import bucket_len_for
+from mapper.params import IndexParams
+
+LIBRARY, BLOCKS, DEVICE = "library", "blocks", "device"
+
+LIBRARY_UP_TO = 1 << 24
+"""Bases of the largest text that the library sorts where there is a choice."""
+
+PROCESS_BYTES = 300_000_000
+"""Interpreter, libraries and compiled code: measured 0.25 GB."""
+
+DEVICE_PROCESS_BYTES = 1_000_000_000
+"""The same with CUDA's libraries and CuPy: measured 0.95 GB."""
+
+TIED_SHARE = 0.06
+"""Part of the suffixes that may be tied after the blocks: twice that of the texts measured,
+with mammal-like repeats. More are sorted all the same, in more memory."""
+
+DEVICE_BYTES_A_SUFFIX = 64
+"""Of a block on a device: positions, keys, and CuPy's sort of keys with 8-byte places, which
+copies the keys and doubles both."""
+
+LARGEST_BLOCK = 1 << 28
+"""Suffixes of a block on a device: enough to fill it."""
+
+DEVICE_RESERVE = 600_000_000
+"""Bytes of a device for CUDA, compiled kernels and what lies between arrays."""
+
+
+class BuildPlan(NamedTuple):
+    """How an index is to be built."""
+
+    route: str
+    block_size: int = 0
+    """Suffixes of a block; 0 for the library."""
+    host_bytes: int = 0
+    """Peak memory of the process."""
+    device_bytes: int = 0
+    ordinal: int = 0
+    """Of the device."""
+    rows_at_once: int = 1 << 28
+    """Rows whose BWT and samples are written on a device at a time: a multiple of 1024."""
+
+
+def plan_library(n: int, params: IndexParams) -> BuildPlan:
+    """Plan the in-memory route: text, suffix array and index, all held at its end."""
+    suffix_array = n * (4 if n < 2**31 else 8)
+    held = n + suffix_array + n + index_bytes(n, params)
+    return BuildPlan(LIBRARY, 0, held + PROCESS_BYTES, 0)
+
+
+def plan_blocks(n: int, params: IndexParams, n_threads: int, memory: int | None) -> BuildPlan:
+    """Plan the route of the CPU, with blocks as large as `memory` bytes allow.
+
+    The text is gone through once for each block; more than halves of it would bring little.
+    With no limit given, blocks are as large as what follows them: they set no peak.
+
+    Raises
+    ------
+    ResourceError
+        If `memory` is less than the route needs with the smallest sensible blocks.
+    """
+    sizes = {name: column.n_bytes for name, column in columns(n, params).items()}
+    row = row_dtype(n).itemsize
+    packed = n // 4 + sizes["ref_planes"] + PROCESS_BYTES
+    counts = 2 * 16 * n_threads * 8 * 4 ** bucket_len_for(n)
+    ranks = n * row
+    rounds = int(TIED_SHARE * n) * (2 * row + 8)
+    tied = int(TIED_SHARE * n) * 2 * row
+    written = n + sizes["sa_samples"]
+    reading = 2 * n + PROCESS_BYTES
+    least_block = max(1 << 16, n // 256)
+    fixed = packed + counts + ranks + tied
+    floor = max(
+        packed + ranks + max(written, rounds + counts),
+        packed + sizes["sa_samples"] + sizes["blocks"] + sizes["kmer_starts"] * 5 // 4,
+        fixed + least_block * (row + 2),
+        reading,
+    )
+    if memory is None:
+        memory = floor
+    if memory < floor:
+        raise ResourceError(
+            f"an index of {n} bases needs at least {floor / 1e9:.2f} GB of memory, and "
+            f"{memory / 1e9:.2f} GB are allowed"
+        )
+    block_size = max(least_block, min((memory - fixed) // (row + 2), n // 2 + 1))
+    peak = max(floor, fixed + block_size * (row + 2))
+    return BuildPlan(BLOCKS, block_size, peak, 0)
+
+
+def plan_device(n: int, params: IndexParams, free_bytes: int | None) -> BuildPlan:
+    """Plan the route of a device with `free_bytes` of free memory; None: the least it needs.
+
+    On it lie the text (n / 4), the ranks (w n), the counts of a scan and their sums (9 / 64 n),
+    what is tied, and a block, the larger the better. The host holds the text in both packed
+    forms and, at the end, BWT, samples and blocks.
+
+    Raises
+    ------
+    ResourceError
+        If the device is too small even for small blocks.
+    """
+    sizes = {name: column.n_bytes for name, column in columns(n, params).items()}
+    row = row_dtype(n).itemsize
+    kept = n // 4 + n * row + n * 9 // 64 + int(TIED_SHARE * n) * 2 * row + DEVICE_RESERVE
+    least_block = min(n, max(1 << 20, n // 64))
+    floor = kept + least_block * DEVICE_BYTES_A_SUFFIX
+    if free_bytes is None:
+        free_bytes = floor
+    if free_bytes < floor:
+        raise ResourceError(
+            f"an index of {n} bases needs {floor / 1e9:.1f} GB of device memory, and "
+            f"{free_bytes / 1e9:.1f} GB are free"
+        )
+    block_size = min(LARGEST_BLOCK, n, (free_bytes - kept) // DEVICE_BYTES_A_SUFFIX)
+    packed = n // 4 + sizes["ref_planes"] + DEVICE_PROCESS_BYTES
+    after_sort = sizes["sa_samples"] + sizes["blocks"] + max(n, sizes["kmer_starts"] * 5 // 4)
+    host = packed + max(n + n // 2, after_sort)
+    return BuildPlan(DEVICE, block_size, host, kept + block_size * DEVICE_BYTES_A_SUFFIX)

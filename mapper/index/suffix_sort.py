@@ -1,0 +1,146 @@
+"""Sort the suffixes of a text in blocks, and keep only what the index needs of their order.
+
+The suffix array itself is never held. What is held for each base is its suffix's *rank*
+(4 bytes; 8 from 2**32 bases on), the BWT (1 byte) and the sampled suffix array:
+
+1. **Blocks.** The suffixes are dealt to blocks by their leading k-mers, so that a block is
+   a contiguous range of rows. Each block is collected from the text, sorted by its suffixes'
+   first bases (:attr:`Sorter.depth` of them, 32 at a time), and written out: rank, BWT
+   and sample of each row whose suffix is now told from all others.
+2. **Rounds.** What is still tied lies in repeats: *groups* of suffixes that agree in `depth`
+   bases. The rank of each suffix of a group is the group's first row, so the rank of
+   what follows `depth` bases further on orders the group by twice as many; and so on,
+   until nothing is tied. A repeat of L bases takes log2(L / depth) rounds over its own
+   suffixes: runs of a base and long exact copies are no worse than others.
+
+A :class:`Sorter` does the steps on one kind of machine; this module holds their order and
+the row where each block begins. The order of suffixes that are told apart is unique, so
+every sorter, block size and number of threads gives the same result.
+
+References
+----------
+Manber, Myers (1993), doi:10.1137/0222058: prefix doubling. Larsson, Sadakane (2007),
+doi:10.1016/j.tcs.2007.07.017: groups numbered by a row of their own, only unsorted groups
+touched. Kärkkäinen (2007), doi:10.1016/j.tcs.2007.07.018: the BWT by blocks of suffixes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from tqdm import tqdm
+
+log = logging.getLogger(__name__)
+
+
+class Tied(NamedTuple):
+    """Rows whose suffixes are not told apart yet: whole groups, by ascending row.
+
+    Arrays of the sorter's machine, of the row type. Which suffix of a group stands in which of
+    its rows means nothing; the rank of each is the group's first row.
+    """
+
+    rows: Any
+    positions: Any
+
+
+class SortedText(NamedTuple):
+    """What the index needs of the suffix array; in host memory."""
+
+    bwt: np.ndarray  # uint8 (n + 1,): the base before each row's suffix; at `primary`, any
+    sa_samples: np.ndarray  # uint32 or uint64: text position of rows 0, p, 2p, ...
+    primary: int  # row of the suffix that is the whole text
+
+
+class Sorter(Protocol):
+    """The steps of the sort on one kind of machine.
+
+    ``depth`` is the number of bases by which :meth:`sort_block` sorts, and ``bucket_len``
+    the length of the k-mers whose ranges are blocks.
+    """
+
+    depth: int
+    bucket_len: int
+
+    def leading_counts(self) -> np.ndarray:
+        """Return how many suffixes begin with each k-mer of ``bucket_len``: int64."""
+
+    def sort_block(
+        self, first_kmer: int, end_kmer: int, size: int, row: int, advance: Callable[[int], None]
+    ) -> list[Tied]:
+        """Sort the `size` suffixes that begin with ``[first_kmer, end_kmer)``, from `row` on.
+
+        `advance` is told, from any thread, how many more are done.
+        """
+
+    def refine(self, tied: list[Tied], depth: int) -> list[Tied]:
+        """Sort groups that agree in `depth` bases by twice as many; return those still tied."""
+
+    def result(self) -> SortedText:
+        """Return the result, once nothing is tied."""
+
+
+def sort_in_blocks(sorter: Sorter, n: int, block_size: int) -> SortedText:
+    """Sort the suffixes of a text of `n` bases.
+
+    Parameters
+    ----------
+    block_size
+        Suffixes of a block. One k-mer that begins more suffixes makes a larger block.
+    """
+    start = time.perf_counter()
+    counts = sorter.leading_counts()
+    tied: list[Tied] = []
+    row = 1  # row 0 is the sentinel's
+    with tqdm(
+        total=n, unit=" bases", unit_scale=True, desc="sorting", leave=False, disable=None
+    ) as bar:
+        lock = threading.Lock()
+
+        def advance(n_suffixes: int) -> None:
+            with lock:
+                bar.update(n_suffixes)
+
+        for first, end, size in blocks_of(counts, block_size):
+            tied += sorter.sort_block(first, end, size, row, advance)
+            row += size
+    log.info("suffixes in blocks: %.1f s", time.perf_counter() - start)
+    depth = sorter.depth
+    while tied:
+        start = time.perf_counter()
+        n_tied = sum(len(chunk.rows) for chunk in tied)
+        tied = sorter.refine(tied, depth)
+        seconds = time.perf_counter() - start
+        log.info("%d suffixes that agree in %d bases: %.1f s", n_tied, depth, seconds)
+        depth *= 2
+    start = time.perf_counter()
+    result = sorter.result()
+    log.info("BWT and samples from the ranks: %.1f s", time.perf_counter() - start)
+    return result
+
+
+def blocks_of(counts: np.ndarray, block_size: int) -> Iterator[tuple[int, int, int]]:
+    """Cut the k-mers into ranges that begin at most `block_size` suffixes, or are one k-mer.
+
+    Yields
+    ------
+    First k-mer, the one past the last, and the number of suffixes, never 0.
+    """
+    first, size = 0, 0
+    for kmer, count in enumerate(counts.tolist()):
+        if size and size + count > block_size:
+            yield first, kmer, size
+            first, size = kmer, 0
+        size += count
+    if size:
+        yield first, len(counts), size
+
+
+def bucket_len_for(n: int) -> int:
+    """Return the length of the k-mers that blocks are made of: 1 to 8, some 64 suffixes each."""
+    return max(1, min(8, (n.bit_length() - 7) // 2))

@@ -1,0 +1,144 @@
+"""Cut a BAM, CRAM or SAM file of reads into consecutive BAM files, for jobs of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from mapper.accelerate import driver
+from mapper.errors import InputFormatError
+from mapper.io import bam_scan as scan
+from mapper.io.bam_errors import explain
+from mapper.io.bam_in import BamReader, alignment_format
+from mapper.io.bgzf import BgzfWriter
+from mapper.io.buffer import InputBuffer
+from mapper.io.source import ByteSource
+from mapper.io.tags import get16
+
+_CHUNK_BYTES = 4 << 20
+_FULL = -1  # beside the statuses of bam_scan: the limit is reached
+_NO_LIMIT = int(np.iinfo(np.int64).max)
+
+
+@driver
+def pass_reads(data, at, end, ended, n_reads, half, limit):
+    """Pass over records until there are `limit` reads and no pair lacks its mate.
+
+    A read is a primary record; a pair is two that follow one another, as for
+    :func:`mapper.io.bam_scan.fill_batch`. `half` says that a pair lacks its mate.
+
+    Returns
+    -------
+    Status (_FULL where the limit is reached), the end of the last record passed, reads passed
+    and `half` there.
+    """
+    while n_reads < limit or half:
+        status, record_end = scan.find_record(data, at, end, ended)
+        if status != scan.OK:
+            return status, at, n_reads, half
+        flag = get16(data, at + 18)
+        if (flag & scan.NOT_PRIMARY) == 0:
+            n_reads += 1
+            half = (flag & scan.PAIRED) != 0 and not half
+        at = record_end
+    return _FULL, at, n_reads, half
+
+
+class RecordReader(BamReader):
+    """The records of a file as bytes, to be handed on as they are.
+
+    Only their lengths are checked, and that the file is whole; what else may be wrong with a
+    record is found by whoever reads it.
+
+    Parameters
+    ----------
+    path
+        BAM, CRAM or SAM; CRAM that needs a reference leaves it to htslib to find it.
+    executor
+        Its threads decompress.
+
+    Raises
+    ------
+    InputFormatError
+        If the header cannot be read; from :meth:`take` if the file is cut off or damaged.
+    """
+
+    def __init__(self, path: str, executor: Executor | None = None) -> None:
+        self.header_bytes = b""
+        source = ByteSource(path, executor)
+        # What is none of these has no BAM header either, which is then said.
+        fmt = alignment_format(source) or "bam"
+        super().__init__(source, fmt, 0, _CHUNK_BYTES, executor=executor)
+        self._records = InputBuffer(self._source, _CHUNK_BYTES, executor)
+        self._file = self._records  # which `close` closes
+        self._half = False
+
+    def _take(self, n: int) -> bytes:
+        data = super()._take(n)
+        self.header_bytes += data
+        return data
+
+    def take(self, until: int) -> Iterator[bytes]:
+        """Yield the bytes of the next records, up to the read of ordinal `until` and its mate."""
+        file, size = self._records, _CHUNK_BYTES
+        while not self._finished:
+            data, all_left = file.unread(size + 1)
+            is_rest = all_left and len(data) <= size
+            ended = is_rest and file.broken is None
+            data = data[:size]
+            status, end, self.n_reads, self._half = pass_reads(
+                data, 0, len(data), ended, self.n_reads, self._half, until
+            )
+            if end:
+                yield file.take(end).tobytes()
+            if status == _FULL:
+                return
+            number = self.n_reads + 1  # of the read; records between are not counted
+            if status == scan.DONE:
+                self._finished = True
+                self._check_end(number - 1)
+            elif status != scan.MORE:
+                raise explain(status, self.name, number, data[end:].tobytes(), self.header)
+            elif is_rest:
+                raise InputFormatError(f"{self.name}: {file.broken} (found at record {number})")
+            elif end == 0:
+                size = file.larger(size, number)
+
+
+def count_reads(path: str) -> int:
+    """Return the number of reads (primary records) of a file."""
+    with RecordReader(path) as reader:
+        for _ in reader.take(_NO_LIMIT):
+            pass
+        return reader.n_reads
+
+
+def split_bam(path: str, ends: Sequence[int], targets: Sequence[Path], threads: int = 1) -> None:
+    """Write consecutive reads of a file to BAM files with its header.
+
+    Parameters
+    ----------
+    ends
+        Reads [0, ends[0]), [ends[0], ends[1]) … go to the targets, nondecreasing. A pair is
+        not cut: it belongs to where its first read belongs. What comes behind the last end is
+        left out; to the end of the file, give a number no smaller than its reads.
+    targets
+        One for each end; each exists afterwards, if without a record. They have no temporary
+        names: on an exception whoever called removes them.
+
+    Raises
+    ------
+    InputFormatError
+        See :class:`RecordReader`.
+    """
+    with ThreadPoolExecutor(threads) as pool, RecordReader(path, pool) as reader:
+        for end, target in zip(ends, targets, strict=True):
+            with target.open("wb") as sink:
+                writer = BgzfWriter(sink, pool)
+                writer.append(reader.header_bytes)
+                for records in reader.take(end):
+                    writer.append(records)
+                writer.finish()

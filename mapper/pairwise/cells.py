@@ -1,0 +1,111 @@
+"""Arithmetic of matrix cells, one or two in a register, for one text of the recurrence.
+
+A core that is handed ``OneCell`` computes in int32. One that is handed ``TwoCells`` computes
+two cells at a time, each in half of a uint32, and with the same functions: on the device each
+is one instruction (:mod:`mapper.device.halves`). Numba picks them by the type of the costs;
+the Python bodies are their meaning, which the simulator runs.
+
+Halves hold *biased* scores, from 0 to 32767, so that differences of halves need no borrow;
+who packs must know that the scores fit (:func:`mapper.pairwise.matrix_numbers.bias_of`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from mapper.accelerate import core
+
+
+class OneCell(NamedTuple):
+    """Costs of gaps, as they are added, for one cell in an int32."""
+
+    opening: np.int32  # of the first symbol: -(gap_open + gap_extend)
+    extend: np.int32  # of each further one: -gap_extend
+    floor: np.int32  # no value is lower
+
+
+class TwoCells(NamedTuple):
+    """The same for two cells in the halves of a uint32; the floor is 0."""
+
+    opening: np.uint32
+    extend: np.uint32
+    floor: np.uint32
+
+
+def half_of(word, half):
+    """Return one half of a word as a signed number (Python only)."""
+    return ((int(word) >> (16 * int(half)) & 0xFFFF) ^ 0x8000) - 0x8000
+
+
+def joined_halves(low, high):
+    """Return a word of two numbers (Python only)."""
+    return np.uint32((int(low) & 0xFFFF) | (int(high) & 0xFFFF) << 16)
+
+
+def sum_or(a, b, least, cells):
+    """Return ``max(a + b, least)``."""
+    if isinstance(cells, OneCell):
+        return np.int32(max(a + b, least))
+    return joined_halves(
+        *(max(half_of(a, half) + half_of(b, half), half_of(least, half)) for half in (0, 1))
+    )
+
+
+def higher(a, b, cells):
+    """Return ``max(a, b)``."""
+    if isinstance(cells, OneCell):
+        return np.int32(max(a, b))
+    return joined_halves(*(max(half_of(a, half), half_of(b, half)) for half in (0, 1)))
+
+
+def exceeds(a, b, cells):
+    """Return 1 where a is greater than b, else 0; a is never less than b."""
+    if isinstance(cells, OneCell):
+        return np.uint32(a != b)
+    return joined_halves(*(half_of(a, half) != half_of(b, half) for half in (0, 1)))
+
+
+def is_cells(cells, kind):
+    """Whether a numba type is that of ``OneCell`` or ``TwoCells``."""
+    return getattr(cells, "instance_class", None) is kind
+
+
+INLINED = {"forceinline": True, "_nrt": False}
+"""Options of functions that are chosen by type. (Numba's own inlining, ``inline="always"``,
+loses arguments when numba-cuda compiles the caller: seen with 0.30.4.)"""
+
+
+@core
+def _sum_or(a, b, least):
+    return max(np.int32(a + b), np.int32(least))
+
+
+@core
+def _higher(a, b):
+    return max(np.int32(a), np.int32(b))
+
+
+@core
+def _exceeds(a, b):
+    return np.uint32(a != b)
+
+
+@overload(sum_or, jit_options=INLINED)
+def _sum_or_of_one(a, b, least, cells):
+    if is_cells(cells, OneCell):
+        return lambda a, b, least, cells: _sum_or(a, b, least)
+
+
+@overload(higher, jit_options=INLINED)
+def _higher_of_one(a, b, cells):
+    if is_cells(cells, OneCell):
+        return lambda a, b, cells: _higher(a, b)
+
+
+@overload(exceeds, jit_options=INLINED)
+def _exceeds_of_one(a, b, cells):
+    if is_cells(cells, OneCell):
+        return lambda a, b, cells: _exceeds(a, b)

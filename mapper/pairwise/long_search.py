@@ -1,0 +1,78 @@
+"""The search for the middle of one part of a long pair, in slices, on the CPU.
+
+Between slices progress is reported, and the state may be saved.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.accelerate import driver
+from mapper.pairwise.checkpoint import Part
+from mapper.pairwise.compare import Pair
+from mapper.pairwise.edit_cpu import clear_rows, new_rows, widened
+from mapper.pairwise.middle import MIDDLE_K, MIDDLE_OFFSET, R, S, meet, new_state
+from mapper.pairwise.packing import part_of
+from mapper.pairwise.wavefront_edit import NO_ROOM, Rows
+
+SLICE_CELLS = 50_000_000
+"""Cells between two reports: some tenths of a second."""
+
+
+@driver
+def _go_on(pair, state, rows, back_rows, n_steps):
+    """Search on, widening the rows where they are full."""
+    while True:
+        status = meet(pair, state, rows, back_rows, n_steps)
+        if status != NO_ROOM:
+            return status, rows, back_rows
+        rows, back_rows = widened(rows), widened(back_rows)
+
+
+class Search:
+    """The search for the middle of one part."""
+
+    def __init__(self, pair: Pair, part: Part) -> None:
+        self.pair = part_of(pair, part.v, part.h, part.query_len, part.ref_len)
+        self.state = new_state(part.bound)
+        self.rows: Rows = new_rows(1 << 12, 2)
+        self.back_rows: Rows = new_rows(1 << 12, 2)
+        clear_rows(self.rows)
+        clear_rows(self.back_rows)
+
+    @property
+    def edits(self) -> int:
+        """Edits known to be needed."""
+        return max(0, int(self.state[S] + self.state[R]))
+
+    def halves(self, part: Part) -> list[Part]:
+        """Return the parts before and behind the middle, with their distances."""
+        h = int(self.state[MIDDLE_OFFSET])
+        v = h - int(self.state[MIDDLE_K])
+        return [
+            Part(part.v, part.h, v, h, int(self.state[S])),
+            Part(part.v + v, part.h + h, part.query_len - v, part.ref_len - h, int(self.state[R])),
+        ]
+
+    def saved(self) -> list[np.ndarray]:
+        """Return all that :meth:`restore` needs, here or on a device."""
+        return [self.state.copy(), *self.rows, *self.back_rows]
+
+    def restore(self, arrays: list[np.ndarray]) -> None:
+        """Go on where a search was saved."""
+        self.state = arrays[0]
+        self.rows, self.back_rows = Rows(*arrays[1:5]), Rows(*arrays[5:9])
+
+    def slice(self) -> int:
+        """Search some rows on; return the status."""
+        return self.steps(max(1, SLICE_CELLS // (2 * (self.edits + 1))))
+
+    def steps(self, n_steps: int) -> int:
+        """Compute so many rows, of both ends in turn; return the status."""
+        status, self.rows, self.back_rows = _go_on(
+            self.pair, self.state, self.rows, self.back_rows, n_steps
+        )
+        return int(status)
+
+    def release(self) -> None:
+        """Give back what the search holds on a device."""

@@ -1,0 +1,89 @@
+"""Matrix alignment on CUDA: what its kernels share, and the walk back along the paths.
+
+:mod:`mapper.pairwise.matrix_fill_cuda` computes the matrices. The path is walked by a second
+kernel, one thread a pair, and a third puts the operations in order.
+
+References
+----------
+Blazewicz et al. (2011), BMC Bioinformatics 12:181 (second kernel for the backtrace).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from mapper.device.seam import SIMULATED, cuda, kernel
+from mapper.pairwise.dp_matrix import (
+    trace_matrix,
+)
+from mapper.pairwise.matrix_plan import (
+    HALVES,
+    OPS_START,
+    ORIGIN_START,
+    QUERY_LEN,
+    QUERY_START,
+    REF_LEN,
+    REF_START,
+    ROWS,
+)
+from mapper.pairwise.origins import StripOrigins
+
+LANES = 1 if SIMULATED else 8
+"""Lanes of a group: a strip of up to 512 rows, a delay of 15 columns from its first to its last."""
+
+GROUPS = 1 if SIMULATED else 4
+BLOCK = LANES * GROUPS
+"""One warp: its groups meet without a barrier. The simulator knows no warps."""
+
+SHARED_BYTES = 48 << 10
+"""What every device gives a block without being asked."""
+
+
+class MatrixPairs(NamedTuple):
+    """A batch on the device."""
+
+    query_codes: Any  # uint8
+    ref_codes: Any  # uint8
+    table: Any  # int64 (FIELDS, n_pairs), as in matrix_plan.Plan
+
+
+SCORE, QUERY_END, REF_END, QUERY_BEGIN, REF_BEGIN, N_OPS = range(6)
+RESULTS, SCORE_RESULTS = 6, 3
+"""Rows of the results, int64 (RESULTS, n_pairs); the first are there without a path, too."""
+
+
+@kernel(64)
+def trace_kernel(pairs, scores, gaps, mode, slots, origins, ops, out):
+    """Walk the path of each pair back: its operations, last first, from ``ops_start`` on."""
+    x = cuda.grid(1)
+    if x < len(slots) and slots[x] >= 0:
+        pair = slots[x]
+        table = pairs.table
+        n, m = table[QUERY_LEN, pair], table[REF_LEN, pair]
+        halves, rows = table[HALVES, pair], table[ROWS, pair]
+        a_strip = LANES * halves * rows
+        n_strips = (n + a_strip - 1) // a_strip
+        own = StripOrigins(
+            origins, table[ORIGIN_START, pair], m + LANES * halves - 1, n_strips * a_strip - n,
+            LANES, halves, rows,
+        )  # fmt: skip
+        query_at, ref_at = table[QUERY_START, pair], table[REF_START, pair]
+        at = table[OPS_START, pair]
+        n_ops, query_start, ref_start = trace_matrix(
+            pairs.query_codes[query_at : query_at + n], pairs.ref_codes[ref_at : ref_at + m],
+            scores, gaps, own, mode, out[SCORE, pair], out[QUERY_END, pair], out[REF_END, pair],
+            ops[at : at + n + m + 2],
+        )  # fmt: skip
+        out[N_OPS, pair] = n_ops
+        out[QUERY_BEGIN, pair] = query_start
+        out[REF_BEGIN, pair] = ref_start
+
+
+@kernel(BLOCK)
+def gather_kernel(ops, pairs, offsets, flat):
+    """Copy the operations of a pair, first one first, to where its offset says."""
+    pair = cuda.blockIdx.x
+    begin, end = offsets[pair], offsets[pair + 1]
+    from_last = pairs.table[OPS_START, pair] + end - begin - 1
+    for x in range(cuda.threadIdx.x, end - begin, BLOCK):
+        flat[begin + x] = ops[from_last - x]

@@ -1,0 +1,77 @@
+"""Where the origins of matrix cells lie: four bits a cell, on the CPU and on a device.
+
+Numba chooses :func:`origin_at` by the type of the origins, as it does in ``cells.py``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from mapper.accelerate import core
+from mapper.pairwise.cells import INLINED, is_cells
+
+
+class ByteOrigins(NamedTuple):
+    """The bits of all cells, a byte each, row by row."""
+
+    cells: np.ndarray  # uint8
+    n_columns: int
+
+
+class StripOrigins(NamedTuple):
+    """The bits of the cells of one pair, as the lanes of a group write them.
+
+    Of a step every lane writes word 0, then every lane word 1...: the lanes' words lie together.
+    """
+
+    words: np.ndarray  # uint32
+    start: int  # first word of the pair
+    n_steps: int
+    above: int  # rows that stand above the query's first
+    lanes: int
+    halves: int
+    rows: int
+
+
+@core
+def _strip_origin(origins, i, j):
+    rows = np.uint32(origins.rows)
+    row = np.uint32(i - 1 + origins.above)
+    line = np.uint32(row // rows)  # of all halves of all strips
+    x = np.uint32(row - line * rows)
+    # Lanes and halves are powers of two: one division is enough.
+    two = np.uint32(origins.halves - 1)
+    lines = np.uint32(origins.lanes * origins.halves)
+    strip = np.uint32(line // lines)
+    line = np.uint32(line & (lines - np.uint32(1)))
+    a_word = np.uint32(8) >> two
+    x_word = np.uint32(x >> (np.uint32(3) - two))
+    words_a_step = np.uint32((rows + a_word - np.uint32(1)) >> (np.uint32(3) - two))
+    step = np.uint64(strip) * np.uint64(origins.n_steps) + np.uint64(j - 1) + np.uint64(line)
+    at = step * np.uint64(words_a_step) + np.uint64(x_word)
+    at = np.uint64(origins.start) + at * np.uint64(origins.lanes) + np.uint64(line >> two)
+    shift = np.uint32(16) * np.uint32(line & two)
+    shift += np.uint32(4) * np.uint32(a_word - np.uint32(1) - (x & (a_word - np.uint32(1))))
+    return np.int64((np.uint64(origins.words[at]) >> np.uint64(shift)) & np.uint64(15))
+
+
+@core
+def _byte_origin(origins, i, j):
+    return np.int64(origins.cells[(i - 1) * origins.n_columns + j - 1])
+
+
+def origin_at(origins, i, j):
+    """Return the bits of cell (i, j), both counted from 1."""
+    if isinstance(origins, ByteOrigins):
+        return _byte_origin(origins, i, j)
+    return _strip_origin(origins, i, j)
+
+
+@overload(origin_at, jit_options=INLINED)
+def _origin_at(origins, i, j):
+    if is_cells(origins, ByteOrigins):
+        return lambda origins, i, j: _byte_origin(origins, i, j)
+    return lambda origins, i, j: _strip_origin(origins, i, j)

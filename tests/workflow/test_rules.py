@@ -1,0 +1,141 @@
+"""Each rule by itself: what it asks for, and that it makes its outputs again from its inputs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.runs import (
+    CONFIG,
+    PHIX,
+    ROOT,
+    SAMPLES_HEADER,
+    UNITS_HEADER,
+    copied,
+    needs_snakemake,
+    project,
+    records,
+    snakemake,
+)
+
+pytestmark = needs_snakemake
+
+RULES = {
+    name
+    for path in (ROOT / "workflow" / "rules").glob("*.smk")
+    for name in re.findall(r"^rule (\w+):", path.read_text(), re.MULTILINE)
+}
+OUTPUTS = {
+    "fmwave_index": ["index/reference.fmw"],
+    "plain_reference": ["reference/reference.fa", "reference/reference.fa.fai"],
+    "split_reads": ["chunks/phix-a"],
+    "estimate_insert_size": ["insert_size/phix-a.json"],
+    "fmwave_map": [
+        "parts/phix-a.2-of-2.bam",
+        "parts/phix-a.2-of-2.bam.bai",
+        "stats/phix-a.2-of-2.map.json",
+    ],
+    "finish_sample": ["mapped/phix.cram", "mapped/phix.cram.crai", "stats/phix.markdup.json"],
+    "alignment_statistics": [
+        f"stats/phix.{name}"
+        for name in ("flagstat.txt", "stats.txt", "idxstats.tsv", "coverage.tsv")
+    ],
+    "summary": ["summary.tsv", "summary.html"],
+    "plots": [f"plots/{name}.svg" for name in ("reads", "insert_size", "coverage", "mapq")],
+}
+"""What each rule makes in the run below, under results/. MultiQC has a test of its own."""
+
+
+def settings(directory: Path) -> Path:
+    """Write a project in which every rule has work to do."""
+    single = copied(directory, "single", PHIX[0])
+    units = f"phix\ta\t{PHIX[0]}\t{PHIX[1]}\t\t2\nphix\tb\t{single}\t\t\n"
+    config = CONFIG + "output: {format: cram}\nmap: {threads: 1}\n"
+    return project(directory, config, SAMPLES_HEADER + "phix\t\n", UNITS_HEADER + units)
+
+
+def jobs_of(directory: Path, attempt: int) -> dict[str, tuple[set[str], dict[str, str]]]:
+    """Return, for each rule of a dry run, the keywords that are shown and the resources."""
+    more = directory / "multiqc.yaml"
+    more.write_text("report: {multiqc: true}\n")
+    run = snakemake(directory, "--dry-run", "--attempt", str(attempt), "--configfile", str(more))
+    assert run.returncode == 0, run.stdout
+    jobs = {}
+    for name, text in re.findall(r"^rule (\w+):\n((?:    .*\n)+)", run.stdout, re.MULTILINE):
+        keywords = dict(re.findall(r"^    (\w+): (.*)$", text, re.MULTILINE))
+        resources = dict(part.split("=", 1) for part in keywords["resources"].split(", "))
+        jobs[name] = (set(keywords), resources)
+    return jobs
+
+
+def test_every_rule_logs_is_measured_and_asks_for_more_when_tried_again(tmp_path):
+    directory = settings(tmp_path)
+    first, second = (jobs_of(directory, attempt) for attempt in (1, 2))
+    assert set(first) - {"all"} == RULES == {*OUTPUTS, "multiqc"}
+    for rule in RULES:
+        keywords, resources = first[rule]
+        assert {"log", "benchmark"} <= keywords, rule
+        for resource in ("mem_mb", "runtime"):
+            asked, again = int(resources[resource]), int(second[rule][1][resource])
+            assert abs(again - 2 * asked) <= 1, (rule, resource)  # by rounding
+    for profile in (ROOT / "profiles").glob("*/profile.yaml"):
+        if profile.parent.name != "local-cpu":
+            assert re.search(r"^retries: [12] ", profile.read_text(), re.MULTILINE), profile
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that is through, with its temporary files."""
+    directory = settings(tmp_path_factory.mktemp("finished"))
+    run = snakemake(directory, "--notemp")
+    assert run.returncode == 0, run.stdout
+    return directory
+
+
+def content(path: Path, reference: Path) -> object:
+    """Return what must be the same in two runs of a rule: no times, no path of the run."""
+    if path.is_dir():
+        return {p.name: content(p, reference) for p in path.iterdir()}
+    if path.suffix in (".bam", ".cram"):
+        return records(path, reference)
+    if path.suffix == ".json":
+        kept = json.loads(path.read_text())
+        return {key: kept[key] for key in kept if key not in ("seconds", *MEASURED)}
+    if path.suffix == ".gz":
+        return gzip.decompress(path.read_bytes())
+    if path.suffix == ".crai":
+        return path.stat().st_size > 0  # positions behind a header that names the run's folder
+    if path.name == "phix.stats.txt":
+        return [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    return path.read_bytes()
+
+
+MEASURED = ("reads_per_second", "peak_memory_bytes")
+
+
+@pytest.mark.parametrize("rule", OUTPUTS)
+def test_a_rule_makes_its_outputs_again(rule, finished, tmp_path):
+    """The other rules are forbidden: what this one needs must be among its inputs."""
+    directory = tmp_path / "again"
+    shutil.copytree(finished, directory, copy_function=shutil.copy2)
+    results = directory / "results"
+    outputs = [results / name for name in OUTPUTS[rule]]
+    for path in outputs:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    targets = [str(path.relative_to(directory)) for path in outputs]
+    run = snakemake(
+        directory, "--allowed-rules", rule, "--rerun-triggers", "mtime", "--notemp", "--", *targets
+    )
+
+    assert run.returncode == 0, run.stdout
+    assert "1 of 1 steps" in run.stdout
+    reference = results / "reference" / "reference.fa"
+    for path in outputs:
+        before = finished / path.relative_to(directory)
+        assert content(path, reference) == content(before, reference), path
