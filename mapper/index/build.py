@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import time
@@ -75,6 +76,7 @@ def build_index(
     packed_text = pack_text(text, n_threads)
     unpacked = text if plan.route == LIBRARY else None
     del text  # the other routes go without it
+    gc.collect()  # where packing was compiled, numba left the text to it
     fm = index_text(packed_text, unpacked, params, plan, n_threads)
     meta = IndexMeta(fasta.name, fasta.stat().st_size, params, __version__)
     return Index(fm, contigs, meta)

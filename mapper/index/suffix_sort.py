@@ -26,6 +26,7 @@ touched. Kärkkäinen (2007), doi:10.1016/j.tcs.2007.07.018: the BWT by blocks o
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -109,6 +110,9 @@ def sort_in_blocks(sorter: Sorter, n: int, block_size: int) -> SortedText:
         for first, end, size in blocks_of(counts, block_size):
             tied += sorter.sort_block(first, end, size, row, advance)
             row += size
+            # Numba, when it compiles, leaves the arguments to the garbage collector: a
+            # block of 2 GB was still there while the next was sorted.
+            gc.collect()
     log.info("suffixes in blocks: %.1f s", time.perf_counter() - start)
     depth = sorter.depth
     while tied:
