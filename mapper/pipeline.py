@@ -257,7 +257,9 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
             pool.at(WRITE), sort=sort, level=job.compression, reference=job.reference,
             threads=run.helper_threads,
         ) as output:  # fmt: skip
-            stats.compile_seconds = compile_stages(index, run.params, run.names, output, run.device)
+            stats.compile_seconds = compile_stages(
+                index, run.params, run.names, output, run.device, from_text=reader.has_text
+            )
             _map_all(run, reader, output, pool)
     finally:
         sys.setswitchinterval(switch_interval)

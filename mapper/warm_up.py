@@ -16,6 +16,9 @@ from mapper.index.fm import FMIndex
 from mapper.index.reference import Index
 from mapper.io.bam_out import RecordOutput
 from mapper.io.carry import carry_over, with_tag
+from mapper.io.fastq_parse import TextBatch, TextPart
+from mapper.io.fastq_scan import SINGLE
+from mapper.io.text_cut import FASTQ, whole_records
 from mapper.pair.insert_size import assumed_model, confident_inserts
 from mapper.pair.records import Names
 from mapper.params import MapParams
@@ -36,9 +39,11 @@ SEARCHED_WORDS = 1 << 20
 
 def compile_stages(
     index: Index, params: MapParams, names: Names, output: RecordOutput,
-    device: DeviceStages | None = None,
+    device: DeviceStages | None = None, *, from_text: bool = True,
 ) -> float:  # fmt: skip
     """Compile every stage, or load it compiled, by mapping two made-up pairs.
+
+    Reading is included if it is `from_text`, FASTQ or FASTA; the reader of BAM is small.
 
     Done before the work starts, so that its time is known and no thread waits in the
     middle of a batch.
@@ -50,6 +55,8 @@ def compile_stages(
     start = time.perf_counter()
     if not is_compiled():
         log.info("compiling for this machine, once (about a minute); kept in %s", CACHE_DIR)
+    if from_text:
+        _read_made_up_text()
     for paired in (False, True):
         reads = _made_up_reads(index.fm, paired)
         quiet = RunStats()
@@ -61,6 +68,12 @@ def compile_stages(
         _, records = place_batch(index, aligned, assumed_model(), params, names, quiet)
         output.encode(carry_over(records, with_tag(reads, b"XXi\0\0\0\0")), reads)
     return time.perf_counter() - start
+
+
+def _read_made_up_text() -> None:
+    text = np.frombuffer(bytearray(b"@r\nACGT\n+\nIIII\n"), np.uint8)
+    whole_records(FASTQ, text, False, 1)
+    TextBatch((TextPart("", FASTQ, text, 1),), SINGLE, keep_comments=False, first_read=0).parse()
 
 
 def _made_up_reads(fm: FMIndex, paired: bool) -> ReadBatch:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mapper.accelerate import core, driver
 from mapper.io.comment_scan import put_comment
 from mapper.io.fasta_scan import read_fasta_record, read_list_line
@@ -95,7 +97,8 @@ def fill_batch(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments
 def _fill(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bases, quals,
           base_offsets, names, name_offsets, tags, tag_offsets):  # fmt: skip
     unit = 1 if layout == SINGLE else 2
-    n_reads = at1 = at2 = here1 = here2 = 0
+    # Not plain zeros: for a literal the reading of a record would be compiled once more.
+    n_reads = at1 = at2 = here1 = here2 = np.int64(0)
     mate = 1
     while True:
         row = n_reads + mate - 1

@@ -87,6 +87,8 @@ class ReadsReader(BatchReader):
         self._n_before = 0  # reads of earlier files
         self.may_hold_pairs = False
         """Whether reads may come in pairs: false only if it is known that none do."""
+        self.has_text = False
+        """Whether some files are FASTQ or FASTA."""
         self._bam_readers: list[BamReader] = []
         self.converts = False
         """Whether a samtools process converts input: CRAM or SAM."""
@@ -150,6 +152,7 @@ class ReadsReader(BatchReader):
 
     def _add_fastq(self, lane: Lane, sources: list[ByteSource], tag: bytes) -> None:
         check_files(lane.paths, self._options.interleaved)
+        self.has_text = True
 
         def start() -> BatchReader:
             options = self._options

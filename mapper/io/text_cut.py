@@ -125,5 +125,5 @@ def whole_records(kind, text, all_left, most):
     n_records = min(n_lines // 4, most)
     if n_records == most:
         return n_records, _after_lines(text, 4 * n_records)
-    end = before_lines(text, len(text), 0)
+    end = before_lines(text, len(text), np.int64(0))
     return n_records, before_lines(text, end, n_lines - 4 * n_records)

@@ -40,7 +40,7 @@ def _seed_reads(fm, bases, base_offsets, planes, word_offsets, params, scratch):
     query_start = np.empty(capacity, np.int32)
     text_pos = np.empty(capacity, np.int64)
     seed_len = np.empty(capacity, np.int32)
-    total = 0
+    total = np.int64(0)
     for read in range(n_reads):
         n_diags, repeat, disjoint, was_thinned = seed_read(
             fm, bases, base_offsets[read], base_offsets[read + 1], planes, word_offsets[read],

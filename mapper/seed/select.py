@@ -75,7 +75,12 @@ def count_known(fm, planes, word, scratch, n_diags, seed):
     matches = 0
     for d in range(n_diags):
         if scratch.diag_strand[d] == scratch.strand[seed] and seed_matches(
-            fm, planes, word, scratch.start[seed], scratch.length[seed], scratch.diag[d]
+            fm,
+            planes,
+            word,
+            np.int64(scratch.start[seed]),
+            np.int64(scratch.length[seed]),
+            scratch.diag[d],
         ):
             matches += 1
     return matches
@@ -143,7 +148,9 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
                 n_sampled = min(n_rows, np.int64(min(max_occ, max_hits)))
                 if n_sampled > len(scratch.diag):
                     return np.int64(DIAGONALS_FULL), repeat_bases, n_over_budget
-                n_diags = locate_rows(fm, scratch, seed, scratch.sa_lo[seed], step, n_sampled, 0)
+                n_diags = locate_rows(
+                    fm, scratch, seed, scratch.sa_lo[seed], step, n_sampled, n_diags
+                )
             repeat_bases += scratch.length[seed]
             n_over_budget += n_rows <= max_occ
             continue
@@ -158,5 +165,5 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
             diagonal = scratch.text_pos[seed] - scratch.start[seed]
             n_diags = add_diagonal(scratch, n_diags, n_diags, seed, diagonal)
             continue
-        n_diags = locate_rows(fm, scratch, seed, scratch.sa_lo[seed], 1, n_rows, n_diags)
+        n_diags = locate_rows(fm, scratch, seed, scratch.sa_lo[seed], np.int64(1), n_rows, n_diags)
     return n_diags, repeat_bases, n_over_budget
