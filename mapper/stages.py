@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from mapper.batch import AlignmentBatch, PackedReads, ReadBatch, RecordBatch, SeedSummary
 from mapper.chain.cpu import find_loci
 from mapper.extend.cpu import extend_loci
@@ -25,6 +27,7 @@ from mapper.stats import RunStats
 
 if TYPE_CHECKING:
     from mapper.device.backend import DeviceStages
+    from mapper.device.batches import Found
 
 
 class Aligned(NamedTuple):
@@ -39,6 +42,14 @@ class Aligned(NamedTuple):
     """Whether mates have been rescued already."""
 
 
+class AlignedBatch(NamedTuple):
+    """A batch after extension, in parts if it mixes pairs and single reads."""
+
+    reads: ReadBatch
+    rows: list[np.ndarray]  # of each part, in the batch
+    parts: list[Aligned]
+
+
 def align_reads(
     index: Index, reads: ReadBatch, params: MapParams, stats: RunStats,
     device: DeviceStages | None = None, model: InsertSizeModel | None = None,
@@ -48,7 +59,7 @@ def align_reads(
     A device that is given the insert-size model rescues mates, too.
     """
     if device is not None:
-        return Aligned(reads, *device.align(reads, params, stats, model), model is not None)
+        return of_found(reads, device.align(reads, params, stats, model), stats)
     contigs = index.contigs
     with stats.stage("pack"):
         packed = pack_reads(reads)
@@ -60,6 +71,15 @@ def align_reads(
         alignments = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
     summary = SeedSummary(seeds.repeat_bases, seeds.guarantee, seeds.thinned)
     return Aligned(reads, packed, summary, alignments, rescued=False)
+
+
+def of_found(reads: ReadBatch, found: Found, stats: RunStats) -> Aligned:
+    """Return what a device found for a batch, all alignments in one."""
+    alignments = found.alignments
+    if found.mates is not None:
+        with stats.stage("merge"):
+            alignments = merge_alignments(alignments, found.mates)
+    return Aligned(reads, found.packed, found.seeds, alignments, rescued=found.packed is None)
 
 
 def rescue_mates(

@@ -30,10 +30,16 @@ import numpy as np
 
 from benchmarks.end_to_end.map_on_gpu import records_digest
 from benchmarks.harness import commit
-from mapper.batch import AlignmentBatch, PackedReads, ReadBatch, SeedSummary
+from mapper.batch import AlignmentBatch, ReadBatch, SeedSummary
+from mapper.device.batches import (
+    Found,
+    Share,
+    alignments_of,
+    join_alignments,
+    join_summaries,
+)
 from mapper.device.choose import CUDA, DeviceChoice
 from mapper.extend.cpu import extend_loci
-from mapper.extend.merge import merge_alignments
 from mapper.index.format import open_index
 from mapper.index.reference import Index
 from mapper.io.fastq import FastqReader
@@ -44,9 +50,6 @@ from mapper.pipeline import MapJob, map_reads
 from mapper.seed.plan import resolve
 from mapper.stages import align_reads
 from mapper.stats import RunStats
-
-MADE_UP_READS = 4
-"""A batch of so few is that of compilation, before the run, and not in the record."""
 
 RECORDED_BASES = 3_000_000
 MODEL = model_from(320.0, 50.0, 120, 520, 0)
@@ -82,35 +85,9 @@ def record(index: Index, paths: Sequence[str], threads: int) -> Recorded:
             batches.append(pool.submit(work, batch))
         seeds, alignments, rescued = zip(*(b.result() for b in batches), strict=True)
     return Recorded(
-        SeedSummary._make(np.concatenate(column) for column in zip(*seeds, strict=True)),
-        joined(alignments),
-        joined(rescued),
-    )
-
-
-def joined(parts: Sequence[AlignmentBatch]) -> AlignmentBatch:
-    """Return alignments of consecutive reads as one batch."""
-
-    def offsets(of: Sequence[np.ndarray]) -> np.ndarray:
-        counts = np.concatenate([np.diff(part) for part in of])
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-
-    columns = [np.concatenate(column) for column in zip(*(p[1:9] for p in parts), strict=True)]
-    return AlignmentBatch(
-        offsets([p.alignment_offsets for p in parts]), *columns,
-        offsets([p.cigar_offsets for p in parts]), np.concatenate([p.cigar_ops for p in parts]),
-    )  # fmt: skip
-
-
-def cut(batch: AlignmentBatch, start: int, end: int) -> AlignmentBatch:
-    """Return the alignments of reads start:end."""
-    first, last = batch.alignment_offsets[[start, end]]
-    op, last_op = batch.cigar_offsets[[first, last]]
-    return AlignmentBatch(
-        batch.alignment_offsets[start : end + 1] - first,
-        *(column[first:last] for column in batch[1:9]),
-        batch.cigar_offsets[first : last + 1] - op,
-        batch.cigar_ops[op:last_op],
+        join_summaries(seeds),
+        join_alignments(alignments),
+        join_alignments(rescued),
     )
 
 
@@ -121,29 +98,31 @@ class PretendedDevice:
         self._index = index
         self.lanes = list(range(lanes))
         self._recorded = recorded
-        self._free = threading.Semaphore(lanes)
         self._busy = threading.Lock()
         self._seconds = us_per_read * 1e-6
 
     def align(
         self, reads: ReadBatch, params: MapParams, stats: RunStats,
-        model: InsertSizeModel | None = None,
-    ) -> tuple[PackedReads | None, SeedSummary, AlignmentBatch]:  # fmt: skip
-        """Return what was recorded of these reads."""
-        if reads.n_reads <= MADE_UP_READS:
-            _, packed, seeds, alignments, _ = align_reads(self._index, reads, params, stats)
-            return packed, seeds, alignments
-        with stats.stage("wait"):
-            self._free.acquire()
-        try:
-            if self._seconds:
-                with self._busy:
-                    time.sleep(reads.n_reads * self._seconds)
-            seeds, alignments, rescued = self._look_up(reads.first_read, reads.n_reads)
-        finally:
-            self._free.release()
-        with stats.stage("rescue"):
-            return None, seeds, merge_alignments(alignments, rescued)
+        _model: InsertSizeModel | None = None,
+    ) -> Found:  # fmt: skip
+        """Map the reads that are made up to compile everything ahead of the run."""
+        made = align_reads(self._index, reads, params, stats)
+        return Found(made.packed, made.seeds, made.alignments, None)
+
+    def align_batches(
+        self, batches: Sequence[ReadBatch], _params: MapParams, _stats: RunStats,
+        _model: InsertSizeModel | None = None,
+    ) -> list[Share]:  # fmt: skip
+        """Return what was recorded of these reads, which follow one another."""
+        n_reads = sum(reads.n_reads for reads in batches)
+        if self._seconds:
+            with self._busy:
+                time.sleep(n_reads * self._seconds)
+        whole = Found(None, *self._look_up(batches[0].first_read, n_reads))
+        ends = np.cumsum([reads.n_reads for reads in batches]).tolist()
+        return [
+            Share(whole, end - reads.n_reads, end) for reads, end in zip(batches, ends, strict=True)
+        ]
 
     def _look_up(self, start: int, n: int) -> tuple[SeedSummary, AlignmentBatch, AlignmentBatch]:
         seeds, alignments, rescued = self._recorded
@@ -155,8 +134,8 @@ class PretendedDevice:
             parts.append(
                 (
                     SeedSummary._make(column[start:end] for column in seeds),
-                    cut(alignments, start, end),
-                    cut(rescued, start, end),
+                    alignments_of(alignments, start, end),
+                    alignments_of(rescued, start, end),
                 )
             )
             n -= end - start
@@ -165,9 +144,9 @@ class PretendedDevice:
             return parts[0]
         some_seeds, some, some_rescued = zip(*parts, strict=True)
         return (
-            SeedSummary._make(np.concatenate(column) for column in zip(*some_seeds, strict=True)),
-            joined(some),
-            joined(some_rescued),
+            join_summaries(some_seeds),
+            join_alignments(some),
+            join_alignments(some_rescued),
         )
 
 

@@ -52,7 +52,7 @@ WARP_BUCKETS = (Bucket(1024, 192),)
 
 def extend_loci(
     space: Workspace, text_planes: Any, reads: DeviceReads, longest: int, loci: LocusBatch,
-    locus_read: Any, params: ExtendParams,
+    locus_read: Any, params: ExtendParams, results: str = "alignments",
 ) -> tuple[AlignmentBatch, AlignmentBatch]:  # fmt: skip
     """Align each read to its candidate loci: :func:`mapper.extend.cpu.extend_loci`.
 
@@ -64,6 +64,8 @@ def extend_loci(
         Bases of the longest read.
     locus_read
         int32, shape (n_loci,), on the device: whose locus it is.
+    results
+        Whose memory is used again (:meth:`Workspace.download_results`): those of like size.
 
     Returns
     -------
@@ -107,7 +109,7 @@ def extend_loci(
         n_reads, space.stream, loci, rows, pool_ops, there.alignment_offsets,
         space.upload("extend.op_offsets", op_offsets), out, cigar_offsets, cigar_ops,
     )  # fmt: skip
-    host = [space.download_result(column) for column in (*out, cigar_offsets, cigar_ops)]
+    host = space.download_results(results, (*out, cigar_offsets, cigar_ops))
     space.synchronize()
     host[8][0] = 0
     return AlignmentBatch._make((alignment_offsets, *host)), there
