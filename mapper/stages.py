@@ -27,7 +27,6 @@ from mapper.stats import RunStats
 
 if TYPE_CHECKING:
     from mapper.device.backend import DeviceStages
-    from mapper.device.batches import Found
 
 
 class Aligned(NamedTuple):
@@ -59,7 +58,7 @@ def align_reads(
     A device that is given the insert-size model rescues mates, too.
     """
     if device is not None:
-        return of_found(reads, device.align(reads, params, stats, model), stats)
+        return Aligned(reads, *device.align(reads, params, stats, model), model is not None)
     contigs = index.contigs
     with stats.stage("pack"):
         packed = pack_reads(reads)
@@ -71,15 +70,6 @@ def align_reads(
         alignments = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
     summary = SeedSummary(seeds.repeat_bases, seeds.guarantee, seeds.thinned)
     return Aligned(reads, packed, summary, alignments, rescued=False)
-
-
-def of_found(reads: ReadBatch, found: Found, stats: RunStats) -> Aligned:
-    """Return what a device found for a batch, all alignments in one."""
-    alignments = found.alignments
-    if found.mates is not None:
-        with stats.stage("merge"):
-            alignments = merge_alignments(alignments, found.mates)
-    return Aligned(reads, found.packed, found.seeds, alignments, rescued=found.packed is None)
 
 
 def rescue_mates(

@@ -15,12 +15,11 @@ from mapper.host_memory import peak_bytes
 from mapper.io.atomic import OutputFile
 
 STAGES = (
-    "read", "wait", "pack", "seed", "chain", "extend", "rescue", "merge", "place", "records",
-    "encode",
+    "read", "wait", "pack", "seed", "chain", "extend", "rescue", "place", "records", "encode",
 )  # fmt: skip
 """Stages in the order of the flow; times are summed over threads. ``wait``: lanes of a device
 that have no reads; a device's own stages, ``pack`` to ``rescue``, last until their results are
-back. ``merge``: of alignments that a device has rescued, on the host."""
+back."""
 
 
 @dataclass

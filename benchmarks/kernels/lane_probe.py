@@ -83,7 +83,6 @@ class Probe:
             self._now = before
 
     def __enter__(self) -> Probe:
-        from mapper import stages
         from mapper.device import backend, memory
         from mapper.device.seam import Kernel, cuda
 
@@ -106,7 +105,8 @@ class Probe:
         patch(backend, "find_loci", lambda f: self._as_part(f, "chain"))
         patch(backend, "propose_loci", lambda f: self._as_part(f, "rescue: propose", self._loci))
         patch(backend, "extend_loci", self._extend)
-        patch(stages, "merge_alignments", self._merge)
+        patch(backend, "merge_on_device", self._merge)
+        patch(backend, "download_alignments", lambda f: self._as_part(f, "download"))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -192,14 +192,14 @@ class Probe:
         return extended
 
     def _merge(self, merge: Any) -> Any:
-        def merged(before: Any, rescued: Any) -> Any:
-            with self.part("merge"):
-                result = merge(before, rescued)
-            self.counts["alignments"] = len(before.strand)
-            self.counts["rescued alignments"] = len(rescued.strand)
-            self.counts["merged alignments"] = len(result.strand)
+        def merged(space: Any, before: Any, rescued: Any) -> Any:
+            with self.part("rescue: merge"):
+                result = merge(space, before, rescued)
+            self.counts["alignments"] = before.n_rows
+            self.counts["rescued alignments"] = rescued.n_rows
+            self.counts["merged alignments"] = result.n_rows
             self.counts["reads with rescued alignments"] = int(
-                (np.diff(rescued.alignment_offsets) > 0).sum()
+                (np.diff(rescued.host_offsets) > 0).sum()
             )
             return result
 

@@ -97,10 +97,10 @@ def seeds_and_loci(lane: Lane, batch: ReadBatch, params: MapParams) -> tuple[Any
 
 def extend(lane: Lane, given: tuple[Any, ...], params: MapParams) -> Any:
     reads, longest, loci, locus_read = given
-    alignments, _ = device_extend.extend_loci(
+    there = device_extend.extend_loci(
         lane.space, lane.fm.ref_planes, reads, longest, loci, locus_read, params.extend
     )
-    return alignments
+    return device_extend.download_alignments(lane.space, there)
 
 
 def measure_kernels(index: Any, batch: ReadBatch, params: MapParams, repeats: int) -> str:

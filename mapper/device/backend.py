@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.batch import AlignmentBatch, LocusBatch, ReadBatch
+from mapper.batch import LocusBatch, ReadBatch
 from mapper.chain.cuda import find_loci
 from mapper.device.batches import (
     Found,
@@ -28,7 +28,8 @@ from mapper.device.memory import Workspace, upload
 from mapper.device.reads import download_packed, upload_reads
 from mapper.device.seam import cuda
 from mapper.errors import DeviceMemoryError
-from mapper.extend.cuda import extend_loci
+from mapper.extend.cuda import download_alignments, extend_loci
+from mapper.extend.merge_cuda import merge_on_device
 from mapper.index.cuda import expand_suffix_array
 from mapper.index.fm import FMIndex
 from mapper.index.reference import ContigBounds, Index
@@ -146,26 +147,10 @@ def _align(
 def _join(parts: Sequence[Found]) -> Found:
     """Join what was found for batches that follow one another."""
     packed = [part.packed for part in parts if part.packed is not None]
-    mates = [part.mates for part in parts if part.mates is not None]
-    if len(mates) not in (0, len(parts)):
-        mates = [part.mates or _none_like(part.alignments) for part in parts]
     return Found(
         join_packed(packed) if packed else None,
         join_summaries([part.seeds for part in parts]),
         join_alignments([part.alignments for part in parts]),
-        join_alignments(mates) if mates else None,
-    )
-
-
-def _none_like(alignments: AlignmentBatch) -> AlignmentBatch:
-    """Return no alignments, of as many reads."""
-    return AlignmentBatch._make(
-        (
-            np.zeros_like(alignments.alignment_offsets),
-            *(column[:0] for column in alignments[1:9]),
-            np.zeros(1, np.int64),
-            alignments.cigar_ops[:0],
-        )
     )
 
 
@@ -183,23 +168,25 @@ def _align_at_once(
     with stats.stage("chain"):
         loci = find_loci(space, lane.contigs, found)
     with stats.stage("extend"):
-        alignments, there = extend_loci(
-            space, lane.fm.ref_planes, on_device, longest, loci, found.read,
-            params.extend,
-        )  # fmt: skip
-    mates = None
+        there = extend_loci(
+            space, lane.fm.ref_planes, on_device, longest, loci, found.read, params.extend
+        )
+        if model is None or not batches[0].paired:
+            alignments = download_alignments(space, there)
     if model is not None and batches[0].paired:
         with stats.stage("rescue"):
             near = propose_loci(
-                space, lane.fm.ref_planes, lane.contigs, on_device, found, there, model,
+                space, lane.fm.ref_planes, lane.contigs, on_device, found, there.batch, model,
                 params.pair,
             )  # fmt: skip
             if near.host_offsets[-1]:
-                mates, _ = extend_loci(
+                rescued = extend_loci(
                     space, lane.fm.ref_planes, on_device, longest, near.loci, near.read,
-                    params.extend, "mates",
+                    params.extend, "rescued",
                 )  # fmt: skip
-    whole = Found(packed, found.summary, alignments, mates)
+                there = merge_on_device(space, there, rescued)
+            alignments = download_alignments(space, there)
+    whole = Found(packed, found.summary, alignments)
     ends = np.cumsum([reads.n_reads for reads in batches]).tolist()
     return [
         Share(whole, end - reads.n_reads, end) for reads, end in zip(batches, ends, strict=True)

@@ -17,8 +17,6 @@ class Found(NamedTuple):
     """None where mates have been rescued: nothing else needs it."""
     seeds: SeedSummary
     alignments: AlignmentBatch
-    mates: AlignmentBatch | None
-    """Alignments at loci that rescue proposed, to be merged with the others; None for none."""
 
 
 class Share(NamedTuple):
@@ -38,7 +36,6 @@ class Share(NamedTuple):
             None if found.packed is None else packed_of(found.packed, start, end),
             SeedSummary._make(column[start:end] for column in found.seeds),
             alignments_of(found.alignments, start, end),
-            None if found.mates is None else alignments_of(found.mates, start, end),
         )
 
 

@@ -25,7 +25,7 @@ from mapper.batch import ReadBatch
 from mapper.memory_plan import GROUPS_WAITING
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.params import MapParams
-from mapper.stages import AlignedBatch, of_found
+from mapper.stages import Aligned, AlignedBatch
 from mapper.stats import RunStats
 from mapper.workers import MAP, Workers, run_into
 
@@ -162,17 +162,18 @@ class DeviceGroups:
                 for (i, _), share in zip(places, found, strict=True):
                     shares[i].append(share)
         for member, batch, own in zip(group.members, batches, shares, strict=True):
-            call = partial(self._follow, member.follow, batch, own)
+            call = partial(_follow, member.follow, batch, own, group.model is not None)
             self._pool.submit(MAP, partial(run_into, member.result, call))
 
-    def _follow(
-        self, follow: Callable[[AlignedBatch], Result], batch: _Parsed, shares: Sequence[Share]
-    ) -> Result:
-        aligned = [
-            of_found(part.reads, share.cut(), self._stats)
-            for part, share in zip(batch.parts, shares, strict=True)
-        ]
-        return follow(AlignedBatch(batch.reads, [part.rows for part in batch.parts], aligned))
+
+def _follow(
+    follow: Callable[[AlignedBatch], Result], batch: _Parsed, shares: Sequence[Share], rescued: bool
+) -> Result:
+    aligned = [
+        Aligned(part.reads, *share.cut(), rescued)
+        for part, share in zip(batch.parts, shares, strict=True)
+    ]
+    return follow(AlignedBatch(batch.reads, [part.rows for part in batch.parts], aligned))
 
 
 def _parse(parse: Callable[[], ReadBatch]) -> _Parsed:

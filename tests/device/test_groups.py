@@ -14,10 +14,8 @@ from mapper.batch import ReadBatch
 from mapper.device.batches import Found, Share, join_offsets, packed_of, reads_of
 from mapper.device.choose import CUDA, DeviceChoice
 from mapper.errors import InputFormatError
-from mapper.extend.cpu import extend_loci
-from mapper.pair.rescue import propose_loci
 from mapper.seed.pack import pack_reads
-from mapper.stages import align_reads
+from mapper.stages import align_reads, rescue_mates
 from tests.reads import reads_of as batch_of
 from tests.test_formats import import_pairs
 from tests.whole import map_to
@@ -32,7 +30,7 @@ def joined(batches: Sequence[ReadBatch]) -> ReadBatch:
 
 
 class CpuAsDevice:
-    """Aligns the batches of a group as one, and leaves rescued alignments unmerged."""
+    """Aligns the batches of a group as one."""
 
     def __init__(self, index, _ordinals) -> None:
         self.lanes = [0, 1]
@@ -47,15 +45,10 @@ class CpuAsDevice:
         self.group_sizes.append(len(batches))
         index, reads = self._index, joined(batches)
         made = align_reads(index, reads, params, stats)
-        mates = None
+        alignments = made.alignments
         if model is not None and reads.paired:
-            loci = propose_loci(
-                index.fm.ref_planes, reads, made.packed, index.contigs.starts,
-                index.contigs.lengths, made.seeds, made.alignments, model, params.pair,
-            )  # fmt: skip
-            mates = extend_loci(index.fm.ref_planes, reads, made.packed, loci, params.extend)
-        packed = made.packed if model is None else None
-        whole = Found(packed, made.seeds, made.alignments, mates)
+            alignments = rescue_mates(index, made, model, params, stats)
+        whole = Found(made.packed if model is None else None, made.seeds, alignments)
         ends = np.cumsum([batch.n_reads for batch in batches]).tolist()
         return [Share(whole, end - b.n_reads, end) for b, end in zip(batches, ends, strict=True)]
 

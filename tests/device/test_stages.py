@@ -80,14 +80,12 @@ def check_stages(index: Index, reads: ReadBatch, params: MapParams):
     check_equal(download_loci(space, device_loci), loci)
 
     alignments = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
-    theirs, _ = device_extend.extend_loci(
-        space, lane.fm.ref_planes, there, longest, device_loci, found.read,
-        params.extend,
-    )  # fmt: skip
+    found_there = device_extend.extend_loci(
+        space, lane.fm.ref_planes, there, longest, device_loci, found.read, params.extend
+    )
     n_buckets = len(device_extend.THREAD_BUCKETS) + len(device_extend.WARP_BUCKETS) + 1
     counters = space.download("counters", space.device("counters", 5 + 2 * n_buckets, np.int64))
-    space.synchronize()
-    check_equal(theirs, alignments)
+    check_equal(device_extend.download_alignments(space, found_there), alignments)
     return seed_counters.tolist(), counters.tolist()
 
 
@@ -145,14 +143,13 @@ def test_a_read_whose_loci_asked_for_too_much_is_settled_alone(device) -> None:
     space = Workspace()
     fm = upload(genome.fm, "the index")
     there = upload(loci, "the loci")
-    found, _ = device_extend.extend_loci(
+    found = device_extend.extend_loci(
         space, fm.ref_planes, upload_reads(space, [reads]), 130, there,
         space.upload("whose", np.zeros(3, np.int32)), ExtendParams(),
     )  # fmt: skip
     n_lists = len(device_extend.THREAD_BUCKETS) + len(device_extend.WARP_BUCKETS) + 2
     counters = space.download("counters", space.device("counters", 3 + 2 * n_lists, np.int64))
-    space.synchronize()
-    check_equal(found, expected)
+    check_equal(device_extend.download_alignments(space, found), expected)
     assert counters[-2:].tolist() == [1, 0]  # one read, and no locus that did not fit
 
 
