@@ -41,6 +41,16 @@ def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS):
             config=CONFIG
             + "threds: 2\nmap: {threads: two}\nduplicates: {mark: maybe}\noutput: {format: sam}\n",
         ),
+        case(
+            "interleaved",
+            ["config: map.extra: --interleaved (-p) is not allowed. Expected: mates in two files"],
+            config=CONFIG + "map: {extra: '-k 20 -Cp'}\n",
+        ),
+        case(
+            "quotes",
+            ["config: map.extra: \"-R 'x\": No closing quotation"],
+            config=CONFIG + "map: {extra: \"-R 'x\"}\n",
+        ),
         case("required", ["config: missing: reference, samples"], config="units: units.tsv\n"),
         case(
             "units",
