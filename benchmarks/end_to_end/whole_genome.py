@@ -269,10 +269,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     on_gpu = any(device != "cpu" for device in options.devices)
     about = harness.provenance({}) | {"commit": options.commit, "gpus": gpus() if on_gpu else []}
     genome = WholeGenome(options)
-    report = genome.report | {
-        "about": about,
-        "options": {key: value for key, value in vars(options).items()
-                    if isinstance(value, int | float | str | list)},
+    report = genome.report
+    report["about"] = about
+    report["options"] = {
+        key: value for key, value in vars(options).items()
+        if isinstance(value, int | float | str | list)
     }  # fmt: skip
     status = 0
     signal.signal(signal.SIGTERM, _stop)
