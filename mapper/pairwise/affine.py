@@ -127,8 +127,9 @@ def align_affine(
     if choice.backend == CPU:
         return on_cpu(pack_pairs(batch, symbols, first_pair, thread_count(threads)))
     from mapper.pairwise.affine_cuda import AffineWorker
-    from mapper.pairwise.flat_cuda import align_flat
+    from mapper.pairwise.flat_batch import LetterSource
     from mapper.pairwise.flat_metrics import SmallAffine
+    from mapper.pairwise.flat_rest import align_flat
     from mapper.pairwise.on_device import run_on_devices
 
     workers = [
@@ -142,7 +143,12 @@ def align_affine(
     if not flat:
         return on_devices(batch, None)
     return align_flat(
-        choice.ordinals, SmallAffine(scaled, scale, limit, cut), batch, cigar, on_devices
+        choice.ordinals,
+        SmallAffine(scaled, scale, limit, cut),
+        LetterSource(batch),
+        cigar,
+        thread_count(threads),
+        on_devices,
     )
 
 

@@ -111,8 +111,9 @@ def edit_distance(
     if choice.backend == CPU:
         return on_cpu(pack_pairs(batch, symbols, first_pair, thread_count(threads)))
     from mapper.pairwise.edit_cuda import EditWorker
-    from mapper.pairwise.flat_cuda import align_flat
+    from mapper.pairwise.flat_batch import LetterSource
     from mapper.pairwise.flat_metrics import SmallEdit
+    from mapper.pairwise.flat_rest import align_flat
     from mapper.pairwise.on_device import run_on_devices
 
     workers = [EditWorker(ordinal, free, limit) for ordinal in choice.ordinals]
@@ -123,7 +124,14 @@ def edit_distance(
 
     if not flat:
         return on_devices(batch, None)
-    return align_flat(choice.ordinals, SmallEdit(limit), batch, cigar, on_devices)
+    return align_flat(
+        choice.ordinals,
+        SmallEdit(limit),
+        LetterSource(batch),
+        cigar,
+        thread_count(threads),
+        on_devices,
+    )
 
 
 def as_batch(

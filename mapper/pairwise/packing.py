@@ -71,6 +71,10 @@ class PackedPairs(NamedTuple):
     ref_len: np.ndarray  # int64 (n,)
     shift: np.ndarray  # uint8 (n,): log2 of the bits a symbol takes: 1, 2 or 3
 
+    @property
+    def n_pairs(self) -> int:
+        return len(self.shift)
+
 
 Sequences = Sequence[str] | Sequence[bytes] | tuple[np.ndarray, np.ndarray]
 
@@ -155,7 +159,7 @@ def _extreme_lengths(offsets):
 
 
 @core
-def _differs_from_acgt(word):
+def differs_from_acgt(word):
     """Bits that are set where one of 8 letters is none of A C G T U, in either case."""
     ones = np.uint64(0x0101010101010101)
     word &= ~(ones << np.uint64(5))  # upper case
@@ -169,7 +173,7 @@ def _differs_from_acgt(word):
 
 
 @core
-def _squeezed(word):
+def squeezed(word):
     """The 2-bit codes of 8 letters, in the low 16 bits."""
     word = (word >> np.uint64(1)) & np.uint64(0x0303030303030303)
     word = (word | (word >> np.uint64(6))) & np.uint64(0x000F000F000F000F)
@@ -185,7 +189,7 @@ def is_acgt(letters, start, end):
     while at < end:
         # One call: of a second, behind the loop, numba-cuda 0.30.4 loses the argument.
         behind = np.uint64(8 * max(at + 8 - end, np.int64(0)))  # bits that are none of ours
-        differ |= _differs_from_acgt(unaligned_word(letters, at)) << behind
+        differ |= differs_from_acgt(unaligned_word(letters, at)) << behind
         at += 8
     return differ == 0
 
@@ -198,7 +202,7 @@ def pack_acgt(letters, start, end, words, at):
         word = np.uint64(0)
         for part in range(4):
             if pos + 8 * part < end:
-                codes = _squeezed(unaligned_word(letters, pos + 8 * part))
+                codes = squeezed(unaligned_word(letters, pos + 8 * part))
                 word |= codes << np.uint64(16 * part)
         words[at] = word
         at += 1

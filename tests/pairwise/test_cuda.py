@@ -155,7 +155,8 @@ def test_what_the_first_pass_leaves_is_aligned_later(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other letters, distances above its own, pairs for which there is no memory."""
-    from mapper.pairwise import flat_cuda, flat_metrics
+    from mapper.pairwise import flat_cuda, flat_metrics, flat_rest
+    from mapper.pairwise.flat_kernels import NOT_DONE
 
     monkeypatch.setattr(flat_metrics, "MORE_EDITS", 16)
 
@@ -168,10 +169,10 @@ def test_what_the_first_pass_leaves_is_aligned_later(
 
     def noted(*args):
         found = first_pass(*args)
-        left.append(np.flatnonzero(found[0]).tolist())
+        left.append(np.flatnonzero(found.columns.status == NOT_DONE).tolist())
         return found
 
-    monkeypatch.setattr(flat_cuda, "first_pass", noted)
+    monkeypatch.setattr(flat_rest, "first_pass", noted)
     check(pairs, device)
     check(pairs, device, symbols="iupac", max_distance=12)
     assert left[:2] == [[1, 3, 4]] * 2
@@ -180,7 +181,7 @@ def test_what_the_first_pass_leaves_is_aligned_later(
     def full(*args):
         raise DeviceMemoryError("full")
 
-    monkeypatch.setattr(flat_cuda, "_align", full)
+    monkeypatch.setattr(flat_cuda, "_in_chunks", full)
     check(pairs, device)
     assert left[-1] == list(range(len(pairs)))
 
@@ -262,26 +263,26 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     require_compiler()
     from mapper.pairwise import flat_kernels as flat
 
-    word, number = np.zeros(1, np.uint64), np.zeros(1, np.int64)
-    n_ops, u32 = np.zeros(1, np.int32), np.zeros(1, np.uint32)
-    side = type_of(flat.FlatSide(word, n_ops, n_ops, n_ops, word))
-    out = type_of(flat.FlatResults(number, np.zeros(1, np.int8), n_ops, u32, number))
+    number, u32, byte = np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.int8)
+    n_ops = np.zeros(1, np.int32)
+    staged, i64 = array(np.uint64), types.int64
+    out = type_of(flat.FlatResults(n_ops, byte, n_ops, u32, np.zeros((1, 1), np.int64)))
+    columns = type_of(flat.FlatColumns(number, byte, *[number] * 5, u32))
     layout = type_of(Rows(np.zeros(1, np.int16), number, number, number))
-    i64 = types.int64
-    machine = compile_offline(flat.small_edit_kernel, [side, side, i64, i64, layout, i64, out])
+    machine = compile_offline(flat.small_edit_kernel, [staged, i64, i64, i64, layout, i64, out])
     assert machine.spills == 0
     assert machine.registers <= 80  # as many blocks as shared memory allows
-    arguments = [side, side, i64, i64, i64, array(np.int16, 2), layout, i64, out]
+    arguments = [staged, i64, i64, i64, i64, array(np.int16, 2), layout, i64, out]
     assert compile_offline(flat.more_edit_kernel, arguments).spills == 0
-    arguments = [side, side, type_of(AffinePenalties(2, 3, 1)), i64, i64, type_of(Band(0, 1)), i64,
-                 i64, i64, affine_space_type(), i64, out]  # fmt: skip
+    arguments = [staged, i64, type_of(AffinePenalties(2, 3, 1)), i64, i64, type_of(Band(0, 1)),
+                 i64, i64, i64, affine_space_type(), i64, out]  # fmt: skip
     machine = compile_offline(flat.small_affine_kernel, arguments)
     assert machine.spills == 0
     assert machine.registers <= 255
     for kernel, arguments in (
-        (flat.count_blocks_kernel, [array(np.int32), array(np.int64)]),
-        (flat.sum_blocks_kernel, [array(np.int64), i64]),
-        (flat.gather_slots_kernel, [out, i64, array(np.uint32)]),
+        (flat.count_blocks_kernel, [i64, out]),
+        (flat.sum_blocks_kernel, [array(np.int64, 2), i64, array(np.int64)]),
+        (flat.finish_kernel, [staged, i64, out, i64, i64, i64, columns]),
     ):
         assert compile_offline(kernel, arguments).spills == 0
 
