@@ -161,23 +161,24 @@ class _Slot:
         with cuda.gpus[self._ordinal]:
             with host_time("waiting for the device"):
                 space.synchronize()
-            n_ops, n_left = (int(x) for x in self._host_sums)
-            room = found.room(n_ops, chunk.last / n_pairs, slots)
-            flat = space.device("flat", n_ops + 1, np.uint32)
-            mark(stream, "waiting")
-            finish_kernel.launch(
-                n, stream, self._there, n, self._out, self._slot, int(self._want_path),
-                found.n_ops, self._columns._replace(cigar_ops=flat),
-            )  # fmt: skip
-            mark(stream, "kernels")
-            rows = slice(chunk.first, chunk.last)
-            for there, column in zip(self._columns, found.columns, strict=False):
-                there[:n].copy_to_host(column[rows], stream=stream)
-            if found.offsets is not None:
-                self._columns.cigar_offsets[:n].copy_to_host(found.offsets[rows], stream=stream)
-                if n_ops:
-                    flat[:n_ops].copy_to_host(room, stream=stream)
-            mark(stream, "copy out")
+            with host_time("finishing"):
+                n_ops, n_left = (int(x) for x in self._host_sums)
+                room = found.room(n_ops, chunk.last / n_pairs, slots)
+                flat = space.device("flat", n_ops + 1, np.uint32)
+                mark(stream, "waiting")
+                finish_kernel.launch(
+                    n, stream, self._there, n, self._out, self._slot, int(self._want_path),
+                    found.n_ops, self._columns._replace(cigar_ops=flat),
+                )  # fmt: skip
+                mark(stream, "kernels")
+                rows = slice(chunk.first, chunk.last)
+                for there, column in zip(self._columns, found.columns, strict=False):
+                    there[:n].copy_to_host(column[rows], stream=stream)
+                if found.offsets is not None:
+                    self._columns.cigar_offsets[:n].copy_to_host(found.offsets[rows], stream=stream)
+                    if n_ops:
+                        flat[:n_ops].copy_to_host(room, stream=stream)
+                mark(stream, "copy out")
         found.n_ops += n_ops
         found.n_left += n_left
 

@@ -21,7 +21,7 @@ class Trace:
 
     def mark(self, stream: Any, name: str) -> None:
         """Note that what was queued on a stream since the mark before is `name`."""
-        event = cuda.event(timing=True)
+        event = cuda.event()
         event.record(stream)
         self._marks[id(stream)].append((name, event))
 

@@ -31,6 +31,7 @@ from mapper.accelerate import core, driver
 from mapper.dna import AMBIGUOUS, CODE_OF_ASCII, NOT_A_BASE
 from mapper.errors import InputFormatError, UsageError
 from mapper.pairwise.compare import Pair, unaligned_word
+from mapper.pairwise.run import in_slices, thread_count
 
 SYMBOLS = ("dna", "iupac", "bytes")
 MAX_LENGTH = 2**30
@@ -125,7 +126,12 @@ def sequence_set(
         offsets = np.ascontiguousarray(offsets, np.int64)
         if given.dtype != np.uint8 or given.ndim != 1 or offsets.ndim != 1 or len(offsets) == 0:
             raise UsageError(f"{side}: a flat uint8 array and its int64 offsets are expected")
-        least, longest = _extreme_lengths(offsets)
+        parts = in_slices(
+            len(offsets) - 1, thread_count(None),
+            lambda first, last: _extreme_lengths(offsets, first, last),
+        )  # fmt: skip
+        least = min((part[0] for part in parts), default=0)
+        longest = max((part[1] for part in parts), default=0)
         if offsets[0] != 0 or offsets[-1] > len(given) or least < 0:
             raise UsageError(f"{side}: offsets must begin with 0, not fall, and lie in the array")
         letters = np.ascontiguousarray(given[: offsets[-1]])
@@ -146,12 +152,10 @@ def sequence_set(
 
 
 @driver
-def _extreme_lengths(offsets):
-    """Return the least and the greatest difference of neighbours; 0, 0 if there are none."""
-    if len(offsets) < 2:
-        return np.int64(0), np.int64(0)
-    least = greatest = offsets[1] - offsets[0]
-    for i in range(1, len(offsets) - 1):
+def _extreme_lengths(offsets, first, last):
+    """Return the least and the greatest length of sequences first:last, which are some."""
+    least = greatest = offsets[first + 1] - offsets[first]
+    for i in range(first + 1, last):
         length = offsets[i + 1] - offsets[i]
         least = min(least, length)
         greatest = max(greatest, length)

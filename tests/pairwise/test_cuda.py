@@ -14,6 +14,7 @@ from mapper.pairwise.affine import align_affine
 from mapper.pairwise.affine_origins import Origins
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.extension import align_extension
+from mapper.pairwise.given import packed_pairs
 from mapper.pairwise.packing import PADDING, PairBatch, batch_of, pack_pairs
 from mapper.pairwise.result import HEURISTIC, OK
 from mapper.pairwise.small_rows import small_search
@@ -210,6 +211,36 @@ def test_arrays_need_no_padding_and_may_share_one(device: str) -> None:
     batch = PairBatch(letters, batch.query_start, batch.query_end, letters, start, end)
     found, expected = (edit_distance(batch, device=d, cigar=True) for d in (device, "cpu"))
     for a, b in zip(expected, found, strict=True):
+        assert (a == b).all()
+
+
+@pytest.mark.gpu
+def test_packed_pairs_equal_their_letters(device: str) -> None:
+    rng = np.random.default_rng(8)
+    pairs = [*random_pairs(rng, 20, 40, "ACGTN"), ("", ""), ("ACGT", "")]
+    sides = [q for q, _ in pairs], [r for _, r in pairs]
+    for symbols in ("dna", "bytes"):
+        packed = packed_pairs(*sides, symbols=symbols)
+        for engine in (edit_distance, align_affine):
+            for span in ("global", "prefix"):
+                expected = engine(*sides, symbols=symbols, span=span, cigar=True, device="cpu")
+                found = engine(packed, span=span, cigar=True, device=device)
+                for a, b in zip(expected, found, strict=True):
+                    assert (a == b).all()
+
+
+@pytest.mark.gpu
+def test_results_outlive_the_next_call(device: str) -> None:
+    """Their memory is page-locked and used again, but not as long as they are there."""
+    rng = np.random.default_rng(9)
+    n = 300 if SIMULATED else 40_000  # in memory of its own where compiled
+    refs = [random_letters(rng, 20) for _ in range(n)]
+    queries = [ref[:9] + ref[10:] for ref in refs]
+    first = edit_distance(queries, refs, cigar=True, device=device)
+    kept = [column.copy() for column in first]
+    second = edit_distance(refs, refs, cigar=True, device=device)
+    assert (second.score == 0).all() and (first.score == 1).all()
+    for a, b in zip(kept, first, strict=True):
         assert (a == b).all()
 
 
