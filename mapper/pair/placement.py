@@ -24,6 +24,7 @@ from mapper.pair.grade import (
 )
 from mapper.pair.insert_size import SCALE, InsertSizeModel
 from mapper.pair.pairing import NO_PAIR, best_pair, name_key, pair_score, place_hash
+from mapper.pair.ranking import with_ranking_scores
 from mapper.params import ExtendParams, PairParams
 
 
@@ -189,20 +190,6 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, ranked, paired,
             )  # fmt: skip
 
 
-def with_end_bonuses(
-    alignments: AlignmentBatch, read_lens: np.ndarray, end_bonus: int
-) -> AlignmentBatch:
-    """Return the alignments with scores as extension and placement compare them.
-
-    A clipped end speaks against a place as more than a mismatch does: of two copies of a
-    repeat, the one in which the read reaches its end with a mismatch near it is the likelier.
-    """
-    lengths = np.repeat(read_lens, np.diff(alignments.alignment_offsets))
-    n_ends = (alignments.query_start == 0).astype(np.int32)
-    n_ends += alignments.query_end == lengths
-    return alignments._replace(score=alignments.score + np.int32(end_bonus) * n_ends)
-
-
 def place_reads(
     reads: ReadBatch,
     seeds: SeedSummary,
@@ -233,9 +220,8 @@ def place_reads(
     )
     _place(
         reads.names, reads.name_offsets, reads.base_offsets, seeds, alignments,
-        with_end_bonuses(alignments, np.diff(reads.base_offsets), scores.end_bonus), reads.paired,
-        model, params, scores, float(np.log10(2 * text_len)),
-        np.zeros((2, most), np.int64), np.zeros(most, np.int64), *placements[:4],
-        placements.mapq, placements.sub_score,
+        with_ranking_scores(reads, alignments, scores), reads.paired, model, params, scores,
+        float(np.log10(2 * text_len)), np.zeros((2, most), np.int64), np.zeros(most, np.int64),
+        *placements[:4], placements.mapq, placements.sub_score,
     )  # fmt: skip
     return placements
