@@ -74,3 +74,38 @@ def test_the_command_names_its_device(device, phix, tmp_path, capfd) -> None:
     lines = output.read_text().splitlines()
     assert sum(not line.startswith("@") for line in lines) == 3
     assert "wait" in capfd.readouterr().err
+
+
+def test_a_batch_copies_the_index_to_the_device_once(device, phix, tmp_path, monkeypatch) -> None:
+    from mapper.device import backend
+
+    made = []
+    whole = backend.DeviceStages.__init__
+
+    def making(*arguments) -> None:
+        made.append(arguments)
+        whole(*arguments)
+
+    monkeypatch.setattr(backend.DeviceStages, "__init__", making)
+    index = tmp_path / "phix.fmw"
+    phix.save(index)
+    reads = [head(DATA / f"phix_R{mate}.fq", tmp_path / f"{mate}.fq", 3) for mate in (1, 2)]
+    rows = [f"{tmp_path}/pair.sam\t{reads[0]}\t{reads[1]}\n"]
+    if not is_simulated():  # a minute there, each
+        single = head(DATA / "phix_R1.fq", tmp_path / "single.fq", 5)
+        rows.append(f"{tmp_path}/single.sam\t{single}\t\n")
+    else:
+        (tmp_path / "empty.fq").write_text("")
+        rows.append(f"{tmp_path}/single.sam\t{tmp_path}/empty.fq\t\n")
+    (tmp_path / "sheet.tsv").write_text("output\treads1\treads2\n" + "".join(rows))
+    sheet = ["--batch", str(tmp_path / "sheet.tsv"), "--quiet", "-t", "2"]
+    texts = {}
+    for name in ("cpu", "cuda"):
+        assert main(["map", str(index), *sheet, "--device", name]) == 0
+        texts[name] = [
+            [line for line in (tmp_path / file).read_text().splitlines() if line[:3] != "@PG"]
+            for file in ("pair.sam", "single.sam")
+        ]
+    assert len(made) == 1
+    assert texts["cuda"] == texts["cpu"]
+    assert len(texts["cpu"][0]) > 6
