@@ -11,6 +11,7 @@ import numpy as np
 
 from mapper.device.seam import DRIVER, SIMULATED, cuda
 from mapper.errors import DeviceMemoryError
+from mapper.recycled import RECYCLER, Recycler
 
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
@@ -194,3 +195,29 @@ def _whole(n_bytes: int) -> int:
 def _grown(n_bytes: int) -> int:
     """Return the size to allocate: an eighth more, so that batches of like size all fit."""
     return _whole(max(256, n_bytes + (n_bytes >> 3)))
+
+
+MOST_PAGE_LOCKED = 1 << 32
+"""Bytes of the largest array that is page-locked for a caller to keep."""
+
+_MOST_UNUSED = 1 << 32
+
+
+def _pinned_bytes(n_bytes: int) -> np.ndarray:
+    with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
+        return cuda.pinned_array(n_bytes, np.uint8)
+
+
+_PAGE_LOCKED = Recycler(_pinned_bytes, _MOST_UNUSED)
+
+
+def page_locked(n: int, dtype: np.dtype) -> np.ndarray:
+    """Return a host array of `n` items, of any content, that is the caller's to keep.
+
+    Copies from a device go there without the host's help. Its memory is used again when neither
+    it nor any view of it is left: locking new memory takes longer than filling it. Very
+    large arrays, and small ones, are ordinary ones.
+    """
+    n_bytes = n * dtype.itemsize
+    recycler = _PAGE_LOCKED if n_bytes <= MOST_PAGE_LOCKED else RECYCLER
+    return recycler.empty(n_bytes).view(dtype)
