@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from mapper.cli.main import main
-from mapper.device.choose import CUDA, DeviceChoice
+from mapper.device.choose import CPU, CUDA, DeviceChoice
 from mapper.params import BATCH_BASES
+from tests.far import BEYOND, index_at
 from tests.whole import DATA, build_index, map_to
 
 pytestmark = [
@@ -45,6 +46,25 @@ def test_small_pairs_in_batches(device, phix, tmp_path) -> None:
         assert path.read_bytes() == cpu
         assert stats.counts["reads"] == 6
         path.unlink()
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_rows_of_64_bits_and_positions_beyond_32(device, tmp_path, monkeypatch, far) -> None:
+    """Near, the suffix array is expanded on the device; far, that would take 34 GB."""
+    from mapper.device import backend
+    from mapper.index import layout
+
+    monkeypatch.setattr(layout, "NARROW_ROWS", 1000)
+    index = build_index(DATA / "phix174.fa", tmp_path / "phix.fmw")
+    if far:
+        index = index_at(index, BEYOND)
+        monkeypatch.setattr(backend, "expand_suffix_array", lambda fm: fm)
+    n_pairs = 2 if is_simulated() else 45
+    reads = [head(DATA / f"phix_R{mate}.fq", tmp_path / f"{mate}.fq", n_pairs) for mate in (1, 2)]
+    for name, choice in (("cpu", DeviceChoice(CPU)), ("cuda", DeviceChoice(CUDA, (0,)))):
+        stats = map_to(index, tmp_path / f"{name}.bam", *reads, device=choice)
+        assert stats.counts["mapped"] >= 2 * n_pairs - 5
+    assert (tmp_path / "cuda.bam").read_bytes() == (tmp_path / "cpu.bam").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["phix", "portiera"])
