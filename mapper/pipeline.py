@@ -1,6 +1,7 @@
 """A whole mapping run: reading, the stages, writing, overlapped and in order.
 
-Batches are independent: each is parsed and goes through all stages on one thread of a pool,
+Batches are independent: each is parsed and goes through all stages on one thread of a pool
+(with a device, through the stages there in a group of batches: :mod:`mapper.device.groups`),
 and the calling thread hands the encoded batches to the output in input order. Decompressing
 the input, cutting it into batches and compressing the output are tasks of the same pool, so
 ``threads`` is what the run uses. What one batch must know of others, the insert size, is
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -26,6 +27,7 @@ from tqdm import tqdm
 from mapper import mixed
 from mapper.batch import ReadBatch
 from mapper.device.choose import CPU, DeviceChoice
+from mapper.device.groups import DeviceGroups
 from mapper.errors import OutputError
 from mapper.index.reference import Index
 from mapper.io.bam_out import RecordOutput, SortOptions, open_output
@@ -49,10 +51,13 @@ from mapper.params import BATCH_BASES, MAX_READ_LEN, MapParams
 from mapper.recycled import RECYCLER
 from mapper.seed.plan import resolve
 from mapper.session import Session
-from mapper.stages import Aligned, align_reads, place_batch
+from mapper.stages import AlignedBatch, align_reads, place_batch
 from mapper.stats import RunStats
 from mapper.warm_up import compile_stages
 from mapper.workers import MAP, READ, WRITE, Workers, share_threads
+
+if TYPE_CHECKING:
+    from mapper.device.backend import DeviceStages
 
 log = logging.getLogger(__name__)
 
@@ -94,14 +99,6 @@ class MapJob:
     device: DeviceChoice = field(default_factory=lambda: DeviceChoice(CPU))
 
 
-class _AlignedBatch(NamedTuple):
-    """A batch after extension, in parts if it mixes pairs and single reads."""
-
-    reads: ReadBatch
-    rows: list[np.ndarray]  # of each part, in the batch
-    parts: list[Aligned]
-
-
 class _Finished(NamedTuple):
     """A batch that is ready to be written."""
 
@@ -122,12 +119,13 @@ class _Run:
         group = None if job.lanes else job.read_group
         read_group = parse_read_group(group)[1] if group else ""
         self.names: Names = make_names(index.contigs.names, index.contigs.starts, read_group)
+        self.groups: DeviceGroups | None = None
         self.workers = job.threads  # share_out() leaves some to samtools
         self.helper_threads = 1
-        self.device = session.stages_on(job.device)
-        if self.device is not None:
-            # A worker that waits for a device leaves its core to another.
-            self.workers += len(self.device.lanes)
+        self.device: DeviceStages | None = None
+        if job.device.backend != CPU:
+            with stats.starting():
+                self.device = session.stages_on(job.device)
 
     def share_out(self, converts_input: bool) -> MemoryPlan:
         """Share threads and memory with the samtools processes that run beside this one."""
@@ -142,29 +140,60 @@ class _Run:
         return plan_memory(
             job.memory, self.index.n_bytes, self.workers, job.batch_bases,
             job.threads if job.sort else 0, helper_bytes,
+            0 if self.device is None else len(self.device.lanes),
         )  # fmt: skip
+
+    @property
+    def batch_bases(self) -> int:
+        """Bases in a batch of the host; a device's are groups of these."""
+        bases = self.job.batch_bases
+        return bases if self.device is None else min(bases, BATCH_BASES)
+
+    def form_groups(self, pool: Workers, group_bases: int) -> None:
+        """Start the threads of a device's lanes, if there is one."""
+        if self.device is not None:
+            size = max(1, group_bases // self.batch_bases)
+            self.groups = DeviceGroups(self.device, pool, self.params, self.stats, size)
 
     def cut(self, reader: ReadsReader) -> RawBatch | None:
         """Cut the next batch off the input (a task)."""
         with self.stats.stage("read"):
             return reader.next_raw()
 
-    def align(self, raw: RawBatch, model: InsertSizeModel | None = None) -> _AlignedBatch:
-        """Parse, and run the stages that need no insert size (a task).
-
-        Given the model, a device rescues mates, too.
-        """
+    def parse(self, raw: RawBatch) -> ReadBatch:
+        """Parse a batch (a task)."""
         with self.stats.stage("read"):
-            reads = raw.parse()
+            return raw.parse()
+
+    def align(self, raw: RawBatch) -> AlignedBatch:
+        """Parse, and run the stages that need no insert size (a task)."""
+        reads = self.parse(raw)
         parts = mixed.split(reads)
-        aligned = [
-            align_reads(self.index, part.reads, self.params, self.stats, self.device, model)
-            for part in parts
-        ]
-        return _AlignedBatch(reads, [part.rows for part in parts], aligned)
+        aligned = [align_reads(self.index, part.reads, self.params, self.stats) for part in parts]
+        return AlignedBatch(reads, [part.rows for part in parts], aligned)
+
+    def start_align(self, pool: Workers, raw: RawBatch) -> Future[AlignedBatch]:
+        """Queue all that needs no insert size."""
+        if self.groups is not None:
+            return self.groups.add(partial(self.parse, raw), None, lambda aligned: aligned)
+        return pool.submit(MAP, partial(self.align, raw))
+
+    def start(
+        self, pool: Workers, raw: RawBatch, model: InsertSizeModel, output: RecordOutput
+    ) -> Future[_Finished]:
+        """Queue all stages."""
+        if self.groups is not None:
+            finish = partial(self.finish, model=model, output=output)
+            return self.groups.add(partial(self.parse, raw), model, finish)
+        return pool.submit(MAP, partial(self.align_and_finish, raw, model, output))
+
+    def flush(self) -> None:
+        """Let batches go that wait to be grouped with others."""
+        if self.groups is not None:
+            self.groups.flush()
 
     def finish(
-        self, batch: _AlignedBatch, model: InsertSizeModel, output: RecordOutput
+        self, batch: AlignedBatch, model: InsertSizeModel, output: RecordOutput
     ) -> _Finished:
         """Run the stages that need it (a task)."""
         parts = []
@@ -185,7 +214,7 @@ class _Run:
         self, raw: RawBatch, model: InsertSizeModel, output: RecordOutput
     ) -> _Finished:
         """Parse, and run all stages (a task)."""
-        return self.finish(self.align(raw, model), model, output)
+        return self.finish(self.align(raw), model, output)
 
     def _count(self, reads: ReadBatch, placements: PlacementBatch, n_records: int) -> None:
         self.stats.count(
@@ -238,7 +267,7 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
         interleaved=job.interleaved, keep_comments=job.keep_comments,
         tag_groups=bool(job.lanes), reference=job.input_reference,
         threads=share_threads(job.threads, 1)[1], executor=pool.at(READ),
-        max_read_len=MAX_READ_LEN, batch_bases=job.batch_bases,
+        max_read_len=MAX_READ_LEN, batch_bases=run.batch_bases,
     )  # fmt: skip
     reader = ReadsReader(lanes, options)
     try:
@@ -246,11 +275,12 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
     except BaseException:
         reader.close()
         raise
-    reader.limit_batches(plan.batch_bases)
+    reader.limit_batches(min(plan.batch_bases, run.batch_bases))
     sort = job.sort
     if sort is not None and job.memory is not None:
         sort = sort._replace(memory=plan.sort_bytes)
     pool.resize(run.workers)
+    run.form_groups(pool, plan.batch_bases)
     switch_interval = sys.getswitchinterval()
     if run.device is not None:
         sys.setswitchinterval(DEVICE_SWITCH_SECONDS)
@@ -272,6 +302,8 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
     finally:
         sys.setswitchinterval(switch_interval)
         reader.close()
+        if run.groups is not None:
+            run.groups.close()
         pool.cancel_all()
         RECYCLER.clear()
     stats.finish()
@@ -281,7 +313,7 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
 def _map_all(run: _Run, reader: ReadsReader, output: RecordOutput, pool: Workers) -> None:
     """Read, map and write until the input ends; check that every read came out."""
     # Enough batches that no thread waits for another's slow one.
-    most_pending = run.workers + 2
+    most_pending = run.workers + 2 if run.groups is None else run.groups.most_pending
     pending: deque[Future[_Finished]] = deque()
     written = 0
     with tqdm(
@@ -312,11 +344,10 @@ def _map_all(run: _Run, reader: ReadsReader, output: RecordOutput, pool: Workers
                     raw = reading.result()
                     if raw is None:
                         reading = None
+                        run.flush()
                     else:
                         reading = pool.submit(READ, cut)
-                        pending.append(
-                            pool.submit(MAP, partial(run.align_and_finish, raw, model, output))
-                        )
+                        pending.append(run.start(pool, raw, model, output))
                 if pending and pending[0].done():
                     write_next()
             else:
@@ -342,15 +373,16 @@ def _freeze_insert_size(
             # No error: a workflow gives single and paired units the same options.
             log.warning("--insert-size has no effect on single-end reads (-p: the file has pairs)")
         return in_score_units(model, run.params.extend.match)
-    head: list[Future[_AlignedBatch]] = []
+    head: list[Future[AlignedBatch]] = []
     n_pairs = n_reads = 0
     while n_pairs < ESTIMATION_PAIRS and n_reads < ESTIMATION_READS:
         raw = pool.submit(READ, partial(run.cut, reader)).result()
         if raw is None:
             break
-        head.append(pool.submit(MAP, partial(run.align, raw)))
+        head.append(run.start_align(pool, raw))
         n_pairs += raw.n_pairs
         n_reads += raw.n_reads
+    run.flush()
     inserts = [np.empty(0, np.int64)]
     for future in head:
         batch = future.result()

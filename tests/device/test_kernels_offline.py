@@ -102,6 +102,20 @@ def test_a_warp_votes_and_keeps_everything_in_registers(shared_types) -> None:
     assert machine.spills == 0
 
 
+def alignment_types() -> types.NamedTuple:
+    return struct(AlignmentBatch, "i8", "u1", *["i4", "i8", "i8", "i4"], *["i4"] * 3, "i8", "u4")
+
+
+def test_merging_keeps_everything_in_registers(on_cpu) -> None:
+    from mapper.extend import merge_cuda
+
+    both = (alignment_types(), alignment_types(), NUMBER, array(np.int32))
+    order = compile_offline(merge_cuda._order, (*both, array(np.int32), array(np.int32)))
+    assert order.spills == 0
+    copy = compile_offline(merge_cuda._copy, (*both, array(np.int64), alignment_types()))
+    assert copy.spills == 0
+
+
 def test_rescue_votes_and_keeps_everything_in_registers(shared_types) -> None:
     from mapper.pair import cuda as device_pair
 
@@ -109,7 +123,7 @@ def test_rescue_votes_and_keeps_everything_in_registers(shared_types) -> None:
         device_pair._propose,
         (
             array(np.uint64, 2), shared_types["reads"], struct(ContigBounds, "i8", "i8"),
-            struct(AlignmentBatch, "i8", "u1", *["i4", "i8", "i8", "i4"], *["i4"] * 3, "i8", "u4"),
+            alignment_types(),
             array(np.int32), array(np.uint8), type_of(assumed_model()), type_of(PairParams()),
             array(np.int64), NUMBER, NUMBER, NUMBER, struct(device_pair.PerWarp, "i8", "i8"),
             shared_types["pool"], struct(device_pair.Proposed, "u1", "i8", "i4"),
