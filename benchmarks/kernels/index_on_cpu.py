@@ -118,17 +118,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     options.work.mkdir(parents=True, exist_ok=True)
     about = harness.provenance({}) | {"commit": options.commit}
+    stem = f"index_on_cpu-{about['date'][:10]}-{about['commit']}"
+    heading = ["# Index construction on the CPU", "", *harness.markdown_provenance(about)[:-2], ""]
+    sizes: list[dict[str, Any]] = []
     try:
         measure_size(SMALL, options)  # compiles
-        sizes = [measure_size(n, options) for n in options.sizes]
+        for n in options.sizes:
+            sizes.append(measure_size(n, options))
+            report = {"about": about, "threads": options.threads, "sizes": sizes}
+            harness.write_results(options.out, stem, report, heading + lines_of(sizes))
     except BenchmarkError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    lines = ["# Index construction on the CPU", "", *harness.markdown_provenance(about)[:-2], ""]
-    lines += lines_of(sizes)
-    stem = f"index_on_cpu-{about['date'][:10]}-{about['commit']}"
-    harness.write_results(options.out, stem, {"about": about, "sizes": sizes}, lines)
-    print("\n".join(lines))
+    print("\n".join(lines_of(sizes)))
     return 0 if all(found["same"] for found in sizes) else 1
 
 
