@@ -58,7 +58,7 @@ def go_on(reads, loci, locus_read, params, rows, lists, this):
     if locus == lead:
         return
     read_len = _length(reads, read)
-    target = target_after(rows, lead, locus, read_len, params)
+    target = target_after(rows, loci, lead, locus, read_len, params)
     if propose(rows, locus, target, read_len, params):
         lists.loci[0, cuda.atomic.add(lists.counters, this, 1)] = locus
 

@@ -219,15 +219,36 @@ def _pack_blocks(letters, begin, behind, first_block, last_block, codes, noted):
 def _stage_rows(query_start, query_end, ref_start, ref_end, first, query_origin, ref_origin, begin,
                 end, n, columns):  # fmt: skip
     """Write rows begin:end of the four columns of a chunk of n pairs."""
-    for j in range(begin, end):
-        i = first + j
-        query_len, ref_len = query_end[i] - query_start[i], ref_end[i] - ref_start[i]
-        if max(query_len, ref_len) > MAX_SMALL_LENGTH:
-            query_len = ref_len = np.int64(-1)
-        columns[j] = query_start[i] - query_origin
-        columns[n + j] = ref_start[i] - ref_origin
-        columns[2 * n + j] = query_len
-        columns[3 * n + j] = ref_len
+    query_start, query_end = query_start[first + begin :], query_end[first + begin :]
+    ref_start, ref_end = ref_start[first + begin :], ref_end[first + begin :]
+    # Short loops over few arrays, counted from 0: others are not vectorised.
+    _subtract_number(query_start, query_origin, columns[begin:end])
+    _subtract_number(ref_start, ref_origin, columns[n + begin : n + end])
+    query_len, ref_len = columns[2 * n + begin : 2 * n + end], columns[3 * n + begin : 3 * n + end]
+    _subtract(query_end, query_start, query_len)
+    _subtract(ref_end, ref_start, ref_len)
+    take_out_long(query_len, ref_len)
+
+
+@core
+def _subtract_number(values, number, out):
+    for j in range(len(out)):
+        out[j] = values[j] - number
+
+
+@core
+def _subtract(values, others, out):
+    for j in range(len(out)):
+        out[j] = values[j] - others[j]
+
+
+@core
+def take_out_long(query_len, ref_len):
+    """Give pairs that are too long for a first pass the length -1."""
+    for j in range(len(query_len)):
+        fits = max(query_len[j], ref_len[j]) <= MAX_SMALL_LENGTH
+        query_len[j] = query_len[j] if fits else np.int32(-1)
+        ref_len[j] = ref_len[j] if fits else np.int32(-1)
 
 
 @core

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver
-from mapper.pairwise.flat_batch import BEHIND, CHUNK_SYMBOLS, Chunk, Job
+from mapper.accelerate import core, driver
+from mapper.pairwise.flat_batch import BEHIND, CHUNK_SYMBOLS, Chunk, Job, take_out_long
 from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH
 
@@ -86,10 +86,24 @@ class PackedSource:
 def _stage_rows(query_start, query_len, ref_start, ref_len, shift, first, query_origin, ref_origin,
                 begin, end, n, columns):  # fmt: skip
     """Write rows begin:end of the four columns of a chunk of n pairs."""
-    for j in range(begin, end):
-        i = first + j
-        fits = shift[i] == 1 and max(query_len[i], ref_len[i]) <= MAX_SMALL_LENGTH
-        columns[j] = (query_start[i] - query_origin) << 5
-        columns[n + j] = (ref_start[i] - ref_origin) << 5
-        columns[2 * n + j] = query_len[i] if fits else -1
-        columns[3 * n + j] = ref_len[i] if fits else -1
+    query_start, query_len = query_start[first + begin :], query_len[first + begin :]
+    ref_start, ref_len = ref_start[first + begin :], ref_len[first + begin :]
+    _symbols_from(query_start, query_origin, columns[begin:end])
+    _symbols_from(ref_start, ref_origin, columns[n + begin : n + end])
+    lengths = columns[2 * n + begin : 2 * n + end], columns[3 * n + begin : 3 * n + end]
+    _lengths(query_len, shift[first + begin :], lengths[0])
+    _lengths(ref_len, shift[first + begin :], lengths[1])
+    take_out_long(lengths[0], lengths[1])
+
+
+@core
+def _symbols_from(words, origin, out):
+    for j in range(len(out)):
+        out[j] = (words[j] - origin) << 5
+
+
+@core
+def _lengths(lengths, shift, out):
+    """Write lengths, more than the greatest for pairs of more than 2 bits a symbol."""
+    for j in range(len(out)):
+        out[j] = lengths[j] if shift[j] == 1 else np.int64(MAX_SMALL_LENGTH + 1)

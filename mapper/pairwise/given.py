@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.accelerate import core, driver
 from mapper.device.choose import CPU, DeviceChoice
 from mapper.errors import UsageError
 from mapper.pairwise.packing import (
@@ -158,14 +158,28 @@ def _check_side(
         )
 
 
+@core
+def _is_wrong(start, length, shift, behind):
+    bits = length << np.int64(shift)
+    wrong = (start < 1) | (length < 0) | (length > MAX_LENGTH) | (shift < 1) | (shift > 3)
+    return wrong | (start + ((bits + 63) >> 6) > behind)
+
+
 @driver
 def _wrong_place(n_words, start, length, shift, first, last):
-    """Return the first of these pairs whose words are not where they should be, or -1."""
-    for i in range(first, last):
-        if shift[i] < 1 or shift[i] > 3 or length[i] < 0 or length[i] > MAX_LENGTH:
-            return i
-        end = start[i] + (((length[i] << np.int64(shift[i])) + 63) >> 6)
-        behind = start[i + 1] if i + 1 < len(start) else n_words - 2
-        if start[i] < 1 or end > behind:
-            return i
-    return -1
+    """Return the first of these pairs, which are some, whose words are not where they should be.
+
+    -1 if there is none.
+    """
+    behind = n_words - 2 if last == len(start) else start[last]
+    start, length, shift = start[first:last], length[first:last], shift[first:last]
+    n = len(start) - 1
+    wrong = _is_wrong(start[n], length[n], shift[n], behind)
+    for i in range(n):  # to its end, so that it becomes vector code
+        wrong |= _is_wrong(start[i], length[i], shift[i], start[i + 1])
+    if not wrong:
+        return -1
+    for i in range(n):
+        if _is_wrong(start[i], length[i], shift[i], start[i + 1]):
+            return first + i
+    return first + n

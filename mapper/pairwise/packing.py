@@ -154,9 +154,10 @@ def sequence_set(
 @driver
 def _extreme_lengths(offsets, first, last):
     """Return the least and the greatest length of sequences first:last, which are some."""
-    least = greatest = offsets[first + 1] - offsets[first]
-    for i in range(first + 1, last):
-        length = offsets[i + 1] - offsets[i]
+    offsets = offsets[first : last + 1]  # counted from 0, the loop becomes vector code
+    least = greatest = offsets[1] - offsets[0]
+    for i in range(1, len(offsets)):
+        length = offsets[i] - offsets[i - 1]
         least = min(least, length)
         greatest = max(greatest, length)
     return least, greatest
