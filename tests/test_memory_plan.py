@@ -42,6 +42,19 @@ def test_batches_fill_the_bound_and_do_not_exceed_it(threads: int, index_bytes: 
     assert plan_memory(enough, index_bytes, threads, 3_000_000).batch_bases == 3_000_000
 
 
+@pytest.mark.parametrize("lanes", [1, 6])
+def test_groups_for_a_device_fill_the_bound_and_do_not_exceed_it(lanes: int) -> None:
+    least = mapping_bytes(10**9, 4, 0, lanes)
+    for bound in range(least + 200_000_000, least + 12_000_000_000, 600_000_000):
+        plan = plan_memory(bound, 10**9, 4, 30_000_000, lanes=lanes)
+        assert mapping_bytes(10**9, 4, plan.batch_bases, lanes) <= bound
+        assert (
+            plan.batch_bases == 30_000_000
+            or mapping_bytes(10**9, 4, plan.batch_bases + 1, lanes) > bound
+        )
+    assert plan.batch_bases == 30_000_000
+
+
 def test_what_cannot_fit_is_refused_with_what_would() -> None:
     with pytest.raises(ResourceError, match="takes at least 1304 MB; give more memory"):
         plan_memory(10**8, 10**9, 1, 10**6, 0)
