@@ -24,8 +24,8 @@ from mapper.pairwise.compare import unaligned_word
 from mapper.pairwise.packing import PADDING, PairBatch, differs_from_acgt, squeezed
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH
 
-CHUNK_PAIRS = 1 << 18
-CHUNK_SYMBOLS = 1 << 25
+CHUNK_PAIRS = 1 << 20
+CHUNK_SYMBOLS = 1 << 27
 """Of one side, also those that lie between its sequences."""
 
 BLOCK_LETTERS = 1024

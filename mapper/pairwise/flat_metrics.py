@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,7 +36,7 @@ space takes 0.4 GB."""
 class FlatMetric(ABC):
     """What aligns the pairs of a chunk."""
 
-    slot: int
+    slot: ClassVar[int]
     """Most operations of a path."""
 
     @abstractmethod
@@ -49,58 +50,56 @@ class FlatMetric(ABC):
         """Queue the kernels that align a staged chunk of n pairs."""
 
 
+@dataclass(frozen=True)
 class SmallEdit(FlatMetric):
     """Global edit distances, first up to SMALL in fast memory, then up to MORE_EDITS."""
 
-    slot = 2 * MORE_EDITS + 2
+    max_distance: int
 
-    def __init__(self, max_distance: int) -> None:
-        self._max_distance = max_distance
+    slot: ClassVar[int] = 2 * MORE_EDITS + 2
 
     def prepare(self, space: Workspace, most_pairs: int, want_path: bool) -> Any:
-        """Return the layout of rows, and the cells of the second kernel."""
+        """Return how far the second kernel goes, the layout of rows, and its cells."""
         host = small_layout(MORE_EDITS, np.zeros(1, np.int16))
         layout = Rows._make(
-            space.upload(f"layout {name}", column) for name, column in host._asdict().items()
+            space.upload(f"flat layout {name}", column) for name, column in host._asdict().items()
         )
         n_threads, n_cells = _threads(MORE_EDIT_THREADS, most_pairs), (MORE_EDITS + 1) ** 2
-        cells = space.device("cells", n_cells * n_threads, np.int16)
-        return layout, cells.reshape((n_cells, n_threads))
+        cells = space.device("flat cells", n_cells * n_threads, np.int16)
+        return MORE_EDITS, layout, cells.reshape((n_cells, n_threads))
 
     def launch(
         self, stream: Any, prepared: Any, staged: Any, n: int, want_path: bool, out: FlatResults
     ) -> None:
         """Queue the kernels that align a staged chunk of n pairs."""
-        layout, cells = prepared
-        limit = self._max_distance
+        bound, layout, cells = prepared
+        limit = self.max_distance
         small_edit_kernel.launch(
             n, stream, staged, n, limit, int(want_path), layout, self.slot, out
         )
         more_edit_kernel.launch(
-            cells.shape[1], stream, staged, n, limit, MORE_EDITS, int(want_path), cells, layout,
+            cells.shape[1], stream, staged, n, limit, bound, int(want_path), cells, layout,
             self.slot, out,
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
 class SmallAffine(FlatMetric):
     """Global gap-affine alignments; penalties have been divided by `scale`."""
 
-    slot = 2 * AFFINE_RUNGS[-1].bound + 2
+    penalties: AffinePenalties
+    scale: int
+    max_penalty: int
+    band: Band
 
-    def __init__(
-        self, penalties: AffinePenalties, scale: int, max_penalty: int, band: Band
-    ) -> None:
-        self._penalties = penalties
-        self._scale = scale
-        self._max_penalty = max_penalty
-        self._band = band
+    slot: ClassVar[int] = 2 * AFFINE_RUNGS[-1].bound + 2
 
     def prepare(self, space: Workspace, most_pairs: int, want_path: bool) -> Any:
         """Return the work space of each rung."""
         return [
             affine_space(
-                space, self._penalties, rung.bound, _threads(rung.n_threads, most_pairs), 0,
-                want_path, f"rung {i} ",
+                space, self.penalties, rung.bound, _threads(rung.n_threads, most_pairs), 0,
+                want_path, f"flat rung {i} ",
             )
             for i, rung in enumerate(AFFINE_RUNGS)
         ]  # fmt: skip
@@ -111,8 +110,8 @@ class SmallAffine(FlatMetric):
         """Queue the kernels that align a staged chunk of n pairs."""
         for i, (rung, own) in enumerate(zip(AFFINE_RUNGS, prepared, strict=True)):
             small_affine_kernel.launch(
-                own.events.shape[1], stream, staged, n, self._penalties, self._scale,
-                self._max_penalty, self._band, rung.bound, int(i == 0), int(want_path), own,
+                own.events.shape[1], stream, staged, n, self.penalties, self.scale,
+                self.max_penalty, self.band, rung.bound, int(i == 0), int(want_path), own,
                 self.slot, out,
             )  # fmt: skip
 
