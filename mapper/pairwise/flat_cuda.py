@@ -184,8 +184,8 @@ class _Slot:
                     self._columns = self._columns._replace(cigar_ops=ops)
                 mark(stream, "waiting")
                 finish_kernel.launch(
-                    n, stream, self._there, n, self._out, self._slot, int(self.want_path),
-                    found.n_ops, self._columns,
+                    n, stream, self._there, n, self._out, self._slot, int(self.metric.last_first),
+                    int(self.want_path), found.n_ops, self._columns,
                 )  # fmt: skip
                 mark(stream, "kernels")
                 columns = [*found.columns, *([] if found.offsets is None else [found.offsets])]

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from mapper.device.memory import Workspace
 from mapper.pairwise.affine_space import affine_space
 from mapper.pairwise.cuda_batch import Rung
+from mapper.pairwise.flat_affine import (
+    SHARED_BYTES,
+    GroupShape,
+    group_affine_kernel,
+    group_shape,
+    group_space,
+)
 from mapper.pairwise.flat_kernels import (
     BLOCK,
     FlatResults,
@@ -28,9 +35,22 @@ MORE_EDITS = 64
 MORE_EDIT_THREADS = 1 << 15
 """Threads of a chunk: their cells take 0.3 GB."""
 
-AFFINE_RUNGS = (Rung(40, 1 << 15), Rung(220, 1 << 12))
-"""(Divided) penalties of the first pass, and threads of a chunk: with usual penalties their work
-space takes 0.4 GB."""
+
+class GroupRung(NamedTuple):
+    """How far a launch of groups goes, and how many lanes a group has."""
+
+    bound: int  # greatest (divided) penalty
+    lanes: int
+
+
+MOST_PENALTY = 220
+"""Greatest (divided) penalty of the first pass."""
+
+GROUP_RUNGS = (GroupRung(40, 8), GroupRung(MOST_PENALTY, 32))
+
+AFFINE_RUNGS = (Rung(40, 1 << 15), Rung(MOST_PENALTY, 1 << 12))
+"""The same with a thread a pair, for bands and for penalties whose rows do not fit shared memory:
+threads of a chunk. With usual penalties their work space takes 0.4 GB."""
 
 
 class FlatMetric(ABC):
@@ -38,6 +58,9 @@ class FlatMetric(ABC):
 
     slot: ClassVar[int]
     """Most operations of a path."""
+
+    last_first: ClassVar[bool]
+    """Whether kernels write the last operation first."""
 
     @abstractmethod
     def prepare(self, space: Workspace, most_pairs: int, want_path: bool) -> Any:
@@ -57,6 +80,7 @@ class SmallEdit(FlatMetric):
     max_distance: int
 
     slot: ClassVar[int] = 2 * MORE_EDITS + 2
+    last_first: ClassVar[bool] = True
 
     def prepare(self, space: Workspace, most_pairs: int, want_path: bool) -> Any:
         """Return how far the second kernel goes, the layout of rows, and its cells."""
@@ -92,10 +116,27 @@ class SmallAffine(FlatMetric):
     max_penalty: int
     band: Band
 
-    slot: ClassVar[int] = 2 * AFFINE_RUNGS[-1].bound + 2
+    slot: ClassVar[int] = 2 * MOST_PENALTY + 2
+    last_first: ClassVar[bool] = False
+
+    def in_groups(self) -> bool:
+        """Whether groups of lanes align the pairs."""
+        fit = all(shape.shared_bytes <= SHARED_BYTES for shape in self.shapes())
+        return self.band.width == 0 and fit
+
+    def shapes(self) -> list[GroupShape]:
+        """Return the shapes of groups, one a rung."""
+        return [group_shape(self.penalties, *rung) for rung in GROUP_RUNGS]
 
     def prepare(self, space: Workspace, most_pairs: int, want_path: bool) -> Any:
         """Return the work space of each rung."""
+        if self.in_groups():
+            return [
+                group_space(
+                    space, f"flat groups {i}", self.penalties, shape, most_pairs, want_path
+                )
+                for i, shape in enumerate(self.shapes())
+            ]  # fmt: skip
         return [
             affine_space(
                 space, self.penalties, rung.bound, _threads(rung.n_threads, most_pairs), 0,
@@ -108,6 +149,16 @@ class SmallAffine(FlatMetric):
         self, stream: Any, prepared: Any, staged: Any, n: int, want_path: bool, out: FlatResults
     ) -> None:
         """Queue the kernels that align a staged chunk of n pairs."""
+        if self.in_groups():
+            for i, (shape, (n_blocks, space)) in enumerate(
+                zip(self.shapes(), prepared, strict=True)
+            ):
+                group_affine_kernel.launch_blocks(
+                    n_blocks, stream, staged, n, self.penalties, self.scale, self.max_penalty,
+                    shape, int(i == 0), int(want_path), space, self.slot, out,
+                    shared_bytes=shape.shared_bytes,
+                )  # fmt: skip
+            return
         for i, (rung, own) in enumerate(zip(AFFINE_RUNGS, prepared, strict=True)):
             small_affine_kernel.launch(
                 own.events.shape[1], stream, staged, n, self.penalties, self.scale,

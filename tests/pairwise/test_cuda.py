@@ -293,6 +293,7 @@ def affine_space_type():
 def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     require_compiler()
     from mapper.pairwise import flat_kernels as flat
+    from mapper.pairwise.flat_affine import GroupSpace, group_affine_kernel, group_shape
 
     number, u32, byte = np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.int8)
     n_ops = np.zeros(1, np.int32)
@@ -310,10 +311,18 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     machine = compile_offline(flat.small_affine_kernel, arguments)
     assert machine.spills == 0
     assert machine.registers <= 255
+    shape = group_shape(AffinePenalties(2, 3, 1), 220, 32)
+    space = type_of(GroupSpace(np.zeros(1, np.uint8), u32, number, number))
+    arguments = [staged, i64, type_of(AffinePenalties(2, 3, 1)), i64, i64, type_of(shape), i64, i64,
+                 space, i64, out]  # fmt: skip
+    machine = compile_offline(group_affine_kernel, arguments)
+    assert machine.spills == 0
+    assert machine.registers <= 64  # half of the threads that a multiprocessor can hold
+    assert machine.count("VOTE") >= 1  # a warp stays in step
     for kernel, arguments in (
         (flat.count_blocks_kernel, [i64, out]),
         (flat.sum_blocks_kernel, [array(np.int64, 2), i64, array(np.int64)]),
-        (flat.finish_kernel, [staged, i64, out, i64, i64, i64, columns]),
+        (flat.finish_kernel, [staged, i64, out, i64, i64, i64, i64, columns]),
     ):
         assert compile_offline(kernel, arguments).spills == 0
 
