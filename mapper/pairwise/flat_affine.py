@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from mapper.accelerate import core
 from mapper.device.memory import Workspace, multiprocessors, total_bytes
-from mapper.device.seam import SIMULATED, cuda, device_function, kernel
+from mapper.device.seam import cuda, device_function, kernel
 from mapper.pairwise.affine_origins import (
     DELETION_OPENED,
     INSERTION_OPENED,
@@ -34,7 +33,8 @@ from mapper.pairwise.affine_origins import (
 )
 from mapper.pairwise.compare import Pair
 from mapper.pairwise.cuda_batch import DONE, LEFT
-from mapper.pairwise.flat_kernels import BLOCK, UNFIT, strings_of
+from mapper.pairwise.flat_kernels import UNFIT, strings_of
+from mapper.pairwise.flat_warp import GROUP_BLOCK, any_lane, blocks_by_shared, lanes_of_warp_meet
 from mapper.pairwise.strip import farthest, follow, look
 from mapper.pairwise.wavefront_affine import (
     AffinePenalties,
@@ -44,40 +44,10 @@ from mapper.pairwise.wavefront_affine import (
     next_match,
 )
 
-SHARED_BYTES = 48 << 10
-"""Of a block, without asking for more."""
-
-SHARED_BYTES_OF_ALL = 227 << 10
-"""Of the blocks of a multiprocessor of compute capability 9.0; they take 1 kB more each."""
-
-MOST_BLOCKS = 8
+_MOST_BLOCKS = 8
 """Of a multiprocessor, by the registers of a thread."""
 
 _NULL = np.int32(-(2**15))
-_ALL = 0xFFFFFFFF
-
-if SIMULATED:
-    # It knows no warps: all threads of a block stay in step there.
-
-    def _any(flag):
-        """Whether a lane of the warp brings a true flag."""
-        return cuda.syncthreads_or(flag)
-
-    def _meet():
-        """Wait for all lanes of the warp; what they wrote before, all of them see after."""
-        cuda.syncthreads()
-
-else:
-
-    @core
-    def _any(flag):
-        """Whether a lane of the warp brings a true flag."""
-        return cuda.any_sync(_ALL, flag)
-
-    @core
-    def _meet():
-        """Wait for all lanes of the warp; what they wrote before, all of them see after."""
-        cuda.syncwarp(_ALL)
 
 
 class GroupSpace(NamedTuple):
@@ -107,8 +77,8 @@ class GroupShape(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """Blocks that a multiprocessor holds, or somewhat fewer: each does the same share."""
-        return max(1, min(MOST_BLOCKS, SHARED_BYTES_OF_ALL // (self.shared_bytes + 1024)))
+        """Blocks that a multiprocessor holds, or somewhat fewer."""
+        return blocks_by_shared(self.shared_bytes, _MOST_BLOCKS)
 
 
 def group_shape(penalties: AffinePenalties, bound: int, lanes: int) -> GroupShape:
@@ -117,7 +87,7 @@ def group_shape(penalties: AffinePenalties, bound: int, lanes: int) -> GroupShap
     opening = penalties.gap_open + penalties.gap_extend
     return GroupShape(
         log_lanes=lanes.bit_length() - 1,
-        groups=BLOCK // lanes,
+        groups=GROUP_BLOCK // lanes,
         bound=bound,
         most_reach=reach,
         width=2 * reach + 3,
@@ -210,7 +180,7 @@ def _write_path(staged, strings, penalties, s, goal, origins, events, ops):
     return replay(pair, events, n_events, 0, 0, pair.ref_len, ops)
 
 
-@kernel(BLOCK)
+@kernel(GROUP_BLOCK)
 def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_first, want_path, space,
                         slot, out):  # fmt: skip
     """Find global gap-affine alignments up to a (divided) penalty; groups stride over pairs.
@@ -246,6 +216,8 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
             elif columns[2 * n + i] < 0:
                 status = np.int32(UNFIT)
         running = status == LEFT
+        if not is_first and not any_lane(running):
+            continue
         strings = strings_of(staged, n, i if running else np.int64(0))
         most = min(max_penalty, highest_bound(strings, penalties))
         last = np.int32(min(most, np.int64(shape.bound)))
@@ -262,8 +234,8 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
         row, gap_row = np.int32(0), np.int32(0)
         found = False
         row_cell = worker * n_cells
-        _meet()
-        while _any(running):
+        lanes_of_warp_meet()
+        while any_lane(running):
             match_at = np.int32(matches + row * width)
             if running:
                 gap_from = _back(gap_row, extend, n_gap)
@@ -282,7 +254,7 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
                     rows[np.uint32(at + reach + np.int32(2))] = np.int16(_NULL)
                     rows[np.uint32(at - reach - np.int32(2))] = np.int16(_NULL)
                     other = np.int32(other + lanes)
-            _meet()
+            lanes_of_warp_meet()
             if running:
                 if -reach <= goal <= reach and rows[np.uint32(match_at + goal)] == strings.ref_len:
                     found = True
@@ -311,4 +283,4 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
             if status == LEFT:
                 status = np.int32(DONE if found or most <= shape.bound else LEFT)
             out.status[i] = status
-        _meet()
+        lanes_of_warp_meet()

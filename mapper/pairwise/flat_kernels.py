@@ -25,9 +25,9 @@ from mapper.pairwise.wavefront_edit import Ends, Rows, trace_edit
 
 BLOCK = 128
 
-SMALL = 12
-"""Greatest distance of the small kernel: its cells fill 43 of the 48 kB of shared memory that a
-block has without asking."""
+SMALL = 8
+"""Greatest distance of the small kernel: its cells take 21 kB of shared memory a block, so that as
+many blocks fit a multiprocessor as its registers allow."""
 
 _SHARED_CELLS = BLOCK * (SMALL + 1) * (SMALL + 1)
 
@@ -112,20 +112,6 @@ def small_edit_kernel(staged, n, max_distance, want_path, layout, slot, out):
     # Every 128th cell, so that the threads of a warp touch neighbouring ones.
     own = cells[cuda.threadIdx.x :: BLOCK]
     align_small(strings, i, max_distance, SMALL, own, layout, want_path, slot, out)
-
-
-@kernel(BLOCK)
-def more_edit_kernel(staged, n, max_distance, bound, want_path, cells, layout, slot, out):
-    """Align the pairs that are left, up to `bound`; threads stride over pairs.
-
-    `cells`: int16, the last axis is the thread.
-    """
-    thread = cuda.grid(1)
-    own = cells[:, thread]
-    for i in range(thread, n, cuda.gridsize(1)):
-        if out.status[i] == LEFT:
-            strings = strings_of(staged, n, i)
-            align_small(strings, i, max_distance, bound, own, layout, want_path, slot, out)
 
 
 @kernel(BLOCK)

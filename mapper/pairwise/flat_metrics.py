@@ -8,39 +8,40 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mapper.device.memory import Workspace
+from mapper.device.memory import Workspace, multiprocessors
 from mapper.pairwise.affine_space import affine_space
 from mapper.pairwise.cuda_batch import Rung
 from mapper.pairwise.flat_affine import (
-    SHARED_BYTES,
     GroupShape,
     group_affine_kernel,
     group_shape,
     group_space,
 )
+from mapper.pairwise.flat_edit import edit_shape, group_edit_kernel
 from mapper.pairwise.flat_kernels import (
     BLOCK,
     FlatResults,
-    more_edit_kernel,
     small_affine_kernel,
     small_edit_kernel,
 )
+from mapper.pairwise.flat_warp import SHARED_BYTES
 from mapper.pairwise.small_rows import small_layout
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 from mapper.pairwise.wavefront_edit import Rows
-
-MORE_EDITS = 64
-"""Greatest distance of the first pass."""
-
-MORE_EDIT_THREADS = 1 << 15
-"""Threads of a chunk: their cells take 0.3 GB."""
 
 
 class GroupRung(NamedTuple):
     """How far a launch of groups goes, and how many lanes a group has."""
 
-    bound: int  # greatest (divided) penalty
+    bound: int  # greatest distance or (divided) penalty
     lanes: int
+
+
+MORE_EDITS = 64
+"""Greatest distance of the first pass."""
+
+EDIT_RUNGS = (GroupRung(24, 8), GroupRung(MORE_EDITS, 32))
+"""Beside the small kernel, which does what it can first."""
 
 
 MOST_PENALTY = 220
@@ -75,7 +76,7 @@ class FlatMetric(ABC):
 
 @dataclass(frozen=True)
 class SmallEdit(FlatMetric):
-    """Global edit distances, first up to SMALL in fast memory, then up to MORE_EDITS."""
+    """Global edit distances, first up to SMALL by a thread a pair, then up to MORE_EDITS."""
 
     max_distance: int
 
@@ -83,28 +84,31 @@ class SmallEdit(FlatMetric):
     last_first: ClassVar[bool] = True
 
     def prepare(self, space: Workspace, most_pairs: int, want_path: bool) -> Any:
-        """Return how far the second kernel goes, the layout of rows, and its cells."""
+        """Return the layout of rows, and the shapes and blocks of the groups' launches."""
         host = small_layout(MORE_EDITS, np.zeros(1, np.int16))
         layout = Rows._make(
             space.upload(f"flat layout {name}", column) for name, column in host._asdict().items()
         )
-        n_threads, n_cells = _threads(MORE_EDIT_THREADS, most_pairs), (MORE_EDITS + 1) ** 2
-        cells = space.device("flat cells", n_cells * n_threads, np.int16)
-        return MORE_EDITS, layout, cells.reshape((n_cells, n_threads))
+        shapes = [edit_shape(*rung) for rung in EDIT_RUNGS]
+        blocks = [
+            min(multiprocessors() * shape.blocks, -(-most_pairs // shape.groups))
+            for shape in shapes
+        ]
+        return layout, list(zip(shapes, blocks, strict=True))
 
     def launch(
         self, stream: Any, prepared: Any, staged: Any, n: int, want_path: bool, out: FlatResults
     ) -> None:
         """Queue the kernels that align a staged chunk of n pairs."""
-        bound, layout, cells = prepared
-        limit = self.max_distance
+        layout, launches = prepared
         small_edit_kernel.launch(
-            n, stream, staged, n, limit, int(want_path), layout, self.slot, out
+            n, stream, staged, n, self.max_distance, int(want_path), layout, self.slot, out
         )
-        more_edit_kernel.launch(
-            cells.shape[1], stream, staged, n, limit, bound, int(want_path), cells, layout,
-            self.slot, out,
-        )  # fmt: skip
+        for shape, n_blocks in launches:
+            group_edit_kernel.launch_blocks(
+                n_blocks, stream, staged, n, self.max_distance, shape, int(want_path), layout,
+                self.slot, out, shared_bytes=shape.shared_bytes,
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)
