@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from mapper.device.memory import Workspace, copy_in, copy_out, page_locked, total_bytes
-from mapper.device.seam import SIMULATED, cuda
+from mapper.device.seam import SIMULATED, BoundKernel, cuda
 from mapper.errors import DeviceMemoryError
 from mapper.pairwise.cuda_batch import workspace_of
 from mapper.pairwise.flat_batch import CHUNK_PAIRS, Chunk, LetterSource
@@ -52,12 +52,12 @@ AHEAD = 2
 QUEUED = 2
 """Chunks of a device that are copied and computed: while one is computed, others are copied."""
 
-JOBS = 16
+JOBS = 8
 """Parts in which a chunk is staged."""
 
-CHUNKS_A_DEVICE = 6
-"""Of a batch, if they are not smaller than is worth the Python that each takes (2 to 4 ms,
-``benchmarks/results/pairwise_cuda.md``), nor larger than there is room for."""
+CHUNKS_A_DEVICE = 10
+"""Of a batch, if they are not smaller than is worth the Python that each takes, nor larger than
+there is room for."""
 
 FEWEST_PAIRS = 1 << 16
 
@@ -139,8 +139,19 @@ class _Slot:
             for name, dtype in zip(FlatColumns._fields[:7], _COLUMN_TYPES, strict=True)
         ]
         self._columns = FlatColumns._make([*columns, room("ops", 1, np.uint32)])
-        self._prepared = metric.prepare(space, most_pairs, want_path)
+        self._align = metric.launches(space, self._there, most_pairs, want_path, self._out)
+        self._count = BoundKernel(count_blocks_kernel, space.stream, most_pairs, self._out)
+        self._sum = BoundKernel(
+            sum_blocks_kernel, space.stream, self._out.totals, n_blocks, self._sums
+        )
+        self._finish = self._finishing()
         space.synchronize()
+
+    def _finishing(self) -> BoundKernel:
+        return BoundKernel(
+            finish_kernel, self._space.stream, self._there, self.most_pairs, self._out, self._slot,
+            int(self.metric.last_first), int(self.want_path), 0, self._columns,
+        )  # fmt: skip
 
     def suits(self, metric: FlatMetric, most_pairs: int, n_words: int, want_path: bool) -> bool:
         """Say whether the slot does for such chunks."""
@@ -164,9 +175,10 @@ class _Slot:
             mark(stream, "start")
             copy_in(self._there, self.staged, n_words, stream)
             mark(stream, "copy in")
-            self.metric.launch(stream, self._prepared, self._there, n, self.want_path, self._out)
-            count_blocks_kernel.launch(n, stream, n, self._out)
-            sum_blocks_kernel.launch_blocks(2, stream, self._out.totals, n_blocks, self._sums)
+            for launch in self._align:
+                launch.queue(n)
+            self._count.launch(n_blocks, {0: n})
+            self._sum.launch(2, {1: n_blocks})
             copy_out(self._host_sums, self._sums, 2, stream)
             mark(stream, "kernels")
 
@@ -182,11 +194,9 @@ class _Slot:
                 if n_ops > len(self._columns.cigar_ops):
                     ops = space.device("flat ops", n_ops + (n_ops >> 3), np.uint32)
                     self._columns = self._columns._replace(cigar_ops=ops)
+                    self._finish = self._finishing()
                 mark(stream, "waiting")
-                finish_kernel.launch(
-                    n, stream, self._there, n, self._out, self._slot, int(self.metric.last_first),
-                    int(self.want_path), found.n_ops, self._columns,
-                )  # fmt: skip
+                self._finish.launch((n + BLOCK - 1) // BLOCK, {1: n, 6: found.n_ops})
                 mark(stream, "kernels")
                 columns = [*found.columns, *([] if found.offsets is None else [found.offsets])]
                 for there, column in zip(self._columns, columns, strict=False):

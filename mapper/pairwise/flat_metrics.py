@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from mapper.device.memory import Workspace, multiprocessors
+from mapper.device.seam import BoundKernel
 from mapper.pairwise.affine_space import affine_space
 from mapper.pairwise.cuda_batch import Rung
 from mapper.pairwise.flat_affine import (
@@ -54,6 +55,18 @@ AFFINE_RUNGS = (Rung(40, 1 << 15), Rung(MOST_PENALTY, 1 << 12))
 threads of a chunk. With usual penalties their work space takes 0.4 GB."""
 
 
+class PairLaunch(NamedTuple):
+    """A kernel whose second argument is the number of pairs, with all arguments."""
+
+    bound: BoundKernel
+    most_blocks: int
+    pairs: int  # that a block does at a time
+
+    def queue(self, n: int) -> None:
+        """Launch it for n pairs."""
+        self.bound.launch(min(self.most_blocks, -(-n // self.pairs)), {1: n})
+
+
 class FlatMetric(ABC):
     """What aligns the pairs of a chunk."""
 
@@ -64,14 +77,10 @@ class FlatMetric(ABC):
     """Whether kernels write the last operation first."""
 
     @abstractmethod
-    def prepare(self, space: Workspace, most_pairs: int, want_path: bool) -> Any:
-        """Return the work space, from `space`, of chunks of up to `most_pairs`."""
-
-    @abstractmethod
-    def launch(
-        self, stream: Any, prepared: Any, staged: Any, n: int, want_path: bool, out: FlatResults
-    ) -> None:
-        """Queue the kernels that align a staged chunk of n pairs."""
+    def launches(
+        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults
+    ) -> list[PairLaunch]:
+        """Return the kernels that align staged chunks of up to `most_pairs`, in work space."""
 
 
 @dataclass(frozen=True)
@@ -83,32 +92,26 @@ class SmallEdit(FlatMetric):
     slot: ClassVar[int] = 2 * MORE_EDITS + 2
     last_first: ClassVar[bool] = True
 
-    def prepare(self, space: Workspace, most_pairs: int, want_path: bool) -> Any:
-        """Return the layout of rows, and the shapes and blocks of the groups' launches."""
+    def launches(
+        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults
+    ) -> list[PairLaunch]:
+        """Return the small kernel, and that of groups for each rung."""
         host = small_layout(MORE_EDITS, np.zeros(1, np.int16))
         layout = Rows._make(
             space.upload(f"flat layout {name}", column) for name, column in host._asdict().items()
         )
-        shapes = [edit_shape(*rung) for rung in EDIT_RUNGS]
-        blocks = [
-            min(multiprocessors() * shape.blocks, -(-most_pairs // shape.groups))
-            for shape in shapes
-        ]
-        return layout, list(zip(shapes, blocks, strict=True))
-
-    def launch(
-        self, stream: Any, prepared: Any, staged: Any, n: int, want_path: bool, out: FlatResults
-    ) -> None:
-        """Queue the kernels that align a staged chunk of n pairs."""
-        layout, launches = prepared
-        small_edit_kernel.launch(
-            n, stream, staged, n, self.max_distance, int(want_path), layout, self.slot, out
-        )
-        for shape, n_blocks in launches:
-            group_edit_kernel.launch_blocks(
-                n_blocks, stream, staged, n, self.max_distance, shape, int(want_path), layout,
-                self.slot, out, shared_bytes=shape.shared_bytes,
+        small = BoundKernel(
+            small_edit_kernel, space.stream, staged, most_pairs, self.max_distance,
+            int(want_path), layout, self.slot, out,
+        )  # fmt: skip
+        launches = [PairLaunch(small, most_pairs, BLOCK)]
+        for shape in (edit_shape(*rung) for rung in EDIT_RUNGS):
+            bound = BoundKernel(
+                group_edit_kernel, space.stream, staged, most_pairs, self.max_distance, shape,
+                int(want_path), layout, self.slot, out, shared_bytes=shape.shared_bytes,
             )  # fmt: skip
+            launches.append(PairLaunch(bound, multiprocessors() * shape.blocks, shape.groups))
+        return launches
 
 
 @dataclass(frozen=True)
@@ -132,45 +135,33 @@ class SmallAffine(FlatMetric):
         """Return the shapes of groups, one a rung."""
         return [group_shape(self.penalties, *rung) for rung in GROUP_RUNGS]
 
-    def prepare(self, space: Workspace, most_pairs: int, want_path: bool) -> Any:
-        """Return the work space of each rung."""
+    def launches(
+        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults
+    ) -> list[PairLaunch]:
+        """Return the kernel of each rung."""
+        launches = []
         if self.in_groups():
-            return [
-                group_space(
+            for i, shape in enumerate(self.shapes()):
+                n_blocks, groups = group_space(
                     space, f"flat groups {i}", self.penalties, shape, most_pairs, want_path
                 )
-                for i, shape in enumerate(self.shapes())
-            ]  # fmt: skip
-        return [
-            affine_space(
-                space, self.penalties, rung.bound, _threads(rung.n_threads, most_pairs), 0,
-                want_path, f"flat rung {i} ",
-            )
-            for i, rung in enumerate(AFFINE_RUNGS)
-        ]  # fmt: skip
-
-    def launch(
-        self, stream: Any, prepared: Any, staged: Any, n: int, want_path: bool, out: FlatResults
-    ) -> None:
-        """Queue the kernels that align a staged chunk of n pairs."""
-        if self.in_groups():
-            for i, (shape, (n_blocks, space)) in enumerate(
-                zip(self.shapes(), prepared, strict=True)
-            ):
-                group_affine_kernel.launch_blocks(
-                    n_blocks, stream, staged, n, self.penalties, self.scale, self.max_penalty,
-                    shape, int(i == 0), int(want_path), space, self.slot, out,
-                    shared_bytes=shape.shared_bytes,
+                bound = BoundKernel(
+                    group_affine_kernel, space.stream, staged, most_pairs, self.penalties,
+                    self.scale, self.max_penalty, shape, int(i == 0), int(want_path), groups,
+                    self.slot, out, shared_bytes=shape.shared_bytes,
                 )  # fmt: skip
-            return
-        for i, (rung, own) in enumerate(zip(AFFINE_RUNGS, prepared, strict=True)):
-            small_affine_kernel.launch(
-                own.events.shape[1], stream, staged, n, self.penalties, self.scale,
+                launches.append(PairLaunch(bound, n_blocks, shape.groups))
+            return launches
+        for i, rung in enumerate(AFFINE_RUNGS):
+            n_blocks = min(rung.n_threads, most_pairs + BLOCK - 1) // BLOCK
+            own = affine_space(
+                space, self.penalties, rung.bound, n_blocks * BLOCK, 0, want_path,
+                f"flat rung {i} ",
+            )  # fmt: skip
+            bound = BoundKernel(
+                small_affine_kernel, space.stream, staged, most_pairs, self.penalties, self.scale,
                 self.max_penalty, self.band, rung.bound, int(i == 0), int(want_path), own,
                 self.slot, out,
             )  # fmt: skip
-
-
-def _threads(most: int, n: int) -> int:
-    """Return how many threads to launch for n pairs."""
-    return min(most, (n + BLOCK - 1) // BLOCK * BLOCK)
+            launches.append(PairLaunch(bound, n_blocks, BLOCK))
+        return launches
