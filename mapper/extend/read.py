@@ -136,35 +136,43 @@ def overlap(a_start, a_end, b_start, b_end):
 
 
 @core
-def is_redundant(found, a, b):
-    """Whether alignments a and b of a read are the same alignment found twice.
+def as_given(start, end, strand, read_len):
+    """Return start:end of the oriented read (``query_*``) in bases of the read as given."""
+    if strand == 0:
+        return np.int64(start), np.int64(end)
+    return np.int64(read_len) - end, np.int64(read_len) - start
 
-    `found` has the columns of an AlignmentBatch that say where an alignment lies.
+
+@core
+def is_redundant(found, a, others, b):
+    """Whether row a of `found` and row b of `others` are the same alignment found twice.
+
+    Both have the columns of an AlignmentBatch that say where an alignment lies.
     """
     # Most pairs lie apart: what tells that first.
-    if found.text_start[a] >= found.text_end[b] or found.text_start[b] >= found.text_end[a]:
+    if found.text_start[a] >= others.text_end[b] or others.text_start[b] >= found.text_end[a]:
         return False
-    if found.strand[a] != found.strand[b] or found.ref_id[a] != found.ref_id[b]:
+    if found.strand[a] != others.strand[b] or found.ref_id[a] != others.ref_id[b]:
         return False
     query = overlap(
-        found.query_start[a], found.query_end[a], found.query_start[b], found.query_end[b]
+        found.query_start[a], found.query_end[a], others.query_start[b], others.query_end[b]
     )
-    text = overlap(found.text_start[a], found.text_end[a], found.text_start[b], found.text_end[b])
+    text = overlap(found.text_start[a], found.text_end[a], others.text_start[b], others.text_end[b])
     return query > REDUNDANT_OVERLAP * min(
-        found.query_end[a] - found.query_start[a], found.query_end[b] - found.query_start[b]
+        found.query_end[a] - found.query_start[a], others.query_end[b] - others.query_start[b]
     ) and text > REDUNDANT_OVERLAP * min(
-        found.text_end[a] - found.text_start[a], found.text_end[b] - found.text_start[b]
+        found.text_end[a] - found.text_start[a], others.text_end[b] - others.text_start[b]
     )
 
 
 @core
-def comes_before(found, a, b):
-    """Alignment order within a read: score, then strand, then place."""
-    if found.score[a] != found.score[b]:
-        return found.score[a] > found.score[b]
-    if found.strand[a] != found.strand[b]:
-        return found.strand[a] < found.strand[b]
-    return found.text_start[a] < found.text_start[b]
+def comes_before(found, a, others, b):
+    """Order of a read's alignments, row a of `found` and b of `others`: score, strand, place."""
+    if found.score[a] != others.score[b]:
+        return found.score[a] > others.score[b]
+    if found.strand[a] != others.strand[b]:
+        return found.strand[a] < others.strand[b]
+    return found.text_start[a] < others.text_start[b]
 
 
 @core
@@ -176,7 +184,7 @@ def keep_distinct(found, kept, n_found):
     for i in range(n_found):
         row = kept[i]
         j = i
-        while j > 0 and comes_before(found, row, kept[j - 1]):
+        while j > 0 and comes_before(found, row, found, kept[j - 1]):
             kept[j] = kept[j - 1]
             j -= 1
         kept[j] = row
@@ -185,7 +193,7 @@ def keep_distinct(found, kept, n_found):
         candidate = kept[i]
         redundant = False
         for j in range(n_kept):
-            if is_redundant(found, kept[j], candidate):
+            if is_redundant(found, kept[j], found, candidate):
                 redundant = True
                 break
         if not redundant:
@@ -211,12 +219,14 @@ def lowest_doubled(read_len, params):
 
 
 @core
-def target_of(ungapped, best, best_start, best_end, params):
+def target_of(ungapped, strand, read_len, best, best_start, best_end, params):
     """Doubled objective that a locus must exceed with gaps, given the read's best so far.
 
-    A locus that competes for other bases has none to exceed.
+    A locus that competes for other bases has none to exceed. `best_start` and `best_end`
+    count on the read as given: the best may lie on the other strand.
     """
-    shared = overlap(ungapped.start, ungapped.end, best_start, best_end)
+    start, end = as_given(ungapped.start, ungapped.end, strand, read_len)
+    shared = overlap(start, end, best_start, best_end)
     if 2 * shared >= ungapped.end - ungapped.start:
         return max(np.int64(0), best - 2 * params.match * params.score_margin)
     return np.int64(0)
@@ -251,13 +261,14 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
     for i in range(n_loci):
         u = ungapped_of(scratch.ungapped[scratch.order[i]])
         locus = first + scratch.order[i]
-        word = read_word + n_strand_words * loci.strand[locus]
+        strand = loci.strand[locus]
+        word = read_word + n_strand_words * strand
         diagonal = loci.diagonal[locus]
+        target = target_of(u, strand, read_len, best, best_start, best_end, params)
         _, doubled, query_start, query_end, text_start, text_end, n_ops = align_gapped(
             planes, word, read_len, text_planes, diagonal, loci.window_start[locus],
-            loci.window_end[locus], u, target_of(u, best, best_start, best_end, params), params,
-            penalties, wavefronts, scratch.positions, scratch.losses, scratch.spare_ops,
-            scratch.ops, ONE_LANE,
+            loci.window_end[locus], u, target, params, penalties, wavefronts, scratch.positions,
+            scratch.losses, scratch.spare_ops, scratch.ops, ONE_LANE,
         )  # fmt: skip
         if n_ops < 0:
             return n_ops, n_read_ops
@@ -268,7 +279,8 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         if doubled < bar:
             continue
         if doubled > best:
-            best, best_start, best_end = doubled, query_start, query_end
+            best = doubled
+            best_start, best_end = as_given(query_start, query_end, strand, read_len)
         if n_ops == 0:
             n_ops = ungapped_ops(
                 planes, word, text_planes, diagonal, query_start, query_end, scratch.positions,
@@ -278,7 +290,7 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
             return np.int64(OPS_FULL), n_read_ops
         for j in range(n_ops):
             read_ops[n_read_ops + j] = scratch.ops[j]
-        found.strand[n_found] = loci.strand[locus]
+        found.strand[n_found] = strand
         found.ref_id[n_found] = loci.ref_id[locus]
         found.text_start[n_found] = text_start
         found.text_end[n_found] = text_end

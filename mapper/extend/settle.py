@@ -17,7 +17,7 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.extend.locus import gaps_may_win, ungapped_score
-from mapper.extend.read import Found, lowest_doubled, target_of, ungapped_of
+from mapper.extend.read import Found, as_given, lowest_doubled, target_of, ungapped_of
 
 UNSPELT = -1
 """``cigar_end`` of an ungapped alignment whose operations are wanted and not written yet."""
@@ -61,7 +61,7 @@ def let_ungapped_stand(rows, row, diagonal, read_len, params):
 
 
 @core
-def target_after(rows, lead, row, read_len, params):
+def target_after(rows, loci, lead, row, read_len, params):
     """Target of a locus when the read's first, `lead`, is all that is known."""
     u = ungapped_of(rows.ungapped[lead])
     best, start, end = ungapped_score(u, read_len, params), u.start, u.end
@@ -71,7 +71,10 @@ def target_after(rows, lead, row, read_len, params):
         end = np.int64(rows.found.query_end[lead])
     if best < lowest_doubled(read_len, params):
         best = start = end = np.int64(0)
-    return target_of(ungapped_of(rows.ungapped[row]), best, start, end, params)
+    start, end = as_given(start, end, loci.strand[lead], read_len)
+    return target_of(
+        ungapped_of(rows.ungapped[row]), loci.strand[row], read_len, best, start, end, params
+    )
 
 
 @core
@@ -97,7 +100,7 @@ def settle_read(rows, loci, first, n_loci, read_len, params):
     for i in range(n_loci):
         row = first + rows.order[first + i]
         u = ungapped_of(rows.ungapped[row])
-        target = target_of(u, best, best_start, best_end, params)
+        target = target_of(u, loci.strand[row], read_len, best, best_start, best_end, params)
         if target < rows.target[row]:
             return n_found, row, target
         if rows.total[row] <= target:
@@ -107,8 +110,9 @@ def settle_read(rows, loci, first, n_loci, read_len, params):
             continue
         if doubled > best:
             best = doubled
-            best_start = np.int64(rows.found.query_start[row])
-            best_end = np.int64(rows.found.query_end[row])
+            best_start, best_end = as_given(
+                rows.found.query_start[row], rows.found.query_end[row], loci.strand[row], read_len
+            )
         rows.kept[first + n_found] = row - first
         n_found += 1
     return n_found, np.int64(-1), np.int64(0)

@@ -13,7 +13,7 @@ import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.batch import AlignmentBatch, ReadBatch, SeedSummary
-from mapper.extend.read import overlap
+from mapper.extend.read import as_given, overlap
 from mapper.extend.ungapped import lowest_score
 from mapper.pair.grade import (
     PRIMARY,
@@ -24,6 +24,7 @@ from mapper.pair.grade import (
 )
 from mapper.pair.insert_size import SCALE, InsertSizeModel
 from mapper.pair.pairing import NO_PAIR, best_pair, name_key, pair_score, place_hash
+from mapper.pair.ranking import with_ranking_scores
 from mapper.params import ExtendParams, PairParams
 
 
@@ -39,17 +40,16 @@ class PlacementBatch(NamedTuple):
 
 
 @core
-def _competes(alignments, a, b, share):
-    """Whether two alignments of a read overlap by `share` of the shorter one."""
-    common = overlap(
-        alignments.query_start[a], alignments.query_end[a],
-        alignments.query_start[b], alignments.query_end[b],
-    )  # fmt: skip
-    shorter = min(
-        alignments.query_end[a] - alignments.query_start[a],
-        alignments.query_end[b] - alignments.query_start[b],
+def _competes(alignments, a, b, read_len, share):
+    """Whether two alignments of a read overlap, on the read, by `share` of the shorter one."""
+    a_start, a_end = as_given(
+        alignments.query_start[a], alignments.query_end[a], alignments.strand[a], read_len
     )
-    return common >= share * shorter
+    b_start, b_end = as_given(
+        alignments.query_start[b], alignments.query_end[b], alignments.strand[b], read_len
+    )
+    common = overlap(a_start, a_end, b_start, b_end)
+    return common >= share * min(a_end - a_start, b_end - b_start)
 
 
 @core
@@ -70,7 +70,8 @@ def _best_alone(alignments, first, end, key):
 
 
 @core
-def _assign_roles(alignments, first, end, primary, lowest, share, role, head, sub_score):
+def _assign_roles(alignments, first, end, primary, read_len, lowest, share, role, head,
+                  sub_score):  # fmt: skip
     """Make `primary` the first head; sort the read's other alignments under heads.
 
     Those that score below `lowest` compete, but get no role: they are not reported.
@@ -81,11 +82,11 @@ def _assign_roles(alignments, first, end, primary, lowest, share, role, head, su
         if i == primary:
             continue
         rival = np.int64(-1)
-        if _competes(alignments, primary, i, share):
+        if _competes(alignments, primary, i, read_len, share):
             rival = primary
         else:
             for j in range(first, i):
-                if role[j] == SUPPLEMENTARY and _competes(alignments, j, i, share):
+                if role[j] == SUPPLEMENTARY and _competes(alignments, j, i, read_len, share):
                     rival = np.int64(j)
                     break
         reported = alignments.score[i] >= lowest
@@ -172,8 +173,8 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, ranked, paired,
                 if not paired:
                     values[mate, i - first] = alone[i - first]
             _assign_roles(
-                alignments, first, end, chosen, lowest, params.secondary_overlap, role, head,
-                sub_score,
+                alignments, first, end, chosen, read_len, lowest, params.secondary_overlap, role,
+                head, sub_score,
             )  # fmt: skip
             unseen = unseen_score(
                 read_len, seeds.guarantee[read + mate], seeds.thinned[read + mate], scores.match,
@@ -187,20 +188,6 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, ranked, paired,
                 paired_unseen, seeds.repeat_bases[read + mate], scores,
                 params, log10_text, proper[read + mate], mapq,
             )  # fmt: skip
-
-
-def with_end_bonuses(
-    alignments: AlignmentBatch, read_lens: np.ndarray, end_bonus: int
-) -> AlignmentBatch:
-    """Return the alignments with scores as extension and placement compare them.
-
-    A clipped end speaks against a place as more than a mismatch does: of two copies of a
-    repeat, the one in which the read reaches its end with a mismatch near it is the likelier.
-    """
-    lengths = np.repeat(read_lens, np.diff(alignments.alignment_offsets))
-    n_ends = (alignments.query_start == 0).astype(np.int32)
-    n_ends += alignments.query_end == lengths
-    return alignments._replace(score=alignments.score + np.int32(end_bonus) * n_ends)
 
 
 def place_reads(
@@ -233,9 +220,8 @@ def place_reads(
     )
     _place(
         reads.names, reads.name_offsets, reads.base_offsets, seeds, alignments,
-        with_end_bonuses(alignments, np.diff(reads.base_offsets), scores.end_bonus), reads.paired,
-        model, params, scores, float(np.log10(2 * text_len)),
-        np.zeros((2, most), np.int64), np.zeros(most, np.int64), *placements[:4],
-        placements.mapq, placements.sub_score,
+        with_ranking_scores(reads, alignments, scores), reads.paired, model, params, scores,
+        float(np.log10(2 * text_len)), np.zeros((2, most), np.int64), np.zeros(most, np.int64),
+        *placements[:4], placements.mapq, placements.sub_score,
     )  # fmt: skip
     return placements

@@ -223,6 +223,17 @@ def test_parts_of_a_split_read_are_heads_and_the_rest_is_theirs() -> None:
     assert found.mapq[2] <= found.mapq[0]
 
 
+def test_alignments_to_both_strands_compete_for_the_bases_they_share() -> None:
+    # Positions count on the strand: 0:60 of one are 40:100 of the other.
+    first = at(1000, 60, query=(0, 60))
+    for query, role in (((40, 100), SECONDARY), ((0, 60), SUPPLEMENTARY)):
+        other = at(5000, 55, strand=1, query=query)
+        for read in ([first, other], [first._replace(strand=1), other._replace(strand=0)]):
+            found = placed([read])
+            assert found.role.tolist() == [PRIMARY, role]
+    assert placed([[first, at(5000, 60, strand=1, query=(40, 100))]]).mapq.max() == 0
+
+
 def test_roles_of_random_reads() -> None:
     rng = np.random.default_rng(3)
     reads = []
@@ -232,7 +243,7 @@ def test_roles_of_random_reads() -> None:
             start = int(rng.integers(0, 70))
             end = int(rng.integers(start + 20, 101))
             read.append(at(int(rng.integers(0, 10**6)), int(rng.integers(20, 90)),
-                           query=(start, end)))  # fmt: skip
+                           strand=int(rng.integers(2)), query=(start, end)))  # fmt: skip
         reads.append(sorted(read, key=lambda p: -p.score))
     found = placed(reads)
     first = 0
@@ -246,10 +257,11 @@ def test_roles_of_random_reads() -> None:
         heads = [r for r in rows if found.role[r] in (PRIMARY, SUPPLEMENTARY)]
 
         def competes(a: int, b: int, read: list[Placed] = read, base: int = rows[0]) -> bool:
-            p, q = read[a - base], read[b - base]
-            common = min(p.query_end, q.query_end) - max(p.query_start, q.query_start)
-            shorter = min(p.query_end - p.query_start, q.query_end - q.query_start)
-            return common >= PARAMS.secondary_overlap * shorter
+            p, q = (
+                {x if r.strand == 0 else 99 - x for x in range(r.query_start, r.query_end)}
+                for r in (read[a - base], read[b - base])
+            )
+            return len(p & q) >= PARAMS.secondary_overlap * min(len(p), len(q))
 
         for r in rows:
             reported = read[r - rows[0]].score >= SCORES.min_score
