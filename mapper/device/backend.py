@@ -158,7 +158,7 @@ def _align_at_once(
         with stats.stage("rescue"):
             near = propose_loci(
                 space, lane.fm.ref_planes, lane.contigs, on_device, found, there, model,
-                params.pair,
+                params.pair, params.extend,
             )  # fmt: skip
             if near.host_offsets[-1]:
                 rescued, _ = extend_loci(

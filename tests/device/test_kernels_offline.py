@@ -105,7 +105,8 @@ def test_rescue_votes_and_keeps_everything_in_registers(shared_types) -> None:
         (
             array(np.uint64, 2), shared_types["reads"], struct(ContigBounds, "i8", "i8"),
             struct(AlignmentBatch, "i8", "u1", *["i4", "i8", "i8", "i4"], *["i4"] * 3, "i8", "u4"),
-            array(np.int32), array(np.uint8), type_of(assumed_model()), type_of(PairParams()),
+            array(np.int32), type_of(assumed_model()), type_of(PairParams()),
+            type_of(ExtendParams()),
             array(np.int64), NUMBER, NUMBER, NUMBER, struct(device_pair.PerWarp, "i8", "i8"),
             shared_types["pool"], struct(device_pair.Proposed, "u1", "i8", "i4"),
         ),
