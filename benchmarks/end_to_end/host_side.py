@@ -5,7 +5,7 @@
 
 The CPU's alignments of the reads are recorded first. Then whole runs, FASTQ.gz → BAM, take them
 from that record in place of a device: what is left is the host's part (reading, packing into
-batches, merging of rescued alignments, placing, records, encoding, compressing, writing), as the
+batches, placing, records, encoding, compressing, writing), as the
 pipeline drives it. `--device-us` lets the pretended device, which does one batch at a time, take so
 many microseconds a read: the rate should then be the lesser of the host's and the device's.
 The reads are given several times over (`--copies`, gzip members one behind the other), as the
@@ -24,151 +24,99 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from benchmarks.end_to_end.map_on_gpu import records_digest
 from benchmarks.harness import commit
-from mapper.batch import AlignmentBatch, PackedReads, ReadBatch, SeedSummary
+from mapper.batch import AlignmentBatch, ReadBatch, SeedSummary
+from mapper.device.batches import (
+    Found,
+    Share,
+    join_alignments,
+    join_summaries,
+)
 from mapper.device.choose import CUDA, DeviceChoice
-from mapper.extend.cpu import extend_loci
-from mapper.extend.merge import merge_alignments
 from mapper.index.format import open_index
 from mapper.index.reference import Index
 from mapper.io.fastq import FastqReader
 from mapper.pair.insert_size import InsertSizeModel, in_score_units, model_from
-from mapper.pair.rescue import propose_loci
 from mapper.params import DEVICE_BATCH_BASES, MapParams
 from mapper.pipeline import MapJob, map_reads
 from mapper.seed.plan import resolve
-from mapper.stages import align_reads
+from mapper.stages import align_reads, rescue_mates
 from mapper.stats import RunStats
-
-MADE_UP_READS = 4
-"""A batch of so few is that of compilation, before the run, and not in the record."""
 
 RECORDED_BASES = 3_000_000
 MODEL = model_from(320.0, 50.0, 120, 520, 0)
 
 
-class Recorded(NamedTuple):
-    """What a device makes of reads."""
-
-    seeds: SeedSummary
-    alignments: AlignmentBatch
-    rescued: AlignmentBatch
-
-
-def record(index: Index, paths: Sequence[str], threads: int) -> Recorded:
-    """Return what the CPU makes of all reads, with the alignments of rescued loci apart."""
+def record(index: Index, paths: Sequence[str], threads: int) -> Found:
+    """Return what the CPU makes of all reads, mates rescued."""
     params = MapParams()
     params = params._replace(seed=resolve(params.seed, index.fm.n_rows - 1))
     model = in_score_units(MODEL, params.extend.match)
 
-    def work(reads: ReadBatch) -> tuple[SeedSummary, AlignmentBatch, AlignmentBatch]:
+    def work(reads: ReadBatch) -> tuple[SeedSummary, AlignmentBatch]:
         aligned = align_reads(index, reads, params, RunStats())
-        assert aligned.packed is not None
-        loci = propose_loci(
-            index.fm.ref_planes, reads, aligned.packed, index.contigs.starts,
-            index.contigs.lengths, aligned.seeds, aligned.alignments, model, params.pair,
-        )  # fmt: skip
-        rescued = extend_loci(index.fm.ref_planes, reads, aligned.packed, loci, params.extend)
-        return aligned.seeds, aligned.alignments, rescued
+        return aligned.seeds, rescue_mates(index, aligned, model, params, RunStats())
 
     with FastqReader(paths, False, RECORDED_BASES) as reader, ThreadPoolExecutor(threads) as pool:
         batches = []
         while (batch := reader.next_batch()) is not None:
             batches.append(pool.submit(work, batch))
-        seeds, alignments, rescued = zip(*(b.result() for b in batches), strict=True)
-    return Recorded(
-        SeedSummary._make(np.concatenate(column) for column in zip(*seeds, strict=True)),
-        joined(alignments),
-        joined(rescued),
-    )
-
-
-def joined(parts: Sequence[AlignmentBatch]) -> AlignmentBatch:
-    """Return alignments of consecutive reads as one batch."""
-
-    def offsets(of: Sequence[np.ndarray]) -> np.ndarray:
-        counts = np.concatenate([np.diff(part) for part in of])
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-
-    columns = [np.concatenate(column) for column in zip(*(p[1:9] for p in parts), strict=True)]
-    return AlignmentBatch(
-        offsets([p.alignment_offsets for p in parts]), *columns,
-        offsets([p.cigar_offsets for p in parts]), np.concatenate([p.cigar_ops for p in parts]),
-    )  # fmt: skip
-
-
-def cut(batch: AlignmentBatch, start: int, end: int) -> AlignmentBatch:
-    """Return the alignments of reads start:end."""
-    first, last = batch.alignment_offsets[[start, end]]
-    op, last_op = batch.cigar_offsets[[first, last]]
-    return AlignmentBatch(
-        batch.alignment_offsets[start : end + 1] - first,
-        *(column[first:last] for column in batch[1:9]),
-        batch.cigar_offsets[first : last + 1] - op,
-        batch.cigar_ops[op:last_op],
-    )
+        seeds, alignments = zip(*(b.result() for b in batches), strict=True)
+    return Found(None, join_summaries(seeds), join_alignments(alignments))
 
 
 class PretendedDevice:
     """Stands in for :class:`mapper.device.backend.DeviceStages`."""
 
-    def __init__(self, index: Index, recorded: Recorded, lanes: int, us_per_read: float) -> None:
+    def __init__(self, index: Index, recorded: Found, lanes: int, us_per_read: float) -> None:
         self._index = index
         self.lanes = list(range(lanes))
         self._recorded = recorded
-        self._free = threading.Semaphore(lanes)
         self._busy = threading.Lock()
         self._seconds = us_per_read * 1e-6
 
     def align(
         self, reads: ReadBatch, params: MapParams, stats: RunStats,
-        model: InsertSizeModel | None = None,
-    ) -> tuple[PackedReads | None, SeedSummary, AlignmentBatch]:  # fmt: skip
-        """Return what was recorded of these reads."""
-        if reads.n_reads <= MADE_UP_READS:
-            _, packed, seeds, alignments, _ = align_reads(self._index, reads, params, stats)
-            return packed, seeds, alignments
-        with stats.stage("wait"):
-            self._free.acquire()
-        try:
-            if self._seconds:
-                with self._busy:
-                    time.sleep(reads.n_reads * self._seconds)
-            seeds, alignments, rescued = self._look_up(reads.first_read, reads.n_reads)
-        finally:
-            self._free.release()
-        with stats.stage("rescue"):
-            return None, seeds, merge_alignments(alignments, rescued)
+        _model: InsertSizeModel | None = None,
+    ) -> Found:  # fmt: skip
+        """Map the reads that are made up to compile everything ahead of the run."""
+        made = align_reads(self._index, reads, params, stats)
+        return Found(made.packed, made.seeds, made.alignments)
 
-    def _look_up(self, start: int, n: int) -> tuple[SeedSummary, AlignmentBatch, AlignmentBatch]:
-        seeds, alignments, rescued = self._recorded
-        n_known = len(seeds.guarantee)
+    def align_batches(
+        self, batches: Sequence[ReadBatch], _params: MapParams, _stats: RunStats,
+        _model: InsertSizeModel | None = None,
+    ) -> list[Share]:  # fmt: skip
+        """Return what was recorded of these reads, which follow one another."""
+        n_reads = sum(reads.n_reads for reads in batches)
+        if self._seconds:
+            with self._busy:
+                time.sleep(n_reads * self._seconds)
+        whole = self._look_up(batches[0].first_read, n_reads)
+        ends = np.cumsum([reads.n_reads for reads in batches]).tolist()
+        return [
+            Share(whole, end - reads.n_reads, end) for reads, end in zip(batches, ends, strict=True)
+        ]
+
+    def _look_up(self, start: int, n: int) -> Found:
+        """Return what is recorded of `n` reads of the copies, from `start` on."""
+        n_known = len(self._recorded.seeds.guarantee)
         start %= n_known
         parts = []
         while n:
             end = min(start + n, n_known)
-            parts.append(
-                (
-                    SeedSummary._make(column[start:end] for column in seeds),
-                    cut(alignments, start, end),
-                    cut(rescued, start, end),
-                )
-            )
+            parts.append(Share(self._recorded, start, end).cut())
             n -= end - start
             start = 0
         if len(parts) == 1:
             return parts[0]
-        some_seeds, some, some_rescued = zip(*parts, strict=True)
-        return (
-            SeedSummary._make(np.concatenate(column) for column in zip(*some_seeds, strict=True)),
-            joined(some),
-            joined(some_rescued),
-        )
+        _, seeds, alignments = zip(*parts, strict=True)
+        return Found(None, join_summaries(seeds), join_alignments(alignments))
 
 
 def run(index: Index, job: MapJob, device: Callable[..., Any]) -> tuple[RunStats, float, float]:

@@ -69,7 +69,7 @@ def measure_batch(
     from mapper.device import backend
 
     stages = backend.DeviceStages(index, [0], lanes=1)
-    model = model_of(batch, stages.align(batch, params, RunStats())[2], params)
+    model = model_of(batch, stages.align(batch, params, RunStats()).alignments, params)
     for lane in stages.lanes:
         lane.space.release()
     probe = Probe()
@@ -78,7 +78,8 @@ def measure_batch(
         for repeat in range(WARM_UPS + repeats):
             probe.clear()
             start = time.perf_counter()
-            _, _, alignments = stages.align(batch, params, RunStats(), model)
+            found = align_reads(index, batch, params, RunStats(), stages, model)
+            alignments = found.alignments
             if repeat >= WARM_UPS:
                 walls.append(time.perf_counter() - start)
             if repeat in (0, WARM_UPS + repeats - 1):
@@ -109,7 +110,7 @@ def measure_lanes(
     def run(times: int) -> float:
         def work() -> None:
             for _ in range(times):
-                stages.align(batch, params, RunStats(), model)
+                align_reads(index, batch, params, RunStats(), stages, model)
 
         threads = [threading.Thread(target=work) for _ in range(n_lanes)]
         start = time.perf_counter()

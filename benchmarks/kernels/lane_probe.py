@@ -10,7 +10,7 @@ from __future__ import annotations
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,9 +94,9 @@ class Probe:
             self._patches.append(patched)
 
         patch(Kernel, "launch_blocks", lambda f: self._launch(f, cuda))
-        patch(space, "upload", self._upload)
+        patch(space, "upload_joined", self._upload)
         patch(space, "download", lambda f: self._download(f, kept=False))
-        patch(space, "download_result", lambda f: self._download(f, kept=True))
+        patch(space, "download_results", lambda f: self._download(f, kept=True))
         patch(space, "synchronize", lambda f: self._timed(f, "wait_seconds"))
         patch(cuda, "pinned_array", lambda f: self._allocating(f, "pinned"))
         patch(cuda, "device_array", lambda f: self._allocating(f, "device"))
@@ -105,7 +105,8 @@ class Probe:
         patch(backend, "find_loci", lambda f: self._as_part(f, "chain"))
         patch(backend, "propose_loci", lambda f: self._as_part(f, "rescue: propose", self._loci))
         patch(backend, "extend_loci", self._extend)
-        patch(backend, "merge_alignments", self._merge)
+        patch(backend, "merge_on_device", self._merge)
+        patch(backend, "download_alignments", lambda f: self._as_part(f, "download"))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -138,19 +139,20 @@ class Probe:
     def _upload(self, upload: Any) -> Any:
         timed = self._timed(upload, "copy_seconds")
 
-        def uploaded(space: Any, name: str, column: np.ndarray) -> Any:
-            self._now.up_bytes += column.nbytes
-            return timed(space, name, column)
+        def uploaded(space: Any, name: str, columns: Sequence[np.ndarray]) -> Any:
+            self._now.up_bytes += sum(column.nbytes for column in columns)
+            return timed(space, name, columns)
 
         return uploaded
 
     def _download(self, download: Any, *, kept: bool) -> Any:
         timed = self._timed(download, "copy_seconds")
 
-        def downloaded(*args: Any) -> np.ndarray:
-            host: np.ndarray = timed(*args)
-            self._now.down_bytes += host.nbytes
-            self._now.kept_bytes += host.nbytes if kept else 0
+        def downloaded(*args: Any) -> Any:
+            host = timed(*args)
+            n_bytes = sum(column.nbytes for column in host) if kept else host.nbytes
+            self._now.down_bytes += n_bytes
+            self._now.kept_bytes += n_bytes if kept else 0
             return host
 
         return downloaded
@@ -190,14 +192,14 @@ class Probe:
         return extended
 
     def _merge(self, merge: Any) -> Any:
-        def merged(before: Any, rescued: Any) -> Any:
+        def merged(space: Any, before: Any, rescued: Any) -> Any:
             with self.part("rescue: merge"):
-                result = merge(before, rescued)
-            self.counts["alignments"] = len(before.strand)
-            self.counts["rescued alignments"] = len(rescued.strand)
-            self.counts["merged alignments"] = len(result.strand)
+                result = merge(space, before, rescued)
+            self.counts["alignments"] = before.n_rows
+            self.counts["rescued alignments"] = rescued.n_rows
+            self.counts["merged alignments"] = result.n_rows
             self.counts["reads with rescued alignments"] = int(
-                (np.diff(rescued.alignment_offsets) > 0).sum()
+                (np.diff(rescued.host_offsets) > 0).sum()
             )
             return result
 

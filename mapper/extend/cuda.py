@@ -9,7 +9,7 @@ narrow band; then a warp for each, whose lanes share the diagonals of a wavefron
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,17 @@ from mapper.extend.kernels import (
 from mapper.extend.penalties import Penalties, wavefront_penalties
 from mapper.extend.read import FOUND_TYPES, Found, scratch_sizes
 from mapper.extend.settle import PerLocus
-from mapper.extend.settle_kernels import Out, begin, count_ops, gather, go_on, keep, settle, spell
+from mapper.extend.settle_kernels import (
+    Out,
+    begin,
+    count_ops,
+    gather,
+    go_on,
+    keep,
+    keep_by_warp,
+    settle,
+    spell,
+)
 from mapper.extend.wavefronts import Wavefronts, wavefront_sizes
 from mapper.params import ExtendParams
 
@@ -50,10 +60,65 @@ WARP_BUCKETS = (Bucket(1024, 192),)
 """Before the last, which fits any read."""
 
 
+KEEPING_WARPS = 4096
+"""Warps that take the reads with many alignments in turn; the device holds so many at a time."""
+
+
+class DeviceAlignments(NamedTuple):
+    """An AlignmentBatch on the device."""
+
+    batch: AlignmentBatch
+    host_offsets: np.ndarray  # its alignment_offsets, on the host
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.batch.strand)
+
+
+def new_alignments(
+    space: Workspace, name: str, counts: np.ndarray, op_offsets: np.ndarray
+) -> tuple[DeviceAlignments, Any]:
+    """Make room on the device for the alignments of a batch of reads.
+
+    Parameters
+    ----------
+    name
+        Of the batch in the workspace.
+    counts
+        Alignments of each read, on the host.
+    op_offsets
+        int64 (n_reads + 1,), on the host: where each read's operations begin.
+
+    Returns
+    -------
+    The batch, of which only the offsets of the reads have been filled; `op_offsets`, on the device.
+    """
+    offsets = offsets_of(counts)
+    n_rows, n_cigar_ops = int(offsets[-1]), int(op_offsets[-1])
+    out = columns(space, f"{name}.out", Out, FOUND_TYPES[:8], n_rows)
+    batch = AlignmentBatch._make(
+        (
+            space.upload(f"{name}.alignment_offsets", offsets),
+            *out,
+            space.device(f"{name}.cigar_offsets", n_rows + 1, np.int64),
+            space.device(f"{name}.cigar_ops", n_cigar_ops, np.uint32),
+        )
+    )
+    return DeviceAlignments(batch, offsets), space.upload(f"{name}.op_offsets", op_offsets)
+
+
+def download_alignments(space: Workspace, there: DeviceAlignments) -> AlignmentBatch:
+    """Return the batch with host arrays, which are the caller's to keep; waits for the stream."""
+    host = space.download_results("alignments", there.batch[1:])
+    space.synchronize()
+    host[8][0] = 0  # which no kernel writes where there are no reads
+    return AlignmentBatch._make((there.host_offsets, *host))
+
+
 def extend_loci(
     space: Workspace, text_planes: Any, reads: DeviceReads, longest: int, loci: LocusBatch,
-    locus_read: Any, params: ExtendParams,
-) -> tuple[AlignmentBatch, AlignmentBatch]:  # fmt: skip
+    locus_read: Any, params: ExtendParams, name: str = "extended",
+) -> DeviceAlignments:  # fmt: skip
     """Align each read to its candidate loci: :func:`mapper.extend.cpu.extend_loci`.
 
     Parameters
@@ -64,11 +129,13 @@ def extend_loci(
         Bases of the longest read.
     locus_read
         int32, shape (n_loci,), on the device: whose locus it is.
+    name
+        Of the alignments in the workspace.
 
     Returns
     -------
-    A batch of host arrays, and the same with device arrays, which hold until `space` is used
-    for other loci. Waits for the stream.
+    Arrays that hold until `space` is used for other alignments of that name. Waits for the
+    stream.
     """
     n_reads, n_loci = len(reads.base_offsets) - 1, len(locus_read)
     rows = PerLocus(
@@ -95,22 +162,9 @@ def extend_loci(
             check_lists(counters[left_over : left_over + 1])
         if pool_size.suffices(int(counters[POOL])):
             break
-    alignment_offsets = offsets_of(kept_counts)
-    op_offsets = offsets_of(op_counts)
-    total, n_cigar_ops = int(alignment_offsets[-1]), int(op_offsets[-1])
-    out = columns(space, "extend.out", Out, FOUND_TYPES[:8], total)
-    cigar_offsets = space.device("extend.cigar_offsets", total + 1, np.int64)
-    cigar_ops = space.device("extend.cigar_ops", n_cigar_ops, np.uint32)
-    offsets_there = space.upload("extend.alignment_offsets", alignment_offsets)
-    there = AlignmentBatch._make((offsets_there, *out, cigar_offsets, cigar_ops))
-    gather.launch(
-        n_reads, space.stream, loci, rows, pool_ops, there.alignment_offsets,
-        space.upload("extend.op_offsets", op_offsets), out, cigar_offsets, cigar_ops,
-    )  # fmt: skip
-    host = [space.download_result(column) for column in (*out, cigar_offsets, cigar_ops)]
-    space.synchronize()
-    host[8][0] = 0
-    return AlignmentBatch._make((alignment_offsets, *host)), there
+    there, op_offsets = new_alignments(space, name, kept_counts, offsets_of(op_counts))
+    gather.launch(n_reads, space.stream, loci, rows, pool_ops, op_offsets, there.batch)
+    return there
 
 
 class _Work:
@@ -132,15 +186,16 @@ class _Work:
         self.last = Bucket(cells, n_penalties)
         self.buckets = (*THREAD_BUCKETS, *WARP_BUCKETS, self.last)
         # The lists of each round, one for each bucket and one for what is left; then the
-        # reads to be settled alone, and what is left there.
+        # reads to be settled alone, and what is left there. Their list is then used again.
         n_lists = len(self.buckets) + 1
         self.rounds = (POOL + 1, POOL + 1 + n_lists)
         self.alone = POOL + 1 + 2 * n_lists
+        self.many = self.alone + 2  # reads with many alignments
         self.left_over = (self.rounds[1] - 1, self.alone - 1, self.alone + 1)
         self.lists = Lists(
-            space.upload("counters", np.zeros(self.alone + 2, np.int64)),
+            space.upload("counters", np.zeros(self.many + 1, np.int64)),
             space.device("extend.lists", 2 * self.n_loci, np.int32).reshape(2, self.n_loci),
-            space.device("extend.alone", self.n_reads, np.int32),
+            space.device("extend.listed", self.n_reads, np.int32),
         )
 
     def align(self, n_kept: Any) -> None:
@@ -171,7 +226,11 @@ class _Work:
             lists, self.alone, self.alone + 1, n_threads, self.last, scratch, shared, rows,
             self.pool_ops, n_found,
         )  # fmt: skip
-        keep.launch(self.n_reads, stream, loci, rows, n_found, n_kept)
+        keep.launch(self.n_reads, stream, loci, rows, n_found, n_kept, lists, self.many)
+        n_warps = min(self.n_reads, KEEPING_WARPS)
+        keep_by_warp.launch(
+            WARP * n_warps, stream, loci, rows, n_found, n_kept, lists, self.many, n_warps
+        )
         n_threads = threads_for(self.n_loci, 4 * (self.sizes.positions + 2 * self.sizes.ops))
         spell.launch(
             min(n_threads, self.n_loci), stream, self.text_planes, self.reads, loci,

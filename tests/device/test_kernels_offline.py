@@ -47,7 +47,6 @@ def shared_types(on_cpu):
     from mapper.device.work import Lists, Pool
 
     return {
-        "fm": type_of(on_cpu.fm),
         "reads": struct(DeviceReads, "u1", "i8", array(np.uint64, 2), "i8"),
         "lists": struct(Lists, "i8", array(np.int32, 2)),
         "pool": struct(Pool, "i4", "i8"),
@@ -70,13 +69,18 @@ def extension_types(shared_types):
     )  # fmt: skip
 
 
-def test_seeding_keeps_everything_in_registers(shared_types) -> None:
+@pytest.mark.parametrize("rows", [np.uint32, np.uint64])
+def test_seeding_keeps_everything_in_registers(on_cpu, shared_types, rows) -> None:
+    """With rows of 64 bits, too; mixed with signed numbers they would become floating point."""
     from mapper.seed import cuda as device_seed
 
+    fm = on_cpu.fm._replace(
+        sa_samples=on_cpu.fm.sa_samples.astype(rows), kmer_starts=on_cpu.fm.kmer_starts.astype(rows)
+    )
     machine = compile_offline(
         device_seed._seed,
         (
-            shared_types["fm"], shared_types["reads"], type_of(SeedParams()),
+            type_of(fm), shared_types["reads"], type_of(SeedParams()),
             shared_types["lists"], NUMBER, NUMBER,
             struct(SeedScratch, *device_seed._SCRATCH), shared_types["pool"],
             struct(SeedColumns, *device_seed._COLUMNS),
@@ -85,6 +89,7 @@ def test_seeding_keeps_everything_in_registers(shared_types) -> None:
     )  # fmt: skip
     assert machine.spills == 0
     assert machine.count("POPC") > 0
+    assert machine.count("DADD", "DMUL", "DFMA") == 0
 
 
 def test_a_warp_votes_and_keeps_everything_in_registers(shared_types) -> None:
@@ -97,6 +102,20 @@ def test_a_warp_votes_and_keeps_everything_in_registers(shared_types) -> None:
     assert machine.spills == 0
 
 
+def alignment_types() -> types.NamedTuple:
+    return struct(AlignmentBatch, "i8", "u1", *["i4", "i8", "i8", "i4"], *["i4"] * 3, "i8", "u4")
+
+
+def test_merging_keeps_everything_in_registers(on_cpu) -> None:
+    from mapper.extend import merge_cuda
+
+    both = (alignment_types(), alignment_types(), NUMBER, array(np.int32))
+    order = compile_offline(merge_cuda._order, (*both, array(np.int32), array(np.int32)))
+    assert order.spills == 0
+    copy = compile_offline(merge_cuda._copy, (*both, array(np.int64), alignment_types()))
+    assert copy.spills == 0
+
+
 def test_rescue_votes_and_keeps_everything_in_registers(shared_types) -> None:
     from mapper.pair import cuda as device_pair
 
@@ -104,8 +123,9 @@ def test_rescue_votes_and_keeps_everything_in_registers(shared_types) -> None:
         device_pair._propose,
         (
             array(np.uint64, 2), shared_types["reads"], struct(ContigBounds, "i8", "i8"),
-            struct(AlignmentBatch, "i8", "u1", *["i4", "i8", "i8", "i4"], *["i4"] * 3, "i8", "u4"),
-            array(np.int32), array(np.uint8), type_of(assumed_model()), type_of(PairParams()),
+            alignment_types(),
+            array(np.int32), type_of(assumed_model()), type_of(PairParams()),
+            type_of(ExtendParams()),
             array(np.int64), NUMBER, NUMBER, NUMBER, struct(device_pair.PerWarp, "i8", "i8"),
             shared_types["pool"], struct(device_pair.Proposed, "u1", "i8", "i4"),
         ),
@@ -121,4 +141,39 @@ def test_a_thread_alone_shuffles_nothing(shared_types) -> None:
     machine = compile_offline(extend_alone, extension_types(shared_types))
     # One SHFL or two hand round the result of an atomic addition that the compiler gathered.
     assert machine.count("SHFL") <= 2
+    assert machine.spills == 0
+
+
+def test_settling_keeps_everything_in_registers(shared_types) -> None:
+    from mapper.extend import settle_kernels
+    from mapper.extend.kernels import settle_by_warp
+
+    kinds = extension_types(shared_types)
+    _, reads, loci, locus_read, params, penalties, lists, *_, rows, pool_ops = kinds
+    counts = array(np.int32)
+    bucket, scratch, shared = kinds[11:14]
+    settling = {
+        "begin": (reads, loci, params, rows, lists, NUMBER),
+        "go_on": (reads, loci, locus_read, params, rows, lists, NUMBER),
+        "settle": (reads, loci, params, rows, lists, NUMBER, counts),
+        "keep": (loci, rows, counts, counts, lists, NUMBER),
+        "keep_by_warp": (loci, rows, counts, counts, lists, NUMBER, NUMBER),
+        "spell": (
+            kinds[0], reads, loci, locus_read, NUMBER, scratch, rows, array(np.int64), pool_ops,
+        ),
+        "count_ops": (loci, rows, counts, counts),
+        "gather": (loci, rows, pool_ops, array(np.int64), alignment_types()),
+    }  # fmt: skip
+    for name, given in settling.items():
+        machine = compile_offline(getattr(settle_kernels, name), given)
+        assert machine.spills == 0, name
+        assert (machine.count("VOTE") > 0) == (name == "keep_by_warp"), name
+    machine = compile_offline(
+        settle_by_warp,
+        (
+            kinds[0], reads, loci, params, penalties, lists, NUMBER, NUMBER, NUMBER, bucket,
+            scratch, shared, rows, pool_ops, counts,
+        ),
+    )  # fmt: skip
+    assert machine.count("VOTE") >= 4
     assert machine.spills == 0
