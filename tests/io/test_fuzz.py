@@ -24,6 +24,7 @@ from mapper.io.bam_scan import find_record
 from mapper.io.buffer import InputBuffer
 from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
 from tests.io.alignments import random_lines, write_alignments
+from tests.io.corpus import CORPUS, block
 
 SETTINGS = settings(
     deadline=None,
@@ -35,6 +36,31 @@ FASTQ_PARTS = [
     b"@r\nACGT\n+\nIIII\n", b"@r/1 RX:Z:A\nAC\n+\nII\n", b">r\nACGT\nAC\n", b"@", b"\n", b"\r\n",
     b"+", b"r", b"ACGT", b"IIII", b"\0", b"\xff", b" ", b"\t", b">", b"xx:B:f,1.5e3,-2",
 ]  # fmt: skip
+
+
+edits = st.lists(
+    st.tuples(
+        st.floats(0, 1, exclude_max=True),
+        st.sampled_from(["byte", "word", "cut", "insert", "drop"]),
+        st.binary(min_size=4, max_size=4),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def edited(data: bytes, changes: list[tuple[float, str, bytes]]) -> bytes:
+    for where, kind, value in changes:
+        at = int(where * len(data))
+        head, tail = data[:at], data[at:]
+        data = {
+            "byte": lambda h=head, t=tail, v=value: h + v[:1] + t[1:],
+            "word": lambda h=head, t=tail, v=value: h + v + t[4:],
+            "cut": lambda h=head: h,
+            "insert": lambda h=head, t=tail, v=value: h + v + t,
+            "drop": lambda h=head, t=tail: h + t[3:],
+        }[kind]()
+    return data
 
 
 def read_quietly(*paths: Path, **options) -> int | None:
@@ -86,6 +112,33 @@ def test_any_bytes_as_fastq(tmp_path, data, chunk_bytes, interleaved, keep_comme
         assert n_reads <= data.count(b"@") + data.count(b">")
 
 
+@pytest.mark.parametrize("name", CORPUS)
+@pytest.mark.parametrize("chunk_bytes", [1, 1 << 20])
+def test_corpus(tmp_path, name, chunk_bytes):
+    data, outcome = CORPUS[name]
+    path = tmp_path / "x"
+    path.write_bytes(data)
+    if isinstance(outcome, int):
+        assert read_quietly(path, chunk_bytes=chunk_bytes) == outcome
+        return
+    with (
+        pytest.raises(InputFormatError) as caught,
+        ReadsReader([Lane((str(path),))], ReadOptions(chunk_bytes=chunk_bytes)) as reader,
+    ):
+        while reader.next_batch() is not None:
+            pass
+    assert str(caught.value).startswith(f"{path}: ")
+    assert outcome in str(caught.value)
+
+
+@given(st.sampled_from(sorted(CORPUS)), edits, st.integers(1, 60), st.booleans())
+@SETTINGS
+def test_damaged_corpus(tmp_path, name, changes, chunk_bytes, keep_comments):
+    path = tmp_path / "x"
+    path.write_bytes(edited(CORPUS[name][0], changes))
+    read_quietly(path, chunk_bytes=chunk_bytes, keep_comments=keep_comments)
+
+
 @given(st.data(), st.integers(1, 60))
 @SETTINGS
 def test_any_two_files(tmp_path, data, chunk_bytes):
@@ -101,31 +154,6 @@ def bam(tmp_path_factory) -> bytes:
     lines = random_lines(np.random.default_rng(2), 30)
     path = write_alignments(tmp_path_factory.mktemp("bam") / "r.bam", lines)
     return gzip.decompress(path.read_bytes())
-
-
-edits = st.lists(
-    st.tuples(
-        st.floats(0, 1, exclude_max=True),
-        st.sampled_from(["byte", "word", "cut", "insert", "drop"]),
-        st.binary(min_size=4, max_size=4),
-    ),
-    min_size=1,
-    max_size=4,
-)
-
-
-def edited(data: bytes, changes: list[tuple[float, str, bytes]]) -> bytes:
-    for where, kind, value in changes:
-        at = int(where * len(data))
-        head, tail = data[:at], data[at:]
-        data = {
-            "byte": lambda h=head, t=tail, v=value: h + v[:1] + t[1:],
-            "word": lambda h=head, t=tail, v=value: h + v + t[4:],
-            "cut": lambda h=head: h,
-            "insert": lambda h=head, t=tail, v=value: h + v + t,
-            "drop": lambda h=head, t=tail: h + t[3:],
-        }[kind]()
-    return data
 
 
 @given(edits, st.integers(40, 2000))
@@ -154,13 +182,7 @@ def test_damaged_compression(tmp_path, changes, threads):
         read_quietly(path, threads=4 * threads)
 
 
-def _block(data: bytes) -> bytes:
-    from mapper.io.bgzf import compress_block, deflater
-
-    return compress_block(memoryview(data), deflater(1))
-
-
-BLOCK, EMPTY = _block(b"@r\nACGT\n+\nIIII\n" * 20), _block(b"")
+BLOCK, EMPTY = block(b"@r\nACGT\n+\nIIII\n" * 20), block(b"")
 
 
 def test_a_record_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
