@@ -35,7 +35,7 @@ from mapper.io.carry import carry_over
 from mapper.io.header import header_text, parse_read_group
 from mapper.io.raw_batch import RawBatch
 from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
-from mapper.memory_plan import SAMTOOLS_BYTES, MemoryPlan, plan_memory
+from mapper.memory_plan import SAMTOOLS_BYTES, MemoryPlan, plan_memory, say_memory
 from mapper.pair.insert_size import (
     ESTIMATION_PAIRS,
     ESTIMATION_READS,
@@ -137,11 +137,16 @@ class _Run:
         helper_bytes = n_helpers * SAMTOOLS_BYTES
         if n_helpers:
             helper_bytes += int(self.index.contigs.lengths.max())  # CRAM's reference
-        return plan_memory(
+        lanes = 0 if self.device is None else len(self.device.lanes)
+        plan = plan_memory(
             job.memory, self.index.n_bytes, self.workers, job.batch_bases,
-            job.threads if job.sort else 0, helper_bytes,
-            0 if self.device is None else len(self.device.lanes),
+            job.threads if job.sort else 0, helper_bytes, lanes,
         )  # fmt: skip
+        say_memory(
+            self.index.n_bytes, self.workers, plan.batch_bases,
+            plan.sort_bytes if job.sort else 0, helper_bytes, lanes,
+        )  # fmt: skip
+        return plan
 
     @property
     def batch_bases(self) -> int:
