@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from mapper.errors import IndexFormatError, InputFormatError
+from mapper.errors import IndexFormatError, InputFormatError, UsageError
 from mapper.index.build import build_index
 from mapper.index.format import _meta_checksum, open_index, save_index, verify
 from mapper.index.reference import Index
@@ -71,7 +71,7 @@ def read_quietly(*paths: Path, **options) -> int | None:
             while (batch := reader.next_batch()) is not None:
                 n_reads += batch.n_reads
                 check_batch(batch)
-    except InputFormatError as error:
+    except (InputFormatError, UsageError) as error:  # UsageError: SAM, with options for FASTQ
         assert str(paths[0].parent) in str(error)
         assert "\n" not in str(error)
         return None
@@ -101,6 +101,7 @@ def check_batch(batch) -> None:
     st.booleans(),
     st.booleans(),
 )
+@example(b"@PG\t", 1, False, True, False)
 @SETTINGS
 def test_any_bytes_as_fastq(tmp_path, data, chunk_bytes, interleaved, keep_comments, packed):
     path = tmp_path / "x"
