@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -86,15 +87,61 @@ def upload(batch: Batch, what: str, stream: Any = 0) -> Batch:
     return type(batch)(*columns)
 
 
+class Slabs:
+    """Page-locked memory that results are downloaded to, used again when nobody refers to them.
+
+    Shared by the lanes of a device, so that there are as many slabs as there are batches under
+    way, wherever they were made. Locking pages takes long (measured: 94 ms for 248 MB).
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._slabs: dict[str, list[np.ndarray]] = {}
+
+    def take(self, name: str, n_bytes: int) -> np.ndarray:
+        """Return `n_bytes` or more, uint8, to which nobody refers.
+
+        Parameters
+        ----------
+        name
+            Of the kind of results; those of a kind are of like size.
+        """
+        with self._lock:
+            slabs = self._slabs.setdefault(name, [])
+            for i in range(len(slabs)):
+                # Two references: the list's, and the argument's.
+                if sys.getrefcount(slabs[i]) <= 2:
+                    if slabs[i].nbytes >= n_bytes:
+                        return slabs[i]
+                    with DRIVER:
+                        del slabs[i]  # too small, as it may be for all that follow
+                    break
+        with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
+            slab: np.ndarray = cuda.pinned_array(_grown(n_bytes), np.uint8)
+        with self._lock:
+            slabs.append(slab)
+        return slab
+
+    def clear(self) -> None:
+        """Give back what nobody refers to, and the rest when nobody does."""
+        with self._lock, DRIVER:
+            self._slabs.clear()
+
+
 class Workspace:
     """Arrays of one stream on one device, kept from batch to batch and grown when needed.
 
     Allocation synchronises a device, so what a batch needs is taken from here by name and
     handed out again to the next batch. Contents are undefined. To be used by one thread, in
     whose current context (``with cuda.gpus[ordinal]``) it was made.
+
+    Parameters
+    ----------
+    slabs
+        Where results go; None for slabs of its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slabs: Slabs | None = None) -> None:
         self.stream = cuda.stream()
         self.most_needed: dict[str, int] = {}
         """Items of pools (``device/work.py``), where some batch needed more than at first."""
@@ -102,7 +149,7 @@ class Workspace:
         """What is made of the arrays here, and kept from batch to batch, as they are."""
         self._device: dict[str, Any] = {}
         self._pinned: dict[str, np.ndarray] = {}
-        self._slabs: dict[str, list[np.ndarray]] = {}
+        self._slabs = Slabs() if slabs is None else slabs
 
     def device(self, name: str, n: int, dtype: Any) -> Any:
         """Return a device array of `n` items; what `name` held before is lost if it grew."""
@@ -171,7 +218,7 @@ class Workspace:
         transfer.
         """
         starts = np.cumsum([0, *(_aligned(array.nbytes) for array in arrays)]).tolist()
-        slab = self._unused_slab(self._slabs.setdefault(name, []), starts[-1])
+        slab = self._slabs.take(name, starts[-1])
         results = []
         for array, start in zip(arrays, starts, strict=False):
             host = slab[start : start + _whole(array.nbytes)].view(array.dtype)[: len(array)]
@@ -183,20 +230,6 @@ class Workspace:
     def download_result(self, array: Any) -> np.ndarray:
         """Queue the copy of one array, as :meth:`download_results` does."""
         return self.download_results("result", [array])[0]
-
-    def _unused_slab(self, slabs: list[np.ndarray], n_bytes: int) -> np.ndarray:
-        """Return pinned memory of `n_bytes` or more that nobody refers to, one of `slabs`."""
-        for i in range(len(slabs)):
-            # Two references: the list's, and the argument's.
-            if sys.getrefcount(slabs[i]) <= 2:
-                if slabs[i].nbytes >= n_bytes:
-                    return slabs[i]
-                with DRIVER:
-                    del slabs[i]  # too small, as it may be for all that follow
-                break
-        with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
-            slabs.append(cuda.pinned_array(_grown(n_bytes), np.uint8))
-        return slabs[-1]
 
     def synchronize(self) -> None:
         """Wait for all that was queued on the stream."""
@@ -210,7 +243,7 @@ class Workspace:
             self._device.clear()
             self.most_needed.clear()
             self._pinned.clear()
-            self._slabs.clear()
+        self._slabs.clear()
 
 
 def _whole(n_bytes: int) -> int:
