@@ -7,10 +7,14 @@ and more on top of that, for reads with many alignments.
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 from mapper.errors import ResourceError
+from mapper.host_memory import available_bytes
 from mapper.params import BATCH_BASES
+
+log = logging.getLogger(__name__)
 
 PROCESS_BYTES = 300_000_000
 """Python, the libraries and compiled code, and output that is being compressed."""
@@ -57,6 +61,35 @@ def mapping_bytes(index_bytes: int, threads: int, batch_bases: int, lanes: int =
         return of_host + DEVICE_PROCESS_BYTES + of_groups
     per_base = BYTES_PER_BASE + BYTES_PER_BASE_AND_THREAD * threads
     return PROCESS_BYTES + index_bytes + per_base * batch_bases
+
+
+def say_memory(
+    index_bytes: int, threads: int, batch_bases: int, sort_bytes: int, helper_bytes: int = 0,
+    lanes: int = 0,
+) -> None:  # fmt: skip
+    """Log what a run will take, and warn if that is more than is available.
+
+    The pages of the index do not count there: they are a file's, which the system can drop.
+
+    Parameters
+    ----------
+    sort_bytes
+        For sorting, once all is mapped; 0 if nothing is sorted.
+    index_bytes, threads, batch_bases, helper_bytes, lanes
+        See :func:`plan_memory`.
+    """
+    needed = mapping_bytes(index_bytes, threads, batch_bases, lanes) + helper_bytes
+    sorting = f"; sorting then takes up to {sort_bytes / 1e9:.2f} GB" if sort_bytes else ""
+    log.info(
+        "about %.2f GB of memory are needed, %.2f GB of it for the index, which runs share%s",
+        needed / 1e9, index_bytes / 1e9, sorting,
+    )  # fmt: skip
+    available = available_bytes()
+    if available is not None and needed - index_bytes > available:
+        log.warning(
+            "%.2f GB are available: --memory makes batches smaller, so do fewer threads",
+            available / 1e9,
+        )
 
 
 def plan_memory(

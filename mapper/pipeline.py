@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -33,11 +32,10 @@ from mapper.errors import OutputError
 from mapper.index.reference import Index
 from mapper.io.bam_out import RecordOutput, SortOptions, open_output
 from mapper.io.carry import carry_over
-from mapper.io.fasta import check_reference
 from mapper.io.header import header_text, parse_read_group
 from mapper.io.raw_batch import RawBatch
 from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
-from mapper.memory_plan import SAMTOOLS_BYTES, MemoryPlan, plan_memory
+from mapper.memory_plan import SAMTOOLS_BYTES, MemoryPlan, plan_memory, say_memory
 from mapper.pair.insert_size import (
     ESTIMATION_PAIRS,
     ESTIMATION_READS,
@@ -52,6 +50,7 @@ from mapper.pair.records import Names, make_names
 from mapper.params import BATCH_BASES, MAX_READ_LEN, MapParams
 from mapper.recycled import RECYCLER
 from mapper.seed.plan import resolve
+from mapper.session import Session
 from mapper.stages import AlignedBatch, align_reads, place_batch
 from mapper.stats import RunStats
 from mapper.warm_up import compile_stages
@@ -111,8 +110,8 @@ class _Finished(NamedTuple):
 class _Run:
     """The state of one run; its methods are the steps."""
 
-    def __init__(self, index: Index, job: MapJob, stats: RunStats) -> None:
-        self.index = index
+    def __init__(self, session: Session, job: MapJob, stats: RunStats) -> None:
+        self.index = index = session.index
         self.job = job
         self.stats = stats
         self.params = job.params._replace(seed=resolve(job.params.seed, index.fm.n_rows - 1))
@@ -120,15 +119,13 @@ class _Run:
         group = None if job.lanes else job.read_group
         read_group = parse_read_group(group)[1] if group else ""
         self.names: Names = make_names(index.contigs.names, index.contigs.starts, read_group)
-        self.device: DeviceStages | None = None
         self.groups: DeviceGroups | None = None
         self.workers = job.threads  # share_out() leaves some to samtools
         self.helper_threads = 1
+        self.device: DeviceStages | None = None
         if job.device.backend != CPU:
-            from mapper.device.backend import DeviceStages
-
             with stats.starting():
-                self.device = DeviceStages(index, job.device.ordinals)
+                self.device = session.stages_on(job.device)
 
     def share_out(self, converts_input: bool) -> MemoryPlan:
         """Share threads and memory with the samtools processes that run beside this one."""
@@ -140,11 +137,16 @@ class _Run:
         helper_bytes = n_helpers * SAMTOOLS_BYTES
         if n_helpers:
             helper_bytes += int(self.index.contigs.lengths.max())  # CRAM's reference
-        return plan_memory(
+        lanes = 0 if self.device is None else len(self.device.lanes)
+        plan = plan_memory(
             job.memory, self.index.n_bytes, self.workers, job.batch_bases,
-            job.threads if job.sort else 0, helper_bytes,
-            0 if self.device is None else len(self.device.lanes),
+            job.threads if job.sort else 0, helper_bytes, lanes,
         )  # fmt: skip
+        say_memory(
+            self.index.n_bytes, self.workers, plan.batch_bases,
+            plan.sort_bytes if job.sort else 0, helper_bytes, lanes,
+        )  # fmt: skip
+        return plan
 
     @property
     def batch_bases(self) -> int:
@@ -231,8 +233,13 @@ class _Run:
         )
 
 
-def map_reads(index: Index, job: MapJob) -> RunStats:
+def map_reads(index: Index, job: MapJob, session: Session | None = None) -> RunStats:
     """Map reads and write their records.
+
+    Parameters
+    ----------
+    session
+        What earlier runs with this index have left; None for a run on its own.
 
     Returns
     -------
@@ -245,12 +252,22 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
         For input, options or output that will not do.
     """
     stats = RunStats()
-    run = _Run(index, job, stats)
+    if session is None:
+        with Session(index) as own:
+            return _map_reads(own, job, stats)
+    if session.index is not index:
+        raise ValueError("the session is one of another index")
+    return _map_reads(session, job, stats)
+
+
+def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
+    run = _Run(session, job, stats)
+    index = session.index
     contigs = index.contigs
     lanes = job.lanes or [Lane(tuple(job.reads), job.read_group)]
     if job.output_format == "cram" and job.reference is not None:
-        check_reference(Path(job.reference), contigs.names, contigs.md5)
-    pool = Workers(0)
+        session.check_reference(job.reference)
+    pool = session.pool
     options = ReadOptions(
         interleaved=job.interleaved, keep_comments=job.keep_comments,
         tag_groups=bool(job.lanes), reference=job.input_reference,
@@ -267,7 +284,7 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
     sort = job.sort
     if sort is not None and job.memory is not None:
         sort = sort._replace(memory=plan.sort_bytes)
-    pool.add(run.workers)
+    pool.resize(run.workers)
     run.form_groups(pool, plan.batch_bases)
     switch_interval = sys.getswitchinterval()
     if run.device is not None:
@@ -292,7 +309,7 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
         reader.close()
         if run.groups is not None:
             run.groups.close()
-        pool.shutdown()
+        pool.cancel_all()
         RECYCLER.clear()
     stats.finish()
     return stats
