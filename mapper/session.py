@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +15,8 @@ from mapper.workers import Workers
 
 if TYPE_CHECKING:
     from mapper.device.backend import DeviceStages
+
+log = logging.getLogger(__name__)
 
 
 class Session:
@@ -62,6 +65,12 @@ class Session:
             self._stages = None  # its memory may be needed
             self._stages = DeviceStages(self.index, choice.ordinals)
             self._choice = choice
+            held = self._stages.lanes[0].fm
+            n_bytes = sum(column.nbytes for column in held if hasattr(column, "nbytes"))
+            log.info(
+                "the index takes %.2f GB of each device's memory; batches take what they need of "
+                "the rest, and become smaller where it does not suffice", n_bytes / 1e9,
+            )  # fmt: skip
         return self._stages
 
     def check_reference(self, fasta: str) -> None:

@@ -178,7 +178,7 @@ def _align_at_once(
         with stats.stage("rescue"):
             near = propose_loci(
                 space, lane.fm.ref_planes, lane.contigs, on_device, found, there.batch, model,
-                params.pair,
+                params.pair, params.extend,
             )  # fmt: skip
             if near.host_offsets[-1]:
                 rescued = extend_loci(

@@ -142,6 +142,8 @@ class Workspace:
         self.stream = cuda.stream()
         self.most_needed: dict[str, int] = {}
         """Items of pools (``device/work.py``), where some batch needed more than at first."""
+        self.kept: dict[str, Any] = {}
+        """What is made of the arrays here, and kept from batch to batch, as they are."""
         self._device: dict[str, Any] = {}
         self._pinned: dict[str, np.ndarray] = {}
         self._slabs = Slabs() if slabs is None else slabs
@@ -234,6 +236,7 @@ class Workspace:
         """Free all arrays; for a batch to be tried again in smaller pieces."""
         self.synchronize()
         with DRIVER:
+            self.kept.clear()
             self._device.clear()
             self.most_needed.clear()
             self._pinned.clear()
@@ -253,6 +256,29 @@ def _aligned(n_bytes: int) -> int:
 def _grown(n_bytes: int) -> int:
     """Return the size to allocate: an eighth more, so that batches of like size all fit."""
     return _whole(max(256, n_bytes + (n_bytes >> 3)))
+
+
+if SIMULATED:
+
+    def copy_in(array: Any, host: np.ndarray, n: int, stream: Any) -> None:
+        """Queue the copy of the first n items of a host array to a device array's first."""
+        array[:n].copy_to_device(host[:n])
+
+    def copy_out(host: np.ndarray, array: Any, n: int, stream: Any) -> None:
+        """Queue the copy of the first n items of a device array to a host array's first."""
+        array[:n].copy_to_host(host[:n])
+
+else:
+    from numba.cuda.cudadrv import driver
+
+    # A slice of a device array takes numba longer than the driver takes to queue the copy.
+    def copy_in(array: Any, host: np.ndarray, n: int, stream: Any) -> None:
+        """Queue the copy of the first n items of a host array to a device array's first."""
+        driver.host_to_device(array, host, n * host.itemsize, stream=stream)
+
+    def copy_out(host: np.ndarray, array: Any, n: int, stream: Any) -> None:
+        """Queue the copy of the first n items of a device array to a host array's first."""
+        driver.device_to_host(host, array, n * host.itemsize, stream=stream)
 
 
 MOST_PAGE_LOCKED = 1 << 32

@@ -93,7 +93,9 @@ def test_the_command_names_its_device(device, phix, tmp_path, capfd) -> None:
     assert main(["map", str(index), reads, "-o", str(output), "--device", "cuda", "-t", "1"]) == 0
     lines = output.read_text().splitlines()
     assert sum(not line.startswith("@") for line in lines) == 3
-    assert "wait" in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert "wait" in err
+    assert "of each device's memory" in err
 
 
 def test_a_batch_copies_the_index_to_the_device_once(device, phix, tmp_path, monkeypatch) -> None:
