@@ -9,6 +9,7 @@ The same arguments give the same text, whatever the number of threads.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -162,16 +163,47 @@ def contig_ends(n: int, n_contigs: int = 24) -> list[int]:
     return np.linspace(0, n, n_contigs + 1)[1:].astype(int).tolist()
 
 
-def write_fasta(text: np.ndarray, path: Path) -> None:
-    """Write the contigs of :func:`make_text`, 100 bases a line."""
-    start = 0
+def contig_names(n_contigs: int = 24) -> list[str]:
+    """Return the names of the contigs in the FASTA file."""
+    return [f"chr{number}" for number in range(1, n_contigs + 1)]
+
+
+def write_fasta(text: np.ndarray, path: Path, n_threads: int = 1, n_contigs: int = 24) -> None:
+    """Write the contigs of :func:`make_text`, 100 bases a line; each thread writes some."""
+    ends = contig_ends(len(text), n_contigs)
+    bounds = zip([0, *ends], ends, strict=False)
+    contigs = []
+    offset = 0
+    for name, (start, end) in zip(contig_names(n_contigs), bounds, strict=True):
+        head = f">{name}\n".encode()
+        contigs.append((offset, head, start, end - 1))
+        offset += len(head) + (end - 1 - start) + (end - 1 - start + 99) // 100
     with path.open("wb") as file:
-        for number, end in enumerate(contig_ends(len(text)), 1):
-            letters = ASCII_OF_CODE[text[start : end - 1]]
-            whole = len(letters) // 100 * 100
-            lines = np.full((whole // 100, 101), ord("\n"), np.uint8)
-            lines[:, :100] = letters[:whole].reshape(-1, 100)
-            file.write(b">chr%d\n" % number)
-            file.write(lines.data)
-            file.write(letters[whole:].tobytes() + b"\n")
-            start = end
+        map_in_threads(
+            lambda contig: _write_contig(file.fileno(), text, contig), contigs, n_threads
+        )
+
+
+_LINES = 1 << 17
+
+
+def _write_contig(descriptor: int, text: np.ndarray, contig: tuple[int, bytes, int, int]) -> None:
+    """Write ``text[start:end]``, under its head, at an offset of the file."""
+    offset, head, start, end = contig
+    offset += _write_at(descriptor, head, offset)
+    for at in range(start, end, 100 * _LINES):
+        letters = ASCII_OF_CODE[text[at : min(end, at + 100 * _LINES)]]
+        whole = len(letters) // 100
+        lines = np.full((whole, 101), ord("\n"), np.uint8)
+        lines[:, :100] = letters[: 100 * whole].reshape(-1, 100)
+        rest = letters[100 * whole :].tobytes()
+        data = lines.tobytes() + (rest + b"\n" if rest else b"")
+        offset += _write_at(descriptor, data, offset)
+
+
+def _write_at(descriptor: int, data: bytes, offset: int) -> int:
+    """Write all of `data` at an offset; return its length. One call writes 2 GB at most."""
+    written = 0
+    while written < len(data):
+        written += os.pwrite(descriptor, data[written:], offset + written)
+    return written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -9,8 +10,10 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,17 +41,34 @@ class Measurement:
     cpu_s: float  # user + system
     peak_rss_mb: float  # of the largest single process, MB = 10^6 bytes
     exit_status: int
+    ended_at_limit: bool = False
 
 
-def measure(command: Sequence[str | Path], log: Path, stdout: Path | None = None) -> Measurement:
-    """Run a command; standard error goes to ``log``, standard output to ``stdout`` or ``log``."""
+def measure(
+    command: Sequence[str | Path], log: Path, stdout: Path | None = None,
+    limit_s: float | None = None,
+) -> Measurement:  # fmt: skip
+    """Run a command; standard error goes to ``log``, standard output to ``stdout`` or ``log``.
+
+    After ``limit_s`` seconds it is ended.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as messages, (stdout or log).open("ab" if stdout is None else "wb") as out:
         start = time.perf_counter()
         process = subprocess.Popen(
             [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=out, stderr=messages
         )
-        _, status, usage = os.wait4(process.pid, 0)
+        ended = threading.Event()
+        limit = None
+        if limit_s is not None:
+            limit = threading.Timer(limit_s, _end, (process.pid, ended))
+            limit.start()
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+        finally:
+            if limit is not None:
+                limit.cancel()
+                limit.join()
         wall_s = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     return Measurement(
@@ -56,7 +76,15 @@ def measure(command: Sequence[str | Path], log: Path, stdout: Path | None = None
         cpu_s=round(usage.ru_utime + usage.ru_stime, 3),
         peak_rss_mb=round(usage.ru_maxrss * 1024 / 1e6, 1),
         exit_status=process.returncode,
+        ended_at_limit=ended.is_set(),
     )
+
+
+def _end(process: int, ended: threading.Event) -> None:
+    """Kill a process that may have ended just now."""
+    ended.set()
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
 
 
 def tail(log: Path, n_lines: int = 5) -> str:

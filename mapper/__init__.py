@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from mapper.pairwise.all_pairs import align_all
     from mapper.pairwise.edit import edit_distance
     from mapper.pairwise.extension import align_extension
+    from mapper.pairwise.given import packed_pairs
     from mapper.pairwise.long import long_edit_distance
     from mapper.pairwise.matrix import align_matrix
 
@@ -22,6 +23,7 @@ __all__ = [
     "align_matrix",
     "edit_distance",
     "long_edit_distance",
+    "packed_pairs",
 ]
 
 _HOMES = {
@@ -31,6 +33,7 @@ _HOMES = {
     "align_matrix": "mapper.pairwise.matrix",
     "edit_distance": "mapper.pairwise.edit",
     "long_edit_distance": "mapper.pairwise.long",
+    "packed_pairs": "mapper.pairwise.given",
 }
 
 

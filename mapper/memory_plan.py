@@ -7,9 +7,14 @@ and more on top of that, for reads with many alignments.
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 from mapper.errors import ResourceError
+from mapper.host_memory import available_bytes
+from mapper.params import BATCH_BASES
+
+log = logging.getLogger(__name__)
 
 PROCESS_BYTES = 300_000_000
 """Python, the libraries and compiled code, and output that is being compressed."""
@@ -28,6 +33,16 @@ SORT_BYTES = 1 << 30
 """For the records that are sorted, where no bound is given."""
 
 
+GROUP_BYTES_PER_BASE = 15
+"""Of a group of batches under way with a device: text, reads, results, page-locked copies."""
+
+GROUPS_WAITING = 2
+"""Groups under way beside those in lanes: one that is parsed, one that is placed."""
+
+DEVICE_PROCESS_BYTES = 700_000_000
+"""What a device's driver and compiled kernels add to a process."""
+
+
 class MemoryPlan(NamedTuple):
     """What fits into the bound."""
 
@@ -35,15 +50,51 @@ class MemoryPlan(NamedTuple):
     sort_bytes: int  # for records, of all sorting threads together
 
 
-def mapping_bytes(index_bytes: int, threads: int, batch_bases: int) -> int:
-    """Return what this process takes while it maps: bytes, those of the mapped index included."""
+def mapping_bytes(index_bytes: int, threads: int, batch_bases: int, lanes: int = 0) -> int:
+    """Return what this process takes while it maps: bytes, those of the mapped index included.
+
+    With `lanes` of a device, batches are groups of batches of the host.
+    """
+    if lanes:
+        of_host = mapping_bytes(index_bytes, threads, min(batch_bases, BATCH_BASES))
+        of_groups = GROUP_BYTES_PER_BASE * (lanes + GROUPS_WAITING) * batch_bases
+        return of_host + DEVICE_PROCESS_BYTES + of_groups
     per_base = BYTES_PER_BASE + BYTES_PER_BASE_AND_THREAD * threads
     return PROCESS_BYTES + index_bytes + per_base * batch_bases
 
 
+def say_memory(
+    index_bytes: int, threads: int, batch_bases: int, sort_bytes: int, helper_bytes: int = 0,
+    lanes: int = 0,
+) -> None:  # fmt: skip
+    """Log what a run will take, and warn if that is more than is available.
+
+    The pages of the index do not count there: they are a file's, which the system can drop.
+
+    Parameters
+    ----------
+    sort_bytes
+        For sorting, once all is mapped; 0 if nothing is sorted.
+    index_bytes, threads, batch_bases, helper_bytes, lanes
+        See :func:`plan_memory`.
+    """
+    needed = mapping_bytes(index_bytes, threads, batch_bases, lanes) + helper_bytes
+    sorting = f"; sorting then takes up to {sort_bytes / 1e9:.2f} GB" if sort_bytes else ""
+    log.info(
+        "about %.2f GB of memory are needed, %.2f GB of it for the index, which runs share%s",
+        needed / 1e9, index_bytes / 1e9, sorting,
+    )  # fmt: skip
+    available = available_bytes()
+    if available is not None and needed - index_bytes > available:
+        log.warning(
+            "%.2f GB are available: --memory makes batches smaller, so do fewer threads",
+            available / 1e9,
+        )
+
+
 def plan_memory(
     bound: int | None, index_bytes: int, threads: int, batch_bases: int, sort_threads: int = 0,
-    helper_bytes: int = 0,
+    helper_bytes: int = 0, lanes: int = 0,
 ) -> MemoryPlan:  # fmt: skip
     """Return sizes with which a run stays within its bound.
 
@@ -57,6 +108,8 @@ def plan_memory(
         Threads that sort once all is mapped; 0 if none do.
     helper_bytes
         What samtools processes take while this one maps.
+    lanes
+        Of a device.
 
     Raises
     ------
@@ -65,9 +118,14 @@ def plan_memory(
     """
     if bound is None:
         return MemoryPlan(batch_bases, SORT_BYTES)
-    fixed = mapping_bytes(index_bytes, threads, 0) + helper_bytes
-    per_base = mapping_bytes(0, threads, 1) - mapping_bytes(0, threads, 0)
+    fixed = mapping_bytes(index_bytes, threads, 0, lanes) + helper_bytes
+    # Of a device's groups the host's part does not grow beyond BATCH_BASES: no more than this.
+    per_base = mapping_bytes(0, threads, 1, lanes) - mapping_bytes(0, threads, 0, lanes)
     fitting = min(batch_bases, (bound - fixed) // per_base)
+    of_host = mapping_bytes(index_bytes, threads, BATCH_BASES, lanes) + helper_bytes
+    if lanes and fitting > BATCH_BASES:
+        each = GROUP_BYTES_PER_BASE * (lanes + GROUPS_WAITING)
+        fitting = min(batch_bases, BATCH_BASES + (bound - of_host) // each)
     # Mapped pages of the index stay, the batches' memory does not.
     for_sorting = bound - PROCESS_BYTES - index_bytes - SAMTOOLS_BYTES
     needed = fixed + per_base * min(batch_bases, LEAST_BATCH_BASES)

@@ -1,6 +1,7 @@
 """A whole mapping run: reading, the stages, writing, overlapped and in order.
 
-Batches are independent: each is parsed and goes through all stages on one thread of a pool,
+Batches are independent: each is parsed and goes through all stages on one thread of a pool
+(with a device, through the stages there in a group of batches: :mod:`mapper.device.groups`),
 and the calling thread hands the encoded batches to the output in input order. Decompressing
 the input, cutting it into batches and compressing the output are tasks of the same pool, so
 ``threads`` is what the run uses. What one batch must know of others, the insert size, is
@@ -18,7 +19,6 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,15 +27,15 @@ from tqdm import tqdm
 from mapper import mixed
 from mapper.batch import ReadBatch
 from mapper.device.choose import CPU, DeviceChoice
+from mapper.device.groups import DeviceGroups
 from mapper.errors import OutputError
 from mapper.index.reference import Index
 from mapper.io.bam_out import RecordOutput, SortOptions, open_output
 from mapper.io.carry import carry_over
-from mapper.io.fasta import check_reference
 from mapper.io.header import header_text, parse_read_group
 from mapper.io.raw_batch import RawBatch
 from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
-from mapper.memory_plan import SAMTOOLS_BYTES, MemoryPlan, plan_memory
+from mapper.memory_plan import SAMTOOLS_BYTES, MemoryPlan, plan_memory, say_memory
 from mapper.pair.insert_size import (
     ESTIMATION_PAIRS,
     ESTIMATION_READS,
@@ -50,7 +50,8 @@ from mapper.pair.records import Names, make_names
 from mapper.params import BATCH_BASES, MAX_READ_LEN, MapParams
 from mapper.recycled import RECYCLER
 from mapper.seed.plan import resolve
-from mapper.stages import Aligned, align_reads, place_batch
+from mapper.session import Session
+from mapper.stages import AlignedBatch, align_reads, place_batch
 from mapper.stats import RunStats
 from mapper.warm_up import compile_stages
 from mapper.workers import MAP, READ, WRITE, Workers, share_threads
@@ -98,14 +99,6 @@ class MapJob:
     device: DeviceChoice = field(default_factory=lambda: DeviceChoice(CPU))
 
 
-class _AlignedBatch(NamedTuple):
-    """A batch after extension, in parts if it mixes pairs and single reads."""
-
-    reads: ReadBatch
-    rows: list[np.ndarray]  # of each part, in the batch
-    parts: list[Aligned]
-
-
 class _Finished(NamedTuple):
     """A batch that is ready to be written."""
 
@@ -117,8 +110,8 @@ class _Finished(NamedTuple):
 class _Run:
     """The state of one run; its methods are the steps."""
 
-    def __init__(self, index: Index, job: MapJob, stats: RunStats) -> None:
-        self.index = index
+    def __init__(self, session: Session, job: MapJob, stats: RunStats) -> None:
+        self.index = index = session.index
         self.job = job
         self.stats = stats
         self.params = job.params._replace(seed=resolve(job.params.seed, index.fm.n_rows - 1))
@@ -126,15 +119,13 @@ class _Run:
         group = None if job.lanes else job.read_group
         read_group = parse_read_group(group)[1] if group else ""
         self.names: Names = make_names(index.contigs.names, index.contigs.starts, read_group)
-        self.device: DeviceStages | None = None
+        self.groups: DeviceGroups | None = None
         self.workers = job.threads  # share_out() leaves some to samtools
         self.helper_threads = 1
+        self.device: DeviceStages | None = None
         if job.device.backend != CPU:
-            from mapper.device.backend import DeviceStages
-
-            self.device = DeviceStages(index, job.device.ordinals)
-            # A worker that waits for a device leaves its core to another.
-            self.workers += len(self.device.lanes)
+            with stats.starting():
+                self.device = session.stages_on(job.device)
 
     def share_out(self, converts_input: bool) -> MemoryPlan:
         """Share threads and memory with the samtools processes that run beside this one."""
@@ -146,32 +137,68 @@ class _Run:
         helper_bytes = n_helpers * SAMTOOLS_BYTES
         if n_helpers:
             helper_bytes += int(self.index.contigs.lengths.max())  # CRAM's reference
-        return plan_memory(
+        lanes = 0 if self.device is None else len(self.device.lanes)
+        plan = plan_memory(
             job.memory, self.index.n_bytes, self.workers, job.batch_bases,
-            job.threads if job.sort else 0, helper_bytes,
+            job.threads if job.sort else 0, helper_bytes, lanes,
         )  # fmt: skip
+        say_memory(
+            self.index.n_bytes, self.workers, plan.batch_bases,
+            plan.sort_bytes if job.sort else 0, helper_bytes, lanes,
+        )  # fmt: skip
+        return plan
+
+    @property
+    def batch_bases(self) -> int:
+        """Bases in a batch of the host; a device's are groups of these."""
+        bases = self.job.batch_bases
+        return bases if self.device is None else min(bases, BATCH_BASES)
+
+    def form_groups(self, pool: Workers, group_bases: int) -> None:
+        """Start the threads of a device's lanes, if there is one."""
+        if self.device is not None:
+            size = max(1, group_bases // self.batch_bases)
+            self.groups = DeviceGroups(self.device, pool, self.params, self.stats, size)
 
     def cut(self, reader: ReadsReader) -> RawBatch | None:
         """Cut the next batch off the input (a task)."""
         with self.stats.stage("read"):
             return reader.next_raw()
 
-    def align(self, raw: RawBatch, model: InsertSizeModel | None = None) -> _AlignedBatch:
-        """Parse, and run the stages that need no insert size (a task).
-
-        Given the model, a device rescues mates, too.
-        """
+    def parse(self, raw: RawBatch) -> ReadBatch:
+        """Parse a batch (a task)."""
         with self.stats.stage("read"):
-            reads = raw.parse()
+            return raw.parse()
+
+    def align(self, raw: RawBatch) -> AlignedBatch:
+        """Parse, and run the stages that need no insert size (a task)."""
+        reads = self.parse(raw)
         parts = mixed.split(reads)
-        aligned = [
-            align_reads(self.index, part.reads, self.params, self.stats, self.device, model)
-            for part in parts
-        ]
-        return _AlignedBatch(reads, [part.rows for part in parts], aligned)
+        aligned = [align_reads(self.index, part.reads, self.params, self.stats) for part in parts]
+        return AlignedBatch(reads, [part.rows for part in parts], aligned)
+
+    def start_align(self, pool: Workers, raw: RawBatch) -> Future[AlignedBatch]:
+        """Queue all that needs no insert size."""
+        if self.groups is not None:
+            return self.groups.add(partial(self.parse, raw), None, lambda aligned: aligned)
+        return pool.submit(MAP, partial(self.align, raw))
+
+    def start(
+        self, pool: Workers, raw: RawBatch, model: InsertSizeModel, output: RecordOutput
+    ) -> Future[_Finished]:
+        """Queue all stages."""
+        if self.groups is not None:
+            finish = partial(self.finish, model=model, output=output)
+            return self.groups.add(partial(self.parse, raw), model, finish)
+        return pool.submit(MAP, partial(self.align_and_finish, raw, model, output))
+
+    def flush(self) -> None:
+        """Let batches go that wait to be grouped with others."""
+        if self.groups is not None:
+            self.groups.flush()
 
     def finish(
-        self, batch: _AlignedBatch, model: InsertSizeModel, output: RecordOutput
+        self, batch: AlignedBatch, model: InsertSizeModel, output: RecordOutput
     ) -> _Finished:
         """Run the stages that need it (a task)."""
         parts = []
@@ -192,7 +219,7 @@ class _Run:
         self, raw: RawBatch, model: InsertSizeModel, output: RecordOutput
     ) -> _Finished:
         """Parse, and run all stages (a task)."""
-        return self.finish(self.align(raw, model), model, output)
+        return self.finish(self.align(raw), model, output)
 
     def _count(self, reads: ReadBatch, placements: PlacementBatch, n_records: int) -> None:
         self.stats.count(
@@ -206,8 +233,13 @@ class _Run:
         )
 
 
-def map_reads(index: Index, job: MapJob) -> RunStats:
+def map_reads(index: Index, job: MapJob, session: Session | None = None) -> RunStats:
     """Map reads and write their records.
+
+    Parameters
+    ----------
+    session
+        What earlier runs with this index have left; None for a run on its own.
 
     Returns
     -------
@@ -220,17 +252,27 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
         For input, options or output that will not do.
     """
     stats = RunStats()
-    run = _Run(index, job, stats)
+    if session is None:
+        with Session(index) as own:
+            return _map_reads(own, job, stats)
+    if session.index is not index:
+        raise ValueError("the session is one of another index")
+    return _map_reads(session, job, stats)
+
+
+def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
+    run = _Run(session, job, stats)
+    index = session.index
     contigs = index.contigs
     lanes = job.lanes or [Lane(tuple(job.reads), job.read_group)]
     if job.output_format == "cram" and job.reference is not None:
-        check_reference(Path(job.reference), contigs.names, contigs.md5)
-    pool = Workers(0)
+        session.check_reference(job.reference)
+    pool = session.pool
     options = ReadOptions(
         interleaved=job.interleaved, keep_comments=job.keep_comments,
         tag_groups=bool(job.lanes), reference=job.input_reference,
         threads=share_threads(job.threads, 1)[1], executor=pool.at(READ),
-        max_read_len=MAX_READ_LEN, batch_bases=job.batch_bases,
+        max_read_len=MAX_READ_LEN, batch_bases=run.batch_bases,
     )  # fmt: skip
     reader = ReadsReader(lanes, options)
     try:
@@ -238,11 +280,12 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
     except BaseException:
         reader.close()
         raise
-    reader.limit_batches(plan.batch_bases)
+    reader.limit_batches(min(plan.batch_bases, run.batch_bases))
     sort = job.sort
     if sort is not None and job.memory is not None:
         sort = sort._replace(memory=plan.sort_bytes)
-    pool.add(run.workers)
+    pool.resize(run.workers)
+    run.form_groups(pool, plan.batch_bases)
     switch_interval = sys.getswitchinterval()
     if run.device is not None:
         sys.setswitchinterval(DEVICE_SWITCH_SECONDS)
@@ -264,7 +307,9 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
     finally:
         sys.setswitchinterval(switch_interval)
         reader.close()
-        pool.shutdown()
+        if run.groups is not None:
+            run.groups.close()
+        pool.cancel_all()
         RECYCLER.clear()
     stats.finish()
     return stats
@@ -273,7 +318,7 @@ def map_reads(index: Index, job: MapJob) -> RunStats:
 def _map_all(run: _Run, reader: ReadsReader, output: RecordOutput, pool: Workers) -> None:
     """Read, map and write until the input ends; check that every read came out."""
     # Enough batches that no thread waits for another's slow one.
-    most_pending = run.workers + 2
+    most_pending = run.workers + 2 if run.groups is None else run.groups.most_pending
     pending: deque[Future[_Finished]] = deque()
     written = 0
     with tqdm(
@@ -304,11 +349,10 @@ def _map_all(run: _Run, reader: ReadsReader, output: RecordOutput, pool: Workers
                     raw = reading.result()
                     if raw is None:
                         reading = None
+                        run.flush()
                     else:
                         reading = pool.submit(READ, cut)
-                        pending.append(
-                            pool.submit(MAP, partial(run.align_and_finish, raw, model, output))
-                        )
+                        pending.append(run.start(pool, raw, model, output))
                 if pending and pending[0].done():
                     write_next()
             else:
@@ -334,15 +378,16 @@ def _freeze_insert_size(
             # No error: a workflow gives single and paired units the same options.
             log.warning("--insert-size has no effect on single-end reads (-p: the file has pairs)")
         return in_score_units(model, run.params.extend.match)
-    head: list[Future[_AlignedBatch]] = []
+    head: list[Future[AlignedBatch]] = []
     n_pairs = n_reads = 0
     while n_pairs < ESTIMATION_PAIRS and n_reads < ESTIMATION_READS:
         raw = pool.submit(READ, partial(run.cut, reader)).result()
         if raw is None:
             break
-        head.append(pool.submit(MAP, partial(run.align, raw)))
+        head.append(run.start_align(pool, raw))
         n_pairs += raw.n_pairs
         n_reads += raw.n_reads
+    run.flush()
     inserts = [np.empty(0, np.int64)]
     for future in head:
         batch = future.result()

@@ -8,6 +8,7 @@ filling them (measured: 16 % of all time from FASTQ.gz to BAM, parsing and encod
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,14 +29,28 @@ class _Lease:
         self._free.append(self._memory)  # one step, so any thread may be here at any time
 
 
+def _bytes(n_bytes: int) -> np.ndarray:
+    return np.empty(n_bytes, np.uint8)
+
+
 class Recycler:
     """Makes uint8 arrays, where it can from the memory of those that are gone.
 
     Memory is kept by size, in steps of an eighth to a quarter, so what is kept is what the
     arrays of that size took when there were most of them.
+
+    Parameters
+    ----------
+    allocate
+        Makes a new uint8 array of so many bytes.
+    most_unused
+        Bytes that may lie unused when more memory is asked for; beyond, they are freed first.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, allocate: Callable[[int], np.ndarray] = _bytes, most_unused: int | None = None
+    ) -> None:
+        self._allocate, self._most_unused = allocate, most_unused
         self._free: dict[int, list[np.ndarray]] = {}
         self._lock = threading.Lock()
 
@@ -49,8 +64,14 @@ class Recycler:
             free = self._free.setdefault(size, [])
             memory = free.pop() if free else None
         if memory is None:
-            memory = np.empty(size, np.uint8)
+            if self._most_unused is not None and self._unused() > self._most_unused:
+                self.clear()
+            memory = self._allocate(size)
         return np.asarray(_Lease(memory, free))[:n_bytes]
+
+    def _unused(self) -> int:
+        with self._lock:
+            return sum(size * len(free) for size, free in self._free.items())
 
     def clear(self) -> None:
         """Give all memory back that no array uses now."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from mapper.batch import AlignmentBatch, PackedReads, ReadBatch, RecordBatch, SeedSummary
 from mapper.chain.cpu import find_loci
 from mapper.extend.cpu import extend_loci
@@ -37,6 +39,14 @@ class Aligned(NamedTuple):
     alignments: AlignmentBatch
     rescued: bool
     """Whether mates have been rescued already."""
+
+
+class AlignedBatch(NamedTuple):
+    """A batch after extension, in parts if it mixes pairs and single reads."""
+
+    reads: ReadBatch
+    rows: list[np.ndarray]  # of each part, in the batch
+    parts: list[Aligned]
 
 
 def align_reads(

@@ -17,8 +17,9 @@ from mapper.io.atomic import OutputFile
 STAGES = (
     "read", "wait", "pack", "seed", "chain", "extend", "rescue", "place", "records", "encode",
 )  # fmt: skip
-"""Stages in the order of the flow; times are summed over threads. ``wait``: for a free lane of a
-device; a device's own stages last until their results are back."""
+"""Stages in the order of the flow; times are summed over threads. ``wait``: lanes of a device
+that have no reads; a device's own stages, ``pack`` to ``rescue``, last until their results are
+back."""
 
 
 @dataclass
@@ -28,6 +29,8 @@ class RunStats:
     started: float = field(default_factory=time.perf_counter)
     stage_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
     counts: dict[str, int] = field(default_factory=dict)
+    start_seconds: float = 0.0
+    """Bringing the index to a device."""
     compile_seconds: float = 0.0
     wall_seconds: float = 0.0
     insert_size: dict[str, float] | None = None
@@ -44,6 +47,13 @@ class RunStats:
             with self._lock:
                 self.stage_seconds[name] += elapsed
 
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Add the time of the block to that of the start."""
+        start = time.perf_counter()
+        yield
+        self.start_seconds += time.perf_counter() - start
+
     def count(self, **increments: int) -> None:
         """Add to counters."""
         with self._lock:
@@ -57,13 +67,15 @@ class RunStats:
     def summary(self) -> dict[str, Any]:
         """Return everything as plain values, for JSON."""
         reads = self.counts.get("reads", 0)
-        mapping = max(self.wall_seconds - self.compile_seconds, 1e-9)
+        before = self.start_seconds + self.compile_seconds
+        mapping = max(self.wall_seconds - before, 1e-9)
         return {
             "fmwave": __version__,
             "counts": self.counts,
             "insert_size": self.insert_size,
             "seconds": {
                 "wall": round(self.wall_seconds, 3),
+                "start": round(self.start_seconds, 3),
                 "compile": round(self.compile_seconds, 3),
                 "stages": {name: round(s, 3) for name, s in self.stage_seconds.items()},
             },
@@ -95,11 +107,18 @@ class RunStats:
             )
         summary = self.summary()
         lines.append(
-            f"{self.wall_seconds:.1f} s in all, {self.compile_seconds:.1f} s of it compiling; "
+            f"{self.wall_seconds:.1f} s in all, {self._before()}; "
             f"{summary['reads_per_second']} reads/s; "
             f"peak memory {summary['peak_memory_bytes'] / 1e9:.2f} GB"
         )
         return "\n".join(lines)
+
+    def _before(self) -> str:
+        """Say what went before the mapping."""
+        compiling = f"{self.compile_seconds:.1f} s of it compiling"
+        if not self.start_seconds:
+            return compiling
+        return f"{self.start_seconds:.1f} s of it bringing the index to the device, {compiling}"
 
     def write_json(self, path: str) -> None:
         """Write the summary, under its name only once complete; ``-`` is standard output."""

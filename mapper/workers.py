@@ -41,15 +41,24 @@ class Workers:
         self._n_submitted = 0
         self._changed = threading.Condition()
         self._closed = False
-        self._threads: list[threading.Thread] = []
-        self.add(n_threads)
+        self._n_running = 0
+        self._is_awaited = False  # by cancel_all()
+        self._n_threads = 0  # wanted
+        self._n_started = 0
+        self._threads: set[threading.Thread] = set()
+        self.resize(n_threads)
 
-    def add(self, n_threads: int) -> None:
-        """Start more threads."""
-        for _ in range(n_threads):
-            name = f"worker {len(self._threads)}"
-            self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
-            self._threads[-1].start()
+    def resize(self, n_threads: int) -> None:
+        """Have so many threads: start some, or let some end when they have nothing to do."""
+        with self._changed:
+            self._n_threads = n_threads
+            for _ in range(n_threads - len(self._threads)):
+                name = f"worker {self._n_started}"
+                thread = threading.Thread(target=self._work, name=name, daemon=True)
+                self._n_started += 1
+                self._threads.add(thread)
+                thread.start()
+            self._changed.notify_all()
 
     def at(self, priority: int) -> Executor:
         """Return these workers as an executor whose tasks have that priority."""
@@ -66,27 +75,50 @@ class Workers:
             self._changed.notify()
         return future
 
+    def cancel_all(self) -> None:
+        """Cancel what has not begun, and wait for what has."""
+        with self._changed:
+            self._is_awaited = True
+            while self._tasks or self._n_running:
+                for task in self._tasks:
+                    task.future.cancel()
+                self._tasks.clear()
+                if self._n_running:
+                    self._changed.wait()
+            self._is_awaited = False
+
     def shutdown(self) -> None:
         """Cancel what has not begun, wait for what has, and let the threads end."""
         with self._changed:
             self._closed = True
+            threads = list(self._threads)
             for task in self._tasks:
                 task.future.cancel()
             self._changed.notify_all()
-        for thread in self._threads:
+        for thread in threads:
             thread.join()
 
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                while not self._tasks:
-                    if self._closed:
-                        return
-                    self._changed.wait()
-                task = heapq.heappop(self._tasks)
+        while (task := self._next_task()) is not None:
             if task.future.set_running_or_notify_cancel():
                 run_into(task.future, task.call)
             del task  # nor the result's memory held while waiting for the next
+            with self._changed:
+                self._n_running -= 1
+                if self._is_awaited:
+                    self._changed.notify_all()
+
+    def _next_task(self) -> _Task | None:
+        """Wait for a task; None if this thread is to end."""
+        with self._changed:
+            while True:
+                if len(self._threads) > self._n_threads or (self._closed and not self._tasks):
+                    self._threads.remove(threading.current_thread())
+                    return None
+                if self._tasks:
+                    self._n_running += 1
+                    return heapq.heappop(self._tasks)
+                self._changed.wait()
 
 
 class _AtPriority(Executor):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from mapper import memory_plan
+from mapper.cli.info import plan_facts
 from mapper.errors import ResourceError
+from mapper.index.layout import index_bytes
 from mapper.memory_plan import (
     LEAST_SORT_BYTES,
     SAMTOOLS_BYTES,
@@ -18,6 +23,7 @@ from mapper.memory_plan import (
     mapping_bytes,
     plan_memory,
 )
+from mapper.params import BATCH_BASES, IndexParams
 from mapper.workers import share_threads
 from tests.whole import World, build_world
 
@@ -40,6 +46,19 @@ def test_batches_fill_the_bound_and_do_not_exceed_it(threads: int, index_bytes: 
         )
     enough = mapping_bytes(index_bytes, threads, 3_000_000)
     assert plan_memory(enough, index_bytes, threads, 3_000_000).batch_bases == 3_000_000
+
+
+@pytest.mark.parametrize("lanes", [1, 6])
+def test_groups_for_a_device_fill_the_bound_and_do_not_exceed_it(lanes: int) -> None:
+    least = mapping_bytes(10**9, 4, 0, lanes)
+    for bound in range(least + 200_000_000, least + 12_000_000_000, 600_000_000):
+        plan = plan_memory(bound, 10**9, 4, 30_000_000, lanes=lanes)
+        assert mapping_bytes(10**9, 4, plan.batch_bases, lanes) <= bound
+        assert (
+            plan.batch_bases == 30_000_000
+            or mapping_bytes(10**9, 4, plan.batch_bases + 1, lanes) > bound
+        )
+    assert plan.batch_bases == 30_000_000
 
 
 def test_what_cannot_fit_is_refused_with_what_would() -> None:
@@ -107,3 +126,85 @@ def test_a_run_keeps_to_its_threads_and_memory(world: World, tmp_path: Path, thr
     assert sorted({*report["names"]} - {"tqdm_monitor"}) == workers  # tqdm's own looks at a clock
     assert report["threads"] == len(report["names"])  # none that Python does not know of
     assert report["peak"] <= bound
+
+
+STATED = re.compile(r"about ([\d.]+) GB of memory are needed")
+
+
+def run_quietly(code: str, *arguments: str) -> str:
+    """Run Python in a process of its own; return what it wrote to standard error."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=ROOT, check=False, capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def stated_bytes(messages: str) -> float:
+    """Return what a run said at its start, before it did anything large."""
+    found = STATED.search(messages)
+    assert found, messages
+    # Rounded to 10 MB in the message.
+    return 1e9 * float(found[1]) + 5e6
+
+
+MAIN = "import sys; from mapper.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.mark.parametrize("options", [[], ["--sort"]])
+def test_map_stays_under_what_it_says(world: World, tmp_path: Path, options: list[str]) -> None:
+    messages = run_quietly(
+        MAIN, "map", world.index_path, world.first, world.second, "-o", str(tmp_path / "x.bam"),
+        "-t", "2", "--device", "cpu", "--json-stats", str(tmp_path / "x.json"), *options,
+    )  # fmt: skip
+    peak = json.loads((tmp_path / "x.json").read_text())["peak_memory_bytes"]
+    assert peak <= stated_bytes(messages) < 4 * peak
+    assert ("sorting then takes up to 1.07 GB" in messages) == bool(options)
+    assert messages.index("are needed") < messages.index("reads, ")
+
+
+def test_what_is_not_there_is_warned_of(monkeypatch, caplog) -> None:
+    monkeypatch.setattr(memory_plan, "available_bytes", lambda: 400_000_000)
+    with caplog.at_level("INFO"):
+        memory_plan.say_memory(10**10, 1, 10**6, 0)
+        assert "about 10.35 GB of memory are needed, 10.00 GB of it" in caplog.text
+        assert "available" not in caplog.text
+        memory_plan.say_memory(10**10, 4, 10**6, 0)
+    assert "0.40 GB are available: --memory makes batches smaller" in caplog.text
+
+
+INDEX = """
+import sys
+from mapper.cli.main import main
+from mapper.index import route
+route.LIBRARY_UP_TO = int(sys.argv.pop(1))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("route", ["library", "blocks"])
+def test_index_stays_under_what_it_says(tmp_path: Path, route: str) -> None:
+    """And fmwave info --plan says no less for a genome of that size, built by the library."""
+    n = 8_000_000
+    bases = np.frombuffer(b"ACGT", np.uint8)[np.random.default_rng(1).integers(0, 4, n)]
+    (tmp_path / "g.fa").write_bytes(b">g\n" + bases.tobytes() + b"\n")
+    messages = run_quietly(
+        INDEX, str(n * 2 if route == "library" else 0), "index", str(tmp_path / "g.fa"),
+        "--device", "cpu", "-t", "2",
+    )  # fmt: skip
+    found = re.search(r"peak memory ([\d.]+) GB", messages)
+    assert found
+    peak = 1e9 * float(found[1])
+    assert peak <= stated_bytes(messages) < 3 * peak
+    if route == "library":
+        planned = dict(plan_facts(n, "cpu"))["fmwave index, CPU"]
+        assert abs(float(planned.split()[0]) * 1e6 - stated_bytes(messages)) < 2e7
+
+
+def test_a_plan_for_map_is_what_map_says(capsys) -> None:
+    """The same function, for an index of the planned size."""
+    cores = len(os.sched_getaffinity(0))
+    facts = dict(plan_facts(10**9, "cpu"))
+    whole = mapping_bytes(index_bytes(10**9, IndexParams()), cores, BATCH_BASES)
+    assert facts["fmwave map, CPU"].startswith(f"{whole / 1e9:.2f} GB with {cores} threads, ")

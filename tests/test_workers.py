@@ -76,3 +76,43 @@ def test_an_error_in_a_part_is_raised() -> None:
         do_all([int, lambda: 1 // 0, int], pool)
     with pytest.raises(ZeroDivisionError):
         do_all([int, lambda: 1 // 0, int], None)
+
+
+def test_threads_come_and_go() -> None:
+    workers = Workers(0)
+    waiting = [workers.submit(MAP, threading.get_ident) for _ in range(3)]
+    workers.resize(3)
+    assert all(isinstance(future.result(), int) for future in waiting)
+    kept = set(workers._threads)
+    workers.resize(1)
+    while len(workers._threads) > 1:  # they end as soon as they wake
+        workers.submit(MAP, int).result()
+    assert workers._threads <= kept
+    (own,) = workers._threads
+    assert workers.submit(MAP, threading.get_ident).result() == own.ident
+    workers.shutdown()
+    assert not own.is_alive()
+
+
+def test_all_tasks_are_cancelled_and_the_threads_go_on() -> None:
+    workers = Workers(1)
+    gate, begun = threading.Event(), threading.Event()
+
+    def wait() -> str:
+        begun.set()
+        gate.wait()
+        return "done"
+
+    running = workers.submit(MAP, wait)
+    begun.wait()
+    queued = workers.submit(MAP, int)
+    canceller = threading.Thread(target=workers.cancel_all, daemon=True)
+    canceller.start()
+    with pytest.raises(CancelledError):
+        queued.result()
+    assert canceller.is_alive()  # waits for the one that runs
+    gate.set()
+    canceller.join()
+    assert running.result() == "done"
+    assert workers.submit(MAP, int).result() == 0
+    workers.shutdown()

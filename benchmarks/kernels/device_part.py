@@ -1,11 +1,12 @@
-"""Measure what a device does of mapping: pack, seed, chain and extend, from reads to alignments.
+"""Measure what a device does of mapping: pack, seed, chain, extend and rescue, reads to alignments.
 
     python -m benchmarks.kernels.device_part REF.fmw R1.fq R2.fq [--bases N ...] [--lanes N ...]
 
 For each batch size the first batch goes through the stages in one lane, five times after two that
-grow the buffers: medians of every kernel's time by CUDA events, and of the wall time with all
-copies. Then batches of the last size through several lanes at a time, by the wall clock. The
-MD5 of the alignments' columns is printed; ``--device cpu`` prints that of the CPU's.
+grow the buffers. Tables of the first time and the last: wall and CPU time of every part, kernels
+by CUDA events, launches, waiting, copies, allocations and page faults (`lane_probe.py`). Then
+batches of the last size through several lanes at a time, by the wall clock. The MD5 of the
+alignments' columns is printed; ``--device cpu`` prints that of the CPU's.
 """
 
 from __future__ import annotations
@@ -15,20 +16,25 @@ import hashlib
 import sys
 import threading
 import time
-from collections import defaultdict
 from statistics import median
-from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import commit
+from benchmarks import harness
+from benchmarks.kernels.lane_probe import COLUMNS, Probe, rows
 from mapper.batch import AlignmentBatch, ReadBatch
 from mapper.index.format import open_index
 from mapper.index.reference import Index
 from mapper.io.fastq import FastqReader
+from mapper.pair.insert_size import (
+    InsertSizeModel,
+    confident_inserts,
+    estimate,
+    in_score_units,
+)
 from mapper.params import DEVICE_BATCH_BASES, MapParams
 from mapper.seed.plan import resolve
-from mapper.stages import align_reads
+from mapper.stages import align_reads, rescue_mates
 from mapper.stats import RunStats
 
 WARM_UPS = 2
@@ -50,59 +56,53 @@ def digest(alignments: AlignmentBatch) -> str:
     return md5.hexdigest()
 
 
-def time_kernels(launches: list[tuple[str, Any, Any]]) -> None:
-    """From now on, append each launch of any kernel, between two events, to `launches`."""
-    from mapper.device.seam import Kernel, cuda
-
-    launch_blocks = Kernel.launch_blocks
-
-    def timed(self: Kernel, n_blocks: int, stream: Any, *args: Any, shared_bytes: int = 0) -> None:
-        start, end = cuda.event(), cuda.event()
-        start.record(stream)
-        launch_blocks(self, n_blocks, stream, *args, shared_bytes=shared_bytes)
-        end.record(stream)
-        launches.append((self.function.__name__, start, end))
-
-    Kernel.launch_blocks = timed  # type: ignore[method-assign]
+def model_of(batch: ReadBatch, alignments: AlignmentBatch, params: MapParams) -> InsertSizeModel:
+    """Return the insert-size model of the batch's pairs, as a run estimates it."""
+    inserts = confident_inserts(batch.base_offsets, alignments, params.extend)
+    return in_score_units(estimate(inserts[inserts != 0]), params.extend.match)
 
 
-def measure_batch(index: Index, batch: ReadBatch, params: MapParams, repeats: int) -> None:
-    """Print the times of a batch in one lane."""
+def measure_batch(
+    index: Index, batch: ReadBatch, params: MapParams, repeats: int
+) -> InsertSizeModel:
+    """Print what a batch takes in one lane: the first time, and when all buffers have grown."""
     from mapper.device import backend
-    from mapper.device.seam import Kernel
 
     stages = backend.DeviceStages(index, [0], lanes=1)
-    launches: list[tuple[str, Any, Any]] = []
-    walls, runs = [], []
-    untimed = Kernel.launch_blocks
-    time_kernels(launches)
-    try:
+    model = model_of(batch, stages.align(batch, params, RunStats()).alignments, params)
+    for lane in stages.lanes:
+        lane.space.release()
+    probe = Probe()
+    walls = []
+    with probe:
         for repeat in range(WARM_UPS + repeats):
-            launches.clear()
+            probe.clear()
             start = time.perf_counter()
-            _, _, alignments = stages.align(batch, params, RunStats())
+            found = align_reads(index, batch, params, RunStats(), stages, model)
+            alignments = found.alignments
             if repeat >= WARM_UPS:
                 walls.append(time.perf_counter() - start)
-                runs.append([(name, a.elapsed_time(b)) for name, a, b in launches])
-    finally:
-        Kernel.launch_blocks = untimed  # type: ignore[method-assign]
-    kernels: dict[str, list[str]] = defaultdict(list)
-    total = 0.0
-    for at_once in zip(*runs, strict=True):
-        milliseconds = median(ms for _, ms in at_once)
-        kernels[at_once[0][0]].append(f"{milliseconds:.2f}")
-        total += milliseconds
+            if repeat in (0, WARM_UPS + repeats - 1):
+                print(f"\n{'first' if repeat == 0 else 'last'} of {WARM_UPS + repeats} times")
+                print("\n".join(harness.table(list(COLUMNS), rows(probe.parts))))
+                print("; ".join(f"{name}: {n}" for name, n in probe.counts.items()))
+    for name, part in probe.parts.items():
+        print(f"kernels of {name}, ms: {part.by_kernel()}")
     wall = median(walls)
-    print(f"\n{batch.n_reads} reads, {len(alignments.strand)} alignments, {digest(alignments)}")
-    print(f"wall {1e3 * wall:.1f} ms, {batch.n_reads / wall / 1e6:.2f} M reads/s")
-    parts = "; ".join(f"{name} {' + '.join(times)}" for name, times in kernels.items())
-    print(f"kernels {total:.1f} ms: {parts}")
+    total = sum(part.kernel_ms() for part in probe.parts.values())
+    print(f"{batch.n_reads} reads, {len(alignments.strand)} alignments, {digest(alignments)}")
+    print(
+        f"wall {1e3 * wall:.1f} ms ({1e3 * min(walls):.1f}-{1e3 * max(walls):.1f}), "
+        f"{batch.n_reads / wall / 1e6:.2f} M reads/s; kernels {total:.1f} ms"
+    )
+    return model
 
 
 def measure_lanes(
-    index: Index, batch: ReadBatch, params: MapParams, n_lanes: int, repeats: int
-) -> float:
-    """Return millions of reads a second with `n_lanes` threads, each in its lane."""
+    index: Index, batch: ReadBatch, params: MapParams, model: InsertSizeModel, n_lanes: int,
+    repeats: int,
+) -> None:  # fmt: skip
+    """Print millions of reads a second with `n_lanes` threads, each in its lane."""
     from mapper.device.backend import DeviceStages
 
     stages = DeviceStages(index, [0], lanes=n_lanes)
@@ -110,7 +110,7 @@ def measure_lanes(
     def run(times: int) -> float:
         def work() -> None:
             for _ in range(times):
-                stages.align(batch, params, RunStats())
+                align_reads(index, batch, params, RunStats(), stages, model)
 
         threads = [threading.Thread(target=work) for _ in range(n_lanes)]
         start = time.perf_counter()
@@ -120,8 +120,9 @@ def measure_lanes(
             thread.join()
         return time.perf_counter() - start
 
-    run(1)  # grows the buffers
-    return n_lanes * repeats * batch.n_reads / run(repeats) / 1e6
+    first = n_lanes * batch.n_reads / run(1) / 1e6
+    rate = n_lanes * repeats * batch.n_reads / run(repeats) / 1e6
+    print(f"{n_lanes} lanes: {rate:.2f} M reads/s; while the buffers grow {first:.2f}", flush=True)
 
 
 def main() -> None:
@@ -139,7 +140,9 @@ def main() -> None:
     if args.device == "cpu":
         for n_bases in args.bases:
             batch = first_batch(args.reads, n_bases)
-            alignments = align_reads(index, batch, params, RunStats()).alignments
+            aligned = align_reads(index, batch, params, RunStats())
+            model = model_of(batch, aligned.alignments, params)
+            alignments = rescue_mates(index, aligned, model, params, RunStats())
             print(
                 f"{batch.n_reads} reads, {len(alignments.strand)} alignments, {digest(alignments)}"
             )
@@ -149,15 +152,13 @@ def main() -> None:
 
     choose_device("cuda")
     sys.setswitchinterval(DEVICE_SWITCH_SECONDS)
-    print(f"{find_devices().devices[0].name}, commit {commit()}")
+    print(f"{find_devices().devices[0].name}, commit {harness.commit()}")
     for n_bases in args.bases:
-        measure_batch(index, first_batch(args.reads, n_bases), params, args.repeats)
+        batch = first_batch(args.reads, n_bases)
+        model = measure_batch(index, batch, params, args.repeats)
     print()
     for n_lanes in args.lanes:
-        rate = measure_lanes(
-            index, first_batch(args.reads, args.bases[-1]), params, n_lanes, args.repeats
-        )
-        print(f"{n_lanes} lanes: {rate:.2f} M reads/s")
+        measure_lanes(index, batch, params, model, n_lanes, args.repeats)
 
 
 if __name__ == "__main__":

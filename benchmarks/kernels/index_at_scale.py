@@ -125,7 +125,7 @@ def main() -> None:
     text = make_text(args.size, args.seed, args.threads)
     print(f"text of {len(text)} bases: {time.perf_counter() - clock:.1f} s", flush=True)
     if args.fasta:
-        write_fasta(text, args.fasta)
+        write_fasta(text, args.fasta, args.threads)
         return
     params = IndexParams()
     for _ in range(args.times):

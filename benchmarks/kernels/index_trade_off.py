@@ -92,7 +92,7 @@ def measure(reference: str, repeats: int) -> dict[str, Any]:
     bare = with_table_on_device(full, TABLE)
     kmers = kmer_seeding.sample_kmers(text, 8_000_000, 20, 0, 1)
     space = Workspace()
-    reads = upload_reads(space, simulated_reads(text))
+    reads = upload_reads(space, [simulated_reads(text)])
     params = resolve(SeedParams(), len(text))
     rows: list[dict[str, Any]] = []
     expected: list[Any] = []

@@ -3,10 +3,14 @@
     python -m benchmarks.kernels.pairwise_cuda [--pairs 1000000] [--repeats 3]
 
 8 000 pairs a row from the generator of ``benchmarks.kernels.pairwise``, repeated to the
-number of pairs. *wall* is from flat arrays of ASCII in host memory to results in host memory: all
-copies, packing, kernels and gathering. Results of both backends are compared in full, CIGARs
-too. Compilation and a row's first call on the device are excluded; the median of the repeats is
-given, and one call on the cores.
+number of pairs. *wall* is from flat arrays in host memory (of ASCII, or packed to 2 bits a base by
+``mapper.packed_pairs`` beforehand) to results in host memory: all copies, packing, kernels and
+gathering. Results of both backends are compared in full, CIGARs too. Compilation and a row's first
+two calls on the device are excluded; the median of the repeats is given, and one call on the cores.
+
+A second table says where the time of one more call from ASCII went (``flat_trace.py``): of the one
+thread that queues work, and on the device, where what the streams did is added up and overlaps.
+Traced calls are a little slower.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,6 +40,12 @@ from benchmarks.kernels.pairwise import make_pairs
 
 DISTINCT = 8_000
 
+PARTS = (
+    "call", "host: waiting for staging", "host: queueing", "host: waiting for the device",
+    "host: finishing", "host: pairs left", "device: copy in", "device: kernels",
+    "device: waiting", "device: copy out",
+)  # fmt: skip
+
 
 def flat(sequences: list[str], copies: int) -> tuple[np.ndarray, np.ndarray]:
     """Return sequences, repeated, as a flat array and offsets."""
@@ -43,22 +54,48 @@ def flat(sequences: list[str], copies: int) -> tuple[np.ndarray, np.ndarray]:
     return letters, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-def measure(
-    engine: Callable[..., Any], queries: Any, refs: Any, repeats: int, cigar: bool
-) -> dict[str, float]:
-    """Return the median seconds on the device, and those of one call on the CPU."""
+def seconds_of(call: Callable[[], Any], repeats: int) -> tuple[float, Any]:
+    """Return the median seconds of calls after two others, and what the last one returned."""
     seconds = []
-    for _ in range(repeats + 1):
+    for _ in range(repeats + 2):
         begin = time.perf_counter()
-        found = engine(queries, refs, cigar=cigar, device="cuda:0")
+        found = call()
         seconds.append(time.perf_counter() - begin)
-    begin = time.perf_counter()
-    expected = engine(queries, refs, cigar=cigar, device="cpu")
-    cpu = time.perf_counter() - begin
+    return median(seconds[2:]), found
+
+
+def check(expected: Any, found: Any) -> None:
+    """Raise BenchmarkError if two results differ anywhere."""
     for a, b in zip(expected, found, strict=True):
         if (a is None) != (b is None) or (a is not None and (a != b).any()):
             raise BenchmarkError("CPU and CUDA disagree")
-    return {"cuda": median(seconds[1:]), "cpu": cpu}
+
+
+def measure(
+    engine: Callable[..., Any], queries: Any, refs: Any, repeats: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return seconds by what was given, and on the CPU; and where those of one call went."""
+    from mapper import packed_pairs
+    from mapper.pairwise.flat_trace import traced
+
+    seconds = {}
+    begin = time.perf_counter()
+    expected = engine(queries, refs, device="cpu")
+    cpu = time.perf_counter() - begin
+    seconds["ascii"], found = seconds_of(lambda: engine(queries, refs, device="cuda:0"), repeats)
+    check(expected, found)
+    del found
+    packed = packed_pairs(queries, refs)
+    seconds["packed"], found = seconds_of(lambda: engine(packed, device="cuda:0"), repeats)
+    check(expected, found)
+    del found
+    with traced() as trace:
+        begin = time.perf_counter()
+        engine(queries, refs, device="cuda:0")
+        parts = {"call": time.perf_counter() - begin}
+    parts |= {f"host: {name}": s for name, s in trace.host.items()}
+    parts |= {f"device: {name}": s for name, s in trace.device().items()}
+    return seconds | {"cpu": cpu}, parts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("edit distance", edit_distance, True),
         ("affine 4,6,2", align_affine, True),
     )
-    rows, report = [], []
+    rows, where, report = [], [], []
     for length, rate in ((150, 0.02), (150, 0.05), (300, 0.05), (1000, 0.02), (1000, 0.05)):
         distinct = min(DISTINCT, DISTINCT * 150 // length)
         copies = max(1, options.pairs * 150 // length // distinct)
@@ -99,17 +136,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         refs = flat([ref for _, ref in pairs], copies)
         n = distinct * copies
         for name_of, engine, cigar in tasks:
-            seconds = measure(engine, queries, refs, options.repeats, cigar)
+            seconds, parts = measure(partial(engine, cigar=cigar), queries, refs, options.repeats)
             rates = {what: n / s / 1e6 for what, s in seconds.items()}
             task = f"{name_of} + CIGAR" if cigar else name_of
             rows.append([length, f"{rate:.0%}", task, n, *(f"{r:.2f}" for r in rates.values())])
-            report.append({"length": length, "rate": rate, "task": task, "n": n, "s": seconds})
-            print(*rows[-1], sep="  ", flush=True)
+            where.append(
+                [length, f"{rate:.0%}", task, *(f"{1000 * parts.get(p, 0):.1f}" for p in PARTS)]
+            )
+            report.append(
+                {"length": length, "rate": rate, "task": task, "n": n, "s": seconds,
+                 "parts": parts}
+            )  # fmt: skip
+            print(*rows[-1], "|", *where[-1][3:], sep="  ", flush=True)
     cores = len(os.sched_getaffinity(0))
     header = [
-        "length", "edits", "task", "pairs", "CUDA wall, M pairs/s", f"CPU, {cores} cores"
+        "length", "edits", "task", "pairs", "CUDA from ASCII, M pairs/s", "CUDA from packed",
+        f"CPU, {cores} cores",
     ]  # fmt: skip
     lines = ["# Pairwise alignment on CUDA", "", *markdown_provenance(about), *table(header, rows)]
+    lines += ["", "Milliseconds of one more call from ASCII:", ""]
+    lines += table(["length", "edits", "task", *PARTS], where)
     write_results(options.results, "pairwise_cuda", {"about": about, "runs": report}, lines)
     return 0
 

@@ -89,7 +89,7 @@ def second_batch(paths: list[str], n_bases: int) -> ReadBatch:
 def seeds_and_loci(lane: Lane, batch: ReadBatch, params: MapParams) -> tuple[Any, ...]:
     """Upload a batch, seed and chain it; return what extension takes."""
     longest = int(np.diff(batch.base_offsets).max())
-    reads = upload_reads(lane.space, batch)
+    reads = upload_reads(lane.space, [batch])
     seeds = device_seed.seed_reads(lane.space, lane.fm, reads, longest, params.seed)
     loci = device_chain.find_loci(lane.space, lane.contigs, seeds)
     return reads, longest, loci, seeds.read
@@ -97,10 +97,10 @@ def seeds_and_loci(lane: Lane, batch: ReadBatch, params: MapParams) -> tuple[Any
 
 def extend(lane: Lane, given: tuple[Any, ...], params: MapParams) -> Any:
     reads, longest, loci, locus_read = given
-    alignments, _ = device_extend.extend_loci(
+    there = device_extend.extend_loci(
         lane.space, lane.fm.ref_planes, reads, longest, loci, locus_read, params.extend
     )
-    return alignments
+    return device_extend.download_alignments(lane.space, there)
 
 
 def measure_kernels(index: Any, batch: ReadBatch, params: MapParams, repeats: int) -> str:

@@ -67,8 +67,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         write_cohort(Path(name), args.samples, args.units)
         seconds, busy, gb, text = plan(Path(name), args.profile)
-    # A job for each unit; merge and statistics for each sample; index, summary, plots, all.
-    expected = args.samples * args.units + 2 * args.samples + 4
+    # A job for each unit; the insert size, where several units share it, merge and statistics
+    # for each sample; index, summary, plots, all.
+    expected = args.samples * (args.units + (args.units > 1) + 2) + 4
     planned = int(text.split("\ntotal")[1].split()[0])
     print(
         f"| {args.samples} × {args.units} | {args.profile} | {planned} | {seconds:.1f} s "

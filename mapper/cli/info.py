@@ -125,7 +125,8 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
     from mapper.device.choose import CPU, choose_device
     from mapper.index.layout import columns, index_bytes
     from mapper.index.plan import LIBRARY_UP_TO, plan_blocks, plan_device, plan_library
-    from mapper.params import IndexParams
+    from mapper.memory_plan import mapping_bytes
+    from mapper.params import BATCH_BASES, IndexParams
 
     params = IndexParams()
     choice = choose_device(device)
@@ -137,6 +138,9 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
         least = plan_blocks(n, params, cores, None).host_bytes
         most = plan_blocks(n, params, cores, 1 << 62).host_bytes
         by_cpu = f"{_size(least)} of memory at least, {_size(most)} for full speed"
+    whole_run = mapping_bytes(size_of_index, cores, BATCH_BASES)
+    by_threads = f"{_size(whole_run)} with {cores} threads, {_size(size_of_index)} of it for the "
+    by_threads += "index, which runs share"
     facts = [
         ("plan for", f"{n} bases"),
         ("index", f"{_size(size_of_index)}, {size_of_index / n:.2f} bytes a base"),
@@ -164,7 +168,7 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
     return [
         *facts,
         ("fmwave index, CUDA", on_device),
-        ("fmwave map, CPU", f"{_size(size_of_index)} shared, and 0.2 GB a thread"),
+        ("fmwave map, CPU", by_threads),
         ("fmwave map, CUDA", mapping),
     ]
 

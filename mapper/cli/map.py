@@ -27,6 +27,7 @@ from mapper.params import (
 
 if TYPE_CHECKING:
     from mapper.pair.insert_size import InsertSizeModel
+    from mapper.pipeline import MapJob
 
 log = logging.getLogger(__name__)
 
@@ -135,21 +136,44 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Map, then report."""
+    """Map, then report; with --batch, one sample after another."""
+    from mapper.cli import map_batch
+    from mapper.index.format import open_index
+    from mapper.pipeline import map_reads
+    from mapper.session import Session
+
     params = _params(args)
     check_device_name(args.device)
-    output_format = args.output_format or format_by_name(args.output)
-    check_files(args, output_format)
-    insert_size = _given_insert_size(args)
+    if args.batch is not None:
+        rows = map_batch.rows_of(args)
+        jobs = map_batch.jobs_of(rows, lambda row: _job(row, params))
+    else:
+        rows, jobs = [map_batch.Row(args)], [_job(args, params)]
+    index = open_index(args.index)
+    with hold_device(args.device, args.jobs_per_device) as device, Session(index) as session:
+        default = BATCH_BASES if device.backend == CPU else DEVICE_BATCH_BASES
+        batch_bases = args.batch_bases or default
+        for number, (row, job) in enumerate(zip(rows, jobs, strict=True)):
+            with map_batch.turn(row, number, len(rows)):
+                job = replace(job, device=device, batch_bases=batch_bases)
+                stats = map_reads(index, job, session)
+                if row.args.json_stats:
+                    stats.write_json(row.args.json_stats)
+                for line in stats.table().splitlines():
+                    log.info("%s", line)
+    return 0
 
-    from mapper.index.format import open_index
+
+def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
+    """Return what one run is to do; refuse what cannot be meant."""
     from mapper.io.bam_out import SortOptions
     from mapper.io.reads_in import Lane
     from mapper.memory_plan import SORT_BYTES
-    from mapper.pipeline import MapJob, map_reads
+    from mapper.pipeline import MapJob
 
-    index = open_index(args.index)
-    job = MapJob(
+    output_format = args.output_format or format_by_name(args.output)
+    check_files(args, output_format)
+    return MapJob(
         reads=args.reads,
         output=args.output,
         output_format=output_format,
@@ -164,19 +188,10 @@ def run(args: argparse.Namespace) -> int:
         memory=args.memory,
         compression=args.compression,
         threads=args.threads,
-        insert_size=insert_size,
+        insert_size=_given_insert_size(args),
         progress=sys.stderr.isatty() and not args.quiet,
         params=params,
     )
-    with hold_device(args.device, args.jobs_per_device) as device:
-        default = BATCH_BASES if device.backend == CPU else DEVICE_BATCH_BASES
-        batch_bases = args.batch_bases or default
-        stats = map_reads(index, replace(job, device=device, batch_bases=batch_bases))
-    if args.json_stats:
-        stats.write_json(args.json_stats)
-    for line in stats.table().splitlines():
-        log.info("%s", line)
-    return 0
 
 
 def _params(args: argparse.Namespace) -> MapParams:

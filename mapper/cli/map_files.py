@@ -4,14 +4,37 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from mapper.errors import UsageError
 
 
+class _InsteadOf(argparse.Action):
+    """An option that takes the place of a positional argument.
+
+    With ``nargs="*"`` it could not stand behind options (``map REF.fmw -o OUT READS``).
+    """
+
+    def __init__(self, *, replaced: argparse.Action, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._replaced = replaced
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, values)
+        self._replaced.required = False
+
+
 def add_files(parser: argparse.ArgumentParser) -> None:
     """Add what names and describes the files."""
-    parser.add_argument(
+    reads = parser.add_argument(
         "reads",
         nargs="+",
         metavar="READS",
@@ -19,6 +42,12 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         "files, of unaligned or of name-grouped reads; - is standard input",
     )
     group = parser.add_argument_group("input and output")
+    group.add_argument(
+        "--batch", metavar="SHEET.tsv", action=_InsteadOf, replaced=reads,
+        help="map several samples, one line each, instead of READS: columns output, reads1 and, "
+        "if wanted, reads2, interleaved, read_group (or ID, SM, LB, PL ...), insert_size, "
+        "insert_size_from, json_stats (docs/input-and-output.md)",
+    )  # fmt: skip
     group.add_argument(
         "-o", "--output", default="-", metavar="OUT.bam",
         help=".bam, .cram, .sam or .paf; appears only when complete (default: standard output)",

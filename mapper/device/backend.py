@@ -14,14 +14,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch, SeedSummary
+from mapper.batch import LocusBatch, ReadBatch
 from mapper.chain.cuda import find_loci
+from mapper.device.batches import (
+    Found,
+    Share,
+    join_alignments,
+    join_packed,
+    join_summaries,
+    reads_of,
+)
 from mapper.device.memory import Workspace, upload
 from mapper.device.reads import download_packed, upload_reads
 from mapper.device.seam import cuda
 from mapper.errors import DeviceMemoryError
-from mapper.extend.cuda import extend_loci
-from mapper.extend.merge import merge_alignments
+from mapper.extend.cuda import download_alignments, extend_loci
+from mapper.extend.merge_cuda import merge_on_device
 from mapper.index.cuda import expand_suffix_array
 from mapper.index.fm import FMIndex
 from mapper.index.reference import ContigBounds, Index
@@ -43,24 +51,6 @@ class Lane(NamedTuple):
     fm: FMIndex
     contigs: ContigBounds
     space: Workspace
-
-
-class _Done(NamedTuple):
-    """What a lane made of a batch."""
-
-    packed: PackedReads | None
-    seeds: SeedSummary
-    alignments: AlignmentBatch
-    rescued: AlignmentBatch | None
-    """Alignments that rescue has found, to be merged with the others."""
-
-    def merged(self, stats: RunStats) -> _Done:
-        """Return it with all alignments in one batch; the host's work."""
-        if self.rescued is None:
-            return self
-        with stats.stage("rescue"):
-            both = merge_alignments(self.alignments, self.rescued)
-        return self._replace(alignments=both, rescued=None)
 
 
 class DeviceStages:
@@ -99,73 +89,108 @@ class DeviceStages:
     def align(
         self, reads: ReadBatch, params: MapParams, stats: RunStats,
         model: InsertSizeModel | None = None,
-    ) -> tuple[PackedReads | None, SeedSummary, AlignmentBatch]:  # fmt: skip
+    ) -> Found:  # fmt: skip
+        """Do the one batch: see :meth:`align_batches`."""
+        (share,) = self.align_batches([reads], params, stats, model)
+        return share.cut()
+
+    def align_batches(
+        self, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
+        model: InsertSizeModel | None = None,
+    ) -> list[Share]:  # fmt: skip
         """Pack, seed, chain and extend every read for itself; identical to the CPU's results.
 
-        With the insert-size `model`, mates are rescued too, and packed reads, which serve only
-        for that on the host, are not returned. A batch for which the device's memory does not
-        suffice is done in halves.
+        Batches, all of pairs or all of single reads, are done as one. With the insert-size
+        `model`, mates are rescued too, and packed reads, which serve only for that on the
+        host, are not returned. What the device's memory does not suffice for is done in halves.
+
+        Returns
+        -------
+        Each batch's share of the results. These lie in page-locked memory, which is used again
+        when nothing refers to them any more.
         """
-        with stats.stage("wait"):
-            lane = self._free.get()
+        lane = self._free.get()
         try:
             with cuda.gpus[lane.ordinal]:
-                done = _align(lane, reads, params, stats, model)
+                return _align(lane, batches, params, stats, model)
         finally:
             self._free.put(lane)
-        packed, seeds, alignments, _ = done.merged(stats)
-        return packed, seeds, alignments
 
 
 def _align(
-    lane: Lane, reads: ReadBatch, params: MapParams, stats: RunStats, model: InsertSizeModel | None
-) -> _Done:
-    step = 2 if reads.paired else 1  # mates stay together
+    lane: Lane, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
+    model: InsertSizeModel | None,
+) -> list[Share]:  # fmt: skip
     try:
-        return _align_at_once(lane, reads, params, stats, model)
+        return _align_at_once(lane, batches, params, stats, model)
     except DeviceMemoryError:
         lane.space.release()
-        if reads.n_reads < 2 * step:
+        step = 2 if batches[0].paired else 1  # mates stay together
+        if len(batches) == 1 and batches[0].n_reads < 2 * step:
             raise
+    if len(batches) > 1:
+        n = len(batches) // 2
+        return [
+            share
+            for half in (batches[:n], batches[n:])
+            for share in _align(lane, half, params, stats, model)
+        ]
+    (reads,) = batches
     middle = reads.n_reads // (2 * step) * step
     halves = [
-        _align(lane, half, params, stats, model).merged(stats)
-        for half in (_rows(reads, 0, middle), _rows(reads, middle, reads.n_reads))
+        _align(lane, [half], params, stats, model)[0].cut()
+        for half in (reads_of(reads, 0, middle), reads_of(reads, middle, reads.n_reads))
     ]
-    packed, seeds, alignments, _ = zip(*halves, strict=True)
-    return _Done(_join_packed(packed), _join_summaries(seeds), _join_alignments(alignments), None)
+    return [Share(_join(halves), 0, reads.n_reads)]
+
+
+def _join(parts: Sequence[Found]) -> Found:
+    """Join what was found for batches that follow one another."""
+    packed = [part.packed for part in parts if part.packed is not None]
+    return Found(
+        join_packed(packed) if packed else None,
+        join_summaries([part.seeds for part in parts]),
+        join_alignments([part.alignments for part in parts]),
+    )
 
 
 def _align_at_once(
-    lane: Lane, reads: ReadBatch, params: MapParams, stats: RunStats, model: InsertSizeModel | None
-) -> _Done:
+    lane: Lane, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
+    model: InsertSizeModel | None,
+) -> list[Share]:  # fmt: skip
     space = lane.space
-    longest = max(int(np.diff(reads.base_offsets).max(initial=0)), 1)
+    longest = max(1, *(int(np.diff(reads.base_offsets).max(initial=0)) for reads in batches))
     with stats.stage("pack"):
-        on_device = upload_reads(space, reads)
+        on_device = upload_reads(space, batches)
         packed = None if model is not None else download_packed(space, on_device)
     with stats.stage("seed"):
         found = seed_reads(space, lane.fm, on_device, longest, params.seed)
     with stats.stage("chain"):
         loci = find_loci(space, lane.contigs, found)
     with stats.stage("extend"):
-        alignments, there = extend_loci(
-            space, lane.fm.ref_planes, on_device, longest, loci, found.read,
-            params.extend,
-        )  # fmt: skip
-    rescued = None
-    if model is not None and reads.paired:
+        there = extend_loci(
+            space, lane.fm.ref_planes, on_device, longest, loci, found.read, params.extend
+        )
+        if model is None or not batches[0].paired:
+            alignments = download_alignments(space, there)
+    if model is not None and batches[0].paired:
         with stats.stage("rescue"):
             near = propose_loci(
-                space, lane.fm.ref_planes, lane.contigs, on_device, found, there, model,
+                space, lane.fm.ref_planes, lane.contigs, on_device, found, there.batch, model,
                 params.pair, params.extend,
             )  # fmt: skip
             if near.host_offsets[-1]:
-                rescued, _ = extend_loci(
+                rescued = extend_loci(
                     space, lane.fm.ref_planes, on_device, longest, near.loci, near.read,
-                    params.extend,
+                    params.extend, "rescued",
                 )  # fmt: skip
-    return _Done(packed, found.summary, alignments, rescued)
+                there = merge_on_device(space, there, rescued)
+            alignments = download_alignments(space, there)
+    whole = Found(packed, found.summary, alignments)
+    ends = np.cumsum([reads.n_reads for reads in batches]).tolist()
+    return [
+        Share(whole, end - reads.n_reads, end) for reads, end in zip(batches, ends, strict=True)
+    ]
 
 
 def download_loci(space: Workspace, loci: LocusBatch) -> LocusBatch:
@@ -173,52 +198,3 @@ def download_loci(space: Workspace, loci: LocusBatch) -> LocusBatch:
     host = [space.download(f"locus.{i}", column) for i, column in enumerate(loci)]
     space.synchronize()
     return LocusBatch._make(column.copy() for column in host)
-
-
-def _rows(reads: ReadBatch, start: int, end: int) -> ReadBatch:
-    """Return reads start:end as a batch."""
-    first, last = reads.base_offsets[start], reads.base_offsets[end]
-    name_first, name_last = reads.name_offsets[start], reads.name_offsets[end]
-    return ReadBatch(
-        bases=reads.bases[first:last],
-        quals=reads.quals[first:last],
-        base_offsets=reads.base_offsets[start : end + 1] - first,
-        names=reads.names[name_first:name_last],
-        name_offsets=reads.name_offsets[start : end + 1] - name_first,
-        first_read=reads.first_read + start,
-        paired=reads.paired,
-    )
-
-
-def _join_offsets(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Join the bounds of ragged rows that follow one another."""
-    joined = [parts[0]]
-    for part in parts[1:]:
-        joined.append(joined[-1][-1] + part[1:])
-    return np.concatenate(joined)
-
-
-def _join_packed(parts: Sequence[PackedReads | None]) -> PackedReads | None:
-    first, second = parts
-    if first is None or second is None:
-        return None
-    return PackedReads(
-        np.concatenate([first.planes[:-1], second.planes]),  # one row of padding, at the end
-        _join_offsets([first.word_offsets, second.word_offsets]),
-    )
-
-
-def _join_summaries(parts: Sequence[SeedSummary]) -> SeedSummary:
-    return SeedSummary._make(np.concatenate(column) for column in zip(*parts, strict=True))
-
-
-def _join_alignments(parts: Sequence[AlignmentBatch]) -> AlignmentBatch:
-    columns = [np.concatenate(column) for column in zip(*(p[1:9] for p in parts), strict=True)]
-    return AlignmentBatch._make(
-        (
-            _join_offsets([part.alignment_offsets for part in parts]),
-            *columns,
-            _join_offsets([part.cigar_offsets for part in parts]),
-            np.concatenate([part.cigar_ops for part in parts]),
-        )
-    )

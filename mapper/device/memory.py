@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from mapper.device.seam import DRIVER, SIMULATED, cuda
 from mapper.errors import DeviceMemoryError
+from mapper.recycled import RECYCLER, Recycler
 
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
@@ -96,7 +97,7 @@ class Workspace:
         """Items of pools (``device/work.py``), where some batch needed more than at first."""
         self._device: dict[str, Any] = {}
         self._pinned: dict[str, np.ndarray] = {}
-        self._results: list[np.ndarray] = []
+        self._slabs: dict[str, list[np.ndarray]] = {}
 
     def device(self, name: str, n: int, dtype: Any) -> Any:
         """Return a device array of `n` items; what `name` held before is lost if it grew."""
@@ -130,10 +131,18 @@ class Workspace:
         The copy is queued on the stream. A pinned array is refilled only after
         :meth:`synchronize`, or by a name that no queued copy uses.
         """
-        staged = self.pinned(name, len(column), column.dtype)
-        staged[:] = column
-        array = self.device(name, len(column), column.dtype)
-        if len(column):
+        return self.upload_joined(name, [column])
+
+    def upload_joined(self, name: str, columns: Sequence[np.ndarray]) -> Any:
+        """Copy 1-D host arrays of one type to one device array, as :meth:`upload` does."""
+        n = sum(len(column) for column in columns)
+        staged = self.pinned(name, n, columns[0].dtype)
+        at = 0
+        for column in columns:
+            staged[at : at + len(column)] = column
+            at += len(column)
+        array = self.device(name, n, staged.dtype)
+        if n:
             array.copy_to_device(staged, stream=self.stream)
         return array
 
@@ -148,29 +157,41 @@ class Workspace:
             array.copy_to_host(host, stream=self.stream)
         return host
 
-    def download_result(self, array: Any) -> np.ndarray:
-        """Queue the copy of a 1-D device array into a pinned array that is the caller's to keep.
+    def download_results(self, name: str, arrays: Sequence[Any]) -> list[np.ndarray]:
+        """Queue copies of 1-D device arrays into pinned memory that is the caller's to keep.
 
-        It is filled only after :meth:`synchronize`. Its memory is used again when neither it
-        nor any view of it is left: copying results out of one buffer, into memory that the
-        system has to clear first, costs more than the transfer.
+        They are filled only after :meth:`synchronize`. All lie in one slab, whose memory is
+        used again, by results of the same name, when no view of it is left: copying results
+        out of one buffer, into memory that the system has to clear first, costs more than the
+        transfer.
         """
-        n_bytes = len(array) * np.dtype(array.dtype).itemsize
-        held = None
-        for i in range(len(self._results)):
+        starts = np.cumsum([0, *(_aligned(array.nbytes) for array in arrays)]).tolist()
+        slab = self._unused_slab(self._slabs.setdefault(name, []), starts[-1])
+        results = []
+        for array, start in zip(arrays, starts, strict=False):
+            host = slab[start : start + _whole(array.nbytes)].view(array.dtype)[: len(array)]
+            if len(array):
+                array.copy_to_host(host, stream=self.stream)
+            results.append(host)
+        return results
+
+    def download_result(self, array: Any) -> np.ndarray:
+        """Queue the copy of one array, as :meth:`download_results` does."""
+        return self.download_results("result", [array])[0]
+
+    def _unused_slab(self, slabs: list[np.ndarray], n_bytes: int) -> np.ndarray:
+        """Return pinned memory of `n_bytes` or more that nobody refers to, one of `slabs`."""
+        for i in range(len(slabs)):
             # Two references: the list's, and the argument's.
-            unused = sys.getrefcount(self._results[i]) <= 2
-            if unused and self._results[i].nbytes >= _whole(n_bytes):
-                held = self._results[i]
+            if sys.getrefcount(slabs[i]) <= 2:
+                if slabs[i].nbytes >= n_bytes:
+                    return slabs[i]
+                with DRIVER:
+                    del slabs[i]  # too small, as it may be for all that follow
                 break
-        if held is None:
-            with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
-                held = cuda.pinned_array(_grown(n_bytes), np.uint8)
-            self._results.append(held)
-        host = held[: _whole(n_bytes)].view(array.dtype)[: len(array)]
-        if len(array):
-            array.copy_to_host(host, stream=self.stream)
-        return host
+        with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
+            slabs.append(cuda.pinned_array(_grown(n_bytes), np.uint8))
+        return slabs[-1]
 
     def synchronize(self) -> None:
         """Wait for all that was queued on the stream."""
@@ -183,7 +204,7 @@ class Workspace:
             self._device.clear()
             self.most_needed.clear()
             self._pinned.clear()
-            self._results.clear()
+            self._slabs.clear()
 
 
 def _whole(n_bytes: int) -> int:
@@ -191,6 +212,37 @@ def _whole(n_bytes: int) -> int:
     return (n_bytes + 7) & ~7
 
 
+def _aligned(n_bytes: int) -> int:
+    """Round up to what copies like best: 256 bytes."""
+    return (n_bytes + 255) & ~255
+
+
 def _grown(n_bytes: int) -> int:
     """Return the size to allocate: an eighth more, so that batches of like size all fit."""
     return _whole(max(256, n_bytes + (n_bytes >> 3)))
+
+
+MOST_PAGE_LOCKED = 1 << 32
+"""Bytes of the largest array that is page-locked for a caller to keep."""
+
+_MOST_UNUSED = 1 << 32
+
+
+def _pinned_bytes(n_bytes: int) -> np.ndarray:
+    with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
+        return cuda.pinned_array(n_bytes, np.uint8)
+
+
+_PAGE_LOCKED = Recycler(_pinned_bytes, _MOST_UNUSED)
+
+
+def page_locked(n: int, dtype: np.dtype) -> np.ndarray:
+    """Return a host array of `n` items, of any content, that is the caller's to keep.
+
+    Copies from a device go there without the host's help. Its memory is used again when neither
+    it nor any view of it is left: locking new memory takes longer than filling it. Very
+    large arrays, and small ones, are ordinary ones.
+    """
+    n_bytes = n * dtype.itemsize
+    recycler = _PAGE_LOCKED if n_bytes <= MOST_PAGE_LOCKED else RECYCLER
+    return recycler.empty(n_bytes).view(dtype)

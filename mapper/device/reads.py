@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mapper.batch import PackedReads, ReadBatch
+from mapper.device.batches import join_offsets
 from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, kernel
 from mapper.seed.pack import pack_row, packed_offsets
@@ -31,17 +33,18 @@ def _pack(reads, n_rows):
         )
 
 
-def upload_reads(space: Workspace, reads: ReadBatch) -> DeviceReads:
-    """Copy reads to the device and pack them there; queued on the stream of `space`."""
-    word_offsets = packed_offsets(reads.base_offsets)
-    n_words = int(word_offsets[-1]) + 1
+def upload_reads(space: Workspace, batches: Sequence[ReadBatch]) -> DeviceReads:
+    """Copy reads to the device, all batches as one, and pack them there; queued on the stream."""
+    base_offsets = join_offsets([reads.base_offsets for reads in batches])
+    word_offsets = packed_offsets(base_offsets)
+    n_reads, n_words = len(base_offsets) - 1, int(word_offsets[-1]) + 1
     on_device = DeviceReads(
-        bases=space.upload("bases", reads.bases),
-        base_offsets=space.upload("base_offsets", reads.base_offsets),
+        bases=space.upload_joined("bases", [reads.bases for reads in batches]),
+        base_offsets=space.upload("base_offsets", base_offsets),
         planes=space.device("planes", 3 * n_words, np.uint64).reshape(n_words, 3),
         word_offsets=space.upload("word_offsets", word_offsets),
     )
-    _pack.launch(2 * reads.n_reads, space.stream, on_device, 2 * reads.n_reads)
+    _pack.launch(2 * n_reads, space.stream, on_device, 2 * n_reads)
     return on_device
 
 

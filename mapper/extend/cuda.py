@@ -9,7 +9,7 @@ narrow band; then a warp for each, whose lanes share the diagonals of a wavefron
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,10 +50,61 @@ WARP_BUCKETS = (Bucket(1024, 192),)
 """Before the last, which fits any read."""
 
 
+class DeviceAlignments(NamedTuple):
+    """An AlignmentBatch on the device."""
+
+    batch: AlignmentBatch
+    host_offsets: np.ndarray  # its alignment_offsets, on the host
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.batch.strand)
+
+
+def new_alignments(
+    space: Workspace, name: str, counts: np.ndarray, op_offsets: np.ndarray
+) -> tuple[DeviceAlignments, Any]:
+    """Make room on the device for the alignments of a batch of reads.
+
+    Parameters
+    ----------
+    name
+        Of the batch in the workspace.
+    counts
+        Alignments of each read, on the host.
+    op_offsets
+        int64 (n_reads + 1,), on the host: where each read's operations begin.
+
+    Returns
+    -------
+    The batch, of which only the offsets of the reads have been filled; `op_offsets`, on the device.
+    """
+    offsets = offsets_of(counts)
+    n_rows, n_cigar_ops = int(offsets[-1]), int(op_offsets[-1])
+    out = columns(space, f"{name}.out", Out, FOUND_TYPES[:8], n_rows)
+    batch = AlignmentBatch._make(
+        (
+            space.upload(f"{name}.alignment_offsets", offsets),
+            *out,
+            space.device(f"{name}.cigar_offsets", n_rows + 1, np.int64),
+            space.device(f"{name}.cigar_ops", n_cigar_ops, np.uint32),
+        )
+    )
+    return DeviceAlignments(batch, offsets), space.upload(f"{name}.op_offsets", op_offsets)
+
+
+def download_alignments(space: Workspace, there: DeviceAlignments) -> AlignmentBatch:
+    """Return the batch with host arrays, which are the caller's to keep; waits for the stream."""
+    host = space.download_results("alignments", there.batch[1:])
+    space.synchronize()
+    host[8][0] = 0  # which no kernel writes where there are no reads
+    return AlignmentBatch._make((there.host_offsets, *host))
+
+
 def extend_loci(
     space: Workspace, text_planes: Any, reads: DeviceReads, longest: int, loci: LocusBatch,
-    locus_read: Any, params: ExtendParams,
-) -> tuple[AlignmentBatch, AlignmentBatch]:  # fmt: skip
+    locus_read: Any, params: ExtendParams, name: str = "extended",
+) -> DeviceAlignments:  # fmt: skip
     """Align each read to its candidate loci: :func:`mapper.extend.cpu.extend_loci`.
 
     Parameters
@@ -64,11 +115,13 @@ def extend_loci(
         Bases of the longest read.
     locus_read
         int32, shape (n_loci,), on the device: whose locus it is.
+    name
+        Of the alignments in the workspace.
 
     Returns
     -------
-    A batch of host arrays, and the same with device arrays, which hold until `space` is used
-    for other loci. Waits for the stream.
+    Arrays that hold until `space` is used for other alignments of that name. Waits for the
+    stream.
     """
     n_reads, n_loci = len(reads.base_offsets) - 1, len(locus_read)
     rows = PerLocus(
@@ -95,22 +148,9 @@ def extend_loci(
             check_lists(counters[left_over : left_over + 1])
         if pool_size.suffices(int(counters[POOL])):
             break
-    alignment_offsets = offsets_of(kept_counts)
-    op_offsets = offsets_of(op_counts)
-    total, n_cigar_ops = int(alignment_offsets[-1]), int(op_offsets[-1])
-    out = columns(space, "extend.out", Out, FOUND_TYPES[:8], total)
-    cigar_offsets = space.device("extend.cigar_offsets", total + 1, np.int64)
-    cigar_ops = space.device("extend.cigar_ops", n_cigar_ops, np.uint32)
-    offsets_there = space.upload("extend.alignment_offsets", alignment_offsets)
-    there = AlignmentBatch._make((offsets_there, *out, cigar_offsets, cigar_ops))
-    gather.launch(
-        n_reads, space.stream, loci, rows, pool_ops, there.alignment_offsets,
-        space.upload("extend.op_offsets", op_offsets), out, cigar_offsets, cigar_ops,
-    )  # fmt: skip
-    host = [space.download_result(column) for column in (*out, cigar_offsets, cigar_ops)]
-    space.synchronize()
-    host[8][0] = 0
-    return AlignmentBatch._make((alignment_offsets, *host)), there
+    there, op_offsets = new_alignments(space, name, kept_counts, offsets_of(op_counts))
+    gather.launch(n_reads, space.stream, loci, rows, pool_ops, op_offsets, there.batch)
+    return there
 
 
 class _Work:

@@ -13,10 +13,9 @@ from mapper.extend.read import comes_before, is_redundant
 
 
 @core
-def _copy_rows(source, first, end, target, row):
-    """Copy rows first:end, with their operations, to `row` and on; return the row behind."""
+def copy_rows(source, first, end, target, row, op):
+    """Copy rows first:end, with their operations, to `row` and `op` and on; return those behind."""
     shift = row - first
-    op = target.cigar_offsets[row]
     op_shift = op - source.cigar_offsets[first]
     for i in range(first, end):
         target.strand[i + shift] = source.strand[i]
@@ -28,54 +27,78 @@ def _copy_rows(source, first, end, target, row):
         target.score[i + shift] = source.score[i]
         target.edit_distance[i + shift] = source.edit_distance[i]
         target.cigar_offsets[i + shift + 1] = source.cigar_offsets[i + 1] + op_shift
-    for i in range(source.cigar_offsets[first], source.cigar_offsets[end]):
+    ops_end = source.cigar_offsets[end]
+    for i in range(source.cigar_offsets[first], ops_end):
         target.cigar_ops[i + op_shift] = source.cigar_ops[i]
-    return end + shift
+    return end + shift, ops_end + op_shift
 
 
 @core
-def _merge_read(before, first, end, rescued, new_first, new_end, held, order, out, row):
-    """Merge one read's rows into `out` from `row` on; return the row behind.
+def merged_order(before, first, end, rescued, new_first, new_end, order):
+    """Order the rows of one read, best first, and drop what was found twice.
 
     Parameters
     ----------
-    held, order
-        Work space for the rows of a read: an AlignmentBatch, and integers.
+    before, first, end; rescued, new_first, new_end
+        Rows of the read in both batches. Each batch's own are ordered, and no two of them are
+        redundant: only what comes from different batches has to be compared.
+    order
+        Gets the rows that stay: those of `before` as they are, of `rescued` as ``~row``.
+
+    Returns
+    -------
+    n_kept, n_ops
+        Rows that stay, and their operations.
     """
-    n_old = end - first
-    held.cigar_offsets[0] = 0
-    n_held = _copy_rows(before, first, end, held, 0)
-    n_held = _copy_rows(rescued, new_first, new_end, held, n_held)
-    old, new = np.int64(0), n_old
-    n_kept = 0
-    while old < n_old or new < n_held:
-        if new == n_held or (old < n_old and not comes_before(held, new, old)):
-            candidate = old
-            old += 1
-        else:
-            candidate = new
-            new += 1
+    old, new = np.int64(first), np.int64(new_first)
+    n_kept = n_ops = np.int64(0)
+    while old < end or new < new_end:
         redundant = False
-        for i in range(n_kept):
-            if is_redundant(held, order[i], candidate):
-                redundant = True
-                break
+        if new < new_end and (old == end or comes_before(rescued, new, before, old)):
+            for i in range(n_kept):
+                row = np.int64(order[i])
+                if row >= 0 and is_redundant(before, row, rescued, new):
+                    redundant = True
+                    break
+            candidate = ~new
+            length = rescued.cigar_offsets[new + 1] - rescued.cigar_offsets[new]
+            new += 1
+        else:
+            for i in range(n_kept):
+                row = np.int64(order[i])
+                if row < 0 and is_redundant(rescued, ~row, before, old):
+                    redundant = True
+                    break
+            candidate = old
+            length = before.cigar_offsets[old + 1] - before.cigar_offsets[old]
+            old += 1
         if not redundant:
             order[n_kept] = candidate
             n_kept += 1
-    for i in range(n_kept):
-        row = _copy_rows(held, order[i], order[i] + 1, out, row)
-    return row
+            n_ops += length
+    return n_kept, n_ops
+
+
+@core
+def copy_in_order(before, rescued, order, n_rows, target, row, op):
+    """Copy the rows that :func:`merged_order` has left; return what lies behind, as `copy_rows`."""
+    for i in range(n_rows):
+        taken = np.int64(order[i])
+        if taken >= 0:
+            row, op = copy_rows(before, taken, taken + 1, target, row, op)
+        else:
+            row, op = copy_rows(rescued, ~taken, ~taken + 1, target, row, op)
+    return row, op
 
 
 @driver
-def _merge(before, rescued, held, order, out):
+def _merge(before, rescued, order, out):
     """Fill `out`, which has room for the rows of both; return how many rows it has."""
     old, new = before.alignment_offsets, rescued.alignment_offsets
     n_reads = len(old) - 1
     out.alignment_offsets[0] = 0
     out.cigar_offsets[0] = 0
-    row = np.int64(0)
+    row = op = np.int64(0)
     read = 0
     while read < n_reads:
         first_of_run = read
@@ -83,12 +106,12 @@ def _merge(before, rescued, held, order, out):
         while read < n_reads and new[read] == new[read + 1]:
             read += 1
             out.alignment_offsets[read] = old[read] + shift
-        row = _copy_rows(before, old[first_of_run], old[read], out, row)
+        row, op = copy_rows(before, old[first_of_run], old[read], out, row, op)
         if read < n_reads:
-            row = _merge_read(
-                before, old[read], old[read + 1], rescued, new[read], new[read + 1], held, order,
-                out, row,
-            )  # fmt: skip
+            n_kept, _ = merged_order(
+                before, old[read], old[read + 1], rescued, new[read], new[read + 1], order
+            )
+            row, op = copy_in_order(before, rescued, order, n_kept, out, row, op)
             read += 1
             out.alignment_offsets[read] = row
     return row
@@ -96,6 +119,11 @@ def _merge(before, rescued, held, order, out):
 
 def merge_alignments(before: AlignmentBatch, rescued: AlignmentBatch) -> AlignmentBatch:
     """Return the alignments of both batches, which describe the same reads, best first.
+
+    Parameters
+    ----------
+    before, rescued
+        The distinct alignments of each read, best first.
 
     Raises
     ------
@@ -109,8 +137,7 @@ def merge_alignments(before: AlignmentBatch, rescued: AlignmentBatch) -> Alignme
     )
     n_ops = len(before.cigar_ops) + len(rescued.cigar_ops)
     out = _room(before, len(before.strand) + len(rescued.strand), n_ops)
-    held = _room(before, most, n_ops)
-    n = _merge(before, rescued, held, np.empty(most, np.int64), out)
+    n = _merge(before, rescued, np.empty(most, np.int64), out)
     columns = [column[:n] for column in out[1:9]]
     ends = out.cigar_offsets[: n + 1]
     return AlignmentBatch._make((out.alignment_offsets, *columns, ends, out.cigar_ops[: ends[-1]]))

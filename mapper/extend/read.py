@@ -144,35 +144,35 @@ def as_given(start, end, strand, read_len):
 
 
 @core
-def is_redundant(found, a, b):
-    """Whether alignments a and b of a read are the same alignment found twice.
+def is_redundant(found, a, others, b):
+    """Whether row a of `found` and row b of `others` are the same alignment found twice.
 
-    `found` has the columns of an AlignmentBatch that say where an alignment lies.
+    Both have the columns of an AlignmentBatch that say where an alignment lies.
     """
     # Most pairs lie apart: what tells that first.
-    if found.text_start[a] >= found.text_end[b] or found.text_start[b] >= found.text_end[a]:
+    if found.text_start[a] >= others.text_end[b] or others.text_start[b] >= found.text_end[a]:
         return False
-    if found.strand[a] != found.strand[b] or found.ref_id[a] != found.ref_id[b]:
+    if found.strand[a] != others.strand[b] or found.ref_id[a] != others.ref_id[b]:
         return False
     query = overlap(
-        found.query_start[a], found.query_end[a], found.query_start[b], found.query_end[b]
+        found.query_start[a], found.query_end[a], others.query_start[b], others.query_end[b]
     )
-    text = overlap(found.text_start[a], found.text_end[a], found.text_start[b], found.text_end[b])
+    text = overlap(found.text_start[a], found.text_end[a], others.text_start[b], others.text_end[b])
     return query > REDUNDANT_OVERLAP * min(
-        found.query_end[a] - found.query_start[a], found.query_end[b] - found.query_start[b]
+        found.query_end[a] - found.query_start[a], others.query_end[b] - others.query_start[b]
     ) and text > REDUNDANT_OVERLAP * min(
-        found.text_end[a] - found.text_start[a], found.text_end[b] - found.text_start[b]
+        found.text_end[a] - found.text_start[a], others.text_end[b] - others.text_start[b]
     )
 
 
 @core
-def comes_before(found, a, b):
-    """Alignment order within a read: score, then strand, then place."""
-    if found.score[a] != found.score[b]:
-        return found.score[a] > found.score[b]
-    if found.strand[a] != found.strand[b]:
-        return found.strand[a] < found.strand[b]
-    return found.text_start[a] < found.text_start[b]
+def comes_before(found, a, others, b):
+    """Order of a read's alignments, row a of `found` and b of `others`: score, strand, place."""
+    if found.score[a] != others.score[b]:
+        return found.score[a] > others.score[b]
+    if found.strand[a] != others.strand[b]:
+        return found.strand[a] < others.strand[b]
+    return found.text_start[a] < others.text_start[b]
 
 
 @core
@@ -184,7 +184,7 @@ def keep_distinct(found, kept, n_found):
     for i in range(n_found):
         row = kept[i]
         j = i
-        while j > 0 and comes_before(found, row, kept[j - 1]):
+        while j > 0 and comes_before(found, row, found, kept[j - 1]):
             kept[j] = kept[j - 1]
             j -= 1
         kept[j] = row
@@ -193,7 +193,7 @@ def keep_distinct(found, kept, n_found):
         candidate = kept[i]
         redundant = False
         for j in range(n_kept):
-            if is_redundant(found, kept[j], candidate):
+            if is_redundant(found, kept[j], found, candidate):
                 redundant = True
                 break
         if not redundant:

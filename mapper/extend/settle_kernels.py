@@ -149,15 +149,17 @@ def count_ops(loci, rows, n_kept, n_ops):
 
 
 @kernel(128)
-def gather(loci, rows, pool_ops, alignment_offsets, op_offsets, out, cigar_offsets, cigar_ops):
+def gather(loci, rows, pool_ops, op_offsets, out):
     """Copy the alignments of one read a thread to their place, best first."""
     read = cuda.grid(1)
-    if read >= len(alignment_offsets) - 1:
+    if read >= len(out.alignment_offsets) - 1:
         return
+    if read == 0:
+        out.cigar_offsets[0] = 0
     first = loci.locus_offsets[read]
     op = op_offsets[read]
-    for to in range(alignment_offsets[read], alignment_offsets[read + 1]):
-        row = first + rows.kept[first + to - alignment_offsets[read]]
+    for to in range(out.alignment_offsets[read], out.alignment_offsets[read + 1]):
+        row = first + rows.kept[first + to - out.alignment_offsets[read]]
         out.strand[to] = loci.strand[row]
         out.ref_id[to] = loci.ref_id[row]
         out.text_start[to] = rows.found.text_start[row]
@@ -167,6 +169,6 @@ def gather(loci, rows, pool_ops, alignment_offsets, op_offsets, out, cigar_offse
         out.score[to] = rows.found.score[row] >> 1
         out.edit_distance[to] = rows.found.edit_distance[row]
         for i in range(rows.found.cigar_start[row], rows.found.cigar_end[row]):
-            cigar_ops[op] = pool_ops[i]
+            out.cigar_ops[op] = pool_ops[i]
             op += 1
-        cigar_offsets[to + 1] = op
+        out.cigar_offsets[to + 1] = op

@@ -13,6 +13,9 @@ import numpy as np
 from mapper.index.fm import SUPERBLOCK_SHIFT
 from mapper.params import IndexParams
 
+NARROW_ROWS = 1 << 32
+"""Texts of fewer rows than this have row numbers and text positions of 32 bits in the index."""
+
 
 class Column(NamedTuple):
     """Type and shape of one array of :class:`mapper.index.fm.FMIndex`."""
@@ -27,7 +30,7 @@ class Column(NamedTuple):
 
 def row_dtype(n: int) -> np.dtype:
     """Width of rows and text positions of a text of `n` bases (n + 1 must fit)."""
-    return np.dtype(np.uint32 if n + 1 < 2**32 else np.uint64)
+    return np.dtype(np.uint32 if n + 1 < NARROW_ROWS else np.uint64)
 
 
 def columns(n: int, params: IndexParams) -> dict[str, Column]:

@@ -144,6 +144,18 @@ def format_of(path: str) -> str:
     return extension
 
 
+def check_format(path: str, fmt: str, *, sort: bool, reference: str | None) -> None:
+    """Raise UsageError for a combination of which :func:`open_output` can make nothing."""
+    if fmt not in FORMATS:
+        raise UsageError(f"output format {fmt!r}; choose one of {', '.join(FORMATS)}")
+    if fmt == "cram" and reference is None:
+        raise UsageError(
+            "CRAM holds what differs from the reference; name its FASTA file with --reference"
+        )
+    if sort and (path == STDOUT or fmt not in ("bam", "cram")):
+        raise UsageError("sorted output must go to a BAM or CRAM file; name one, or do not sort")
+
+
 @contextmanager
 def open_output(
     path: str,
@@ -192,12 +204,7 @@ def open_output(
     OutputError
         If the output cannot be made, at once, or cannot be written in full.
     """
-    if fmt not in FORMATS:
-        raise UsageError(f"output format {fmt!r}; choose one of {', '.join(FORMATS)}")
-    if fmt == "cram" and reference is None:
-        raise UsageError(
-            "CRAM holds what differs from the reference; name its FASTA file with --reference"
-        )
+    check_format(path, fmt, sort=sort is not None, reference=reference)
     start = bam_header(header, contig_names, contig_lengths)
     if sort is None:
         with OutputFile(path) as sink:
@@ -214,8 +221,6 @@ def open_output(
                 with _bam_writer(sink, start, executor, level) as writer:
                     yield _BamOutput(writer)
         return
-    if path == STDOUT or fmt not in ("bam", "cram"):
-        raise UsageError("sorted output must go to a BAM or CRAM file; name one, or do not sort")
     final = Path(path).resolve()
     check_writable(final)
     with scratch_directory(final) as scratch:

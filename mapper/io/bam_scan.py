@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.accelerate import core, driver
-from mapper.dna import COMPLEMENT, LETTERS
+from mapper.io.bam_bases import NOT_A_BASE, read_bases
 from mapper.io.encode import copy_bytes
 from mapper.io.tags import get16, get32, tag_end, tag_key, turn_base_tag
 
@@ -45,14 +45,6 @@ _RG = tag_key("RG")
 _FIXED = 36  # bytes of a record before its name, block_size included
 _MAX_PHRED = 93
 _NO_QUALITY = 255
-_NOT_A_BASE = 255
-
-_CODE_OF_NIBBLE = np.array(
-    [LETTERS.index(c) if c in LETTERS else _NOT_A_BASE for c in b"=ACMGRSVTWYHKDBN"], np.uint8
-)
-_COMPLEMENT_OF_NIBBLE = np.array(
-    [COMPLEMENT[code] if code != _NOT_A_BASE else _NOT_A_BASE for code in _CODE_OF_NIBBLE], np.uint8
-)
 
 
 @core
@@ -141,33 +133,20 @@ def _append_read(data, at, end, ids, id_offsets, row, bases, quals, base_offsets
     name = at + _FIXED
     if name_len == 0 or data[name + name_len] != 0:
         return BAD_NAME
-    for i in range(name, name + name_len):
-        if data[i] < 33 or data[i] > 126:
-            return BAD_NAME
+    letters = data[name : name + name_len]
+    worst = np.uint8(0)
+    for i in range(name_len):
+        # 33 to 126; characters below wrap round to large values.
+        worst = max(worst, np.uint8(letters[i] - np.uint8(33)))
+    if worst > 126 - 33:
+        return BAD_NAME
     name_offsets[row + 1] = copy_bytes(names, name_offsets[row], data, name, name + name_len)
 
     start = name + name_len + 1 + 4 * n_cigar
     sequence = data[start : start + (n_bases + 1) // 2]
     target = bases[base_offsets[row] : base_offsets[row] + n_bases]
-    worst = np.uint8(0)
-    if reverse:
-        for i in range(n_bases):
-            nibble = (sequence[i >> 1] >> (0 if i & 1 else 4)) & 15
-            code = _COMPLEMENT_OF_NIBBLE[nibble]
-            target[n_bases - 1 - i] = code
-            worst = max(worst, code)
-    else:
-        for i in range(n_bases >> 1):
-            pair = sequence[i]
-            first, second = _CODE_OF_NIBBLE[pair >> 4], _CODE_OF_NIBBLE[pair & 15]
-            target[2 * i] = first
-            target[2 * i + 1] = second
-            worst = max(worst, first, second)
-        if n_bases & 1:
-            code = _CODE_OF_NIBBLE[sequence[n_bases >> 1] >> 4]
-            target[n_bases - 1] = code
-            worst = max(worst, code)
-    if worst == _NOT_A_BASE:
+    worst = read_bases(sequence, target, reverse)
+    if worst == NOT_A_BASE:
         return BAD_BASE
 
     start += (n_bases + 1) // 2
@@ -200,12 +179,15 @@ def _are_mates(data, a, b):
     flag_a, flag_b = get16(data, a + 18), get16(data, b + 18)
     if (flag_b & PAIRED) == 0 or ((flag_a ^ flag_b) & (FIRST | LAST)) != (FIRST | LAST):
         return False
-    same = data[a + 12] == data[b + 12]
-    i = _FIXED
-    while same and i < _FIXED + data[a + 12]:
-        same = data[a + i] == data[b + i]
-        i += 1
-    return same
+    length = np.int64(data[a + 12])
+    if data[b + 12] != length:
+        return False
+    name_a = data[a + _FIXED : a + _FIXED + length]
+    name_b = data[b + _FIXED : b + _FIXED + length]
+    differ = np.uint8(0)
+    for i in range(length):
+        differ = max(differ, np.uint8(name_a[i] ^ name_b[i]))
+    return differ == 0
 
 
 @driver

@@ -7,11 +7,16 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Protocol
 
+import numpy as np
 from isal import isal_zlib
 
+from mapper.accelerate import core, driver
 from mapper.errors import UsageError
+from mapper.io import isa_l
+from mapper.recycled import RECYCLER
 
 BLOCK_BYTES = 65_280
 """Uncompressed bytes of a block, as htslib cuts them."""
@@ -24,9 +29,13 @@ EOF_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000
 _HEADER = struct.Struct("<12sBBHH")
 _HEADER_START = bytes.fromhex("1f8b08040000000000ff0600")
 _TRAILER = struct.Struct("<II")
+_HEADER_BYTES, _TRAILER_BYTES = _HEADER.size, _TRAILER.size  # for compiled code
 _MAX_BLOCK = 1 << 16
 
+_HEADER_FIELDS = np.frombuffer(_HEADER_START + b"BC\2\0", np.uint8).copy()
+
 Deflate = Callable[[memoryview], bytes]
+Compress = Callable[[memoryview], "bytes | memoryview"]
 
 
 class Sink(Protocol):
@@ -51,6 +60,14 @@ def deflater(level: int) -> Deflate:
         return stream.compress(data) + stream.flush()
 
     return deflate
+
+
+def compressor(level: int) -> Compress:
+    """Return the function that makes the BGZF blocks of data at a compression level."""
+    deflate = deflater(level)
+    if level <= _MAX_ISAL_LEVEL and isa_l.AVAILABLE:
+        return partial(_compress_compiled, level=level)
+    return partial(compress_blocks, deflate=deflate)
 
 
 def compress_block(data: memoryview, deflate: Deflate) -> bytes:
@@ -78,6 +95,47 @@ def _parts_of_block(data: memoryview, deflate: Deflate) -> list[bytes | memoryvi
     return [header, *body, _TRAILER.pack(isal_zlib.crc32(data), len(data))]
 
 
+def _compress_compiled(data: memoryview, level: int) -> memoryview:
+    """Return the BGZF blocks of `data`, of ISA-L's level `level`, without the lock of Python."""
+    n_blocks = -(-len(data) // BLOCK_BYTES)
+    out = RECYCLER.empty(n_blocks * _MAX_BLOCK)
+    address = np.frombuffer(data, np.uint8).ctypes.data
+    end = _fill_blocks(address, len(data), level, isa_l.work_space(), out)
+    if end < 0:
+        raise RuntimeError("ISA-L finds no room for a block of BGZF")
+    return out[:end].data
+
+
+@core
+def _put(out, at, value, n_bytes):
+    """Write a number, lowest byte first."""
+    for i in range(n_bytes):
+        out[at + i] = (value >> (8 * i)) & 0xFF
+
+
+@driver
+def _fill_blocks(data, n_bytes, level, work, out):
+    """Write the blocks of the bytes at an address; return their end, or -1 (never seen)."""
+    at = np.int64(0)
+    for first in range(0, n_bytes, BLOCK_BYTES):
+        n = min(BLOCK_BYTES, n_bytes - first)
+        body = at + _HEADER_BYTES
+        # ISA-L stores what deflate would make larger, so there is room.
+        size = isa_l.deflate(
+            data + first, n, level, work, out, body, at + _MAX_BLOCK - _TRAILER_BYTES
+        )
+        if size < 0:
+            return size
+        end = body + size
+        for i in range(len(_HEADER_FIELDS)):
+            out[at + i] = _HEADER_FIELDS[i]
+        _put(out, body - 2, end + _TRAILER_BYTES - at - 1, 2)
+        _put(out, end, np.int64(isa_l.crc32(data + first, n)), 4)
+        _put(out, end + 4, n, 4)
+        at = end + _TRAILER_BYTES
+    return at
+
+
 class BgzfWriter:
     """Writes a BGZF stream whose bytes depend on nothing but the data and the level.
 
@@ -93,7 +151,7 @@ class BgzfWriter:
     level
         See :func:`deflater`.
     max_pending
-        Runs of blocks (1 MB each) that may be under way; with it, memory is bounded.
+        Runs of blocks (at most 1 MB each) that may be under way; with it, memory is bounded.
     """
 
     def __init__(
@@ -101,25 +159,24 @@ class BgzfWriter:
     ) -> None:
         self._sink = sink
         self._executor = executor
-        self._deflate = deflater(level)
+        self._compress = compressor(level)
         self._max_pending = max_pending
-        self._pending: deque[Future[bytes]] = deque()
+        self._pending: deque[Future[bytes | memoryview]] = deque()
         self._rest = bytearray()
 
     def append(self, data: bytes | memoryview) -> None:
         """Add bytes to the stream. They must not be changed afterwards."""
         view = memoryview(data)
-        run = BLOCK_BYTES * BLOCKS_PER_TASK
         if self._rest:
-            missing = run - len(self._rest)
+            missing = BLOCK_BYTES - len(self._rest)
             self._rest += view[:missing]
             view = view[missing:]
-            if len(self._rest) == run:
+            if len(self._rest) == BLOCK_BYTES:
                 self._submit_rest()
         if not self._rest:
-            whole = len(view) // run * run
-            for at in range(0, whole, run):
-                self._submit(view[at : at + run])
+            whole = len(view) // BLOCK_BYTES * BLOCK_BYTES
+            for at in range(0, whole, BLOCK_BYTES * BLOCKS_PER_TASK):
+                self._submit(view[at : min(at + BLOCK_BYTES * BLOCKS_PER_TASK, whole)])
             self._rest += view[whole:]
 
     def end_block(self) -> None:
@@ -145,7 +202,7 @@ class BgzfWriter:
         self._rest = bytearray()
 
     def _submit(self, data: memoryview) -> None:
-        self._pending.append(self._executor.submit(compress_blocks, data, self._deflate))
+        self._pending.append(self._executor.submit(self._compress, data))
         while self._pending and (len(self._pending) > self._max_pending or self._pending[0].done()):
             self._write_oldest()
 

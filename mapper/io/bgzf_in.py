@@ -12,8 +12,12 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 from isal import isal_zlib
 
+from mapper.accelerate import core, driver
+from mapper.io import isa_l
+from mapper.io.tags import get16, get32
 from mapper.workers import do_all
 
 READ_BYTES = 1 << 20
@@ -21,9 +25,20 @@ READ_BYTES = 1 << 20
 
 BLOCKS_PER_TASK = 8
 
+_HEAD_BYTES = 18  # of a block, when it has no other extra field
 _MAX_BLOCK = 1 << 16
+_MAX_PLANNED = 1 << 12  # blocks
+_MAGIC = b"\x1f\x8b\x08\x04"
 _FIXED_HEADER = 12
 _TRAILER = struct.Struct("<II")
+_TRAILER_BYTES = _TRAILER.size
+_B, _C = b"BC"
+
+FOUND, MORE, NOT_BGZF, BAD_LENGTH = range(4)
+"""Why no further block was found: enough are; the bytes end; it is none; no block is that large."""
+
+START, END, PLAIN_START, PLAIN_END = range(4)
+"""Columns of a table of blocks: where each lies in the compressed bytes and in the plain ones."""
 
 
 class NotBgzfError(Exception):
@@ -34,15 +49,6 @@ class NotBgzfError(Exception):
         self.rest = rest
 
 
-class _Block(NamedTuple):
-    """Where a block lies, in the compressed bytes and in the buffer for the plain ones."""
-
-    start: int
-    end: int
-    plain_start: int
-    plain_end: int
-
-
 class _Done(NamedTuple):
     """What came of a run of blocks."""
 
@@ -50,44 +56,118 @@ class _Done(NamedTuple):
     error: Exception | None  # what is wrong with the next
 
 
-def block_size(data: bytes | bytearray, at: int) -> int | None:
-    """Return the size of the BGZF block at `at`.
+@core
+def block_size(data, at, end):
+    """Return the size of the BGZF block at `at`, of bytes that are known up to `end`.
 
     Returns
     -------
-    Its bytes, header and trailer included; 0 if more of `data` is needed to tell; None if
-    this is no BGZF block.
+    Its bytes, header and trailer included; 0 if more must be known to tell; -1 if this is no
+    BGZF block.
     """
-    head = bytes(data[at : at + _FIXED_HEADER])
-    if len(head) < _FIXED_HEADER:
-        return 0 if b"\x1f\x8b\x08\x04".startswith(head[:4]) else None
-    if not head.startswith(b"\x1f\x8b\x08\x04"):
-        return None
-    least = _FIXED_HEADER + int.from_bytes(head[10:12], "little") + _TRAILER.size
-    extra_end = at + least - _TRAILER.size
-    if extra_end > len(data):
+    for i in range(min(end - at, len(_MAGIC))):
+        if data[at + i] != _MAGIC[i]:
+            return -1
+    if end - at < _FIXED_HEADER:
         return 0
-    at += _FIXED_HEADER
-    while at + 4 <= extra_end:
-        length = int.from_bytes(data[at + 2 : at + 4], "little")
-        if data[at : at + 2] == b"BC" and length == 2:
-            size = int.from_bytes(data[at + 4 : at + 6], "little") + 1
-            return size if size > least else None
-        at += 4 + length
-    return None
+    extra_end = at + _FIXED_HEADER + get16(data, at + 10)
+    if extra_end > end:
+        return 0
+    field = at + _FIXED_HEADER
+    while field + 4 <= extra_end:
+        length = get16(data, field + 2)
+        if data[field] == _B and data[field + 1] == _C and length == 2:
+            if field + 6 > extra_end:
+                return -1
+            size = get16(data, field + 4) + 1
+            return size if size > extra_end - at + _TRAILER_BYTES else -1
+        field += 4 + length
+    return -1
+
+
+@driver
+def find_blocks(data, at, end, room, blocks):
+    """Find whole BGZF blocks, one after another, and where their plain bytes will lie.
+
+    Parameters
+    ----------
+    data, at, end
+        uint8; the blocks begin at `at`, and bytes are known up to `end`.
+    room
+        Plain bytes that there is room for; the first block may have more.
+    blocks
+        Table to be written, int64 (n, 4): START, END, PLAIN_START, PLAIN_END.
+
+    Returns
+    -------
+    How many blocks were found; FOUND, MORE, NOT_BGZF or BAD_LENGTH.
+    """
+    n = 0
+    plain = np.int64(0)
+    while n < len(blocks):
+        size = block_size(data, at, end)
+        if size < 0:
+            return n, NOT_BGZF
+        if size == 0 or at + size > end:
+            return n, MORE
+        length = get32(data, at + size - 4) & 0xFFFFFFFF
+        if length > _MAX_BLOCK:
+            return n, BAD_LENGTH
+        if n > 0 and plain + length > room:
+            return n, FOUND
+        blocks[n, START], blocks[n, END] = at, at + size
+        blocks[n, PLAIN_START], blocks[n, PLAIN_END] = plain, plain + length
+        n += 1
+        at += size
+        plain += length
+    return n, FOUND
 
 
 def is_bgzf(head: bytes) -> bool:
     """Say whether a file that begins with `head` (18 bytes) is BGZF."""
-    return bool(block_size(head, 0))
+    if not head.startswith(_MAGIC) or len(head) < _HEAD_BYTES:
+        return False
+    data = np.frombuffer(bytearray(head), np.uint8)
+    _, why = find_blocks(data, 0, len(data), 0, _table(1))
+    return bool(why == MORE) and head[10] + 256 * head[11] <= _HEAD_BYTES - _FIXED_HEADER
 
 
-def _decompress(data: memoryview, blocks: list[_Block], buffer: memoryview) -> _Done:
+def _table(n: int) -> np.ndarray:
+    return np.empty((n, 4), np.int64)
+
+
+def _decompress(data: np.ndarray, blocks: np.ndarray, buffer: memoryview) -> _Done:
     """Decompress blocks into their places, up to the first that is damaged."""
-    for block in blocks:
-        extra = int.from_bytes(data[block.start + 10 : block.start + 12], "little")
-        body = data[block.start + _FIXED_HEADER + extra : block.end - _TRAILER.size]
-        crc, length = _TRAILER.unpack_from(data, block.end - _TRAILER.size)
+    if isa_l.AVAILABLE:
+        out = np.frombuffer(buffer, np.uint8).ctypes.data
+        whole = _decompress_compiled(data, blocks, out, isa_l.work_space())
+        if whole == len(blocks):
+            return _Done(int(blocks[-1, PLAIN_END]), None)
+        blocks = blocks[whole:]  # the first of them is damaged: find out how
+    return _decompress_singly(data.data, blocks.tolist(), buffer)
+
+
+@driver
+def _decompress_compiled(data, blocks, out, work):
+    """Decompress blocks to where they belong behind an address; return how many are right."""
+    for i in range(len(blocks)):
+        start, end, plain_start, plain_end = blocks[i]
+        body = start + _FIXED_HEADER + get16(data, start + 10)
+        n_bytes = end - _TRAILER_BYTES - body
+        plain, n_plain = out + plain_start, plain_end - plain_start
+        if not isa_l.inflate(data.ctypes.data + body, n_bytes, work, plain, n_plain):
+            return i
+        if isa_l.crc32(plain, n_plain) != get32(data, end - _TRAILER_BYTES) & 0xFFFFFFFF:
+            return i
+    return len(blocks)
+
+
+def _decompress_singly(data: memoryview, blocks: list[list[int]], buffer: memoryview) -> _Done:
+    """As :func:`_decompress`, by isal's Python functions, which say what is wrong."""
+    for start, end, plain_start, plain_end in blocks:
+        extra = int.from_bytes(data[start + 10 : start + 12], "little")
+        body = data[start + _FIXED_HEADER + extra : end - _TRAILER.size]
+        crc, length = _TRAILER.unpack_from(data, end - _TRAILER.size)
         try:
             plain = isal_zlib.decompress(body, -15, length or 1)
             if len(plain) != length:
@@ -95,9 +175,9 @@ def _decompress(data: memoryview, blocks: list[_Block], buffer: memoryview) -> _
             if isal_zlib.crc32(plain) != crc:
                 raise gzip.BadGzipFile("CRC check failed")
         except (gzip.BadGzipFile, isal_zlib.error) as error:  # type: ignore[misc]
-            return _Done(block.plain_start, error)
-        buffer[block.plain_start : block.plain_end] = plain
-    return _Done(blocks[-1].plain_end, None)
+            return _Done(plain_start, error)
+        buffer[plain_start:plain_end] = plain
+    return _Done(blocks[-1][3], None)
 
 
 class BgzfStream:
@@ -114,7 +194,8 @@ class BgzfStream:
     def __init__(self, raw: Any, executor: Executor | None = None) -> None:
         self._raw = raw
         self._executor = executor
-        self._packed = b""  # read, and not yet decompressed
+        self._packed = np.empty(2 * READ_BYTES, np.uint8)
+        self._at = self._end = 0  # self._packed[at:end] is read, and not yet decompressed
         self._raw_ended = False
         self._plain = memoryview(b"")  # of a block for which a buffer had no room
         self._error: Exception | None = None
@@ -137,10 +218,11 @@ class BgzfStream:
             if self._error is not None:
                 raise self._error
             blocks = self._plan(len(buffer))
-            if not blocks:
+            if not len(blocks):
                 return 0
-            if blocks[-1].plain_end > len(buffer):  # one block, and no room for it
-                room = memoryview(bytearray(blocks[-1].plain_end))
+            n_plain = int(blocks[-1, PLAIN_END])
+            if n_plain > len(buffer):  # one block, and no room for it
+                room = memoryview(bytearray(n_plain))
                 self._plain = room[: self._take(blocks, room)]
             else:
                 n = self._take(blocks, buffer)
@@ -152,50 +234,46 @@ class BgzfStream:
 
     def close(self) -> None:
         """Drop what has been read."""
-        self._packed = b""
+        self._at = self._end = 0
 
-    def _take(self, blocks: list[_Block], buffer: memoryview) -> int:
+    def _take(self, blocks: np.ndarray, buffer: memoryview) -> int:
         """Decompress planned blocks; return how many bytes they gave."""
-        data = memoryview(self._packed)
         runs = [blocks[i : i + BLOCKS_PER_TASK] for i in range(0, len(blocks), BLOCKS_PER_TASK)]
-        done = do_all([partial(_decompress, data, run, buffer) for run in runs], self._executor)
-        self._packed = self._packed[blocks[-1].end :]
-        self.last_block_empty = blocks[-1].plain_start == blocks[-1].plain_end
+        done = do_all(
+            [partial(_decompress, self._packed, run, buffer) for run in runs], self._executor
+        )
+        self._at = int(blocks[-1, END])
+        self.last_block_empty = bool(blocks[-1, PLAIN_START] == blocks[-1, PLAIN_END])
         for part in done:
             if part.error is not None:
                 self._error = part.error
                 self.last_block_empty = False
                 return part.plain_end
-        return blocks[-1].plain_end
+        return done[-1].plain_end
 
-    def _plan(self, room: int) -> list[_Block]:
+    def _plan(self, room: int) -> np.ndarray:
         """Return the next blocks that fit into `room` bytes, at least one; none at the end."""
-        blocks: list[_Block] = []
-        at = plain_at = 0
+        blocks = _table(_MAX_PLANNED)
         while True:
-            size = block_size(self._packed, at) if at < len(self._packed) else 0
-            if size is None or (size == 0 or at + size > len(self._packed)):
-                if size is not None and not self._raw_ended and not blocks:
-                    self._read_raw()
-                    continue
-                if not blocks and self._packed:
-                    if size is None:
-                        raise NotBgzfError(self._packed)
-                    raise EOFError("the stream ends inside a block")
-                return blocks
-            _, length = _TRAILER.unpack_from(self._packed, at + size - _TRAILER.size)
-            if length > _MAX_BLOCK:
-                if not blocks:
-                    raise gzip.BadGzipFile("impossible length of a block")
-                return blocks
-            if blocks and plain_at + length > room:
-                return blocks
-            blocks.append(_Block(at, at + size, plain_at, plain_at + length))
-            at += size
-            plain_at += length
+            n, why = find_blocks(self._packed, self._at, self._end, room, blocks)
+            if n:
+                return blocks[:n]
+            if why == MORE and not self._raw_ended:
+                self._read_raw()
+            elif self._at == self._end:
+                return blocks[:0]
+            elif why == NOT_BGZF:
+                raise NotBgzfError(self._packed[self._at : self._end].tobytes())
+            elif why == BAD_LENGTH:
+                raise gzip.BadGzipFile("impossible length of a block")
+            else:
+                raise EOFError("the stream ends inside a block")
 
     def _read_raw(self) -> None:
-        chunk = bytearray(READ_BYTES)
-        n = self._raw.readinto(chunk)
+        """Read more behind the bytes that are there, less than a block."""
+        rest = self._packed[self._at : self._end].copy()
+        self._packed[: len(rest)] = rest
+        self._at, self._end = 0, len(rest)
+        n = self._raw.readinto(self._packed[self._end : self._end + READ_BYTES].data)
         self._raw_ended = n == 0
-        self._packed += memoryview(chunk)[:n]
+        self._end += n

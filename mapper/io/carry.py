@@ -14,6 +14,7 @@ from mapper.batch import ReadBatch, RecordBatch
 from mapper.io.bam_scan import QC_FAIL
 from mapper.io.encode import REVERSE, copy_bytes
 from mapper.io.tags import get16, tag_end, tag_key, turn_base_tag
+from mapper.recycled import RECYCLER
 
 PER_BASE_TAGS = ("OQ", "U2", "E2", "MM", "ML", "MN", "Mm", "Ml")
 _PER_BASE = np.array([tag_key(tag) for tag in PER_BASE_TAGS], np.uint16)
@@ -36,7 +37,7 @@ def carry_over(records: RecordBatch, reads: ReadBatch) -> RecordBatch:
     if len(reads.tag_offsets) == 0 or reads.tag_offsets[-1] == 0:
         return records
     room = len(records.tags) + int(np.diff(reads.tag_offsets)[records.read].sum())
-    tags = np.empty(room, np.uint8)
+    tags = RECYCLER.empty(room)
     tag_offsets = np.zeros(records.n_records + 1, np.int64)
     _merge_tags(
         records.read, records.flag, records.query_start, records.query_end, records.tags,
@@ -54,6 +55,9 @@ def _merge_tags(read, flag, query_start, query_end, own_tags, own_offsets, base_
         n_bases = base_offsets[read[r] + 1] - base_offsets[read[r]]
         whole = query_end[r] - query_start[r] == n_bases
         tag, end = read_offsets[read[r]], read_offsets[read[r] + 1]
+        if whole and not flag[r] & REVERSE:  # nothing is left out or turned
+            at = copy_bytes(tags, at, read_tags, tag, end)
+            tag = end
         while tag < end:
             following = tag_end(read_tags, tag, end)
             key = get16(read_tags, tag)

@@ -25,6 +25,7 @@ NIBBLE_OF_COMPLEMENT = NIBBLE_OF_CODE[COMPLEMENT]
 
 _CG_START = np.frombuffer(b"CGBI", np.uint8).copy()
 _FIXED = 36  # bytes of a record before its name, block_size included
+_RUN = 64  # bytes written together: the compiler makes that a few instructions
 _CONSUMES_REF = np.array([op in "MDN=X" for op in "MIDNSHP=X"] + [False] * 7)
 
 
@@ -46,7 +47,8 @@ def encode_bam(records: RecordBatch, reads: ReadBatch) -> np.ndarray:
         If a name is longer than BAM can hold.
     """
     check_names(reads)
-    offsets = _record_offsets(records, reads)
+    offsets = np.empty(records.n_records + 1, np.int64)
+    _fill_offsets(records, reads, offsets)
     out = RECYCLER.empty(int(offsets[-1]))
     _fill_bam(records, reads, offsets, out)
     return out
@@ -63,17 +65,20 @@ def check_names(reads: ReadBatch) -> None:
         )
 
 
-def _record_offsets(records: RecordBatch, reads: ReadBatch) -> np.ndarray:
-    """Return where each record begins, and the end: int64, shape (n_records + 1,)."""
-    name_lengths = np.maximum(np.diff(reads.name_offsets), 1)[records.read]
-    seq_lengths = (records.query_end - records.query_start).astype(np.int64)
-    sizes = _FIXED + name_lengths + 1 + (seq_lengths + 1) // 2 + seq_lengths
-    n_ops = np.diff(records.cigar_offsets)
-    sizes += 4 * n_ops + np.diff(records.tag_offsets)
-    sizes += np.where(n_ops > MAX_CIGAR_OPS, _CG_BYTES + 4 * 2, 0)
-    offsets = np.zeros(records.n_records + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return offsets
+@driver
+def _fill_offsets(records, reads, offsets):
+    """Write where each record begins, and the end: int64, shape (n_records + 1,)."""
+    offsets[0] = 0
+    for r in range(len(records.flag)):
+        read = records.read[r]
+        name_length = max(reads.name_offsets[read + 1] - reads.name_offsets[read], 1)
+        length = np.int64(records.query_end[r]) - records.query_start[r]
+        n_ops = records.cigar_offsets[r + 1] - records.cigar_offsets[r]
+        size = _FIXED + name_length + 1 + ((length + 1) >> 1) + length + 4 * n_ops
+        if n_ops > MAX_CIGAR_OPS:
+            size += _CG_BYTES + 4 * 2
+        size += records.tag_offsets[r + 1] - records.tag_offsets[r]
+        offsets[r + 1] = offsets[r] + size
 
 
 @core
@@ -112,13 +117,25 @@ def copy_bytes(out, at, source, start, end):
 
 
 @core
+def _reverse_run(source, target):
+    for i in range(_RUN):
+        target[i] = source[_RUN - 1 - i]
+
+
+@core
 def _copy_reversed(out, at, source, start, end):
     """As :func:`copy_bytes`, last byte first."""
     length = end - start
     target = out[at : at + length]
     part = source[start:end]
-    for i in range(length):
-        target[i] = part[length - 1 - i]
+    if length < _RUN:
+        for i in range(length):
+            target[i] = part[length - 1 - i]
+        return at + length
+    for run in range(length // _RUN):
+        i = run * _RUN
+        _reverse_run(part[length - i - _RUN : length - i], target[i : i + _RUN])
+    _reverse_run(part[:_RUN], target[length - _RUN :])  # what is left, and some of that again
     return at + length
 
 
@@ -161,18 +178,42 @@ def _plain_nibble(code):
 
 
 @core
-def _put_plain_sequence(target, part, reverse):
-    """Write pairs of bases without ambiguous ones; an odd last base is the caller's."""
-    n_pairs = len(part) >> 1
+def _plain_pair(part, at, reverse):
+    """Return two bases, given as codes 0 to 3, as a byte; `at` counts on the record's strand."""
     if reverse:
         last = len(part) - 1
-        for i in range(n_pairs):
-            high = _plain_nibble(np.uint8(3 - part[last - 2 * i]))
-            target[i] = np.uint8(high * 16 | _plain_nibble(np.uint8(3 - part[last - 1 - 2 * i])))
+        high = _plain_nibble(np.uint8(3 - part[last - at]))
+        return np.uint8(high * 16 | _plain_nibble(np.uint8(3 - part[last - 1 - at])))
+    return np.uint8(_plain_nibble(part[at]) * 16 | _plain_nibble(part[at + 1]))
+
+
+@core
+def _put_plain_run(target, part, reverse):
+    """Write _RUN bases."""
+    if reverse:
+        for i in range(_RUN // 2):
+            high = _plain_nibble(np.uint8(3 - part[_RUN - 1 - 2 * i]))
+            target[i] = np.uint8(high * 16 | _plain_nibble(np.uint8(3 - part[_RUN - 2 - 2 * i])))
     else:
+        for i in range(_RUN // 2):
+            target[i] = np.uint8(_plain_nibble(part[2 * i]) * 16 | _plain_nibble(part[2 * i + 1]))
+
+
+@core
+def _put_plain_sequence(target, part, reverse):
+    """Write pairs of bases without ambiguous ones; an odd last base is the caller's."""
+    length = len(part)
+    n_pairs = length >> 1
+    n_runs = length // _RUN
+    if n_runs == 0:
         for i in range(n_pairs):
-            high = _plain_nibble(part[2 * i])
-            target[i] = np.uint8(high * 16 | _plain_nibble(part[2 * i + 1]))
+            target[i] = _plain_pair(part, 2 * i, reverse)
+        return
+    for run in range(n_runs + 1):
+        # The last is what is left, and some of that before it again.
+        pair = min(run * (_RUN // 2), n_pairs - _RUN // 2)
+        start = length - 2 * pair - _RUN if reverse else 2 * pair
+        _put_plain_run(target[pair : pair + _RUN // 2], part[start : start + _RUN], reverse)
 
 
 @core

@@ -43,6 +43,7 @@ _TAB, _LF, _CR, _SPACE = 9, 10, 13, 32
 _AT, _PLUS, _SLASH, _DOT, _UNDERSCORE, _ONE, _TWO = (ord(c) for c in "@+/._12")
 _A, _C, _G, _T = b"ACGT"
 _MAX_PHRED = 93
+_RUN = 64  # characters looked at together: the compiler makes that a few instructions
 
 
 @core
@@ -58,8 +59,35 @@ def skip_line_end(text, at, end):
 
 
 @core
+def _name_run(source, target):
+    """Copy _RUN characters of a name; return how many of them come before one that is none."""
+    n_good = np.uint8(_RUN)
+    for i in range(_RUN):
+        c = source[i]
+        target[i] = c
+        # Characters of a name are 33 to 126; those below wrap round to large values.
+        bad = np.uint8(c - np.uint8(33)) > 93
+        n_good = min(n_good, np.uint8(i) if bad else np.uint8(_RUN))
+    return np.int64(n_good)
+
+
+@core
+def _line_run(source):
+    """Return how many of _RUN characters come before an LF."""
+    n_before = np.uint8(_RUN)
+    for i in range(_RUN):
+        n_before = min(n_before, np.uint8(i) if source[i] == _LF else np.uint8(_RUN))
+    return np.int64(n_before)
+
+
+@core
 def skip_line(text, at, end):
     """Return the position after the next LF, or -1 if there is none before `end`."""
+    while at + _RUN <= end:
+        n_before = _line_run(text[at : at + _RUN])
+        at += n_before
+        if n_before < _RUN:
+            return at + 1
     while at < end:
         if text[at] == _LF:
             return at + 1
@@ -71,6 +99,13 @@ def skip_line(text, at, end):
 def read_name(text, at, end, names, name_at):
     """Copy a name up to the first white space; return (status, where, end of the name)."""
     name_end = name_at
+    n_good = np.int64(_RUN)
+    while n_good == _RUN and name_end - name_at <= MAX_NAME - _RUN and at + _RUN <= end:
+        if name_end + _RUN > len(names):
+            break
+        n_good = _name_run(text[at : at + _RUN], names[name_end : name_end + _RUN])
+        name_end += n_good
+        at += n_good
     while at < end and text[at] > _SPACE:
         if text[at] > 126:
             return BAD_NAME, at, name_end
@@ -131,18 +166,44 @@ def _read_quality(text, at, end, ended, quals, base_at, n_bases):
 
 
 @core
-def _copy_acgt(source, target):
-    """Write the codes of as many letters as `target` has; say whether all are A, C, G or T."""
+def _copy_acgt_run(source, target):
+    """Write the codes of _RUN letters; return the largest."""
     worst = np.uint8(0)
-    for i in range(len(target)):
-        letter = np.uint8(source[i] & np.uint8(0xDF))  # upper case
-        code = np.uint8(NOT_A_BASE)
-        code = np.uint8(0) if letter == _A else code
-        code = np.uint8(1) if letter == _C else code
-        code = np.uint8(2) if letter == _G else code
-        code = np.uint8(3) if letter == _T else code
+    for i in range(_RUN):
+        code = _code_of_letter(source[i])
         target[i] = code
         worst = max(worst, code)
+    return worst
+
+
+@core
+def _code_of_letter(c):
+    """Return the code of A, C, G or T, NOT_A_BASE for all else; arithmetic, to be vectorised."""
+    letter = np.uint8(c & np.uint8(0xDF))  # upper case
+    code = np.uint8(NOT_A_BASE)
+    code = np.uint8(0) if letter == _A else code
+    code = np.uint8(1) if letter == _C else code
+    code = np.uint8(2) if letter == _G else code
+    return np.uint8(3) if letter == _T else code
+
+
+@core
+def _copy_acgt(source, target):
+    """Write the codes of as many letters as `target` has; say whether all are A, C, G or T."""
+    n = len(target)
+    worst = np.uint8(0)
+    if n < _RUN:
+        for i in range(n):
+            target[i] = _code_of_letter(source[i])
+            worst = max(worst, target[i])
+        return worst < AMBIGUOUS
+    for run in range(n // _RUN):
+        start = run * _RUN
+        worst = max(
+            worst, _copy_acgt_run(source[start : start + _RUN], target[start : start + _RUN])
+        )
+    # What is left, as a run that begins before it.
+    worst = max(worst, _copy_acgt_run(source[n - _RUN : n], target[n - _RUN : n]))
     return worst < AMBIGUOUS
 
 

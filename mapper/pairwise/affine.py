@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from math import gcd
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from mapper.device.choose import CPU, choose_device
+from mapper.device.choose import choose_device
 from mapper.errors import UsageError
 from mapper.pairwise.affine_cpu import align_affine_pairs
 from mapper.pairwise.affine_long import Problem, with_long_paths
-from mapper.pairwise.edit import as_batch
-from mapper.pairwise.packing import PackedPairs, PairBatch, Sequences, pack_pairs
+from mapper.pairwise.given import Given, align_given
+from mapper.pairwise.packing import PackedPairs, Sequences
 from mapper.pairwise.result import PairAlignments
 from mapper.pairwise.run import run_chunks, thread_count
 from mapper.pairwise.spans import Span, ends_of
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
+
+if TYPE_CHECKING:
+    from mapper.pairwise.flat_metrics import FlatMetric
+    from mapper.pairwise.on_device import Worker
 
 DEFAULT_PENALTIES = (4, 6, 2)
 """Mismatch, gap open, gap extend: WFA2-lib's."""
@@ -30,7 +33,7 @@ _NO_LIMIT = 2**60
 
 
 def align_affine(
-    queries: Sequences | PairBatch,
+    queries: Given,
     refs: Sequences | None = None,
     *,
     penalties: tuple[int, int, int] = DEFAULT_PENALTIES,
@@ -107,7 +110,6 @@ def align_affine(
     limit = _NO_LIMIT if max_penalty is None else max_penalty // scale
     cut = Band(0, 1) if band is None else Band(*check_band(band))
     check_memory(memory)
-    choice = choose_device(device)
 
     def on_cpu(packed: PackedPairs) -> PairAlignments:
         found = run_chunks(
@@ -121,29 +123,21 @@ def align_affine(
         problem = Problem(free, scaled, scale, cut, limit, memory)
         return with_long_paths(found, packed, problem, thread_count(threads)) if cigar else found
 
-    # A device takes most pairs as they lie in memory.
-    flat = choice.backend != CPU and sum(free) == 0 and symbols in ("dna", "iupac")
-    batch = as_batch(queries, refs, padded=not flat)
-    if choice.backend == CPU:
-        return on_cpu(pack_pairs(batch, symbols, first_pair, thread_count(threads)))
-    from mapper.pairwise.affine_cuda import AffineWorker
-    from mapper.pairwise.flat_cuda import align_flat
-    from mapper.pairwise.flat_metrics import SmallAffine
-    from mapper.pairwise.on_device import run_on_devices
+    def on_device(ordinal: int) -> Worker:
+        from mapper.pairwise.affine_cuda import AffineWorker
 
-    workers = [
-        AffineWorker(ordinal, free, scaled, scale, limit, cut) for ordinal in choice.ordinals
-    ]
+        return AffineWorker(ordinal, free, scaled, scale, limit, cut)
 
-    def on_devices(pairs: PairBatch, numbers: np.ndarray | None) -> PairAlignments:
-        packed = pack_pairs(pairs, symbols, first_pair, thread_count(threads), numbers)
-        return run_on_devices(workers, packed, cigar, on_cpu)
+    def metric() -> FlatMetric:
+        from mapper.pairwise.flat_metrics import SmallAffine
 
-    if not flat:
-        return on_devices(batch, None)
-    return align_flat(
-        choice.ordinals, SmallAffine(scaled, scale, limit, cut), batch, cigar, on_devices
-    )
+        return SmallAffine(scaled, scale, limit, cut)
+
+    return align_given(
+        queries, refs, choice=choose_device(device), symbols=symbols, first_pair=first_pair,
+        threads=threads, cigar=cigar, is_global=sum(free) == 0, on_cpu=on_cpu,
+        on_device=on_device, metric=metric,
+    )  # fmt: skip
 
 
 def check_memory(memory: int) -> None:

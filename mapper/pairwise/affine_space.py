@@ -29,18 +29,18 @@ class AffineSpace(NamedTuple):
 
 def affine_space(
     space: Workspace, penalties: AffinePenalties, bound: int, n_threads: int, begin_width: int,
-    want_path: bool,
+    want_path: bool, name: str = "",
 ) -> AffineSpace:  # fmt: skip
     """Return work space for penalties up to `bound`.
 
     `begin_width`: the most diagonals, less one, on which an alignment can begin. A diagonal
     more for each gap symbol that the bound allows, on both sides; where alignments may begin
-    on more diagonals than that, the pair is left.
+    on more diagonals than that, the pair is left. `name`: what the names of the arrays begin with.
     """
 
-    def room(name: str, dtype: Any, *shape: int) -> Any:
+    def room(what: str, dtype: Any, *shape: int) -> Any:
         n_items = int(np.prod(shape)) * n_threads
-        return space.device(name, n_items, dtype).reshape((*shape, n_threads))
+        return space.device(name + what, n_items, dtype).reshape((*shape, n_threads))
 
     n_rows = look_back(penalties)
     reach = max(0, bound - penalties.gap_open) // penalties.gap_extend

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING
 
-from mapper.device.choose import CPU, choose_device
+from mapper.device.choose import choose_device
 from mapper.errors import UsageError
 from mapper.pairwise.edit_cpu import align_edit
-from mapper.pairwise.packing import (
-    MAX_LENGTH,
-    PackedPairs,
-    PairBatch,
-    Sequences,
-    batch_of,
-    pack_pairs,
-)
+from mapper.pairwise.given import Given, align_given
+from mapper.pairwise.packing import MAX_LENGTH, PackedPairs, Sequences
 from mapper.pairwise.result import PairAlignments
-from mapper.pairwise.run import run_chunks, thread_count
+from mapper.pairwise.run import run_chunks
 from mapper.pairwise.spans import Span, ends_of
+
+if TYPE_CHECKING:
+    from mapper.pairwise.flat_metrics import FlatMetric
+    from mapper.pairwise.on_device import Worker
 
 
 def edit_distance(
-    queries: Sequences | PairBatch,
+    queries: Given,
     refs: Sequences | None = None,
     *,
     span: Span = "global",
@@ -38,8 +36,9 @@ def edit_distance(
     ----------
     queries, refs
         Sequence i of `queries` is compared with sequence i of `refs`: lists of str or
-        bytes, or tuples of a flat uint8 array and its int64 offsets (n + 1 values); or a
-        :class:`PairBatch` alone. Any lengths up to 2**30.
+        bytes, or tuples of a flat uint8 array and its int64 offsets (n + 1 values), which are
+        not copied where a device takes them; or a :class:`PairBatch` or what
+        :func:`mapper.packed_pairs` returns alone. Any lengths up to 2**30.
     span
         ``global``; ``semiglobal``, the whole query anywhere in the reference; ``prefix``, at
         its start; or four numbers, the symbols that may stay unaligned at no cost at the
@@ -51,7 +50,8 @@ def edit_distance(
         Give pairs above it the status ``over_limit`` and no score.
     symbols
         What matches: ``dna`` (N and other IUPAC letters match nothing), ``iupac`` (each
-        letter matches itself) or ``bytes`` (equal bytes match); see ``packing.py``.
+        letter matches itself) or ``bytes`` (equal bytes match); see ``packing.py``. Packed pairs
+        carry their rule.
     device
         ``auto``, ``cpu``, ``cuda`` (all visible devices) or ``cuda:0,1``. No effect on the
         result: pairs that do not fit a device are aligned on the CPU.
@@ -93,7 +93,6 @@ def edit_distance(
     limit = MAX_LENGTH if max_distance is None else max_distance
     if limit < 0:
         raise UsageError(f"max_distance {limit}: 0 or more is expected")
-    choice = choose_device(device)
 
     def on_cpu(packed: PackedPairs) -> PairAlignments:
         return run_chunks(
@@ -105,35 +104,18 @@ def edit_distance(
             threads,
         )
 
-    # A device takes most pairs as they lie in memory.
-    flat = choice.backend != CPU and sum(free) == 0 and symbols in ("dna", "iupac")
-    batch = as_batch(queries, refs, padded=not flat)
-    if choice.backend == CPU:
-        return on_cpu(pack_pairs(batch, symbols, first_pair, thread_count(threads)))
-    from mapper.pairwise.edit_cuda import EditWorker
-    from mapper.pairwise.flat_cuda import align_flat
-    from mapper.pairwise.flat_metrics import SmallEdit
-    from mapper.pairwise.on_device import run_on_devices
+    def on_device(ordinal: int) -> Worker:
+        from mapper.pairwise.edit_cuda import EditWorker
 
-    workers = [EditWorker(ordinal, free, limit) for ordinal in choice.ordinals]
+        return EditWorker(ordinal, free, limit)
 
-    def on_devices(pairs: PairBatch, numbers: np.ndarray | None) -> PairAlignments:
-        packed = pack_pairs(pairs, symbols, first_pair, thread_count(threads), numbers)
-        return run_on_devices(workers, packed, cigar, on_cpu)
+    def metric() -> FlatMetric:
+        from mapper.pairwise.flat_metrics import SmallEdit
 
-    if not flat:
-        return on_devices(batch, None)
-    return align_flat(choice.ordinals, SmallEdit(limit), batch, cigar, on_devices)
+        return SmallEdit(limit)
 
-
-def as_batch(
-    queries: Sequences | PairBatch, refs: Sequences | None, padded: bool = True
-) -> PairBatch:
-    """Return a batch, made of two lists if it is none yet; see :func:`batch_of`."""
-    if isinstance(queries, PairBatch):
-        if refs is not None:
-            raise UsageError("a PairBatch holds the references already; give no others")
-        return queries
-    if refs is None:
-        raise UsageError("references are missing")
-    return batch_of(queries, refs, padded)
+    return align_given(
+        queries, refs, choice=choose_device(device), symbols=symbols, first_pair=first_pair,
+        threads=threads, cigar=cigar, is_global=sum(free) == 0, on_cpu=on_cpu,
+        on_device=on_device, metric=metric,
+    )  # fmt: skip

@@ -6,8 +6,8 @@ from mapper.device.choose import CPU, choose_device
 from mapper.errors import UsageError
 from mapper.extend.penalties import wavefront_penalties
 from mapper.pairwise.affine import DEFAULT_MEMORY, check_memory
-from mapper.pairwise.edit import as_batch
 from mapper.pairwise.extension_cpu import extend_pairs
+from mapper.pairwise.given import as_batch
 from mapper.pairwise.packing import PackedPairs, PairBatch, Sequences, pack_pairs
 from mapper.pairwise.result import PairAlignments
 from mapper.pairwise.run import run_chunks, thread_count

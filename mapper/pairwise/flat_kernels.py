@@ -1,8 +1,8 @@
-"""CUDA kernels for many short pairs as they lie in memory: letters in, results out.
+"""CUDA kernels for many short pairs: staged chunks in, columns of results out.
 
-A thread packs the letters of its pair and aligns it in work space of its own. What it finds
-goes to a slot of fixed size; a second and a third kernel put the operations of all pairs one
-behind the other. Letters other than A C G T, and pairs that do not fit, are left.
+A thread aligns a pair in work space of its own. What it finds goes to a slot of fixed size;
+further kernels count, and write the columns as the caller gets them, and the operations of all
+pairs one behind the other. Pairs that do not fit are left.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from mapper.pairwise.affine_cuda import search_within
 from mapper.pairwise.affine_origins import replay, trace_back
 from mapper.pairwise.affine_space import origins_of, rows_of
 from mapper.pairwise.compare import Pair
-from mapper.pairwise.cuda_batch import DONE, LEFT
-from mapper.pairwise.packing import is_acgt, pack_acgt
-from mapper.pairwise.small_rows import MAX_SMALL_LENGTH, small_search
+from mapper.pairwise.cuda_batch import CUT, DONE, LEFT
+from mapper.pairwise.result import HEURISTIC, OK, OVER_LIMIT
+from mapper.pairwise.small_rows import small_search
 from mapper.pairwise.strip import Strings
 from mapper.pairwise.wavefront_affine import highest_bound
 from mapper.pairwise.wavefront_edit import Ends, Rows, trace_edit
@@ -35,45 +35,50 @@ _SHARED_CELLS = BLOCK * (SMALL + 1) * (SMALL + 1)
 UNFIT = 3
 """Status beside those of ``cuda_batch``: other letters, or too long."""
 
-
-class FlatSide(NamedTuple):
-    """Letters of one side of a chunk, and room for them packed."""
-
-    letters: Any  # uint64: ASCII
-    start: Any  # int32 (n,): bytes
-    length: Any  # int32 (n,)
-    word: Any  # int32 (n,): where each sequence is packed, 32 letters a word
-    words: Any  # uint64
+NOT_DONE = -1
+"""Status, in the columns, of a pair that is left or unfit."""
 
 
 class FlatResults(NamedTuple):
-    """Rows of results, one a pair, and slots of operations, the last operation first."""
+    """Rows of results, one a pair, and slots of operations, the last operation first.
 
-    score: Any  # int64; -1 where there is none
+    `totals` holds a row of operations and a row of pairs not done: first of each block, then
+    of the blocks before it, and last of all.
+    """
+
+    score: Any  # int32; -1 where there is none
     status: Any  # int8: DONE, LEFT, CUT or UNFIT
     n_ops: Any  # int32
     slots: Any  # uint32, n * slot
-    totals: Any  # int64, a value a block: operations, then operations of the blocks before
+    totals: Any  # int64 (2, at least n_blocks + 1)
+
+
+class FlatColumns(NamedTuple):
+    """The columns of results as the caller gets them, and the operations."""
+
+    score: Any  # int64
+    status: Any  # int8, that of `result`; or NOT_DONE
+    query_start: Any  # int64
+    query_end: Any  # int64
+    ref_start: Any  # int64
+    ref_end: Any  # int64
+    cigar_offsets: Any  # int64, of the whole batch
+    cigar_ops: Any  # uint32, of the chunk
 
 
 @device_function
-def pack_side(side, i):
-    """Pack a sequence; return its first symbol in the packed words, or -1 if it cannot be."""
-    start, end = np.int64(side.start[i]), np.int64(side.start[i]) + side.length[i]
-    if not is_acgt(side.letters, start, end):
-        return np.int64(-1)
-    pack_acgt(side.letters, start, end, side.words, side.word[i])
-    return np.int64(side.word[i]) << 5
-
-
-@device_function
-def align_small(queries, refs, i, query_at, ref_at, max_distance, bound, cells, layout, want_path,
-                slot, out):  # fmt: skip
-    """Align a packed pair within `bound`, and write its row and operations."""
-    strings = Strings(
-        queries.words.view(np.uint32), refs.words.view(np.uint32), np.uint32(query_at),
-        np.uint32(ref_at), np.int32(queries.length[i]), np.int32(refs.length[i]), np.int32(1),
+def strings_of(staged, n, i):
+    """Pair i of a staged chunk of n, in the direction of a search."""
+    words, columns = staged.view(np.uint32), staged.view(np.int32)
+    return Strings(
+        words, words, np.uint32(columns[i]), np.uint32(columns[n + i]), columns[2 * n + i],
+        columns[3 * n + i], np.int32(1),
     )  # fmt: skip
+
+
+@device_function
+def align_small(strings, i, max_distance, bound, cells, layout, want_path, slot, out):
+    """Align a pair within `bound`, and write its row and operations."""
     most = min(max_distance, max(strings.query_len, strings.ref_len))
     score = small_search(strings, min(most, bound), cells)
     n_ops = np.int64(0)
@@ -89,69 +94,62 @@ def align_small(queries, refs, i, query_at, ref_at, max_distance, bound, cells, 
 
 
 @kernel(BLOCK)
-def small_edit_kernel(queries, refs, max_distance, want_path, layout, slot, out):
-    """Pack pairs, and find global edit distances up to SMALL, and paths; a thread a pair.
+def small_edit_kernel(staged, n, max_distance, want_path, layout, slot, out):
+    """Find global edit distances up to SMALL, and paths; a thread a pair.
 
     `layout` is that of ``small_rows.small_layout``; its cells are not used.
     """
     cells = cuda.shared.array(_SHARED_CELLS, np.int16)
     i = cuda.grid(1)
-    if i >= len(out.score):
+    if i >= n:
         return
-    query_at, ref_at = pack_side(queries, i), pack_side(refs, i)
-    if query_at < 0 or ref_at < 0 or refs.length[i] > MAX_SMALL_LENGTH:
+    strings = strings_of(staged, n, i)
+    if strings.query_len < 0:
         out.score[i] = -1
         out.status[i] = UNFIT
         out.n_ops[i] = 0
         return
     # Every 128th cell, so that the threads of a warp touch neighbouring ones.
     own = cells[cuda.threadIdx.x :: BLOCK]
-    align_small(
-        queries, refs, i, query_at, ref_at, max_distance, SMALL, own, layout, want_path, slot, out
-    )
+    align_small(strings, i, max_distance, SMALL, own, layout, want_path, slot, out)
 
 
 @kernel(BLOCK)
-def more_edit_kernel(queries, refs, max_distance, bound, want_path, cells, layout, slot, out):
-    """Align the packed pairs that are left, up to `bound`; threads stride over pairs.
+def more_edit_kernel(staged, n, max_distance, bound, want_path, cells, layout, slot, out):
+    """Align the pairs that are left, up to `bound`; threads stride over pairs.
 
     `cells`: int16, the last axis is the thread.
     """
     thread = cuda.grid(1)
     own = cells[:, thread]
-    for i in range(thread, len(out.score), cuda.gridsize(1)):
+    for i in range(thread, n, cuda.gridsize(1)):
         if out.status[i] == LEFT:
-            query_at, ref_at = np.int64(queries.word[i]) << 5, np.int64(refs.word[i]) << 5
-            align_small(
-                queries, refs, i, query_at, ref_at, max_distance, bound, own, layout, want_path,
-                slot, out,
-            )  # fmt: skip
+            strings = strings_of(staged, n, i)
+            align_small(strings, i, max_distance, bound, own, layout, want_path, slot, out)
 
 
 @kernel(BLOCK)
-def small_affine_kernel(queries, refs, penalties, scale, max_penalty, band, bound, is_first,
+def small_affine_kernel(staged, n, penalties, scale, max_penalty, band, bound, is_first,
                         want_path, space, slot, out):  # fmt: skip
     """Find global gap-affine alignments up to a (divided) penalty; threads stride over pairs.
 
-    The first launch packs the pairs; others do those that are left.
+    The first launch looks at every pair; others do those that are left.
     """
     thread = cuda.grid(1)
     own, own_origins = rows_of(space, thread), origins_of(space, thread)
     own_events = space.events[:, thread]
     ends = Ends(0, 0, 0, 0)
-    for i in range(thread, len(out.score), cuda.gridsize(1)):
-        query_at, ref_at = np.int64(queries.word[i]) << 5, np.int64(refs.word[i]) << 5
+    columns = staged.view(np.int32)
+    for i in range(thread, n, cuda.gridsize(1)):
+        query_len, ref_len = np.int64(columns[2 * n + i]), np.int64(columns[3 * n + i])
         if is_first:
-            query_at, ref_at = pack_side(queries, i), pack_side(refs, i)
             out.n_ops[i] = 0
             out.score[i] = -1
-            out.status[i] = UNFIT if query_at < 0 or ref_at < 0 else LEFT
+            out.status[i] = UNFIT if query_len < 0 else LEFT
         if out.status[i] != LEFT:
             continue
-        pair = Pair(
-            queries.words, refs.words, query_at << 1, ref_at << 1, np.int64(queries.length[i]),
-            np.int64(refs.length[i]), 1,
-        )  # fmt: skip
+        query_at, ref_at = np.int64(columns[i]), np.int64(columns[n + i])
+        pair = Pair(staged, staged, query_at << 1, ref_at << 1, query_len, ref_len, 1)
         most = min(max_penalty, highest_bound(pair, penalties))
         status, s, k = search_within(
             pair, ends, own, own_origins, penalties, band, most, bound, want_path
@@ -170,55 +168,80 @@ def small_affine_kernel(queries, refs, penalties, scale, max_penalty, band, boun
 
 
 @kernel(BLOCK)
-def count_blocks_kernel(n_ops, totals):
-    """Add up the operations of each block of pairs."""
-    total = cuda.shared.array(1, np.int32)
+def count_blocks_kernel(n, out):
+    """Add up the operations, and the pairs not done, of each block of pairs."""
+    total = cuda.shared.array(2, np.int32)
     i = cuda.grid(1)
-    if cuda.threadIdx.x == 0:
-        total[0] = 0
+    if cuda.threadIdx.x < 2:
+        total[cuda.threadIdx.x] = 0
     cuda.syncthreads()
-    if i < len(n_ops):
-        cuda.atomic.add(total, 0, n_ops[i])
+    if i < n:
+        cuda.atomic.add(total, 0, out.n_ops[i])
+        if out.status[i] == LEFT or out.status[i] == UNFIT:
+            cuda.atomic.add(total, 1, 1)
     cuda.syncthreads()
-    if cuda.threadIdx.x == 0:
-        totals[cuda.blockIdx.x] = total[0]
+    if cuda.threadIdx.x < 2:
+        out.totals[cuda.threadIdx.x, cuda.blockIdx.x] = total[cuda.threadIdx.x]
 
 
 @kernel(BLOCK)
-def sum_blocks_kernel(totals, n_blocks):
-    """Turn the totals of blocks into the totals of the blocks before; one block of threads."""
+def sum_blocks_kernel(totals, n_blocks, sums_of_all):
+    """Turn the totals of blocks into the totals of the blocks before; a block for each row.
+
+    `sums_of_all`: int64 (2,), gets the sums of the rows.
+    """
     sums = cuda.shared.array(BLOCK, np.int64)
-    thread = cuda.threadIdx.x
+    thread, row = cuda.threadIdx.x, cuda.blockIdx.x
     share = (n_blocks + BLOCK - 1) // BLOCK
     first, last = min(thread * share, n_blocks), min((thread + 1) * share, n_blocks)
     own = np.int64(0)
     for i in range(first, last):
-        own += totals[i]
+        own += totals[row, i]
     sums[thread] = own
     cuda.syncthreads()
     before = np.int64(0)
     for i in range(thread):
         before += sums[i]
     for i in range(first, last):
-        own = totals[i]
-        totals[i] = before
+        own = totals[row, i]
+        totals[row, i] = before
         before += own
     if thread == BLOCK - 1:
-        totals[n_blocks] = before
+        sums_of_all[row] = before
 
 
 @kernel(BLOCK)
-def gather_slots_kernel(results, slot, flat):
-    """Write the operations of all pairs one behind the other, in their order."""
+def finish_kernel(staged, n, results, slot, want_path, first_op, columns):
+    """Write the columns of a chunk, and its operations one behind the other.
+
+    `first_op`: operations of the chunks before.
+    """
     counts = cuda.shared.array(BLOCK, np.int32)
     thread = cuda.threadIdx.x
     i = cuda.grid(1)
-    n_ops = np.int32(results.n_ops[i]) if i < len(results.n_ops) else np.int32(0)
-    counts[thread] = n_ops
+    counts[thread] = results.n_ops[i] if i < n else np.int32(0)
     cuda.syncthreads()
-    if i < len(results.n_ops):
-        at = results.totals[cuda.blockIdx.x]
+    if i >= n:
+        return
+    if want_path:
+        at = np.int64(results.totals[0, cuda.blockIdx.x])
         for j in range(thread):
             at += counts[j]
+        columns.cigar_offsets[i] = first_op + at
+        n_ops = counts[thread]
         for x in range(n_ops):
-            flat[at + x] = results.slots[i * slot + n_ops - 1 - x]
+            columns.cigar_ops[at + x] = results.slots[i * slot + n_ops - 1 - x]
+    lengths = staged.view(np.int32)
+    found = results.score[i] >= 0
+    status = results.status[i]
+    columns.score[i] = results.score[i]
+    columns.query_start[i] = 0 if found else -1
+    columns.query_end[i] = lengths[2 * n + i] if found else -1
+    columns.ref_start[i] = 0 if found else -1
+    columns.ref_end[i] = lengths[3 * n + i] if found else -1
+    if status == LEFT or status == UNFIT:
+        columns.status[i] = NOT_DONE
+    elif not found:
+        columns.status[i] = OVER_LIMIT
+    else:
+        columns.status[i] = HEURISTIC if status == CUT else OK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from mapper.pairwise.cuda_batch import Rung
 from mapper.pairwise.flat_kernels import (
     BLOCK,
     FlatResults,
-    FlatSide,
     more_edit_kernel,
     small_affine_kernel,
     small_edit_kernel,
@@ -39,11 +39,14 @@ class FlatMetric(ABC):
     """Most operations of a path."""
 
     @abstractmethod
+    def prepare(self, space: Workspace, most_pairs: int, want_path: bool) -> Any:
+        """Return the work space, from `space`, of chunks of up to `most_pairs`."""
+
+    @abstractmethod
     def launch(
-        self, space: Workspace, queries: FlatSide, refs: FlatSide, n: int, want_path: bool,
-        out: FlatResults,
-    ) -> None:  # fmt: skip
-        """Queue the kernels."""
+        self, stream: Any, prepared: Any, staged: Any, n: int, want_path: bool, out: FlatResults
+    ) -> None:
+        """Queue the kernels that align a staged chunk of n pairs."""
 
 
 class SmallEdit(FlatMetric):
@@ -54,25 +57,28 @@ class SmallEdit(FlatMetric):
     def __init__(self, max_distance: int) -> None:
         self._max_distance = max_distance
 
-    def launch(
-        self, space: Workspace, queries: FlatSide, refs: FlatSide, n: int, want_path: bool,
-        out: FlatResults,
-    ) -> None:  # fmt: skip
-        """Queue the kernels."""
+    def prepare(self, space: Workspace, most_pairs: int, want_path: bool) -> Any:
+        """Return the layout of rows, and the cells of the second kernel."""
         host = small_layout(MORE_EDITS, np.zeros(1, np.int16))
         layout = Rows._make(
             space.upload(f"layout {name}", column) for name, column in host._asdict().items()
         )
+        n_threads, n_cells = _threads(MORE_EDIT_THREADS, most_pairs), (MORE_EDITS + 1) ** 2
+        cells = space.device("cells", n_cells * n_threads, np.int16)
+        return layout, cells.reshape((n_cells, n_threads))
+
+    def launch(
+        self, stream: Any, prepared: Any, staged: Any, n: int, want_path: bool, out: FlatResults
+    ) -> None:
+        """Queue the kernels that align a staged chunk of n pairs."""
+        layout, cells = prepared
+        limit = self._max_distance
         small_edit_kernel.launch(
-            n, space.stream, queries, refs, self._max_distance, int(want_path), layout, self.slot,
-            out,
-        )  # fmt: skip
-        n_threads = _threads(MORE_EDIT_THREADS, n)
-        n_cells = (MORE_EDITS + 1) ** 2
-        cells = space.device("cells", n_cells * n_threads, np.int16).reshape((n_cells, n_threads))
+            n, stream, staged, n, limit, int(want_path), layout, self.slot, out
+        )
         more_edit_kernel.launch(
-            n_threads, space.stream, queries, refs, self._max_distance, MORE_EDITS, int(want_path),
-            cells, layout, self.slot, out,
+            cells.shape[1], stream, staged, n, limit, MORE_EDITS, int(want_path), cells, layout,
+            self.slot, out,
         )  # fmt: skip
 
 
@@ -89,16 +95,23 @@ class SmallAffine(FlatMetric):
         self._max_penalty = max_penalty
         self._band = band
 
+    def prepare(self, space: Workspace, most_pairs: int, want_path: bool) -> Any:
+        """Return the work space of each rung."""
+        return [
+            affine_space(
+                space, self._penalties, rung.bound, _threads(rung.n_threads, most_pairs), 0,
+                want_path, f"rung {i} ",
+            )
+            for i, rung in enumerate(AFFINE_RUNGS)
+        ]  # fmt: skip
+
     def launch(
-        self, space: Workspace, queries: FlatSide, refs: FlatSide, n: int, want_path: bool,
-        out: FlatResults,
-    ) -> None:  # fmt: skip
-        """Queue the kernels."""
-        for i, rung in enumerate(AFFINE_RUNGS):
-            n_threads = _threads(rung.n_threads, n)
-            own = affine_space(space, self._penalties, rung.bound, n_threads, 0, want_path)
+        self, stream: Any, prepared: Any, staged: Any, n: int, want_path: bool, out: FlatResults
+    ) -> None:
+        """Queue the kernels that align a staged chunk of n pairs."""
+        for i, (rung, own) in enumerate(zip(AFFINE_RUNGS, prepared, strict=True)):
             small_affine_kernel.launch(
-                n_threads, space.stream, queries, refs, self._penalties, self._scale,
+                own.events.shape[1], stream, staged, n, self._penalties, self._scale,
                 self._max_penalty, self._band, rung.bound, int(i == 0), int(want_path), own,
                 self.slot, out,
             )  # fmt: skip

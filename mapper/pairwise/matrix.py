@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mapper.pairwise.edit import as_batch
+from mapper.pairwise.given import as_batch
 from mapper.pairwise.matrices import SubstitutionMatrix
 from mapper.pairwise.matrix_engine import MatrixEngine
 from mapper.pairwise.matrix_scoring import (

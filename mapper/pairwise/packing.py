@@ -31,6 +31,7 @@ from mapper.accelerate import core, driver
 from mapper.dna import AMBIGUOUS, CODE_OF_ASCII, NOT_A_BASE
 from mapper.errors import InputFormatError, UsageError
 from mapper.pairwise.compare import Pair, unaligned_word
+from mapper.pairwise.run import in_slices, thread_count
 
 SYMBOLS = ("dna", "iupac", "bytes")
 MAX_LENGTH = 2**30
@@ -70,6 +71,10 @@ class PackedPairs(NamedTuple):
     ref_start: np.ndarray  # int64 (n,)
     ref_len: np.ndarray  # int64 (n,)
     shift: np.ndarray  # uint8 (n,): log2 of the bits a symbol takes: 1, 2 or 3
+
+    @property
+    def n_pairs(self) -> int:
+        return len(self.shift)
 
 
 Sequences = Sequence[str] | Sequence[bytes] | tuple[np.ndarray, np.ndarray]
@@ -121,7 +126,12 @@ def sequence_set(
         offsets = np.ascontiguousarray(offsets, np.int64)
         if given.dtype != np.uint8 or given.ndim != 1 or offsets.ndim != 1 or len(offsets) == 0:
             raise UsageError(f"{side}: a flat uint8 array and its int64 offsets are expected")
-        least, longest = _extreme_lengths(offsets)
+        parts = in_slices(
+            len(offsets) - 1, thread_count(None),
+            lambda first, last: _extreme_lengths(offsets, first, last),
+        )  # fmt: skip
+        least = min((part[0] for part in parts), default=0)
+        longest = max((part[1] for part in parts), default=0)
         if offsets[0] != 0 or offsets[-1] > len(given) or least < 0:
             raise UsageError(f"{side}: offsets must begin with 0, not fall, and lie in the array")
         letters = np.ascontiguousarray(given[: offsets[-1]])
@@ -142,20 +152,19 @@ def sequence_set(
 
 
 @driver
-def _extreme_lengths(offsets):
-    """Return the least and the greatest difference of neighbours; 0, 0 if there are none."""
-    if len(offsets) < 2:
-        return np.int64(0), np.int64(0)
+def _extreme_lengths(offsets, first, last):
+    """Return the least and the greatest length of sequences first:last, which are some."""
+    offsets = offsets[first : last + 1]  # counted from 0, the loop becomes vector code
     least = greatest = offsets[1] - offsets[0]
-    for i in range(1, len(offsets) - 1):
-        length = offsets[i + 1] - offsets[i]
+    for i in range(1, len(offsets)):
+        length = offsets[i] - offsets[i - 1]
         least = min(least, length)
         greatest = max(greatest, length)
     return least, greatest
 
 
 @core
-def _differs_from_acgt(word):
+def differs_from_acgt(word):
     """Bits that are set where one of 8 letters is none of A C G T U, in either case."""
     ones = np.uint64(0x0101010101010101)
     word &= ~(ones << np.uint64(5))  # upper case
@@ -169,7 +178,7 @@ def _differs_from_acgt(word):
 
 
 @core
-def _squeezed(word):
+def squeezed(word):
     """The 2-bit codes of 8 letters, in the low 16 bits."""
     word = (word >> np.uint64(1)) & np.uint64(0x0303030303030303)
     word = (word | (word >> np.uint64(6))) & np.uint64(0x000F000F000F000F)
@@ -185,7 +194,7 @@ def is_acgt(letters, start, end):
     while at < end:
         # One call: of a second, behind the loop, numba-cuda 0.30.4 loses the argument.
         behind = np.uint64(8 * max(at + 8 - end, np.int64(0)))  # bits that are none of ours
-        differ |= _differs_from_acgt(unaligned_word(letters, at)) << behind
+        differ |= differs_from_acgt(unaligned_word(letters, at)) << behind
         at += 8
     return differ == 0
 
@@ -198,7 +207,7 @@ def pack_acgt(letters, start, end, words, at):
         word = np.uint64(0)
         for part in range(4):
             if pos + 8 * part < end:
-                codes = _squeezed(unaligned_word(letters, pos + 8 * part))
+                codes = squeezed(unaligned_word(letters, pos + 8 * part))
                 word |= codes << np.uint64(16 * part)
         words[at] = word
         at += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 
@@ -65,3 +66,17 @@ def run_chunks(
     np.cumsum(counts, out=offsets[1:])
     flat = np.concatenate(ops) if ops else np.empty(0, np.uint32)
     return PairAlignments(*columns, offsets, flat)
+
+
+_ROWS_A_SLICE = 1 << 18
+
+Result = TypeVar("Result")
+
+
+def in_slices(n: int, threads: int, function: Callable[[int, int], Result]) -> list[Result]:
+    """Return what a function gives for the bounds of slices of n rows; called by threads."""
+    pieces = [(first, min(first + _ROWS_A_SLICE, n)) for first in range(0, n, _ROWS_A_SLICE)]
+    if min(threads, len(pieces)) < 2:
+        return [function(*piece) for piece in pieces]
+    with ThreadPoolExecutor(min(threads, len(pieces))) as pool:
+        return list(pool.map(lambda piece: function(*piece), pieces))

@@ -147,7 +147,7 @@ class CudaKmerSearch:
             low = space.upload("low", kmers.low)
             high = space.upload("high", kmers.high)
             columns = self.search_on_device(low, high, kmers.n_kmers, capacity)
-            hit_offsets, text_pos, mismatches, skipped = map(space.download_result, columns)
+            hit_offsets, text_pos, mismatches, skipped = space.download_results("kmers", columns)
             space.synchronize()
         except DeviceMemoryError:
             space.release()

@@ -47,7 +47,6 @@ def shared_types(on_cpu):
     from mapper.device.work import Lists, Pool
 
     return {
-        "fm": type_of(on_cpu.fm),
         "reads": struct(DeviceReads, "u1", "i8", array(np.uint64, 2), "i8"),
         "lists": struct(Lists, "i8", array(np.int32, 2)),
         "pool": struct(Pool, "i4", "i8"),
@@ -70,13 +69,18 @@ def extension_types(shared_types):
     )  # fmt: skip
 
 
-def test_seeding_keeps_everything_in_registers(shared_types) -> None:
+@pytest.mark.parametrize("rows", [np.uint32, np.uint64])
+def test_seeding_keeps_everything_in_registers(on_cpu, shared_types, rows) -> None:
+    """With rows of 64 bits, too; mixed with signed numbers they would become floating point."""
     from mapper.seed import cuda as device_seed
 
+    fm = on_cpu.fm._replace(
+        sa_samples=on_cpu.fm.sa_samples.astype(rows), kmer_starts=on_cpu.fm.kmer_starts.astype(rows)
+    )
     machine = compile_offline(
         device_seed._seed,
         (
-            shared_types["fm"], shared_types["reads"], type_of(SeedParams()),
+            type_of(fm), shared_types["reads"], type_of(SeedParams()),
             shared_types["lists"], NUMBER, NUMBER,
             struct(SeedScratch, *device_seed._SCRATCH), shared_types["pool"],
             struct(SeedColumns, *device_seed._COLUMNS),
@@ -85,6 +89,7 @@ def test_seeding_keeps_everything_in_registers(shared_types) -> None:
     )  # fmt: skip
     assert machine.spills == 0
     assert machine.count("POPC") > 0
+    assert machine.count("DADD", "DMUL", "DFMA") == 0
 
 
 def test_a_warp_votes_and_keeps_everything_in_registers(shared_types) -> None:
@@ -97,6 +102,20 @@ def test_a_warp_votes_and_keeps_everything_in_registers(shared_types) -> None:
     assert machine.spills == 0
 
 
+def alignment_types() -> types.NamedTuple:
+    return struct(AlignmentBatch, "i8", "u1", *["i4", "i8", "i8", "i4"], *["i4"] * 3, "i8", "u4")
+
+
+def test_merging_keeps_everything_in_registers(on_cpu) -> None:
+    from mapper.extend import merge_cuda
+
+    both = (alignment_types(), alignment_types(), NUMBER, array(np.int32))
+    order = compile_offline(merge_cuda._order, (*both, array(np.int32), array(np.int32)))
+    assert order.spills == 0
+    copy = compile_offline(merge_cuda._copy, (*both, array(np.int64), alignment_types()))
+    assert copy.spills == 0
+
+
 def test_rescue_votes_and_keeps_everything_in_registers(shared_types) -> None:
     from mapper.pair import cuda as device_pair
 
@@ -104,8 +123,7 @@ def test_rescue_votes_and_keeps_everything_in_registers(shared_types) -> None:
         device_pair._propose,
         (
             array(np.uint64, 2), shared_types["reads"], struct(ContigBounds, "i8", "i8"),
-            struct(AlignmentBatch, "i8", "u1", *["i4", "i8", "i8", "i4"], *["i4"] * 3, "i8", "u4"),
-            array(np.int32), type_of(assumed_model()), type_of(PairParams()),
+            alignment_types(), array(np.int32), type_of(assumed_model()), type_of(PairParams()),
             type_of(ExtendParams()),
             array(np.int64), NUMBER, NUMBER, NUMBER, struct(device_pair.PerWarp, "i8", "i8"),
             shared_types["pool"], struct(device_pair.Proposed, "u1", "i8", "i4"),

@@ -180,7 +180,7 @@ def test_fmwave_map_holds_its_device_while_it_maps(two_devices, monkeypatch, wor
     """The pipeline is replaced: what matters is which device it is given, and for how long."""
     given = []
 
-    def map_reads(index, job):
+    def map_reads(index, job, session):
         given.append(job.device)
         with lock.one_of(["GPU-a", "GPU-b"]) as free:
             given.append(free)

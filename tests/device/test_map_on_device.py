@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from mapper.cli.main import main
-from mapper.device.choose import CUDA, DeviceChoice
+from mapper.device.choose import CPU, CUDA, DeviceChoice
 from mapper.params import BATCH_BASES
+from tests.far import BEYOND, index_at
 from tests.whole import DATA, build_index, map_to
 
 pytestmark = [
@@ -47,6 +48,25 @@ def test_small_pairs_in_batches(device, phix, tmp_path) -> None:
         path.unlink()
 
 
+@pytest.mark.parametrize("far", [False, True])
+def test_rows_of_64_bits_and_positions_beyond_32(device, tmp_path, monkeypatch, far) -> None:
+    """Near, the suffix array is expanded on the device; far, that would take 34 GB."""
+    from mapper.device import backend
+    from mapper.index import layout
+
+    monkeypatch.setattr(layout, "NARROW_ROWS", 1000)
+    index = build_index(DATA / "phix174.fa", tmp_path / "phix.fmw")
+    if far:
+        index = index_at(index, BEYOND)
+        monkeypatch.setattr(backend, "expand_suffix_array", lambda fm: fm)
+    n_pairs = 2 if is_simulated() else 45
+    reads = [head(DATA / f"phix_R{mate}.fq", tmp_path / f"{mate}.fq", n_pairs) for mate in (1, 2)]
+    for name, choice in (("cpu", DeviceChoice(CPU)), ("cuda", DeviceChoice(CUDA, (0,)))):
+        stats = map_to(index, tmp_path / f"{name}.bam", *reads, device=choice)
+        assert stats.counts["mapped"] >= 2 * n_pairs - 5
+    assert (tmp_path / "cuda.bam").read_bytes() == (tmp_path / "cpu.bam").read_bytes()
+
+
 @pytest.mark.parametrize("name", ["phix", "portiera"])
 @pytest.mark.parametrize("batch_bases", [20_000, 100_001, BATCH_BASES])
 def test_bundled_reads(device, tmp_path, name, batch_bases) -> None:
@@ -74,3 +94,38 @@ def test_the_command_names_its_device(device, phix, tmp_path, capfd) -> None:
     lines = output.read_text().splitlines()
     assert sum(not line.startswith("@") for line in lines) == 3
     assert "wait" in capfd.readouterr().err
+
+
+def test_a_batch_copies_the_index_to_the_device_once(device, phix, tmp_path, monkeypatch) -> None:
+    from mapper.device import backend
+
+    made = []
+    whole = backend.DeviceStages.__init__
+
+    def making(*arguments) -> None:
+        made.append(arguments)
+        whole(*arguments)
+
+    monkeypatch.setattr(backend.DeviceStages, "__init__", making)
+    index = tmp_path / "phix.fmw"
+    phix.save(index)
+    reads = [head(DATA / f"phix_R{mate}.fq", tmp_path / f"{mate}.fq", 3) for mate in (1, 2)]
+    rows = [f"{tmp_path}/pair.sam\t{reads[0]}\t{reads[1]}\n"]
+    if not is_simulated():  # a minute there, each
+        single = head(DATA / "phix_R1.fq", tmp_path / "single.fq", 5)
+        rows.append(f"{tmp_path}/single.sam\t{single}\t\n")
+    else:
+        (tmp_path / "empty.fq").write_text("")
+        rows.append(f"{tmp_path}/single.sam\t{tmp_path}/empty.fq\t\n")
+    (tmp_path / "sheet.tsv").write_text("output\treads1\treads2\n" + "".join(rows))
+    sheet = ["--batch", str(tmp_path / "sheet.tsv"), "--quiet", "-t", "2"]
+    texts = {}
+    for name in ("cpu", "cuda"):
+        assert main(["map", str(index), *sheet, "--device", name]) == 0
+        texts[name] = [
+            [line for line in (tmp_path / file).read_text().splitlines() if line[:3] != "@PG"]
+            for file in ("pair.sam", "single.sam")
+        ]
+    assert len(made) == 1
+    assert texts["cuda"] == texts["cpu"]
+    assert len(texts["cpu"][0]) > 6

@@ -83,3 +83,27 @@ def test_a_better_alignment_at_the_same_place_takes_it_over() -> None:
 def test_batches_of_different_reads_are_refused() -> None:
     with pytest.raises(ValueError, match="different reads"):
         merge_alignments(batch_of([[]]), batch_of([[], []]))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("most_rescued", [0, 5])
+def test_a_device_merges_as_the_cpu_does(device, most_rescued) -> None:
+    from mapper.device.memory import Workspace, upload
+    from mapper.extend.cuda import DeviceAlignments, download_alignments
+    from mapper.extend.merge_cuda import merge_on_device
+
+    rng = np.random.default_rng(3)
+    before = random_reads(rng, 40, 9)
+    rescued = [
+        [] if i % 3 else read for i, read in enumerate(random_reads(rng, 40, most_rescued + 1))
+    ]
+    batches = [batch_of(reads) for reads in (before, rescued)]
+    space = Workspace()
+    there = [
+        DeviceAlignments(upload(batch, "alignments"), batch.alignment_offsets) for batch in batches
+    ]
+    found = download_alignments(space, merge_on_device(space, *there))
+    expected = merge_alignments(*batches)
+    for name, ours, theirs in zip(found._fields, found, expected, strict=True):
+        assert ours.dtype == theirs.dtype, name
+        assert np.array_equal(ours, theirs), name

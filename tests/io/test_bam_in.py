@@ -44,6 +44,23 @@ def test_reads_are_pysams(tmp_path, lines, suffix):
     assert reads_of_batches(batches) == expected_reads(unrecognisable)
 
 
+@pytest.mark.parametrize("letters", ["ACGT", "ACGTN"])
+def test_reads_of_any_length_and_strand(tmp_path, letters):
+    """Bases are decoded in runs of 64 where there are so many, all of them A, C, G or T."""
+    rng = np.random.default_rng(6)
+    lines = []
+    for n in [*range(1, 200), 1000]:
+        # One letter that is not plain, if any, anywhere.
+        bases = rng.choice(list("ACGT"), n)
+        bases[rng.integers(0, n)] = rng.choice(list(letters))
+        quality = "".join(chr(33 + q) for q in rng.integers(0, 94, n)).replace("*", "+")
+        for flag in (0, 16):
+            where = f"chr1\t1\t60\t{n}M"
+            lines.append(f"r{n}\t{flag}\t{where}\t*\t0\t0\t{''.join(bases)}\t{quality}")
+    path = write_alignments(tmp_path / "r.bam", lines)
+    assert reads_of_batches(read_alignments(path)) == expected_reads(path)
+
+
 @given(st.integers(40, 3000), st.integers(1, 5000), st.integers(1, 12))
 @settings(
     deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]

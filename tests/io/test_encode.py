@@ -50,6 +50,21 @@ def test_sam_is_the_naive_text(batch):
     assert lines == sam_lines(*batch, CONTIG_NAMES)
 
 
+def test_reads_of_plain_bases_of_any_length(tmp_path):
+    """Bases and qualities are written in runs of 64 where there are so many."""
+    rng = np.random.default_rng(5)
+    lengths = [*range(300), 1000]
+    reads = random_reads(rng, len(lengths))._replace(
+        bases=rng.integers(0, 4, sum(lengths)).astype(np.uint8),
+        quals=rng.integers(0, 94, sum(lengths)).astype(np.uint8),
+        base_offsets=offsets_of(lengths),
+    )
+    records = random_records(rng, reads, 3000)
+    write(tmp_path / "out.bam", "bam", (records, reads))
+    lines = pysam.view("--no-PG", str(tmp_path / "out.bam")).splitlines()
+    assert lines == sam_lines(records, reads, CONTIG_NAMES)
+
+
 @pytest.mark.parametrize("fmt", ["bam", "sam"])
 def test_htslib_reads_every_field_back(tmp_path, batch, fmt):
     path = tmp_path / f"out.{fmt}"

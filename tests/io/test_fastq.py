@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mapper.batch import ReadBatch
+from mapper.errors import InputFormatError
 from mapper.io.fastq import FastqReader
 from tests.io.batches import as_reads
 from tests.naive.fastq import pair_up, parse_fastq
@@ -68,6 +69,36 @@ def test_any_text_any_chunk(tmp_path, text, chunk_bytes, batch_bases):
     batches = read_all(path, chunk_bytes=chunk_bytes, batch_bases=batch_bases)
     assert as_reads(batches) == parse_fastq(text)
     assert [batch.n_reads for batch in batches] == batch_sizes(text, batch_bases)
+
+
+def test_lines_of_any_length(tmp_path):
+    """Names, comments and bases are looked at in runs of 64 characters where there are so many."""
+    rng = np.random.default_rng(4)
+    text = b""
+    for n in range(255):
+        # The longest names end the file: behind them is no room for a run.
+        name = rng.integers(33, 127, n or 1).astype(np.uint8).tobytes().replace(b"/", b"|")
+        comment = (b" ", b"\t", b"")[n % 3] + b"c" * ((7 * n) % 200 if n % 3 < 2 else 0)
+        bases = np.frombuffer(b"ACGTacgt", np.uint8)[rng.integers(0, 8, n)].copy()
+        if n % 5 == 0:
+            bases[rng.integers(0, n, min(n, 1))] = ord("N")
+        text += b"@%b%b\n%b\n+\n%b\n" % (name, comment, bases.tobytes(), b"I" * n)
+    path = tmp_path / "r.fq"
+    for whole in (text, text.replace(b"\n", b"\r\n"), text.removesuffix(b"\n")):
+        path.write_bytes(whole)
+        assert as_reads(read_all(path)) == parse_fastq(whole)
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 127, 128, 150, 200])
+def test_a_wrong_base_anywhere(tmp_path, n):
+    path = tmp_path / "r.fq"
+    first = b"@r\n" + b"A" * n + b"\n+\n" + b"I" * n + b"\n"
+    for wrong in range(n):
+        bases = bytearray(b"C" * n)
+        bases[wrong] = ord("!")
+        path.write_bytes(first + b"@s\n" + bases + b"\n+\n" + b"I" * n + b"\n")
+        with pytest.raises(InputFormatError, match="record 2: character '!'"):
+            read_all(path)
 
 
 def batch_sizes(text: bytes, batch_bases: int) -> list[int]:

@@ -14,6 +14,7 @@ from mapper.pairwise.affine import align_affine
 from mapper.pairwise.affine_origins import Origins
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.extension import align_extension
+from mapper.pairwise.given import packed_pairs
 from mapper.pairwise.packing import PADDING, PairBatch, batch_of, pack_pairs
 from mapper.pairwise.result import HEURISTIC, OK
 from mapper.pairwise.small_rows import small_search
@@ -155,7 +156,8 @@ def test_what_the_first_pass_leaves_is_aligned_later(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other letters, distances above its own, pairs for which there is no memory."""
-    from mapper.pairwise import flat_cuda, flat_metrics
+    from mapper.pairwise import flat_cuda, flat_metrics, flat_rest
+    from mapper.pairwise.flat_kernels import NOT_DONE
 
     monkeypatch.setattr(flat_metrics, "MORE_EDITS", 16)
 
@@ -168,10 +170,10 @@ def test_what_the_first_pass_leaves_is_aligned_later(
 
     def noted(*args):
         found = first_pass(*args)
-        left.append(np.flatnonzero(found[0]).tolist())
+        left.append(np.flatnonzero(found.columns.status == NOT_DONE).tolist())
         return found
 
-    monkeypatch.setattr(flat_cuda, "first_pass", noted)
+    monkeypatch.setattr(flat_rest, "first_pass", noted)
     check(pairs, device)
     check(pairs, device, symbols="iupac", max_distance=12)
     assert left[:2] == [[1, 3, 4]] * 2
@@ -180,7 +182,7 @@ def test_what_the_first_pass_leaves_is_aligned_later(
     def full(*args):
         raise DeviceMemoryError("full")
 
-    monkeypatch.setattr(flat_cuda, "_align", full)
+    monkeypatch.setattr(flat_cuda, "_in_chunks", full)
     check(pairs, device)
     assert left[-1] == list(range(len(pairs)))
 
@@ -209,6 +211,36 @@ def test_arrays_need_no_padding_and_may_share_one(device: str) -> None:
     batch = PairBatch(letters, batch.query_start, batch.query_end, letters, start, end)
     found, expected = (edit_distance(batch, device=d, cigar=True) for d in (device, "cpu"))
     for a, b in zip(expected, found, strict=True):
+        assert (a == b).all()
+
+
+@pytest.mark.gpu
+def test_packed_pairs_equal_their_letters(device: str) -> None:
+    rng = np.random.default_rng(8)
+    pairs = [*random_pairs(rng, 20, 40, "ACGTN"), ("", ""), ("ACGT", "")]
+    sides = [q for q, _ in pairs], [r for _, r in pairs]
+    for symbols in ("dna", "bytes"):
+        packed = packed_pairs(*sides, symbols=symbols)
+        for engine in (edit_distance, align_affine):
+            for span in ("global", "prefix"):
+                expected = engine(*sides, symbols=symbols, span=span, cigar=True, device="cpu")
+                found = engine(packed, span=span, cigar=True, device=device)
+                for a, b in zip(expected, found, strict=True):
+                    assert (a == b).all()
+
+
+@pytest.mark.gpu
+def test_results_outlive_the_next_call(device: str) -> None:
+    """Their memory is page-locked and used again, but not as long as they are there."""
+    rng = np.random.default_rng(9)
+    n = 300 if SIMULATED else 40_000  # in memory of its own where compiled
+    refs = [random_letters(rng, 20) for _ in range(n)]
+    queries = [ref[:9] + ref[10:] for ref in refs]
+    first = edit_distance(queries, refs, cigar=True, device=device)
+    kept = [column.copy() for column in first]
+    second = edit_distance(refs, refs, cigar=True, device=device)
+    assert (second.score == 0).all() and (first.score == 1).all()
+    for a, b in zip(kept, first, strict=True):
         assert (a == b).all()
 
 
@@ -262,26 +294,26 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     require_compiler()
     from mapper.pairwise import flat_kernels as flat
 
-    word, number = np.zeros(1, np.uint64), np.zeros(1, np.int64)
-    n_ops, u32 = np.zeros(1, np.int32), np.zeros(1, np.uint32)
-    side = type_of(flat.FlatSide(word, n_ops, n_ops, n_ops, word))
-    out = type_of(flat.FlatResults(number, np.zeros(1, np.int8), n_ops, u32, number))
+    number, u32, byte = np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.int8)
+    n_ops = np.zeros(1, np.int32)
+    staged, i64 = array(np.uint64), types.int64
+    out = type_of(flat.FlatResults(n_ops, byte, n_ops, u32, np.zeros((1, 1), np.int64)))
+    columns = type_of(flat.FlatColumns(number, byte, *[number] * 5, u32))
     layout = type_of(Rows(np.zeros(1, np.int16), number, number, number))
-    i64 = types.int64
-    machine = compile_offline(flat.small_edit_kernel, [side, side, i64, i64, layout, i64, out])
+    machine = compile_offline(flat.small_edit_kernel, [staged, i64, i64, i64, layout, i64, out])
     assert machine.spills == 0
     assert machine.registers <= 80  # as many blocks as shared memory allows
-    arguments = [side, side, i64, i64, i64, array(np.int16, 2), layout, i64, out]
+    arguments = [staged, i64, i64, i64, i64, array(np.int16, 2), layout, i64, out]
     assert compile_offline(flat.more_edit_kernel, arguments).spills == 0
-    arguments = [side, side, type_of(AffinePenalties(2, 3, 1)), i64, i64, type_of(Band(0, 1)), i64,
-                 i64, i64, affine_space_type(), i64, out]  # fmt: skip
+    arguments = [staged, i64, type_of(AffinePenalties(2, 3, 1)), i64, i64, type_of(Band(0, 1)),
+                 i64, i64, i64, affine_space_type(), i64, out]  # fmt: skip
     machine = compile_offline(flat.small_affine_kernel, arguments)
     assert machine.spills == 0
     assert machine.registers <= 255
     for kernel, arguments in (
-        (flat.count_blocks_kernel, [array(np.int32), array(np.int64)]),
-        (flat.sum_blocks_kernel, [array(np.int64), i64]),
-        (flat.gather_slots_kernel, [out, i64, array(np.uint32)]),
+        (flat.count_blocks_kernel, [i64, out]),
+        (flat.sum_blocks_kernel, [array(np.int64, 2), i64, array(np.int64)]),
+        (flat.finish_kernel, [staged, i64, out, i64, i64, i64, columns]),
     ):
         assert compile_offline(kernel, arguments).spills == 0
 

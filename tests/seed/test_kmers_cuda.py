@@ -14,6 +14,7 @@ from mapper.params import IndexParams, KmerParams
 from mapper.seed.kmer_cpu import CpuKmerSearch, new_store
 from mapper.seed.kmer_cut import cut_kmers
 from tests.device.offline import array, compile_offline, require_compiler, type_of
+from tests.far import BEYOND, fm_at
 from tests.reads import genome_of, mutated, random_letters, reads_of
 from tests.seed.kmer_cases import places_of
 
@@ -79,6 +80,33 @@ def test_expansion_on_the_device_is_that_on_the_host(device):
         assert np.array_equal(table.kmer_starts.copy_to_host(), host.kmer_starts)
     whole = expand_suffix_array(uploaded).sa_samples.copy_to_host()
     assert np.array_equal(whole, with_suffix_array(genome.fm).sa_samples)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("far", [False, True])
+def test_hits_with_rows_of_64_bits(device, monkeypatch, far):
+    """Beyond 2^32, table and suffix array stay as they are: expanded they were too large."""
+    from mapper.device.seam import SIMULATED
+    from mapper.index import layout
+    from mapper.index.cuda import device_index, upload_index
+    from mapper.seed.kmer_cuda import CudaKmerSearch
+
+    monkeypatch.setattr(layout, "NARROW_ROWS", 100)
+    # No hit may need a walk to the text's first base, which is not moved.
+    contigs, genome = repetitive_genome(np.random.default_rng(8), 300, IndexParams(kmer_len=3))
+    assert genome.fm.sa_samples.dtype == genome.fm.kmer_starts.dtype == np.uint64
+    kmers = first_batch([contigs[0][350:420], contigs[1][200:230]], 12, 3)
+    params = KmerParams(12, 1, 12)
+    expected = CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
+    assert len(expected.text_pos) >= kmers.n_kmers
+    if far:
+        if SIMULATED:
+            pytest.skip("the simulator would look at 67 M words of the text one by one")
+        genome = genome._replace(fm=fm_at(genome.fm, BEYOND), starts=genome.starts + BEYOND)
+        near, expected = expected, CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
+        assert np.array_equal(expected.text_pos, near.text_pos + np.uint64(BEYOND))
+    fm = upload_index(genome.fm) if far else device_index(genome.fm, 12)
+    assert_same(CudaKmerSearch(0, fm, places_of(genome), params)(kmers), expected)
 
 
 @pytest.mark.gpu

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.workflow.runs import (
     CONFIG,
+    ROOT,
     SAMPLE,
     SAMPLES_HEADER,
     UNIT,
@@ -40,6 +43,16 @@ def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS):
             ],
             config=CONFIG
             + "threds: 2\nmap: {threads: two}\nduplicates: {mark: maybe}\noutput: {format: sam}\n",
+        ),
+        case(
+            "interleaved",
+            ["config: map.extra: --interleaved (-p) is not allowed. Expected: mates in two files"],
+            config=CONFIG + "map: {extra: '-k 20 -Cp'}\n",
+        ),
+        case(
+            "quotes",
+            ["config: map.extra: \"-R 'x\": No closing quotation"],
+            config=CONFIG + "map: {extra: \"-R 'x\"}\n",
         ),
         case("required", ["config: missing: reference, samples"], config="units: units.tsv\n"),
         case(
@@ -111,3 +124,35 @@ def test_bad_settings_stop_with_a_message_before_any_job(
         assert message in run.stdout
     assert "Traceback" not in run.stdout
     assert not (directory / "results").exists()
+
+
+def keys(schema: dict, prefix: str = "") -> Iterator[tuple[str, dict]]:
+    """Yield each key that settings may have, with what its schema says."""
+    for name, part in schema["properties"].items():
+        if "properties" in part:
+            yield from keys(part, f"{prefix}{name}.")
+        else:
+            yield prefix + name, part
+
+
+@pytest.mark.parametrize("kind", ["config", "samples", "units"])
+def test_every_key_is_documented_with_its_default(kind):
+    yaml = pytest.importorskip("yaml")
+    schema = yaml.safe_load((ROOT / "workflow" / "schemas" / f"{kind}.schema.yaml").read_text())
+    text = (ROOT / "config" / "README.md").read_text()
+    title = "config.yaml" if kind == "config" else f"{kind}.tsv"
+    table = text.split(f"## {title}\n")[1].split("\n## ")[0]
+    rows = {
+        cells[1].strip("` "): cells[3].strip()
+        for cells in (line.split("|") for line in table.splitlines())
+        if len(cells) > 4 and cells[1].startswith(" `")
+    }
+    expected = dict(keys(schema))
+    if kind == "config":
+        expected["pathvars.results"] = {"default": "results", **expected.pop("pathvars")}
+    assert set(rows) == set(expected)
+    for name, part in expected.items():
+        written = str(part.get("default", "")).replace("True", "true").replace("False", "false")
+        stated = rows[name].replace("`", "")
+        assert stated.startswith(written or ("required", "empty")), name
+        assert ("required" in stated) == (name in schema["required"]) or "or " in stated, name

@@ -29,7 +29,10 @@ pytestmark = only_on_slurm
 
 
 def test_two_gpus_two_jobs_at_a_time_and_the_local_result(tmp_path, expected, no_jobs_left):
+    """Four samples; the last in two chunks, whose insert size a job on the CPU estimates."""
     directory = settings(tmp_path, 4)
+    sheet = directory / "units.tsv"
+    sheet.write_text(sheet.read_text().removesuffix("\n") + "2\n")
     running: list[int] = []
     process = start(directory)
 
@@ -47,7 +50,8 @@ def test_two_gpus_two_jobs_at_a_time_and_the_local_result(tmp_path, expected, no
     assert max(running) == 2
     logs = [path.read_text() for path in (directory / "results" / "logs" / "map").iterdir()]
     devices = [re.search(r"CUDA_VISIBLE_DEVICES=(\S+)", log)[1] for log in logs]
-    assert len(devices) == 4
+    assert len(devices) == 5
+    assert (directory / "results" / "insert_size" / "s4-u.json").exists()
     assert set(devices) == {"0", "1"}
     check(directory, expected, 4)
     assert (directory / "results" / "summary.tsv").exists()

@@ -25,18 +25,38 @@ rule index:
     shell:
         "fmwave index {DATA / "phix174.fa"} -o {{output}} --quiet"
 """
-    (tmp_path / "Snakefile").write_text(text + index)
     (tmp_path / "reads").mkdir()
     for mate, path in enumerate(PHIX, start=1):
         (tmp_path / "reads" / f"a_R{mate}.fq").symlink_to(path)
+        lines = path.read_text().splitlines(keepends=True)
+        (tmp_path / "reads" / f"b_R{mate}.fq").write_text("".join(lines[: 4 * 5]))
+    more = """
+use rule fmwave_map as with_its_insert_size with:
+    input:
+        reads=["reads/b_R1.fq", "reads/b_R2.fq"],
+        idx="genome.fmw",
+        insert_size="stats/a.json",
+    output:
+        bam="mapped/b.bam",
+        json="stats/b.json",
+    params:
+        read_group="",
+    log:
+        "logs/fmwave/b.log",
+"""
+    (tmp_path / "Snakefile").write_text(text + index + more)
 
-    run = snakemake(tmp_path, "mapped/a.bam", snakefile=tmp_path / "Snakefile")
+    targets = ("mapped/a.bam", "mapped/b.bam")
+    run = snakemake(tmp_path, *targets, snakefile=tmp_path / "Snakefile")
 
     assert run.returncode == 0, run.stdout
     with pysam.AlignmentFile(str(tmp_path / "mapped" / "a.bam")) as bam:
         assert bam.has_index()
         assert bam.header["RG"] == [{"ID": "a", "SM": "a"}]
-    assert json.loads((tmp_path / "stats" / "a.json").read_text())["counts"]["reads"] == 90
+    a, b = (json.loads((tmp_path / "stats" / f"{name}.json").read_text()) for name in "ab")
+    assert (a["counts"]["reads"], b["counts"]["reads"]) == (90, 10)
+    assert a["insert_size"] == b["insert_size"]
+    assert b["insert_size"]["pairs"] > 5  # more than it has itself
 
 
 def test_the_wrapper_and_catalog_files_have_what_their_readers_want():

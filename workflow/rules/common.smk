@@ -63,9 +63,28 @@ def given_reads(wildcards):
     return [given(path) for path in read_files(wildcards.unit)]
 
 
+def library_of(unit):
+    return UNITS[unit].get("library", UNITS[unit]["sample"])
+
+
 def may_be_paired(unit):
     """Whether a unit has pairs; of a BAM that is only known when it is read."""
     return "fq2" in UNITS[unit] or "bam" in UNITS[unit]
+
+
+PAIRED_UNITS_OF = {}  # of each library of each sample
+for unit, row in UNITS.items():
+    if may_be_paired(unit):
+        PAIRED_UNITS_OF.setdefault((row["sample"], library_of(unit)), []).append(unit)
+
+
+def paired_units(unit):
+    """The units with pairs of the library that a unit is from, in the order of the sheet."""
+    return PAIRED_UNITS_OF.get((UNITS[unit]["sample"], library_of(unit)), [])
+
+
+def reads_of_library(wildcards):
+    return [given(path) for unit in paired_units(wildcards.unit) for path in read_files(unit)]
 
 
 def chunk_files(unit, folder, chunk):
@@ -86,8 +105,14 @@ def chunks_of(wildcards):
 
 
 def insert_size_of(wildcards):
-    """The insert size of a scattered unit: of one piece, fmwave map estimates it by itself."""
-    return INSERT_SIZE if wildcards.parts != "1" and may_be_paired(wildcards.unit) else []
+    """The insert size of a library that several jobs map.
+
+    One job alone estimates the same by itself; and -I in map.extra gives it.
+    """
+    units = paired_units(wildcards.unit)
+    if wildcards.unit not in units or GIVES_INSERT_SIZE or sum(map(n_parts, units)) == 1:
+        return []
+    return INSERT_SIZE.replace("{unit}", units[0])
 
 
 def reads_argument(wildcards, input):
@@ -125,10 +150,6 @@ def read_group_argument(wildcards):
         ]
     )
     return ["-R", line]
-
-
-def library_of(unit):
-    return UNITS[unit].get("library", UNITS[unit]["sample"])
 
 
 def parts_of_sample(pattern):
@@ -222,17 +243,27 @@ def index_options():
     return f"--sa-sampling {GPU['sa_sampling']}" if GPU else ""
 
 
+def index_bytes_a_base():
+    """At most; docs/index-format.md. For a GPU the suffix array is sampled more densely."""
+    return 2 + 8 / GPU["sa_sampling"] if GPU else 5
+
+
 def map_threads():
     if GPU is None:
         return config["map"]["threads"]
     return max(1, GPU["host_cores"] // GPU["jobs_per_gpu"])
 
 
+def cpu_map_mem_mb(wildcards, threads, attempt):
+    """The index, a batch for each thread, and the rest."""
+    return int(attempt * (2500 + index_bytes_a_base() * reference_mb() + 300 * threads))
+
+
 def map_mem_mb(wildcards, threads, attempt):
-    """Index of under 5 bytes a base, a batch for each thread; on a GPU, the table's."""
+    """What the CPU needs; on a GPU, the table's."""
     if GPU is not None:
         return int(attempt * 1000 * GPU["host_memory_gb"] / GPU["jobs_per_gpu"])
-    return int(attempt * (2500 + 5 * reference_mb() + 300 * threads))
+    return cpu_map_mem_mb(wildcards, threads, attempt)
 
 
 def map_runtime(wildcards, threads, attempt):

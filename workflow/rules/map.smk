@@ -21,10 +21,11 @@ rule split_reads:
 
 
 rule estimate_insert_size:
-    # From the reads that fmwave map would estimate it from, were the unit mapped in one piece.
+    # Once for all jobs of a library, named after its first unit: what fmwave map would estimate,
+    # were they one run.
     input:
         index=INDEX,
-        chunks=CHUNKS,
+        reads=reads_of_library,
     output:
         json=INSERT_SIZE,
     log:
@@ -35,17 +36,16 @@ rule estimate_insert_size:
         "../envs/fmwave.yaml"
     threads: config["map"]["threads"]
     resources:
-        mem_mb=lambda wildcards, threads, attempt: int(
-            attempt * (2500 + 5 * reference_mb() + 300 * threads)
-        ),
+        mem_mb=cpu_map_mem_mb,
         runtime=lambda wildcards, attempt: 30 * attempt,
     params:
-        reads=lambda wildcards, input: chunk_files(wildcards.unit, input.chunks, "head"),
+        # Files of each unit; the paths themselves are Snakemake's to change.
+        units=lambda wildcards: {
+            unit: len(read_files(unit)) for unit in paired_units(wildcards.unit)
+        },
         extra=config["map"]["extra"],
-    shell:
-        "fmwave map {input.index:q} {params.reads:q}"
-        " --device cpu -t {threads} --json-stats {output.json:q} {params.extra}"
-        " > /dev/null 2> {log:q}"
+    script:
+        "../scripts/estimate_insert_size.py"
 
 
 rule fmwave_map:

@@ -1,5 +1,7 @@
 # Reads and checks the settings: config, the sheets of samples and units, the table of GPUs.
 import csv
+import re
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -164,9 +166,37 @@ def read_gpu(name):
     return table[name]
 
 
+def names_option(words, letter, name, shortest):
+    """Whether options of fmwave map name one, as argparse reads them: -aI300, --insert-size=300."""
+    return any(
+        re.match(f"-[aCYp]*{letter}", word)
+        or (word.startswith(shortest) and name.startswith(word.split("=")[0]))
+        for word in words
+    )
+
+
+def read_extra(text):
+    """The words of map.extra; stops on those that the rules cannot take into account."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        stop_on([f"config: map.extra: {text!r}: {error}"])
+    if names_option(words, "p", "--interleaved", "--int"):
+        stop_on(
+            [
+                "config: map.extra: --interleaved (-p) is not allowed. Expected: mates in two "
+                "files, fq1 and fq2, or in a bam"
+            ]
+        )
+    return words
+
+
 CONFIG_SCHEMA = load_schema("config")
 stop_on(complaints(config, CONFIG_SCHEMA, "config"))
 config = with_defaults(CONFIG_SCHEMA, config)
+GIVES_INSERT_SIZE = names_option(
+    read_extra(config["map"]["extra"]), "I", "--insert-size-from", "--insert-size"
+)
 
 SAMPLES, problems_of_samples = read_samples(config["samples"])
 UNITS, problems_of_units = read_units(config["units"])

@@ -1,11 +1,10 @@
 """Cut the reads of a unit into consecutive chunks of equal numbers (Snakemake script).
 
-Of FASTQ it writes, for each mate m, ``1_Rm.fq.gz`` … ``n_Rm.fq.gz`` and ``head_Rm.fq.gz`` with
-the first pairs, from which the insert size is estimated; of BAM, CRAM and SAM ``1.bam`` … and
-``head.bam``; and ``plan.json`` with the reads of each chunk. A FASTQ record is four lines, as
-fmwave wants it. Only the count of the first file decides where to cut; what is wrong with the
-files (mates out of step, a half record, one file longer) is left for fmwave map to find and to
-name: the last chunk takes all that is left of each file.
+Of FASTQ it writes, for each mate m, ``1_Rm.fq.gz`` … ``n_Rm.fq.gz``; of BAM, CRAM and SAM
+``1.bam`` … ``n.bam``; and ``plan.json`` with the reads of each chunk. A FASTQ record is four
+lines, as fmwave wants it. Only the count of the first file decides where to cut; what is wrong
+with the files (mates out of step, a half record, one file longer) is left for fmwave map to find
+and to name: the last chunk takes all that is left of each file.
 """
 
 import json
@@ -18,7 +17,6 @@ from isal import igzip
 
 from mapper.io.bam_split import count_reads as count_bam_reads
 from mapper.io.bam_split import split_bam
-from mapper.pair.insert_size import ESTIMATION_PAIRS, ESTIMATION_READS
 
 BLOCK = 4 << 20
 NEWLINE = ord("\n")
@@ -100,19 +98,6 @@ class Targets:
             self._open().close()
 
 
-def head(path: Path, n_reads: int, target: Path) -> None:
-    """Write the first reads of a file."""
-    left = n_reads * LINES
-    with igzip.open(target, "wb", compresslevel=1) as out:
-        for block in blocks(path):
-            newlines = np.flatnonzero(block == NEWLINE)
-            if len(newlines) >= left:
-                out.write(block[: int(newlines[left - 1]) + 1].tobytes())
-                return
-            out.write(block.tobytes())
-            left -= len(newlines)
-
-
 def split(reads: list[Path], n_chunks: int, directory: Path) -> None:
     """Make the chunks of one file, or of two files of mates."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -122,12 +107,10 @@ def split(reads: list[Path], n_chunks: int, directory: Path) -> None:
     if is_bam:
         targets = [directory / f"{chunk}.bam" for chunk in range(1, n_chunks + 1)]
         split_bam(str(reads[0]), ends, targets)
-        split_bam(str(reads[0]), [min(ESTIMATION_READS, total)], [directory / "head.bam"])
     else:
         for mate, path in enumerate(reads, start=1):
             targets = [directory / f"{chunk}_R{mate}.fq.gz" for chunk in range(1, n_chunks + 1)]
             cut(path, ends[:-1], targets)
-            head(path, ESTIMATION_PAIRS, directory / f"head_R{mate}.fq.gz")
     (directory / "plan.json").write_text(json.dumps({"reads_of_first_file": total, "ends": ends}))
 
 

@@ -17,6 +17,8 @@ if len(reads) not in (1, 2):
 
 options = ["--read-group", read_group] if read_group else []
 options += ["--json-stats", json] if json else []
+insert_size = snakemake.input.get("insert_size", "")
+options += ["--insert-size-from", insert_size] if insert_size else []
 bam = snakemake.output.bam
 
 shell(

@@ -1,0 +1,177 @@
+"""``fmwave map --batch``: the runs of a sheet, all checked before the first one starts."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import logging
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mapper.cli.map_sheet import SheetRow, read_sheet
+from mapper.errors import MapperError, UsageError
+from mapper.io.atomic import STDOUT
+from mapper.io.source import STDIN
+
+if TYPE_CHECKING:
+    from mapper.pipeline import MapJob
+
+log = logging.getLogger(__name__)
+
+_INSTEAD = {
+    "reads": "READS", "read_group": "-R", "lane": "--lane", "json_stats": "--json-stats",
+}  # fmt: skip
+"""What the sheet says, so that the command line may not: destination and name."""
+
+
+class Row(NamedTuple):
+    """One run: the options of the command line, with what the sheet says of it."""
+
+    args: argparse.Namespace
+    place: str = ""
+    """Where the sheet says it, for messages; empty for a run without a sheet."""
+
+
+def rows_of(args: argparse.Namespace) -> list[Row]:
+    """Return the runs of ``--batch``.
+
+    Raises
+    ------
+    UsageError
+        If the command line says what the sheet has to, or lines of the sheet cannot be used:
+        all of them are named.
+    """
+    for dest, name in _INSTEAD.items():
+        if getattr(args, dest):
+            raise UsageError(f"{name} and --batch: the sheet names read files, groups and outputs")
+    if args.output != "-":
+        raise UsageError("-o and --batch: the sheet names the outputs")
+    sheet, errors = read_sheet(args.batch)
+    rows = [Row(_args_of(args, row), f"{args.batch}, line {row.number}") for row in sheet]
+    _raise_all(errors + _clashes(rows))
+    return rows
+
+
+def jobs_of(rows: Sequence[Row], job_of: Callable[[argparse.Namespace], MapJob]) -> list[MapJob]:
+    """Return what each run is to do.
+
+    Raises
+    ------
+    MapperError
+        If any cannot be done, as far as options and the beginnings of files tell; all such runs
+        are named.
+    """
+    jobs: list[MapJob] = []
+    errors: list[MapperError] = []
+    for row in rows:
+        try:
+            jobs.append(job_of(row.args))
+            _check(jobs[-1])
+        except MapperError as error:
+            errors.append(type(error)(f"{row.place}: {error}"))
+    _raise_all(errors)
+    return jobs
+
+
+@contextmanager
+def turn(row: Row, number: int, n_rows: int) -> Iterator[None]:
+    """Do one of the runs inside this; its errors say which it was, and what is done.
+
+    `number` counts from 0. A run without a sheet is left as it is.
+    """
+    if not row.place:
+        yield
+        return
+    place = f"{row.place} ({row.args.output})"
+    log.info("%s: %d of %d", place, number + 1, n_rows)
+    done = f"{number} of {n_rows} outputs are finished, and stay"
+    try:
+        yield
+    except MapperError as error:
+        error.args = (f"{place}: {error}; {done}",)
+        raise
+    except BaseException:
+        log.warning("%s: not finished; %s", place, done)
+        raise
+
+
+def _args_of(args: argparse.Namespace, row: SheetRow) -> argparse.Namespace:
+    """Return the options of one run; a cell outdoes the command line."""
+    own = copy.copy(args)
+    own.output, own.reads = row.output, list(row.reads)
+    own.read_group, own.json_stats = row.read_group, row.json_stats
+    if row.interleaved is not None:
+        own.interleaved = row.interleaved
+    if row.insert_size is not None or row.insert_size_from is not None:
+        own.insert_size, own.insert_size_from = row.insert_size, row.insert_size_from
+    return own
+
+
+def _clashes(rows: Sequence[Row]) -> list[MapperError]:
+    """Return an error for each file that two runs write, read, or one writes and one reads."""
+    errors: list[MapperError] = []
+    writers: dict[Path, Row] = {}
+    readers: dict[Path, Row] = {}
+    for row in rows:
+        for name in (row.args.output, row.args.json_stats):
+            if name == STDOUT:
+                errors.append(UsageError(f"{row.place}: '-' is no output here; name a file"))
+            elif name is not None:
+                _enter(Path(name), row, writers, "is written", errors)
+        for name in row.args.reads:
+            if name == STDIN:
+                errors.append(UsageError(f"{row.place}: '-' is no input here; name a file"))
+            else:
+                _enter(Path(name), row, readers, "is read", errors)
+    for path, row in writers.items():
+        if path in readers:
+            errors.append(
+                UsageError(f"{row.place}: {path} is written, and read by {readers[path].place}")
+            )
+    return errors
+
+
+def _enter(
+    path: Path, row: Row, users: dict[Path, Row], what: str, errors: list[MapperError]
+) -> None:
+    """Note who uses a file; a second one is an error."""
+    first = users.setdefault(path.resolve(), row)
+    if first is not row:
+        errors.append(UsageError(f"{row.place}: {path} {what} by {first.place} already"))
+
+
+def _check(job: MapJob) -> None:
+    """Look at what a run on its own finds out when it starts: formats and read group."""
+    from mapper.io.atomic import check_writable
+    from mapper.io.bam_out import check_format
+    from mapper.io.header import parse_read_group
+    from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
+
+    check_format(job.output, job.output_format, sort=job.sort is not None, reference=job.reference)
+    check_writable(Path(job.output).resolve())
+    if job.read_group is not None:
+        parse_read_group(job.read_group)
+    if any(_is_stream(Path(path)) for path in job.reads):
+        return  # what is read of it now, the run would miss
+    options = ReadOptions(
+        interleaved=job.interleaved, keep_comments=job.keep_comments,
+        reference=job.input_reference,
+    )  # fmt: skip
+    ReadsReader([Lane(tuple(job.reads), job.read_group)], options).close()
+
+
+def _is_stream(path: Path) -> bool:
+    """Say whether a file is a pipe or a device, as a shell's process substitution gives."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _raise_all(errors: Sequence[MapperError]) -> None:
+    """Raise the errors as one, of the first one's kind, a line for each."""
+    if errors:
+        raise type(errors[0])("\n".join(map(str, errors)))

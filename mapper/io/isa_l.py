@@ -1,0 +1,120 @@
+"""ISA-L's deflate and inflate, called by compiled code: many blocks without Python between them.
+
+The package isal calls ISA-L for one block at a time. At a few hundred thousand blocks a second,
+on many cores, Python's lock would pass between the threads more often than it can. The C
+functions that it was built with stand in its extension module (or in the libisal that this is
+linked to), under the names and with the structs of ``igzip_lib.h`` 2.x; here they are declared
+to numba. Where they cannot be found, and where numba's JIT is off, ``AVAILABLE`` is false and
+callers do the same by isal's Python functions, a block at a time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import llvmlite.binding
+import numba
+import numpy as np
+from isal import isal_zlib
+from numba import types
+
+from mapper.accelerate import driver
+from mapper.recycled import RECYCLER
+
+_STATE_BYTES = 1 << 17  # isal_zstream and inflate_state have less than 90 kB
+_LEVEL_BYTES = 1 << 19  # what any level takes, for blocks of 64 kB
+WORK_BYTES = _STATE_BYTES + _LEVEL_BYTES
+
+_SIGNATURES = {
+    "isal_deflate_stateless_init": types.void(types.uintp),
+    "isal_deflate_stateless": types.int32(types.uintp),
+    "isal_inflate_init": types.void(types.uintp),
+    "isal_inflate_stateless": types.int32(types.uintp),
+    "crc32_gzip_refl": types.uint32(types.uint32, types.uintp, types.uint64),
+}
+_PREFIX = "fmwave_"  # another copy of ISA-L in the process must not answer
+
+
+def _declare() -> bool:
+    """Make the functions known to LLVM by their addresses; say whether all are there."""
+    if numba.config.DISABLE_JIT:
+        return False
+    library = ctypes.CDLL(isal_zlib.__file__)
+    for name in _SIGNATURES:
+        function = getattr(library, name, None)
+        if function is None:
+            return False
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        llvmlite.binding.add_symbol(_PREFIX + name, address)
+    return True
+
+
+AVAILABLE = _declare()
+_deflate_init, _deflate, _inflate_init, _inflate, _crc32 = (
+    types.ExternalFunction(_PREFIX + name, signature) for name, signature in _SIGNATURES.items()
+)
+
+
+def work_space() -> np.ndarray:
+    """Return the work space that one call of a function here needs."""
+    return RECYCLER.empty(WORK_BYTES)
+
+
+@driver
+def crc32(address, n_bytes):
+    """Return the CRC-32 of gzip of the bytes at an address."""
+    return _crc32(np.uint32(0), np.uintp(address), np.uint64(n_bytes))
+
+
+@driver
+def deflate(data, n_bytes, level, work, out, start, end):
+    """Write the bytes at an address as a raw deflate stream into ``out[start:end]``.
+
+    Parameters
+    ----------
+    data, n_bytes
+        Address, and how many bytes; at most 64 kB.
+    level
+        0 to 3.
+    work
+        From :func:`work_space`.
+
+    Returns
+    -------
+    How many bytes were written; -1 if there was no room for them.
+    """
+    state = work.ctypes.data
+    _deflate_init(np.uintp(state))
+    # struct isal_zstream: next_in, avail_in, next_out, avail_out, level, level_buf_size,
+    # level_buf, end_of_stream.
+    words, halves = work.view(np.uint64), work.view(np.uint32)
+    words[0] = data
+    halves[2] = n_bytes
+    words[2] = out.ctypes.data + start
+    halves[6] = end - start
+    halves[10] = level
+    halves[11] = _LEVEL_BYTES
+    words[6] = state + _STATE_BYTES
+    work.view(np.uint16)[28] = 1
+    if _deflate(np.uintp(state)) != 0:
+        return np.int64(-1)
+    return np.int64(halves[7])  # total_out
+
+
+@driver
+def inflate(data, n_bytes, work, out, n_plain):
+    """Unpack the raw deflate stream at an address into `out`, an address too.
+
+    Returns
+    -------
+    Whether it gave `n_plain` bytes, no more and no fewer.
+    """
+    state = work.ctypes.data
+    _inflate_init(np.uintp(state))
+    # struct inflate_state: next_out, avail_out, total_out, next_in, avail_in.
+    words, halves = work.view(np.uint64), work.view(np.uint32)
+    words[0] = out
+    halves[2] = n_plain
+    words[2] = data
+    halves[8] = n_bytes
+    return _inflate(np.uintp(state)) == 0 and halves[3] == n_plain

@@ -1,0 +1,84 @@
+"""What mapping runs share, one after another: the index, on devices too, and the threads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from mapper.device.choose import CPU, DeviceChoice
+from mapper.index.reference import Index
+from mapper.io.fasta import check_reference
+from mapper.workers import Workers
+
+if TYPE_CHECKING:
+    from mapper.device.backend import DeviceStages
+
+
+class Session:
+    """Runs with one index, one at a time; a context manager.
+
+    What a run finds here it need not make again: threads, the index in a device's memory, and
+    that a FASTA file is the one that was indexed. Compiled code stays with the process anyway.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.pool = Workers(0)
+        self._choice = DeviceChoice(CPU)
+        self._stages: DeviceStages | None = None
+        self._checked: set[tuple[str, int, int, int]] = set()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the threads end, and the devices' memory go."""
+        self.pool.shutdown()
+        self._stages = None
+
+    def stages_on(self, choice: DeviceChoice) -> DeviceStages | None:
+        """Return the stages of devices, the index copied there when they are first asked for.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If the index does not fit.
+        """
+        if choice.backend == CPU:
+            return None
+        if self._stages is None or choice != self._choice:
+            from mapper.device.backend import DeviceStages
+
+            self._stages = None  # its memory may be needed
+            self._stages = DeviceStages(self.index, choice.ordinals)
+            self._choice = choice
+        return self._stages
+
+    def check_reference(self, fasta: str) -> None:
+        """Compare a FASTA file with the index, contig by contig, unless it has been already.
+
+        Raises
+        ------
+        MapperError
+            See :func:`mapper.io.fasta.check_reference`.
+        """
+        contigs = self.index.contigs
+        try:
+            found = Path(fasta).stat()
+        except OSError:  # check_reference says it better
+            check_reference(Path(fasta), contigs.names, contigs.md5)
+            return
+        state = (os.path.realpath(fasta), found.st_ino, found.st_size, found.st_mtime_ns)
+        if state not in self._checked:
+            check_reference(Path(fasta), contigs.names, contigs.md5)
+            self._checked.add(state)

@@ -1,0 +1,146 @@
+"""Batches joined for a device; here that is the CPU, so that the joining alone is tested."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mapper import pipeline
+from mapper.batch import ReadBatch
+from mapper.device.batches import Found, Share, join_offsets, packed_of, reads_of
+from mapper.device.choose import CUDA, DeviceChoice
+from mapper.errors import InputFormatError
+from mapper.seed.pack import pack_reads
+from mapper.stages import align_reads, rescue_mates
+from tests.reads import reads_of as batch_of
+from tests.test_formats import import_pairs
+from tests.whole import map_to
+
+
+def joined(batches: Sequence[ReadBatch]) -> ReadBatch:
+    """Return all reads as one batch, without what no stage of a device looks at."""
+    return batches[0]._replace(
+        bases=np.concatenate([batch.bases for batch in batches]),
+        base_offsets=join_offsets([batch.base_offsets for batch in batches]),
+    )
+
+
+class CpuAsDevice:
+    """Aligns the batches of a group as one."""
+
+    def __init__(self, index, _ordinals) -> None:
+        self.lanes = [0, 1]
+        self.group_sizes: list[int] = []
+        self._index = index
+
+    def align(self, reads, params, stats, model=None) -> Found:
+        (share,) = self.align_batches([reads], params, stats, model)
+        return share.cut()
+
+    def align_batches(self, batches, params, stats, model=None) -> list[Share]:
+        self.group_sizes.append(len(batches))
+        index, reads = self._index, joined(batches)
+        made = align_reads(index, reads, params, stats)
+        alignments = made.alignments
+        if model is not None and reads.paired:
+            alignments = rescue_mates(index, made, model, params, stats)
+        whole = Found(made.packed if model is None else None, made.seeds, alignments)
+        ends = np.cumsum([batch.n_reads for batch in batches]).tolist()
+        return [Share(whole, end - b.n_reads, end) for b, end in zip(batches, ends, strict=True)]
+
+
+@pytest.fixture
+def as_device(monkeypatch):
+    """Make a run with a device take the CPU for it; return the stand-ins made."""
+    pytest.importorskip("numba_cuda")
+    from mapper.device import backend
+
+    made: list[CpuAsDevice] = []
+
+    def make(*arguments):
+        made.append(CpuAsDevice(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(backend, "DeviceStages", make)
+    return made
+
+
+@pytest.mark.parametrize("files", ["two", "single", "mixed"])
+def test_groups_do_not_show(world, as_device, monkeypatch, tmp_path, files) -> None:
+    reads = {
+        "two": (world.first, world.second),
+        "single": (world.both,),
+        "mixed": (str(import_pairs(world, tmp_path / "u.bam", kinds="psPs")),),
+    }[files]
+    cpu, path = tmp_path / "cpu.bam", tmp_path / "x.bam"
+    # The insert size comes from the whole sample, and from its first batches.
+    for estimation_pairs in (pipeline.ESTIMATION_PAIRS, 100):
+        monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", estimation_pairs)
+        map_to(world.index, cpu, *reads)
+        for batch_bases, n_batches, threads in ((6_000, 1, 3), (6_000, 5, 1), (14_000, 3, 3)):
+            monkeypatch.setattr(pipeline, "BATCH_BASES", batch_bases)
+            map_to(
+                world.index, path, *reads, threads=threads, device=DeviceChoice(CUDA, (0,)),
+                batch_bases=n_batches * batch_bases,
+            )  # fmt: skip
+            assert path.read_bytes() == cpu.read_bytes()
+            # Batches that mix pairs and single reads come to the device in two parts.
+            assert max(as_device[-1].group_sizes) == n_batches
+    assert not any(thread.name.startswith("lane") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("step", ["parse", "align_batches", "finish"])
+def test_an_error_ends_the_run_without_output(
+    world, as_device, monkeypatch, tmp_path, step
+) -> None:
+    owner = CpuAsDevice if step == "align_batches" else pipeline._Run
+    whole = getattr(owner, step)
+    lock, calls = threading.Lock(), [0]
+
+    def failing(*arguments, **options):
+        with lock:
+            calls[0] += 1
+            if calls[0] == 4:
+                raise ZeroDivisionError(step)
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(owner, step, failing)
+    monkeypatch.setattr(pipeline, "BATCH_BASES", 6_000)
+    monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 50)
+    with pytest.raises(ZeroDivisionError, match=step):
+        map_to(
+            world.index, tmp_path / "x.bam", world.first, world.second, threads=2,
+            batch_bases=12_000, device=DeviceChoice(CUDA, (0,)),
+        )  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+    assert not any(thread.name.startswith("lane") for thread in threading.enumerate())
+
+
+def test_the_first_thing_wrong_with_the_input_is_what_is_said(world, as_device, tmp_path) -> None:
+    text = Path(world.first).read_text().splitlines()
+    for record in (300, 310):
+        text[4 * record + 3] = "I"  # one quality
+    (tmp_path / "broken.fq").write_text("\n".join(text) + "\n")
+    with pytest.raises(InputFormatError, match=r"broken.fq: record 301: 1 quality"):
+        map_to(
+            world.index, tmp_path / "x.bam", str(tmp_path / "broken.fq"), world.second,
+            batch_bases=4_000, device=DeviceChoice(CUDA, (0,)),
+        )  # fmt: skip
+
+
+def test_a_share_is_what_its_reads_alone_would_give(world) -> None:
+    letters = [read.letters for read in world.reads[:40]]
+    reads = batch_of(letters)
+    whole = pack_reads(reads)
+    for start, end in ((0, 40), (0, 7), (7, 7), (7, 40)):
+        expected = pack_reads(batch_of(letters[start:end]))
+        for ours, theirs in zip(packed_of(whole, start, end), expected, strict=True):
+            assert np.array_equal(ours, theirs)
+        part = reads_of(reads, start, end)
+        assert part.n_reads == end - start
+        assert np.array_equal(part.bases, batch_of(letters[start:end]).bases)
+        assert part.base_offsets.tolist() == batch_of(letters[start:end]).base_offsets.tolist()

@@ -1,0 +1,118 @@
+"""ISA-L called by compiled code, beside isal's Python functions."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from isal import isal_zlib
+
+from mapper.io import bgzf, bgzf_in, isa_l
+from mapper.io.source import BrokenStreamError, ByteSource
+
+RNG = np.random.default_rng(17)
+TEXTS = [
+    RNG.bytes(70_000),  # grows when it is compressed
+    RNG.integers(65, 69, 70_000).astype(np.uint8).tobytes(),
+    bytes(70_000),
+]
+
+needs_isa_l = pytest.mark.skipif(not isa_l.AVAILABLE, reason="isal without ISA-L's functions")
+
+
+def array(data: bytes) -> np.ndarray:
+    return np.frombuffer(bytearray(data), np.uint8)
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's JIT")
+def test_the_wheel_of_isal_has_the_functions():
+    """Where they are missing all goes on, but slower: here that must not pass unseen."""
+    assert isa_l.AVAILABLE
+
+
+@needs_isa_l
+@given(st.integers(0, 2), st.integers(0, 65_536), st.integers(0, 3))
+@settings(deadline=None, max_examples=60)
+def test_deflate_and_inflate_are_inverse(kind, n, level):
+    data = array(TEXTS[kind][:n])
+    packed, plain = np.empty(70_000, np.uint8), np.full(n + 8, 7, np.uint8)
+    work = isa_l.work_space()
+    size = isa_l.deflate(data.ctypes.data, n, level, work, packed, 0, len(packed))
+    assert zlib.decompress(packed[:size].tobytes(), -15) == data.tobytes()
+    assert isa_l.inflate(packed.ctypes.data, size, work, plain.ctypes.data, n)
+    assert plain.tobytes() == data.tobytes() + b"\7" * 8
+    assert isa_l.crc32(data.ctypes.data, n) == zlib.crc32(data)
+
+
+@needs_isa_l
+def test_no_byte_is_written_beyond_the_room():
+    data, work = array(TEXTS[1][:60_000]), isa_l.work_space()
+    packed = np.full(70_000, 7, np.uint8)
+    size = isa_l.deflate(data.ctypes.data, len(data), 1, work, packed, 100, 50_000)
+    assert (packed[:100] == 7).all()
+    assert (packed[50_000:] == 7).all()
+    for room in (0, 1, 8, 100, size - 1):
+        out = np.full(70_000, 7, np.uint8)
+        assert isa_l.deflate(data.ctypes.data, len(data), 1, work, out, 0, room) == -1
+        assert (out[room:] == 7).all()
+    stream = packed[100 : 100 + size].copy()
+    for n in (0, 1, 59_999, 60_001):
+        out = np.full(70_000, 7, np.uint8)
+        assert not isa_l.inflate(stream.ctypes.data, size, work, out.ctypes.data, n)
+        assert (out[n:] == 7).all()
+
+
+@needs_isa_l
+def test_damaged_streams_stay_in_their_place():
+    data, work = array(TEXTS[1][:3_000]), isa_l.work_space()
+    packed = np.frombuffer(bytearray(isal_zlib.compress(data, 1, -15)), np.uint8)
+    refused = 0
+    for i in range(len(packed)):
+        damaged = packed.copy()
+        damaged[i] ^= RNG.integers(1, 256)
+        out = np.full(4_000, 7, np.uint8)
+        ok = isa_l.inflate(damaged.ctypes.data, len(damaged), work, out.ctypes.data, len(data))
+        refused += not ok
+        assert (out[len(data) :] == 7).all()
+    assert refused > 50  # that it is no longer the same data, the check sum tells
+
+
+@pytest.mark.parametrize("level", range(4))
+@pytest.mark.parametrize("n", [1, 65_280, 65_281, 200_000])
+def test_blocks_without_them(monkeypatch, tmp_path, level, n):
+    """The same blocks of plain bytes, and the same errors, through Python's functions."""
+    data = (TEXTS[level % 3] * 3)[:n]
+    compiled = bytes(bgzf.compressor(level)(memoryview(data)))
+    path = tmp_path / "x.gz"
+    path.write_bytes(compiled)
+    monkeypatch.setattr(isa_l, "AVAILABLE", False)
+    plainly = bytes(bgzf.compressor(level)(memoryview(data)))
+    assert gzip.decompress(plainly) == gzip.decompress(compiled) == data
+    assert block_lengths(plainly) == block_lengths(compiled)
+    source, buffer = ByteSource(str(path)), bytearray(300_000)
+    got = source.readinto(memoryview(buffer))
+    source.close()
+    assert buffer[:got] == data
+    damaged = bytearray(compiled)
+    damaged[-5] ^= 1  # the length of the last block
+    path.write_bytes(damaged)
+    for available in (False, True):
+        monkeypatch.setattr(isa_l, "AVAILABLE", available and not numba.config.DISABLE_JIT)
+        source = ByteSource(str(path))
+        with pytest.raises(BrokenStreamError):
+            while source.readinto(memoryview(buffer)):
+                pass
+        source.close()
+
+
+def block_lengths(packed: bytes) -> list[int]:
+    data, blocks = array(packed), np.empty((100, 4), np.int64)
+    n, why = bgzf_in.find_blocks(data, 0, len(data), 1 << 30, blocks)
+    assert why == bgzf_in.MORE
+    assert blocks[n - 1, bgzf_in.END] == len(packed)
+    return list(np.diff(blocks[:n, [bgzf_in.PLAIN_START, bgzf_in.PLAIN_END]]).ravel())

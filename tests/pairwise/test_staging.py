@@ -1,0 +1,140 @@
+"""What the host makes of letters and packed pairs for a device: every row and symbol."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mapper.errors import UsageError
+from mapper.pairwise import flat_batch, flat_packed
+from mapper.pairwise.affine import align_affine
+from mapper.pairwise.edit import edit_distance
+from mapper.pairwise.flat_batch import LetterSource
+from mapper.pairwise.flat_packed import PackedSource
+from mapper.pairwise.given import packed_pairs
+from mapper.pairwise.packing import PairBatch, batch_of
+from tests.pairwise.pairs import edited, random_pairs
+from tests.reads import random_letters
+
+CODES = {"A": 0, "C": 1, "T": 2, "U": 2, "G": 3}
+
+
+def staged_rows(source, most_pairs: int = 1000, n_jobs: int = 3):
+    """Stage every chunk as the pipeline does; return the symbols of each pair, or None."""
+    rows, n_chunks = [], 0
+    for chunk in source.chunks(most_pairs):
+        n_chunks += 1
+        n = chunk.n_pairs
+        staged = np.full(source.n_words(chunk), 2**64 - 1, np.uint64)
+        job, noted = source.job(chunk, staged, n_jobs)
+        for part in reversed(range(n_jobs)):
+            job(part)
+        settle = source.settling_job(chunk, staged, noted, n_jobs)
+        for part in range(n_jobs if settle else 0):
+            settle(part)
+        starts_and_lengths = staged.view(np.int32)[: 4 * n].reshape(4, n)
+        for starts, lengths in (starts_and_lengths[::2], starts_and_lengths[1::2]):
+            assert starts.shape == lengths.shape
+        for query_at, ref_at, query_len, ref_len in starts_and_lengths.T.tolist():
+            assert (query_len < 0) == (ref_len < 0)
+            sides = ((query_at, query_len), (ref_at, ref_len))
+            rows.append(None if query_len < 0 else tuple(symbols(staged, *s) for s in sides))
+    return rows, n_chunks
+
+
+def symbols(words: np.ndarray, at: int, n: int) -> list[int]:
+    return [int(words[i >> 5]) >> (2 * (i & 31)) & 3 for i in range(at, at + n)]
+
+
+def expected_rows(pairs):
+    def row(pair):
+        if any(letter.upper() not in CODES for side in pair for letter in side):
+            return None
+        return tuple([CODES[letter.upper()] for letter in side] for side in pair)
+
+    return [row(pair) for pair in pairs]
+
+
+@pytest.fixture
+def pairs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Pairs of every length around a word, with other letters here and there; small blocks."""
+    monkeypatch.setattr(flat_batch, "CHUNK_SYMBOLS", 900)
+    monkeypatch.setattr(flat_packed, "CHUNK_SYMBOLS", 900)
+    rng = np.random.default_rng(3)
+    made = random_pairs(rng, 30, 80) + random_pairs(rng, 10, 60, "ACGTNacgtu")
+    made += [("", ""), ("ACGT" * 600, "A"), ("", "ACGT")]
+    for n in range(65):
+        made.append((random_letters(rng, n), random_letters(rng, 64 - n)))
+    return made
+
+
+def test_letters_are_staged_as_they_lie(pairs) -> None:
+    queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
+    rows, n_chunks = staged_rows(LetterSource(batch_of(queries, refs)), most_pairs=25)
+    assert rows == expected_rows(pairs)
+    assert n_chunks > 4
+    assert rows.count(None) > 3  # pairs with other letters
+
+
+def test_nothing_behind_the_letters_is_read(pairs) -> None:
+    """Arrays without padding whose neighbours in memory are other letters."""
+    pairs = [pair for pair in pairs if expected_rows([pair]) != [None]]
+    sides = []
+    for side in zip(*pairs, strict=True):
+        text = "".join(side)
+        letters = np.frombuffer(f"N{text}N".encode(), np.uint8)[1:-1]
+        sides += [letters, np.cumsum([0, *map(len, side)])]
+    batch = PairBatch(sides[0], sides[1][:-1], sides[1][1:], sides[2], sides[3][:-1], sides[3][1:])
+    assert staged_rows(LetterSource(batch))[0] == expected_rows(pairs)
+
+
+def test_sequences_may_lie_anywhere() -> None:
+    rng = np.random.default_rng(4)
+    made = [(edited(rng, r, 0.05), r) for r in (random_letters(rng, 50) for _ in range(6))]
+    letters = np.frombuffer("".join(f">{q}\n<{r}\n" for q, r in made).encode(), np.uint8)
+    ends = np.cumsum([len(side) + 2 for pair in made for side in pair]) - 1
+    starts = ends - [len(side) for pair in made for side in pair]
+    order = np.array([3, 3, 0, 5, 3, 1])
+    query, ref = order, order[::-1]
+    batch = PairBatch(
+        letters, starts[::2][query], ends[::2][query], letters, starts[1::2][ref], ends[1::2][ref]
+    )
+    rows, _ = staged_rows(LetterSource(batch), most_pairs=4)
+    assert rows == expected_rows(
+        [(made[a][0], made[b][1]) for a, b in zip(query, ref, strict=True)]
+    )
+
+
+def test_packed_pairs_are_staged(pairs) -> None:
+    queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
+    rows, n_chunks = staged_rows(PackedSource(packed_pairs(queries, refs)), most_pairs=25)
+    assert rows == expected_rows(pairs)
+    assert n_chunks > 4
+
+
+@pytest.mark.parametrize("engine", [edit_distance, align_affine])
+def test_packed_pairs_align_as_their_letters(engine) -> None:
+    made = random_pairs(np.random.default_rng(5), 12, 40, "ACGTN")
+    sides = [q for q, _ in made], [r for _, r in made]
+    for symbols_rule in ("dna", "iupac", "bytes"):
+        expected = engine(*sides, symbols=symbols_rule, cigar=True, device="cpu")
+        packed = packed_pairs(*sides, symbols=symbols_rule)
+        found = engine(packed, cigar=True, device="cpu")
+        for a, b in zip(expected, found, strict=True):
+            assert (a == b).all()
+
+
+def test_packed_pairs_that_are_none_are_refused() -> None:
+    packed = packed_pairs(["ACGT"] * 3, ["ACG"] * 3)
+    moved = packed.query_start.copy()
+    moved[1] = 0
+    for broken, what in (
+        (packed._replace(query_start=moved), "queries must lie one behind the other.* pair 0 "),
+        (packed._replace(ref_words=packed.ref_words[:-2]), "references must lie.* pair 2 "),
+        (packed._replace(shift=packed.shift[:2]), "2 pairs, but 3 in query_start"),
+        (packed._replace(ref_len=packed.ref_len.astype(np.int32)), "ref_len is no flat array"),
+    ):
+        with pytest.raises(UsageError, match=what):
+            edit_distance(broken, device="cpu")
+    with pytest.raises(UsageError, match="give no others"):
+        edit_distance(packed, ["ACGT"], device="cpu")
