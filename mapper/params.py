@@ -43,8 +43,12 @@ class IndexParams:
         """Return k of the table for a text of `n_bases`: as given, or the default."""
         if self.kmer_len is not None:
             return self.kmer_len
-        # floor(log4(n)) - 1: at most a quarter of an entry for each base.
-        return max(0, min(14, (n_bases.bit_length() - 1) // 2 - 1))
+        level = (n_bases.bit_length() - 1) // 2  # floor(log4(n))
+        # At most a quarter of an entry for each base; but where that leaves room under 64 MB,
+        # so many that a random k-mer mostly has no row: its search ends with the look-up.
+        if level >= 10:
+            return min(14, max(level - 1, min(level + 1, 12)))
+        return max(0, level - 1)
 
 
 class SeedParams(NamedTuple):

@@ -83,7 +83,7 @@ def rescue_mates(
     with stats.stage("rescue"):
         loci = propose_loci(
             index.fm.ref_planes, reads, packed, contigs.starts, contigs.lengths, seeds,
-            alignments, model, params.pair,
+            alignments, model, params.pair, params.extend,
         )  # fmt: skip
         if len(loci.strand):
             rescued = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)

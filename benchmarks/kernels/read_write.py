@@ -45,6 +45,7 @@ from isal import igzip
 
 from benchmarks import harness
 from mapper.batch import ReadBatch, RecordBatch
+from mapper.cli.main import set_up_process
 
 READ_LEN = 150
 QUALITIES = np.frombuffer(b"#,:F", np.uint8)
@@ -378,6 +379,7 @@ def main() -> None:
         make_fastq(arguments.reads, paths[:2], paths[2:], len(os.sched_getaffinity(0)))
         return
     if arguments.child:
+        set_up_process()
         convert = convert_fmwave if arguments.child == "fmwave" else convert_pysam
         start = time.perf_counter()
         convert(arguments.paths, arguments.out, arguments.threads)

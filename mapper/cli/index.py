@@ -68,7 +68,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="K",
         default=_DEFAULTS.kmer_len,
         help="k of the table where searches start, 0 to 14; 0 for none (default: by length, "
-        "at most 12)",
+        "at most 14)",
     )
     machine = parser.add_argument_group("machine (no effect on the index)")
     machine.add_argument(

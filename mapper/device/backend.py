@@ -24,7 +24,7 @@ from mapper.device.batches import (
     join_summaries,
     reads_of,
 )
-from mapper.device.memory import Workspace, upload
+from mapper.device.memory import Slabs, Workspace, upload
 from mapper.device.reads import download_packed, upload_reads
 from mapper.device.seam import cuda
 from mapper.errors import DeviceMemoryError
@@ -81,7 +81,8 @@ class DeviceStages:
                 contigs = upload(
                     ContigBounds(index.contigs.starts, index.contigs.lengths), "the contigs"
                 )
-                made.append([Lane(ordinal, fm, contigs, Workspace()) for _ in range(lanes)])
+                slabs = Slabs()
+                made.append([Lane(ordinal, fm, contigs, Workspace(slabs)) for _ in range(lanes)])
         self.lanes = [lane for turn in zip(*made, strict=True) for lane in turn]  # by turns
         for lane in self.lanes:
             self._free.put(lane)
@@ -177,7 +178,7 @@ def _align_at_once(
         with stats.stage("rescue"):
             near = propose_loci(
                 space, lane.fm.ref_planes, lane.contigs, on_device, found, there.batch, model,
-                params.pair,
+                params.pair, params.extend,
             )  # fmt: skip
             if near.host_offsets[-1]:
                 rescued = extend_loci(

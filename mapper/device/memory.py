@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -83,21 +84,69 @@ def upload(batch: Batch, what: str, stream: Any = 0) -> Batch:
     return type(batch)(*columns)
 
 
+class Slabs:
+    """Page-locked memory that results are downloaded to, used again when nobody refers to them.
+
+    Shared by the lanes of a device, so that there are as many slabs as there are batches under
+    way, wherever they were made. Locking pages takes long (measured: 94 ms for 248 MB).
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._slabs: dict[str, list[np.ndarray]] = {}
+
+    def take(self, name: str, n_bytes: int) -> np.ndarray:
+        """Return `n_bytes` or more, uint8, to which nobody refers.
+
+        Parameters
+        ----------
+        name
+            Of the kind of results; those of a kind are of like size.
+        """
+        with self._lock:
+            slabs = self._slabs.setdefault(name, [])
+            for i in range(len(slabs)):
+                # Two references: the list's, and the argument's.
+                if sys.getrefcount(slabs[i]) <= 2:
+                    if slabs[i].nbytes >= n_bytes:
+                        return slabs[i]
+                    with DRIVER:
+                        del slabs[i]  # too small, as it may be for all that follow
+                    break
+        with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
+            slab: np.ndarray = cuda.pinned_array(_grown(n_bytes), np.uint8)
+        with self._lock:
+            slabs.append(slab)
+        return slab
+
+    def clear(self) -> None:
+        """Give back what nobody refers to, and the rest when nobody does."""
+        with self._lock, DRIVER:
+            self._slabs.clear()
+
+
 class Workspace:
     """Arrays of one stream on one device, kept from batch to batch and grown when needed.
 
     Allocation synchronises a device, so what a batch needs is taken from here by name and
     handed out again to the next batch. Contents are undefined. To be used by one thread, in
     whose current context (``with cuda.gpus[ordinal]``) it was made.
+
+    Parameters
+    ----------
+    slabs
+        Where results go; None for slabs of its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slabs: Slabs | None = None) -> None:
         self.stream = cuda.stream()
         self.most_needed: dict[str, int] = {}
         """Items of pools (``device/work.py``), where some batch needed more than at first."""
+        self.kept: dict[str, Any] = {}
+        """What is made of the arrays here, and kept from batch to batch, as they are."""
         self._device: dict[str, Any] = {}
         self._pinned: dict[str, np.ndarray] = {}
-        self._slabs: dict[str, list[np.ndarray]] = {}
+        self._slabs = Slabs() if slabs is None else slabs
 
     def device(self, name: str, n: int, dtype: Any) -> Any:
         """Return a device array of `n` items; what `name` held before is lost if it grew."""
@@ -166,7 +215,7 @@ class Workspace:
         transfer.
         """
         starts = np.cumsum([0, *(_aligned(array.nbytes) for array in arrays)]).tolist()
-        slab = self._unused_slab(self._slabs.setdefault(name, []), starts[-1])
+        slab = self._slabs.take(name, starts[-1])
         results = []
         for array, start in zip(arrays, starts, strict=False):
             host = slab[start : start + _whole(array.nbytes)].view(array.dtype)[: len(array)]
@@ -179,20 +228,6 @@ class Workspace:
         """Queue the copy of one array, as :meth:`download_results` does."""
         return self.download_results("result", [array])[0]
 
-    def _unused_slab(self, slabs: list[np.ndarray], n_bytes: int) -> np.ndarray:
-        """Return pinned memory of `n_bytes` or more that nobody refers to, one of `slabs`."""
-        for i in range(len(slabs)):
-            # Two references: the list's, and the argument's.
-            if sys.getrefcount(slabs[i]) <= 2:
-                if slabs[i].nbytes >= n_bytes:
-                    return slabs[i]
-                with DRIVER:
-                    del slabs[i]  # too small, as it may be for all that follow
-                break
-        with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
-            slabs.append(cuda.pinned_array(_grown(n_bytes), np.uint8))
-        return slabs[-1]
-
     def synchronize(self) -> None:
         """Wait for all that was queued on the stream."""
         self.stream.synchronize()
@@ -201,10 +236,11 @@ class Workspace:
         """Free all arrays; for a batch to be tried again in smaller pieces."""
         self.synchronize()
         with DRIVER:
+            self.kept.clear()
             self._device.clear()
             self.most_needed.clear()
             self._pinned.clear()
-            self._slabs.clear()
+        self._slabs.clear()
 
 
 def _whole(n_bytes: int) -> int:
@@ -220,6 +256,29 @@ def _aligned(n_bytes: int) -> int:
 def _grown(n_bytes: int) -> int:
     """Return the size to allocate: an eighth more, so that batches of like size all fit."""
     return _whole(max(256, n_bytes + (n_bytes >> 3)))
+
+
+if SIMULATED:
+
+    def copy_in(array: Any, host: np.ndarray, n: int, stream: Any) -> None:
+        """Queue the copy of the first n items of a host array to a device array's first."""
+        array[:n].copy_to_device(host[:n])
+
+    def copy_out(host: np.ndarray, array: Any, n: int, stream: Any) -> None:
+        """Queue the copy of the first n items of a device array to a host array's first."""
+        array[:n].copy_to_host(host[:n])
+
+else:
+    from numba.cuda.cudadrv import driver
+
+    # A slice of a device array takes numba longer than the driver takes to queue the copy.
+    def copy_in(array: Any, host: np.ndarray, n: int, stream: Any) -> None:
+        """Queue the copy of the first n items of a host array to a device array's first."""
+        driver.host_to_device(array, host, n * host.itemsize, stream=stream)
+
+    def copy_out(host: np.ndarray, array: Any, n: int, stream: Any) -> None:
+        """Queue the copy of the first n items of a device array to a host array's first."""
+        driver.device_to_host(host, array, n * host.itemsize, stream=stream)
 
 
 MOST_PAGE_LOCKED = 1 << 32

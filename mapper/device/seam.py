@@ -21,9 +21,11 @@ unsigned values.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any
 
 from mapper.accelerate import CACHE_DIR  # sets numba's cache directory, before any kernel
@@ -45,6 +47,7 @@ __all__ = [
     "DRIVER",
     "INSTALL",
     "SIMULATED",
+    "BoundKernel",
     "Kernel",
     "cuda",
     "device_function",
@@ -117,6 +120,58 @@ class Kernel:
         """
         with DRIVER:
             self.compiled[n_blocks, self.block, stream, shared_bytes](*args)
+
+
+class BoundKernel:
+    """A kernel with its arguments, for launches that differ in numbers only.
+
+    A launch by :class:`Kernel` finds out the type of every array and describes it to the driver
+    anew, with ten arrays a third of a millisecond on some hosts. Here that is done once; numbers
+    at the top level can be given anew each time.
+
+    Parameters
+    ----------
+    args
+        As for :meth:`Kernel.launch`, of the current device; arrays must stay allocated.
+    """
+
+    def __init__(self, kernel: Kernel, stream: Any, *args: Any, shared_bytes: int = 0) -> None:
+        self._kernel, self._stream, self._shared_bytes = kernel, stream, shared_bytes
+        self._args = list(args)
+        if SIMULATED:
+            return
+        with DRIVER:
+            types = tuple(kernel.compiled.typeof_pyval(arg) for arg in args)
+            compiled = kernel.compiled.compile(types)
+            self._function = compiled._codelibrary.get_cufunc().kernel
+            self._types = types
+            self._parts: list[list[Any]] = []
+            self._kept: list[Any] = []
+            for type_of_arg, arg in zip(types, args, strict=True):
+                part: list[Any] = []
+                compiled._prepare_args(type_of_arg, arg, stream, self._kept, part)
+                self._parts.append(part)
+
+    def launch(self, n_blocks: int, numbers: Mapping[int, int]) -> None:
+        """Launch with so many blocks; `numbers` replace arguments, by their place, for good."""
+        for place, number in numbers.items():
+            self._args[place] = number
+            if not SIMULATED:
+                self._parts[place] = [getattr(ctypes, f"c_{self._types[place]}")(number)]
+        if SIMULATED:
+            self._kernel.launch_blocks(
+                n_blocks, self._stream, *self._args, shared_bytes=self._shared_bytes
+            )
+            return
+        from numba.cuda.dispatcher import CUDA_CORE_GE_1_0, LaunchConfig, launch
+
+        plain = {"is_cooperative" if CUDA_CORE_GE_1_0 else "cooperative_launch": False}
+        config = LaunchConfig(
+            grid=(n_blocks, 1, 1), block=(self._kernel.block, 1, 1),
+            shmem_size=self._shared_bytes, **plain,
+        )  # fmt: skip
+        with DRIVER:
+            launch(self._stream, config, self._function, *chain.from_iterable(self._parts))
 
 
 def kernel(

@@ -20,6 +20,7 @@ from mapper.extend.read import (
 )
 from mapper.extend.wavefront_affine import CELLS_FULL
 from mapper.extend.wavefronts import new_wavefronts
+from mapper.lanes import ONE_LANE
 from mapper.params import ExtendParams
 
 
@@ -70,7 +71,7 @@ def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params,
             if n_found == OPS_FULL:
                 read_ops = np.empty(2 * len(read_ops), np.uint32)
         found = scratch.found
-        n_kept = keep_distinct(found, scratch.kept, n_found)
+        n_kept = keep_distinct(found, scratch.kept, n_found, ONE_LANE)
         for i in range(n_kept):
             row = scratch.kept[i]
             out.strand[total] = found.strand[row]

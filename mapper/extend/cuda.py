@@ -39,7 +39,17 @@ from mapper.extend.kernels import (
 from mapper.extend.penalties import Penalties, wavefront_penalties
 from mapper.extend.read import FOUND_TYPES, Found, scratch_sizes
 from mapper.extend.settle import PerLocus
-from mapper.extend.settle_kernels import Out, begin, count_ops, gather, go_on, keep, settle, spell
+from mapper.extend.settle_kernels import (
+    Out,
+    begin,
+    count_ops,
+    gather,
+    go_on,
+    keep,
+    keep_by_warp,
+    settle,
+    spell,
+)
 from mapper.extend.wavefronts import Wavefronts, wavefront_sizes
 from mapper.params import ExtendParams
 
@@ -48,6 +58,10 @@ THREAD_BUCKETS = (Bucket(0, 64), Bucket(128, 128))
 
 WARP_BUCKETS = (Bucket(1024, 192),)
 """Before the last, which fits any read."""
+
+
+KEEPING_WARPS = 4096
+"""Warps that take the reads with many alignments in turn; the device holds so many at a time."""
 
 
 class DeviceAlignments(NamedTuple):
@@ -172,15 +186,16 @@ class _Work:
         self.last = Bucket(cells, n_penalties)
         self.buckets = (*THREAD_BUCKETS, *WARP_BUCKETS, self.last)
         # The lists of each round, one for each bucket and one for what is left; then the
-        # reads to be settled alone, and what is left there.
+        # reads to be settled alone, and what is left there. Their list is then used again.
         n_lists = len(self.buckets) + 1
         self.rounds = (POOL + 1, POOL + 1 + n_lists)
         self.alone = POOL + 1 + 2 * n_lists
+        self.many = self.alone + 2  # reads with many alignments
         self.left_over = (self.rounds[1] - 1, self.alone - 1, self.alone + 1)
         self.lists = Lists(
-            space.upload("counters", np.zeros(self.alone + 2, np.int64)),
+            space.upload("counters", np.zeros(self.many + 1, np.int64)),
             space.device("extend.lists", 2 * self.n_loci, np.int32).reshape(2, self.n_loci),
-            space.device("extend.alone", self.n_reads, np.int32),
+            space.device("extend.listed", self.n_reads, np.int32),
         )
 
     def align(self, n_kept: Any) -> None:
@@ -211,7 +226,11 @@ class _Work:
             lists, self.alone, self.alone + 1, n_threads, self.last, scratch, shared, rows,
             self.pool_ops, n_found,
         )  # fmt: skip
-        keep.launch(self.n_reads, stream, loci, rows, n_found, n_kept)
+        keep.launch(self.n_reads, stream, loci, rows, n_found, n_kept, lists, self.many)
+        n_warps = min(self.n_reads, KEEPING_WARPS)
+        keep_by_warp.launch(
+            WARP * n_warps, stream, loci, rows, n_found, n_kept, lists, self.many, n_warps
+        )
         n_threads = threads_for(self.n_loci, 4 * (self.sizes.positions + 2 * self.sizes.ops))
         spell.launch(
             min(n_threads, self.n_loci), stream, self.text_planes, self.reads, loci,

@@ -22,7 +22,7 @@ from mapper.extend.locus import (
     ungapped_score,
 )
 from mapper.extend.ungapped import lowest_mate_score
-from mapper.lanes import ONE_LANE
+from mapper.lanes import ONE_LANE, lane_mask, lanes_meet
 
 REDUNDANT_OVERLAP = 0.9
 """Two alignments that share more than this part of the shorter one's read and reference
@@ -176,29 +176,50 @@ def comes_before(found, a, others, b):
 
 
 @core
-def keep_distinct(found, kept, n_found):
+def keep_distinct(found, kept, n_found, lanes):
     """Order the alignments of a read and drop redundant ones; return how many stay.
 
     `kept` has the rows of `found` in the order found, and is given those that stay, best first.
+    Lanes share it: they shift rows, and compare with them, side by side.
     """
-    for i in range(n_found):
+    for i in range(1, n_found):
         row = kept[i]
-        j = i
-        while j > 0 and comes_before(found, row, found, kept[j - 1]):
-            kept[j] = kept[j - 1]
-            j -= 1
-        kept[j] = row
-    n_kept = 0
+        # Where it belongs among those before, behind equals; mostly at the end.
+        to, end = np.int64(i), np.int64(i)
+        if comes_before(found, row, found, kept[i - 1]):
+            to = np.int64(0)
+        while to < end:
+            middle = (to + end) >> 1
+            if comes_before(found, row, found, kept[middle]):
+                end = middle
+            else:
+                to = middle + 1
+        n_behind = i - to
+        done = np.int64(0)
+        while done < n_behind:  # the last ones first, as many at a time as there are lanes
+            j = i - done - lanes.lane
+            moved = kept[j - 1] if j > to else row
+            lanes_meet(lanes)
+            if j > to:
+                kept[j] = moved
+            lanes_meet(lanes)
+            done += lanes.n_lanes
+        if lanes.lane == 0:
+            kept[to] = row
+        lanes_meet(lanes)
+    n_kept = np.int64(0)
     for i in range(n_found):
         candidate = kept[i]
         redundant = False
-        for j in range(n_kept):
+        for j in range(lanes.lane, n_kept, lanes.n_lanes):
             if is_redundant(found, kept[j], found, candidate):
                 redundant = True
                 break
-        if not redundant:
-            kept[n_kept] = candidate
+        if lane_mask(redundant, lanes) == 0:
+            if lanes.lane == 0:
+                kept[n_kept] = candidate
             n_kept += 1
+        lanes_meet(lanes)
     return n_kept
 
 

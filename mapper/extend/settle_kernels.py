@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from mapper.accelerate import core
+from mapper.device.lanes import WARP, WarpLanes
 from mapper.device.seam import cuda, kernel
 from mapper.device.work import POOL
 from mapper.dna import n_words
 from mapper.extend.locus import ungapped_ops
 from mapper.extend.read import Found, edit_distance_of, keep_distinct, sort_loci
 from mapper.extend.settle import UNSPELT, propose, settle_read, target_after
+from mapper.lanes import ONE_LANE
 
 
 class Out(NamedTuple):
@@ -93,19 +95,50 @@ def _found_of(rows, loci, first, end):
     )
 
 
-@kernel(128)
-def keep(loci, rows, n_found, n_kept):
-    """Order the alignments of one read a thread, and drop those found twice."""
-    read = cuda.grid(1)
-    if read >= len(n_found):
-        return
+FEW_FOUND = 16
+"""Alignments of a read that one thread orders and compares; a warp does more."""
+
+
+@core
+def _keep(loci, rows, read, n_found, n_kept, lanes):
+    """Keep the distinct alignments of a read, and say which of them are to be spelt."""
     first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
-    kept = keep_distinct(_found_of(rows, loci, first, end), rows.kept[first:end], n_found[read])
-    for i in range(kept):
+    kept = keep_distinct(
+        _found_of(rows, loci, first, end), rows.kept[first:end], n_found[read], lanes
+    )
+    for i in range(lanes.lane, kept, lanes.n_lanes):
         row = first + rows.kept[first + i]
         if rows.found.cigar_end[row] == 0:
             rows.found.cigar_end[row] = UNSPELT
-    n_kept[read] = kept
+    if lanes.lane == 0:
+        n_kept[read] = kept
+
+
+@kernel(128)
+def keep(loci, rows, n_found, n_kept, lists, many):
+    """Order the alignments of one read a thread, and drop those found twice.
+
+    Reads with many are listed for :func:`keep_by_warp`; `many` is the list's counter.
+    """
+    read = cuda.grid(1)
+    if read >= len(n_found):
+        return
+    if n_found[read] > FEW_FOUND:
+        lists.reads[cuda.atomic.add(lists.counters, many, 1)] = read
+    else:
+        _keep(loci, rows, read, n_found, n_kept, ONE_LANE)
+
+
+@kernel(128)
+def keep_by_warp(loci, rows, n_found, n_kept, lists, many, n_warps):
+    """Do what `keep` does for the reads of its list, one a warp at a time."""
+    thread = cuda.grid(1)
+    warp = thread // WARP
+    if warp >= n_warps:
+        return
+    lanes = WarpLanes(thread % WARP, WARP)
+    for item in range(warp, lists.counters[many], n_warps):
+        _keep(loci, rows, lists.reads[item], n_found, n_kept, lanes)
 
 
 @kernel(128)

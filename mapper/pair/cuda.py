@@ -16,8 +16,8 @@ from mapper.index.reference import ContigBounds
 from mapper.lanes import lane_max, lanes_meet
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.pairing import best_pair_score
-from mapper.pair.rescue import FEW_ANCHORS, MOST_IN_WINDOW, anchors_of, look_near
-from mapper.params import PairParams
+from mapper.pair.rescue import MOST_IN_WINDOW, anchors_of, look_near
+from mapper.params import ExtendParams, PairParams
 from mapper.seed.cuda import DeviceSeeds
 
 NEXT_PAIR = POOL + 1
@@ -48,8 +48,8 @@ class DeviceProposals(NamedTuple):
 
 
 @kernel(128)
-def _propose(text_planes, reads, contigs, alignments, guarantee, thinned, model, params, counters,
-             n_pairs, n_threads, room, scratch, pool, proposed):  # fmt: skip
+def _propose(text_planes, reads, contigs, alignments, guarantee, model, params, scores,
+             counters, n_pairs, n_threads, room, scratch, pool, proposed):  # fmt: skip
     """Propose loci for both mates of one pair a warp at a time."""
     thread = cuda.grid(1)
     if thread >= n_threads:
@@ -68,7 +68,7 @@ def _propose(text_planes, reads, contigs, alignments, guarantee, thinned, model,
         score = best_pair_score(reads.base_offsets, alignments, 2 * pair, model, lanes)
         for read in range(2 * pair, 2 * pair + 2):
             first, end = anchors_of(
-                reads.base_offsets, alignments, guarantee, thinned, read, score, params
+                reads.base_offsets, alignments, guarantee, read, score, params, scores
             )
             n = np.int64(0)
             for anchor in range(first, end):
@@ -117,6 +117,7 @@ def _order(n_reads, contigs, pool, proposed, loci, locus_read):
 def propose_loci(
     space: Workspace, text_planes: Any, contigs: ContigBounds, reads: DeviceReads,
     seeds: DeviceSeeds, alignments: AlignmentBatch, model: InsertSizeModel, params: PairParams,
+    scores: ExtendParams,
 ) -> DeviceProposals:  # fmt: skip
     """Propose loci near mates' alignments: :func:`mapper.pair.rescue.propose_loci`.
 
@@ -132,7 +133,7 @@ def propose_loci(
     Arrays that hold until `space` is used for another batch. Waits for the stream.
     """
     n_reads = len(reads.base_offsets) - 1
-    room = max(params.max_rescue, FEW_ANCHORS) * MOST_IN_WINDOW
+    room = params.max_rescue * MOST_IN_WINDOW
     n_warps = threads_for(n_reads // 2, 16 * room)
     scratch = columns(space, "rescue.scratch", PerWarp, ("i8", "i8"), n_warps * room)
     pool = columns(space, "rescue.pool", Pool, ("i4", "i8"), n_reads)
@@ -143,7 +144,7 @@ def propose_loci(
         proposed = columns(space, "rescue.proposed", Proposed, ("u1", "i8", "i4"), capacity)
         _propose.launch(
             n_warps * WARP, space.stream, text_planes, reads, contigs, alignments,
-            seeds.per_read.guarantee, seeds.per_read.thinned, there, params, counters,
+            seeds.per_read.guarantee, there, params, scores, counters,
             n_reads // 2, n_warps * WARP, room, scratch, pool, proposed,
         )  # fmt: skip
         counts = space.download("rescue.count", pool.count)

@@ -57,6 +57,13 @@ def score_by_differences(alignments, i, match, mismatch):
 
 
 @core
+def lead_over(alignments, chosen, unseen, scores):
+    """Lead of an alignment over a place of score `unseen` that was not found."""
+    score = score_by_differences(alignments, chosen, scores.match, scores.mismatch)
+    return max(score - unseen, np.int64(0))
+
+
+@core
 def _head_quality(alignments, first, end, chosen, values, head, read_len, unseen, repeat_bases,
                   scores, log10_text, per_score, per_tenfold):  # fmt: skip
     """Quality of a head from `values` (1 / SCALE score units) of the read's alignments.
@@ -64,8 +71,7 @@ def _head_quality(alignments, first, end, chosen, values, head, read_len, unseen
     `unseen` is the score that an alternative may have without having been found.
     """
     score = np.int64(alignments.score[chosen])
-    lead = score_by_differences(alignments, chosen, scores.match, scores.mismatch) - unseen
-    second = values[chosen - first] - SCALE * max(lead, np.int64(0))
+    second = values[chosen - first] - SCALE * lead_over(alignments, chosen, unseen, scores)
     for i in range(first, end):
         if i != chosen and head[i] == chosen:
             second = max(second, values[i - first])
@@ -88,8 +94,9 @@ def grade(alignments, first, end, primary, values, alone, head, role, read_len, 
     """Set the quality of each head of a read.
 
     `values` carry what the mate adds; `alone` are the read's own scores. An alternative that
-    was not found does not lie near the mate, where rescue has looked, and would break the
-    pair: hence the lower `paired_unseen`. A pair can lift a mate's own quality by PAIR_BOOST
+    was not found does not lie near the mate, where rescue has looked: it would break the pair,
+    or the mate has an alternative beside it that was not found either. Hence the lower
+    `paired_unseen`. A pair can lift a mate's own quality by PAIR_BOOST
     at most; supplementary heads have only their own, and are never surer than the primary.
     """
     own = _head_quality(

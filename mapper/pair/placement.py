@@ -20,6 +20,7 @@ from mapper.pair.grade import (
     SECONDARY,
     SUPPLEMENTARY,
     grade,
+    lead_over,
     unseen_score,
 )
 from mapper.pair.insert_size import SCALE, InsertSizeModel
@@ -135,6 +136,15 @@ def _pair_values(base_offsets, alignments, first_read, model, unpaired_penalty, 
                 values[1, b - b_first] = max(values[1, b - b_first], score)
 
 
+@core
+def _unseen(base_offsets, seeds, read, scores):
+    """Score that a place of the read may reach without having been found."""
+    return unseen_score(
+        base_offsets[read + 1] - base_offsets[read], seeds.guarantee[read], seeds.thinned[read],
+        scores.match, scores.mismatch,
+    )  # fmt: skip
+
+
 @driver
 def _place(names, name_offsets, base_offsets, seeds, alignments, ranked, paired, model, params,
            scores, log10_text, values, alone, primary, proper, role, head, mapq,
@@ -176,13 +186,15 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, ranked, paired,
                 alignments, first, end, chosen, read_len, lowest, params.secondary_overlap, role,
                 head, sub_score,
             )  # fmt: skip
-            unseen = unseen_score(
-                read_len, seeds.guarantee[read + mate], seeds.thinned[read + mate], scores.match,
-                scores.mismatch,
-            )  # fmt: skip
+            unseen = _unseen(base_offsets, seeds, read + mate, scores)
             paired_unseen = unseen
             if proper[read + mate]:
-                paired_unseen -= params.unpaired_penalty
+                # What hides either breaks the pair, or hides a place of the mate beside it.
+                other = read + 1 - mate
+                mate_lead = lead_over(
+                    alignments, primary[other], _unseen(base_offsets, seeds, other, scores), scores
+                )
+                paired_unseen -= min(np.int64(params.unpaired_penalty), mate_lead)
             grade(
                 alignments, first, end, chosen, values[mate], alone, head, role, read_len, unseen,
                 paired_unseen, seeds.repeat_bases[read + mate], scores,

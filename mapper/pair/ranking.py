@@ -28,7 +28,7 @@ def forgiven_scores(match: int, mismatch: int) -> np.ndarray:
     DIFFERENCE_RATE; to have become this very base, it had a third of the e. A mismatch lowers
     the likelihood of a place by ``(1 - e) / (e / 3 + v)``, at most by ``1 / v``; the score
     takes the logarithms' share of what it costs to mismatch instead of to match, rounded to
-    the severer side. Nothing is given back without qualities.
+    the severer side in matches. Nothing is given back without qualities.
 
     Returns
     -------
@@ -40,7 +40,7 @@ def forgiven_scores(match: int, mismatch: int) -> np.ndarray:
         error = min(10 ** (-quality / 10), 0.75)
         evidence = math.log((1 - error) / (error / 3 + DIFFERENCE_RATE))
         share = min(max(evidence / most, 0.0), 1.0)
-        forgiven[quality] = math.floor((match + mismatch) * (1 - share))
+        forgiven[quality] = match * math.floor((match + mismatch) / match * (1 - share))
     forgiven.flags.writeable = False
     return forgiven
 

@@ -17,9 +17,10 @@ from mapper.bits import popcount
 from mapper.dna import mismatch_word, n_words
 from mapper.index.reference import ContigBounds
 from mapper.lanes import ONE_LANE, lane_mask, lane_max
+from mapper.pair.grade import unseen_score
 from mapper.pair.insert_size import SCALE, InsertSizeModel, five_prime
 from mapper.pair.pairing import best_pair_score
-from mapper.params import PairParams
+from mapper.params import ExtendParams, PairParams
 
 RESCUE_MISMATCHES = 0.55
 """A diagonal is proposed with up to this part of the read mismatching. Chance leaves 0.75,
@@ -32,12 +33,9 @@ STRONG_MISMATCHES = 0.08
 MOST_IN_WINDOW = 16
 """Diagonals that one window may propose."""
 
-FULL_GUARANTEE = 4
-"""A read whose seeds promise less (SeedBatch.guarantee) is looked for near its mate even
-when it has been found: a better place may have gone unseen."""
-
-FEW_ANCHORS = 4
-"""Alignments of the mate near which that is done."""
+HIDDEN_MARGIN = 5
+"""A read that has been found is looked for near its mate's alignments with which a place that
+seeds may have missed comes this close to the best pair, in matches."""
 
 
 @core
@@ -122,13 +120,13 @@ def mate_diagonals(alignments, anchor, anchor_len, mate_len, low, high):
 
 
 @core
-def anchors_of(base_offsets, alignments, guarantee, thinned, read, pair_score, params):
+def anchors_of(base_offsets, alignments, guarantee, read, pair_score, params, scores):
     """Alignments of a read's mate near which the read is to be looked for.
 
     Parameters
     ----------
-    guarantee, thinned
-        Columns of the SeedBatch.
+    guarantee
+        Column of the SeedBatch.
     pair_score
         Of the best proper pair of the two (:func:`mapper.pair.pairing.best_pair_score`).
 
@@ -145,13 +143,12 @@ def anchors_of(base_offsets, alignments, guarantee, thinned, read, pair_score, p
     here, here_end = offsets[read], offsets[read + 1]
     alone = np.int64(alignments.score[here]) if here < here_end else np.int64(0)
     unpaired = SCALE * (alone + alignments.score[first] - params.unpaired_penalty)
-    n_anchors = np.int64(0)
-    if pair_score < max(unpaired, np.int64(0)):
-        n_anchors = np.int64(params.max_rescue)
-    elif thinned[read] and guarantee[read] < FULL_GUARANTEE:
-        n_anchors = np.int64(FEW_ANCHORS)
-    bar = alignments.score[first] - params.unpaired_penalty
-    end = min(end, first + n_anchors)
+    bar = np.int64(alignments.score[first]) - params.unpaired_penalty
+    if pair_score >= max(unpaired, np.int64(0)):
+        read_len = base_offsets[read + 1] - base_offsets[read]
+        unseen = unseen_score(read_len, guarantee[read], True, scores.match, scores.mismatch)
+        bar = max(bar, pair_score // SCALE - HIDDEN_MARGIN * scores.match - unseen)
+    end = min(end, first + params.max_rescue)
     while end > first and alignments.score[end - 1] < bar:
         end -= 1
     return first, end
@@ -181,7 +178,7 @@ def look_near(text_planes, base_offsets, planes, word_offsets, contigs, alignmen
 
 @driver
 def _propose(text_planes, base_offsets, planes, word_offsets, contigs, alignments, guarantee,
-             thinned, model, params):  # fmt: skip
+             model, params, scores):  # fmt: skip
     n_reads = len(base_offsets) - 1
     locus_offsets = np.zeros(n_reads + 1, np.int64)
     strand = np.empty(64, np.uint8)
@@ -193,7 +190,7 @@ def _propose(text_planes, base_offsets, planes, word_offsets, contigs, alignment
     for read in range(n_reads):
         if read % 2 == 0:
             score = best_pair_score(base_offsets, alignments, read, model, ONE_LANE)
-        first, end = anchors_of(base_offsets, alignments, guarantee, thinned, read, score, params)
+        first, end = anchors_of(base_offsets, alignments, guarantee, read, score, params, scores)
         for anchor in range(first, end):
             n_found, mate_strand = look_near(
                 text_planes, base_offsets, planes, word_offsets, contigs, alignments, model, read,
@@ -222,17 +219,18 @@ def propose_loci(
     alignments: AlignmentBatch,
     model: InsertSizeModel,
     params: PairParams,
+    scores: ExtendParams,
 ) -> LocusBatch:
     """Propose loci for reads near where their mates aligned.
 
     For pairs without a convincing proper pair, near each of the best alignments of one
     mate (at most ``max_rescue``, within ``unpaired_penalty`` of its best); for reads in
-    repeats, whose seeds promise little, near the mate's very best.
+    repeats, near those with which a place that seeds missed could make as good a pair.
     """
     locus_offsets, strand, diagonal, ref_id = _propose(
         text_planes, reads.base_offsets, packed.planes, packed.word_offsets,
-        ContigBounds(contig_starts, contig_lens), alignments, seeds.guarantee, seeds.thinned,
-        model, params,
+        ContigBounds(contig_starts, contig_lens), alignments, seeds.guarantee, model, params,
+        scores,
     )  # fmt: skip
     return LocusBatch(
         locus_offsets=locus_offsets,

@@ -2,6 +2,10 @@
 
 Work space is small at first, so that it stays in the cache; a pair that does not fit is
 begun again with four times as much, which the pairs after it then have too.
+
+Where the end is far, a narrow band goes ahead of the search and tells what some alignment costs.
+That is a bound, in most cases the best one, so that of the cells after it only those are computed
+from which the end can be reached within it: half of them, with the same result.
 """
 
 from __future__ import annotations
@@ -17,17 +21,26 @@ from mapper.pairwise.wavefront_affine import (
     NO_COLUMNS,
     AffineRows,
     Band,
-    affine_search,
+    affine_rows_on,
+    clear_affine_rows,
     end_offset,
     highest_bound,
     look_back,
 )
-from mapper.pairwise.wavefront_edit import EXCEEDED, NO_ROOM, ends_within
+from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING, NO_ROOM, ends_within
 
 FIRST_CELLS = 1 << 15
 FIRST_ROWS = 256
 FIRST_MARGIN = 64
 """Diagonals of room on each side of those of both ends."""
+
+ROWS_BEFORE_BAND = 96
+"""Rows that are searched before the band: where the end is nearer, it would cost more than it
+saves."""
+
+BAND_WIDTH = 16
+"""Diagonals of the band. Of 300 pairs of 1,000 bases with 2, 5 and 10 % edits it found the lowest
+penalty of all, one of 12 diagonals of all but one."""
 
 
 @driver
@@ -61,6 +74,29 @@ def columns_within(pair, ends, margin):
 
 
 @driver
+def rows_on(pair, ends, rows, origins, penalties, band, centre, s, last, bound, cut, keep):
+    """As ``affine_rows_on``, forward, compiled once."""
+    return affine_rows_on(
+        pair, ends, rows, origins, penalties, band, centre, s, last, bound, cut, keep, True
+    )
+
+
+@driver
+def _bound_by_band(pair, ends, penalties, rows, origins, centre, s, bound):
+    """Return the penalty of an alignment that a band finds from row s on, or `bound`."""
+    ahead = AffineRows(
+        rows.match.copy(), rows.insertion.copy(), rows.deletion.copy(), rows.lo.copy(),
+        rows.hi.copy(),
+    )  # fmt: skip
+    band = Band(np.int64(BAND_WIDTH), np.int64(1))
+    status, penalty, _, _, _ = rows_on(
+        pair, ends, ahead, origins, penalties, band, centre, s, np.int64(ALL_ROWS), bound, False,
+        np.int64(0),
+    )  # fmt: skip
+    return penalty if status == FINISHED else bound
+
+
+@driver
 def _search_growing(pair, ends, penalties, band, bound, keep, max_cells, margin, rows, origins):
     """Search with as much room as it takes, up to `max_cells` bytes of origins.
 
@@ -68,13 +104,25 @@ def _search_growing(pair, ends, penalties, band, bound, keep, max_cells, margin,
     -------
     status, s, k, offset, cut, margin, rows, origins
     """
+    # A search in a band is to find what the band finds.
+    all_rows = np.int64(ALL_ROWS)
+    last = all_rows if band.width > 0 else np.int64(ROWS_BEFORE_BAND)
     while True:
         centre, n_columns = columns_within(pair, ends, margin)
         if n_columns > rows.match.shape[1]:
             rows = new_rows(len(rows.lo), n_columns)
-        status, s, k, cut = affine_search(
-            pair, ends, rows, origins, penalties, band, centre, ALL_ROWS, bound, keep, True
-        )
+        clear_affine_rows(rows)
+        origins.at[0] = 0
+        s, now, cut = np.int64(0), bound, False
+        while True:
+            status, s, k, now, cut = rows_on(
+                pair, ends, rows, origins, penalties, band, centre, s, last, now, cut, keep
+            )
+            if status != GOING:
+                break
+            bound = min(bound, _bound_by_band(pair, ends, penalties, rows, origins, centre, s, now))
+            now = min(now, bound)
+            last = all_rows
         if status == NO_COLUMNS:
             margin *= 4
             continue
@@ -111,7 +159,7 @@ def align_affine_pairs(packed, first, last, free, penalties, scale, band, max_pe
         pair = pair_at(packed, i)
         n, m = pair.query_len, pair.ref_len
         ends = ends_within(free, n, m)
-        bound = min(max_penalty, highest_bound(pair, penalties))
+        bound = np.int64(min(max_penalty, highest_bound(pair, penalties)))
         status, s, k, h, cut, margin, rows, origins = _search_growing(
             pair, ends, penalties, band, bound, keep, max_cells, margin, rows, origins
         )

@@ -24,8 +24,8 @@ from mapper.pairwise.compare import unaligned_word
 from mapper.pairwise.packing import PADDING, PairBatch, differs_from_acgt, squeezed
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH
 
-CHUNK_PAIRS = 1 << 18
-CHUNK_SYMBOLS = 1 << 25
+CHUNK_PAIRS = 1 << 20
+CHUNK_SYMBOLS = 1 << 27
 """Of one side, also those that lie between its sequences."""
 
 BLOCK_LETTERS = 1024
@@ -82,24 +82,15 @@ class LetterSource:
         """Return what stages a chunk, by any threads, and notes of its letters."""
         batch, at = self._batch, _query_at(chunk)
         n_query = _side_words(chunk)[0]
-        sides = (
-            (batch.queries, chunk.query_begin, chunk.query_behind, at),
-            (batch.refs, chunk.ref_begin, chunk.ref_behind, at + n_query),
-        )
-        noted = np.zeros((2, max(_blocks(s[1], s[2]) for s in sides) + 1), np.bool_)
+        spans = (
+            (chunk.query_begin, chunk.query_behind), (chunk.ref_begin, chunk.ref_behind)
+        )  # fmt: skip
+        noted = np.zeros((2, max(_blocks(*span) for span in spans) + 1), np.bool_)
+
+        codes, columns = staged.view(np.uint16), staged.view(np.int32)
 
         def part(k: int) -> None:
-            for notes, (letters, begin, behind, word) in zip(noted, sides, strict=True):
-                n_blocks = _blocks(begin, behind)
-                _pack_blocks(
-                    letters, begin, behind, n_blocks * k // n_jobs, n_blocks * (k + 1) // n_jobs,
-                    staged[word:].view(np.uint16), notes,
-                )  # fmt: skip
-            rows = (chunk.n_pairs * x // n_jobs for x in (k, k + 1))
-            _stage_rows(
-                *batch[1:3], *batch[4:6], chunk.first, chunk.query_begin - 32 * at,
-                chunk.ref_begin - 32 * (at + n_query), *rows, chunk.n_pairs, staged.view(np.int32),
-            )  # fmt: skip
+            _stage_part(batch, chunk, at, at + n_query, codes, columns, noted, k, n_jobs)
 
         return part, noted
 
@@ -138,7 +129,8 @@ def _side_words(chunk: Chunk) -> tuple[int, int]:
     )
 
 
-def _blocks(begin: int, behind: int) -> int:
+@driver
+def _blocks(begin, behind):
     return (behind - begin + BLOCK_LETTERS - 1) // BLOCK_LETTERS
 
 
@@ -193,6 +185,30 @@ def _eight_letters(letters, at, end):
     for x in range(min(np.int64(8), end - at)):
         word ^= np.uint64(letters[at + x] ^ 0x41) << np.uint64(8 * x)
     return word
+
+
+@driver
+def _stage_part(batch, chunk, query_at, ref_at, codes, columns, noted, part, n_parts):
+    """Pack a part of a chunk's letters, and write a part of its rows.
+
+    `query_at` and `ref_at`: words of the staged chunk at which the letters of both sides begin.
+    """
+    n = chunk.last - chunk.first
+    n_blocks = _blocks(chunk.query_begin, chunk.query_behind)
+    _pack_blocks(
+        batch.queries, chunk.query_begin, chunk.query_behind, n_blocks * part // n_parts,
+        n_blocks * (part + 1) // n_parts, codes[4 * query_at :], noted[0],
+    )  # fmt: skip
+    n_blocks = _blocks(chunk.ref_begin, chunk.ref_behind)
+    _pack_blocks(
+        batch.refs, chunk.ref_begin, chunk.ref_behind, n_blocks * part // n_parts,
+        n_blocks * (part + 1) // n_parts, codes[4 * ref_at :], noted[1],
+    )  # fmt: skip
+    _stage_rows(
+        batch.query_start, batch.query_end, batch.ref_start, batch.ref_end, chunk.first,
+        chunk.query_begin - 32 * query_at, chunk.ref_begin - 32 * ref_at, n * part // n_parts,
+        n * (part + 1) // n_parts, n, columns,
+    )  # fmt: skip
 
 
 @driver

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from mapper.device.memory import Workspace, page_locked, total_bytes
-from mapper.device.seam import SIMULATED, cuda
+from mapper.device.memory import Workspace, copy_in, copy_out, page_locked, total_bytes
+from mapper.device.seam import SIMULATED, BoundKernel, cuda
 from mapper.errors import DeviceMemoryError
 from mapper.pairwise.cuda_batch import workspace_of
 from mapper.pairwise.flat_batch import CHUNK_PAIRS, Chunk, LetterSource
@@ -46,19 +46,25 @@ from mapper.pairwise.result import Columns
 
 log = logging.getLogger(__name__)
 
-AHEAD = 3
+AHEAD = 2
 """Chunks of a device that are being staged."""
 
 QUEUED = 2
 """Chunks of a device that are copied and computed: while one is computed, others are copied."""
 
-JOBS = 4
+JOBS = 8
 """Parts in which a chunk is staged."""
 
-MOST_WORDS = 1 << 26
+CHUNKS_A_DEVICE = 10
+"""Of a batch, if they are not smaller than is worth the Python that each takes, nor larger than
+there is room for."""
+
+FEWEST_PAIRS = 1 << 16
+
+MOST_WORDS = 1 << 25
 """Of a staged chunk; a longer pair is left."""
 
-_FEWEST_PAIRS = 1 << 10
+_LEAST_CHUNK = 1 << 10
 _COLUMN_TYPES = (np.int64, np.int8, *[np.int64] * 5)
 
 Source = LetterSource | PackedSource
@@ -109,30 +115,52 @@ class _Slot:
         self, ordinal: int, space: Workspace, metric: FlatMetric, most_pairs: int, n_words: int,
         want_path: bool,
     ) -> None:  # fmt: skip
-        self._ordinal, self._space, self._metric, self._want_path = (
-            ordinal, space, metric, want_path
-        )  # fmt: skip
+        self.most_pairs, self.n_words = most_pairs, n_words
+        self.metric, self.want_path = metric, want_path
+        self._ordinal, self._space = ordinal, space
         self._slot = metric.slot if want_path else 0
         n_blocks = (most_pairs + BLOCK - 1) // BLOCK
-        with cuda.gpus[ordinal]:
-            self.staged = space.pinned("staged", n_words, np.uint64)
-            self._there = space.device("staged", n_words, np.uint64)
-            self._out = FlatResults(
-                space.device("score", most_pairs, np.int32),
-                space.device("status", most_pairs, np.int8),
-                space.device("n_ops", most_pairs, np.int32),
-                space.device("slots", most_pairs * self._slot + 1, np.uint32),
-                space.device("totals", 2 * (n_blocks + 1), np.int64).reshape((2, n_blocks + 1)),
-            )
-            self._sums = space.device("sums", 2, np.int64)
-            self._host_sums = space.pinned("sums", 2, np.int64)
-            columns = [
-                space.device(f"column {name}", most_pairs, dtype)
-                for name, dtype in zip(FlatColumns._fields[:7], _COLUMN_TYPES, strict=True)
-            ]
-            self._columns = FlatColumns._make([*columns, None])
-            self._prepared = metric.prepare(space, most_pairs, want_path)
-            space.synchronize()
+
+        def room(name: str, n: int, dtype: Any) -> Any:
+            return space.device(f"flat {name}", n, dtype)
+
+        self.staged = space.pinned("flat staged", n_words, np.uint64)
+        self._there = room("staged", n_words, np.uint64)
+        self._out = FlatResults(
+            room("score", most_pairs, np.int32), room("status", most_pairs, np.int8),
+            room("n_ops", most_pairs, np.int32),
+            room("slots", most_pairs * self._slot + 1, np.uint32),
+            room("totals", 2 * (n_blocks + 1), np.int64).reshape((2, n_blocks + 1)),
+        )  # fmt: skip
+        self._sums = room("sums", 2, np.int64)
+        self._host_sums = space.pinned("flat sums", 2, np.int64)
+        columns = [
+            room(f"column {name}", most_pairs, dtype)
+            for name, dtype in zip(FlatColumns._fields[:7], _COLUMN_TYPES, strict=True)
+        ]
+        self._columns = FlatColumns._make([*columns, room("ops", 1, np.uint32)])
+        self._align = metric.launches(space, self._there, most_pairs, want_path, self._out)
+        self._count = BoundKernel(count_blocks_kernel, space.stream, most_pairs, self._out)
+        self._sum = BoundKernel(
+            sum_blocks_kernel, space.stream, self._out.totals, n_blocks, self._sums
+        )
+        self._finish = self._finishing()
+        space.synchronize()
+
+    def _finishing(self) -> BoundKernel:
+        return BoundKernel(
+            finish_kernel, self._space.stream, self._there, self.most_pairs, self._out, self._slot,
+            int(self.metric.last_first), int(self.want_path), 0, self._columns,
+        )  # fmt: skip
+
+    def suits(self, metric: FlatMetric, most_pairs: int, n_words: int, want_path: bool) -> bool:
+        """Say whether the slot does for such chunks."""
+        return (
+            most_pairs <= self.most_pairs
+            and n_words <= self.n_words
+            and want_path == self.want_path
+            and metric == self.metric
+        )
 
     def wait(self) -> None:
         """Wait for all that is queued."""
@@ -141,19 +169,18 @@ class _Slot:
 
     def queue(self, chunk: Chunk, n_words: int) -> None:
         """Queue the copy of a staged chunk, and what aligns it."""
-        n, space = chunk.n_pairs, self._space
+        n, stream = chunk.n_pairs, self._space.stream
         n_blocks = (n + BLOCK - 1) // BLOCK
         with cuda.gpus[self._ordinal]:
-            mark(space.stream, "start")
-            self._there[:n_words].copy_to_device(self.staged[:n_words], stream=space.stream)
-            mark(space.stream, "copy in")
-            self._metric.launch(
-                space.stream, self._prepared, self._there, n, self._want_path, self._out
-            )
-            count_blocks_kernel.launch(n, space.stream, n, self._out)
-            sum_blocks_kernel.launch_blocks(2, space.stream, self._out.totals, n_blocks, self._sums)
-            self._sums.copy_to_host(self._host_sums, stream=space.stream)
-            mark(space.stream, "kernels")
+            mark(stream, "start")
+            copy_in(self._there, self.staged, n_words, stream)
+            mark(stream, "copy in")
+            for launch in self._align:
+                launch.queue(n)
+            self._count.launch(n_blocks, {0: n})
+            self._sum.launch(2, {1: n_blocks})
+            copy_out(self._host_sums, self._sums, 2, stream)
+            mark(stream, "kernels")
 
     def finish(self, chunk: Chunk, n_pairs: int, found: FirstPass, slots: Sequence[_Slot]) -> None:
         """Wait for a queued chunk, and queue the copies of its results."""
@@ -164,23 +191,36 @@ class _Slot:
             with host_time("finishing"):
                 n_ops, n_left = (int(x) for x in self._host_sums)
                 room = found.room(n_ops, chunk.last / n_pairs, slots)
-                flat = space.device("flat", n_ops + 1, np.uint32)
+                if n_ops > len(self._columns.cigar_ops):
+                    ops = space.device("flat ops", n_ops + (n_ops >> 3), np.uint32)
+                    self._columns = self._columns._replace(cigar_ops=ops)
+                    self._finish = self._finishing()
                 mark(stream, "waiting")
-                finish_kernel.launch(
-                    n, stream, self._there, n, self._out, self._slot, int(self._want_path),
-                    found.n_ops, self._columns._replace(cigar_ops=flat),
-                )  # fmt: skip
+                self._finish.launch((n + BLOCK - 1) // BLOCK, {1: n, 6: found.n_ops})
                 mark(stream, "kernels")
-                rows = slice(chunk.first, chunk.last)
-                for there, column in zip(self._columns, found.columns, strict=False):
-                    there[:n].copy_to_host(column[rows], stream=stream)
-                if found.offsets is not None:
-                    self._columns.cigar_offsets[:n].copy_to_host(found.offsets[rows], stream=stream)
-                    if n_ops:
-                        flat[:n_ops].copy_to_host(room, stream=stream)
+                columns = [*found.columns, *([] if found.offsets is None else [found.offsets])]
+                for there, column in zip(self._columns, columns, strict=False):
+                    copy_out(column[chunk.first : chunk.last], there, n, stream)
+                if n_ops:
+                    copy_out(room, self._columns.cigar_ops, n_ops, stream)
                 mark(stream, "copy out")
         found.n_ops += n_ops
         found.n_left += n_left
+
+
+def _slot_of(
+    ordinal: int, space: Workspace, metric: FlatMetric, most_pairs: int, n_words: int,
+    want_path: bool,
+) -> _Slot:  # fmt: skip
+    """Return a slot of a work space, that of an earlier batch if it does."""
+    slot = space.kept.get("flat slot")
+    if slot is None or not slot.suits(metric, most_pairs, n_words, want_path):
+        if slot is not None:
+            most_pairs, n_words = max(most_pairs, slot.most_pairs), max(n_words, slot.n_words)
+        with cuda.gpus[ordinal]:
+            slot = _Slot(ordinal, space, metric, most_pairs, n_words, want_path)
+        space.kept["flat slot"] = slot
+    return slot
 
 
 def first_pass(
@@ -203,7 +243,7 @@ def first_pass(
                         space.release()
                 most_pairs //= 4
                 log.debug("%s; going on with chunks of %d pairs", error, most_pairs)
-                if most_pairs < min(_FEWEST_PAIRS, CHUNK_PAIRS):
+                if most_pairs < min(_LEAST_CHUNK, CHUNK_PAIRS):
                     found = FirstPass(source.n_pairs, want_path)
                     found.close([Chunk(0, source.n_pairs, 0, 0, 0, 0)])
                     return found
@@ -216,13 +256,14 @@ def _in_chunks(
     """Stage, align and fetch all chunks, each in the next slot."""
     found = FirstPass(source.n_pairs, want_path)
     by_memory = (total_bytes() >> 6) // (4 * metric.slot)
-    chunks = source.chunks(max(1, min(most_pairs, by_memory)))
+    share = source.n_pairs * (AHEAD + QUEUED) // (CHUNKS_A_DEVICE * len(spaces)) + 1
+    chunks = source.chunks(max(1, min(most_pairs, by_memory, max(share, FEWEST_PAIRS))))
     unfit = [chunk for chunk in chunks if source.n_words(chunk) > MOST_WORDS]
     chunks = [chunk for chunk in chunks if source.n_words(chunk) <= MOST_WORDS]
     most = max((chunk.n_pairs for chunk in chunks), default=0)
     most_words = max((source.n_words(chunk) for chunk in chunks), default=0)
     slots = [
-        _Slot(ordinal, space, metric, most, most_words, want_path)
+        _slot_of(ordinal, space, metric, most, most_words, want_path)
         for ordinal, space in spaces[: len(chunks)]
     ]
     n_slots = len(slots)

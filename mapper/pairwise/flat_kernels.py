@@ -25,9 +25,9 @@ from mapper.pairwise.wavefront_edit import Ends, Rows, trace_edit
 
 BLOCK = 128
 
-SMALL = 12
-"""Greatest distance of the small kernel: its cells fill 43 of the 48 kB of shared memory that a
-block has without asking."""
+SMALL = 8
+"""Greatest distance of the small kernel: its cells take 21 kB of shared memory a block, so that as
+many blocks fit a multiprocessor as its registers allow."""
 
 _SHARED_CELLS = BLOCK * (SMALL + 1) * (SMALL + 1)
 
@@ -40,7 +40,7 @@ NOT_DONE = -1
 
 
 class FlatResults(NamedTuple):
-    """Rows of results, one a pair, and slots of operations, the last operation first.
+    """Rows of results, one a pair, and slots of operations, in the order that the metric says.
 
     `totals` holds a row of operations and a row of pairs not done: first of each block, then
     of the blocks before it, and last of all.
@@ -115,20 +115,6 @@ def small_edit_kernel(staged, n, max_distance, want_path, layout, slot, out):
 
 
 @kernel(BLOCK)
-def more_edit_kernel(staged, n, max_distance, bound, want_path, cells, layout, slot, out):
-    """Align the pairs that are left, up to `bound`; threads stride over pairs.
-
-    `cells`: int16, the last axis is the thread.
-    """
-    thread = cuda.grid(1)
-    own = cells[:, thread]
-    for i in range(thread, n, cuda.gridsize(1)):
-        if out.status[i] == LEFT:
-            strings = strings_of(staged, n, i)
-            align_small(strings, i, max_distance, bound, own, layout, want_path, slot, out)
-
-
-@kernel(BLOCK)
 def small_affine_kernel(staged, n, penalties, scale, max_penalty, band, bound, is_first,
                         want_path, space, slot, out):  # fmt: skip
     """Find global gap-affine alignments up to a (divided) penalty; threads stride over pairs.
@@ -161,10 +147,7 @@ def small_affine_kernel(staged, n, penalties, scale, max_penalty, band, bound, i
         if want_path:
             n_events, _ = trace_back(own_origins, penalties, s, k, own_events)
             ops = out.slots[i * slot : (i + 1) * slot]
-            n_ops = replay(pair, own_events, n_events, 0, 0, pair.ref_len, ops)
-            for x in range(n_ops >> 1):  # the last first
-                ops[x], ops[n_ops - 1 - x] = ops[n_ops - 1 - x], ops[x]
-            out.n_ops[i] = n_ops
+            out.n_ops[i] = replay(pair, own_events, n_events, 0, 0, pair.ref_len, ops)
 
 
 @kernel(BLOCK)
@@ -211,10 +194,11 @@ def sum_blocks_kernel(totals, n_blocks, sums_of_all):
 
 
 @kernel(BLOCK)
-def finish_kernel(staged, n, results, slot, want_path, first_op, columns):
+def finish_kernel(staged, n, results, slot, last_first, want_path, first_op, columns):
     """Write the columns of a chunk, and its operations one behind the other.
 
-    `first_op`: operations of the chunks before.
+    `last_first`: whether those of a slot are in this order. `first_op`: operations of the chunks
+    before.
     """
     counts = cuda.shared.array(BLOCK, np.int32)
     thread = cuda.threadIdx.x
@@ -230,7 +214,8 @@ def finish_kernel(staged, n, results, slot, want_path, first_op, columns):
         columns.cigar_offsets[i] = first_op + at
         n_ops = counts[thread]
         for x in range(n_ops):
-            columns.cigar_ops[at + x] = results.slots[i * slot + n_ops - 1 - x]
+            from_op = n_ops - 1 - x if last_first else x
+            columns.cigar_ops[at + x] = results.slots[i * slot + from_op]
     lengths = staged.view(np.int32)
     found = results.score[i] >= 0
     status = results.status[i]

@@ -3,120 +3,165 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mapper.device.memory import Workspace
+from mapper.device.memory import Workspace, multiprocessors
+from mapper.device.seam import BoundKernel
 from mapper.pairwise.affine_space import affine_space
 from mapper.pairwise.cuda_batch import Rung
+from mapper.pairwise.flat_affine import (
+    GroupShape,
+    group_affine_kernel,
+    group_shape,
+    group_space,
+)
+from mapper.pairwise.flat_edit import edit_shape, group_edit_kernel
 from mapper.pairwise.flat_kernels import (
     BLOCK,
     FlatResults,
-    more_edit_kernel,
     small_affine_kernel,
     small_edit_kernel,
 )
+from mapper.pairwise.flat_warp import SHARED_BYTES
 from mapper.pairwise.small_rows import small_layout
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 from mapper.pairwise.wavefront_edit import Rows
 
+
+class GroupRung(NamedTuple):
+    """How far a launch of groups goes, and how many lanes a group has."""
+
+    bound: int  # greatest distance or (divided) penalty
+    lanes: int
+
+
 MORE_EDITS = 64
 """Greatest distance of the first pass."""
 
-MORE_EDIT_THREADS = 1 << 15
-"""Threads of a chunk: their cells take 0.3 GB."""
+EDIT_RUNGS = (GroupRung(24, 8), GroupRung(MORE_EDITS, 32))
+"""Beside the small kernel, which does what it can first."""
 
-AFFINE_RUNGS = (Rung(40, 1 << 15), Rung(220, 1 << 12))
-"""(Divided) penalties of the first pass, and threads of a chunk: with usual penalties their work
-space takes 0.4 GB."""
+
+MOST_PENALTY = 220
+"""Greatest (divided) penalty of the first pass."""
+
+GROUP_RUNGS = (GroupRung(40, 8), GroupRung(MOST_PENALTY, 32))
+
+AFFINE_RUNGS = (Rung(40, 1 << 15), Rung(MOST_PENALTY, 1 << 12))
+"""The same with a thread a pair, for bands and for penalties whose rows do not fit shared memory:
+threads of a chunk. With usual penalties their work space takes 0.4 GB."""
+
+
+class PairLaunch(NamedTuple):
+    """A kernel whose second argument is the number of pairs, with all arguments."""
+
+    bound: BoundKernel
+    most_blocks: int
+    pairs: int  # that a block does at a time
+
+    def queue(self, n: int) -> None:
+        """Launch it for n pairs."""
+        self.bound.launch(min(self.most_blocks, -(-n // self.pairs)), {1: n})
 
 
 class FlatMetric(ABC):
     """What aligns the pairs of a chunk."""
 
-    slot: int
+    slot: ClassVar[int]
     """Most operations of a path."""
 
-    @abstractmethod
-    def prepare(self, space: Workspace, most_pairs: int, want_path: bool) -> Any:
-        """Return the work space, from `space`, of chunks of up to `most_pairs`."""
+    last_first: ClassVar[bool]
+    """Whether kernels write the last operation first."""
 
     @abstractmethod
-    def launch(
-        self, stream: Any, prepared: Any, staged: Any, n: int, want_path: bool, out: FlatResults
-    ) -> None:
-        """Queue the kernels that align a staged chunk of n pairs."""
+    def launches(
+        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults
+    ) -> list[PairLaunch]:
+        """Return the kernels that align staged chunks of up to `most_pairs`, in work space."""
 
 
+@dataclass(frozen=True)
 class SmallEdit(FlatMetric):
-    """Global edit distances, first up to SMALL in fast memory, then up to MORE_EDITS."""
+    """Global edit distances, first up to SMALL by a thread a pair, then up to MORE_EDITS."""
 
-    slot = 2 * MORE_EDITS + 2
+    max_distance: int
 
-    def __init__(self, max_distance: int) -> None:
-        self._max_distance = max_distance
+    slot: ClassVar[int] = 2 * MORE_EDITS + 2
+    last_first: ClassVar[bool] = True
 
-    def prepare(self, space: Workspace, most_pairs: int, want_path: bool) -> Any:
-        """Return the layout of rows, and the cells of the second kernel."""
+    def launches(
+        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults
+    ) -> list[PairLaunch]:
+        """Return the small kernel, and that of groups for each rung."""
         host = small_layout(MORE_EDITS, np.zeros(1, np.int16))
         layout = Rows._make(
-            space.upload(f"layout {name}", column) for name, column in host._asdict().items()
+            space.upload(f"flat layout {name}", column) for name, column in host._asdict().items()
         )
-        n_threads, n_cells = _threads(MORE_EDIT_THREADS, most_pairs), (MORE_EDITS + 1) ** 2
-        cells = space.device("cells", n_cells * n_threads, np.int16)
-        return layout, cells.reshape((n_cells, n_threads))
-
-    def launch(
-        self, stream: Any, prepared: Any, staged: Any, n: int, want_path: bool, out: FlatResults
-    ) -> None:
-        """Queue the kernels that align a staged chunk of n pairs."""
-        layout, cells = prepared
-        limit = self._max_distance
-        small_edit_kernel.launch(
-            n, stream, staged, n, limit, int(want_path), layout, self.slot, out
-        )
-        more_edit_kernel.launch(
-            cells.shape[1], stream, staged, n, limit, MORE_EDITS, int(want_path), cells, layout,
-            self.slot, out,
+        small = BoundKernel(
+            small_edit_kernel, space.stream, staged, most_pairs, self.max_distance,
+            int(want_path), layout, self.slot, out,
         )  # fmt: skip
+        launches = [PairLaunch(small, most_pairs, BLOCK)]
+        for shape in (edit_shape(*rung) for rung in EDIT_RUNGS):
+            bound = BoundKernel(
+                group_edit_kernel, space.stream, staged, most_pairs, self.max_distance, shape,
+                int(want_path), layout, self.slot, out, shared_bytes=shape.shared_bytes,
+            )  # fmt: skip
+            launches.append(PairLaunch(bound, multiprocessors() * shape.blocks, shape.groups))
+        return launches
 
 
+@dataclass(frozen=True)
 class SmallAffine(FlatMetric):
     """Global gap-affine alignments; penalties have been divided by `scale`."""
 
-    slot = 2 * AFFINE_RUNGS[-1].bound + 2
+    penalties: AffinePenalties
+    scale: int
+    max_penalty: int
+    band: Band
 
-    def __init__(
-        self, penalties: AffinePenalties, scale: int, max_penalty: int, band: Band
-    ) -> None:
-        self._penalties = penalties
-        self._scale = scale
-        self._max_penalty = max_penalty
-        self._band = band
+    slot: ClassVar[int] = 2 * MOST_PENALTY + 2
+    last_first: ClassVar[bool] = False
 
-    def prepare(self, space: Workspace, most_pairs: int, want_path: bool) -> Any:
-        """Return the work space of each rung."""
-        return [
-            affine_space(
-                space, self._penalties, rung.bound, _threads(rung.n_threads, most_pairs), 0,
-                want_path, f"rung {i} ",
-            )
-            for i, rung in enumerate(AFFINE_RUNGS)
-        ]  # fmt: skip
+    def in_groups(self) -> bool:
+        """Whether groups of lanes align the pairs."""
+        fit = all(shape.shared_bytes <= SHARED_BYTES for shape in self.shapes())
+        return self.band.width == 0 and fit
 
-    def launch(
-        self, stream: Any, prepared: Any, staged: Any, n: int, want_path: bool, out: FlatResults
-    ) -> None:
-        """Queue the kernels that align a staged chunk of n pairs."""
-        for i, (rung, own) in enumerate(zip(AFFINE_RUNGS, prepared, strict=True)):
-            small_affine_kernel.launch(
-                own.events.shape[1], stream, staged, n, self._penalties, self._scale,
-                self._max_penalty, self._band, rung.bound, int(i == 0), int(want_path), own,
+    def shapes(self) -> list[GroupShape]:
+        """Return the shapes of groups, one a rung."""
+        return [group_shape(self.penalties, *rung) for rung in GROUP_RUNGS]
+
+    def launches(
+        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults
+    ) -> list[PairLaunch]:
+        """Return the kernel of each rung."""
+        launches = []
+        if self.in_groups():
+            for i, shape in enumerate(self.shapes()):
+                n_blocks, groups = group_space(
+                    space, f"flat groups {i}", self.penalties, shape, most_pairs, want_path
+                )
+                bound = BoundKernel(
+                    group_affine_kernel, space.stream, staged, most_pairs, self.penalties,
+                    self.scale, self.max_penalty, shape, int(i == 0), int(want_path), groups,
+                    self.slot, out, shared_bytes=shape.shared_bytes,
+                )  # fmt: skip
+                launches.append(PairLaunch(bound, n_blocks, shape.groups))
+            return launches
+        for i, rung in enumerate(AFFINE_RUNGS):
+            n_blocks = min(rung.n_threads, most_pairs + BLOCK - 1) // BLOCK
+            own = affine_space(
+                space, self.penalties, rung.bound, n_blocks * BLOCK, 0, want_path,
+                f"flat rung {i} ",
+            )  # fmt: skip
+            bound = BoundKernel(
+                small_affine_kernel, space.stream, staged, most_pairs, self.penalties, self.scale,
+                self.max_penalty, self.band, rung.bound, int(i == 0), int(want_path), own,
                 self.slot, out,
             )  # fmt: skip
-
-
-def _threads(most: int, n: int) -> int:
-    """Return how many threads to launch for n pairs."""
-    return min(most, (n + BLOCK - 1) // BLOCK * BLOCK)
+            launches.append(PairLaunch(bound, n_blocks, BLOCK))
+        return launches

@@ -17,6 +17,11 @@ from mapper.accelerate import core
 from mapper.dna import mismatch_word
 from mapper.index.fm import clean_hit, locate
 
+LOCATED_AT_ONCE = 32
+"""Seeds with no more rows than this are located without further ado where the suffix array is
+whole: a look at it costs less than comparing the seed with every known diagonal. (A device's
+slowest threads spent nearly all their time on that.)"""
+
 DIAGONALS_FULL = -1
 """The diagonals of a read do not fit their work space."""
 
@@ -88,7 +93,7 @@ def count_known(fm, planes, word, scratch, n_diags, seed):
 
 @core
 def add_diagonal(scratch, n_before, n_diags, seed, diagonal):
-    """Remember a seed's diagonal; return how many are known now.
+    """Remember a seed's diagonal; return how many are known now, or DIAGONALS_FULL.
 
     `n_before` were known before this seed, whose own rows all lead to different ones.
     """
@@ -96,6 +101,8 @@ def add_diagonal(scratch, n_before, n_diags, seed, diagonal):
     for d in range(n_before):
         if scratch.diag[d] == diagonal and scratch.diag_strand[d] == strand:
             return n_diags
+    if n_diags == len(scratch.diag):
+        return np.int64(DIAGONALS_FULL)
     scratch.diag[n_diags] = diagonal
     scratch.diag_strand[n_diags] = strand
     scratch.diag_seed[n_diags] = seed
@@ -104,13 +111,20 @@ def add_diagonal(scratch, n_before, n_diags, seed, diagonal):
 
 @core
 def locate_rows(fm, scratch, seed, first, step, n_rows, n_diags):
-    """Locate rows first, first + step, ... of a seed and add their diagonals."""
+    """Locate rows first, first + step, ... of a seed and add their diagonals.
+
+    Returns
+    -------
+    Diagonals known then, or DIAGONALS_FULL.
+    """
     n_before = n_diags
     for i in range(n_rows):
         text_pos = locate(fm, first + i * step)
         if clean_hit(fm, text_pos, scratch.length[seed]):
             diagonal = text_pos - scratch.start[seed]
             n_diags = add_diagonal(scratch, n_before, n_diags, seed, diagonal)
+            if n_diags < 0:
+                break
     return n_diags
 
 
@@ -146,24 +160,29 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
                 # Nothing rarer: an even sample of the rows, so that the read is placed.
                 step = max(np.int64(1), n_rows // max_occ)
                 n_sampled = min(n_rows, np.int64(min(max_occ, max_hits)))
-                if n_sampled > len(scratch.diag):
-                    return np.int64(DIAGONALS_FULL), repeat_bases, n_over_budget
                 n_diags = locate_rows(
                     fm, scratch, seed, scratch.sa_lo[seed], step, n_sampled, n_diags
                 )
+                if n_diags < 0:
+                    return n_diags, repeat_bases, n_over_budget
             repeat_bases += scratch.length[seed]
             n_over_budget += n_rows <= max_occ
             continue
-        strand_word = word + words_per_strand * scratch.strand[seed]
-        if n_diags >= n_rows and (
-            count_known(fm, planes, strand_word, scratch, n_diags, seed) == n_rows
-        ):
-            continue
-        if n_diags + n_rows > len(scratch.diag):
-            return np.int64(DIAGONALS_FULL), repeat_bases, n_over_budget
         if scratch.text_pos[seed] >= 0:
             diagonal = scratch.text_pos[seed] - scratch.start[seed]
             n_diags = add_diagonal(scratch, n_diags, n_diags, seed, diagonal)
-            continue
-        n_diags = locate_rows(fm, scratch, seed, scratch.sa_lo[seed], np.int64(1), n_rows, n_diags)
+        else:
+            strand_word = word + words_per_strand * scratch.strand[seed]
+            is_dear = fm.sa_shift > 0 or n_rows > LOCATED_AT_ONCE
+            if (
+                is_dear
+                and n_diags >= n_rows
+                and count_known(fm, planes, strand_word, scratch, n_diags, seed) == n_rows
+            ):
+                continue
+            n_diags = locate_rows(
+                fm, scratch, seed, scratch.sa_lo[seed], np.int64(1), n_rows, n_diags
+            )
+        if n_diags < 0:
+            return n_diags, repeat_bases, n_over_budget
     return n_diags, repeat_bases, n_over_budget

@@ -124,7 +124,8 @@ def test_rescue_votes_and_keeps_everything_in_registers(shared_types) -> None:
         (
             array(np.uint64, 2), shared_types["reads"], struct(ContigBounds, "i8", "i8"),
             alignment_types(),
-            array(np.int32), array(np.uint8), type_of(assumed_model()), type_of(PairParams()),
+            array(np.int32), type_of(assumed_model()), type_of(PairParams()),
+            type_of(ExtendParams()),
             array(np.int64), NUMBER, NUMBER, NUMBER, struct(device_pair.PerWarp, "i8", "i8"),
             shared_types["pool"], struct(device_pair.Proposed, "u1", "i8", "i4"),
         ),
@@ -140,4 +141,39 @@ def test_a_thread_alone_shuffles_nothing(shared_types) -> None:
     machine = compile_offline(extend_alone, extension_types(shared_types))
     # One SHFL or two hand round the result of an atomic addition that the compiler gathered.
     assert machine.count("SHFL") <= 2
+    assert machine.spills == 0
+
+
+def test_settling_keeps_everything_in_registers(shared_types) -> None:
+    from mapper.extend import settle_kernels
+    from mapper.extend.kernels import settle_by_warp
+
+    kinds = extension_types(shared_types)
+    _, reads, loci, locus_read, params, penalties, lists, *_, rows, pool_ops = kinds
+    counts = array(np.int32)
+    bucket, scratch, shared = kinds[11:14]
+    settling = {
+        "begin": (reads, loci, params, rows, lists, NUMBER),
+        "go_on": (reads, loci, locus_read, params, rows, lists, NUMBER),
+        "settle": (reads, loci, params, rows, lists, NUMBER, counts),
+        "keep": (loci, rows, counts, counts, lists, NUMBER),
+        "keep_by_warp": (loci, rows, counts, counts, lists, NUMBER, NUMBER),
+        "spell": (
+            kinds[0], reads, loci, locus_read, NUMBER, scratch, rows, array(np.int64), pool_ops,
+        ),
+        "count_ops": (loci, rows, counts, counts),
+        "gather": (loci, rows, pool_ops, array(np.int64), alignment_types()),
+    }  # fmt: skip
+    for name, given in settling.items():
+        machine = compile_offline(getattr(settle_kernels, name), given)
+        assert machine.spills == 0, name
+        assert (machine.count("VOTE") > 0) == (name == "keep_by_warp"), name
+    machine = compile_offline(
+        settle_by_warp,
+        (
+            kinds[0], reads, loci, params, penalties, lists, NUMBER, NUMBER, NUMBER, bucket,
+            scratch, shared, rows, pool_ops, counts,
+        ),
+    )  # fmt: skip
+    assert machine.count("VOTE") >= 4
     assert machine.spills == 0

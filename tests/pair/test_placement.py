@@ -18,6 +18,7 @@ from mapper.pair.grade import (
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
 from mapper.pair.mapq import (
     MAX_MAPQ,
+    PAIR_BOOST,
     chance_cap,
     lead_quality,
 )
@@ -293,10 +294,11 @@ def test_a_place_may_hide_where_seeds_were_thinned() -> None:
 
 
 def test_what_may_hide_lowers_the_quality_and_a_mate_vouches() -> None:
-    def qualities(thinned: bool, guarantee: int, reads: list[list[Placed]]) -> list[int]:
-        seeds = no_seeds(len(reads))._replace(
-            guarantee=np.full(len(reads), guarantee, np.int32), thinned=np.full(len(reads), thinned)
-        )
+    def qualities(
+        thinned: bool | list[bool], guarantee: int, reads: list[list[Placed]]
+    ) -> list[int]:
+        seeds = no_seeds(len(reads))._replace(guarantee=np.full(len(reads), guarantee, np.int32))
+        seeds.thinned[:] = thinned
         batch = reads_of(["A" * 100] * len(reads), paired=len(reads) == 2)
         found = place(batch, seeds, batch_of_placed(reads), FR)
         return found.mapq[found.primary].tolist()
@@ -307,6 +309,9 @@ def test_what_may_hide_lowers_the_quality_and_a_mate_vouches() -> None:
     assert by_guarantee == sorted(by_guarantee)
     assert by_guarantee[8] == qualities(False, 0, single)[0] == MAX_MAPQ
     assert qualities(True, 2, pair)[0] > by_guarantee[2]
+    # A place that hides breaks the pair, unless another beside it hides from the mate.
+    assert qualities(True, 0, pair) == [0, 0]
+    assert qualities([True, False], 0, pair)[0] == PAIR_BOOST
 
 
 def test_lead_quality_and_chance() -> None:

@@ -10,7 +10,7 @@ from mapper.extend.cpu import extend_loci
 from mapper.lanes import ONE_LANE
 from mapper.pair.insert_size import InsertSizeModel, model_from
 from mapper.pair.rescue import (
-    FULL_GUARANTEE,
+    HIDDEN_MARGIN,
     MOST_IN_WINDOW,
     RESCUE_MISMATCHES,
     STRONG_MISMATCHES,
@@ -46,6 +46,7 @@ def propose(genome: Genome, sequences: list[str], alignments: list[list[Aligned]
     loci = propose_loci(
         genome.fm.ref_planes, reads, packed, genome.starts, genome.lengths,
         seeds or no_seeds(reads.n_reads), batch_of(alignments), model, params or PairParams(),
+        ExtendParams(),
     )  # fmt: skip
     assert loci.locus_offsets[-1] == len(loci.strand) == len(loci.diagonal) == len(loci.ref_id)
     return reads, packed, loci
@@ -53,6 +54,11 @@ def propose(genome: Genome, sequences: list[str], alignments: list[list[Aligned]
 
 def anchor(strand: int, ref_id: int, start: int, length: int = READ_LEN) -> Aligned:
     return Aligned(strand, ref_id, start, start + length, 0, length, length, 0, f"{length}=")
+
+
+def guaranteed(*guarantee: int) -> SeedBatch:
+    """Return what seeding says of reads of which any place with fewer substitutions is known."""
+    return no_seeds(len(guarantee))._replace(guarantee=np.array(guarantee, np.int32))
 
 
 @pytest.mark.parametrize("model", [FR, RF], ids=["FR", "RF"])
@@ -101,7 +107,7 @@ def test_a_proper_pair_needs_no_rescue() -> None:
     genome = genome_of([random_letters(rng, 3000)])
     sequences = [genome.text[1000:1150], oriented(genome.text[1300:1450], 1)]
     alignments = [[anchor(0, 0, 1000)], [anchor(1, 0, 1300)]]
-    assert len(propose(genome, sequences, alignments, FR)[2].strand) == 0
+    assert len(propose(genome, sequences, alignments, FR, seeds=guaranteed(7, 7))[2].strand) == 0
     # Mates too far apart: both are looked for, near the other.
     alignments = [[anchor(0, 0, 1000)], [anchor(1, 0, 2800)]]
     _, _, loci = propose(genome, sequences, alignments, FR)
@@ -166,21 +172,34 @@ def test_near_diagonals_are_all_the_good_ones_or_the_best() -> None:
     assert n_single > 5 and n_several > 5
 
 
-def test_a_read_with_a_weak_guarantee_is_looked_for_near_its_mate() -> None:
-    """Its pair is proper, but seeds were thinned: a copy beside it may be the true place."""
+def test_a_read_is_looked_for_where_a_better_pair_may_hide() -> None:
+    """The pair is proper, but its read's places with `guarantee` differences may be unseen."""
     rng = np.random.default_rng(5)
     word = random_letters(rng, READ_LEN)
-    copy = mutated(rng, word, 0.02)
-    genome = genome_of([random_letters(rng, 1000) + copy + word + random_letters(rng, 1000)])
-    sequences = [genome.text[700:850], oriented(word, 1)]
-    alignments = [[anchor(0, 0, 700)], [anchor(1, 0, 1000)]]
-    diagonals = {}
-    for thinned in (False, True):
-        for guarantee in (FULL_GUARANTEE - 1, FULL_GUARANTEE):
-            seeds = no_seeds(2)._replace(
-                guarantee=np.full(2, guarantee, np.int32), thinned=np.full(2, thinned)
-            )
-            _, _, loci = propose(genome, sequences, alignments, FR, seeds=seeds)
-            diagonals[thinned, guarantee] = loci.diagonal[loci.locus_offsets[1] :].tolist()
-    assert diagonals.pop((True, FULL_GUARANTEE - 1)) == [1000, 1150]
-    assert list(diagonals.values()) == [[], [], []]
+    copies = [mutated(rng, word, rate) for rate in (0.03, 0.0)]
+    spacers = [random_letters(rng, 1500) for _ in range(3)]
+    genome = genome_of([spacers[0] + copies[0] + spacers[1] + copies[1] + spacers[2]])
+    there, hidden = 1500, 3000 + READ_LEN
+    sequences = [genome.text[there - 300 : there - 150], oriented(word, 1)]
+    n_proposed = 0
+    for score in (READ_LEN, READ_LEN - 15, READ_LEN - 30):
+        read = [anchor(1, 0, there)._replace(score=score)]
+        for lead in (0, 5, 12):
+            # The mate has another alignment, `lead` worse, beside which the read has a place.
+            mate = [
+                anchor(0, 0, there - 300),
+                anchor(0, 0, hidden - 300)._replace(score=READ_LEN - lead),
+            ]
+            for guarantee in range(9):
+                _, _, loci = propose(
+                    genome, sequences, [mate, read], FR, seeds=guaranteed(9, guarantee)
+                )
+                found = loci.diagonal[loci.locus_offsets[1] :].tolist()
+                unseen = READ_LEN - 5 * guarantee
+                # The insert size costs less than 5.
+                behind = score - unseen + lead - HIDDEN_MARGIN
+                if not 0 < behind <= 5:
+                    assert (hidden in found) == (behind <= 0), (score, lead, guarantee)
+                n_proposed += hidden in found
+                assert loci.locus_offsets[1] == 0
+    assert 10 < n_proposed < 70

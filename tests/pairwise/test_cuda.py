@@ -159,7 +159,7 @@ def test_what_the_first_pass_leaves_is_aligned_later(
     from mapper.pairwise import flat_cuda, flat_metrics, flat_rest
     from mapper.pairwise.flat_kernels import NOT_DONE
 
-    monkeypatch.setattr(flat_metrics, "MORE_EDITS", 16)
+    monkeypatch.setattr(flat_metrics, "EDIT_RUNGS", (flat_metrics.GroupRung(16, 8),))
 
     rng = np.random.default_rng(6)
     ref = random_letters(rng, 60)
@@ -233,7 +233,7 @@ def test_packed_pairs_equal_their_letters(device: str) -> None:
 def test_results_outlive_the_next_call(device: str) -> None:
     """Their memory is page-locked and used again, but not as long as they are there."""
     rng = np.random.default_rng(9)
-    n = 300 if SIMULATED else 40_000  # in memory of its own where compiled
+    n = 40 if SIMULATED else 40_000  # in memory of its own where compiled
     refs = [random_letters(rng, 20) for _ in range(n)]
     queries = [ref[:9] + ref[10:] for ref in refs]
     first = edit_distance(queries, refs, cigar=True, device=device)
@@ -293,6 +293,8 @@ def affine_space_type():
 def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     require_compiler()
     from mapper.pairwise import flat_kernels as flat
+    from mapper.pairwise.flat_affine import GroupSpace, group_affine_kernel, group_shape
+    from mapper.pairwise.flat_edit import edit_shape, group_edit_kernel
 
     number, u32, byte = np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.int8)
     n_ops = np.zeros(1, np.int32)
@@ -303,17 +305,27 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     machine = compile_offline(flat.small_edit_kernel, [staged, i64, i64, i64, layout, i64, out])
     assert machine.spills == 0
     assert machine.registers <= 80  # as many blocks as shared memory allows
-    arguments = [staged, i64, i64, i64, i64, array(np.int16, 2), layout, i64, out]
-    assert compile_offline(flat.more_edit_kernel, arguments).spills == 0
+    arguments = [staged, i64, i64, type_of(edit_shape(24, 8)), i64, layout, i64, out]
+    machine = compile_offline(group_edit_kernel, arguments)
+    assert machine.spills == 0
+    assert machine.registers <= 64
     arguments = [staged, i64, type_of(AffinePenalties(2, 3, 1)), i64, i64, type_of(Band(0, 1)),
                  i64, i64, i64, affine_space_type(), i64, out]  # fmt: skip
     machine = compile_offline(flat.small_affine_kernel, arguments)
     assert machine.spills == 0
     assert machine.registers <= 255
+    shape = group_shape(AffinePenalties(2, 3, 1), 220, 32)
+    space = type_of(GroupSpace(np.zeros(1, np.uint8), u32, number, number))
+    arguments = [staged, i64, type_of(AffinePenalties(2, 3, 1)), i64, i64, type_of(shape), i64, i64,
+                 space, i64, out]  # fmt: skip
+    machine = compile_offline(group_affine_kernel, arguments)
+    assert machine.spills == 0
+    assert machine.registers <= 64  # half of the threads that a multiprocessor can hold
+    assert machine.count("VOTE") >= 1  # a warp stays in step
     for kernel, arguments in (
         (flat.count_blocks_kernel, [i64, out]),
         (flat.sum_blocks_kernel, [array(np.int64, 2), i64, array(np.int64)]),
-        (flat.finish_kernel, [staged, i64, out, i64, i64, i64, columns]),
+        (flat.finish_kernel, [staged, i64, out, i64, i64, i64, i64, columns]),
     ):
         assert compile_offline(kernel, arguments).spills == 0
 

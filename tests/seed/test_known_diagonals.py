@@ -35,7 +35,8 @@ def some_seeds(genome: Genome, read: str, rng: np.random.Generator) -> list[Seed
 
 
 @pytest.mark.parametrize("kmer_len", [0, 5])
-def test_the_shortcut_finds_what_locating_every_row_finds(kmer_len: int) -> None:
+@pytest.mark.parametrize("sa_sampling", [1, 4])
+def test_the_shortcut_finds_what_locating_every_row_finds(kmer_len: int, sa_sampling: int) -> None:
     rng = np.random.default_rng(kmer_len)
     words = [random_letters(rng, 60) for _ in range(3)]
     contigs = [
@@ -43,7 +44,7 @@ def test_the_shortcut_finds_what_locating_every_row_finds(kmer_len: int) -> None
                 for _ in range(8))
         for _ in range(3)
     ]  # fmt: skip
-    genome = genome_of(contigs, IndexParams(kmer_len=kmer_len))
+    genome = genome_of(contigs, IndexParams(kmer_len=kmer_len, sa_sampling=sa_sampling))
     n_seeds = n_diagonals = 0
     for _ in range(150):
         at = int(rng.integers(0, len(genome.text) - 50))

@@ -8,11 +8,15 @@ import io
 import itertools
 import json
 import re
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pysam
 import pytest
 
+from mapper import pipeline
+from mapper.cli.main import main
 from tests.workflow.runs import (
     CONFIG,
     PORTIERA,
@@ -171,7 +175,7 @@ def script():
 
 def names(path: Path) -> list[str]:
     """Return what distinguishes the reads of a file."""
-    if path.suffix == ".bam":
+    if path.suffix in (".bam", ".cram", ".sam"):
         with pysam.AlignmentFile(str(path), check_sq=False) as bam:
             return [f"{r.query_name} {r.flag}" for r in bam.fetch(until_eof=True)]
     text = path.read_bytes()
@@ -194,6 +198,14 @@ def test_the_first_reads_are_those_that_the_estimate_looks_at(script, tmp_path, 
     }.items():
         bam[kind] = tmp_path / f"{kind}.bam"
         unaligned(bam[kind], "s", PORTIERA, single)
+    for kind, mode in (("cram", "wc"), ("sam", "w")):
+        bam[kind] = tmp_path / f"other.{kind}"
+        with (
+            pysam.AlignmentFile(str(bam["pairs"]), check_sq=False) as source,
+            pysam.AlignmentFile(str(bam[kind]), mode, header=source.header) as target,
+        ):
+            for record in source.fetch(until_eof=True):
+                target.write(record)
     cases = [
         ([fastq[30]], [(40, 20)]),
         ([packed], [(40, 20)]),
@@ -203,6 +215,8 @@ def test_the_first_reads_are_those_that_the_estimate_looks_at(script, tmp_path, 
         ([fastq[0]], [(0, 0)]),
         ([[bam["pairs"]], fastq[7]], [(50, 25)]),
         ([fastq[7], [bam["pairs"]]], [(14, 7), (50, 25)]),
+        ([[bam["cram"]]], [(50, 25)]),
+        ([[bam["sam"]]], [(50, 25)]),
         ([[bam["mixed"]], fastq[30]], [(50, 5)]),
         ([[bam["lone"]], fastq[7]], [(14, 7)]),
         ([[bam["lone"]]], [(50, 0)]),
@@ -218,6 +232,54 @@ def test_the_first_reads_are_those_that_the_estimate_looks_at(script, tmp_path, 
                 taken, all_names = names(target), names(source)
                 assert taken == all_names[: len(taken)]
                 assert len(taken) == head.n_reads // len(head.paths)
+
+
+def test_the_estimate_from_the_first_reads_is_that_of_one_run_on_all(
+    script, world, tmp_path, monkeypatch
+):
+    """Of 600 pairs in two units, the estimate looks at 200 in the first 500 reads."""
+    for module in (pipeline, script):
+        monkeypatch.setattr(module, "ESTIMATION_PAIRS", 200)
+        monkeypatch.setattr(module, "ESTIMATION_READS", 500)
+    text = [
+        Path(path).read_text().splitlines(keepends=True) for path in (world.first, world.second)
+    ]
+
+    def unit(name: str, start: int, end: int, single: Callable | None) -> list[Path]:
+        fastq = tmp_path / f"{name}_R1.fq", tmp_path / f"{name}_R2.fq"
+        for path, lines in zip(fastq, text, strict=True):
+            path.write_text("".join(lines[4 * start : 4 * end]))
+        if single is None:
+            return list(fastq)
+        unaligned(tmp_path / f"{name}-rg.bam", "s", fastq, single)
+        return script.head_of_bam(name, tmp_path / f"{name}-rg.bam", 10**6, tmp_path).paths
+
+    def size(heads: list) -> dict:
+        stats = tmp_path / "stats.json"
+        words = shlex.split(script.command(world.index_path, heads, 1, str(stats), "--quiet"))
+        assert words[0] == "fmwave"
+        assert main([*words[1:-2], "-o", str(tmp_path / "x.bam")]) == 0
+        return json.loads(stats.read_text())["insert_size"]
+
+    found = []
+    for first, second, cut in (
+        (None, None, 30),
+        (None, None, 300),
+        (lambda number: False, None, 30),
+        (None, lambda number: number % 3 == 0, 30),
+        (lambda number: number % 3 != 0, None, 150),  # 100 single reads, 50 pairs
+        (lambda number: number % 3 != 0, lambda number: number % 2 == 0, 450),
+    ):
+        units = {"a": unit("a", 0, cut, first), "b": unit("b", cut, 600, second)}
+        directory = tmp_path / str(len(found))
+        directory.mkdir()
+        found.append(size(script.heads(units, directory)))
+        whole = [script.Head(name, paths, 0, 0) for name, paths in units.items()]
+        assert found[-1] == size(whole), len(found)
+    assert found[0] == found[1] == found[2]  # the same reads
+    assert len({json.dumps(size) for size in found}) == 4
+    assert all(100 <= size["pairs"] <= 200 for size in found[:5])
+    assert 50 < found[5]["pairs"] < 150  # of 500 reads, one in two or three is one of a pair
 
 
 def test_a_pair_is_not_cut_and_reads_are_as_the_instrument_gave_them(script, tmp_path):

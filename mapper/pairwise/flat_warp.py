@@ -1,0 +1,58 @@
+"""What kernels with a group of lanes a pair share: a warp that stays in step, and its room."""
+
+from __future__ import annotations
+
+from mapper.accelerate import core
+from mapper.device.seam import SIMULATED, cuda, device_function
+
+GROUP_BLOCK = 32 if SIMULATED else 128
+"""Threads of a block; the simulator takes long to keep many in step."""
+
+SHARED_BYTES = 48 << 10
+"""Shared memory of a block, without asking for more."""
+
+_SHARED_BYTES_OF_ALL = 227 << 10
+"""Of the blocks of a multiprocessor of compute capability 9.0; they take 1 kB more each."""
+
+_ALL = 227 << 10
+"""Of the blocks of a multiprocessor of compute capability 9.0; they take 1 kB more each."""
+
+_MOST_BLOCKS = 8
+"""Of a multiprocessor, by the registers of a thread."""
+
+_ALL = 0xFFFFFFFF
+
+
+def blocks_by_shared(shared_bytes: int, most: int) -> int:
+    """Return how many blocks of so much shared memory a multiprocessor holds, or somewhat fewer.
+
+    More would wait for these to end: every block does the same share of a launch. `most`: by
+    registers.
+    """
+    return max(1, min(most, _SHARED_BYTES_OF_ALL // (shared_bytes + 1024)))
+
+
+if SIMULATED:
+    # It knows no warps: all threads of a block stay in step there.
+
+    @device_function
+    def any_lane(flag):
+        """Whether a lane of the warp brings a true flag."""
+        return cuda.syncthreads_or(flag)
+
+    @device_function
+    def lanes_of_warp_meet():
+        """Wait for all lanes of the warp; what they wrote before, all of them see after."""
+        cuda.syncthreads()
+
+else:
+
+    @core
+    def any_lane(flag):
+        """Whether a lane of the warp brings a true flag."""
+        return cuda.any_sync(_ALL, flag)
+
+    @core
+    def lanes_of_warp_meet():
+        """Wait for all lanes of the warp; what they wrote before, all of them see after."""
+        cuda.syncwarp(_ALL)

@@ -1,0 +1,15 @@
+"""How large the k-mer table is where nobody says."""
+
+from __future__ import annotations
+
+from mapper.params import IndexParams
+
+
+def test_default_table_sizes() -> None:
+    # Bases of the text → k: a quarter of an entry a base at most, or up to 64 MB from 1 Mbp on.
+    expected = {
+        0: 0, 1: 0, 100: 2, 4**9: 8, 4**10 - 1: 8, 4**10: 11, 4_641_652: 12, 10**8: 12,
+        4**14 - 1: 12, 4**14: 13, 3_100_000_000: 14, 2**40: 14,
+    }  # fmt: skip
+    assert {n: IndexParams().table_kmer_len(n) for n in expected} == expected
+    assert IndexParams(kmer_len=5).table_kmer_len(4_641_652) == 5
