@@ -140,6 +140,9 @@ class BoundKernel:
         self._args = list(args)
         if SIMULATED:
             return
+        from numba.cuda.cudadrv.driver import _to_core_stream
+
+        self._core_stream = _to_core_stream(stream)  # as numba-cuda's launch configuration does
         with DRIVER:
             types = tuple(kernel.compiled.typeof_pyval(arg) for arg in args)
             compiled = kernel.compiled.compile(types)
@@ -149,7 +152,7 @@ class BoundKernel:
             self._kept: list[Any] = []
             for type_of_arg, arg in zip(types, args, strict=True):
                 part: list[Any] = []
-                compiled._prepare_args(type_of_arg, arg, stream, self._kept, part)
+                compiled._prepare_args(type_of_arg, arg, self._core_stream, self._kept, part)
                 self._parts.append(part)
 
     def launch(self, n_blocks: int, numbers: Mapping[int, int]) -> None:
@@ -171,7 +174,7 @@ class BoundKernel:
             shmem_size=self._shared_bytes, **plain,
         )  # fmt: skip
         with DRIVER:
-            launch(self._stream, config, self._function, *chain.from_iterable(self._parts))
+            launch(self._core_stream, config, self._function, *chain.from_iterable(self._parts))
 
 
 def kernel(

@@ -108,7 +108,7 @@ def compile_offline(kernel, argument_types) -> Machine:
 
     options = dict(kernel.compiled.targetoptions)
     keep = ("debug", "lineinfo", "fastmath", "lto", "opt", "launch_bounds")
-    with _pretended_device():
+    with pretended_device():
         compiled = _Kernel(
             kernel.function,
             tuple(argument_types),
@@ -127,7 +127,7 @@ def compile_offline(kernel, argument_types) -> Machine:
 
 
 @contextmanager
-def _pretended_device():
+def pretended_device():
     """Let numba-cuda believe that the current device is of CAPABILITY.
 
     The dispatchers that it makes of cores keep what they compile, so the pretence holds for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from math import gcd
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from mapper.errors import MapperError
 from mapper.pairwise import affine_long
 from mapper.pairwise.affine import align_affine
+from mapper.pairwise.affine_cpu import ROWS_BEFORE_BAND
 from mapper.pairwise.packing import batch_of, pack_pairs, pair_at
 from mapper.pairwise.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
@@ -226,3 +228,26 @@ def test_real_mitochondria() -> None:
     found = both([(human, chimp)], symbols="iupac")
     peer = pywfa.WavefrontAligner(mismatch=4, gap_opening=6, gap_extension=2, scope="score")
     assert found.score[0] == -peer.wavefront_align(human, chimp)
+
+
+@pytest.mark.parametrize("penalties", [(4, 6, 2), (3, 1, 2)])
+def test_what_a_band_bounds_is_found_without_it(penalties) -> None:
+    """Pairs whose end is far: a band goes ahead on the CPU, but not where memory is short."""
+    rng = np.random.default_rng(11)
+    pairs = []
+    for rate in (0.3, 0.5, 0.9):
+        ref = random_letters(rng, 260)
+        # A long gap leads the band astray.
+        pairs += [(edited(rng, ref, rate), ref), (edited(rng, ref[:40] + ref[150:], rate), ref)]
+    pairs.append((random_letters(rng, 200), random_letters(rng, 220)))
+    queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
+    found = align_affine(queries, refs, penalties=penalties, device="cpu")
+    stretched = align_affine(queries, refs, penalties=penalties, memory=1 << 16, device="cpu")
+    for a, b in zip(found, stretched, strict=True):
+        assert (a == b).all()
+    expected = [lowest_penalty(q, r, RULES["dna"], penalties) for q, r in pairs]
+    assert found.score.tolist() == expected
+    assert max(expected) // gcd(*penalties) > 2 * ROWS_BEFORE_BAND
+    limit = int(np.median(expected))
+    limited = align_affine(queries, refs, penalties=penalties, max_penalty=limit, device="cpu")
+    assert (limited.score == np.where(found.score <= limit, found.score, -1)).all()
