@@ -217,7 +217,7 @@ def test_memory_that_is_allowed_bounds_the_blocks() -> None:
 
 
 def test_memory_estimate_per_base() -> None:
-    n = 10_000_000
+    n = 100_000_000  # below, the table of k-mers, of 64 MB, has a part in it
     assert 7 < (plan_library(n, IndexParams()).host_bytes - PROCESS_BYTES) / n < 9
     for n in (100_000_000, 1_000_000_000, 3_100_000_000):
         plan = plan_blocks(n, IndexParams(), 4, None)
