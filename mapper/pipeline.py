@@ -271,7 +271,7 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
     options = ReadOptions(
         interleaved=job.interleaved, keep_comments=job.keep_comments,
         tag_groups=bool(job.lanes), reference=job.input_reference,
-        threads=share_threads(job.threads, 1)[1], executor=pool.at(READ),
+        threads=share_threads(job.threads, 1)[1], executor=stats.timed(pool.at(READ), "inflate"),
         max_read_len=MAX_READ_LEN, batch_bases=run.batch_bases,
     )  # fmt: skip
     reader = ReadsReader(lanes, options)
@@ -297,8 +297,8 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
         )  # fmt: skip
         with open_output(
             job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(),
-            pool.at(WRITE), sort=sort, level=job.compression, reference=job.reference,
-            threads=run.helper_threads,
+            stats.timed(pool.at(WRITE), "compress"), sort=sort, level=job.compression,
+            reference=job.reference, threads=run.helper_threads,
         ) as output:  # fmt: skip
             stats.compile_seconds = compile_stages(
                 index, run.params, run.names, output, run.device, from_text=reader.has_text

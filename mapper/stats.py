@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from mapper import __version__
 from mapper.host_memory import peak_bytes
 from mapper.io.atomic import OutputFile
 
+T = TypeVar("T")
+
 STAGES = (
-    "read", "wait", "pack", "seed", "chain", "extend", "rescue", "place", "records", "encode",
+    "inflate", "read", "wait", "pack", "seed", "chain", "extend", "rescue", "place", "records",
+    "encode", "compress",
 )  # fmt: skip
-"""Stages in the order of the flow; times are summed over threads. ``wait``: lanes of a device
+"""Stages in the order of the flow; times are summed over threads. ``inflate`` and ``compress``:
+steps of reading and of writing BAM, of BGZF input with the time for which its threads wait for each
+other. ``wait``: lanes of a device
 that have no reads; a device's own stages, ``pack`` to ``rescue``, last until their results are
 back."""
 
@@ -53,6 +59,10 @@ class RunStats:
         start = time.perf_counter()
         yield
         self.start_seconds += time.perf_counter() - start
+
+    def timed(self, executor: Executor, name: str) -> Executor:
+        """Return an executor whose tasks are run by another, and are of that stage."""
+        return _TimedTasks(self, executor, name)
 
     def count(self, **increments: int) -> None:
         """Add to counters."""
@@ -124,6 +134,18 @@ class RunStats:
         """Write the summary, under its name only once complete; ``-`` is standard output."""
         with OutputFile(path) as file:
             file.write(f"{json.dumps(self.summary(), indent=2)}\n".encode())
+
+
+class _TimedTasks(Executor):
+    def __init__(self, stats: RunStats, executor: Executor, name: str) -> None:
+        self._stats, self._executor, self._name = stats, executor, name
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        def task() -> T:
+            with self._stats.stage(self._name):
+                return fn(*args, **kwargs)
+
+        return self._executor.submit(task)
 
 
 def _percent(part: float, whole: float) -> str:

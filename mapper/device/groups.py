@@ -27,7 +27,7 @@ from mapper.pair.insert_size import InsertSizeModel
 from mapper.params import MapParams
 from mapper.stages import Aligned, AlignedBatch
 from mapper.stats import RunStats
-from mapper.workers import MAP, Workers, run_into
+from mapper.workers import MAP, READ, Workers, run_into
 
 if TYPE_CHECKING:
     from mapper.device.backend import DeviceStages
@@ -107,7 +107,8 @@ class DeviceGroups:
         if self._open and model is not self._model:
             self.flush()
         self._model = model
-        parsed = self._pool.submit(MAP, partial(_parse, parse))
+        # Before what follows earlier groups: a device without reads is the dearest to wait.
+        parsed = self._pool.submit(READ, partial(_parse, parse))
         member = _Member(parsed, follow, Future())
         self._open.append(member)
         if len(self._open) == self._size:

@@ -134,38 +134,19 @@ def extend_alone(text_planes, reads, loci, locus_read, params, penalties, lists,
             lists.loci[1 - turn, cuda.atomic.add(lists.counters, following, 1)] = locus
 
 
-class _WarpSpace(NamedTuple):
-    """A lane's view of the work space of its warp, and of its own."""
-
-    wavefronts: Wavefronts
-    losses: Any
-    positions: Any
-    spare_ops: Any
-    ops: Any
-
-
 @core
-def _space_of_warp(thread, n_threads, sizes, scratch, shared):
-    """Return the lane of a thread, its warp, how many warps there are, and the work space."""
-    warp, n_warps = thread // WARP, n_threads // WARP
+def _warp_wavefronts(shared, sizes, warp):
+    """Wavefronts of a warp."""
     cell, cells_end = warp * sizes.cells, (warp + 1) * sizes.cells
     bound, bounds_end = warp * sizes.penalties, (warp + 1) * sizes.penalties
-    n_losses = len(shared.losses) // n_warps
-    space = _WarpSpace(
-        Wavefronts(
-            shared.wavefronts.match[cell:cells_end],
-            shared.wavefronts.insertion[cell:cells_end],
-            shared.wavefronts.deletion[cell:cells_end],
-            shared.wavefronts.lo[bound:bounds_end],
-            shared.wavefronts.hi[bound:bounds_end],
-            shared.wavefronts.start[bound:bounds_end],
-        ),
-        shared.losses[warp * n_losses : (warp + 1) * n_losses],
-        scratch.positions[thread::n_threads],
-        scratch.spare_ops[thread::n_threads],
-        scratch.ops[thread::n_threads],
+    return Wavefronts(
+        shared.wavefronts.match[cell:cells_end],
+        shared.wavefronts.insertion[cell:cells_end],
+        shared.wavefronts.deletion[cell:cells_end],
+        shared.wavefronts.lo[bound:bounds_end],
+        shared.wavefronts.hi[bound:bounds_end],
+        shared.wavefronts.start[bound:bounds_end],
     )
-    return WarpLanes(thread % WARP, WARP), warp, n_warps, space
 
 
 @kernel(128)
@@ -175,14 +156,21 @@ def extend_by_warp(text_planes, reads, loci, locus_read, params, penalties, list
     thread = cuda.grid(1)
     if thread >= n_threads:
         return
-    lanes, warp, n_warps, space = _space_of_warp(thread, n_threads, sizes, scratch, shared)
+    lanes = WarpLanes(thread % WARP, WARP)
+    warp = thread // WARP
+    n_warps = n_threads // WARP
+    wavefronts = _warp_wavefronts(shared, sizes, warp)
+    n_losses = len(shared.losses) // n_warps
+    losses = shared.losses[warp * n_losses : (warp + 1) * n_losses]
+    positions = scratch.positions[thread::n_threads]
+    spare_ops = scratch.spare_ops[thread::n_threads]
+    ops = scratch.ops[thread::n_threads]
     for item in range(warp, lists.counters[this], n_warps):
         locus = lists.loci[turn, item]
         if (
             not _align_locus(
-                text_planes, reads, loci, locus_read[locus], locus, params, penalties,
-                space.wavefronts, space.losses, space.positions, space.spare_ops, space.ops, rows,
-                lists.counters, pool_ops, lanes,
+                text_planes, reads, loci, locus_read[locus], locus, params, penalties, wavefronts,
+                losses, positions, spare_ops, ops, rows, lists.counters, pool_ops, lanes,
             )
             and lanes.lane == 0
         ):  # fmt: skip
@@ -196,7 +184,15 @@ def settle_by_warp(text_planes, reads, loci, params, penalties, lists, this, fol
     thread = cuda.grid(1)
     if thread >= n_threads:
         return
-    lanes, warp, n_warps, space = _space_of_warp(thread, n_threads, sizes, scratch, shared)
+    lanes = WarpLanes(thread % WARP, WARP)
+    warp = thread // WARP
+    n_warps = n_threads // WARP
+    wavefronts = _warp_wavefronts(shared, sizes, warp)
+    n_losses = len(shared.losses) // n_warps
+    losses = shared.losses[warp * n_losses : (warp + 1) * n_losses]
+    positions = scratch.positions[thread::n_threads]
+    spare_ops = scratch.spare_ops[thread::n_threads]
+    ops = scratch.ops[thread::n_threads]
     for item in range(warp, lists.counters[this], n_warps):
         read = lists.reads[item]
         first = loci.locus_offsets[read]
@@ -210,9 +206,8 @@ def settle_by_warp(text_planes, reads, loci, params, penalties, lists, this, fol
             lanes_meet(lanes)
             if (
                 not _align_locus(
-                    text_planes, reads, loci, read, row, params, penalties,
-                    space.wavefronts, space.losses, space.positions, space.spare_ops, space.ops,
-                    rows, lists.counters, pool_ops, lanes,
+                    text_planes, reads, loci, read, row, params, penalties, wavefronts,
+                    losses, positions, spare_ops, ops, rows, lists.counters, pool_ops, lanes,
                 )
                 and lanes.lane == 0
             ):  # fmt: skip

@@ -30,6 +30,10 @@ from mapper.seed.select import SeedScratch
 FIRST_SEEDS, FIRST_DIAGONALS = 32, 32
 """Work space of a thread in the first bucket: enough for reads with few occurrences."""
 
+SEEDS_AT_FIRST = 24
+"""Located seeds of a read for which the first batch of a lane has room; in repeats there are 19,
+and a second pass costs as much as the first."""
+
 _COLUMNS = ("u1", "i4", "i8", "i4")
 _SCRATCH = ("i4", "i4", "u1", "i8", "i8", "i8", "i4", "i8", "u1", "i4")
 
@@ -126,7 +130,7 @@ def seed_reads(
     n_reads = len(reads.base_offsets) - 1
     pool = columns(space, "seed.pool", Pool, ("i4", "i8"), n_reads)
     per_read = columns(space, "seed.read", PerRead, ("i4", "i4", "u1"), n_reads)
-    pool_size = PoolSize(space, "seed.found", first_capacity(n_reads, 4))
+    pool_size = PoolSize(space, "seed.found", first_capacity(n_reads, SEEDS_AT_FIRST))
     while True:
         found = columns(space, "seed.found", SeedColumns, _COLUMNS, pool_size.capacity)
         lists = _run_buckets(space, fm, reads, longest, params, pool, found, per_read)
