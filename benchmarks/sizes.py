@@ -20,6 +20,7 @@ from benchmarks import harness
 from benchmarks.document import DOCS, fill
 from benchmarks.plots import COLOURS
 
+PEER = "minimap2 -ax sr"
 PLOT = harness.RESULTS / "genome_sizes.svg"
 
 
@@ -39,6 +40,8 @@ class MapPoint(NamedTuple):
     bases: int
     how: str
     reads_per_second: float
+    busy_cores: float
+    """CPU time over wall time of its process: fewer than its threads wait, or others disturb it."""
 
 
 def index_points(report: dict[str, Any]) -> list[IndexPoint]:
@@ -72,16 +75,25 @@ def map_points(report: dict[str, Any]) -> list[MapPoint]:
         return []
     options = report["options"]
     place = where(report, options["threads"])
-    points = [
-        MapPoint(options["size"], f"{place}, fmwave --device {device}",
-                 statistics.median(run["reads_per_second"] for run in runs))
-        for device, runs in report["runs"].items() if runs
-    ]  # fmt: skip
+    points = []
+    for device, runs in report["runs"].items():
+        name = f"fmwave --device {device}"
+        if runs:
+            rate = statistics.median(run["reads_per_second"] for run in runs)
+            busy = busy_cores(report, f"fmwave map --device {device}")
+            points.append(MapPoint(options["size"], f"{place}, {name}", rate, busy))
     for step in report["steps"]:
-        if step["step"] == "minimap2 -ax sr":
+        if step["step"] == PEER:
             rate = 2 * options["pairs"] / step["wall_s"]
-            points.append(MapPoint(options["size"], f"{place}, minimap2", rate))
+            busy = busy_cores(report, PEER)
+            points.append(MapPoint(options["size"], f"{place}, minimap2", rate, busy))
     return points
+
+
+def busy_cores(report: dict[str, Any], step: str) -> float:
+    """Return how many cores the processes of a step kept busy, the median of its rounds."""
+    steps = [row for row in report["steps"] if row["step"] == step]
+    return statistics.median(row["cpu_s"] / row["wall_s"] for row in steps)
 
 
 def where(report: dict[str, Any], threads: int) -> str:
@@ -106,8 +118,11 @@ def index_table(points: Iterable[IndexPoint]) -> list[str]:
 
 def map_table(points: Iterable[MapPoint]) -> list[str]:
     return harness.table(
-        ["Mbp", "", "reads/s"],
-        [[f"{p.bases / 1e6:,.0f}", p.how, f"{p.reads_per_second:,.0f}"] for p in sorted(points)],
+        ["Mbp", "", "reads/s", "cores busy"],
+        [
+            [f"{p.bases / 1e6:,.0f}", p.how, f"{p.reads_per_second:,.0f}", f"{p.busy_cores:.1f}"]
+            for p in sorted(points)
+        ],
     )
 
 

@@ -161,6 +161,7 @@ def index_text(
         blocks, super_counts, first_row = make_blocks(sorted_text, n, params, n_threads)
     samples, primary = sorted_text.sa_samples, sorted_text.primary
     del sorted_text  # with the BWT of a byte a base
+    gc.collect()  # where its loops were compiled, numba left that to it
     arrays = (blocks, super_counts, first_row, samples, no_table, text.ref_planes)
     for array in arrays:
         array.flags.writeable = False

@@ -18,6 +18,7 @@ WHOLE = {
     "options": {"size": 3_100_000_000, "threads": 16, "pairs": 10**6},
     "steps": [
         {"step": "fmwave index --device cuda", "wall_s": 31.0, "cpu_s": 62.0, "peak_rss_mb": 12e3},
+        {"step": "fmwave map --device cuda", "wall_s": 10.0, "cpu_s": 40.0, "peak_rss_mb": 9e3},
         {"step": "minimap2 -ax sr", "wall_s": 20.0, "cpu_s": 300.0, "peak_rss_mb": 20e3},
     ],
     "runs": {"cuda": [{"reads_per_second": 10}, {"reads_per_second": 30}], "cpu": []},
@@ -33,8 +34,8 @@ def test_points_are_medians_by_machine_and_route():
     (point,) = sizes.index_points(WHOLE)
     assert point == (3_100_000_000, "H200 host, 16 threads, --device cuda", 31.0, 62.0, 12e9)
     assert sizes.map_points(WHOLE) == [
-        (3_100_000_000, "H200 host, 16 threads, fmwave --device cuda", 20),
-        (3_100_000_000, "H200 host, 16 threads, minimap2", 100_000),
+        (3_100_000_000, "H200 host, 16 threads, fmwave --device cuda", 20, 4.0),
+        (3_100_000_000, "H200 host, 16 threads, minimap2", 100_000, 15.0),
     ]
 
 
