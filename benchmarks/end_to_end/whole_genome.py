@@ -39,6 +39,8 @@ from mapper.cli.index import size
 
 FIRST_PAIRS = 20_000
 """Of the run that compiles."""
+SMALL_BYTES = 18_200_000
+"""Of the genome that is indexed first: more than fmwave leaves to the library."""
 
 
 class WholeGenome:
@@ -80,14 +82,22 @@ class WholeGenome:
                     "-t", self.options.threads)  # fmt: skip
 
     def build(self) -> None:
-        """Build the index: on the first of the devices."""
+        """Build the index, on the first of the devices; before it a small one, which compiles."""
         device = self.options.devices[0]
-        command = fmwave(
-            "index", self.fasta, "-o", self.index, "--device", device, "-t", self.options.threads
-        )
-        log = self.work / "index.log"
-        self.steps.run(f"fmwave index --device {device}", command, log)
+        small = first_lines(self.fasta, self.work / "small.fa", SMALL_BYTES)
+        self.index_file(f"first index, of {SMALL_BYTES / 1e6:g} Mbp, {device}", device, small)
+        log = self.index_file(f"fmwave index --device {device}", device, self.fasta)
         self.report["index_log"] = log.read_text().splitlines()
+
+    def index_file(self, name: str, device: str, fasta: Path) -> Path:
+        """Index a FASTA file; return the log."""
+        log = fasta.with_suffix(".index.log")
+        command = fmwave(
+            "index", fasta, "-o", fasta.with_suffix(".fmw"), "--device", device,
+            "-t", self.options.threads,
+        )  # fmt: skip
+        self.steps.run(name, command, log)
+        return log
 
     def load(self, device: str) -> None:
         out = self.work / "load.json"
@@ -154,6 +164,16 @@ class WholeGenome:
     def module(self, name: str, module: str, *arguments: object) -> None:
         command = [sys.executable, "-m", module, *map(str, arguments)]
         self.steps.run(name, command, self.work / f"{module.rpartition('.')[2]}.log")
+
+
+def first_lines(source: Path, target: Path, n_bytes: int) -> Path:
+    """Copy whole lines from the start of a FASTA file, the last of them no contig's name."""
+    with source.open("rb") as file:
+        lines = file.read(n_bytes).rpartition(b"\n")[0].split(b"\n")
+    while lines and lines[-1].startswith(b">"):
+        lines.pop()
+    target.write_bytes(b"\n".join([*lines, b""]))
+    return target
 
 
 def far_contigs(n: int, boundary: int, n_contigs: int = 24) -> dict[str, int]:

@@ -87,7 +87,7 @@ def turn(row: Row, number: int, n_rows: int) -> Iterator[None]:
         return
     place = f"{row.place} ({row.args.output})"
     log.info("%s: %d of %d", place, number + 1, n_rows)
-    done = f"{number} of {n_rows} outputs are finished, and stay"
+    done = f"{number} of {n_rows} lines are done, and their outputs stay"
     try:
         yield
     except MapperError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,8 @@ import numpy as np
 from mapper.device.seam import DRIVER, SIMULATED, cuda
 from mapper.errors import DeviceMemoryError
 from mapper.recycled import RECYCLER, Recycler
+
+log = logging.getLogger(__name__)
 
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
@@ -300,8 +303,12 @@ def page_locked(n: int, dtype: np.dtype) -> np.ndarray:
 
     Copies from a device go there without the host's help. Its memory is used again when neither
     it nor any view of it is left: locking new memory takes longer than filling it. Very
-    large arrays, and small ones, are ordinary ones.
+    large arrays, and small ones, are ordinary ones, and so are those that cannot be locked.
     """
     n_bytes = n * dtype.itemsize
-    recycler = _PAGE_LOCKED if n_bytes <= MOST_PAGE_LOCKED else RECYCLER
-    return recycler.empty(n_bytes).view(dtype)
+    if n_bytes <= MOST_PAGE_LOCKED:
+        try:
+            return _PAGE_LOCKED.empty(n_bytes).view(dtype)
+        except DeviceMemoryError as error:
+            log.debug("%s; results go to ordinary memory", error)
+    return RECYCLER.empty(n_bytes).view(dtype)

@@ -1,9 +1,7 @@
 """Read a reference FASTA, and refuse what is not one.
 
-pysam's parser (kseq) is lenient: it skips text before the first ``>``, takes FASTQ for
-FASTA, and ends a line at a NUL. :func:`scan_fasta` therefore looks once at the raw
-lines for what the parser would swallow, and measures the file on the way, so that
-memory can be checked before any sequence is held.
+:func:`scan_fasta` looks once at the raw lines for what would make wrong contigs, and measures
+the file on the way, so that memory can be checked before any sequence is held.
 """
 
 from __future__ import annotations
@@ -12,15 +10,15 @@ import hashlib
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pysam
 
 from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
 from mapper.errors import InputFormatError, UsageError
+from mapper.io.fasta_text import CHUNK_BYTES, fasta_records
+from mapper.io.source import BrokenStreamError, ByteSource
 
 MAX_CONTIG_LENGTH = 2**31 - 1
 """BAM and its index hold positions as signed 32-bit integers."""
@@ -28,8 +26,7 @@ MAX_CONTIG_LENGTH = 2**31 - 1
 _CONTIG_NAME = re.compile(r"[0-9A-Za-z!#$%&+./:;?@^_|~-][0-9A-Za-z!#$%&*+./:;=?@^_|~-]*")
 """Reference names that SAM allows (SAM specification, section 1.2.1)."""
 
-_BGZF_EOF = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
-_CHUNK = 1 << 22
+_FIRST_WORD = re.compile(rb"\S*")
 _CODES = CODE_OF_ASCII.tobytes()
 
 
@@ -57,26 +54,23 @@ def scan_fasta(path: Path) -> FastaSize:
         If the file cannot be read, is truncated, is empty or is no FASTA.
     """
     _require_regular_file(path)
-    with _reading(path):
-        _require_bgzf_end(path)
-        with pysam.BGZFile(str(path), "rb", None) as file:
-            n_records = n_bytes = 0
-            previous = b"\n"
-            while chunk := file.read(_CHUNK):
-                if n_bytes == 0:
-                    _require_header(path, chunk)
-                n_bytes += len(chunk)
-                joined = previous + chunk
-                n_records += joined.count(b"\n>")
-                if b"\0" in chunk:
-                    raise InputFormatError(f"{path}: holds a NUL byte; it is no text file")
-                for mark in (b"\n@", b"\n+"):
-                    if mark in joined:
-                        raise InputFormatError(
-                            f"{path}: after record {n_records} a line begins with "
-                            f"{mark[1:].decode()!r}; is this FASTQ? A FASTA file is expected"
-                        )
-                previous = chunk[-1:]
+    n_records = n_bytes = 0
+    previous = b"\n"
+    for chunk in _chunks(path):
+        if n_bytes == 0:
+            _require_header(path, chunk)
+        n_bytes += len(chunk)
+        joined = previous + chunk
+        n_records += joined.count(b"\n>")
+        if b"\0" in chunk:
+            raise InputFormatError(f"{path}: holds a NUL byte; it is no text file")
+        for mark in (b"\n@", b"\n+"):
+            if mark in joined:
+                raise InputFormatError(
+                    f"{path}: after record {n_records} a line begins with "
+                    f"{mark[1:].decode()!r}; is this FASTQ? A FASTA file is expected"
+                )
+        previous = chunk[-1:]
     if n_bytes == 0:
         raise InputFormatError(f"{path}: the file is empty; a FASTA file is expected")
     return FastaSize(n_records, n_bytes)
@@ -92,17 +86,16 @@ def read_fasta(path: Path) -> Iterator[FastaRecord]:
         before, with a character that is no IUPAC nucleotide, or too long for BAM.
     """
     seen: set[str] = set()
-    with _reading(path), pysam.FastxFile(str(path)) as file:
-        for number, record in enumerate(file, 1):
-            name = record.name or ""
-            where = f"{path}: record {number} ({name!r})"
-            if not _CONTIG_NAME.fullmatch(name):
-                what = "has no name" if not name else "has a name that SAM does not allow"
-                raise InputFormatError(f"{where} {what}; rename the contig")
-            if name in seen:
-                raise InputFormatError(f"{where}: a record of this name came before; rename one")
-            seen.add(name)
-            yield FastaRecord(name, *_codes_and_md5(record.sequence or "", where))
+    for number, (header, sequence) in enumerate(fasta_records(_chunks(path)), 1):
+        name = _name_of(header, path)
+        where = f"{path}: record {number} ({name!r})"
+        if not _CONTIG_NAME.fullmatch(name):
+            what = "has no name" if not name else "has a name that SAM does not allow"
+            raise InputFormatError(f"{where} {what}; rename the contig")
+        if name in seen:
+            raise InputFormatError(f"{where}: a record of this name came before; rename one")
+        seen.add(name)
+        yield FastaRecord(name, *_codes_and_md5(sequence, where))
 
 
 def check_reference(path: Path, names: Sequence[str], md5: Sequence[str]) -> None:
@@ -123,35 +116,55 @@ def check_reference(path: Path, names: Sequence[str], md5: Sequence[str]) -> Non
         raise UsageError(f"{path}: {number + 1} contigs, and the index has {len(names)}")
 
 
-def _codes_and_md5(sequence: str, where: str) -> tuple[np.ndarray, str]:
+def _name_of(header: bytes, path: Path) -> str:
+    """Return the first word of a header line, which must follow the ``>`` at once."""
+    word = _FIRST_WORD.match(header)
+    assert word is not None  # it may be empty
+    try:
+        return word[0].decode()
+    except UnicodeDecodeError as error:
+        raise InputFormatError(f"{path}: cannot be read as FASTA: not text") from error
+
+
+def _codes_and_md5(sequence: bytes, where: str) -> tuple[np.ndarray, str]:
     if not sequence:
         raise InputFormatError(f"{where} has no bases; remove it")
     if len(sequence) > MAX_CONTIG_LENGTH:
         raise InputFormatError(
             f"{where} has {len(sequence)} bases; BAM allows {MAX_CONTIG_LENGTH}: split it"
         )
-    # Whatever is not ASCII becomes "?", which is no base either.
-    letters = sequence.upper().encode("ascii", "replace")
+    letters = sequence.upper()
     codes = np.frombuffer(letters.translate(_CODES), np.uint8)
     if codes.max() == NOT_A_BASE:
         bad = int(np.argmax(codes == NOT_A_BASE))
+        character = sequence[bad : bad + 4].decode("utf-8", "replace")[0]
         raise InputFormatError(
-            f"{where}: character {sequence[bad]!r} at base {bad + 1} is no IUPAC nucleotide"
+            f"{where}: character {character!r} at base {bad + 1} is no IUPAC nucleotide"
         )
     return codes, hashlib.md5(letters, usedforsecurity=False).hexdigest()
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn what htslib, zlib and the system say about a file into our error."""
-    verbosity = pysam.set_verbosity(0)
+def _chunks(path: Path) -> Iterator[bytes]:
+    """Yield the plain text of a file.
+
+    Raises
+    ------
+    InputFormatError
+        If it cannot be read, is truncated or damaged.
+    """
+    source = ByteSource(str(path))
+    buffer = bytearray(CHUNK_BYTES)
     try:
-        yield
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "damaged, truncated or not text"
-        raise InputFormatError(f"{path}: cannot be read as FASTA: {reason}") from error
+        while n := source.readinto(memoryview(buffer)):
+            yield bytes(memoryview(buffer)[:n])
+        if source.is_bgzf and not source.ends_with_eof_block:
+            raise InputFormatError(
+                f"{path}: the BGZF end-of-file block is missing; the file is truncated"
+            )
+    except BrokenStreamError as error:
+        raise InputFormatError(f"{path}: {error}") from error
     finally:
-        pysam.set_verbosity(verbosity)
+        source.close()
 
 
 def _require_regular_file(path: Path) -> None:
@@ -163,18 +176,6 @@ def _require_regular_file(path: Path) -> None:
         raise InputFormatError(
             f"{path}: is a directory, pipe or device; a FASTA file is expected (it is read twice)"
         )
-
-
-def _require_bgzf_end(path: Path) -> None:
-    """Refuse a BGZF file cut between two blocks, which htslib only warns of."""
-    with path.open("rb") as file:
-        head = file.read(18)
-        if head[:4] == _BGZF_EOF[:4] and head[12:14] == b"BC":
-            file.seek(-min(len(_BGZF_EOF), path.stat().st_size), 2)
-            if file.read() != _BGZF_EOF:
-                raise InputFormatError(
-                    f"{path}: the BGZF end-of-file block is missing; the file is truncated"
-                )
 
 
 def _require_header(path: Path, chunk: bytes) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from itertools import chain
+from typing import Any
 
 from mapper.errors import InputFormatError
+from mapper.io.fasta_text import fasta_records
 from mapper.io.fastq_errors import format_error, show
 from mapper.io.source import BrokenStreamError, ByteSource
 
@@ -55,7 +57,7 @@ def read_named_sequences(path: str) -> Iterator[tuple[bytes, bytes]]:
         and record.
     """
     source = ByteSource(path)
-    lines: BinaryIO = io.BufferedReader(_Raw(source), _CHUNK)
+    lines = io.BufferedReader(_Raw(source), _CHUNK)
     try:
         first = _next_solid_line(lines)
         if first.startswith(b">"):
@@ -73,7 +75,7 @@ def read_named_sequences(path: str) -> Iterator[tuple[bytes, bytes]]:
         source.close()
 
 
-def _next_solid_line(lines: BinaryIO) -> bytes:
+def _next_solid_line(lines: io.BufferedReader[_Raw]) -> bytes:
     """Return the next line that is not blank, without its end; nothing at the file's end."""
     while line := lines.readline():
         if stripped := line.rstrip(b"\r\n"):
@@ -82,22 +84,19 @@ def _next_solid_line(lines: BinaryIO) -> bytes:
 
 
 def _name_of(header: bytes) -> bytes:
-    return (header[1:].split(None, 1) or [b""])[0]
+    return (header.split(None, 1) or [b""])[0]
 
 
-def _fasta(lines: BinaryIO, header: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _fasta(lines: io.BufferedReader[_Raw], first: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield names and sequences; the first header line has been read."""
-    parts: list[bytes] = []
-    for line in lines:
-        if line.startswith(b">"):
-            yield _name_of(header), b"".join(parts)
-            header, parts = line, []
-        else:
-            parts.append(line.rstrip(b"\r\n"))
-    yield _name_of(header), b"".join(parts)
+    rest = iter(lambda: lines.read1(_CHUNK), b"")
+    for header, sequence in fasta_records(chain([first + b"\n"], rest)):
+        yield _name_of(header), sequence
 
 
-def _fastq(lines: BinaryIO, header: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
+def _fastq(
+    lines: io.BufferedReader[_Raw], header: bytes, name: str
+) -> Iterator[tuple[bytes, bytes]]:
     number = 1
     while header:
         if not header.startswith(b"@"):
@@ -114,6 +113,6 @@ def _fastq(lines: BinaryIO, header: bytes, name: str) -> Iterator[tuple[bytes, b
         bases, quals = bases.rstrip(b"\r\n"), quals.rstrip(b"\r\n")
         if len(bases) != len(quals):
             raise format_error(name, number, f"{len(bases)} bases and {len(quals)} qualities")
-        yield _name_of(header), bases
+        yield _name_of(header[1:]), bases
         header = _next_solid_line(lines)
         number += 1

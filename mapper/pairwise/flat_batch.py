@@ -14,46 +14,17 @@ at letter by letter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import numpy as np
 
 from mapper.accelerate import core, driver
+from mapper.pairwise import flat_chunks
 from mapper.pairwise.compare import unaligned_word
+from mapper.pairwise.flat_chunks import BEHIND, Chunk, Job, chunk_end, span_of
 from mapper.pairwise.packing import PADDING, PairBatch, differs_from_acgt, squeezed
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH
 
-CHUNK_PAIRS = 1 << 20
-CHUNK_SYMBOLS = 1 << 27
-"""Of one side, also those that lie between its sequences."""
-
 BLOCK_LETTERS = 1024
 """Letters of which it is noted whether any is none of A C G T."""
-
-BEHIND = 8
-"""Words behind a chunk's last, for loads that go beyond."""
-
-Job = Callable[[int], None]
-"""Does one of several parts of the work, given by its number."""
-
-
-class Chunk(NamedTuple):
-    """A run of pairs, and the spans of both sides that hold their sequences.
-
-    Spans are of letters, or of words where these are packed already.
-    """
-
-    first: int
-    last: int
-    query_begin: int
-    query_behind: int
-    ref_begin: int
-    ref_behind: int
-
-    @property
-    def n_pairs(self) -> int:
-        return self.last - self.first
 
 
 class LetterSource:
@@ -68,8 +39,10 @@ class LetterSource:
         sides = self._batch[1:3], self._batch[4:6]
         bounds, first = [], 0
         while first < self.n_pairs:
-            last = min(_chunk_end(*side, first, most_pairs, CHUNK_SYMBOLS) for side in sides)
-            spans = [int(x) for side in sides for x in _span(*side, first, last)]
+            last = min(
+                chunk_end(*side, first, most_pairs, flat_chunks.CHUNK_SYMBOLS) for side in sides
+            )
+            spans = [int(x) for side in sides for x in span_of(*side, first, last)]
             bounds.append(Chunk(first, last, *spans))
             first = last
         return bounds
@@ -132,50 +105,6 @@ def _side_words(chunk: Chunk) -> tuple[int, int]:
 @driver
 def _blocks(begin, behind):
     return (behind - begin + BLOCK_LETTERS - 1) // BLOCK_LETTERS
-
-
-def _chunk_end(
-    start: np.ndarray, end: np.ndarray, first: int, most_pairs: int, most_symbols: int
-) -> int:
-    """Return where a chunk ends: at least one pair, within both limits."""
-    if _in_turn(start, end):
-        last = int(np.searchsorted(end, start[first] + most_symbols, side="right"))
-        return min(max(last, first + 1), first + most_pairs, len(start))
-    return int(_end_of_any(start, end, first, most_pairs, most_symbols))
-
-
-def _in_turn(start: np.ndarray, end: np.ndarray) -> bool:
-    """Whether each sequence begins where that before it ends, as both are one array."""
-    return len(start) > 0 and start.ctypes.data + start.itemsize == end.ctypes.data
-
-
-def _span(start: np.ndarray, end: np.ndarray, first: int, last: int) -> tuple[int, int]:
-    """Return the first symbol of some sequences, and that behind the last."""
-    if _in_turn(start, end):
-        return int(start[first]), int(end[last - 1])
-    begin, behind = _span_of_any(start, end, first, last)
-    return int(begin), int(behind)
-
-
-@driver
-def _end_of_any(start, end, first, most_pairs, most_symbols):
-    begin, behind = start[first], end[first]
-    last = min(first + most_pairs, len(start))
-    for i in range(first + 1, last):
-        begin = min(begin, start[i])
-        behind = max(behind, end[i])
-        if behind - begin > most_symbols:
-            return i
-    return last
-
-
-@driver
-def _span_of_any(start, end, first, last):
-    begin, behind = start[first], end[first]
-    for i in range(first + 1, last):
-        begin = min(begin, start[i])
-        behind = max(behind, end[i])
-    return begin, behind
 
 
 @core

@@ -18,21 +18,22 @@ kernel, are left to what follows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
-from mapper.device.memory import Workspace, copy_in, copy_out, page_locked, total_bytes
+from mapper.device.memory import Workspace, copy_in, copy_out, total_bytes
 from mapper.device.seam import SIMULATED, BoundKernel, cuda
 from mapper.errors import DeviceMemoryError
 from mapper.pairwise.cuda_batch import workspace_of
-from mapper.pairwise.flat_batch import CHUNK_PAIRS, Chunk, LetterSource
+from mapper.pairwise.flat_batch import LetterSource
+from mapper.pairwise.flat_chunks import CHUNK_PAIRS, Chunk
+from mapper.pairwise.flat_found import COLUMN_TYPES, FirstPass
 from mapper.pairwise.flat_kernels import (
     BLOCK,
-    NOT_DONE,
     FlatColumns,
     FlatResults,
     count_blocks_kernel,
@@ -42,7 +43,6 @@ from mapper.pairwise.flat_kernels import (
 from mapper.pairwise.flat_metrics import FlatMetric
 from mapper.pairwise.flat_packed import PackedSource
 from mapper.pairwise.flat_trace import host_time, mark
-from mapper.pairwise.result import Columns
 
 log = logging.getLogger(__name__)
 
@@ -65,47 +65,8 @@ MOST_WORDS = 1 << 25
 """Of a staged chunk; a longer pair is left."""
 
 _LEAST_CHUNK = 1 << 10
-_COLUMN_TYPES = (np.int64, np.int8, *[np.int64] * 5)
 
 Source = LetterSource | PackedSource
-
-
-class FirstPass:
-    """What the first pass has found: columns of all pairs, filled where they are done."""
-
-    def __init__(self, n_pairs: int, want_path: bool) -> None:
-        types = _COLUMN_TYPES[: 7 if want_path else 6]
-        arrays = [page_locked(n_pairs + 1, np.dtype(dtype)) for dtype in types]
-        self.columns = Columns(*(array[:n_pairs] for array in arrays[:6]))
-        self.offsets = arrays[6] if want_path else None
-        self._ops = np.empty(0, np.uint32)
-        self.n_ops = 0
-        self.n_left = 0
-
-    def ops(self) -> np.ndarray:
-        """Return the operations of all pairs."""
-        return self._ops[: self.n_ops]
-
-    def room(self, n_more: int, share: float, slots: Sequence[_Slot]) -> np.ndarray:
-        """Return where the next operations go; `share`: of all pairs, that of these and before."""
-        needed = self.n_ops + n_more
-        if needed > len(self._ops):
-            for slot in slots:
-                slot.wait()  # what is on its way goes to the old array
-            larger = page_locked(int(needed / share * 1.125) + 1024, np.dtype(np.uint32))
-            larger[: self.n_ops] = self.ops()
-            self._ops = larger
-        return self._ops[self.n_ops : needed]
-
-    def close(self, unfit: Sequence[Chunk]) -> None:
-        """Fill what is missing: the rows of chunks that no device got, and the last offset."""
-        for chunk in unfit:
-            self.columns.status[chunk.first : chunk.last] = NOT_DONE
-            self.n_left += chunk.n_pairs
-        if self.offsets is not None:
-            self.offsets[-1] = self.n_ops
-            for chunk in reversed(unfit):
-                self.offsets[chunk.first : chunk.last] = self.offsets[chunk.last]
 
 
 class _Slot:
@@ -136,7 +97,7 @@ class _Slot:
         self._host_sums = space.pinned("flat sums", 2, np.int64)
         columns = [
             room(f"column {name}", most_pairs, dtype)
-            for name, dtype in zip(FlatColumns._fields[:7], _COLUMN_TYPES, strict=True)
+            for name, dtype in zip(FlatColumns._fields[:7], COLUMN_TYPES, strict=True)
         ]
         self._columns = FlatColumns._make([*columns, room("ops", 1, np.uint32)])
         self._align = metric.launches(space, self._there, most_pairs, want_path, self._out)
@@ -182,7 +143,9 @@ class _Slot:
             copy_out(self._host_sums, self._sums, 2, stream)
             mark(stream, "kernels")
 
-    def finish(self, chunk: Chunk, n_pairs: int, found: FirstPass, slots: Sequence[_Slot]) -> None:
+    def finish(
+        self, chunk: Chunk, n_pairs: int, found: FirstPass, wait_for_all: Callable[[], None]
+    ) -> None:
         """Wait for a queued chunk, and queue the copies of its results."""
         n, space, stream = chunk.n_pairs, self._space, self._space.stream
         with cuda.gpus[self._ordinal]:
@@ -190,7 +153,7 @@ class _Slot:
                 space.synchronize()
             with host_time("finishing"):
                 n_ops, n_left = (int(x) for x in self._host_sums)
-                room = found.room(n_ops, chunk.last / n_pairs, slots)
+                room = found.room(n_ops, chunk.last / n_pairs, wait_for_all)
                 if n_ops > len(self._columns.cigar_ops):
                     ops = space.device("flat ops", n_ops + (n_ops >> 3), np.uint32)
                     self._columns = self._columns._replace(cigar_ops=ops)
@@ -267,6 +230,11 @@ def _in_chunks(
         for ordinal, space in spaces[: len(chunks)]
     ]
     n_slots = len(slots)
+
+    def wait_for_all() -> None:
+        for slot in slots:
+            slot.wait()
+
     ahead = min(n_slots - 1, len(spaces) * AHEAD // (AHEAD + QUEUED))
     staged: dict[int, tuple[list[Future[object]], Any]] = {}
     with ThreadPoolExecutor(1 if SIMULATED else threads) as pool:
@@ -274,7 +242,7 @@ def _in_chunks(
             for step in range(len(chunks) + n_slots if chunks else 0):
                 if step >= n_slots:
                     done = step - n_slots
-                    slots[done % n_slots].finish(chunks[done], source.n_pairs, found, slots)
+                    slots[done % n_slots].finish(chunks[done], source.n_pairs, found, wait_for_all)
                 if step < len(chunks):
                     job, noted = source.job(chunks[step], slots[step % n_slots].staged, JOBS)
                     staged[step] = [pool.submit(job, part) for part in range(JOBS)], noted
@@ -291,8 +259,7 @@ def _in_chunks(
         finally:
             for futures, _ in staged.values():
                 wait(futures)
-            for slot in slots:
-                slot.wait()
+            wait_for_all()
     found.close(unfit)
     return found
 

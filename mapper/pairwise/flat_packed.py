@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.accelerate import core, driver
-from mapper.pairwise.flat_batch import BEHIND, CHUNK_SYMBOLS, Chunk, Job, take_out_long
+from mapper.pairwise import flat_chunks
+from mapper.pairwise.flat_batch import take_out_long
+from mapper.pairwise.flat_chunks import BEHIND, Chunk, Job
 from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH
 
@@ -30,7 +32,12 @@ class PackedSource:
         bounds, first = [], 0
         while first < self.n_pairs:
             last = min(
-                int(np.searchsorted(start, start[first] + (CHUNK_SYMBOLS >> 5), side="right")) - 1
+                int(
+                    np.searchsorted(
+                        start, start[first] + (flat_chunks.CHUNK_SYMBOLS >> 5), side="right"
+                    )
+                )
+                - 1
                 for start, _ in sides
             )
             last = min(max(last, first + 1), first + most_pairs, self.n_pairs)

@@ -12,7 +12,7 @@ from isal import igzip
 
 from benchmarks.end_to_end.score_first import count_far, first_pairs
 from benchmarks.end_to_end.time_limit import OutOfTimeError, Steps
-from benchmarks.end_to_end.whole_genome import far_contigs
+from benchmarks.end_to_end.whole_genome import far_contigs, first_lines
 from benchmarks.end_to_end.whole_genome_data import simulate
 from benchmarks.genome import contig_ends, contig_names, write_fasta
 from benchmarks.harness import BenchmarkError, kit
@@ -65,6 +65,13 @@ def test_far_reads_are_counted_by_mapevals_rule(flag, rname, pos, cigar, counted
 def test_records_of_first_pairs():
     lines = [b"@HD\n", b"S0!a\n", b"S0!a\n", b"S1!a\n", b"S2!a\n", b"S10!a\n"]
     assert list(first_pairs(iter(lines), 2)) == lines[:4]
+
+
+def test_the_first_lines_are_a_fasta(tmp_path):
+    (tmp_path / "a.fa").write_text(">x\nACGT\nAC\n>y\nGG\n")
+    for n_bytes, content in ((100, ">x\nACGT\nAC\n>y\nGG\n"), (14, ">x\nACGT\nAC\n"),
+                             (12, ">x\nACGT\nAC\n"), (9, ">x\nACGT\n")):  # fmt: skip
+        assert first_lines(tmp_path / "a.fa", tmp_path / "b.fa", n_bytes).read_text() == content
 
 
 def test_steps_end_at_the_limit(tmp_path):

@@ -233,7 +233,7 @@ def test_a_failing_run_stops_the_batch_and_leaves_what_is_done(
     assert batch(world.index_path, sheet) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert f"s.tsv, line 3 ({out / '1.bam'}): {broken}: record 401" in line
-    assert line.endswith("1 of 3 outputs are finished, and stay")
+    assert line.endswith("1 of 3 lines are done, and their outputs stay")
     assert [path.name for path in out.iterdir()] == ["0.bam"]
     argv = ["map", world.index_path, world.first, "-o", str(tmp_path / "x.bam"), "--quiet"]
     assert main(argv) == 0
@@ -248,7 +248,7 @@ def test_an_interrupted_batch_says_where(world: World, tmp_path: Path, monkeypat
     rows = [{"output": tmp_path / "a.bam", "reads1": world.first}]
     assert batch(world.index_path, write_sheet(tmp_path / "s.tsv", rows)) == 130
     err = capsys.readouterr().err
-    assert "line 2" in err and "0 of 1 outputs are finished, and stay" in err
+    assert "line 2" in err and "0 of 1 lines are done, and their outputs stay" in err
 
 
 def test_a_pipe_is_not_read_before_its_turn(world: World, tmp_path: Path) -> None:

@@ -123,8 +123,7 @@ def test_rescue_votes_and_keeps_everything_in_registers(shared_types) -> None:
         device_pair._propose,
         (
             array(np.uint64, 2), shared_types["reads"], struct(ContigBounds, "i8", "i8"),
-            alignment_types(),
-            array(np.int32), type_of(assumed_model()), type_of(PairParams()),
+            alignment_types(), array(np.int32), type_of(assumed_model()), type_of(PairParams()),
             type_of(ExtendParams()),
             array(np.int64), NUMBER, NUMBER, NUMBER, struct(device_pair.PerWarp, "i8", "i8"),
             shared_types["pool"], struct(device_pair.Proposed, "u1", "i8", "i4"),

@@ -218,7 +218,9 @@ def test_memory_that_is_allowed_bounds_the_blocks() -> None:
 
 def test_memory_estimate_per_base() -> None:
     n = 10_000_000
-    assert 7 < (plan_library(n, IndexParams()).host_bytes - PROCESS_BYTES) / n < 9
+    small_table = IndexParams(kmer_len=10)  # the default's 64 MB are not in proportion to n here
+    assert 7 < (plan_library(n, small_table).host_bytes - PROCESS_BYTES) / n < 9
+    assert plan_library(n, IndexParams()).host_bytes < PROCESS_BYTES + 9 * n + 2**26
     for n in (100_000_000, 1_000_000_000, 3_100_000_000):
         plan = plan_blocks(n, IndexParams(), 4, None)
         assert 6 < (plan.host_bytes - PROCESS_BYTES) / n < 9

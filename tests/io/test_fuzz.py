@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from mapper.errors import IndexFormatError, InputFormatError
+from mapper.errors import IndexFormatError, InputFormatError, UsageError
 from mapper.index.build import build_index
 from mapper.index.format import _meta_checksum, open_index, save_index, verify
 from mapper.index.reference import Index
@@ -24,6 +24,7 @@ from mapper.io.bam_scan import find_record
 from mapper.io.buffer import InputBuffer
 from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
 from tests.io.alignments import random_lines, write_alignments
+from tests.io.corpus import CORPUS, block
 
 SETTINGS = settings(
     deadline=None,
@@ -37,6 +38,31 @@ FASTQ_PARTS = [
 ]  # fmt: skip
 
 
+edits = st.lists(
+    st.tuples(
+        st.floats(0, 1, exclude_max=True),
+        st.sampled_from(["byte", "word", "cut", "insert", "drop"]),
+        st.binary(min_size=4, max_size=4),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def edited(data: bytes, changes: list[tuple[float, str, bytes]]) -> bytes:
+    for where, kind, value in changes:
+        at = int(where * len(data))
+        head, tail = data[:at], data[at:]
+        data = {
+            "byte": lambda h=head, t=tail, v=value: h + v[:1] + t[1:],
+            "word": lambda h=head, t=tail, v=value: h + v + t[4:],
+            "cut": lambda h=head: h,
+            "insert": lambda h=head, t=tail, v=value: h + v + t,
+            "drop": lambda h=head, t=tail: h + t[3:],
+        }[kind]()
+    return data
+
+
 def read_quietly(*paths: Path, **options) -> int | None:
     """Return how many reads a file gives; None if it is refused."""
     n_reads = 0
@@ -45,7 +71,7 @@ def read_quietly(*paths: Path, **options) -> int | None:
             while (batch := reader.next_batch()) is not None:
                 n_reads += batch.n_reads
                 check_batch(batch)
-    except InputFormatError as error:
+    except (InputFormatError, UsageError) as error:  # UsageError: SAM, with options for FASTQ
         assert str(paths[0].parent) in str(error)
         assert "\n" not in str(error)
         return None
@@ -75,6 +101,7 @@ def check_batch(batch) -> None:
     st.booleans(),
     st.booleans(),
 )
+@example(b"@PG\t", 1, False, True, False)
 @SETTINGS
 def test_any_bytes_as_fastq(tmp_path, data, chunk_bytes, interleaved, keep_comments, packed):
     path = tmp_path / "x"
@@ -84,6 +111,33 @@ def test_any_bytes_as_fastq(tmp_path, data, chunk_bytes, interleaved, keep_comme
     )
     if n_reads:
         assert n_reads <= data.count(b"@") + data.count(b">")
+
+
+@pytest.mark.parametrize("name", CORPUS)
+@pytest.mark.parametrize("chunk_bytes", [1, 1 << 20])
+def test_corpus(tmp_path, name, chunk_bytes):
+    data, outcome = CORPUS[name]
+    path = tmp_path / "x"
+    path.write_bytes(data)
+    if isinstance(outcome, int):
+        assert read_quietly(path, chunk_bytes=chunk_bytes) == outcome
+        return
+    with (
+        pytest.raises(InputFormatError) as caught,
+        ReadsReader([Lane((str(path),))], ReadOptions(chunk_bytes=chunk_bytes)) as reader,
+    ):
+        while reader.next_batch() is not None:
+            pass
+    assert str(caught.value).startswith(f"{path}: ")
+    assert outcome in str(caught.value)
+
+
+@given(st.sampled_from(sorted(CORPUS)), edits, st.integers(1, 60), st.booleans())
+@SETTINGS
+def test_damaged_corpus(tmp_path, name, changes, chunk_bytes, keep_comments):
+    path = tmp_path / "x"
+    path.write_bytes(edited(CORPUS[name][0], changes))
+    read_quietly(path, chunk_bytes=chunk_bytes, keep_comments=keep_comments)
 
 
 @given(st.data(), st.integers(1, 60))
@@ -101,31 +155,6 @@ def bam(tmp_path_factory) -> bytes:
     lines = random_lines(np.random.default_rng(2), 30)
     path = write_alignments(tmp_path_factory.mktemp("bam") / "r.bam", lines)
     return gzip.decompress(path.read_bytes())
-
-
-edits = st.lists(
-    st.tuples(
-        st.floats(0, 1, exclude_max=True),
-        st.sampled_from(["byte", "word", "cut", "insert", "drop"]),
-        st.binary(min_size=4, max_size=4),
-    ),
-    min_size=1,
-    max_size=4,
-)
-
-
-def edited(data: bytes, changes: list[tuple[float, str, bytes]]) -> bytes:
-    for where, kind, value in changes:
-        at = int(where * len(data))
-        head, tail = data[:at], data[at:]
-        data = {
-            "byte": lambda h=head, t=tail, v=value: h + v[:1] + t[1:],
-            "word": lambda h=head, t=tail, v=value: h + v + t[4:],
-            "cut": lambda h=head: h,
-            "insert": lambda h=head, t=tail, v=value: h + v + t,
-            "drop": lambda h=head, t=tail: h + t[3:],
-        }[kind]()
-    return data
 
 
 @given(edits, st.integers(40, 2000))
@@ -154,13 +183,7 @@ def test_damaged_compression(tmp_path, changes, threads):
         read_quietly(path, threads=4 * threads)
 
 
-def _block(data: bytes) -> bytes:
-    from mapper.io.bgzf import compress_block, deflater
-
-    return compress_block(memoryview(data), deflater(1))
-
-
-BLOCK, EMPTY = _block(b"@r\nACGT\n+\nIIII\n" * 20), _block(b"")
+BLOCK, EMPTY = block(b"@r\nACGT\n+\nIIII\n" * 20), block(b"")
 
 
 def test_a_record_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):

@@ -143,8 +143,8 @@ def test_a_device_without_memory_gets_less(device: str, monkeypatch: pytest.Monk
 def test_chunks_do_not_matter(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mapper.pairwise.on_device.CHUNK_PAIRS", 7)
     monkeypatch.setattr("mapper.pairwise.on_device.CHUNK_SYMBOLS", 300)
-    monkeypatch.setattr("mapper.pairwise.flat_batch.CHUNK_PAIRS", 7)
-    monkeypatch.setattr("mapper.pairwise.flat_batch.CHUNK_SYMBOLS", 100)
+    monkeypatch.setattr("mapper.pairwise.flat_cuda.CHUNK_PAIRS", 7)
+    monkeypatch.setattr("mapper.pairwise.flat_chunks.CHUNK_SYMBOLS", 100)
     pairs = random_pairs(np.random.default_rng(4), 20, 60)
     for span in ("global", "semiglobal"):
         check(pairs, device, span=span)

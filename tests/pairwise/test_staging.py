@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mapper.errors import UsageError
-from mapper.pairwise import flat_batch, flat_packed
+from mapper.pairwise import flat_chunks
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.flat_batch import LetterSource
@@ -58,8 +58,7 @@ def expected_rows(pairs):
 @pytest.fixture
 def pairs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Pairs of every length around a word, with other letters here and there; small blocks."""
-    monkeypatch.setattr(flat_batch, "CHUNK_SYMBOLS", 900)
-    monkeypatch.setattr(flat_packed, "CHUNK_SYMBOLS", 900)
+    monkeypatch.setattr(flat_chunks, "CHUNK_SYMBOLS", 900)
     rng = np.random.default_rng(3)
     made = random_pairs(rng, 30, 80) + random_pairs(rng, 10, 60, "ACGTNacgtu")
     made += [("", ""), ("ACGT" * 600, "A"), ("", "ACGT")]

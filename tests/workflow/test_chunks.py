@@ -6,6 +6,7 @@ import gzip
 import json
 
 import pysam
+import pytest
 
 from tests.workflow.runs import (
     CONFIG,
@@ -19,7 +20,7 @@ from tests.workflow.runs import (
     unaligned,
 )
 
-pytestmark = needs_snakemake
+pytestmark = [needs_snakemake, pytest.mark.timeout(620)]  # 55 jobs, on a busy machine
 
 
 def test_chunks_give_the_records_of_the_whole(tmp_path):
@@ -52,7 +53,7 @@ def test_chunks_give_the_records_of_the_whole(tmp_path):
     config += f"index: {{local_copy: {tmp_path / 'node'}}}\n"  # one copy for all jobs
     directory = project(tmp_path, config, samples, units)
 
-    run = snakemake(directory, "--until", "finish_sample")
+    run = snakemake(directory, "--until", "finish_sample", timeout=600)
 
     assert run.returncode == 0, run.stdout
     mapped = directory / "results" / "mapped"

@@ -57,6 +57,7 @@ def of_pairs(path: Path) -> list[str]:
 
 
 @needs_snakemake
+@pytest.mark.timeout(520)  # a busy machine, on which numba has yet to compile
 def test_units_and_chunks_of_a_library_give_the_records_of_the_whole(tmp_path):
     """As one unit; as two, one of them in chunks; behind single reads and unaligned BAM.
 
@@ -83,7 +84,8 @@ def test_units_and_chunks_of_a_library_give_the_records_of_the_whole(tmp_path):
     samples = "sample\none\ntwo\nmany\n"
     config = CONFIG.replace("phix174.fa", "portiera.fa.gz") + "map: {threads: 1}\n"
 
-    run = snakemake(project(tmp_path, config, samples, units), "--until", "finish_sample")
+    directory = project(tmp_path, config, samples, units)
+    run = snakemake(directory, "--until", "finish_sample", timeout=500)
 
     assert run.returncode == 0, run.stdout
     results = tmp_path / "results"

@@ -1,0 +1,48 @@
+"""Where FASTA records end: however the text is cut, and as the reader of reads has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mapper.io.fasta_text import fasta_records
+from mapper.io.sequence_strings import read_named_sequences
+from tests.io.batches import as_reads
+from tests.io.test_fastq import read_all
+
+LINES = st.lists(st.sampled_from(["ACGT", "", "N", "acgtacgt", "AC"]), max_size=4)
+
+
+@st.composite
+def texts(draw) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    """FASTA text, and the headers and sequences in it."""
+    eol = draw(st.sampled_from(["\n", "\r\n"]))
+    text, records = draw(st.sampled_from(["", eol])), []
+    for i, lines in enumerate(draw(st.lists(LINES, min_size=1, max_size=5))):
+        header = f"r{i}{draw(st.sampled_from(['', ' a > b', ' @']))}"
+        text += eol.join([f">{header}", *lines, ""])
+        records.append((header.encode(), "".join(lines).encode()))
+    if lines and draw(st.booleans()):  # a read that ends with its name is taken for truncated
+        text = text.removesuffix(eol)
+    return text.encode(), records
+
+
+@given(texts(), st.integers(1, 20))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_cut_anywhere(tmp_path: Path, made, size: int) -> None:
+    text, records = made
+    chunks = [text[i : i + size] for i in range(0, len(text), size)]
+    assert list(fasta_records(chunks)) == records
+    path = tmp_path / "x.fa"
+    path.write_bytes(text)
+    named = [(header.split()[0], sequence) for header, sequence in records]
+    assert list(read_named_sequences(str(path))) == named
+    reads = [(read.name.encode(), read.sequence.encode()) for read in as_reads(read_all(path))]
+    assert reads == [(name, sequence.upper()) for name, sequence in named]
+
+
+def test_no_text() -> None:
+    assert list(fasta_records([])) == list(fasta_records([b"", b"\n", b" \n"])) == []
+    assert list(fasta_records([b">"])) == [(b"", b"")]
