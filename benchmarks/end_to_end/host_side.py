@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ class PretendedDevice:
 
     def __init__(self, index: Index, recorded: Found, lanes: int, us_per_read: float) -> None:
         self._index = index
-        self.lanes = list(range(lanes))
+        self.lanes = [SimpleNamespace(fm=index.fm)] * lanes
         self._recorded = recorded
         self._busy = threading.Lock()
         self._seconds = us_per_read * 1e-6

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ class CpuAsDevice:
     """Aligns the batches of a group as one."""
 
     def __init__(self, index, _ordinals) -> None:
-        self.lanes = [0, 1]
+        self.lanes = [SimpleNamespace(fm=index.fm)] * 2
         self.group_sizes: list[int] = []
         self._index = index
 
