@@ -65,7 +65,7 @@ def deflater(level: int) -> Deflate:
 def compressor(level: int) -> Compress:
     """Return the function that makes the BGZF blocks of data at a compression level."""
     deflate = deflater(level)
-    if level <= _MAX_ISAL_LEVEL and isa_l.AVAILABLE:
+    if level <= _MAX_ISAL_LEVEL and isa_l.usable():
         return partial(_compress_compiled, level=level)
     return partial(compress_blocks, deflate=deflate)
 

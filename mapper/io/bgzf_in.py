@@ -138,7 +138,7 @@ def _table(n: int) -> np.ndarray:
 
 def _decompress(data: np.ndarray, blocks: np.ndarray, buffer: memoryview) -> _Done:
     """Decompress blocks into their places, up to the first that is damaged."""
-    if isa_l.AVAILABLE:
+    if isa_l.usable():
         out = np.frombuffer(buffer, np.uint8).ctypes.data
         whole = _decompress_compiled(data, blocks, out, isa_l.work_space())
         if whole == len(blocks):

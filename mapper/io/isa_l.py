@@ -4,13 +4,16 @@ The package isal calls ISA-L for one block at a time. At a few hundred thousand 
 on many cores, Python's lock would pass between the threads more often than it can. The C
 functions that it was built with stand in its extension module (or in the libisal that this is
 linked to), under the names and with the structs of ``igzip_lib.h`` 2.x; here they are declared
-to numba. Where they cannot be found, and where numba's JIT is off, ``AVAILABLE`` is false and
-callers do the same by isal's Python functions, a block at a time.
+to numba. Where they cannot be found, where numba's JIT is off, and where they do not do what zlib
+does, :func:`usable` is false and callers do the same by isal's Python functions, a block at a time.
 """
 
 from __future__ import annotations
 
 import ctypes
+import logging
+import zlib
+from functools import cache
 
 import llvmlite.binding
 import numba
@@ -20,6 +23,8 @@ from numba import types
 
 from mapper.accelerate import driver
 from mapper.recycled import RECYCLER
+
+log = logging.getLogger(__name__)
 
 _STATE_BYTES = 1 << 17  # isal_zstream and inflate_state have less than 90 kB
 _LEVEL_BYTES = 1 << 19  # what any level takes, for blocks of 64 kB
@@ -118,3 +123,32 @@ def inflate(data, n_bytes, work, out, n_plain):
     words[2] = data
     halves[8] = n_bytes
     return _inflate(np.uintp(state)) == 0 and halves[3] == n_plain
+
+
+@cache
+def usable() -> bool:
+    """Whether the functions are there and, tried once in a process, do what zlib does.
+
+    The structs are those of ISA-L 2.x. Another version may lay them out otherwise, and what is
+    written here is not read again before a user does.
+    """
+    if not AVAILABLE:
+        return False
+    plain = np.frombuffer(bytes(range(256)) * 16, np.uint8)
+    packed, again, work = np.empty(8192, np.uint8), np.empty_like(plain), work_space()
+    size = deflate(plain.ctypes.data, len(plain), 1, work, packed, 0, len(packed))
+    unpacker = zlib.decompressobj(-15)
+    try:
+        good = unpacker.decompress(packed[: max(size, 0)].tobytes()) == plain.tobytes()
+    except zlib.error:
+        good = False
+    good = (
+        good
+        and unpacker.eof
+        and bool(inflate(packed.ctypes.data, size, work, again.ctypes.data, len(plain)))
+        and bool((again == plain).all())
+        and int(crc32(plain.ctypes.data, len(plain))) == zlib.crc32(plain.tobytes())
+    )
+    if not good:
+        log.warning("isal's ISA-L is of an unknown version; its Python functions are used, slower")
+    return good

@@ -33,6 +33,19 @@ def array(data: bytes) -> np.ndarray:
 def test_the_wheel_of_isal_has_the_functions():
     """Where they are missing all goes on, but slower: here that must not pass unseen."""
     assert isa_l.AVAILABLE
+    assert isa_l.usable()
+
+
+@needs_isa_l
+def test_functions_that_do_something_else_are_not_used(monkeypatch, caplog):
+    isa_l.usable.cache_clear()
+    for name, spoilt in (("deflate", lambda *_: -1), ("inflate", lambda *_: False)):
+        with monkeypatch.context() as patch:
+            patch.setattr(isa_l, name, spoilt)
+            assert not isa_l.usable()
+        isa_l.usable.cache_clear()
+    assert "unknown version" in caplog.text
+    assert isa_l.usable()
 
 
 @needs_isa_l
@@ -90,7 +103,7 @@ def test_blocks_without_them(monkeypatch, tmp_path, level, n):
     compiled = bytes(bgzf.compressor(level)(memoryview(data)))
     path = tmp_path / "x.gz"
     path.write_bytes(compiled)
-    monkeypatch.setattr(isa_l, "AVAILABLE", False)
+    monkeypatch.setattr(isa_l, "usable", lambda: False)
     plainly = bytes(bgzf.compressor(level)(memoryview(data)))
     assert gzip.decompress(plainly) == gzip.decompress(compiled) == data
     assert block_lengths(plainly) == block_lengths(compiled)
@@ -102,7 +115,8 @@ def test_blocks_without_them(monkeypatch, tmp_path, level, n):
     damaged[-5] ^= 1  # the length of the last block
     path.write_bytes(damaged)
     for available in (False, True):
-        monkeypatch.setattr(isa_l, "AVAILABLE", available and not numba.config.DISABLE_JIT)
+        used = available and not numba.config.DISABLE_JIT
+        monkeypatch.setattr(isa_l, "usable", lambda used=used: used)
         source = ByteSource(str(path))
         with pytest.raises(BrokenStreamError):
             while source.readinto(memoryview(buffer)):
