@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -39,6 +40,7 @@ def test_an_error_reaches_the_caller_and_ends_the_loop() -> None:
     def work(i: int) -> None:
         if i == 1:
             raise ValueError("no")
+        time.sleep(0.01)  # the caller has to wake up before all others are through
         done.append(i)
 
     with pytest.raises(ValueError, match="no"):

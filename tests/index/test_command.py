@@ -109,8 +109,10 @@ def test_memory_and_interrupt(
     assert main(["index", str(fasta)]) == status
 
 
+# SIGINT may be ignored in the test's process, and children inherit that.
 _SLOW_SAVE = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from mapper.cli.main import main
 from mapper.index import format
 def sync(file):
