@@ -46,6 +46,7 @@ def assert_sorted(result: SortedText, rows: np.ndarray, text: np.ndarray, sa_shi
 
 
 @pytest.mark.parametrize("route", ROUTES)
+@settings(max_examples=30)  # blocks of a suffix or two take seconds on a busy machine
 @given(
     text=repetitive(),
     bucket_len=st.integers(1, 4),
