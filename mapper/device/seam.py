@@ -56,6 +56,7 @@ __all__ = [
     "SIMULATED",
     "BoundKernel",
     "Kernel",
+    "as_device_array",
     "cuda",
     "device_function",
     "kernel",
@@ -223,6 +224,15 @@ class BoundKernel:
             self._function, n_blocks, self._kernel.block, self._stream, self._shared_bytes,
             chain.from_iterable(self._parts),
         )  # fmt: skip
+
+
+def as_device_array(array: Any) -> Any:
+    """Return another library's device array as kernels take it; a host array, in the simulator."""
+    if SIMULATED:
+        from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+
+        return FakeCUDAArray(array)
+    return cuda.as_cuda_array(array)
 
 
 def sleeping_event() -> Any:
