@@ -104,7 +104,9 @@ def _array_words(
     address: int, item_bytes: int, shape: tuple[int, ...], strides: Any
 ) -> tuple[int, ...]:
     """Return the words by which numba's kernels take an array: two unused, the rest as named."""
-    return (0, 0, math.prod(shape), item_bytes, address, *shape, *strides)
+    # NumPy's integers would be handed over as they are, not as words.
+    words = (0, 0, math.prod(shape), item_bytes, address, *shape, *strides)
+    return tuple(map(int, words))
 
 
 _AS_INT = (int, np.int64)
@@ -113,6 +115,8 @@ _OTHERS = {
     np.uint8: ctypes.c_uint8, np.uint16: ctypes.c_uint16, np.uint32: ctypes.c_uint32,
     np.uint64: ctypes.c_uint64, np.float32: ctypes.c_float,
 }  # fmt: skip
+
+_NUMBERS = {*_AS_INT, *_OTHERS, bool, np.bool_, float, np.float64}
 
 
 def describe(arg: Any, kinds: list[Any], passed: list[Any]) -> None:
@@ -181,5 +185,5 @@ def check_simulated(args: Any) -> None:
     for arg in args:
         if isinstance(arg, tuple):
             check_simulated(arg)
-        elif not (isinstance(arg, int | float | np.generic) or hasattr(arg, "__cuda_ndarray__")):
+        elif not (type(arg) in _NUMBERS or hasattr(arg, "__cuda_ndarray__")):
             raise TypeError(f"a kernel does not take {type(arg).__name__} ({arg!r})")
