@@ -2,9 +2,9 @@
 
 Ungapped alignments are made with one thread for each locus. Where gaps may pay they are
 tried, for the first locus of every read and then for all others (``settle.py`` says why
-that comes to the same as one after the other): first one thread for each locus, without
-room for wavefronts, which does those where no gap can pay after all; then with room for a
-narrow band; then a warp for each, whose lanes share the diagonals of a wavefront, with more.
+that comes to the same as one after the other): first one thread for each locus looks whether
+any gap can pay after all; then there is room for a narrow band; then a warp for each, whose
+lanes share the diagonals of a wavefront, with more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from mapper.batch import AlignmentBatch, LocusBatch
 from mapper.device.lanes import WARP
-from mapper.device.memory import Workspace
+from mapper.device.memory import Workspace, multiprocessors
 from mapper.device.reads import DeviceReads
 from mapper.device.work import (
     POOL,
@@ -34,6 +34,7 @@ from mapper.extend.kernels import (
     align_ungapped,
     extend_alone,
     extend_by_warp,
+    screen,
     settle_by_warp,
 )
 from mapper.extend.penalties import Penalties, wavefront_penalties
@@ -53,8 +54,14 @@ from mapper.extend.settle_kernels import (
 from mapper.extend.wavefronts import Wavefronts, wavefront_sizes
 from mapper.params import ExtendParams
 
-THREAD_BUCKETS = (Bucket(0, 64), Bucket(128, 128))
-"""The first has no wavefronts at all; penalties of both bound the band whose blocks they count."""
+SCREENED_BAND = 64
+"""Diagonals of the widest band whose blocks are looked at before there is room for wavefronts."""
+
+SCREENING_THREADS = 2048
+"""A multiprocessor's threads that screen loci in turn: more would only make work space larger."""
+
+THREAD_BUCKETS = (Bucket(128, 128),)
+"""Their penalties, too, bound the band whose blocks are looked at."""
 
 WARP_BUCKETS = (Bucket(1024, 192),)
 """Before the last, which fits any read."""
@@ -185,9 +192,10 @@ class _Work:
         )
         self.last = Bucket(cells, n_penalties)
         self.buckets = (*THREAD_BUCKETS, *WARP_BUCKETS, self.last)
-        # The lists of each round, one for each bucket and one for what is left; then the
-        # reads to be settled alone, and what is left there. Their list is then used again.
-        n_lists = len(self.buckets) + 1
+        # The lists of each round: one to be screened, one for each bucket and one for what is
+        # left; then the reads to be settled alone, and what is left there. Their list is then
+        # used again.
+        n_lists = len(self.buckets) + 2
         self.rounds = (POOL + 1, POOL + 1 + n_lists)
         self.alone = POOL + 1 + 2 * n_lists
         self.many = self.alone + 2  # reads with many alignments
@@ -240,17 +248,26 @@ class _Work:
 
     def _run_buckets(self, this: int, most: int) -> None:
         """Queue the kernels for the listed loci, at `most` so many."""
+        most = min(most, self.n_loci)
+        n_losses = self.sizes.losses
+        n_threads = min(threads_for(most, 4 * n_losses), multiprocessors() * SCREENING_THREADS)
+        screen.launch(
+            n_threads, self.space.stream, self.text_planes, self.reads, self.loci,
+            self.locus_read, self.params, self.penalties, self.lists, this, this + 1, 0,
+            n_threads, SCREENED_BAND,
+            self.space.device("extend.losses", n_threads * n_losses, np.int32), self.rows,
+        )  # fmt: skip
         for bucket, size in enumerate(self.buckets):
             # A unit is what aligns a read to a locus: a thread or a warp.
             kernel, width = (
                 (extend_alone, 1) if bucket < len(THREAD_BUCKETS) else (extend_by_warp, WARP)
             )
-            n_threads, scratch, shared = self._work_space(size, width, min(most, self.n_loci))
+            n_threads, scratch, shared = self._work_space(size, width, most)
+            here = this + 1 + bucket
             kernel.launch(
                 n_threads, self.space.stream, self.text_planes, self.reads, self.loci,
-                self.locus_read, self.params, self.penalties, self.lists, this + bucket,
-                this + bucket + 1, bucket & 1, n_threads, size, scratch, shared, self.rows,
-                self.pool_ops,
+                self.locus_read, self.params, self.penalties, self.lists, here, here + 1,
+                1 - (bucket & 1), n_threads, size, scratch, shared, self.rows, self.pool_ops,
             )  # fmt: skip
 
     def _per_thread(self, n_threads: int) -> PerThread:

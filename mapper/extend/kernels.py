@@ -14,6 +14,7 @@ from mapper.device.lanes import WARP, WarpLanes
 from mapper.device.seam import cuda, kernel
 from mapper.device.work import POOL
 from mapper.dna import n_words
+from mapper.extend.bounds import bound_sides, worth_extending
 from mapper.extend.locus import align_gapped
 from mapper.extend.read import align_row, edit_distance_of, ungapped_of
 from mapper.extend.settle import settle_read
@@ -68,6 +69,34 @@ def align_ungapped(text_planes, reads, loci, locus_read, params, n_threads, posi
             reads.base_offsets[read + 1] - reads.base_offsets[read], loci, locus, params, mine,
             rows.ungapped[locus],
         )  # fmt: skip
+
+
+@kernel(128)
+def screen(text_planes, reads, loci, locus_read, params, penalties, lists, this, following, turn,
+           n_threads, n_penalties, losses, rows):  # fmt: skip
+    """List those loci of a list where gaps may pay by their bounds, one a thread at a time.
+
+    At most repeats they cannot, and to tell takes a third of the registers that aligning does.
+    `this` and `following` are the lists' counters, `turn` is the row of ``lists.loci``.
+    """
+    thread = cuda.grid(1)
+    if thread >= n_threads:
+        return
+    mine = losses[thread::n_threads]
+    for item in range(thread, lists.counters[this], n_threads):
+        locus = lists.loci[turn, item]
+        read = locus_read[locus]
+        read_len = reads.base_offsets[read + 1] - reads.base_offsets[read]
+        ungapped = ungapped_of(rows.ungapped[locus])
+        target = np.int64(rows.target[locus])
+        bounds = bound_sides(
+            reads.planes, reads.word_offsets[read] + n_words(read_len) * loci.strand[locus],
+            read_len, text_planes, loci.diagonal[locus], loci.window_start[locus],
+            loci.window_end[locus], ungapped, target, params, penalties, n_penalties, mine,
+            ONE_LANE,
+        )  # fmt: skip
+        if worth_extending(bounds, ungapped, target, params):
+            lists.loci[1 - turn, cuda.atomic.add(lists.counters, following, 1)] = locus
 
 
 @core

@@ -13,10 +13,9 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.cigar import EQUAL, X, append_op, left_align
-from mapper.extend.blocks import fill_losses, forget_losses
+from mapper.extend.bounds import bound_sides, left_floor_of
 from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
 from mapper.extend.wavefront_affine import CELLS_FULL, Side, backtrace_side, extend_side
-from mapper.lanes import lanes_meet
 
 
 class Ungapped(NamedTuple):
@@ -50,94 +49,6 @@ def align_ungapped(read_planes, read_word, read_len, text_planes, diagonal, wind
     return Ungapped(
         cut_left, cut_right, anchor_start, anchor_end, left, right, n_before, n - n_before
     )
-
-
-@core
-def gap_may_pay(n_mismatches, params):
-    """Whether the cheapest gap costs less than this many mismatches."""
-    return n_mismatches * (params.match + params.mismatch) > params.gap_open + params.gap_extend
-
-
-@core
-def perfect_side(room, params):
-    """Doubled objective of a side that matches throughout."""
-    return 2 * (params.match * room + params.end_bonus)
-
-
-@core
-def gapped_bounds(ungapped, read_len, target, params):
-    """Bound the two sides of an ungapped alignment, whose whole is to exceed `target`.
-
-    Returns
-    -------
-    most_left, left_floor, most_right, right_floor
-        Doubled objectives that each side cannot exceed, and that it has to.
-    """
-    anchor = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
-    most_left, most_right = ungapped.left, ungapped.right
-    if gap_may_pay(ungapped.n_left, params):
-        most_left = perfect_side(ungapped.anchor_start, params)
-    if gap_may_pay(ungapped.n_right, params):
-        most_right = perfect_side(read_len - ungapped.anchor_end, params)
-    left_floor = max(ungapped.left, target - anchor - most_right)
-    right_floor = max(ungapped.right, target - anchor - most_left)
-    return most_left, left_floor, most_right, right_floor
-
-
-@core
-def longest_gaps(slack, params):
-    """Longest insertion and deletion that lose less than `slack` (doubled).
-
-    Against a perfect side, to which the inserted bases would add their matches.
-    """
-    most = slack // 2 - params.gap_open
-    if most <= 0:
-        return np.int64(0), np.int64(0)
-    return (
-        min(np.int64(params.max_gap), most // (params.gap_extend + params.match)),
-        min(np.int64(params.max_gap), most // params.gap_extend),
-    )
-
-
-@core
-def gaps_may_win(ungapped, read_len, target, params):
-    """Whether some gap is short enough to exceed `target`."""
-    most_left, left_floor, most_right, right_floor = gapped_bounds(
-        ungapped, read_len, target, params
-    )
-    slack = max(most_left - left_floor, most_right - right_floor)
-    return longest_gaps(slack, params)[1] > 0
-
-
-@core
-def bound_side(read_planes, read_word, read_len, text_planes, diagonal, window_start,
-               window_end, corner, forward, most, floor, params, penalties, n_penalties, losses,
-               lanes):  # fmt: skip
-    """Bound one side more tightly, by the blocks of the read beyond `corner`.
-
-    Returns
-    -------
-    most, insertions, deletions
-        Doubled objective that no extension with a gap exceeds; the band of diagonals that
-        those above `floor` stay in. `most` is CELLS_FULL if that is more than `n_penalties`.
-    """
-    insertions, deletions = longest_gaps(most - floor, params)
-    if deletions == 0:
-        return floor, insertions, deletions
-    if insertions + deletions + 1 > n_penalties:
-        # Little work space: do not even look at the blocks on a wide band. (Work space that
-        # fits any read has more penalties than a band has diagonals.)
-        return np.int64(CELLS_FULL), insertions, deletions
-    reach = max(insertions, deletions)
-    if diagonal - reach < window_start or diagonal + reach > window_end - read_len:
-        # The read overhangs its contig somewhere in the band: no bound, a full search.
-        forget_losses(read_len, losses)
-        return most, insertions, deletions
-    most -= fill_losses(
-        read_planes, read_word, read_len, text_planes, diagonal, corner, forward, insertions,
-        deletions, penalties, 2 * params.end_bonus, losses, lanes,
-    )  # fmt: skip
-    return max(most, np.int64(0)), insertions, deletions
 
 
 @core
@@ -196,45 +107,22 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
     total = doubled = np.int64(0)
     n_ops = n_right_ops = np.int64(0)
     gapped_left = gapped_right = False
-
-    most_left, left_floor, most_right, right_floor = gapped_bounds(
-        ungapped, read_len, target, params
-    )
-    if max(most_left - left_floor, most_right - right_floor) <= 0:
+    bounds = bound_sides(
+        read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
+        ungapped, target, params, penalties, len(wavefronts.lo), losses, lanes,
+    )  # fmt: skip
+    if bounds.most_right == CELLS_FULL:
+        n_ops = np.int64(CELLS_FULL)
         return total, doubled, query_start, query_end, text_start, text_end, n_ops
-    lanes_meet(lanes)  # a slower lane may still be reading the losses of the locus before
-    n_penalties = len(wavefronts.lo)
-    most_gapped_left = most_gapped_right = np.int64(0)
-    left_insertions = left_deletions = right_insertions = right_deletions = np.int64(0)
-    if most_left > left_floor:
-        most_gapped_left, left_insertions, left_deletions = bound_side(
-            read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
-            ungapped.anchor_start, False, most_left, left_floor, params, penalties, n_penalties,
-            losses, lanes,
-        )  # fmt: skip
-        if most_gapped_left == CELLS_FULL:
-            n_ops = np.int64(CELLS_FULL)
-            return total, doubled, query_start, query_end, text_start, text_end, n_ops
-        most_left = max(left, most_gapped_left)
-        right_floor = max(right, target - anchor - most_left)
-    if most_right > right_floor:
-        most_gapped_right, right_insertions, right_deletions = bound_side(
-            read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
-            ungapped.anchor_end, True, most_right, right_floor, params, penalties, n_penalties,
-            losses, lanes,
-        )  # fmt: skip
-        if most_gapped_right == CELLS_FULL:
-            n_ops = np.int64(CELLS_FULL)
-            return total, doubled, query_start, query_end, text_start, text_end, n_ops
 
-    if most_gapped_right > right_floor:
+    if bounds.most_right > bounds.right_floor:
         side = Side(
             read_word, ungapped.anchor_end, read_len - ungapped.anchor_end,
             ungapped.anchor_end + diagonal, window_end - diagonal - ungapped.anchor_end, True,
         )  # fmt: skip
         objective, s, k, offset = extend_side(
-            read_planes, text_planes, side, penalties, params.end_bonus, right_floor,
-            right_insertions, right_deletions, losses, wavefronts, lanes,
+            read_planes, text_planes, side, penalties, params.end_bonus, bounds.right_floor,
+            bounds.right_insertions, bounds.right_deletions, losses, wavefronts, lanes,
         )  # fmt: skip
         if s == CELLS_FULL:
             return total, doubled, query_start, query_end, text_start, text_end, s
@@ -246,9 +134,9 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
             n_right_ops = backtrace_side(
                 wavefronts, penalties, side, s, k, offset, spare_ops, n_right_ops
             )
-    left_floor = max(left, target - anchor - right)
+    left_floor = left_floor_of(ungapped, right, target, params)
     # Without the right side that the target takes, it is out of reach.
-    if most_gapped_left > left_floor and (gapped_right or right == right_floor):
+    if bounds.most_left > left_floor and (gapped_right or right == bounds.right_floor):
         side = Side(
             read_word, ungapped.anchor_start, ungapped.anchor_start,
             ungapped.anchor_start + diagonal, ungapped.anchor_start + diagonal - window_start,
@@ -256,7 +144,7 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
         )  # fmt: skip
         objective, s, k, offset = extend_side(
             read_planes, text_planes, side, penalties, params.end_bonus, left_floor,
-            left_insertions, left_deletions, losses, wavefronts, lanes,
+            bounds.left_insertions, bounds.left_deletions, losses, wavefronts, lanes,
         )  # fmt: skip
         if s == CELLS_FULL:
             return total, doubled, query_start, query_end, text_start, text_end, s

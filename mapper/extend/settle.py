@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.accelerate import core
-from mapper.extend.locus import gaps_may_win, ungapped_score
+from mapper.extend.bounds import gaps_may_win
+from mapper.extend.locus import ungapped_score
 from mapper.extend.read import Found, as_given, lowest_doubled, target_of, ungapped_of
 
 UNSPELT = -1

@@ -83,7 +83,7 @@ def check_stages(index: Index, reads: ReadBatch, params: MapParams):
     found_there = device_extend.extend_loci(
         space, lane.fm.ref_planes, there, longest, device_loci, found.read, params.extend
     )
-    n_buckets = len(device_extend.THREAD_BUCKETS) + len(device_extend.WARP_BUCKETS) + 1
+    n_buckets = len(device_extend.THREAD_BUCKETS) + len(device_extend.WARP_BUCKETS) + 2
     counters = space.download("counters", space.device("counters", 5 + 2 * n_buckets, np.int64))
     check_equal(device_extend.download_alignments(space, found_there), alignments)
     return seed_counters.tolist(), counters.tolist()
@@ -107,7 +107,9 @@ def test_every_bucket_and_pools_that_grow(device, monkeypatch, index, reads) -> 
 
     monkeypatch.setattr(device_seed, "FIRST_SEEDS", 24)
     monkeypatch.setattr(device_seed, "FIRST_DIAGONALS", 1)
-    monkeypatch.setattr(device_extend, "THREAD_BUCKETS", (Bucket(0, 20), Bucket(24, 40)))
+    monkeypatch.setattr(device_extend, "SCREENED_BAND", 20)
+    monkeypatch.setattr(device_extend, "SCREENING_THREADS", 128)
+    monkeypatch.setattr(device_extend, "THREAD_BUCKETS", (Bucket(24, 40),))
     monkeypatch.setattr(device_extend, "WARP_BUCKETS", (Bucket(200, 120),))
     monkeypatch.setattr(settle_kernels, "FEW_FOUND", 1)
     for module in (device_seed, device_extend):
@@ -149,7 +151,7 @@ def test_a_read_whose_loci_asked_for_too_much_is_settled_alone(device) -> None:
         space, fm.ref_planes, upload_reads(space, [reads]), 130, there,
         space.upload("whose", np.zeros(3, np.int32)), ExtendParams(),
     )  # fmt: skip
-    n_lists = len(device_extend.THREAD_BUCKETS) + len(device_extend.WARP_BUCKETS) + 2
+    n_lists = len(device_extend.THREAD_BUCKETS) + len(device_extend.WARP_BUCKETS) + 3
     counters = space.download("counters", space.device("counters", 3 + 2 * n_lists, np.int64))
     check_equal(device_extend.download_alignments(space, found), expected)
     assert counters[-2:].tolist() == [1, 0]  # one read, and no locus that did not fit

@@ -1,0 +1,170 @@
+"""Core: what gaps can still bring beside an ungapped alignment, before any is tried.
+
+First by the number of mismatches of each side alone, then by the blocks of the read that match
+on some diagonal near the alignment's (``blocks.py``). A side that cannot exceed its floor is
+left as it is; where neither can, the ungapped alignment stands.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.accelerate import core
+from mapper.extend.blocks import fill_losses, forget_losses
+from mapper.extend.wavefront_affine import CELLS_FULL
+from mapper.lanes import lanes_meet
+
+
+@core
+def gap_may_pay(n_mismatches, params):
+    """Whether the cheapest gap costs less than this many mismatches."""
+    return n_mismatches * (params.match + params.mismatch) > params.gap_open + params.gap_extend
+
+
+@core
+def perfect_side(room, params):
+    """Doubled objective of a side that matches throughout."""
+    return 2 * (params.match * room + params.end_bonus)
+
+
+@core
+def gapped_bounds(ungapped, read_len, target, params):
+    """Bound the two sides of an ungapped alignment, whose whole is to exceed `target`.
+
+    Returns
+    -------
+    most_left, left_floor, most_right, right_floor
+        Doubled objectives that each side cannot exceed, and that it has to.
+    """
+    anchor = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
+    most_left, most_right = ungapped.left, ungapped.right
+    if gap_may_pay(ungapped.n_left, params):
+        most_left = perfect_side(ungapped.anchor_start, params)
+    if gap_may_pay(ungapped.n_right, params):
+        most_right = perfect_side(read_len - ungapped.anchor_end, params)
+    left_floor = max(ungapped.left, target - anchor - most_right)
+    right_floor = max(ungapped.right, target - anchor - most_left)
+    return most_left, left_floor, most_right, right_floor
+
+
+@core
+def longest_gaps(slack, params):
+    """Longest insertion and deletion that lose less than `slack` (doubled).
+
+    Against a perfect side, to which the inserted bases would add their matches.
+    """
+    most = slack // 2 - params.gap_open
+    if most <= 0:
+        return np.int64(0), np.int64(0)
+    return (
+        min(np.int64(params.max_gap), most // (params.gap_extend + params.match)),
+        min(np.int64(params.max_gap), most // params.gap_extend),
+    )
+
+
+@core
+def gaps_may_win(ungapped, read_len, target, params):
+    """Whether some gap is short enough to exceed `target`."""
+    most_left, left_floor, most_right, right_floor = gapped_bounds(
+        ungapped, read_len, target, params
+    )
+    slack = max(most_left - left_floor, most_right - right_floor)
+    return longest_gaps(slack, params)[1] > 0
+
+
+@core
+def bound_side(read_planes, read_word, read_len, text_planes, diagonal, window_start,
+               window_end, corner, forward, most, floor, params, penalties, n_penalties, losses,
+               lanes):  # fmt: skip
+    """Bound one side more tightly, by the blocks of the read beyond `corner`.
+
+    Returns
+    -------
+    most, insertions, deletions
+        Doubled objective that no extension with a gap exceeds; the band of diagonals that
+        those above `floor` stay in. `most` is CELLS_FULL if that is more than `n_penalties`.
+    """
+    insertions, deletions = longest_gaps(most - floor, params)
+    if deletions == 0:
+        return floor, insertions, deletions
+    if insertions + deletions + 1 > n_penalties:
+        # Little work space: do not even look at the blocks on a wide band. (Work space that
+        # fits any read has more penalties than a band has diagonals.)
+        return np.int64(CELLS_FULL), insertions, deletions
+    reach = max(insertions, deletions)
+    if diagonal - reach < window_start or diagonal + reach > window_end - read_len:
+        # The read overhangs its contig somewhere in the band: no bound, a full search.
+        forget_losses(read_len, losses)
+        return most, insertions, deletions
+    most -= fill_losses(
+        read_planes, read_word, read_len, text_planes, diagonal, corner, forward, insertions,
+        deletions, penalties, 2 * params.end_bonus, losses, lanes,
+    )  # fmt: skip
+    return max(most, np.int64(0)), insertions, deletions
+
+
+class Bounds(NamedTuple):
+    """What gaps can bring on the two sides of an anchor, and which diagonals they may visit."""
+
+    most_left: int  # doubled objective that no extension with a gap exceeds
+    left_insertions: int
+    left_deletions: int
+    most_right: int  # CELLS_FULL where the work space is too small to tell
+    right_insertions: int
+    right_deletions: int
+    right_floor: int
+    """Doubled objective that the right side has to exceed: the target takes it."""
+
+
+@core
+def bound_sides(read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
+                ungapped, target, params, penalties, n_penalties, losses, lanes):  # fmt: skip
+    """Bound both sides of an ungapped alignment (:func:`bound_side`), as :class:`Bounds`.
+
+    `losses` gets what :func:`mapper.extend.wavefront_affine.extend_side` needs.
+    """
+    anchor = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
+    most_left, left_floor, most_right, right_floor = gapped_bounds(
+        ungapped, read_len, target, params
+    )
+    most_gapped_left = most_gapped_right = np.int64(0)
+    left_insertions = left_deletions = right_insertions = right_deletions = np.int64(0)
+    lanes_meet(lanes)  # a slower lane may still be reading the losses of the locus before
+    if most_left > left_floor:
+        most_gapped_left, left_insertions, left_deletions = bound_side(
+            read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
+            ungapped.anchor_start, False, most_left, left_floor, params, penalties, n_penalties,
+            losses, lanes,
+        )  # fmt: skip
+        most_left = max(ungapped.left, most_gapped_left)
+        right_floor = max(ungapped.right, target - anchor - most_left)
+    if most_gapped_left == CELLS_FULL:
+        most_gapped_right = np.int64(CELLS_FULL)
+    elif most_right > right_floor:
+        most_gapped_right, right_insertions, right_deletions = bound_side(
+            read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
+            ungapped.anchor_end, True, most_right, right_floor, params, penalties, n_penalties,
+            losses, lanes,
+        )  # fmt: skip
+    return Bounds(
+        most_gapped_left, left_insertions, left_deletions, most_gapped_right, right_insertions,
+        right_deletions, right_floor,
+    )  # fmt: skip
+
+
+@core
+def left_floor_of(ungapped, right, target, params):
+    """Doubled objective that the left side has to exceed, with a right side of `right`."""
+    anchor = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
+    return max(ungapped.left, target - anchor - right)
+
+
+@core
+def worth_extending(bounds, ungapped, target, params):
+    """Whether :func:`align_gapped` would extend some side, or cannot tell by these bounds."""
+    if bounds.most_right == CELLS_FULL or bounds.most_right > bounds.right_floor:
+        return True
+    left_floor = left_floor_of(ungapped, ungapped.right, target, params)
+    return bounds.most_left > left_floor and ungapped.right == bounds.right_floor
