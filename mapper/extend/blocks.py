@@ -48,29 +48,34 @@ def matching_blocks(read_planes, word, text_planes, text_pos, n_diagonals):
     one, last_bit = np.uint64(1), np.uint64(63)
     read_low, read_high = read_planes[word, 0], read_planes[word, 1]
     read_ambiguous = read_planes[word, 2]
-    # The text slides past: two of its words at a time are kept and shifted.
-    w = text_pos >> 6
-    shift = np.uint64(text_pos & 63)
-    low, next_low = text_planes[w, 0], text_planes[w + 1, 0]
-    high, next_high = text_planes[w, 1], text_planes[w + 1, 1]
-    ambiguous, next_ambiguous = text_planes[w, 2], text_planes[w + 1, 2]
     matched = np.uint64(0)
-    for i in range(n_diagonals):
-        left = last_bit - shift
-        text_low = (low >> shift) | ((next_low << one) << left)
-        text_high = (high >> shift) | ((next_high << one) << left)
-        text_ambiguous = (ambiguous >> shift) | ((next_ambiguous << one) << left)
-        matched |= matching_bytes(
-            (read_low ^ text_low) | (read_high ^ text_high) | read_ambiguous | text_ambiguous
-        )
-        if shift < last_bit:
-            shift += one
-        elif i + 1 < n_diagonals:
-            shift = np.uint64(0)
-            w += 1
-            low, high, ambiguous = next_low, next_high, next_ambiguous
-            next_low, next_high = text_planes[w + 1, 0], text_planes[w + 1, 1]
-            next_ambiguous = text_planes[w + 1, 2]
+    w, shift, left = text_pos >> 6, text_pos & 63, n_diagonals
+    while left > 0:
+        # The text slides past, a base at a time, until its first word has gone by: no test but
+        # the loop's own, and shifts by one, on a device the innermost work there is.
+        behind, before = np.uint64(shift), last_bit - np.uint64(shift)
+        next_low, next_high = text_planes[w + 1, 0], text_planes[w + 1, 1]
+        next_ambiguous = text_planes[w + 1, 2]
+        low = (text_planes[w, 0] >> behind) | ((next_low << one) << before)
+        high = (text_planes[w, 1] >> behind) | ((next_high << one) << before)
+        ambiguous = (text_planes[w, 2] >> behind) | ((next_ambiguous << one) << before)
+        next_low >>= behind
+        next_high >>= behind
+        next_ambiguous >>= behind
+        here = min(left, 64 - shift)
+        for _ in range(here):
+            matched |= matching_bytes(
+                (read_low ^ low) | (read_high ^ high) | read_ambiguous | ambiguous
+            )
+            low = (low >> one) | (next_low << last_bit)
+            high = (high >> one) | (next_high << last_bit)
+            ambiguous = (ambiguous >> one) | (next_ambiguous << last_bit)
+            next_low >>= one
+            next_high >>= one
+            next_ambiguous >>= one
+        left -= here
+        shift = 0
+        w += 1
     return matched
 
 

@@ -143,6 +143,17 @@ def test_a_thread_alone_shuffles_nothing(shared_types) -> None:
     assert machine.spills == 0
 
 
+def test_screening_leaves_room_for_four_blocks(shared_types) -> None:
+    """Half of the threads that the aligning kernels leave room for would not do."""
+    from mapper.extend.kernels import screen
+
+    kinds = extension_types(shared_types)
+    machine = compile_offline(screen, (*kinds[:11], NUMBER, array(np.int32), kinds[14]))
+    assert machine.count("SHFL") <= 2
+    assert machine.registers <= 65536 // (4 * screen.block)
+    assert machine.spills == 0
+
+
 def test_settling_keeps_everything_in_registers(shared_types) -> None:
     from mapper.extend import settle_kernels
     from mapper.extend.kernels import settle_by_warp
