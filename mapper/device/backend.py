@@ -82,7 +82,12 @@ class DeviceStages:
                     ContigBounds(index.contigs.starts, index.contigs.lengths), "the contigs"
                 )
                 slabs = Slabs()
-                made.append([Lane(ordinal, fm, contigs, Workspace(slabs)) for _ in range(lanes)])
+                made.append(
+                    [
+                        Lane(ordinal, fm, contigs, Workspace(slabs, sleeps=True))
+                        for _ in range(lanes)
+                    ]
+                )
         self.lanes = [lane for turn in zip(*made, strict=True) for lane in turn]  # by turns
         for lane in self.lanes:
             self._free.put(lane)

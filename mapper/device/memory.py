@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mapper.device.seam import DRIVER, SIMULATED, cuda
+from mapper.device.arguments import DeviceArray
+from mapper.device.seam import DRIVER, SIMULATED, cuda, sleeping_event
 from mapper.errors import DeviceMemoryError
 from mapper.recycled import RECYCLER, Recycler
 
@@ -139,31 +140,41 @@ class Workspace:
     ----------
     slabs
         Where results go; None for slabs of its own.
+    sleeps
+        The thread that waits for the stream sleeps meanwhile: others have use for its core. To
+        be woken takes it some 50 microseconds; else it spins.
     """
 
-    def __init__(self, slabs: Slabs | None = None) -> None:
+    def __init__(self, slabs: Slabs | None = None, *, sleeps: bool = False) -> None:
         self.stream = cuda.stream()
+        self._done = sleeping_event() if sleeps else None
         self.most_needed: dict[str, int] = {}
         """Items of pools (``device/work.py``), where some batch needed more than at first."""
         self.kept: dict[str, Any] = {}
         """What is made of the arrays here, and kept from batch to batch, as they are."""
         self._device: dict[str, Any] = {}
+        self._views: dict[str, Any] = {}  # last handed out of each
         self._pinned: dict[str, np.ndarray] = {}
         self._slabs = Slabs() if slabs is None else slabs
 
     def device(self, name: str, n: int, dtype: Any) -> Any:
         """Return a device array of `n` items; what `name` held before is lost if it grew."""
         held = self._device.get(name)
-        n_bytes = n * np.dtype(dtype).itemsize
+        dtype = np.dtype(dtype)
+        n_bytes = n * dtype.itemsize
         if held is None or held.nbytes < n_bytes:
             if held is not None:
                 self.synchronize()  # kernels in the queue may use it; freeing does not wait
             with device_memory(f"a buffer of {n_bytes / 1e6:.1f} MB"):
                 self._device.pop(name, None)
+                self._views.pop(name, None)
                 held = None  # free it before its successor is allocated
                 held = cuda.device_array(_grown(n_bytes), np.uint8)
             self._device[name] = held
-        return held[: _whole(n_bytes)].view(dtype)[:n]
+        view = self._views.get(name)
+        if view is None or len(view) != n or view.dtype != dtype:
+            view = self._views[name] = _first_items(held, n, dtype)
+        return view
 
     def pinned(self, name: str, n: int, dtype: Any) -> np.ndarray:
         """Return a page-locked host array of `n` items, which copies overlap with kernels."""
@@ -195,7 +206,7 @@ class Workspace:
             at += len(column)
         array = self.device(name, n, staged.dtype)
         if n:
-            array.copy_to_device(staged, stream=self.stream)
+            copy_in(array, staged, n, self.stream)
         return array
 
     def download(self, name: str, array: Any) -> np.ndarray:
@@ -206,7 +217,7 @@ class Workspace:
         """
         host = self.pinned(f"{name} down", len(array), array.dtype)
         if len(array):
-            array.copy_to_host(host, stream=self.stream)
+            copy_out(host, array, len(array), self.stream)
         return host
 
     def download_results(self, name: str, arrays: Sequence[Any]) -> list[np.ndarray]:
@@ -223,7 +234,7 @@ class Workspace:
         for array, start in zip(arrays, starts, strict=False):
             host = slab[start : start + _whole(array.nbytes)].view(array.dtype)[: len(array)]
             if len(array):
-                array.copy_to_host(host, stream=self.stream)
+                copy_out(host, array, len(array), self.stream)
             results.append(host)
         return results
 
@@ -233,13 +244,18 @@ class Workspace:
 
     def synchronize(self) -> None:
         """Wait for all that was queued on the stream."""
-        self.stream.synchronize()
+        if self._done is None:
+            self.stream.synchronize()
+        else:
+            self._done.record(self.stream)
+            self._done.synchronize()
 
     def release(self) -> None:
         """Free all arrays; for a batch to be tried again in smaller pieces."""
         self.synchronize()
         with DRIVER:
             self.kept.clear()
+            self._views.clear()
             self._device.clear()
             self.most_needed.clear()
             self._pinned.clear()
@@ -263,6 +279,10 @@ def _grown(n_bytes: int) -> int:
 
 if SIMULATED:
 
+    def _first_items(held: Any, n: int, dtype: np.dtype) -> Any:
+        """Return the first items of an array of bytes."""
+        return held[: _whole(n * dtype.itemsize)].view(dtype)[:n]
+
     def copy_in(array: Any, host: np.ndarray, n: int, stream: Any) -> None:
         """Queue the copy of the first n items of a host array to a device array's first."""
         array[:n].copy_to_device(host[:n])
@@ -273,6 +293,10 @@ if SIMULATED:
 
 else:
     from numba.cuda.cudadrv import driver
+
+    def _first_items(held: Any, n: int, dtype: np.dtype) -> Any:
+        """Return the first items of an array of bytes."""
+        return DeviceArray(held, held.device_ctypes_pointer.value, (n,), dtype)
 
     # A slice of a device array takes numba longer than the driver takes to queue the copy.
     def copy_in(array: Any, host: np.ndarray, n: int, stream: Any) -> None:

@@ -21,7 +21,6 @@ unsigned values.
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import threading
 from collections.abc import Callable, Mapping
@@ -29,6 +28,7 @@ from itertools import chain
 from typing import Any
 
 from mapper.accelerate import CACHE_DIR  # sets numba's cache directory, before any kernel
+from mapper.device.arguments import check_simulated, describe
 from mapper.errors import DeviceError
 
 INSTALL = "install it with pip install 'fmwave[gpu]' (CUDA 12) or 'fmwave[gpu-cu13]' (CUDA 13)"
@@ -38,6 +38,13 @@ if importlib.util.find_spec("numba_cuda") is None:
 
 import numba  # noqa: E402
 from numba import cuda  # noqa: E402
+
+if not numba.config.ENABLE_CUDASIM:
+    from numba.cuda.cudadrv import driver
+    from numba.cuda.cudadrv.driver import _to_core_stream
+    from numba.cuda.dispatcher import CUDA_CORE_GE_1_0, LaunchConfig, launch
+
+    _NOT_COOPERATIVE = {"is_cooperative" if CUDA_CORE_GE_1_0 else "cooperative_launch": False}
 
 # Small batches make small grids; that is the user's affair, and no reason for a warning.
 numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
@@ -49,9 +56,11 @@ __all__ = [
     "SIMULATED",
     "BoundKernel",
     "Kernel",
+    "as_device_array",
     "cuda",
     "device_function",
     "kernel",
+    "sleeping_event",
 ]
 
 SIMULATED: bool = bool(numba.config.ENABLE_CUDASIM)
@@ -60,12 +69,12 @@ for each CUDA thread."""
 
 
 DRIVER = threading.RLock()
-"""Held while a kernel is launched or memory allocated or freed, by whichever thread.
+"""Held while a kernel is compiled and loaded, or memory allocated or freed, by whichever thread.
 
 numba-cuda's record of loaded modules takes no two threads at a time: when two launched a kernel
 for the first time at once, the process aborted ("key already in dictionary", double free; seen
-with 0.30.4). A launch is Python code under the GIL anyway and returns before the kernel
-runs, so nothing waits that would not wait without. The simulator runs one kernel at a time, too.
+with 0.30.4). Kernels that are loaded are launched without it, except in the simulator, which
+runs one at a time.
 """
 
 
@@ -90,6 +99,7 @@ class Kernel:
         self.function = function
         self.block = block
         self.__doc__ = function.__doc__
+        self._functions: dict[tuple[Any, ...], Any] = {}
         if SIMULATED:
             self.compiled = cuda.jit(function)
         else:
@@ -118,15 +128,57 @@ class Kernel:
 
         `shared_bytes`: of each block, for shared arrays whose length the kernel gives as 0.
         """
-        with DRIVER:
-            self.compiled[n_blocks, self.block, stream, shared_bytes](*args)
+        if SIMULATED:
+            check_simulated(args)
+            with DRIVER:
+                self.compiled[n_blocks, self.block, stream, shared_bytes](*args)
+            return
+        kinds: list[Any] = []
+        passed: list[Any] = []
+        for arg in args:
+            describe(arg, kinds, passed)
+        _launch(self.function_for(kinds, args), n_blocks, self.block, stream, shared_bytes, passed)
+
+    def function_for(self, kinds: list[Any], args: tuple[Any, ...]) -> Any:
+        """Return what the driver launches on the current device; compiled if it is the first time.
+
+        `kinds` are what :func:`mapper.device.arguments.describe` says of `args`.
+        """
+        key = (cuda.current_context().device.id, *kinds)
+        function = self._functions.get(key)
+        if function is None:
+            with DRIVER:
+                types = tuple(self.compiled.typeof_pyval(arg) for arg in args)
+                compiled = self.compiled.compile(types)
+                function = compiled._codelibrary.get_cufunc().kernel
+                self._functions[key] = function
+        return function
+
+
+def _core_stream(stream: Any) -> Any:
+    """Return what cuda.core takes for a stream of numba's; kept with it."""
+    if not stream:
+        return _to_core_stream(0)
+    held = getattr(stream, "_fmwave_core_stream", None)
+    if held is None:
+        held = stream._fmwave_core_stream = _to_core_stream(stream)
+    return held
+
+
+def _launch(
+    function: Any, n_blocks: int, block: int, stream: Any, shared_bytes: int, passed: Any
+) -> None:
+    """Launch; needs no lock, for the function has been loaded."""
+    config = LaunchConfig(
+        grid=(n_blocks, 1, 1), block=(block, 1, 1), shmem_size=shared_bytes, **_NOT_COOPERATIVE
+    )
+    launch(_core_stream(stream), config, function, *passed)
 
 
 class BoundKernel:
     """A kernel with its arguments, for launches that differ in numbers only.
 
-    A launch by :class:`Kernel` finds out the type of every array and describes it to the driver
-    anew, with ten arrays a third of a millisecond on some hosts. Here that is done once; numbers
+    Arguments are described to the driver once (:mod:`mapper.device.arguments`); numbers
     at the top level can be given anew each time.
 
     Parameters
@@ -140,41 +192,62 @@ class BoundKernel:
         self._args = list(args)
         if SIMULATED:
             return
-        from numba.cuda.cudadrv.driver import _to_core_stream
-
-        self._core_stream = _to_core_stream(stream)  # as numba-cuda's launch configuration does
-        with DRIVER:
-            types = tuple(kernel.compiled.typeof_pyval(arg) for arg in args)
-            compiled = kernel.compiled.compile(types)
-            self._function = compiled._codelibrary.get_cufunc().kernel
-            self._types = types
-            self._parts: list[list[Any]] = []
-            self._kept: list[Any] = []
-            for type_of_arg, arg in zip(types, args, strict=True):
-                part: list[Any] = []
-                compiled._prepare_args(type_of_arg, arg, self._core_stream, self._kept, part)
-                self._parts.append(part)
+        kinds: list[Any] = []
+        self._kinds: list[list[Any]] = []
+        self._parts: list[list[Any]] = []
+        for arg in args:
+            kind: list[Any] = []
+            part: list[Any] = []
+            describe(arg, kind, part)
+            kinds += kind
+            self._kinds.append(kind)
+            self._parts.append(part)
+        self._function = kernel.function_for(kinds, args)
 
     def launch(self, n_blocks: int, numbers: Mapping[int, int]) -> None:
         """Launch with so many blocks; `numbers` replace arguments, by their place, for good."""
         for place, number in numbers.items():
             self._args[place] = number
             if not SIMULATED:
-                self._parts[place] = [getattr(ctypes, f"c_{self._types[place]}")(number)]
+                kind: list[Any] = []
+                part: list[Any] = []
+                describe(number, kind, part)
+                if kind != self._kinds[place]:
+                    raise TypeError(f"argument {place} was {self._kinds[place]}, not {kind}")
+                self._parts[place] = part
         if SIMULATED:
             self._kernel.launch_blocks(
                 n_blocks, self._stream, *self._args, shared_bytes=self._shared_bytes
             )
             return
-        from numba.cuda.dispatcher import CUDA_CORE_GE_1_0, LaunchConfig, launch
-
-        plain = {"is_cooperative" if CUDA_CORE_GE_1_0 else "cooperative_launch": False}
-        config = LaunchConfig(
-            grid=(n_blocks, 1, 1), block=(self._kernel.block, 1, 1),
-            shmem_size=self._shared_bytes, **plain,
+        _launch(
+            self._function, n_blocks, self._kernel.block, self._stream, self._shared_bytes,
+            chain.from_iterable(self._parts),
         )  # fmt: skip
-        with DRIVER:
-            launch(self._core_stream, config, self._function, *chain.from_iterable(self._parts))
+
+
+def as_device_array(array: Any) -> Any:
+    """Return another library's device array as kernels take it; a host array, in the simulator."""
+    if SIMULATED:
+        from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+
+        return FakeCUDAArray(array)
+    return cuda.as_cuda_array(array)
+
+
+def sleeping_event() -> Any:
+    """Return an event of the current device; a thread that waits for it sleeps.
+
+    (numba-cuda's own events, and streams, let it spin.) None in the simulator, where nothing waits.
+    """
+    if SIMULATED:
+        return None
+    flags = driver.binding.CUevent_flags
+    handle = driver.driver.cuEventCreate(
+        int(flags.CU_EVENT_BLOCKING_SYNC) | int(flags.CU_EVENT_DISABLE_TIMING)
+    )
+    deallocations = cuda.current_context().deallocations
+    return driver.Event(handle, finalizer=driver._event_finalizer(deallocations, handle))
 
 
 def kernel(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mapper.device.memory import device_memory, free_bytes
-from mapper.device.seam import SIMULATED, cuda, kernel
+from mapper.device.seam import SIMULATED, as_device_array, cuda, kernel
 from mapper.errors import DeviceMemoryError
 from mapper.index.packed import base_at, key_at
 from mapper.index.ranks import place, rank_after
@@ -207,4 +207,4 @@ class Kernels:
 
     def _on(self, array: Any) -> Any:
         """Return an array as numba's kernels take it."""
-        return array if SIMULATED else cuda.as_cuda_array(array)
+        return as_device_array(array)

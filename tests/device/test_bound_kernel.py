@@ -1,26 +1,29 @@
-"""Kernels whose arguments are described once: the driver gets what numba-cuda would give it.
+"""What a launch hands to the driver is what numba-cuda's own launch would hand to it.
 
-``BoundKernel`` relies on how numba-cuda's own launch describes arguments. There is no device here:
-what would be handed to the driver is recorded.
+``describe`` and ``BoundKernel`` rely on how numba-cuda describes arguments. There is no device
+here: what would be handed to the driver is recorded.
 """
 
 from __future__ import annotations
 
+import ctypes
 from types import SimpleNamespace
 from typing import NamedTuple
 from unittest import mock
 
 import numba
 import numpy as np
+import pytest
 from numba import types
 
+from mapper.device.arguments import DeviceArray, check_simulated, describe
 from tests.device.offline import pretended_device, require_compiler
 
 
-class OnDevice:
-    """An array of items at an address, as far as a launch looks at it."""
+class NumbasArray:
+    """An array of items at an address, as far as numba-cuda's launch looks at it."""
 
-    __cuda_memory__ = True
+    __cuda_memory__ = __cuda_ndarray__ = True
 
     def __init__(self, shape: tuple[int, ...], dtype: type, address: int) -> None:
         self.shape, self.dtype = shape, np.dtype(dtype)
@@ -37,28 +40,51 @@ class OnDevice:
 
 
 class Some(NamedTuple):
-    flags: OnDevice
-    table: OnDevice
+    flags: DeviceArray | NumbasArray
+    table: DeviceArray | NumbasArray
     n: int
 
 
-def values(arguments) -> list:
-    return [(type(x), getattr(x, "value", x)) for x in arguments]
+def ours(shape: tuple[int, ...], dtype: type, address: int) -> DeviceArray:
+    return DeviceArray(None, address, shape, np.dtype(dtype))
 
 
-def test_a_bound_kernel_hands_over_what_numba_does() -> None:
+def bytes_of(arguments) -> list[bytes]:
+    """What the driver copies of each argument: cuda.core makes a word of an int."""
+    return [
+        bytes(ctypes.c_bool(x))
+        if isinstance(x, bool)
+        else bytes(ctypes.c_int64(x))
+        if isinstance(x, int)
+        else bytes(ctypes.c_double(x))
+        if isinstance(x, float)
+        else bytes(x)
+        for x in arguments
+    ]
+
+
+def arguments(array) -> tuple:
+    return (
+        5, Some(array((8,), np.int8, 0x1000), array((2, 8), np.int64, 0x2000), 7),
+        array((8,), np.int32, 0x3000), np.int32(-3), 0.5, True,
+        np.uint64(2**63), array((0,), np.uint8, 0),
+    )  # fmt: skip
+
+
+def test_a_launch_hands_over_what_numba_does() -> None:
     require_compiler()
     from numba import cuda
     from numba.cuda import codegen, dispatcher
     from numba.cuda.cudadrv import driver
 
+    from mapper.device import seam
     from mapper.device.seam import BoundKernel, kernel
 
     @kernel(64)
-    def fill(n, some, out):
+    def fill(n, some, out, less, half, flag, large, none):
         i = cuda.grid(1)
-        if i < n:
-            out[i] = some.flags[i] + some.table[0, i] + some.n
+        if i < n and flag:
+            out[i] = some.flags[i] + some.table[0, i] + some.n + less + half + large + len(none)
 
     fill.compiled = cuda.jit(launch_bounds=64)(fill.function)  # the disk cache asks for a device
     function = SimpleNamespace(
@@ -67,25 +93,69 @@ def test_a_bound_kernel_hands_over_what_numba_does() -> None:
     launched = []
 
     def launch(stream, config, kernel, *arguments):
-        launched.append((stream, config, kernel, values(arguments)))
+        launched.append((stream, config, kernel, bytes_of(arguments)))
 
-    arguments = (
-        5, Some(OnDevice((8,), np.int8, 0x1000), OnDevice((2, 8), np.int64, 0x2000), 7),
-        OnDevice((8,), np.int32, 0x3000),
-    )  # fmt: skip
+    context = SimpleNamespace(device=SimpleNamespace(id=0))
+    given = arguments(ours)
     with (
         pretended_device(),
         mock.patch.object(codegen.CUDACodeLibrary, "get_cufunc", lambda self: function),
         mock.patch.object(dispatcher, "launch", launch),
         mock.patch.object(dispatcher, "LaunchConfig", lambda **options: options),
+        mock.patch.object(seam, "launch", launch),
+        mock.patch.object(seam, "LaunchConfig", lambda **options: options),
+        mock.patch.object(seam.cuda, "current_context", lambda: context),
     ):
-        bound = BoundKernel(fill, 0, 99, *arguments[1:], shared_bytes=96)
+        bound = BoundKernel(fill, 0, 99, *given[1:], shared_bytes=96)
         bound.launch(3, {0: 5})
-        own = fill.compiled.overloads[tuple(fill.compiled.typeof_pyval(a) for a in arguments)]
-        own.launch(arguments, (3, 1, 1), (64, 1, 1), 0, 96)
+        (own,) = fill.compiled.overloads.values()
+        own.launch(arguments(NumbasArray), (3, 1, 1), (64, 1, 1), 0, 96)
+        fill.launch_blocks(3, 0, *given, shared_bytes=96)
         bound.launch(4, {})
-    assert launched[0][1:] == launched[1][1:]
+        with pytest.raises(TypeError, match="argument 0"):
+            bound.launch(4, {0: 5.0})
+    assert len(fill.compiled.overloads) == 1
+    assert launched[0][1:] == launched[1][1:] == launched[2][1:]
     # numba-cuda's configured launches convert the stream first; cuda.core deprecates other ones.
     assert type(launched[0][0]) is type(driver._to_core_stream(0))
-    assert launched[2][1]["grid"] == (4, 1, 1)
-    assert launched[2][3] == launched[0][3]  # numbers stay as they were last given
+    assert launched[3][1]["grid"] == (4, 1, 1)
+    assert launched[3][3] == launched[0][3]  # numbers stay as they were last given
+
+
+def kinds_of(*args) -> list:
+    kinds: list = []
+    describe(args, kinds, [])
+    return kinds
+
+
+def test_kinds_tell_types_apart_and_nothing_else() -> None:
+    array = ours((4,), np.int32, 64)
+    assert kinds_of(array, 1) == kinds_of(ours((9,), np.int32, 128), np.int64(7))
+    assert kinds_of(array) != kinds_of(ours((4,), np.uint32, 64))
+    assert kinds_of(array) != kinds_of(array.reshape(2, 2))
+    assert kinds_of(Some(array, array, 1)) != kinds_of((array, array, 1))
+    distinct = [1, 1.0, True, np.int32(1), np.uint8(1), np.float32(1)]
+    assert len({tuple(kinds_of(number)) for number in distinct}) == len(distinct)
+
+
+def test_what_no_kernel_takes_is_refused() -> None:
+    for wrong in (np.zeros(3), "text", None, [1]):
+        with pytest.raises(TypeError, match="does not take"):
+            describe((1, wrong), [], [])
+        with pytest.raises(TypeError, match="does not take"):
+            check_simulated((1, (wrong,)))
+    check_simulated((1, (2.0, np.int32(3), NumbasArray((1,), np.int8, 0))))
+
+
+def test_views_of_a_device_array() -> None:
+    array = ours((12,), np.int32, 0x100)
+    part = array[3:7]
+    assert (part.address, part.shape, part.nbytes, len(part)) == (0x10C, (4,), 16, 4)
+    assert array[20:].shape == (0,)
+    assert array.reshape(3, 4).shape == array.reshape((3, 4)).shape == (3, 4)
+    with pytest.raises(ValueError, match="12 items"):
+        array.reshape(5, 2)
+    with pytest.raises(ValueError, match="step"):
+        array[::2]
+    with pytest.raises(TypeError, match="slices"):
+        array.reshape(3, 4)[1:]

@@ -1,0 +1,185 @@
+"""What a launch hands to the driver: arrays and numbers, taken to pieces at little cost.
+
+numba-cuda's own launch finds out the type of every argument, and describes every array to the
+driver, anew: with ten arrays a third of a millisecond of Python on some hosts, and a view of an
+array takes it tens of microseconds to make. A batch takes sixty launches and two hundred views,
+all under Python's one lock, so lanes stood in each other's way. Here an array is an address, a
+shape and a type, and knows how kernels take it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+
+@cache
+def _array_type(dtype: np.dtype, ndim: int) -> types.Array:
+    return types.Array(numba.from_dtype(dtype), ndim, "C")
+
+
+class DeviceArray:
+    """An array in a device's memory, in C order; views share the memory, and keep it.
+
+    Parameters
+    ----------
+    memory
+        What owns the memory, a device array of numba's.
+    address
+        Of the first item, in the device's memory.
+    """
+
+    __slots__ = ("_passed", "address", "dtype", "kind", "memory", "shape")
+
+    __cuda_memory__ = True  # numba's driver then takes it for copies
+
+    def __init__(self, memory: Any, address: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self.memory = memory
+        self.address = address
+        self.shape = shape
+        self.dtype = dtype
+        self.kind = _kind_of(dtype.str, len(shape), "C")
+        """What of it a kernel is compiled for."""
+        self._passed: tuple[int, ...] | None = None
+
+    @property
+    def passed(self) -> tuple[int, ...]:
+        """How a kernel takes it: see :func:`_array_words`."""
+        if self._passed is None:
+            item = self.dtype.itemsize
+            strides = [item * math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))]
+            self._passed = _array_words(self.address, item, self.shape, strides)
+        return self._passed
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def _numba_type_(self) -> types.Array:
+        return _array_type(self.dtype, len(self.shape))
+
+    @property
+    def device_ctypes_pointer(self) -> ctypes.c_void_p:
+        """The address as numba's driver asks for it."""
+        return ctypes.c_void_p(self.address)
+
+    def __getitem__(self, taken: slice) -> DeviceArray:
+        """Return some items side by side of a 1-D array."""
+        if len(self.shape) != 1 or not isinstance(taken, slice):
+            raise TypeError("slices of 1-D arrays are all there is")
+        start, end, step = taken.indices(self.shape[0])
+        if step != 1:
+            raise ValueError(f"the step is {step}; there are only items side by side")
+        first = self.address + start * self.dtype.itemsize
+        return DeviceArray(self.memory, first, (max(0, end - start),), self.dtype)
+
+    def reshape(self, *shape: Any) -> DeviceArray:
+        """Return the same items in another shape."""
+        wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        if math.prod(wanted) != self.size:
+            raise ValueError(f"{self.size} items do not make an array of shape {wanted}")
+        return DeviceArray(self.memory, self.address, wanted, self.dtype)
+
+
+@cache
+def _kind_of(dtype: str, ndim: int, layout: str) -> str:
+    return f"{dtype} {ndim}{layout}"
+
+
+def _array_words(
+    address: int, item_bytes: int, shape: tuple[int, ...], strides: Any
+) -> tuple[int, ...]:
+    """Return the words by which numba's kernels take an array: two unused, the rest as named."""
+    return (0, 0, math.prod(shape), item_bytes, address, *shape, *strides)
+
+
+_AS_INT = (int, np.int64)
+_OTHERS = {
+    np.int8: ctypes.c_int8, np.int16: ctypes.c_int16, np.int32: ctypes.c_int32,
+    np.uint8: ctypes.c_uint8, np.uint16: ctypes.c_uint16, np.uint32: ctypes.c_uint32,
+    np.uint64: ctypes.c_uint64, np.float32: ctypes.c_float,
+}  # fmt: skip
+
+
+def describe(arg: Any, kinds: list[Any], passed: list[Any]) -> None:
+    """Append what a kernel is compiled for, and what the driver is handed.
+
+    Parameters
+    ----------
+    arg
+        A :class:`DeviceArray`, a device array of numba's, a number, or a tuple of such.
+    kinds
+        Equal for arguments that one compiled kernel takes.
+
+    Raises
+    ------
+    TypeError
+        For anything else.
+    """
+    kind = type(arg)
+    if kind is DeviceArray:
+        kinds.append(arg.kind)
+        passed.extend(arg.passed)
+    elif kind in _AS_INT:
+        # numba takes Python's int for an int64 as long as it is one.
+        kinds.append(int)
+        passed.append(int(arg))
+    elif kind is bool or kind is np.bool_:
+        kinds.append(bool)
+        passed.append(bool(arg))
+    elif kind is float or kind is np.float64:
+        kinds.append(float)
+        passed.append(float(arg))
+    elif isinstance(arg, tuple):
+        kinds.append(kind)
+        kinds.append(len(arg))
+        for item in arg:
+            describe(item, kinds, passed)
+    elif kind in _OTHERS:
+        kinds.append(kind)
+        passed.append(_OTHERS[kind](arg))
+    elif hasattr(arg, "gpu_data"):
+        _describe_numbas(arg, kinds, passed)
+    else:
+        raise TypeError(f"a kernel does not take {kind.__name__} ({arg!r})")
+
+
+def _describe_numbas(array: Any, kinds: list[Any], passed: list[Any]) -> None:
+    """Describe a device array of numba's; what was found stays with the array."""
+    held = array.__dict__.get("_fmwave_described")
+    if held is None:
+        layout = array._numba_type_.layout
+        address = array.device_ctypes_pointer.value or 0
+        held = (
+            _kind_of(array.dtype.str, array.ndim, layout),
+            _array_words(address, array.dtype.itemsize, tuple(array.shape), tuple(array.strides)),
+        )
+        array.__dict__["_fmwave_described"] = held
+    kinds.append(held[0])
+    passed.extend(held[1])
+
+
+def check_simulated(args: Any) -> None:
+    """Raise TypeError, in numba's simulator, for what :func:`describe` would not take.
+
+    The simulator itself copies host arrays to its device and back.
+    """
+    for arg in args:
+        if isinstance(arg, tuple):
+            check_simulated(arg)
+        elif not (isinstance(arg, int | float | np.generic) or hasattr(arg, "__cuda_ndarray__")):
+            raise TypeError(f"a kernel does not take {type(arg).__name__} ({arg!r})")
