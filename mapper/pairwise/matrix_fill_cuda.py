@@ -20,13 +20,12 @@ from numba import types
 from mapper.accelerate import core
 from mapper.device.halves import handed_on, number_of, row_scores, with_first, word_of
 from mapper.device.seam import SIMULATED, Kernel, cuda, kernel
-from mapper.pairwise.cells import higher
+from mapper.pairwise.cells import higher, sum_or
 from mapper.pairwise.dp_matrix import (
     GLOBAL,
     LOCAL,
     NEVER,
     SEMIGLOBAL,
-    arrived,
     border,
     is_better,
     next_cell,
@@ -147,7 +146,9 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
         above = np.int32(n_strips * lines * rows - n)
         n_steps = np.int32(m + lines - 1)
         bias = np.int32(bias_of(n, m, gaps, mode, LANES)) if halves == 2 else np.int32(0)
-        floor = np.int64(NEVER) if halves == 1 and mode != LOCAL else np.int64(-bias)
+        floor = np.int64(0)
+        if mode != LOCAL:
+            floor = np.int64(NEVER) if halves == 1 else np.int64(-bias)
         none = np.int32(n_letters - 1)
 
         best = np.int32(0) if mode == LOCAL else NEVER
@@ -229,22 +230,20 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                 ) + (origin_at + np.uint64(lane))
                 word_low, word_high = profile[at_low], profile[at_high]
                 substitution = row_scores(word_low, word_high, 0, cells)
-                arrival, matched = arrived(diagonal, substitution, deletions[0], cells)
+                matched = sum_or(diagonal, substitution, cells.floor, cells)
                 for k in range(rows):
                     # A row's score is used for the last time before the next takes its register.
-                    following, following_matched = arrival, matched
+                    following = matched
                     if k + 1 < rows:
                         if (k + 1) % a_word == 0:
                             word_low = profile[at_low + np.uint32((k + 1) // a_word * LANES)]
                             word_high = profile[at_high + np.uint32((k + 1) // a_word * LANES)]
                         substitution = row_scores(word_low, word_high, (k + 1) % a_word, cells)
-                        following, following_matched = arrived(
-                            scores_of_row[k], substitution, deletions[k + 1], cells
-                        )
+                        following = sum_or(scores_of_row[k], substitution, cells.floor, cells)
                     score, insertion, deletion, origin = next_cell(
-                        arrival, matched, insertion, deletions[k], cells
+                        matched, insertion, deletions[k], mode == LOCAL, cells
                     )
-                    arrival, matched = following, following_matched
+                    matched = following
                     scores_of_row[k] = score
                     deletions[k] = deletion
                     if mode == LOCAL:
