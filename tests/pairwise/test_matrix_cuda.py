@@ -191,11 +191,12 @@ def test_one_cell_and_the_walk_compile_without_spills() -> None:
         types.int64,
         number,
         word,
+        number,
         word,
         out,
     ]
     assert compile_offline(matrix_cuda.trace_kernel, walk).spills == 0
-    gather = [word, _pairs(), number, word]
+    gather = [word, number, number, word]
     assert compile_offline(matrix_cuda.gather_kernel, gather).spills == 0
 
 
