@@ -25,7 +25,6 @@ import ctypes
 import importlib.util
 import threading
 from collections.abc import Callable, Mapping
-from itertools import chain
 from typing import Any
 
 from mapper.accelerate import CACHE_DIR  # sets numba's cache directory, before any kernel
@@ -126,8 +125,9 @@ class BoundKernel:
     """A kernel with its arguments, for launches that differ in numbers only.
 
     A launch by :class:`Kernel` finds out the type of every array and describes it to the driver
-    anew, with ten arrays a third of a millisecond on some hosts. Here that is done once; numbers
-    at the top level can be given anew each time.
+    anew, with ten arrays a third of a millisecond on some hosts. Here that is done once, and the
+    driver is given the same table of addresses each time; integers at the top level can be given
+    anew.
 
     Parameters
     ----------
@@ -140,41 +140,49 @@ class BoundKernel:
         self._args = list(args)
         if SIMULATED:
             return
-        from numba.cuda.cudadrv.driver import _to_core_stream
+        from numba.cuda.cudadrv.driver import _stream_handle, _to_core_stream
 
-        self._core_stream = _to_core_stream(stream)  # as numba-cuda's launch configuration does
         with DRIVER:
             types = tuple(kernel.compiled.typeof_pyval(arg) for arg in args)
             compiled = kernel.compiled.compile(types)
-            self._function = compiled._codelibrary.get_cufunc().kernel
-            self._types = types
-            self._parts: list[list[Any]] = []
-            self._kept: list[Any] = []
-            for type_of_arg, arg in zip(types, args, strict=True):
-                part: list[Any] = []
-                compiled._prepare_args(type_of_arg, arg, self._core_stream, self._kept, part)
-                self._parts.append(part)
+            self._function = int(compiled._codelibrary.get_cufunc().handle)
+        self._stream_handle = int(_stream_handle(stream))
+        self._kept: list[Any] = []
+        self._numbers: dict[int, Any] = {}
+        self._parts: list[Any] = []
+        for place, (type_of_arg, arg) in enumerate(zip(types, args, strict=True)):
+            parts: list[Any] = []
+            compiled._prepare_args(type_of_arg, arg, _to_core_stream(stream), self._kept, parts)
+            # As cuda.core takes them: Python's bool is a byte, its int as wide as a pointer.
+            parts = [
+                (ctypes.c_bool if isinstance(x, bool) else ctypes.c_int64)(x)
+                if isinstance(x, int)
+                else x
+                for x in parts
+            ]
+            if len(parts) == 1:
+                self._numbers[place] = parts[0]
+            self._parts += parts
+        self._table = (ctypes.c_void_p * len(self._parts))(*map(ctypes.addressof, self._parts))
 
     def launch(self, n_blocks: int, numbers: Mapping[int, int]) -> None:
         """Launch with so many blocks; `numbers` replace arguments, by their place, for good."""
-        for place, number in numbers.items():
-            self._args[place] = number
-            if not SIMULATED:
-                self._parts[place] = [getattr(ctypes, f"c_{self._types[place]}")(number)]
         if SIMULATED:
+            for place, number in numbers.items():
+                self._args[place] = number
             self._kernel.launch_blocks(
                 n_blocks, self._stream, *self._args, shared_bytes=self._shared_bytes
             )
             return
-        from numba.cuda.dispatcher import CUDA_CORE_GE_1_0, LaunchConfig, launch
+        from numba.cuda.cudadrv.driver import driver
 
-        plain = {"is_cooperative" if CUDA_CORE_GE_1_0 else "cooperative_launch": False}
-        config = LaunchConfig(
-            grid=(n_blocks, 1, 1), block=(self._kernel.block, 1, 1),
-            shmem_size=self._shared_bytes, **plain,
-        )  # fmt: skip
+        for place, number in numbers.items():
+            self._numbers[place].value = number  # the driver copies it while it launches
         with DRIVER:
-            launch(self._core_stream, config, self._function, *chain.from_iterable(self._parts))
+            driver.cuLaunchKernel(
+                self._function, n_blocks, 1, 1, self._kernel.block, 1, 1, self._shared_bytes,
+                self._stream_handle, ctypes.addressof(self._table), 0,
+            )  # fmt: skip
 
 
 def kernel(

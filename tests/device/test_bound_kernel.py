@@ -6,6 +6,7 @@ what would be handed to the driver is recorded.
 
 from __future__ import annotations
 
+import ctypes
 from types import SimpleNamespace
 from typing import NamedTuple
 from unittest import mock
@@ -42,8 +43,17 @@ class Some(NamedTuple):
     n: int
 
 
-def values(arguments) -> list:
-    return [(type(x), getattr(x, "value", x)) for x in arguments]
+def values(arguments) -> list[int]:
+    return [int(getattr(x, "value", x)) for x in arguments]
+
+
+def values_at(table: int, widths: list[int]) -> list[int]:
+    """Read numbers of so many bytes as the driver does, by a table of their addresses."""
+    addresses = (ctypes.c_void_p * len(widths)).from_address(table)
+    return [
+        int.from_bytes(ctypes.string_at(at, width), "little", signed=True)
+        for at, width in zip(addresses, widths, strict=True)
+    ]
 
 
 def test_a_bound_kernel_hands_over_what_numba_does() -> None:
@@ -62,12 +72,23 @@ def test_a_bound_kernel_hands_over_what_numba_does() -> None:
 
     fill.compiled = cuda.jit(launch_bounds=64)(fill.function)  # the disk cache asks for a device
     function = SimpleNamespace(
-        kernel=object(), name="fill", module=SimpleNamespace(initialized=True)
+        kernel=object(), handle=0x77, name="fill", module=SimpleNamespace(initialized=True)
     )
-    launched = []
+    by_numba, by_us = [], []
 
     def launch(stream, config, kernel, *arguments):
-        launched.append((stream, config, kernel, values(arguments)))
+        widths = [ctypes.sizeof(x) if hasattr(x, "value") else 8 for x in arguments]
+        by_numba.append((config, values(arguments), widths))
+
+    def launch_kernel(function, x, y, z, *rest):
+        block, shared, stream, table, extra = rest[:3], *rest[3:]
+        by_us.append(
+            (
+                (function, stream, extra),
+                {"grid": (x, y, z), "block": block, "shmem_size": shared, "is_cooperative": False},
+                values_at(table, by_numba[0][2]),
+            )
+        )
 
     arguments = (
         5, Some(OnDevice((8,), np.int8, 0x1000), OnDevice((2, 8), np.int64, 0x2000), 7),
@@ -78,14 +99,15 @@ def test_a_bound_kernel_hands_over_what_numba_does() -> None:
         mock.patch.object(codegen.CUDACodeLibrary, "get_cufunc", lambda self: function),
         mock.patch.object(dispatcher, "launch", launch),
         mock.patch.object(dispatcher, "LaunchConfig", lambda **options: options),
+        mock.patch.object(driver, "driver", SimpleNamespace(cuLaunchKernel=launch_kernel)),
     ):
         bound = BoundKernel(fill, 0, 99, *arguments[1:], shared_bytes=96)
-        bound.launch(3, {0: 5})
         own = fill.compiled.overloads[tuple(fill.compiled.typeof_pyval(a) for a in arguments)]
         own.launch(arguments, (3, 1, 1), (64, 1, 1), 0, 96)
+        bound.launch(3, {0: 5})
         bound.launch(4, {})
-    assert launched[0][1:] == launched[1][1:]
-    # numba-cuda's configured launches convert the stream first; cuda.core deprecates other ones.
-    assert type(launched[0][0]) is type(driver._to_core_stream(0))
-    assert launched[2][1]["grid"] == (4, 1, 1)
-    assert launched[2][3] == launched[0][3]  # numbers stay as they were last given
+    handles, config, numbers = by_us[0]
+    assert handles == (0x77, 0, 0)
+    assert config == by_numba[0][0] and numbers == by_numba[0][1]
+    assert by_us[1][1]["grid"] == (4, 1, 1)
+    assert by_us[1][2] == numbers  # numbers stay as they were last given
