@@ -3,13 +3,10 @@
 A chunk is *staged* in one array of words, which one copy takes to the device: four columns
 (int32, one row a pair: first symbol of query and reference, counted from the array's start, and
 their lengths, -1 for a pair that the device is not given), then the letters of both sides, 32 a
-word. Letters are packed as they lie in memory, whatever the bounds of the sequences, by loops
-that compilers turn into vector code: packing then takes no longer than copying (8.6 GB/s against
-10 on one EPYC core), and a quarter of the bytes goes over the link. Several threads stage parts
-of a chunk (``flat_tickets.py``).
-
-What is no A, C, G or T is noted for blocks of letters; only pairs in such blocks are looked
-at letter by letter, by the thread that has staged the last part of a chunk.
+word. Letters are packed as they lie in memory, whatever the bounds of the sequences
+(``flat_letters.py``): packing then takes no longer than copying, and a quarter of the bytes goes
+over the link. Several threads stage parts of a chunk (``flat_tickets.py``). Pairs with other
+letters are taken out by the thread that has staged the last part.
 """
 
 from __future__ import annotations
@@ -20,17 +17,14 @@ import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.pairwise import flat_chunks
-from mapper.pairwise.compare import unaligned_word
 from mapper.pairwise.flat_chunks import BEHIND, Chunk, chunk_end, chunk_of, span_of, table_of
+from mapper.pairwise.flat_letters import blocks_of, is_acgt_where_noted, pack_blocks
 from mapper.pairwise.flat_tickets import Tickets, is_last_part, next_ticket, note_ready
-from mapper.pairwise.packing import PADDING, PairBatch, differs_from_acgt, squeezed
+from mapper.pairwise.packing import PADDING, PairBatch
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH
 
 Stager = Callable[[Tickets], None]
 """Takes tickets and does their parts, until there is none left."""
-
-BLOCK_LETTERS = 1024
-"""Letters of which it is noted whether any is none of A C G T."""
 
 
 class LetterSource:
@@ -65,10 +59,8 @@ class LetterSource:
         `places`: uint64 (n_places, at least the words of the largest).
         """
         table = table_of(chunks)
-        most = max(
-            (span for row in table for span in (row[3] - row[2], row[5] - row[4])), default=0
-        )
-        noted = np.empty((len(places), 2, -(-most // BLOCK_LETTERS)), np.bool_)
+        most = (table[:, 3::2] - table[:, 2::2]).max(initial=0)
+        noted = np.empty((len(places), 2, blocks_of(0, most)), np.bool_)
 
         def stage(tickets: Tickets) -> None:
             _stage(self._batch, table, places, noted, tickets)
@@ -81,20 +73,6 @@ class LetterSource:
 
 
 @driver
-def _blocks(begin, behind):
-    return (behind - begin + BLOCK_LETTERS - 1) // BLOCK_LETTERS
-
-
-@core
-def _eight_letters(letters, at, end):
-    """The letters from `at` on as a word; those from `end` on are A and not loaded."""
-    word = np.uint64(0x4141414141414141)
-    for x in range(min(np.int64(8), end - at)):
-        word ^= np.uint64(letters[at + x] ^ 0x41) << np.uint64(8 * x)
-    return word
-
-
-@driver
 def _stage(batch, chunks, places, noted, tickets):
     """Stage the parts of chunks that tickets say."""
     while True:
@@ -104,8 +82,8 @@ def _stage(batch, chunks, places, noted, tickets):
         c, part = divmod(ticket, tickets.n_parts)
         chunk = chunk_of(chunks, c)
         place = c % len(places)
-        n_query = _blocks(chunk.query_begin, chunk.query_behind)
-        n_ref = _blocks(chunk.ref_begin, chunk.ref_behind)
+        n_query = blocks_of(chunk.query_begin, chunk.query_behind)
+        n_ref = blocks_of(chunk.ref_begin, chunk.ref_behind)
         _stage_part(batch, chunk, places[place], noted[place], part, tickets.n_parts)
         if is_last_part(tickets, c):
             if _any(noted[place, 0, :n_query]) or _any(noted[place, 1, :n_ref]):
@@ -117,19 +95,19 @@ def _stage(batch, chunks, places, noted, tickets):
 def _stage_part(batch, chunk, place, noted, part, n_parts):
     """Pack a part of a chunk's letters, and write a part of its rows."""
     n = chunk.last - chunk.first
-    codes, columns = place.view(np.uint16), place.view(np.int32)
+    codes, columns = place.view(np.uint8), place.view(np.int32)
     # Words at which the letters of both sides begin.
     query_at = 2 * n
     ref_at = query_at + ((chunk.query_behind - chunk.query_begin + 31) >> 5)
-    n_blocks = _blocks(chunk.query_begin, chunk.query_behind)
-    _pack_blocks(
+    n_blocks = blocks_of(chunk.query_begin, chunk.query_behind)
+    pack_blocks(
         batch.queries, chunk.query_begin, chunk.query_behind, n_blocks * part // n_parts,
-        n_blocks * (part + 1) // n_parts, codes[4 * query_at :], noted[0],
+        n_blocks * (part + 1) // n_parts, codes[8 * query_at :], noted[0],
     )  # fmt: skip
-    n_blocks = _blocks(chunk.ref_begin, chunk.ref_behind)
-    _pack_blocks(
+    n_blocks = blocks_of(chunk.ref_begin, chunk.ref_behind)
+    pack_blocks(
         batch.refs, chunk.ref_begin, chunk.ref_behind, n_blocks * part // n_parts,
-        n_blocks * (part + 1) // n_parts, codes[4 * ref_at :], noted[1],
+        n_blocks * (part + 1) // n_parts, codes[8 * ref_at :], noted[1],
     )  # fmt: skip
     _stage_rows(
         batch.query_start, batch.query_end, batch.ref_start, batch.ref_end, chunk.first,
@@ -145,26 +123,6 @@ def _any(flags):
     for i in range(len(flags)):
         found |= np.uint8(flags[i])
     return found != 0
-
-
-@driver
-def _pack_blocks(letters, begin, behind, first_block, last_block, codes, noted):
-    """Pack some blocks of the letters begin:behind, eight to an item of `codes`."""
-    for block in range(first_block, last_block):
-        at = block * (BLOCK_LETTERS // 8)
-        start = begin + block * BLOCK_LETTERS
-        end = min(start + BLOCK_LETTERS, behind)
-        whole = (end - start) >> 3
-        differ = np.uint64(0)
-        for j in range(whole):
-            word = unaligned_word(letters, start + 8 * j)
-            codes[at + j] = np.uint16(squeezed(word))
-            differ |= differs_from_acgt(word)
-        if start + 8 * whole < end:
-            word = _eight_letters(letters, start + 8 * whole, end)
-            codes[at + whole] = np.uint16(squeezed(word))
-            differ |= differs_from_acgt(word)
-        noted[block] = differ != 0
 
 
 @driver
@@ -203,33 +161,15 @@ def take_out_long(query_len, ref_len):
         ref_len[j] = ref_len[j] if fits else np.int32(-1)
 
 
-@core
-def _is_acgt(letters, start, end, origin, noted):
-    """Whether letters are all A, C, G or T; only noted blocks are looked at."""
-    if start == end:
-        return True
-    doubted = False
-    for block in range((start - origin) // BLOCK_LETTERS, (end - 1 - origin) // BLOCK_LETTERS + 1):
-        doubted = doubted or noted[block]
-    if not doubted:
-        return True
-    differ = np.uint64(0)
-    at = start
-    while at + 8 <= end:
-        differ |= differs_from_acgt(unaligned_word(letters, at))
-        at += 8
-    return (differ | differs_from_acgt(_eight_letters(letters, at, end))) == 0
-
-
 @driver
 def _take_out(batch, chunk, noted, columns):
     """Give pairs with other letters the length -1."""
     n = chunk.last - chunk.first
     for j in range(n):
         i = chunk.first + j
-        if not _is_acgt(
+        if not is_acgt_where_noted(
             batch.queries, batch.query_start[i], batch.query_end[i], chunk.query_begin, noted[0]
-        ) or not _is_acgt(
+        ) or not is_acgt_where_noted(
             batch.refs, batch.ref_start[i], batch.ref_end[i], chunk.ref_begin, noted[1]
         ):
             columns[2 * n + j] = -1

@@ -17,7 +17,7 @@ from mapper.pairwise.packing import PairBatch, batch_of
 from tests.pairwise.pairs import edited, random_pairs
 from tests.reads import random_letters
 
-CODES = {"A": 0, "C": 1, "T": 2, "U": 2, "G": 3}
+CODES = {"A": 0, "C": 1, "T": 2, "U": 2, "G": 3, "a": 0, "c": 1, "t": 2, "u": 2, "g": 3}
 
 
 def staged_rows(source, most_pairs: int = 1000, n_places: int = 2, threads: int = 3):
@@ -46,9 +46,9 @@ def symbols(words: np.ndarray, at: int, n: int) -> list[int]:
 
 def expected_rows(pairs):
     def row(pair):
-        if any(letter.upper() not in CODES for side in pair for letter in side):
+        if any(letter not in CODES for side in pair for letter in side):
             return None
-        return tuple([CODES[letter.upper()] for letter in side] for side in pair)
+        return tuple([CODES[letter] for letter in side] for side in pair)
 
     return [row(pair) for pair in pairs]
 
@@ -71,6 +71,19 @@ def test_letters_are_staged_as_they_lie(pairs) -> None:
     assert rows == expected_rows(pairs)
     assert n_chunks > 4
     assert rows.count(None) > 3  # pairs with other letters
+
+
+def test_every_byte_is_known_for_what_it_is() -> None:
+    """In each of four places, and in what is left at the end."""
+    texts = ["".join("A" if i != at else chr(byte) for i in range(9))
+             for byte in range(256) for at in (0, 1, 2, 3, 8)]  # fmt: skip
+    letters = np.frombuffer("".join(texts).encode("latin-1"), np.uint8)
+    bounds = np.arange(len(texts) + 1) * 9
+    batch = PairBatch(letters, bounds[:-1], bounds[1:], letters, bounds[:-1], bounds[1:])
+    assert staged_rows(LetterSource(batch))[0] == expected_rows([(s, s) for s in texts])
+    for i in (4 * 5, ord("T") * 5 + 2, ord("u") * 5, 0xD4 * 5):  # alone: no neighbour is doubtful
+        one = PairBatch(*[letters, bounds[i : i + 1], bounds[i + 1 : i + 2]] * 2)
+        assert staged_rows(LetterSource(one))[0] == expected_rows([(texts[i], texts[i])])
 
 
 def test_nothing_behind_the_letters_is_read(pairs) -> None:
