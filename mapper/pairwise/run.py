@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from mapper.errors import UsageError
+from mapper.pairwise.crew import crew
 from mapper.pairwise.result import Columns, PairAlignments, new_columns
 
 CHUNK_SYMBOLS = 1 << 20
@@ -78,5 +79,4 @@ def in_slices(n: int, threads: int, function: Callable[[int, int], Result]) -> l
     pieces = [(first, min(first + _ROWS_A_SLICE, n)) for first in range(0, n, _ROWS_A_SLICE)]
     if min(threads, len(pieces)) < 2:
         return [function(*piece) for piece in pieces]
-    with ThreadPoolExecutor(min(threads, len(pieces))) as pool:
-        return list(pool.map(lambda piece: function(*piece), pieces))
+    return list(crew(threads).map(lambda piece: function(*piece), pieces))
