@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from statistics import median
 from typing import Any
 from unittest import mock
@@ -125,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 n_bytes = sum(array.nbytes for array in arrays)
                 seconds = seconds_of(call, options.repeats)
                 copying = seconds_of(
-                    lambda a=arrays, o=outs: copied(a, o, pool, options.threads), options.repeats
+                    partial(copied, arrays, outs, pool, options.threads), options.repeats
                 )
                 print(
                     f"{length} bp, {name}: {1000 * seconds:.1f} ms, {n_bytes / seconds / 1e9:.1f} "

@@ -141,7 +141,7 @@ class Kernel:
         )  # fmt: skip
 
     def function_for(self, kinds: list[Any], args: tuple[Any, ...]) -> int:
-        """Return the handle of what the driver launches on the current device; compiled if it is the first time.
+        """Return the handle that the driver launches on the current device; compiled at first use.
 
         `kinds` are what :func:`mapper.device.arguments.describe` says of `args`.
         """
