@@ -37,9 +37,10 @@ GROUP_BYTES_PER_BASE = 15
 """Of a group of batches under way with a device: text, reads, results, page-locked copies.
 By adding up columns (15 alignments a read of 150 bases); not measured."""
 
-GROUPS_WAITING = 4
-"""Groups under way beside those in lanes: one that is parsed, and as many as three lanes finish at
-a time, which are placed. (With 2, lanes had no reads for 40 % of a run on an H200.)"""
+GROUPS_WAITING = 6
+"""Groups under way beside those in lanes: two that are parsed or wait, and as many as four lanes
+finish at a time, which are placed. (With 2 beside three lanes, these had no reads for 40 % of a
+run on an H200.)"""
 
 DEVICE_PROCESS_BYTES = 700_000_000
 """What a device's driver and compiled kernels add to a process; not measured."""

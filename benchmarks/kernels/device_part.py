@@ -5,7 +5,8 @@
 For each batch size the first batch goes through the stages in one lane, five times after two that
 grow the buffers. Tables of the first time and the last: wall and CPU time of every part, kernels
 by CUDA events, launches, waiting, copies, allocations and page faults (`lane_probe.py`). Then
-batches of the last size through several lanes at a time, by the wall clock. The MD5 of the
+batches of the last size through several lanes at a time, by the wall clock; then once more with
+events around every kernel, which tell how many run at a time. The MD5 of the
 alignments' columns is printed; ``--device cpu`` prints that of the CPU's.
 """
 
@@ -21,7 +22,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.kernels.lane_probe import COLUMNS, Probe, rows
+from benchmarks.kernels.lane_probe import COLUMNS, Overlap, Probe, rows
 from mapper.batch import AlignmentBatch, ReadBatch
 from mapper.index.format import open_index
 from mapper.index.reference import Index
@@ -122,7 +123,16 @@ def measure_lanes(
 
     first = n_lanes * batch.n_reads / run(1) / 1e6
     rate = n_lanes * repeats * batch.n_reads / run(repeats) / 1e6
-    print(f"{n_lanes} lanes: {rate:.2f} M reads/s; while the buffers grow {first:.2f}", flush=True)
+    cpu = time.process_time()
+    run(repeats)
+    cpu = (time.process_time() - cpu) / (n_lanes * repeats)
+    with Overlap() as overlap:
+        run(repeats)
+    print(
+        f"{n_lanes} lanes: {rate:.2f} M reads/s; while the buffers grow {first:.2f}; CPU "
+        f"{1e3 * cpu:.1f} ms a batch; {overlap.summary()}",
+        flush=True,
+    )
 
 
 def main() -> None:

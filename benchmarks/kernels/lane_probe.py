@@ -8,6 +8,7 @@ way (``seed_reads``, ``extend_loci`` of the reads' own loci and of rescued ones,
 from __future__ import annotations
 
 import resource
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +53,51 @@ class Part:
         for name, a, b in self.kernels:
             times[name].append(f"{a.elapsed_time(b):.2f}")
         return "; ".join(f"{name} {' + '.join(each)}" for name, each in times.items())
+
+
+class Overlap:
+    """Measures how kernels of all lanes lie in time while ``with overlap:`` is open."""
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[Any, Any]] = []
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Overlap:
+        from mapper.device.seam import Kernel, cuda
+
+        launch = Kernel.launch_blocks
+
+        def launched(kernel: Any, n_blocks: int, stream: Any, *args: Any, **options: Any) -> None:
+            first, last = cuda.event(), cuda.event()
+            first.record(stream)
+            launch(kernel, n_blocks, stream, *args, **options)
+            last.record(stream)
+            with self._lock:
+                self._spans.append((first, last))
+
+        self._origin = cuda.event()
+        self._origin.record()
+        self._patch = mock.patch.object(Kernel, "launch_blocks", launched)
+        self._patch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patch.stop()
+
+    def summary(self) -> str:
+        """Say how long any kernel ran, from the first to the last, and how many at a time."""
+        spans = sorted(
+            (self._origin.elapsed_time(a), self._origin.elapsed_time(b)) for a, b in self._spans
+        )
+        covered, reached = 0.0, spans[0][0]
+        for start, end in spans:
+            covered += max(0.0, end - max(start, reached))
+            reached = max(reached, end)
+        total = sum(end - start for start, end in spans)
+        return (
+            f"{len(spans)} kernels, {covered:.0f} ms of {reached - spans[0][0]:.0f} ms covered, "
+            f"{total / covered:.2f} at a time"
+        )
 
 
 class Probe:

@@ -105,12 +105,16 @@ def _array_words(
     address: int, item_bytes: int, shape: tuple[int, ...], strides: Any
 ) -> tuple[int, ...]:
     """Return the words by which numba's kernels take an array: two unused, the rest as named."""
-    return (0, 0, math.prod(shape), item_bytes, address, *shape, *strides)
+    # NumPy's integers would be handed over as they are, not as words.
+    words = (0, 0, math.prod(shape), item_bytes, address, *shape, *strides)
+    return tuple(map(int, words))
 
 
 _PLAIN = {int, np.int64, bool, np.bool_, float, np.float64}
 """Numbers that numba takes for one type however they come: of Python, or of NumPy."""
 _PLAIN_KIND = {np.int64: int, np.bool_: bool, np.float64: float}
+
+_NUMBERS = {*_AS_INT, *_OTHERS, bool, np.bool_, float, np.float64}
 
 
 def as_words(words: list[int]) -> Any:
@@ -187,5 +191,5 @@ def check_simulated(args: Any) -> None:
     for arg in args:
         if isinstance(arg, tuple):
             check_simulated(arg)
-        elif not (isinstance(arg, int | float | np.generic) or hasattr(arg, "__cuda_ndarray__")):
+        elif not (type(arg) in _NUMBERS or hasattr(arg, "__cuda_ndarray__")):
             raise TypeError(f"a kernel does not take {type(arg).__name__} ({arg!r})")

@@ -39,9 +39,10 @@ from mapper.params import MapParams
 from mapper.seed.cuda import seed_reads
 from mapper.stats import RunStats
 
-LANES = 3
+LANES = 4
 """Batches in work on a device at a time: while the slowest reads of one are finished, others
-are copied and computed."""
+are copied and computed. A lane takes 6 GB of a device's memory where reads have many loci; with
+less, it does its batches in parts."""
 
 
 class Lane(NamedTuple):

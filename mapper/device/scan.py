@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mapper.device.memory import Workspace
+from mapper.device.memory import Workspace, copy_in
 from mapper.device.seam import cuda, kernel
 
 GROUP = 8
@@ -67,5 +67,5 @@ def offsets_of(space: Workspace, name: str, counts: Any, n: int) -> Any:
     # With no counts at all, one thread still has the total to write.
     _scan_groups.launch(n_groups, space.stream, counts, n, group_starts, offsets)
     if n == 0:
-        offsets.copy_to_device(np.zeros(1, np.int64), stream=space.stream)
+        copy_in(offsets, np.zeros(1, np.int64), 1, space.stream)
     return offsets

@@ -9,7 +9,7 @@ from mapper.batch import PackedReads, ReadBatch, SeedBatch
 from mapper.index.fm import FMIndex
 from mapper.params import SeedParams
 from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds
-from mapper.seed.select import SeedScratch
+from mapper.seed.select import SeedScratch, table_size
 
 
 def _new_scratch(max_seeds: int, max_hits: int) -> SeedScratch:
@@ -19,11 +19,10 @@ def _new_scratch(max_seeds: int, max_hits: int) -> SeedScratch:
         strand=np.empty(max_seeds, np.uint8),
         sa_lo=np.empty(max_seeds, np.int64),
         sa_hi=np.empty(max_seeds, np.int64),
-        text_pos=np.empty(max_seeds, np.int64),
         order=np.empty(max_seeds, np.int32),
         diag=np.empty(max_hits, np.int64),
-        diag_strand=np.empty(max_hits, np.uint8),
         diag_seed=np.empty(max_hits, np.int32),
+        slots=np.empty(table_size(max_hits), np.int32),
     )
 
 

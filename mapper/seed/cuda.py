@@ -25,7 +25,7 @@ from mapper.device.work import (
 from mapper.index.fm import FMIndex
 from mapper.params import SeedParams
 from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds
-from mapper.seed.select import SeedScratch
+from mapper.seed.select import SeedScratch, table_size
 
 FIRST_SEEDS, FIRST_DIAGONALS = 32, 32
 """Work space of a thread in the first bucket: enough for reads with few occurrences."""
@@ -35,7 +35,7 @@ SEEDS_AT_FIRST = 24
 and a second pass costs as much as the first."""
 
 _COLUMNS = ("u1", "i4", "i8", "i4")
-_SCRATCH = ("i4", "i4", "u1", "i8", "i8", "i8", "i4", "i8", "u1", "i4")
+_SCRATCH = ("i4", "i4", "u1", "i8", "i8", "i4", "i8", "i4", "i4")
 
 
 class PerRead(NamedTuple):
@@ -69,11 +69,10 @@ def _seed(fm, reads, params, lists, bucket, n_threads, scratch, pool, found, per
         scratch.strand[thread::n_threads],
         scratch.sa_lo[thread::n_threads],
         scratch.sa_hi[thread::n_threads],
-        scratch.text_pos[thread::n_threads],
         scratch.order[thread::n_threads],
         scratch.diag[thread::n_threads],
-        scratch.diag_strand[thread::n_threads],
         scratch.diag_seed[thread::n_threads],
+        scratch.slots[thread::n_threads],
     )
     item = thread
     while item < lists.counters[POOL + 1 + bucket]:
@@ -169,8 +168,9 @@ def _run_buckets(
     buckets = ((FIRST_SEEDS, FIRST_DIAGONALS), (most_seeds(longest), params.max_hits))
     lists = new_lists(space, n_reads, len(buckets))
     for bucket, (n_seeds, n_diags) in enumerate(buckets):
-        n_threads = threads_for(n_reads, 37 * n_seeds + 13 * n_diags)
-        sizes = (n_seeds,) * 7 + (n_diags,) * 3
+        n_slots = table_size(n_diags)
+        n_threads = threads_for(n_reads, 29 * n_seeds + 12 * n_diags + 4 * n_slots)
+        sizes = (n_seeds,) * 6 + (n_diags,) * 2 + (n_slots,)
         scratch = SeedScratch(
             *(
                 space.device(f"seed.scratch.{name}", n_threads * size, np.dtype(dtype))

@@ -109,15 +109,17 @@ def _finish_seed(fm, codes, read_start, read_len, room, seed_len, planes, word, 
             fm, codes, start, end, strand, planes, word, query_start, sa_lo,
             np.int64(scratch.length[row]), pilot, others,
         )  # fmt: skip
-        sa_hi = sa_lo + 1
         if text_pos >= 0:
             pilot = text_pos - query_start
+        sa_hi = sa_lo + 1
     elif sa_lo < sa_hi:
         sa_lo, sa_hi, length = lengthen_seed(
             fm, codes, start, end, strand, sa_lo, sa_hi, room, params.extend_over
         )
     if sa_lo >= sa_hi or sa_lo < 0:
         return n_seeds, np.int64(seed_len), True, pilot
+    if text_pos >= 0:
+        sa_lo, sa_hi = ~text_pos, -text_pos
     # The pattern of strand 0 ends with the seed; that of strand 1 begins, on the forward
     # read, with it: on the reverse complement it ends there.
     if strand == 0:
@@ -128,7 +130,6 @@ def _finish_seed(fm, codes, read_start, read_len, room, seed_len, planes, word, 
     scratch.strand[n_seeds] = strand
     scratch.sa_lo[n_seeds] = sa_lo
     scratch.sa_hi[n_seeds] = sa_hi
-    scratch.text_pos[n_seeds] = text_pos
     return n_seeds + 1, length, sa_hi - sa_lo <= params.max_occ, pilot
 
 
@@ -275,7 +276,7 @@ def write_seeds(scratch, n_diags, columns, row):
     """Write the seeds of a read's diagonals from `row` on."""
     for d in range(n_diags):
         seed = scratch.diag_seed[d]
-        columns.strand[row + d] = scratch.diag_strand[d]
+        columns.strand[row + d] = scratch.diag[d] & 1
         columns.query_start[row + d] = scratch.start[seed]
-        columns.text_pos[row + d] = scratch.diag[d] + scratch.start[seed]
+        columns.text_pos[row + d] = (scratch.diag[d] >> 1) + scratch.start[seed]
         columns.seed_len[row + d] = scratch.length[seed]

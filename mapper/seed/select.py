@@ -17,11 +17,6 @@ from mapper.accelerate import core
 from mapper.dna import mismatch_word
 from mapper.index.fm import clean_hit, locate
 
-LOCATED_AT_ONCE = 32
-"""Seeds with no more rows than this are located without further ado where the suffix array is
-whole: a look at it costs less than comparing the seed with every known diagonal. (A device's
-slowest threads spent nearly all their time on that.)"""
-
 DIAGONALS_FULL = -1
 """The diagonals of a read do not fit their work space."""
 
@@ -32,13 +27,21 @@ class SeedScratch(NamedTuple):
     start: np.ndarray  # int32, in the oriented read
     length: np.ndarray  # int32
     strand: np.ndarray  # uint8
-    sa_lo: np.ndarray  # int64
+    sa_lo: np.ndarray  # int64; ``~text_pos`` for a seed of one row that is known to occur there
     sa_hi: np.ndarray  # int64
-    text_pos: np.ndarray  # int64: where a seed of one row occurs if that is known, else -1
     order: np.ndarray  # int32
-    diag: np.ndarray  # int64: known diagonals
-    diag_strand: np.ndarray  # uint8
+    diag: np.ndarray  # int64: known diagonals, with their strands: 2 * diagonal + strand
     diag_seed: np.ndarray  # int32: the seed that led there
+    slots: np.ndarray  # int32: table of the known diagonals: rows of diag, or -1
+
+
+def table_size(max_hits: int) -> int:
+    """Return how many slots the table of up to `max_hits` diagonals has: at most half are taken.
+
+    (Compared one by one with a new one, known diagonals were what a device's slowest threads
+    spent nearly all their time on.)
+    """
+    return 1 << (2 * max(max_hits, 1) - 1).bit_length()
 
 
 @core
@@ -79,52 +82,76 @@ def count_known(fm, planes, word, scratch, n_diags, seed):
     """How many known diagonals of the seed's strand match the seed."""
     matches = 0
     for d in range(n_diags):
-        if scratch.diag_strand[d] == scratch.strand[seed] and seed_matches(
+        if scratch.diag[d] & 1 == scratch.strand[seed] and seed_matches(
             fm,
             planes,
             word,
             np.int64(scratch.start[seed]),
             np.int64(scratch.length[seed]),
-            scratch.diag[d],
+            scratch.diag[d] >> 1,
         ):
             matches += 1
     return matches
 
 
 @core
-def add_diagonal(scratch, n_before, n_diags, seed, diagonal):
-    """Remember a seed's diagonal; return how many are known now, or DIAGONALS_FULL.
+def slot_of(scratch, diagonal):
+    """Where in the table a diagonal is, or belongs (open addressing, linear probing)."""
+    mask = np.uint32(len(scratch.slots) - 1)
+    # Multiplicative hashing: Knuth (1998), The Art of Computer Programming 3, section 6.4.
+    mixed = np.uint64(diagonal & np.int64(0x7FFFFFFF)) * np.uint64(0x9E3779B1)
+    slot = np.uint32((mixed >> np.uint64(16)) & np.uint64(0xFFFFFFFF)) & mask
+    while True:
+        d = scratch.slots[slot]
+        if d < 0 or scratch.diag[d] == diagonal:
+            return slot
+        slot = (slot + np.uint32(1)) & mask
 
-    `n_before` were known before this seed, whose own rows all lead to different ones.
+
+@core
+def forget_diagonals(scratch):
+    """Empty the table."""
+    for i in range(len(scratch.slots)):
+        scratch.slots[i] = -1
+
+
+@core
+def add_diagonal(scratch, n_diags, seed, diagonal):
+    """Remember where a seed leads; return how many diagonals are known now, or DIAGONALS_FULL.
+
+    `diagonal` is with its strand, as in ``SeedScratch.diag``.
     """
-    strand = scratch.strand[seed]
-    for d in range(n_before):
-        if scratch.diag[d] == diagonal and scratch.diag_strand[d] == strand:
-            return n_diags
+    slot = slot_of(scratch, diagonal)
+    if scratch.slots[slot] >= 0:
+        return n_diags
     if n_diags == len(scratch.diag):
         return np.int64(DIAGONALS_FULL)
+    scratch.slots[slot] = n_diags
     scratch.diag[n_diags] = diagonal
-    scratch.diag_strand[n_diags] = strand
     scratch.diag_seed[n_diags] = seed
     return n_diags + 1
 
 
 @core
-def locate_rows(fm, scratch, seed, first, step, n_rows, n_diags):
-    """Locate rows first, first + step, ... of a seed and add their diagonals.
+def locate_rows(fm, scratch, seed, step, n_rows, n_diags):
+    """Locate so many rows of a seed, every `step`-th, and add their diagonals.
 
     Returns
     -------
     Diagonals known then, or DIAGONALS_FULL.
     """
-    n_before = n_diags
-    for i in range(n_rows):
-        text_pos = locate(fm, first + i * step)
-        if clean_hit(fm, text_pos, scratch.length[seed]):
-            diagonal = text_pos - scratch.start[seed]
-            n_diags = add_diagonal(scratch, n_before, n_diags, seed, diagonal)
-            if n_diags < 0:
-                break
+    row = scratch.sa_lo[seed]
+    for _ in range(n_rows):
+        text_pos = ~row
+        if row >= 0:
+            text_pos = locate(fm, row)
+            row += step
+            if not clean_hit(fm, text_pos, scratch.length[seed]):
+                continue
+        diagonal = 2 * (text_pos - scratch.start[seed]) + scratch.strand[seed]
+        n_diags = add_diagonal(scratch, n_diags, seed, diagonal)
+        if n_diags < 0:
+            break
     return n_diags
 
 
@@ -149,40 +176,34 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
         How many of these were left out because the read has enough hits already.
     """
     sort_by_rows(scratch, n_seeds)
+    forget_diagonals(scratch)
     n_diags = np.int64(0)
     repeat_bases = np.int64(0)
     n_over_budget = np.int64(0)
     for i in range(n_seeds):
         seed = scratch.order[i]
         n_rows = scratch.sa_hi[seed] - scratch.sa_lo[seed]
+        step, n_located = np.int64(1), n_rows
         if n_rows > max_occ or n_diags + n_rows > max_hits:
-            if n_diags == 0:
-                # Nothing rarer: an even sample of the rows, so that the read is placed.
-                step = max(np.int64(1), n_rows // max_occ)
-                n_sampled = min(n_rows, np.int64(min(max_occ, max_hits)))
-                n_diags = locate_rows(
-                    fm, scratch, seed, scratch.sa_lo[seed], step, n_sampled, n_diags
-                )
-                if n_diags < 0:
-                    return n_diags, repeat_bases, n_over_budget
             repeat_bases += scratch.length[seed]
             n_over_budget += n_rows <= max_occ
-            continue
-        if scratch.text_pos[seed] >= 0:
-            diagonal = scratch.text_pos[seed] - scratch.start[seed]
-            n_diags = add_diagonal(scratch, n_diags, n_diags, seed, diagonal)
-        else:
-            strand_word = word + words_per_strand * scratch.strand[seed]
-            is_dear = fm.sa_shift > 0 or n_rows > LOCATED_AT_ONCE
-            if (
-                is_dear
-                and n_diags >= n_rows
-                and count_known(fm, planes, strand_word, scratch, n_diags, seed) == n_rows
-            ):
+            if n_diags > 0:
                 continue
-            n_diags = locate_rows(
-                fm, scratch, seed, scratch.sa_lo[seed], np.int64(1), n_rows, n_diags
+            # Nothing rarer: an even sample of the rows, so that the read is placed.
+            step = max(step, n_rows // max_occ)
+            n_located = min(n_rows, np.int64(min(max_occ, max_hits)))
+        elif (
+            # Where the suffix array is whole, a look at it costs less than this comparison.
+            fm.sa_shift > 0
+            and scratch.sa_lo[seed] >= 0
+            and n_diags >= n_rows
+            and count_known(
+                fm, planes, word + words_per_strand * scratch.strand[seed], scratch, n_diags, seed
             )
+            == n_rows
+        ):
+            continue
+        n_diags = locate_rows(fm, scratch, seed, step, n_located, n_diags)
         if n_diags < 0:
-            return n_diags, repeat_bases, n_over_budget
+            break
     return n_diags, repeat_bases, n_over_budget

@@ -162,6 +162,9 @@ def test_what_no_kernel_takes_is_refused() -> None:
 def test_views_of_a_device_array() -> None:
     array = ours((12,), np.int32, 0x100)
     part = array[3:7]
+    counted = ours((np.int64(3), 2), np.int32, 64)  # a shape may come out of NumPy
+    assert {type(word) for word in counted.passed} == {int}
+    assert counted.passed == (0, 0, 6, 4, 64, 3, 2, 8, 4)
     assert (part.address, part.shape, part.nbytes, len(part)) == (0x10C, (4,), 16, 4)
     assert array[20:].shape == (0,)
     assert array.reshape(3, 4).shape == array.reshape((3, 4)).shape == (3, 4)

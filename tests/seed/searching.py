@@ -6,7 +6,7 @@ import numpy as np
 
 from mapper.index.fm import FMIndex
 from mapper.seed.exact import complete_unique, lengthen_seed, narrow_seeds
-from mapper.seed.select import SeedScratch
+from mapper.seed.select import SeedScratch, table_size
 
 Seed = tuple[int, int, int, int, int]
 """Start on its strand, length, strand, rows."""
@@ -20,11 +20,10 @@ def scratch_of(seeds: list[Seed], max_hits: int = 5000) -> SeedScratch:
         strand=np.array(columns[2], np.uint8),
         sa_lo=np.array(columns[3], np.int64),
         sa_hi=np.array(columns[4], np.int64),
-        text_pos=np.full(len(seeds), -1, np.int64),
         order=np.empty(len(seeds), np.int32),
         diag=np.empty(max_hits, np.int64),
-        diag_strand=np.empty(max_hits, np.uint8),
         diag_seed=np.empty(max_hits, np.int32),
+        slots=np.empty(table_size(max_hits), np.int32),
     )
 
 

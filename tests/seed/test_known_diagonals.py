@@ -8,7 +8,7 @@ import pytest
 from mapper import dna
 from mapper.index.fm import clean_hit, locate
 from mapper.params import IndexParams
-from mapper.seed.select import find_diagonals
+from mapper.seed.select import DIAGONALS_FULL, add_diagonal, find_diagonals, forget_diagonals
 from tests.naive.seeds import oriented
 from tests.reads import Genome, genome_of, mutated, packed_reads, random_letters
 from tests.seed.searching import Seed, scratch_of, search_seed
@@ -61,7 +61,7 @@ def test_the_shortcut_finds_what_locating_every_row_finds(kmer_len: int, sa_samp
         n_diags, repeat_bases, n_over_budget = find_diagonals(
             genome.fm, packed.planes, 0, 1, scratch, len(seeds), MANY, MANY
         )
-        found = list(zip(scratch.diag_strand[:n_diags], scratch.diag[:n_diags], strict=True))
+        found = [(d & 1, d >> 1) for d in scratch.diag[:n_diags].tolist()]
         assert len(set(found)) == len(found)
         assert set(found) == expected
         assert repeat_bases == n_over_budget == 0
@@ -69,9 +69,9 @@ def test_the_shortcut_finds_what_locating_every_row_finds(kmer_len: int, sa_samp
         n_diagonals += n_diags
         for d in range(n_diags):  # and each names a seed that really leads there
             start, length, strand, *_ = seeds[scratch.diag_seed[d]]
-            pos = scratch.diag[d] + start
+            pos = (scratch.diag[d] >> 1) + start
             own = oriented(read, strand)[start : start + length]
-            assert genome.text[pos : pos + length] == own and strand == scratch.diag_strand[d]
+            assert genome.text[pos : pos + length] == own and strand == scratch.diag[d] & 1
     assert n_diagonals > n_seeds > 500
 
 
@@ -90,7 +90,7 @@ def test_over_the_cap_only_a_sample_is_located_and_the_rest_is_counted() -> None
     assert 1 <= n_diags <= 10
     assert (repeat_bases, n_over_budget) == (40, 0)
     for d in range(n_diags):
-        assert genome.text[scratch.diag[d] :].startswith(word)
+        assert genome.text[scratch.diag[d] >> 1 :].startswith(word)
 
 
 def test_hits_over_the_budget_are_counted() -> None:
@@ -116,18 +116,36 @@ def test_hits_over_the_budget_are_counted() -> None:
 
 
 def test_a_known_place_is_taken_as_it_is() -> None:
-    """Seeds that the search has placed already come with a place instead of true rows."""
+    """Seeds that the search has placed already come with a place instead of rows."""
     rng = np.random.default_rng(9)
     genome = genome_of([random_letters(rng, 400)])
     read = genome.text[100:160]
     _, packed = packed_reads([read])
-    seeds = [(0, 20, 0, 7, 8), (40, 20, 0, 7, 8), (20, 20, 1, 7, 8)]
+    places = [(0, 0, 100), (40, 0, 140), (20, 1, 300)]
+    seeds = [(start, 20, strand, ~place, -place) for start, strand, place in places]
     scratch = scratch_of(seeds)
-    scratch.text_pos[:] = [100, 140, 300]
     n_diags, repeat_bases, n_over_budget = find_diagonals(
         genome.fm, packed.planes, 0, 1, scratch, 3, 10, MANY
     )
     assert (repeat_bases, n_over_budget) == (0, 0)
-    assert scratch.diag[:n_diags].tolist() == [100, 280]
-    assert scratch.diag_strand[:n_diags].tolist() == [0, 1]
+    assert scratch.diag[:n_diags].tolist() == [2 * 100, 2 * 280 + 1]
     assert scratch.diag_seed[:n_diags].tolist() == [0, 2]
+
+
+def test_the_table_of_many_diagonals_knows_what_a_set_knows() -> None:
+    """Both strands, few places and large, negative ones; half of the slots taken at the end."""
+    rng = np.random.default_rng(10)
+    near = range(-80, 80)
+    far = rng.integers(2**34, size=96).tolist()
+    # Alike in the bits that are mixed: they all begin their search at one slot.
+    alike = [5 + (i << 31) for i in range(8)]
+    wanted = np.array(list(dict.fromkeys([*near, *far, *alike]))[:256])
+    rng.shuffle(wanted)
+    scratch = scratch_of([(0, 1, 0, 0, 0)], max_hits=256)
+    forget_diagonals(scratch)
+    for i, diagonal in enumerate([*wanted, *wanted]):
+        n = add_diagonal(scratch, min(i, len(wanted)), 0, diagonal)
+        assert n == min(i + 1, len(wanted))
+    assert (scratch.diag == wanted).all()
+    assert len(scratch.slots) == 512
+    assert add_diagonal(scratch, 256, 0, np.int64(10**6)) == DIAGONALS_FULL
