@@ -176,11 +176,11 @@ def main() -> int:
 def show(
     stats: RunStats, cpu: float, wall: float, threads: int, batch_bases: int, us: float
 ) -> None:
-    """Print one run."""
+    """Print one run; of each stage the time of threads, and that with a CPU."""
     n = stats.counts["reads"]
     mapping = stats.wall_seconds - stats.compile_seconds
     stages = " ".join(
-        f"{name} {1e6 * seconds / n:.2f}"
+        f"{name} {1e6 * seconds / n:.2f} ({1e6 * stats.stage_cpu_seconds[name] / n:.2f})"
         for name, seconds in stats.stage_seconds.items()
         if seconds
     )
