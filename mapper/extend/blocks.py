@@ -3,14 +3,15 @@
 The read is cut into blocks of 8. Beside the diagonal of the ungapped alignment, where the
 mismatches of each block are counted, an alignment with gaps visits diagonals to the one side
 of it (deletions lead there) or to the other (insertions). A block that matches without error
-on no diagonal of a side must contain a difference in every alignment that passes it there,
-and to change sides takes a gap, which touches a block, too. Differences in distinct blocks
-add up, so going through the blocks from the far end gives, for each, the least loss from
+on no diagonal of a side must contain a difference in every alignment that passes it there, and
+to change sides takes a gap, which touches a block, too. A block of which no diagonal of all
+matches any long part contains several differences. What differs in distinct blocks
+adds up, so going through the blocks from the far end gives, for each, the least loss from
 there on (:func:`fill_losses`). It bounds every extension from above, exactly: nothing optimal
-is cut off. At a random place nearly all blocks are lost; where isolated mismatches are all
-there is, no gap can pay, and the search ends before it starts.
+is cut off. At a random place most blocks lose all that they could bring; where isolated
+mismatches are all there is, no gap can pay: the search ends before it starts.
 
-The test takes the bytes of 64-base mismatch words: a byte of zeros is a block that matches.
+The tests take the bytes of 64-base mismatch words: a byte of zeros is a block that matches.
 
 References
 ----------
@@ -19,6 +20,8 @@ for A* alignment; this is its banded, bit-parallel form.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,11 +33,37 @@ from mapper.lanes import lane_union
 BLOCK = 8
 
 
+MATCHED, NEARLY, FIVE, FIRST_FOUR, LAST_FOUR = 0x80, 0x40, 0x20, 0x10, 0x08
+"""Marks of a block of 8 bases, in its byte of a word of marks: on some diagonal it matches; but
+for one mismatch, or for its first two or last two bases; in its first or last five bases; in its
+first four; in its last four."""
+
+
 @core
-def matching_bytes(differ):
-    """Return a word with the high bit set in each byte of `differ` that is zero."""
-    low_bits = np.uint64(0x7F7F7F7F7F7F7F7F)
-    return ~(((differ & low_bits) + low_bits) | differ | low_bits)
+def block_marks(differ):
+    """Return the marks of 8 blocks from a word with a bit set for each mismatch."""
+    all_bits, low_bits = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0x7F7F7F7F7F7F7F7F)
+    # Numbers of up to 7 bits bring a carry into the high bit of their byte unless they are 0.
+    later = differ >> np.uint64(2)
+    first_six = (differ & np.uint64(0x3F3F3F3F3F3F3F3F)) + low_bits
+    last_six = (later & np.uint64(0x3F3F3F3F3F3F3F3F)) + low_bits
+    first_five = (differ & np.uint64(0x1F1F1F1F1F1F1F1F)) + low_bits
+    last_five = ((differ >> np.uint64(3)) & np.uint64(0x1F1F1F1F1F1F1F1F)) + low_bits
+    first_four = (differ & np.uint64(0x0F0F0F0F0F0F0F0F)) + low_bits
+    last_four = ((differ >> np.uint64(4)) & np.uint64(0x0F0F0F0F0F0F0F0F)) + low_bits
+    whole = ((differ & low_bits) + low_bits) | differ
+    # With a mismatch of the middle four taken away (no byte with its high bit set borrows from
+    # the next), is there another one?
+    middle = later & np.uint64(0x0F0F0F0F0F0F0F0F)
+    second = middle & ((middle | ~low_bits) - np.uint64(0x0101010101010101))
+    second |= (differ & np.uint64(0x4343434343434343)) | ((differ & ~low_bits) >> np.uint64(3))
+    second += low_bits
+    unmarked = whole & ~low_bits
+    unmarked |= ((second & first_six & last_six) & ~low_bits) >> np.uint64(1)
+    unmarked |= ((first_five & last_five) & ~low_bits) >> np.uint64(2)
+    unmarked |= (first_four & ~low_bits) >> np.uint64(3)
+    unmarked |= (last_four & ~low_bits) >> np.uint64(4)
+    return (all_bits ^ unmarked) & np.uint64(0xF8F8F8F8F8F8F8F8)
 
 
 @core
@@ -43,47 +72,44 @@ def matching_blocks(read_planes, word, text_planes, text_pos, n_diagonals):
 
     Returns
     -------
-    Word with the high bit set in each byte whose 8 bases match on some of the diagonals.
+    The marks that each of the 8 blocks gets on any of the diagonals (:func:`block_marks`).
     """
     one, last_bit = np.uint64(1), np.uint64(63)
     read_low, read_high = read_planes[word, 0], read_planes[word, 1]
     read_ambiguous = read_planes[word, 2]
-    # The text slides past: two of its words at a time are kept and shifted.
+    marks = np.uint64(0)
     w = text_pos >> 6
-    shift = np.uint64(text_pos & 63)
-    low, next_low = text_planes[w, 0], text_planes[w + 1, 0]
-    high, next_high = text_planes[w, 1], text_planes[w + 1, 1]
-    ambiguous, next_ambiguous = text_planes[w, 2], text_planes[w + 1, 2]
-    matched = np.uint64(0)
-    for i in range(n_diagonals):
-        left = last_bit - shift
-        text_low = (low >> shift) | ((next_low << one) << left)
-        text_high = (high >> shift) | ((next_high << one) << left)
-        text_ambiguous = (ambiguous >> shift) | ((next_ambiguous << one) << left)
-        matched |= matching_bytes(
-            (read_low ^ text_low) | (read_high ^ text_high) | read_ambiguous | text_ambiguous
-        )
-        if shift < last_bit:
-            shift += one
-        elif i + 1 < n_diagonals:
-            shift = np.uint64(0)
-            w += 1
-            low, high, ambiguous = next_low, next_high, next_ambiguous
-            next_low, next_high = text_planes[w + 1, 0], text_planes[w + 1, 1]
-            next_ambiguous = text_planes[w + 1, 2]
-    return matched
+    first = text_pos & 63
+    done = np.int64(0)
+    while done < n_diagonals:
+        low, next_low = text_planes[w, 0], text_planes[w + 1, 0]
+        high, next_high = text_planes[w, 1], text_planes[w + 1, 1]
+        ambiguous, next_ambiguous = text_planes[w, 2], text_planes[w + 1, 2]
+        end = min(np.int64(64), first + n_diagonals - done)
+        # Nothing but shifts and logic: a compiler takes several diagonals at a time.
+        for i in range(first, end):
+            shift = np.uint64(i)
+            left = last_bit - shift
+            differ = read_low ^ ((low >> shift) | ((next_low << one) << left))
+            differ |= read_high ^ ((high >> shift) | ((next_high << one) << left))
+            differ |= read_ambiguous | (ambiguous >> shift) | ((next_ambiguous << one) << left)
+            marks |= block_marks(differ)
+        done += end - first
+        first = np.int64(0)
+        w += 1
+    return marks
 
 
 @core
-def matched_on(read_planes, word, text_planes, text_pos, n_diagonals, lanes):
+def marks_on(read_planes, word, text_planes, text_pos, n_diagonals, lanes):
     """:func:`matching_blocks`, with the diagonals dealt to the lanes."""
     share = (n_diagonals + lanes.n_lanes - 1) // lanes.n_lanes
     first = min(lanes.lane * share, n_diagonals)
     mine = min(share, n_diagonals - first)
-    matched = np.uint64(0)
+    marks = np.uint64(0)
     if mine > 0:
-        matched = matching_blocks(read_planes, word, text_planes, text_pos + first, mine)
-    return lane_union(matched, lanes)
+        marks = matching_blocks(read_planes, word, text_planes, text_pos + first, mine)
+    return lane_union(marks, lanes)
 
 
 @core
@@ -108,6 +134,37 @@ def block_cost(penalties):
     insertion = min(penalties.gap_open // 2 + inserted, BLOCK * inserted)
     clip = 2 * BLOCK * penalties.match
     return min(min(penalties.mismatch, deletion), min(insertion, clip))
+
+
+class BlockCosts(NamedTuple):
+    """What a block takes from the doubled objective at the least, by its marks."""
+
+    least: int  # with any mark but MATCHED
+    hard: int  # without NEARLY
+    hardest: int  # and without FIVE, and not with both FIRST_FOUR and LAST_FOUR
+
+
+@core
+def block_costs(penalties):
+    """Return what blocks cost that do not match.
+
+    Each difference in a block brings it :func:`block_cost` at the least, an insertion across
+    its border with half of the whole. A block that is not nearly matched has two differences; or
+    a deletion, or an insertion, wholly inside; or one across its border of more than three bases
+    (of which a shorter would leave it six in a row that match). Without FIVE these are more than
+    four; and where first and last bases that match are fewer than eight together, it is no single
+    deletion. Of an insertion that is open already, three bases or four in the block are enough
+    (see :func:`least_loss`).
+    """
+    inserted = penalties.gap_extend + penalties.match
+    deletion = penalties.gap_open + penalties.gap_extend - penalties.match
+    least = block_cost(penalties)
+    across_three = (penalties.gap_open + 10 * inserted) // 3
+    longer = min(min(penalties.gap_open + inserted, BLOCK * inserted), across_three)
+    hardest = min(min(2 * least, 2 * BLOCK * penalties.match), longer)
+    hard = min(min(deletion, hardest), (penalties.gap_open + 4 * inserted) // 2)
+    hardest = min(hardest, (penalties.gap_open + 5 * inserted) // 2)
+    return BlockCosts(least, min(hard, least + 2 * inserted), min(hardest, least + 3 * inserted))
 
 
 @core
@@ -154,7 +211,7 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
     -------
     What any extension loses that has a gap.
     """
-    cost = block_cost(penalties)
+    costs = block_costs(penalties)
     n_blocks = read_len // BLOCK
     if forward:
         block, last, step = n_blocks - 1, (corner + BLOCK - 1) // BLOCK, np.int64(-1)
@@ -167,36 +224,42 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
         slot = np.int64(0)
         first_deleted, first_inserted = diagonal - deletions, diagonal + 1
     here = deleted = inserted = np.int64(0)
-    gapped = cost
+    gapped = costs.least
     losses[slot : slot + 3] = 0
     word = np.int64(-1)
-    mismatches = with_deletions = with_insertions = np.uint64(0)
+    mismatches = with_deletions = with_insertions = anywhere = np.uint64(0)
     while (block - last) * step <= 0:
         if block >> 3 != word:
             word = block >> 3
             row, pos = read_word + word, word * 64
-            mismatches = byte_popcounts(
-                mismatch_word(read_planes, row, 0, text_planes, 0, diagonal + pos)
-            )
-            with_deletions = matched_on(
+            differ = mismatch_word(read_planes, row, 0, text_planes, 0, diagonal + pos)
+            mismatches = byte_popcounts(differ)
+            with_deletions = marks_on(
                 read_planes, row, text_planes, first_deleted + pos, deletions, lanes
             )
-            with_insertions = matched_on(
+            with_insertions = marks_on(
                 read_planes, row, text_planes, first_inserted + pos, insertions, lanes
             )
+            anywhere = block_marks(differ) | with_deletions | with_insertions
         bit = np.uint64(8 * (block & 7))
         mismatched = penalties.mismatch * np.int64((mismatches >> bit) & np.uint64(15))
+        marks = np.int64((anywhere >> bit) & np.uint64(0xFF))
+        cost = np.int64(costs.least)
+        if not marks & NEARLY:
+            cost = np.int64(costs.hard)
+            if not (marks & FIVE or (marks & FIRST_FOUR and marks & LAST_FOUR)):
+                cost = np.int64(costs.hardest)
         lost_deleted = lost_inserted = cost
-        if (with_deletions >> bit) & np.uint64(0x80):
+        if (with_deletions >> bit) & np.uint64(MATCHED):
             lost_deleted = np.int64(0)
-        if (with_insertions >> bit) & np.uint64(0x80):
+        if (with_insertions >> bit) & np.uint64(MATCHED):
             lost_inserted = np.int64(0)
         left = read_len - BLOCK * block if forward else BLOCK * (block + 1)
         clip = 2 * penalties.match * (left - BLOCK + 1) + bonus
         apart = min(deleted, inserted)
         gapped = min(mismatched + gapped, cost + apart)
         changed = min(clip, cost + min(here, apart))  # by a clip in this block, or a gap
-        here = min(min(mismatched, 2 * cost) + here, min(clip, cost + apart))
+        here = min(min(mismatched, 2 * costs.least) + here, min(clip, cost + apart))
         deleted = min(lost_deleted + deleted, changed)
         inserted = min(lost_inserted + inserted, changed)
         slot += 3 * step
@@ -212,7 +275,7 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
         differ = mismatch_word(read_planes, read_word, start, text_planes, 0, diagonal + start)
         differ &= (np.uint64(1) << np.uint64(end - start)) - np.uint64(1)
         gapped += penalties.mismatch * popcount(differ)
-    return min(gapped, cost + min(deleted, inserted))
+    return min(gapped, costs.least + min(deleted, inserted))
 
 
 @core
