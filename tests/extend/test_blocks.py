@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapper.extend.blocks import (
+from mapper.extend.marks import (
+    BUT_ONE,
     FIRST_FOUR,
     FIVE,
     LAST_FOUR,
     MATCHED,
-    NEARLY,
     block_marks,
     byte_popcounts,
     marks_on,
@@ -27,7 +27,7 @@ def naive_marks(differs: list[bool]) -> set[int]:
     """Marks of a block of 8 on one diagonal."""
     deserved = {
         MATCHED: not any(differs),
-        NEARLY: sum(differs) <= 1 or not any(differs[:6]) or not any(differs[2:]),
+        BUT_ONE: sum(differs) <= 1,
         FIVE: not any(differs[:5]) or not any(differs[3:]),
         FIRST_FOUR: not any(differs[:4]),
         LAST_FOUR: not any(differs[4:]),
@@ -37,7 +37,7 @@ def naive_marks(differs: list[bool]) -> set[int]:
 
 def marks_in(word: int, block: int) -> set[int]:
     byte = word >> 8 * block & 255
-    found = {mark for mark in (MATCHED, NEARLY, FIVE, FIRST_FOUR, LAST_FOUR) if byte & mark}
+    found = {mark for mark in (MATCHED, BUT_ONE, FIVE, FIRST_FOUR, LAST_FOUR) if byte & mark}
     assert sum(found) == byte
     return found
 
