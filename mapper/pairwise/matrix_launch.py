@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.memory import Workspace, device_memory, multiprocessors
+from mapper.device.memory import Workspace, device_memory
 from mapper.device.seam import cuda
 from mapper.pairwise import twins_cuda
 from mapper.pairwise.matrix_cuda import GROUPS, LANES, SHARED_BYTES, MatrixPairs, trace_kernel
@@ -71,15 +71,15 @@ class Launcher:
         n_letters, (_, n_blocks) = len(scoring.scores), plan.blocks.shape
         tasks = self._uploaded("tasks", plan.tasks)
         blocks = self._uploaded("blocks", plan.blocks)
-        resident = min(n_blocks, multiprocessors() * twins_cuda.BLOCKS_A_MULTIPROCESSOR)
         stride = twins_cuda.boundary_words(plan.longest)
-        over = space.device("rows", resident * twins_cuda.GROUPS * stride, np.uint64)
-        origins = space.device("origins of twins", plan.n_words + 1, np.uint32)
+        over = space.device("rows", n_blocks * twins_cuda.GROUPS * stride, np.uint64)
+        origins = space.device(
+            "origins of twins", plan.n_words + twins_cuda.WORDS_BEFORE, np.uint32
+        )
         codes = batch.query_codes, batch.ref_codes
         twins_cuda.twins_kernel(scoring.mode, scoring.cigar).launch_blocks(
-            resident, space.stream, tasks, blocks, *codes, self._scores(2), scoring.gaps,
-            costs_of(scoring.gaps, scoring.mode, 2), stride,
-            space.upload("taken", np.zeros(1, np.int32)), over, origins, batch.out,
+            n_blocks, space.stream, tasks, blocks, *codes, self._scores(2), scoring.gaps,
+            costs_of(scoring.gaps, scoring.mode, 2), stride, over, origins, batch.out,
             shared_bytes=twins_cuda.shared_bytes(n_letters),
         )  # fmt: skip
 

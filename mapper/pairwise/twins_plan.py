@@ -59,7 +59,7 @@ def plan_twins(
         return None
     run = np.empty(len(n), np.int64)
     n_runs = number_runs(n, query_start, run)
-    if len(n) < 2 * groups * n_runs:
+    if len(n) < groups * n_runs:
         return None
     first = np.flatnonzero(np.diff(run, prepend=-1))
     by_length = np.argsort(-n[first], kind="stable")

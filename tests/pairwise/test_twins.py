@@ -167,6 +167,6 @@ def _compiled(mode: int, want_path: bool) -> Machine:
     return compile_offline(
         twins_kernel(mode, want_path),
         [table, table, code, code, array(np.int16, 2), type_of(gaps),
-         type_of(costs_of(gaps, mode, 2)), types.int64, array(np.int32), array(np.uint64),
+         type_of(costs_of(gaps, mode, 2)), types.int64, array(np.uint64),
          array(np.uint32), table],
     )  # fmt: skip
