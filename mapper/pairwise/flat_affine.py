@@ -33,7 +33,7 @@ from mapper.pairwise.affine_origins import (
 )
 from mapper.pairwise.compare import Pair
 from mapper.pairwise.cuda_batch import DONE, LEFT
-from mapper.pairwise.flat_kernels import UNFIT, strings_of
+from mapper.pairwise.flat_kernels import UNFIT, strings_of, two_bits
 from mapper.pairwise.flat_warp import GROUP_BLOCK, any_lane, blocks_by_shared, lanes_of_warp_meet
 from mapper.pairwise.strip import slide
 from mapper.pairwise.wavefront_affine import (
@@ -128,6 +128,7 @@ def _write_row(strings, s, reach, rows, match_at, mismatch_at, opened_at, insert
                deletion_at, insertion_from, deletion_from, lane, lanes, cells, first_cell,
                want_path):  # fmt: skip
     """Compute the cells of row s that are a lane's; `..._at`: where diagonal 0 of a row lies."""
+    strings = two_bits(strings)
     k = np.int32(lane - reach)
     while k <= reach:
         # Unsigned, as an index that may be negative would be checked for that.

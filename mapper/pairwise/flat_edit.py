@@ -14,7 +14,7 @@ from numba import types
 
 from mapper.device.seam import cuda, device_function, kernel
 from mapper.pairwise.cuda_batch import DONE, LEFT
-from mapper.pairwise.flat_kernels import strings_of
+from mapper.pairwise.flat_kernels import strings_of, two_bits
 from mapper.pairwise.flat_warp import GROUP_BLOCK, any_lane, blocks_by_shared, lanes_of_warp_meet
 from mapper.pairwise.strip import slide
 from mapper.pairwise.wavefront_edit import Rows, next_offset, trace_edit
@@ -62,6 +62,7 @@ def _write_row(strings, s, cells, first_cell, lane, lanes):
     """Compute the cells of row s that are a lane's."""
     before = np.int32(first_cell + (s - np.int32(1)) * s)  # diagonal 0 of the row before
     here = np.int32(first_cell + s * s + s)
+    strings = two_bits(strings)
     k = np.int32(lane - s)
     while k <= s:
         left, middle, right = _NULL, _NULL, _NULL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, wait
+from contextvars import copy_context
 
 import numba
 import numpy as np
@@ -47,8 +48,9 @@ class Staging:
         threads = 1 if numba.config.DISABLE_JIT else threads
         self._tickets = tickets_of(len(chunks), _PARTS_A_THREAD * threads)
         stager = source.stager(chunks, places)
+        context = copy_context()  # NumPy's error state is part of it, where the JIT is off
         self._futures: list[Future[None]] = [
-            crew(threads).submit(stager, self._tickets) for _ in range(threads)
+            crew(threads).submit(context.copy().run, stager, self._tickets) for _ in range(threads)
         ]
 
     def place(self, chunk: int) -> np.ndarray:
