@@ -105,16 +105,17 @@ def _array_words(
     address: int, item_bytes: int, shape: tuple[int, ...], strides: Any
 ) -> tuple[int, ...]:
     """Return the words by which numba's kernels take an array: two unused, the rest as named."""
-    # NumPy's integers would be handed over as they are, not as words.
-    words = (0, 0, math.prod(shape), item_bytes, address, *shape, *strides)
-    return tuple(map(int, words))
+    return (0, 0, math.prod(shape), item_bytes, address, *shape, *strides)
 
 
-_PLAIN = {int, np.int64, bool, np.bool_, float, np.float64}
-"""Numbers that numba takes for one type however they come: of Python, or of NumPy."""
-_PLAIN_KIND = {np.int64: int, np.bool_: bool, np.float64: float}
-
-_NUMBERS = {*_AS_INT, *_OTHERS, bool, np.bool_, float, np.float64}
+_KIND_OF_NUMBER: dict[type, type] = {np.int64: int, np.bool_: bool, np.float64: float} | {
+    kind: kind
+    for kind in (
+        int, bool, float, np.int8, np.int16, np.int32, np.uint8, np.uint16, np.uint32, np.uint64,
+        np.float32,
+    )
+}  # fmt: skip
+"""What kernels are compiled for; numba takes some for one type however they come."""
 
 
 def as_words(words: list[int]) -> Any:
@@ -144,8 +145,8 @@ def describe(arg: Any, kinds: list[Any], words: list[int]) -> None:
     if kind is DeviceArray:
         kinds.append(arg.kind)
         words.extend(arg.passed)
-    elif kind in _PLAIN or isinstance(arg, np.number):
-        kinds.append(_PLAIN_KIND.get(kind, kind))
+    elif kind in _KIND_OF_NUMBER:
+        kinds.append(_KIND_OF_NUMBER[kind])
         words.append(_word_of(arg))
     elif isinstance(arg, tuple):
         kinds.append(kind)
@@ -163,8 +164,6 @@ def _word_of(number: Any) -> int:
         return int.from_bytes(struct.pack("<d", number), "little")
     if isinstance(number, np.float32):
         return int.from_bytes(struct.pack("<f", number), "little")
-    if isinstance(number, np.inexact):
-        raise TypeError(f"a kernel does not take {type(number).__name__} ({number!r})")
     return int(number)
 
 
@@ -191,5 +190,5 @@ def check_simulated(args: Any) -> None:
     for arg in args:
         if isinstance(arg, tuple):
             check_simulated(arg)
-        elif not (type(arg) in _NUMBERS or hasattr(arg, "__cuda_ndarray__")):
+        elif not (type(arg) in _KIND_OF_NUMBER or hasattr(arg, "__cuda_ndarray__")):
             raise TypeError(f"a kernel does not take {type(arg).__name__} ({arg!r})")
