@@ -7,6 +7,7 @@ command line shows its defaults from here.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -145,6 +146,29 @@ class RecordParams(NamedTuple):
     """Alternative hits are listed if they score this part of the primary's."""
 
 
+class KeepParams(NamedTuple):
+    """Which alignments can matter later (``extend/keep.py``); from :attr:`MapParams.keep`."""
+
+    placed: int
+    """Score that a placement may be behind the read's best alignment."""
+    margin: int
+    """Score behind the read's best within which every alternative counts."""
+    listed_share: int
+    """Share of the placement's score with which an alternative is listed, in 1 / SHARES."""
+    competing_share: int
+    """Share of the shorter one's bases with which alignments compete, in 1 / SHARES."""
+
+
+SHARES = 1024
+"""Shares are whole numbers of this part in compiled code that a device shares."""
+
+KEEP_MARGIN = 50
+"""``KeepParams.margin`` in matches. Of 14 alignments of a read of 2x150 on 100 Mbp with a
+mammal's repeats, 4.5 are left; the quality of a lead this large is 60 in a pair."""
+
+KEEP_ALL = KeepParams(0, 1 << 30, 0, 0)
+
+
 class MapParams(NamedTuple):
     """Parameters of a whole run, one struct per stage."""
 
@@ -152,6 +176,20 @@ class MapParams(NamedTuple):
     extend: ExtendParams = ExtendParams()
     pair: PairParams = PairParams()
     record: RecordParams = RecordParams()
+
+    @property
+    def keep(self) -> KeepParams:
+        """What extension has to hand on for these pairs and records."""
+        if self.record.all_alignments:
+            return KEEP_ALL
+        # Placements are compared with their end bonuses.
+        placed = self.pair.unpaired_penalty + 2 * self.extend.end_bonus
+        return KeepParams(
+            placed=placed,
+            margin=max(KEEP_MARGIN * self.extend.match, placed),
+            listed_share=math.floor(SHARES * self.record.xa_ratio),
+            competing_share=math.ceil(SHARES * self.pair.secondary_overlap),
+        )
 
 
 MAX_READ_LEN = 1000

@@ -67,7 +67,9 @@ def align_reads(
     with stats.stage("chain"):
         loci = find_loci(seeds, contigs.starts, contigs.lengths)
     with stats.stage("extend"):
-        alignments = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
+        alignments = extend_loci(
+            index.fm.ref_planes, reads, packed, loci, params.extend, params.keep
+        )
     summary = SeedSummary(seeds.repeat_bases, seeds.guarantee, seeds.thinned)
     return Aligned(reads, packed, summary, alignments, rescued=False)
 
@@ -86,7 +88,9 @@ def rescue_mates(
             alignments, model, params.pair, params.extend,
         )  # fmt: skip
         if len(loci.strand):
-            rescued = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
+            rescued = extend_loci(
+                index.fm.ref_planes, reads, packed, loci, params.extend, params.keep
+            )
             alignments = merge_alignments(alignments, rescued)
     return alignments
 

@@ -34,6 +34,8 @@ class RunStats:
 
     started: float = field(default_factory=time.perf_counter)
     stage_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+    stage_cpu_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+    """Of them, those with a CPU: the rest the threads waited, for one or for one another."""
     counts: dict[str, int] = field(default_factory=dict)
     start_seconds: float = 0.0
     """Bringing the index to a device."""
@@ -45,13 +47,14 @@ class RunStats:
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Add the time of the block to a stage."""
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.thread_time()
         try:
             yield
         finally:
-            elapsed = time.perf_counter() - start
+            elapsed, cpu = time.perf_counter() - start, time.thread_time() - cpu_start
             with self._lock:
                 self.stage_seconds[name] += elapsed
+                self.stage_cpu_seconds[name] += cpu
 
     @contextmanager
     def starting(self) -> Iterator[None]:
@@ -88,6 +91,7 @@ class RunStats:
                 "start": round(self.start_seconds, 3),
                 "compile": round(self.compile_seconds, 3),
                 "stages": {name: round(s, 3) for name, s in self.stage_seconds.items()},
+                "stages_cpu": {name: round(s, 3) for name, s in self.stage_cpu_seconds.items()},
             },
             "reads_per_second": round(reads / mapping),
             "peak_memory_bytes": peak_bytes(),
@@ -109,11 +113,12 @@ class RunStats:
                 f"{size['low']:.0f} to {size['high']:.0f} ({size['pairs']:.0f} pairs)"
             )
         total = sum(self.stage_seconds.values())
-        lines.append(f"{'stage':>10} {'thread s':>9} {'share':>6} {'µs/read':>8}")
+        lines.append(f"{'stage':>10} {'thread s':>9} {'share':>6} {'µs/read':>8} {'CPU µs':>7}")
         for name, seconds in self.stage_seconds.items():
             lines.append(
                 f"{name:>10} {seconds:9.2f} {_percent(seconds, total):>6} "
-                f"{1e6 * seconds / max(reads, 1):8.2f}"
+                f"{1e6 * seconds / max(reads, 1):8.2f} "
+                f"{1e6 * self.stage_cpu_seconds[name] / max(reads, 1):7.2f}"
             )
         summary = self.summary()
         lines.append(

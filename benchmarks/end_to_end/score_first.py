@@ -8,6 +8,7 @@ contig and strand, overlap / union with the true place over 0.1).
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -17,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from benchmarks import strata
 from benchmarks.harness import BenchmarkError, kit
@@ -104,8 +105,8 @@ def sam_lines(alignments: Path) -> Iterator[IO[bytes]]:
         return
     process = SamtoolsProcess("view", "-h", str(alignments), stdout=subprocess.PIPE)
     try:
-        # SamtoolsProcess gives it unbuffered.
-        with open(process.process.stdout.fileno(), "rb", closefd=False) as lines:  # type: ignore[union-attr]
+        unbuffered = cast(io.RawIOBase, process.process.stdout)
+        with io.BufferedReader(unbuffered) as lines:
             yield lines
     finally:
         process.kill()

@@ -1,6 +1,7 @@
 """Cells a second of all-against-all matrix alignment on CUDA devices; one command.
 
     python -m benchmarks.kernels.matrix_cuda [--sequences 1000] [--devices cuda:0] [--repeats 3]
+        [--tasks protein DNA] [--results-of score path] [--kernels]
 
 The set: sequences of 100 to 1 000 letters, evenly spread, seeded; in tens of a random ancestor
 and nine copies with a tenth of their letters edited. Each pair of the set once (n (n - 1) / 2).
@@ -8,6 +9,9 @@ and nine copies with a tenth of their letters edited. Each pair of the set once 
 where there are any: encoding, planning, transfers, kernels. Cells are those of the matrices (n
 times m), each counted once. Compilation and the first call are excluded; the best and the median
 of the repeats are given. Before, a part of the set is compared with the CPU in full.
+``--devices cuda:0 cuda:0,1 cuda:0,1,2,3`` measures one device, two and four, and says how many
+times as fast the later ones are. ``--kernels`` adds the seconds of each kernel, launched by one
+worker and waited for one after the other, and the rest of that worker's time.
 """
 
 from __future__ import annotations
@@ -15,10 +19,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -82,11 +88,40 @@ def seconds(sequences: list[str], device: str, **options: Any) -> tuple[float, i
     return time.perf_counter() - begin, total
 
 
+def kernel_seconds(sequences: list[str], device: str, **options: Any) -> dict[str, float]:
+    """Return the seconds of each kernel, and of everything else, with one worker."""
+    from mapper.device.seam import Kernel
+    from mapper.pairwise import matrix_device
+
+    spent: defaultdict[str, float] = defaultdict(float)
+    launch = Kernel.launch_blocks
+
+    def timed(kernel: Kernel, n_blocks: int, stream: Any, *args: Any, **more: Any) -> None:
+        stream.synchronize()
+        begin = time.perf_counter()
+        launch(kernel, n_blocks, stream, *args, **more)
+        stream.synchronize()
+        name = "/".join([kernel.function.__module__.rpartition(".")[2], kernel.function.__name__])
+        spent[name] += time.perf_counter() - begin
+
+    with (
+        mock.patch.object(Kernel, "launch_blocks", timed),
+        mock.patch.object(matrix_device, "WORKERS_A_DEVICE", 1),
+    ):
+        wall, _ = seconds(sequences, device, **options)
+    return {**spent, "the rest": wall - sum(spent.values())}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sequences", type=int, default=1000, help="[%(default)s]")
     parser.add_argument("--checked", type=int, default=60, help="of them on the CPU [%(default)s]")
+    parser.add_argument("--tasks", nargs="+", default=["protein", "DNA"], help="[all]")
+    parser.add_argument("--results-of", nargs="+", default=["score", "path"], help="[both]")
+    parser.add_argument("--spans", nargs="+", default=["global", "semiglobal", "local"],
+                        help="[all]")  # fmt: skip
+    parser.add_argument("--kernels", action="store_true", help="time each kernel, too")
     parser.add_argument("--devices", nargs="+", default=["cuda:0"], help="[%(default)s]")
     parser.add_argument("--repeats", type=int, default=3, help="[%(default)s]")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder [%(default)s]")
@@ -105,28 +140,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }  # fmt: skip
     rows, report = [], []
     for task, (alphabet, scoring) in TASKS.items():
+        if task.split(",")[0] not in options.tasks:
+            continue
         sequences = make_set(options.sequences, alphabet)
         lengths = np.array([len(s) for s in sequences])
         cells = int((lengths.sum() ** 2 - (lengths**2).sum()) // 2)
         for cigar in (False, True):
-            for span in ("global", "semiglobal", "local"):
+            if ("path" if cigar else "score") not in options.results_of:
+                continue
+            for span in options.spans:
                 how = {**scoring, "span": span, "cigar": cigar}
                 check(
                     sequences[:: -(-len(sequences) // options.checked)], options.devices[0], **how
                 )
+                first = 0.0
                 for device in options.devices:
                     seconds(sequences, device, **how)
                     runs = [seconds(sequences, device, **how) for _ in range(options.repeats)]
                     taken = [run[0] for run in runs]
                     rates = [cells / s / 1e12 for s in (min(taken), median(taken))]
+                    first = first or median(taken)
                     rows.append([task, span, "score + CIGAR" if cigar else "score", device,
                                  f"{cells / 1e9:.1f}", f"{median(taken):.4f}",
-                                 *(f"{rate:.2f}" for rate in rates)])  # fmt: skip
+                                 *(f"{rate:.2f}" for rate in rates),
+                                 f"{first / median(taken):.2f}"])  # fmt: skip
                     report.append({"task": task, "span": span, "cigar": cigar, "device": device,
                                    "cells": cells, "s": taken, "scores": runs[0][1]})  # fmt: skip
                     print(*rows[-1], sep="  ", flush=True)
+                if options.kernels:
+                    parts = kernel_seconds(sequences, options.devices[0], **how)
+                    report[-1]["kernels"] = parts
+                    print(*(f"    {name} {s:.4f} s" for name, s in parts.items()), flush=True)
     header = ["set", "span", "result", "devices", "G cells", "wall, s (median)", "TCUPS, best",
-              "TCUPS, median"]  # fmt: skip
+              "TCUPS, median", "times the first"]  # fmt: skip
     lines = ["# Matrix alignment on CUDA, all with all", "", *markdown_provenance(about),
              *table(header, rows)]  # fmt: skip
     write_results(options.results, "matrix_cuda", {"about": about, "runs": report}, lines)

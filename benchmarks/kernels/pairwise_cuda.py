@@ -4,13 +4,14 @@
 
 8 000 pairs a row from the generator of ``benchmarks.kernels.pairwise``, repeated to the
 number of pairs. *wall* is from flat arrays in host memory (of ASCII, or packed to 2 bits a base by
-``mapper.packed_pairs`` beforehand) to results in host memory: all copies, packing, kernels and
-gathering. Results of both backends are compared in full, CIGARs too. Compilation and a row's first
-two calls on the device are excluded; the median of the repeats is given, and one call on the cores.
+``mapper.packed_pairs`` beforehand, into ordinary or page-locked memory) to results in host memory:
+all copies, packing, kernels and gathering. Results of both backends are compared in full, CIGARs
+too. Compilation and a row's first two calls on the device are excluded; the median of the repeats
+is given, and one call on the cores.
 
-A second table says where the time of one more call from ASCII went (``flat_trace.py``): of the one
-thread that queues work, and on the device, where what the streams did is added up and overlaps.
-Traced calls are a little slower.
+A second table says where the time of one more call went (``flat_trace.py``): of the one thread
+that queues work (*rest*: what is done before and after the first pass), and on the device, where
+what the streams did is added up and overlaps. Traced calls are a little slower.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from benchmarks.kernels.pairwise import make_pairs
 DISTINCT = 8_000
 
 PARTS = (
-    "call", "host: waiting for staging", "host: queueing", "host: waiting for the device",
-    "host: finishing", "host: pairs left", "device: copy in", "device: kernels",
-    "device: waiting", "device: copy out",
+    "call", "host: preparing", "host: waiting for staging", "host: queueing",
+    "host: waiting for the device", "host: finishing", "host: closing", "host: pairs left",
+    "host: rest", "device: copy in", "device: kernels", "device: waiting", "device: copy out",
 )  # fmt: skip
 
 
@@ -71,31 +72,54 @@ def check(expected: Any, found: Any) -> None:
             raise BenchmarkError("CPU and CUDA disagree")
 
 
-def measure(
-    engine: Callable[..., Any], queries: Any, refs: Any, repeats: int
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Return seconds by what was given, and on the CPU; and where those of one call went."""
+def inputs_of(queries: Any, refs: Any) -> dict[str, tuple[Any, ...]]:
+    """Return the same pairs in every form in which they can be given."""
     from mapper import packed_pairs
+
+    return {
+        "ASCII": (queries, refs),
+        "packed": (packed_pairs(queries, refs),),
+        "packed, page-locked": (packed_pairs(queries, refs, device="cuda:0"),),
+    }
+
+
+def traced_call(call: Callable[[], Any]) -> dict[str, float]:
+    """Return where the seconds of a call went."""
     from mapper.pairwise.flat_trace import traced
 
-    seconds = {}
-    begin = time.perf_counter()
-    expected = engine(queries, refs, device="cpu")
-    cpu = time.perf_counter() - begin
-    seconds["ascii"], found = seconds_of(lambda: engine(queries, refs, device="cuda:0"), repeats)
-    check(expected, found)
-    del found
-    packed = packed_pairs(queries, refs)
-    seconds["packed"], found = seconds_of(lambda: engine(packed, device="cuda:0"), repeats)
-    check(expected, found)
-    del found
     with traced() as trace:
         begin = time.perf_counter()
-        engine(queries, refs, device="cuda:0")
-        parts = {"call": time.perf_counter() - begin}
+        call()
+        seconds = time.perf_counter() - begin
+    parts = {"call": seconds, "host: rest": seconds - sum(trace.host.values())}
     parts |= {f"host: {name}": s for name, s in trace.host.items()}
-    parts |= {f"device: {name}": s for name, s in trace.device().items()}
+    return parts | {f"device: {name}": s for name, s in trace.device().items()}
+
+
+def measure(
+    engine: Callable[..., Any], inputs: dict[str, tuple[Any, ...]], repeats: int
+) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Return seconds by what was given, and on the CPU; and where those of one call went."""
+    begin = time.perf_counter()
+    expected = engine(*inputs["ASCII"], device="cpu")
+    cpu = time.perf_counter() - begin
+    seconds, parts = {}, {}
+    for what, given in inputs.items():
+
+        def call(given: tuple[Any, ...] = given) -> Any:
+            return engine(*given, device="cuda:0")
+
+        seconds[what], found = seconds_of(call, repeats)
+        check(expected, found)
+        del found
+        parts[what] = traced_call(call)
     return seconds | {"cpu": cpu}, parts
+
+
+def row_of(text: str) -> tuple[int, float]:
+    """Return length and rate of a row given as ``length:percent``."""
+    length, _, percent = text.partition(":")
+    return int(length), float(percent) / 100
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,6 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=3_000_000, help="of 150 [%(default)s]")
     parser.add_argument("--repeats", type=int, default=3, help="[%(default)s]")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder [%(default)s]")
+    parser.add_argument(
+        "--rows", default="150:2 150:5 300:5 1000:2 1000:5", help="length:percent [%(default)s]"
+    )
     options = parser.parse_args(arguments)
     from mapper import align_affine, edit_distance
     from mapper.device.choose import find_devices
@@ -128,34 +155,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("affine 4,6,2", align_affine, True),
     )
     rows, where, report = [], [], []
-    for length, rate in ((150, 0.02), (150, 0.05), (300, 0.05), (1000, 0.02), (1000, 0.05)):
-        distinct = min(DISTINCT, DISTINCT * 150 // length)
+    for length, rate in map(row_of, options.rows.split()):
+        distinct = min(DISTINCT, DISTINCT * 150 // length, options.pairs)
         copies = max(1, options.pairs * 150 // length // distinct)
         pairs = make_pairs(length, rate, distinct)
         queries = flat([query for query, _ in pairs], copies)
         refs = flat([ref for _, ref in pairs], copies)
+        inputs = inputs_of(queries, refs)
         n = distinct * copies
         for name_of, engine, cigar in tasks:
-            seconds, parts = measure(partial(engine, cigar=cigar), queries, refs, options.repeats)
+            seconds, parts = measure(partial(engine, cigar=cigar), inputs, options.repeats)
             rates = {what: n / s / 1e6 for what, s in seconds.items()}
             task = f"{name_of} + CIGAR" if cigar else name_of
             rows.append([length, f"{rate:.0%}", task, n, *(f"{r:.2f}" for r in rates.values())])
-            where.append(
-                [length, f"{rate:.0%}", task, *(f"{1000 * parts.get(p, 0):.1f}" for p in PARTS)]
-            )
+            of_row = [
+                [length, f"{rate:.0%}", task, what, *(f"{1000 * of.get(p, 0):.1f}" for p in PARTS)]
+                for what, of in parts.items()
+            ]
+            where += of_row
             report.append(
                 {"length": length, "rate": rate, "task": task, "n": n, "s": seconds,
                  "parts": parts}
             )  # fmt: skip
-            print(*rows[-1], "|", *where[-1][3:], sep="  ", flush=True)
+            print(*rows[-1], sep="  ")
+            for of in of_row:
+                timed = zip(PARTS, of[4:], strict=True)
+                print("   ", of[3] + ":", ", ".join(f"{p} {ms}" for p, ms in timed), flush=True)
     cores = len(os.sched_getaffinity(0))
     header = [
-        "length", "edits", "task", "pairs", "CUDA from ASCII, M pairs/s", "CUDA from packed",
-        f"CPU, {cores} cores",
+        "length", "edits", "task", "pairs", "CUDA from ASCII, M pairs/s", "from packed",
+        "from packed, page-locked", f"CPU, {cores} cores",
     ]  # fmt: skip
     lines = ["# Pairwise alignment on CUDA", "", *markdown_provenance(about), *table(header, rows)]
-    lines += ["", "Milliseconds of one more call from ASCII:", ""]
-    lines += table(["length", "edits", "task", *PARTS], where)
+    lines += ["", "Milliseconds of one more call:", ""]
+    lines += table(["length", "edits", "task", "from", *PARTS], where)
     write_results(options.results, "pairwise_cuda", {"about": about, "runs": report}, lines)
     return 0
 

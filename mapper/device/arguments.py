@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import struct
 from functools import cache
 from typing import Any
 
@@ -104,22 +105,25 @@ def _array_words(
     address: int, item_bytes: int, shape: tuple[int, ...], strides: Any
 ) -> tuple[int, ...]:
     """Return the words by which numba's kernels take an array: two unused, the rest as named."""
-    # NumPy's integers would be handed over as they are, not as words.
-    words = (0, 0, math.prod(shape), item_bytes, address, *shape, *strides)
-    return tuple(map(int, words))
+    return (0, 0, math.prod(shape), item_bytes, address, *shape, *strides)
 
 
-_AS_INT = (int, np.int64)
-_OTHERS = {
-    np.int8: ctypes.c_int8, np.int16: ctypes.c_int16, np.int32: ctypes.c_int32,
-    np.uint8: ctypes.c_uint8, np.uint16: ctypes.c_uint16, np.uint32: ctypes.c_uint32,
-    np.uint64: ctypes.c_uint64, np.float32: ctypes.c_float,
+_KIND_OF_NUMBER: dict[type, type] = {np.int64: int, np.bool_: bool, np.float64: float} | {
+    kind: kind
+    for kind in (
+        int, bool, float, np.int8, np.int16, np.int32, np.uint8, np.uint16, np.uint32, np.uint64,
+        np.float32,
+    )
 }  # fmt: skip
+"""What kernels are compiled for; numba takes some for one type however they come."""
 
-_NUMBERS = {*_AS_INT, *_OTHERS, bool, np.bool_, float, np.float64}
+
+def as_words(words: list[int]) -> Any:
+    """Return words as an array of ctypes; the upper bits of unsigned numbers stay."""
+    return (ctypes.c_int64 * len(words))(*words)
 
 
-def describe(arg: Any, kinds: list[Any], passed: list[Any]) -> None:
+def describe(arg: Any, kinds: list[Any], words: list[int]) -> None:
     """Append what a kernel is compiled for, and what the driver is handed.
 
     Parameters
@@ -128,6 +132,9 @@ def describe(arg: Any, kinds: list[Any], passed: list[Any]) -> None:
         A :class:`DeviceArray`, a device array of numba's, a number, or a tuple of such.
     kinds
         Equal for arguments that one compiled kernel takes.
+    words
+        Of 8 bytes for each of the kernel's parameters, which may be shorter: the lower end of
+        a word is the number in as many bytes.
 
     Raises
     ------
@@ -137,32 +144,30 @@ def describe(arg: Any, kinds: list[Any], passed: list[Any]) -> None:
     kind = type(arg)
     if kind is DeviceArray:
         kinds.append(arg.kind)
-        passed.extend(arg.passed)
-    elif kind in _AS_INT:
-        # numba takes Python's int for an int64 as long as it is one.
-        kinds.append(int)
-        passed.append(int(arg))
-    elif kind is bool or kind is np.bool_:
-        kinds.append(bool)
-        passed.append(bool(arg))
-    elif kind is float or kind is np.float64:
-        kinds.append(float)
-        passed.append(float(arg))
+        words.extend(arg.passed)
+    elif kind in _KIND_OF_NUMBER:
+        kinds.append(_KIND_OF_NUMBER[kind])
+        words.append(_word_of(arg))
     elif isinstance(arg, tuple):
         kinds.append(kind)
         kinds.append(len(arg))
         for item in arg:
-            describe(item, kinds, passed)
-    elif kind in _OTHERS:
-        kinds.append(kind)
-        passed.append(_OTHERS[kind](arg))
+            describe(item, kinds, words)
     elif hasattr(arg, "gpu_data"):
-        _describe_numbas(arg, kinds, passed)
+        _describe_numbas(arg, kinds, words)
     else:
         raise TypeError(f"a kernel does not take {kind.__name__} ({arg!r})")
 
 
-def _describe_numbas(array: Any, kinds: list[Any], passed: list[Any]) -> None:
+def _word_of(number: Any) -> int:
+    if isinstance(number, float):  # np.float64 is one
+        return int.from_bytes(struct.pack("<d", number), "little")
+    if isinstance(number, np.float32):
+        return int.from_bytes(struct.pack("<f", number), "little")
+    return int(number)
+
+
+def _describe_numbas(array: Any, kinds: list[Any], words: list[int]) -> None:
     """Describe a device array of numba's; what was found stays with the array."""
     held = array.__dict__.get("_fmwave_described")
     if held is None:
@@ -174,7 +179,7 @@ def _describe_numbas(array: Any, kinds: list[Any], passed: list[Any]) -> None:
         )
         array.__dict__["_fmwave_described"] = held
     kinds.append(held[0])
-    passed.extend(held[1])
+    words.extend(held[1])
 
 
 def check_simulated(args: Any) -> None:
@@ -185,5 +190,5 @@ def check_simulated(args: Any) -> None:
     for arg in args:
         if isinstance(arg, tuple):
             check_simulated(arg)
-        elif not (type(arg) in _NUMBERS or hasattr(arg, "__cuda_ndarray__")):
+        elif not (type(arg) in _KIND_OF_NUMBER or hasattr(arg, "__cuda_ndarray__")):
             raise TypeError(f"a kernel does not take {type(arg).__name__} ({arg!r})")

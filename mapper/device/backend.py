@@ -176,8 +176,9 @@ def _align_at_once(
         loci = find_loci(space, lane.contigs, found)
     with stats.stage("extend"):
         there = extend_loci(
-            space, lane.fm.ref_planes, on_device, longest, loci, found.read, params.extend
-        )
+            space, lane.fm.ref_planes, on_device, longest, loci, found.read, params.extend,
+            params.keep,
+        )  # fmt: skip
         if model is None or not batches[0].paired:
             alignments = download_alignments(space, there)
     if model is not None and batches[0].paired:
@@ -189,7 +190,7 @@ def _align_at_once(
             if near.host_offsets[-1]:
                 rescued = extend_loci(
                     space, lane.fm.ref_planes, on_device, longest, near.loci, near.read,
-                    params.extend, "rescued",
+                    params.extend, params.keep, "rescued",
                 )  # fmt: skip
                 there = merge_on_device(space, there, rescued)
             alignments = download_alignments(space, there)

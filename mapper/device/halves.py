@@ -27,6 +27,7 @@ from mapper.pairwise.cells import (
     exceeds,
     half_of,
     higher,
+    highest,
     is_cells,
     joined_halves,
     sum_or,
@@ -125,6 +126,12 @@ def _sum_or_of_two(a, b, least, cells):
 def _higher_of_two(a, b, cells):
     if is_cells(cells, TwoCells):
         return lambda a, b, cells: _max(np.uint32(a), np.uint32(b))
+
+
+@overload(highest, jit_options=INLINED)
+def _highest_of_two(a, b, c, cells):
+    if is_cells(cells, TwoCells):  # one instruction of three operands
+        return lambda a, b, c, cells: _max(_max(np.uint32(a), np.uint32(b)), np.uint32(c))
 
 
 @overload(exceeds, jit_options=INLINED)

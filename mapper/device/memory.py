@@ -287,9 +287,18 @@ if SIMULATED:
         """Queue the copy of the first n items of a host array to a device array's first."""
         array[:n].copy_to_device(host[:n])
 
+    def copy_in_at(array: Any, at: int, host: np.ndarray, stream: Any) -> None:
+        """Queue the copy of a host array to a device array, from its item `at` on."""
+        if len(host):
+            array[at : at + len(host)].copy_to_device(host)
+
     def copy_out(host: np.ndarray, array: Any, n: int, stream: Any) -> None:
         """Queue the copy of the first n items of a device array to a host array's first."""
         array[:n].copy_to_host(host[:n])
+
+    def is_page_locked(arrays: Sequence[np.ndarray]) -> bool:
+        """Say whether all arrays lie in page-locked memory, in one piece each."""
+        return False
 
 else:
     from numba.cuda.cudadrv import driver
@@ -303,9 +312,36 @@ else:
         """Queue the copy of the first n items of a host array to a device array's first."""
         driver.host_to_device(array, host, n * host.itemsize, stream=stream)
 
+    def copy_in_at(array: Any, at: int, host: np.ndarray, stream: Any) -> None:
+        """Queue the copy of a host array to a device array, from its item `at` on."""
+        if len(host):
+            driver.driver.cuMemcpyHtoDAsync(
+                driver.device_pointer(array) + at * host.itemsize,
+                driver.host_pointer(host, readonly=True), host.nbytes,
+                driver._stream_handle(stream),
+            )  # fmt: skip
+
     def copy_out(host: np.ndarray, array: Any, n: int, stream: Any) -> None:
         """Queue the copy of the first n items of a device array to a host array's first."""
         driver.device_to_host(host, array, n * host.itemsize, stream=stream)
+
+    def is_page_locked(arrays: Sequence[np.ndarray]) -> bool:
+        """Say whether all arrays lie in page-locked memory, in one piece each.
+
+        A device copies those by itself. The driver knows, whoever has locked them; it is asked for
+        both ends of each.
+        """
+        kind = driver.binding.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+        host = int(driver.binding.CUmemorytype.CU_MEMORYTYPE_HOST)
+        for array in arrays:
+            if not array.flags.c_contiguous:
+                return False
+            first = array.ctypes.data
+            for address in (first, first + max(array.nbytes - 1, 0)):
+                error, found = driver.binding.cuPointerGetAttribute(kind, address)
+                if int(error) != 0 or int(found) != host:
+                    return False
+        return True
 
 
 MOST_PAGE_LOCKED = 1 << 32

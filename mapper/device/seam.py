@@ -21,14 +21,15 @@ unsigned values.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import threading
 from collections.abc import Callable, Mapping
-from itertools import chain
+from numbers import Integral
 from typing import Any
 
 from mapper.accelerate import CACHE_DIR  # sets numba's cache directory, before any kernel
-from mapper.device.arguments import check_simulated, describe
+from mapper.device.arguments import as_words, check_simulated, describe
 from mapper.errors import DeviceError
 
 INSTALL = "install it with pip install 'fmwave[gpu]' (CUDA 12) or 'fmwave[gpu-cu13]' (CUDA 13)"
@@ -41,10 +42,7 @@ from numba import cuda  # noqa: E402
 
 if not numba.config.ENABLE_CUDASIM:
     from numba.cuda.cudadrv import driver
-    from numba.cuda.cudadrv.driver import _to_core_stream
-    from numba.cuda.dispatcher import CUDA_CORE_GE_1_0, LaunchConfig, launch
-
-    _NOT_COOPERATIVE = {"is_cooperative" if CUDA_CORE_GE_1_0 else "cooperative_launch": False}
+    from numba.cuda.cudadrv.driver import _stream_handle
 
 # Small batches make small grids; that is the user's affair, and no reason for a warning.
 numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
@@ -134,13 +132,16 @@ class Kernel:
                 self.compiled[n_blocks, self.block, stream, shared_bytes](*args)
             return
         kinds: list[Any] = []
-        passed: list[Any] = []
+        words: list[int] = []
         for arg in args:
-            describe(arg, kinds, passed)
-        _launch(self.function_for(kinds, args), n_blocks, self.block, stream, shared_bytes, passed)
+            describe(arg, kinds, words)
+        _launch(
+            self.function_for(kinds, args), n_blocks, self.block, int(_stream_handle(stream)),
+            shared_bytes, as_words(words),
+        )  # fmt: skip
 
-    def function_for(self, kinds: list[Any], args: tuple[Any, ...]) -> Any:
-        """Return what the driver launches on the current device; compiled if it is the first time.
+    def function_for(self, kinds: list[Any], args: tuple[Any, ...]) -> int:
+        """Return the handle that the driver launches on the current device; compiled at first use.
 
         `kinds` are what :func:`mapper.device.arguments.describe` says of `args`.
         """
@@ -150,36 +151,36 @@ class Kernel:
             with DRIVER:
                 types = tuple(self.compiled.typeof_pyval(arg) for arg in args)
                 compiled = self.compiled.compile(types)
-                function = compiled._codelibrary.get_cufunc().kernel
+                function = int(compiled._codelibrary.get_cufunc().handle)
                 self._functions[key] = function
         return function
 
 
-def _core_stream(stream: Any) -> Any:
-    """Return what cuda.core takes for a stream of numba's; kept with it."""
-    if not stream:
-        return _to_core_stream(0)
-    held = getattr(stream, "_fmwave_core_stream", None)
-    if held is None:
-        held = stream._fmwave_core_stream = _to_core_stream(stream)
-    return held
-
-
 def _launch(
-    function: Any, n_blocks: int, block: int, stream: Any, shared_bytes: int, passed: Any
+    function: int, n_blocks: int, block: int, stream: int, shared_bytes: int, words: Any
 ) -> None:
-    """Launch; needs no lock, for the function has been loaded."""
-    config = LaunchConfig(
-        grid=(n_blocks, 1, 1), block=(block, 1, 1), shmem_size=shared_bytes, **_NOT_COOPERATIVE
+    """Launch; needs no lock, for the function has been loaded.
+
+    Parameters
+    ----------
+    function, stream
+        The driver's handles.
+    words
+        int64 array of ctypes: the arguments, of which the driver takes as many bytes as the
+        kernel's parameters have. It has copied them when it returns.
+    """
+    first = ctypes.addressof(words)
+    table = (ctypes.c_void_p * len(words))(*range(first, first + 8 * len(words), 8))
+    driver.driver.cuLaunchKernel(
+        function, n_blocks, 1, 1, block, 1, 1, shared_bytes, stream, ctypes.addressof(table), 0
     )
-    launch(_core_stream(stream), config, function, *passed)
 
 
 class BoundKernel:
     """A kernel with its arguments, for launches that differ in numbers only.
 
-    Arguments are described to the driver once (:mod:`mapper.device.arguments`); numbers
-    at the top level can be given anew each time.
+    Arguments are described to the driver once (:mod:`mapper.device.arguments`); integers at the
+    top level can be given anew each time.
 
     Parameters
     ----------
@@ -193,36 +194,30 @@ class BoundKernel:
         if SIMULATED:
             return
         kinds: list[Any] = []
-        self._kinds: list[list[Any]] = []
-        self._parts: list[list[Any]] = []
-        for arg in args:
-            kind: list[Any] = []
-            part: list[Any] = []
-            describe(arg, kind, part)
-            kinds += kind
-            self._kinds.append(kind)
-            self._parts.append(part)
+        words: list[int] = []
+        self._place_of: dict[int, int] = {}
+        for place, arg in enumerate(args):
+            if isinstance(arg, Integral):
+                self._place_of[place] = len(words)
+            describe(arg, kinds, words)
         self._function = kernel.function_for(kinds, args)
+        self._words = as_words(words)
+        self._stream_handle = int(_stream_handle(stream))
 
     def launch(self, n_blocks: int, numbers: Mapping[int, int]) -> None:
         """Launch with so many blocks; `numbers` replace arguments, by their place, for good."""
-        for place, number in numbers.items():
-            self._args[place] = number
-            if not SIMULATED:
-                kind: list[Any] = []
-                part: list[Any] = []
-                describe(number, kind, part)
-                if kind != self._kinds[place]:
-                    raise TypeError(f"argument {place} was {self._kinds[place]}, not {kind}")
-                self._parts[place] = part
         if SIMULATED:
+            for place, number in numbers.items():
+                self._args[place] = number
             self._kernel.launch_blocks(
                 n_blocks, self._stream, *self._args, shared_bytes=self._shared_bytes
             )
             return
+        for place, number in numbers.items():
+            self._words[self._place_of[place]] = number
         _launch(
-            self._function, n_blocks, self._kernel.block, self._stream, self._shared_bytes,
-            chain.from_iterable(self._parts),
+            self._function, n_blocks, self._kernel.block, self._stream_handle,
+            self._shared_bytes, self._words,
         )  # fmt: skip
 
 

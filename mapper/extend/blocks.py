@@ -3,14 +3,15 @@
 The read is cut into blocks of 8. Beside the diagonal of the ungapped alignment, where the
 mismatches of each block are counted, an alignment with gaps visits diagonals to the one side
 of it (deletions lead there) or to the other (insertions). A block that matches without error
-on no diagonal of a side must contain a difference in every alignment that passes it there,
-and to change sides takes a gap, which touches a block, too. Differences in distinct blocks
-add up, so going through the blocks from the far end gives, for each, the least loss from
+on no diagonal of a side must contain a difference in every alignment that passes it there, and
+to change sides takes a gap, which touches a block, too. A block of which no diagonal of all
+matches any long part contains several differences. What differs in distinct blocks
+adds up, so going through the blocks from the far end gives, for each, the least loss from
 there on (:func:`fill_losses`). It bounds every extension from above, exactly: nothing optimal
-is cut off. At a random place nearly all blocks are lost; where isolated mismatches are all
-there is, no gap can pay, and the search ends before it starts.
+is cut off. At a random place most blocks lose all that they could bring; where isolated
+mismatches are all there is, no gap can pay: the search ends before it starts.
 
-The test takes the bytes of 64-base mismatch words: a byte of zeros is a block that matches.
+The tests take the bytes of 64-base mismatch words: a byte of zeros is a block that matches.
 
 References
 ----------
@@ -20,99 +21,75 @@ for A* alignment; this is its banded, bit-parallel form.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mapper.accelerate import core
 from mapper.bits import popcount
 from mapper.dna import mismatch_word
-from mapper.lanes import lane_union
+from mapper.extend.marks import (
+    BLOCK,
+    BUT_ONE,
+    FIRST_FOUR,
+    FIVE,
+    LAST_FOUR,
+    MATCHED,
+    block_marks,
+    byte_popcounts,
+    marks_on,
+)
 
-BLOCK = 8
+
+class Costs(NamedTuple):
+    """What differences take from the doubled objective at the least."""
+
+    least: int  # any block that does not match
+    hard: int  # one of which no diagonal matches all bases but one
+    harder: int  # nor the first or the last five, nor this the first four and that the last
+    hardest: int  # nor the first four or the last
+    deletion: int
+    insertion: int  # what the block pays in which it starts, or ends
+    opening: int  # its part of that which is paid already if the insertion is open
 
 
 @core
-def matching_bytes(differ):
-    """Return a word with the high bit set in each byte of `differ` that is zero."""
-    low_bits = np.uint64(0x7F7F7F7F7F7F7F7F)
-    return ~(((differ & low_bits) + low_bits) | differ | low_bits)
+def costs_of(penalties):
+    """Return what blocks pay for differences, and what gaps cost that change sides.
 
+    The block before a deletion, or around it, pays for it. An insertion's opening is shared by
+    the blocks in which it starts and ends; each block pays for its own inserted bases, and
+    for the matches that they do not earn. Any difference costs a block the least at least.
 
-@core
-def matching_blocks(read_planes, word, text_planes, text_pos, n_diagonals):
-    """Compare 64 bases of a read with the text from `text_pos` on, then one base on, and so on.
-
-    Returns
-    -------
-    Word with the high bit set in each byte whose 8 bases match on some of the diagonals.
+    A block that does not pass but for one base has two differences, or one gap between bases
+    that match: a deletion; or an insertion, the shorter the longer those bases are.
+    Unless the first or the last five match, an insertion that crosses the border takes four of
+    its bases; and if first and last that match are fewer than eight together, no single deletion
+    is enough, with fewer than seven no insertion of one.
     """
-    one, last_bit = np.uint64(1), np.uint64(63)
-    read_low, read_high = read_planes[word, 0], read_planes[word, 1]
-    read_ambiguous = read_planes[word, 2]
-    matched = np.uint64(0)
-    w, shift, left = text_pos >> 6, text_pos & 63, n_diagonals
-    while left > 0:
-        # The text slides past, a base at a time, until its first word has gone by: no test but
-        # the loop's own, and shifts by one, on a device the innermost work there is.
-        behind, before = np.uint64(shift), last_bit - np.uint64(shift)
-        next_low, next_high = text_planes[w + 1, 0], text_planes[w + 1, 1]
-        next_ambiguous = text_planes[w + 1, 2]
-        low = (text_planes[w, 0] >> behind) | ((next_low << one) << before)
-        high = (text_planes[w, 1] >> behind) | ((next_high << one) << before)
-        ambiguous = (text_planes[w, 2] >> behind) | ((next_ambiguous << one) << before)
-        next_low >>= behind
-        next_high >>= behind
-        next_ambiguous >>= behind
-        here = min(left, 64 - shift)
-        for _ in range(here):
-            matched |= matching_bytes(
-                (read_low ^ low) | (read_high ^ high) | read_ambiguous | ambiguous
-            )
-            low = (low >> one) | (next_low << last_bit)
-            high = (high >> one) | (next_high << last_bit)
-            ambiguous = (ambiguous >> one) | (next_ambiguous << last_bit)
-            next_low >>= one
-            next_high >>= one
-            next_ambiguous >>= one
-        left -= here
-        shift = 0
-        w += 1
-    return matched
-
-
-@core
-def matched_on(read_planes, word, text_planes, text_pos, n_diagonals, lanes):
-    """:func:`matching_blocks`, with the diagonals dealt to the lanes."""
-    share = (n_diagonals + lanes.n_lanes - 1) // lanes.n_lanes
-    first = min(lanes.lane * share, n_diagonals)
-    mine = min(share, n_diagonals - first)
-    matched = np.uint64(0)
-    if mine > 0:
-        matched = matching_blocks(read_planes, word, text_planes, text_pos + first, mine)
-    return lane_union(matched, lanes)
-
-
-@core
-def byte_popcounts(word):
-    """Return a word each byte of which is the number of bits set in that byte of `word`."""
-    word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
-    twos = np.uint64(0x3333333333333333)
-    word = (word & twos) + ((word >> np.uint64(2)) & twos)
-    return (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-
-
-@core
-def block_cost(penalties):
-    """What each of many lost blocks takes from the doubled objective at the least.
-
-    A block that the alignment does not pass whole and unchanged has a mismatch, a
-    deletion, part of an insertion, or is clipped. An insertion of n bases touches at most
-    ``2 + (n - 2) / 8`` blocks: two for its opening and two bases, and another for each 8.
-    """
-    inserted = penalties.gap_extend + penalties.match  # with the match that it does not earn
+    inserted = penalties.gap_extend + penalties.match
     deletion = penalties.gap_open + penalties.gap_extend - penalties.match
-    insertion = min(penalties.gap_open // 2 + inserted, BLOCK * inserted)
-    clip = 2 * BLOCK * penalties.match
-    return min(min(penalties.mismatch, deletion), min(insertion, clip))
+    opening = penalties.gap_open // 2
+    whole = BLOCK * inserted
+    least = min(min(penalties.mismatch, deletion), min(opening + inserted, whole))
+    two = min(2 * least, whole)
+    one_inside = penalties.gap_open + inserted
+    hard = min(min(two, deletion), min(one_inside, opening + 2 * inserted))
+    harder = min(two, min(one_inside, opening + 4 * inserted))
+    hardest = min(two, min(one_inside + inserted, opening + 5 * inserted))
+    return Costs(least, hard, harder, hardest, deletion, opening + inserted, opening)
+
+
+@core
+def cost_of(marks, costs):
+    """What a block pays that passes none but the diagonals of these marks, and matches on none."""
+    if marks & BUT_ONE:
+        return np.int64(costs.least)
+    if marks & FIVE or (marks & FIRST_FOUR and marks & LAST_FOUR):
+        return np.int64(costs.hard)
+    if marks & (FIRST_FOUR | LAST_FOUR):
+        return np.int64(costs.harder)
+    return np.int64(costs.hardest)
 
 
 @core
@@ -159,7 +136,9 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
     -------
     What any extension loses that has a gap.
     """
-    cost = block_cost(penalties)
+    costs = costs_of(penalties)
+    # To leave a diagonal and come back takes a deletion and an insertion.
+    back = costs.deletion + costs.insertion
     n_blocks = read_len // BLOCK
     if forward:
         block, last, step = n_blocks - 1, (corner + BLOCK - 1) // BLOCK, np.int64(-1)
@@ -171,39 +150,49 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
         block, last, step = np.int64(0), corner // BLOCK - 1, np.int64(1)
         slot = np.int64(0)
         first_deleted, first_inserted = diagonal - deletions, diagonal + 1
+    # From the far end on: the least losses on the corner's diagonal and on either side.
     here = deleted = inserted = np.int64(0)
-    gapped = cost
+    gapped = np.int64(costs.least)
     losses[slot : slot + 3] = 0
     word = np.int64(-1)
-    mismatches = with_deletions = with_insertions = np.uint64(0)
+    mismatches = with_deletions = with_insertions = anywhere = np.uint64(0)
     while (block - last) * step <= 0:
         if block >> 3 != word:
             word = block >> 3
             row, pos = read_word + word, word * 64
-            mismatches = byte_popcounts(
-                mismatch_word(read_planes, row, 0, text_planes, 0, diagonal + pos)
-            )
-            with_deletions = matched_on(
+            differ = mismatch_word(read_planes, row, 0, text_planes, 0, diagonal + pos)
+            mismatches = byte_popcounts(differ)
+            with_deletions = marks_on(
                 read_planes, row, text_planes, first_deleted + pos, deletions, lanes
             )
-            with_insertions = matched_on(
+            with_insertions = marks_on(
                 read_planes, row, text_planes, first_inserted + pos, insertions, lanes
             )
+            anywhere = block_marks(differ) | with_deletions | with_insertions
         bit = np.uint64(8 * (block & 7))
         mismatched = penalties.mismatch * np.int64((mismatches >> bit) & np.uint64(15))
-        lost_deleted = lost_inserted = cost
-        if (with_deletions >> bit) & np.uint64(0x80):
-            lost_deleted = np.int64(0)
-        if (with_insertions >> bit) & np.uint64(0x80):
-            lost_inserted = np.int64(0)
+        marks_deleted = np.int64((with_deletions >> bit) & np.uint64(0xFF))
+        marks_inserted = np.int64((with_insertions >> bit) & np.uint64(0xFF))
+        # What this block pays if the alignment passes it on one side, or changes in it or
+        # behind it towards higher diagonals, or to lower ones.
+        lost_deleted = lost_inserted = np.int64(0)
+        if not marks_deleted & MATCHED:
+            lost_deleted = cost_of(marks_deleted, costs)
+        if not marks_inserted & MATCHED:
+            lost_inserted = cost_of(marks_inserted, costs)
+        lower = cost_of(np.int64((anywhere >> bit) & np.uint64(0xFF)), costs)
+        higher = np.int64(costs.deletion)
+        if lower > costs.hard:  # no deletion alone
+            higher += costs.least
         left = read_len - BLOCK * block if forward else BLOCK * (block + 1)
         clip = 2 * penalties.match * (left - BLOCK + 1) + bonus
-        apart = min(deleted, inserted)
-        gapped = min(mismatched + gapped, cost + apart)
-        changed = min(clip, cost + min(here, apart))  # by a clip in this block, or a gap
-        here = min(min(mismatched, 2 * cost) + here, min(clip, cost + apart))
-        deleted = min(lost_deleted + deleted, changed)
-        inserted = min(lost_inserted + inserted, changed)
+        apart = min(higher + deleted, lower + inserted)
+        gapped = min(min(mismatched + gapped, back + here), apart)
+        ended_deleted = min(clip, lower + min(here, inserted))
+        ended_inserted = min(clip, higher + min(here, deleted))
+        here = min(min(mismatched, back) + here, min(clip, apart))
+        deleted = min(lost_deleted + deleted, ended_deleted)
+        inserted = min(lost_inserted + inserted, ended_inserted)
         slot += 3 * step
         losses[slot] = here
         losses[slot + 1] = deleted
@@ -217,7 +206,7 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
         differ = mismatch_word(read_planes, read_word, start, text_planes, 0, diagonal + start)
         differ &= (np.uint64(1) << np.uint64(end - start)) - np.uint64(1)
         gapped += penalties.mismatch * popcount(differ)
-    return min(gapped, cost + min(deleted, inserted))
+    return min(min(gapped, back + here), min(costs.deletion + deleted, costs.insertion + inserted))
 
 
 @core
@@ -237,5 +226,5 @@ def least_loss(losses, slot, k, insertion, deletion, penalties):
     if insertion >= 0:
         if k >= 0:
             loss = min(loss, min(np.int64(losses[slot]), np.int64(losses[slot + 2])))
-        loss -= max(0, block_cost(penalties) - penalties.gap_extend - penalties.match)
+        loss -= costs_of(penalties).opening
     return loss

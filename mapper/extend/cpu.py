@@ -6,6 +6,7 @@ import numpy as np
 
 from mapper.accelerate import driver, grown
 from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch
+from mapper.extend.keep import keep_counting
 from mapper.extend.penalties import wavefront_penalties
 from mapper.extend.read import (
     FOUND_TYPES,
@@ -21,7 +22,7 @@ from mapper.extend.read import (
 from mapper.extend.wavefront_affine import CELLS_FULL
 from mapper.extend.wavefronts import new_wavefronts
 from mapper.lanes import ONE_LANE
-from mapper.params import ExtendParams
+from mapper.params import KEEP_ALL, ExtendParams, KeepParams
 
 
 def _new_found(capacity: int) -> Found:
@@ -43,7 +44,7 @@ def _new_scratch(max_loci: int, max_len: int, max_gap: int) -> ReadScratch:
 
 
 @driver
-def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params, penalties,
+def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params, keep, penalties,
                   wavefronts, scratch, out, alignment_offsets):  # fmt: skip
     """Align every read; fill `out` and `alignment_offsets`; return all operations."""
     cigar_ops = np.empty(4 * len(out.strand) + 16, np.uint32)
@@ -72,6 +73,7 @@ def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params,
                 read_ops = np.empty(2 * len(read_ops), np.uint32)
         found = scratch.found
         n_kept = keep_distinct(found, scratch.kept, n_found, ONE_LANE)
+        n_kept = keep_counting(found, scratch.kept, n_kept, read_len, 1, keep, ONE_LANE)
         for i in range(n_kept):
             row = scratch.kept[i]
             out.strand[total] = found.strand[row]
@@ -100,6 +102,7 @@ def extend_loci(
     packed: PackedReads,
     loci: LocusBatch,
     params: ExtendParams,
+    keep: KeepParams = KEEP_ALL,
 ) -> AlignmentBatch:
     """Align each read to its candidate loci.
 
@@ -107,11 +110,13 @@ def extend_loci(
     ----------
     text_planes
         Bit planes of the indexed text, uint64, shape (n_words + 2, 3).
+    keep
+        Which alignments may matter to what follows.
 
     Returns
     -------
-    Distinct alignments of each read that reach the lowest score, best first; equals by
-    strand, then place.
+    Distinct alignments of each read that reach the lowest score and may matter, best first;
+    equals by strand, then place.
 
     Notes
     -----
@@ -126,7 +131,7 @@ def extend_loci(
     out = _new_found(len(loci.strand))
     alignment_offsets = np.zeros(reads.n_reads + 1, np.int64)
     cigar_ops = _extend_reads(
-        text_planes, reads.base_offsets, packed.planes, packed.word_offsets, loci, params,
+        text_planes, reads.base_offsets, packed.planes, packed.word_offsets, loci, params, keep,
         penalties, wavefronts, scratch, out, alignment_offsets,
     )  # fmt: skip
     total = alignment_offsets[-1]

@@ -52,7 +52,7 @@ from mapper.extend.settle_kernels import (
     spell,
 )
 from mapper.extend.wavefronts import Wavefronts, wavefront_sizes
-from mapper.params import ExtendParams
+from mapper.params import KEEP_ALL, ExtendParams, KeepParams
 
 SCREENED_BAND = 64
 """Diagonals of the widest band whose blocks are looked at before there is room for wavefronts."""
@@ -124,7 +124,8 @@ def download_alignments(space: Workspace, there: DeviceAlignments) -> AlignmentB
 
 def extend_loci(
     space: Workspace, text_planes: Any, reads: DeviceReads, longest: int, loci: LocusBatch,
-    locus_read: Any, params: ExtendParams, name: str = "extended",
+    locus_read: Any, params: ExtendParams, keep_params: KeepParams = KEEP_ALL,
+    name: str = "extended",
 ) -> DeviceAlignments:  # fmt: skip
     """Align each read to its candidate loci: :func:`mapper.extend.cpu.extend_loci`.
 
@@ -136,6 +137,8 @@ def extend_loci(
         Bases of the longest read.
     locus_read
         int32, shape (n_loci,), on the device: whose locus it is.
+    keep_params
+        Which alignments may matter to what follows.
     name
         Of the alignments in the workspace.
 
@@ -159,7 +162,7 @@ def extend_loci(
     while True:
         pool_ops = space.device("extend.pool_ops", pool_size.capacity, np.uint32)
         work = _Work(space, text_planes, reads, longest, loci, locus_read, params, rows, pool_ops)
-        work.align(n_kept)
+        work.align(n_kept, keep_params)
         count_ops.launch(n_reads, space.stream, loci, rows, n_kept, n_ops)
         counters = space.download("counters", work.lists.counters)
         kept_counts = space.download("extend.n_kept", n_kept)
@@ -206,7 +209,7 @@ class _Work:
             space.device("extend.listed", self.n_reads, np.int32),
         )
 
-    def align(self, n_kept: Any) -> None:
+    def align(self, n_kept: Any, keep_params: KeepParams) -> None:
         """Queue all kernels; `n_kept` gets the number of alignments of each read."""
         stream, loci, rows, lists = self.space.stream, self.loci, self.rows, self.lists
         n_found = self.space.device("extend.n_found", self.n_reads, np.int32)
@@ -234,11 +237,15 @@ class _Work:
             lists, self.alone, self.alone + 1, n_threads, self.last, scratch, shared, rows,
             self.pool_ops, n_found,
         )  # fmt: skip
-        keep.launch(self.n_reads, stream, loci, rows, n_found, n_kept, lists, self.many)
+        keep.launch(
+            self.n_reads, stream, self.reads, loci, keep_params, rows, n_found, n_kept, lists,
+            self.many,
+        )  # fmt: skip
         n_warps = min(self.n_reads, KEEPING_WARPS)
         keep_by_warp.launch(
-            WARP * n_warps, stream, loci, rows, n_found, n_kept, lists, self.many, n_warps
-        )
+            WARP * n_warps, stream, self.reads, loci, keep_params, rows, n_found, n_kept, lists,
+            self.many, n_warps,
+        )  # fmt: skip
         n_threads = threads_for(self.n_loci, 4 * (self.sizes.positions + 2 * self.sizes.ops))
         spell.launch(
             min(n_threads, self.n_loci), stream, self.text_planes, self.reads, loci,

@@ -121,8 +121,9 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
             ungapped.anchor_end + diagonal, window_end - diagonal - ungapped.anchor_end, True,
         )  # fmt: skip
         objective, s, k, offset = extend_side(
-            read_planes, text_planes, side, penalties, params.end_bonus, bounds.right_floor,
-            bounds.right_insertions, bounds.right_deletions, losses, wavefronts, lanes,
+            read_planes, text_planes, side, penalties, params.end_bonus, anchor + ungapped.left,
+            bounds.right_floor, bounds.right_insertions, bounds.right_deletions, losses,
+            wavefronts, lanes,
         )  # fmt: skip
         if s == CELLS_FULL:
             return total, doubled, query_start, query_end, text_start, text_end, s
@@ -143,8 +144,8 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
             False,
         )  # fmt: skip
         objective, s, k, offset = extend_side(
-            read_planes, text_planes, side, penalties, params.end_bonus, left_floor,
-            bounds.left_insertions, bounds.left_deletions, losses, wavefronts, lanes,
+            read_planes, text_planes, side, penalties, params.end_bonus, anchor + ungapped.right,
+            left_floor, bounds.left_insertions, bounds.left_deletions, losses, wavefronts, lanes,
         )  # fmt: skip
         if s == CELLS_FULL:
             return total, doubled, query_start, query_end, text_start, text_end, s

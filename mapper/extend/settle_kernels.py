@@ -9,6 +9,7 @@ from mapper.device.lanes import WARP, WarpLanes
 from mapper.device.seam import cuda, kernel
 from mapper.device.work import POOL
 from mapper.dna import n_words
+from mapper.extend.keep import keep_counting
 from mapper.extend.locus import ungapped_ops
 from mapper.extend.read import Found, edit_distance_of, keep_distinct, sort_loci
 from mapper.extend.settle import UNSPELT, propose, settle_read, target_after
@@ -100,12 +101,12 @@ FEW_FOUND = 16
 
 
 @core
-def _keep(loci, rows, read, n_found, n_kept, lanes):
-    """Keep the distinct alignments of a read, and say which of them are to be spelt."""
+def _keep(reads, loci, params, rows, read, n_found, n_kept, lanes):
+    """Keep the distinct alignments of a read that matter, and say which are to be spelt."""
     first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
-    kept = keep_distinct(
-        _found_of(rows, loci, first, end), rows.kept[first:end], n_found[read], lanes
-    )
+    found, order = _found_of(rows, loci, first, end), rows.kept[first:end]
+    kept = keep_distinct(found, order, n_found[read], lanes)
+    kept = keep_counting(found, order, kept, _length(reads, read), 2, params, lanes)
     for i in range(lanes.lane, kept, lanes.n_lanes):
         row = first + rows.kept[first + i]
         if rows.found.cigar_end[row] == 0:
@@ -115,10 +116,11 @@ def _keep(loci, rows, read, n_found, n_kept, lanes):
 
 
 @kernel(128)
-def keep(loci, rows, n_found, n_kept, lists, many):
-    """Order the alignments of one read a thread, and drop those found twice.
+def keep(reads, loci, params, rows, n_found, n_kept, lists, many):
+    """Order the alignments of one read a thread; drop what was found twice or does not matter.
 
     Reads with many are listed for :func:`keep_by_warp`; `many` is the list's counter.
+    `params` are KeepParams.
     """
     read = cuda.grid(1)
     if read >= len(n_found):
@@ -126,11 +128,11 @@ def keep(loci, rows, n_found, n_kept, lists, many):
     if n_found[read] > FEW_FOUND:
         lists.reads[cuda.atomic.add(lists.counters, many, 1)] = read
     else:
-        _keep(loci, rows, read, n_found, n_kept, ONE_LANE)
+        _keep(reads, loci, params, rows, read, n_found, n_kept, ONE_LANE)
 
 
 @kernel(128)
-def keep_by_warp(loci, rows, n_found, n_kept, lists, many, n_warps):
+def keep_by_warp(reads, loci, params, rows, n_found, n_kept, lists, many, n_warps):
     """Do what `keep` does for the reads of its list, one a warp at a time."""
     thread = cuda.grid(1)
     warp = thread // WARP
@@ -138,7 +140,7 @@ def keep_by_warp(loci, rows, n_found, n_kept, lists, many, n_warps):
         return
     lanes = WarpLanes(thread % WARP, WARP)
     for item in range(warp, lists.counters[many], n_warps):
-        _keep(loci, rows, lists.reads[item], n_found, n_kept, lanes)
+        _keep(reads, loci, params, rows, lists.reads[item], n_found, n_kept, lanes)
 
 
 @kernel(128)

@@ -86,6 +86,17 @@ def bounded(offset, k, side):
 
 
 @core
+def admitted(offset, k, s, reserve, side, match):
+    """The offset, or NULL if it lies beyond an end, or if all is lost on the way there.
+
+    ``match * (v + h) - s`` is the doubled score of the extension up to the cell.
+    """
+    if match * (2 * offset - k) - s <= -reserve:
+        return np.int64(NULL)
+    return bounded(offset, k, side)
+
+
+@core
 def hopeful(offset, insertion, deletion, k, s, side, penalties, bonus, losses, best):
     """Whether a cell could still beat objective `best`.
 
@@ -103,7 +114,7 @@ def hopeful(offset, insertion, deletion, k, s, side, penalties, bonus, losses, b
 
 
 @core
-def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, insertions,
+def extend_side(query_planes, text_planes, side, penalties, end_bonus, reserve, floor, insertions,
                 deletions, losses, wavefronts, lanes):  # fmt: skip
     """Extend an anchor to one side; the lanes share the diagonals of each wavefront.
 
@@ -111,6 +122,9 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, in
     ----------
     end_bonus
         Added to the score where the read's end is reached.
+    reserve
+        Doubled objective of the rest of the alignment: what this side may lose on its way
+        without losing all. No extension is found that does so at a mismatch or in a gap.
     floor
         Doubled objective that must be exceeded (the ungapped extension's, for one).
     insertions, deletions
@@ -163,24 +177,18 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, floor, in
             insertion = deletion = offset = np.int64(NULL)
             objective = best
             if k <= k_hi:
-                insertion = bounded(
-                    max(
-                        cell(wavefronts.match, opened, k + 1),
-                        cell(wavefronts.insertion, lengthened, k + 1),
-                    ),
-                    k,
-                    side,
+                insertion = max(
+                    cell(wavefronts.match, opened, k + 1),
+                    cell(wavefronts.insertion, lengthened, k + 1),
                 )
-                deletion = bounded(
-                    max(
-                        cell(wavefronts.match, opened, k - 1),
-                        cell(wavefronts.deletion, lengthened, k - 1),
-                    )
-                    + 1,
-                    k,
-                    side,
+                insertion = admitted(insertion, k, s, reserve, side, match)
+                deletion = max(
+                    cell(wavefronts.match, opened, k - 1),
+                    cell(wavefronts.deletion, lengthened, k - 1),
                 )
-                offset = bounded(cell(wavefronts.match, mismatched, k) + 1, k, side)
+                deletion = admitted(deletion + 1, k, s, reserve, side, match)
+                offset = cell(wavefronts.match, mismatched, k) + 1
+                offset = admitted(offset, k, s, reserve, side, match)
                 offset = max(offset, max(insertion, deletion))
                 if s == 0:
                     offset = np.int64(0)

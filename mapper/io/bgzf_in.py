@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,12 +19,13 @@ from isal import isal_zlib
 from mapper.accelerate import core, driver
 from mapper.io import isa_l
 from mapper.io.tags import get16, get32
+from mapper.recycled import RECYCLER
 from mapper.workers import do_all
 
 READ_BYTES = 1 << 20
 """Compressed bytes that are read at a time."""
 
-BLOCKS_PER_TASK = 8
+BLOCKS_PER_TASK = 16
 
 _HEAD_BYTES = 18  # of a block, when it has no other extra field
 _MAX_BLOCK = 1 << 16
@@ -49,11 +51,20 @@ class NotBgzfError(Exception):
         self.rest = rest
 
 
-class _Done(NamedTuple):
-    """What came of a run of blocks."""
+class Done(NamedTuple):
+    """What came of a part of a step."""
 
-    plain_end: int  # of the last block that is whole
-    error: Exception | None  # what is wrong with the next
+    plain_end: int  # in the step's buffer: all before is right, as far as this part goes
+    error: Exception | None  # what is wrong behind
+
+
+class Step(NamedTuple):
+    """What a step of reading gives, and what is still to be done for it."""
+
+    n_bytes: int
+    """Plain bytes at the start of the buffer; 0 only at the end of the stream."""
+    parts: Sequence[Callable[[], Done]] = ()
+    """Each writes a part of them, in order of place; any thread may call any of them, once."""
 
 
 @core
@@ -136,13 +147,13 @@ def _table(n: int) -> np.ndarray:
     return np.empty((n, 4), np.int64)
 
 
-def _decompress(data: np.ndarray, blocks: np.ndarray, buffer: memoryview) -> _Done:
+def _decompress(data: np.ndarray, blocks: np.ndarray, buffer: memoryview) -> Done:
     """Decompress blocks into their places, up to the first that is damaged."""
     if isa_l.usable():
         out = np.frombuffer(buffer, np.uint8).ctypes.data
         whole = _decompress_compiled(data, blocks, out, isa_l.work_space())
         if whole == len(blocks):
-            return _Done(int(blocks[-1, PLAIN_END]), None)
+            return Done(int(blocks[-1, PLAIN_END]), None)
         blocks = blocks[whole:]  # the first of them is damaged: find out how
     return _decompress_singly(data.data, blocks.tolist(), buffer)
 
@@ -162,7 +173,7 @@ def _decompress_compiled(data, blocks, out, work):
     return len(blocks)
 
 
-def _decompress_singly(data: memoryview, blocks: list[list[int]], buffer: memoryview) -> _Done:
+def _decompress_singly(data: memoryview, blocks: list[list[int]], buffer: memoryview) -> Done:
     """As :func:`_decompress`, by isal's Python functions, which say what is wrong."""
     for start, end, plain_start, plain_end in blocks:
         extra = int.from_bytes(data[start + 10 : start + 12], "little")
@@ -175,9 +186,9 @@ def _decompress_singly(data: memoryview, blocks: list[list[int]], buffer: memory
             if isal_zlib.crc32(plain) != crc:
                 raise gzip.BadGzipFile("CRC check failed")
         except (gzip.BadGzipFile, isal_zlib.error) as error:  # type: ignore[misc]
-            return _Done(plain_start, error)
+            return Done(plain_start, error)
         buffer[plain_start:plain_end] = plain
-    return _Done(blocks[-1][3], None)
+    return Done(blocks[-1][3], None)
 
 
 class BgzfStream:
@@ -194,8 +205,8 @@ class BgzfStream:
     def __init__(self, raw: Any, executor: Executor | None = None) -> None:
         self._raw = raw
         self._executor = executor
-        self._packed = np.empty(2 * READ_BYTES, np.uint8)
-        self._at = self._end = 0  # self._packed[at:end] is read, and not yet decompressed
+        self._packed = np.empty(0, np.uint8)
+        self._at = self._end = 0  # self._packed[at:end] is read, and of no step yet
         self._raw_ended = False
         self._plain = memoryview(b"")  # of a block for which a buffer had no room
         self._error: Exception | None = None
@@ -213,43 +224,53 @@ class BgzfStream:
         NotBgzfError
             If another kind of gzip member follows; nothing of it has been handed out.
         """
-        n = 0
-        while n == 0 and not self._plain:
+        step = self.begin(buffer)
+        return self._finish(step) if step.parts else step.n_bytes
+
+    def begin(self, buffer: memoryview) -> Step:
+        """Begin to fill the start of `buffer`, as :meth:`readinto` does.
+
+        The next step may begin before the parts of this one are done. If one of them finds a
+        damaged block, nothing of later steps is of use.
+        """
+        while not self._plain:
             if self._error is not None:
                 raise self._error
             blocks = self._plan(len(buffer))
             if not len(blocks):
-                return 0
+                return Step(0)
             n_plain = int(blocks[-1, PLAIN_END])
-            if n_plain > len(buffer):  # one block, and no room for it
-                room = memoryview(bytearray(n_plain))
-                self._plain = room[: self._take(blocks, room)]
-            else:
-                n = self._take(blocks, buffer)
-        if self._plain:
-            n = min(len(self._plain), len(buffer))
-            buffer[:n] = self._plain[:n]
-            self._plain = self._plain[n:]
-        return n
+            if 0 < n_plain <= len(buffer):
+                return Step(n_plain, self._parts(blocks, buffer))
+            # Empty blocks, which end no stream, or one block that there is no room for.
+            room = memoryview(bytearray(n_plain))
+            self._plain = room[: self._finish(Step(n_plain, self._parts(blocks, room)))]
+        n = min(len(self._plain), len(buffer))
+        buffer[:n] = self._plain[:n]
+        self._plain = self._plain[n:]
+        return Step(n)
 
     def close(self) -> None:
         """Drop what has been read."""
         self._at = self._end = 0
 
-    def _take(self, blocks: np.ndarray, buffer: memoryview) -> int:
-        """Decompress planned blocks; return how many bytes they gave."""
+    def _parts(self, blocks: np.ndarray, buffer: memoryview) -> list[Callable[[], Done]]:
+        """Return what decompresses planned blocks, which are passed with that."""
         runs = [blocks[i : i + BLOCKS_PER_TASK] for i in range(0, len(blocks), BLOCKS_PER_TASK)]
-        done = do_all(
-            [partial(_decompress, self._packed, run, buffer) for run in runs], self._executor
-        )
         self._at = int(blocks[-1, END])
         self.last_block_empty = bool(blocks[-1, PLAIN_START] == blocks[-1, PLAIN_END])
-        for part in done:
+        return [partial(_decompress, self._packed, run, buffer) for run in runs]
+
+    def _finish(self, step: Step) -> int:
+        """Do the parts of a step; return how many bytes they gave, if there should be any."""
+        for part in do_all(step.parts, self._executor):
             if part.error is not None:
                 self._error = part.error
                 self.last_block_empty = False
+                if part.plain_end == 0:
+                    raise part.error
                 return part.plain_end
-        return done[-1].plain_end
+        return step.n_bytes
 
     def _plan(self, room: int) -> np.ndarray:
         """Return the next blocks that fit into `room` bytes, at least one; none at the end."""
@@ -270,10 +291,14 @@ class BgzfStream:
                 raise EOFError("the stream ends inside a block")
 
     def _read_raw(self) -> None:
-        """Read more behind the bytes that are there, less than a block."""
-        rest = self._packed[self._at : self._end].copy()
+        """Read more behind the bytes that are there, less than a block.
+
+        Into other memory: parts that are not done yet read from what there is.
+        """
+        rest = self._packed[self._at : self._end]
+        self._packed = RECYCLER.empty(len(rest) + READ_BYTES)
         self._packed[: len(rest)] = rest
         self._at, self._end = 0, len(rest)
-        n = self._raw.readinto(self._packed[self._end : self._end + READ_BYTES].data)
+        n = self._raw.readinto(self._packed[self._end :].data)
         self._raw_ended = n == 0
         self._end += n

@@ -1,29 +1,67 @@
-"""The part of an input file that is in memory, filled ahead by whichever thread is free."""
+"""The part of an input file that is in memory, filled ahead by whichever threads are free."""
 
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Executor, Future
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
 
 import numpy as np
 
 from mapper.errors import InputFormatError
+from mapper.io.bgzf_in import Done, Step
 from mapper.io.source import BrokenStreamError, PlainBytes
 from mapper.recycled import RECYCLER
 
 MAX_RECORD_BYTES = 1 << 28
 """A record that does not fit into this is taken for a broken file, not for a read."""
 
-_BLOCKS_AHEAD = 2
+_WANTED_AHEAD = 2
 _BLOCK_CHUNKS = 4
+_LEAST_STEP = 1 << 16
+"""Bytes. Less than that at the end of a block stays unused: a BGZF block might not fit."""
+
+
+class _Block:
+    """Memory that bytes of the file are read into, one step behind the other.
+
+    Parameters
+    ----------
+    front
+        Bytes that are left free at the start, for unread ones of the block before.
+    """
+
+    def __init__(self, size: int, front: int) -> None:
+        self.data = RECYCLER.empty(size)
+        self.at = self.end = front  # data[at:end] is unread
+        self.begun = front  # steps have begun up to here
+
+
+class _StepAhead:
+    """A step that has begun and whose bytes cannot be handed out yet."""
+
+    def __init__(self, block: _Block, n_bytes: int, n_parts: int) -> None:
+        self.block = block
+        self.start = block.begun
+        self.n_bytes = n_bytes
+        self.n_left = n_parts
+        self.error: Exception | None = None
+        block.begun += n_bytes
+
+    def part_done(self, done: Done) -> None:
+        self.n_left -= 1
+        if done.error is not None and (self.error is None or done.plain_end < self.n_bytes):
+            self.n_bytes, self.error = done.plain_end, done.error
 
 
 class InputBuffer:
     """The unread bytes of one file, as far as they are in memory.
 
     They lie one after the other in a large block of memory, from which batches are handed out
-    as views; bytes move only when a block is full, and then only those that are unread.
-    Reading and decompressing goes on in steps, one at a time, ahead of what is taken.
+    as views; bytes move only when a block is used up, and then only what is unread of it.
+    Reading goes on in steps ahead of what is taken. Steps begin one at a time; the parts of
+    several (runs of BGZF blocks to decompress) may be done by any number of threads at once.
 
     Parameters
     ----------
@@ -44,15 +82,18 @@ class InputBuffer:
         self._source = source
         self._chunk = chunk_bytes
         self._executor = executor
-        self._block = np.empty(0, np.uint8)
-        self._at = 0  # self._block[at:end] is unread
-        self._end = 0
-        self._ended = False
+        self._block = self._filled = _Block(0, 0)  # what is taken from, what steps write to
+        self._steps: deque[_StepAhead] = deque()  # in the order of the file
+        self._parts: deque[tuple[_StepAhead, Callable[[], Done]]] = deque()  # nobody does them yet
+        self._all_begun = False  # no step is left to begin
+        self._ended = False  # all bytes of the file are unread or taken
         self._wanted = 0  # most bytes that were asked for at once
-        self._lock = threading.Lock()  # for all of these
-        self._step_lock = threading.Lock()  # held during a step, to make them one at a time
-        self._step_ahead: Future[None] | None = None
+        self._is_beginning = False  # some thread is at the beginning of a step
+        self._is_queued = False  # such a beginning is
+        self._failure: BaseException | None = None
         self._closed = False
+        self._changed = threading.Condition()  # its lock is for all of these
+        self._source_lock = threading.Lock()  # held while the source is asked
 
     def unread(self, wanted: int) -> tuple[np.ndarray, bool]:
         """Return the unread bytes, at least `wanted` of them unless the file has fewer.
@@ -62,29 +103,32 @@ class InputBuffer:
         uint8, which must not be written to; whether that is all (the file has ended, or is
         `broken` there).
         """
-        with self._lock:
-            self._wanted = max(self._wanted, wanted)
         while True:
-            with self._lock:
-                enough = self._end - self._at >= wanted or self._ended
-                if enough:
+            with self._changed:
+                self._wanted = max(self._wanted, wanted)
+                if self._failure is not None:
+                    raise self._failure
+                block = self._block_with(wanted)
+                if block is not None:
                     self._go_on_ahead()
-                    return self._block[self._at : self._end], self._ended
-                step = self._step_ahead
-            if step is None:
-                self._step()
-            elif step.cancel():
-                self._step()
-                with self._lock:
-                    self._step_ahead = None
+                    return block.data[block.at : block.end], self._ended and block is self._filled
+                begins = not self._parts and self._may_begin()
+                if begins:
+                    self._is_beginning = True
+                elif not self._parts:
+                    self._changed.wait()
+            # Nobody waits for tasks that have not begun: they may be behind this one.
+            if begins:
+                self._begin_step()
             else:
-                step.result()
+                self._do_part()
 
     def take(self, n: int) -> np.ndarray:
         """Return the first `n` unread bytes, which count as read from now on."""
-        with self._lock:
-            taken = self._block[self._at : self._at + n]
-            self._at += n
+        with self._changed:
+            block = self._block
+            taken = block.data[block.at : block.at + n]
+            block.at += n
             self._go_on_ahead()
             return taken
 
@@ -114,53 +158,139 @@ class InputBuffer:
 
     def close(self) -> None:
         """Close the file; whoever waits for it, in another thread, finds it broken."""
-        with self._lock:
-            self._closed = True
-            step = self._step_ahead
-        if step is not None:
-            step.cancel()
+        with self._changed:
+            self._closed = self._all_begun = self._ended = True
+            self._settle()
         self._source.stop()
-        with self._step_lock:
+        with self._source_lock:
             self._source.close()
 
+    # The following four are called with the lock held.
+
+    def _block_with(self, wanted: int) -> _Block | None:
+        """Return a block with so many unread bytes, or all there are; None if others come first."""
+        block, filled = self._block, self._filled
+        if block.end - block.at >= wanted:
+            return block
+        if block is filled:
+            return block if self._ended else None
+        if block.end < block.begun and not self._ended:
+            return None
+        # The block is used up: its last bytes go in front of those of the next.
+        rest = block.data[block.at : block.end]
+        if len(rest) > filled.at:  # more is wanted now than was when that block was made
+            if not self._ended and (filled.end < filled.begun or self._is_beginning):
+                return None
+            unread = filled.data[filled.at : filled.end]
+            filled = self._new_block(len(rest), len(unread))
+            filled.data[filled.at : filled.at + len(unread)] = unread
+            filled.end = filled.begun = filled.at + len(unread)
+        filled.data[filled.at - len(rest) : filled.at] = rest
+        filled.at -= len(rest)
+        self._block = self._filled = filled
+        return self._block_with(wanted)
+
+    def _new_block(self, front: int, least: int = 0) -> _Block:
+        size = max(3 * self._wanted, _BLOCK_CHUNKS * self._chunk, least)
+        return _Block(front + size, front)
+
+    def _may_begin(self) -> bool:
+        """Say whether a step may begin now."""
+        if self._all_begun or self._is_beginning or self._failure is not None:
+            return False
+        if self._block is self._filled:
+            return True
+        return self._has_room() and self._wanted <= self._filled.at
+
+    def _has_room(self) -> bool:
+        """Say whether a step fits into the block that steps write to."""
+        filled = self._filled
+        return len(filled.data) - filled.begun >= min(self._chunk, _LEAST_STEP)
+
     def _go_on_ahead(self) -> None:
-        """Queue the next step, unless there is one or enough is in memory (holding the lock)."""
-        ahead = _BLOCKS_AHEAD * self._wanted + self._chunk
-        if self._executor is None or self._ended or self._closed or self._end - self._at >= ahead:
+        """Queue the beginning of a step, unless one is queued or enough has begun."""
+        if self._executor is None or self._is_queued or not self._may_begin():
             return
-        if self._step_ahead is None:
-            self._step_ahead = self._executor.submit(self._read_ahead)
+        n_begun = self._block.begun - self._block.at
+        if self._block is not self._filled:
+            n_begun += self._filled.begun - self._filled.at
+        if n_begun < _WANTED_AHEAD * self._wanted + self._chunk:
+            self._is_queued = True
+            self._executor.submit(self._begin_ahead)
 
-    def _read_ahead(self) -> None:
-        """Read once, and queue the next step (a task)."""
-        self._step()
-        with self._lock:
-            self._step_ahead = None
+    # And these without it.
+
+    def _begin_ahead(self) -> None:
+        """Begin a step (a task)."""
+        with self._changed:
+            self._is_queued = False
+            if not self._may_begin():
+                return
+            self._is_beginning = True
+        self._begin_step()
+
+    def _begin_step(self) -> None:
+        """Begin a step; `_is_beginning` has been set for that."""
+        step, error = Step(0), None
+        with self._changed:
+            if not self._has_room():
+                self._filled = self._new_block(front=self._wanted)
+            filled = self._filled
+            view = filled.data[filled.begun : filled.begun + self._chunk].data
+        try:
+            with self._source_lock:
+                if not self._closed:
+                    step = self._source.begin(view)
+        except BrokenStreamError as broken:
+            error = broken
+        except BaseException as failure:
+            self._fail(failure)
+            return
+        with self._changed:
+            self._is_beginning = False
+            self._all_begun |= step.n_bytes == 0
+            ahead = _StepAhead(filled, step.n_bytes, len(step.parts))
+            ahead.error = error
+            self._steps.append(ahead)
+            self._parts.extend((ahead, part) for part in step.parts)
+            self._settle()
             self._go_on_ahead()
+        if self._executor is not None:
+            for _ in step.parts:
+                self._executor.submit(self._do_part)
 
-    def _step(self) -> None:
-        """Read once."""
-        with self._step_lock:
-            with self._lock:
-                if self._ended or self._closed:
-                    self._ended = True
-                    return
-                if self._end == len(self._block):
-                    self._begin_block()
-                view = self._block[self._end : self._end + self._chunk].data
-            n = 0
-            try:
-                n = self._source.readinto(view)
-            except BrokenStreamError as error:
-                self.broken = error
-        with self._lock:
-            self._end += n
-            self._ended = n == 0
+    def _do_part(self) -> None:
+        """Do the first part of a step that nobody does yet, if there is one (a task)."""
+        with self._changed:
+            if not self._parts:
+                return
+            step, part = self._parts.popleft()
+        try:
+            done = part()
+        except BaseException as failure:
+            self._fail(failure)
+            return
+        with self._changed:
+            step.part_done(done)
+            self._settle()
 
-    def _begin_block(self) -> None:
-        """Put the unread bytes at the start of a new block."""
-        unread = self._end - self._at
-        size = max(4 * self._wanted, _BLOCK_CHUNKS * self._chunk, 2 * unread)
-        block = RECYCLER.empty(size)
-        block[:unread] = self._block[self._at : self._end]
-        self._block, self._at, self._end = block, 0, unread
+    def _settle(self) -> None:
+        """Hand out the bytes of steps that are done, in order (with the lock held)."""
+        while self._steps and self._steps[0].n_left == 0 and not self._ended:
+            step = self._steps.popleft()
+            step.block.end = step.start + step.n_bytes
+            assert step.error is None or isinstance(step.error, BrokenStreamError)
+            self.broken = step.error
+            self._ended = step.n_bytes == 0 or step.error is not None
+        if self._ended:
+            self._all_begun = True
+            self._steps.clear()
+            self._parts.clear()
+        self._changed.notify_all()
+
+    def _fail(self, failure: BaseException) -> None:
+        """Let whoever waits for bytes have an exception that is none of the file's."""
+        with self._changed:
+            self._is_beginning = False
+            self._failure = failure
+            self._changed.notify_all()

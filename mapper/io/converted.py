@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from mapper.io.bgzf_in import Step
 from mapper.io.samtools import SamtoolsProcess
 from mapper.io.source import BrokenStreamError, ByteSource
 
@@ -72,6 +73,10 @@ class ConvertedSource:
             if reason is not None:
                 raise BrokenStreamError(reason)
         return n
+
+    def begin(self, buffer: memoryview) -> Step:
+        """As :meth:`readinto`; nothing is left to be done."""
+        return Step(self.readinto(buffer))
 
     def stop(self) -> None:
         """End samtools at once; whoever reads, in another thread, finds the stream broken."""

@@ -6,14 +6,16 @@ import gzip
 import io
 import os
 import stat
+from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from isal import igzip, isal_zlib
 
 from mapper.errors import InputFormatError
-from mapper.io.bgzf_in import BgzfStream, NotBgzfError, is_bgzf
+from mapper.io.bgzf_in import BgzfStream, Done, NotBgzfError, Step, is_bgzf
 from mapper.io.read_ahead import ReadAhead, StoppedError
 
 STDIN = "-"
@@ -39,6 +41,8 @@ class PlainBytes(Protocol):
     name: str
 
     def readinto(self, buffer: memoryview) -> int: ...
+
+    def begin(self, buffer: memoryview) -> Step: ...
 
     def stop(self) -> None: ...
 
@@ -175,27 +179,35 @@ class ByteSource:
             raise self._error
         return self._read_plain(buffer)
 
+    def begin(self, buffer: memoryview) -> Step:
+        """Begin to fill the start of `buffer`: as ``readinto``, but what can be done later is.
+
+        The next step may begin before that. Errors of its parts are BrokenStreamError, too.
+        """
+        if self._bgzf is None or self._ahead or self._error is not None:
+            return Step(self.readinto(buffer))
+        try:
+            step = self._bgzf.begin(buffer)
+        except NotBgzfError as found:
+            self._go_on_as_gzip(found)
+            return Step(self._read_plain(buffer))
+        except _READ_ERRORS as error:
+            raise _broken(error) from error
+        return step._replace(parts=[partial(_explained, part) for part in step.parts])
+
     def _read_plain(self, buffer: memoryview) -> int:
         try:
             return int(self._stream.readinto(buffer))
         except NotBgzfError as found:
-            # A gzip member of another kind behind BGZF blocks, as `cat` makes them.
-            self._bgzf = None
-            rest = _WithHead(self._raw, found.rest)
-            self._stream = igzip.IGzipFile(fileobj=rest, mode="rb")
+            self._go_on_as_gzip(found)
             return self._read_plain(buffer)
-        except EOFError as error:
-            raise BrokenStreamError(
-                "the gzip data end early: the file is truncated; copy or download it again"
-            ) from error
-        except (gzip.BadGzipFile, isal_zlib.error) as error:  # type: ignore[misc]
-            raise BrokenStreamError(
-                f"the gzip data are damaged ({error}); copy or download the file again"
-            ) from error
-        except OSError as error:
-            raise BrokenStreamError(f"reading failed ({error.strerror or error})") from error
-        except StoppedError as error:
-            raise BrokenStreamError(str(error)) from error
+        except _READ_ERRORS as error:
+            raise _broken(error) from error
+
+    def _go_on_as_gzip(self, found: NotBgzfError) -> None:
+        """Read on in a gzip member of another kind behind BGZF blocks, as `cat` makes them."""
+        self._bgzf = None
+        self._stream = igzip.IGzipFile(fileobj=_WithHead(self._raw, found.rest), mode="rb")
 
     def stop(self) -> None:
         """Let whoever waits in ``readinto``, in another thread, find the stream broken."""
@@ -206,6 +218,31 @@ class ByteSource:
         """Close the file (not standard input), which nobody reads any more."""
         self._stream.close()
         self._raw.close()  # a gzip stream leaves its file open
+
+
+_DAMAGED: Any = (gzip.BadGzipFile, isal_zlib.error)
+_READ_ERRORS: Any = (EOFError, OSError, isal_zlib.error, StoppedError)
+
+
+def _broken(error: Exception) -> BrokenStreamError:
+    """Return the reason why a stream cannot be read on, for a user to read."""
+    if isinstance(error, EOFError):
+        return BrokenStreamError(
+            "the gzip data end early: the file is truncated; copy or download it again"
+        )
+    if isinstance(error, _DAMAGED):
+        return BrokenStreamError(
+            f"the gzip data are damaged ({error}); copy or download the file again"
+        )
+    if isinstance(error, OSError):
+        return BrokenStreamError(f"reading failed ({error.strerror or error})")
+    return BrokenStreamError(str(error))
+
+
+def _explained(part: Callable[[], Done]) -> Done:
+    """Do a part of a step; its error is for a user to read."""
+    done = part()
+    return done if done.error is None else done._replace(error=_broken(done.error))
 
 
 def _open_raw(path: str, name: str) -> io.FileIO:

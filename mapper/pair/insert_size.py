@@ -33,6 +33,10 @@ and single reads, fewer may be there."""
 MIN_PAIRS = 16
 """Fewer confident pairs than this give no estimate."""
 
+USUAL_DEVIATIONS = 4
+"""Deviations from the mean up to which sizes are proper at least, and within which those of
+fragments shorter than the mean are costed."""
+
 CONFIDENT_GAP = 12
 """A mate counts for the estimate if its best alignment leads by this many matches' worth."""
 
@@ -56,10 +60,14 @@ def model_from(mean: float, std: float, low: int, high: int, n_pairs: int) -> In
     """Build a model: the log-probability of a deviation at least as large, as a score.
 
     A match is worth ``log(4)`` of likelihood ratio per score unit; deviations are costed
-    on the same scale.
+    on the same scale. Short fragments are commoner than a normal distribution has them (they
+    are what shearing, size selection and PCR leave over), so that none costs more than one of
+    ``USUAL_DEVIATIONS``.
     """
     sizes = np.arange(low, high + 1)
     deviations = np.abs(sizes - mean) / max(std, 1.0)
+    is_short = sizes < mean if mean > 0 else sizes > mean
+    deviations[is_short] = np.minimum(deviations[is_short], USUAL_DEVIATIONS)
     tails = np.array([math.erfc(d / math.sqrt(2)) for d in deviations])
     cost = -np.log(np.maximum(tails, 1e-12)) / math.log(4)
     penalty = np.rint(SCALE * cost).astype(np.int32)
@@ -85,8 +93,11 @@ def estimate(inserts: np.ndarray) -> InsertSizeModel:
     """Estimate the model from signed insert sizes of confident pairs.
 
     The library's orientation is the commoner sign. Outliers are cut at two quartile ranges
-    beyond the quartiles before mean and deviation are taken; proper are sizes within three
-    quartile ranges of the quartiles, and at least four deviations of the mean.
+    beyond the quartiles before mean and deviation are taken; proper are sizes up to three
+    quartile ranges beyond the upper quartile, and at least ``USUAL_DEVIATIONS`` beyond the mean.
+    Shorter fragments are proper whatever their size: of the variants that change inserts, only
+    an insertion makes one look shorter, and a single pair does not tell it from the short
+    fragments that every library has.
     """
     # Pairs without a confident insert are in there as zeros, and have no say.
     sign = 1 if (inserts > 0).sum() >= (inserts < 0).sum() else -1
@@ -97,11 +108,9 @@ def estimate(inserts: np.ndarray) -> InsertSizeModel:
     spread = upper - lower
     core = sizes[(sizes >= lower - 2 * spread) & (sizes <= upper + 2 * spread)]
     mean, std = float(core.mean()), float(core.std())
-    low = max(min(lower - 3 * spread, math.floor(mean - 4 * std)), 1)
-    high = max(upper + 3 * spread, math.ceil(mean + 4 * std))
-    if sign < 0:
-        low, high, mean = -high, -low, -mean
-    return model_from(mean, std, low, high, len(sizes))
+    longest = max(upper + 3 * spread, math.ceil(mean + USUAL_DEVIATIONS * std))
+    low, high = (1, longest) if sign > 0 else (-longest, -1)
+    return model_from(sign * mean, std, low, high, len(sizes))
 
 
 @core

@@ -13,7 +13,7 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.lanes import lane_max
-from mapper.pair.insert_size import SCALE, insert_size
+from mapper.pair.insert_size import SCALE, five_prime, insert_size
 
 NO_PAIR = -(2**40)
 """Score of a pair that does not exist."""
@@ -77,8 +77,23 @@ def best_pair_score(base_offsets, alignments, first_read, model, lanes):
 
 
 @core
-def best_pair(base_offsets, alignments, first_read, model, key):
-    """Best proper pair of the mates `first_read` and the next.
+def signed_end(alignments, i, read_len):
+    """5' end, negative on the forward strand: of opposite strands the sum is the insert size."""
+    end = five_prime(alignments, i, read_len)
+    return end if alignments.strand[i] else -end
+
+
+@core
+def weigh_pairs(base_offsets, alignments, first_read, model, key, ends, values):
+    """Look at all proper pairs of the mates `first_read` and the next, and find the best.
+
+    Parameters
+    ----------
+    ends
+        Work space: int64, of at least as many items as the second mate has alignments.
+    values
+        int64; ``values[0]`` has an item for each alignment of the first mate, ``values[1]`` of
+        the second. Raised to the best score of a proper pair that the alignment is part of.
 
     Returns
     -------
@@ -86,18 +101,29 @@ def best_pair(base_offsets, alignments, first_read, model, key):
         ``score`` is NO_PAIR if there is none; a and b are rows of the AlignmentBatch.
     """
     offsets = alignments.alignment_offsets
+    a_first, b_first = offsets[first_read], offsets[first_read + 1]
+    n_second = offsets[first_read + 2] - b_first
     a_len = base_offsets[first_read + 1] - base_offsets[first_read]
     b_len = base_offsets[first_read + 2] - base_offsets[first_read + 1]
     best = np.int64(NO_PAIR)
     best_a = best_b = np.int64(-1)
     best_hash = np.uint64(0)
-    for a in range(offsets[first_read], offsets[first_read + 1]):
-        for b in range(offsets[first_read + 1], offsets[first_read + 2]):
-            # An insert size only costs. (With end bonuses, the best do not come first.)
-            if SCALE * (np.int64(alignments.score[a]) + alignments.score[b]) < best:
+    for i in range(n_second):
+        ends[i] = signed_end(alignments, b_first + i, b_len)
+    span = np.uint64(model.high - model.low)
+    for a in range(a_first, b_first):
+        lowest = model.low - signed_end(alignments, a, a_len)
+        for i in range(n_second):
+            # Tells nearly all that lie apart: what is too low is, unsigned, far too high.
+            if np.uint64(ends[i] - lowest) > span:
                 continue
+            b = b_first + i
             score = pair_score(alignments, a, a_len, b, b_len, model)
-            if score < best or score == NO_PAIR:
+            if score == NO_PAIR:
+                continue
+            values[0, a - a_first] = max(values[0, a - a_first], score)
+            values[1, i] = max(values[1, i], score)
+            if score < best:
                 continue
             tie = place_hash(alignments, a, key) ^ (place_hash(alignments, b, key) >> np.uint64(1))
             if score > best or tie < best_hash:

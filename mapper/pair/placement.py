@@ -24,7 +24,7 @@ from mapper.pair.grade import (
     unseen_score,
 )
 from mapper.pair.insert_size import SCALE, InsertSizeModel
-from mapper.pair.pairing import NO_PAIR, best_pair, name_key, pair_score, place_hash
+from mapper.pair.pairing import name_key, place_hash, weigh_pairs
 from mapper.pair.ranking import with_ranking_scores
 from mapper.params import ExtendParams, PairParams
 
@@ -102,38 +102,16 @@ def _assign_roles(alignments, first, end, primary, read_len, lowest, share, role
 
 
 @core
-def _best_score(alignments, first, end):
-    best = np.int64(alignments.score[first])
-    for i in range(first + 1, end):
-        best = max(best, np.int64(alignments.score[i]))
-    return best
+def _value_apart(alignments, first, end, partner, unpaired_penalty, values):
+    """Set the value of each alignment in first:end beside the mate's best, not as a pair.
 
-
-@core
-def _pair_values(base_offsets, alignments, first_read, model, unpaired_penalty, values):
-    """Best score of a whole pair that each alignment of its mates can be part of.
-
-    ``values[0]`` gets those of the first mate, ``values[1]`` of the second, in 1 / SCALE
-    score units.
+    In 1 / SCALE score units. Without a mate's alignment (`partner` -1) nothing is broken up.
     """
-    offsets = alignments.alignment_offsets
-    a_first, a_end = offsets[first_read], offsets[first_read + 1]
-    b_first, b_end = a_end, offsets[first_read + 2]
-    a_len = base_offsets[first_read + 1] - base_offsets[first_read]
-    b_len = base_offsets[first_read + 2] - base_offsets[first_read + 1]
-    # Without a partner there is nothing to break up.
-    a_best = _best_score(alignments, a_first, a_end) - unpaired_penalty if a_end > a_first else 0
-    b_best = _best_score(alignments, b_first, b_end) - unpaired_penalty if b_end > b_first else 0
-    for a in range(a_first, a_end):
-        values[0, a - a_first] = SCALE * (np.int64(alignments.score[a]) + b_best)
-    for b in range(b_first, b_end):
-        values[1, b - b_first] = SCALE * (np.int64(alignments.score[b]) + a_best)
-    for a in range(a_first, a_end):
-        for b in range(b_first, b_end):
-            score = pair_score(alignments, a, a_len, b, b_len, model)
-            if score != NO_PAIR:
-                values[0, a - a_first] = max(values[0, a - a_first], score)
-                values[1, b - b_first] = max(values[1, b - b_first], score)
+    other = np.int64(0)
+    if partner >= 0:
+        other = np.int64(alignments.score[partner]) - unpaired_penalty
+    for i in range(first, end):
+        values[i - first] = SCALE * (np.int64(alignments.score[i]) + other)
 
 
 @core
@@ -161,13 +139,17 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, ranked, paired,
             )  # fmt: skip
         if paired:
             a, b = primary[read], primary[read + 1]
+            penalty = params.unpaired_penalty
+            _value_apart(ranked, offsets[read], offsets[read + 1], b, penalty, values[0])
+            _value_apart(ranked, offsets[read + 1], offsets[read + 2], a, penalty, values[1])
             if a >= 0 and b >= 0:
-                score, pair_a, pair_b = best_pair(base_offsets, ranked, read, model, key)
+                score, pair_a, pair_b = weigh_pairs(
+                    base_offsets, ranked, read, model, key, alone, values
+                )
                 apart = np.int64(ranked.score[a]) + np.int64(ranked.score[b])
-                if score >= SCALE * (apart - params.unpaired_penalty):
+                if score >= SCALE * (apart - penalty):
                     primary[read], primary[read + 1] = pair_a, pair_b
                     proper[read] = proper[read + 1] = True
-            _pair_values(base_offsets, ranked, read, model, params.unpaired_penalty, values)
         for mate in range(step):
             chosen = primary[read + mate]
             if chosen < 0:

@@ -24,7 +24,7 @@ from mapper.pairwise.matrix_scoring import (
 from mapper.pairwise.packing import Sequences, sequence_set
 from mapper.pairwise.result import PairAlignments
 
-WINDOW_PAIRS = 1 << 17
+WINDOW_PAIRS = 1 << 18
 """Most pairs of a window."""
 
 
@@ -117,13 +117,19 @@ def _windows(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the queries and references of pairs, window by window."""
     n, m = own.end - own.start, other.end - other.start
-    most = engine.batch_cells(int(n.sum()) * int(m.sum()) // (2 if within else 1))
+    total = int(n.sum()) * int(m.sum())
+    if within:
+        total = (total - int((n * n).sum())) // 2
     i, j = 0, 1 if within else 0
     query, ref = np.empty(window, np.int64), np.empty(window, np.int64)
+    left, number = total, 0
     while True:
-        size, i, j = _next_window(n, m, within, i, j, most, query, ref)
+        most = engine.window_cells(number, left, total)
+        size, i, j, cells = _next_window(n, m, within, i, j, most, query, ref)
         if size == 0:
             return
+        left -= cells
+        number += 1
         yield query[:size].copy(), ref[:size].copy()
 
 
@@ -133,8 +139,8 @@ def _next_window(n, m, within, i, j, most_cells, query, ref):
 
     Returns
     -------
-    size, i, j
-        Pairs written, and the pair that follows.
+    size, i, j, cells
+        Pairs written, the pair that follows, and the cells of those written.
     """
     size = 0
     cells = 0
@@ -150,4 +156,4 @@ def _next_window(n, m, within, i, j, most_cells, query, ref):
         cells += n[i] * m[j]
         size += 1
         j += 1
-    return size, i, j
+    return size, i, j, cells

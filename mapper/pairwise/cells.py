@@ -24,15 +24,22 @@ class OneCell(NamedTuple):
 
     opening: np.int32  # of the first symbol: -(gap_open + gap_extend)
     extend: np.int32  # of each further one: -gap_extend
-    floor: np.int32  # no value is lower
+    floor: np.int32  # of scores
+    extend_each: np.int32  # as ``extend``
 
 
 class TwoCells(NamedTuple):
-    """The same for two cells in the halves of a uint32; the floor is 0."""
+    """The same for two cells in the halves of a uint32.
+
+    Words are added whole, as numbers of 32 bits, wherever no half of the sum is below 0: that
+    takes none of the instructions that are scarce. A negative half of a summand then borrows
+    from the other half. ``extend_each`` is the extension for sums of each half apart.
+    """
 
     opening: np.uint32
     extend: np.uint32
-    floor: np.uint32
+    floor: np.uint32  # of both halves
+    extend_each: np.uint32
 
 
 def half_of(word, half):
@@ -45,8 +52,20 @@ def joined_halves(low, high):
     return np.uint32((int(low) & 0xFFFF) | (int(high) & 0xFFFF) << 16)
 
 
+def words_of_scores(low, high):
+    """Return two numbers, of either sign, as :func:`plus` takes them (Python only)."""
+    return np.uint32((int(low) + (int(high) << 16)) & 0xFFFFFFFF)
+
+
+def plus(a, b, cells):
+    """Return ``a + b``, of which no half may be negative."""
+    if isinstance(cells, OneCell):
+        return np.int32(a + b)
+    return np.uint32((int(a) + int(b)) & 0xFFFFFFFF)
+
+
 def sum_or(a, b, least, cells):
-    """Return ``max(a + b, least)``."""
+    """Return ``max(a + b, least)``, of each half apart."""
     if isinstance(cells, OneCell):
         return np.int32(max(a + b, least))
     return joined_halves(
@@ -59,6 +78,11 @@ def higher(a, b, cells):
     if isinstance(cells, OneCell):
         return np.int32(max(a, b))
     return joined_halves(*(max(half_of(a, half), half_of(b, half)) for half in (0, 1)))
+
+
+def highest(a, b, c, cells):
+    """Return ``max(a, b, c)``."""
+    return higher(higher(a, b, cells), c, cells)
 
 
 def exceeds(a, b, cells):
@@ -79,6 +103,16 @@ loses arguments when numba-cuda compiles the caller: seen with 0.30.4.)"""
 
 
 @core
+def _plus(a, b):
+    return np.int32(a + b)
+
+
+@core
+def _plus_of_words(a, b):
+    return np.uint32(np.uint32(a) + np.uint32(b))
+
+
+@core
 def _sum_or(a, b, least):
     return max(np.int32(a + b), np.int32(least))
 
@@ -89,8 +123,20 @@ def _higher(a, b):
 
 
 @core
+def _highest(a, b, c):
+    return max(max(np.int32(a), np.int32(b)), np.int32(c))
+
+
+@core
 def _exceeds(a, b):
     return np.uint32(a != b)
+
+
+@overload(plus, jit_options=INLINED)
+def _plus_of_either(a, b, cells):
+    if is_cells(cells, OneCell):
+        return lambda a, b, cells: _plus(a, b)
+    return lambda a, b, cells: _plus_of_words(a, b)
 
 
 @overload(sum_or, jit_options=INLINED)
@@ -103,6 +149,12 @@ def _sum_or_of_one(a, b, least, cells):
 def _higher_of_one(a, b, cells):
     if is_cells(cells, OneCell):
         return lambda a, b, cells: _higher(a, b)
+
+
+@overload(highest, jit_options=INLINED)
+def _highest_of_one(a, b, c, cells):
+    if is_cells(cells, OneCell):
+        return lambda a, b, c, cells: _highest(a, b, c)
 
 
 @overload(exceeds, jit_options=INLINED)

@@ -25,7 +25,7 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.cigar import EQUAL, D, I, X, append_op
-from mapper.pairwise.cells import OneCell, exceeds, higher, sum_or
+from mapper.pairwise.cells import OneCell, exceeds, highest, plus, sum_or
 from mapper.pairwise.origins import origin_at
 
 GLOBAL, SEMIGLOBAL, LOCAL = range(3)
@@ -49,42 +49,38 @@ class Gaps(NamedTuple):
 @core
 def one_cell(gaps, mode):
     """Return the costs for cells of their own; without a floor unless the span is local."""
-    return OneCell(
-        np.int32(-(gaps.gap_open + gaps.gap_extend)),
-        np.int32(-gaps.gap_extend),
-        np.int32(0) if mode == LOCAL else NEVER,
-    )
+    extend = np.int32(-gaps.gap_extend)
+    opening = np.int32(-(gaps.gap_open + gaps.gap_extend))
+    return OneCell(opening, extend, np.int32(0) if mode == LOCAL else NEVER, extend)
 
 
 @core
-def arrived(diagonal, substitution, deletion, cells):
-    """Begin a cell, or two: from H(i-1, j-1), S and D(i, j).
+def next_cell(matched, insertion, deletion, floored, cells):
+    """Compute one cell, or two: from H(i-1, j-1) + S, I(i, j) and D(i, j).
 
-    Returns
-    -------
-    The higher of the diagonal's score and D(i, j); the diagonal's score.
-    """
-    higher_score = sum_or(diagonal, substitution, deletion, cells)
-    return higher_score, sum_or(diagonal, substitution, cells.floor, cells)
-
-
-@core
-def next_cell(arrival, matched, insertion, deletion, cells):
-    """Compute one cell, or two: from what has arrived, I(i, j) and D(i, j).
+    Parameters
+    ----------
+    floored
+        Whether the floor counts. It need not where no score can come to it.
 
     Returns
     -------
     H(i, j), I(i+1, j), D(i, j+1), bits
-        No value is below ``cells.floor``. Of equals the diagonal is taken before a deletion,
-        that before an insertion, and a gap is opened before it is lengthened. Where the floor
-        is 0 and H is 0, the alignment begins, whatever the bits say.
+        Of equals the diagonal is taken before a deletion, that before an insertion, and a gap
+        is opened before it is lengthened. Insertions are never below ``cells.floor``, and so
+        no score is. Where the floor is that of a local alignment, one begins where H
+        is on it, whatever the bits say; and gaps that are lower lead to no score above it.
     """
-    score = higher(arrival, insertion, cells)
+    score = highest(matched, deletion, insertion, cells)
     bits = exceeds(score, matched, cells)
     bits = np.uint32(np.uint32(2) * bits) + exceeds(score, deletion, cells)
-    opened = sum_or(score, cells.opening, cells.floor, cells)
-    insertion_below = sum_or(insertion, cells.extend, opened, cells)
-    deletion_behind = sum_or(deletion, cells.extend, opened, cells)
+    opened = plus(score, cells.opening, cells)
+    if floored:
+        lengthened = plus(insertion, cells.extend, cells)
+        insertion_below = highest(lengthened, opened, cells.floor, cells)
+    else:
+        insertion_below = sum_or(insertion, cells.extend_each, opened, cells)
+    deletion_behind = sum_or(deletion, cells.extend_each, opened, cells)
     bits = np.uint32(2) * np.uint32(bits) + exceeds(insertion_below, opened, cells)
     bits = np.uint32(2) * np.uint32(bits) + exceeds(deletion_behind, opened, cells)
     return score, insertion_below, deletion_behind, np.uint32(bits)
@@ -131,8 +127,8 @@ def begin_row(of_letter, ref, deletion, space, cells):
         space.substitutions[j] = substitution
         space.deletions[j] = deletion
         other = sum_or(space.scores[j], substitution, space.insertions[j + 1], cells)
-        opened = sum_or(other, cells.opening, cells.floor, cells)
-        deletion = sum_or(deletion, cells.extend, opened, cells)
+        opened = plus(other, cells.opening, cells)
+        deletion = sum_or(deletion, cells.extend_each, opened, cells)
 
 
 @core
@@ -170,11 +166,9 @@ def fill_matrix(query, ref, scores, gaps, mode, space, origins, keep):
         if keep:
             own = origins[i * m : (i + 1) * m]
             for j in range(m):
-                arrival, matched = arrived(
-                    above[j], space.substitutions[j], space.deletions[j], cells
-                )
+                matched = plus(above[j], space.substitutions[j], cells)
                 score, below, _, bits = next_cell(
-                    arrival, matched, space.insertions[j + 1], space.deletions[j], cells
+                    matched, space.insertions[j + 1], space.deletions[j], True, cells
                 )
                 row[j + 1] = score
                 space.insertions[j + 1] = below
@@ -182,11 +176,9 @@ def fill_matrix(query, ref, scores, gaps, mode, space, origins, keep):
                 highest = max(highest, score)
         else:
             for j in range(m):
-                arrival, matched = arrived(
-                    above[j], space.substitutions[j], space.deletions[j], cells
-                )
+                matched = plus(above[j], space.substitutions[j], cells)
                 score, below, _, _ = next_cell(
-                    arrival, matched, space.insertions[j + 1], space.deletions[j], cells
+                    matched, space.insertions[j + 1], space.deletions[j], True, cells
                 )
                 row[j + 1] = score
                 space.insertions[j + 1] = below

@@ -33,9 +33,9 @@ from mapper.pairwise.affine_origins import (
 )
 from mapper.pairwise.compare import Pair
 from mapper.pairwise.cuda_batch import DONE, LEFT
-from mapper.pairwise.flat_kernels import UNFIT, strings_of
+from mapper.pairwise.flat_kernels import UNFIT, strings_of, two_bits
 from mapper.pairwise.flat_warp import GROUP_BLOCK, any_lane, blocks_by_shared, lanes_of_warp_meet
-from mapper.pairwise.strip import farthest, follow, look
+from mapper.pairwise.strip import slide
 from mapper.pairwise.wavefront_affine import (
     AffinePenalties,
     highest_bound,
@@ -128,6 +128,7 @@ def _write_row(strings, s, reach, rows, match_at, mismatch_at, opened_at, insert
                deletion_at, insertion_from, deletion_from, lane, lanes, cells, first_cell,
                want_path):  # fmt: skip
     """Compute the cells of row s that are a lane's; `..._at`: where diagonal 0 of a row lies."""
+    strings = two_bits(strings)
     k = np.int32(lane - reach)
     while k <= reach:
         # Unsigned, as an index that may be negative would be checked for that.
@@ -137,7 +138,6 @@ def _write_row(strings, s, reach, rows, match_at, mismatch_at, opened_at, insert
         extended_i = np.int32(rows[np.uint32(insertion_from + k + np.int32(1))])
         extended_d = np.int32(rows[np.uint32(deletion_from + k - np.int32(1))])
         mismatch = np.int32(rows[np.uint32(mismatch_at + k)])
-        limit = farthest(k, strings.query_len, strings.ref_len)
         most = np.int32(strings.query_len + k)
         insertion = np.int32(next_insertion(opened_i, extended_i, most))
         deletion = np.int32(next_deletion(opened_d, extended_d, strings.ref_len))
@@ -149,14 +149,7 @@ def _write_row(strings, s, reach, rows, match_at, mismatch_at, opened_at, insert
             cells[np.uint64(first_cell + np.int64(k + reach))] = origin
         if s == 0:
             h = np.int32(0)
-        if h < 0 or h > limit:
-            h = _NULL
-        else:
-            run = look(strings, h, k)
-            h = np.int32(min(np.int32(h + run), limit))
-            if run == np.int32(16) and h < limit:
-                h = follow(strings, h, k, limit)
-        rows[np.uint32(match_at + k)] = np.int16(h)
+        rows[np.uint32(match_at + k)] = np.int16(slide(strings, h, k, _NULL))
         rows[np.uint32(insertion_at + k)] = np.int16(max(insertion, _NULL))
         rows[np.uint32(deletion_at + k)] = np.int16(max(deletion, _NULL))
         k = np.int32(k + lanes)

@@ -3,28 +3,28 @@
 A chunk is *staged* in one array of words, which one copy takes to the device: four columns
 (int32, one row a pair: first symbol of query and reference, counted from the array's start, and
 their lengths, -1 for a pair that the device is not given), then the letters of both sides, 32 a
-word. Letters are packed as they lie in memory, whatever the bounds of the sequences, by loops
-that compilers turn into vector code: packing then takes no longer than copying (8.6 GB/s against
-10 on one EPYC core), and a quarter of the bytes goes over the link. Several threads stage parts
-of a chunk.
-
-What is no A, C, G or T is noted for blocks of letters; only pairs in such blocks are looked
-at letter by letter.
+word. Letters are packed as they lie in memory, whatever the bounds of the sequences
+(``flat_letters.py``): packing then takes no longer than copying, and a quarter of the bytes goes
+over the link. Several threads stage parts of a chunk (``flat_tickets.py``). Pairs with other
+letters are taken out by the thread that has staged the last part.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.pairwise import flat_chunks
-from mapper.pairwise.compare import unaligned_word
-from mapper.pairwise.flat_chunks import BEHIND, Chunk, Job, chunk_end, span_of
-from mapper.pairwise.packing import PADDING, PairBatch, differs_from_acgt, squeezed
+from mapper.pairwise.flat_chunks import BEHIND, Chunk, chunk_end, chunk_of, span_of, table_of
+from mapper.pairwise.flat_letters import blocks_of, is_acgt_where_noted, pack_blocks
+from mapper.pairwise.flat_tickets import Tickets, is_last_part, next_ticket, note_ready
+from mapper.pairwise.packing import PADDING, PairBatch
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH
 
-BLOCK_LETTERS = 1024
-"""Letters of which it is noted whether any is none of A C G T."""
+Stager = Callable[[Tickets], None]
+"""Takes tickets and does their parts, until there is none left."""
 
 
 class LetterSource:
@@ -49,89 +49,65 @@ class LetterSource:
 
     def n_words(self, chunk: Chunk) -> int:
         """Words of a staged chunk."""
-        return _query_at(chunk) + sum(_side_words(chunk)) + BEHIND
+        n_query = (chunk.query_behind - chunk.query_begin + 31) >> 5
+        n_ref = (chunk.ref_behind - chunk.ref_begin + 31) >> 5
+        return 2 * chunk.n_pairs + n_query + n_ref + BEHIND
 
-    def job(self, chunk: Chunk, staged: np.ndarray, n_jobs: int) -> tuple[Job, np.ndarray]:
-        """Return what stages a chunk, by any threads, and notes of its letters."""
-        batch, at = self._batch, _query_at(chunk)
-        n_query = _side_words(chunk)[0]
-        spans = (
-            (chunk.query_begin, chunk.query_behind), (chunk.ref_begin, chunk.ref_behind)
-        )  # fmt: skip
-        noted = np.zeros((2, max(_blocks(*span) for span in spans) + 1), np.bool_)
+    def stager(self, chunks: Sequence[Chunk], places: np.ndarray) -> Stager:
+        """Return what stages chunks, by any threads; chunk i goes to place ``i % n_places``.
 
-        codes, columns = staged.view(np.uint16), staged.view(np.int32)
+        `places`: uint64 (n_places, at least the words of the largest).
+        """
+        table = table_of(chunks)
+        most = (table[:, 3::2] - table[:, 2::2]).max(initial=0)
+        noted = np.empty((len(places), 2, blocks_of(0, most)), np.bool_)
 
-        def part(k: int) -> None:
-            _stage_part(batch, chunk, at, at + n_query, codes, columns, noted, k, n_jobs)
+        def stage(tickets: Tickets) -> None:
+            _stage(self._batch, table, places, noted, tickets)
 
-        return part, noted
-
-    def settling_job(
-        self, chunk: Chunk, staged: np.ndarray, noted: np.ndarray, n_jobs: int
-    ) -> Job | None:
-        """Return what takes pairs with other letters out of a chunk that is staged."""
-        if not noted.any():
-            return None
-        batch = self._batch
-
-        def part(k: int) -> None:
-            rows = (chunk.n_pairs * x // n_jobs for x in (k, k + 1))
-            _take_out(
-                batch.queries, batch.query_start, batch.query_end, batch.refs, batch.ref_start,
-                batch.ref_end, chunk.first, chunk.query_begin, chunk.ref_begin, noted, *rows,
-                chunk.n_pairs, staged.view(np.int32),
-            )  # fmt: skip
-
-        return part
+        return stage
 
     def selected(self, pairs: np.ndarray) -> PairBatch:
         """Return some pairs (int64) with their letters only."""
         return selected(self._batch, pairs)
 
 
-def _query_at(chunk: Chunk) -> int:
-    """Word of a staged chunk at which its letters begin."""
-    return 2 * chunk.n_pairs
-
-
-def _side_words(chunk: Chunk) -> tuple[int, int]:
-    return (
-        (chunk.query_behind - chunk.query_begin + 31) >> 5,
-        (chunk.ref_behind - chunk.ref_begin + 31) >> 5,
-    )
+@driver
+def _stage(batch, chunks, places, noted, tickets):
+    """Stage the parts of chunks that tickets say."""
+    while True:
+        ticket = next_ticket(tickets)
+        if ticket < 0:
+            return
+        c, part = divmod(ticket, tickets.n_parts)
+        chunk = chunk_of(chunks, c)
+        place = c % len(places)
+        n_query = blocks_of(chunk.query_begin, chunk.query_behind)
+        n_ref = blocks_of(chunk.ref_begin, chunk.ref_behind)
+        _stage_part(batch, chunk, places[place], noted[place], part, tickets.n_parts)
+        if is_last_part(tickets, c):
+            if _any(noted[place, 0, :n_query]) or _any(noted[place, 1, :n_ref]):
+                _take_out(batch, chunk, noted[place], places[place].view(np.int32))
+            note_ready(tickets, c)
 
 
 @driver
-def _blocks(begin, behind):
-    return (behind - begin + BLOCK_LETTERS - 1) // BLOCK_LETTERS
-
-
-@core
-def _eight_letters(letters, at, end):
-    """The letters from `at` on as a word; those from `end` on are A and not loaded."""
-    word = np.uint64(0x4141414141414141)
-    for x in range(min(np.int64(8), end - at)):
-        word ^= np.uint64(letters[at + x] ^ 0x41) << np.uint64(8 * x)
-    return word
-
-
-@driver
-def _stage_part(batch, chunk, query_at, ref_at, codes, columns, noted, part, n_parts):
-    """Pack a part of a chunk's letters, and write a part of its rows.
-
-    `query_at` and `ref_at`: words of the staged chunk at which the letters of both sides begin.
-    """
+def _stage_part(batch, chunk, place, noted, part, n_parts):
+    """Pack a part of a chunk's letters, and write a part of its rows."""
     n = chunk.last - chunk.first
-    n_blocks = _blocks(chunk.query_begin, chunk.query_behind)
-    _pack_blocks(
+    codes, columns = place.view(np.uint8), place.view(np.int32)
+    # Words at which the letters of both sides begin.
+    query_at = 2 * n
+    ref_at = query_at + ((chunk.query_behind - chunk.query_begin + 31) >> 5)
+    n_blocks = blocks_of(chunk.query_begin, chunk.query_behind)
+    pack_blocks(
         batch.queries, chunk.query_begin, chunk.query_behind, n_blocks * part // n_parts,
-        n_blocks * (part + 1) // n_parts, codes[4 * query_at :], noted[0],
+        n_blocks * (part + 1) // n_parts, codes[8 * query_at :], noted[0],
     )  # fmt: skip
-    n_blocks = _blocks(chunk.ref_begin, chunk.ref_behind)
-    _pack_blocks(
+    n_blocks = blocks_of(chunk.ref_begin, chunk.ref_behind)
+    pack_blocks(
         batch.refs, chunk.ref_begin, chunk.ref_behind, n_blocks * part // n_parts,
-        n_blocks * (part + 1) // n_parts, codes[4 * ref_at :], noted[1],
+        n_blocks * (part + 1) // n_parts, codes[8 * ref_at :], noted[1],
     )  # fmt: skip
     _stage_rows(
         batch.query_start, batch.query_end, batch.ref_start, batch.ref_end, chunk.first,
@@ -140,24 +116,13 @@ def _stage_part(batch, chunk, query_at, ref_at, codes, columns, noted, part, n_p
     )  # fmt: skip
 
 
-@driver
-def _pack_blocks(letters, begin, behind, first_block, last_block, codes, noted):
-    """Pack some blocks of the letters begin:behind, eight to an item of `codes`."""
-    for block in range(first_block, last_block):
-        at = block * (BLOCK_LETTERS // 8)
-        start = begin + block * BLOCK_LETTERS
-        end = min(start + BLOCK_LETTERS, behind)
-        whole = (end - start) >> 3
-        differ = np.uint64(0)
-        for j in range(whole):
-            word = unaligned_word(letters, start + 8 * j)
-            codes[at + j] = np.uint16(squeezed(word))
-            differ |= differs_from_acgt(word)
-        if start + 8 * whole < end:
-            word = _eight_letters(letters, start + 8 * whole, end)
-            codes[at + whole] = np.uint16(squeezed(word))
-            differ |= differs_from_acgt(word)
-        noted[block] = differ != 0
+@core
+def _any(flags):
+    """Whether any is set; all are looked at, by vector code."""
+    found = np.uint8(0)
+    for i in range(len(flags)):
+        found |= np.uint8(flags[i])
+    return found != 0
 
 
 @driver
@@ -196,32 +161,16 @@ def take_out_long(query_len, ref_len):
         ref_len[j] = ref_len[j] if fits else np.int32(-1)
 
 
-@core
-def _is_acgt(letters, start, end, origin, noted):
-    """Whether letters are all A, C, G or T; only noted blocks are looked at."""
-    if start == end:
-        return True
-    doubted = False
-    for block in range((start - origin) // BLOCK_LETTERS, (end - 1 - origin) // BLOCK_LETTERS + 1):
-        doubted = doubted or noted[block]
-    if not doubted:
-        return True
-    differ = np.uint64(0)
-    at = start
-    while at + 8 <= end:
-        differ |= differs_from_acgt(unaligned_word(letters, at))
-        at += 8
-    return (differ | differs_from_acgt(_eight_letters(letters, at, end))) == 0
-
-
 @driver
-def _take_out(queries, query_start, query_end, refs, ref_start, ref_end, first, query_begin,
-              ref_begin, noted, begin, end, n, columns):  # fmt: skip
+def _take_out(batch, chunk, noted, columns):
     """Give pairs with other letters the length -1."""
-    for j in range(begin, end):
-        i = first + j
-        if not _is_acgt(queries, query_start[i], query_end[i], query_begin, noted[0]) or not (
-            _is_acgt(refs, ref_start[i], ref_end[i], ref_begin, noted[1])
+    n = chunk.last - chunk.first
+    for j in range(n):
+        i = chunk.first + j
+        if not is_acgt_where_noted(
+            batch.queries, batch.query_start[i], batch.query_end[i], chunk.query_begin, noted[0]
+        ) or not is_acgt_where_noted(
+            batch.refs, batch.ref_start[i], batch.ref_end[i], chunk.ref_begin, noted[1]
         ):
             columns[2 * n + j] = -1
             columns[3 * n + j] = -1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.accelerate import core, driver
 
 CHUNK_PAIRS = 1 << 20
 CHUNK_SYMBOLS = 1 << 27
@@ -15,9 +15,6 @@ CHUNK_SYMBOLS = 1 << 27
 
 BEHIND = 8
 """Words behind a chunk's last, for loads that go beyond."""
-
-Job = Callable[[int], None]
-"""Does one of several parts of the work, given by its number."""
 
 
 class Chunk(NamedTuple):
@@ -36,6 +33,19 @@ class Chunk(NamedTuple):
     @property
     def n_pairs(self) -> int:
         return self.last - self.first
+
+
+def table_of(chunks: Sequence[Chunk]) -> np.ndarray:
+    """Return chunks as compiled code takes them: int64 (n, 6)."""
+    return np.array(chunks, np.int64).reshape(-1, len(Chunk._fields))
+
+
+@core
+def chunk_of(table, i):
+    """Chunk i of a table."""
+    return Chunk(
+        table[i, 0], table[i, 1], table[i, 2], table[i, 3], table[i, 4], table[i, 5]
+    )  # fmt: skip
 
 
 def chunk_end(

@@ -14,9 +14,9 @@ from numba import types
 
 from mapper.device.seam import cuda, device_function, kernel
 from mapper.pairwise.cuda_batch import DONE, LEFT
-from mapper.pairwise.flat_kernels import strings_of
+from mapper.pairwise.flat_kernels import strings_of, two_bits
 from mapper.pairwise.flat_warp import GROUP_BLOCK, any_lane, blocks_by_shared, lanes_of_warp_meet
-from mapper.pairwise.strip import farthest, follow, look
+from mapper.pairwise.strip import slide
 from mapper.pairwise.wavefront_edit import Rows, next_offset, trace_edit
 
 _MOST_BLOCKS = 12
@@ -62,6 +62,7 @@ def _write_row(strings, s, cells, first_cell, lane, lanes):
     """Compute the cells of row s that are a lane's."""
     before = np.int32(first_cell + (s - np.int32(1)) * s)  # diagonal 0 of the row before
     here = np.int32(first_cell + s * s + s)
+    strings = two_bits(strings)
     k = np.int32(lane - s)
     while k <= s:
         left, middle, right = _NULL, _NULL, _NULL
@@ -73,15 +74,7 @@ def _write_row(strings, s, cells, first_cell, lane, lanes):
         if k < s - np.int32(1):
             right = np.int32(cells[np.uint32(before + k + np.int32(1))])
         h = np.int32(0) if s == 0 else np.int32(next_offset(left, middle, right))
-        limit = farthest(k, strings.query_len, strings.ref_len)
-        if h < 0 or h > limit:
-            h = _NULL
-        else:
-            run = look(strings, h, k)
-            h = np.int32(min(np.int32(h + run), limit))
-            if run == np.int32(16) and h < limit:
-                h = follow(strings, h, k, limit)
-        cells[np.uint32(here + k)] = np.int16(h)
+        cells[np.uint32(here + k)] = np.int16(slide(strings, h, k, _NULL))
         k = np.int32(k + lanes)
 
 

@@ -26,6 +26,8 @@ class FirstPass:
         self._ops = np.empty(0, np.uint32)
         self.n_ops = 0
         self.n_left = 0
+        self.n_wrong = 0
+        """Packed pairs that do not lie where they should; they are left."""
 
     def ops(self) -> np.ndarray:
         """Return the operations of all pairs."""

@@ -17,8 +17,9 @@ from mapper.pairwise.affine_origins import replay, trace_back
 from mapper.pairwise.affine_space import origins_of, rows_of
 from mapper.pairwise.compare import Pair
 from mapper.pairwise.cuda_batch import CUT, DONE, LEFT
+from mapper.pairwise.packing import is_misplaced
 from mapper.pairwise.result import HEURISTIC, OK, OVER_LIMIT
-from mapper.pairwise.small_rows import small_search
+from mapper.pairwise.small_rows import MAX_SMALL_LENGTH, small_search
 from mapper.pairwise.strip import Strings
 from mapper.pairwise.wavefront_affine import highest_bound
 from mapper.pairwise.wavefront_edit import Ends, Rows, trace_edit
@@ -39,18 +40,36 @@ NOT_DONE = -1
 """Status, in the columns, of a pair that is left or unfit."""
 
 
+WRONG = -2
+"""Length, in a staged chunk, of a packed pair that does not lie where it should."""
+
+
+class GivenRows(NamedTuple):
+    """Columns of a chunk of packed pairs, as they were given."""
+
+    query_start: Any  # int64: word
+    query_len: Any  # int64: symbols
+    ref_start: Any  # int64
+    ref_len: Any  # int64
+    shift: Any  # uint8
+
+
+GIVEN_TYPES = (np.int64, np.int64, np.int64, np.int64, np.uint8)
+"""Of the columns of packed pairs."""
+
+
 class FlatResults(NamedTuple):
     """Rows of results, one a pair, and slots of operations, in the order that the metric says.
 
-    `totals` holds a row of operations and a row of pairs not done: first of each block, then
-    of the blocks before it, and last of all.
+    `totals` holds a row of operations, one of pairs not done and one of wrong ones: first of each
+    block, then of the blocks before it, and last of all.
     """
 
     score: Any  # int32; -1 where there is none
     status: Any  # int8: DONE, LEFT, CUT or UNFIT
     n_ops: Any  # int32
     slots: Any  # uint32, n * slot
-    totals: Any  # int64 (2, at least n_blocks + 1)
+    totals: Any  # int64 (3, at least n_blocks + 1)
 
 
 class FlatColumns(NamedTuple):
@@ -77,10 +96,57 @@ def strings_of(staged, n, i):
 
 
 @device_function
+def two_bits(strings):
+    """The same strings, whose symbols are seen by the compiler to take 2 bits, loops regardless."""
+    return Strings(
+        strings.query, strings.ref, strings.query_at, strings.ref_at, strings.query_len,
+        strings.ref_len, np.int32(1),
+    )  # fmt: skip
+
+
+@device_function
+def _is_outside(start, length, shift, following, begin, behind):
+    """Whether a packed sequence is not between the one before and the `following`, in a span."""
+    return is_misplaced(start - begin + 1, length, shift, min(following, behind) - begin + 1)
+
+
+@kernel(BLOCK)
+def rows_kernel(given, n, query_begin, query_behind, ref_begin, ref_behind, query_at, ref_at,
+                staged):  # fmt: skip
+    """Write the four columns of a chunk of packed pairs.
+
+    Parameters
+    ----------
+    query_begin, query_behind, ref_begin, ref_behind
+        Words of the caller's arrays that the chunk has, from its words `query_at` and `ref_at` on.
+    """
+    i = cuda.grid(1)
+    if i >= n:
+        return
+    shift = given.shift[i]
+    query_start, query_len = given.query_start[i], given.query_len[i]
+    ref_start, ref_len = given.ref_start[i], given.ref_len[i]
+    query_next = given.query_start[i + 1] if i + 1 < n else query_behind
+    ref_next = given.ref_start[i + 1] if i + 1 < n else ref_behind
+    columns = staged.view(np.int32)
+    if _is_outside(query_start, query_len, shift, query_next, query_begin, query_behind) or (
+        _is_outside(ref_start, ref_len, shift, ref_next, ref_begin, ref_behind)
+    ):
+        columns[2 * n + i] = WRONG
+        columns[3 * n + i] = WRONG
+        return
+    fits = shift == 1 and max(query_len, ref_len) <= MAX_SMALL_LENGTH
+    columns[i] = (query_start - query_begin + query_at) << 5
+    columns[n + i] = (ref_start - ref_begin + ref_at) << 5
+    columns[2 * n + i] = query_len if fits else -1
+    columns[3 * n + i] = ref_len if fits else -1
+
+
+@device_function
 def align_small(strings, i, max_distance, bound, cells, layout, want_path, slot, out):
     """Align a pair within `bound`, and write its row and operations."""
     most = min(max_distance, max(strings.query_len, strings.ref_len))
-    score = small_search(strings, min(most, bound), cells)
+    score = small_search(two_bits(strings), min(most, bound), cells)
     n_ops = np.int64(0)
     if score >= 0 and want_path:
         rows = Rows(cells, layout.at, layout.lo, layout.hi)
@@ -151,19 +217,22 @@ def small_affine_kernel(staged, n, penalties, scale, max_penalty, band, bound, i
 
 
 @kernel(BLOCK)
-def count_blocks_kernel(n, out):
-    """Add up the operations, and the pairs not done, of each block of pairs."""
-    total = cuda.shared.array(2, np.int32)
+def count_blocks_kernel(staged, n, out):
+    """Add up the operations, the pairs not done and the wrong ones, of each block of pairs."""
+    total = cuda.shared.array(3, np.int32)
     i = cuda.grid(1)
-    if cuda.threadIdx.x < 2:
+    if cuda.threadIdx.x < 3:
         total[cuda.threadIdx.x] = 0
     cuda.syncthreads()
     if i < n:
         cuda.atomic.add(total, 0, out.n_ops[i])
         if out.status[i] == LEFT or out.status[i] == UNFIT:
             cuda.atomic.add(total, 1, 1)
+        columns = staged.view(np.int32)
+        if columns[2 * n + i] == WRONG:
+            cuda.atomic.add(total, 2, 1)
     cuda.syncthreads()
-    if cuda.threadIdx.x < 2:
+    if cuda.threadIdx.x < 3:
         out.totals[cuda.threadIdx.x, cuda.blockIdx.x] = total[cuda.threadIdx.x]
 
 
@@ -171,7 +240,7 @@ def count_blocks_kernel(n, out):
 def sum_blocks_kernel(totals, n_blocks, sums_of_all):
     """Turn the totals of blocks into the totals of the blocks before; a block for each row.
 
-    `sums_of_all`: int64 (2,), gets the sums of the rows.
+    `sums_of_all`: int64 (3,), gets the sums of the rows.
     """
     sums = cuda.shared.array(BLOCK, np.int64)
     thread, row = cuda.threadIdx.x, cuda.blockIdx.x

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.pairwise import flat_chunks
-from mapper.pairwise.flat_batch import take_out_long
-from mapper.pairwise.flat_chunks import BEHIND, Chunk, Job
+from mapper.pairwise.flat_batch import Stager, take_out_long
+from mapper.pairwise.flat_chunks import BEHIND, Chunk, chunk_of, table_of
+from mapper.pairwise.flat_tickets import Tickets, is_last_part, next_ticket, note_ready
+from mapper.pairwise.packed_check import check_places
 from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH
 
@@ -18,16 +22,26 @@ class PackedSource:
     Parameters
     ----------
     packed
-        Sequences of each side lie one behind the other.
+        Sequences of each side lie one behind the other; :meth:`check` says if they do.
     """
 
     def __init__(self, packed: PackedPairs) -> None:
-        self._packed = packed
+        self.packed = packed
         self.n_pairs = packed.n_pairs
 
+    def check(self, threads: int) -> None:
+        """Raise UsageError unless sequences lie one behind the other."""
+        check_places(self.packed, threads)
+
     def chunks(self, most_pairs: int) -> list[Chunk]:
-        """Cut the pairs into runs."""
-        packed = self._packed
+        """Cut the pairs into runs.
+
+        Raises
+        ------
+        UsageError
+            If the spans of runs are not inside the arrays, or not one behind the other.
+        """
+        packed = self.packed
         sides = (packed.query_start, packed.query_len), (packed.ref_start, packed.ref_len)
         bounds, first = [], 0
         while first < self.n_pairs:
@@ -47,6 +61,8 @@ class PackedSource:
                 spans += [int(start[first]), int(start[last - 1]) + ((n_bits + 63) >> 6)]
             bounds.append(Chunk(first, last, *spans))
             first = last
+        if not _in_turn(table_of(bounds), len(packed.query_words), len(packed.ref_words)):
+            self.check(1)
         return bounds
 
     def n_words(self, chunk: Chunk) -> int:
@@ -54,39 +70,69 @@ class PackedSource:
         n_words = chunk.query_behind - chunk.query_begin + chunk.ref_behind - chunk.ref_begin
         return 2 * chunk.n_pairs + n_words + BEHIND
 
-    def job(self, chunk: Chunk, staged: np.ndarray, n_jobs: int) -> tuple[Job, None]:
-        """Return what stages a chunk, by any threads."""
-        packed, query_at = self._packed, 2 * chunk.n_pairs
-        ref_at = query_at + chunk.query_behind - chunk.query_begin
-        sides = (
-            (packed.query_words, chunk.query_begin, chunk.query_behind, query_at),
-            (packed.ref_words, chunk.ref_begin, chunk.ref_behind, ref_at),
-        )
+    def stager(self, chunks: Sequence[Chunk], places: np.ndarray) -> Stager:
+        """As that of :class:`mapper.pairwise.flat_batch.LetterSource`."""
+        table = table_of(chunks)
 
-        def part(k: int) -> None:
-            for words, begin, behind, at in sides:
-                a, b = ((behind - begin) * x // n_jobs for x in (k, k + 1))
-                staged[at + a : at + b] = words[begin + a : begin + b]
-            rows = (chunk.n_pairs * x // n_jobs for x in (k, k + 1))
-            _stage_rows(
-                packed.query_start, packed.query_len, packed.ref_start, packed.ref_len,
-                packed.shift, chunk.first, chunk.query_begin - query_at, chunk.ref_begin - ref_at,
-                *rows, chunk.n_pairs, staged.view(np.int32),
-            )  # fmt: skip
+        def stage(tickets: Tickets) -> None:
+            _stage(self.packed, table, places, tickets)
 
-        return part, None
-
-    def settling_job(self, chunk: Chunk, staged: np.ndarray, noted: None, n_jobs: int) -> None:
-        """Return nothing: rows are final when the job is done."""
+        return stage
 
     def selected(self, pairs: np.ndarray) -> PackedPairs:
         """Return some pairs (int64, rising)."""
-        packed = self._packed
+        packed = self.packed
         return packed._replace(
             query_start=packed.query_start[pairs], query_len=packed.query_len[pairs],
             ref_start=packed.ref_start[pairs], ref_len=packed.ref_len[pairs],
             shift=packed.shift[pairs],
         )  # fmt: skip
+
+
+def _in_turn(chunks: np.ndarray, *n_words: int) -> bool:
+    """Whether the spans of both sides lie one behind the other, between the paddings."""
+    for begin, behind, n in zip(chunks[:, 2::2].T, chunks[:, 3::2].T, n_words, strict=True):
+        bounds = np.concatenate([[1], np.stack([begin, behind], 1).ravel(), [n - 2]])
+        if (np.diff(bounds) < 0).any():
+            return False
+    return True
+
+
+@driver
+def _stage(packed, chunks, places, tickets):
+    """Stage the parts of chunks that tickets say."""
+    while True:
+        ticket = next_ticket(tickets)
+        if ticket < 0:
+            return
+        c, part = divmod(ticket, tickets.n_parts)
+        _stage_part(packed, chunk_of(chunks, c), places[c % len(places)], part, tickets.n_parts)
+        if is_last_part(tickets, c):
+            note_ready(tickets, c)
+
+
+@driver
+def _stage_part(packed, chunk, place, part, n_parts):
+    """Copy a part of a chunk's words, and write a part of its rows."""
+    n = chunk.last - chunk.first
+    n_query, n_ref = chunk.query_behind - chunk.query_begin, chunk.ref_behind - chunk.ref_begin
+    query_at = 2 * n
+    ref_at = query_at + n_query
+    a, b = n_query * part // n_parts, n_query * (part + 1) // n_parts
+    _copy(packed.query_words[chunk.query_begin + a :], b - a, place[query_at + a :])
+    a, b = n_ref * part // n_parts, n_ref * (part + 1) // n_parts
+    _copy(packed.ref_words[chunk.ref_begin + a :], b - a, place[ref_at + a :])
+    _stage_rows(
+        packed.query_start, packed.query_len, packed.ref_start, packed.ref_len, packed.shift,
+        chunk.first, chunk.query_begin - query_at, chunk.ref_begin - ref_at, n * part // n_parts,
+        n * (part + 1) // n_parts, n, place.view(np.int32),
+    )  # fmt: skip
+
+
+@core
+def _copy(words, n, out):
+    for i in range(n):
+        out[i] = words[i]
 
 
 @driver

@@ -14,12 +14,6 @@ SHARED_BYTES = 48 << 10
 _SHARED_BYTES_OF_ALL = 227 << 10
 """Of the blocks of a multiprocessor of compute capability 9.0; they take 1 kB more each."""
 
-_ALL = 227 << 10
-"""Of the blocks of a multiprocessor of compute capability 9.0; they take 1 kB more each."""
-
-_MOST_BLOCKS = 8
-"""Of a multiprocessor, by the registers of a thread."""
-
 _ALL = 0xFFFFFFFF
 
 

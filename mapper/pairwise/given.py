@@ -7,19 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.accelerate import core, driver
-from mapper.device.choose import CPU, DeviceChoice
+from mapper.device.choose import CPU, DeviceChoice, choose_device
 from mapper.errors import UsageError
-from mapper.pairwise.packing import (
-    MAX_LENGTH,
-    PackedPairs,
-    PairBatch,
-    Sequences,
-    batch_of,
-    pack_pairs,
-)
+from mapper.pairwise.packed_check import check_columns, check_places
+from mapper.pairwise.packing import PackedPairs, PairBatch, Sequences, batch_of, pack_pairs
 from mapper.pairwise.result import PairAlignments
-from mapper.pairwise.run import in_slices, thread_count
+from mapper.pairwise.run import thread_count
 
 if TYPE_CHECKING:
     from mapper.pairwise.flat_metrics import FlatMetric
@@ -35,6 +28,7 @@ def packed_pairs(
     symbols: str = "dna",
     threads: int | None = None,
     first_pair: int = 0,
+    device: str = "cpu",
 ) -> PackedPairs:
     """Pack pairs, to be given to :func:`mapper.edit_distance` or :func:`mapper.align_affine`.
 
@@ -42,6 +36,10 @@ def packed_pairs(
     ----------
     queries, refs, symbols, threads, first_pair
         As for :func:`mapper.edit_distance`. The packing carries the rule of what matches.
+    device
+        Where the pairs are to be aligned, as for :func:`mapper.edit_distance`. For CUDA devices
+        they are packed into page-locked memory, which devices copy without the host's help. To
+        lock memory takes longer than to pack; it is used again when nothing refers to it any more.
 
     Returns
     -------
@@ -50,10 +48,19 @@ def packed_pairs(
 
     Raises
     ------
-    UsageError, InputFormatError
+    UsageError, InputFormatError, DeviceError
         As for :func:`mapper.edit_distance`.
     """
-    return pack_pairs(as_batch(queries, refs), symbols, first_pair, thread_count(threads))
+    choice = choose_device(device)
+    if choice.backend == CPU:
+        return pack_pairs(as_batch(queries, refs), symbols, first_pair, thread_count(threads))
+    from mapper.device.memory import page_locked
+    from mapper.device.seam import cuda
+
+    with cuda.gpus[choice.ordinals[0]]:
+        return pack_pairs(
+            as_batch(queries, refs), symbols, first_pair, thread_count(threads), new=page_locked
+        )
 
 
 def as_batch(
@@ -101,9 +108,11 @@ def align_given(
     pairs: PairBatch | PackedPairs
     if isinstance(queries, PackedPairs):
         _check_alone(refs)
-        check_packed(queries, thread_count(threads))
+        check_columns(queries)
         pairs = queries
-        flat = is_global and bool((pairs.shift == 1).any())
+        flat = choice.backend != CPU and is_global and _has_two_bits(pairs.shift)
+        if not flat:  # else it is found out on the way
+            check_places(pairs, thread_count(threads))
     else:
         # A device takes most pairs as they lie in memory.
         flat = choice.backend != CPU and is_global and symbols in ("dna", "iupac")
@@ -130,56 +139,6 @@ def align_given(
     return align_flat(choice.ordinals, metric(), source, cigar, thread_count(threads), rest)
 
 
-def check_packed(packed: PackedPairs, threads: int) -> None:
-    """Raise UsageError unless these are packed pairs as :func:`packed_pairs` leaves them."""
-    expected = ["uint64", "int64", "int64", "uint64", "int64", "int64", "uint8"]
-    n_pairs = packed.n_pairs
-    for name, column, dtype in zip(packed._fields, packed, expected, strict=True):
-        if column.dtype != dtype or column.ndim != 1:
-            raise UsageError(f"packed pairs: {name} is no flat array of {dtype}")
-        if not name.endswith("words") and len(column) != n_pairs:
-            raise UsageError(f"packed pairs: {n_pairs} pairs, but {len(column)} in {name}")
-    _check_side("queries", *packed[:3], packed.shift, threads)
-    _check_side("references", *packed[3:6], packed.shift, threads)
-
-
-def _check_side(
-    side: str, words: np.ndarray, start: np.ndarray, length: np.ndarray, shift: np.ndarray,
-    threads: int,
-) -> None:  # fmt: skip
-    def wrong_place(first: int, last: int) -> int:
-        return int(_wrong_place(len(words), start, length, shift, first, last))
-
-    wrong = [pair for pair in in_slices(len(shift), threads, wrong_place) if pair >= 0]
-    if wrong:
-        raise UsageError(
-            f"packed pairs: {side} must lie one behind the other, with a word before the first and "
-            f"two behind the last; that of pair {wrong[0]} does not"
-        )
-
-
-@core
-def _is_wrong(start, length, shift, behind):
-    bits = length << np.int64(shift)
-    wrong = (start < 1) | (length < 0) | (length > MAX_LENGTH) | (shift < 1) | (shift > 3)
-    return wrong | (start + ((bits + 63) >> 6) > behind)
-
-
-@driver
-def _wrong_place(n_words, start, length, shift, first, last):
-    """Return the first of these pairs, which are some, whose words are not where they should be.
-
-    -1 if there is none.
-    """
-    behind = n_words - 2 if last == len(start) else start[last]
-    start, length, shift = start[first:last], length[first:last], shift[first:last]
-    n = len(start) - 1
-    wrong = _is_wrong(start[n], length[n], shift[n], behind)
-    for i in range(n):  # to its end, so that it becomes vector code
-        wrong |= _is_wrong(start[i], length[i], shift[i], start[i + 1])
-    if not wrong:
-        return -1
-    for i in range(n):
-        if _is_wrong(start[i], length[i], shift[i], start[i + 1]):
-            return first + i
-    return first + n
+def _has_two_bits(shift: np.ndarray) -> bool:
+    """Whether any pair takes 2 bits a symbol; the first most often does."""
+    return bool((shift[:1] == 1).any() or (shift == 1).any())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
+from mapper.accelerate import driver
 from mapper.errors import InputFormatError, UsageError
 
 NO_LETTER = 255
@@ -51,6 +53,7 @@ def substitution_matrix(
     return _checked(letters, np.asarray(scores))
 
 
+@cache
 def _named(name: str) -> tuple[str, np.ndarray]:
     try:
         from Bio.Align import substitution_matrices
@@ -97,14 +100,26 @@ def encode_letters(
     InputFormatError
         At the first letter of a sequence that the matrix does not score.
     """
-    codes = matrix.code_of[letters]
-    unknown = np.concatenate([[0], np.cumsum(codes == NO_LETTER)])
-    bad = np.flatnonzero(unknown[ends] > unknown[starts])
-    if len(bad):
-        i = int(bad[0])
+    codes = np.zeros(len(letters), np.uint8)
+    i = _encode(matrix.code_of, letters, starts, ends, codes)
+    if i < len(starts):
         at = int(starts[i] + np.argmax(codes[starts[i] : ends[i]] == NO_LETTER))
         raise InputFormatError(
             f"{unit} {first_pair + i}: the matrix has no scores for {chr(letters[at])!r} at "
             f"position {at - starts[i]} of the {side} (it has {matrix.letters})"
         )
     return codes
+
+
+@driver
+def _encode(code_of, letters, starts, ends, codes):
+    """Write the codes of sequences; return the first with a letter that has none, or the end."""
+    for i in range(len(starts)):
+        greatest = np.uint8(0)
+        for at in range(starts[i], ends[i]):
+            code = code_of[letters[at]]
+            codes[at] = code
+            greatest = max(greatest, code)
+        if greatest == NO_LETTER:
+            return i
+    return len(starts)

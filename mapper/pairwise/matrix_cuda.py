@@ -12,14 +12,19 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from mapper.accelerate import core
 from mapper.device.seam import SIMULATED, cuda, kernel
 from mapper.pairwise.dp_matrix import (
+    GLOBAL,
+    border,
     trace_matrix,
 )
 from mapper.pairwise.matrix_plan import (
     HALVES,
-    OPS_START,
     ORIGIN_START,
+    PAIR,
     QUERY_LEN,
     QUERY_START,
     REF_LEN,
@@ -52,8 +57,52 @@ RESULTS, SCORE_RESULTS = 6, 3
 """Rows of the results, int64 (RESULTS, n_pairs); the first are there without a path, too."""
 
 
+_ALL = 0xFFFFFFFF
+
+
+if SIMULATED:
+
+    def from_lane(value, lane):
+        """The value of another lane of the warp; the simulator has one."""
+        return value
+
+    def any_lane(flag):
+        """Whether a flag is set in any lane of the warp."""
+        return flag
+
+    def meet():
+        """Wait for all lanes of the warp."""
+
+else:
+
+    @core
+    def meet():
+        """Wait for all lanes of the warp; what they wrote before, all of them see after."""
+        cuda.syncwarp(_ALL)
+
+    @core
+    def from_lane(value, lane):
+        """The value of another lane of the warp."""
+        return cuda.shfl_sync(_ALL, np.int32(value), lane)
+
+    @core
+    def any_lane(flag):
+        """Whether a flag is set in any lane of the warp."""
+        return cuda.any_sync(_ALL, flag)
+
+
+@core
+def start_border(i, gaps, mode, floor):
+    """H(i, 0), and I(i+1, 0) as a column before the first yields it; 0 for rows above."""
+    first = border(max(i, 0), gaps, mode)
+    below = first - (gaps.gap_open + gaps.gap_extend)
+    if mode == GLOBAL and i >= 0:
+        below = border(i + 1, gaps, mode)
+    return first, max(below, floor)
+
+
 @kernel(64)
-def trace_kernel(pairs, scores, gaps, mode, slots, origins, ops, out):
+def trace_kernel(pairs, scores, gaps, mode, slots, origins, ops_start, ops, out):
     """Walk the path of each pair back: its operations, last first, from ``ops_start`` on."""
     x = cuda.grid(1)
     if x < len(slots) and slots[x] >= 0:
@@ -68,22 +117,23 @@ def trace_kernel(pairs, scores, gaps, mode, slots, origins, ops, out):
             LANES, halves, rows,
         )  # fmt: skip
         query_at, ref_at = table[QUERY_START, pair], table[REF_START, pair]
-        at = table[OPS_START, pair]
+        number = table[PAIR, pair]
+        at = ops_start[number]
         n_ops, query_start, ref_start = trace_matrix(
             pairs.query_codes[query_at : query_at + n], pairs.ref_codes[ref_at : ref_at + m],
-            scores, gaps, own, mode, out[SCORE, pair], out[QUERY_END, pair], out[REF_END, pair],
-            ops[at : at + n + m + 2],
+            scores, gaps, own, mode, out[SCORE, number], out[QUERY_END, number],
+            out[REF_END, number], ops[at : at + n + m + 2],
         )  # fmt: skip
-        out[N_OPS, pair] = n_ops
-        out[QUERY_BEGIN, pair] = query_start
-        out[REF_BEGIN, pair] = ref_start
+        out[N_OPS, number] = n_ops
+        out[QUERY_BEGIN, number] = query_start
+        out[REF_BEGIN, number] = ref_start
 
 
 @kernel(BLOCK)
-def gather_kernel(ops, pairs, offsets, flat):
+def gather_kernel(ops, ops_start, offsets, flat):
     """Copy the operations of a pair, first one first, to where its offset says."""
     pair = cuda.blockIdx.x
     begin, end = offsets[pair], offsets[pair + 1]
-    from_last = pairs.table[OPS_START, pair] + end - begin - 1
+    from_last = ops_start[pair] + end - begin - 1
     for x in range(cuda.threadIdx.x, end - begin, BLOCK):
         flat[begin + x] = ops[from_last - x]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mapper.device.halves import HALVES_CAPABILITY
-from mapper.device.memory import Workspace, device_memory, total_bytes
+from mapper.device.memory import Workspace, total_bytes
 from mapper.device.seam import SIMULATED, cuda
 from mapper.errors import DeviceMemoryError, UsageError
 from mapper.pairwise.matrix_cuda import (
@@ -24,13 +24,10 @@ from mapper.pairwise.matrix_cuda import (
     SCORE,
     SCORE_RESULTS,
     SHARED_BYTES,
-    MatrixPairs,
     gather_kernel,
-    trace_kernel,
 )
-from mapper.pairwise.matrix_fill_cuda import fill_kernel
-from mapper.pairwise.matrix_numbers import costs_of, padded_scores
-from mapper.pairwise.matrix_plan import ONE_CELL, plan_batch
+from mapper.pairwise.matrix_launch import Batch, Launcher
+from mapper.pairwise.matrix_plan import ONE_CELL
 from mapper.pairwise.matrix_scoring import CodedPairs, Scoring, without_memory
 from mapper.pairwise.on_device import joined
 from mapper.pairwise.result import NO_MEMORY, NO_SCORE, OK, Columns, PairAlignments
@@ -72,13 +69,13 @@ class MatrixWorker:
             )
         self._ordinal = ordinal
         self._scoring = scoring
-        self._padded: dict[int, Any] = {}
         with cuda.gpus[ordinal], _spaces_lock:
             self._lock, self._space = _spaces.setdefault(
                 (ordinal, number), (threading.Lock(), Workspace())
             )
             capability = cuda.get_current_device().compute_capability
-            self._has_halves = SIMULATED or tuple(capability) >= HALVES_CAPABILITY
+            has_halves = SIMULATED or tuple(capability) >= HALVES_CAPABILITY
+            self._launcher = Launcher(scoring, self._space, has_halves)
             self._path_bytes = total_bytes() // _PATH_SHARE
 
     @property
@@ -120,68 +117,39 @@ class MatrixWorker:
         m = np.where(left_out, 0, pairs.ref_end - pairs.ref_start)
         query_codes, query_start = _stretch(pairs.query_codes, pairs.query_start, pairs.query_end)
         ref_codes, ref_start = _stretch(pairs.ref_codes, pairs.ref_start, pairs.ref_end)
-        plan = plan_batch(
-            n, m, query_start, ref_start, scoring.scores, scoring.gaps, scoring.mode,
-            has_halves=self._has_halves, want_path=scoring.cigar, lanes=LANES, groups=GROUPS,
-            shared_bytes=SHARED_BYTES,
-        )  # fmt: skip
-        on_device = MatrixPairs(
-            space.upload("query codes", query_codes), space.upload("ref codes", ref_codes),
-            self._uploaded("table", plan.table),
-        )  # fmt: skip
-        slots = space.upload("slots", plan.slots)
-        most = self._uploaded("most", plan.most)
-        n_columns, n_words, n_ops = (int(size) + 1 for size in plan.sizes)
         out = space.device("out", RESULTS * len(n), np.int64)
-        rows_of_out = out.reshape(RESULTS, len(n))
-        boundary = space.device("boundary", 2 * n_columns, np.int32).reshape(2, n_columns)
-        origins = space.device("origins", n_words, np.uint32)
-        for shape, first, n_blocks in plan.launches:
-            words = shape.profile_words(len(scoring.scores), LANES)
-            fill_kernel(shape, scoring.mode, scoring.cigar).launch_blocks(
-                n_blocks, space.stream, on_device, self._scores(shape.halves), scoring.gaps,
-                costs_of(scoring.gaps, scoring.mode, shape.halves), first, slots, most,
-                plan.shared, boundary, origins, rows_of_out,
-                shared_bytes=8 * words * (1 if plan.shared else GROUPS),
-            )  # fmt: skip
+        batch = Batch(
+            n, m, query_start, ref_start, space.upload("query codes", query_codes),
+            space.upload("ref codes", ref_codes), out.reshape(RESULTS, len(n)),
+        )  # fmt: skip
+        walks = self._launcher.fill(batch)
         if not scoring.cigar:
             found = self._downloaded(out, SCORE_RESULTS, len(n))
             return PairAlignments(*_columns(found, left_out, scoring), None, None)
-        ops = space.device("ops", n_ops, np.uint32)
-        trace_kernel.launch(
-            len(plan.slots), space.stream, on_device, self._scores(1), scoring.gaps, scoring.mode,
-            slots, origins, ops, rows_of_out,
-        )  # fmt: skip
+        ops_start = np.zeros(len(n) + 1, np.int64)
+        np.cumsum(n + m + 2, out=ops_start[1:])
+        ops = space.device("ops", int(ops_start[-1]), np.uint32)
+        starts = space.upload("ops start", ops_start)
+        for walk in walks:
+            walk(starts, ops)
         found = self._downloaded(out, RESULTS, len(n))
         offsets = np.zeros(len(n) + 1, np.int64)
         np.cumsum(np.where(left_out, 0, found[N_OPS]), out=offsets[1:])
         n_ops = int(offsets[-1])
         flat = space.device("flat ops", max(n_ops, 1), np.uint32)
         gather_kernel.launch_blocks(
-            len(n), space.stream, ops, on_device, space.upload("offsets", offsets), flat
+            len(n), space.stream, ops, starts, space.upload("offsets", offsets), flat
         )
         result = space.download_result(flat)[:n_ops]
         columns = _columns(found, left_out, scoring)
         space.synchronize()
         return PairAlignments(*columns, offsets, result)
 
-    def _uploaded(self, name: str, array: np.ndarray) -> Any:
-        """Copy a 2-D array to the device."""
-        return self._space.upload(name, array.reshape(-1)).reshape(*array.shape)
-
     def _downloaded(self, out: Any, n_rows: int, n_pairs: int) -> np.ndarray:
-        """Fetch the first rows of the results: int64 (n_rows, n_pairs), until the next batch."""
-        host = self._space.download("out", out[: n_rows * n_pairs])
+        """Fetch the first rows of the results, to be kept: int64 (n_rows, n_pairs)."""
+        (host,) = self._space.download_results("columns", [out[: n_rows * n_pairs]])
         self._space.synchronize()
         return host.reshape(n_rows, n_pairs)
-
-    def _scores(self, halves: int) -> Any:
-        """Return the scores on the device, with the letter that makes the borders."""
-        if halves not in self._padded:
-            padded = padded_scores(self._scoring.scores, self._scoring.mode, halves)
-            with device_memory("a substitution matrix"):
-                self._padded[halves] = cuda.to_device(padded)
-        return self._padded[halves]
 
 
 def _stretch(
@@ -200,8 +168,8 @@ def _columns(found: np.ndarray, left_out: np.ndarray, scoring: Scoring) -> Colum
     n = len(left_out)
     starts = [np.full(n, 0 if scoring.starts_whole else -1) for _ in range(2)]
     if scoring.cigar:
-        starts = [found[QUERY_BEGIN].copy(), found[REF_BEGIN].copy()]
-    score, query_end, ref_end = (found[row].copy() for row in (SCORE, QUERY_END, REF_END))
+        starts = [found[QUERY_BEGIN], found[REF_BEGIN]]
+    score, query_end, ref_end = (found[row] for row in (SCORE, QUERY_END, REF_END))
     status = np.where(left_out, NO_MEMORY, OK).astype(np.int8)
     columns = Columns(score, status, starts[0], query_end, starts[1], ref_end)
     if left_out.any():

@@ -25,6 +25,9 @@ BATCH_PAIRS = 1 << 17
 _BATCHES_A_WORKER = 3
 """Batches that each worker gets, at least, where there is work for so many."""
 
+_WINDOWS_A_WORKER = 8
+"""Windows that each worker would get if all were as small as the first."""
+
 _FEW_CELLS = 1 << 31
 """Cells of a batch that is not worth cutting, about a millisecond."""
 
@@ -45,10 +48,12 @@ class MatrixEngine:
         self._scoring = scoring
         self._threads = threads
         self._workers: list[MatrixWorker] = []
+        self._n_devices = 1
         choice = choose_device(device)
         if choice.backend != CPU:
             from mapper.pairwise.matrix_device import WORKERS_A_DEVICE, MatrixWorker
 
+            self._n_devices = len(choice.ordinals)
             self._workers = [
                 MatrixWorker(ordinal, WORKERS_A_DEVICE * place + number, scoring)
                 for number in range(WORKERS_A_DEVICE)
@@ -59,8 +64,29 @@ class MatrixEngine:
         """Return the cells of a batch, so that all workers have work and memory suffices."""
         if not self._workers:
             return _CPU_CELLS
-        share = n_cells // (_BATCHES_A_WORKER * len(self._workers))
-        return max(min(self._workers[0].most_cells, max(share, _FEW_CELLS)), 1)
+        return self._within_limits(n_cells // (_BATCHES_A_WORKER * len(self._workers)))
+
+    def window_cells(self, number: int, left: int, total: int) -> int:
+        """Return the cells of the next batch of many that are made one after the other.
+
+        Parameters
+        ----------
+        number, left, total
+            Batches before; cells that are left, of how many.
+
+        Notes
+        -----
+        The first of each device is small, so that it has work soon, and the next ones grow,
+        while others compute. The last ones are small, too, so that all devices end together.
+        """
+        if not self._workers:
+            return _CPU_CELLS
+        least = total // (_WINDOWS_A_WORKER * len(self._workers))
+        growing = least * (number // self._n_devices + 1)
+        return self._within_limits(min(growing, max(left // len(self._workers), 2 * least)))
+
+    def _within_limits(self, n_cells: int) -> int:
+        return max(min(self._workers[0].most_cells, max(n_cells, _FEW_CELLS)), 1)
 
     def align(self, pairs: CodedPairs) -> PairAlignments:
         """Align all pairs; batches go to whichever device is free, the longest first."""
@@ -74,7 +100,7 @@ class MatrixEngine:
         return joined(found, self._scoring.cigar) if len(found) != 1 else found[0]
 
     def align_each(self, batches: Iterable[CodedPairs]) -> Iterator[PairAlignments]:
-        """Align batches of no more than :meth:`batch_cells`; yield the results in order."""
+        """Align batches of no more than :meth:`window_cells`; yield the results in order."""
         if self._workers:
             yield from in_order([worker.align for worker in self._workers], batches)
         else:

@@ -19,63 +19,39 @@ from numba import types
 
 from mapper.accelerate import core
 from mapper.device.halves import handed_on, number_of, row_scores, with_first, word_of
-from mapper.device.seam import SIMULATED, Kernel, cuda, kernel
-from mapper.pairwise.cells import higher
+from mapper.device.seam import Kernel, cuda, kernel
+from mapper.pairwise.cells import higher, sum_or
 from mapper.pairwise.dp_matrix import (
     GLOBAL,
     LOCAL,
     NEVER,
     SEMIGLOBAL,
-    arrived,
     border,
     is_better,
     next_cell,
 )
-from mapper.pairwise.matrix_cuda import BLOCK, GROUPS, LANES, QUERY_END, REF_END, SCORE
+from mapper.pairwise.matrix_cuda import (
+    BLOCK,
+    GROUPS,
+    LANES,
+    QUERY_END,
+    REF_END,
+    SCORE,
+    from_lane,
+    meet,
+    start_border,
+)
 from mapper.pairwise.matrix_numbers import bias_of
 from mapper.pairwise.matrix_plan import (
     BOUNDARY_START,
     ORIGIN_START,
+    PAIR,
     QUERY_LEN,
     QUERY_START,
     REF_LEN,
     REF_START,
     Shape,
 )
-
-_ALL = 0xFFFFFFFF
-
-
-if SIMULATED:
-
-    def _from_lane(value, lane):
-        """The value of another lane of the warp; the simulator has one."""
-        return value
-
-    def _meet():
-        """Wait for all lanes of the warp."""
-
-else:
-
-    @core
-    def _meet():
-        """Wait for all lanes of the warp; what they wrote before, all of them see after."""
-        cuda.syncwarp(_ALL)
-
-    @core
-    def _from_lane(value, lane):
-        """The value of another lane of the warp."""
-        return cuda.shfl_sync(_ALL, np.int32(value), lane)
-
-
-@core
-def _start_border(i, gaps, mode, floor):
-    """H(i, 0), and I(i+1, 0) as a column before the first yields it; 0 for rows above."""
-    first = border(max(i, 0), gaps, mode)
-    below = first - (gaps.gap_open + gaps.gap_extend)
-    if mode == GLOBAL and i >= 0:
-        below = border(i + 1, gaps, mode)
-    return first, max(below, floor)
 
 
 @core
@@ -147,7 +123,9 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
         above = np.int32(n_strips * lines * rows - n)
         n_steps = np.int32(m + lines - 1)
         bias = np.int32(bias_of(n, m, gaps, mode, LANES)) if halves == 2 else np.int32(0)
-        floor = np.int64(NEVER) if halves == 1 and mode != LOCAL else np.int64(-bias)
+        floor = np.int64(0)
+        if mode != LOCAL:
+            floor = np.int64(NEVER) if halves == 1 else np.int64(-bias)
         none = np.int32(n_letters - 1)
 
         best = np.int32(0) if mode == LOCAL else NEVER
@@ -162,21 +140,21 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                     np.uint32(GROUPS if shared else 1), scores, pairs.query_codes, query_at,
                     np.int64(first_row), np.int64(lane), halves, rows, a_word,
                 )  # fmt: skip
-            _meet()
+            meet()
             for k in range(rows):
-                low, _ = _start_border(np.int64(first_row + k + 1), gaps, mode, floor)
-                high, _ = _start_border(np.int64(first_row + rows + k + 1), gaps, mode, floor)
+                low, _ = start_border(np.int64(first_row + k + 1), gaps, mode, floor)
+                high, _ = start_border(np.int64(first_row + rows + k + 1), gaps, mode, floor)
                 opening = gaps.gap_open + gaps.gap_extend
                 scores_of_row[k] = word_of(low + bias, high + bias, cells)
                 deletions[k] = word_of(
                     max(low - opening, floor) + bias, max(high - opening, floor) + bias, cells
                 )
-            low, gap_low = _start_border(np.int64(first_row + rows), gaps, mode, floor)
-            high, gap_high = _start_border(np.int64(first_row + 2 * rows), gaps, mode, floor)
+            low, gap_low = start_border(np.int64(first_row + rows), gaps, mode, floor)
+            high, gap_high = start_border(np.int64(first_row + 2 * rows), gaps, mode, floor)
             bottom = word_of(low + bias, high + bias, cells)
             gap_bottom = word_of(gap_low + bias, gap_high + bias, cells)
-            low, _ = _start_border(np.int64(first_row), gaps, mode, floor)
-            high, _ = _start_border(np.int64(first_row + rows), gaps, mode, floor)
+            low, _ = start_border(np.int64(first_row), gaps, mode, floor)
+            high, _ = start_border(np.int64(first_row + rows), gaps, mode, floor)
             top = word_of(low + bias, high + bias, cells)
             letters = word_of(none, none, cells)
             highest = word_of(bias, bias, cells)
@@ -193,10 +171,10 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                 next_gap = np.int32(boundary[1, boundary_at])
             for t in range(most[1, block]):
                 step = np.int32(t)
-                letters = handed_on(register(_from_lane(letters, before)), letters, cells)
+                letters = handed_on(register(from_lane(letters, before)), letters, cells)
                 diagonal = top
-                top = handed_on(register(_from_lane(bottom, before)), bottom, cells)
-                insertion = handed_on(register(_from_lane(gap_bottom, before)), gap_bottom, cells)
+                top = handed_on(register(from_lane(bottom, before)), bottom, cells)
+                insertion = handed_on(register(from_lane(gap_bottom, before)), gap_bottom, cells)
                 new_letter, new_top, new_gap = next_letter, next_top, next_gap
                 ahead = np.int32(step + 1)
                 next_letter = none
@@ -229,22 +207,20 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                 ) + (origin_at + np.uint64(lane))
                 word_low, word_high = profile[at_low], profile[at_high]
                 substitution = row_scores(word_low, word_high, 0, cells)
-                arrival, matched = arrived(diagonal, substitution, deletions[0], cells)
+                matched = sum_or(diagonal, substitution, cells.floor, cells)
                 for k in range(rows):
                     # A row's score is used for the last time before the next takes its register.
-                    following, following_matched = arrival, matched
+                    following = matched
                     if k + 1 < rows:
                         if (k + 1) % a_word == 0:
                             word_low = profile[at_low + np.uint32((k + 1) // a_word * LANES)]
                             word_high = profile[at_high + np.uint32((k + 1) // a_word * LANES)]
                         substitution = row_scores(word_low, word_high, (k + 1) % a_word, cells)
-                        following, following_matched = arrived(
-                            scores_of_row[k], substitution, deletions[k + 1], cells
-                        )
+                        following = sum_or(scores_of_row[k], substitution, cells.floor, cells)
                     score, insertion, deletion, origin = next_cell(
-                        arrival, matched, insertion, deletions[k], cells
+                        matched, insertion, deletions[k], mode == LOCAL, cells
                     )
-                    arrival, matched = following, following_matched
+                    matched = following
                     scores_of_row[k] = score
                     deletions[k] = deletion
                     if mode == LOCAL:
@@ -301,14 +277,14 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                         j = np.int32(column_of_half[half] + 1)
                         if is_better(found - bias, i, j, best, best_i, best_j):
                             best, best_i, best_j = np.int32(found - bias), i, j
-            _meet()
+            meet()
 
         if mode != GLOBAL:
             other = 1
             while other < LANES:
                 thread = np.int32(cuda.threadIdx.x ^ other)
-                score_there = np.int32(_from_lane(best, thread))
-                i, j = np.int32(_from_lane(best_i, thread)), np.int32(_from_lane(best_j, thread))
+                score_there = np.int32(from_lane(best, thread))
+                i, j = np.int32(from_lane(best_i, thread)), np.int32(from_lane(best_j, thread))
                 if is_better(score_there, i, j, best, best_i, best_j):
                     best, best_i, best_j = score_there, i, j
                 other *= 2
@@ -320,8 +296,9 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                 best_j = m if whole else np.int32(0)
             if mode == LOCAL and best == 0:
                 best_i, best_j = np.int32(0), np.int32(0)
-            out[SCORE, pair] = best
-            out[QUERY_END, pair] = best_i
-            out[REF_END, pair] = best_j
+            number = table[PAIR, pair]
+            out[SCORE, number] = best
+            out[QUERY_END, number] = best_i
+            out[REF_END, number] = best_j
 
     return kernel(BLOCK)(fill)

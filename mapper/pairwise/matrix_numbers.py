@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.accelerate import core
-from mapper.pairwise.cells import OneCell, TwoCells
+from mapper.pairwise.cells import OneCell, TwoCells, joined_halves, words_of_scores
 from mapper.pairwise.dp_matrix import LOCAL, NEVER, SEMIGLOBAL, Gaps
 
 GREATEST_HALF, GREATEST_BYTE = 2**15 - 1, 127
@@ -18,21 +18,24 @@ def costs_of(gaps: Gaps, mode: int, halves: int) -> OneCell | TwoCells:
     opening, extend = -sum(gaps), -gaps.gap_extend
     if halves == 1:
         floor = 0 if mode == LOCAL else NEVER
-        return OneCell(np.int32(opening), np.int32(extend), np.int32(floor))
-    twice = [np.uint32((cost & 0xFFFF) * 0x10001) for cost in (opening, extend, 0)]
-    return TwoCells(*twice)
+        return OneCell(*(np.int32(cost) for cost in (opening, extend, floor, extend)))
+    floor = int(bias_of(0, 0, gaps, mode, 0)) if mode == LOCAL else 0
+    return TwoCells(
+        words_of_scores(opening, opening), words_of_scores(extend, extend),
+        words_of_scores(floor, floor), joined_halves(extend, extend),
+    )  # fmt: skip
 
 
 @core
 def bias_of(n, m, gaps, mode, lanes):
-    """What is added to scores in halves, so that every cell is above 0 and no gap below.
+    """What is added to scores in halves, so that no score less what may cost is below 0.
 
-    At 0 itself a mismatch would be cut off, and taken for one that leads to the score. A local
-    alignment begins there, and asks no further.
+    That is the lowest score of a pair of letters, or a gap's first symbol.
     """
+    lowest = 1 - PAD_OF_BYTE + gaps.gap_open + gaps.gap_extend
     if mode == LOCAL:
-        return np.int64(0)
-    return np.int64(1 + 3 * gaps.gap_open + (n + m + 2 * lanes + 2) * gaps.gap_extend)
+        return np.int64(lowest)
+    return np.int64(lowest + 2 * gaps.gap_open + (n + m + 2 * lanes + 2) * gaps.gap_extend)
 
 
 @core

@@ -67,8 +67,7 @@ class Launch(NamedTuple):
 
 
 (
-    QUERY_START, QUERY_LEN, REF_START, REF_LEN, HALVES, ROWS, BOUNDARY_START, ORIGIN_START,
-    OPS_START,
+    QUERY_START, QUERY_LEN, REF_START, REF_LEN, HALVES, ROWS, BOUNDARY_START, ORIGIN_START, PAIR,
 ) = range(9)  # fmt: skip
 FIELDS = 9
 """Rows of the table of a batch. One array of all is one transfer, and one argument."""
@@ -82,13 +81,13 @@ class Plan(NamedTuple):
     slots: np.ndarray  # int64 (n_blocks * groups,): pair of each group, or -1
     most: np.ndarray  # int32 (2, n_blocks): most strips and most steps of a pair of each block
     table: np.ndarray  # int64 (FIELDS, n_pairs): what kernels know of each pair
-    sizes: np.ndarray  # int64 (3,): columns of rows between strips, words of origins, operations
+    sizes: np.ndarray  # int64 (2,): columns of rows between strips, words of origins
 
 
 def plan_batch(
     n: np.ndarray, m: np.ndarray, query_start: np.ndarray, ref_start: np.ndarray,
     scores: np.ndarray, gaps: Gaps, mode: int, *, has_halves: bool, want_path: bool, lanes: int,
-    groups: int, shared_bytes: int,
+    groups: int, shared_bytes: int, pair: np.ndarray | None = None,
 ) -> Plan:  # fmt: skip
     """Cut a batch.
 
@@ -102,9 +101,11 @@ def plan_batch(
         Lanes of a group; groups of a block.
     shared_bytes
         Of the block, for query profiles.
+    pair
+        Where the results of each go; None: in this order.
     """
     run = np.empty(len(n), np.int64)
-    n_runs = _number_runs(n, query_start, run)
+    n_runs = number_runs(n, query_start, run)
     shared = len(n) >= 2 * groups * n_runs
     shapes = [ONE_CELL]
     if has_halves and halves_possible(scores, gaps):
@@ -116,7 +117,8 @@ def plan_batch(
         ]
     columns = _Columns(*(np.empty(len(n), np.int32) for _ in _Columns._fields))
     table = np.empty((FIELDS, len(n)), np.int64)
-    sizes = np.zeros(3, np.int64)
+    table[PAIR] = np.arange(len(n)) if pair is None else pair
+    sizes = np.zeros(2, np.int64)
     highest = max(int(scores.max()), 0)
     _measure(
         n, m, query_start, ref_start, highest, gaps, mode, lanes, want_path,
@@ -132,7 +134,7 @@ def plan_batch(
         few = np.minimum(columns.strips, _MOST_RANKS)
         rank = (len(shapes) - 1 - columns.shape.astype(np.int64)) * (_MOST_RANKS + 1)
         rank += _MOST_RANKS - few
-    order = _order(rank, m)
+    order = order_pairs(rank, m)
     n_slots = len(n) + groups * (n_runs if shared else len(shapes))
     slots = np.full(n_slots, -1)
     most = np.zeros((2, n_slots // groups + 1), np.int32)
@@ -176,7 +178,7 @@ def _shape_table(shapes: list[Shape], n: np.ndarray, lanes: int, want_path: bool
 
 
 @driver
-def _number_runs(n, query_start, run):
+def number_runs(n, query_start, run):
     """Number the runs of pairs with the same query; return how many there are."""
     number = -1
     for i in range(len(n)):
@@ -210,16 +212,14 @@ def _measure(n, m, query_start, ref_start, highest, gaps, mode, lanes, want_path
         table[ROWS, i] = rows
         table[BOUNDARY_START, i] = sizes[0]
         table[ORIGIN_START, i] = sizes[1]
-        table[OPS_START, i] = sizes[2]
         if strips > 1:
             sizes[0] += m[i]
         if want_path:
             sizes[1] += strips * steps * words * lanes
-            sizes[2] += n[i] + m[i] + 2
 
 
 @driver
-def _order(rank, m):
+def order_pairs(rank, m):
     """Return pairs by rank, and in each by falling m, as near as 16 bits say."""
     longest = 0
     for i in range(len(m)):

@@ -58,6 +58,44 @@ def _strip_origin(origins, i, j):
     return np.int64((np.uint64(origins.words[at]) >> np.uint64(shift)) & np.uint64(15))
 
 
+class TwinOrigins(NamedTuple):
+    """The bits of the cells of one pair of two whose queries are twins: ``twins_cuda.py``.
+
+    Four rows of both make a word; of a step every lane writes word 0, then every lane word 1...
+    """
+
+    words: np.ndarray  # uint32
+    start: int  # first word of the pair
+    n_steps: int
+    first_units: int  # words that a lane writes at a step in the first strip
+    units: int  # and in others
+    above: int  # rows that stand above the query's first
+    lanes: int
+    half: int
+
+
+@core
+def _twin_origin(origins, i, j):
+    row = np.uint32(i - 1 + origins.above)
+    lanes = np.uint32(origins.lanes)
+    units, units_before = np.uint32(origins.first_units), np.uint32(0)
+    first = np.uint32(np.uint32(4) * units * lanes)
+    if row >= first:
+        row = np.uint32(row - first)
+        units_before, units = units, np.uint32(origins.units)
+        strip = np.uint32(row // np.uint32(np.uint32(4) * units * lanes))
+        row = np.uint32(row - strip * np.uint32(np.uint32(4) * units * lanes))
+        units_before = np.uint32(units_before + strip * units)
+    lane = np.uint32(row // np.uint32(np.uint32(4) * units))
+    x = np.uint32(row - lane * np.uint32(np.uint32(4) * units))
+    at = np.uint64(units_before) * np.uint64(origins.n_steps)
+    at += np.uint64(np.uint32(j - 1) + lane) * np.uint64(units) + np.uint64(x >> np.uint32(2))
+    at = np.uint64(origins.start) + at * np.uint64(lanes) + np.uint64(lane)
+    shift = np.uint32(16) * np.uint32(origins.half)
+    shift += np.uint32(4) * np.uint32(np.uint32(3) - (x & np.uint32(3)))
+    return np.int64((np.uint64(origins.words[at]) >> np.uint64(shift)) & np.uint64(15))
+
+
 @core
 def _byte_origin(origins, i, j):
     return np.int64(origins.cells[(i - 1) * origins.n_columns + j - 1])
@@ -67,6 +105,8 @@ def origin_at(origins, i, j):
     """Return the bits of cell (i, j), both counted from 1."""
     if isinstance(origins, ByteOrigins):
         return _byte_origin(origins, i, j)
+    if isinstance(origins, TwinOrigins):
+        return _twin_origin(origins, i, j)
     return _strip_origin(origins, i, j)
 
 
@@ -74,4 +114,6 @@ def origin_at(origins, i, j):
 def _origin_at(origins, i, j):
     if is_cells(origins, ByteOrigins):
         return lambda origins, i, j: _byte_origin(origins, i, j)
+    if is_cells(origins, TwinOrigins):
+        return lambda origins, i, j: _twin_origin(origins, i, j)
     return lambda origins, i, j: _strip_origin(origins, i, j)

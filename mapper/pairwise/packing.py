@@ -20,7 +20,7 @@ in a reference, which differ from everything. Comparing is then one XOR in every
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple
@@ -76,6 +76,8 @@ class PackedPairs(NamedTuple):
     def n_pairs(self) -> int:
         return len(self.shift)
 
+
+NewArray = Callable[[int, np.dtype], np.ndarray]
 
 Sequences = Sequence[str] | Sequence[bytes] | tuple[np.ndarray, np.ndarray]
 
@@ -272,7 +274,7 @@ def _pack_side(letters, starts, ends, first, last, shift, word_starts, code_of, 
 
 def pack_pairs(
     batch: PairBatch, symbols: str = "dna", first_pair: int = 0, threads: int = 1,
-    numbers: np.ndarray | None = None,
+    numbers: np.ndarray | None = None, new: NewArray = np.empty,
 ) -> PackedPairs:  # fmt: skip
     """Pack every pair with the fewest bits that hold it.
 
@@ -286,6 +288,8 @@ def pack_pairs(
         Threads that pack; no effect on the result.
     numbers
         What to add to `first_pair` for each pair; 0, 1, ... if not given.
+    new
+        Makes an array of some items of a type, of any content.
 
     Raises
     ------
@@ -296,7 +300,8 @@ def pack_pairs(
     """
     if symbols not in SYMBOLS:
         raise UsageError(f"symbols {symbols!r}: one of {', '.join(SYMBOLS)} is expected")
-    shift = np.full(batch.n_pairs, 3, np.uint8)
+    shift = new(batch.n_pairs, np.dtype(np.uint8))
+    shift[:] = 3
     bounds = np.arange(0, batch.n_pairs + _PAIRS_A_THREAD, _PAIRS_A_THREAD)
     parts = [(int(a), min(int(b), batch.n_pairs)) for a, b in pairwise(bounds)]
     query_codes, ref_codes = _code_tables(symbols)
@@ -304,10 +309,26 @@ def pack_pairs(
         if symbols != "bytes":
             list(pool.map(lambda part: _choose_widths(*batch, *part, shift), parts))
         query = _packed_side(
-            pool, parts, *batch[:3], shift, query_codes, "query", first_pair, numbers
+            pool,
+            parts,
+            *batch[:3],
+            shift,
+            query_codes,
+            "query",
+            first_pair,
+            numbers,
+            new,
         )
         ref = _packed_side(
-            pool, parts, *batch[3:], shift, ref_codes, "reference", first_pair, numbers
+            pool,
+            parts,
+            *batch[3:],
+            shift,
+            ref_codes,
+            "reference",
+            first_pair,
+            numbers,
+            new,
         )
     return PackedPairs(*query, *ref, shift)
 
@@ -324,14 +345,18 @@ def _code_tables(symbols: str) -> tuple[np.ndarray, np.ndarray]:
 def _packed_side(
     pool: ThreadPoolExecutor, parts: list[tuple[int, int]], letters: np.ndarray,
     starts: np.ndarray, ends: np.ndarray, shift: np.ndarray, code_of: np.ndarray, side: str,
-    first_pair: int, numbers: np.ndarray | None,
+    first_pair: int, numbers: np.ndarray | None, new: NewArray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    lengths = ends - starts
+    lengths = new(len(starts), np.dtype(np.int64))
+    np.subtract(ends, starts, out=lengths)
     n_words = ((lengths << shift.astype(np.int64)) + 63) >> 6
-    word_starts = np.ones(len(lengths) + 1, np.int64)
+    word_starts = new(len(lengths) + 1, np.dtype(np.int64))
+    word_starts[0] = 1
     np.cumsum(n_words, out=word_starts[1:])
     word_starts[1:] += 1
-    words = np.zeros(int(word_starts[-1]) + 2, np.uint64)
+    words = new(int(word_starts[-1]) + 2, np.dtype(np.uint64))
+    words[0] = 0
+    words[-2:] = 0
     packed = pool.map(
         lambda part: _pack_side(letters, starts, ends, *part, shift, word_starts, code_of, words),
         parts,
@@ -345,6 +370,14 @@ def _packed_side(
             "IUPAC nucleotide (for other alphabets compare bytes)"
         )
     return words, word_starts[:-1], lengths
+
+
+@core
+def is_misplaced(start, length, shift, behind):
+    """Whether a packed sequence does not lie between the first word and `behind`."""
+    bits = length << np.int64(shift)
+    wrong = (start < 1) | (length < 0) | (length > MAX_LENGTH) | (shift < 1) | (shift > 3)
+    return wrong | (start + ((bits + 63) >> 6) > behind)
 
 
 # What returns arrays counts references, which cores do not.

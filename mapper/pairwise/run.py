@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 import numpy as np
 
 from mapper.errors import UsageError
+from mapper.pairwise.crew import crew
 from mapper.pairwise.result import Columns, PairAlignments, new_columns
 
 CHUNK_SYMBOLS = 1 << 20
@@ -78,5 +80,5 @@ def in_slices(n: int, threads: int, function: Callable[[int, int], Result]) -> l
     pieces = [(first, min(first + _ROWS_A_SLICE, n)) for first in range(0, n, _ROWS_A_SLICE)]
     if min(threads, len(pieces)) < 2:
         return [function(*piece) for piece in pieces]
-    with ThreadPoolExecutor(min(threads, len(pieces))) as pool:
-        return list(pool.map(lambda piece: function(*piece), pieces))
+    context = copy_context()  # NumPy's error state is part of it, where the JIT is off
+    return list(crew(threads).map(lambda piece: context.copy().run(function, *piece), pieces))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.accelerate import core
-from mapper.pairwise.strip import farthest, follow, look
+from mapper.pairwise.strip import slide
 from mapper.pairwise.wavefront_edit import Rows, next_offset
 
 MAX_SMALL_LENGTH = 2**15 - 2
@@ -53,17 +53,9 @@ def small_search(strings, bound, cells):
             right = np.int32(cells[before - s + 1])
         for d in range(-s, s + 1):
             k = np.int32(d)
-            limit = farthest(k, strings.query_len, strings.ref_len)
-            h = next_offset(left, middle, right)
-            if h < 0 or h > limit:
-                h = np.int32(_NULL)
-            else:
-                run = look(strings, h, k)
-                h = np.int32(min(np.int32(h + run), limit))
-                if run == np.int32(32) >> strings.shift:
-                    h = follow(strings, h, k, limit)
-                if k == goal and h == strings.ref_len:
-                    return np.int64(s)
+            h = slide(strings, next_offset(left, middle, right), k, np.int32(_NULL))
+            if k == goal and h == strings.ref_len:
+                return np.int64(s)
             cells[here + d] = np.int16(h)
             left, middle = middle, right
             right = np.int32(cells[before + d + 2]) if d + 2 < s else np.int32(_NULL)

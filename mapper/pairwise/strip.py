@@ -101,6 +101,24 @@ def follow(strings, h, k, limit):
 
 
 @core
+def slide(strings, h, k, null):
+    """Follow the matches from offset h of diagonal k on.
+
+    Returns
+    -------
+    The offset behind them; `null` for a cell that does not exist or lies beyond an end.
+    """
+    limit = farthest(k, strings.query_len, strings.ref_len)
+    if h < 0 or h > limit:
+        return null
+    run = look(strings, h, k)
+    h = np.int32(min(np.int32(h + run), limit))
+    if run == np.int32(32) >> strings.shift and h < limit:
+        h = follow(strings, h, k, limit)
+    return h
+
+
+@core
 def _first_look(strings, k, left, here, right):
     """Return the next cell as far as the first look shows, and whether to go on from it."""
     limit = farthest(k, strings.query_len, strings.ref_len)

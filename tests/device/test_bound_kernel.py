@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numba import types
 
-from mapper.device.arguments import DeviceArray, check_simulated, describe
+from mapper.device.arguments import DeviceArray, as_words, check_simulated, describe
 from tests.device.offline import pretended_device, require_compiler
 
 
@@ -49,8 +49,14 @@ def ours(shape: tuple[int, ...], dtype: type, address: int) -> DeviceArray:
     return DeviceArray(None, address, shape, np.dtype(dtype))
 
 
+def words_at(table: int, widths: list[int]) -> list[bytes]:
+    """What the driver copies of each argument, by a table of their addresses."""
+    addresses = (ctypes.c_void_p * len(widths)).from_address(table)
+    return [ctypes.string_at(at, width) for at, width in zip(addresses, widths, strict=True)]
+
+
 def bytes_of(arguments) -> list[bytes]:
-    """What the driver copies of each argument: cuda.core makes a word of an int."""
+    """What the driver copies of each argument of numba's: cuda.core makes a word of an int."""
     return [
         bytes(ctypes.c_bool(x))
         if isinstance(x, bool)
@@ -88,12 +94,18 @@ def test_a_launch_hands_over_what_numba_does() -> None:
 
     fill.compiled = cuda.jit(launch_bounds=64)(fill.function)  # the disk cache asks for a device
     function = SimpleNamespace(
-        kernel=object(), name="fill", module=SimpleNamespace(initialized=True)
+        kernel=object(), handle=0x77, name="fill", module=SimpleNamespace(initialized=True)
     )
-    launched = []
+    by_numba, by_us = [], []
 
     def launch(stream, config, kernel, *arguments):
-        launched.append((stream, config, kernel, bytes_of(arguments)))
+        by_numba.append((config, bytes_of(arguments)))
+
+    def launch_kernel(function, x, y, z, *rest):
+        block, shared, stream, table, extra = rest[:3], *rest[3:]
+        config = {"grid": (x, y, z), "block": block, "shmem_size": shared, "is_cooperative": False}
+        widths = [len(word) for word in by_numba[0][1]]
+        by_us.append((config, words_at(table, widths), (function, stream, extra)))
 
     context = SimpleNamespace(device=SimpleNamespace(id=0))
     given = arguments(ours)
@@ -102,24 +114,24 @@ def test_a_launch_hands_over_what_numba_does() -> None:
         mock.patch.object(codegen.CUDACodeLibrary, "get_cufunc", lambda self: function),
         mock.patch.object(dispatcher, "launch", launch),
         mock.patch.object(dispatcher, "LaunchConfig", lambda **options: options),
-        mock.patch.object(seam, "launch", launch),
-        mock.patch.object(seam, "LaunchConfig", lambda **options: options),
+        mock.patch.object(driver, "driver", SimpleNamespace(cuLaunchKernel=launch_kernel)),
         mock.patch.object(seam.cuda, "current_context", lambda: context),
     ):
         bound = BoundKernel(fill, 0, 99, *given[1:], shared_bytes=96)
-        bound.launch(3, {0: 5})
         (own,) = fill.compiled.overloads.values()
         own.launch(arguments(NumbasArray), (3, 1, 1), (64, 1, 1), 0, 96)
+        bound.launch(3, {0: 5})
         fill.launch_blocks(3, 0, *given, shared_bytes=96)
         bound.launch(4, {})
-        with pytest.raises(TypeError, match="argument 0"):
+        with pytest.raises(TypeError, match="float"):
             bound.launch(4, {0: 5.0})
+        with pytest.raises(KeyError):
+            bound.launch(4, {4: 5})  # half, which is no integer
     assert len(fill.compiled.overloads) == 1
-    assert launched[0][1:] == launched[1][1:] == launched[2][1:]
-    # numba-cuda's configured launches convert the stream first; cuda.core deprecates other ones.
-    assert type(launched[0][0]) is type(driver._to_core_stream(0))
-    assert launched[3][1]["grid"] == (4, 1, 1)
-    assert launched[3][3] == launched[0][3]  # numbers stay as they were last given
+    assert by_us[0][:2] == by_us[1][:2] == by_numba[0]
+    assert by_us[0][2] == by_us[1][2] == (0x77, 0, 0)
+    assert by_us[2][0]["grid"] == (4, 1, 1)
+    assert by_us[2][1] == by_us[0][1]  # numbers stay as they were last given
 
 
 def kinds_of(*args) -> list:
@@ -151,7 +163,7 @@ def test_views_of_a_device_array() -> None:
     array = ours((12,), np.int32, 0x100)
     part = array[3:7]
     counted = ours((np.int64(3), 2), np.int32, 64)  # a shape may come out of NumPy
-    assert {type(word) for word in counted.passed} == {int}
+    assert list(as_words(counted.passed)) == [0, 0, 6, 4, 64, 3, 2, 8, 4]
     assert counted.passed == (0, 0, 6, 4, 64, 3, 2, 8, 4)
     assert (part.address, part.shape, part.nbytes, len(part)) == (0x10C, (4,), 16, 4)
     assert array[20:].shape == (0,)

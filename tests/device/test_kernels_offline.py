@@ -12,7 +12,7 @@ from mapper.extend.read import FOUND_TYPES, Found
 from mapper.extend.wavefronts import Wavefronts
 from mapper.index.reference import ContigBounds
 from mapper.pair.insert_size import assumed_model
-from mapper.params import ExtendParams, PairParams, SeedParams
+from mapper.params import KEEP_ALL, ExtendParams, PairParams, SeedParams
 from mapper.seed.rounds import SeedColumns
 from mapper.seed.select import SeedScratch
 from mapper.stages import align_reads
@@ -160,14 +160,14 @@ def test_settling_keeps_everything_in_registers(shared_types) -> None:
 
     kinds = extension_types(shared_types)
     _, reads, loci, locus_read, params, penalties, lists, *_, rows, pool_ops = kinds
-    counts = array(np.int32)
+    counts, keeping = array(np.int32), type_of(KEEP_ALL)
     bucket, scratch, shared = kinds[11:14]
     settling = {
         "begin": (reads, loci, params, rows, lists, NUMBER),
         "go_on": (reads, loci, locus_read, params, rows, lists, NUMBER),
         "settle": (reads, loci, params, rows, lists, NUMBER, counts),
-        "keep": (loci, rows, counts, counts, lists, NUMBER),
-        "keep_by_warp": (loci, rows, counts, counts, lists, NUMBER, NUMBER),
+        "keep": (reads, loci, keeping, rows, counts, counts, lists, NUMBER),
+        "keep_by_warp": (reads, loci, keeping, rows, counts, counts, lists, NUMBER, NUMBER),
         "spell": (
             kinds[0], reads, loci, locus_read, NUMBER, scratch, rows, array(np.int64), pool_ops,
         ),

@@ -79,10 +79,11 @@ def check_stages(index: Index, reads: ReadBatch, params: MapParams):
     device_loci = device_chain.find_loci(space, lane.contigs, found)
     check_equal(download_loci(space, device_loci), loci)
 
-    alignments = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend)
+    alignments = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend, params.keep)
     found_there = device_extend.extend_loci(
-        space, lane.fm.ref_planes, there, longest, device_loci, found.read, params.extend
-    )
+        space, lane.fm.ref_planes, there, longest, device_loci, found.read, params.extend,
+        params.keep,
+    )  # fmt: skip
     n_buckets = len(device_extend.THREAD_BUCKETS) + len(device_extend.WARP_BUCKETS) + 2
     counters = space.download("counters", space.device("counters", 5 + 2 * n_buckets, np.int64))
     check_equal(device_extend.download_alignments(space, found_there), alignments)

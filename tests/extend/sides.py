@@ -68,8 +68,9 @@ class Extension(NamedTuple):
 
 
 def extend(
-    case: Case, scoring: Scoring, *, floor: int = 0, band: int = 100, bounded: bool = False
-) -> Extension:
+    case: Case, scoring: Scoring, *, floor: int = 0, band: int = 100, bounded: bool = False,
+    reserve: int = 2**30,
+) -> Extension:  # fmt: skip
     """Run the core; the contig stands between others, behind which it may not look.
 
     `bounded`: with the least losses within the band, for which the read must lie in the contig
@@ -102,8 +103,8 @@ def extend(
     for array in wavefronts:
         array[:] = 7  # what another read left there
     objective, s, k, offset = extend_side(
-        packed.planes, planes, side, penalties, scoring.end_bonus, floor, band, band, losses,
-        wavefronts, ONE_LANE,
+        packed.planes, planes, side, penalties, scoring.end_bonus, reserve, floor, band, band,
+        losses, wavefronts, ONE_LANE,
     )  # fmt: skip
     most = 2**30
     if bounded:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapper.extend.blocks import byte_popcounts, matched_on, matching_bytes
+from mapper.extend.marks import (
+    BUT_ONE,
+    FIRST_FOUR,
+    FIVE,
+    LAST_FOUR,
+    MATCHED,
+    block_marks,
+    byte_popcounts,
+    marks_on,
+)
 from mapper.lanes import ONE_LANE
 from tests.extend.sides import SCORINGS, Case, extend, random_case
 from tests.naive.gotoh import Scoring, best_extension, same
@@ -14,29 +23,39 @@ from tests.reads import mutated, packed_reads, random_letters, text_planes
 DIRECTIONS = pytest.mark.parametrize("forward", [True, False], ids=["forward", "backward"])
 
 
-def naive_lost(read: str, text: str, first: int, last: int) -> list[bool]:
-    """Whether each whole block of 8 matches on no diagonal."""
-    return [
-        not any(
-            all(same(read[i], text[diagonal + i]) for i in range(start, start + 8))
-            for diagonal in range(first, last + 1)
-        )
-        for start in range(0, len(read) - 7, 8)
-    ]
+def naive_marks(differs: list[bool]) -> set[int]:
+    """Marks of a block of 8 on one diagonal."""
+    deserved = {
+        MATCHED: not any(differs),
+        BUT_ONE: sum(differs) <= 1,
+        FIVE: not any(differs[:5]) or not any(differs[3:]),
+        FIRST_FOUR: not any(differs[:4]),
+        LAST_FOUR: not any(differs[4:]),
+    }
+    return {mark for mark, is_given in deserved.items() if is_given}
 
 
-def test_matching_bytes() -> None:
+def marks_in(word: int, block: int) -> set[int]:
+    byte = word >> 8 * block & 255
+    found = {mark for mark in (MATCHED, BUT_ONE, FIVE, FIRST_FOUR, LAST_FOUR) if byte & mark}
+    assert sum(found) == byte
+    return found
+
+
+def test_block_marks() -> None:
+    """All bytes there are, beside others that may not matter."""
     rng = np.random.default_rng(1)
-    special = [0, 2**64 - 1, 0x0100_0000_0000_0080, 0x8000_0000_0000_0001, 0x7F01_8000_00FF_0080]
-    sparse = [int(a & b & c) for a, b, c in rng.integers(0, 2**63, (200, 3))]
-    for word in special + sparse:
-        expected = sum(0x80 << 8 * i for i in range(8) if word >> 8 * i & 255 == 0)
-        assert int(matching_bytes(np.uint64(word))) == expected
+    for byte in range(256):
+        expected = naive_marks([bool(byte >> i & 1) for i in range(8)])
+        for word in (byte * 0x0101_0101_0101_0101, 0, 2**64 - 1, int(rng.integers(0, 2**63))):
+            for at in range(8):
+                mixed = word & ~(255 << 8 * at) | byte << 8 * at
+                assert marks_in(int(block_marks(np.uint64(mixed))), at) == expected
 
 
 @pytest.mark.parametrize("read_len", [1, 7, 8, 63, 64, 65, 72, 127, 128, 150])
-def test_blocks_match_where_they_do(read_len: int) -> None:
-    """On some diagonal of a band, whatever its width and wherever it starts in a word."""
+def test_blocks_are_marked_by_all_diagonals(read_len: int) -> None:
+    """Of a band, whatever its width and wherever it starts in a word."""
     rng = np.random.default_rng(read_len)
     for rate in (0, 0.05, 0.3):
         text = random_letters(rng, read_len + 60, "ACGTACGTACGTN")
@@ -47,15 +66,21 @@ def test_blocks_match_where_they_do(read_len: int) -> None:
         _, packed = packed_reads([read])
         planes = text_planes(text)
         for width in (0, 1, 5, 20):
-            lost = naive_lost(read, text, at - width, at + width)
             for word in range((read_len + 63) // 64):
-                matched = int(
-                    matched_on(
-                        packed.planes, word, planes, at - width + 64 * word, 2 * width + 1, ONE_LANE
-                    )
+                marks = marks_on(
+                    packed.planes, word, planes, at - width + 64 * word, 2 * width + 1, ONE_LANE
                 )
-                for block in range(8 * word, min(8 * word + 8, len(lost))):
-                    assert bool(matched >> (8 * (block - 8 * word) + 7) & 1) == (not lost[block])
+                for block in range(min(8, read_len // 8 - 8 * word)):
+                    start = 64 * word + 8 * block
+                    expected = set().union(
+                        *(
+                            naive_marks(
+                                [not same(read[start + i], text[k + start + i]) for i in range(8)]
+                            )
+                            for k in range(at - width, at + width + 1)
+                        )
+                    )
+                    assert marks_in(int(marks), block) == expected
 
 
 def test_byte_popcounts() -> None:

@@ -109,13 +109,17 @@ def test_a_single_locus_is_aligned_as_well_as_its_anchor_allows(scoring: Scoring
             else:
                 run = 0
         length, start = max(runs)[0], -max(runs)[1]
-        right = best_extension(
-            query[start + length :], genome.text[diagonal + start + length : high][:250], scoring
+        anchor = length * scoring.match
+        right_side = query[start + length :], genome.text[diagonal + start + length : high][:250]
+        left_side = query[:start][::-1], genome.text[low : diagonal + start][::-1][:250]
+        # A side may lose what the anchor and the other side, without gaps, are worth.
+        left, right = (
+            best_extension(
+                *side, scoring, reserve=2 * (anchor + best_extension(*other, scoring, band=0))
+            )
+            for side, other in ((left_side, right_side), (right_side, left_side))
         )
-        left = best_extension(
-            query[:start][::-1], genome.text[low : diagonal + start][::-1][:250], scoring
-        )
-        best = length * scoring.match + left + right
+        best = anchor + left + right
         if not alignments:
             assert best < 30 + 2 * scoring.end_bonus
             continue

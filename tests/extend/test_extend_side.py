@@ -68,6 +68,26 @@ def test_only_what_exceeds_the_floor_is_found(forward: bool) -> None:
 
 
 @DIRECTIONS
+@pytest.mark.parametrize("scoring", SCORINGS[:3], ids=str)
+def test_nothing_lies_behind_the_loss_of_all_there_was(forward: bool, scoring: Scoring) -> None:
+    rng = np.random.default_rng(7)
+    n_cut = 0
+    for _ in range(60):
+        case = random_case(rng, forward=forward)
+        free = 2 * best_extension(*case.side_letters(), scoring)
+        for reserve in (1, 8, 20, 40):
+            best = 2 * best_extension(*case.side_letters(), scoring, reserve=reserve)
+            n_cut += best < free
+            # Whatever has to be exceeded, the same is found.
+            for floor in (0, best // 2, best - 1, best):
+                found = extend(case, scoring, floor=floor, reserve=reserve)
+                assert found.objective == max(best, floor), case
+                if found.s >= 0:
+                    check_alignment(case, scoring, found)
+    assert n_cut > 10
+
+
+@DIRECTIONS
 def test_a_contig_is_never_left(forward: bool) -> None:
     """The bases beyond the contig would match; the alignment must do without."""
     rng = np.random.default_rng(8)

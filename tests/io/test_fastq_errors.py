@@ -13,43 +13,11 @@ import pytest
 from mapper.errors import InputFormatError, UsageError
 from mapper.io.fastq import FastqReader
 from tests.io.batches import as_reads
+from tests.io.corpus import BROKEN_RECORDS
 from tests.io.test_fastq import bgzf, read_all, simple_text
 
 GOOD = b"@good\nACGT\n+\nIIII\n"
 ODD = Path(__file__).parents[2] / ".." / "shared" / "data" / "odd"
-
-BROKEN_RECORDS = {
-    "no @": (b"bad\nA\n+\nI\n", "begins with 'ba"),
-    "blank line": (b"\n@x\nA\n+\nI\n", "an empty line where '@'"),
-    "no +": (b"@x\nA\n-\nI\n", "third line is '-' where '+'"),
-    "no + but @": (b"@x\nA\n@y\nA\n", "third line is '@y' where '+'"),
-    "multi-line": (b"@x\nACGT\nACGT\n+\nIIII\nIIII\n", "multi-line FASTQ"),
-    "quality short": (b"@x\nACGT\n+\nIII\n", "3 quality characters for 4 bases"),
-    "quality wrapped": (b"@x\nACGT\n+\nII\nII\n", "multi-line FASTQ"),
-    "quality short, CRLF": (b"@x\r\nACGT\r\n+\r\nIII\r\n", "3 quality characters for 4 bases"),
-    "quality long": (b"@x\nACGT\n+\nIIIII\n", "5 quality characters for 4 bases"),
-    "quality missing": (b"@x\nACGT\n+\n\n", "0 quality characters for 4 bases"),
-    "quality without bases": (b"@x\n\n+\nII\n", "2 quality characters for 0 bases"),
-    "no letter": (b"@x\nAC*T\n+\nIIII\n", "character '*' in the sequence"),
-    "E": (b"@x\nACET\n+\nIIII\n", "character 'E' in the sequence"),
-    "space in sequence": (b"@x\nACG \n+\nIIII\n", "character ' ' in the sequence"),
-    "CR in sequence": (b"@x\nAC\rT\n+\nIIII\n", "in the sequence"),
-    "NUL in quality": (b"@x\nACGT\n+\nII\0I\n", r"character '\x00' in the quality"),
-    "space after quality": (b"@x\nACGT\n+\nIIII \n", "character ' ' in the quality"),
-    "DEL in quality": (b"@x\nACGT\n+\nIII\x7f\n", r"character '\x7f' in the quality"),
-    "8-bit name": (b"@x\xe9\nA\n+\nI\n", r"character '\xe9' in the read name"),
-    "NUL in name": (b"@x\0y\nA\n+\nI\n", r"character '\x00' in the read name"),
-    "old Mac lines": (b"@x\rA\r+\rI\r", r"character '\x0d' in the read name"),
-    "long name": (b"@" + b"n" * 255 + b"\nA\n+\nI\n", "longer than 254"),
-    "very long name": (b"@" + b"n" * 300 + b"\nA\n+\nI\n", "longer than 254"),
-    "ends in name": (b"@x", "ends inside the record"),
-    "ends after name": (b"@x\n", "ends inside the record"),
-    "ends in sequence": (b"@x\nACG", "ends inside the record"),
-    "ends after sequence": (b"@x\nACGT\n", "ends inside the record"),
-    "ends in +": (b"@x\nACGT\n+", "ends inside the record"),
-    "ends after +": (b"@x\nACGT\n+\n", "ends inside the record"),
-    "ends in quality": (b"@x\nACGT\n+\nIII", "ends inside the record"),
-}  # fmt: skip
 
 
 def error_of(*paths, **options) -> str:

@@ -194,13 +194,14 @@ def test_a_record_without_end_is_refused_before_it_fills_the_memory(tmp_path, mo
         path = tmp_path / name
         path.write_bytes(start + start[-1:] * 100_000)
         sizes = []
-        begin_block = InputBuffer._begin_block
+        new_block = InputBuffer._new_block
 
-        def watched(self: InputBuffer, begin_block=begin_block, sizes=sizes) -> None:
-            begin_block(self)
-            sizes.append(len(self._block))
+        def watched(self: InputBuffer, *args, new_block=new_block, sizes=sizes, **names):
+            block = new_block(self, *args, **names)
+            sizes.append(len(block.data))
+            return block
 
-        monkeypatch.setattr(InputBuffer, "_begin_block", watched)
+        monkeypatch.setattr(InputBuffer, "_new_block", watched)
         with (
             pytest.raises(InputFormatError, match=r"record 1: no end of the record within 4096"),
             ReadsReader(
@@ -208,7 +209,7 @@ def test_a_record_without_end_is_refused_before_it_fills_the_memory(tmp_path, mo
             ) as reader,
         ):
             reader.next_batch()
-        monkeypatch.setattr(InputBuffer, "_begin_block", begin_block)
+        monkeypatch.setattr(InputBuffer, "_new_block", new_block)
         assert max(sizes) <= 4 * ((1 << 12) + 1)
 
 

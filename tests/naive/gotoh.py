@@ -24,10 +24,13 @@ def same(a: str, b: str) -> bool:
     return a == b and a in "ACGT"
 
 
-def best_extension(read: str, ref: str, scoring: Scoring, band: int | None = None) -> int:
+def best_extension(
+    read: str, ref: str, scoring: Scoring, band: int | None = None, reserve: int | None = None
+) -> int:
     """Best score, with the bonus where all of `read` is used, of prefixes of both.
 
-    Only cells with ``abs(ref bases - read bases) <= band`` are used.
+    Only cells with ``abs(ref bases - read bases) <= band`` are used, and only such whose doubled
+    score is above ``-reserve``.
     """
     a, b, o, e, bonus = scoring
     best = 0
@@ -49,6 +52,10 @@ def best_extension(read: str, ref: str, scoring: Scoring, band: int | None = Non
             here = max(into, out, deletion)
             if band is not None and abs(j - i) > band:
                 here = out = deletion = NEVER
+            if reserve is not None and i + j > 0:
+                here, out, deletion = (
+                    score if 2 * score > -reserve else NEVER for score in (here, out, deletion)
+                )
             row.append(here)
             insertion.append(out)
             best = max(best, here + (bonus if i == len(read) else 0))

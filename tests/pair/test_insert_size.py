@@ -34,21 +34,26 @@ def test_a_library_is_recognised(sign: int, mean: int, std: int) -> None:
     model = estimate(inserts)
     assert abs(model.mean - sign * mean) < 0.2 * std
     assert abs(model.std - std) < 0.2 * std
-    assert (np.sign([model.low, model.high]) == sign).all()
-    assert model.low <= sign * mean - 3 * std or sign * model.low <= 1 or sign < 0
+    shortest, longest = (model.low, model.high) if sign > 0 else (model.high, model.low)
+    assert shortest == sign
+    assert mean + 4 * std <= sign * longest < mean + 7 * std
     inside = (inserts >= model.low) & (inserts <= model.high)
     assert inside[100:].mean() > 0.99
-    assert model.high - model.low < 14 * std
     assert len(model.penalty) == model.high - model.low + 1
 
 
-def test_penalties_grow_with_the_distance_from_the_mean() -> None:
-    model = model_from(350.5, 50.0, 100, 700, 1000)
-    sizes = np.arange(100, 701)
-    order = np.argsort(np.abs(sizes - 350.5), kind="stable")
-    assert (np.diff(model.penalty[order]) >= 0).all()
-    assert model.penalty.min() == 0
-    assert model.penalty.max() > 20
+@pytest.mark.parametrize("sign", [1, -1], ids=["FR", "RF"])
+def test_penalties_grow_with_the_distance_from_the_mean(sign: int) -> None:
+    """To the side of short fragments no further than four deviations."""
+    model = model_from(sign * 350.5, 50.0, *sorted((sign * 10, sign * 700)), 1000)
+    by_size = model.penalty[::sign]  # of 10 and on
+    usual = slice(151 - 10, 551 - 10)
+    order = np.argsort(np.abs(np.arange(151, 551) - 350.5), kind="stable")
+    assert (np.diff(by_size[usual][order]) >= 0).all()
+    assert (np.diff(by_size[550 - 10 :]) >= 0).all()
+    assert set(by_size[: 150 - 10]) == {28}  # log4 of erfc(4 / sqrt 2), in quarters
+    assert by_size.min() == 0
+    assert by_size[-1] > 60
     assert not model.penalty.flags.writeable
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
-from mapper.pair.pairing import NO_PAIR, best_pair, name_key
-from mapper.pair.placement import _pair_values
+from mapper.pair.pairing import NO_PAIR, name_key, weigh_pairs
+from mapper.pair.placement import _value_apart
 from tests.naive.pairing import Placed, best_pairs, values
 from tests.pair.placed import base_offsets_of, batch_of_placed, naive_model, random_read
 
@@ -18,6 +18,7 @@ MODELS = {
     "FR": model_from(400.0, 60.0, 150, 700, 1000),
     "RF": model_from(-500.0, 90.0, -900, -100, 1000),
 }
+ENDS = np.empty(9, np.int64)
 CASES = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
 
 
@@ -28,7 +29,15 @@ def key_of(name: str) -> np.uint64:
 
 def chosen(reads: list[list[Placed]], model: InsertSizeModel, key: np.uint64):
     """Score, and the rows within each mate."""
-    score, a, b = best_pair(base_offsets_of(reads), batch_of_placed(reads), 0, model, key)
+    score, a, b = weigh_pairs(
+        base_offsets_of(reads),
+        batch_of_placed(reads),
+        0,
+        model,
+        key,
+        ENDS,
+        np.zeros((2, 9), np.int64),
+    )
     return int(score), int(a), int(b) - len(reads[0])
 
 
@@ -83,7 +92,13 @@ def test_pair_values(model: InsertSizeModel, penalty: int) -> None:
     for _ in range(100):
         reads = [random_read(rng, int(n), (40, 70, 80, 84)) for n in rng.integers(0, 7, 2)]
         out = np.full((2, 8), -1, np.int64)
-        _pair_values(base_offsets_of(reads), batch_of_placed(reads), 0, model, penalty, out)
+        batch = batch_of_placed(reads)
+        offsets = batch.alignment_offsets
+        for mate in range(2):
+            partner = int(offsets[1 - mate]) if reads[1 - mate] else -1  # the best comes first
+            first, end = offsets[mate], offsets[mate + 1]
+            _value_apart(batch, first, end, partner, penalty, out[mate])
+        weigh_pairs(base_offsets_of(reads), batch, 0, model, np.uint64(1), ENDS, out)
         for mate in range(2):
             expected = values(reads[mate], reads[1 - mate], naive_model(model), penalty)
             assert out[mate, : len(expected)].tolist() == expected

@@ -9,7 +9,7 @@ from numba import types
 
 from mapper.accelerate import driver
 from mapper.device.choose import find_devices
-from mapper.errors import DeviceMemoryError, InputFormatError
+from mapper.errors import DeviceMemoryError, InputFormatError, UsageError
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.affine_origins import Origins
 from mapper.pairwise.edit import edit_distance
@@ -230,6 +230,63 @@ def test_packed_pairs_equal_their_letters(device: str) -> None:
 
 
 @pytest.mark.gpu
+def test_packed_pairs_are_copied_from_where_they_lie(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From page-locked memory, by all chunks, without the host's help."""
+    from mapper.pairwise import flat_cuda
+
+    monkeypatch.setattr(flat_cuda, "FEWEST_PAIRS", 7)
+    if SIMULATED:  # whose memory is never page-locked
+        monkeypatch.setattr(flat_cuda, "is_page_locked", lambda arrays: True)
+    direct, run_direct = [], flat_cuda.run_direct
+
+    def noted(slots, source, chunks, found):
+        direct.append(len(chunks))
+        run_direct(slots, source, chunks, found)
+
+    monkeypatch.setattr(flat_cuda, "run_direct", noted)
+    rng = np.random.default_rng(18)
+    n = 30 if SIMULATED else 40_000  # small arrays are never page-locked
+    pairs = [*random_pairs(rng, n, 30, "ACGTN"), ("", ""), ("ACGT", ""), ("A" * 70, "A" * 65)]
+    sides = [q for q, _ in pairs], [r for _, r in pairs]
+    packed = packed_pairs(*sides, device=device)
+    for engine in (edit_distance, align_affine):
+        expected = engine(*sides, cigar=True, device="cpu")
+        found = engine(packed, cigar=True, device=device)
+        for a, b in zip(expected, found, strict=True):
+            assert (a == b).all()
+    assert len(direct) == 2 and min(direct) > 1
+
+
+@pytest.mark.gpu
+def test_packed_pairs_that_are_none_are_refused_by_a_device(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mapper.pairwise import flat_cuda
+
+    if SIMULATED:
+        monkeypatch.setattr(flat_cuda, "is_page_locked", lambda arrays: True)
+    n = 20 if SIMULATED else 60_000
+    packed = packed_pairs(["ACGT" * 10] * n, ["ACG" * 20] * n, device=device)
+    for field, pair, value, what in (
+        ("query_start", 3, 2**40, "queries must lie one behind the other.* pair 3 "),
+        ("ref_start", 7, -5, "references must lie one behind the other.* pair 6 "),
+        ("query_len", 5, 2**20, "queries .* pair 5 "),
+        ("ref_len", n - 1, 65, "references .* pair "),
+        ("query_start", 0, -9, "queries .* pair 0 "),
+        ("shift", 4, 70, "queries .* pair 4 "),
+    ):
+        column = getattr(packed, field)
+        kept = column[pair]
+        column[pair] = value
+        with pytest.raises(UsageError, match=what):
+            edit_distance(packed, device=device)
+        column[pair] = kept
+    assert (edit_distance(packed, device=device).score > 0).all()
+
+
+@pytest.mark.gpu
 def test_results_outlive_the_next_call(device: str) -> None:
     """Their memory is page-locked and used again, but not as long as they are there."""
     rng = np.random.default_rng(9)
@@ -322,8 +379,10 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     assert machine.spills == 0
     assert machine.registers <= 64  # half of the threads that a multiprocessor can hold
     assert machine.count("VOTE") >= 1  # a warp stays in step
+    given = type_of(flat.GivenRows(*[number] * 4, np.zeros(1, np.uint8)))
     for kernel, arguments in (
-        (flat.count_blocks_kernel, [i64, out]),
+        (flat.rows_kernel, [given, *[i64] * 7, staged]),
+        (flat.count_blocks_kernel, [staged, i64, out]),
         (flat.sum_blocks_kernel, [array(np.int64, 2), i64, array(np.int64)]),
         (flat.finish_kernel, [staged, i64, out, i64, i64, i64, i64, columns]),
     ):

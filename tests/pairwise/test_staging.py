@@ -11,35 +11,33 @@ from mapper.pairwise.affine import align_affine
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.flat_batch import LetterSource
 from mapper.pairwise.flat_packed import PackedSource
+from mapper.pairwise.flat_staging import Staging, words_of_place
 from mapper.pairwise.given import packed_pairs
 from mapper.pairwise.packing import PairBatch, batch_of
 from tests.pairwise.pairs import edited, random_pairs
 from tests.reads import random_letters
 
-CODES = {"A": 0, "C": 1, "T": 2, "U": 2, "G": 3}
+CODES = {"A": 0, "C": 1, "T": 2, "U": 2, "G": 3, "a": 0, "c": 1, "t": 2, "u": 2, "g": 3}
 
 
-def staged_rows(source, most_pairs: int = 1000, n_jobs: int = 3):
+def staged_rows(source, most_pairs: int = 1000, n_places: int = 2, threads: int = 3):
     """Stage every chunk as the pipeline does; return the symbols of each pair, or None."""
-    rows, n_chunks = [], 0
-    for chunk in source.chunks(most_pairs):
-        n_chunks += 1
-        n = chunk.n_pairs
-        staged = np.full(source.n_words(chunk), 2**64 - 1, np.uint64)
-        job, noted = source.job(chunk, staged, n_jobs)
-        for part in reversed(range(n_jobs)):
-            job(part)
-        settle = source.settling_job(chunk, staged, noted, n_jobs)
-        for part in range(n_jobs if settle else 0):
-            settle(part)
-        starts_and_lengths = staged.view(np.int32)[: 4 * n].reshape(4, n)
-        for starts, lengths in (starts_and_lengths[::2], starts_and_lengths[1::2]):
-            assert starts.shape == lengths.shape
-        for query_at, ref_at, query_len, ref_len in starts_and_lengths.T.tolist():
+    rows = []
+    chunks = source.chunks(most_pairs)
+    places = np.full((n_places, words_of_place(source, chunks)), 2**64 - 1, np.uint64)
+    staging = Staging(source, chunks, places, threads)
+    for c, chunk in enumerate(chunks):
+        for _ in range(n_places if c == 0 else 1):
+            staging.begin()
+        staging.wait(c)
+        n, staged = chunk.n_pairs, staging.place(c).copy()
+        columns = staged.view(np.int32)[: 4 * n].reshape(4, n)
+        for query_at, ref_at, query_len, ref_len in columns.T.tolist():
             assert (query_len < 0) == (ref_len < 0)
             sides = ((query_at, query_len), (ref_at, ref_len))
             rows.append(None if query_len < 0 else tuple(symbols(staged, *s) for s in sides))
-    return rows, n_chunks
+    staging.close()
+    return rows, len(chunks)
 
 
 def symbols(words: np.ndarray, at: int, n: int) -> list[int]:
@@ -48,9 +46,9 @@ def symbols(words: np.ndarray, at: int, n: int) -> list[int]:
 
 def expected_rows(pairs):
     def row(pair):
-        if any(letter.upper() not in CODES for side in pair for letter in side):
+        if any(letter not in CODES for side in pair for letter in side):
             return None
-        return tuple([CODES[letter.upper()] for letter in side] for side in pair)
+        return tuple([CODES[letter] for letter in side] for side in pair)
 
     return [row(pair) for pair in pairs]
 
@@ -73,6 +71,19 @@ def test_letters_are_staged_as_they_lie(pairs) -> None:
     assert rows == expected_rows(pairs)
     assert n_chunks > 4
     assert rows.count(None) > 3  # pairs with other letters
+
+
+def test_every_byte_is_known_for_what_it_is() -> None:
+    """In each of four places, and in what is left at the end."""
+    texts = ["".join("A" if i != at else chr(byte) for i in range(9))
+             for byte in range(256) for at in (0, 1, 2, 3, 8)]  # fmt: skip
+    letters = np.frombuffer("".join(texts).encode("latin-1"), np.uint8)
+    bounds = np.arange(len(texts) + 1) * 9
+    batch = PairBatch(letters, bounds[:-1], bounds[1:], letters, bounds[:-1], bounds[1:])
+    assert staged_rows(LetterSource(batch))[0] == expected_rows([(s, s) for s in texts])
+    for i in (4 * 5, ord("T") * 5 + 2, ord("u") * 5, 0xD4 * 5):  # alone: no neighbour is doubtful
+        one = PairBatch(*[letters, bounds[i : i + 1], bounds[i + 1 : i + 2]] * 2)
+        assert staged_rows(LetterSource(one))[0] == expected_rows([(texts[i], texts[i])])
 
 
 def test_nothing_behind_the_letters_is_read(pairs) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pysam
 import pytest
@@ -121,3 +122,14 @@ def records(path: Path, reference: Path | None = None) -> list[str]:
             "\t".join(f for f in r.to_string().split("\t") if not f.startswith("RG:Z:"))
             for r in file.fetch(until_eof=True)
         ]
+
+
+def script_module(name: str) -> ModuleType:
+    """Import a script of the workflow, which is no package."""
+    path = ROOT / "workflow" / "scripts" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import io
 import itertools
 import json
@@ -20,13 +19,13 @@ from mapper.cli.main import main
 from tests.workflow.runs import (
     CONFIG,
     PORTIERA,
-    ROOT,
     UNIT,
     UNITS_HEADER,
     copied,
     needs_snakemake,
     project,
     records,
+    script_module,
     snakemake,
     unaligned,
 )
@@ -168,11 +167,7 @@ def test_mates_out_of_step_are_told_of_by_the_units_name(tmp_path):
 
 @pytest.fixture(scope="module")
 def script():
-    path = ROOT / "workflow" / "scripts" / "estimate_insert_size.py"
-    spec = importlib.util.spec_from_file_location("estimate_insert_size", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_module("estimate_insert_size")
 
 
 def names(path: Path) -> list[str]:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.workflow.runs import ROOT
+from tests.workflow.runs import script_module
 
 
 @pytest.fixture(scope="module")
 def script():
-    path = ROOT / "workflow" / "scripts" / "split_reads.py"
-    spec = importlib.util.spec_from_file_location("split_reads", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_module("split_reads")
 
 
 def fastq(n: int, mate: int, end: str = "\n") -> bytes:

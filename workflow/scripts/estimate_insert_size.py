@@ -39,16 +39,16 @@ class Head(NamedTuple):
 
 def head_of_fastq(unit: str, paths: list[Path], n_pairs: int, directory: Path) -> Head:
     """Copy the first pairs of two files of mates, as they are, under names that tell the unit."""
-    targets, n_lines = [], 0
+    targets, n_taken = [], 0
     for mate, path in enumerate(paths, start=1):
         with path.open("rb") as raw:
             is_gzip = raw.read(2) == b"\x1f\x8b"
         opened = igzip.open(path, "rb") if is_gzip else path.open("rb")
         targets.append(directory / f"{unit}_R{mate}.fq")
         with cast(BinaryIO, opened) as reads, targets[-1].open("wb") as out:
-            for n_lines, line in enumerate(islice(reads, LINES * n_pairs), start=1):  # noqa: B007
-                out.write(line)
-        n_taken = -(-n_lines // LINES)
+            head = list(islice(reads, LINES * n_pairs))
+            out.writelines(head)
+        n_taken = -(-len(head) // LINES)
     return Head(unit, targets, 2 * n_taken, n_taken)
 
 

@@ -1,0 +1,187 @@
+"""Parts of chunks, dealt to threads that run compiled code alone.
+
+A batch is staged in some thousand parts. Handing each to a thread through the interpreter costs as
+much as the part takes, and the threads then fight for the interpreter with the one that queues work
+on the devices. Here each thread enters compiled code once a batch and takes one *ticket* after
+the other: all parts of a chunk before those of the next, so that chunks are ready in their order.
+A chunk is begun when it has been given a place; the thread that queues gives places, and waits
+for what is ready. The numbers that they share are changed by atomic operations only.
+
+The Python bodies of those operations are their meaning, for where the JIT is off; there one thread
+takes tickets.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+from mapper.accelerate import core, driver
+
+_LINE = 8
+"""Numbers (of 8 bytes) in a cache line: each that threads share has one of its own."""
+
+_TAKEN, _PLACED, _STOPPED, _CHUNKS = 0, 1, 2, 3
+"""Lines: tickets taken; chunks that have a place; whether to stop; two of each chunk from here."""
+
+_TURNS = 1 << 10
+"""How often a thread looks, letting others run, before it sleeps between looks."""
+
+_MICROSECONDS = 50
+
+
+class Tickets(NamedTuple):
+    """What threads share about the parts of a batch."""
+
+    numbers: np.ndarray  # int64, a line of 8 for each
+    n_chunks: int
+    n_parts: int  # of a chunk
+
+
+def tickets_of(n_chunks: int, n_parts: int) -> Tickets:
+    """Return tickets of so many chunks, none of which has a place."""
+    return Tickets(np.zeros(_LINE * (_CHUNKS + 2 * n_chunks), np.int64), n_chunks, n_parts)
+
+
+def atomic_add(numbers, at, n):
+    """Add to an item of an int64 array; return what it was."""
+    before = int(numbers[at])
+    numbers[at] = before + n
+    return before
+
+
+def atomic_read(numbers, at):
+    """Return an item of an int64 array as it is now; what was written before it is seen after."""
+    return int(numbers[at])
+
+
+def _rest(turn):
+    time.sleep(0 if turn < _TURNS else 1e-6 * _MICROSECONDS)
+
+
+def _item(context, builder, array_type, array, at):
+    array = context.make_array(array_type)(context, builder, array)
+    return cgutils.get_item_pointer(context, builder, array_type, array, [at])
+
+
+@intrinsic
+def _add(typingctx, numbers, at, n):
+    def codegen(context, builder, signature, args):
+        item = _item(context, builder, signature.args[0], args[0], args[1])
+        return builder.atomic_rmw("add", item, args[2], "acq_rel")
+
+    return types.int64(numbers, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _read(typingctx, numbers, at):
+    def codegen(context, builder, signature, args):
+        item = _item(context, builder, signature.args[0], args[0], args[1])
+        return builder.load_atomic(item, "acquire", 8)
+
+    return types.int64(numbers, types.int64), codegen
+
+
+def _calls_system(name, arguments):
+    """Return the code of a call of the C library: of `name` with some int32."""
+
+    def codegen(context, builder, signature, args):
+        i32 = ir.IntType(32)
+        of_type = ir.FunctionType(i32, [i32] * arguments)
+        function = cgutils.get_or_insert_function(builder.module, of_type, name)
+        return builder.call(function, args)
+
+    return codegen
+
+
+@intrinsic
+def _let_others_run(typingctx):
+    return types.int32(), _calls_system("sched_yield", 0)
+
+
+@intrinsic
+def _sleep(typingctx, microseconds):
+    return types.int32(types.int32), _calls_system("usleep", 1)
+
+
+@overload(atomic_add, inline="always")
+def _atomic_add_compiled(numbers, at, n):
+    return lambda numbers, at, n: _add(numbers, at, n)
+
+
+@overload(atomic_read, inline="always")
+def _atomic_read_compiled(numbers, at):
+    return lambda numbers, at: _read(numbers, at)
+
+
+@overload(_rest)
+def _rest_compiled(turn):
+    def rest(turn):
+        if turn < _TURNS:
+            _let_others_run()
+        else:
+            _sleep(_MICROSECONDS)
+
+    return rest
+
+
+@core
+def next_ticket(tickets):
+    """Take a ticket, and wait until its chunk has a place.
+
+    Returns
+    -------
+    ``chunk * n_parts + part``; -1 when there is none left, or threads are to stop.
+    """
+    ticket = atomic_add(tickets.numbers, _LINE * _TAKEN, 1)
+    chunk = ticket // tickets.n_parts
+    if chunk >= tickets.n_chunks:
+        return np.int64(-1)
+    turn = 0
+    while atomic_read(tickets.numbers, _LINE * _PLACED) <= chunk:
+        if atomic_read(tickets.numbers, _LINE * _STOPPED) != 0:
+            return np.int64(-1)
+        _rest(turn)
+        turn += 1
+    return np.int64(ticket)
+
+
+@core
+def is_last_part(tickets, chunk):
+    """Note that a part is done; say whether it was the last of its chunk."""
+    before = atomic_add(tickets.numbers, _LINE * (_CHUNKS + 2 * chunk), 1)
+    return before + 1 == tickets.n_parts
+
+
+@core
+def note_ready(tickets, chunk):
+    """Note that a chunk is ready."""
+    atomic_add(tickets.numbers, _LINE * (_CHUNKS + 2 * chunk + 1), 1)
+
+
+@driver
+def give_places(tickets, n):
+    """Give places to n more chunks."""
+    atomic_add(tickets.numbers, _LINE * _PLACED, n)
+
+
+@driver
+def stop(tickets):
+    """Have threads take no more tickets."""
+    atomic_add(tickets.numbers, _LINE * _STOPPED, 1)
+
+
+@driver
+def wait_ready(tickets, chunk, most_turns):
+    """Wait for a chunk, for some time; say whether it is ready."""
+    for turn in range(most_turns):
+        if atomic_read(tickets.numbers, _LINE * (_CHUNKS + 2 * chunk + 1)) != 0:
+            return True
+        _rest(turn)
+    return False

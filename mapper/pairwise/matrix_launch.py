@@ -1,0 +1,129 @@
+"""The two ways a batch of pairs goes through the matrix kernels: as twins, or pair by pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mapper.device.memory import Workspace, device_memory
+from mapper.device.seam import cuda
+from mapper.pairwise import twins_cuda
+from mapper.pairwise.matrix_cuda import GROUPS, LANES, SHARED_BYTES, MatrixPairs, trace_kernel
+from mapper.pairwise.matrix_fill_cuda import fill_kernel
+from mapper.pairwise.matrix_numbers import costs_of, padded_scores
+from mapper.pairwise.matrix_plan import Plan, plan_batch
+from mapper.pairwise.matrix_scoring import Scoring
+from mapper.pairwise.twins_plan import TwinPlan, plan_twins
+
+Walk = Callable[[Any, Any], None]
+"""Launches the walk back along the paths: takes ``ops_start`` and the room for operations."""
+
+
+class Batch(NamedTuple):
+    """Pairs on their way through a device; lengths of 0 where a pair is left out."""
+
+    n: np.ndarray  # int64 (n_pairs,)
+    m: np.ndarray
+    query_start: np.ndarray
+    ref_start: np.ndarray
+    query_codes: Any  # uint8, on the device
+    ref_codes: Any
+    out: Any  # int64 (RESULTS, n_pairs), on the device
+
+
+class Launcher:
+    """Plans batches and launches their kernels, on the stream of a work space."""
+
+    def __init__(self, scoring: Scoring, space: Workspace, has_halves: bool) -> None:
+        self._scoring, self._space, self._has_halves = scoring, space, has_halves
+        self._padded: dict[int, Any] = {}
+
+    def fill(self, batch: Batch) -> list[Walk]:
+        """Launch what computes all matrices; return what walks back along their paths."""
+        scoring = self._scoring
+        walks = []
+        rest = np.arange(len(batch.n))
+        twins = None
+        n_letters = len(scoring.scores)
+        if self._has_halves and twins_cuda.shared_bytes(n_letters) <= SHARED_BYTES:
+            twins = plan_twins(
+                batch.n, batch.m, batch.query_start, batch.ref_start, scoring.scores,
+                scoring.gaps, scoring.mode, want_path=scoring.cigar, lanes=twins_cuda.LANES,
+                groups=twins_cuda.GROUPS,
+            )  # fmt: skip
+        if twins is not None:
+            walks.append(self._fill_twins(batch, twins))
+            rest = twins.rest
+        if len(rest):
+            plan = plan_batch(
+                batch.n[rest], batch.m[rest], batch.query_start[rest], batch.ref_start[rest],
+                scoring.scores, scoring.gaps, scoring.mode, has_halves=self._has_halves,
+                want_path=scoring.cigar, lanes=LANES, groups=GROUPS, shared_bytes=SHARED_BYTES,
+                pair=rest,
+            )  # fmt: skip
+            walks.append(self._fill_pairs(batch, plan))
+        return walks
+
+    def _fill_twins(self, batch: Batch, plan: TwinPlan) -> Walk:
+        scoring, space = self._scoring, self._space
+        n_letters, (_, n_blocks) = len(scoring.scores), plan.blocks.shape
+        tasks = self._uploaded("tasks", plan.tasks)
+        blocks = self._uploaded("blocks", plan.blocks)
+        stride = twins_cuda.boundary_words(plan.longest)
+        over = space.device("rows", n_blocks * twins_cuda.GROUPS * stride, np.uint64)
+        origins = space.device(
+            "origins of twins", plan.n_words + twins_cuda.WORDS_BEFORE, np.uint32
+        )
+        codes = batch.query_codes, batch.ref_codes
+        twins_cuda.twins_kernel(scoring.mode, scoring.cigar).launch_blocks(
+            n_blocks, space.stream, tasks, blocks, *codes, self._scores(2), scoring.gaps,
+            costs_of(scoring.gaps, scoring.mode, 2), stride, over, origins, batch.out,
+            shared_bytes=twins_cuda.shared_bytes(n_letters),
+        )  # fmt: skip
+
+        def walk(ops_start: Any, ops: Any) -> None:
+            twins_cuda.trace_twins.launch(
+                2 * plan.tasks.shape[1], space.stream, tasks, blocks, *codes, self._scores(1),
+                scoring.gaps, scoring.mode, origins, ops_start, ops, batch.out,
+            )  # fmt: skip
+
+        return walk
+
+    def _fill_pairs(self, batch: Batch, plan: Plan) -> Walk:
+        scoring, space = self._scoring, self._space
+        pairs = MatrixPairs(batch.query_codes, batch.ref_codes, self._uploaded("table", plan.table))
+        slots = space.upload("slots", plan.slots)
+        most = self._uploaded("most", plan.most)
+        n_columns, n_words = (int(size) + 1 for size in plan.sizes)
+        boundary = space.device("boundary", 2 * n_columns, np.int32).reshape(2, n_columns)
+        origins = space.device("origins", n_words, np.uint32)
+        for shape, first, n_blocks in plan.launches:
+            words = shape.profile_words(len(scoring.scores), LANES)
+            fill_kernel(shape, scoring.mode, scoring.cigar).launch_blocks(
+                n_blocks, space.stream, pairs, self._scores(shape.halves), scoring.gaps,
+                costs_of(scoring.gaps, scoring.mode, shape.halves), first, slots, most,
+                plan.shared, boundary, origins, batch.out,
+                shared_bytes=8 * words * (1 if plan.shared else GROUPS),
+            )  # fmt: skip
+
+        def walk(ops_start: Any, ops: Any) -> None:
+            trace_kernel.launch(
+                len(plan.slots), space.stream, pairs, self._scores(1), scoring.gaps,
+                scoring.mode, slots, origins, ops_start, ops, batch.out,
+            )  # fmt: skip
+
+        return walk
+
+    def _uploaded(self, name: str, array: np.ndarray) -> Any:
+        """Copy a 2-D array to the device."""
+        return self._space.upload(name, array.reshape(-1)).reshape(*array.shape)
+
+    def _scores(self, halves: int) -> Any:
+        """Return the scores on the device, with the letter that makes the borders."""
+        if halves not in self._padded:
+            padded = padded_scores(self._scoring.scores, self._scoring.mode, halves)
+            with device_memory("a substitution matrix"):
+                self._padded[halves] = cuda.to_device(padded)
+        return self._padded[halves]
