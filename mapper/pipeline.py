@@ -16,16 +16,17 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
 from mapper import mixed
 from mapper.batch import ReadBatch
+from mapper.cut_ahead import CutAhead
 from mapper.device.choose import CPU, DeviceChoice
 from mapper.device.groups import DeviceGroups
 from mapper.errors import OutputError
@@ -338,21 +339,16 @@ def _map_all(run: _Run, reader: ReadsReader, output: RecordOutput, pool: Workers
             written += finished.n_reads
             progress.update(finished.n_reads)
 
-        model = _freeze_insert_size(run, reader, pool, pending, output)
-        cut = partial(run.cut, reader)
-        reading: Future[RawBatch | None] | None = pool.submit(READ, cut)
-        while reading is not None or pending:
-            if reading is not None and len(pending) < most_pending:
-                first: list[Future[Any]] = [reading, *list(pending)[:1]]
-                wait(first, return_when=FIRST_COMPLETED)
-                if reading.done():
-                    raw = reading.result()
-                    if raw is None:
-                        reading = None
-                        run.flush()
-                    else:
-                        reading = pool.submit(READ, cut)
-                        pending.append(run.start(pool, raw, model, output))
+        cuts = CutAhead(pool, partial(run.cut, reader))
+        model = _freeze_insert_size(run, reader, cuts, most_pending, pool, pending, output)
+        while not cuts.ended or pending:
+            if not cuts.ended and len(pending) < most_pending:
+                if cuts.wait_or(list(pending)[:1]):
+                    raw = cuts.take()
+                    assert raw is not None
+                    pending.append(run.start(pool, raw, model, output))
+                if cuts.ended:
+                    run.flush()
                 if pending and pending[0].done():
                     write_next()
             else:
@@ -365,7 +361,7 @@ def _map_all(run: _Run, reader: ReadsReader, output: RecordOutput, pool: Workers
 
 
 def _freeze_insert_size(
-    run: _Run, reader: ReadsReader, pool: Workers,
+    run: _Run, reader: ReadsReader, cuts: CutAhead, most_pending: int, pool: Workers,
     pending: deque[Future[_Finished]], output: RecordOutput,
 ) -> InsertSizeModel:  # fmt: skip
     """Return the insert-size model; queue the batches that were read to estimate it."""
@@ -381,13 +377,15 @@ def _freeze_insert_size(
     head: list[Future[AlignedBatch]] = []
     n_pairs = n_reads = 0
     while n_pairs < ESTIMATION_PAIRS and n_reads < ESTIMATION_READS:
-        raw = pool.submit(READ, partial(run.cut, reader)).result()
+        raw = cuts.take()
         if raw is None:
             break
         head.append(run.start_align(pool, raw))
         n_pairs += raw.n_pairs
         n_reads += raw.n_reads
     run.flush()
+    # Nothing else can begin before the model is known; but reading is what takes longest.
+    cuts.go_on_until(head, most_pending - len(head))
     inserts = [np.empty(0, np.int64)]
     for future in head:
         batch = future.result()

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -53,7 +54,13 @@ def free_bytes() -> int:
 
 def total_bytes() -> int:
     """Return the memory of the current device."""
-    return int(min(cuda.current_context().get_memory_info().total, sys.maxsize))
+    return sys.maxsize if SIMULATED else _total_bytes_of(cuda.current_context().device.id)
+
+
+@cache
+def _total_bytes_of(ordinal: int) -> int:
+    """Ask the driver once: work space is shared out for each of a batch's kernels anew."""
+    return int(cuda.current_context().get_memory_info().total)
 
 
 def multiprocessors() -> int:

@@ -1,0 +1,91 @@
+"""Batches that are cut ahead of who takes them: all of them, in order, never two at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from mapper.cut_ahead import CutAhead
+from mapper.io.raw_batch import RawBatch
+from mapper.workers import Workers
+
+
+@pytest.fixture
+def pool() -> Iterator[Workers]:
+    workers = Workers(3)
+    yield workers
+    workers.shutdown()
+
+
+class Input:
+    """So many batches, each the number of its reads; cut one at a time, or the test fails."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.n_cut = n, 0
+        self._alone = threading.Lock()
+
+    def cut(self) -> RawBatch | None:
+        assert self._alone.acquire(blocking=False), "two at a time"
+        try:
+            if self.n_cut == self.n:
+                return None
+            self.n_cut += 1
+            return RawBatch(self.n_cut, 0, lambda: pytest.fail("nobody parses"))
+        finally:
+            self._alone.release()
+
+
+def taken(cuts: CutAhead) -> list[int]:
+    found = []
+    while (raw := cuts.take()) is not None:
+        found.append(raw.n_reads)
+    return found
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_all_are_taken_in_order(pool: Workers, n: int) -> None:
+    cuts = CutAhead(pool, Input(n).cut)
+    assert taken(cuts) == list(range(1, n + 1))
+    assert cuts.ended
+    assert cuts.take() is None
+    assert not cuts.wait_or([])
+
+
+def test_cutting_goes_on_while_others_are_awaited_but_not_for_ever(pool: Workers) -> None:
+    source = Input(20)
+    cuts = CutAhead(pool, source.cut)
+    cuts.go_on_until([Future()], 6)  # it never ends by itself
+    assert cuts.wait_or([])
+    for number in range(1, 6):
+        raw = cuts.take()
+        assert raw is not None and raw.n_reads == number
+    assert source.n_cut in (6, 7)  # six kept, and one that was being cut
+    assert taken(cuts) == list(range(6, 21))
+
+
+def test_who_is_done_is_not_kept_waiting(pool: Workers) -> None:
+    never = threading.Event()
+    done: Future[int] = Future()
+    done.set_result(1)
+
+    def stuck() -> RawBatch | None:
+        never.wait()
+        return None
+
+    cuts = CutAhead(pool, stuck)
+    cuts.go_on_until([done], 6)
+    assert not cuts.wait_or([done])
+    assert not cuts.ended
+    never.set()
+    assert cuts.take() is None and cuts.ended
+
+
+def test_what_is_wrong_with_the_input_is_raised_where_it_is_taken(pool: Workers) -> None:
+    def wrong() -> RawBatch | None:
+        raise ValueError("line 7")
+
+    with pytest.raises(ValueError, match="line 7"):
+        CutAhead(pool, wrong).take()
