@@ -55,8 +55,8 @@ def touch(index: Index) -> int:
 def device_rows(path: Path, ordinals: Sequence[int]) -> dict[str, float]:
     """Return the times on the first of the devices."""
     from mapper.device.backend import DeviceStages
-    from mapper.device.memory import upload
     from mapper.device.seam import cuda
+    from mapper.device.upload import upload
 
     index = open_index(path)
     n_bytes = sum(array.nbytes for array in arrays_of(index))

@@ -24,9 +24,10 @@ from mapper.device.batches import (
     join_summaries,
     reads_of,
 )
-from mapper.device.memory import Slabs, Workspace, upload
+from mapper.device.memory import Slabs, Workspace
 from mapper.device.reads import download_packed, upload_reads
 from mapper.device.seam import cuda
+from mapper.device.upload import upload
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cuda import download_alignments, extend_loci
 from mapper.extend.merge_cuda import merge_on_device
@@ -38,6 +39,7 @@ from mapper.pair.insert_size import InsertSizeModel
 from mapper.params import MapParams
 from mapper.seed.cuda import seed_reads
 from mapper.stats import RunStats
+from mapper.threads import map_in_threads
 
 LANES = 4
 """Batches in work on a device at a time: while the slowest reads of one are finished, others
@@ -74,8 +76,8 @@ class DeviceStages:
 
     def __init__(self, index: Index, ordinals: Sequence[int], lanes: int = LANES) -> None:
         self._free: SimpleQueue[Lane] = SimpleQueue()
-        made = []
-        for ordinal in ordinals:
+
+        def begin(ordinal: int) -> list[Lane]:
             with cuda.gpus[ordinal]:
                 fm = upload(index.fm, f"the index {index.meta.source_name}")
                 fm = expand_suffix_array(fm)
@@ -83,12 +85,11 @@ class DeviceStages:
                     ContigBounds(index.contigs.starts, index.contigs.lengths), "the contigs"
                 )
                 slabs = Slabs()
-                made.append(
-                    [
-                        Lane(ordinal, fm, contigs, Workspace(slabs, sleeps=True))
-                        for _ in range(lanes)
-                    ]
-                )
+                return [
+                    Lane(ordinal, fm, contigs, Workspace(slabs, sleeps=True)) for _ in range(lanes)
+                ]
+
+        made = map_in_threads(begin, ordinals, len(ordinals))
         self.lanes = [lane for turn in zip(*made, strict=True) for lane in turn]  # by turns
         for lane in self.lanes:
             self._free.put(lane)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from mapper.recycled import RECYCLER, Recycler
 log = logging.getLogger(__name__)
 
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
-
-Batch = TypeVar("Batch", bound=NamedTuple)
 
 
 @contextmanager
@@ -66,33 +64,6 @@ def _total_bytes_of(ordinal: int) -> int:
 def multiprocessors() -> int:
     """Return the number of multiprocessors of the current device."""
     return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
-
-
-def upload(batch: Batch, what: str, stream: Any = 0) -> Batch:
-    """Copy the arrays of a NamedTuple to the current device; other fields stay.
-
-    Kernels take the result as they take the original. The copy is complete on return.
-
-    Raises
-    ------
-    DeviceMemoryError
-        If the arrays are larger than the free memory; `what` names them in the message.
-    """
-    needed = sum(column.nbytes for column in batch if isinstance(column, np.ndarray))
-    if needed > free_bytes():
-        raise DeviceMemoryError(
-            f"{what} takes {needed / 1e9:.2f} GB of device memory, and {free_bytes() / 1e9:.2f} GB "
-            "are free; use a larger device, or --device cpu"
-        )
-    with device_memory(what):
-        columns = [
-            cuda.to_device(np.ascontiguousarray(column), stream)
-            if isinstance(column, np.ndarray)
-            else column
-            for column in batch
-        ]
-    cuda.synchronize()
-    return type(batch)(*columns)
 
 
 class Slabs:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numba import types
 
+from mapper.index.reference import ContigBounds
 from tests.device.offline import array, compile_offline, require_compiler
 
 WORDS = np.array(
@@ -49,12 +50,26 @@ def test_bit_counts_on_the_device(device):
 
 @pytest.mark.gpu
 def test_upload_keeps_type_numbers_and_content(device):
-    from mapper.device.memory import upload
+    from mapper.device.upload import upload
 
     pair = upload(Pair(WORDS, 7), "the pair")
     assert type(pair) is Pair
     assert pair.scale == 7
     assert pair.words.copy_to_host().tolist() == WORDS.tolist()
+
+
+@pytest.mark.gpu
+def test_large_arrays_are_uploaded_by_threads_in_pieces(device, monkeypatch):
+    from mapper.device import upload
+
+    monkeypatch.setattr(upload, "PIECE_BYTES", 40)
+    table = np.arange(210, dtype=np.uint16).reshape(70, 3)
+    table.flags.writeable = False  # as the maps of files are
+    bounds = ContigBounds(table, np.zeros(0, np.int64))
+    there = upload.upload(bounds, "the bounds")
+    assert there.starts.shape == (70, 3)
+    assert there.starts.copy_to_host().tolist() == table.tolist()
+    assert len(there.lengths) == 0
 
 
 @pytest.mark.gpu
@@ -97,12 +112,12 @@ def test_results_are_the_callers_until_let_go(device):
 
 @pytest.mark.gpu
 def test_what_cannot_fit_is_refused_before_it_is_copied(device, monkeypatch):
-    from mapper.device import memory
+    from mapper.device import upload
     from mapper.errors import DeviceMemoryError
 
-    monkeypatch.setattr(memory, "free_bytes", lambda: 8)
+    monkeypatch.setattr(upload, "free_bytes", lambda: 8)
     with pytest.raises(DeviceMemoryError, match="the pair takes"):
-        memory.upload(Pair(WORDS, 7), "the pair")
+        upload.upload(Pair(WORDS, 7), "the pair")
 
 
 def test_threads_launch_one_at_a_time(monkeypatch):
