@@ -132,22 +132,25 @@ def bound_sides(read_planes, read_word, read_len, text_planes, diagonal, window_
     most_gapped_left = most_gapped_right = np.int64(0)
     left_insertions = left_deletions = right_insertions = right_deletions = np.int64(0)
     lanes_meet(lanes)  # a slower lane may still be reading the losses of the locus before
-    if most_left > left_floor:
-        most_gapped_left, left_insertions, left_deletions = bound_side(
+    # One text for both sides: with two, kernels grow beyond the instruction cache.
+    for side in range(2):
+        forward = side == 1
+        corner, most, floor = ungapped.anchor_start, most_left, left_floor
+        if forward:
+            corner, most, floor = ungapped.anchor_end, most_right, right_floor
+        if most <= floor:
+            continue
+        gapped, insertions, deletions = bound_side(
             read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
-            ungapped.anchor_start, False, most_left, left_floor, params, penalties, n_penalties,
-            losses, lanes,
+            corner, forward, most, floor, params, penalties, n_penalties, losses, lanes,
         )  # fmt: skip
-        most_left = max(ungapped.left, most_gapped_left)
-        right_floor = max(ungapped.right, target - anchor - most_left)
-    if most_gapped_left == CELLS_FULL:
-        most_gapped_right = np.int64(CELLS_FULL)
-    elif most_right > right_floor:
-        most_gapped_right, right_insertions, right_deletions = bound_side(
-            read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
-            ungapped.anchor_end, True, most_right, right_floor, params, penalties, n_penalties,
-            losses, lanes,
-        )  # fmt: skip
+        if forward or gapped == CELLS_FULL:
+            most_gapped_right = gapped
+            right_insertions, right_deletions = insertions, deletions
+            break
+        most_gapped_left = gapped
+        left_insertions, left_deletions = insertions, deletions
+        right_floor = max(ungapped.right, target - anchor - max(ungapped.left, gapped))
     return Bounds(
         most_gapped_left, left_insertions, left_deletions, most_gapped_right, right_insertions,
         right_deletions, right_floor,

@@ -71,7 +71,7 @@ def align_ungapped(text_planes, reads, loci, locus_read, params, n_threads, posi
         )  # fmt: skip
 
 
-@kernel(128)
+@kernel(128, blocks_per_sm=4)
 def screen(text_planes, reads, loci, locus_read, params, penalties, lists, this, following, turn,
            n_threads, n_penalties, losses, rows):  # fmt: skip
     """List those loci of a list where gaps may pay by their bounds, one a thread at a time.
