@@ -79,7 +79,7 @@ class WholeGenome:
     def prepare(self) -> None:
         self.module("genome and reads", "benchmarks.end_to_end.whole_genome_data",
                     self.options.size, self.work, "--pairs", self.options.pairs,
-                    "-t", self.options.threads)  # fmt: skip
+                    "-t", self.options.threads, *["--bgzf"] * self.options.bgzf)  # fmt: skip
 
     def build(self) -> None:
         """Build the index, on the first of the devices; before it a small one, which compiles."""
@@ -192,8 +192,9 @@ def lines_of(report: dict[str, Any]) -> list[str]:
     options = report["options"]
     lines = [
         f"{options['size']:,} bases in 24 contigs; {options['pairs']:,} pairs 2x150 of a donor "
-        f"(seed 1), FASTQ.gz to BAM (SAM for minimap2), {options['threads']} threads. Memory is "
-        "of the largest process; device memory is what all of the device's users had together.",
+        f"(seed 1), FASTQ{' in BGZF' if options['bgzf'] else '.gz'} to BAM (SAM for minimap2), "
+        f"{options['threads']} threads. Memory is of the largest process; device memory is what "
+        "all of the device's users had together.",
         "",
     ]
     if report["stopped"]:
@@ -267,6 +268,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--pairs", type=int, default=4_000_000, help="[%(default)s]")
     result.add_argument("--score-pairs", type=int, default=500_000, help="[%(default)s]")
     result.add_argument("--rounds", type=int, default=1, help="of fmwave map [%(default)s]")
+    result.add_argument("--bgzf", action="store_true", help="reads in blocks, as of bcl2fastq")
     result.add_argument("--peer", help="path of a minimap2 program")
     result.add_argument("--boundary", type=size, default=1 << 32, help="[2^32]")
     result.add_argument("--limit-s", type=float, help="seconds for everything")

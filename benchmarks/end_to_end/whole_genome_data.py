@@ -17,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,6 +29,7 @@ from isal import igzip
 from benchmarks.genome import contig_ends, contig_names, make_text, write_fasta
 from benchmarks.harness import kit
 from mapper.cli.index import size
+from mapper.io.bgzf import EOF_BLOCK, compressor
 from mapper.threads import map_in_threads
 
 SNPS, INDELS = 0.001, 0.0002
@@ -36,7 +38,7 @@ SNPS, INDELS = 0.001, 0.0002
 
 def simulate(
     names: Sequence[str], contigs: Sequence[np.ndarray], prefix: Path, options: Sequence[str],
-    n_threads: int, seed: int,
+    n_threads: int, seed: int, *, bgzf: bool = False,
 ) -> None:  # fmt: skip
     """Run simulate.py on contigs in memory.
 
@@ -46,7 +48,11 @@ def simulate(
         uint8 codes: A 0, C 1, G 2, T 3, N 4, as the kit has them.
     prefix, options
         Of simulate.py's command line.
+    bgzf
+        Write FASTQ as bcl2fastq does by default, in blocks that can be inflated in parallel;
+        else as some hundred gzip members.
     """
+    compress = compressor(1) if bgzf else partial(igzip.compress, compresslevel=1)
     folder = str(kit("simulate.py").parent)
     with mock.patch.object(sys, "path", [folder, *sys.path]):
         program: Any = importlib.import_module("simulate")
@@ -62,9 +68,13 @@ def simulate(
         mock.patch.object(program, "load_fasta", lambda _: (list(names), list(contigs))),
         # It asks for them in order; each is let go once it is joined with the others.
         mock.patch.object(program, "make_donor", lambda *_: donors.pop(0)),
-        mock.patch.object(program, "gz", lambda data, _: igzip.compress(data, 1)),
+        mock.patch.object(program, "gz", lambda data, _: compress(data)),
     ):
         program.main()
+    if bgzf:
+        for mate in (1, 2):
+            with Path(f"{prefix}_{mate}.fq.gz").open("ab") as file:
+                file.write(EOF_BLOCK)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--pairs", type=int, default=1_000_000, help="2x150 [%(default)s]")
     parser.add_argument("--seed", type=int, default=1, help="[%(default)s]")
+    parser.add_argument("--bgzf", action="store_true", help="write FASTQ in blocks")
     parser.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args(arguments)
     clock = time.perf_counter()
@@ -90,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     contigs = [text[start : end - 1] for start, end in zip(starts, ends, strict=True)]
     simulate(
         contig_names(), contigs, options.folder / "reads", ["-n", str(options.pairs), "--paired"],
-        options.threads, options.seed,
+        options.threads, options.seed, bgzf=options.bgzf,
     )  # fmt: skip
     say(f"{options.pairs} pairs")
     return 0

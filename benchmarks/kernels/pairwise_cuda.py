@@ -180,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(*rows[-1], sep="  ")
             for of in of_row:
                 timed = zip(PARTS, of[4:], strict=True)
-                print("   ", of[3] + ":", ", ".join(f"{p} {ms}" for p, ms in timed), flush=True)
+                print("   ", f"{of[3]}:", ", ".join(f"{p} {ms}" for p, ms in timed), flush=True)
     cores = len(os.sched_getaffinity(0))
     header = [
         "length", "edits", "task", "pairs", "CUDA from ASCII, M pairs/s", "from packed",

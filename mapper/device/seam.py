@@ -97,7 +97,7 @@ class Kernel:
         self.function = function
         self.block = block
         self.__doc__ = function.__doc__
-        self._functions: dict[tuple[Any, ...], Any] = {}
+        self._functions: dict[tuple[Any, ...], int] = {}
         if SIMULATED:
             self.compiled = cuda.jit(function)
         else:
@@ -146,14 +146,13 @@ class Kernel:
         `kinds` are what :func:`mapper.device.arguments.describe` says of `args`.
         """
         key = (cuda.current_context().device.id, *kinds)
-        function = self._functions.get(key)
-        if function is None:
+        if key not in self._functions:
             with DRIVER:
-                types = tuple(self.compiled.typeof_pyval(arg) for arg in args)
-                compiled = self.compiled.compile(types)
-                function = int(compiled._codelibrary.get_cufunc().handle)
-                self._functions[key] = function
-        return function
+                if key not in self._functions:  # nor by another thread meanwhile
+                    types = tuple(self.compiled.typeof_pyval(arg) for arg in args)
+                    compiled = self.compiled.compile(types)
+                    self._functions[key] = int(compiled._codelibrary.get_cufunc().handle)
+        return self._functions[key]
 
 
 def _launch(

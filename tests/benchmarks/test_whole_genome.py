@@ -18,6 +18,7 @@ from benchmarks.end_to_end.whole_genome_data import simulate
 from benchmarks.genome import contig_ends, contig_names, write_fasta
 from benchmarks.harness import SHARED, BenchmarkError, kit
 from mapper import dna
+from mapper.io.bgzf import EOF_BLOCK
 
 
 def text_of(n: int, n_contigs: int) -> np.ndarray:
@@ -92,14 +93,15 @@ def test_steps_end_at_the_limit(tmp_path):
     "FMWAVE_EVAL" not in os.environ and not (SHARED / "eval").is_dir(),
     reason="no evaluation kit: ../shared/eval is not there and FMWAVE_EVAL not set",
 )
-def test_reads_are_those_of_the_kit(tmp_path):
+@pytest.mark.parametrize("bgzf", [False, True])
+def test_reads_are_those_of_the_kit(tmp_path, bgzf):
     program = kit("simulate.py")
     text = text_of(40_000, 3)
     ends = contig_ends(len(text), 3)
     contigs = [text[a : b - 1] for a, b in zip([0, *ends], ends, strict=False)]
     write_fasta(text, tmp_path / "genome.fa", 1, 3)
     options = ["-n", "200", "--paired"]
-    simulate(contig_names(3), contigs, tmp_path / "ours", options, 2, seed=5)
+    simulate(contig_names(3), contigs, tmp_path / "ours", options, 2, seed=5, bgzf=bgzf)
     command = [sys.executable, program, tmp_path / "genome.fa", tmp_path / "theirs", *options]
     subprocess.run([*command, "--seed", "5", "--threads", "2"], check=True)
     for mate in (1, 2):
@@ -108,3 +110,4 @@ def test_reads_are_those_of_the_kit(tmp_path):
             for who in ("ours", "theirs")
         )
         assert ours == theirs
+        assert (tmp_path / f"ours_{mate}.fq.gz").read_bytes().endswith(EOF_BLOCK) == bgzf

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -120,23 +121,36 @@ def test_what_cannot_fit_is_refused_before_it_is_copied(device, monkeypatch):
         upload.upload(Pair(WORDS, 7), "the pair")
 
 
-def test_threads_launch_one_at_a_time(monkeypatch):
-    """numba-cuda 0.30.4 aborts where two threads load one kernel at once."""
+def test_threads_load_kernels_one_at_a_time(monkeypatch):
+    """numba-cuda 0.30.4 aborts where two threads load kernels at once."""
     pytest.importorskip("numba_cuda")
-    from mapper.device.seam import Kernel
+    from mapper.device import seam
 
     entered = threading.Lock()
+    loaded = []
 
     class Compiled:
-        def __getitem__(self, configuration):
-            assert entered.acquire(blocking=False), "two launches at a time"
-            return lambda: (time.sleep(0.002), entered.release())
+        def typeof_pyval(self, value):
+            return type(value)
 
-    launched = Kernel(lambda: None, 32)
-    monkeypatch.setattr(launched, "compiled", Compiled())
+        def compile(self, types):
+            assert entered.acquire(blocking=False), "two kernels loaded at a time"
+            time.sleep(0.002)
+            loaded.append(types)
+            entered.release()
+            function = SimpleNamespace(handle=len(loaded))
+            return SimpleNamespace(_codelibrary=SimpleNamespace(get_cufunc=lambda: function))
+
+    context = SimpleNamespace(device=SimpleNamespace(id=0))
+    monkeypatch.setattr(seam.cuda, "current_context", lambda: context)
+    kernels = [seam.Kernel(lambda: None, 32) for _ in range(5)]
+    for kernel in kernels:
+        monkeypatch.setattr(kernel, "compiled", Compiled())
     with ThreadPoolExecutor(4) as pool:
-        for launch in [pool.submit(launched.launch, 100, 0) for _ in range(20)]:
-            launch.result()
+        found = [pool.submit(k.function_for, [int], (1,)) for _ in range(4) for k in kernels]
+    handles = [future.result() for future in found]
+    assert handles[:5] == handles[5:10] == handles[10:15] == handles[15:]
+    assert loaded == [(int,)] * 5
 
 
 def test_bit_counts_are_single_instructions():
