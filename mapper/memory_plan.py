@@ -37,10 +37,8 @@ GROUP_BYTES_PER_BASE = 15
 """Of a group of batches under way with a device: text, reads, results, page-locked copies.
 By adding up columns (15 alignments a read of 150 bases); not measured."""
 
-GROUPS_WAITING = 6
-"""Groups under way beside those in lanes: two that are parsed or wait, and as many as four lanes
-finish at a time, which are placed. (With 2 beside three lanes, these had no reads for 40 % of a
-run on an H200.)"""
+GROUPS_WAITING = 2
+"""Groups under way beside two for each lane: they are parsed, or wait for a lane."""
 
 DEVICE_PROCESS_BYTES = 700_000_000
 """What a device's driver and compiled kernels add to a process; not measured."""
@@ -53,6 +51,15 @@ class MemoryPlan(NamedTuple):
     sort_bytes: int  # for records, of all sorting threads together
 
 
+def groups_under_way(lanes: int) -> int:
+    """Return how many groups of batches there may be at a time, with so many lanes of devices.
+
+    As many as are in lanes may come out of them at a time, and are placed while the next are
+    in. (With two beside three lanes, these had no reads for 40 % of a run on an H200.)
+    """
+    return 2 * lanes + GROUPS_WAITING
+
+
 def mapping_bytes(index_bytes: int, threads: int, batch_bases: int, lanes: int = 0) -> int:
     """Return what this process takes while it maps: bytes, those of the mapped index included.
 
@@ -60,7 +67,7 @@ def mapping_bytes(index_bytes: int, threads: int, batch_bases: int, lanes: int =
     """
     if lanes:
         of_host = mapping_bytes(index_bytes, threads, min(batch_bases, BATCH_BASES))
-        of_groups = GROUP_BYTES_PER_BASE * (lanes + GROUPS_WAITING) * batch_bases
+        of_groups = GROUP_BYTES_PER_BASE * groups_under_way(lanes) * batch_bases
         return of_host + DEVICE_PROCESS_BYTES + of_groups
     per_base = BYTES_PER_BASE + BYTES_PER_BASE_AND_THREAD * threads
     return PROCESS_BYTES + index_bytes + per_base * batch_bases
@@ -127,7 +134,7 @@ def plan_memory(
     fitting = min(batch_bases, (bound - fixed) // per_base)
     of_host = mapping_bytes(index_bytes, threads, BATCH_BASES, lanes) + helper_bytes
     if lanes and fitting > BATCH_BASES:
-        each = GROUP_BYTES_PER_BASE * (lanes + GROUPS_WAITING)
+        each = GROUP_BYTES_PER_BASE * groups_under_way(lanes)
         fitting = min(batch_bases, BATCH_BASES + (bound - of_host) // each)
     # Mapped pages of the index stay, the batches' memory does not.
     for_sorting = bound - PROCESS_BYTES - index_bytes - SAMTOOLS_BYTES

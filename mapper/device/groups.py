@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mapper import mixed
 from mapper.batch import ReadBatch
-from mapper.memory_plan import GROUPS_WAITING
+from mapper.memory_plan import groups_under_way
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.params import MapParams
 from mapper.stages import Aligned, AlignedBatch
@@ -84,7 +84,7 @@ class DeviceGroups:
     @property
     def most_pending(self) -> int:
         """Batches under way with which all lanes have something to do."""
-        return self._size * (len(self._threads) + GROUPS_WAITING)
+        return self._size * groups_under_way(len(self._threads))
 
     def add(
         self, parse: Callable[[], ReadBatch], model: InsertSizeModel | None,
