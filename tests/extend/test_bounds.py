@@ -1,0 +1,56 @@
+"""Loci where gaps cannot pay by their bounds: nothing is found there with gaps either."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.extend.bounds import bound_sides, worth_extending
+from mapper.extend.locus import align_gapped, align_ungapped
+from mapper.extend.penalties import wavefront_penalties
+from mapper.extend.read import scratch_sizes
+from mapper.extend.wavefronts import new_wavefronts
+from mapper.lanes import ONE_LANE
+from mapper.params import ExtendParams
+from tests.reads import mutated, packed_reads, random_letters, text_planes
+
+WIDEST = 400  # more diagonals than any band has
+
+
+def test_what_is_screened_out_has_no_gaps_worth_it() -> None:
+    rng = np.random.default_rng(1)
+    params = ExtendParams(max_gap=30)
+    penalties = wavefront_penalties(params)
+    most = 160
+    sizes = scratch_sizes(most, params.max_gap)
+    losses, positions = np.empty(sizes.losses, np.int32), np.empty(most, np.int32)
+    spare_ops, ops = (np.empty(sizes.ops, np.uint32) for _ in range(2))
+    wavefronts = new_wavefronts(most, params.max_gap, penalties, params.end_bonus)
+    n_out = n_gapped = n_wide = 0
+    for _ in range(400):
+        middle = random_letters(rng, int(rng.integers(60, 140)))
+        read = mutated(rng, middle, float(rng.choice([0, 0.02, 0.1, 0.25])))
+        cut, gap = int(rng.integers(15, len(read) - 15)), int(rng.choice([0, 1, 4, 12]))
+        read = (read[:cut] + read[cut + gap :])[:most]
+        flanks = [random_letters(rng, int(rng.choice([0, 3, 40]))) for _ in range(2)]
+        ref = flanks[0] + middle + flanks[1]
+        _, packed = packed_reads([read])
+        text = text_planes("GA" + ref)
+        place = (2 + len(flanks[0]), 2, 2 + len(ref))  # diagonal, and the contig's bounds
+        u = align_ungapped(packed.planes, 0, len(read), text, *place, params, positions)
+        target = int(rng.integers(0, 2 * len(read) - 40))
+        given = (packed.planes, 0, len(read), text, *place, u, target, params, penalties)
+        n_ops = align_gapped(
+            *given, wavefronts, positions, losses, spare_ops, ops, ONE_LANE
+        )[-1]  # fmt: skip
+        assert n_ops >= 0
+        n_gapped += n_ops > 0
+        for band in (4, WIDEST):
+            bounds = bound_sides(*given, band, losses, ONE_LANE)
+            wanted = worth_extending(bounds, u, target, params)
+            assert wanted or n_ops == 0
+            if band == WIDEST:
+                n_out += not wanted
+            else:
+                n_wide += wanted
+    # All kinds there are: screened out, aligned with gaps, and left because the band is wide.
+    assert min(n_out, n_gapped, 400 - n_out - n_gapped, n_wide - (400 - n_out)) > 10
