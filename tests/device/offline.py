@@ -68,6 +68,22 @@ class Machine(NamedTuple):
         """Opcodes in order, with their modifiers (``LDG.E.64.CONSTANT``)."""
         return re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]+)", self.sass)
 
+    @property
+    def inner_loops(self) -> list[Machine]:
+        """Loops that hold no other, each from where its branch goes back to."""
+        lines = self.sass.splitlines()
+        labels = {line.strip()[:-1]: i for i, line in enumerate(lines) if line.startswith(".L_")}
+        spans = []
+        for end, line in enumerate(lines):
+            back = re.search(r"\bBRA\b.*`\((\.L_\w+)\)", line)
+            if back and labels.get(back[1], end) < end:
+                spans.append((labels[back[1]], end))
+        return [
+            self._replace(sass="\n".join(lines[start : end + 1]))
+            for start, end in spans
+            if not any(start <= a and b < end for a, b in spans)
+        ]
+
     def count(self, *opcodes: str) -> int:
         """Instructions whose opcode, without modifiers, is one of `opcodes`."""
         return sum(name.split(".")[0] in opcodes for name in self.instructions)

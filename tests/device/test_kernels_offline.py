@@ -152,6 +152,15 @@ def test_screening_leaves_room_for_four_blocks(shared_types) -> None:
     assert machine.count("SHFL") <= 2
     assert machine.registers <= 65536 // (4 * screen.block)
     assert machine.spills == 0
+    # The text slides past the read's blocks on either side of the diagonal.
+    sliding = [loop for loop in machine.inner_loops if loop.count("SHF") >= 20]
+    assert len(sliding) == 2
+    for loop in sliding:
+        assert loop.count("LDG", "LD", "LDL", "STL", "BRX", "CALL") == 0
+        assert "IMAD.WIDE" not in " ".join(loop.instructions)
+        # Shifts, logic and sums of 32 bits; the rest counts diagonals.
+        others = len(loop.instructions) - loop.count("SHF", "LOP3", "IADD3")
+        assert others <= len(loop.instructions) // 8
 
 
 def test_settling_keeps_everything_in_registers(shared_types) -> None:
