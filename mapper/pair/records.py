@@ -27,12 +27,15 @@ from mapper.pair.tags import (
     put_tag,
 )
 from mapper.params import RecordParams
+from mapper.prefetch import prefetch
 from mapper.recycled import RECYCLER
 
 PAIRED, PROPER, UNMAPPED, MATE_UNMAPPED = 0x1, 0x2, 0x4, 0x8
 REVERSE, MATE_REVERSE, FIRST, LAST = 0x10, 0x20, 0x40, 0x80
 NOT_PRIMARY, SUPPLEMENTARY_FLAG = 0x100, 0x800
 MATE_SCORE_QUALITY = 15
+READS_AHEAD = 8
+"""How far ahead the reference is asked for: 3 µs, some times what memory takes."""
 FEW_PLACES = 16
 """Places that room is made for in the tags of every record; exactly counted where more may come."""
 
@@ -204,6 +207,15 @@ def _tag_room(longest, n_places, n_group):
     return 256 + 4 * (longest.span + longest.read) + n_places * place + n_group
 
 
+@core
+def _fetch_reference(alignments, primary, ref_planes):
+    """Ask for the text under a primary alignment, which MD will quote."""
+    if primary >= 0:
+        item = 3 * (alignments.text_start[primary] >> 6)  # three words for each 64 bases
+        prefetch(ref_planes, item)
+        prefetch(ref_planes, item + 8)  # 150 bases are in two lines of the cache, mostly
+
+
 @driver
 def _make_records(quals, base_offsets, alignments, placements, names, ref_planes, paired,
                   params, longest, fields, cigar_ops, tags):  # fmt: skip
@@ -223,6 +235,8 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
         first, end = offsets[read], offsets[read + 1]
         read_len = base_offsets[read + 1] - base_offsets[read]
         primary = placements.primary[read]
+        if read + READS_AHEAD < n_reads:
+            _fetch_reference(alignments, placements.primary[read + READS_AHEAD], ref_planes)
         mate_primary = np.int64(-1)
         mate = read ^ 1
         flag = 0
