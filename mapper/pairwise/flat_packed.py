@@ -10,8 +10,8 @@ from mapper.accelerate import core, driver
 from mapper.pairwise import flat_chunks
 from mapper.pairwise.flat_batch import Stager, take_out_long
 from mapper.pairwise.flat_chunks import BEHIND, Chunk, chunk_of, table_of
-from mapper.pairwise.flat_tickets import Tickets, is_last_part, next_ticket, note_ready
-from mapper.pairwise.packed_check import check_places
+from mapper.pairwise.flat_tickets import Tickets, is_last_part, next_ticket, note_ready, note_wrong
+from mapper.pairwise.packed_check import check_places, is_any_misplaced
 from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH
 
@@ -106,14 +106,16 @@ def _stage(packed, chunks, places, tickets):
         if ticket < 0:
             return
         c, part = divmod(ticket, tickets.n_parts)
-        _stage_part(packed, chunk_of(chunks, c), places[c % len(places)], part, tickets.n_parts)
+        chunk = chunk_of(chunks, c)
+        if _stage_part(packed, chunk, places[c % len(places)], part, tickets.n_parts):
+            note_wrong(tickets)
         if is_last_part(tickets, c):
             note_ready(tickets, c)
 
 
 @driver
 def _stage_part(packed, chunk, place, part, n_parts):
-    """Copy a part of a chunk's words, and write a part of its rows."""
+    """Copy a part of a chunk's words, and write a part of its rows; say if any is wrong."""
     n = chunk.last - chunk.first
     n_query, n_ref = chunk.query_behind - chunk.query_begin, chunk.ref_behind - chunk.ref_begin
     query_at = 2 * n
@@ -122,11 +124,29 @@ def _stage_part(packed, chunk, place, part, n_parts):
     _copy(packed.query_words[chunk.query_begin + a :], b - a, place[query_at + a :])
     a, b = n_ref * part // n_parts, n_ref * (part + 1) // n_parts
     _copy(packed.ref_words[chunk.ref_begin + a :], b - a, place[ref_at + a :])
+    begin, end = n * part // n_parts, n * (part + 1) // n_parts
+    if begin < end and _are_misplaced(packed, chunk, chunk.first + begin, chunk.first + end):
+        return True
     _stage_rows(
         packed.query_start, packed.query_len, packed.ref_start, packed.ref_len, packed.shift,
-        chunk.first, chunk.query_begin - query_at, chunk.ref_begin - ref_at, n * part // n_parts,
-        n * (part + 1) // n_parts, n, place.view(np.int32),
+        chunk.first, chunk.query_begin - query_at, chunk.ref_begin - ref_at, begin, end, n,
+        place.view(np.int32),
     )  # fmt: skip
+    return False
+
+
+@core
+def _are_misplaced(packed, chunk, first, last):
+    """Whether any of the pairs first:last of a chunk is not where it should be."""
+    query_behind, ref_behind = chunk.query_behind, chunk.ref_behind
+    if last < chunk.last:
+        query_behind, ref_behind = packed.query_start[last], packed.ref_start[last]
+    shift = packed.shift[first:last]
+    return is_any_misplaced(
+        packed.query_start[first:last], packed.query_len[first:last], shift, query_behind
+    ) or is_any_misplaced(
+        packed.ref_start[first:last], packed.ref_len[first:last], shift, ref_behind
+    )
 
 
 @core
