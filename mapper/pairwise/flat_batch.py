@@ -18,8 +18,17 @@ import numpy as np
 from mapper.accelerate import core, driver
 from mapper.errors import UsageError
 from mapper.pairwise import flat_chunks
-from mapper.pairwise.flat_chunks import BEHIND, Chunk, chunk_end, chunk_of, span_of, table_of
-from mapper.pairwise.flat_letters import blocks_of, is_acgt_where_noted, pack_blocks
+from mapper.pairwise.flat_chunks import (
+    BEHIND,
+    Chunk,
+    chunk_end,
+    chunk_of,
+    span_of,
+    table_of,
+    whole_lines,
+)
+from mapper.pairwise.flat_letters import BLOCK_LETTERS, blocks_of, is_acgt_where_noted, pack_blocks
+from mapper.pairwise.flat_stream import is_streamable, streams_done
 from mapper.pairwise.flat_tickets import (
     Tickets,
     is_last_part,
@@ -82,7 +91,8 @@ class LetterSource:
         """Words of a staged chunk."""
         n_query = (chunk.query_behind - chunk.query_begin + 31) >> 5
         n_ref = (chunk.ref_behind - chunk.ref_begin + 31) >> 5
-        return 2 * chunk.n_pairs + n_query + n_ref + BEHIND
+        ref_at = int(whole_lines(whole_lines(2 * chunk.n_pairs) + n_query))
+        return ref_at + n_ref + BEHIND
 
     def stager(self, chunks: Sequence[Chunk], places: np.ndarray) -> Stager:
         """Return what stages chunks, by any threads; chunk i goes to place ``i % n_places``.
@@ -93,8 +103,11 @@ class LetterSource:
         most = (table[:, 3::2] - table[:, 2::2]).max(initial=0)
         noted = np.empty((len(places), 2, blocks_of(0, most)), np.bool_)
 
+        streamed = is_streamable(places)
+
         def stage(tickets: Tickets) -> None:
-            _stage(self._batch, table, places, noted, tickets)
+            packed = np.empty(BLOCK_LETTERS // 4 if streamed else 0, np.uint8)
+            _stage(self._batch, table, places, noted, packed, tickets)
 
         return stage
 
@@ -104,8 +117,8 @@ class LetterSource:
 
 
 @driver
-def _stage(batch, chunks, places, noted, tickets):
-    """Stage the parts of chunks that tickets say."""
+def _stage(batch, chunks, places, noted, packed, tickets):
+    """Stage the parts of chunks that tickets say; `packed`: as for :func:`pack_blocks`."""
     while True:
         ticket = next_ticket(tickets)
         if ticket < 0:
@@ -115,8 +128,9 @@ def _stage(batch, chunks, places, noted, tickets):
         place = c % len(places)
         n_query = blocks_of(chunk.query_begin, chunk.query_behind)
         n_ref = blocks_of(chunk.ref_begin, chunk.ref_behind)
-        if _stage_part(batch, chunk, places[place], noted[place], part, tickets.n_parts):
+        if _stage_part(batch, chunk, places[place], noted[place], packed, part, tickets.n_parts):
             note_wrong(tickets)
+        streams_done()
         if is_last_part(tickets, c):
             if is_wrong(tickets):
                 pass  # sequences may lie anywhere
@@ -126,22 +140,23 @@ def _stage(batch, chunks, places, noted, tickets):
 
 
 @driver
-def _stage_part(batch, chunk, place, noted, part, n_parts):
+def _stage_part(batch, chunk, place, noted, packed, part, n_parts):
     """Pack a part of a chunk's letters, and write a part of its rows; say if any is wrong."""
     n = chunk.last - chunk.first
     codes, columns = place.view(np.uint8), place.view(np.int32)
     # Words at which the letters of both sides begin.
-    query_at = 2 * n
-    ref_at = query_at + ((chunk.query_behind - chunk.query_begin + 31) >> 5)
+    query_at = whole_lines(2 * n)
+    ref_at = whole_lines(query_at + ((chunk.query_behind - chunk.query_begin + 31) >> 5))
     n_blocks = blocks_of(chunk.query_begin, chunk.query_behind)
     pack_blocks(
         batch.queries, chunk.query_begin, chunk.query_behind, n_blocks * part // n_parts,
         n_blocks * (part + 1) // n_parts, codes[8 * query_at :], noted[0],
+        packed,
     )  # fmt: skip
     n_blocks = blocks_of(chunk.ref_begin, chunk.ref_behind)
     pack_blocks(
         batch.refs, chunk.ref_begin, chunk.ref_behind, n_blocks * part // n_parts,
-        n_blocks * (part + 1) // n_parts, codes[8 * ref_at :], noted[1],
+        n_blocks * (part + 1) // n_parts, codes[8 * ref_at :], noted[1], packed,
     )  # fmt: skip
     begin, end = n * part // n_parts, n * (part + 1) // n_parts
     first, last = chunk.first + begin, chunk.first + end

@@ -20,17 +20,24 @@ from tests.reads import random_letters
 CODES = {"A": 0, "C": 1, "T": 2, "U": 2, "G": 3, "a": 0, "c": 1, "t": 2, "u": 2, "g": 3}
 
 
-def staged_rows(source, most_pairs: int = 1000, n_places: int = 2, threads: int = 3):
+def staged_rows(source, most_pairs: int = 1000, n_places: int = 2, threads: int = 3, byte: int = 0):
     """Stage every chunk as the pipeline does; return the symbols of each pair, or None."""
     rows = []
     chunks = source.chunks(most_pairs)
-    places = np.full((n_places, words_of_place(source, chunks)), 2**64 - 1, np.uint64)
+    places = places_at(byte, n_places, words_of_place(source, chunks))
     staging = Staging(source, chunks, places, threads)
     try:
         _collect(staging, chunks, n_places, rows)
     finally:
         staging.close()
     return rows, len(chunks)
+
+
+def places_at(byte: int, n_places: int, n_words: int) -> np.ndarray:
+    """Return places that begin so many bytes behind a line of 64."""
+    room = np.full(n_places * n_words * 8 + 128, 255, np.uint8)
+    first = -room.ctypes.data % 64 + byte
+    return room[first : first + n_places * n_words * 8].view(np.uint64).reshape(n_places, n_words)
 
 
 def _collect(staging: Staging, chunks, n_places: int, rows: list) -> None:
@@ -71,9 +78,10 @@ def pairs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return made
 
 
-def test_letters_are_staged_as_they_lie(pairs) -> None:
+@pytest.mark.parametrize("byte", [0, 8])  # at a line: past the caches
+def test_letters_are_staged_as_they_lie(pairs, byte: int) -> None:
     queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
-    rows, n_chunks = staged_rows(LetterSource(batch_of(queries, refs)), most_pairs=25)
+    rows, n_chunks = staged_rows(LetterSource(batch_of(queries, refs)), most_pairs=25, byte=byte)
     assert rows == expected_rows(pairs)
     assert n_chunks > 4
     assert rows.count(None) > 3  # pairs with other letters
@@ -121,9 +129,10 @@ def test_sequences_may_lie_anywhere() -> None:
     )
 
 
-def test_packed_pairs_are_staged(pairs) -> None:
+@pytest.mark.parametrize("byte", [0, 8])
+def test_packed_pairs_are_staged(pairs, byte: int) -> None:
     queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
-    rows, n_chunks = staged_rows(PackedSource(packed_pairs(queries, refs)), most_pairs=25)
+    rows, n_chunks = staged_rows(PackedSource(packed_pairs(queries, refs)), 25, byte=byte)
     assert rows == expected_rows(pairs)
     assert n_chunks > 4
 
