@@ -96,6 +96,8 @@ def test_affine_equals_the_cpu(span, penalties, device: str) -> None:
 @pytest.mark.gpu
 def test_a_bound_that_is_just_enough_cuts_no_path(device: str) -> None:
     """The tightest rows: those of pairs whose penalty is the greatest allowed."""
+    from mapper.pairwise.flat_kernels import SMALL
+
     rng = np.random.default_rng(15)
     pairs = []
     for _ in range(2 if SIMULATED else 300):
@@ -109,6 +111,11 @@ def test_a_bound_that_is_just_enough_cuts_no_path(device: str) -> None:
         for limit in np.quantile(found.score, (0.3, 0.6), method="nearest"):
             assert (found.score == limit).any() and (found.score > limit).any()
             check(pairs, device, align_affine, penalties=penalties, max_penalty=int(limit))
+    pairs = [(edited(rng, ref, 0.35), ref) for _, ref in pairs]
+    found = edit_distance([q for q, _ in pairs], [r for _, r in pairs], device="cpu")
+    limit = np.quantile(found.score, 0.4, method="nearest")
+    assert limit > SMALL and (found.score > limit).any()  # by groups of lanes
+    check(pairs, device, max_distance=int(limit))
 
 
 @pytest.mark.gpu
