@@ -103,13 +103,12 @@ def test_a_bound_that_is_just_enough_cuts_no_path(device: str) -> None:
     for _ in range(2 if SIMULATED else 300):
         ref = random_letters(rng, 40)
         query = edited(rng, ref, 0.1)
-        pairs += [(query, ref), (query[: rng.integers(30, 41)], ref), (ref, query[4:])]
+        pairs += [(query, ref), (query[: rng.integers(30, 38)], ref), (ref, query[4:])]
     for penalties in ((4, 6, 2),) if SIMULATED else ((4, 6, 2), (3, 1, 4)):
         found = align_affine(
             [q for q, _ in pairs], [r for _, r in pairs], penalties=penalties, device="cpu"
         )
-        for limit in np.quantile(found.score, (0.3, 0.6), method="nearest"):
-            assert (found.score == limit).any() and (found.score > limit).any()
+        for limit in sorted(set(found.score[1::3]))[:2]:  # of paths that end in a gap
             check(pairs, device, align_affine, penalties=penalties, max_penalty=int(limit))
     pairs = [(edited(rng, ref, 0.35), ref) for _, ref in pairs]
     found = edit_distance([q for q, _ in pairs], [r for _, r in pairs], device="cpu")
