@@ -93,12 +93,9 @@ def align_all(
     windows: deque[tuple[np.ndarray, np.ndarray]] = deque()
 
     def batches() -> Iterator[CodedPairs]:
-        for query, ref in _windows(own, other, others is None, window, engine):
+        for query, ref, pairs in _windows(own, other, others is None, window, engine):
             windows.append((query, ref))
-            yield CodedPairs(
-                own.codes, own.start[query], own.end[query],
-                other.codes, other.start[ref], other.end[ref],
-            )  # fmt: skip
+            yield pairs
 
     for found in engine.align_each(batches()):
         yield Window(*windows.popleft(), found)
@@ -114,8 +111,8 @@ def _coded(sequences: Sequences, scoring: Scoring, name: str) -> _CodedSet:
 
 def _windows(
     own: _CodedSet, other: _CodedSet, within: bool, window: int, engine: MatrixEngine
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the queries and references of pairs, window by window."""
+) -> Iterator[tuple[np.ndarray, np.ndarray, CodedPairs]]:
+    """Yield the queries and references of pairs, and what these are, window by window."""
     n, m = own.end - own.start, other.end - other.start
     total = int(n.sum()) * int(m.sum())
     if within:
@@ -130,7 +127,29 @@ def _windows(
             return
         left -= cells
         number += 1
-        yield query[:size].copy(), ref[:size].copy()
+        yield _pairs(query[:size], ref[:size], own, other)
+
+
+def _pairs(
+    query: np.ndarray, ref: np.ndarray, own: _CodedSet, other: _CodedSet
+) -> tuple[np.ndarray, np.ndarray, CodedPairs]:
+    """Return copies of the numbers of queries and references, and these pairs."""
+    columns = np.empty((6, len(query)), np.int64)
+    _look_up(query, ref, own.start, own.end, other.start, other.end, columns)
+    pairs = CodedPairs(own.codes, columns[2], columns[3], other.codes, columns[4], columns[5])
+    return columns[0], columns[1], pairs
+
+
+@driver
+def _look_up(query, ref, query_start, query_end, ref_start, ref_end, columns):
+    for x in range(len(query)):
+        i, j = query[x], ref[x]
+        columns[0, x] = i
+        columns[1, x] = j
+        columns[2, x] = query_start[i]
+        columns[3, x] = query_end[i]
+        columns[4, x] = ref_start[j]
+        columns[5, x] = ref_end[j]
 
 
 @driver

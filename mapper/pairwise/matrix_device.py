@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from mapper.pairwise.matrix_cuda import (
     SHARED_BYTES,
     gather_kernel,
 )
-from mapper.pairwise.matrix_launch import Batch, Launcher
+from mapper.pairwise.matrix_launch import Batch, Launcher, codes_on_device
 from mapper.pairwise.matrix_plan import ONE_CELL
 from mapper.pairwise.matrix_scoring import CodedPairs, Scoring, without_memory
 from mapper.pairwise.on_device import joined
@@ -73,10 +74,9 @@ class MatrixWorker:
             self._lock, self._space = _spaces.setdefault(
                 (ordinal, number), (threading.Lock(), Workspace())
             )
-            capability = cuda.get_current_device().compute_capability
-            has_halves = SIMULATED or tuple(capability) >= HALVES_CAPABILITY
-            self._launcher = Launcher(scoring, self._space, has_halves)
-            self._path_bytes = total_bytes() // _PATH_SHARE
+            has_halves, device_bytes = _about(ordinal)
+        self._launcher = Launcher(scoring, self._space, has_halves)
+        self._path_bytes = device_bytes // _PATH_SHARE
 
     @property
     def most_cells(self) -> int:
@@ -115,13 +115,16 @@ class MatrixWorker:
         left_out = without_memory(pairs, scoring)
         n = np.where(left_out, 0, pairs.query_end - pairs.query_start)
         m = np.where(left_out, 0, pairs.ref_end - pairs.ref_start)
-        query_codes, query_start = _stretch(pairs.query_codes, pairs.query_start, pairs.query_end)
-        ref_codes, ref_start = _stretch(pairs.ref_codes, pairs.ref_start, pairs.ref_end)
+        query_codes, query_start = codes_on_device(
+            space, pairs.query_codes, pairs.query_start, pairs.query_end, "query codes"
+        )
+        ref_codes, ref_start = codes_on_device(
+            space, pairs.ref_codes, pairs.ref_start, pairs.ref_end, "ref codes"
+        )
         out = space.device("out", RESULTS * len(n), np.int64)
         batch = Batch(
-            n, m, query_start, ref_start, space.upload("query codes", query_codes),
-            space.upload("ref codes", ref_codes), out.reshape(RESULTS, len(n)),
-        )  # fmt: skip
+            n, m, query_start, ref_start, query_codes, ref_codes, out.reshape(RESULTS, len(n))
+        )
         walks = self._launcher.fill(batch)
         if not scoring.cigar:
             found = self._downloaded(out, SCORE_RESULTS, len(n))
@@ -152,15 +155,11 @@ class MatrixWorker:
         return host.reshape(n_rows, n_pairs)
 
 
-def _stretch(
-    codes: np.ndarray, starts: np.ndarray, ends: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the stretch of codes that sequences lie in, and where they start in it."""
-    begin, end = int(starts.min()), int(ends.max())
-    # Of an empty sequence at the end the first letter is looked at, but not used.
-    stretch = np.zeros(end - begin + 1, np.uint8)
-    stretch[:-1] = codes[begin:end]
-    return stretch, starts - begin
+@cache
+def _about(ordinal: int) -> tuple[bool, int]:
+    """Say of the current device if it computes halves, and its bytes of memory."""
+    capability = cuda.get_current_device().compute_capability
+    return SIMULATED or tuple(capability) >= HALVES_CAPABILITY, total_bytes()
 
 
 def _columns(found: np.ndarray, left_out: np.ndarray, scoring: Scoring) -> Columns:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.memory import Workspace, device_memory
-from mapper.device.seam import cuda
+from mapper.device.memory import Workspace
 from mapper.pairwise import twins_cuda
 from mapper.pairwise.matrix_cuda import GROUPS, LANES, SHARED_BYTES, MatrixPairs, trace_kernel
 from mapper.pairwise.matrix_fill_cuda import fill_kernel
@@ -33,12 +33,31 @@ class Batch(NamedTuple):
     out: Any  # int64 (RESULTS, n_pairs), on the device
 
 
+_MOST_WHOLE = 1 << 24
+"""Bytes of codes that are uploaded whole, once for all batches that refer to them."""
+
+
+def codes_on_device(
+    space: Workspace, codes: np.ndarray, starts: np.ndarray, ends: np.ndarray, name: str
+) -> tuple[Any, np.ndarray]:
+    """Return the codes of some sequences on the device, and where each begins there."""
+    begin, end = int(starts.min()), int(ends.max())
+    held = space.kept.get(name)
+    if codes.nbytes <= _MOST_WHOLE:
+        if held is not None and held[0]() is codes:
+            return held[1], starts
+        begin, end = 0, len(codes)
+    # Of an empty sequence at the end the first letter is looked at, but not used.
+    there = space.upload_joined(name, [codes[begin:end], np.zeros(1, np.uint8)])
+    space.kept[name] = (weakref.ref(codes), there) if end - begin == len(codes) else None
+    return there, starts - begin
+
+
 class Launcher:
     """Plans batches and launches their kernels, on the stream of a work space."""
 
     def __init__(self, scoring: Scoring, space: Workspace, has_halves: bool) -> None:
         self._scoring, self._space, self._has_halves = scoring, space, has_halves
-        self._padded: dict[int, Any] = {}
 
     def fill(self, batch: Batch) -> list[Walk]:
         """Launch what computes all matrices; return what walks back along their paths."""
@@ -122,8 +141,9 @@ class Launcher:
 
     def _scores(self, halves: int) -> Any:
         """Return the scores on the device, with the letter that makes the borders."""
-        if halves not in self._padded:
-            padded = padded_scores(self._scoring.scores, self._scoring.mode, halves)
-            with device_memory("a substitution matrix"):
-                self._padded[halves] = cuda.to_device(padded)
-        return self._padded[halves]
+        name = f"scores for {halves}"
+        padded = padded_scores(self._scoring.scores, self._scoring.mode, halves)
+        if not np.array_equal(self._space.kept.get(name, ()), padded):
+            self._space.kept[f"{name}, there"] = self._uploaded(name, padded)
+            self._space.kept[name] = padded
+        return self._space.kept[f"{name}, there"]
