@@ -139,10 +139,12 @@ class Workspace:
     ----------
     slabs
         Where results go; None for slabs of its own.
+    stream
+        None for a new one.
     """
 
-    def __init__(self, slabs: Slabs | None = None) -> None:
-        self.stream = cuda.stream()
+    def __init__(self, slabs: Slabs | None = None, stream: Any = None) -> None:
+        self.stream = cuda.stream() if stream is None else stream
         self.most_needed: dict[str, int] = {}
         """Items of pools (``device/work.py``), where some batch needed more than at first."""
         self.kept: dict[str, Any] = {}

@@ -12,6 +12,7 @@ import numpy as np
 from mapper.device.halves import HALVES_CAPABILITY
 from mapper.device.memory import Workspace, total_bytes
 from mapper.device.seam import SIMULATED, cuda
+from mapper.device.urgent import urgent_stream
 from mapper.errors import DeviceMemoryError, UsageError
 from mapper.pairwise.matrix_cuda import (
     GROUPS,
@@ -48,7 +49,9 @@ _BYTES_A_CELL = 0.75
 _CELLS = 1 << 36
 """Most cells of a batch: some 30 ms on an H200."""
 
-_spaces: dict[tuple[int, int], tuple[threading.Lock, Workspace]] = {}
+_spaces: dict[tuple[int, int], tuple[threading.Lock, Workspace, Any]] = {}
+"""Of each worker of a device: held while a batch is done, work space, stream for long kernels."""
+
 _spaces_lock = threading.Lock()
 
 
@@ -71,11 +74,12 @@ class MatrixWorker:
         self._ordinal = ordinal
         self._scoring = scoring
         with cuda.gpus[ordinal], _spaces_lock:
-            self._lock, self._space = _spaces.setdefault(
-                (ordinal, number), (threading.Lock(), Workspace())
-            )
+            if (ordinal, number) not in _spaces:
+                space = Workspace(stream=urgent_stream())
+                _spaces[ordinal, number] = (threading.Lock(), space, cuda.stream())
+            self._lock, self._space, fills = _spaces[ordinal, number]
             has_halves, device_bytes = _about(ordinal)
-        self._launcher = Launcher(scoring, self._space, has_halves)
+            self._launcher = Launcher(scoring, self._space, fills, has_halves)
         self._path_bytes = device_bytes // _PATH_SHARE
 
     @property

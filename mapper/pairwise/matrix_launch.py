@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.device.memory import Workspace
+from mapper.device.seam import cuda
+from mapper.device.urgent import wait_for
 from mapper.pairwise import twins_cuda
 from mapper.pairwise.matrix_cuda import GROUPS, LANES, SHARED_BYTES, MatrixPairs, trace_kernel
 from mapper.pairwise.matrix_fill_cuda import fill_kernel
@@ -54,10 +56,20 @@ def codes_on_device(
 
 
 class Launcher:
-    """Plans batches and launches their kernels, on the stream of a work space."""
+    """Plans batches and launches their kernels, in the order of the work space's stream.
 
-    def __init__(self, scoring: Scoring, space: Workspace, has_halves: bool) -> None:
+    To be made where it will be used: in the context of the work space's device.
+
+    Parameters
+    ----------
+    fills
+        The stream for kernels that take long. That of the work space is better an urgent one:
+        then a batch that is nearly done need not wait until all of the next is computed.
+    """
+
+    def __init__(self, scoring: Scoring, space: Workspace, fills: Any, has_halves: bool) -> None:
         self._scoring, self._space, self._has_halves = scoring, space, has_halves
+        self._fills, self._event = fills, cuda.event()
 
     def fill(self, batch: Batch) -> list[Walk]:
         """Launch what computes all matrices; return what walks back along their paths."""
@@ -96,11 +108,14 @@ class Launcher:
             "origins of twins", plan.n_words + twins_cuda.WORDS_BEFORE, np.uint32
         )
         codes = batch.query_codes, batch.ref_codes
+        scores = self._scores(2)
+        wait_for(self._fills, space.stream, self._event)
         twins_cuda.twins_kernel(scoring.mode, scoring.cigar).launch_blocks(
-            n_blocks, space.stream, tasks, blocks, *codes, self._scores(2), scoring.gaps,
+            n_blocks, self._fills, tasks, blocks, *codes, scores, scoring.gaps,
             costs_of(scoring.gaps, scoring.mode, 2), stride, over, origins, batch.out,
             shared_bytes=twins_cuda.shared_bytes(n_letters),
         )  # fmt: skip
+        wait_for(space.stream, self._fills, self._event)
 
         def walk(ops_start: Any, ops: Any) -> None:
             twins_cuda.trace_twins.launch(
@@ -118,14 +133,17 @@ class Launcher:
         n_columns, n_words = (int(size) + 1 for size in plan.sizes)
         boundary = space.device("boundary", 2 * n_columns, np.int32).reshape(2, n_columns)
         origins = space.device("origins", n_words, np.uint32)
+        scores = {halves: self._scores(halves) for halves in (1, 2)}
+        wait_for(self._fills, space.stream, self._event)
         for shape, first, n_blocks in plan.launches:
             words = shape.profile_words(len(scoring.scores), LANES)
             fill_kernel(shape, scoring.mode, scoring.cigar).launch_blocks(
-                n_blocks, space.stream, pairs, self._scores(shape.halves), scoring.gaps,
+                n_blocks, self._fills, pairs, scores[shape.halves], scoring.gaps,
                 costs_of(scoring.gaps, scoring.mode, shape.halves), first, slots, most,
                 plan.shared, boundary, origins, batch.out,
                 shared_bytes=8 * words * (1 if plan.shared else GROUPS),
             )  # fmt: skip
+        wait_for(space.stream, self._fills, self._event)
 
         def walk(ops_start: Any, ops: Any) -> None:
             trace_kernel.launch(
