@@ -136,6 +136,32 @@ def _fill_profile(words, scores, codes, low, high, strip_row, units, thread):
             at = np.uint32(at + np.uint32(LETTER_WORDS))
 
 
+@core
+def _next_unit(words, at, unit, diagonal, insertion, highest, scores_of_row, deletions, mode,
+               cells):  # fmt: skip
+    """Compute a column of a lane's unit of rows, whose scores and deletions are replaced.
+
+    Returns
+    -------
+    H before the unit's last row, I below it, the highest score, and the bits of all rows.
+    """
+    substitutions = four_words(words, at, np.uint32(unit * UNIT * LANES))
+    bits = np.uint32(0)
+    for x in range(UNIT):
+        k = unit * UNIT + x
+        matched = plus(diagonal, substitutions[x], cells)
+        diagonal = scores_of_row[k]
+        score, insertion, deletion, origin = next_cell(
+            matched, insertion, deletions[k], mode == LOCAL, cells
+        )
+        scores_of_row[k] = score
+        deletions[k] = deletion
+        if mode == LOCAL:
+            highest = higher(highest, score, cells)
+        bits = np.uint32(bits * np.uint32(16) + origin)
+    return diagonal, insertion, highest, bits
+
+
 @cache
 def twins_kernel(mode: int, want_path: bool) -> Kernel:
     """Return the kernel that computes the matrices of twins."""
@@ -152,7 +178,6 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
         words = cuda.shared.array(0, types.uint32)
         scores_of_row = cuda.local.array(most_rows, np.uint32)
         deletions = cuda.local.array(most_rows, np.uint32)
-        substitutions = cuda.local.array(UNIT, np.uint32)
         best = cuda.local.array(2, np.int32)
         best_i = cuda.local.array(2, np.int32)
         best_j = cuda.local.array(2, np.int32)
@@ -258,31 +283,23 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
                 over = boundary[over_read]
 
                 step_highest = highest
-                for unit in range(UNITS):
-                    if unit >= skipped:
-                        first, second, third, fourth = four_words(
-                            words, at, np.uint32(unit * UNIT * LANES)
-                        )
-                        substitutions[0] = first
-                        substitutions[1] = second
-                        substitutions[2] = third
-                        substitutions[3] = fourth
-                        bits = np.uint32(0)
-                        for x in range(UNIT):
-                            k = unit * UNIT + x
-                            matched = plus(diagonal, substitutions[x], cells)
-                            diagonal = scores_of_row[k]
-                            score, insertion, deletion, origin = next_cell(
-                                matched, insertion, deletions[k], mode == LOCAL, cells
-                            )
-                            scores_of_row[k] = score
-                            deletions[k] = deletion
-                            if mode == LOCAL:
-                                step_highest = higher(step_highest, score, cells)
-                            if want_path:
-                                bits = np.uint32(bits * np.uint32(16) + origin)
-                        if want_path and step < n_steps:
-                            origins[origin_at + np.uint64(unit * LANES)] = bits
+                # Twice the same: strips of all units take less where that is not asked each time.
+                # With a path there are not registers enough for both.
+                if skipped == 0 and not want_path:
+                    for unit in range(UNITS):
+                        diagonal, insertion, step_highest, _ = _next_unit(
+                            words, at, unit, diagonal, insertion, step_highest, scores_of_row,
+                            deletions, mode, cells,
+                        )  # fmt: skip
+                else:
+                    for unit in range(UNITS):
+                        if unit >= skipped:
+                            diagonal, insertion, step_highest, bits = _next_unit(
+                                words, at, unit, diagonal, insertion, step_highest,
+                                scores_of_row, deletions, mode, cells,
+                            )  # fmt: skip
+                            if want_path and step < n_steps:
+                                origins[origin_at + np.uint64(unit * LANES)] = bits
                 bottom, gap_bottom = scores_of_row[most_rows - 1], insertion
                 if want_path:
                     origin_at += np.uint64(units * LANES)

@@ -139,12 +139,12 @@ def test_twins_compile_to_few_instructions(mode: int, want_path: bool) -> None:
     machine = _compiled(mode, want_path)
     assert machine.spills == 0
     assert machine.registers <= 128
-    rows = 32
+    rows = 32 if want_path else 64  # without a path, strips of all units have code of their own
     # Three instructions of the integer unit for two cells, one less of two operands for a floor.
     sums, of_three = (1, 2) if mode == LOCAL else (2, 1)
     assert sums * rows <= machine.count("VIADDMNMX") < sums * rows + 12
     assert of_three * rows <= machine.count("VIMNMX3") < (of_three + 1) * rows
-    assert machine.instructions.count("LDS.128") == 8
+    assert machine.instructions.count("LDS.128") == rows // 4
 
 
 def test_the_walk_compiles_without_spills() -> None:
