@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mapper.device.halves import HALVES_CAPABILITY
-from mapper.device.memory import Workspace, total_bytes
+from mapper.device.memory import Workspace, copy_out, page_locked, total_bytes
 from mapper.device.seam import SIMULATED, cuda
 from mapper.device.urgent import urgent_stream
 from mapper.errors import DeviceMemoryError, UsageError
@@ -28,7 +28,7 @@ from mapper.pairwise.matrix_cuda import (
     SHARED_BYTES,
     gather_kernel,
 )
-from mapper.pairwise.matrix_launch import Batch, Launcher, codes_on_device
+from mapper.pairwise.matrix_launch import Batch, Launcher, codes_on_device, roomy, upload_roomy
 from mapper.pairwise.matrix_plan import ONE_CELL
 from mapper.pairwise.matrix_scoring import CodedPairs, Scoring, without_memory
 from mapper.pairwise.on_device import joined
@@ -79,8 +79,10 @@ class MatrixWorker:
                 _spaces[ordinal, number] = (threading.Lock(), space, cuda.stream())
             self._lock, self._space, fills = _spaces[ordinal, number]
             has_halves, device_bytes = _about(ordinal)
-            self._launcher = Launcher(scoring, self._space, fills, has_halves)
-        self._path_bytes = device_bytes // _PATH_SHARE
+            self._path_bytes = device_bytes // _PATH_SHARE
+            self._launcher = Launcher(
+                scoring, self._space, fills, has_halves, self._path_bytes // 4
+            )
 
     @property
     def most_cells(self) -> int:
@@ -125,7 +127,7 @@ class MatrixWorker:
         ref_codes, ref_start = codes_on_device(
             space, pairs.ref_codes, pairs.ref_start, pairs.ref_end, "ref codes"
         )
-        out = space.device("out", RESULTS * len(n), np.int64)
+        out = space.device("out", roomy(RESULTS * len(n)), np.int64)[: RESULTS * len(n)]
         batch = Batch(
             n, m, query_start, ref_start, query_codes, ref_codes, out.reshape(RESULTS, len(n))
         )
@@ -135,26 +137,29 @@ class MatrixWorker:
             return PairAlignments(*_columns(found, left_out, scoring), None, None)
         ops_start = np.zeros(len(n) + 1, np.int64)
         np.cumsum(n + m + 2, out=ops_start[1:])
-        ops = space.device("ops", int(ops_start[-1]), np.uint32)
-        starts = space.upload("ops start", ops_start)
+        ops = space.device("ops", roomy(int(ops_start[-1])), np.uint32)
+        starts = upload_roomy(space, "ops start", ops_start)
         for walk in walks:
             walk(starts, ops)
         found = self._downloaded(out, RESULTS, len(n))
         offsets = np.zeros(len(n) + 1, np.int64)
         np.cumsum(np.where(left_out, 0, found[N_OPS]), out=offsets[1:])
         n_ops = int(offsets[-1])
-        flat = space.device("flat ops", max(n_ops, 1), np.uint32)
+        flat = space.device("flat ops", roomy(n_ops), np.uint32)
         gather_kernel.launch_blocks(
-            len(n), space.stream, ops, starts, space.upload("offsets", offsets), flat
+            len(n), space.stream, ops, starts, upload_roomy(space, "offsets", offsets), flat
         )
-        result = space.download_result(flat)[:n_ops]
+        result = page_locked(n_ops, np.dtype(np.uint32))
+        if n_ops:
+            copy_out(result, flat, n_ops, space.stream)
         columns = _columns(found, left_out, scoring)
         space.synchronize()
         return PairAlignments(*columns, offsets, result)
 
     def _downloaded(self, out: Any, n_rows: int, n_pairs: int) -> np.ndarray:
         """Fetch the first rows of the results, to be kept: int64 (n_rows, n_pairs)."""
-        (host,) = self._space.download_results("columns", [out[: n_rows * n_pairs]])
+        host = page_locked(n_rows * n_pairs, np.dtype(np.int64))
+        copy_out(host, out, len(host), self._space.stream)
         self._space.synchronize()
         return host.reshape(n_rows, n_pairs)
 

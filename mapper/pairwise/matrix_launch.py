@@ -17,6 +17,7 @@ from mapper.pairwise.matrix_fill_cuda import fill_kernel
 from mapper.pairwise.matrix_numbers import costs_of, padded_scores
 from mapper.pairwise.matrix_plan import Plan, plan_batch
 from mapper.pairwise.matrix_scoring import Scoring
+from mapper.pairwise.twins_cuda import WORDS_BEFORE
 from mapper.pairwise.twins_plan import TwinPlan, plan_twins
 
 Walk = Callable[[Any, Any], None]
@@ -55,6 +56,21 @@ def codes_on_device(
     return there, starts - begin
 
 
+def roomy(n: int) -> int:
+    """Round up to a power of two: memory that batches of unlike size need is allocated seldom.
+
+    To allocate, or to free, may make all that runs on the device wait.
+    """
+    return 1 << max(int(n) - 1, 1).bit_length()
+
+
+def upload_roomy(space: Workspace, name: str, array: np.ndarray) -> Any:
+    """Copy an array to the device by way of buffers of :func:`roomy` size."""
+    space.device(name, roomy(array.size), array.dtype)
+    space.pinned(name, roomy(array.size), array.dtype)
+    return space.upload(name, array.reshape(-1)).reshape(*array.shape)
+
+
 class Launcher:
     """Plans batches and launches their kernels, in the order of the work space's stream.
 
@@ -65,10 +81,15 @@ class Launcher:
     fills
         The stream for kernels that take long. That of the work space is better an urgent one:
         then a batch that is nearly done need not wait until all of the next is computed.
+    origin_words
+        Words of origins that a batch should need, at most.
     """
 
-    def __init__(self, scoring: Scoring, space: Workspace, fills: Any, has_halves: bool) -> None:
+    def __init__(
+        self, scoring: Scoring, space: Workspace, fills: Any, has_halves: bool, origin_words: int
+    ) -> None:
         self._scoring, self._space, self._has_halves = scoring, space, has_halves
+        self._origin_words = origin_words
         self._fills, self._event = fills, cuda.event()
 
     def fill(self, batch: Batch) -> list[Walk]:
@@ -100,13 +121,11 @@ class Launcher:
     def _fill_twins(self, batch: Batch, plan: TwinPlan) -> Walk:
         scoring, space = self._scoring, self._space
         n_letters, (_, n_blocks) = len(scoring.scores), plan.blocks.shape
-        tasks = self._uploaded("tasks", plan.tasks)
-        blocks = self._uploaded("blocks", plan.blocks)
+        tasks = upload_roomy(space, "tasks", plan.tasks)
+        blocks = upload_roomy(space, "blocks", plan.blocks)
         stride = twins_cuda.boundary_words(plan.longest)
-        over = space.device("rows", n_blocks * twins_cuda.GROUPS * stride, np.uint64)
-        origins = space.device(
-            "origins of twins", plan.n_words + twins_cuda.WORDS_BEFORE, np.uint32
-        )
+        over = space.device("rows", roomy(n_blocks * twins_cuda.GROUPS * stride), np.uint64)
+        origins = self._room_for_origins("origins of twins", plan.n_words + WORDS_BEFORE)
         codes = batch.query_codes, batch.ref_codes
         scores = self._scores(2)
         wait_for(self._fills, space.stream, self._event)
@@ -127,12 +146,14 @@ class Launcher:
 
     def _fill_pairs(self, batch: Batch, plan: Plan) -> Walk:
         scoring, space = self._scoring, self._space
-        pairs = MatrixPairs(batch.query_codes, batch.ref_codes, self._uploaded("table", plan.table))
-        slots = space.upload("slots", plan.slots)
-        most = self._uploaded("most", plan.most)
+        pairs = MatrixPairs(
+            batch.query_codes, batch.ref_codes, upload_roomy(space, "table", plan.table)
+        )
+        slots = upload_roomy(space, "slots", plan.slots)
+        most = upload_roomy(space, "most", plan.most)
         n_columns, n_words = (int(size) + 1 for size in plan.sizes)
         boundary = space.device("boundary", 2 * n_columns, np.int32).reshape(2, n_columns)
-        origins = space.device("origins", n_words, np.uint32)
+        origins = self._room_for_origins("origins", n_words)
         scores = {halves: self._scores(halves) for halves in (1, 2)}
         wait_for(self._fills, space.stream, self._event)
         for shape, first, n_blocks in plan.launches:
@@ -153,15 +174,15 @@ class Launcher:
 
         return walk
 
-    def _uploaded(self, name: str, array: np.ndarray) -> Any:
-        """Copy a 2-D array to the device."""
-        return self._space.upload(name, array.reshape(-1)).reshape(*array.shape)
+    def _room_for_origins(self, name: str, n_words: int) -> Any:
+        n_roomy = max(n_words, min(roomy(n_words), self._origin_words))
+        return self._space.device(name, n_roomy, np.uint32)
 
     def _scores(self, halves: int) -> Any:
         """Return the scores on the device, with the letter that makes the borders."""
         name = f"scores for {halves}"
         padded = padded_scores(self._scoring.scores, self._scoring.mode, halves)
         if not np.array_equal(self._space.kept.get(name, ()), padded):
-            self._space.kept[f"{name}, there"] = self._uploaded(name, padded)
+            self._space.kept[f"{name}, there"] = upload_roomy(self._space, name, padded)
             self._space.kept[name] = padded
         return self._space.kept[f"{name}, there"]
