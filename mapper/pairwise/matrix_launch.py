@@ -17,8 +17,8 @@ from mapper.pairwise.matrix_fill_cuda import fill_kernel
 from mapper.pairwise.matrix_numbers import costs_of, padded_scores
 from mapper.pairwise.matrix_plan import Plan, plan_batch
 from mapper.pairwise.matrix_scoring import Scoring
-from mapper.pairwise.twins_cuda import WORDS_BEFORE
 from mapper.pairwise.twins_plan import TwinPlan, plan_twins
+from mapper.pairwise.twins_trace import trace_twins
 
 Walk = Callable[[Any, Any], None]
 """Launches the walk back along the paths: takes ``ops_start`` and the room for operations."""
@@ -125,7 +125,7 @@ class Launcher:
         blocks = upload_roomy(space, "blocks", plan.blocks)
         stride = twins_cuda.boundary_words(plan.longest)
         over = space.device("rows", roomy(n_blocks * twins_cuda.GROUPS * stride), np.uint64)
-        origins = self._room_for_origins("origins of twins", plan.n_words + WORDS_BEFORE)
+        origins = self._room_for_origins("origins of twins", plan.n_words + twins_cuda.WORDS_BEFORE)
         codes = batch.query_codes, batch.ref_codes
         scores = self._scores(2)
         wait_for(self._fills, space.stream, self._event)
@@ -137,7 +137,7 @@ class Launcher:
         wait_for(space.stream, self._fills, self._event)
 
         def walk(ops_start: Any, ops: Any) -> None:
-            twins_cuda.trace_twins.launch(
+            trace_twins.launch(
                 2 * plan.tasks.shape[1], space.stream, tasks, blocks, *codes, self._scores(1),
                 scoring.gaps, scoring.mode, origins, ops_start, ops, batch.out,
             )  # fmt: skip

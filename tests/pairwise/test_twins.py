@@ -149,13 +149,13 @@ def test_twins_compile_to_few_instructions(mode: int, want_path: bool) -> None:
 
 def test_the_walk_compiles_without_spills() -> None:
     require_compiler()
-    from mapper.pairwise import twins_cuda
+    from mapper.pairwise.twins_trace import trace_twins
 
     number, word, code = array(np.int64), array(np.uint32), array(np.uint8)
     table = array(np.int64, 2)
     walk = [table, table, code, code, array(np.int16, 2), type_of(Gaps(10, 1)), types.int64, word,
             number, word, table]  # fmt: skip
-    assert compile_offline(twins_cuda.trace_twins, walk).spills == 0
+    assert compile_offline(trace_twins, walk).spills == 0
 
 
 def _compiled(mode: int, want_path: bool) -> Machine:
