@@ -23,6 +23,7 @@ from mapper.pairwise.matrix_scoring import (
 )
 from mapper.pairwise.packing import Sequences, sequence_set
 from mapper.pairwise.result import PairAlignments
+from mapper.recycled import RECYCLER
 
 WINDOW_PAIRS = 1 << 18
 """Most pairs of a window."""
@@ -134,22 +135,24 @@ def _pairs(
     query: np.ndarray, ref: np.ndarray, own: _CodedSet, other: _CodedSet
 ) -> tuple[np.ndarray, np.ndarray, CodedPairs]:
     """Return copies of the numbers of queries and references, and these pairs."""
-    columns = np.empty((6, len(query)), np.int64)
-    _look_up(query, ref, own.start, own.end, other.start, other.end, columns)
-    pairs = CodedPairs(own.codes, columns[2], columns[3], other.codes, columns[4], columns[5])
-    return columns[0], columns[1], pairs
+    columns = [RECYCLER.empty(query.nbytes).view(np.int64) for _ in range(6)]
+    _look_up(query, ref, own.start, own.end, other.start, other.end, *columns)
+    queries, refs, query_start, query_end, ref_start, ref_end = columns
+    pairs = CodedPairs(own.codes, query_start, query_end, other.codes, ref_start, ref_end)
+    return queries, refs, pairs
 
 
 @driver
-def _look_up(query, ref, query_start, query_end, ref_start, ref_end, columns):
+def _look_up(query, ref, own_start, own_end, other_start, other_end, queries, refs, query_start,
+             query_end, ref_start, ref_end):  # fmt: skip
     for x in range(len(query)):
         i, j = query[x], ref[x]
-        columns[0, x] = i
-        columns[1, x] = j
-        columns[2, x] = query_start[i]
-        columns[3, x] = query_end[i]
-        columns[4, x] = ref_start[j]
-        columns[5, x] = ref_end[j]
+        queries[x] = i
+        refs[x] = j
+        query_start[x] = own_start[i]
+        query_end[x] = own_end[i]
+        ref_start[x] = other_start[j]
+        ref_end[x] = other_end[j]
 
 
 @driver

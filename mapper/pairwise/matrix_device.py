@@ -118,9 +118,11 @@ class MatrixWorker:
 
     def _align(self, pairs: CodedPairs) -> PairAlignments:
         scoring, space = self._scoring, self._space
+        n, m = pairs.query_end - pairs.query_start, pairs.ref_end - pairs.ref_start
         left_out = without_memory(pairs, scoring)
-        n = np.where(left_out, 0, pairs.query_end - pairs.query_start)
-        m = np.where(left_out, 0, pairs.ref_end - pairs.ref_start)
+        if scoring.cigar:
+            n[left_out] = 0
+            m[left_out] = 0
         query_codes, query_start = codes_on_device(
             space, pairs.query_codes, pairs.query_start, pairs.query_end, "query codes"
         )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.memory import Workspace
+from mapper.device.memory import Workspace, copy_in
 from mapper.device.seam import cuda
 from mapper.device.urgent import wait_for
 from mapper.pairwise import twins_cuda
@@ -99,11 +99,13 @@ class Launcher:
         rest = np.arange(len(batch.n))
         twins = None
         n_letters = len(scoring.scores)
-        if self._has_halves and twins_cuda.shared_bytes(n_letters) <= SHARED_BYTES:
+        n_codes = max(batch.query_codes.size, batch.ref_codes.size)
+        shared = twins_cuda.shared_bytes(n_letters)
+        if self._has_halves and shared <= SHARED_BYTES and n_codes < 2**31:
             twins = plan_twins(
                 batch.n, batch.m, batch.query_start, batch.ref_start, scoring.scores,
                 scoring.gaps, scoring.mode, want_path=scoring.cigar, lanes=twins_cuda.LANES,
-                groups=twins_cuda.GROUPS,
+                groups=twins_cuda.GROUPS, room=self._room,
             )  # fmt: skip
         if twins is not None:
             walks.append(self._fill_twins(batch, twins))
@@ -121,8 +123,10 @@ class Launcher:
     def _fill_twins(self, batch: Batch, plan: TwinPlan) -> Walk:
         scoring, space = self._scoring, self._space
         n_letters, (_, n_blocks) = len(scoring.scores), plan.blocks.shape
-        tasks = upload_roomy(space, "tasks", plan.tasks)
-        blocks = upload_roomy(space, "blocks", plan.blocks)
+        tables = (
+            self._planned("tasks", plan.tasks), self._planned("origins of tasks", plan.origin_at),
+            self._planned("blocks", plan.blocks),
+        )  # fmt: skip
         stride = twins_cuda.boundary_words(plan.longest)
         over = space.device("rows", roomy(n_blocks * twins_cuda.GROUPS * stride), np.uint64)
         origins = self._room_for_origins("origins of twins", plan.n_words + twins_cuda.WORDS_BEFORE)
@@ -130,7 +134,7 @@ class Launcher:
         scores = self._scores(2)
         wait_for(self._fills, space.stream, self._event)
         twins_cuda.twins_kernel(scoring.mode, scoring.cigar).launch_blocks(
-            n_blocks, self._fills, tasks, blocks, *codes, scores, scoring.gaps,
+            n_blocks, self._fills, *tables, *codes, scores, scoring.gaps,
             costs_of(scoring.gaps, scoring.mode, 2), stride, over, origins, batch.out,
             shared_bytes=twins_cuda.shared_bytes(n_letters),
         )  # fmt: skip
@@ -138,7 +142,7 @@ class Launcher:
 
         def walk(ops_start: Any, ops: Any) -> None:
             trace_twins.launch(
-                2 * plan.tasks.shape[1], space.stream, tasks, blocks, *codes, self._scores(1),
+                2 * plan.tasks.shape[1], space.stream, *tables, *codes, self._scores(1),
                 scoring.gaps, scoring.mode, origins, ops_start, ops, batch.out,
             )  # fmt: skip
 
@@ -173,6 +177,16 @@ class Launcher:
             )  # fmt: skip
 
         return walk
+
+    def _room(self, name: str, n: int, dtype: type) -> np.ndarray:
+        """Return page-locked memory, so that a plan is written where it is uploaded from."""
+        return self._space.pinned(name, roomy(n), dtype)[:n]
+
+    def _planned(self, name: str, array: np.ndarray) -> Any:
+        """Upload an array that lies in what :meth:`_room` returned."""
+        there = self._space.device(name, roomy(array.size), array.dtype)
+        copy_in(there, array.reshape(-1), array.size, self._space.stream)
+        return there[: array.size].reshape(*array.shape)
 
     def _room_for_origins(self, name: str, n_words: int) -> Any:
         n_roomy = max(n_words, min(roomy(n_words), self._origin_words))

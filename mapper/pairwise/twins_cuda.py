@@ -56,7 +56,6 @@ from mapper.pairwise.twins_plan import (
     LOW,
     LOW_AT,
     LOW_LEN,
-    ORIGIN_AT,
     REF_AT,
     REF_SIZE,
     TURN,
@@ -96,8 +95,8 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
     most_rows = UNIT * UNITS
     last = LANES - 1
 
-    def fill(tasks, blocks, query_codes, ref_codes, scores, gaps, cells, stride, boundary, origins,
-             out):  # fmt: skip
+    def fill(tasks, origin_starts, blocks, query_codes, ref_codes, scores, gaps, cells, stride,
+             boundary, origins, out):  # fmt: skip
         """Compute all matrices: scores, ends, and the origins of cells."""
         thread = np.int32(cuda.threadIdx.x)
         lane = np.int32(thread % LANES)
@@ -183,8 +182,9 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
             found, found_rows = lowest, np.uint32(0)
             best_column[0] = 0
             best_column[1] = 0
-            origin_at = np.uint64(tasks[ORIGIN_AT, slot]) + np.uint64(lane)
+            origin_at = np.uint64(lane)
             if want_path:
+                origin_at += np.uint64(origin_starts[slot])
                 origin_at += np.uint64(units_before) * np.uint64(n_steps) * np.uint64(LANES)
                 origin_at += np.uint64(LANES * units)  # of the words before, less the skipped
 

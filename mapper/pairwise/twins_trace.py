@@ -18,7 +18,6 @@ from mapper.pairwise.twins_plan import (
     LOW,
     LOW_AT,
     LOW_LEN,
-    ORIGIN_AT,
     REF_AT,
     REF_SIZE,
     UNIT,
@@ -26,8 +25,8 @@ from mapper.pairwise.twins_plan import (
 
 
 @kernel(64)
-def trace_twins(tasks, blocks, query_codes, ref_codes, scores, gaps, mode, origins, ops_start, ops,
-                out):  # fmt: skip
+def trace_twins(tasks, origin_starts, blocks, query_codes, ref_codes, scores, gaps, mode, origins,
+                ops_start, ops, out):  # fmt: skip
     """Walk the path of each pair back: its operations, last first, from ``ops_start`` on."""
     x = cuda.grid(1)
     slot, half = x // 2, x % 2
@@ -40,7 +39,7 @@ def trace_twins(tasks, blocks, query_codes, ref_codes, scores, gaps, mode, origi
         m = tasks[REF_SIZE, slot]
         units = (longest + UNIT * lanes - 1) // (UNIT * lanes)
         own = TwinOrigins(
-            origins, tasks[ORIGIN_AT, slot] + twins_cuda.WORDS_BEFORE, m + lanes - 1,
+            origins, origin_starts[slot] + twins_cuda.WORDS_BEFORE, m + lanes - 1,
             (units - 1) % twins_cuda.UNITS + 1, twins_cuda.UNITS, units * UNIT * lanes - n, lanes,
             half,
         )  # fmt: skip

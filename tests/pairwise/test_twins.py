@@ -16,7 +16,6 @@ from mapper.pairwise.twins_plan import (
     HIGH_LEN,
     LOW,
     LOW_LEN,
-    ORIGIN_AT,
     REF_AT,
     REF_SIZE,
     TURN,
@@ -76,7 +75,7 @@ def test_every_pair_is_planned_once(within: bool) -> None:
                 assert lengths[ref[pair]] == tasks[REF_SIZE, slot]
                 assert starts[ref[pair]] == tasks[REF_AT, slot]
             if tasks[REF_SIZE, slot]:
-                assert tasks[ORIGIN_AT, slot] == words
+                assert found.origin_at[slot] == words
                 words += units * LANES * (tasks[REF_SIZE, slot] + LANES - 1)
     assert words == found.n_words
     assert (np.diff(np.array(costs)[blocks[TURN]]) <= 0).all()
@@ -152,9 +151,9 @@ def test_the_walk_compiles_without_spills() -> None:
     from mapper.pairwise.twins_trace import trace_twins
 
     number, word, code = array(np.int64), array(np.uint32), array(np.uint8)
-    table = array(np.int64, 2)
-    walk = [table, table, code, code, array(np.int16, 2), type_of(Gaps(10, 1)), types.int64, word,
-            number, word, table]  # fmt: skip
+    table = array(np.int32, 2)
+    walk = [table, number, table, code, code, array(np.int16, 2), type_of(Gaps(10, 1)),
+            types.int64, word, number, word, array(np.int64, 2)]  # fmt: skip
     assert compile_offline(trace_twins, walk).spills == 0
 
 
@@ -163,10 +162,10 @@ def _compiled(mode: int, want_path: bool) -> Machine:
     from mapper.pairwise.twins_cuda import twins_kernel
 
     gaps = Gaps(10, 1)
-    table, code = array(np.int64, 2), array(np.uint8)
+    table, code = array(np.int32, 2), array(np.uint8)
     return compile_offline(
         twins_kernel(mode, want_path),
-        [table, table, code, code, array(np.int16, 2), type_of(gaps),
+        [table, array(np.int64), table, code, code, array(np.int16, 2), type_of(gaps),
          type_of(costs_of(gaps, mode, 2)), types.int64, array(np.uint64),
-         array(np.uint32), table],
+         array(np.uint32), array(np.int64, 2)],
     )  # fmt: skip
