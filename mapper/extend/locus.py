@@ -14,7 +14,13 @@ import numpy as np
 from mapper.accelerate import core
 from mapper.cigar import EQUAL, X, append_op, left_align
 from mapper.extend.blocks import fill_losses, forget_losses
-from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
+from mapper.extend.ungapped import (
+    find_mismatches,
+    longest_match,
+    lowest_ungapped,
+    trim_left,
+    trim_right,
+)
 from mapper.extend.wavefront_affine import CELLS_FULL, Side, backtrace_side, extend_side
 from mapper.lanes import lanes_meet
 
@@ -65,6 +71,18 @@ def perfect_side(room, params):
 
 
 @core
+def ungapped_score(ungapped, read_len, params):
+    """Doubled score of an ungapped alignment, without bonuses for ends of the read."""
+    doubled = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
+    doubled += ungapped.left + ungapped.right
+    if ungapped.start == 0:
+        doubled -= 2 * params.end_bonus
+    if ungapped.end == read_len:
+        doubled -= 2 * params.end_bonus
+    return doubled
+
+
+@core
 def gapped_bounds(ungapped, read_len, target, params):
     """Bound the two sides of an ungapped alignment, whose whole is to exceed `target`.
 
@@ -75,10 +93,11 @@ def gapped_bounds(ungapped, read_len, target, params):
     """
     anchor = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
     most_left, most_right = ungapped.left, ungapped.right
-    if gap_may_pay(ungapped.n_left, params):
-        most_left = perfect_side(ungapped.anchor_start, params)
-    if gap_may_pay(ungapped.n_right, params):
-        most_right = perfect_side(read_len - ungapped.anchor_end, params)
+    if ungapped_score(ungapped, read_len, params) >= 2 * lowest_ungapped(read_len, params):
+        if gap_may_pay(ungapped.n_left, params):
+            most_left = perfect_side(ungapped.anchor_start, params)
+        if gap_may_pay(ungapped.n_right, params):
+            most_right = perfect_side(read_len - ungapped.anchor_end, params)
     left_floor = max(ungapped.left, target - anchor - most_right)
     right_floor = max(ungapped.right, target - anchor - most_left)
     return most_left, left_floor, most_right, right_floor
@@ -149,18 +168,6 @@ def ungapped_ops(read_planes, read_word, text_planes, diagonal, start, end, posi
         n_ops = append_op(ops, n_ops, X, 1)
         start = np.int64(positions[i]) + 1
     return append_op(ops, n_ops, EQUAL, end - start)
-
-
-@core
-def ungapped_score(ungapped, read_len, params):
-    """Doubled score of an ungapped alignment, without bonuses for ends of the read."""
-    doubled = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
-    doubled += ungapped.left + ungapped.right
-    if ungapped.start == 0:
-        doubled -= 2 * params.end_bonus
-    if ungapped.end == read_len:
-        doubled -= 2 * params.end_bonus
-    return doubled
 
 
 @core

@@ -31,6 +31,12 @@ def lowest_mate_score(read_len, params):
 
 
 @core
+def lowest_ungapped(read_len, params):
+    """Score an ungapped alignment must reach for gaps to be sought from there."""
+    return min(lowest_mate_score(read_len, params), params.match * params.min_ungapped)
+
+
+@core
 def find_mismatches(read_planes, read_word, text_planes, diagonal, start, end, positions):
     """Write the positions (in the oriented read) of mismatches in start:end; return how many."""
     n = 0
