@@ -3,9 +3,10 @@
     python -m benchmarks.kernels.pairwise_host [--pairs 3000000] [--threads 2] [--repeats 5]
 
 The chunks of a batch are checked, staged and finished as for a device, by slots that only pretend
-to be one: what they would queue is not queued, and results are as they happen to be. Beside the
-times are those of copying the same input, by the same threads in the same run: what counts is the
-ratio, which says how far the host is from reading its memory once.
+to be one: what they would queue is not queued, and results are as they happen to be. Staged words
+are stored past the caches, and for comparison (in places that do not begin at a cache line) through
+them. Beside the times are those of copying the same input, by the same threads in the same run:
+what counts is the ratio, which says how far the host is from reading its memory once.
 """
 
 from __future__ import annotations
@@ -83,8 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from mapper.pairwise.given import as_batch
     from mapper.recycled import RECYCLER
 
-    def ordinary(n: int, dtype: Any) -> np.ndarray:
-        return RECYCLER.empty(n * dtype.itemsize).view(dtype)
+    def ordinary(n: int, dtype: Any, behind_line: int = 0) -> np.ndarray:
+        memory = RECYCLER.empty(n * dtype.itemsize + 128)
+        first = -memory.ctypes.data % 64 + behind_line
+        return memory[first : first + n * dtype.itemsize].view(dtype)
+
+    def beside_lines(n: int, dtype: Any) -> np.ndarray:
+        return ordinary(n, dtype, 8)
 
     spaces: Any = [(0, None)] * (flat_cuda.AHEAD + flat_cuda.QUEUED)
     for length in (150, 1000):
@@ -105,6 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         def words(packed: Any = packed) -> None:
             align(PackedSource(packed))
 
+        def cached(call: Callable[[], None]) -> None:
+            with mock.patch.object(flat_cuda, "page_locked", beside_lines):
+                call()
+
         def direct(packed: Any = packed) -> None:
             with mock.patch.object(flat_cuda, "is_page_locked", lambda arrays: True):
                 words(packed)
@@ -119,7 +129,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             for name, call, arrays in (
                 ("ASCII", letters, [*queries, *refs]),
+                ("ASCII, stored to caches", partial(cached, letters), [*queries, *refs]),
                 ("packed", words, list(packed)),
+                ("packed, stored to caches", partial(cached, words), list(packed)),
                 ("packed, page-locked", direct, list(packed)),
             ):
                 outs = [np.empty_like(array) for array in arrays]

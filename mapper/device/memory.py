@@ -121,10 +121,14 @@ class Workspace:
     sleeps
         The thread that waits for the stream sleeps meanwhile: others have use for its core. To
         be woken takes it some 50 microseconds; else it spins.
+    stream
+        None for a new one.
     """
 
-    def __init__(self, slabs: Slabs | None = None, *, sleeps: bool = False) -> None:
-        self.stream = cuda.stream()
+    def __init__(
+        self, slabs: Slabs | None = None, *, sleeps: bool = False, stream: Any = None
+    ) -> None:
+        self.stream = cuda.stream() if stream is None else stream
         self._done = sleeping_event() if sleeps else None
         self.most_needed: dict[str, int] = {}
         """Items of pools (``device/work.py``), where some batch needed more than at first."""

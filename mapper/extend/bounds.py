@@ -13,6 +13,7 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.extend.blocks import fill_losses, forget_losses
+from mapper.extend.ungapped import lowest_ungapped, ungapped_score
 from mapper.extend.wavefront_affine import CELLS_FULL
 from mapper.lanes import lanes_meet
 
@@ -40,10 +41,11 @@ def gapped_bounds(ungapped, read_len, target, params):
     """
     anchor = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
     most_left, most_right = ungapped.left, ungapped.right
-    if gap_may_pay(ungapped.n_left, params):
-        most_left = perfect_side(ungapped.anchor_start, params)
-    if gap_may_pay(ungapped.n_right, params):
-        most_right = perfect_side(read_len - ungapped.anchor_end, params)
+    if ungapped_score(ungapped, read_len, params) >= 2 * lowest_ungapped(read_len, params):
+        if gap_may_pay(ungapped.n_left, params):
+            most_left = perfect_side(ungapped.anchor_start, params)
+        if gap_may_pay(ungapped.n_right, params):
+            most_right = perfect_side(read_len - ungapped.anchor_end, params)
     left_floor = max(ungapped.left, target - anchor - most_right)
     right_floor = max(ungapped.right, target - anchor - most_left)
     return most_left, left_floor, most_right, right_floor

@@ -63,18 +63,6 @@ def ungapped_ops(read_planes, read_word, text_planes, diagonal, start, end, posi
 
 
 @core
-def ungapped_score(ungapped, read_len, params):
-    """Doubled score of an ungapped alignment, without bonuses for ends of the read."""
-    doubled = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
-    doubled += ungapped.left + ungapped.right
-    if ungapped.start == 0:
-        doubled -= 2 * params.end_bonus
-    if ungapped.end == read_len:
-        doubled -= 2 * params.end_bonus
-    return doubled
-
-
-@core
 def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
                  ungapped, target, params, penalties, wavefronts, positions, losses,
                  spare_ops, ops, lanes):  # fmt: skip

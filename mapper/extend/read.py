@@ -14,14 +14,8 @@ from mapper.accelerate import core
 from mapper.cigar import EQUAL
 from mapper.dna import n_words
 from mapper.extend.blocks import BLOCK
-from mapper.extend.locus import (
-    Ungapped,
-    align_gapped,
-    align_ungapped,
-    ungapped_ops,
-    ungapped_score,
-)
-from mapper.extend.ungapped import lowest_mate_score
+from mapper.extend.locus import Ungapped, align_gapped, align_ungapped, ungapped_ops
+from mapper.extend.ungapped import lowest_mate_score, ungapped_score
 from mapper.lanes import ONE_LANE, lane_mask, lanes_meet
 
 REDUNDANT_OVERLAP = 0.9

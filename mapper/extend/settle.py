@@ -17,8 +17,8 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.extend.bounds import gaps_may_win
-from mapper.extend.locus import ungapped_score
 from mapper.extend.read import Found, as_given, lowest_doubled, target_of, ungapped_of
+from mapper.extend.ungapped import ungapped_score
 
 UNSPELT = -1
 """``cigar_end`` of an ungapped alignment whose operations are wanted and not written yet."""

@@ -31,6 +31,12 @@ def lowest_mate_score(read_len, params):
 
 
 @core
+def lowest_ungapped(read_len, params):
+    """Score an ungapped alignment must reach for gaps to be sought from there."""
+    return min(lowest_mate_score(read_len, params), params.match * params.min_ungapped)
+
+
+@core
 def find_mismatches(read_planes, read_word, text_planes, diagonal, start, end, positions):
     """Write the positions (in the oriented read) of mismatches in start:end; return how many."""
     n = 0
@@ -121,3 +127,15 @@ def trim_left(positions, n_before, corner, start, match, mismatch, end_bonus):
             best = objective
             cut = next_start
     return best, cut
+
+
+@core
+def ungapped_score(ungapped, read_len, params):
+    """Doubled score of an ungapped alignment, without bonuses for ends of the read."""
+    doubled = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
+    doubled += ungapped.left + ungapped.right
+    if ungapped.start == 0:
+        doubled -= 2 * params.end_bonus
+    if ungapped.end == read_len:
+        doubled -= 2 * params.end_bonus
+    return doubled

@@ -86,14 +86,9 @@ def bounded(offset, k, side):
 
 
 @core
-def admitted(offset, k, s, reserve, side, match):
-    """The offset, or NULL if it lies beyond an end, or if all is lost on the way there.
-
-    ``match * (v + h) - s`` is the doubled score of the extension up to the cell.
-    """
-    if match * (2 * offset - k) - s <= -reserve:
-        return np.int64(NULL)
-    return bounded(offset, k, side)
+def admitted(offset, doubled_match, lost, highest):
+    """The offset, or NULL if its matches do not exceed what is lost, or beyond the highest."""
+    return offset if (doubled_match * offset > lost) & (offset <= highest) else np.int64(NULL)
 
 
 @core
@@ -153,6 +148,8 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, reserve, 
     lanes_meet(lanes)  # a slower one may still be tracing back the extension before
     # From this penalty on no cell is hopeful, on whatever diagonal.
     while s < match * (2 * side.query_room + deletions) + bonus - best and idle <= max(x, oe):
+        if s >= len(wavefronts.lo):
+            return best, np.int64(CELLS_FULL), best_k, best_offset
         mismatched = row_of(wavefronts, s - x)
         opened = row_of(wavefronts, s - oe)
         lengthened = row_of(wavefronts, s - e)
@@ -165,9 +162,16 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, reserve, 
             k_lo, k_hi = min(k_lo, opened[0] - 1), max(k_hi, opened[1] + 1)
         if lengthened[0] <= lengthened[1]:
             k_lo, k_hi = min(k_lo, lengthened[0] - 1), max(k_hi, lengthened[1] + 1)
+        if k_lo > k_hi:
+            wavefronts.lo[s] = 1
+            wavefronts.hi[s] = 0
+            wavefronts.start[s] = 0
+            idle += 1
+            s += 1
+            continue
         k_lo = max(k_lo, np.int64(-insertions))
         k_hi = min(k_hi, np.int64(deletions))
-        if s >= len(wavefronts.lo) or used + k_hi - k_lo >= len(wavefronts.match):
+        if used + k_hi - k_lo >= len(wavefronts.match):
             return best, np.int64(CELLS_FULL), best_k, best_offset
         start = used - k_lo
         alive_lo, alive_hi = np.int64(1), np.int64(0)
@@ -177,18 +181,21 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, reserve, 
             insertion = deletion = offset = np.int64(NULL)
             objective = best
             if k <= k_hi:
+                # Up to an end, and not where all is lost: match * (v + h) - s > -reserve.
+                highest = min(side.text_room, side.query_room + k)
+                lost = s - reserve + match * k
                 insertion = max(
                     cell(wavefronts.match, opened, k + 1),
                     cell(wavefronts.insertion, lengthened, k + 1),
                 )
-                insertion = admitted(insertion, k, s, reserve, side, match)
+                insertion = admitted(insertion, 2 * match, lost, highest)
                 deletion = max(
                     cell(wavefronts.match, opened, k - 1),
                     cell(wavefronts.deletion, lengthened, k - 1),
                 )
-                deletion = admitted(deletion + 1, k, s, reserve, side, match)
+                deletion = admitted(deletion + 1, 2 * match, lost, highest)
                 offset = cell(wavefronts.match, mismatched, k) + 1
-                offset = admitted(offset, k, s, reserve, side, match)
+                offset = admitted(offset, 2 * match, lost, highest)
                 offset = max(offset, max(insertion, deletion))
                 if s == 0:
                     offset = np.int64(0)

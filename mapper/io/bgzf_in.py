@@ -22,10 +22,10 @@ from mapper.io.tags import get16, get32
 from mapper.recycled import RECYCLER
 from mapper.workers import do_all
 
-READ_BYTES = 1 << 20
+READ_BYTES = 1 << 22
 """Compressed bytes that are read at a time."""
 
-BLOCKS_PER_TASK = 16
+BLOCKS_PER_TASK = 32
 
 _HEAD_BYTES = 18  # of a block, when it has no other extra field
 _MAX_BLOCK = 1 << 16

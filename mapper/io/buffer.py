@@ -18,6 +18,7 @@ MAX_RECORD_BYTES = 1 << 28
 """A record that does not fit into this is taken for a broken file, not for a read."""
 
 _WANTED_AHEAD = 2
+_CHUNKS_AHEAD = 2
 _BLOCK_CHUNKS = 4
 _LEAST_STEP = 1 << 16
 """Bytes. Less than that at the end of a block stays unused: a BGZF block might not fit."""
@@ -214,7 +215,7 @@ class InputBuffer:
         n_begun = self._block.begun - self._block.at
         if self._block is not self._filled:
             n_begun += self._filled.begun - self._filled.at
-        if n_begun < _WANTED_AHEAD * self._wanted + self._chunk:
+        if n_begun < _WANTED_AHEAD * self._wanted + _CHUNKS_AHEAD * self._chunk:
             self._is_queued = True
             self._executor.submit(self._begin_ahead)
 

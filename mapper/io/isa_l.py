@@ -6,6 +6,12 @@ functions that it was built with stand in its extension module (or in the libisa
 linked to), under the names and with the structs of ``igzip_lib.h`` 2.x; here they are declared
 to numba. Where they cannot be found, where numba's JIT is off, and where they do not do what zlib
 does, :func:`usable` is false and callers do the same by isal's Python functions, a block at a time.
+
+ISA-L's deflate of level 1 for x86 (in isal 1.9 at least) puts the third position of its input
+into a slot of its hash table that it makes from the address of its state, not from the bytes there.
+Where that is the slot of one of the first three positions, matches with them are found or missed.
+The stream is right, but its bytes depend on where the state lies: between two runs one block in
+some 20 000 differed. :func:`deflate` puts its state elsewhere then.
 """
 
 from __future__ import annotations
@@ -21,14 +27,21 @@ import numpy as np
 from isal import isal_zlib
 from numba import types
 
-from mapper.accelerate import driver
+from mapper.accelerate import core, driver
 from mapper.recycled import RECYCLER
 
 log = logging.getLogger(__name__)
 
 _STATE_BYTES = 1 << 17  # isal_zstream and inflate_state have less than 90 kB
 _LEVEL_BYTES = 1 << 19  # what any level takes, for blocks of 64 kB
-WORK_BYTES = _STATE_BYTES + _LEVEL_BYTES
+_PAGE_BITS = 16  # of an address, that its hash leaves out
+_N_PLACES = 6  # for the state; that none is good is as likely as 1e-18
+WORK_BYTES = ((_N_PLACES - 1) << _PAGE_BITS) + _STATE_BYTES + _LEVEL_BYTES
+
+_SLOT_BITS = 12
+"""Of a hash, that are looked at: no level has a smaller table."""
+
+_CASTAGNOLI = 0x82F63B78  # CRC-32C, lowest bit first
 
 _SIGNATURES = {
     "isal_deflate_stateless_init": types.void(types.uintp),
@@ -55,6 +68,7 @@ def _declare() -> bool:
 
 
 AVAILABLE = _declare()
+_copy = types.ExternalFunction("memcpy", types.uintp(types.uintp, types.uintp, types.uintp))
 _deflate_init, _deflate, _inflate_init, _inflate, _crc32 = (
     types.ExternalFunction(_PREFIX + name, signature) for name, signature in _SIGNATURES.items()
 )
@@ -69,6 +83,39 @@ def work_space() -> np.ndarray:
 def crc32(address, n_bytes):
     """Return the CRC-32 of gzip of the bytes at an address."""
     return _crc32(np.uint32(0), np.uintp(address), np.uint64(n_bytes))
+
+
+@core
+def _slot(word):
+    """Return the lowest bits of ISA-L's hash of 4 bytes: their CRC-32C, from 0, not inverted."""
+    crc = np.uint32(word & np.uint64(0xFFFFFFFF))
+    for _ in range(32):
+        odd = crc & np.uint32(1)
+        crc = np.uint32(crc >> np.uint32(1))
+        if odd:
+            crc = np.uint32(crc ^ np.uint32(_CASTAGNOLI))
+    return crc & np.uint32((1 << _SLOT_BITS) - 1)
+
+
+@core
+def _place_of_state(address, first):
+    """Return which place of the work space at an address has a state that nothing depends on.
+
+    Parameters
+    ----------
+    first
+        The first 8 bytes of the input, uint64.
+    """
+    slot0 = _slot(first)
+    slot1 = _slot(first >> np.uint64(8))
+    slot2 = _slot(first >> np.uint64(16))
+    place = np.int64(0)
+    while place < _N_PLACES - 1:
+        slot = _slot((np.uint64(address) >> np.uint64(_PAGE_BITS)) + np.uint64(place))
+        if slot != slot0 and slot != slot1 and slot != slot2:
+            break
+        place += 1
+    return place
 
 
 @driver
@@ -88,11 +135,16 @@ def deflate(data, n_bytes, level, work, out, start, end):
     -------
     How many bytes were written; -1 if there was no room for them.
     """
-    state = work.ctypes.data
+    words = work.view(np.uint64)
+    words[0] = 0
+    _copy(np.uintp(work.ctypes.data), np.uintp(data), np.uintp(min(n_bytes, 8)))
+    start_of_state = _place_of_state(work.ctypes.data, words[0]) << _PAGE_BITS
+    room = work[start_of_state:]
+    state = room.ctypes.data
     _deflate_init(np.uintp(state))
     # struct isal_zstream: next_in, avail_in, next_out, avail_out, level, level_buf_size,
     # level_buf, end_of_stream.
-    words, halves = work.view(np.uint64), work.view(np.uint32)
+    words, halves = room.view(np.uint64), room.view(np.uint32)
     words[0] = data
     halves[2] = n_bytes
     words[2] = out.ctypes.data + start
@@ -100,7 +152,7 @@ def deflate(data, n_bytes, level, work, out, start, end):
     halves[10] = level
     halves[11] = _LEVEL_BYTES
     words[6] = state + _STATE_BYTES
-    work.view(np.uint16)[28] = 1
+    room.view(np.uint16)[28] = 1
     if _deflate(np.uintp(state)) != 0:
         return np.int64(-1)
     return np.int64(halves[7])  # total_out

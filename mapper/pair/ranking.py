@@ -52,16 +52,20 @@ def forgiven_score(alignments, i, quals, read_start, read_end, forgiven):
     ``quals[read_start:read_end]`` are the qualities of the read as given.
     """
     total = np.int64(0)
-    pos = np.int64(alignments.query_start[i])
+    step = np.int64(1)
+    base = np.int64(read_start) + alignments.query_start[i]
+    if alignments.strand[i]:
+        step = np.int64(-1)
+        base = np.int64(read_end) - 1 - alignments.query_start[i]
     for j in range(alignments.cigar_offsets[i], alignments.cigar_offsets[i + 1]):
         op = alignments.cigar_ops[j] & 15
         length = np.int64(alignments.cigar_ops[j] >> 4)
         if op == X:
-            for p in range(pos, pos + length):
-                base = read_start + p if alignments.strand[i] == 0 else read_end - 1 - p
+            for _ in range(length):
                 total += forgiven[quals[base]]
-        if op != D:
-            pos += length
+                base += step
+        elif op != D:
+            base += step * length
     return total
 
 

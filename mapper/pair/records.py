@@ -27,11 +27,17 @@ from mapper.pair.tags import (
     put_tag,
 )
 from mapper.params import RecordParams
+from mapper.prefetch import prefetch
+from mapper.recycled import RECYCLER
 
 PAIRED, PROPER, UNMAPPED, MATE_UNMAPPED = 0x1, 0x2, 0x4, 0x8
 REVERSE, MATE_REVERSE, FIRST, LAST = 0x10, 0x20, 0x40, 0x80
 NOT_PRIMARY, SUPPLEMENTARY_FLAG = 0x100, 0x800
 MATE_SCORE_QUALITY = 15
+READS_AHEAD = 8
+"""How far ahead the reference is asked for: 3 µs, some times what memory takes."""
+FEW_PLACES = 16
+"""Places that room is made for in the tags of every record; exactly counted where more may come."""
 
 
 class Names(NamedTuple):
@@ -69,6 +75,15 @@ class _Fields(NamedTuple):
     tag_end: np.ndarray
 
 
+class _Longest(NamedTuple):
+    """The most of each in a batch."""
+
+    cigar: int  # operations of an alignment
+    name: int  # characters of a contig's name
+    span: int  # bases of text that an alignment covers
+    read: int  # bases
+
+
 def _new_fields(capacity: int) -> _Fields:
     types = ["i4", "u2", "i4", "i8", "u1", "i4", "i8", "i8", "i4", "i4", "i8", "i8"]
     return _Fields(*(np.empty(capacity, np.dtype(t)) for t in types))
@@ -76,10 +91,13 @@ def _new_fields(capacity: int) -> _Fields:
 
 @core
 def _mate_score(quals, start, end):
-    total = np.int64(0)
-    for i in range(start, end):
-        if quals[i] >= MATE_SCORE_QUALITY and quals[i] != NO_QUALITY:
-            total += quals[i]
+    # A slice's indices cannot be negative, and the sum fits 32 bits: so the loop is vectorised.
+    part = quals[start:end]
+    total = np.int32(0)
+    for i in range(len(part)):
+        quality = np.int32(part[i])
+        good = MATE_SCORE_QUALITY <= quality != NO_QUALITY
+        total += quality if good else np.int32(0)
     return total
 
 
@@ -180,25 +198,36 @@ def _put_split(buffer, pos, alignments, placements, names, first, end, this, pri
 
 
 @core
-def _tag_room(alignments, placements, names, first, end, read_len, longest_cigar, longest_name):
-    """Bytes that the tags of one record may take at the most, generously."""
-    n_places = 2
-    span = np.int64(0)
-    for i in range(first, end):
-        span = max(span, alignments.text_end[i] - alignments.text_start[i])
-        n_places += placements.role[i] != 0
-    place = longest_name + 11 * (longest_cigar + 2) + 64
-    return 256 + 4 * (span + read_len) + min(n_places, 64) * place + len(names.read_group)
+def _tag_room(longest, n_places, n_group):
+    """Bytes that the tags of one record may take at the most, generously.
+
+    `n_places` alignments have their place and CIGAR in it; `n_group` is the read group's length.
+    """
+    place = longest.name + 11 * (longest.cigar + 2) + 64
+    return 256 + 4 * (longest.span + longest.read) + n_places * place + n_group
+
+
+@core
+def _fetch_reference(alignments, primary, ref_planes):
+    """Ask for the text under a primary alignment, which MD will quote."""
+    if primary >= 0:
+        item = 3 * (alignments.text_start[primary] >> 6)  # three words for each 64 bases
+        prefetch(ref_planes, item)
+        prefetch(ref_planes, item + 8)  # 150 bases are in two lines of the cache, mostly
 
 
 @driver
 def _make_records(quals, base_offsets, alignments, placements, names, ref_planes, paired,
-                  params, longest_cigar, longest_name, fields):  # fmt: skip
+                  params, longest, fields, cigar_ops, tags):  # fmt: skip
+    """Fill `fields`; return the number of records, and operations and tags with their ends.
+
+    These are written to `cigar_ops` and `tags`, or to larger arrays when these are full.
+    """
     n_reads = len(base_offsets) - 1
     offsets = alignments.alignment_offsets
-    cigar = np.empty(longest_cigar + 2, np.uint32)
-    cigar_ops = np.empty(4 * n_reads + 1024, np.uint32)
-    tags = np.empty(160 * n_reads + 65536, np.uint8)
+    cigar = np.empty(longest.cigar + 2, np.uint32)
+    n_group = len(names.read_group)
+    room_for_few = _tag_room(longest, FEW_PLACES, n_group)
     n_records = 0
     n_ops = np.int64(0)
     pos = np.int64(0)
@@ -206,6 +235,8 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
         first, end = offsets[read], offsets[read + 1]
         read_len = base_offsets[read + 1] - base_offsets[read]
         primary = placements.primary[read]
+        if read + READS_AHEAD < n_reads:
+            _fetch_reference(alignments, placements.primary[read + READS_AHEAD], ref_planes)
         mate_primary = np.int64(-1)
         mate = read ^ 1
         flag = 0
@@ -225,13 +256,13 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                 role = placements.role[turn]
                 if role != SUPPLEMENTARY and not (role == SECONDARY and params.all_alignments):
                     continue
-            room = pos + _tag_room(
-                alignments, placements, names, first, end, read_len, longest_cigar, longest_name
-            )
-            if room > len(tags):
-                tags = grown(tags, 2 * room)
-            if n_ops + longest_cigar + 2 > len(cigar_ops):
-                cigar_ops = grown(cigar_ops, 2 * (n_ops + longest_cigar + 2))
+            room = room_for_few
+            if end - first + 2 > FEW_PLACES:  # its own, its mate's, and others
+                room = _tag_room(longest, end - first + 2, n_group)
+            if pos + room > len(tags):
+                tags = grown(tags, 2 * (pos + room))
+            if n_ops + longest.cigar + 2 > len(cigar_ops):
+                cigar_ops = grown(cigar_ops, 2 * (n_ops + longest.cigar + 2))
 
             record_flag = flag
             query_start, query_end = np.int64(0), read_len
@@ -325,7 +356,7 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                 pos += 1
             fields.tag_end[n_records] = pos
             n_records += 1
-    return n_records, cigar_ops[:n_ops].copy(), tags[:pos].copy()
+    return n_records, cigar_ops, n_ops, tags, pos
 
 
 def make_records(
@@ -341,11 +372,16 @@ def make_records(
         placements.role, (SUPPLEMENTARY, SECONDARY) if params.all_alignments else SUPPLEMENTARY
     ).sum()
     fields = _new_fields(reads.n_reads + int(extra))
-    longest_cigar = int(np.diff(alignments.cigar_offsets).max(initial=0))
-    longest_name = int(np.diff(names.contig_offsets).max(initial=0))
-    n, cigar_ops, tags = _make_records(
-        reads.quals, reads.base_offsets, alignments, placements, names,
-        ref_planes, reads.paired, params, longest_cigar, longest_name, fields,
+    longest = _Longest(
+        cigar=int(np.diff(alignments.cigar_offsets).max(initial=0)),
+        name=int(np.diff(names.contig_offsets).max(initial=0)),
+        span=int((alignments.text_end - alignments.text_start).max(initial=0)),
+        read=int(np.diff(reads.base_offsets).max(initial=0)),
+    )
+    n, cigar_ops, n_ops, tags, n_tag_bytes = _make_records(
+        reads.quals, reads.base_offsets, alignments, placements, names, ref_planes, reads.paired,
+        params, longest, fields, RECYCLER.empty(4 * (4 * reads.n_reads + 1024)).view(np.uint32),
+        RECYCLER.empty(160 * reads.n_reads + 65536),
     )  # fmt: skip
     cigar_offsets = np.zeros(n + 1, np.int64)
     cigar_offsets[1:] = fields.cigar_end[:n]
@@ -356,7 +392,7 @@ def make_records(
     return RecordBatch(
         **columns,
         cigar_offsets=cigar_offsets,
-        cigar_ops=cigar_ops,
+        cigar_ops=cigar_ops[:n_ops],
         tag_offsets=tag_offsets,
-        tags=tags,
+        tags=tags[:n_tag_bytes],
     )

@@ -3,7 +3,8 @@
 The read is compared, without gaps, with every diagonal in the window that the insert-size
 model allows, 64 bases at a time, and the diagonal with the fewest mismatches is proposed.
 A gap in the middle leaves half of the read on one diagonal, far fewer mismatches than
-chance; extension then finds the gap. The proposed loci go through the extend stage like
+chance; extension then finds the gap. Where the read is known to lie already, nothing is
+proposed. The proposed loci go through the extend stage like
 any others.
 """
 
@@ -16,7 +17,7 @@ from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch, See
 from mapper.bits import popcount
 from mapper.dna import mismatch_word, n_words
 from mapper.index.reference import ContigBounds
-from mapper.lanes import ONE_LANE, lane_mask, lane_max
+from mapper.lanes import ONE_LANE, lane_mask, lane_max, lanes_meet
 from mapper.pair.grade import unseen_score
 from mapper.pair.insert_size import SCALE, InsertSizeModel, five_prime
 from mapper.pair.pairing import best_pair_score
@@ -155,9 +156,39 @@ def anchors_of(base_offsets, alignments, guarantee, read, pair_score, params, sc
 
 
 @core
+def leave_unknown(alignments, first, end, strand, found, n_found, lanes):
+    """Drop the diagonals on which an alignment of the read, of rows first:end, begins or ends.
+
+    Extension has been there: from the same anchor it would find the same again.
+
+    Returns
+    -------
+    Number of diagonals left in `found`, in their order.
+    """
+    n_left = np.int64(0)
+    lanes_meet(lanes)  # each has written some of the diagonals
+    for i in range(n_found):
+        diagonal = found[i]
+        known = False
+        for row in range(first + lanes.lane, end, lanes.n_lanes):
+            if alignments.strand[row] == strand and (
+                alignments.text_start[row] - alignments.query_start[row] == diagonal
+                or alignments.text_end[row] - alignments.query_end[row] == diagonal
+            ):
+                known = True
+                break
+        if lane_mask(known, lanes) == 0:
+            if lanes.lane == 0:
+                found[n_left] = diagonal
+            n_left += 1
+        lanes_meet(lanes)
+    return n_left
+
+
+@core
 def look_near(text_planes, base_offsets, planes, word_offsets, contigs, alignments, model, read,
               anchor, found, lanes):  # fmt: skip
-    """Diagonals of a read near an alignment of its mate (:func:`near_diagonals`).
+    """Diagonals of a read near an alignment of its mate (:func:`near_diagonals`), if unknown.
 
     Returns
     -------
@@ -173,6 +204,10 @@ def look_near(text_planes, base_offsets, planes, word_offsets, contigs, alignmen
     strand = 1 - np.int64(alignments.strand[anchor])
     word = word_offsets[read] + strand * n_words(read_len)
     n_found = near_diagonals(planes, word, read_len, text_planes, start, stop, found, lanes)
+    n_found = leave_unknown(
+        alignments, alignments.alignment_offsets[read], alignments.alignment_offsets[read + 1],
+        strand, found, n_found, lanes,
+    )  # fmt: skip
     return n_found, strand
 
 

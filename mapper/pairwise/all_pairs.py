@@ -23,6 +23,7 @@ from mapper.pairwise.matrix_scoring import (
 )
 from mapper.pairwise.packing import Sequences, sequence_set
 from mapper.pairwise.result import PairAlignments
+from mapper.recycled import RECYCLER
 
 WINDOW_PAIRS = 1 << 18
 """Most pairs of a window."""
@@ -93,12 +94,9 @@ def align_all(
     windows: deque[tuple[np.ndarray, np.ndarray]] = deque()
 
     def batches() -> Iterator[CodedPairs]:
-        for query, ref in _windows(own, other, others is None, window, engine):
+        for query, ref, pairs in _windows(own, other, others is None, window, engine):
             windows.append((query, ref))
-            yield CodedPairs(
-                own.codes, own.start[query], own.end[query],
-                other.codes, other.start[ref], other.end[ref],
-            )  # fmt: skip
+            yield pairs
 
     for found in engine.align_each(batches()):
         yield Window(*windows.popleft(), found)
@@ -114,8 +112,8 @@ def _coded(sequences: Sequences, scoring: Scoring, name: str) -> _CodedSet:
 
 def _windows(
     own: _CodedSet, other: _CodedSet, within: bool, window: int, engine: MatrixEngine
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the queries and references of pairs, window by window."""
+) -> Iterator[tuple[np.ndarray, np.ndarray, CodedPairs]]:
+    """Yield the queries and references of pairs, and what these are, window by window."""
     n, m = own.end - own.start, other.end - other.start
     total = int(n.sum()) * int(m.sum())
     if within:
@@ -130,7 +128,31 @@ def _windows(
             return
         left -= cells
         number += 1
-        yield query[:size].copy(), ref[:size].copy()
+        yield _pairs(query[:size], ref[:size], own, other)
+
+
+def _pairs(
+    query: np.ndarray, ref: np.ndarray, own: _CodedSet, other: _CodedSet
+) -> tuple[np.ndarray, np.ndarray, CodedPairs]:
+    """Return copies of the numbers of queries and references, and these pairs."""
+    columns = [RECYCLER.empty(query.nbytes).view(np.int64) for _ in range(6)]
+    _look_up(query, ref, own.start, own.end, other.start, other.end, *columns)
+    queries, refs, query_start, query_end, ref_start, ref_end = columns
+    pairs = CodedPairs(own.codes, query_start, query_end, other.codes, ref_start, ref_end)
+    return queries, refs, pairs
+
+
+@driver
+def _look_up(query, ref, own_start, own_end, other_start, other_end, queries, refs, query_start,
+             query_end, ref_start, ref_end):  # fmt: skip
+    for x in range(len(query)):
+        i, j = query[x], ref[x]
+        queries[x] = i
+        refs[x] = j
+        query_start[x] = own_start[i]
+        query_end[x] = own_end[i]
+        ref_start[x] = other_start[j]
+        ref_end[x] = other_end[j]
 
 
 @driver

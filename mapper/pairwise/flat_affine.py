@@ -5,8 +5,9 @@ the recurrence looks back, in shared memory, 16 bits a cell; where cells came fr
 memory, a byte a cell, the bytes of a row side by side. One lane traces the path.
 
 All groups of a warp begin their pairs together and are at the same row, so that the warp stays in
-step; it takes new pairs when all of them have ended. The rows are those of ``wavefront_affine``
-without its pruning, whose cells lie on no path of lowest penalty, and so the result is the same.
+step; it takes new pairs when all of them have ended. A row goes as far as the recurrence and as
+the end can be reached from within the greatest penalty; ``wavefront_affine`` leaves out some cells
+more, which lie on no path of lowest penalty, and so the result is the same.
 
 References
 ----------
@@ -46,6 +47,9 @@ from mapper.pairwise.wavefront_affine import (
 
 _MOST_BLOCKS = 8
 """Of a multiprocessor, by the registers of a thread."""
+
+_MOST_CELLS = 1 << 31
+"""Of all groups, so that they are numbered by 32 bits."""
 
 _NULL = np.int32(-(2**15))
 
@@ -114,6 +118,7 @@ def group_space(
         (n_pairs + shape.groups - 1) // shape.groups,
         multiprocessors() * shape.blocks,
         max(1, (total_bytes() >> 7) // (shape.groups * (n_cells + 4 * n_events))),
+        max(1, _MOST_CELLS // (shape.groups * n_cells)),
     )
     n_groups = n_blocks * shape.groups
     return n_blocks, GroupSpace(
@@ -124,13 +129,15 @@ def group_space(
 
 
 @device_function
-def _write_row(strings, s, reach, rows, match_at, mismatch_at, opened_at, insertion_at,
-               deletion_at, insertion_from, deletion_from, lane, lanes, cells, first_cell,
-               want_path):  # fmt: skip
-    """Compute the cells of row s that are a lane's; `..._at`: where diagonal 0 of a row lies."""
+def _write_row(strings, lo, hi, rows, match_at, mismatch_at, opened_at, insertion_at, deletion_at,
+               insertion_from, deletion_from, lane, lanes, cells, cell_at, keep):  # fmt: skip
+    """Compute the cells from lo to hi of a row that are a lane's.
+
+    `..._at`: where diagonal 0 of a row lies; `keep`: whether to note where cells came from.
+    """
     strings = two_bits(strings)
-    k = np.int32(lane - reach)
-    while k <= reach:
+    k = np.int32(lo + lane)
+    while k <= hi:
         # Unsigned, as an index that may be negative would be checked for that.
         above = np.uint32(opened_at + k + np.int32(1))
         below = np.uint32(opened_at + k - np.int32(1))
@@ -142,13 +149,11 @@ def _write_row(strings, s, reach, rows, match_at, mismatch_at, opened_at, insert
         insertion = np.int32(next_insertion(opened_i, extended_i, most))
         deletion = np.int32(next_deletion(opened_d, extended_d, strings.ref_len))
         h = np.int32(next_match(mismatch, insertion, deletion))
-        if want_path:
+        if keep:
             origin = gap_origin(opened_i, extended_i, INSERTION_OPENED)
             origin |= gap_origin(opened_d, extended_d, DELETION_OPENED)
             origin |= match_origin(np.int32(mismatch + np.int32(1)), insertion, deletion)
-            cells[np.uint64(first_cell + np.int64(k + reach))] = origin
-        if s == 0:
-            h = np.int32(0)
+            cells[np.uint32(cell_at + k)] = origin
         rows[np.uint32(match_at + k)] = np.int16(slide(strings, h, k, _NULL))
         rows[np.uint32(insertion_at + k)] = np.int16(max(insertion, _NULL))
         rows[np.uint32(deletion_at + k)] = np.int16(max(deletion, _NULL))
@@ -196,6 +201,7 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
     insertions = np.int32(matches + n_match * width)
     deletions = np.int32(insertions + n_gap * width)
     n_cells = space.at[shape.bound + 1]
+    keep = np.int32(want_path)
     columns = staged.view(np.int32)
     first = np.int64(0)
     while first < n:
@@ -220,26 +226,31 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
         while other < n_rows:
             at = np.int32(matches + other * width)
             rows[np.uint32(at - np.int32(1))] = np.int16(_NULL)
-            rows[np.uint32(at)] = np.int16(_NULL)
+            # Row 0 comes from a mismatch before it, which no other row sees.
+            rows[np.uint32(at)] = np.int16(-1 if other == _back(np.int32(0), x, n_match) else _NULL)
             rows[np.uint32(at + np.int32(1))] = np.int16(_NULL)
             other = np.int32(other + lanes)
         s, reach, to_wider = np.int32(0), np.int32(0), opening
         row, gap_row = np.int32(0), np.int32(0)
+        # Diagonals farther than this from the end do not get there within the bound.
+        slack = np.int32(last // extend)
+        to_closer = np.int32(last - slack * extend)
         found = False
-        row_cell = worker * n_cells
+        row_cell = np.int32(np.uint32(worker * n_cells))
         lanes_of_warp_meet()
         while any_lane(running):
             match_at = np.int32(matches + row * width)
             if running:
                 gap_from = _back(gap_row, extend, n_gap)
                 _write_row(
-                    strings, s, reach, rows, match_at,
+                    strings, max(np.int32(-reach), np.int32(goal - slack)),
+                    min(reach, np.int32(goal + slack)), rows, match_at,
                     np.int32(matches + _back(row, x, n_match) * width),
                     np.int32(matches + _back(row, opening, n_match) * width),
                     np.int32(insertions + gap_row * width), np.int32(deletions + gap_row * width),
                     np.int32(insertions + gap_from * width),
-                    np.int32(deletions + gap_from * width), lane, lanes, space.cells, row_cell,
-                    want_path,
+                    np.int32(deletions + gap_from * width), lane, lanes, space.cells,
+                    np.int32(row_cell + reach), keep,
                 )  # fmt: skip
                 other = lane if to_wider == 1 and reach < shape.most_reach else n_rows
                 while other < n_rows:
@@ -253,11 +264,15 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
                     found = True
                     running = False
                 else:
-                    row_cell += np.int64(reach + reach + np.int32(1))
+                    row_cell = np.int32(row_cell + np.int32(reach + reach + np.int32(1)))
                     s = np.int32(s + np.int32(1))
                     running = s <= last
                     row = np.int32(row + 1) if row + 1 < n_match else np.int32(0)
                     gap_row = np.int32(gap_row + 1) if gap_row + 1 < n_gap else np.int32(0)
+                    to_closer = np.int32(to_closer - np.int32(1))
+                    if to_closer < 0:
+                        to_closer = np.int32(extend - np.int32(1))
+                        slack = np.int32(slack - np.int32(1))
                     to_wider = np.int32(to_wider - np.int32(1))
                     if to_wider == 0:
                         to_wider = extend

@@ -16,11 +16,28 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from mapper.accelerate import core, driver
+from mapper.errors import UsageError
 from mapper.pairwise import flat_chunks
-from mapper.pairwise.flat_chunks import BEHIND, Chunk, chunk_end, chunk_of, span_of, table_of
-from mapper.pairwise.flat_letters import blocks_of, is_acgt_where_noted, pack_blocks
-from mapper.pairwise.flat_tickets import Tickets, is_last_part, next_ticket, note_ready
-from mapper.pairwise.packing import PADDING, PairBatch
+from mapper.pairwise.flat_chunks import (
+    BEHIND,
+    Chunk,
+    chunk_end,
+    chunk_of,
+    span_of,
+    table_of,
+    whole_lines,
+)
+from mapper.pairwise.flat_letters import BLOCK_LETTERS, blocks_of, is_acgt_where_noted, pack_blocks
+from mapper.pairwise.flat_stream import is_streamable, streams_done
+from mapper.pairwise.flat_tickets import (
+    Tickets,
+    is_last_part,
+    is_wrong,
+    next_ticket,
+    note_ready,
+    note_wrong,
+)
+from mapper.pairwise.packing import PADDING, PairBatch, are_lengths_wrong, check_lengths
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH
 
 Stager = Callable[[Tickets], None]
@@ -28,14 +45,30 @@ Stager = Callable[[Tickets], None]
 
 
 class LetterSource:
-    """Pairs as letters, to be packed while they are staged."""
+    """Pairs as letters, to be packed while they are staged.
+
+    Parameters
+    ----------
+    batch
+        Lengths need not be allowed ones: :meth:`check` says if they are, and staging finds out.
+    """
 
     def __init__(self, batch: PairBatch) -> None:
         self._batch = batch
         self.n_pairs = batch.n_pairs
 
+    def check(self, threads: int) -> None:
+        """Raise UsageError unless all lengths are allowed."""
+        check_lengths(self._batch, threads)
+
     def chunks(self, most_pairs: int) -> list[Chunk]:
-        """Cut the batch into runs of pairs."""
+        """Cut the batch into runs of pairs.
+
+        Raises
+        ------
+        UsageError
+            If the letters of a run are not all there.
+        """
         sides = self._batch[1:3], self._batch[4:6]
         bounds, first = [], 0
         while first < self.n_pairs:
@@ -45,13 +78,21 @@ class LetterSource:
             spans = [int(x) for side in sides for x in span_of(*side, first, last)]
             bounds.append(Chunk(first, last, *spans))
             first = last
+        table = table_of(bounds)
+        ends = len(self._batch.queries), len(self._batch.refs)
+        if (table[:, 2::2] < 0).any() or (table[:, 3::2] > ends).any() or (
+            table[:, 2::2] > table[:, 3::2]
+        ).any():  # fmt: skip
+            self.check(1)
+            raise UsageError("pairs: sequences must lie in their arrays")
         return bounds
 
     def n_words(self, chunk: Chunk) -> int:
         """Words of a staged chunk."""
         n_query = (chunk.query_behind - chunk.query_begin + 31) >> 5
         n_ref = (chunk.ref_behind - chunk.ref_begin + 31) >> 5
-        return 2 * chunk.n_pairs + n_query + n_ref + BEHIND
+        ref_at = int(whole_lines(whole_lines(2 * chunk.n_pairs) + n_query))
+        return ref_at + n_ref + BEHIND
 
     def stager(self, chunks: Sequence[Chunk], places: np.ndarray) -> Stager:
         """Return what stages chunks, by any threads; chunk i goes to place ``i % n_places``.
@@ -62,8 +103,11 @@ class LetterSource:
         most = (table[:, 3::2] - table[:, 2::2]).max(initial=0)
         noted = np.empty((len(places), 2, blocks_of(0, most)), np.bool_)
 
+        streamed = is_streamable(places)
+
         def stage(tickets: Tickets) -> None:
-            _stage(self._batch, table, places, noted, tickets)
+            packed = np.empty(BLOCK_LETTERS // 4 if streamed else 0, np.uint8)
+            _stage(self._batch, table, places, noted, packed, tickets)
 
         return stage
 
@@ -73,8 +117,8 @@ class LetterSource:
 
 
 @driver
-def _stage(batch, chunks, places, noted, tickets):
-    """Stage the parts of chunks that tickets say."""
+def _stage(batch, chunks, places, noted, packed, tickets):
+    """Stage the parts of chunks that tickets say; `packed`: as for :func:`pack_blocks`."""
     while True:
         ticket = next_ticket(tickets)
         if ticket < 0:
@@ -84,36 +128,47 @@ def _stage(batch, chunks, places, noted, tickets):
         place = c % len(places)
         n_query = blocks_of(chunk.query_begin, chunk.query_behind)
         n_ref = blocks_of(chunk.ref_begin, chunk.ref_behind)
-        _stage_part(batch, chunk, places[place], noted[place], part, tickets.n_parts)
+        if _stage_part(batch, chunk, places[place], noted[place], packed, part, tickets.n_parts):
+            note_wrong(tickets)
+        streams_done()
         if is_last_part(tickets, c):
-            if _any(noted[place, 0, :n_query]) or _any(noted[place, 1, :n_ref]):
+            if is_wrong(tickets):
+                pass  # sequences may lie anywhere
+            elif _any(noted[place, 0, :n_query]) or _any(noted[place, 1, :n_ref]):
                 _take_out(batch, chunk, noted[place], places[place].view(np.int32))
             note_ready(tickets, c)
 
 
 @driver
-def _stage_part(batch, chunk, place, noted, part, n_parts):
-    """Pack a part of a chunk's letters, and write a part of its rows."""
+def _stage_part(batch, chunk, place, noted, packed, part, n_parts):
+    """Pack a part of a chunk's letters, and write a part of its rows; say if any is wrong."""
     n = chunk.last - chunk.first
     codes, columns = place.view(np.uint8), place.view(np.int32)
     # Words at which the letters of both sides begin.
-    query_at = 2 * n
-    ref_at = query_at + ((chunk.query_behind - chunk.query_begin + 31) >> 5)
+    query_at = whole_lines(2 * n)
+    ref_at = whole_lines(query_at + ((chunk.query_behind - chunk.query_begin + 31) >> 5))
     n_blocks = blocks_of(chunk.query_begin, chunk.query_behind)
     pack_blocks(
         batch.queries, chunk.query_begin, chunk.query_behind, n_blocks * part // n_parts,
         n_blocks * (part + 1) // n_parts, codes[8 * query_at :], noted[0],
+        packed,
     )  # fmt: skip
     n_blocks = blocks_of(chunk.ref_begin, chunk.ref_behind)
     pack_blocks(
         batch.refs, chunk.ref_begin, chunk.ref_behind, n_blocks * part // n_parts,
-        n_blocks * (part + 1) // n_parts, codes[8 * ref_at :], noted[1],
+        n_blocks * (part + 1) // n_parts, codes[8 * ref_at :], noted[1], packed,
     )  # fmt: skip
+    begin, end = n * part // n_parts, n * (part + 1) // n_parts
+    first, last = chunk.first + begin, chunk.first + end
+    if are_lengths_wrong(batch.query_start[first:last], batch.query_end[first:last]) or (
+        are_lengths_wrong(batch.ref_start[first:last], batch.ref_end[first:last])
+    ):
+        return True
     _stage_rows(
         batch.query_start, batch.query_end, batch.ref_start, batch.ref_end, chunk.first,
-        chunk.query_begin - 32 * query_at, chunk.ref_begin - 32 * ref_at, n * part // n_parts,
-        n * (part + 1) // n_parts, n, columns,
+        chunk.query_begin - 32 * query_at, chunk.ref_begin - 32 * ref_at, begin, end, n, columns,
     )  # fmt: skip
+    return False
 
 
 @core

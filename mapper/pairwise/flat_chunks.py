@@ -41,6 +41,12 @@ def table_of(chunks: Sequence[Chunk]) -> np.ndarray:
 
 
 @core
+def whole_lines(n_words):
+    """Round words up to a cache line, at which each side of a staged chunk begins."""
+    return (n_words + 7) & ~7
+
+
+@core
 def chunk_of(table, i):
     """Chunk i of a table."""
     return Chunk(

@@ -77,6 +77,7 @@ def first_pass(
                 most_pairs //= 4
                 log.debug("%s; going on with chunks of %d pairs", error, most_pairs)
                 if most_pairs < min(_LEAST_CHUNK, CHUNK_PAIRS):
+                    source.check(threads)  # nothing has been looked at
                     found = FirstPass(source.n_pairs, want_path)
                     found.close([Chunk(0, source.n_pairs, 0, 0, 0, 0)])
                     return found
@@ -89,13 +90,13 @@ def _in_chunks(
     """Stage, align and fetch all chunks, each in the next slot."""
     with host_time("preparing"):
         direct = isinstance(source, PackedSource) and is_page_locked(source.packed)
-        if isinstance(source, PackedSource) and not direct:
-            source.check(threads)
         found = FirstPass(source.n_pairs, want_path)
         by_memory = (total_bytes() >> 6) // (4 * metric.slot)
         share = source.n_pairs * (AHEAD + QUEUED) // (CHUNKS_A_DEVICE * len(spaces)) + 1
         chunks = source.chunks(max(1, min(most_pairs, by_memory, max(share, FEWEST_PAIRS))))
         unfit = [chunk for chunk in chunks if source.n_words(chunk) > MOST_WORDS]
+        if unfit:
+            source.check(threads)  # they are not looked at on the way
         chunks = [chunk for chunk in chunks if source.n_words(chunk) <= MOST_WORDS]
         most = max((chunk.n_pairs for chunk in chunks), default=0)
         slots = [

@@ -58,13 +58,13 @@ def edit_shape(bound: int, lanes: int) -> EditShape:
 
 
 @device_function
-def _write_row(strings, s, cells, first_cell, lane, lanes):
-    """Compute the cells of row s that are a lane's."""
+def _write_row(strings, s, lo, hi, cells, first_cell, lane, lanes):
+    """Compute the cells from lo to hi of row s that are a lane's."""
     before = np.int32(first_cell + (s - np.int32(1)) * s)  # diagonal 0 of the row before
     here = np.int32(first_cell + s * s + s)
     strings = two_bits(strings)
-    k = np.int32(lane - s)
-    while k <= s:
+    k = np.int32(lo + lane)
+    while k <= hi:
         left, middle, right = _NULL, _NULL, _NULL
         # Unsigned, as an index that may be negative would be checked for that.
         if k > np.int32(1) - s:
@@ -111,7 +111,11 @@ def group_edit_kernel(staged, n, max_distance, shape, want_path, layout, slot, o
         found = False
         while any_lane(running):
             if running:
-                _write_row(strings, s, cells, first_cell, lane, lanes)
+                # What is farther from the end cannot get there within the bound.
+                slack = np.int32(last - s)
+                lo = max(np.int32(-s), np.int32(goal - slack))
+                hi = min(s, np.int32(goal + slack))
+                _write_row(strings, s, lo, hi, cells, first_cell, lane, lanes)
             lanes_of_warp_meet()
             if running:
                 here = np.int32(first_cell + s * s + s)

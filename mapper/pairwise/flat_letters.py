@@ -14,6 +14,7 @@ import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.pairwise.compare import unaligned_half, unaligned_word
+from mapper.pairwise.flat_stream import LINE, stream_line
 from mapper.pairwise.packing import differs_from_acgt
 
 BLOCK_LETTERS = 1024
@@ -84,7 +85,7 @@ def _pack_block(letters, start, end, codes):
 
 
 @driver
-def pack_blocks(letters, begin, behind, first_block, last_block, codes, noted):
+def pack_blocks(letters, begin, behind, first_block, last_block, codes, noted, packed):
     """Pack some blocks of the letters begin:behind.
 
     Parameters
@@ -93,12 +94,20 @@ def pack_blocks(letters, begin, behind, first_block, last_block, codes, noted):
         uint8: 4 letters an item, the first of all in the first.
     noted
         bool, one a block: gets whether any letter of it is none of A C G T.
+    packed
+        uint8: room for a block, from which it is streamed to `codes`, which begins at a line; or
+        nothing, and it is stored there.
     """
     for block in range(first_block, last_block):
         at = block * (BLOCK_LETTERS // 4)
         start = begin + block * BLOCK_LETTERS
         end = min(start + BLOCK_LETTERS, behind)
-        noted[block] = _pack_block(letters, start, end, codes[at : at + BLOCK_LETTERS // 4])
+        if len(packed) == 0 or end - start < BLOCK_LETTERS:
+            noted[block] = _pack_block(letters, start, end, codes[at : at + BLOCK_LETTERS // 4])
+            continue
+        noted[block] = _pack_block(letters, start, end, packed)
+        for x in range(0, BLOCK_LETTERS // 4, LINE):
+            stream_line(packed, np.int64(x), codes, np.int64(at + x))
 
 
 @core

@@ -9,9 +9,10 @@ import numpy as np
 from mapper.accelerate import core, driver
 from mapper.pairwise import flat_chunks
 from mapper.pairwise.flat_batch import Stager, take_out_long
-from mapper.pairwise.flat_chunks import BEHIND, Chunk, chunk_of, table_of
-from mapper.pairwise.flat_tickets import Tickets, is_last_part, next_ticket, note_ready
-from mapper.pairwise.packed_check import check_places
+from mapper.pairwise.flat_chunks import BEHIND, Chunk, chunk_of, table_of, whole_lines
+from mapper.pairwise.flat_stream import is_streamable, stream_line, streams_done
+from mapper.pairwise.flat_tickets import Tickets, is_last_part, next_ticket, note_ready, note_wrong
+from mapper.pairwise.packed_check import check_places, is_any_misplaced
 from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH
 
@@ -67,15 +68,15 @@ class PackedSource:
 
     def n_words(self, chunk: Chunk) -> int:
         """Words of a staged chunk."""
-        n_words = chunk.query_behind - chunk.query_begin + chunk.ref_behind - chunk.ref_begin
-        return 2 * chunk.n_pairs + n_words + BEHIND
+        _, ref_at = sides_at(chunk)
+        return ref_at + chunk.ref_behind - chunk.ref_begin + BEHIND
 
     def stager(self, chunks: Sequence[Chunk], places: np.ndarray) -> Stager:
         """As that of :class:`mapper.pairwise.flat_batch.LetterSource`."""
-        table = table_of(chunks)
+        table, streamed = table_of(chunks), is_streamable(places)
 
         def stage(tickets: Tickets) -> None:
-            _stage(self.packed, table, places, tickets)
+            _stage(self.packed, table, places, streamed, tickets)
 
         return stage
 
@@ -98,41 +99,76 @@ def _in_turn(chunks: np.ndarray, *n_words: int) -> bool:
     return True
 
 
+def sides_at(chunk: Chunk) -> tuple[int, int]:
+    """Return the words of a staged chunk at which queries and references begin."""
+    query_at = int(whole_lines(2 * chunk.n_pairs))
+    return query_at, int(whole_lines(query_at + chunk.query_behind - chunk.query_begin))
+
+
 @driver
-def _stage(packed, chunks, places, tickets):
+def _stage(packed, chunks, places, streamed, tickets):
     """Stage the parts of chunks that tickets say."""
     while True:
         ticket = next_ticket(tickets)
         if ticket < 0:
             return
         c, part = divmod(ticket, tickets.n_parts)
-        _stage_part(packed, chunk_of(chunks, c), places[c % len(places)], part, tickets.n_parts)
+        chunk = chunk_of(chunks, c)
+        if _stage_part(packed, chunk, places[c % len(places)], streamed, part, tickets.n_parts):
+            note_wrong(tickets)
+        streams_done()
         if is_last_part(tickets, c):
             note_ready(tickets, c)
 
 
 @driver
-def _stage_part(packed, chunk, place, part, n_parts):
-    """Copy a part of a chunk's words, and write a part of its rows."""
+def _stage_part(packed, chunk, place, streamed, part, n_parts):
+    """Copy a part of a chunk's words, and write a part of its rows; say if any is wrong."""
     n = chunk.last - chunk.first
     n_query, n_ref = chunk.query_behind - chunk.query_begin, chunk.ref_behind - chunk.ref_begin
-    query_at = 2 * n
-    ref_at = query_at + n_query
-    a, b = n_query * part // n_parts, n_query * (part + 1) // n_parts
-    _copy(packed.query_words[chunk.query_begin + a :], b - a, place[query_at + a :])
-    a, b = n_ref * part // n_parts, n_ref * (part + 1) // n_parts
-    _copy(packed.ref_words[chunk.ref_begin + a :], b - a, place[ref_at + a :])
+    query_at = whole_lines(2 * n)
+    ref_at = whole_lines(query_at + n_query)
+    _copy_part(packed.query_words, chunk.query_begin, n_query, part, n_parts, place, query_at,
+               streamed)  # fmt: skip
+    _copy_part(packed.ref_words, chunk.ref_begin, n_ref, part, n_parts, place, ref_at, streamed)
+    begin, end = n * part // n_parts, n * (part + 1) // n_parts
+    if begin < end and _are_misplaced(packed, chunk, chunk.first + begin, chunk.first + end):
+        return True
     _stage_rows(
         packed.query_start, packed.query_len, packed.ref_start, packed.ref_len, packed.shift,
-        chunk.first, chunk.query_begin - query_at, chunk.ref_begin - ref_at, n * part // n_parts,
-        n * (part + 1) // n_parts, n, place.view(np.int32),
+        chunk.first, chunk.query_begin - query_at, chunk.ref_begin - ref_at, begin, end, n,
+        place.view(np.int32),
     )  # fmt: skip
+    return False
 
 
 @core
-def _copy(words, n, out):
-    for i in range(n):
-        out[i] = words[i]
+def _are_misplaced(packed, chunk, first, last):
+    """Whether any of the pairs first:last of a chunk is not where it should be."""
+    query_behind, ref_behind = chunk.query_behind, chunk.ref_behind
+    if last < chunk.last:
+        query_behind, ref_behind = packed.query_start[last], packed.ref_start[last]
+    shift = packed.shift[first:last]
+    return is_any_misplaced(
+        packed.query_start[first:last], packed.query_len[first:last], shift, query_behind
+    ) or is_any_misplaced(
+        packed.ref_start[first:last], packed.ref_len[first:last], shift, ref_behind
+    )
+
+
+@core
+def _copy_part(words, begin, n, part, n_parts, place, at, streamed):
+    """Copy a part of n words from `begin` on to a place, from its word `at` on: whole lines."""
+    first = (n * part // n_parts) & ~7
+    last = n if part + 1 == n_parts else (n * (part + 1) // n_parts) & ~7
+    lines = (last - first) >> 3 if streamed else 0
+    for x in range(lines):
+        word = first + 8 * x
+        stream_line(words, np.int64(8 * (begin + word)), place, np.int64(8 * (at + word)))
+    first += 8 * lines
+    source, target = words[begin + first : begin + last], place[at + first : at + last]
+    for i in range(len(target)):
+        target[i] = source[i]
 
 
 @driver

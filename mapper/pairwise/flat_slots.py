@@ -27,7 +27,7 @@ from mapper.pairwise.flat_kernels import (
     sum_blocks_kernel,
 )
 from mapper.pairwise.flat_metrics import FlatMetric
-from mapper.pairwise.flat_packed import PackedSource
+from mapper.pairwise.flat_packed import PackedSource, sides_at
 from mapper.pairwise.flat_trace import host_time, mark
 
 
@@ -104,8 +104,7 @@ class Slot:
     def queue_packed(self, chunk: Chunk, source: PackedSource) -> None:
         """Queue copies of packed pairs from where they lie, and what makes rows and aligns them."""
         n, stream = chunk.n_pairs, self._space.stream
-        n_query = chunk.query_behind - chunk.query_begin
-        query_at, ref_at = 2 * n, 2 * n + n_query
+        query_at, ref_at = sides_at(chunk)
         with cuda.gpus[self._ordinal]:
             if self._given is None or self._rows is None:
                 columns = [

@@ -9,11 +9,12 @@ from contextvars import copy_context
 import numba
 import numpy as np
 
+from mapper.errors import DeviceError
 from mapper.pairwise.crew import crew
 from mapper.pairwise.flat_batch import LetterSource
 from mapper.pairwise.flat_chunks import Chunk
 from mapper.pairwise.flat_packed import PackedSource
-from mapper.pairwise.flat_tickets import give_places, stop, tickets_of, wait_ready
+from mapper.pairwise.flat_tickets import give_places, stop, tickets_of, wait_ready, was_wrong
 
 Source = LetterSource | PackedSource
 
@@ -44,7 +45,7 @@ class Staging:
     def __init__(
         self, source: Source, chunks: Sequence[Chunk], places: np.ndarray, threads: int
     ) -> None:
-        self._places = places
+        self._source, self._places, self._threads = source, places, threads
         threads = 1 if numba.config.DISABLE_JIT else threads
         self._tickets = tickets_of(len(chunks), _PARTS_A_THREAD * threads)
         stager = source.stager(chunks, places)
@@ -63,11 +64,20 @@ class Staging:
         give_places(self._tickets, 1)
 
     def wait(self, chunk: int) -> None:
-        """Wait until a chunk is staged; what a thread has raised, this raises."""
+        """Wait until a chunk is staged.
+
+        Raises
+        ------
+        UsageError
+            If it, or one behind it, holds what is not allowed; or what a thread has raised.
+        """
         while not wait_ready(self._tickets, chunk, _TURNS):
             for future in self._futures:
                 if future.done():
                     future.result()
+        if was_wrong(self._tickets):
+            self._source.check(self._threads)
+            raise DeviceError("pairs were found to be wrong, and then right")
 
     def close(self) -> None:
         """End the threads' work on this batch."""

@@ -27,8 +27,9 @@ from mapper.accelerate import core, driver
 _LINE = 8
 """Numbers (of 8 bytes) in a cache line: each that threads share has one of its own."""
 
-_TAKEN, _PLACED, _STOPPED, _CHUNKS = 0, 1, 2, 3
-"""Lines: tickets taken; chunks that have a place; whether to stop; two of each chunk from here."""
+_TAKEN, _PLACED, _STOPPED, _WRONG, _CHUNKS = range(5)
+"""Lines: tickets taken; chunks that have a place; whether to stop; whether anything was found that
+is not allowed; two of each chunk from here."""
 
 _TURNS = 1 << 10
 """How often a thread looks, letting others run, before it sleeps between looks."""
@@ -163,6 +164,24 @@ def is_last_part(tickets, chunk):
 def note_ready(tickets, chunk):
     """Note that a chunk is ready."""
     atomic_add(tickets.numbers, _LINE * (_CHUNKS + 2 * chunk + 1), 1)
+
+
+@core
+def note_wrong(tickets):
+    """Note that something was found that is not allowed."""
+    atomic_add(tickets.numbers, _LINE * _WRONG, 1)
+
+
+@core
+def is_wrong(tickets):
+    """Whether anything was found that is not allowed, in what is ready."""
+    return atomic_read(tickets.numbers, _LINE * _WRONG) != 0
+
+
+@driver
+def was_wrong(tickets):
+    """Say what :func:`is_wrong` does."""
+    return is_wrong(tickets)
 
 
 @driver

@@ -64,15 +64,16 @@ def packed_pairs(
 
 
 def as_batch(
-    queries: Sequences | PairBatch, refs: Sequences | None, padded: bool = True
-) -> PairBatch:
+    queries: Sequences | PairBatch, refs: Sequences | None, padded: bool = True,
+    checked: bool = True,
+) -> PairBatch:  # fmt: skip
     """Return a batch, made of two lists if it is none yet; see :func:`batch_of`."""
     if isinstance(queries, PairBatch):
         _check_alone(refs)
         return queries
     if refs is None:
         raise UsageError("references are missing")
-    return batch_of(queries, refs, padded)
+    return batch_of(queries, refs, padded, checked)
 
 
 def _check_alone(refs: Sequences | None) -> None:
@@ -114,9 +115,9 @@ def align_given(
         if not flat:  # else it is found out on the way
             check_places(pairs, thread_count(threads))
     else:
-        # A device takes most pairs as they lie in memory.
+        # A device takes most pairs as they lie in memory, and lengths are looked at on the way.
         flat = choice.backend != CPU and is_global and symbols in ("dna", "iupac")
-        pairs = as_batch(queries, refs, padded=not flat)
+        pairs = as_batch(queries, refs, padded=not flat, checked=not flat)
         if not flat:
             pairs = pack_pairs(pairs, symbols, first_pair, thread_count(threads))
     if choice.backend == CPU and isinstance(pairs, PackedPairs):

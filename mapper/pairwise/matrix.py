@@ -64,6 +64,7 @@ def align_matrix(
     -----
     O(n m) time for lengths n and m. On a device of compute capability 9.0 two cells are
     computed at a time, in 16 bits each, where no score can leave them; else one, in 32 bits.
+    The two are of one pair, or, where queries have references in common, of two queries.
 
     References
     ----------

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from mapper.device.halves import HALVES_CAPABILITY
-from mapper.device.memory import Workspace, total_bytes
+from mapper.device.memory import Workspace, copy_out, page_locked, total_bytes
 from mapper.device.seam import SIMULATED, cuda
+from mapper.device.urgent import urgent_stream
 from mapper.errors import DeviceMemoryError, UsageError
 from mapper.pairwise.matrix_cuda import (
     GROUPS,
@@ -26,7 +28,7 @@ from mapper.pairwise.matrix_cuda import (
     SHARED_BYTES,
     gather_kernel,
 )
-from mapper.pairwise.matrix_launch import Batch, Launcher
+from mapper.pairwise.matrix_launch import Batch, Launcher, codes_on_device, roomy, upload_roomy
 from mapper.pairwise.matrix_plan import ONE_CELL
 from mapper.pairwise.matrix_scoring import CodedPairs, Scoring, without_memory
 from mapper.pairwise.on_device import joined
@@ -47,7 +49,9 @@ _BYTES_A_CELL = 0.75
 _CELLS = 1 << 36
 """Most cells of a batch: some 30 ms on an H200."""
 
-_spaces: dict[tuple[int, int], tuple[threading.Lock, Workspace]] = {}
+_spaces: dict[tuple[int, int], tuple[threading.Lock, Workspace, Any]] = {}
+"""Of each worker of a device: held while a batch is done, work space, stream for long kernels."""
+
 _spaces_lock = threading.Lock()
 
 
@@ -70,13 +74,15 @@ class MatrixWorker:
         self._ordinal = ordinal
         self._scoring = scoring
         with cuda.gpus[ordinal], _spaces_lock:
-            self._lock, self._space = _spaces.setdefault(
-                (ordinal, number), (threading.Lock(), Workspace())
+            if (ordinal, number) not in _spaces:
+                space = Workspace(stream=urgent_stream())
+                _spaces[ordinal, number] = (threading.Lock(), space, cuda.stream())
+            self._lock, self._space, fills = _spaces[ordinal, number]
+            has_halves, device_bytes = _about(ordinal)
+            self._path_bytes = device_bytes // _PATH_SHARE
+            self._launcher = Launcher(
+                scoring, self._space, fills, has_halves, self._path_bytes // 4
             )
-            capability = cuda.get_current_device().compute_capability
-            has_halves = SIMULATED or tuple(capability) >= HALVES_CAPABILITY
-            self._launcher = Launcher(scoring, self._space, has_halves)
-            self._path_bytes = total_bytes() // _PATH_SHARE
 
     @property
     def most_cells(self) -> int:
@@ -112,55 +118,59 @@ class MatrixWorker:
 
     def _align(self, pairs: CodedPairs) -> PairAlignments:
         scoring, space = self._scoring, self._space
+        n, m = pairs.query_end - pairs.query_start, pairs.ref_end - pairs.ref_start
         left_out = without_memory(pairs, scoring)
-        n = np.where(left_out, 0, pairs.query_end - pairs.query_start)
-        m = np.where(left_out, 0, pairs.ref_end - pairs.ref_start)
-        query_codes, query_start = _stretch(pairs.query_codes, pairs.query_start, pairs.query_end)
-        ref_codes, ref_start = _stretch(pairs.ref_codes, pairs.ref_start, pairs.ref_end)
-        out = space.device("out", RESULTS * len(n), np.int64)
+        if scoring.cigar:
+            n[left_out] = 0
+            m[left_out] = 0
+        query_codes, query_start = codes_on_device(
+            space, pairs.query_codes, pairs.query_start, pairs.query_end, "query codes"
+        )
+        ref_codes, ref_start = codes_on_device(
+            space, pairs.ref_codes, pairs.ref_start, pairs.ref_end, "ref codes"
+        )
+        out = space.device("out", roomy(RESULTS * len(n)), np.int64)[: RESULTS * len(n)]
         batch = Batch(
-            n, m, query_start, ref_start, space.upload("query codes", query_codes),
-            space.upload("ref codes", ref_codes), out.reshape(RESULTS, len(n)),
-        )  # fmt: skip
+            n, m, query_start, ref_start, query_codes, ref_codes, out.reshape(RESULTS, len(n))
+        )
         walks = self._launcher.fill(batch)
         if not scoring.cigar:
             found = self._downloaded(out, SCORE_RESULTS, len(n))
             return PairAlignments(*_columns(found, left_out, scoring), None, None)
         ops_start = np.zeros(len(n) + 1, np.int64)
         np.cumsum(n + m + 2, out=ops_start[1:])
-        ops = space.device("ops", int(ops_start[-1]), np.uint32)
-        starts = space.upload("ops start", ops_start)
+        ops = space.device("ops", roomy(int(ops_start[-1])), np.uint32)
+        starts = upload_roomy(space, "ops start", ops_start)
         for walk in walks:
             walk(starts, ops)
         found = self._downloaded(out, RESULTS, len(n))
         offsets = np.zeros(len(n) + 1, np.int64)
         np.cumsum(np.where(left_out, 0, found[N_OPS]), out=offsets[1:])
         n_ops = int(offsets[-1])
-        flat = space.device("flat ops", max(n_ops, 1), np.uint32)
+        flat = space.device("flat ops", roomy(n_ops), np.uint32)
         gather_kernel.launch_blocks(
-            len(n), space.stream, ops, starts, space.upload("offsets", offsets), flat
+            len(n), space.stream, ops, starts, upload_roomy(space, "offsets", offsets), flat
         )
-        result = space.download_result(flat)[:n_ops]
+        result = page_locked(n_ops, np.dtype(np.uint32))
+        if n_ops:
+            copy_out(result, flat, n_ops, space.stream)
         columns = _columns(found, left_out, scoring)
         space.synchronize()
         return PairAlignments(*columns, offsets, result)
 
     def _downloaded(self, out: Any, n_rows: int, n_pairs: int) -> np.ndarray:
         """Fetch the first rows of the results, to be kept: int64 (n_rows, n_pairs)."""
-        (host,) = self._space.download_results("columns", [out[: n_rows * n_pairs]])
+        host = page_locked(n_rows * n_pairs, np.dtype(np.int64))
+        copy_out(host, out, len(host), self._space.stream)
         self._space.synchronize()
         return host.reshape(n_rows, n_pairs)
 
 
-def _stretch(
-    codes: np.ndarray, starts: np.ndarray, ends: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the stretch of codes that sequences lie in, and where they start in it."""
-    begin, end = int(starts.min()), int(ends.max())
-    # Of an empty sequence at the end the first letter is looked at, but not used.
-    stretch = np.zeros(end - begin + 1, np.uint8)
-    stretch[:-1] = codes[begin:end]
-    return stretch, starts - begin
+@cache
+def _about(ordinal: int) -> tuple[bool, int]:
+    """Say of the current device if it computes halves, and its bytes of memory."""
+    capability = cuda.get_current_device().compute_capability
+    return SIMULATED or tuple(capability) >= HALVES_CAPABILITY, total_bytes()
 
 
 def _columns(found: np.ndarray, left_out: np.ndarray, scoring: Scoring) -> Columns:

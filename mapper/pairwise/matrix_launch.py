@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.memory import Workspace, device_memory
+from mapper.device.memory import Workspace, copy_in
 from mapper.device.seam import cuda
+from mapper.device.urgent import wait_for
 from mapper.pairwise import twins_cuda
 from mapper.pairwise.matrix_cuda import GROUPS, LANES, SHARED_BYTES, MatrixPairs, trace_kernel
 from mapper.pairwise.matrix_fill_cuda import fill_kernel
@@ -16,6 +18,7 @@ from mapper.pairwise.matrix_numbers import costs_of, padded_scores
 from mapper.pairwise.matrix_plan import Plan, plan_batch
 from mapper.pairwise.matrix_scoring import Scoring
 from mapper.pairwise.twins_plan import TwinPlan, plan_twins
+from mapper.pairwise.twins_trace import trace_twins
 
 Walk = Callable[[Any, Any], None]
 """Launches the walk back along the paths: takes ``ops_start`` and the room for operations."""
@@ -33,12 +36,61 @@ class Batch(NamedTuple):
     out: Any  # int64 (RESULTS, n_pairs), on the device
 
 
-class Launcher:
-    """Plans batches and launches their kernels, on the stream of a work space."""
+_MOST_WHOLE = 1 << 24
+"""Bytes of codes that are uploaded whole, once for all batches that refer to them."""
 
-    def __init__(self, scoring: Scoring, space: Workspace, has_halves: bool) -> None:
+
+def codes_on_device(
+    space: Workspace, codes: np.ndarray, starts: np.ndarray, ends: np.ndarray, name: str
+) -> tuple[Any, np.ndarray]:
+    """Return the codes of some sequences on the device, and where each begins there."""
+    begin, end = int(starts.min()), int(ends.max())
+    held = space.kept.get(name)
+    if codes.nbytes <= _MOST_WHOLE:
+        if held is not None and held[0]() is codes:
+            return held[1], starts
+        begin, end = 0, len(codes)
+    # Of an empty sequence at the end the first letter is looked at, but not used.
+    there = space.upload_joined(name, [codes[begin:end], np.zeros(1, np.uint8)])
+    space.kept[name] = (weakref.ref(codes), there) if end - begin == len(codes) else None
+    return there, starts - begin
+
+
+def roomy(n: int) -> int:
+    """Round up to a power of two: memory that batches of unlike size need is allocated seldom.
+
+    To allocate, or to free, may make all that runs on the device wait.
+    """
+    return 1 << max(int(n) - 1, 1).bit_length()
+
+
+def upload_roomy(space: Workspace, name: str, array: np.ndarray) -> Any:
+    """Copy an array to the device by way of buffers of :func:`roomy` size."""
+    space.device(name, roomy(array.size), array.dtype)
+    space.pinned(name, roomy(array.size), array.dtype)
+    return space.upload(name, array.reshape(-1)).reshape(*array.shape)
+
+
+class Launcher:
+    """Plans batches and launches their kernels, in the order of the work space's stream.
+
+    To be made where it will be used: in the context of the work space's device.
+
+    Parameters
+    ----------
+    fills
+        The stream for kernels that take long. That of the work space is better an urgent one:
+        then a batch that is nearly done need not wait until all of the next is computed.
+    origin_words
+        Words of origins that a batch should need, at most.
+    """
+
+    def __init__(
+        self, scoring: Scoring, space: Workspace, fills: Any, has_halves: bool, origin_words: int
+    ) -> None:
         self._scoring, self._space, self._has_halves = scoring, space, has_halves
-        self._padded: dict[int, Any] = {}
+        self._origin_words = origin_words
+        self._fills, self._event = fills, cuda.event()
 
     def fill(self, batch: Batch) -> list[Walk]:
         """Launch what computes all matrices; return what walks back along their paths."""
@@ -47,11 +99,13 @@ class Launcher:
         rest = np.arange(len(batch.n))
         twins = None
         n_letters = len(scoring.scores)
-        if self._has_halves and twins_cuda.shared_bytes(n_letters) <= SHARED_BYTES:
+        n_codes = max(batch.query_codes.size, batch.ref_codes.size)
+        shared = twins_cuda.shared_bytes(n_letters)
+        if self._has_halves and shared <= SHARED_BYTES and n_codes < 2**31:
             twins = plan_twins(
                 batch.n, batch.m, batch.query_start, batch.ref_start, scoring.scores,
                 scoring.gaps, scoring.mode, want_path=scoring.cigar, lanes=twins_cuda.LANES,
-                groups=twins_cuda.GROUPS,
+                groups=twins_cuda.GROUPS, room=self._room,
             )  # fmt: skip
         if twins is not None:
             walks.append(self._fill_twins(batch, twins))
@@ -69,23 +123,26 @@ class Launcher:
     def _fill_twins(self, batch: Batch, plan: TwinPlan) -> Walk:
         scoring, space = self._scoring, self._space
         n_letters, (_, n_blocks) = len(scoring.scores), plan.blocks.shape
-        tasks = self._uploaded("tasks", plan.tasks)
-        blocks = self._uploaded("blocks", plan.blocks)
+        tables = (
+            self._planned("tasks", plan.tasks), self._planned("origins of tasks", plan.origin_at),
+            self._planned("blocks", plan.blocks),
+        )  # fmt: skip
         stride = twins_cuda.boundary_words(plan.longest)
-        over = space.device("rows", n_blocks * twins_cuda.GROUPS * stride, np.uint64)
-        origins = space.device(
-            "origins of twins", plan.n_words + twins_cuda.WORDS_BEFORE, np.uint32
-        )
+        over = space.device("rows", roomy(n_blocks * twins_cuda.GROUPS * stride), np.uint64)
+        origins = self._room_for_origins("origins of twins", plan.n_words + twins_cuda.WORDS_BEFORE)
         codes = batch.query_codes, batch.ref_codes
+        scores = self._scores(2)
+        wait_for(self._fills, space.stream, self._event)
         twins_cuda.twins_kernel(scoring.mode, scoring.cigar).launch_blocks(
-            n_blocks, space.stream, tasks, blocks, *codes, self._scores(2), scoring.gaps,
+            n_blocks, self._fills, *tables, *codes, scores, scoring.gaps,
             costs_of(scoring.gaps, scoring.mode, 2), stride, over, origins, batch.out,
             shared_bytes=twins_cuda.shared_bytes(n_letters),
         )  # fmt: skip
+        wait_for(space.stream, self._fills, self._event)
 
         def walk(ops_start: Any, ops: Any) -> None:
-            twins_cuda.trace_twins.launch(
-                2 * plan.tasks.shape[1], space.stream, tasks, blocks, *codes, self._scores(1),
+            trace_twins.launch(
+                2 * plan.tasks.shape[1], space.stream, *tables, *codes, self._scores(1),
                 scoring.gaps, scoring.mode, origins, ops_start, ops, batch.out,
             )  # fmt: skip
 
@@ -93,20 +150,25 @@ class Launcher:
 
     def _fill_pairs(self, batch: Batch, plan: Plan) -> Walk:
         scoring, space = self._scoring, self._space
-        pairs = MatrixPairs(batch.query_codes, batch.ref_codes, self._uploaded("table", plan.table))
-        slots = space.upload("slots", plan.slots)
-        most = self._uploaded("most", plan.most)
+        pairs = MatrixPairs(
+            batch.query_codes, batch.ref_codes, upload_roomy(space, "table", plan.table)
+        )
+        slots = upload_roomy(space, "slots", plan.slots)
+        most = upload_roomy(space, "most", plan.most)
         n_columns, n_words = (int(size) + 1 for size in plan.sizes)
         boundary = space.device("boundary", 2 * n_columns, np.int32).reshape(2, n_columns)
-        origins = space.device("origins", n_words, np.uint32)
+        origins = self._room_for_origins("origins", n_words)
+        scores = {halves: self._scores(halves) for halves in (1, 2)}
+        wait_for(self._fills, space.stream, self._event)
         for shape, first, n_blocks in plan.launches:
             words = shape.profile_words(len(scoring.scores), LANES)
             fill_kernel(shape, scoring.mode, scoring.cigar).launch_blocks(
-                n_blocks, space.stream, pairs, self._scores(shape.halves), scoring.gaps,
+                n_blocks, self._fills, pairs, scores[shape.halves], scoring.gaps,
                 costs_of(scoring.gaps, scoring.mode, shape.halves), first, slots, most,
                 plan.shared, boundary, origins, batch.out,
                 shared_bytes=8 * words * (1 if plan.shared else GROUPS),
             )  # fmt: skip
+        wait_for(space.stream, self._fills, self._event)
 
         def walk(ops_start: Any, ops: Any) -> None:
             trace_kernel.launch(
@@ -116,14 +178,25 @@ class Launcher:
 
         return walk
 
-    def _uploaded(self, name: str, array: np.ndarray) -> Any:
-        """Copy a 2-D array to the device."""
-        return self._space.upload(name, array.reshape(-1)).reshape(*array.shape)
+    def _room(self, name: str, n: int, dtype: type) -> np.ndarray:
+        """Return page-locked memory, so that a plan is written where it is uploaded from."""
+        return self._space.pinned(name, roomy(n), dtype)[:n]
+
+    def _planned(self, name: str, array: np.ndarray) -> Any:
+        """Upload an array that lies in what :meth:`_room` returned."""
+        there = self._space.device(name, roomy(array.size), array.dtype)
+        copy_in(there, array.reshape(-1), array.size, self._space.stream)
+        return there[: array.size].reshape(*array.shape)
+
+    def _room_for_origins(self, name: str, n_words: int) -> Any:
+        n_roomy = max(n_words, min(roomy(n_words), self._origin_words))
+        return self._space.device(name, n_roomy, np.uint32)
 
     def _scores(self, halves: int) -> Any:
         """Return the scores on the device, with the letter that makes the borders."""
-        if halves not in self._padded:
-            padded = padded_scores(self._scoring.scores, self._scoring.mode, halves)
-            with device_memory("a substitution matrix"):
-                self._padded[halves] = cuda.to_device(padded)
-        return self._padded[halves]
+        name = f"scores for {halves}"
+        padded = padded_scores(self._scoring.scores, self._scoring.mode, halves)
+        if not np.array_equal(self._space.kept.get(name, ()), padded):
+            self._space.kept[f"{name}, there"] = upload_roomy(self._space, name, padded)
+            self._space.kept[name] = padded
+        return self._space.kept[f"{name}, there"]

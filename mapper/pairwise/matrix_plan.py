@@ -105,7 +105,7 @@ def plan_batch(
         Where the results of each go; None: in this order.
     """
     run = np.empty(len(n), np.int64)
-    n_runs = number_runs(n, query_start, run)
+    n_runs = _number_runs(n, query_start, run)
     shared = len(n) >= 2 * groups * n_runs
     shapes = [ONE_CELL]
     if has_halves and halves_possible(scores, gaps):
@@ -178,7 +178,7 @@ def _shape_table(shapes: list[Shape], n: np.ndarray, lanes: int, want_path: bool
 
 
 @driver
-def number_runs(n, query_start, run):
+def _number_runs(n, query_start, run):
     """Number the runs of pairs with the same query; return how many there are."""
     number = -1
     for i in range(len(n)):
@@ -227,7 +227,7 @@ def order_pairs(rank, m):
     shift = 0
     while longest >> shift >= 1 << 16:
         shift += 1
-    by_length = np.empty(len(m), np.int64)
+    by_length = np.empty(len(m), np.int32)
     counts = np.zeros((longest >> shift) + 2, np.int64)
     for i in range(len(m)):
         counts[((longest - m[i]) >> shift) + 1] += 1
@@ -237,7 +237,7 @@ def order_pairs(rank, m):
         key = (longest - m[i]) >> shift
         by_length[counts[key]] = i
         counts[key] += 1
-    order = np.empty(len(m), np.int64)
+    order = np.empty(len(m), np.int32)
     counts = np.zeros(rank.max() + 2 if len(m) else 1, np.int64)
     for i in range(len(m)):
         counts[rank[i] + 1] += 1

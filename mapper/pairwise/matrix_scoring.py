@@ -130,5 +130,7 @@ def code_pairs(batch: PairBatch, scoring: Scoring, first_pair: int) -> CodedPair
 
 def without_memory(pairs: CodedPairs, scoring: Scoring) -> np.ndarray:
     """Say of each pair whether its path would take more memory than is allowed: bool (n,)."""
-    over: np.ndarray = (pairs.cells() > scoring.memory) & scoring.cigar
+    if not scoring.cigar:
+        return np.zeros(pairs.n_pairs, np.bool_)
+    over: np.ndarray = pairs.cells() > scoring.memory
     return over

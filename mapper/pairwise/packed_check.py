@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.accelerate import core, driver
 from mapper.errors import UsageError
 from mapper.pairwise.packing import PackedPairs, is_misplaced
 from mapper.pairwise.run import in_slices
@@ -42,6 +42,16 @@ def _check_side(
         )
 
 
+@core
+def is_any_misplaced(start, length, shift, behind):
+    """Whether any of some sequences, which are some, does not lie before the next, or `behind`."""
+    n = len(start) - 1
+    wrong = is_misplaced(start[n], length[n], shift[n], behind)
+    for i in range(n):  # to its end, so that it becomes vector code
+        wrong |= is_misplaced(start[i], length[i], shift[i], start[i + 1])
+    return wrong
+
+
 @driver
 def _wrong_place(n_words, start, length, shift, first, last):
     """Return the first of these pairs, which are some, whose words are not where they should be.
@@ -50,12 +60,9 @@ def _wrong_place(n_words, start, length, shift, first, last):
     """
     behind = n_words - 2 if last == len(start) else start[last]
     start, length, shift = start[first:last], length[first:last], shift[first:last]
-    n = len(start) - 1
-    wrong = is_misplaced(start[n], length[n], shift[n], behind)
-    for i in range(n):  # to its end, so that it becomes vector code
-        wrong |= is_misplaced(start[i], length[i], shift[i], start[i + 1])
-    if not wrong:
+    if not is_any_misplaced(start, length, shift, behind):
         return -1
+    n = len(start) - 1
     for i in range(n):
         if is_misplaced(start[i], length[i], shift[i], start[i + 1]):
             return first + i

@@ -37,6 +37,9 @@ SYMBOLS = ("dna", "iupac", "bytes")
 MAX_LENGTH = 2**30
 """Longest sequence: offsets are int32 with room for sums, and null values."""
 
+_OFFSETS = "offsets must begin with 0, not fall, and lie in the array"
+_TOO_LONG = f"a sequence is longer than {MAX_LENGTH} symbols"
+
 _QUERY_AMBIGUOUS, _REF_AMBIGUOUS = 4, 5
 _PAIRS_A_THREAD = 1 << 14
 PADDING = 8
@@ -82,7 +85,9 @@ NewArray = Callable[[int, np.dtype], np.ndarray]
 Sequences = Sequence[str] | Sequence[bytes] | tuple[np.ndarray, np.ndarray]
 
 
-def batch_of(queries: Sequences, refs: Sequences, padded: bool = True) -> PairBatch:
+def batch_of(
+    queries: Sequences, refs: Sequences, padded: bool = True, checked: bool = True
+) -> PairBatch:
     """Return a batch of pairs.
 
     Parameters
@@ -92,6 +97,8 @@ def batch_of(queries: Sequences, refs: Sequences, padded: bool = True) -> PairBa
         (int64, n + 1 values, first 0).
     padded
         Copy arrays, to put the padding behind them; without, they are taken as they are.
+    checked
+        Look at all lengths; without, the caller does (:func:`check_lengths`).
 
     Raises
     ------
@@ -99,8 +106,8 @@ def batch_of(queries: Sequences, refs: Sequences, padded: bool = True) -> PairBa
         If the numbers of both sides differ, a sequence is longer than MAX_LENGTH, text is
         not ASCII, or arrays are not of this form.
     """
-    query_bytes, query_offsets = sequence_set(queries, "queries", padded=padded)
-    ref_bytes, ref_offsets = sequence_set(refs, "refs", padded=padded)
+    query_bytes, query_offsets = sequence_set(queries, "queries", padded=padded, checked=checked)
+    ref_bytes, ref_offsets = sequence_set(refs, "refs", padded=padded, checked=checked)
     if len(query_offsets) != len(ref_offsets):
         raise UsageError(
             f"{len(query_offsets) - 1} queries and {len(ref_offsets) - 1} references: "
@@ -113,11 +120,12 @@ def batch_of(queries: Sequences, refs: Sequences, padded: bool = True) -> PairBa
 
 
 def sequence_set(
-    sequences: Sequences, side: str, *, padded: bool = True
+    sequences: Sequences, side: str, *, padded: bool = True, checked: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return sequences as a flat array of ASCII and their offsets.
 
-    `side` names them in messages; what is raised, and `padded`, are as for :func:`batch_of`.
+    `side` names them in messages; what is raised, `padded` and `checked` are as for
+    :func:`batch_of`.
     """
     if isinstance(sequences, (str, bytes)):
         raise UsageError(f"{side}: a list of sequences is expected, not one sequence")
@@ -128,14 +136,10 @@ def sequence_set(
         offsets = np.ascontiguousarray(offsets, np.int64)
         if given.dtype != np.uint8 or given.ndim != 1 or offsets.ndim != 1 or len(offsets) == 0:
             raise UsageError(f"{side}: a flat uint8 array and its int64 offsets are expected")
-        parts = in_slices(
-            len(offsets) - 1, thread_count(None),
-            lambda first, last: _extreme_lengths(offsets, first, last),
-        )  # fmt: skip
-        least = min((part[0] for part in parts), default=0)
-        longest = max((part[1] for part in parts), default=0)
-        if offsets[0] != 0 or offsets[-1] > len(given) or least < 0:
-            raise UsageError(f"{side}: offsets must begin with 0, not fall, and lie in the array")
+        if offsets[0] != 0 or not 0 <= offsets[-1] <= len(given):
+            raise UsageError(f"{side}: {_OFFSETS}")
+        if checked:
+            _check_side(offsets[:-1], offsets[1:], side, thread_count(None))
         letters = np.ascontiguousarray(given[: offsets[-1]])
         if padded:
             letters = np.concatenate([letters, np.zeros(PADDING, np.uint8)])
@@ -147,22 +151,40 @@ def sequence_set(
         offsets = np.zeros(len(raw) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)), out=offsets[1:])
         letters = np.frombuffer(bytearray().join([*raw, bytes(PADDING)]), np.uint8)
-        longest = max(map(len, raw), default=0)
-    if longest > MAX_LENGTH:
-        raise UsageError(f"{side}: a sequence is longer than {MAX_LENGTH} symbols")
+        if max(map(len, raw), default=0) > MAX_LENGTH:
+            raise UsageError(f"{side}: {_TOO_LONG}")
     return letters, offsets
 
 
+def check_lengths(batch: PairBatch, threads: int) -> None:
+    """Raise UsageError unless all lengths are 0 to MAX_LENGTH."""
+    _check_side(batch.query_start, batch.query_end, "queries", threads)
+    _check_side(batch.ref_start, batch.ref_end, "refs", threads)
+
+
+def _check_side(start: np.ndarray, end: np.ndarray, side: str, threads: int) -> None:
+    wrong = in_slices(
+        len(start), threads,
+        lambda first, last: bool(_wrong_lengths(start[first:last], end[first:last])),
+    )  # fmt: skip
+    if any(wrong):
+        falls = any(in_slices(len(start), 1, lambda a, b: bool((end[a:b] < start[a:b]).any())))
+        raise UsageError(f"{side}: {_OFFSETS if falls else _TOO_LONG}")
+
+
+@core
+def are_lengths_wrong(start, end):
+    """Whether any length is below 0 or above MAX_LENGTH."""
+    signs = np.int64(0)
+    for i in range(len(start)):
+        length = end[i] - start[i]
+        signs |= length | (np.int64(MAX_LENGTH) - length)
+    return signs < 0
+
+
 @driver
-def _extreme_lengths(offsets, first, last):
-    """Return the least and the greatest length of sequences first:last, which are some."""
-    offsets = offsets[first : last + 1]  # counted from 0, the loop becomes vector code
-    least = greatest = offsets[1] - offsets[0]
-    for i in range(1, len(offsets)):
-        length = offsets[i] - offsets[i - 1]
-        least = min(least, length)
-        greatest = max(greatest, length)
-    return least, greatest
+def _wrong_lengths(start, end):
+    return are_lengths_wrong(start, end)
 
 
 @core

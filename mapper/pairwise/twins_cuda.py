@@ -22,10 +22,8 @@ from functools import cache
 import numpy as np
 from numba import types
 
-from mapper.accelerate import core
 from mapper.device.halves import number_of, word_of
 from mapper.device.seam import SIMULATED, Kernel, cuda, kernel
-from mapper.device.words import four_words
 from mapper.pairwise.cells import exceeds, higher, plus
 from mapper.pairwise.dp_matrix import (
     GLOBAL,
@@ -34,14 +32,9 @@ from mapper.pairwise.dp_matrix import (
     SEMIGLOBAL,
     border,
     is_better,
-    next_cell,
-    trace_matrix,
 )
 from mapper.pairwise.matrix_cuda import (
-    N_OPS,
-    QUERY_BEGIN,
     QUERY_END,
-    REF_BEGIN,
     REF_END,
     SCORE,
     any_lane,
@@ -50,14 +43,19 @@ from mapper.pairwise.matrix_cuda import (
     start_border,
 )
 from mapper.pairwise.matrix_numbers import bias_of
-from mapper.pairwise.origins import TwinOrigins
+from mapper.pairwise.twins_lanes import (
+    fill_profile,
+    in_query,
+    joined_words,
+    next_unit,
+    score_of,
+)
 from mapper.pairwise.twins_plan import (
     HIGH_AT,
     HIGH_LEN,
     LOW,
     LOW_AT,
     LOW_LEN,
-    ORIGIN_AT,
     REF_AT,
     REF_SIZE,
     TURN,
@@ -91,59 +89,14 @@ def boundary_words(longest: int) -> int:
     return longest + 2 * LANES + 2
 
 
-@core
-def _score_word(low, high):
-    """Two scores as :func:`mapper.pairwise.cells.plus` takes them."""
-    return np.uint32((np.int64(low) + np.int64(high) * 65536) & np.int64(0xFFFFFFFF))
-
-
-@core
-def _joined(score, gap):
-    """Two words of a row between strips as one."""
-    return np.uint64(score) | (np.uint64(gap) << np.uint64(32))
-
-
-@core
-def _score_of(over):
-    return np.uint32(over & np.uint64(0xFFFFFFFF))
-
-
-@core
-def _in_query(row, k):
-    """0xFFFF if row k of those that begin at `row` is in the query, else 0."""
-    return np.uint32(0xFFFF) if np.int32(row + k) >= 0 else np.uint32(0)
-
-
-@core
-def _fill_profile(words, scores, codes, low, high, strip_row, units, thread):
-    """Write the scores of a strip's rows with each letter; `low`, `high`: start, rows above."""
-    n_letters = np.int32(scores.shape[0])
-    rows = np.int32(UNIT * units)
-    skipped = np.int32(UNITS - units) * np.int32(UNIT * LANES)
-    for place in range(thread, rows * LANES, BLOCK):
-        lane = np.int32((place // UNIT) % LANES)
-        row = np.int32(strip_row + lane * rows + place // (UNIT * LANES) * UNIT + place % UNIT)
-        low_code, high_code = np.uint32(n_letters - 1), np.uint32(n_letters - 1)
-        if row >= low[1]:
-            low_code = np.uint32(codes[np.uint64(low[0] + row - low[1])])
-        if row >= high[1]:
-            high_code = np.uint32(codes[np.uint64(high[0] + row - high[1])])
-        at = np.uint32(skipped + place)
-        for letter in range(n_letters):
-            words[at] = _score_word(
-                scores[low_code, np.uint32(letter)], scores[high_code, np.uint32(letter)]
-            )
-            at = np.uint32(at + np.uint32(LETTER_WORDS))
-
-
 @cache
 def twins_kernel(mode: int, want_path: bool) -> Kernel:
     """Return the kernel that computes the matrices of twins."""
     most_rows = UNIT * UNITS
     last = LANES - 1
 
-    def fill(tasks, blocks, query_codes, ref_codes, scores, gaps, cells, stride, boundary, origins,
-             out):  # fmt: skip
+    def fill(tasks, origin_starts, blocks, query_codes, ref_codes, scores, gaps, cells, stride,
+             boundary, origins, out):  # fmt: skip
         """Compute all matrices: scores, ends, and the origins of cells."""
         thread = np.int32(cuda.threadIdx.x)
         lane = np.int32(thread % LANES)
@@ -152,7 +105,6 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
         words = cuda.shared.array(0, types.uint32)
         scores_of_row = cuda.local.array(most_rows, np.uint32)
         deletions = cuda.local.array(most_rows, np.uint32)
-        substitutions = cuda.local.array(UNIT, np.uint32)
         best = cuda.local.array(2, np.int32)
         best_i = cuda.local.array(2, np.int32)
         best_j = cuda.local.array(2, np.int32)
@@ -190,7 +142,7 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
             over = np.int32(border(np.int64(column + 1), gaps, mode) + bias)
             score = word_of(over, over, cells)
             gap = higher(plus(score, cells.opening, cells), cells.floor, cells)
-            boundary[over_at + np.uint64(LANES + column)] = _joined(score, gap)
+            boundary[over_at + np.uint64(LANES + column)] = joined_words(score, gap)
 
         lowest = word_of(bias, bias, cells)
         highest = lowest
@@ -202,9 +154,10 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
                 units_before = np.int32(first_units + (strip - 1) * UNITS)
             strip_row = np.int32(units_before * (UNIT * LANES))
             cuda.syncthreads()
-            _fill_profile(
+            fill_profile(
                 words, scores, query_codes, (blocks[LOW_AT, block], above[0]),
                 (blocks[HIGH_AT, block], above[1]), strip_row, units, thread,
+                BLOCK, LANES, UNITS,
             )  # fmt: skip
             cuda.syncthreads()
             # Where there are fewer units, the last ones are used: row k is row + k.
@@ -229,8 +182,9 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
             found, found_rows = lowest, np.uint32(0)
             best_column[0] = 0
             best_column[1] = 0
-            origin_at = np.uint64(tasks[ORIGIN_AT, slot]) + np.uint64(lane)
+            origin_at = np.uint64(lane)
             if want_path:
+                origin_at += np.uint64(origin_starts[slot])
                 origin_at += np.uint64(units_before) * np.uint64(n_steps) * np.uint64(LANES)
                 origin_at += np.uint64(LANES * units)  # of the words before, less the skipped
 
@@ -252,42 +206,34 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
                 top = np.uint32(from_lane(bottom, before))
                 insertion = np.uint32(from_lane(gap_bottom, before))
                 if lane == 0:
-                    top, insertion = _score_of(over), np.uint32(over >> np.uint64(32))
+                    top, insertion = score_of(over), np.uint32(over >> np.uint64(32))
                 over_read += np.uint64(1)
                 over_write += np.uint64(1)
                 over = boundary[over_read]
 
                 step_highest = highest
-                for unit in range(UNITS):
-                    if unit >= skipped:
-                        first, second, third, fourth = four_words(
-                            words, at, np.uint32(unit * UNIT * LANES)
-                        )
-                        substitutions[0] = first
-                        substitutions[1] = second
-                        substitutions[2] = third
-                        substitutions[3] = fourth
-                        bits = np.uint32(0)
-                        for x in range(UNIT):
-                            k = unit * UNIT + x
-                            matched = plus(diagonal, substitutions[x], cells)
-                            diagonal = scores_of_row[k]
-                            score, insertion, deletion, origin = next_cell(
-                                matched, insertion, deletions[k], mode == LOCAL, cells
-                            )
-                            scores_of_row[k] = score
-                            deletions[k] = deletion
-                            if mode == LOCAL:
-                                step_highest = higher(step_highest, score, cells)
-                            if want_path:
-                                bits = np.uint32(bits * np.uint32(16) + origin)
-                        if want_path and step < n_steps:
-                            origins[origin_at + np.uint64(unit * LANES)] = bits
+                # Twice the same: strips of all units take less where that is not asked each time.
+                # With a path there are not registers enough for both.
+                if skipped == 0 and not want_path:
+                    for unit in range(UNITS):
+                        diagonal, insertion, step_highest, _ = next_unit(
+                            words, at, unit, LANES, diagonal, insertion, step_highest,
+                            scores_of_row, deletions, mode, cells,
+                        )  # fmt: skip
+                else:
+                    for unit in range(UNITS):
+                        if unit >= skipped:
+                            diagonal, insertion, step_highest, bits = next_unit(
+                                words, at, unit, LANES, diagonal, insertion, step_highest,
+                                scores_of_row, deletions, mode, cells,
+                            )  # fmt: skip
+                            if want_path and step < n_steps:
+                                origins[origin_at + np.uint64(unit * LANES)] = bits
                 bottom, gap_bottom = scores_of_row[most_rows - 1], insertion
                 if want_path:
                     origin_at += np.uint64(units * LANES)
                 if lane == last:
-                    boundary[over_write] = _joined(bottom, gap_bottom)
+                    boundary[over_write] = joined_words(bottom, gap_bottom)
 
                 if mode == LOCAL and any_lane(step_highest != highest):
                     rises = exceeds(step_highest, highest, cells)
@@ -319,8 +265,8 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
                     late = np.int32(np.int32(step + 1) - lane - m)
                     for x in range(most_rows):
                         k = np.int32(most_rows - 1 - x)
-                        mask = _in_query(np.int32(low_row + late), k)
-                        mask |= _in_query(np.int32(high_row + late), k) << np.uint32(16)
+                        mask = in_query(np.int32(low_row + late), k)
+                        mask |= in_query(np.int32(high_row + late), k) << np.uint32(16)
                         score = np.uint32(scores_of_row[k] & mask)
                         if k >= first_row:
                             found = higher(found, score, cells)
@@ -350,7 +296,7 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
             for column in range(lane, m, LANES):
                 over = boundary[over_at + np.uint64(LANES + column)]
                 for half in range(2):
-                    value = np.int32(number_of(_score_of(over), half, cells) - bias)
+                    value = np.int32(number_of(score_of(over), half, cells) - bias)
                     j = np.int32(column + 1)
                     if is_better(value, lengths[half], j, best[half], best_i[half], best_j[half]):
                         best[half] = value
@@ -372,7 +318,7 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
             if mode == GLOBAL:
                 over = boundary[over_at + np.uint64(LANES + m - 1)]
                 for half in range(2):
-                    best[half] = np.int32(number_of(_score_of(over), half, cells) - bias)
+                    best[half] = np.int32(number_of(score_of(over), half, cells) - bias)
                     best_i[half] = lengths[half]
                     best_j[half] = m
             for half in range(2):
@@ -383,32 +329,3 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
                     out[REF_END, pair] = best_j[half]
 
     return kernel(BLOCK, blocks_per_sm=BLOCKS_A_MULTIPROCESSOR)(fill)
-
-
-@kernel(64)
-def trace_twins(tasks, blocks, query_codes, ref_codes, scores, gaps, mode, origins, ops_start, ops,
-                out):  # fmt: skip
-    """Walk the path of each pair back: its operations, last first, from ``ops_start`` on."""
-    x = cuda.grid(1)
-    slot, half = x // 2, x % 2
-    if slot < tasks.shape[1] and tasks[LOW + half, slot] >= 0:
-        pair = tasks[LOW + half, slot]
-        block = slot // GROUPS
-        longest = max(blocks[LOW_LEN, block], blocks[HIGH_LEN, block])
-        n = blocks[HIGH_LEN if half else LOW_LEN, block]
-        m = tasks[REF_SIZE, slot]
-        units = (longest + UNIT * LANES - 1) // (UNIT * LANES)
-        own = TwinOrigins(
-            origins, tasks[ORIGIN_AT, slot] + WORDS_BEFORE, m + LANES - 1,
-            (units - 1) % UNITS + 1, UNITS, units * UNIT * LANES - n, LANES, half,
-        )  # fmt: skip
-        query_at, ref_at = blocks[HIGH_AT if half else LOW_AT, block], tasks[REF_AT, slot]
-        at = ops_start[pair]
-        n_ops, query_start, ref_start = trace_matrix(
-            query_codes[query_at : query_at + n], ref_codes[ref_at : ref_at + m],
-            scores, gaps, own, mode, out[SCORE, pair], out[QUERY_END, pair], out[REF_END, pair],
-            ops[at : at + n + m + 2],
-        )  # fmt: skip
-        out[N_OPS, pair] = n_ops
-        out[QUERY_BEGIN, pair] = query_start
-        out[REF_BEGIN, pair] = ref_start

@@ -117,6 +117,36 @@ def test_the_bound_never_changes_the_optimum(forward: bool, scoring: Scoring) ->
 
 
 @DIRECTIONS
+@pytest.mark.parametrize("scoring", SCORINGS[:5], ids=str)
+def test_wide_bands_with_and_without_the_bound(forward: bool, scoring: Scoring) -> None:
+    """Reads of several blocks, many with a foreign end; found without the bound: the oracle."""
+    rng = np.random.default_rng(10)
+    n_gapped = n_cut = 0
+    for _ in range(250):
+        band, reserve = int(rng.choice([8, 20, 40])), int(rng.choice([20, 60, 2**30]))
+        case = random_case(rng, forward=forward, overhang=100, max_len=140)
+        if rng.random() < 0.4:
+            at = int(rng.integers(len(case.read) + 1))
+            foreign = random_letters(rng, len(case.read) - at)
+            case = case._replace(read=case.read[:at] + foreign)
+        room = case.ref_corner - case.corner, len(case.ref) - case.ref_corner
+        if room[0] < band or room[1] - (len(case.read) - case.corner) < band:
+            continue
+        free = extend(case, scoring, band=band, reserve=reserve)
+        for floor in (0, free.objective // 2, free.objective - 1):
+            if floor < 0 or free.s < 0:
+                continue
+            found = extend(case, scoring, band=band, reserve=reserve, bounded=True, floor=floor)
+            assert found[:5] == free[:5], case
+        if "I" in free.cigar or "D" in free.cigar:
+            n_gapped += 1
+            assert free.objective <= found.most_gapped, case
+        elif free.s >= 0:
+            n_cut += found.most_gapped <= free.objective
+    assert n_gapped > 5 and n_cut > 3
+
+
+@DIRECTIONS
 @pytest.mark.parametrize("scoring", SCORINGS, ids=str)
 def test_an_insertion_that_ends_just_inside_a_block_is_not_cut_off(
     forward: bool, scoring: Scoring

@@ -194,6 +194,19 @@ def test_poor_alignments_are_not_kept_and_short_reads_have_a_lower_bar() -> None
     assert found[1][0][2:] == (100, 120, 0, 20, 20, 0, "20=")
 
 
+def test_gaps_are_sought_from_no_less_than_chance_brings() -> None:
+    rng = np.random.default_rng(9)
+    params = ExtendParams()
+    for n in range(15, 22):
+        contig = random_letters(rng, 100 + n) + "ACCCCG" + random_letters(rng, 150)
+        genome = genome_of([contig])
+        read = contig[100 : 100 + n] + contig[105 + n : 165 + n]
+        (found,) = extended(genome, [read], [[(0, 100)]])
+        (there,) = extended(genome, [read], [[(0, 105)]])  # from the other end of the gap
+        assert there[0].score == n + 60 - 6 - 5 and "5D" in there[0].cigar
+        assert found == (there if n >= params.min_ungapped else [])
+
+
 def test_a_batch_is_its_reads() -> None:
     rng = np.random.default_rng(7)
     genome, reads, places = simulated(rng, 40)

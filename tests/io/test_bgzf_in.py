@@ -100,8 +100,9 @@ def test_broken_blocks(tmp_path):
         source.close()
 
 
-def test_what_stands_before_a_broken_block_is_handed_out(tmp_path, executors):
+def test_what_stands_before_a_broken_block_is_handed_out(tmp_path, executors, monkeypatch):
     """Several tasks' worth of blocks, one of them damaged."""
+    monkeypatch.setattr("mapper.io.bgzf_in.BLOCKS_PER_TASK", 16)
     blocks = [block(DATA[i : i + 5000]) for i in range(0, 300_000, 5000)]
     damaged = bytearray(blocks[40])
     damaged[-6] ^= 1  # the check sum

@@ -22,6 +22,8 @@ TEXTS = [
     bytes(70_000),
 ]
 
+SLOTS = 1 << 13  # of ISA-L's hash table, level 1
+
 needs_isa_l = pytest.mark.skipif(not isa_l.AVAILABLE, reason="isal without ISA-L's functions")
 
 
@@ -60,6 +62,33 @@ def test_deflate_and_inflate_are_inverse(kind, n, level):
     assert isa_l.inflate(packed.ctypes.data, size, work, plain.ctypes.data, n)
     assert plain.tobytes() == data.tobytes() + b"\7" * 8
     assert isa_l.crc32(data.ctypes.data, n) == zlib.crc32(data)
+
+
+def crc32c(word: int) -> int:
+    """Return the CRC-32C of 4 bytes, from 0, not inverted: x86's instruction, bit by bit."""
+    for _ in range(32):
+        word = word >> 1 ^ (0x82F63B78 if word & 1 else 0)
+    return word
+
+
+@needs_isa_l
+@pytest.mark.parametrize("position", range(3))
+def test_a_stream_does_not_depend_on_the_place_of_the_work_space(position):
+    """The slot that ISA-L makes of the state's address is that of one of the first bytes."""
+    region = np.empty((2 << 16) + isa_l.WORK_BYTES, np.uint8)
+    slot = crc32c(region.ctypes.data >> 16 & 0xFFFFFFFF) % SLOTS
+    start = RNG.bytes(12)
+    while crc32c(int.from_bytes(start[position : position + 4], "little")) % SLOTS != slot:
+        start = RNG.bytes(12)
+    data = array(start + TEXTS[1][:2000] + start[position:] + TEXTS[1][:2000])
+    streams = set()
+    for at in (0, 1 << 16, 2 << 16):
+        packed = np.empty(70_000, np.uint8)
+        work = region[at : at + isa_l.WORK_BYTES]
+        size = isa_l.deflate(data.ctypes.data, len(data), 1, work, packed, 0, len(packed))
+        streams.add(packed[:size].tobytes())
+        assert zlib.decompress(packed[:size].tobytes(), -15) == data.tobytes()
+    assert len(streams) == 1
 
 
 @needs_isa_l

@@ -114,6 +114,32 @@ def test_a_proper_pair_needs_no_rescue() -> None:
     assert (1, 1300) in set(zip(loci.strand.tolist(), loci.diagonal.tolist(), strict=True))
 
 
+def test_nothing_is_proposed_where_the_read_lies_already() -> None:
+    """On the diagonal with which an alignment of its strand begins, or ends."""
+    rng = np.random.default_rng(6)
+    word = random_letters(rng, READ_LEN)
+    genome = genome_of([random_letters(rng, 1300) + word + word + random_letters(rng, 900)])
+    sequences = [genome.text[1000:1150], oriented(word, 1)]
+    near = anchor(0, 0, 1000)
+
+    def proposed(*read: Aligned) -> list[int]:
+        # A bad score, so that the pair does not stop the search.
+        alignments = [[near], [a._replace(score=1) for a in read]]
+        _, _, loci = propose(genome, sequences, alignments, FR, seeds=guaranteed(9, 0))
+        return loci.diagonal[loci.locus_offsets[1] :].tolist()
+
+    copies = [1300, 1300 + READ_LEN]
+    assert proposed() == copies
+    for i in range(2):
+        assert proposed(anchor(1, 0, copies[i])) == copies[1 - i :][:1]
+        assert proposed(anchor(0, 0, copies[i])) == copies  # the other strand
+    # Clipped, and with an insertion of 3: it begins on one diagonal and ends on another.
+    begins = Aligned(1, 0, 1310, 1400, 10, 103, 80, 3, "40=3I50=")
+    ends = Aligned(1, 0, 1350, 1440, 47, 140, 80, 3, "40=3I50=")
+    assert proposed(begins) == proposed(ends) == [1450]
+    assert proposed(begins, anchor(1, 0, 1450)) == []
+
+
 def test_pairs_without_any_alignment_and_empty_reads() -> None:
     genome = genome_of(["ACGTTGCA" * 200])
     sequences = ["ACGTAACC" * 10, "ACCTTGGC" * 10, "", genome.text[300:400]]

@@ -20,12 +20,27 @@ from tests.reads import random_letters
 CODES = {"A": 0, "C": 1, "T": 2, "U": 2, "G": 3, "a": 0, "c": 1, "t": 2, "u": 2, "g": 3}
 
 
-def staged_rows(source, most_pairs: int = 1000, n_places: int = 2, threads: int = 3):
+def staged_rows(source, most_pairs: int = 1000, n_places: int = 2, threads: int = 3, byte: int = 0):
     """Stage every chunk as the pipeline does; return the symbols of each pair, or None."""
     rows = []
     chunks = source.chunks(most_pairs)
-    places = np.full((n_places, words_of_place(source, chunks)), 2**64 - 1, np.uint64)
+    places = places_at(byte, n_places, words_of_place(source, chunks))
     staging = Staging(source, chunks, places, threads)
+    try:
+        _collect(staging, chunks, n_places, rows)
+    finally:
+        staging.close()
+    return rows, len(chunks)
+
+
+def places_at(byte: int, n_places: int, n_words: int) -> np.ndarray:
+    """Return places that begin so many bytes behind a line of 64."""
+    room = np.full(n_places * n_words * 8 + 128, 255, np.uint8)
+    first = -room.ctypes.data % 64 + byte
+    return room[first : first + n_places * n_words * 8].view(np.uint64).reshape(n_places, n_words)
+
+
+def _collect(staging: Staging, chunks, n_places: int, rows: list) -> None:
     for c, chunk in enumerate(chunks):
         for _ in range(n_places if c == 0 else 1):
             staging.begin()
@@ -36,8 +51,6 @@ def staged_rows(source, most_pairs: int = 1000, n_places: int = 2, threads: int 
             assert (query_len < 0) == (ref_len < 0)
             sides = ((query_at, query_len), (ref_at, ref_len))
             rows.append(None if query_len < 0 else tuple(symbols(staged, *s) for s in sides))
-    staging.close()
-    return rows, len(chunks)
 
 
 def symbols(words: np.ndarray, at: int, n: int) -> list[int]:
@@ -65,9 +78,10 @@ def pairs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return made
 
 
-def test_letters_are_staged_as_they_lie(pairs) -> None:
+@pytest.mark.parametrize("byte", [0, 8])  # at a line: past the caches
+def test_letters_are_staged_as_they_lie(pairs, byte: int) -> None:
     queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
-    rows, n_chunks = staged_rows(LetterSource(batch_of(queries, refs)), most_pairs=25)
+    rows, n_chunks = staged_rows(LetterSource(batch_of(queries, refs)), most_pairs=25, byte=byte)
     assert rows == expected_rows(pairs)
     assert n_chunks > 4
     assert rows.count(None) > 3  # pairs with other letters
@@ -115,11 +129,44 @@ def test_sequences_may_lie_anywhere() -> None:
     )
 
 
-def test_packed_pairs_are_staged(pairs) -> None:
+@pytest.mark.parametrize("byte", [0, 8])
+def test_packed_pairs_are_staged(pairs, byte: int) -> None:
     queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
-    rows, n_chunks = staged_rows(PackedSource(packed_pairs(queries, refs)), most_pairs=25)
+    rows, n_chunks = staged_rows(PackedSource(packed_pairs(queries, refs)), 25, byte=byte)
     assert rows == expected_rows(pairs)
     assert n_chunks > 4
+
+
+@pytest.mark.parametrize("most_pairs", [1, 2, 9])
+@pytest.mark.parametrize(
+    ("ends", "what"),
+    [([5, 3, 8, 12], "offsets must begin with 0, not fall"), ([5, 9, 12, 13], "lie in"),
+     ([-1, 3, 8, 12], "offsets must"), ([0, 2**31, 8, 12], "offsets must")],
+)  # fmt: skip
+def test_lengths_that_are_none_are_found_on_the_way(ends, what, most_pairs: int) -> None:
+    bad = np.array([0, *ends])
+    good = np.array([0, 3, 6, 9, 12])
+    letters = np.frombuffer(b"ACGTNCGTACGT", np.uint8)
+    for side, (first, second) in (("queries", (bad, good)), ("refs", (good, bad))):
+        source = LetterSource(
+            PairBatch(letters, first[:-1], first[1:], letters, second[:-1], second[1:])
+        )
+        with pytest.raises(UsageError, match=what) as error:
+            staged_rows(source, most_pairs)
+        assert side in str(error.value) or "pairs: sequences" in str(error.value)
+
+
+@pytest.mark.parametrize("most_pairs", [1, 9])
+def test_packed_pairs_that_are_none_are_found_on_the_way(most_pairs: int) -> None:
+    packed = packed_pairs(["ACGT" * 10] * 5, ["ACG" * 20] * 5)
+    for field, value, side in (
+        ("query_start", 2**40, "queries"), ("query_start", 0, "queries"),
+        ("ref_len", 65, "references"), ("ref_len", -1, "references"), ("shift", 4, "queries"),
+    ):  # fmt: skip
+        column = getattr(packed, field).copy()
+        column[2] = value
+        with pytest.raises(UsageError, match=f"{side} must lie one behind the other"):
+            staged_rows(PackedSource(packed._replace(**{field: column})), most_pairs)
 
 
 @pytest.mark.parametrize("engine", [edit_distance, align_affine])
