@@ -9,6 +9,7 @@ import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.batch import AlignmentBatch
+from mapper.bits import trailing_zeros
 from mapper.extend.read import comes_before, is_redundant
 
 
@@ -52,6 +53,8 @@ def merged_order(before, first, end, rescued, new_first, new_end, order):
     """
     old, new = np.int64(first), np.int64(new_first)
     n_kept = n_ops = np.int64(0)
+    # Which of the first 64 rescued rows stay: few, where the others are hundreds.
+    staying = np.uint64(0)
     while old < end or new < new_end:
         redundant = False
         if new < new_end and (old == end or comes_before(rescued, new, before, old)):
@@ -60,15 +63,23 @@ def merged_order(before, first, end, rescued, new_first, new_end, order):
                 if row >= 0 and is_redundant(before, row, rescued, new):
                     redundant = True
                     break
+            if not redundant and new - new_first < 64:
+                staying |= np.uint64(1) << np.uint64(new - new_first)
             candidate = ~new
             length = rescued.cigar_offsets[new + 1] - rescued.cigar_offsets[new]
             new += 1
         else:
-            for i in range(n_kept):
-                row = np.int64(order[i])
-                if row < 0 and is_redundant(rescued, ~row, before, old):
-                    redundant = True
-                    break
+            to_compare = staying
+            while to_compare and not redundant:
+                row = new_first + trailing_zeros(to_compare)
+                redundant = is_redundant(rescued, row, before, old)
+                to_compare &= to_compare - np.uint64(1)
+            if new - new_first > 64:
+                for i in range(n_kept):
+                    row = ~np.int64(order[i])
+                    if row >= new_first + 64 and is_redundant(rescued, row, before, old):
+                        redundant = True
+                        break
             candidate = old
             length = before.cigar_offsets[old + 1] - before.cigar_offsets[old]
             old += 1

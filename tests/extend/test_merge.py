@@ -33,9 +33,9 @@ def best_distinct(alignments: list[Aligned]) -> list[Aligned]:
     return kept
 
 
-def random_alignment(rng: np.random.Generator) -> Aligned:
+def random_alignment(rng: np.random.Generator, n_places: int = 6) -> Aligned:
     query_start, length = int(rng.integers(0, 40)), int(rng.integers(30, 60))
-    text_start = int(rng.integers(0, 6)) * 1000 + int(rng.integers(0, 12))
+    text_start = int(rng.integers(0, n_places)) * 1000 + int(rng.integers(0, 12))
     return Aligned(
         int(rng.integers(2)), int(rng.integers(2)), text_start, text_start + length,
         query_start, query_start + length, int(rng.integers(30, 40)), int(rng.integers(9)),
@@ -43,16 +43,22 @@ def random_alignment(rng: np.random.Generator) -> Aligned:
     )  # fmt: skip
 
 
-def random_reads(rng: np.random.Generator, n: int, most: int) -> list[list[Aligned]]:
+def random_reads(
+    rng: np.random.Generator, n: int, most: int, n_places: int = 6
+) -> list[list[Aligned]]:
     return [
-        best_distinct([random_alignment(rng) for _ in range(rng.integers(0, most))])
+        best_distinct([random_alignment(rng, n_places) for _ in range(rng.integers(0, most))])
         for _ in range(n)
     ]
 
 
-def test_merging_is_sorting_all_without_what_is_there_twice() -> None:
+@pytest.mark.parametrize("many", [False, True])
+def test_merging_is_sorting_all_without_what_is_there_twice(many: bool) -> None:
     rng = np.random.default_rng(1)
     before, rescued = random_reads(rng, 200, 12), random_reads(rng, 200, 6)
+    if many:
+        before, rescued = (random_reads(rng, 12, 250, 60) for _ in range(2))
+        assert max(map(len, rescued)) > 100
     # Ties in everything that orders alignments have no defined order; here there are none.
     for old, new in zip(before, rescued, strict=True):
         keys = [(a.score, a.strand, a.text_start) for a in old]
