@@ -16,16 +16,9 @@ import numpy as np
 from mapper.accelerate import core, driver, grown
 from mapper.batch import NO_QUALITY, AlignmentBatch, ReadBatch, RecordBatch
 from mapper.cigar import H, S
-from mapper.pair.placement import PRIMARY, SECONDARY, SUPPLEMENTARY, PlacementBatch
-from mapper.pair.tags import (
-    output_cigar,
-    put_bytes,
-    put_cigar_text,
-    put_int_tag,
-    put_md,
-    put_number,
-    put_tag,
-)
+from mapper.pair.placement import SECONDARY, SUPPLEMENTARY, PlacementBatch
+from mapper.pair.places import cigar_of, put_alternatives, put_split
+from mapper.pair.tags import put_bytes, put_cigar_text, put_int_tag, put_md, put_tag
 from mapper.params import RecordParams
 from mapper.prefetch import prefetch
 from mapper.recycled import RECYCLER
@@ -113,90 +106,6 @@ def _template_len(alignments, this, mate, is_first):
     if alignments.text_start[this] != alignments.text_start[mate]:
         return span if alignments.text_start[this] == start else -span
     return span if is_first else -span
-
-
-@core
-def _put_place(buffer, pos, alignments, names, i, cigar, n_cigar, strand_first):
-    """Write one alignment as XA (``name,+pos,CIGAR,``) or SA (``name,pos,+,CIGAR,``) has it."""
-    ref_id = alignments.ref_id[i]
-    pos = put_bytes(
-        buffer, pos, names.contigs, names.contig_offsets[ref_id], names.contig_offsets[ref_id + 1]
-    )
-    buffer[pos] = ord(",")
-    pos += 1
-    sign = ord("-") if alignments.strand[i] else ord("+")
-    ref_pos = alignments.text_start[i] - names.contig_starts[ref_id] + 1
-    if strand_first:
-        buffer[pos] = sign
-        pos = put_number(buffer, pos + 1, ref_pos)
-    else:
-        pos = put_number(buffer, pos, ref_pos)
-        buffer[pos] = ord(",")
-        buffer[pos + 1] = sign
-        pos += 2
-    buffer[pos] = ord(",")
-    pos = put_cigar_text(buffer, pos + 1, cigar, 0, n_cigar)
-    buffer[pos] = ord(",")
-    return pos + 1
-
-
-@core
-def _cigar_of(alignments, i, read_len, clip, extended, cigar):
-    return output_cigar(
-        alignments.cigar_ops, alignments.cigar_offsets[i], alignments.cigar_offsets[i + 1],
-        alignments.query_start[i], alignments.query_end[i], read_len, clip, extended, cigar,
-    )  # fmt: skip
-
-
-@core
-def _put_alternatives(buffer, pos, alignments, placements, names, first, end, head, read_len,
-                      params, cigar):  # fmt: skip
-    """Write XA for a head if it has few enough alternatives."""
-    bar = params.xa_ratio * alignments.score[head]
-    listed = 0
-    for i in range(first, end):
-        if placements.role[i] == SECONDARY and placements.head[i] == head:
-            listed += alignments.score[i] >= bar
-    if listed == 0 or listed > params.max_xa:
-        return pos
-    pos = put_tag(buffer, pos, ord("X"), ord("A"), ord("Z"))
-    for i in range(first, end):
-        if placements.role[i] != SECONDARY or placements.head[i] != head:
-            continue
-        if alignments.score[i] < bar:
-            continue
-        n = _cigar_of(alignments, i, read_len, S, params.extended_cigar, cigar)
-        pos = _put_place(buffer, pos, alignments, names, i, cigar, n, True)
-        pos = put_number(buffer, pos, np.int64(alignments.edit_distance[i]))
-        buffer[pos] = ord(";")
-        pos += 1
-    buffer[pos] = 0
-    return pos + 1
-
-
-@core
-def _put_split(buffer, pos, alignments, placements, names, first, end, this, primary, read_len,
-               params, cigar):  # fmt: skip
-    """Write SA: the other heads of a split read, the primary first."""
-    n_heads = 0
-    for i in range(first, end):
-        n_heads += placements.role[i] == PRIMARY or placements.role[i] == SUPPLEMENTARY
-    if n_heads < 2:
-        return pos
-    pos = put_tag(buffer, pos, ord("S"), ord("A"), ord("Z"))
-    for turn in range(first - 1, end):
-        i = primary if turn < first else turn
-        if i == this or (turn >= first and placements.role[i] != SUPPLEMENTARY):
-            continue
-        n = _cigar_of(alignments, i, read_len, S, params.extended_cigar, cigar)
-        pos = _put_place(buffer, pos, alignments, names, i, cigar, n, False)
-        pos = put_number(buffer, pos, np.int64(placements.mapq[i]))
-        buffer[pos] = ord(",")
-        pos = put_number(buffer, pos + 1, np.int64(alignments.edit_distance[i]))
-        buffer[pos] = ord(";")
-        pos += 1
-    buffer[pos] = 0
-    return pos + 1
 
 
 @core
@@ -302,7 +211,7 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                         clip = H
                         query_start = np.int64(alignments.query_start[this])
                         query_end = np.int64(alignments.query_end[this])
-                n = _cigar_of(alignments, this, read_len, clip, params.extended_cigar, cigar)
+                n = cigar_of(alignments, this, read_len, clip, params.extended_cigar, cigar)
                 for i in range(n):
                     cigar_ops[n_ops + i] = cigar[i]
                 n_ops += n
@@ -342,18 +251,18 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                 pos = put_int_tag(tags, pos + 1, ord("A"), ord("S"), alignments.score[this])
                 if placements.role[this] != SECONDARY:
                     pos = put_int_tag(tags, pos, ord("X"), ord("S"), placements.sub_score[this])
-                    pos = _put_split(
+                    pos = put_split(
                         tags, pos, alignments, placements, names, first, end, this, primary,
                         read_len, params, cigar,
                     )  # fmt: skip
                     if not params.all_alignments:
-                        pos = _put_alternatives(
+                        pos = put_alternatives(
                             tags, pos, alignments, placements, names, first, end, this, read_len,
                             params, cigar,
                         )  # fmt: skip
             if mate_primary >= 0:
                 pos = put_tag(tags, pos, ord("M"), ord("C"), ord("Z"))
-                n = _cigar_of(
+                n = cigar_of(
                     alignments, mate_primary, base_offsets[mate + 1] - base_offsets[mate], S,
                     params.extended_cigar, cigar,
                 )  # fmt: skip
