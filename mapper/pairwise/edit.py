@@ -8,7 +8,8 @@ from mapper.device.choose import choose_device
 from mapper.errors import UsageError
 from mapper.pairwise.edit_cpu import align_edit
 from mapper.pairwise.given import Given, align_given
-from mapper.pairwise.packing import MAX_LENGTH, PackedPairs, Sequences
+from mapper.pairwise.lengths import MAX_LENGTH
+from mapper.pairwise.packing import PackedPairs, Sequences
 from mapper.pairwise.result import PairAlignments
 from mapper.pairwise.run import run_chunks
 from mapper.pairwise.spans import Span, ends_of

@@ -37,7 +37,8 @@ from mapper.pairwise.flat_tickets import (
     note_ready,
     note_wrong,
 )
-from mapper.pairwise.packing import PADDING, PairBatch, are_lengths_wrong, check_lengths
+from mapper.pairwise.lengths import are_lengths_wrong
+from mapper.pairwise.packing import PADDING, PairBatch, check_lengths
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH
 
 Stager = Callable[[Tickets], None]

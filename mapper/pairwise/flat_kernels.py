@@ -17,7 +17,7 @@ from mapper.pairwise.affine_origins import replay, trace_back
 from mapper.pairwise.affine_space import origins_of, rows_of
 from mapper.pairwise.compare import Pair
 from mapper.pairwise.cuda_batch import CUT, DONE, LEFT
-from mapper.pairwise.packing import is_misplaced
+from mapper.pairwise.lengths import is_misplaced
 from mapper.pairwise.result import HEURISTIC, OK, OVER_LIMIT
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH, small_search
 from mapper.pairwise.strip import Strings

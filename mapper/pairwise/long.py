@@ -34,9 +34,10 @@ from mapper.pairwise.edit_cpu import (
     global_path,
     new_rows,
 )
+from mapper.pairwise.lengths import MAX_LENGTH
 from mapper.pairwise.long_search import Search
 from mapper.pairwise.middle import N_STATE
-from mapper.pairwise.packing import MAX_LENGTH, PackedPairs, batch_of, pack_pairs, pair_at, part_of
+from mapper.pairwise.packing import PackedPairs, batch_of, pack_pairs, pair_at, part_of
 from mapper.pairwise.run import thread_count
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING
 

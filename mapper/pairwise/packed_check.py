@@ -6,7 +6,8 @@ import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.errors import UsageError
-from mapper.pairwise.packing import PackedPairs, is_misplaced
+from mapper.pairwise.lengths import is_misplaced
+from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.run import in_slices
 
 

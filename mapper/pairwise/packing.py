@@ -31,15 +31,10 @@ from mapper.accelerate import core, driver
 from mapper.dna import AMBIGUOUS, CODE_OF_ASCII, NOT_A_BASE
 from mapper.errors import InputFormatError, UsageError
 from mapper.pairwise.compare import Pair, unaligned_word
-from mapper.pairwise.run import in_slices, thread_count
+from mapper.pairwise.lengths import MAX_LENGTH, OFFSETS_RULE, TOO_LONG, check_side
+from mapper.pairwise.run import thread_count
 
 SYMBOLS = ("dna", "iupac", "bytes")
-MAX_LENGTH = 2**30
-"""Longest sequence: offsets are int32 with room for sums, and null values."""
-
-_OFFSETS = "offsets must begin with 0, not fall, and lie in the array"
-_TOO_LONG = f"a sequence is longer than {MAX_LENGTH} symbols"
-
 _QUERY_AMBIGUOUS, _REF_AMBIGUOUS = 4, 5
 _PAIRS_A_THREAD = 1 << 14
 PADDING = 8
@@ -137,9 +132,9 @@ def sequence_set(
         if given.dtype != np.uint8 or given.ndim != 1 or offsets.ndim != 1 or len(offsets) == 0:
             raise UsageError(f"{side}: a flat uint8 array and its int64 offsets are expected")
         if offsets[0] != 0 or not 0 <= offsets[-1] <= len(given):
-            raise UsageError(f"{side}: {_OFFSETS}")
+            raise UsageError(f"{side}: {OFFSETS_RULE}")
         if checked:
-            _check_side(offsets[:-1], offsets[1:], side, thread_count(None))
+            check_side(offsets[:-1], offsets[1:], side, thread_count(None))
         letters = np.ascontiguousarray(given[: offsets[-1]])
         if padded:
             letters = np.concatenate([letters, np.zeros(PADDING, np.uint8)])
@@ -152,39 +147,14 @@ def sequence_set(
         np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)), out=offsets[1:])
         letters = np.frombuffer(bytearray().join([*raw, bytes(PADDING)]), np.uint8)
         if max(map(len, raw), default=0) > MAX_LENGTH:
-            raise UsageError(f"{side}: {_TOO_LONG}")
+            raise UsageError(f"{side}: {TOO_LONG}")
     return letters, offsets
 
 
 def check_lengths(batch: PairBatch, threads: int) -> None:
     """Raise UsageError unless all lengths are 0 to MAX_LENGTH."""
-    _check_side(batch.query_start, batch.query_end, "queries", threads)
-    _check_side(batch.ref_start, batch.ref_end, "refs", threads)
-
-
-def _check_side(start: np.ndarray, end: np.ndarray, side: str, threads: int) -> None:
-    wrong = in_slices(
-        len(start), threads,
-        lambda first, last: bool(_wrong_lengths(start[first:last], end[first:last])),
-    )  # fmt: skip
-    if any(wrong):
-        falls = any(in_slices(len(start), 1, lambda a, b: bool((end[a:b] < start[a:b]).any())))
-        raise UsageError(f"{side}: {_OFFSETS if falls else _TOO_LONG}")
-
-
-@core
-def are_lengths_wrong(start, end):
-    """Whether any length is below 0 or above MAX_LENGTH."""
-    signs = np.int64(0)
-    for i in range(len(start)):
-        length = end[i] - start[i]
-        signs |= length | (np.int64(MAX_LENGTH) - length)
-    return signs < 0
-
-
-@driver
-def _wrong_lengths(start, end):
-    return are_lengths_wrong(start, end)
+    check_side(batch.query_start, batch.query_end, "queries", threads)
+    check_side(batch.ref_start, batch.ref_end, "refs", threads)
 
 
 @core
@@ -392,14 +362,6 @@ def _packed_side(
             "IUPAC nucleotide (for other alphabets compare bytes)"
         )
     return words, word_starts[:-1], lengths
-
-
-@core
-def is_misplaced(start, length, shift, behind):
-    """Whether a packed sequence does not lie between the first word and `behind`."""
-    bits = length << np.int64(shift)
-    wrong = (start < 1) | (length < 0) | (length > MAX_LENGTH) | (shift < 1) | (shift > 3)
-    return wrong | (start + ((bits + 63) >> 6) > behind)
 
 
 # What returns arrays counts references, which cores do not.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mapper.errors import UsageError
-from mapper.pairwise.packing import MAX_LENGTH
+from mapper.pairwise.lengths import MAX_LENGTH
 from mapper.pairwise.wavefront_edit import Ends
 
 ALL = MAX_LENGTH
