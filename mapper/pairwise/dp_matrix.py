@@ -216,18 +216,9 @@ def trace_matrix(query, ref, scores, gaps, origins, mode, score, i, j, ops):
     """
     n_ops = np.int64(0)
     code, length = np.int64(EQUAL), np.int64(0)  # of the operation that may still grow
-    goes_on = np.int64(0)  # the bit of the gap that the cell is behind, or 0
-    # A cell at a time, in gaps too: threads that walk side by side would wait for a loop in it.
-    while i > 0 and j > 0 and not (mode == LOCAL and score == 0 and goes_on == 0):
+    while i > 0 and j > 0 and not (mode == LOCAL and score == 0):
         bits = origin_at(origins, i, j)
-        if goes_on != 0 and bits & goes_on == 0:
-            n_ops = append_op(ops, n_ops, code, length)
-            score += gaps.gap_open + length * gaps.gap_extend
-            length = np.int64(0)
-            goes_on = np.int64(0)
-            if mode == LOCAL and score == 0:
-                break
-        if goes_on == 0 and bits & NOT_DIAGONAL == 0:
+        if bits & NOT_DIAGONAL == 0:
             i -= 1
             j -= 1
             a, b = query[i], ref[j]
@@ -239,16 +230,21 @@ def trace_matrix(query, ref, scores, gaps, origins, mode, score, i, j, ops):
             if mode == LOCAL:
                 score -= scores[a, b]
             continue
-        if goes_on == 0:
-            n_ops = append_op(ops, n_ops, code, length)
-            is_insertion = bits & NOT_DELETION != 0
-            code, length = np.int64(I if is_insertion else D), np.int64(0)
-            goes_on = np.int64(INSERTION_GOES_ON if is_insertion else DELETION_GOES_ON)
-        length += 1
-        if code == I:
-            i -= 1
-        else:
-            j -= 1
+        n_ops = append_op(ops, n_ops, code, length)
+        is_insertion = bits & NOT_DELETION != 0
+        goes_on = INSERTION_GOES_ON if is_insertion else DELETION_GOES_ON
+        length = np.int64(0)
+        going = True
+        while going:
+            length += 1
+            if is_insertion:
+                i -= 1
+            else:
+                j -= 1
+            going = i > 0 and j > 0 and origin_at(origins, i, j) & goes_on != 0
+        n_ops = append_op(ops, n_ops, I if is_insertion else D, length)
+        score += gaps.gap_open + length * gaps.gap_extend
+        length = np.int64(0)
     n_ops = append_op(ops, n_ops, code, length)
     if mode == GLOBAL:
         n_ops = append_op(ops, n_ops, I, i)
