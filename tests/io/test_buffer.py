@@ -101,6 +101,34 @@ def test_bytes_come_in_order(executors, seed, damaged_at, threads, chunk, wanted
     assert (str(buffer.broken) == "damaged") == (damaged_at < len(DATA))
 
 
+def test_more_is_wanted_while_the_next_block_is_filled(executors):
+    """Then that block is too small, and what is being written there must not be lost."""
+    hold = threading.Event()
+
+    class Held(Source):
+        def begin(self, buffer: memoryview) -> Step:
+            start, self._at = self._at, self._at + len(buffer)
+            return Step(len(buffer), [partial(self._write, buffer, start, 0, len(buffer))])
+
+        def _write(self, buffer: memoryview, at: int, start: int, end: int) -> Done:
+            if at >= 400:  # behind the first block, of four steps
+                hold.wait()
+            return super()._write(buffer, at, start, end)
+
+    buffer = InputBuffer(Held(1, len(DATA), 100), 100, executors[2])
+    for _ in range(16):
+        buffer.unread(20)
+        buffer.take(20)
+    with ThreadPoolExecutor(1) as reader:
+        waiting = reader.submit(buffer.unread, 200)
+        time.sleep(0.05)
+        assert buffer._filled is not buffer._block  # or else this test does not see what it should
+        hold.set()
+        view, _ = waiting.result()
+    assert view[:200].tobytes() == DATA[320:520]
+    buffer.close()
+
+
 def test_an_exception_of_a_part_reaches_the_reader(executors):
     class Failing(Source):
         def _write(self, buffer: memoryview, at: int, start: int, end: int) -> Done:
