@@ -46,7 +46,7 @@ from mapper.pair.insert_size import (
     estimate,
     in_score_units,
 )
-from mapper.pair.placement import PRIMARY, PlacementBatch
+from mapper.pair.placement import PlacementBatch, tally
 from mapper.pair.records import Names, make_names
 from mapper.params import BATCH_BASES, MAX_READ_LEN, MapParams
 from mapper.recycled import RECYCLER
@@ -223,13 +223,14 @@ class _Run:
         return self.finish(self.align(raw), model, output)
 
     def _count(self, reads: ReadBatch, placements: PlacementBatch, n_records: int) -> None:
+        placed = tally(placements)
         self.stats.count(
             reads=reads.n_reads,
             paired=reads.n_reads if reads.paired else 0,
             bases=int(reads.base_offsets[-1]),
-            mapped=int((placements.primary >= 0).sum()),
-            proper=int(placements.proper.sum()),
-            mapq_30=int((placements.mapq[placements.role == PRIMARY] >= 30).sum()),
+            mapped=placed.mapped,
+            proper=placed.proper,
+            mapq_30=placed.sure,
             records=n_records,
         )
 

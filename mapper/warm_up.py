@@ -20,6 +20,7 @@ from mapper.io.fastq_parse import TextBatch, TextPart
 from mapper.io.fastq_scan import SINGLE
 from mapper.io.text_cut import FASTQ, whole_records
 from mapper.pair.insert_size import assumed_model, confident_inserts
+from mapper.pair.placement import tally
 from mapper.pair.records import Names
 from mapper.params import MapParams
 from mapper.stages import align_reads, place_batch
@@ -65,7 +66,8 @@ def compile_stages(
             align_reads(index, reads, params, quiet, device, assumed_model())
         merged = merge_alignments(aligned.alignments, aligned.alignments)
         confident_inserts(reads.base_offsets, merged, params.extend)
-        _, records = place_batch(index, aligned, assumed_model(), params, names, quiet)
+        placements, records = place_batch(index, aligned, assumed_model(), params, names, quiet)
+        tally(placements)
         output.encode(carry_over(records, with_tag(reads, b"XXi\0\0\0\0")), reads)
     return time.perf_counter() - start
 

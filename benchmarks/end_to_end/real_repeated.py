@@ -57,7 +57,8 @@ def time_set(
     packed, once = real_set.files()
     reference = unpack(packed, work / "ref" / packed.name.removesuffix(".gz"))
     reads = [repeat(path, times, work / f"repeated_{path.name}") for path in once]
-    indexes, results = {}, {}
+    indexes: dict[str, Path] = {}
+    results: dict[str, Any] = {}
     for mapper in tools:
         indexes[mapper.name], _ = mappers.build_index(mapper, reference, work / "index", threads)
         out = work / f"{mapper.program}{mapper.suffix}"

@@ -26,7 +26,7 @@ import importlib.util
 import threading
 from collections.abc import Callable, Mapping
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 from mapper.accelerate import CACHE_DIR  # sets numba's cache directory, before any kernel
 from mapper.device.arguments import as_words, check_simulated, describe
@@ -76,6 +76,13 @@ runs one at a time.
 """
 
 
+class Loaded(NamedTuple):
+    """A kernel in a device's memory, as the driver launches it."""
+
+    handle: int
+    is_cooperative: bool  # the blocks of its grid wait for each other
+
+
 class Kernel:
     """A compiled kernel with its block size; one thread for each item.
 
@@ -97,7 +104,7 @@ class Kernel:
         self.function = function
         self.block = block
         self.__doc__ = function.__doc__
-        self._functions: dict[tuple[Any, ...], int] = {}
+        self._functions: dict[tuple[Any, ...], Loaded] = {}
         if SIMULATED:
             self.compiled = cuda.jit(function)
         else:
@@ -140,8 +147,8 @@ class Kernel:
             shared_bytes, as_words(words),
         )  # fmt: skip
 
-    def function_for(self, kinds: list[Any], args: tuple[Any, ...]) -> int:
-        """Return the handle that the driver launches on the current device; compiled at first use.
+    def function_for(self, kinds: list[Any], args: tuple[Any, ...]) -> Loaded:
+        """Return what the driver launches on the current device; compiled at first use.
 
         `kinds` are what :func:`mapper.device.arguments.describe` says of `args`.
         """
@@ -151,28 +158,35 @@ class Kernel:
                 if key not in self._functions:  # nor by another thread meanwhile
                     types = tuple(self.compiled.typeof_pyval(arg) for arg in args)
                     compiled = self.compiled.compile(types)
-                    self._functions[key] = int(compiled._codelibrary.get_cufunc().handle)
+                    self._functions[key] = Loaded(
+                        int(compiled._codelibrary.get_cufunc().handle), compiled.cooperative
+                    )
         return self._functions[key]
 
 
 def _launch(
-    function: int, n_blocks: int, block: int, stream: int, shared_bytes: int, words: Any
+    function: Loaded, n_blocks: int, block: int, stream: int, shared_bytes: int, words: Any
 ) -> None:
     """Launch; needs no lock, for the function has been loaded.
 
     Parameters
     ----------
-    function, stream
-        The driver's handles.
+    stream
+        The driver's handle.
     words
         int64 array of ctypes: the arguments, of which the driver takes as many bytes as the
         kernel's parameters have. It has copied them when it returns.
     """
     first = ctypes.addressof(words)
     table = (ctypes.c_void_p * len(words))(*range(first, first + 8 * len(words), 8))
-    driver.driver.cuLaunchKernel(
-        function, n_blocks, 1, 1, block, 1, 1, shared_bytes, stream, ctypes.addressof(table), 0
-    )
+    given = (
+        function.handle, n_blocks, 1, 1, block, 1, 1, shared_bytes, stream,
+        ctypes.addressof(table),
+    )  # fmt: skip
+    if function.is_cooperative:
+        driver.driver.cuLaunchCooperativeKernel(*given)
+    else:
+        driver.driver.cuLaunchKernel(*given, 0)
 
 
 class BoundKernel:

@@ -93,6 +93,20 @@ def cost_of(marks, costs):
 
 
 @core
+def most_in_clipped(marks, match, costs):
+    """What a block can still bring at the most in which the alignment ends (doubled).
+
+    Up to seven bases, less what a difference costs, or as many as match at its near end.
+    """
+    if marks & (BUT_ONE | FIVE):
+        return np.int64(2 * match * (BLOCK - 1))
+    n_matched = np.int64(3)
+    if marks & (FIRST_FOUR | LAST_FOUR):
+        n_matched = np.int64(4)
+    return max(2 * match * n_matched, 2 * match * (BLOCK - 1) - costs.least)
+
+
+@core
 def loss_slot(pos, forward):
     """Where the losses lie of an extension that has come to `pos` of the read.
 
@@ -155,7 +169,7 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
     gapped = np.int64(costs.least)
     losses[slot : slot + 3] = 0
     word = np.int64(-1)
-    mismatches = with_deletions = with_insertions = anywhere = np.uint64(0)
+    mismatches = with_none = with_deletions = with_insertions = np.uint64(0)
     while (block - last) * step <= 0:
         if block >> 3 != word:
             word = block >> 3
@@ -168,9 +182,10 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
             with_insertions = marks_on(
                 read_planes, row, text_planes, first_inserted + pos, insertions, lanes
             )
-            anywhere = block_marks(differ) | with_deletions | with_insertions
+            with_none = block_marks(differ)
         bit = np.uint64(8 * (block & 7))
         mismatched = penalties.mismatch * np.int64((mismatches >> bit) & np.uint64(15))
+        marks_here = np.int64((with_none >> bit) & np.uint64(0xFF))
         marks_deleted = np.int64((with_deletions >> bit) & np.uint64(0xFF))
         marks_inserted = np.int64((with_insertions >> bit) & np.uint64(0xFF))
         # What this block pays if the alignment passes it on one side, or changes in it or
@@ -180,17 +195,20 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
             lost_deleted = cost_of(marks_deleted, costs)
         if not marks_inserted & MATCHED:
             lost_inserted = cost_of(marks_inserted, costs)
-        lower = cost_of(np.int64((anywhere >> bit) & np.uint64(0xFF)), costs)
+        lower = cost_of(marks_here | marks_deleted | marks_inserted, costs)
         higher = np.int64(costs.deletion)
         if lower > costs.hard:  # no deletion alone
             higher += costs.least
         left = read_len - BLOCK * block if forward else BLOCK * (block + 1)
-        clip = 2 * penalties.match * (left - BLOCK + 1) + bonus
+        clip = 2 * penalties.match * left + bonus
+        clip_here = clip - most_in_clipped(marks_here, penalties.match, costs)
+        clip_deleted = clip - most_in_clipped(marks_deleted, penalties.match, costs)
+        clip_inserted = clip - most_in_clipped(marks_inserted, penalties.match, costs)
         apart = min(higher + deleted, lower + inserted)
         gapped = min(min(mismatched + gapped, back + here), apart)
-        ended_deleted = min(clip, lower + min(here, inserted))
-        ended_inserted = min(clip, higher + min(here, deleted))
-        here = min(min(mismatched, back) + here, min(clip, apart))
+        ended_deleted = min(clip_deleted, lower + min(here, inserted))
+        ended_inserted = min(clip_inserted, higher + min(here, deleted))
+        here = min(min(mismatched, back) + here, min(clip_here, apart))
         deleted = min(lost_deleted + deleted, ended_deleted)
         inserted = min(lost_inserted + inserted, ended_inserted)
         slot += 3 * step

@@ -7,6 +7,7 @@ other alignment is secondary to the first head it overlaps.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from mapper.pair.grade import (
     PRIMARY,
     SECONDARY,
     SUPPLEMENTARY,
+    UNUSED,
     grade,
     lead_over,
     unseen_score,
@@ -123,16 +125,32 @@ def _unseen(base_offsets, seeds, read, scores):
     )  # fmt: skip
 
 
+@core
+def _leave_out(first, end, role, head, mapq, sub_score):
+    """Give alignments first:end no role."""
+    for i in range(first, end):
+        role[i] = UNUSED
+        head[i] = -1
+        mapq[i] = 0
+        sub_score[i] = 0
+
+
 @driver
 def _place(names, name_offsets, base_offsets, seeds, alignments, ranked, paired, model, params,
-           scores, log10_text, values, alone, primary, proper, role, head, mapq,
-           sub_score):  # fmt: skip
+           scores, log10_text, primary, proper, role, head, mapq, sub_score):  # fmt: skip
+    """Fill the columns from `primary` on, whatever is in them."""
     offsets = alignments.alignment_offsets
     n_reads = len(offsets) - 1
+    most = np.int64(1)
+    for read in range(n_reads):
+        most = max(most, offsets[read + 1] - offsets[read])
+    values, alone = np.zeros((2, most), np.int64), np.zeros(most, np.int64)
     step = 2 if paired else 1
     for read in range(0, n_reads, step):
         key = name_key(names, name_offsets[read], name_offsets[read + 1])
+        _leave_out(offsets[read], offsets[read + step], role, head, mapq, sub_score)
         for mate in range(step):
+            proper[read + mate] = False
             primary[read + mate] = _best_alone(
                 ranked, offsets[read + mate], offsets[read + mate + 1],
                 key + np.uint64(mate),
@@ -203,19 +221,43 @@ def place_reads(
         Length of the indexed text, for what chance alone would match.
     """
     n_alignments = len(alignments.strand)
-    most = max(int(np.diff(alignments.alignment_offsets).max(initial=0)), 1)
     placements = PlacementBatch(
-        primary=np.full(reads.n_reads, -1, np.int64),
-        proper=np.zeros(reads.n_reads, np.bool_),
-        role=np.zeros(n_alignments, np.uint8),
-        head=np.full(n_alignments, -1, np.int64),
-        mapq=np.zeros(n_alignments, np.uint8),
-        sub_score=np.zeros(n_alignments, np.int32),
+        primary=np.empty(reads.n_reads, np.int64),
+        proper=np.empty(reads.n_reads, np.bool_),
+        role=np.empty(n_alignments, np.uint8),
+        head=np.empty(n_alignments, np.int64),
+        mapq=np.empty(n_alignments, np.uint8),
+        sub_score=np.empty(n_alignments, np.int32),
     )
     _place(
         reads.names, reads.name_offsets, reads.base_offsets, seeds, alignments,
         with_ranking_scores(reads, alignments, scores), reads.paired, model, params, scores,
-        float(np.log10(2 * text_len)), np.zeros((2, most), np.int64), np.zeros(most, np.int64),
-        *placements[:4], placements.mapq, placements.sub_score,
+        math.log10(2 * text_len), *placements,
     )  # fmt: skip
     return placements
+
+
+class Tally(NamedTuple):
+    """What came of a batch of reads."""
+
+    mapped: int
+    proper: int
+    sure: int
+    """Primary alignments of quality 30 and more."""
+
+
+@driver
+def _tally(placements):
+    mapped = proper = sure = 0
+    for read in range(len(placements.primary)):
+        primary = placements.primary[read]
+        proper += placements.proper[read]
+        if primary >= 0:
+            mapped += 1
+            sure += placements.mapq[primary] >= 30
+    return mapped, proper, sure
+
+
+def tally(placements: PlacementBatch) -> Tally:
+    """Count the reads of a batch that are placed, in proper pairs, and surely placed."""
+    return Tally._make(_tally(placements))

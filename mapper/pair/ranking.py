@@ -8,6 +8,7 @@ base that the sequencer doubts speaks less against a place than one at a base it
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -21,6 +22,7 @@ DIFFERENCE_RATE = 0.001
 """Bases at which a sample is expected to differ from its reference."""
 
 
+@functools.cache
 def forgiven_scores(match: int, mismatch: int) -> np.ndarray:
     """Return what is given back of the score of a mismatch, for each base quality.
 

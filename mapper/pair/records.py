@@ -16,16 +16,9 @@ import numpy as np
 from mapper.accelerate import core, driver, grown
 from mapper.batch import NO_QUALITY, AlignmentBatch, ReadBatch, RecordBatch
 from mapper.cigar import H, S
-from mapper.pair.placement import PRIMARY, SECONDARY, SUPPLEMENTARY, PlacementBatch
-from mapper.pair.tags import (
-    output_cigar,
-    put_bytes,
-    put_cigar_text,
-    put_int_tag,
-    put_md,
-    put_number,
-    put_tag,
-)
+from mapper.pair.placement import SECONDARY, SUPPLEMENTARY, PlacementBatch
+from mapper.pair.places import cigar_of, put_alternatives, put_split
+from mapper.pair.tags import put_bytes, put_cigar_text, put_int_tag, put_md, put_tag
 from mapper.params import RecordParams
 from mapper.prefetch import prefetch
 from mapper.recycled import RECYCLER
@@ -71,22 +64,24 @@ class _Fields(NamedTuple):
     template_len: np.ndarray
     query_start: np.ndarray
     query_end: np.ndarray
-    cigar_end: np.ndarray
-    tag_end: np.ndarray
+    cigar_offsets: np.ndarray
+    tag_offsets: np.ndarray
 
 
-class _Longest(NamedTuple):
-    """The most of each in a batch."""
+class _Sizes(NamedTuple):
+    """How many records a batch has, and the most of each."""
 
+    n_records: int
     cigar: int  # operations of an alignment
-    name: int  # characters of a contig's name
     span: int  # bases of text that an alignment covers
     read: int  # bases
+    name: int  # characters of a contig's name
 
 
 def _new_fields(capacity: int) -> _Fields:
-    types = ["i4", "u2", "i4", "i8", "u1", "i4", "i8", "i8", "i4", "i4", "i8", "i8"]
-    return _Fields(*(np.empty(capacity, np.dtype(t)) for t in types))
+    types = ["i4", "u2", "i4", "i8", "u1", "i4", "i8", "i8", "i4", "i4"]
+    fields = [np.empty(capacity, np.dtype(t)) for t in types]
+    return _Fields(*fields, *(np.zeros(capacity + 1, np.int64) for _ in range(2)))
 
 
 @core
@@ -114,97 +109,27 @@ def _template_len(alignments, this, mate, is_first):
 
 
 @core
-def _put_place(buffer, pos, alignments, names, i, cigar, n_cigar, strand_first):
-    """Write one alignment as XA (``name,+pos,CIGAR,``) or SA (``name,pos,+,CIGAR,``) has it."""
-    ref_id = alignments.ref_id[i]
-    pos = put_bytes(
-        buffer, pos, names.contigs, names.contig_offsets[ref_id], names.contig_offsets[ref_id + 1]
-    )
-    buffer[pos] = ord(",")
-    pos += 1
-    sign = ord("-") if alignments.strand[i] else ord("+")
-    ref_pos = alignments.text_start[i] - names.contig_starts[ref_id] + 1
-    if strand_first:
-        buffer[pos] = sign
-        pos = put_number(buffer, pos + 1, ref_pos)
-    else:
-        pos = put_number(buffer, pos, ref_pos)
-        buffer[pos] = ord(",")
-        buffer[pos + 1] = sign
-        pos += 2
-    buffer[pos] = ord(",")
-    pos = put_cigar_text(buffer, pos + 1, cigar, 0, n_cigar)
-    buffer[pos] = ord(",")
-    return pos + 1
-
-
-@core
-def _cigar_of(alignments, i, read_len, clip, extended, cigar):
-    return output_cigar(
-        alignments.cigar_ops, alignments.cigar_offsets[i], alignments.cigar_offsets[i + 1],
-        alignments.query_start[i], alignments.query_end[i], read_len, clip, extended, cigar,
-    )  # fmt: skip
-
-
-@core
-def _put_alternatives(buffer, pos, alignments, placements, names, first, end, head, read_len,
-                      params, cigar):  # fmt: skip
-    """Write XA for a head if it has few enough alternatives."""
-    bar = params.xa_ratio * alignments.score[head]
-    listed = 0
-    for i in range(first, end):
-        if placements.role[i] == SECONDARY and placements.head[i] == head:
-            listed += alignments.score[i] >= bar
-    if listed == 0 or listed > params.max_xa:
-        return pos
-    pos = put_tag(buffer, pos, ord("X"), ord("A"), ord("Z"))
-    for i in range(first, end):
-        if placements.role[i] != SECONDARY or placements.head[i] != head:
-            continue
-        if alignments.score[i] < bar:
-            continue
-        n = _cigar_of(alignments, i, read_len, S, params.extended_cigar, cigar)
-        pos = _put_place(buffer, pos, alignments, names, i, cigar, n, True)
-        pos = put_number(buffer, pos, np.int64(alignments.edit_distance[i]))
-        buffer[pos] = ord(";")
-        pos += 1
-    buffer[pos] = 0
-    return pos + 1
-
-
-@core
-def _put_split(buffer, pos, alignments, placements, names, first, end, this, primary, read_len,
-               params, cigar):  # fmt: skip
-    """Write SA: the other heads of a split read, the primary first."""
-    n_heads = 0
-    for i in range(first, end):
-        n_heads += placements.role[i] == PRIMARY or placements.role[i] == SUPPLEMENTARY
-    if n_heads < 2:
-        return pos
-    pos = put_tag(buffer, pos, ord("S"), ord("A"), ord("Z"))
-    for turn in range(first - 1, end):
-        i = primary if turn < first else turn
-        if i == this or (turn >= first and placements.role[i] != SUPPLEMENTARY):
-            continue
-        n = _cigar_of(alignments, i, read_len, S, params.extended_cigar, cigar)
-        pos = _put_place(buffer, pos, alignments, names, i, cigar, n, False)
-        pos = put_number(buffer, pos, np.int64(placements.mapq[i]))
-        buffer[pos] = ord(",")
-        pos = put_number(buffer, pos + 1, np.int64(alignments.edit_distance[i]))
-        buffer[pos] = ord(";")
-        pos += 1
-    buffer[pos] = 0
-    return pos + 1
-
-
-@core
-def _tag_room(longest, n_places, n_group):
+def _tag_room(sizes, n_places, n_group):
     """Bytes that the tags of one record may take at the most, generously.
 
     `n_places` alignments have their place and CIGAR in it; `n_group` is the read group's length.
     """
-    place = longest.name + 11 * (longest.cigar + 2) + 64
-    return 256 + 4 * (longest.span + longest.read) + n_places * place + n_group
+    place = sizes.name + 11 * (sizes.cigar + 2) + 64
+    return 256 + 4 * (sizes.span + sizes.read) + n_places * place + n_group
+
+
+@driver
+def _measure(base_offsets, alignments, role, all_alignments):
+    """Return the first columns of `_Sizes`."""
+    n_reads = len(base_offsets) - 1
+    n_records, cigar, span, read_len = n_reads, np.int64(0), np.int64(0), np.int64(0)
+    for read in range(n_reads):
+        read_len = max(read_len, base_offsets[read + 1] - base_offsets[read])
+    for i in range(len(role)):
+        n_records += role[i] == SUPPLEMENTARY or (all_alignments and role[i] == SECONDARY)
+        cigar = max(cigar, alignments.cigar_offsets[i + 1] - alignments.cigar_offsets[i])
+        span = max(span, alignments.text_end[i] - alignments.text_start[i])
+    return n_records, cigar, span, read_len
 
 
 @core
@@ -218,16 +143,16 @@ def _fetch_reference(alignments, primary, ref_planes):
 
 @driver
 def _make_records(quals, base_offsets, alignments, placements, names, ref_planes, paired,
-                  params, longest, fields, cigar_ops, tags):  # fmt: skip
+                  params, sizes, fields, cigar_ops, tags):  # fmt: skip
     """Fill `fields`; return the number of records, and operations and tags with their ends.
 
     These are written to `cigar_ops` and `tags`, or to larger arrays when these are full.
     """
     n_reads = len(base_offsets) - 1
     offsets = alignments.alignment_offsets
-    cigar = np.empty(longest.cigar + 2, np.uint32)
+    cigar = np.empty(sizes.cigar + 2, np.uint32)
     n_group = len(names.read_group)
-    room_for_few = _tag_room(longest, FEW_PLACES, n_group)
+    room_for_few = _tag_room(sizes, FEW_PLACES, n_group)
     n_records = 0
     n_ops = np.int64(0)
     pos = np.int64(0)
@@ -258,11 +183,11 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                     continue
             room = room_for_few
             if end - first + 2 > FEW_PLACES:  # its own, its mate's, and others
-                room = _tag_room(longest, end - first + 2, n_group)
+                room = _tag_room(sizes, end - first + 2, n_group)
             if pos + room > len(tags):
                 tags = grown(tags, 2 * (pos + room))
-            if n_ops + longest.cigar + 2 > len(cigar_ops):
-                cigar_ops = grown(cigar_ops, 2 * (n_ops + longest.cigar + 2))
+            if n_ops + sizes.cigar + 2 > len(cigar_ops):
+                cigar_ops = grown(cigar_ops, 2 * (n_ops + sizes.cigar + 2))
 
             record_flag = flag
             query_start, query_end = np.int64(0), read_len
@@ -286,7 +211,7 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                         clip = H
                         query_start = np.int64(alignments.query_start[this])
                         query_end = np.int64(alignments.query_end[this])
-                n = _cigar_of(alignments, this, read_len, clip, params.extended_cigar, cigar)
+                n = cigar_of(alignments, this, read_len, clip, params.extended_cigar, cigar)
                 for i in range(n):
                     cigar_ops[n_ops + i] = cigar[i]
                 n_ops += n
@@ -295,7 +220,7 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
             fields.mapq[n_records] = mapq
             fields.query_start[n_records] = query_start
             fields.query_end[n_records] = query_end
-            fields.cigar_end[n_records] = n_ops
+            fields.cigar_offsets[n_records + 1] = n_ops
             fields.ref_id[n_records] = alignments.ref_id[place] if place >= 0 else -1
             fields.ref_pos[n_records] = (
                 alignments.text_start[place] - names.contig_starts[alignments.ref_id[place]]
@@ -326,18 +251,18 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                 pos = put_int_tag(tags, pos + 1, ord("A"), ord("S"), alignments.score[this])
                 if placements.role[this] != SECONDARY:
                     pos = put_int_tag(tags, pos, ord("X"), ord("S"), placements.sub_score[this])
-                    pos = _put_split(
+                    pos = put_split(
                         tags, pos, alignments, placements, names, first, end, this, primary,
                         read_len, params, cigar,
                     )  # fmt: skip
                     if not params.all_alignments:
-                        pos = _put_alternatives(
+                        pos = put_alternatives(
                             tags, pos, alignments, placements, names, first, end, this, read_len,
                             params, cigar,
                         )  # fmt: skip
             if mate_primary >= 0:
                 pos = put_tag(tags, pos, ord("M"), ord("C"), ord("Z"))
-                n = _cigar_of(
+                n = cigar_of(
                     alignments, mate_primary, base_offsets[mate + 1] - base_offsets[mate], S,
                     params.extended_cigar, cigar,
                 )  # fmt: skip
@@ -354,9 +279,9 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                 pos = put_bytes(tags, pos, names.read_group, 0, len(names.read_group))
                 tags[pos] = 0
                 pos += 1
-            fields.tag_end[n_records] = pos
+            fields.tag_offsets[n_records + 1] = pos
             n_records += 1
-    return n_records, cigar_ops, n_ops, tags, pos
+    return n_records, cigar_ops, tags
 
 
 def make_records(
@@ -368,31 +293,21 @@ def make_records(
     params: RecordParams,
 ) -> RecordBatch:
     """Turn placements into SAM records, in input order."""
-    extra = np.isin(
-        placements.role, (SUPPLEMENTARY, SECONDARY) if params.all_alignments else SUPPLEMENTARY
-    ).sum()
-    fields = _new_fields(reads.n_reads + int(extra))
-    longest = _Longest(
-        cigar=int(np.diff(alignments.cigar_offsets).max(initial=0)),
-        name=int(np.diff(names.contig_offsets).max(initial=0)),
-        span=int((alignments.text_end - alignments.text_start).max(initial=0)),
-        read=int(np.diff(reads.base_offsets).max(initial=0)),
+    n_records, cigar, span, read = _measure(
+        reads.base_offsets, alignments, placements.role, params.all_alignments
     )
-    n, cigar_ops, n_ops, tags, n_tag_bytes = _make_records(
+    name = int(np.diff(names.contig_offsets).max(initial=0))
+    sizes = _Sizes(n_records, cigar, span, read, name)
+    fields = _new_fields(sizes.n_records)
+    n, cigar_ops, tags = _make_records(
         reads.quals, reads.base_offsets, alignments, placements, names, ref_planes, reads.paired,
-        params, longest, fields, RECYCLER.empty(4 * (4 * reads.n_reads + 1024)).view(np.uint32),
+        params, sizes, fields, RECYCLER.empty(4 * (4 * reads.n_reads + 1024)).view(np.uint32),
         RECYCLER.empty(160 * reads.n_reads + 65536),
     )  # fmt: skip
-    cigar_offsets = np.zeros(n + 1, np.int64)
-    cigar_offsets[1:] = fields.cigar_end[:n]
-    tag_offsets = np.zeros(n + 1, np.int64)
-    tag_offsets[1:] = fields.tag_end[:n]
-    columns = {name: column[:n] for name, column in fields._asdict().items()}
-    del columns["cigar_end"], columns["tag_end"]
+    if n != sizes.n_records:
+        raise RuntimeError(f"{n} records where {sizes.n_records} were counted: a bug in fmwave")
     return RecordBatch(
-        **columns,
-        cigar_offsets=cigar_offsets,
-        cigar_ops=cigar_ops[:n_ops],
-        tag_offsets=tag_offsets,
-        tags=tags[:n_tag_bytes],
+        **fields._asdict(),
+        cigar_ops=cigar_ops[: fields.cigar_offsets[n]],
+        tags=tags[: fields.tag_offsets[n]],
     )

@@ -7,6 +7,7 @@ here: what would be handed to the driver is recorded.
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
 from unittest import mock
@@ -101,12 +102,20 @@ def test_a_launch_hands_over_what_numba_does() -> None:
     def launch(stream, config, kernel, *arguments):
         by_numba.append((config, bytes_of(arguments)))
 
-    def launch_kernel(function, x, y, z, *rest):
-        block, shared, stream, table, extra = rest[:3], *rest[3:]
-        config = {"grid": (x, y, z), "block": block, "shmem_size": shared, "is_cooperative": False}
+    def launch_kernel(function, x, y, z, *rest, is_cooperative=False):
+        block, shared, stream, table, *extra = rest[:3], *rest[3:]
+        assert extra == [0] * (not is_cooperative)
+        config = {
+            "grid": (x, y, z), "block": block, "shmem_size": shared,
+            "is_cooperative": is_cooperative,
+        }  # fmt: skip
         widths = [len(word) for word in by_numba[0][1]]
-        by_us.append((config, words_at(table, widths), (function, stream, extra)))
+        by_us.append((config, words_at(table, widths), (function, stream)))
 
+    launches = SimpleNamespace(
+        cuLaunchKernel=launch_kernel,
+        cuLaunchCooperativeKernel=partial(launch_kernel, is_cooperative=True),
+    )
     context = SimpleNamespace(device=SimpleNamespace(id=0))
     given = arguments(ours)
     with (
@@ -114,7 +123,7 @@ def test_a_launch_hands_over_what_numba_does() -> None:
         mock.patch.object(codegen.CUDACodeLibrary, "get_cufunc", lambda self: function),
         mock.patch.object(dispatcher, "launch", launch),
         mock.patch.object(dispatcher, "LaunchConfig", lambda **options: options),
-        mock.patch.object(driver, "driver", SimpleNamespace(cuLaunchKernel=launch_kernel)),
+        mock.patch.object(driver, "driver", launches),
         mock.patch.object(seam.cuda, "current_context", lambda: context),
     ):
         bound = BoundKernel(fill, 0, 99, *given[1:], shared_bytes=96)
@@ -127,9 +136,14 @@ def test_a_launch_hands_over_what_numba_does() -> None:
             bound.launch(4, {0: 5.0})
         with pytest.raises(KeyError):
             bound.launch(4, {4: 5})  # half, which is no integer
+        own.cooperative = True  # as it is with a barrier of the whole grid
+        fill._functions.clear()
+        own.launch(arguments(NumbasArray), (3, 1, 1), (64, 1, 1), 0, 96)
+        fill.launch_blocks(3, 0, *given, shared_bytes=96)
     assert len(fill.compiled.overloads) == 1
     assert by_us[0][:2] == by_us[1][:2] == by_numba[0]
-    assert by_us[0][2] == by_us[1][2] == (0x77, 0, 0)
+    assert by_us[3][:2] == by_numba[1]
+    assert {handles for _, _, handles in by_us} == {(0x77, 0)}
     assert by_us[2][0]["grid"] == (4, 1, 1)
     assert by_us[2][1] == by_us[0][1]  # numbers stay as they were last given
 

@@ -139,7 +139,8 @@ def test_threads_load_kernels_one_at_a_time(monkeypatch):
             loaded.append(types)
             entered.release()
             function = SimpleNamespace(handle=len(loaded))
-            return SimpleNamespace(_codelibrary=SimpleNamespace(get_cufunc=lambda: function))
+            library = SimpleNamespace(get_cufunc=lambda: function)
+            return SimpleNamespace(_codelibrary=library, cooperative=False)
 
     context = SimpleNamespace(device=SimpleNamespace(id=0))
     monkeypatch.setattr(seam.cuda, "current_context", lambda: context)

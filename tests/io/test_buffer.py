@@ -1,0 +1,122 @@
+"""The buffer of an input file: its bytes in order, whoever does which part of a step, and when."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapper.io.bgzf_in import Done, Step
+from mapper.io.buffer import InputBuffer
+from mapper.io.source import BrokenStreamError
+
+DATA = np.random.default_rng(5).integers(0, 256, 20_000).astype(np.uint8).tobytes()
+
+
+class Source:
+    """Gives its bytes in steps of several parts, damaged from some byte on."""
+
+    name = "made up"
+    lingers = False
+
+    def __init__(self, seed: int, damaged_at: int, most: int) -> None:
+        self._random = np.random.default_rng(seed)
+        self._damaged_at = damaged_at
+        self._most = most
+        self._at = 0
+        self._asked = threading.Lock()
+
+    def begin(self, buffer: memoryview) -> Step:
+        assert self._asked.acquire(blocking=False)  # one thread at a time
+        n = min(int(self._random.integers(1, self._most + 1)), len(buffer), len(DATA) - self._at)
+        start, self._at = self._at, self._at + n
+        cuts = [0, *sorted(self._random.integers(0, n + 1, 3).tolist()), n]
+        self._asked.release()
+        parts = pairwise(cuts)
+        return Step(n, [partial(self._write, buffer, start, *part) for part in parts if n])
+
+    def _write(self, buffer: memoryview, at: int, start: int, end: int) -> Done:
+        if self.lingers and (at + start + self._most) % 3 == 0:
+            time.sleep(0.001)  # so that later parts are done before
+        good = min(max(self._damaged_at - at, start), end)
+        buffer[start:good] = DATA[at + start : at + good]
+        if good < end:
+            return Done(good, BrokenStreamError("damaged"))
+        return Done(end, None)
+
+    def readinto(self, buffer: memoryview) -> int:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def executors():
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(3) as three:
+        yield None, one, three
+
+
+@given(
+    seed=st.integers(0, 1000), damaged_at=st.integers(0, 30_000), threads=st.integers(0, 2),
+    chunk=st.sampled_from([100, 500, 3000, 1 << 20]),
+    wanted=st.lists(st.sampled_from([20, 70, 400, 1500, 9000, 30_000]), min_size=1, max_size=9),
+)  # fmt: skip
+@settings(deadline=None, max_examples=200)
+def test_bytes_come_in_order(executors, seed, damaged_at, threads, chunk, wanted):
+    """Also if the reader is a task of the pool that does the parts."""
+    random = np.random.default_rng(seed)
+    executor = executors[threads]
+    source = Source(seed, damaged_at, max(chunk, 200))
+    source.lingers = executor is not None
+    buffer = InputBuffer(source, chunk, executor)
+
+    def read() -> bytes:
+        got = b""
+        for turn in range(10_000):
+            least = wanted[turn % len(wanted)]
+            view, all_left = buffer.unread(least)
+            assert len(view) >= least or all_left
+            taken = int(random.integers(1, least + 1))
+            before = view[:taken].tobytes()
+            assert buffer.take(min(taken, len(view))).tobytes() == before
+            got += before
+            if all_left and taken >= len(view):
+                return got
+        return got + b"never ends"
+
+    got = executor.submit(read).result() if executor else read()
+    buffer.close()
+    assert got == DATA[:damaged_at]
+    assert (str(buffer.broken) == "damaged") == (damaged_at < len(DATA))
+
+
+def test_an_exception_of_a_part_reaches_the_reader(executors):
+    class Failing(Source):
+        def _write(self, buffer: memoryview, at: int, start: int, end: int) -> Done:
+            raise ZeroDivisionError
+
+    for executor in executors:
+        buffer = InputBuffer(Failing(1, len(DATA), 500), 1000, executor)
+        with pytest.raises(ZeroDivisionError):
+            buffer.unread(10)
+        buffer.close()
+
+
+def test_nobody_waits_for_a_closed_file(executors):
+    buffer = InputBuffer(Source(1, len(DATA), 500), 1000, executors[2])
+    buffer.unread(10)
+    buffer.close()
+    view, all_left = buffer.unread(len(DATA))
+    assert all_left
+    assert DATA.startswith(view.tobytes())
