@@ -12,6 +12,7 @@ millisecond says how much later it comes to run, which is what any thread pays f
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import threading
 import time
@@ -20,6 +21,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from benchmarks.kernels import read_write
 from mapper.cli.main import set_up_process
@@ -91,21 +93,25 @@ def account(paths: Sequence[Path], out: Path, threads: int, n_reads: int, label:
 
     sums = Account()
     priorities = {workers.READ: "read", workers.WRITE: "write", workers.MAP: "map"}
-    plain = (
-        workers.Workers.at, workers.Workers.submit, workers.Workers._next_task,
-        atomic.OutputFile.write, raw_batch.BatchReader.next_raw, read_write.wait,
-    )  # fmt: skip
-    at, submit, next_task, write, next_raw, wait = plain
-    workers.Workers.at = lambda self, p: TimedPool(sums, at(self, p), priorities[p])  # type: ignore
-    workers.Workers.submit = (  # type: ignore
-        lambda self, p, call: submit(
-            self, p, sums.timed("map", call) if p == workers.MAP else call
-        )
-    )  # fmt: skip
-    workers.Workers._next_task = sums.timed("idle", next_task)  # type: ignore
-    atomic.OutputFile.write = sums.timed("main: write", write)  # type: ignore
-    raw_batch.BatchReader.next_raw = sums.timed("read cut", next_raw)  # type: ignore
-    read_write.wait = sums.timed("main: wait", wait)
+    at, submit = workers.Workers.at, workers.Workers.submit
+
+    def timed_at(self: workers.Workers, priority: int) -> TimedPool:
+        return TimedPool(sums, at(self, priority), priorities[priority])
+
+    def timed_submit(self: workers.Workers, priority: int, call: Callable[[], Any]) -> Future[Any]:
+        return submit(self, priority, sums.timed("map", call) if priority == workers.MAP else call)
+
+    patches = contextlib.ExitStack()
+    patches.enter_context(mock.patch.object(workers.Workers, "at", timed_at))
+    patches.enter_context(mock.patch.object(workers.Workers, "submit", timed_submit))
+    for owner, name, kind in (
+        (workers.Workers, "_next_task", "idle"),
+        (atomic.OutputFile, "write", "main: write"),
+        (raw_batch.BatchReader, "next_raw", "read cut"),
+        (read_write, "wait", "main: wait"),
+    ):
+        timed = sums.timed(kind, getattr(owner, name))
+        patches.enter_context(mock.patch.object(owner, name, timed))
     late: list[float] = []
     stop = threading.Event()
 
@@ -119,14 +125,11 @@ def account(paths: Sequence[Path], out: Path, threads: int, n_reads: int, label:
     prober.start()
     start, cpu = time.perf_counter(), os.times()
     try:
-        read_write.convert_fmwave([str(path) for path in paths], str(out), threads)
+        with patches:
+            read_write.convert_fmwave([str(path) for path in paths], str(out), threads)
     finally:
         stop.set()
         prober.join()
-        (
-            workers.Workers.at, workers.Workers.submit, workers.Workers._next_task,
-            atomic.OutputFile.write, raw_batch.BatchReader.next_raw, read_write.wait,
-        ) = plain  # type: ignore  # fmt: skip
     wall, after = time.perf_counter() - start, os.times()
     user, system = after.user - cpu.user, after.system - cpu.system
     late.sort()
