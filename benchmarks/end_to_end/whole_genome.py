@@ -50,6 +50,7 @@ class WholeGenome:
         self.options = options
         self.steps = Steps(options.limit_s)
         self.work: Path = options.work
+        self.outputs: Path = options.outputs or options.work
         self.fasta = self.work / "genome.fa"
         self.index = self.work / "genome.fmw"
         self.reads = [self.work / f"reads_{mate}.fq.gz" for mate in (1, 2)]
@@ -119,12 +120,12 @@ class WholeGenome:
             found = self.map_files(name, device, self.reads, stem)
             self.report["runs"].setdefault(device, []).append(found)
             self.steps.say(f"{device}, round {turn + 1}: {found['reads_per_second']} reads/s")
-        return self.work / f"{stem}.bam"
+        return self.outputs / f"{stem}.bam"
 
     def map_files(self, name: str, device: str, reads: list[Path], stem: str) -> dict[str, Any]:
         stats = self.work / f"{stem}.json"
         command = fmwave(
-            "map", self.index, *reads, "-o", self.work / f"{stem}.bam", "--device", device,
+            "map", self.index, *reads, "-o", self.outputs / f"{stem}.bam", "--device", device,
             "-t", self.options.threads, "--json-stats", stats,
         )  # fmt: skip
         row = self.steps.run(name, command, self.work / f"{stem}.log")
@@ -140,7 +141,7 @@ class WholeGenome:
         return built
 
     def map_peer(self, built: Path) -> Path:
-        out = self.work / "minimap2.sam"
+        out = self.outputs / "minimap2.sam"
         command = [self.options.peer, "-ax", "sr", "-t", str(self.options.threads), built]
         log = self.work / "minimap2.log"
         self.steps.run("minimap2 -ax sr", [*command, *self.reads], log, out)
@@ -158,7 +159,7 @@ class WholeGenome:
             self.steps.say(f"scored: {who}")
         if len(self.options.devices) > 1:
             self.report["digests"] = {
-                path.name: records_digest(path) for path in self.work.glob("fmwave_*.bam")
+                path.name: records_digest(path) for path in self.outputs.glob("fmwave_*.bam")
             }
 
     def module(self, name: str, module: str, *arguments: object) -> None:
@@ -276,6 +277,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("-t", "--threads", type=int, default=min(16, cores))
     result.add_argument("--commit", default=harness.commit(), help="where there is no git")
     result.add_argument("--work", type=Path, required=True, help="folder for all that is made")
+    result.add_argument("--outputs", type=Path, help="where mappers write to [WORK]")
     result.add_argument("--out", type=Path, default=harness.RESULTS, help="[%(default)s]")
     return result
 
