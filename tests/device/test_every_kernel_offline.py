@@ -1,0 +1,142 @@
+"""All kernels become machine code of sm_90; here, without spills, those with no other such test."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba import types
+
+from mapper.batch import LocusBatch
+from mapper.extend.read import FOUND_TYPES, Found
+from mapper.index.reference import ContigBounds
+from mapper.pairwise.affine_origins import Origins
+from mapper.pairwise.wavefront_affine import AffinePenalties, AffineRows
+from mapper.params import ExtendParams
+from mapper.seed.kmer_search import HitStore
+from mapper.seed.rounds import SeedColumns
+from tests.device.batches import index_of, small_genome
+from tests.device.offline import array, compile_offline, require_compiler, type_of
+
+ROOT = Path(__file__).parents[2]
+NUMBER = types.int64
+U1, U4, U8, I4, I8 = (array(np.dtype(kind)) for kind in ("u1", "u4", "u8", "i4", "i8"))
+LOCI = types.NamedTuple([I8, U1, I8, I4, I8, I8], LocusBatch)
+SEEDS = types.NamedTuple([U1, I4, I8, I4], SeedColumns)
+HITS = types.NamedTuple([I4, U4, U1, I8, I4, I4, U4, U1], HitStore)
+FOUND = (U4, U1)  # positions and mismatches of hits
+
+
+def seeding_and_chaining():
+    from mapper.chain.cuda import _chain
+    from mapper.device.reads import DeviceReads, _pack
+    from mapper.device.scan import _scan_groups, _sum_groups
+    from mapper.device.work import Lists, Pool, _number
+    from mapper.extend.kernels import align_ungapped
+    from mapper.extend.settle import PerLocus
+    from mapper.seed.cuda import _gather
+
+    reads = types.NamedTuple([U1, I8, array(np.uint64, 2), I8], DeviceReads)
+    lists = types.NamedTuple([I8, array(np.int32, 2)], Lists)
+    pool = types.NamedTuple([I4, I8], Pool)
+    found = types.NamedTuple([array(np.dtype(kind)) for kind in FOUND_TYPES], Found)
+    rows = types.NamedTuple([array(np.int32, 2), I4, I4, I4, I4, found], PerLocus)
+    bounds = types.NamedTuple([I8, I8], ContigBounds)
+    yield _pack, [reads, NUMBER]
+    yield _number, [lists, NUMBER]
+    yield _gather, [NUMBER, pool, SEEDS, I8, SEEDS, I4]
+    yield _chain, [bounds, SEEDS, LOCI, NUMBER]
+    yield _sum_groups, [I4, NUMBER, I8]
+    yield _scan_groups, [I4, NUMBER, I8, I8]
+    yield (
+        align_ungapped,
+        [array(np.uint64, 2), reads, LOCI, I4, type_of(ExtendParams()), NUMBER, I4, rows],
+    )
+
+
+def index_and_kmers():
+    from mapper.index.cuda import _fill_suffix_array, _lengthen_table
+    from mapper.index.sort_cuda import _count_leading, _count_range, _scatter
+    from mapper.seed import kmer_cuda
+
+    fm = type_of(index_of(small_genome(np.random.default_rng(1))).fm)
+    yield _count_leading, [U8, NUMBER, NUMBER, NUMBER, U8]
+    yield _count_range, [U8, *[NUMBER] * 5, U1]
+    yield _scatter, [NUMBER, U4, U4, U4]
+    yield _fill_suffix_array, [fm, NUMBER, U4]
+    yield _lengthen_table, [fm, U4, NUMBER, NUMBER, U4]
+    yield kmer_cuda._drop, [I4, NUMBER, NUMBER, U1]
+    yield kmer_cuda._place_first, [HITS, NUMBER, I8, *FOUND]
+    yield kmer_cuda._place_more, [HITS, NUMBER, I8, *FOUND]
+    yield kmer_cuda._sort_long, [NUMBER, I8, *FOUND]
+    yield kmer_cuda._settle_first, [NUMBER, I8, *FOUND, *FOUND]
+    yield kmer_cuda._settle_more, [HITS, NUMBER, I8, *FOUND, *FOUND]
+
+
+def pairwise():
+    from mapper.pairwise.affine_space import AffineSpace
+    from mapper.pairwise.cuda_batch import DevicePairs, DeviceResults
+    from mapper.pairwise.extension_cuda import extension_kernel
+    from mapper.pairwise.long_kernels import reverse_kernel
+
+    pairs = types.NamedTuple([U8, I8, I8, U8, I8, I8, U1, I8], DevicePairs)
+    columns = [array(np.int8) if name == "status" else I8 for name in DeviceResults._fields[:-1]]
+    out = types.NamedTuple([*columns, U4], DeviceResults)
+    cells, numbers = array(np.int32, 3), array(np.int64, 2)
+    rows = types.NamedTuple([cells, cells, cells, numbers, numbers], AffineRows)
+    origins = types.NamedTuple([array(np.uint8, 2), numbers, numbers], Origins)
+    space = types.NamedTuple([rows, origins, array(np.uint32, 2)], AffineSpace)
+    yield reverse_kernel, [U8, U8]
+    yield (
+        extension_kernel,
+        [pairs, type_of(AffinePenalties(2, 3, 1)), NUMBER, NUMBER, NUMBER, space, out],
+    )
+
+
+@pytest.mark.parametrize("kernels", [seeding_and_chaining, index_and_kmers, pairwise])
+def test_kernels_keep_everything_in_registers(kernels) -> None:
+    require_compiler()
+    for kernel, argument_types in kernels():
+        machine = compile_offline(kernel, argument_types)
+        name = kernel.function.__name__
+        assert machine.spills == 0, name
+        assert machine.count("DADD", "DMUL", "DFMA") == 0, name
+
+
+def kernels_of(path: Path) -> set[str]:
+    """Return the names of a module's functions that are decorated with ``kernel(...)``."""
+    return {
+        node.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        for decorator in node.decorator_list
+        if isinstance(decorator, ast.Call)
+        and isinstance(decorator.func, ast.Name)
+        and decorator.func.id == "kernel"
+    }
+
+
+def words_of(path: Path) -> set[str]:
+    """Return the names and strings of a module."""
+    tree = ast.parse(path.read_text())
+    return {
+        str(getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "value", ""))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name | ast.Attribute | ast.Constant)
+    }
+
+
+def test_no_kernel_is_left_out() -> None:
+    """Every kernel is named by a module of tests that compiles kernels offline."""
+    compiled: set[str] = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        words = words_of(path)
+        if "compile_offline" in words:
+            compiled |= words
+    found = {path: kernels_of(path) for path in (ROOT / "mapper").rglob("*.py")}
+    assert sum(map(len, found.values())) > 50
+    assert not {
+        f"{path.name}: {name}" for path, names in found.items() for name in names - compiled
+    }
