@@ -9,7 +9,6 @@ from numba import types
 
 from mapper import recycled
 from mapper.accelerate import driver
-from mapper.device.choose import find_devices
 from mapper.errors import DeviceMemoryError, InputFormatError, UsageError
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.affine_origins import Origins
@@ -28,14 +27,6 @@ from tests.pairwise.pairs import adversarial_pairs, edited, random_pairs
 from tests.reads import random_letters
 
 SIMULATED = bool(numba.config.ENABLE_CUDASIM)
-
-
-@pytest.fixture
-def device() -> str:
-    found = find_devices()
-    if found.problem:
-        pytest.skip(found.problem)
-    return "cuda:0"
 
 
 def check(pairs, device: str, engine=edit_distance, **options) -> None:

@@ -10,7 +10,6 @@ import pytest
 from numba import types
 
 from mapper.accelerate import driver
-from mapper.device.choose import find_devices
 from mapper.errors import UsageError
 from mapper.pairwise import long, long_search
 from mapper.pairwise.long import long_edit_distance
@@ -23,14 +22,6 @@ from tests.reads import random_letters
 
 SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 NULL = -(2**30)
-
-
-@pytest.fixture
-def device() -> str:
-    found = find_devices()
-    if found.problem:
-        pytest.skip(found.problem)
-    return "cuda:0"
 
 
 @pytest.fixture

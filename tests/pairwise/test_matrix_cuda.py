@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from numba import types
 
-from mapper.device.choose import find_devices
 from mapper.errors import DeviceMemoryError
 from mapper.pairwise import matrix_plan
 from mapper.pairwise.all_pairs import align_all
@@ -35,20 +34,12 @@ def protein_matrix(seed: int = 5, highest: int = 11) -> tuple[str, np.ndarray]:
 PROTEIN = protein_matrix()
 
 
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> str:
-    found = find_devices()
-    if found.problem:
-        pytest.skip(found.problem)
-    if SIMULATED:  # where a group is one lane: strips so low that small matrices have several
-        low = (Shape(2, 4), Shape(2, 8))
-        monkeypatch.setattr(matrix_plan, "TWO_CELLS", {False: low, True: low})
-    return "cuda:0"
-
-
 def same(cpu, cuda) -> None:
     for name, a, b in zip(cpu._fields, cpu, cuda, strict=True):
         assert (a is None and b is None) or (a.dtype == b.dtype and (a == b).all()), name
+
+
+pytestmark = pytest.mark.usefixtures("low_strips")
 
 
 def check(pairs, device: str, **options) -> None:

@@ -23,12 +23,13 @@ from mapper.pairwise.twins_plan import (
 )
 from tests.device.offline import Machine, array, compile_offline, require_compiler, type_of
 from tests.pairwise.pairs import edited
-from tests.pairwise.test_matrix_cuda import LETTERS, MODES, PROTEIN, device  # noqa: F401
+from tests.pairwise.test_matrix_cuda import LETTERS, MODES, PROTEIN
 from tests.reads import random_letters
 
 SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 SCORES = np.array([[5, -4], [-4, 5]], np.int32)
 LANES, GROUPS = 8, 4
+pytestmark = pytest.mark.usefixtures("low_strips")
 
 
 def plan(lengths, query, ref, mode=GLOBAL, want_path=True, scores=SCORES):
@@ -101,7 +102,7 @@ def test_what_has_little_in_common_is_not_for_twins() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("span", MODES)
 @pytest.mark.parametrize("gaps", [(10, 1), (0, 0)], ids=str)
-def test_all_with_all_equals_the_cpu(span: str, gaps, device: str, monkeypatch) -> None:  # noqa: F811
+def test_all_with_all_equals_the_cpu(span: str, gaps, device: str, monkeypatch) -> None:
     """Strips of one unit to many; queries and references of unlike lengths; empty ones."""
     rng = np.random.default_rng(8)
     planned = []
