@@ -52,7 +52,7 @@ class Run:
         return self.process.stdout.readline().strip()
 
     def end(self) -> None:
-        self.process.communicate("\n", timeout=60)
+        self.process.communicate("\n", timeout=300)
         assert self.process.returncode == 0
 
 
@@ -115,9 +115,10 @@ def test_the_message_of_one_that_waits(two_devices, caplog):
     waiting = threading.Thread(target=lambda: hold_and_tell(told))
     with caplog.at_level(logging.INFO, "mapper"), hold_device("auto"), hold_device("auto"):
         waiting.start()
+        while "waiting for a device: other runs hold all 2" not in caplog.text:
+            assert not told.wait(0.1)
         assert not told.wait(1)
-        assert "waiting for a device: other runs hold all 2" in caplog.text
-    assert told.wait(60)
+    assert told.wait(300)
     waiting.join()
 
 

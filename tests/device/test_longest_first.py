@@ -30,7 +30,7 @@ def test_a_free_worker_takes_the_next() -> None:
     def worker(name: str):
         def work(item: int) -> str:
             if item == 5:
-                assert rest_done.wait(30)
+                assert rest_done.wait(300)
             done[name].append(item)
             if sum(map(len, done.values())) == 5:
                 rest_done.set()

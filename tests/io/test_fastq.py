@@ -253,7 +253,7 @@ def test_closing_ends_the_reading_threads(tmp_path):
     threads = [t for t in threading.enumerate() if t.name.startswith(f"read {tmp_path}")]
     assert len(threads) <= 1  # none for a regular file
     for thread in threads:
-        thread.join(10)
+        thread.join(300)
         assert not thread.is_alive()
     os.close(idle)
 

@@ -18,7 +18,7 @@ from mapper.pairwise.crew import crew
 assert crew(2).submit(int).result() == 0
 child = os.fork()
 if child == 0:
-    os._exit(crew(2).submit(lambda: 7).result(timeout=30))
+    os._exit(crew(2).submit(lambda: 7).result(timeout=300))
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 """
 

@@ -24,7 +24,11 @@ LANES, WARP, GROUPS, UNITS = 4, 8, 4, 2
 
 
 class Warps:
-    """The functions of the warps of a block; blocks come one after the other."""
+    """The functions of the warps of a block; blocks come one after the other.
+
+    The barriers have no time limit of their own (a machine that stood still for a minute once
+    broke one): pytest's ends a test that hangs.
+    """
 
     def __init__(self) -> None:
         n_warps = LANES * GROUPS // WARP
@@ -36,9 +40,9 @@ class Warps:
         thread = threading.current_thread().threadIdx.x  # type: ignore[attr-defined]
         warp, lane = divmod(thread, WARP)
         self._values[warp][lane] = value
-        self._barriers[warp].wait(60)
+        self._barriers[warp].wait()
         values = list(self._values[warp])
-        self._barriers[warp].wait(60)
+        self._barriers[warp].wait()
         return values, lane
 
     def from_lane(self, value, lane):

@@ -254,7 +254,7 @@ def test_status_scripts(script, answers, state, tmp_path):
         path.chmod(0o755)
     told = subprocess.run(
         [PROFILES / script, "7"], env={**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"},
-        capture_output=True, text=True, timeout=30, check=True,
+        capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     assert told.stdout.strip() == state
 
@@ -281,7 +281,7 @@ def test_submit_scripts(script, command, arguments, expected, tmp_path: Path):
     path.chmod(0o755)
     told = subprocess.run(
         [PROFILES / script, *arguments], env={**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"},
-        capture_output=True, text=True, timeout=30, check=True, cwd=tmp_path,
+        capture_output=True, text=True, timeout=300, check=True, cwd=tmp_path,
     )  # fmt: skip
     said = told.stdout.splitlines()
     assert set(expected) <= set(said)
