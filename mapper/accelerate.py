@@ -31,6 +31,8 @@ from numba.core.caching import FunctionCache
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime import rtsys
 
+from mapper.code_library import CachedResult, CoreCompiler
+
 
 def source_digest() -> str:
     """Return a short digest of every Python file of the package."""
@@ -83,6 +85,8 @@ class _Cache(FunctionCache):
     the file systems of clusters; of 230 functions a run of compiled code loads 20.
     """
 
+    _impl_class = CachedResult
+
     def __init__(self, py_func):
         self._py_func = py_func
 
@@ -113,7 +117,8 @@ class Core(CPUDispatcher):
     """
 
     def __init__(self, py_func):
-        super().__init__(py_func, targetoptions=_CORE | {"no_cpython_wrapper": True})
+        options = _CORE | {"no_cpython_wrapper": True}
+        super().__init__(py_func, targetoptions=options, pipeline_class=CoreCompiler)
         self._cache = _Cache(py_func)
 
     @functools.cached_property
