@@ -8,7 +8,6 @@ driver only the machine code, unless another driver calls it.
 from __future__ import annotations
 
 from llvmlite import binding as llvm
-from numba.core.caching import CompileResultCacheImpl
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
 
@@ -90,40 +89,40 @@ class CoreCompiler(Compiler):
         return super()._compile_bytecode()
 
 
-class CachedResult(CompileResultCacheImpl):
-    """What is kept of a compilation, and how it is restored."""
+def restored(target_context, kept):
+    """Return the result of a compilation from what its ``_reduce`` returned.
 
-    def rebuild(self, target_context, payload):
-        """Restore what ``CompileResult._reduce`` made, as ``CompileResult._rebuild`` would."""
-        (
-            (name, kind, data), fndesc, environment, signature, objectmode, lifted, annotation,
-            reload_init, referenced,
-        ) = payload  # fmt: skip
-        for initialise in reload_init:
-            initialise()
-        codegen = target_context.codegen()
-        if kind == "core":
-            library = CoreLibrary.restored(codegen, name, data)
-        else:
-            symbols = (fndesc.llvm_cpython_wrapper_name, fndesc.llvm_func_name)
-            library = DriverLibrary.restored(codegen, name, data, symbols)
-        entry_point = target_context.get_executable(library, fndesc, environment)
-        for other in referenced:
-            library.codegen.set_env(other.env_name, other)
-        return CompileResult(
-            target_context=target_context,
-            typing_context=target_context.typing_context,
-            library=library,
-            environment=environment,
-            entry_point=entry_point,
-            fndesc=fndesc,
-            type_annotation=annotation,
-            signature=signature,
-            objectmode=objectmode,
-            lifted=lifted,
-            typing_error=None,
-            call_helper=None,
-            metadata=None,
-            reload_init=reload_init,
-            referenced_envs=referenced,
-        )
+    As ``CompileResult._rebuild`` does, which knows numba's own libraries only.
+    """
+    (
+        (name, kind, data), fndesc, environment, signature, objectmode, lifted, annotation,
+        reload_init, referenced,
+    ) = kept  # fmt: skip
+    for initialise in reload_init:
+        initialise()
+    codegen = target_context.codegen()
+    if kind == "core":
+        library = CoreLibrary.restored(codegen, name, data)
+    else:
+        symbols = (fndesc.llvm_cpython_wrapper_name, fndesc.llvm_func_name)
+        library = DriverLibrary.restored(codegen, name, data, symbols)
+    entry_point = target_context.get_executable(library, fndesc, environment)
+    for other in referenced:
+        library.codegen.set_env(other.env_name, other)
+    return CompileResult(
+        target_context=target_context,
+        typing_context=target_context.typing_context,
+        library=library,
+        environment=environment,
+        entry_point=entry_point,
+        fndesc=fndesc,
+        type_annotation=annotation,
+        signature=signature,
+        objectmode=objectmode,
+        lifted=lifted,
+        typing_error=None,
+        call_helper=None,
+        metadata=None,
+        reload_init=reload_init,
+        referenced_envs=referenced,
+    )
