@@ -11,9 +11,9 @@ layer is not safe when several Python threads enter ``parallel=True`` functions,
 batch per thread needs no barrier between stages). ``parallel_driver`` is for index
 construction, which one thread calls.
 
-Numba checks only the file of the cached function itself for changes, not the files of
-the cores it inlines. The cache directory therefore carries a digest of the package's
-sources: other sources, other directory, never stale code.
+The code of a driver depends on the files of all cores it inlines. The name of the cache
+directory therefore carries a digest of the package's sources: other sources, other directory,
+never stale code.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from pathlib import Path
 import numba
 import numpy as np
 import platformdirs
-from numba.core.caching import FunctionCache
 from numba.core.registry import CPUDispatcher
-from numba.core.runtime import rtsys
+
+from mapper.code_cache import CodeCache
+from mapper.code_library import CoreCompiler
 
 
 def source_digest() -> str:
@@ -74,37 +75,6 @@ _COMMON = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _CORE = _COMMON | {"nopython": True, "forceinline": True, "_nrt": False}
 
 
-class _Cache(FunctionCache):
-    """Loads compiled code without what only compiling needs, and nothing before it is wanted.
-
-    Numba imports and registers all that it can compile before it looks for compiled code: 0.3
-    of a start's 1.2 seconds. Its compiler does so again when it has something to compile. And for
-    every function it tries at once whether files can be made in the cache, which takes long on
-    the file systems of clusters; of 230 functions a run of compiled code loads 20.
-    """
-
-    def __init__(self, py_func):
-        self._py_func = py_func
-
-    def __getattr__(self, name):
-        """Set up everything, the first time that something else is wanted."""
-        if "_py_func" not in self.__dict__ or "_cache_file" in self.__dict__:
-            raise AttributeError(name)
-        super().__init__(self._py_func)
-        return getattr(self, name)
-
-    def load_overload(self, sig, target_context):
-        rtsys.initialize(target_context)  # the functions that compiled code calls
-        return self._load_overload(sig, target_context)
-
-
-class _PythonCache(_Cache):
-    """Keeps code that Python can call apart from code of the same function that it cannot."""
-
-    def _index_key(self, sig, codegen):
-        return (*super()._index_key(sig, codegen), "callable from Python")
-
-
 class Core(CPUDispatcher):
     """A core: called by compiled code, and, through a compilation apart, by Python.
 
@@ -113,13 +83,14 @@ class Core(CPUDispatcher):
     """
 
     def __init__(self, py_func):
-        super().__init__(py_func, targetoptions=_CORE | {"no_cpython_wrapper": True})
-        self._cache = _Cache(py_func)
+        options = _CORE | {"no_cpython_wrapper": True}
+        super().__init__(py_func, targetoptions=options, pipeline_class=CoreCompiler)
+        self._cache = CodeCache(py_func, CACHE_DIR)
 
     @functools.cached_property
     def _from_python(self):
         dispatcher = CPUDispatcher(self.py_func, targetoptions=dict(_CORE))
-        dispatcher._cache = _PythonCache(self.py_func)
+        dispatcher._cache = CodeCache(self.py_func, CACHE_DIR, "callable from Python")
         return dispatcher
 
     def __call__(self, *arguments):
@@ -135,7 +106,7 @@ def _cached(function, **options):
     """Compile a function that Python calls, with its code kept on disk."""
     dispatcher = numba.njit(**_COMMON, **options)(function)
     if not numba.config.DISABLE_JIT:
-        dispatcher._cache = _Cache(function)
+        dispatcher._cache = CodeCache(function, CACHE_DIR)
     return dispatcher
 
 
@@ -151,7 +122,7 @@ def parallel_driver(function):
 
 def is_compiled() -> bool:
     """Say whether this version has compiled code on disk already."""
-    return next(CACHE_DIR.rglob("*.nbi"), None) is not None
+    return next(CACHE_DIR.glob("*.code"), None) is not None
 
 
 @driver

@@ -36,7 +36,7 @@ def test_functions_that_are_not_called_make_no_files(tmp_path):
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's JIT")
 def test_compiled_code_is_loaded_without_what_compiles(tmp_path):
     assert run(CALL, tmp_path) == "True"
-    made = sorted(path.name for path in tmp_path.rglob("*.nbc"))
+    made = sorted(path.name for path in tmp_path.rglob("*.code"))
     assert len(made) == 1
     assert run(CALL, tmp_path) == "False"
-    assert sorted(path.name for path in tmp_path.rglob("*.nbc")) == made
+    assert sorted(path.name for path in tmp_path.rglob("*.code")) == made
