@@ -1,4 +1,4 @@
-"""Bases of BAM records, two in a byte, to base codes."""
+"""Bases of BAM records, two in a byte, from and to base codes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.dna import COMPLEMENT, LETTERS
+from mapper.io.base_runs import RUN, pack_run, unpack_run
 
 NOT_A_BASE = 255
 """Code of "=", which stands for the reference's base."""
 
-_RUN = 64  # bases looked at together: the compiler makes that a few instructions
-
+_BAM_LETTERS = b"=ACMGRSVTWYHKDBN"
+_NIBBLE_OF_CODE = np.array([_BAM_LETTERS.index(letter) for letter in LETTERS], np.uint8)
+_NIBBLE_OF_COMPLEMENT = _NIBBLE_OF_CODE[COMPLEMENT]
 _CODE_OF_NIBBLE = np.array(
-    [LETTERS.index(c) if c in LETTERS else NOT_A_BASE for c in b"=ACMGRSVTWYHKDBN"], np.uint8
+    [LETTERS.index(c) if c in LETTERS else NOT_A_BASE for c in _BAM_LETTERS], np.uint8
 )
 _COMPLEMENT_OF_NIBBLE = np.array(
     [COMPLEMENT[code] if code != NOT_A_BASE else NOT_A_BASE for code in _CODE_OF_NIBBLE], np.uint8
@@ -21,56 +23,62 @@ _COMPLEMENT_OF_NIBBLE = np.array(
 
 
 @core
-def _plain_code(nibble):
-    """Return the code 0 to 3 of the nibbles 1, 2, 4 and 8, and more than 3 of all others.
+def _put_plain(target, part, reverse):
+    """Write bases in runs, an odd last one left out; say whether all are A, C, G or T.
 
-    Arithmetic, not a table: the compiler vectorises that.
+    They must be, and RUN of them at the least. The last run is what is left, and some of that
+    before it again.
     """
-    code = np.uint8(np.uint8(nibble >> np.uint8(1)) - np.uint8(nibble >> np.uint8(3)))
-    several = np.uint8(nibble & np.uint8(nibble - np.uint8(1)))
-    none = np.uint8(64) if nibble == 0 else np.uint8(0)
-    return np.uint8(code | np.uint8(several << np.uint8(2)) | none)
+    length = len(part)
+    half = RUN // 2
+    others = np.int64(0)
+    for run in range(length // RUN + 1):
+        pair = min(run * half, (length >> 1) - half)
+        start = length - 2 * pair - RUN if reverse else 2 * pair
+        others |= pack_run(part, start, target, pair, reverse)
+    return others == 0
 
 
 @core
-def _read_run(sequence, target):
-    """Write the codes of _RUN bases that are A, C, G or T, and more than 3 for all others."""
-    for i in range(_RUN // 2):
-        target[2 * i] = _plain_code(np.uint8(sequence[i] >> np.uint8(4)))
-        target[2 * i + 1] = _plain_code(np.uint8(sequence[i] & np.uint8(15)))
+def put_bases(out, at, bases, start, end, reverse):
+    """Write ``bases[start:end]`` as a record has them; return the position after that.
 
-
-@core
-def _read_run_reversed(sequence, target):
-    """As :func:`_read_run`, turned and complemented."""
-    for i in range(_RUN // 2):
-        pair = sequence[_RUN // 2 - 1 - i]
-        target[2 * i] = np.uint8(3 - _plain_code(np.uint8(pair & np.uint8(15))))
-        target[2 * i + 1] = np.uint8(3 - _plain_code(np.uint8(pair >> np.uint8(4))))
+    Parameters
+    ----------
+    out, at
+        uint8, and where in it.
+    bases, start, end
+        uint8 codes.
+    reverse
+        Whether they are to be turned and complemented.
+    """
+    length = end - start
+    n_pairs = length >> 1
+    target = out[at : at + ((length + 1) >> 1)]
+    part = bases[start:end]
+    nibbles = _NIBBLE_OF_COMPLEMENT if reverse else _NIBBLE_OF_CODE
+    last = length - 1
+    if length < RUN or not _put_plain(target, part, reverse):
+        for i in range(n_pairs):
+            first, second = 2 * i, 2 * i + 1
+            high = nibbles[part[last - first if reverse else first]]
+            target[i] = (high << 4) | nibbles[part[last - second if reverse else second]]
+    if length & 1:
+        target[n_pairs] = nibbles[part[0 if reverse else last]] << 4
+    return at + ((length + 1) >> 1)
 
 
 @core
 def _read_plain(sequence, target, reverse):
-    """Write the codes of bases in runs; say whether all are A, C, G or T, as they must be.
-
-    An odd last base is left out. Reads shorter than a run are none of this function's.
-    """
+    """The opposite of :func:`_put_plain`."""
     length = len(target)
-    half = _RUN // 2
-    for run in range(length // _RUN + 1):
-        # The last is what is left, and some of that before it again.
+    half = RUN // 2
+    others = np.int64(0)
+    for run in range(length // RUN + 1):
         pair = min(run * half, (length >> 1) - half)
-        if reverse:
-            end = length - 2 * pair
-            _read_run_reversed(sequence[pair : pair + half], target[end - _RUN : end])
-        else:
-            _read_run(sequence[pair : pair + half], target[2 * pair : 2 * pair + _RUN])
-    odd = length & 1
-    written = target[odd:] if reverse else target[: length - odd]
-    worst = np.uint8(0)
-    for i in range(len(written)):
-        worst = max(worst, written[i])
-    return worst <= 3
+        start = length - 2 * pair - RUN if reverse else 2 * pair
+        others |= unpack_run(sequence, pair, target, start, reverse)
+    return others == 0
 
 
 @core
@@ -94,7 +102,7 @@ def read_bases(sequence, target, reverse):
     codes = _COMPLEMENT_OF_NIBBLE if reverse else _CODE_OF_NIBBLE
     worst = np.uint8(0)
     done = np.int64(0)
-    if length >= _RUN and _read_plain(sequence, target, reverse):
+    if length >= RUN and _read_plain(sequence, target, reverse):
         done = length & ~1
     for i in range(done, length):
         nibble = (sequence[i >> 1] >> (0 if i & 1 else 4)) & 15

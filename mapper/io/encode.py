@@ -7,8 +7,8 @@ import numpy as np
 from mapper.accelerate import core, driver
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.cigar import N, S
-from mapper.dna import AMBIGUOUS, COMPLEMENT, LETTERS
 from mapper.errors import OutputError
+from mapper.io.bam_bases import put_bases
 from mapper.recycled import RECYCLER
 
 MAX_NAME = 254
@@ -17,11 +17,6 @@ MAX_CIGAR_OPS = 65535
 
 _CG_BYTES = 8  # of the tag, its values apart
 REVERSE = 0x10
-
-_BAM_LETTERS = b"=ACMGRSVTWYHKDBN"
-NIBBLE_OF_CODE = np.array([_BAM_LETTERS.index(letter) for letter in LETTERS], np.uint8)
-"""BAM's 4-bit code of each base code."""
-NIBBLE_OF_COMPLEMENT = NIBBLE_OF_CODE[COMPLEMENT]
 
 _CG_START = np.frombuffer(b"CGBI", np.uint8).copy()
 _FIXED = 36  # bytes of a record before its name, block_size included
@@ -169,79 +164,6 @@ def reg2bin(start, end):
 
 
 @core
-def _plain_nibble(code):
-    """Return BAM's 4-bit code of A, C, G or T; arithmetic, which can be vectorised."""
-    nibble = np.uint8(1)
-    nibble = np.uint8(2) if code == 1 else nibble
-    nibble = np.uint8(4) if code == 2 else nibble
-    return np.uint8(8) if code == 3 else nibble
-
-
-@core
-def _plain_pair(part, at, reverse):
-    """Return two bases, given as codes 0 to 3, as a byte; `at` counts on the record's strand."""
-    if reverse:
-        last = len(part) - 1
-        high = _plain_nibble(np.uint8(3 - part[last - at]))
-        return np.uint8(high * 16 | _plain_nibble(np.uint8(3 - part[last - 1 - at])))
-    return np.uint8(_plain_nibble(part[at]) * 16 | _plain_nibble(part[at + 1]))
-
-
-@core
-def _put_plain_run(target, part, reverse):
-    """Write _RUN bases."""
-    if reverse:
-        for i in range(_RUN // 2):
-            high = _plain_nibble(np.uint8(3 - part[_RUN - 1 - 2 * i]))
-            target[i] = np.uint8(high * 16 | _plain_nibble(np.uint8(3 - part[_RUN - 2 - 2 * i])))
-    else:
-        for i in range(_RUN // 2):
-            target[i] = np.uint8(_plain_nibble(part[2 * i]) * 16 | _plain_nibble(part[2 * i + 1]))
-
-
-@core
-def _put_plain_sequence(target, part, reverse):
-    """Write pairs of bases without ambiguous ones; an odd last base is the caller's."""
-    length = len(part)
-    n_pairs = length >> 1
-    n_runs = length // _RUN
-    if n_runs == 0:
-        for i in range(n_pairs):
-            target[i] = _plain_pair(part, 2 * i, reverse)
-        return
-    for run in range(n_runs + 1):
-        # The last is what is left, and some of that before it again.
-        pair = min(run * (_RUN // 2), n_pairs - _RUN // 2)
-        start = length - 2 * pair - _RUN if reverse else 2 * pair
-        _put_plain_run(target[pair : pair + _RUN // 2], part[start : start + _RUN], reverse)
-
-
-@core
-def _put_sequence(out, at, bases, start, end, reverse):
-    """Write the bases of one read as nibbles, the first in the high half."""
-    length = end - start
-    n_pairs = length >> 1
-    target = out[at : at + ((length + 1) >> 1)]
-    part = bases[start:end]
-    worst = np.uint8(0)
-    for i in range(length):
-        worst = max(worst, part[i])
-    if worst < AMBIGUOUS:
-        _put_plain_sequence(target, part, reverse)
-    elif reverse:
-        for i in range(n_pairs):
-            high = NIBBLE_OF_COMPLEMENT[part[length - 1 - 2 * i]]
-            target[i] = (high << 4) | NIBBLE_OF_COMPLEMENT[part[length - 2 - 2 * i]]
-    else:
-        for i in range(n_pairs):
-            target[i] = (NIBBLE_OF_CODE[part[2 * i]] << 4) | NIBBLE_OF_CODE[part[2 * i + 1]]
-    if length & 1:
-        nibble = NIBBLE_OF_COMPLEMENT[part[0]] if reverse else NIBBLE_OF_CODE[part[length - 1]]
-        target[n_pairs] = nibble << 4
-    return at + ((length + 1) >> 1)
-
-
-@core
 def given_bounds(base_offsets, read, query_start, query_end, reverse):
     """Return where a record's bases lie in the column of bases as the reads were given."""
     first = base_offsets[read]
@@ -294,7 +216,7 @@ def _fill_bam(records, reads, offsets, out):
             at = _put32(out, at, (span << 4) | N)
         else:
             at = _put_ops(out, at, records.cigar_ops, cigar_start, cigar_end)
-        at = _put_sequence(out, at, reads.bases, start, end, reverse)
+        at = put_bases(out, at, reads.bases, start, end, reverse)
         if reverse:
             at = _copy_reversed(out, at, reads.quals, start, end)
         else:

@@ -25,11 +25,14 @@ def _match_mates(names, start, middle, end):
         return -1
     first = names[start:middle]
     second = names[middle:end]
-    same = 0
-    while same < length and first[same] == second[same]:
-        same += 1
-    if same == length:
+    differ = np.uint8(0)
+    for i in range(length):  # to the end: so the loop is vectorised
+        differ = max(differ, np.uint8(first[i] ^ second[i]))
+    if differ == 0:
         return 0
+    same = 0
+    while first[same] == second[same]:
+        same += 1
     if same != length - 1 or length < 2:
         return -1
     separator = names[middle - 2]

@@ -1,9 +1,9 @@
 """FASTQ text to read columns: one pass of compiled code over a byte buffer.
 
 Reads of one run mostly have one length, so a sequence line is first taken to be as long as that
-of the read before and to hold nothing but A, C, G and T: a loop of fixed length, which the
-compiler vectorises. Otherwise the line ends at the first character that is no base. The quality
-line must have the same length, which again makes its loop a fixed-length one.
+of the read before and to hold nothing but A, C, G and T: runs of letters, without a search for
+their end. Otherwise the line ends at the first character that is no base. The quality line must
+have the same length, so there is no search either.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.accelerate import core
-from mapper.dna import AMBIGUOUS, CODE_OF_ASCII, NOT_A_BASE
+from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
+from mapper.io.text_runs import before_line_end, copy_letters, copy_quality, copy_visible
+from mapper.io.vectors import RUN
 
 MAX_NAME = 254
 """Longest read name, without ``/1``: BAM has one byte for its length, NUL included."""
@@ -41,9 +43,7 @@ NO_NAME = 15  # of a FASTA record
 
 _TAB, _LF, _CR, _SPACE = 9, 10, 13, 32
 _AT, _PLUS, _SLASH, _DOT, _UNDERSCORE, _ONE, _TWO = (ord(c) for c in "@+/._12")
-_A, _C, _G, _T = b"ACGT"
 _MAX_PHRED = 93
-_RUN = 64  # characters looked at together: the compiler makes that a few instructions
 
 
 @core
@@ -59,34 +59,12 @@ def skip_line_end(text, at, end):
 
 
 @core
-def _name_run(source, target):
-    """Copy _RUN characters of a name; return how many of them come before one that is none."""
-    n_good = np.uint8(_RUN)
-    for i in range(_RUN):
-        c = source[i]
-        target[i] = c
-        # Characters of a name are 33 to 126; those below wrap round to large values.
-        bad = np.uint8(c - np.uint8(33)) > 93
-        n_good = min(n_good, np.uint8(i) if bad else np.uint8(_RUN))
-    return np.int64(n_good)
-
-
-@core
-def _line_run(source):
-    """Return how many of _RUN characters come before an LF."""
-    n_before = np.uint8(_RUN)
-    for i in range(_RUN):
-        n_before = min(n_before, np.uint8(i) if source[i] == _LF else np.uint8(_RUN))
-    return np.int64(n_before)
-
-
-@core
 def skip_line(text, at, end):
     """Return the position after the next LF, or -1 if there is none before `end`."""
-    while at + _RUN <= end:
-        n_before = _line_run(text[at : at + _RUN])
+    while at + RUN <= end:
+        n_before = before_line_end(text, at)
         at += n_before
-        if n_before < _RUN:
+        if n_before < RUN:
             return at + 1
     while at < end:
         if text[at] == _LF:
@@ -99,11 +77,11 @@ def skip_line(text, at, end):
 def read_name(text, at, end, names, name_at):
     """Copy a name up to the first white space; return (status, where, end of the name)."""
     name_end = name_at
-    n_good = np.int64(_RUN)
-    while n_good == _RUN and name_end - name_at <= MAX_NAME - _RUN and at + _RUN <= end:
-        if name_end + _RUN > len(names):
+    n_good = np.int64(RUN)
+    while n_good == RUN and name_end - name_at <= MAX_NAME - RUN and at + RUN <= end:
+        if name_end + RUN > len(names):
             break
-        n_good = _name_run(text[at : at + _RUN], names[name_end : name_end + _RUN])
+        n_good = copy_visible(text, at, names, name_end)
         name_end += n_good
         at += n_good
     while at < end and text[at] > _SPACE:
@@ -132,6 +110,24 @@ def read_name(text, at, end, names, name_at):
 
 
 @core
+def _copy_phred(text, at, quals, base_at, n):
+    """Write `n` Phred values; say whether all are."""
+    if n >= RUN:
+        bad = np.int64(0)
+        for run in range(n // RUN + 1):
+            first = min(run * RUN, n - RUN)
+            bad |= copy_quality(text, at + first, quals, base_at + first)
+        return bad == 0
+    worst = np.uint8(0)
+    for i in range(n):
+        # Characters below "!" wrap round to large values: one comparison finds both kinds.
+        phred = np.uint8(text[at + i] - np.uint8(33))
+        quals[base_at + i] = phred
+        worst = max(worst, phred)
+    return worst <= _MAX_PHRED
+
+
+@core
 def _read_quality(text, at, end, ended, quals, base_at, n_bases):
     """Copy one Phred value per base; return (status, position after the line, or where)."""
     if at + n_bases > end:
@@ -139,19 +135,11 @@ def _read_quality(text, at, end, ended, quals, base_at, n_bases):
             return MORE, at
         short = skip_line(text, at, end) >= 0
         return (QUALITY_LENGTH if short else CUT_OFF), at
-    source = text[at : at + n_bases]
-    target = quals[base_at : base_at + n_bases]
-    worst = np.uint8(0)
-    for i in range(n_bases):
-        # Characters below "!" wrap round to large values: one comparison finds both kinds.
-        phred = np.uint8(source[i] - np.uint8(33))
-        target[i] = phred
-        worst = max(worst, phred)
-    if worst > _MAX_PHRED:
+    if not _copy_phred(text, at, quals, base_at, n_bases):
         i = 0
-        while target[i] <= _MAX_PHRED:
+        while quals[base_at + i] <= _MAX_PHRED:
             i += 1
-        if source[i] == _LF or source[i] == _CR:
+        if text[at + i] == _LF or text[at + i] == _CR:
             return QUALITY_LENGTH, at
         return BAD_QUALITY, at + i
     line_end = skip_line_end(text, at + n_bases, end)
@@ -166,45 +154,13 @@ def _read_quality(text, at, end, ended, quals, base_at, n_bases):
 
 
 @core
-def _copy_acgt_run(source, target):
-    """Write the codes of _RUN letters; return the largest."""
-    worst = np.uint8(0)
-    for i in range(_RUN):
-        code = _code_of_letter(source[i])
-        target[i] = code
-        worst = max(worst, code)
-    return worst
-
-
-@core
-def _code_of_letter(c):
-    """Return the code of A, C, G or T, NOT_A_BASE for all else; arithmetic, to be vectorised."""
-    letter = np.uint8(c & np.uint8(0xDF))  # upper case
-    code = np.uint8(NOT_A_BASE)
-    code = np.uint8(0) if letter == _A else code
-    code = np.uint8(1) if letter == _C else code
-    code = np.uint8(2) if letter == _G else code
-    return np.uint8(3) if letter == _T else code
-
-
-@core
-def _copy_acgt(source, target):
-    """Write the codes of as many letters as `target` has; say whether all are A, C, G or T."""
-    n = len(target)
-    worst = np.uint8(0)
-    if n < _RUN:
-        for i in range(n):
-            target[i] = _code_of_letter(source[i])
-            worst = max(worst, target[i])
-        return worst < AMBIGUOUS
-    for run in range(n // _RUN):
-        start = run * _RUN
-        worst = max(
-            worst, _copy_acgt_run(source[start : start + _RUN], target[start : start + _RUN])
-        )
-    # What is left, as a run that begins before it.
-    worst = max(worst, _copy_acgt_run(source[n - _RUN : n], target[n - _RUN : n]))
-    return worst < AMBIGUOUS
+def _copy_acgt(text, at, bases, base_at, n):
+    """Write the codes of `n` letters, RUN or more; say whether all are A, C, G or T."""
+    others = np.int64(0)
+    for run in range(n // RUN + 1):
+        first = min(run * RUN, n - RUN)  # the last is what is left, and some of that before it
+        others |= copy_letters(text, at + first, bases, base_at + first)
+    return others == 0
 
 
 @core
@@ -217,9 +173,9 @@ def copy_bases(text, at, end, bases, base_at, guess):
         How many there may be; no effect on the result.
     """
     if (
-        at + guess < end
+        RUN <= guess < end - at
         and (text[at + guess] == _LF or text[at + guess] == _CR)
-        and _copy_acgt(text[at : at + guess], bases[base_at : base_at + guess])
+        and _copy_acgt(text, at, bases, base_at, guess)
     ):
         return guess
     source = text[at:end]
@@ -273,7 +229,9 @@ def read_record(text, at, end, ended, guess, bases, quals, base_at, names, name_
         return unfinished, end, base_end, name_end, comment
     if text[at] != _PLUS:
         return NO_PLUS, at, base_end, name_end, comment
-    at = skip_line(text, at, end)
+    # The line mostly ends there: a test that is foreseen, where a search would be waited for.
+    plain = at + 1 < end and text[at + 1] == _LF
+    at = at + 2 if plain else skip_line(text, at, end)
     if at < 0:
         return unfinished, end, base_end, name_end, comment
     status, at = _read_quality(text, at, end, ended, quals, base_at, n_bases)

@@ -1,0 +1,121 @@
+"""Runs of 64 characters of FASTQ in vector instructions.
+
+The compiler would find the first character of some kind by the least of 64 numbers, on which
+everything behind waits. Beside each function in vectors stands the plain one: it is the meaning,
+and what runs where the JIT is off.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba.extending import overload
+
+from mapper.io.vectors import (
+    BYTES,
+    RUN,
+    any_bits,
+    before_first,
+    constant,
+    load,
+    moving,
+    reading,
+    store,
+)
+
+_LF = 10
+_LETTERS = b"ACGT"
+_UPPER = 0xDF  # makes a small letter a capital
+_FIRST_VISIBLE, _N_VISIBLE = 33, 94
+"""Characters of names and qualities: 33 to 126. Those below wrap round to large values."""
+
+
+def before_line_end(text, at):
+    """Return how many of ``text[at:at + RUN]`` come before the first LF."""
+    found = np.flatnonzero(text[at : at + RUN] == _LF)
+    return np.int64(found[0] if len(found) else RUN)
+
+
+def copy_visible(text, at, target, to):
+    """Copy ``text[at:at + RUN]``; return how many come before the first that is not visible."""
+    run = text[at : at + RUN]
+    target[to : to + RUN] = run
+    found = np.flatnonzero(run - np.uint8(_FIRST_VISIBLE) >= _N_VISIBLE)
+    return np.int64(found[0] if len(found) else RUN)
+
+
+def copy_quality(text, at, quals, to):
+    """Write the Phred values of ``text[at:at + RUN]``; return 0 if all are visible."""
+    run = text[at : at + RUN] - np.uint8(_FIRST_VISIBLE)
+    quals[to : to + RUN] = run
+    return np.int64((run >= _N_VISIBLE).any())
+
+
+def copy_letters(text, at, codes, to):
+    """Write the codes of ``text[at:at + RUN]``; return 0 if all are A, C, G or T, of any case.
+
+    Else what is written has no meaning.
+    """
+    run = text[at : at + RUN] & np.uint8(_UPPER)
+    twice = (run >> np.uint8(1)) & np.uint8(3)
+    codes[to : to + RUN] = twice ^ (twice >> np.uint8(1))
+    return np.int64(not np.isin(run, np.frombuffer(_LETTERS, np.uint8)).all())
+
+
+def _invisible(builder, phred):
+    return builder.icmp_unsigned(">=", phred, constant(BYTES, _N_VISIBLE))
+
+
+def _before_line_end(builder, source):
+    run = load(builder, source, BYTES)
+    return before_first(builder, builder.icmp_unsigned("==", run, constant(BYTES, _LF)))
+
+
+def _copy_visible(builder, source, target):
+    run = load(builder, source, BYTES)
+    store(builder, target, run)
+    phred = builder.sub(run, constant(BYTES, _FIRST_VISIBLE))
+    return before_first(builder, _invisible(builder, phred))
+
+
+def _copy_quality(builder, source, target):
+    phred = builder.sub(load(builder, source, BYTES), constant(BYTES, _FIRST_VISIBLE))
+    store(builder, target, phred)
+    return any_bits(builder, builder.sext(_invisible(builder, phred), BYTES))
+
+
+def _copy_letters(builder, source, target):
+    run = builder.and_(load(builder, source, BYTES), constant(BYTES, _UPPER))
+    # Two bits of the letters differ: 0 for A, 1 for C, 2 for T, 3 for G.
+    twice = builder.and_(builder.lshr(run, constant(BYTES, 1)), constant(BYTES, 3))
+    store(builder, target, builder.xor(twice, builder.lshr(twice, constant(BYTES, 1))))
+    are_letters = constant(BYTES, 0)
+    for letter in _LETTERS:
+        is_letter = builder.icmp_unsigned("==", run, constant(BYTES, letter))
+        are_letters = builder.or_(are_letters, builder.sext(is_letter, BYTES))
+    return any_bits(builder, builder.not_(are_letters))
+
+
+_before_line_end_vector = reading(_before_line_end)
+_copy_visible_vector = moving(_copy_visible)
+_copy_quality_vector = moving(_copy_quality)
+_copy_letters_vector = moving(_copy_letters)
+
+
+@overload(before_line_end, inline="always")
+def _before_line_end_compiled(text, at):
+    return lambda text, at: _before_line_end_vector(text, at)
+
+
+@overload(copy_visible, inline="always")
+def _copy_visible_compiled(text, at, target, to):
+    return lambda text, at, target, to: _copy_visible_vector(text, at, target, to)
+
+
+@overload(copy_quality, inline="always")
+def _copy_quality_compiled(text, at, quals, to):
+    return lambda text, at, quals, to: _copy_quality_vector(text, at, quals, to)
+
+
+@overload(copy_letters, inline="always")
+def _copy_letters_compiled(text, at, codes, to):
+    return lambda text, at, codes, to: _copy_letters_vector(text, at, codes, to)

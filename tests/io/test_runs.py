@@ -1,0 +1,165 @@
+"""Runs of 64 bytes: what the vectors do is what the plain functions say."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numba.core.errors import TypingError
+
+from mapper.accelerate import driver
+from mapper.io import base_runs, text_runs
+from mapper.io.vectors import RUN
+
+SLACK = 5  # bytes before and behind, which must stay as they are
+
+# Most runs hold what is expected, some one byte that is not, some anything.
+LETTERS = st.sampled_from(b"ACGTacgt")
+BYTES = st.integers(0, 255)
+
+
+def runs(usual, n=RUN):
+    """Return a strategy for `n` bytes: all of them usual, all but one, or any."""
+    good = st.lists(usual, min_size=n, max_size=n)
+    one_other = st.builds(
+        lambda run, at, other: [*run[:at], other, *run[at + 1 :]],
+        good,
+        st.integers(0, n - 1),
+        BYTES,
+    )
+    return st.one_of(good, one_other, st.lists(BYTES, min_size=n, max_size=n))
+
+
+@driver
+def _pack(source, target, reverse):
+    return base_runs.pack_run(source, SLACK, target, SLACK, reverse)
+
+
+@driver
+def _unpack(source, target, reverse):
+    return base_runs.unpack_run(source, SLACK, target, SLACK, reverse)
+
+
+@driver
+def _before_line_end(source):
+    return text_runs.before_line_end(source, SLACK)
+
+
+@driver
+def _copy_visible(source, target):
+    return text_runs.copy_visible(source, SLACK, target, SLACK)
+
+
+@driver
+def _copy_quality(source, target):
+    return text_runs.copy_quality(source, SLACK, target, SLACK)
+
+
+@driver
+def _copy_letters(source, target):
+    return text_runs.copy_letters(source, SLACK, target, SLACK)
+
+
+def padded(run):
+    source = np.full(len(run) + 2 * SLACK, 10, np.uint8)
+    source[SLACK:-SLACK] = run
+    return source
+
+
+def agree(compiled, plain, source, n_written, *options):
+    """Check that two functions return and write the same, `n_written` bytes and no more.
+
+    What is written has no meaning where the return value says so.
+    """
+    results = []
+    for function in (compiled, plain):
+        target = np.full(n_written + 2 * SLACK, 200, np.uint8)
+        result = function(source, target, *options)
+        assert (target[:SLACK] == 200).all()
+        assert (target[-SLACK:] == 200).all()
+        results.append((result, target))
+    (result, target), (expected, expected_target) = results
+    assert (result == 0) == (expected == 0)
+    if result == 0:
+        assert target.tobytes() == expected_target.tobytes()
+    return result
+
+
+@given(run=runs(st.integers(0, 3)), reverse=st.booleans())
+def test_packing(run, reverse):
+    def plain(source, target, reverse):
+        return base_runs.pack_run(source, SLACK, target, SLACK, reverse)
+
+    result = agree(_pack, plain, padded(run), RUN // 2, reverse)
+    assert (result == 0) == (max(run) <= 3)
+
+
+@given(
+    run=runs(st.sampled_from([16 * a + b for a in (1, 2, 4, 8) for b in (1, 2, 4, 8)]), RUN // 2),
+    reverse=st.booleans(),
+)
+def test_unpacking(run, reverse):
+    def plain(source, target, reverse):
+        return base_runs.unpack_run(source, SLACK, target, SLACK, reverse)
+
+    result = agree(_unpack, plain, padded(run), RUN, reverse)
+    nibbles = {n for pair in run for n in divmod(pair, 16)}
+    assert (result == 0) == (nibbles <= {1, 2, 4, 8})
+
+
+@given(st.lists(st.integers(0, 3), min_size=RUN, max_size=RUN), st.booleans())
+def test_unpacking_what_was_packed(run, reverse):
+    packed, again = np.zeros(RUN // 2 + 2 * SLACK, np.uint8), np.zeros(RUN + 2 * SLACK, np.uint8)
+    assert _pack(padded(run), packed, reverse) == 0
+    assert _unpack(packed, again, reverse) == 0
+    assert again[SLACK:-SLACK].tolist() == run
+
+
+@given(runs(st.integers(33, 126)))
+def test_the_first_that_is_not_visible(run):
+    source = padded(run)
+    target = np.zeros(RUN + 2 * SLACK, np.uint8)
+    expected = next((i for i, c in enumerate(run) if not 33 <= c <= 126), RUN)
+    assert _copy_visible(source, target) == expected
+    assert target[SLACK:-SLACK].tolist() == run
+    assert text_runs.copy_visible(source, SLACK, target, SLACK) == expected
+
+
+@given(runs(st.integers(11, 255)))
+def test_the_first_line_end(run):
+    expected = run.index(10) if 10 in run else RUN
+    assert _before_line_end(padded(run)) == expected
+    assert text_runs.before_line_end(padded(run), SLACK) == expected
+
+
+@given(runs(st.integers(33, 126)))
+def test_quality(run):
+    def plain(source, target):
+        return text_runs.copy_quality(source, SLACK, target, SLACK)
+
+    result = agree(_copy_quality, plain, padded(run), RUN)
+    assert (result == 0) == all(33 <= c <= 126 for c in run)
+
+
+@given(runs(LETTERS))
+def test_letters(run):
+    def plain(source, target):
+        return text_runs.copy_letters(source, SLACK, target, SLACK)
+
+    result = agree(_copy_letters, plain, padded(run), RUN)
+    assert (result == 0) == all(c in b"ACGTacgt" for c in run)
+
+
+def test_codes_of_letters():
+    target = np.zeros(RUN + 2 * SLACK, np.uint8)
+    assert _copy_letters(padded(list(b"ACGTacgt" * 8)), target) == 0
+    assert target[SLACK:-SLACK].tolist() == [0, 1, 2, 3] * 16
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+@pytest.mark.parametrize("source", [np.zeros(256, np.uint8)[::2], np.zeros(128, np.int8)])
+def test_other_arrays_are_refused(source):
+    with pytest.raises(TypingError, match="a run of bytes in"):
+        _before_line_end(source)
