@@ -8,7 +8,7 @@ from mapper.accelerate import driver, grown
 from mapper.batch import PackedReads, ReadBatch, SeedBatch
 from mapper.index.fm import FMIndex
 from mapper.params import SeedParams
-from mapper.seed.present import EVERY_KMER
+from mapper.seed.present import EVERY_KMER, Present
 from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds
 from mapper.seed.select import SeedScratch, table_size
 
@@ -97,8 +97,9 @@ def seed_reads(
     """
     longest = int(np.diff(reads.base_offsets).max(initial=0))
     scratch = _new_scratch(most_seeds(longest), params.max_hits)
+    kmers = Present(present, np.empty(((longest + 63) // 64 + 1, 2), np.uint64))
     columns = _seed_reads(
-        index, present, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets,
+        index, kmers, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets,
         params, scratch,
     )  # fmt: skip
     return SeedBatch(*columns)

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.accelerate import core
+from mapper.bits import trailing_zeros
+from mapper.dna import AMBIGUOUS
 from mapper.index.fm import FMIndex
 from mapper.seed.plan import seed_start
 
@@ -42,83 +44,134 @@ def present_kmers(fm: FMIndex) -> np.ndarray:
     return np.packbits(some, bitorder="little").view(np.uint64)
 
 
-class Passed(NamedTuple):
-    """The k-mers of a stretch of a read up to some base, on both strands."""
+class Present(NamedTuple):
+    """The k-mers of the text, and those of one read that are among them."""
 
-    end: int  # behind the last of these bases
-    kmer_0: int  # the last k-mer, as the read has it, first base highest
-    kmer_1: int  # its reverse complement
-    run_0: int  # how many k-mers, up to the last one, are in the text without a gap
-    run_1: int
-
-
-@core
-def none_passed(start):
-    """Before the first base of a stretch."""
-    zero = np.int64(0)
-    return Passed(np.int64(start), zero, zero, zero, zero)
+    kmers: np.ndarray  # uint64: of present_kmers()
+    of_read: np.ndarray
+    """uint64 (n_words + 1, 2): bit i & 63 of row i >> 6 is set if the k-mer from base i of the
+    read as given is in the text: column 0 for itself, 1 for its reverse complement."""
 
 
 @core
-def is_present(present, kmer):
-    """Whether a k-mer has rows."""
-    return (present[kmer >> 6] >> np.uint64(kmer & 63)) & np.uint64(1) != np.uint64(0)
-
-
-@core
-def pass_bases(present, kmer_len, codes, first, end, passed):
-    """Go on to base `end` of a stretch that starts at `first`."""
-    at, kmer_0, kmer_1, run_0, run_1 = passed
+def look_up(present, kmer_len, codes, read_start, read_end):
+    """Fill ``present.of_read`` for the read that `codes` hold at ``read_start:read_end``."""
+    kmer_0 = kmer_1 = np.int64(0)
     mask = (np.int64(1) << (2 * kmer_len)) - 1
-    while at < end:
-        code = np.int64(codes[at])
-        kmer_0 = ((kmer_0 << 2) | code) & mask
-        kmer_1 = (kmer_1 >> 2) | ((3 - code) << (2 * kmer_len - 2))
-        at += 1
-        if at >= first + kmer_len:
-            run_0 = run_0 + 1 if is_present(present, kmer_0) else np.int64(0)
-            run_1 = run_1 + 1 if is_present(present, kmer_1) else np.int64(0)
-    return Passed(at, kmer_0, kmer_1, run_0, run_1)
+    words = present.of_read
+    word_0 = word_1 = np.uint64(0)
+    n_clean = np.int64(0)
+    row = np.int64(0)
+    bit = np.uint64(0)
+    for i in range(read_start, read_end):
+        code = np.int64(codes[i])
+        n_clean = n_clean + 1 if code < AMBIGUOUS else np.int64(0)
+        kmer_0 = ((kmer_0 << 2) | (code & 3)) & mask
+        kmer_1 = (kmer_1 >> 2) | ((~code & 3) << (2 * kmer_len - 2))
+        if i < read_start + kmer_len - 1:
+            continue
+        if n_clean >= kmer_len:
+            word_0 |= ((present.kmers[kmer_0 >> 6] >> np.uint64(kmer_0 & 63)) & np.uint64(1)) << bit
+            word_1 |= ((present.kmers[kmer_1 >> 6] >> np.uint64(kmer_1 & 63)) & np.uint64(1)) << bit
+        bit += np.uint64(1)
+        if bit == np.uint64(64):
+            words[row, 0] = word_0
+            words[row, 1] = word_1
+            word_0 = word_1 = bit = np.uint64(0)
+            row += 1
+    while row <= (read_end - read_start + 63) >> 6:
+        words[row, 0] = word_0
+        words[row, 1] = word_1
+        word_0 = word_1 = np.uint64(0)
+        row += 1
 
 
 @core
-def choose_seeds(fm, present, codes, first, stretch, seed_len, step, n_starts, done, scratch,
-                 n_seeds, passed):  # fmt: skip
+def runs_of(words, row, strand, n_kmers):
+    """Set bit i where `n_kmers` (1 to 64) k-mers, from the one of bit i on, are in the text."""
+    word, following = words[row, strand], words[row + 1, strand]
+    runs = word
+    for i in range(1, n_kmers):
+        shift = np.uint64(i)
+        runs &= (word >> shift) | (following << (np.uint64(64) - shift))
+    return runs
+
+
+@core
+def choose_seeds(fm, present, codes, read_start, first, stretch, seed_len, step, n_starts, done,
+                 scratch, n_seeds):  # fmt: skip
     """List the next seeds to search, each with its strand, by start.
 
     Parameters
     ----------
     present
-        Bits of :func:`present_kmers`; None for a search of all seeds.
+        :class:`Present`, looked up for the read; None for a search of all seeds.
     first, stretch
         Where on `codes` a stretch without ambiguous bases starts, and its length.
     step, n_starts, done
         Distance of seeds, 0 where they are disjoint; how many there are, and are done.
     scratch, n_seeds
         Rows from `n_seeds` on get ``start`` and ``strand``.
-    passed
-        As returned before, or :func:`none_passed`.
 
     Returns
     -------
-    done, n_listed, passed
+    done, n_listed
         n_listed is ROWS_FULL where the rows do not suffice.
     """
     n_listed = np.int64(0)
     n_kmers = np.int64(0)  # of a seed, that have to be there
-    if present is not None and step > 0 and len(present) > 0:
-        n_kmers = max(np.int64(0), np.int64(seed_len) - fm.kmer_len + 1)
+    if present is not None and step > 0 and len(present.kmers) > 0:
+        n_kmers = min(np.int64(64), np.int64(seed_len) - fm.kmer_len + 1)
+    row = np.int64(-1)
+    runs_0 = runs_1 = ~np.uint64(0)
     while done < n_starts and n_listed <= SEARCHED_TOGETHER - 2:
         start = first + seed_start(stretch, seed_len, step, n_starts, done)
-        done += 1
+        worth_0 = worth_1 = True
         if n_kmers > 0 and present is not None:
-            passed = pass_bases(present, fm.kmer_len, codes, first, start + seed_len, passed)
+            pos = start - read_start
+            if pos >> 6 != row:
+                row = pos >> 6
+                runs_0 = runs_of(present.of_read, row, 0, n_kmers)
+                runs_1 = runs_of(present.of_read, row, 1, n_kmers)
+            left = (runs_0 | runs_1) >> np.uint64(pos & 63)
+            if not left & np.uint64(1):
+                # To the next start at which either strand has all, or to that of the next row.
+                ahead = 64 - (pos & 63)
+                if left:
+                    ahead = trailing_zeros(left)
+                done += (ahead + step - 1) // step
+                continue
+            worth_0 = (runs_0 >> np.uint64(pos & 63)) & np.uint64(1) != np.uint64(0)
+            worth_1 = (runs_1 >> np.uint64(pos & 63)) & np.uint64(1) != np.uint64(0)
+        done += 1
         for strand in range(2):
-            if (passed.run_1 if strand else passed.run_0) >= n_kmers:
-                row = n_seeds + n_listed
-                if row >= len(scratch.start):
-                    return done, np.int64(ROWS_FULL), passed
-                scratch.start[row] = start
-                scratch.strand[row] = strand
+            if worth_1 if strand else worth_0:
+                if n_seeds + n_listed >= len(scratch.start):
+                    return done, np.int64(ROWS_FULL)
+                scratch.start[n_seeds + n_listed] = start
+                scratch.strand[n_seeds + n_listed] = strand
                 n_listed += 1
-    return done, n_listed, passed
+    return min(done, np.int64(n_starts)), n_listed
+
+
+@core
+def pass_absent(first, last, step, seed_len, n_disjoint, last_end):
+    """Count seeds that do not occur, one every `step` bases from `first` to `last`.
+
+    Parameters
+    ----------
+    n_disjoint, last_end
+        Disjoint seeds of the strand counted so far, and where the last one ends.
+
+    Returns
+    -------
+    n_disjoint, last_end
+        With those that are disjoint of them and of the last one, greedily.
+    """
+    last_end = min(last_end, first + seed_len)
+    start = first + max(np.int64(0), last_end - first + step - 1) // step * step
+    if start > last:
+        return n_disjoint, last_end
+    period = (seed_len + step - 1) // step * step
+    n_more = (last - start) // period
+    return n_disjoint + n_more + 1, start + n_more * period + seed_len

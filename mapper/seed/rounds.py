@@ -15,8 +15,8 @@ from mapper.accelerate import core
 from mapper.dna import AMBIGUOUS, n_words
 from mapper.index.fm import locate
 from mapper.seed.exact import complete_unique, lengthen_seed, narrow_seeds
-from mapper.seed.plan import n_disjoint, seed_start
-from mapper.seed.present import choose_seeds, none_passed
+from mapper.seed.plan import n_disjoint
+from mapper.seed.present import choose_seeds, look_up, pass_absent
 from mapper.seed.select import DIAGONALS_FULL, find_diagonals, seed_matches
 
 SEEDS_FULL = DIAGONALS_FULL
@@ -162,47 +162,62 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
             n_starts = (
                 n_disjoint(stretch, seed_len) if step == 0 else (stretch - seed_len) // step + 1
             )
-        done, passed = np.int64(0), none_passed(clean)
+        done = np.int64(0)
+        next_0 = next_1 = clean
         while done < n_starts:
-            first = done
-            done, n_listed, passed = choose_seeds(
-                fm, present, codes, clean, stretch, seed_len, step, n_starts, done, scratch,
-                n_seeds, passed,
+            done, n_listed = choose_seeds(
+                fm, present, codes, read_start, clean, stretch, seed_len, step, n_starts, done,
+                scratch, n_seeds,
             )  # fmt: skip
             if n_listed < 0:
                 return np.int64(SEEDS_FULL), n_tried, np.int64(0), thinned
             narrow_seeds(fm, codes, seed_len, scratch, n_seeds, n_listed)
-            row, end = n_seeds, n_seeds + n_listed
-            for i in range(first, done):
-                start = clean + seed_start(stretch, seed_len, step, n_starts, i)
-                for strand in range(2):
-                    length, located = np.int64(seed_len), True  # where it does not occur
-                    if row < end and scratch.start[row] == start and scratch.strand[row] == strand:
-                        room = start - clean if strand == 0 else stretch_end - start - seed_len
-                        n_seeds, length, located, pilot = _finish_seed(
-                            fm, codes, read_start, read_end - read_start, room, seed_len, planes,
-                            word + n_strand_words * strand, pilot_1 if strand else pilot_0,
-                            pilot_0 if strand else pilot_1, params, scratch, row, n_seeds,
-                        )  # fmt: skip
-                        row += 1
-                        if strand:
-                            pilot_1 = pilot
-                        else:
-                            pilot_0 = pilot
-                    if length > seed_len or not located:
-                        thinned = True
-                    if not located:
-                        continue
-                    if strand == 0:
-                        # Lengthened to the left: ends stay in order, the first to fit is kept.
-                        if start + seed_len - length >= last_end_0:
-                            disjoint_0 += 1
-                            last_end_0 = start + seed_len
-                    elif start >= last_end_1:
-                        disjoint_1 += 1
-                        last_end_1 = start + length
-                    else:
-                        last_end_1 = min(last_end_1, start + length)
+            for row in range(n_seeds, n_seeds + n_listed):
+                start = np.int64(scratch.start[row])
+                strand = np.int64(scratch.strand[row])
+                room = start - clean if strand == 0 else stretch_end - start - seed_len
+                n_seeds, length, located, pilot = _finish_seed(
+                    fm, codes, read_start, read_end - read_start, room, seed_len, planes,
+                    word + n_strand_words * strand, pilot_1 if strand else pilot_0,
+                    pilot_0 if strand else pilot_1, params, scratch, row, n_seeds,
+                )  # fmt: skip
+                if strand:
+                    pilot_1 = pilot
+                    if next_1 < start and step > 0:
+                        disjoint_1, last_end_1 = pass_absent(
+                            next_1, start - step, step, seed_len, disjoint_1, last_end_1
+                        )
+                    next_1 = start + step
+                else:
+                    pilot_0 = pilot
+                    if next_0 < start and step > 0:
+                        disjoint_0, last_end_0 = pass_absent(
+                            next_0, start - step, step, seed_len, disjoint_0, last_end_0
+                        )
+                    next_0 = start + step
+                if length > seed_len or not located:
+                    thinned = True
+                if not located:
+                    continue
+                if strand == 0:
+                    # Lengthened to the left: ends stay in order, the first to fit is kept.
+                    if start + seed_len - length >= last_end_0:
+                        disjoint_0 += 1
+                        last_end_0 = start + seed_len
+                elif start >= last_end_1:
+                    disjoint_1 += 1
+                    last_end_1 = start + length
+                else:
+                    last_end_1 = min(last_end_1, start + length)
+        last = clean + (n_starts - 1) * step
+        if next_0 <= last and step > 0:
+            disjoint_0, last_end_0 = pass_absent(
+                next_0, last, step, seed_len, disjoint_0, last_end_0
+            )
+        if next_1 <= last and step > 0:
+            disjoint_1, last_end_1 = pass_absent(
+                next_1, last, step, seed_len, disjoint_1, last_end_1
+            )
         n_tried += n_starts
         clean = stretch_end
     return n_seeds, n_tried, min(disjoint_0, disjoint_1), thinned
@@ -215,8 +230,8 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
     Parameters
     ----------
     present
-        Which k-mers the text has (:func:`mapper.seed.present.present_kmers`), or None; no effect
-        on the result.
+        Which k-mers the text has (:class:`mapper.seed.present.Present`), or None; no effect on
+        the result.
     codes
         uint8 base codes, the read's at ``read_start:read_end``.
     planes, word
@@ -242,6 +257,8 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
             length, step = params.seed_len, np.int64(0)
         elif round_number == 1:
             length, step = params.seed_len, np.int64(params.dense_step)
+            if present is not None and len(present.kmers) > 0:
+                look_up(present, fm.kmer_len, codes, read_start, read_end)
         else:
             length, step = params.last_len, np.int64(1)
         n_seeds, n_tried, guarantee, thinned = _search_round(
