@@ -63,7 +63,7 @@ def align_reads(
     with stats.stage("pack"):
         packed = pack_reads(reads)
     with stats.stage("seed"):
-        seeds = seed_reads(index.fm, reads, packed, params.seed)
+        seeds = seed_reads(index.fm, reads, packed, params.seed, index.present_kmers)
     with stats.stage("chain"):
         loci = find_loci(seeds, contigs.starts, contigs.lengths)
     with stats.stage("extend"):

@@ -7,6 +7,7 @@ The text is all contigs in order, each followed by one separator base. ``text_po
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,6 +101,13 @@ class Index:
         from mapper.index.format import save_index
 
         save_index(self, path, force=force)
+
+    @cached_property
+    def present_kmers(self) -> np.ndarray:
+        """Which k-mers the text has: :func:`mapper.seed.present.present_kmers`."""
+        from mapper.seed.present import present_kmers
+
+        return present_kmers(self.fm)
 
     @property
     def n_bytes(self) -> int:

@@ -8,6 +8,7 @@ from mapper.accelerate import driver, grown
 from mapper.batch import PackedReads, ReadBatch, SeedBatch
 from mapper.index.fm import FMIndex
 from mapper.params import SeedParams
+from mapper.seed.present import EVERY_KMER, Present
 from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds
 from mapper.seed.select import SeedScratch, table_size
 
@@ -27,7 +28,7 @@ def _new_scratch(max_seeds: int, max_hits: int) -> SeedScratch:
 
 
 @driver
-def _seed_reads(fm, bases, base_offsets, planes, word_offsets, params, scratch):
+def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, scratch):
     n_reads = len(base_offsets) - 1
     max_hits = len(scratch.diag)
     seed_offsets = np.zeros(n_reads + 1, np.int64)
@@ -42,8 +43,8 @@ def _seed_reads(fm, bases, base_offsets, planes, word_offsets, params, scratch):
     total = np.int64(0)
     for read in range(n_reads):
         n_diags, repeat, disjoint, was_thinned = seed_read(
-            fm, bases, base_offsets[read], base_offsets[read + 1], planes, word_offsets[read],
-            params, max_hits, scratch,
+            fm, present, bases, base_offsets[read], base_offsets[read + 1], planes,
+            word_offsets[read], params, max_hits, scratch,
         )  # fmt: skip
         if n_diags < 0:
             raise RuntimeError("more seeds than any read has: a bug in fmwave")
@@ -73,14 +74,17 @@ def _seed_reads(fm, bases, base_offsets, planes, word_offsets, params, scratch):
 
 
 def seed_reads(
-    index: FMIndex, reads: ReadBatch, packed: PackedReads, params: SeedParams
-) -> SeedBatch:
+    index: FMIndex, reads: ReadBatch, packed: PackedReads, params: SeedParams,
+    present: np.ndarray = EVERY_KMER,
+) -> SeedBatch:  # fmt: skip
     """Find the diagonals that exact seeds of each read lead to.
 
     Parameters
     ----------
     params
         With its lengths filled in (:func:`mapper.seed.plan.resolve`).
+    present
+        :func:`mapper.seed.present.present_kmers` of the index; no effect on the result.
 
     Returns
     -------
@@ -93,7 +97,9 @@ def seed_reads(
     """
     longest = int(np.diff(reads.base_offsets).max(initial=0))
     scratch = _new_scratch(most_seeds(longest), params.max_hits)
+    kmers = Present(present, np.empty(((longest + 63) // 64 + 1, 2), np.uint64))
     columns = _seed_reads(
-        index, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets, params, scratch
-    )
+        index, kmers, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets,
+        params, scratch,
+    )  # fmt: skip
     return SeedBatch(*columns)

@@ -79,7 +79,7 @@ def _seed(fm, reads, params, lists, bucket, n_threads, scratch, pool, found, per
         read = lists.reads[bucket, item]
         item += n_threads
         n_diags, repeat_bases, guarantee, thinned = seed_read(
-            fm, reads.bases, reads.base_offsets[read], reads.base_offsets[read + 1],
+            fm, None, reads.bases, reads.base_offsets[read], reads.base_offsets[read + 1],
             reads.planes, reads.word_offsets[read], params, params.max_hits, mine,
         )  # fmt: skip
         if n_diags < 0:

@@ -44,3 +44,11 @@ def disjoint_start(stretch, seed_len, n_seeds, i):
     if n_seeds == 1:
         return 0
     return i * (stretch - seed_len) // (n_seeds - 1)
+
+
+@core
+def seed_start(stretch, seed_len, step, n_seeds, i):
+    """Start of seed i of a stretch; `step` 0 lays them disjointly."""
+    if step == 0:
+        return disjoint_start(stretch, seed_len, n_seeds, i)
+    return i * step

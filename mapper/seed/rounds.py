@@ -15,7 +15,8 @@ from mapper.accelerate import core
 from mapper.dna import AMBIGUOUS, n_words
 from mapper.index.fm import locate
 from mapper.seed.exact import complete_unique, lengthen_seed, narrow_seeds
-from mapper.seed.plan import disjoint_start, n_disjoint
+from mapper.seed.plan import n_disjoint
+from mapper.seed.present import choose_seeds, look_up, pass_absent
 from mapper.seed.select import DIAGONALS_FULL, find_diagonals, seed_matches
 
 SEEDS_FULL = DIAGONALS_FULL
@@ -24,10 +25,6 @@ SEEDS_FULL = DIAGONALS_FULL
 
 NO_PILOT = -(2**62)
 """No diagonal."""
-
-
-SEARCHED_TOGETHER = 8
-"""Seeds, each on both strands, whose searches take turns."""
 
 
 class SeedColumns(NamedTuple):
@@ -42,14 +39,6 @@ class SeedColumns(NamedTuple):
 def most_seeds(max_len: int) -> int:
     """Return how many seeds any read of up to `max_len` bases can have: 3 rounds, 2 strands."""
     return 6 * max(max_len, 1)
-
-
-@core
-def _seed_start(stretch, seed_len, step, n_starts, i):
-    """Start of seed i of a stretch; `step` 0 lays them disjointly."""
-    if step == 0:
-        return disjoint_start(stretch, seed_len, n_starts, i)
-    return i * step
 
 
 @core
@@ -134,8 +123,8 @@ def _finish_seed(fm, codes, read_start, read_len, room, seed_len, planes, word, 
 
 
 @core
-def _search_round(fm, codes, read_start, read_end, planes, word, seed_len, step, params, scratch,
-                  n_seeds):  # fmt: skip
+def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_len, step, params,
+                  scratch, n_seeds):  # fmt: skip
     """Search one round of seeds on both strands, in addition to the `n_seeds` stored so far.
 
     `step` 0 lays them disjointly, else one starts every `step` bases.
@@ -159,7 +148,6 @@ def _search_round(fm, codes, read_start, read_end, planes, word, seed_len, step,
     last_end_0 = last_end_1 = np.int64(read_start)
     pilot_0 = pilot_1 = np.int64(NO_PILOT)
     n_strand_words = n_words(read_end - read_start)
-    row = n_seeds
     clean = read_start
     while clean < read_end:
         if codes[clean] >= AMBIGUOUS:
@@ -174,31 +162,39 @@ def _search_round(fm, codes, read_start, read_end, planes, word, seed_len, step,
             n_starts = (
                 n_disjoint(stretch, seed_len) if step == 0 else (stretch - seed_len) // step + 1
             )
-        for i in range(n_starts):
-            if i % SEARCHED_TOGETHER == 0:
-                n_together = min(np.int64(SEARCHED_TOGETHER), n_starts - i)
-                row = n_seeds
-                if row + 2 * n_together > len(scratch.start):
-                    return np.int64(SEEDS_FULL), n_tried, np.int64(0), thinned
-                for j in range(2 * n_together):
-                    scratch.start[row + j] = clean + _seed_start(
-                        stretch, seed_len, step, n_starts, i + (j >> 1)
-                    )
-                    scratch.strand[row + j] = j & 1
-                narrow_seeds(fm, codes, seed_len, scratch, row, 2 * n_together)
-            start = np.int64(scratch.start[row])
-            for strand in range(2):
+        done = np.int64(0)
+        next_0 = next_1 = clean
+        while done < n_starts:
+            done, n_listed = choose_seeds(
+                fm, present, codes, read_start, clean, stretch, seed_len, step, n_starts, done,
+                scratch, n_seeds,
+            )  # fmt: skip
+            if n_listed < 0:
+                return np.int64(SEEDS_FULL), n_tried, np.int64(0), thinned
+            narrow_seeds(fm, codes, seed_len, scratch, n_seeds, n_listed)
+            for row in range(n_seeds, n_seeds + n_listed):
+                start = np.int64(scratch.start[row])
+                strand = np.int64(scratch.strand[row])
                 room = start - clean if strand == 0 else stretch_end - start - seed_len
                 n_seeds, length, located, pilot = _finish_seed(
                     fm, codes, read_start, read_end - read_start, room, seed_len, planes,
                     word + n_strand_words * strand, pilot_1 if strand else pilot_0,
                     pilot_0 if strand else pilot_1, params, scratch, row, n_seeds,
                 )  # fmt: skip
-                row += 1
                 if strand:
                     pilot_1 = pilot
+                    if next_1 < start and step > 0:
+                        disjoint_1, last_end_1 = pass_absent(
+                            next_1, start - step, step, seed_len, disjoint_1, last_end_1
+                        )
+                    next_1 = start + step
                 else:
                     pilot_0 = pilot
+                    if next_0 < start and step > 0:
+                        disjoint_0, last_end_0 = pass_absent(
+                            next_0, start - step, step, seed_len, disjoint_0, last_end_0
+                        )
+                    next_0 = start + step
                 if length > seed_len or not located:
                     thinned = True
                 if not located:
@@ -213,17 +209,29 @@ def _search_round(fm, codes, read_start, read_end, planes, word, seed_len, step,
                     last_end_1 = start + length
                 else:
                     last_end_1 = min(last_end_1, start + length)
+        last = clean + (n_starts - 1) * step
+        if next_0 <= last and step > 0:
+            disjoint_0, last_end_0 = pass_absent(
+                next_0, last, step, seed_len, disjoint_0, last_end_0
+            )
+        if next_1 <= last and step > 0:
+            disjoint_1, last_end_1 = pass_absent(
+                next_1, last, step, seed_len, disjoint_1, last_end_1
+            )
         n_tried += n_starts
         clean = stretch_end
     return n_seeds, n_tried, min(disjoint_0, disjoint_1), thinned
 
 
 @core
-def seed_read(fm, codes, read_start, read_end, planes, word, params, max_hits, scratch):
+def seed_read(fm, present, codes, read_start, read_end, planes, word, params, max_hits, scratch):
     """Find the diagonals that exact seeds of one read lead to; they are left in `scratch`.
 
     Parameters
     ----------
+    present
+        Which k-mers the text has (:class:`mapper.seed.present.Present`), or None; no effect on
+        the result.
     codes
         uint8 base codes, the read's at ``read_start:read_end``.
     planes, word
@@ -249,11 +257,14 @@ def seed_read(fm, codes, read_start, read_end, planes, word, params, max_hits, s
             length, step = params.seed_len, np.int64(0)
         elif round_number == 1:
             length, step = params.seed_len, np.int64(params.dense_step)
+            if present is not None and len(present.kmers) > 0:
+                look_up(present, fm.kmer_len, codes, read_start, read_end)
         else:
             length, step = params.last_len, np.int64(1)
         n_seeds, n_tried, guarantee, thinned = _search_round(
-            fm, codes, read_start, read_end, planes, word, length, step, params, scratch, n_seeds
-        )
+            fm, present, codes, read_start, read_end, planes, word, length, step, params, scratch,
+            n_seeds,
+        )  # fmt: skip
         if n_seeds < 0:
             return n_seeds, repeat_bases, guarantee, thinned
         if n_seeds:

@@ -1,0 +1,76 @@
+"""The set of k-mers that the text has, and seeding with it: nothing but time is saved."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mapper.params import IndexParams, SeedParams
+from mapper.seed.cpu import seed_reads
+from mapper.seed.present import EVERY_KMER, present_kmers
+from tests.reads import Genome, genome_of, mutated, packed_reads, random_letters
+
+PARAMS = SeedParams(seed_len=10, last_len=7, max_occ=30, max_hits=40)
+
+
+def genome_with_table(rng: np.random.Generator, kmer_len: int) -> Genome:
+    contigs = [random_letters(rng, 500), random_letters(rng, 300) + "NNNN" + "ACGT" * 20]
+    return genome_of(contigs, IndexParams(kmer_len=kmer_len))
+
+
+def some_reads(rng: np.random.Generator, genome: Genome) -> list[str]:
+    """Reads of the text, near and far from it, with ambiguous bases; reads of nothing."""
+    reads = [random_letters(rng, int(rng.integers(0, 90))) for _ in range(40)]
+    for rate in (0.0, 0.05, 0.15, 0.3):
+        for at in rng.integers(0, len(genome.text) - 80, 20):
+            reads.append(mutated(rng, genome.text[at : at + 80].replace("N", "G"), rate))
+    reads += [read[:30] + "N" + read[31:] for read in reads[50:70]]
+    return [*reads, "", "A", "ACGTACG", "N" * 20]
+
+
+def test_a_bit_says_whether_a_kmer_has_a_row() -> None:
+    rng = np.random.default_rng(1)
+    genome = genome_with_table(rng, 6)
+    present = present_kmers(genome.fm)
+    bits = np.unpackbits(present.view(np.uint8), bitorder="little")
+    assert bits.sum() < 0.3 * len(bits) == 0.3 * 4**6
+    for start in range(len(genome.text) - 5):
+        kmer = genome.text[start : start + 6]
+        if "N" not in kmer:
+            assert bits[sum("ACGT".index(base) << 2 * (5 - i) for i, base in enumerate(kmer))]
+    assert np.array_equal(bits > 0, np.diff(genome.fm.kmer_starts.astype(np.int64)) > 0)
+
+
+@pytest.mark.parametrize("kmer_len", [0, 2, 5])
+def test_a_table_that_has_nearly_all_tells_nothing(kmer_len: int) -> None:
+    genome = genome_with_table(np.random.default_rng(2), kmer_len)
+    assert present_kmers(genome.fm) is EVERY_KMER
+
+
+@pytest.mark.parametrize(
+    "params", [PARAMS, PARAMS._replace(last_len=6), PARAMS._replace(last_len=5)]
+)
+def test_seeds_are_the_same_without(params: SeedParams) -> None:
+    """With seeds as long as the k-mers, and shorter, too."""
+    rng = np.random.default_rng(3)
+    genome = genome_with_table(rng, 6)
+    reads = packed_reads(some_reads(rng, genome))
+    known = seed_reads(genome.fm, *reads, params, present_kmers(genome.fm))
+    unknown = seed_reads(genome.fm, *reads, params)
+    assert len(known.strand) > 200
+    for one, other in zip(known, unknown, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_is_not_there_is_not_searched() -> None:
+    """A set without any k-mer leaves only the seeds of the first round, which goes without."""
+    rng = np.random.default_rng(4)
+    genome = genome_with_table(rng, 6)
+    whole = genome.text[:60]
+    spoilt = "".join("CGTA"["ACGT".index(c)] if i % 9 == 4 else c for i, c in enumerate(whole))
+    reads = packed_reads([whole, spoilt])
+    none = np.zeros_like(present_kmers(genome.fm))
+    assert np.diff(seed_reads(genome.fm, *reads, PARAMS).seed_offsets).min() > 0
+    found = seed_reads(genome.fm, *reads, PARAMS, none)
+    assert found.seed_offsets.tolist() == [0, len(found.strand), len(found.strand)]
+    assert found.text_pos[0] - found.query_start[0] == 0
