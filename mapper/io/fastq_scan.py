@@ -170,14 +170,14 @@ def _copy_acgt_run(source, target):
     """Write the codes of _RUN letters; return the largest."""
     worst = np.uint8(0)
     for i in range(_RUN):
-        code = _code_of_letter(source[i])
+        code = code_of_acgt(source[i])
         target[i] = code
         worst = max(worst, code)
     return worst
 
 
 @core
-def _code_of_letter(c):
+def code_of_acgt(c):
     """Return the code of A, C, G or T, NOT_A_BASE for all else; arithmetic, to be vectorised."""
     letter = np.uint8(c & np.uint8(0xDF))  # upper case
     code = np.uint8(NOT_A_BASE)
@@ -194,7 +194,7 @@ def _copy_acgt(source, target):
     worst = np.uint8(0)
     if n < _RUN:
         for i in range(n):
-            target[i] = _code_of_letter(source[i])
+            target[i] = code_of_acgt(source[i])
             worst = max(worst, target[i])
         return worst < AMBIGUOUS
     for run in range(n // _RUN):
