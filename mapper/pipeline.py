@@ -268,7 +268,7 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
     contigs = index.contigs
     lanes = job.lanes or [Lane(tuple(job.reads), job.read_group)]
     if job.output_format == "cram" and job.reference is not None:
-        session.check_reference(job.reference)
+        session.check_reference(job.reference, share_threads(job.threads, 1)[0])
     pool = session.pool
     options = ReadOptions(
         interleaved=job.interleaved, keep_comments=job.keep_comments,

@@ -73,8 +73,13 @@ class Session:
             )  # fmt: skip
         return self._stages
 
-    def check_reference(self, fasta: str) -> None:
+    def check_reference(self, fasta: str, threads: int = 1) -> None:
         """Compare a FASTA file with the index, contig by contig, unless it has been already.
+
+        Parameters
+        ----------
+        threads
+            Threads of the pool for this.
 
         Raises
         ------
@@ -89,5 +94,6 @@ class Session:
             return
         state = (os.path.realpath(fasta), found.st_ino, found.st_size, found.st_mtime_ns)
         if state not in self._checked:
-            check_reference(Path(fasta), contigs.names, contigs.md5)
+            self.pool.resize(threads)
+            check_reference(Path(fasta), contigs.names, contigs.md5, self.pool)
             self._checked.add(state)

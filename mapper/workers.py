@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 READ, WRITE, MAP = range(3)
 """Priorities, the most urgent first: input feeds all, output frees memory."""
@@ -148,6 +149,70 @@ def run_into(future: Future[T], call: Callable[[], T]) -> None:
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+class Handed(Generic[T]):
+    """A call that is handed to an executor, and taken back when its result is wanted first.
+
+    So whoever wants it waits for nothing but calls that are running.
+    """
+
+    def __init__(self, executor: Executor, call: Callable[[], T]) -> None:
+        self._call: Callable[[], T] | None = call
+        self._future = executor.submit(self._run)
+
+    def _run(self) -> T:
+        call, self._call = self._call, None  # the executor may keep what was taken back
+        assert call is not None
+        return call()
+
+    def result(self) -> T:
+        """Return what comes of the call."""
+        return self._run() if self._future.cancel() else self._future.result()
+
+    def cancel(self) -> None:
+        """Leave it out, unless it has begun."""
+        if self._future.cancel():
+            self._call = None
+
+
+def in_turn(calls: Iterable[Callable[[], T]], executor: Executor | None, most: int) -> Iterator[T]:
+    """Call all, up to `most` of them in other threads ahead of the one that is waited for.
+
+    Results come in order, and so does an error of `calls` itself: after those of what came before.
+
+    Parameters
+    ----------
+    calls
+        None of them may wait for a task.
+    executor
+        None: each when its turn comes, in this thread.
+    """
+    if executor is None:
+        for call in calls:
+            yield call()
+        return
+    begun: deque[Handed[T]] = deque()
+    failure = None
+    left = iter(calls)
+    try:
+        while True:
+            try:
+                begun.append(Handed(executor, next(left)))
+            except StopIteration:
+                break
+            except Exception as error:
+                failure = error
+                break
+            if len(begun) > most:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        for handed in begun:
+            handed.cancel()
+    if failure is not None:
+        raise failure
 
 
 def do_all(calls: Sequence[Callable[[], T]], executor: Executor | None) -> list[T]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 
+import numpy as np
 import pytest
 
-from mapper.workers import MAP, READ, WRITE, Workers, do_all
+from mapper.workers import MAP, READ, WRITE, Handed, Workers, do_all, in_turn
 
 
 def test_the_most_urgent_come_first_then_the_oldest() -> None:
@@ -115,4 +118,51 @@ def test_all_tasks_are_cancelled_and_the_threads_go_on() -> None:
     canceller.join()
     assert running.result() == "done"
     assert workers.submit(MAP, int).result() == 0
+    workers.shutdown()
+
+
+def test_a_call_is_taken_back_from_busy_threads_and_leaves_nothing_there() -> None:
+    workers = Workers(1)
+    gate, begun = threading.Event(), threading.Event()
+    running = Handed(workers.at(MAP), lambda: (begun.set(), gate.wait()))
+    begun.wait()
+    kept = np.zeros(3)
+    seen = weakref.ref(kept)
+    handed = Handed(workers.at(MAP), partial(np.sum, kept))
+    left_out = Handed(workers.at(MAP), partial(np.sum, kept))
+    assert handed.result() == 0
+    left_out.cancel()
+    del kept
+    assert seen() is None  # though both are still queued
+    gate.set()
+    assert running.result() == (None, True)
+    workers.shutdown()
+
+
+@pytest.mark.parametrize("n_threads", [0, 1, 3])
+@pytest.mark.parametrize("most", [0, 2, 50])
+def test_calls_in_turn(n_threads: int, most: int) -> None:
+    """In order, no more than `most` ahead, and errors where they belong."""
+    workers = Workers(n_threads)
+    begun: list[int] = []
+
+    def calls(n: int) -> Iterator[Callable[[], int]]:
+        for i in range(n):
+            begun.append(i)
+            yield partial(int, i)
+        raise ValueError("after all")
+
+    for executor in (workers.at(MAP), None):
+        begun.clear()
+        found = []
+        with pytest.raises(ValueError, match="after all"):
+            for result in in_turn(calls(20), executor, most):
+                found.append(result)
+                assert len(begun) <= len(found) + most
+        assert found == list(range(20))
+    wrong: list[Callable[[], int]] = [partial(int, "1"), partial(int, "x"), partial(int, "2")]
+    results = in_turn(wrong, workers.at(MAP), most)
+    assert next(results) == 1
+    with pytest.raises(ValueError, match="'x'"):
+        next(results)
     workers.shutdown()

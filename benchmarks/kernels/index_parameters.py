@@ -24,10 +24,10 @@ import numba
 import numpy as np
 
 from mapper.accelerate import driver
-from mapper.index.build import build_fm, read_text
+from mapper.index.build import build_fm
 from mapper.index.fm import FMIndex, extend_left, kmer_interval, locate
 from mapper.index.layout import index_bytes
-from mapper.io.fasta import scan_fasta
+from mapper.index.text import read_text
 from mapper.params import IndexParams
 
 QUERY_LEN = 20
@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
 
-    contigs, codes = read_text(args.fasta, scan_fasta(args.fasta))
+    contigs, codes = read_text(args.fasta)
     lines = [
         f"# Index parameters, {args.fasta.name}: {len(codes)} bases, {len(contigs.names)} contigs",
         "",

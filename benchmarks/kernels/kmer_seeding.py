@@ -31,7 +31,7 @@ from mapper.batch import KmerBatch, KmerHits
 from mapper.device.in_order import in_order
 from mapper.device.seam import cuda, kernel
 from mapper.dna import AMBIGUOUS
-from mapper.index.build import build_fm, read_text
+from mapper.index.build import build_fm
 from mapper.index.cuda import (
     expand_suffix_array,
     fit_table_on_device,
@@ -41,7 +41,7 @@ from mapper.index.cuda import (
 from mapper.index.fm import FMIndex
 from mapper.index.reference import Contigs, make_contigs
 from mapper.index.route import choose_route
-from mapper.io.fasta import scan_fasta
+from mapper.index.text import read_text
 from mapper.params import IndexParams, KmerParams
 from mapper.seed.kmer_cpu import CpuKmerSearch
 from mapper.seed.kmer_cuda import CudaKmerSearch
@@ -89,7 +89,7 @@ def sample_kmers(text: np.ndarray, n: int, kmer_len: int, most: int, seed: int) 
 def reference(name: str) -> tuple[Contigs, np.ndarray]:
     """Return contigs and text of a FASTA, or of ``random:N``."""
     if not name.startswith("random:"):
-        return read_text(Path(name), scan_fasta(Path(name)))
+        return read_text(Path(name))
     n = int(name.removeprefix("random:"))
     text = np.random.default_rng(1).integers(0, 4, n + 1, np.uint8)
     text[n] = AMBIGUOUS

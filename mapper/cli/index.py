@@ -25,7 +25,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "index",
         help="build the index of a reference",
         description="Build the index of a reference. The memory need is printed, and checked, "
-        "before the sequences are read; it is 7 to 8 bytes a base (fmwave info --plan SIZE).",
+        "before the sequences are read, of a compressed file while they are; it is 7 to 8 bytes a "
+        "base (fmwave info --plan SIZE).",
     )
     parser.add_argument(
         "fasta", type=Path, metavar="REF.fa[.gz]", help="reference: FASTA, plain, gzip or BGZF"

@@ -20,10 +20,11 @@ from mapper.index.fm import FMIndex
 from mapper.index.layout import columns, row_dtype
 from mapper.index.packed import PackedText
 from mapper.index.plan import LIBRARY, BuildPlan
-from mapper.index.reference import Contigs, Index, IndexMeta, make_contigs
-from mapper.index.route import choose_route, sort_suffixes
+from mapper.index.reference import Index, IndexMeta
+from mapper.index.route import choose_route, plan_route, sort_suffixes
 from mapper.index.suffix_sort import SortedText
-from mapper.io.fasta import FastaSize, read_fasta, scan_fasta
+from mapper.index.text import read_text
+from mapper.io.fasta_blocks import plain_bytes
 from mapper.params import IndexParams
 from mapper.threads import map_in_threads, parts
 
@@ -64,14 +65,18 @@ def build_index(
     fasta = Path(fasta)
     params = params or IndexParams()
     n_threads = n_threads or len(os.sched_getaffinity(0))
-    with _phase("check of the FASTA"):
-        size = scan_fasta(fasta)
-    plan = choose_route(
-        f"{fasta}: the index", size.n_bytes + size.n_records, params, device, memory, n_threads,
-        check=check_memory,
-    )  # fmt: skip
+    options = (params, device, memory, n_threads)
+    what = f"{fasta}: the index"
+    most = plain_bytes(fasta)
+    if most is not None:
+        plan = choose_route(what, most, *options, check=check_memory)
     with _phase("reading"):
-        contigs, text = read_text(fasta, size)
+        contigs, text = read_text(
+            fasta, n_threads, most,
+            lambda n: plan_route(what, n, *options, check=check_memory, n_held=n),
+        )  # fmt: skip
+    if most is None:
+        plan = choose_route(what, len(text), *options, check=check_memory, n_held=len(text))
     params = replace(params, kmer_len=params.table_kmer_len(len(text)))
     packed_text = pack_text(text, n_threads)
     unpacked = text if plan.route == LIBRARY else None
@@ -80,29 +85,6 @@ def build_index(
     fm = index_text(packed_text, unpacked, params, plan, n_threads)
     meta = IndexMeta(fasta.name, fasta.stat().st_size, params, __version__)
     return Index(fm, contigs, meta)
-
-
-def read_text(fasta: Path, size: FastaSize) -> tuple[Contigs, np.ndarray]:
-    """Read contigs and text.
-
-    Returns
-    -------
-    contigs
-    text
-        uint8 (n,), codes of mapper.dna; one ambiguous base follows each contig.
-    """
-    text = np.empty(size.n_bytes + size.n_records, np.uint8)
-    names, md5, lengths = [], [], []
-    end = 0
-    for record in read_fasta(fasta):
-        length = len(record.codes)
-        text[end : end + length] = record.codes
-        text[end + length] = dna.AMBIGUOUS
-        end += length + 1
-        names.append(record.name)
-        md5.append(record.md5)
-        lengths.append(length)
-    return make_contigs(names, md5, lengths), text[:end]
 
 
 def build_fm(

@@ -42,6 +42,7 @@ def choose_route(
     n_threads: int,
     *,
     check: bool,
+    n_held: int = 0,
 ) -> BuildPlan:
     """Choose how to index a text of at most `n` bases, and say it with its memory.
 
@@ -55,14 +56,15 @@ def choose_route(
         Bytes the process may take; None: what is available.
     check
         Refuse what needs more than is available.
+    n_held
+        Bytes of that need which the process has already.
 
     Raises
     ------
     ResourceError, DeviceError, UsageError
         If nothing suits, or the device asked for does not.
     """
-    available = available_bytes() if memory is None else memory
-    plan = _plan(n, params, device, available if check else None, n_threads)
+    plan = plan_route(what, n, params, device, memory, n_threads, check=check, n_held=n_held)
     where = {
         LIBRARY: "by the library",
         BLOCKS: f"by {n_threads} threads, {plan.block_size} suffixes at a time",
@@ -72,13 +74,32 @@ def choose_route(
     log.info("about %.2f GB of memory are needed", plan.host_bytes / 1e9)
     if plan.route == DEVICE:
         log.info("and %.2f GB of the device's", plan.device_bytes / 1e9)
+    return plan
+
+
+def plan_route(
+    what: str,
+    n: int,
+    params: IndexParams,
+    device: str,
+    memory: int | None,
+    n_threads: int,
+    *,
+    check: bool,
+    n_held: int = 0,
+) -> BuildPlan:
+    """Choose as :func:`choose_route` does, and say nothing."""
+    available = memory
+    if memory is None and (left := available_bytes()) is not None:
+        available = left + n_held
+    plan = _plan(n, params, device, available if check else None, n_threads)
     if check:
         if memory is not None and plan.host_bytes > memory:
             raise ResourceError(
                 f"{what} needs about {plan.host_bytes / 1e9:.2f} GB of memory, and --memory "
                 f"allows {memory / 1e9:.2f} GB"
             )
-        require_bytes(plan.host_bytes, what, _REMEDY)
+        require_bytes(plan.host_bytes - n_held, what, _REMEDY)
     return plan
 
 

@@ -1,24 +1,27 @@
 """Read a reference FASTA, and refuse what is not one.
 
-:func:`scan_fasta` looks once at the raw lines for what would make wrong contigs, and measures
-the file on the way, so that memory can be checked before any sequence is held.
+The file is read once. Blocks of it are encoded by all threads; what needs their order, where
+contigs begin and what they are called, is done by the calling thread, block after block.
 """
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import re
-import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
 from mapper.errors import InputFormatError, UsageError
-from mapper.io.fasta_text import CHUNK_BYTES, fasta_records
-from mapper.io.source import BrokenStreamError, ByteSource
+from mapper.io.contig_sums import ContigSums
+from mapper.io.fasta_blocks import FastaBlock, fasta_blocks
+from mapper.io.fasta_encode import AT, BAD_BASE, BAD_LINE, FULL, OK, encode_lines
+from mapper.recycled import RECYCLER
+from mapper.workers import MAP, READ, WRITE, Workers, in_turn
 
 MAX_CONTIG_LENGTH = 2**31 - 1
 """BAM and its index hold positions as signed 32-bit integers."""
@@ -27,159 +30,186 @@ _CONTIG_NAME = re.compile(r"[0-9A-Za-z!#$%&+./:;?@^_|~-][0-9A-Za-z!#$%&*+./:;=?@
 """Reference names that SAM allows (SAM specification, section 1.2.1)."""
 
 _FIRST_WORD = re.compile(rb"\S*")
-_CODES = CODE_OF_ASCII.tobytes()
+_BLOCKS_AHEAD = 16
+_HEADS = 1 << 12  # of a block; more make it encoded again
+
+MOST_WAITING = 1 << 28
+"""Bytes of contigs that may wait for their MD5 where they are not kept."""
 
 
-class FastaSize(NamedTuple):
-    """What a FASTA holds at most: known before its sequences are read."""
+class FastaCodes(NamedTuple):
+    """Bases of a block of the file."""
 
-    n_records: int
-    n_bytes: int  # of the decompressed file: an upper bound of its bases
+    codes: np.ndarray  # uint8, written codes of mapper.io.fasta_encode
+    names: list[str]  # first word of the header line of each contig that begins here
+    starts: list[int]  # where in the codes each begins; what is before belongs to the one before
+    otherwise: bool  # whether there are codes with WRITTEN_OTHERWISE
 
-
-class FastaRecord(NamedTuple):
-    """One contig."""
-
-    name: str  # first word of the header line
-    codes: np.ndarray  # uint8 codes of mapper.dna
-    md5: str  # of the upper-case letters as given, the M5 of SAM's @SQ line
-
-
-def scan_fasta(path: Path) -> FastaSize:
-    """Check the layout of a FASTA file (plain, gzip or BGZF) and measure it.
-
-    Raises
-    ------
-    InputFormatError
-        If the file cannot be read, is truncated, is empty or is no FASTA.
-    """
-    _require_regular_file(path)
-    n_records = n_bytes = 0
-    previous = b"\n"
-    for chunk in _chunks(path):
-        if n_bytes == 0:
-            _require_header(path, chunk)
-        n_bytes += len(chunk)
-        joined = previous + chunk
-        n_records += joined.count(b"\n>")
-        if b"\0" in chunk:
-            raise InputFormatError(f"{path}: holds a NUL byte; it is no text file")
-        for mark in (b"\n@", b"\n+"):
-            if mark in joined:
-                raise InputFormatError(
-                    f"{path}: after record {n_records} a line begins with "
-                    f"{mark[1:].decode()!r}; is this FASTQ? A FASTA file is expected"
-                )
-        previous = chunk[-1:]
-    if n_bytes == 0:
-        raise InputFormatError(f"{path}: the file is empty; a FASTA file is expected")
-    return FastaSize(n_records, n_bytes)
+    def runs(self) -> list[np.ndarray]:
+        """Return the codes contig by contig; the first go on with that of the block before."""
+        bounds = [0, *self.starts, len(self.codes)]
+        return [self.codes[start:end] for start, end in itertools.pairwise(bounds)]
 
 
-def read_fasta(path: Path) -> Iterator[FastaRecord]:
-    """Yield the contigs of a FASTA file that :func:`scan_fasta` has passed.
+class _Encoded(NamedTuple):
+    """What came of a block."""
+
+    text: np.ndarray
+    status: int
+    at: int  # where in the text
+    codes: np.ndarray
+    heads: np.ndarray
+    otherwise: bool
+
+
+def read_fasta(path: Path, pool: Workers | None = None) -> Generator[FastaCodes, None, None]:
+    """Yield the contigs of a FASTA file, block by block.
+
+    Parameters
+    ----------
+    path
+        Plain, gzip or BGZF.
+    pool
+        Its threads read ahead, decompress and encode, beside the calling one.
 
     Raises
     ------
     InputFormatError
-        At a record without name or bases, with a name that SAM forbids or that came
-        before, with a character that is no IUPAC nucleotide, or too long for BAM.
+        If the file cannot be read, is truncated, is empty or is no FASTA; at a record without
+        name or bases, with a name that SAM forbids or that came before, with a character that is
+        no IUPAC nucleotide, or too long for BAM.
     """
-    seen: set[str] = set()
-    for number, (header, sequence) in enumerate(fasta_records(_chunks(path)), 1):
-        name = _name_of(header, path)
-        where = f"{path}: record {number} ({name!r})"
-        if not _CONTIG_NAME.fullmatch(name):
-            what = "has no name" if not name else "has a name that SAM does not allow"
-            raise InputFormatError(f"{where} {what}; rename the contig")
-        if name in seen:
-            raise InputFormatError(f"{where}: a record of this name came before; rename one")
-        seen.add(name)
-        yield FastaRecord(name, *_codes_and_md5(sequence, where))
+    records = _Records(path)
+    reading, encoding = (pool.at(READ), pool.at(WRITE)) if pool is not None else (None, None)
+    with closing(fasta_blocks(path, reading)) as blocks:
+        calls = (partial(_encode, block) for block in blocks)
+        for block in in_turn(calls, encoding, _BLOCKS_AHEAD):
+            yield records.follow(block)
+    records.end()
 
 
-def check_reference(path: Path, names: Sequence[str], md5: Sequence[str]) -> None:
+def sums_of_contigs(pool: Workers | None, most_waiting: int | None = None) -> ContigSums:
+    """Return what computes the MD5 of contigs by a pool, when it has nothing else to do."""
+    return ContigSums(pool.at(MAP) if pool is not None else None, most_waiting)
+
+
+def check_reference(
+    path: Path, names: Sequence[str], md5: Sequence[str], pool: Workers | None = None
+) -> None:
     """Raise UsageError unless a FASTA file holds these contigs, in this order.
 
     For CRAM, which is written against the file and read back with it: another one of the
     same names would give other bases.
     """
-    scan_fasta(path)
-    for number, record in enumerate(read_fasta(path)):
-        if number >= len(names) or (record.name, record.md5) != (names[number], md5[number]):
-            expected = repr(names[number]) if number < len(names) else "no further contig"
-            raise UsageError(
-                f"{path}: contig {record.name!r} is not that of the index ({expected}, the same "
-                "bases); give the FASTA file that the index was built from"
-            )
-    if number + 1 != len(names):
-        raise UsageError(f"{path}: {number + 1} contigs, and the index has {len(names)}")
+    n_contigs = 0
+    sums = sums_of_contigs(pool, MOST_WAITING)
+    for block in read_fasta(path, pool):
+        for name in block.names:
+            if n_contigs >= len(names) or name != names[n_contigs]:
+                more = n_contigs < len(names)
+                raise _other_contig(path, name, repr(names[n_contigs]) if more else None)
+            n_contigs += 1
+        sums.add_runs(block.runs())
+    for name, found, expected in zip(names, sums.digests(), md5, strict=False):
+        if found != expected:
+            raise _other_contig(path, name, repr(name))
+    if n_contigs != len(names):
+        raise UsageError(f"{path}: {n_contigs} contigs, and the index has {len(names)}")
 
 
-def _name_of(header: bytes, path: Path) -> str:
-    """Return the first word of a header line, which must follow the ``>`` at once."""
-    word = _FIRST_WORD.match(header)
-    assert word is not None  # it may be empty
-    try:
-        return word[0].decode()
-    except UnicodeDecodeError as error:
-        raise InputFormatError(f"{path}: cannot be read as FASTA: not text") from error
+def _other_contig(path: Path, name: str, expected: str | None) -> UsageError:
+    return UsageError(
+        f"{path}: contig {name!r} is not that of the index ({expected or 'no further contig'}, "
+        "the same bases); give the FASTA file that the index was built from"
+    )
 
 
-def _codes_and_md5(sequence: bytes, where: str) -> tuple[np.ndarray, str]:
-    if not sequence:
-        raise InputFormatError(f"{where} has no bases; remove it")
-    if len(sequence) > MAX_CONTIG_LENGTH:
-        raise InputFormatError(
-            f"{where} has {len(sequence)} bases; BAM allows {MAX_CONTIG_LENGTH}: split it"
-        )
-    letters = sequence.upper()
-    codes = np.frombuffer(letters.translate(_CODES), np.uint8)
-    if codes.max() == NOT_A_BASE:
-        bad = int(np.argmax(codes == NOT_A_BASE))
-        character = sequence[bad : bad + 4].decode("utf-8", "replace")[0]
-        raise InputFormatError(
-            f"{where}: character {character!r} at base {bad + 1} is no IUPAC nucleotide"
-        )
-    return codes, hashlib.md5(letters, usedforsecurity=False).hexdigest()
+def _encode(block: FastaBlock) -> _Encoded:
+    """Encode a block (a task)."""
+    codes = RECYCLER.empty(len(block.text))
+    heads = np.empty((_HEADS, 3), np.int64)
+    while True:
+        status, at, n, n_heads, otherwise = encode_lines(block.text, block.in_line, codes, heads)
+        if status != FULL:
+            return _Encoded(block.text, status, at, codes[:n], heads[:n_heads], otherwise)
+        heads = np.empty((8 * len(heads), 3), np.int64)
 
 
-def _chunks(path: Path) -> Iterator[bytes]:
-    """Yield the plain text of a file.
+class _Records:
+    """Follows the records of a file from block to block."""
 
-    Raises
-    ------
-    InputFormatError
-        If it cannot be read, is truncated or damaged.
-    """
-    source = ByteSource(str(path))
-    buffer = bytearray(CHUNK_BYTES)
-    try:
-        while n := source.readinto(memoryview(buffer)):
-            yield bytes(memoryview(buffer)[:n])
-        if source.is_bgzf and not source.ends_with_eof_block:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._names: set[str] = set()
+        self._name = ""
+        self._n_bases = 0
+
+    def follow(self, block: _Encoded) -> FastaCodes:
+        """Check the records of a block, and name its contigs."""
+        names, starts = [], block.heads[:, AT].tolist()
+        at = 0
+        for start, end, behind in block.heads.tolist():
+            self._add_bases(behind - at)
+            names.append(self._begin(block.text[start:end].tobytes()))
+            at = behind
+        self._add_bases(len(block.codes) - at)
+        if block.status != OK:
+            raise self._bad_character(block)
+        return FastaCodes(block.codes, names, starts, block.otherwise)
+
+    def end(self) -> None:
+        """Check the last record."""
+        if self._n_bases == 0:
+            raise InputFormatError(f"{self._where()} has no bases; remove it")
+
+    def _begin(self, header: bytes) -> str:
+        if self._names:
+            self.end()
+        word = _FIRST_WORD.match(header)
+        assert word is not None  # it may be empty
+        if b"\0" in header:
+            raise self._holds_nul()
+        try:
+            name = self._name = word[0].decode()
+        except UnicodeDecodeError as error:
+            raise InputFormatError(f"{self._path}: cannot be read as FASTA: not text") from error
+        n_before = len(self._names)
+        self._names.add(name)
+        if not _CONTIG_NAME.fullmatch(name):
+            what = "has no name" if not name else "has a name that SAM does not allow"
+            raise InputFormatError(f"{self._where()} {what}; rename the contig")
+        if len(self._names) == n_before:
+            number = f"{self._path}: record {n_before + 1} ({name!r})"
+            raise InputFormatError(f"{number}: a record of this name came before; rename one")
+        self._n_bases = 0
+        return name
+
+    def _add_bases(self, n: int) -> None:
+        self._n_bases += n
+        if self._n_bases > MAX_CONTIG_LENGTH:
             raise InputFormatError(
-                f"{path}: the BGZF end-of-file block is missing; the file is truncated"
+                f"{self._where()} has more than {MAX_CONTIG_LENGTH} bases, which BAM does not "
+                "allow; split it"
             )
-    except BrokenStreamError as error:
-        raise InputFormatError(f"{path}: {error}") from error
-    finally:
-        source.close()
 
+    def _where(self) -> str:
+        return f"{self._path}: record {len(self._names)} ({self._name!r})"
 
-def _require_regular_file(path: Path) -> None:
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise InputFormatError(f"{path}: {error.strerror}; a FASTA file is expected") from error
-    if not stat.S_ISREG(mode):
-        raise InputFormatError(
-            f"{path}: is a directory, pipe or device; a FASTA file is expected (it is read twice)"
+    def _holds_nul(self) -> InputFormatError:
+        return InputFormatError(f"{self._path}: holds a NUL byte; it is no text file")
+
+    def _bad_character(self, block: _Encoded) -> InputFormatError:
+        some = block.text[block.at : block.at + 4].tobytes()
+        character = some.decode("utf-8", "replace")[0]
+        if some.startswith(b"\0"):
+            return self._holds_nul()
+        if block.status == BAD_LINE:
+            return InputFormatError(
+                f"{self._path}: after record {len(self._names)} a line begins with "
+                f"{character!r}; is this FASTQ? A FASTA file is expected"
+            )
+        assert block.status == BAD_BASE
+        return InputFormatError(
+            f"{self._where()}: character {character!r} at base {self._n_bases + 1} is no IUPAC "
+            "nucleotide"
         )
-
-
-def _require_header(path: Path, chunk: bytes) -> None:
-    first = chunk.lstrip()[:1]
-    if first != b">":
-        what = "is FASTQ" if first == b"@" else "does not begin with '>'"
-        raise InputFormatError(f"{path}: {what}; a FASTA file is expected")

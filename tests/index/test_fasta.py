@@ -5,21 +5,34 @@ from __future__ import annotations
 import gzip
 import hashlib
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pysam
 import pytest
 
 from mapper import dna
 from mapper.errors import InputFormatError
+from mapper.index.text import read_text
 from mapper.io import fasta
-from mapper.io.fasta import FastaRecord, read_fasta, scan_fasta
+from mapper.io.fasta_blocks import plain_bytes
 
 
-def read(path: Path) -> list[FastaRecord]:
-    size = scan_fasta(path)
-    records = list(read_fasta(path))
-    assert size.n_records == len(records)
-    assert size.n_bytes >= sum(len(record.codes) for record in records)
+class Record(NamedTuple):
+    name: str
+    md5: str
+    codes: np.ndarray
+
+
+def read(path: Path, n_threads: int = 1) -> list[Record]:
+    most = plain_bytes(path)
+    contigs, codes = read_text(path, n_threads, most)
+    assert most is None or len(codes) <= most
+    assert len(codes) == (contigs.lengths + 1).sum()
+    records = []
+    for name, md5, start, length in zip(*contigs[:2], contigs.starts, contigs.lengths, strict=True):
+        records.append(Record(name, md5, codes[start : start + length]))
+        assert codes[start + length] == dna.AMBIGUOUS
     return records
 
 
@@ -117,27 +130,17 @@ def test_truncated_bgzf_is_refused(tmp_path: Path, cut: int) -> None:
 
 def test_paths_that_are_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputFormatError, match="No such file"):
-        scan_fasta(tmp_path / "none.fa")
+        read(tmp_path / "none.fa")
     with pytest.raises(InputFormatError, match="is a directory"):
-        scan_fasta(tmp_path)
+        read(tmp_path)
 
 
 def test_a_contig_too_long_for_bam_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fasta, "MAX_CONTIG_LENGTH", 3)
-    with pytest.raises(InputFormatError, match="has 4 bases; BAM allows 3"):
+    with pytest.raises(InputFormatError, match=r"record 1 \('a'\) has more than 3 bases"):
         read(written(tmp_path, b">a\nACGT\n"))
-
-
-def test_marks_at_the_edge_of_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = b">a\nAC\n>b\nGT\n"
-    for size in range(1, len(data)):
-        monkeypatch.setattr(fasta, "CHUNK_BYTES", size)
-        records = read(written(tmp_path, data))
-        assert [dna.decode(record.codes) for record in records] == ["AC", "GT"]
-        with pytest.raises(InputFormatError, match="begins with '@'"):
-            scan_fasta(written(tmp_path, b">a\nAC\n@b\n"))
 
 
 def _letters() -> bytes:

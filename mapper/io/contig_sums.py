@@ -1,0 +1,141 @@
+"""MD5 of contigs, computed by other threads behind whoever reads them.
+
+MD5 cannot be shared among threads, and takes longer than all else that is done to a base (0.6
+GB/s). So each contig has a queue of its pieces, from which one thread at a time takes, and threads
+take from the queues of several contigs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from functools import partial
+
+import numpy as np
+
+from mapper.io.fasta_encode import write_letters
+from mapper.workers import Handed
+
+_TASK_BYTES = 1 << 20
+"""Of one task, at least: small contigs share one."""
+
+_LETTERS_AT_ONCE = 1 << 17
+"""Few enough to stay in a core's cache."""
+
+
+class _Sum:
+    """MD5 of one contig; pieces are added by one thread, and taken by any."""
+
+    def __init__(self) -> None:
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._pieces: deque[np.ndarray] = deque()
+        self._taking = threading.Lock()
+        self._all_added = False
+        self.digest: str | None = None
+
+    def add(self, codes: np.ndarray) -> None:
+        self._pieces.append(codes)
+
+    def all_added(self) -> None:
+        self._all_added = True
+
+    def go_on(self) -> None:
+        """Take what there is, unless another thread does; then that one goes on with it."""
+        while (self._pieces or self._is_to_end()) and self._taking.acquire(blocking=False):
+            try:
+                ends = self._is_to_end()  # before the queue is looked at: nothing comes after
+                while self._pieces:
+                    self._take(self._pieces.popleft())
+                if ends:
+                    self.digest = self._md5.hexdigest()
+            finally:
+                self._taking.release()
+
+    def _is_to_end(self) -> bool:
+        return self._all_added and self.digest is None
+
+    def _take(self, codes: np.ndarray) -> None:
+        letters = np.empty(min(len(codes), _LETTERS_AT_ONCE), np.uint8)
+        for start in range(0, len(codes), _LETTERS_AT_ONCE):
+            some = codes[start : start + _LETTERS_AT_ONCE]
+            write_letters(some, letters)
+            self._md5.update(letters[: len(some)].data)
+
+
+class ContigSums:
+    """MD5 of the upper-case letters of contigs, one after another; called by one thread.
+
+    Parameters
+    ----------
+    executor
+        Its threads compute; None: the calling thread.
+    most_waiting
+        Bytes of pieces that may wait; None: any number, where they are kept anyway.
+    """
+
+    def __init__(self, executor: Executor | None, most_waiting: int | None = None) -> None:
+        self._executor = executor
+        self._most_waiting = most_waiting
+        self._sums: list[_Sum] = []
+        self._next: list[_Sum] = []  # sums that are to go on in the next task
+        self._next_bytes = 0
+        self._tasks: deque[tuple[Handed[None], int]] = deque()
+        self._waiting = 0
+
+    def add_runs(self, runs: Iterable[np.ndarray]) -> None:
+        """Add written codes (uint8, see :mod:`mapper.io.fasta_encode`), which stay as they are.
+
+        The first run goes on with the contig before, each other one begins a contig.
+        """
+        for number, codes in enumerate(runs):
+            if number > 0:
+                self._end()
+                self._sums.append(_Sum())
+            if len(codes):
+                self._sums[-1].add(codes)
+                self._go_on_with(self._sums[-1], len(codes))
+        while self._most_waiting is not None and self._waiting > self._most_waiting:
+            self._finish_task()
+
+    def digests(self) -> list[str]:
+        """End the last contig, and return the hexadecimal MD5 of each."""
+        self._end()
+        self._submit()
+        while self._tasks:
+            self._finish_task()
+        digests = [found.digest for found in self._sums]
+        return [digest for digest in digests if digest is not None]
+
+    def _end(self) -> None:
+        if self._sums:
+            self._sums[-1].all_added()
+            self._go_on_with(self._sums[-1], 0)
+
+    def _go_on_with(self, contig: _Sum, n_bytes: int) -> None:
+        if not self._next or self._next[-1] is not contig:
+            self._next.append(contig)
+        self._next_bytes += n_bytes
+        if self._next_bytes >= _TASK_BYTES:
+            self._submit()
+
+    def _submit(self) -> None:
+        call = partial(_go_on, self._next)
+        if self._executor is None:
+            call()
+        else:
+            self._tasks.append((Handed(self._executor, call), self._next_bytes))
+            self._waiting += self._next_bytes
+        self._next, self._next_bytes = [], 0
+
+    def _finish_task(self) -> None:
+        task, n_bytes = self._tasks.popleft()
+        task.result()
+        self._waiting -= n_bytes
+
+
+def _go_on(sums: list[_Sum]) -> None:
+    for contig in sums:
+        contig.go_on()
