@@ -217,7 +217,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
     result.add_argument("--peers", nargs="*", default=[], help="paths of minimap2 programs")
     result.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
-    result.add_argument("--commit", default=harness.commit(), help="where there is no git")
+    harness.add_commit(result)
     result.add_argument("--data", type=Path, default=harness.DATA, help="[%(default)s]")
     result.add_argument("--out", type=Path, default=harness.RESULTS, help="[%(default)s]")
     return result

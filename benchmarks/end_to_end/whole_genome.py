@@ -275,7 +275,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--limit-s", type=float, help="seconds for everything")
     cores = len(os.sched_getaffinity(0))
     result.add_argument("-t", "--threads", type=int, default=min(16, cores))
-    result.add_argument("--commit", default=harness.commit(), help="where there is no git")
+    harness.add_commit(result)
     result.add_argument("--work", type=Path, required=True, help="folder for all that is made")
     result.add_argument("--outputs", type=Path, help="where mappers write to [WORK]")
     result.add_argument("--out", type=Path, default=harness.RESULTS, help="[%(default)s]")

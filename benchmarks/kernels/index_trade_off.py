@@ -169,7 +169,7 @@ def main() -> int:
     parser.add_argument("reference", help="FASTA or random:N; with --plot a result's .json")
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--plot", type=Path)
-    parser.add_argument("--commit", default=harness.commit())
+    harness.add_commit(parser)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     if options.plot:
