@@ -191,6 +191,24 @@ def save_json(path: Path, report: Mapping[str, Any]) -> None:
     part.replace(path)
 
 
+def earlier(path: Path, about: Mapping[str, Any], same: Sequence[str]) -> dict[str, Any]:
+    """Return a result that is to be gone on with; refuse one of another commit, device, ...
+
+    Raises
+    ------
+    BenchmarkError
+        If something of `same` is another in the result than in `about`.
+    """
+    before: dict[str, Any] = json.loads(path.read_text())
+    for what in same:
+        if before["about"].get(what) != about[what]:
+            raise BenchmarkError(
+                f"{path} has another {what}: {before['about'].get(what)}, this run "
+                f"{about[what]}; write to another folder, or do not resume"
+            )
+    return before
+
+
 def provenance(versions: Mapping[str, str]) -> dict[str, Any]:
     """Describe a run: when, where, of what; `versions` of the tools by name."""
     return {

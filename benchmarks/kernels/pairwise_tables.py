@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.harness import BenchmarkError, markdown_provenance, save_json, table
+from benchmarks.harness import earlier, markdown_provenance, save_json, table
 from benchmarks.kernels.pairwise_peers import BARS, CORES, GPU, best
 
 PARTS = (
@@ -128,13 +127,7 @@ class Report:
         self.runs: list[dict[str, Any]] = []
         self.left: list[str] = []
         if resume and self.path.exists():
-            before = json.loads(self.path.read_text())
-            for what in ("commit", "versions", "options"):
-                if before["about"].get(what) != about[what]:
-                    raise BenchmarkError(
-                        f"{self.path} has another {what}: {before['about'].get(what)}, this run "
-                        f"{about[what]}; give another --results, or no --resume"
-                    )
+            before = earlier(self.path, about, ("commit", "versions", "options"))
             self.runs = before["runs"]
             about["resumed"] = [*before["about"].get("resumed", []), before["about"]["date"]]
 
