@@ -1,10 +1,11 @@
 """Put tables of committed results into the documentation.
 
     python -m benchmarks.document benchmarks/results/{compare,real_reads,variants}-*.json
+    python -m benchmarks.document benchmarks/results/index_trade_off.json
 
 Each table stands in docs/*.md between ``<!-- table NAME -->`` and ``<!-- end -->``; what is
-between them is replaced. Names: compare-accuracy, compare-speed, real_reads, variants. Of several
-results of one kind the last given counts.
+between them is replaced. Names: compare-accuracy, compare-speed, real_reads, variants,
+index_trade_off (with its plot). Of several results of one kind the last given counts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.end_to_end import real_reads, tables, variants
+from benchmarks.kernels import index_trade_off
 
 DOCS = harness.ROOT / "docs"
 
@@ -36,8 +38,10 @@ def tables_of(path: Path) -> dict[str, list[str]]:
         return {"real_reads": source + real_reads.result_lines(report)}
     if path.name.startswith("variants"):
         return {"variants": source + variants.result_lines(report)}
+    if path.name.startswith("index_trade_off"):
+        return {"index_trade_off": source + index_trade_off.in_docs(report)}
     raise harness.BenchmarkError(
-        f"{path.name}: results of compare, real_reads or variants are expected"
+        f"{path.name}: results of compare, real_reads, variants or index_trade_off are expected"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import datetime
 import json
@@ -142,17 +143,70 @@ def machine() -> dict[str, Any]:
     }
 
 
+UNKNOWN = "unknown"
+"""Commit of a tree that nobody has named."""
+
+
 def commit() -> str:
-    """Return the short commit of the checkout, with "-dirty" if tracked files differ."""
-    if not shutil.which("git"):
-        return "unknown"
-    run = subprocess.run(
-        ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"],
-        capture_output=True,
-        text=True,
-        check=False,
+    """Return the short commit of this very tree, with "-dirty" if tracked files differ.
+
+    Where it is no checkout (a copy on another machine), what FMWAVE_COMMIT says, else UNKNOWN; a
+    repository that happens to lie around the copy is not asked.
+    """
+    if shutil.which("git"):
+        top = _git("rev-parse", "--show-toplevel")
+        if top and Path(top).resolve() == ROOT.resolve():
+            return _git("describe", "--always", "--dirty", "--exclude=*") or UNKNOWN
+    return os.environ.get("FMWAVE_COMMIT", "").strip() or UNKNOWN
+
+
+def _git(*arguments: str) -> str:
+    """Return what git prints of this tree; nothing if it fails."""
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def known_commit(text: str) -> str:
+    """Return a commit for results; as argparse's `type`, refuse a text that is none."""
+    if not re.fullmatch(r"[0-9a-f]{7,40}(-dirty)?", text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no commit (7 to 40 hexadecimal digits); where there is no git, give "
+            "--commit or FMWAVE_COMMIT"
+        )
+    return text
+
+
+def add_commit(parser: argparse.ArgumentParser) -> None:
+    """Add the option --commit; a run that knows none ends before it begins."""
+    parser.add_argument(
+        "--commit", type=known_commit, default=commit(), help="where there is no git"
     )
-    return run.stdout.strip() or "unknown"
+
+
+def save_json(path: Path, report: Mapping[str, Any]) -> None:
+    """Write a result so that a run that is ended meanwhile leaves the one before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".json.part")
+    part.write_text(json.dumps(report, indent=1) + "\n")
+    part.replace(path)
+
+
+def earlier(path: Path, about: Mapping[str, Any], same: Sequence[str]) -> dict[str, Any]:
+    """Return a result that is to be gone on with; refuse one of another commit, device, ...
+
+    Raises
+    ------
+    BenchmarkError
+        If something of `same` is another in the result than in `about`.
+    """
+    before: dict[str, Any] = json.loads(path.read_text())
+    for what in same:
+        if before["about"].get(what) != about[what]:
+            raise BenchmarkError(
+                f"{path} has another {what}: {before['about'].get(what)}, this run "
+                f"{about[what]}; write to another folder, or do not resume"
+            )
+    return before
 
 
 def provenance(versions: Mapping[str, str]) -> dict[str, Any]:

@@ -5,9 +5,10 @@
 
 `records` maps the real read pairs of the shared data, and simulated pairs, with the CPU, and then
 with each of the devices and of three batch sizes; the alignment records of all BAM files have to
-be the same bytes. `rates` makes a repeat-rich genome and reads, indexes it, and maps the reads
-with the device, with the CPU, and with peers (paths given), in turn, all cores each. Times are
-of whole processes and, for fmwave, what it reports without compilation and start.
+be the same bytes. They are written after each, and what is left when the time is over is named.
+`rates` makes a repeat-rich genome and reads, indexes it, and maps the reads with the device, with
+the CPU, and with peers (paths given), in turn, all cores each. Times are of whole processes and,
+for fmwave, what it reports without compilation and start.
 Results: benchmarks/results/map_on_gpu-{records,rates}-DATE-COMMIT.{md,json}.
 """
 
@@ -20,7 +21,8 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,9 @@ from benchmarks.harness import BenchmarkError
 
 BATCHES = (3_000_000, 12_000_000, 30_000_000)
 RECORDS_SEED, RATES_SEED = 11, 13
+SIMULATED = "simulated"
+LONG_RUN_S = 15
+"""A run that takes longer has compiled: the next will not."""
 
 
 def records_digest(bam: Path) -> str:
@@ -94,33 +99,41 @@ def map_with(
 # -------------------------------------------------------------------------------- records
 
 
-def compare_records(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
-    """Map every set on the CPU and every way on devices; compare."""
-    work = options.data
-    sets = {}
-    for name, real in SETS.items():
-        fasta, reads = real.files()
-        sets[name] = (index_of(fasta, work), reads)
-    simulated = data.DataSet(
-        "ecoli_pe150", "ecoli_k12", options.pairs, 150, paired=True, seed=RECORDS_SEED
-    )
-    files = data.make(simulated, work)
-    sets[f"{options.pairs} simulated pairs"] = (index_of(files.reference, work), files.reads)
-    rows = []
-    for name, (index, reads) in sets.items():
-        bam, report = map_with(index, reads, "cpu", options.threads, work)
-        expected = records_digest(bam)
-        for device in options.devices:
-            for batch in BATCHES:
-                bam, _ = map_with(
-                    index, reads, device, options.threads, work, "--batch-bases", batch
-                )
-                same = records_digest(bam) == expected
-                rows.append(
-                    {"set": name, "reads": report["counts"]["reads"], "device": device,
-                     "batch_bases": batch, "md5": expected, "same": same}
-                )  # fmt: skip
-                print(rows[-1], flush=True)
+def compare_records(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """Map every set on the CPU and every way on devices; compare. Yields all there is so far."""
+    started, last = time.monotonic(), 0.0
+    rows: list[dict[str, Any]] = []
+    ways = [(device, batch) for device in options.devices for batch in options.batches]
+    left = [(name, *way) for name in options.sets for way in ways]
+    before = ""
+    while left:
+        begin = time.monotonic()
+        if options.limit_s and begin - started + 2 * last > options.limit_s:
+            break
+        name, device, batch = left.pop(0)
+        if name != before:
+            index, reads = set_of(name, options)
+            bam, report = map_with(index, reads, "cpu", options.threads, options.data)
+            expected, before = records_digest(bam), name
+        begin = time.monotonic()
+        bam, _ = map_with(
+            index, reads, device, options.threads, options.data, "--batch-bases", batch
+        )
+        same = records_digest(bam) == expected
+        rows.append(
+            {"set": shown(name, options), "reads": report["counts"]["reads"], "device": device,
+             "batch_bases": batch, "md5": expected, "same": same}
+        )  # fmt: skip
+        last = min(time.monotonic() - begin, LONG_RUN_S)
+        print(f"[{time.monotonic() - started:.0f} s]", rows[-1], flush=True)
+        yield records_report(rows, left)
+    if not rows:
+        raise BenchmarkError(f"{options.limit_s} s were not enough for a single run")
+
+
+def records_report(
+    rows: list[dict[str, Any]], left: Sequence[tuple[str, str, int]]
+) -> tuple[dict[str, Any], list[str]]:
     lines = harness.table(
         ["reads of", "reads", "device", "bases a batch", "records as the CPU's"],
         [
@@ -129,7 +142,27 @@ def compare_records(options: argparse.Namespace) -> tuple[dict[str, Any], list[s
             for r in rows
         ],
     )  # fmt: skip
-    return {"rows": rows, "failed": not all(r["same"] for r in rows)}, lines
+    if left:
+        missing = "; ".join(f"{name}, {device}, {batch:,}" for name, device, batch in left)
+        lines += [f"**Not compared, for want of time**: {missing}.", ""]
+    failed = not all(r["same"] for r in rows)
+    return {"rows": rows, "left": left, "failed": failed}, lines
+
+
+def set_of(name: str, options: argparse.Namespace) -> tuple[Path, Sequence[Path]]:
+    """Return index and reads of a set, made if they are not there."""
+    if name != SIMULATED:
+        fasta, reads = SETS[name].files()
+        return index_of(fasta, options.data), reads
+    simulated = data.DataSet(
+        "ecoli_pe150", "ecoli_k12", options.pairs, 150, paired=True, seed=RECORDS_SEED
+    )
+    files = data.make(simulated, options.data)
+    return index_of(files.reference, options.data), files.reads
+
+
+def shown(name: str, options: argparse.Namespace) -> str:
+    return f"{options.pairs} simulated pairs" if name == SIMULATED else name
 
 
 # ---------------------------------------------------------------------------------- rates
@@ -149,7 +182,7 @@ def stage_table(reports: dict[str, dict[str, Any]]) -> list[str]:
     return harness.table(["stage, thread µs a read", *names], rows)
 
 
-def measure_rates(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def measure_rates(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], list[str]]]:
     """Map in turn with devices, CPU and peers."""
     work = options.data
     name = f"synth{options.genome_size}"
@@ -203,7 +236,7 @@ def measure_rates(options: argparse.Namespace) -> tuple[dict[str, Any], list[str
         ),
         *stage_table({device: runs[-1] for device, runs in reports.items()}),
     ]
-    return {"processes": processes, "reports": reports, "same": same, "failed": not same}, lines
+    yield {"processes": processes, "reports": reports, "same": same, "failed": not same}, lines
 
 
 def parser() -> argparse.ArgumentParser:
@@ -213,11 +246,15 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("what", choices=("records", "rates"))
     result.add_argument("--devices", nargs="+", default=["cuda"], help="[cuda]")
     result.add_argument("--pairs", type=int, default=1_000_000, help="[%(default)s]")
+    sets = [SIMULATED, *SETS]
+    result.add_argument("--sets", nargs="+", choices=sets, default=sets, help="of records [all]")
+    result.add_argument("--batches", nargs="+", type=int, default=BATCHES, help="of records")
+    result.add_argument("--limit-s", type=float, help="of records: seconds for everything")
     result.add_argument("--genome-size", default="1G", help="[%(default)s]")
     result.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
     result.add_argument("--peers", nargs="*", default=[], help="paths of minimap2 programs")
     result.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
-    result.add_argument("--commit", default=harness.commit(), help="where there is no git")
+    harness.add_commit(result)
     result.add_argument("--data", type=Path, default=harness.DATA, help="[%(default)s]")
     result.add_argument("--out", type=Path, default=harness.RESULTS, help="[%(default)s]")
     return result
@@ -226,14 +263,9 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare or measure; 1 if records differ or something fails."""
     options = parser().parse_args(arguments)
-    about = harness.provenance({}) | {"commit": options.commit, "gpus": gpus()}
+    on_gpu = any(device != "cpu" for device in options.devices)
+    about = harness.provenance({}) | {"commit": options.commit, "gpus": gpus() if on_gpu else []}
     options.data.mkdir(parents=True, exist_ok=True)
-    try:
-        step = compare_records if options.what == "records" else measure_rates
-        report, lines = step(options)
-    except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
     heading = [
         f"# fmwave map on CUDA: {options.what}",
         "",
@@ -242,9 +274,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "",
     ]
     stem = f"map_on_gpu-{options.what}-{about['date'][:10]}-{options.commit}"
-    harness.write_results(options.out, stem, {"about": about, **report}, heading + lines)
+    failed, lines = False, list[str]()
+    try:
+        step = compare_records if options.what == "records" else measure_rates
+        for report, lines in step(options):
+            failed = report["failed"]
+            harness.write_results(options.out, stem, {"about": about, **report}, heading + lines)
+    except BenchmarkError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     print("\n".join(lines))
-    return int(report["failed"])
+    return int(failed)
 
 
 if __name__ == "__main__":

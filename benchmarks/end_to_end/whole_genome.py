@@ -4,11 +4,13 @@ r"""A genome of the size of a human or a wheat one: made, indexed, mapped to, sc
         --devices cuda [cpu] [--peer /path/to/minimap2] --limit-s 570
 
 Steps, each a process of its own and timed: a repeat-rich genome of 24 contigs as FASTA and 2x150
-pairs of a donor with variants (whole_genome_data.py), ``fmwave index``, loading
-(kernels/load_index.py), a first run on few reads that compiles, ``fmwave map`` to BAM on each
-device, minimap2, and mapeval.py on the first pairs of each output. When the time limit comes, the
-step is ended and what is known is written. `--boundary` is the position of the text from which
-on reads are scored apart: 2^32, or a smaller one where the genome is small.
+pairs of a donor with variants (whole_genome_data.py), ``fmwave index``, a first run on few
+reads that compiles, ``fmwave map`` to BAM on each device, mapeval.py on the first pairs of each
+output, minimap2 (`--peer-pairs`: on the first pairs only), ``fmwave seed`` of planted k-mers
+(planted.py), loading (kernels/load_index.py), more rounds. What would not fit the time limit is
+left out, and the result says so; when the limit comes all the same, the step is ended and what is
+known is written. `--boundary` is the position of the text from which on reads are scored apart and
+k-mers planted: 2^32, or a smaller one where the genome is small.
 
 Results: OUT/whole_genome-SIZE-DATE-COMMIT.{md,json}; exit status 1 if a step failed or records
 break a rule.
@@ -31,9 +33,10 @@ from isal import igzip
 
 from benchmarks import harness
 from benchmarks.end_to_end import score_first
-from benchmarks.end_to_end.map_on_gpu import fmwave, gpus, records_digest, stage_table
+from benchmarks.end_to_end.map_on_gpu import fmwave, gpus, records_digest
 from benchmarks.end_to_end.time_limit import OutOfTimeError, Steps
-from benchmarks.genome import contig_ends, contig_names
+from benchmarks.end_to_end.whole_genome_data import far_contigs, first_lines
+from benchmarks.end_to_end.whole_genome_report import PEER, lines_of
 from benchmarks.harness import BenchmarkError
 from mapper.cli.index import size
 
@@ -55,27 +58,67 @@ class WholeGenome:
         self.index = self.work / "genome.fmw"
         self.reads = [self.work / f"reads_{mate}.fq.gz" for mate in (1, 2)]
         self.report: dict[str, Any] = {
-            "steps": self.steps.rows, "runs": {}, "load": {}, "scores": {}, "stopped": None,
+            "steps": self.steps.rows, "runs": {}, "load": {}, "scores": {}, "planted": {},
+            "dropped": [], "stopped": None,
         }  # fmt: skip
 
     def run(self) -> None:
-        """Do everything, in order; what is found is in the report as soon as it is known."""
+        """Do everything, in order; what is found is in the report as soon as it is known.
+
+        First what the rest needs and what is asked for; what would not fit the time is left out.
+        """
         self.prepare()
         self.build()
-        for device in self.options.devices:
-            self.load(device)
         outputs = {}
         for device in self.options.devices:
             outputs[f"fmwave --device {device}"] = self.map(device)
+        built = None
         with ThreadPoolExecutor() as pool:
-            scores = {who: pool.submit(self.score, path) for who, path in outputs.items()}
+            scores: dict[str, Future[dict[str, Any]]] = {}
+            for who, path in outputs.items():
+                if self.fits(f"scores of {who}", "score"):
+                    scores[who] = pool.submit(self.score, path)
             try:
-                built = self.build_peer() if self.options.peer else None
+                if self.options.peer and self.fits("minimap2", "peer"):
+                    built = self.build_peer()
+                if self.options.planted and self.fits("planted k-mers", "planted"):
+                    self.plant(self.options.devices[0])
             finally:
                 self.collect(scores)
-        if built is not None:
-            with ThreadPoolExecutor() as pool:
-                self.collect({"minimap2 -ax sr": pool.submit(self.score, self.map_peer(built))})
+        if built is not None and self.fits("minimap2's mapping", "peer map"):
+            path = self.map_peer(built)
+            if self.fits("scores of minimap2", "score"):
+                with ThreadPoolExecutor() as pool:
+                    self.collect({PEER: pool.submit(self.score, path)})
+        for device in self.options.devices:
+            if self.fits(f"loading, {device}", "load"):
+                self.load(device)
+        for device in self.options.devices:
+            for turn in range(1, self.options.rounds):
+                if self.fits(f"round {turn + 1}, {device}", "round"):
+                    self.map_round(device, turn)
+        if len(self.options.devices) > 1:
+            self.report["digests"] = {path.name: records_digest(path) for path in outputs.values()}
+
+    def fits(self, what: str, kind: str) -> bool:
+        """Say whether there is time for something, as far as is known; if not, note it."""
+        left = self.steps.left()
+        gbp, million = self.options.size / 1e9, 1e-6 * self.options.score_pairs
+        n_peer = 1e-6 * (self.options.peer_pairs or self.options.pairs)
+        mapped = [row["wall_s"] for row in self.steps.rows if row["step"].startswith("fmwave map")]
+        expected = {
+            "score": 10 + 7 * gbp + 130 * million,
+            "peer": 10 + 21 * gbp,
+            "peer map": 10 + 4 * gbp + 21 * n_peer,
+            "planted": 60 + 6 * gbp,
+            "load": 5 + 8 * gbp,
+            "round": 1.2 * max(mapped, default=0.0),
+        }[kind]
+        if left is None or left >= expected:
+            return True
+        self.report["dropped"].append(f"{what} ({expected:.0f} s expected, {left:.0f} s left)")
+        self.steps.say(f"left out: {self.report['dropped'][-1]}")
+        return False
 
     def prepare(self) -> None:
         self.module("genome and reads", "benchmarks.end_to_end.whole_genome_data",
@@ -107,20 +150,36 @@ class WholeGenome:
         self.report["load"][device] = json.loads(out.read_text())
 
     def map(self, device: str) -> Path:
-        """Map few reads, which compiles, then all."""
-        few = [self.work / f"few_{path.name}" for path in self.reads]
-        for source, target in zip(self.reads, few, strict=True):
+        """Map few reads, which compiles, then all, once; return the records."""
+        few = self.first_reads(FIRST_PAIRS)
+        self.map_files(f"first run of {FIRST_PAIRS} pairs, {device}", device, few, "few")
+        return self.map_round(device, 0)
+
+    def map_round(self, device: str, turn: int) -> Path:
+        stem = f"fmwave_{device.replace(':', '_').replace(',', '_')}"
+        found = self.map_files(f"fmwave map --device {device}", device, self.reads, stem)
+        self.report["runs"].setdefault(device, []).append(found)
+        self.steps.say(f"{device}, round {turn + 1}: {found['reads_per_second']} reads/s")
+        return self.outputs / f"{stem}.bam"
+
+    def first_reads(self, n_pairs: int) -> list[Path]:
+        """Return files of the first pairs, as plain FASTQ."""
+        first = [self.work / f"first_{n_pairs}_{path.stem}" for path in self.reads]
+        for source, target in zip(self.reads, first, strict=True):
             if not target.exists():
                 with igzip.open(source, "rb") as reads, target.open("wb") as part:
-                    part.writelines(islice(reads, 4 * FIRST_PAIRS))
-        self.map_files(f"first run of {FIRST_PAIRS} pairs, {device}", device, few, "few")
-        stem = f"fmwave_{device.replace(':', '_').replace(',', '_')}"
-        name = f"fmwave map --device {device}"
-        for turn in range(self.options.rounds):
-            found = self.map_files(name, device, self.reads, stem)
-            self.report["runs"].setdefault(device, []).append(found)
-            self.steps.say(f"{device}, round {turn + 1}: {found['reads_per_second']} reads/s")
-        return self.outputs / f"{stem}.bam"
+                    part.writelines(islice(reads, 4 * n_pairs))
+        return first
+
+    def plant(self, device: str) -> None:
+        """Search k-mers planted beyond the boundary, or anywhere in a smaller genome."""
+        size, out = self.options.size, self.work / "planted.json"
+        first = self.options.boundary if self.options.boundary < size else 0
+        self.module(f"fmwave seed of planted k-mers, {device}, and check (while scoring)",
+                    "benchmarks.end_to_end.planted", self.fasta, self.index, "--size", size,
+                    "--from", first, "-n", self.options.planted, "--device", device,
+                    "-t", self.options.threads, "--json", out)  # fmt: skip
+        self.report["planted"][device] = json.loads(out.read_text())
 
     def map_files(self, name: str, device: str, reads: list[Path], stem: str) -> dict[str, Any]:
         stats = self.work / f"{stem}.json"
@@ -144,7 +203,10 @@ class WholeGenome:
         out = self.outputs / "minimap2.sam"
         command = [self.options.peer, "-ax", "sr", "-t", str(self.options.threads), built]
         log = self.work / "minimap2.log"
-        self.steps.run("minimap2 -ax sr", [*command, *self.reads], log, out)
+        reads = self.reads
+        if self.options.peer_pairs:
+            reads = self.first_reads(self.options.peer_pairs)
+        self.steps.run(PEER, [*command, *reads], log, out)
         return out
 
     def score(self, alignments: Path) -> dict[str, Any]:
@@ -157,100 +219,10 @@ class WholeGenome:
         for who, future in scores.items():
             self.report["scores"][who] = future.result()
             self.steps.say(f"scored: {who}")
-        if len(self.options.devices) > 1:
-            self.report["digests"] = {
-                path.name: records_digest(path) for path in self.outputs.glob("fmwave_*.bam")
-            }
 
     def module(self, name: str, module: str, *arguments: object) -> None:
         command = [sys.executable, "-m", module, *map(str, arguments)]
         self.steps.run(name, command, self.work / f"{module.rpartition('.')[2]}.log")
-
-
-def first_lines(source: Path, target: Path, n_bytes: int) -> Path:
-    """Copy whole lines from the start of a FASTA file, the last of them no contig's name."""
-    with source.open("rb") as file:
-        lines = file.read(n_bytes).rpartition(b"\n")[0].split(b"\n")
-    while lines and lines[-1].startswith(b">"):
-        lines.pop()
-    target.write_bytes(b"\n".join([*lines, b""]))
-    return target
-
-
-def far_contigs(n: int, boundary: int, n_contigs: int = 24) -> dict[str, int]:
-    """Return the first position beyond `boundary` of the text, for each contig that has one."""
-    ends = contig_ends(n, n_contigs)
-    starts = [0, *ends[:-1]]
-    return {
-        name: max(0, boundary - start)
-        for name, start, end in zip(contig_names(n_contigs), starts, ends, strict=True)
-        if end - 1 > boundary
-    }
-
-
-def lines_of(report: dict[str, Any]) -> list[str]:
-    """Return the report in markdown."""
-    options = report["options"]
-    lines = [
-        f"{options['size']:,} bases in 24 contigs; {options['pairs']:,} pairs 2x150 of a donor "
-        f"(seed 1), FASTQ{' in BGZF' if options['bgzf'] else '.gz'} to BAM (SAM for minimap2), "
-        f"{options['threads']} threads. Memory is of the largest process; device memory is what "
-        "all of the device's users had together.",
-        "",
-    ]
-    if report["stopped"]:
-        lines += [f"**Not all was done**: {report['stopped']}.", ""]
-    lines += report["step_table"]
-    if "index_log" in report:
-        lines += ["    " + line for line in report["index_log"]] + [""]
-    if report["load"]:
-        names = list(next(iter(report["load"].values()))["rows"])
-        lines += harness.table(
-            ["loading", *report["load"]],
-            [[n, *(f"{found['rows'].get(n, '–')}" for found in report["load"].values())]
-             for n in names],
-        )  # fmt: skip
-    runs = {device: found[-1] for device, found in report["runs"].items() if found}
-    if runs:
-        lines += harness.table(
-            ["fmwave map", "reads/s, of each round", "s without start and compilation"],
-            [
-                [device, ", ".join(f"{r['reads_per_second']:,}" for r in found),
-                 f"{found[-1]['seconds']['wall'] - found[-1]['seconds']['compile']:.1f}"]
-                for device, found in report["runs"].items()
-            ],
-        )  # fmt: skip
-        lines += stage_table(runs)
-    if "digests" in report:
-        same = len(set(report["digests"].values())) == 1
-        lines += [f"Records of all devices: {'the same bytes' if same else '**DIFFERENT**'}.", ""]
-    return lines + score_lines(report)
-
-
-def score_lines(report: dict[str, Any]) -> list[str]:
-    scores, boundary = report["scores"], report["options"]["boundary"]
-    if not scores:
-        return []
-    keys = ("reads", "mapped_pct", "correct_pct", "wrong_pct_of_mapped")
-    lines = harness.table(
-        ["first pairs, mapeval.py", "reads", "mapped %", "correct %", "wrong % of mapped",
-         "MAPQ ≥ 30: mapped %", "wrong %", "problems"],
-        [
-            [who, *(found[k] for k in keys), found["mapq30"]["mapped_pct"],
-             found["mapq30"]["wrong_pct"], found["problems"] or "none"]
-            for who, found in scores.items()
-        ],
-    )  # fmt: skip
-    columns = ("reads", "mapped", "right", "mapq30", "mapq30_right")
-    lines += harness.table(
-        [f"reads from beyond position {boundary:,}", *columns[1:]],
-        [
-            [who, *(f"{found['far'].get(column, 0):,}" for column in columns[1:])]
-            for who, found in scores.items()
-        ],
-    )
-    n_far = max((found["far"].get("reads", 0) for found in scores.values()), default=0)
-    return [*lines[:-1], "", f"(of {n_far:,} each)", ""]
 
 
 def failed(report: dict[str, Any]) -> bool:
@@ -271,11 +243,13 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--rounds", type=int, default=1, help="of fmwave map [%(default)s]")
     result.add_argument("--bgzf", action="store_true", help="reads in blocks, as of bcl2fastq")
     result.add_argument("--peer", help="path of a minimap2 program")
+    result.add_argument("--peer-pairs", type=int, help="that the peer maps: the first ones [all]")
+    result.add_argument("--planted", type=int, default=100_000, help="k-mers [%(default)s]")
     result.add_argument("--boundary", type=size, default=1 << 32, help="[2^32]")
     result.add_argument("--limit-s", type=float, help="seconds for everything")
     cores = len(os.sched_getaffinity(0))
     result.add_argument("-t", "--threads", type=int, default=min(16, cores))
-    result.add_argument("--commit", default=harness.commit(), help="where there is no git")
+    harness.add_commit(result)
     result.add_argument("--work", type=Path, required=True, help="folder for all that is made")
     result.add_argument("--outputs", type=Path, help="where mappers write to [WORK]")
     result.add_argument("--out", type=Path, default=harness.RESULTS, help="[%(default)s]")

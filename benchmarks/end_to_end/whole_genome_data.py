@@ -77,6 +77,27 @@ def simulate(
                 file.write(EOF_BLOCK)
 
 
+def first_lines(source: Path, target: Path, n_bytes: int) -> Path:
+    """Copy whole lines from the start of a FASTA file, the last of them no contig's name."""
+    with source.open("rb") as file:
+        lines = file.read(n_bytes).rpartition(b"\n")[0].split(b"\n")
+    while lines and lines[-1].startswith(b">"):
+        lines.pop()
+    target.write_bytes(b"\n".join([*lines, b""]))
+    return target
+
+
+def far_contigs(n: int, boundary: int, n_contigs: int = 24) -> dict[str, int]:
+    """Return the first position beyond `boundary` of the text, for each contig that has one."""
+    ends = contig_ends(n, n_contigs)
+    starts = [0, *ends[:-1]]
+    return {
+        name: max(0, boundary - start)
+        for name, start, end in zip(contig_names(n_contigs), starts, ends, strict=True)
+        if end - 1 > boundary
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make all of it, with the time of each step."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])

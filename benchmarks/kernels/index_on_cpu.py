@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=1, help="[%(default)s]")
     parser.add_argument("--routes", nargs="+", choices=ROUTES, default=list(ROUTES))
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--commit", default=harness.commit(), help="where there is no git")
+    harness.add_commit(parser)
     parser.add_argument("--out", type=Path, default=harness.RESULTS)
     options = parser.parse_args(arguments)
     options.work.mkdir(parents=True, exist_ok=True)

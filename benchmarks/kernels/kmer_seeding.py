@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import commit, machine, table
+from benchmarks.harness import add_commit, machine, table
 from mapper.accelerate import driver
 from mapper.batch import KmerBatch, KmerHits
 from mapper.device.in_order import in_order
@@ -232,7 +232,7 @@ def main() -> None:
     )
     parser.add_argument("reference", help="FASTA, or random:N for N random bases")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--commit", default=commit())
+    add_commit(parser)
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--kmers", type=int, default=16_000_000)

@@ -31,7 +31,7 @@ import numpy as np
 from benchmarks.harness import (
     RESULTS,
     BenchmarkError,
-    commit,
+    add_commit,
     machine,
     markdown_provenance,
     table,
@@ -125,6 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--devices", nargs="+", default=["cuda:0"], help="[%(default)s]")
     parser.add_argument("--repeats", type=int, default=3, help="[%(default)s]")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder [%(default)s]")
+    add_commit(parser)
     options = parser.parse_args(arguments)
     from mapper.device.choose import find_devices
 
@@ -133,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {found.problem}", file=sys.stderr)
         return 1
     about = {
-        "commit": commit(), "machine": machine(),
+        "commit": options.commit, "machine": machine(),
         "versions": {"device": str(found.devices[0].name)},
         "command": " ".join(["python -m benchmarks.kernels.matrix_cuda", *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),

@@ -24,7 +24,7 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.kernels.pairwise import make_pairs
-from benchmarks.kernels.pairwise_cuda import flat
+from benchmarks.kernels.pairwise_rows import flat, repeated
 from mapper.threads import parts
 
 OPS_A_PAIR = 7
@@ -96,8 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for length in (150, 1000):
         pairs = make_pairs(length, 0.02, 8000 * 150 // length)
         copies = max(1, options.pairs * 150 // length // len(pairs))
-        queries = flat([query for query, _ in pairs], copies)
-        refs = flat([ref for _, ref in pairs], copies)
+        queries = repeated(flat([query for query, _ in pairs]), copies)
+        refs = repeated(flat([ref for _, ref in pairs]), copies)
         packed = packed_pairs(queries, refs, threads=options.threads)
 
         def align(source: Any) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.harness import (
     RESULTS,
     BenchmarkError,
-    commit,
+    add_commit,
     machine,
     markdown_provenance,
     table,
@@ -127,6 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", help="numbers of the pairs, comma-separated")
     parser.add_argument("--edlib-only", action="store_true", help="print distances by edlib alone")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder [%(default)s]")
+    add_commit(parser)
     options = parser.parse_args(arguments)
     tasks = TASKS if options.only is None else [TASKS[int(i)] for i in options.only.split(",")]
     if options.edlib_only:
@@ -136,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from mapper.device.choose import find_devices
 
     about = {
-        "commit": commit(), "machine": machine(),
+        "commit": options.commit, "machine": machine(),
         "versions": {"device": ", ".join(d.name for d in find_devices().devices) or "none"},
         "command": " ".join(["python -m benchmarks.kernels.pairwise_long", *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),

@@ -57,3 +57,8 @@ def test_the_page_and_the_plot_are_written(tmp_path):
         )
         assert "whole_genome-1.md" in text
     assert "<svg" in (tmp_path / "x.svg").read_text()
+
+
+def test_a_peer_that_mapped_a_part_has_no_rate():
+    options = WHOLE["options"] | {"peer_pairs": 1000}
+    assert len(sizes.map_points(WHOLE | {"options": options})) == 1

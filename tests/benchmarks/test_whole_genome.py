@@ -13,8 +13,7 @@ from isal import igzip
 
 from benchmarks.end_to_end.score_first import count_far, first_pairs
 from benchmarks.end_to_end.time_limit import OutOfTimeError, Steps
-from benchmarks.end_to_end.whole_genome import far_contigs, first_lines
-from benchmarks.end_to_end.whole_genome_data import simulate
+from benchmarks.end_to_end.whole_genome_data import far_contigs, first_lines, simulate
 from benchmarks.genome import contig_ends, contig_names, write_fasta
 from benchmarks.harness import SHARED, BenchmarkError, kit
 from mapper import dna
