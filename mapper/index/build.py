@@ -68,7 +68,9 @@ def build_index(
     options = (params, device, memory, n_threads)
     what = f"{fasta}: the index"
     most = plain_bytes(fasta)
-    if most is not None:
+    if most is None:
+        plan_route(what, 1, *options, check=check_memory)  # refuse at once what suits no text
+    else:
         plan = choose_route(what, most, *options, check=check_memory)
     with _phase("reading"):
         contigs, text = read_text(

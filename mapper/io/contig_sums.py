@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Iterable
 from concurrent.futures import Executor
 from functools import partial
 
@@ -34,7 +33,7 @@ class _Sum:
         self._pieces: deque[np.ndarray] = deque()
         self._taking = threading.Lock()
         self._all_added = False
-        self.digest: str | None = None
+        self._digest: str | None = None
 
     def add(self, codes: np.ndarray) -> None:
         self._pieces.append(codes)
@@ -50,12 +49,16 @@ class _Sum:
                 while self._pieces:
                     self._take(self._pieces.popleft())
                 if ends:
-                    self.digest = self._md5.hexdigest()
+                    self._digest = self._md5.hexdigest()
             finally:
                 self._taking.release()
 
+    def digests(self) -> list[str]:
+        assert self._digest is not None
+        return [self._digest]
+
     def _is_to_end(self) -> bool:
-        return self._all_added and self.digest is None
+        return self._all_added and self._digest is None
 
     def _take(self, codes: np.ndarray) -> None:
         letters = np.empty(min(len(codes), _LETTERS_AT_ONCE), np.uint8)
@@ -63,6 +66,26 @@ class _Sum:
             some = codes[start : start + _LETTERS_AT_ONCE]
             write_letters(some, letters)
             self._md5.update(letters[: len(some)].data)
+
+
+class _SumsOfWhole:
+    """MD5 of contigs of which each is there in one run: of many small ones, in little memory."""
+
+    def __init__(self, runs: list[np.ndarray]) -> None:
+        self._runs = runs
+        self._digests: list[str] = []
+
+    def go_on(self) -> None:
+        """Take all; called once."""
+        letters = np.empty(max(map(len, self._runs)), np.uint8)
+        for codes in self._runs:
+            write_letters(codes, letters)
+            found = hashlib.md5(letters[: len(codes)].data, usedforsecurity=False)
+            self._digests.append(found.hexdigest())
+        self._runs = []
+
+    def digests(self) -> list[str]:
+        return self._digests
 
 
 class ContigSums:
@@ -79,24 +102,29 @@ class ContigSums:
     def __init__(self, executor: Executor | None, most_waiting: int | None = None) -> None:
         self._executor = executor
         self._most_waiting = most_waiting
-        self._sums: list[_Sum] = []
-        self._next: list[_Sum] = []  # sums that are to go on in the next task
+        self._sums: list[_Sum | _SumsOfWhole] = []
+        self._last: _Sum | None = None  # of the contig that may go on
+        self._next: list[_Sum | _SumsOfWhole] = []  # sums that are to go on in the next task
         self._next_bytes = 0
         self._tasks: deque[tuple[Handed[None], int]] = deque()
         self._waiting = 0
 
-    def add_runs(self, runs: Iterable[np.ndarray]) -> None:
+    def add_runs(self, runs: list[np.ndarray]) -> None:
         """Add written codes (uint8, see :mod:`mapper.io.fasta_encode`), which stay as they are.
 
         The first run goes on with the contig before, each other one begins a contig.
         """
-        for number, codes in enumerate(runs):
-            if number > 0:
-                self._end()
-                self._sums.append(_Sum())
-            if len(codes):
-                self._sums[-1].add(codes)
-                self._go_on_with(self._sums[-1], len(codes))
+        if len(runs[0]):
+            self._add_to_last(runs[0])
+        if len(runs) > 1:
+            self._end()
+            if len(runs) > 2:
+                whole = _SumsOfWhole(runs[1:-1])
+                self._sums.append(whole)
+                self._go_on_with(whole, sum(map(len, runs[1:-1])))
+            self._last = _Sum()
+            self._sums.append(self._last)
+            self._add_to_last(runs[-1])
         while self._most_waiting is not None and self._waiting > self._most_waiting:
             self._finish_task()
 
@@ -106,17 +134,21 @@ class ContigSums:
         self._submit()
         while self._tasks:
             self._finish_task()
-        digests = [found.digest for found in self._sums]
-        return [digest for digest in digests if digest is not None]
+        return [digest for found in self._sums for digest in found.digests()]
+
+    def _add_to_last(self, codes: np.ndarray) -> None:
+        assert self._last is not None
+        self._last.add(codes)
+        self._go_on_with(self._last, len(codes))
 
     def _end(self) -> None:
-        if self._sums:
-            self._sums[-1].all_added()
-            self._go_on_with(self._sums[-1], 0)
+        if self._last is not None:
+            self._last.all_added()
+            self._go_on_with(self._last, 0)
 
-    def _go_on_with(self, contig: _Sum, n_bytes: int) -> None:
-        if not self._next or self._next[-1] is not contig:
-            self._next.append(contig)
+    def _go_on_with(self, sums: _Sum | _SumsOfWhole, n_bytes: int) -> None:
+        if not self._next or self._next[-1] is not sums:
+            self._next.append(sums)
         self._next_bytes += n_bytes
         if self._next_bytes >= _TASK_BYTES:
             self._submit()
@@ -136,6 +168,6 @@ class ContigSums:
         self._waiting -= n_bytes
 
 
-def _go_on(sums: list[_Sum]) -> None:
-    for contig in sums:
-        contig.go_on()
+def _go_on(sums: list[_Sum | _SumsOfWhole]) -> None:
+    for some in sums:
+        some.go_on()

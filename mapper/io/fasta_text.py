@@ -1,15 +1,13 @@
-"""Text of a FASTA file to its records: the one place that knows where a record ends.
+"""Text of a FASTA file to its records, for sequences to be aligned.
 
-For references and for sequences to be aligned. Reads in FASTA, which come in batches and in
-millions, have a compiled reader (:mod:`mapper.io.fasta_scan`); a test compares the two.
+Reads in FASTA, which come in batches and in millions, have a compiled reader
+(:mod:`mapper.io.fasta_scan`; a test compares the two), and so have references, which are read by
+all threads (:mod:`mapper.io.fasta_encode`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-
-CHUNK_BYTES = 1 << 22
-"""What is well read at a time."""
 
 
 def fasta_records(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 from mapper.accelerate import driver
 from mapper.errors import UsageError
 from mapper.pairwise.matrices import SubstitutionMatrix, encode_letters
-from mapper.pairwise.matrix_engine import MatrixEngine
+from mapper.pairwise.matrix_engine import Align, MatrixEngine
 from mapper.pairwise.matrix_scoring import (
     DEFAULT_GAPS,
     DEFAULT_MATRIX,
@@ -35,6 +34,14 @@ class Window(NamedTuple):
     query: np.ndarray  # int64: index of each pair's query
     ref: np.ndarray  # int64: index of its reference
     found: PairAlignments
+
+
+class _Rows(NamedTuple):
+    """Pairs that follow one another, by their number: what the calling thread hands to workers."""
+
+    query: int  # of the first pair
+    ref: int
+    n_pairs: int
 
 
 class _CodedSet(NamedTuple):
@@ -91,15 +98,13 @@ def align_all(
     own = _coded(sequences, scoring, "the first set" if others is not None else "the set")
     other = own if others is None else _coded(others, scoring, "the second set")
     check_lengths(own.longest() + other.longest(), scoring)
-    windows: deque[tuple[np.ndarray, np.ndarray]] = deque()
+    within = others is None
 
-    def batches() -> Iterator[CodedPairs]:
-        for query, ref, pairs in _windows(own, other, others is None, window, engine):
-            windows.append((query, ref))
-            yield pairs
+    def aligned(align: Align, rows: _Rows) -> Window:
+        query, ref, pairs = _pairs(rows, own, other, within)
+        return Window(query, ref, align(pairs))
 
-    for found in engine.align_each(batches()):
-        yield Window(*windows.popleft(), found)
+    yield from engine.run_each(aligned, _windows(own, other, within, window, engine))
 
 
 def _coded(sequences: Sequences, scoring: Scoring, name: str) -> _CodedSet:
@@ -112,70 +117,98 @@ def _coded(sequences: Sequences, scoring: Scoring, name: str) -> _CodedSet:
 
 def _windows(
     own: _CodedSet, other: _CodedSet, within: bool, window: int, engine: MatrixEngine
-) -> Iterator[tuple[np.ndarray, np.ndarray, CodedPairs]]:
-    """Yield the queries and references of pairs, and what these are, window by window."""
+) -> Iterator[_Rows]:
+    """Cut all pairs into windows."""
     n, m = own.end - own.start, other.end - other.start
     total = int(n.sum()) * int(m.sum())
     if within:
         total = (total - int((n * n).sum())) // 2
+    before = np.zeros(len(m) + 1, np.int64)
+    np.cumsum(m, out=before[1:])
     i, j = 0, 1 if within else 0
-    query, ref = np.empty(window, np.int64), np.empty(window, np.int64)
     left, number = total, 0
     while True:
         most = engine.window_cells(number, left, total)
-        size, i, j, cells = _next_window(n, m, within, i, j, most, query, ref)
+        first, size, i, j, cells = _next_window(n, before, within, i, j, window, most)
         if size == 0:
             return
         left -= cells
         number += 1
-        yield _pairs(query[:size], ref[:size], own, other)
+        yield _Rows(first[0], first[1], size)
 
 
 def _pairs(
-    query: np.ndarray, ref: np.ndarray, own: _CodedSet, other: _CodedSet
+    rows: _Rows, own: _CodedSet, other: _CodedSet, within: bool
 ) -> tuple[np.ndarray, np.ndarray, CodedPairs]:
-    """Return copies of the numbers of queries and references, and these pairs."""
-    columns = [RECYCLER.empty(query.nbytes).view(np.int64) for _ in range(6)]
-    _look_up(query, ref, own.start, own.end, other.start, other.end, *columns)
+    """Return the numbers of queries and references, and these pairs."""
+    columns = [RECYCLER.empty(8 * rows.n_pairs).view(np.int64) for _ in range(6)]
+    _look_up(*rows[:2], within, own.start, own.end, other.start, other.end, *columns)
     queries, refs, query_start, query_end, ref_start, ref_end = columns
     pairs = CodedPairs(own.codes, query_start, query_end, other.codes, ref_start, ref_end)
     return queries, refs, pairs
 
 
 @driver
-def _look_up(query, ref, own_start, own_end, other_start, other_end, queries, refs, query_start,
-             query_end, ref_start, ref_end):  # fmt: skip
-    for x in range(len(query)):
-        i, j = query[x], ref[x]
-        queries[x] = i
-        refs[x] = j
-        query_start[x] = own_start[i]
-        query_end[x] = own_end[i]
-        ref_start[x] = other_start[j]
-        ref_end[x] = other_end[j]
-
-
-@driver
-def _next_window(n, m, within, i, j, most_cells, query, ref):
-    """Write the pairs from (i, j) on until `ref` is full or the cells are enough.
-
-    Returns
-    -------
-    size, i, j, cells
-        Pairs written, the pair that follows, and the cells of those written.
-    """
-    size = 0
-    cells = 0
-    while i < len(n):
-        if j >= len(m):
+def _look_up(i, j, within, own_start, own_end, other_start, other_end, queries, refs,
+             query_start, query_end, ref_start, ref_end):  # fmt: skip
+    """Write the pairs from (i, j) on, as many as there is room for."""
+    x = 0
+    while x < len(queries):
+        if j >= len(other_start):
             i += 1
             j = i + 1 if within else 0
             continue
-        if size == len(ref) or (size > 0 and cells + n[i] * m[j] > most_cells):
-            break
-        query[size] = i
-        ref[size] = j
-        cells += n[i] * m[j]
-        size += 1
-        j += 1
-    return size, i, j, cells
+        for _ in range(min(len(queries) - x, len(other_start) - j)):
+            queries[x] = i
+            refs[x] = j
+            query_start[x] = own_start[i]
+            query_end[x] = own_end[i]
+            ref_start[x] = other_start[j]
+            ref_end[x] = other_end[j]
+            x += 1
+            j += 1
+
+
+@driver
+def _next_window(n, before, within, i, j, most_pairs, most_cells):
+    """Find how far a window goes from pair (i, j) on: until there are enough pairs, or cells.
+
+    Parameters
+    ----------
+    n
+        Symbols of each query.
+    before
+        Symbols of all references before each, and of all.
+
+    Returns
+    -------
+    first, size, i, j, cells
+        The first pair, and how many there are; the pair that follows; cells of all.
+    """
+    first = (i, j)
+    n_refs = len(before) - 1
+    size = 0
+    cells = 0
+    while i < len(n) and size < most_pairs:
+        if j >= n_refs:
+            i += 1
+            j = i + 1 if within else 0
+            if size == 0:
+                first = (i, j)
+            continue
+        # So many pairs of this query fit: at least `some`, and fewer than `none`.
+        some, none = 0, min(most_pairs - size, n_refs - j) + 1
+        while none - some > 1:
+            middle = (some + none) >> 1
+            if cells + n[i] * (before[j + middle] - before[j]) > most_cells:
+                none = middle
+            else:
+                some = middle
+        if some == 0:
+            if size > 0:
+                break
+            some = 1  # a pair that is too large alone goes alone
+        cells += n[i] * (before[j + some] - before[j])
+        size += some
+        j += some
+    return first, size, i, j, cells

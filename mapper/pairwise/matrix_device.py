@@ -33,6 +33,7 @@ from mapper.pairwise.matrix_plan import ONE_CELL
 from mapper.pairwise.matrix_scoring import CodedPairs, Scoring, without_memory
 from mapper.pairwise.on_device import joined
 from mapper.pairwise.result import NO_MEMORY, NO_SCORE, OK, Columns, PairAlignments
+from mapper.recycled import RECYCLER
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ class MatrixWorker:
 
     def _align(self, pairs: CodedPairs) -> PairAlignments:
         scoring, space = self._scoring, self._space
-        n, m = pairs.query_end - pairs.query_start, pairs.ref_end - pairs.ref_start
+        n, m = pairs.lengths()
         left_out = without_memory(pairs, scoring)
         if scoring.cigar:
             n[left_out] = 0
@@ -176,13 +177,17 @@ def _about(ordinal: int) -> tuple[bool, int]:
 def _columns(found: np.ndarray, left_out: np.ndarray, scoring: Scoring) -> Columns:
     """Return the columns of the result; pairs that were left out have nothing but a status."""
     n = len(left_out)
-    starts = [np.full(n, 0 if scoring.starts_whole else -1) for _ in range(2)]
     if scoring.cigar:
         starts = [found[QUERY_BEGIN], found[REF_BEGIN]]
+    else:  # from a recycler, as new memory is slow at first
+        starts = [RECYCLER.empty(8 * n).view(np.int64) for _ in range(2)]
+        for start in starts:
+            start.fill(0 if scoring.starts_whole else -1)
     score, query_end, ref_end = (found[row] for row in (SCORE, QUERY_END, REF_END))
-    status = np.where(left_out, NO_MEMORY, OK).astype(np.int8)
+    status = np.full(n, OK, np.int8)
     columns = Columns(score, status, starts[0], query_end, starts[1], ref_end)
     if left_out.any():
+        status[left_out] = NO_MEMORY
         score[left_out] = NO_SCORE
         for span in columns[2:]:
             span[left_out] = -1

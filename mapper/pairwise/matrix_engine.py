@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -12,12 +13,18 @@ from mapper.device.in_order import in_order
 from mapper.device.longest_first import longest_first
 from mapper.pairwise.matrix_cpu import align_matrix_pairs
 from mapper.pairwise.matrix_scoring import CodedPairs, Scoring
-from mapper.pairwise.on_device import joined
-from mapper.pairwise.result import PairAlignments
+from mapper.pairwise.result import Columns, PairAlignments
 from mapper.pairwise.run import run_chunks
+from mapper.threads import map_in_threads
 
 if TYPE_CHECKING:
     from mapper.pairwise.matrix_device import MatrixWorker
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+Align = Callable[[CodedPairs], PairAlignments]
+"""Aligns a batch."""
 
 BATCH_PAIRS = 1 << 17
 """Most pairs of a batch of a device."""
@@ -94,17 +101,31 @@ class MatrixEngine:
             return self._on_cpu(pairs)
         cells = pairs.cells()
         bounds = _cut(cells, self.batch_cells(int(cells.sum())))
-        batches = [pairs.part(first, last) for first, last in bounds]
-        costs = [int(cells[first:last].sum()) for first, last in bounds]
-        found = longest_first([worker.align for worker in self._workers], batches, costs)
-        return joined(found, self._scoring.cigar) if len(found) != 1 else found[0]
+        if len(bounds) == 1:
+            return self._workers[0].align(pairs)
+        out = _Joined(pairs.n_pairs, self._scoring.cigar)
 
-    def align_each(self, batches: Iterable[CodedPairs]) -> Iterator[PairAlignments]:
-        """Align batches of no more than :meth:`window_cells`; yield the results in order."""
+        def work(align: Align, rows: tuple[int, int]) -> None:
+            out.put(*rows, align(pairs.part(*rows)))
+
+        costs = [int(cells[first:last].sum()) for first, last in bounds]
+        longest_first([partial(work, worker.align) for worker in self._workers], bounds, costs)
+        return out.result(len(self._workers))
+
+    def run_each(
+        self, function: Callable[[Align, Item], Result], items: Iterable[Item]
+    ) -> Iterator[Result]:
+        """Call a function for each item; yield what it returns in order.
+
+        Its first argument aligns, a batch of no more than :meth:`window_cells`. It is called by
+        the threads of the workers: what it does besides is done by as many as there are.
+        """
         if self._workers:
-            yield from in_order([worker.align for worker in self._workers], batches)
+            yield from in_order(
+                [partial(function, worker.align) for worker in self._workers], items
+            )
         else:
-            yield from map(self._on_cpu, batches)
+            yield from map(partial(function, self._on_cpu), items)
 
     def _on_cpu(self, pairs: CodedPairs) -> PairAlignments:
         scoring = self._scoring
@@ -117,6 +138,43 @@ class MatrixEngine:
             scoring.cigar,
             self._threads,
         )  # fmt: skip
+
+
+class _Joined:
+    """Results of batches, put into their place by whoever has them."""
+
+    def __init__(self, n_pairs: int, cigar: bool) -> None:
+        spans = [np.empty(n_pairs, np.int64) for _ in range(4)]
+        self._columns = Columns(np.empty(n_pairs, np.int64), np.empty(n_pairs, np.int8), *spans)
+        self._offsets = np.zeros(n_pairs + 1, np.int64) if cigar else None
+        self._ops: dict[int, np.ndarray] = {}  # by the batch's first pair
+
+    def put(self, first: int, last: int, found: PairAlignments) -> None:
+        """Copy what there is of pairs first:last."""
+        for column, values in zip(self._columns, found, strict=False):
+            column[first:last] = values
+        if self._offsets is not None:
+            assert found.cigar_offsets is not None and found.cigar_ops is not None
+            np.subtract(
+                found.cigar_offsets[1:], found.cigar_offsets[:-1],
+                out=self._offsets[first + 1 : last + 1],
+            )  # fmt: skip
+            self._ops[first] = found.cigar_ops
+
+    def result(self, n_threads: int) -> PairAlignments:
+        """Return the whole, when all has been put."""
+        offsets = self._offsets
+        if offsets is None:
+            return PairAlignments(*self._columns, None, None)
+        np.cumsum(offsets, out=offsets)
+        ops = np.empty(int(offsets[-1]), np.uint32)
+
+        def copy(first: int) -> None:
+            some = self._ops.pop(first)
+            ops[offsets[first] : offsets[first] + len(some)] = some
+
+        map_in_threads(copy, list(self._ops), n_threads)
+        return PairAlignments(*self._columns, offsets, ops)
 
 
 def _cut(cells: np.ndarray, most: int) -> list[tuple[int, int]]:

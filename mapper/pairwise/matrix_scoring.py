@@ -15,6 +15,7 @@ from mapper.pairwise.matrices import (
     substitution_matrix,
 )
 from mapper.pairwise.packing import PairBatch
+from mapper.recycled import RECYCLER
 
 MODES = {"global": GLOBAL, "semiglobal": SEMIGLOBAL, "local": LOCAL}
 """Needleman-Wunsch; free ends of both sequences (overlaps); Smith-Waterman."""
@@ -62,10 +63,18 @@ class CodedPairs(NamedTuple):
     def n_pairs(self) -> int:
         return len(self.query_start)
 
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the symbols of each query, and of each reference, int64 (n,), to be kept."""
+        n, m = (RECYCLER.empty(8 * self.n_pairs).view(np.int64) for _ in range(2))
+        np.subtract(self.query_end, self.query_start, out=n)
+        np.subtract(self.ref_end, self.ref_start, out=m)
+        return n, m
+
     def cells(self) -> np.ndarray:
         """Return the cells of each matrix."""
-        cells: np.ndarray = (self.query_end - self.query_start) * (self.ref_end - self.ref_start)
-        return cells
+        n, m = self.lengths()
+        n *= m
+        return n
 
     def part(self, first: int, last: int) -> CodedPairs:
         """Return pairs first:last."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import signal
 import subprocess
 import sys
@@ -192,6 +193,10 @@ def test_options_of_the_build_are_checked_first(
     assert main(["index", str(fasta), "--device", "gpu"]) == 2
     assert "--device gpu" in capsys.readouterr().err
     assert main(["index", str(fasta), "--memory", "1M"]) == 1
+    assert "--memory allows 0.00 GB" in capsys.readouterr().err
+    packed = fasta.with_name("packed.fa.gz")
+    packed.write_bytes(gzip.compress(fasta.read_bytes()))
+    assert main(["index", str(packed), "--memory", "1M"]) == 1
     assert "--memory allows 0.00 GB" in capsys.readouterr().err
     assert not list(fasta.parent.glob("*.fmw"))
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mapper.pairwise import all_pairs, matrix_engine
 from mapper.pairwise.matrix_engine import MatrixEngine
-from mapper.pairwise.matrix_scoring import check_scoring
+from mapper.pairwise.matrix_scoring import CodedPairs, check_scoring
 
 SCORING = check_scoring((1, -1), (1, 1), "global", False, 1 << 30)
 MOST = 10**12
@@ -25,7 +28,13 @@ def engine(n_devices: int, most: int = MOST) -> MatrixEngine:
 
 def coded(lengths: np.ndarray) -> all_pairs._CodedSet:
     end = np.cumsum(lengths)
-    return all_pairs._CodedSet(np.zeros(int(end[-1]), np.uint8), end - lengths, end)
+    return all_pairs._CodedSet(np.zeros(int(lengths.sum()), np.uint8), end - lengths, end)
+
+
+def windows(own, other, within: bool, most_pairs: int, made: MatrixEngine) -> list:
+    """Queries, references and pairs of all windows."""
+    rows = list(all_pairs._windows(own, other, within, most_pairs, made))
+    return [all_pairs._pairs(some, own, other, within) for some in rows]
 
 
 @pytest.mark.parametrize("within", [True, False])
@@ -35,7 +44,7 @@ def test_windows_grow_and_shrink(n_devices: int, within: bool, monkeypatch) -> N
     rng = np.random.default_rng(1)
     own, other = coded(rng.integers(50, 150, 500)), coded(rng.integers(50, 150, 300))
     other = own if within else other
-    made = list(all_pairs._windows(own, other, within, 1 << 20, engine(n_devices)))
+    made = windows(own, other, within, 1 << 20, engine(n_devices))
     query, ref = (np.concatenate([window[i] for window in made]) for i in (0, 1))
     expected = np.triu_indices(500, 1) if within else np.divmod(np.arange(500 * 300), 300)
     assert (query == expected[0]).all() and (ref == expected[1]).all()
@@ -56,8 +65,64 @@ def test_windows_grow_and_shrink(n_devices: int, within: bool, monkeypatch) -> N
 def test_windows_are_no_larger_than_memory_allows(monkeypatch) -> None:
     monkeypatch.setattr(matrix_engine, "_FEW_CELLS", 1)
     own = coded(np.full(60, 100))
-    made = list(all_pairs._windows(own, own, True, 1 << 20, engine(1, most=45_000)))
+    made = windows(own, own, True, 1 << 20, engine(1, most=45_000))
     sizes = [len(pairs.query_start) for _, _, pairs in made]
     assert max(sizes) == 4 and sum(sizes) == 60 * 59 // 2
-    alone = list(all_pairs._windows(own, own, True, 1 << 20, engine(1, most=1)))
+    alone = windows(own, own, True, 1 << 20, engine(1, most=1))
     assert {len(pairs.query_start) for _, _, pairs in alone} == {1}
+
+
+@given(
+    st.lists(st.integers(0, 9), max_size=7), st.lists(st.integers(0, 9), max_size=7) | st.none(),
+    st.integers(1, 12), st.integers(1, 200),
+)  # fmt: skip
+@settings(deadline=None)
+def test_windows_end_where_the_next_pair_would_be_too_much(
+    lengths: list[int], others: list[int] | None, most_pairs: int, most: int
+) -> None:
+    """Pair by pair, which is what a window is."""
+    own = coded(np.array(lengths, np.int64))
+    other = own if others is None else coded(np.array(others, np.int64))
+    references = lengths if others is None else others
+    expected: list[list[tuple[int, int]]] = []
+    cells = 0
+    for i, n in enumerate(lengths):
+        for j in range(i + 1 if others is None else 0, len(references)):
+            a_pair = n * references[j]
+            if not expected or len(expected[-1]) == most_pairs or cells + a_pair > most:
+                expected.append([])
+                cells = 0
+            expected[-1].append((i, j))
+            cells += a_pair
+    with mock.patch.object(matrix_engine, "_FEW_CELLS", 1):
+        always = engine(1)
+        with mock.patch.object(always, "window_cells", lambda *_: most):
+            made = windows(own, other, others is None, most_pairs, always)
+    found = [list(zip(query.tolist(), ref.tolist(), strict=True)) for query, ref, _ in made]
+    assert found == expected
+
+
+@pytest.mark.parametrize("cigar", [False, True])
+def test_results_of_batches_are_put_where_they_belong(cigar: bool, monkeypatch) -> None:
+    """By several workers, in any order: as by one, at once."""
+    scoring = check_scoring((1, -1), (1, 1), "semiglobal", cigar, 400)
+    rng = np.random.default_rng(3)
+    ends = np.cumsum(rng.integers(0, 30, 41))
+    codes = rng.integers(0, 4, int(ends[-1]), np.uint8)
+    pairs = CodedPairs(codes, ends[:20], ends[1:21], codes, ends[20:40], ends[21:41])
+    expected = MatrixEngine(scoring, "cpu", 1).align(pairs)
+    made = MatrixEngine(scoring, "cpu", 1)
+    workers = [SimpleNamespace(most_cells=MOST, align=made._on_cpu) for _ in range(3)]
+    monkeypatch.setattr(matrix_engine, "_FEW_CELLS", 500)
+    monkeypatch.setattr(made, "_workers", workers)
+    for found in (made.align(pairs), made.align(pairs.part(0, 0)), made.align(pairs.part(0, 1))):
+        for column, wanted in zip(found, expected, strict=True):
+            n = found.n_pairs
+            if column is None or wanted is None:
+                assert column is wanted
+            elif column is found.cigar_offsets:
+                assert column.tolist() == wanted[: n + 1].tolist()
+            else:
+                n = n if column is not found.cigar_ops else len(column)
+                assert column.tolist() == wanted[:n].tolist()
+    assert len(matrix_engine._cut(pairs.cells(), made.batch_cells(0))) > 6
