@@ -1,7 +1,12 @@
-"""The batches of an input, cut off one at a time by a pool, and kept for who is not ready yet."""
+"""The batches of an input, cut off by a pool one after another, and kept for who is not ready yet.
+
+Each cut begins the next one itself: no other thread, which may be writing or wait for Python's
+lock, stands between them. With many threads the chain of cuts is what all of them live on.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -10,56 +15,87 @@ from typing import Any
 from mapper.io.raw_batch import RawBatch
 from mapper.workers import READ, Workers
 
+AHEAD = 2
+"""Batches that are kept before anyone wants them."""
+
 
 class CutAhead:
-    """Batches in input order; the next one is always being cut. Called by one thread.
+    """Batches in input order; the next ones are cut ahead. Called by one thread.
 
     Parameters
     ----------
     cut
-        Cuts the next batch, or returns None at the end: a task, never two at a time.
+        Cuts the next batch, or returns None at the end: a task, never two at a time. What it
+        raises, the caller of a method here gets, if that waits for a batch.
     """
 
     def __init__(self, pool: Workers, cut: Callable[[], RawBatch | None]) -> None:
         self._pool, self._cut = pool, cut
+        self._lock = threading.Lock()
         self._kept: deque[RawBatch] = deque()
-        self._cutting: Future[RawBatch | None] | None = pool.submit(READ, cut)
+        self._most = AHEAD  # batches to keep
+        self._all_cut = False
+        self._cutting: Future[None] | None = None  # None: enough are kept, or all are cut
+        with self._lock:
+            self._go_on()
 
     @property
     def ended(self) -> bool:
         """Whether all batches have been taken."""
-        return self._cutting is None and not self._kept
+        with self._lock:
+            return self._all_cut and not self._kept
 
     def take(self) -> RawBatch | None:
         """Return the next batch, waiting for it; None at the end."""
-        while self._cutting is not None and not self._kept:
-            self._keep()
-        return self._kept.popleft() if self._kept else None
+        self.wait_or(())
+        with self._lock:
+            raw = self._kept.popleft() if self._kept else None
+            self._go_on()
+            return raw
 
     def wait_or(self, others: Iterable[Future[Any]]) -> bool:
         """Wait until a batch can be taken, or one of `others` is done; say whether one can be."""
-        if self._kept:
-            return True
-        if self._cutting is not None:
-            wait([self._cutting, *others], return_when=FIRST_COMPLETED)
-            if self._cutting.done():
-                self._keep()
-        return bool(self._kept)
+        with self._lock:
+            cutting = self._cutting
+            if self._kept or cutting is None:
+                return bool(self._kept)
+        wait([cutting, *others], return_when=FIRST_COMPLETED)
+        if cutting.done():
+            cutting.result()
+        with self._lock:
+            return bool(self._kept)
 
     def go_on_until(self, done: Iterable[Future[Any]], most: int) -> None:
         """Cut on, keeping up to `most` batches, until all of `done` are."""
-        left = [future for future in done if not future.done()]
-        while left and self._cutting is not None and len(self._kept) < most:
-            wait([self._cutting, *left], return_when=FIRST_COMPLETED)
-            if self._cutting.done():
-                self._keep()
-            left = [future for future in left if not future.done()]
+        left = list(done)
+        self._keep(max(most, AHEAD))
+        while left := [future for future in left if not future.done()]:
+            with self._lock:
+                cutting = self._cutting
+            if cutting is None:  # enough are kept, or all are cut
+                break
+            wait([cutting, *left], return_when=FIRST_COMPLETED)
+            if cutting.done():
+                cutting.result()
+        self._keep(AHEAD)
 
-    def _keep(self) -> None:
-        """Keep the batch that is being cut, and have the next one cut."""
-        assert self._cutting is not None
-        raw = self._cutting.result()
-        self._cutting = None
-        if raw is not None:
-            self._kept.append(raw)
-            self._cutting = self._pool.submit(READ, self._cut)
+    def _keep(self, most: int) -> None:
+        with self._lock:
+            self._most = most
+            self._go_on()
+
+    def _cut_next(self) -> None:
+        """Cut one batch, and have the next one cut (a task)."""
+        raw = self._cut()
+        with self._lock:
+            self._cutting = None
+            if raw is None:
+                self._all_cut = True
+            else:
+                self._kept.append(raw)
+                self._go_on()
+
+    def _go_on(self) -> None:
+        """Have a batch cut, unless one is being cut or enough are kept (with the lock held)."""
+        if self._cutting is None and not self._all_cut and len(self._kept) < self._most:
+            self._cutting = self._pool.submit(READ, self._cut_next)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 
 import pytest
 
-from mapper.cut_ahead import CutAhead
+from mapper.cut_ahead import AHEAD, CutAhead
 from mapper.io.raw_batch import RawBatch
 from mapper.workers import Workers
 
@@ -89,3 +89,39 @@ def test_what_is_wrong_with_the_input_is_raised_where_it_is_taken(pool: Workers)
 
     with pytest.raises(ValueError, match="line 7"):
         CutAhead(pool, wrong).take()
+
+
+def test_cuts_follow_each_other_without_a_call(pool: Workers) -> None:
+    """As far as AHEAD; then one more for each that is taken."""
+    source, seen = Input(20), threading.Semaphore(0)
+
+    def cut() -> RawBatch | None:
+        seen.release()
+        return source.cut()
+
+    cuts = CutAhead(pool, cut)
+    for _ in range(AHEAD):
+        assert seen.acquire(timeout=60)
+    while cuts._cutting is not None:  # the last of them is about to be kept
+        wait([cuts._cutting])
+    assert source.n_cut == AHEAD
+    assert cuts.take() is not None
+    assert seen.acquire(timeout=60)
+    assert taken(cuts) == list(range(2, 21))
+
+
+def test_an_error_comes_after_what_was_cut_before(pool: Workers) -> None:
+    source = Input(3)
+
+    def cut() -> RawBatch | None:
+        raw = source.cut()
+        if raw is None:
+            raise ValueError("line 7")
+        return raw
+
+    cuts = CutAhead(pool, cut)
+    for number in (1, 2, 3):
+        raw = cuts.take()
+        assert raw is not None and raw.n_reads == number
+    with pytest.raises(ValueError, match="line 7"):
+        cuts.take()

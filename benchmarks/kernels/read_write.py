@@ -29,16 +29,9 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    wait,
-)
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from isal import igzip
@@ -121,6 +114,7 @@ def unmapped(reads: ReadBatch) -> RecordBatch:
 
 def convert_fmwave(paths: list[str], out: str, threads: int) -> None:
     """Read, encode and write with the readers and writers of fmwave."""
+    from mapper.cut_ahead import CutAhead
     from mapper.io.bam_out import open_output
     from mapper.io.carry import carry_over
     from mapper.io.header import header_text
@@ -143,17 +137,13 @@ def convert_fmwave(paths: list[str], out: str, threads: int) -> None:
             pool.at(WRITE),
         ) as output,
     ):  # fmt: skip
-        reading: Future[RawBatch | None] | None = pool.submit(READ, reader.next_raw)
-        while reading is not None or pending:
-            if reading is not None and len(pending) < threads + 2:
-                first: list[Future[Any]] = [reading, *list(pending)[:1]]
-                wait(first, return_when=FIRST_COMPLETED)
-                if reading.done():
-                    raw = reading.result()
-                    reading = None
-                    if raw is not None:
-                        reading = pool.submit(READ, reader.next_raw)
-                        pending.append(pool.submit(MAP, partial(convert, raw)))
+        cuts = CutAhead(pool, reader.next_raw)
+        while not cuts.ended or pending:
+            if not cuts.ended and len(pending) < threads + 2:
+                if cuts.wait_or(list(pending)[:1]):
+                    raw = cuts.take()
+                    assert raw is not None
+                    pending.append(pool.submit(MAP, partial(convert, raw)))
                 if not (pending and pending[0].done()):
                     continue
             output.append(pending.popleft().result())

@@ -88,7 +88,7 @@ def make(directory: Path, copies: int) -> dict[str, list[Path]]:
 
 def account(paths: Sequence[Path], out: Path, threads: int, n_reads: int, label: str) -> None:
     """Convert once, and print where the time went."""
-    from mapper import workers
+    from mapper import cut_ahead, workers
     from mapper.io import atomic, raw_batch
 
     sums = Account()
@@ -108,7 +108,7 @@ def account(paths: Sequence[Path], out: Path, threads: int, n_reads: int, label:
         (workers.Workers, "_next_task", "idle"),
         (atomic.OutputFile, "write", "main: write"),
         (raw_batch.BatchReader, "next_raw", "read cut"),
-        (read_write, "wait", "main: wait"),
+        (cut_ahead.CutAhead, "wait_or", "main: wait"),
     ):
         timed = sums.timed(kind, getattr(owner, name))
         patches.enter_context(mock.patch.object(owner, name, timed))

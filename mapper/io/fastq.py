@@ -18,6 +18,7 @@ from mapper.io.source import ByteSource, same_file
 from mapper.io.text_cut import FASTA, FASTQ, LIST, before_lines, whole_records
 
 _START_BYTES = 64
+_FEW = 16  # of so many records, one is few
 DEFAULT_BATCH_BASES = 10_000_000
 DEFAULT_CHUNK_BYTES = 4 << 20
 
@@ -121,9 +122,7 @@ class FastqReader(BatchReader):
             return self._last_batch(windows, [len(window.text) for window in windows])
         n_records = min(window.n_records for window in windows if not window.is_rest)
         ends = [
-            window.end
-            if window.n_records == n_records
-            else whole_records(kind, window.text, window.is_rest, n_records)[1]
+            _end_of(window, kind, n_records)
             for window, kind in zip(windows, self._kinds, strict=True)
         ]
         if any(window.n_records < n_records for window in windows):
@@ -151,10 +150,9 @@ class FastqReader(BatchReader):
             if is_rest:
                 return _Window(text, n_records, end, end == len(text) or n_records < most)
             if n_records >= self._unit:
-                if n_records % self._unit:
-                    n_records -= n_records % self._unit
-                    end = whole_records(kind, text, False, n_records)[1]
-                return _Window(text, n_records, end, False)
+                window = _Window(text, n_records, end, False)
+                n_records -= n_records % self._unit
+                return _Window(text, n_records, _end_of(window, kind, n_records), False)
             size = file.larger(size, self.n_reads // len(self._files) + 1)
             most = self._unit
 
@@ -188,6 +186,17 @@ class FastqReader(BatchReader):
             if file.broken is not None:
                 raise broken_stream(file.name, file.broken, n_before + 1)
         return giving(batch) if batch.n_reads else None
+
+
+def _end_of(window: _Window, kind: int, n_records: int) -> int:
+    """Return the position after `n_records` records of a window, or after all if it has fewer."""
+    n_behind = window.n_records - n_records
+    if n_behind <= 0:
+        return window.end
+    # Mates of about one length: the end is near. Else lines are counted faster forwards.
+    if kind == FASTQ and not window.is_rest and n_behind < n_records // _FEW:
+        return int(before_lines(window.text, window.end, 4 * n_behind))
+    return int(whole_records(kind, window.text, window.is_rest, n_records)[1])
 
 
 def _kind_of(file: InputBuffer) -> int:

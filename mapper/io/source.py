@@ -75,6 +75,18 @@ class _WithHead(io.RawIOBase):
         super().close()
 
 
+def _gzip_stream(raw: Any) -> Any:
+    """Return a stream, with ``readinto``, of what an unbuffered gzip file holds.
+
+    IGzipFile inherits a ``readinto`` that reads into bytes of its own and copies these. The reader
+    under it writes where it is told; where isal has no such reader, the file does the same, slower.
+    """
+    reader = getattr(isal_zlib, "_GzipReader", None)
+    if reader is None:
+        return igzip.IGzipFile(fileobj=raw, mode="rb")
+    return reader(raw, igzip.READ_BUFFER_SIZE)
+
+
 def source_name(path: str) -> str:
     """Return what messages call an input."""
     return "standard input" if path == STDIN else path
@@ -135,7 +147,7 @@ class ByteSource:
         if is_bgzf(head):
             self._stream = self._bgzf = BgzfStream(self._raw, executor)
         elif head.startswith(GZIP_MAGIC):
-            self._stream = igzip.IGzipFile(fileobj=self._raw, mode="rb")
+            self._stream = _gzip_stream(self._raw)
 
     @property
     def is_bgzf(self) -> bool:
@@ -207,7 +219,7 @@ class ByteSource:
     def _go_on_as_gzip(self, found: NotBgzfError) -> None:
         """Read on in a gzip member of another kind behind BGZF blocks, as `cat` makes them."""
         self._bgzf = None
-        self._stream = igzip.IGzipFile(fileobj=_WithHead(self._raw, found.rest), mode="rb")
+        self._stream = _gzip_stream(_WithHead(self._raw, found.rest))
 
     def stop(self) -> None:
         """Let whoever waits in ``readinto``, in another thread, find the stream broken."""

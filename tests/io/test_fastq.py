@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 
 from mapper.batch import ReadBatch
 from mapper.errors import InputFormatError
+from mapper.io import fastq
 from mapper.io.fastq import FastqReader
+from mapper.io.text_cut import FASTQ, whole_records
 from tests.io.batches import as_reads
 from tests.naive.fastq import pair_up, parse_fastq
 
@@ -287,3 +289,15 @@ def test_empty_reads_do_not_fill_a_batch_endlessly(tmp_path):
     path = tmp_path / "r.fq"
     path.write_bytes(b"@\n\n+\n\n" * 100)
     assert max(batch.n_reads for batch in read_all(path, batch_bases=320)) == 10
+
+
+@given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=80), data=st.data())
+def test_the_end_of_some_records_of_a_window(lengths, data):
+    """Found from whichever end is nearer, it is where these records end."""
+    records = [b"@r\n%b\n+\n%b\n" % (b"A" * n, b"F" * n) for n in lengths]
+    text = np.frombuffer(b"".join(records) + b"@cut off\nAC", np.uint8)
+    n_wanted = data.draw(st.integers(1, len(records)))
+    n_records, end = whole_records(FASTQ, text, False, 1000)
+    window = fastq._Window(text, n_records, end, False)
+    expected = sum(map(len, records[:n_wanted]))
+    assert fastq._end_of(window, FASTQ, n_wanted) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 
 import numba
@@ -159,3 +160,33 @@ def block_lengths(packed: bytes) -> list[int]:
     assert why == bgzf_in.MORE
     assert blocks[n - 1, bgzf_in.END] == len(packed)
     return list(np.diff(blocks[:n, [bgzf_in.PLAIN_START, bgzf_in.PLAIN_END]]).ravel())
+
+
+@pytest.mark.parametrize("buffer_bytes", [7, 1 << 16])
+@pytest.mark.parametrize("cut_off", [0, 9])
+def test_gzip_is_read_the_same_without_isals_own_reader(monkeypatch, buffer_bytes, cut_off):
+    """Members, an empty one among them, and zeros behind; or the last member cut off."""
+    zipped = b"".join(gzip.compress(text) for text in (TEXTS[1], b"", TEXTS[2]))
+    zipped = zipped[:-cut_off] if cut_off else zipped + bytes(20)
+
+    def read() -> tuple[bytes, str]:
+        source = ByteSource.of_stream(io.BytesIO(zipped), "x")
+        found, buffer = b"", bytearray(buffer_bytes)
+        try:
+            while n := source.readinto(memoryview(buffer)):
+                found += buffer[:n]
+        except BrokenStreamError as error:
+            return found, str(error)
+        return found, ""
+
+    # Where it is missing reading is slower: here that must not pass unseen.
+    assert hasattr(isal_zlib, "_GzipReader")
+    text, error = read()
+    monkeypatch.delattr(isal_zlib, "_GzipReader")
+    other_text, other_error = read()
+    assert error == other_error
+    assert bool(error) == bool(cut_off)
+    # Of what comes before the end of a broken file, the one may give more than the other.
+    plain = TEXTS[1] + TEXTS[2]
+    assert plain.startswith(text) and plain.startswith(other_text)
+    assert cut_off or text == other_text == plain
