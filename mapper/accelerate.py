@@ -120,9 +120,9 @@ def parallel_driver(function):
     return _cached(function, parallel=True)
 
 
-def is_compiled() -> bool:
-    """Say whether this version has compiled code on disk already."""
-    return next(CACHE_DIR.glob("*.code"), None) is not None
+def is_compiled(module: str = "mapper") -> bool:
+    """Say whether this version has compiled code on disk already, of a module or of any."""
+    return next(CACHE_DIR.glob(f"{module}.*.code"), None) is not None
 
 
 @driver

@@ -64,10 +64,6 @@ class CodeCache:
         function = self._py_func
         return f"{function.__module__}.{function.__qualname__}".replace("<", "").replace(">", "")
 
-    def is_filled(self) -> bool:
-        """Say whether there is code for any signature."""
-        return next(self.cache_path.glob(f"{self.name}-*.code"), None) is not None
-
     def load_overload(self, sig, target_context):
         """Return the result of an earlier compilation, or None."""
         rtsys.initialize(target_context)  # the functions that compiled code calls
