@@ -102,22 +102,28 @@ def core(function):
     return function if numba.config.DISABLE_JIT else Core(function)
 
 
-def _cached(function, **options):
-    """Compile a function that Python calls, with its code kept on disk."""
-    dispatcher = numba.njit(**_COMMON, **options)(function)
-    if not numba.config.DISABLE_JIT:
-        dispatcher._cache = CodeCache(function, CACHE_DIR)
-    return dispatcher
+class Driver(CPUDispatcher):
+    """A function that Python calls, its code kept on disk."""
+
+    def __init__(self, py_func, **options):
+        super().__init__(py_func, targetoptions=_COMMON | {"nopython": True} | options)
+        self._cache = CodeCache(py_func, CACHE_DIR)
+
+    def _compilation_chain_init_hook(self):
+        """Leave out what other packages teach numba: looking for them takes long in a large venv.
+
+        Nothing here is compiled with it.
+        """
 
 
 def driver(function):
     """Compile a loop over a batch, for one thread."""
-    return _cached(function)
+    return function if numba.config.DISABLE_JIT else Driver(function)
 
 
 def parallel_driver(function):
     """Compile a loop over a batch that shares its turns among numba's threads."""
-    return _cached(function, parallel=True)
+    return function if numba.config.DISABLE_JIT else Driver(function, parallel=True)
 
 
 def is_compiled(module: str = "mapper") -> bool:

@@ -86,7 +86,11 @@ class CodeCache:
             warnings.warn(f"the code of {self.name} cannot be kept on disk", NumbaWarning, 2)
             return
         key = self._key(sig, result.codegen)
-        data = dumps(key) + dumps(result._reduce())
+        *kept, environments = result._reduce()
+        # Of other functions' environments, code of numba's nopython mode reads the constants
+        # only. To restore one imports its function's module: for nothing, most often.
+        environments = tuple(other for other in environments if other.consts)
+        data = dumps(key) + dumps((*kept, environments))
         path = self._path(key)
         unfinished = path.with_name(f"{uuid.uuid4().hex}.unfinished")
         try:

@@ -19,14 +19,13 @@ pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's 
 COMPILE_AND_MAP = """
 import gc, sys
 from mapper import warm_up
-from mapper.accelerate import grown
+from mapper.accelerate import Driver, grown
 from mapper.cli.main import main
-from numba.core.registry import CPUDispatcher
 
 warm_up.compile_finishing()
 warm_up.compile_reading()
 # Drivers, of which all others but this one are called by Python only.
-called = [f for f in gc.get_objects() if type(f) is CPUDispatcher and f is not grown]
+called = [f for f in gc.get_objects() if isinstance(f, Driver) and f is not grown]
 called = {f: list(f.overloads) for f in called if f.overloads and f.__module__[:6] == "mapper"}
 assert main(sys.argv[1:]) == 0
 for function, signatures in called.items():
