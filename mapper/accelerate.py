@@ -18,9 +18,11 @@ never stale code.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -65,7 +67,20 @@ def choose_cache_dir() -> Path:
     for base in bases:
         if _usable(base / name):
             return base / name
-    return Path(tempfile.gettempdir()) / f"fmwave-{os.getuid()}" / name
+    directory = _private_temporary() / name
+    directory.mkdir(exist_ok=True)
+    return directory
+
+
+def _private_temporary() -> Path:
+    """Return this user's directory for temporary files: what lies there will be run."""
+    directory = Path(tempfile.gettempdir()) / f"fmwave-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    found = directory.lstat()
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+        return directory
+    return Path(tempfile.mkdtemp(prefix="fmwave-"))  # the name was taken by another
 
 
 CACHE_DIR = choose_cache_dir()
