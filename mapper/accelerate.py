@@ -18,9 +18,11 @@ never stale code.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -65,7 +67,20 @@ def choose_cache_dir() -> Path:
     for base in bases:
         if _usable(base / name):
             return base / name
-    return Path(tempfile.gettempdir()) / f"fmwave-{os.getuid()}" / name
+    directory = _private_temporary() / name
+    directory.mkdir(exist_ok=True)
+    return directory
+
+
+def _private_temporary() -> Path:
+    """Return this user's directory for temporary files: what lies there will be run."""
+    directory = Path(tempfile.gettempdir()) / f"fmwave-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    found = directory.lstat()
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+        return directory
+    return Path(tempfile.mkdtemp(prefix="fmwave-"))  # the name was taken by another
 
 
 CACHE_DIR = choose_cache_dir()
@@ -102,27 +117,33 @@ def core(function):
     return function if numba.config.DISABLE_JIT else Core(function)
 
 
-def _cached(function, **options):
-    """Compile a function that Python calls, with its code kept on disk."""
-    dispatcher = numba.njit(**_COMMON, **options)(function)
-    if not numba.config.DISABLE_JIT:
-        dispatcher._cache = CodeCache(function, CACHE_DIR)
-    return dispatcher
+class Driver(CPUDispatcher):
+    """A function that Python calls, its code kept on disk."""
+
+    def __init__(self, py_func, **options):
+        super().__init__(py_func, targetoptions=_COMMON | {"nopython": True} | options)
+        self._cache = CodeCache(py_func, CACHE_DIR)
+
+    def _compilation_chain_init_hook(self):
+        """Leave out what other packages teach numba: looking for them takes long in a large venv.
+
+        Nothing here is compiled with it.
+        """
 
 
 def driver(function):
     """Compile a loop over a batch, for one thread."""
-    return _cached(function)
+    return function if numba.config.DISABLE_JIT else Driver(function)
 
 
 def parallel_driver(function):
     """Compile a loop over a batch that shares its turns among numba's threads."""
-    return _cached(function, parallel=True)
+    return function if numba.config.DISABLE_JIT else Driver(function, parallel=True)
 
 
-def is_compiled() -> bool:
-    """Say whether this version has compiled code on disk already."""
-    return next(CACHE_DIR.glob("*.code"), None) is not None
+def is_compiled(module: str = "mapper") -> bool:
+    """Say whether this version has compiled code on disk already, of a module or of any."""
+    return next(CACHE_DIR.glob(f"{module}.*.code"), None) is not None
 
 
 @driver

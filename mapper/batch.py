@@ -120,6 +120,24 @@ class AlignmentBatch(NamedTuple):
     cigar_ops: np.ndarray  # uint32, length << 4 | op; operations = X I D
 
 
+def no_alignments(n_reads: int) -> AlignmentBatch:
+    """Return the batch of reads that align nowhere."""
+    wide, narrow = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    return AlignmentBatch(
+        alignment_offsets=np.zeros(n_reads + 1, np.int64),
+        strand=np.zeros(0, np.uint8),
+        ref_id=narrow,
+        text_start=wide,
+        text_end=wide,
+        query_start=narrow,
+        query_end=narrow,
+        score=narrow,
+        edit_distance=narrow,
+        cigar_offsets=np.zeros(1, np.int64),
+        cigar_ops=np.zeros(0, np.uint32),
+    )
+
+
 class RecordBatch(NamedTuple):
     """SAM records in output order: mates in input order, supplementary after their primary."""
 

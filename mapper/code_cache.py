@@ -64,10 +64,6 @@ class CodeCache:
         function = self._py_func
         return f"{function.__module__}.{function.__qualname__}".replace("<", "").replace(">", "")
 
-    def is_filled(self) -> bool:
-        """Say whether there is code for any signature."""
-        return next(self.cache_path.glob(f"{self.name}-*.code"), None) is not None
-
     def load_overload(self, sig, target_context):
         """Return the result of an earlier compilation, or None."""
         rtsys.initialize(target_context)  # the functions that compiled code calls
@@ -90,7 +86,11 @@ class CodeCache:
             warnings.warn(f"the code of {self.name} cannot be kept on disk", NumbaWarning, 2)
             return
         key = self._key(sig, result.codegen)
-        data = dumps(key) + dumps(result._reduce())
+        *kept, environments = result._reduce()
+        # Of other functions' environments, code of numba's nopython mode reads the constants
+        # only. To restore one imports its function's module: for nothing, most often.
+        environments = tuple(other for other in environments if other.consts)
+        data = dumps(key) + dumps((*kept, environments))
         path = self._path(key)
         unfinished = path.with_name(f"{uuid.uuid4().hex}.unfinished")
         try:

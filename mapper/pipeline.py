@@ -26,6 +26,7 @@ from tqdm import tqdm
 
 from mapper import mixed
 from mapper.batch import ReadBatch
+from mapper.compile_ahead import FINISHING, READING, Helpers
 from mapper.cut_ahead import CutAhead
 from mapper.device.choose import CPU, DeviceChoice
 from mapper.device.groups import DeviceGroups
@@ -98,6 +99,8 @@ class MapJob:
     progress: bool = False
     params: MapParams = field(default_factory=MapParams)
     device: DeviceChoice = field(default_factory=lambda: DeviceChoice(CPU))
+    compile_ahead: bool = False
+    """Whether the first run of this version may start Python processes that help compiling."""
 
 
 class _Finished(NamedTuple):
@@ -297,14 +300,18 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
             contigs.names, contigs.lengths.tolist(), job.command_line, groups,
             job.sort is not None, reader.headers,
         )  # fmt: skip
-        with open_output(
+        # Their memory is not part of any bound.
+        may_help = job.compile_ahead and job.memory is None
+        parts = [FINISHING, READING] if reader.has_text else [FINISHING]
+        with Helpers(parts, job.threads if may_help else 1) as helpers, open_output(
             job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(),
             stats.timed(pool.at(WRITE), "compress"), sort=sort, level=job.compression,
             reference=job.reference, threads=run.helper_threads,
         ) as output:  # fmt: skip
             stats.compile_seconds = compile_stages(
-                index, run.params, run.names, output, run.device, from_text=reader.has_text
-            )
+                index, run.params, run.names, output, run.device, from_text=reader.has_text,
+                helpers=helpers,
+            )  # fmt: skip
             _map_all(run, reader, output, pool)
     finally:
         sys.setswitchinterval(switch_interval)

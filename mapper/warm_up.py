@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mapper.accelerate import CACHE_DIR, is_compiled
-from mapper.batch import ReadBatch
+from mapper.batch import PackedReads, ReadBatch, RecordBatch, SeedSummary, no_alignments
+from mapper.compile_ahead import Helpers
 from mapper.dna import reverse_complement
 from mapper.extend.merge import merge_alignments
 from mapper.index.fm import FMIndex
-from mapper.index.reference import Index
+from mapper.index.layout import columns
+from mapper.index.reference import Index, IndexMeta, make_contigs
 from mapper.io.bam_out import RecordOutput
 from mapper.io.carry import carry_over, with_tag
+from mapper.io.encode import encode_bam
 from mapper.io.fastq_parse import TextBatch, TextPart
 from mapper.io.fastq_scan import SINGLE
 from mapper.io.text_cut import FASTQ, whole_records
 from mapper.pair.insert_size import assumed_model, confident_inserts
 from mapper.pair.placement import tally
-from mapper.pair.records import Names
-from mapper.params import MapParams
-from mapper.stages import align_reads, place_batch
+from mapper.pair.records import Names, make_names
+from mapper.params import IndexParams, MapParams
+from mapper.stages import Aligned, align_reads, place_batch
 from mapper.stats import RunStats
 
 if TYPE_CHECKING:
@@ -40,7 +44,7 @@ SEARCHED_WORDS = 1 << 20
 
 def compile_stages(
     index: Index, params: MapParams, names: Names, output: RecordOutput,
-    device: DeviceStages | None = None, *, from_text: bool = True,
+    device: DeviceStages | None = None, *, from_text: bool = True, helpers: Helpers | None = None,
 ) -> float:  # fmt: skip
     """Compile every stage, or load it compiled, by mapping two made-up pairs.
 
@@ -49,33 +53,80 @@ def compile_stages(
     Done before the work starts, so that its time is known and no thread waits in the
     middle of a batch.
 
+    Parameters
+    ----------
+    helpers
+        Processes that compile the first and the last stages meanwhile.
+
     Returns
     -------
     Seconds that it took.
     """
     start = time.perf_counter()
-    if not is_compiled():
-        log.info("compiling for this machine, once (about a minute); kept in %s", CACHE_DIR)
+    if not is_compiled("mapper.pair.placement"):
+        log.info("compiling for this machine, once (up to a minute); kept in %s", CACHE_DIR)
+    if helpers:
+        align_reads(index, _made_up_reads(index.fm, True), params, RunStats(), device)
+        helpers.wait()
     if from_text:
-        _read_made_up_text()
+        compile_reading()
     for paired in (False, True):
         reads = _made_up_reads(index.fm, paired)
         quiet = RunStats()
         aligned = align_reads(index, reads, params, quiet, device)
         if device is not None:
             align_reads(index, reads, params, quiet, device, assumed_model())
-        merged = merge_alignments(aligned.alignments, aligned.alignments)
-        confident_inserts(reads.base_offsets, merged, params.extend)
-        placements, records = place_batch(index, aligned, assumed_model(), params, names, quiet)
-        tally(placements)
-        output.encode(carry_over(records, with_tag(reads, b"XXi\0\0\0\0")), reads)
+        _finish(index, aligned, params, names, output.encode)
     return time.perf_counter() - start
 
 
-def _read_made_up_text() -> None:
+def compile_reading() -> None:
+    """Compile the reading of FASTQ and FASTA."""
     text = np.frombuffer(bytearray(b"@r\nACGT\n+\nIIII\n"), np.uint8)
     whole_records(FASTQ, text, False, 1)
     TextBatch((TextPart("", FASTQ, text, 1),), SINGLE, keep_comments=False, first_read=0).parse()
+
+
+def compile_finishing() -> None:
+    """Compile all that follows extension, up to BAM, with reads that align nowhere."""
+    index = _made_up_index()
+    reads = _made_up_reads(index.fm, paired=True)
+    n = reads.n_reads
+    seeds = SeedSummary(np.zeros(n, np.int32), np.zeros(n, np.int32), np.zeros(n, np.bool_))
+    n_words = int(2 * ((np.diff(reads.base_offsets) + 63) // 64).sum())
+    packed = PackedReads(np.zeros((n_words + 1, 3), np.uint64), np.zeros(n + 1, np.int64))
+    aligned = Aligned(reads, packed, seeds, no_alignments(n), rescued=False)
+    names = make_names(index.contigs.names, index.contigs.starts, "")
+    _finish(index, aligned, MapParams(), names, encode_bam)
+
+
+def _finish(
+    index: Index, aligned: Aligned, params: MapParams, names: Names,
+    encode: Callable[[RecordBatch, ReadBatch], np.ndarray],
+) -> None:  # fmt: skip
+    reads = aligned.reads
+    merged = merge_alignments(aligned.alignments, aligned.alignments)
+    confident_inserts(reads.base_offsets, merged, params.extend)
+    placements, records = place_batch(index, aligned, assumed_model(), params, names, RunStats())
+    tally(placements)
+    encode(carry_over(records, with_tag(reads, b"XXi\0\0\0\0")), reads)
+
+
+def _made_up_index() -> Index:
+    """Return an index of WINDOW bases that has the arrays of one, without their content."""
+    params = IndexParams()
+    arrays = {
+        name: np.zeros(column.shape, column.dtype)
+        for name, column in columns(WINDOW + 1, params).items()
+    }
+    for array in arrays.values():
+        array.flags.writeable = False
+    fm = FMIndex(
+        **arrays, n_rows=WINDOW + 2, primary=0, occ_shift=params.occ_spacing.bit_length() - 1,
+        sa_shift=params.sa_sampling.bit_length() - 1, kmer_len=params.table_kmer_len(WINDOW + 1),
+    )  # fmt: skip
+    source = IndexMeta("", 0, params, "")
+    return Index(fm, make_contigs(["made up"], [""], [WINDOW]), source)
 
 
 def _made_up_reads(fm: FMIndex, paired: bool) -> ReadBatch:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numba
 import pytest
+
+from mapper import accelerate
 
 CALL = """
 import sys
@@ -40,3 +43,34 @@ def test_compiled_code_is_loaded_without_what_compiles(tmp_path):
     assert len(made) == 1
     assert run(CALL, tmp_path) == "False"
     assert sorted(path.name for path in tmp_path.rglob("*.code")) == made
+
+
+@pytest.fixture
+def no_home(tmp_path, monkeypatch):
+    """A machine on which only the directory for temporary files can be written."""
+    monkeypatch.setattr(accelerate, "_usable", lambda directory: False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_without_a_cache_directory_there_is_a_private_temporary_one(no_home):
+    directory = accelerate.choose_cache_dir()
+    assert directory.is_dir() and directory.parent.parent == no_home
+    assert directory.parent.stat().st_mode & 0o077 == 0
+    assert accelerate.choose_cache_dir() == directory
+
+
+@pytest.mark.parametrize("kind", ["writable by all", "link", "file"])
+def test_a_temporary_directory_that_another_made_is_not_trusted(no_home, kind):
+    taken = no_home / f"fmwave-{os.getuid()}"
+    if kind == "writable by all":
+        taken.mkdir()
+        taken.chmod(0o777)
+    elif kind == "link":
+        (no_home / "elsewhere").mkdir()
+        taken.symlink_to(no_home / "elsewhere")
+    else:
+        taken.touch()
+    directory = accelerate.choose_cache_dir()
+    assert directory.is_dir() and directory.parent != taken
+    assert directory.parent.stat().st_mode & 0o077 == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -145,3 +146,32 @@ def test_a_cache_that_cannot_be_written_is_reported(tmp_path, cache, caplog):
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 1, "once, not for each function"
     assert "cannot be kept" in said[0] and str(cache) in said[0]
+
+
+CALLS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from mapper import accelerate
+accelerate.CACHE_DIR = Path(sys.argv[2])
+import cached_functions as module
+print(*[module.outer(float(x) if "." in x else int(x)) for x in sys.argv[3:]])
+print(sum(module.outer.stats.cache_misses.values()))
+"""
+
+
+def test_processes_that_compile_at_the_same_time(tmp_path, cache):
+    """The same, and other signatures of the same function: nothing of either is lost."""
+    (tmp_path / "cached_functions.py").write_text(SOURCE.format(step=1))
+
+    def start(*numbers: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", CALLS, str(tmp_path), str(cache), *numbers]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    both = [start("3", "0.25"), start("0.25", "3")]
+    assert [process.communicate()[0].split()[:2] for process in both] == [
+        ["9", "3.5"],
+        ["3.5", "9"],
+    ]
+    assert start("3", "0.25").communicate()[0].split() == ["9", "3.5", "0"]
+    assert {path.suffix for path in cache.iterdir()} == {".code"}

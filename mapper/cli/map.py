@@ -191,6 +191,7 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
         insert_size=_given_insert_size(args),
         progress=sys.stderr.isatty() and not args.quiet,
         params=params,
+        compile_ahead=True,
     )
 
 

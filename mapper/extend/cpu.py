@@ -87,9 +87,10 @@ def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params,
             start, end = found.cigar_start[row], found.cigar_end[row]
             if n_cigar_ops + end - start > len(cigar_ops):
                 cigar_ops = grown(cigar_ops, 2 * (n_cigar_ops + end - start))
-            cigar_ops[n_cigar_ops : n_cigar_ops + end - start] = read_ops[start:end]
             out.cigar_start[total] = n_cigar_ops
-            n_cigar_ops += end - start
+            for op in range(start, end):  # a slice would take seconds to compile
+                cigar_ops[n_cigar_ops] = read_ops[op]
+                n_cigar_ops += 1
             out.cigar_end[total] = n_cigar_ops
             total += 1
         alignment_offsets[read + 1] = total
