@@ -25,8 +25,7 @@ from tests.reads import reads_of
 NUMBER = types.int64
 
 MOST_WIDE = 0.2
-"""Of a kernel's instructions, those that count in 64 bits, or make addresses (a fifth of them). Most
-of the others are places in the text and in arrays, and what is compared with these: see
+"""Of a kernel's instructions, those that count in 64 bits or make addresses; what they are is in
 ``benchmarks/results/sass_widths-2026-11-21.md``."""
 
 
