@@ -78,7 +78,8 @@ the carry is counted: what is done in 64 bits without need costs one instruction
 - *16 stores*: losses or cells are set to zero in interleaved work space, one address a store. Needed.
 - *8 loads, no stores, in _seed, _search and locate*: blocks of the BWT beyond the first 64 bases, which an Occ spacing of 64 does not have. The count
   is added to a row, which is of 64 bits in a text beyond 2^32 bases.
-- *Loads and stores*: lists and columns that are copied or sorted, by places of 64 bits in interleaved work space.
+- *12 loads, no stores*: 64 bases of read and text are compared, three bit planes of two words each; the place in the text has 64 bits.
+- *The others*, with loads and stores, were not looked at one by one; they go through interleaved work space and lists, by places of 64 bits.
 - *The wavefront's cells* are no innermost loop (runs of matches are compared in them). Diagonals and offsets are stored in 32 bits and computed in 64.
   Narrowing them takes extend_alone from 9560 to 9152 instructions and extend_by_warp from 9264 to 9000, with as many registers; not
   done here, for it has not been measured on a device.
