@@ -73,7 +73,7 @@ EXPLANATION = """\
 the carry is counted: what is done in 64 bits without need costs one instruction more for each of these two.
 
 - *Without loads and stores, in screen and extend*: the text slides past a block of the read (`extend/marks.py`). All but two of the sums add up
-  eight bytes at a time, where no carry passes between bytes; two 64-bit registers take the same two instructions as four of 32. The
+  eight bytes at a time, where no carry passes between bytes; a pair of registers takes the same two instructions either way. The
   other two, with both comparisons, count the diagonals: four of 174 instructions that 32 bits would save.
 - *16 stores*: losses or cells are set to zero in interleaved work space, one address a store. Needed.
 - *8 loads, no stores, in _seed, _search and locate*: blocks of the BWT beyond the first 64 bases, which an Occ spacing of 64 does not have. The count
