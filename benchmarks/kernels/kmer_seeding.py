@@ -6,17 +6,16 @@ Needs a GPU and CuPy, with which the index is built. k-mers are cut from random 
 reference, every second one from the opposite strand, with 0 to M random substitutions. Every set
 is searched by both backends and their results compared; compilation and a warm-up are excluded,
 medians of `repeats` are given. "Device" is from k-mers in device memory to sorted, located hits
-there; "transfers" from host arrays to host arrays.
+there; "transfers" from host arrays to host arrays. Results are written as they come.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -25,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import add_commit, machine, table
+from benchmarks.harness import add_commit, machine, save_json
+from benchmarks.kernels.kmer_tables import lines_of
 from mapper.accelerate import driver
 from mapper.batch import KmerBatch, KmerHits
 from mapper.device.in_order import in_order
@@ -178,9 +178,8 @@ def cut(kmers: KmerBatch, size: int) -> list[KmerBatch]:
 
 def paper_table(
     text: np.ndarray, fm: FMIndex, host_fm: FMIndex, places: Places, threads: int, repeats: int
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """Search the five sets on both backends and compare their results."""
-    rows = []
     for name, k, most, gpu_paper, cpu_1, cpu_4 in PAPER_SETS:
         params = KmerParams(k, most)
         kmers = sample_kmers(text, N_SET, k, most, seed=k)
@@ -195,14 +194,14 @@ def paper_table(
         start = time.perf_counter()
         cpu_hits = join(list(in_order(workers, batches)))
         cpu_seconds = time.perf_counter() - start
-        rows.append({
+        row = {
             "set": name, "k": k, "mismatches": most, "hits": len(gpu_hits.text_pos),
             "skipped": int(gpu_hits.skipped.sum()), "equal": equal(gpu_hits, cpu_hits),
             "gpu_s": median(gpu_seconds), "cpu_s": cpu_seconds,
             "paper_gpu_s": gpu_paper, "paper_cpu1_s": cpu_1, "paper_cpu4_s": cpu_4,
-        })  # fmt: skip
-        print(rows[-1], flush=True)
-    return rows
+        }  # fmt: skip
+        print(row, flush=True)
+        yield row
 
 
 def equal(a: KmerHits, b: KmerHits) -> bool:
@@ -259,6 +258,12 @@ def main() -> None:
         "versions": {name: metadata.version(name) for name in LIBRARIES},
         "random_reads_per_s": random_read_rate(bare.sa_samples, args.repeats),
     }  # fmt: skip
+
+    def write() -> None:
+        """Write what is known so far."""
+        save_json(args.out.with_suffix(".json"), report)
+        args.out.with_suffix(".md").write_text("\n".join(lines_of(report)) + "\n")
+
     lap(f"random reads {report['random_reads_per_s'] / 1e9:.1f} G/s")
     rates = report["rates"] = {}
     sets = {
@@ -274,6 +279,7 @@ def main() -> None:
             rates[name][f"transfers, {n_workers} streams, {batch} a batch"] = transfer_rate(
                 best, places, params, kmers, args.repeats, n_workers, batch
             )
+        write()
         lap(f"{name}: {rates[name]}")
     if args.tuning:
         tuning = report["tuning"] = []
@@ -283,18 +289,16 @@ def main() -> None:
                 for verify_rows in (1, 4, 16):
                     row = device_rate(fm, places, params, kmers, 3, verify_rows)
                     tuning.append({"set": name, "table": table_len, "verify": verify_rows} | row)
+                    write()
                     lap(f"{tuning[-1]}")
             del fm
     if not args.skip_cpu:
-        report["paper_sets"] = paper_table(text, best, host_fm, places, args.threads, args.repeats)
+        rows = report["paper_sets"] = []
+        for row in paper_table(text, best, host_fm, places, args.threads, args.repeats):
+            rows.append(row)
+            write()
         lap("paper's sets")
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
-    if "paper_sets" in report:
-        lines = table(
-            list(report["paper_sets"][0]), [list(r.values()) for r in report["paper_sets"]]
-        )
-        print("\n".join(lines))
+    print("\n".join(lines_of(report)))
 
 
 if __name__ == "__main__":

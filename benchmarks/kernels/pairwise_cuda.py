@@ -50,7 +50,7 @@ from benchmarks.kernels.pairwise_peers import (
     EDIT,
     EDIT_CIGAR,
 )
-from benchmarks.kernels.pairwise_rows import Row, check, inputs_of, repeated, row_of
+from benchmarks.kernels.pairwise_rows import Row, check, flat, inputs_of, repeated, row_of
 from benchmarks.kernels.pairwise_tables import Report
 
 FIRST_ROWS = ((150, 2), (1000, 2), (150, 5), (1000, 5), (10_000, 5))
@@ -92,10 +92,14 @@ def traced_call(call: Callable[[], Any]) -> dict[str, float]:
     return parts | {f"device: {name}": s for name, s in trace.device().items()}
 
 
-def kernels_of(call: Callable[[], Any]) -> tuple[dict[str, float], int]:
-    """Return the seconds of the kernels of a call, and how many pairs came to the CPU."""
-    with kernel_times():  # with buffers of other sizes than before
-        call()
+def kernels_of(call: Callable[[], Any], *, twice: bool) -> tuple[dict[str, float], int]:
+    """Return the seconds of the kernels of a call, and how many pairs came to the CPU.
+
+    `twice`: of the second call; the first one makes buffers of other sizes than before.
+    """
+    if twice:
+        with kernel_times():
+            call()
     with kernel_times() as times:
         call()
         return times.seconds(), times.pairs_on_cpu
@@ -106,13 +110,15 @@ def on_all_cores(call: Callable[..., Any], row: Row, seconds: float) -> tuple[fl
 
     The pairs are repeated until a call takes long enough for all cores to have work.
     """
-    expected = call(row.queries, row.refs, device="cpu")
-    copies = 1
+    some = [flat([pair[side] for pair in row.pairs[:2]]) for side in (0, 1)]
+    call(*some, device="cpu")  # compiles
+    copies, expected = 1, None
     while True:
         given = repeated(row.queries, copies), repeated(row.refs, copies)
         begin = time.perf_counter()
-        call(*given, device="cpu")
+        found = call(*given, device="cpu")
         taken = time.perf_counter() - begin
+        expected = expected or found
         if taken >= seconds / 2 or copies * len(row.pairs) * row.length >= BASES:
             return copies * len(row.pairs) / taken, expected
         copies *= max(2, min(16, int(seconds / taken)))
@@ -131,7 +137,7 @@ def measure(row: Row, task: str, options: argparse.Namespace) -> dict[str, Any]:
     few = seconds_of(lambda: call(row.queries, row.refs, device=options.device), 1, long_s)[0][0]
     most = max(1, min(options.pairs * 150, BASES) // (row.length * len(row.pairs)))
     copies = max(1, min(most, int(options.call_s / few)))
-    if copies < most:
+    if 1 < copies < most:
         given = repeated(row.queries, copies), repeated(row.refs, copies)
         more = seconds_of(lambda: call(*given, device=options.device), 1, long_s)[0][0]
         copies = max(1, min(most, int(copies * options.call_s / more)))
@@ -143,10 +149,10 @@ def measure(row: Row, task: str, options: argparse.Namespace) -> dict[str, Any]:
         found["seconds"][what], result = seconds_of(from_there, options.repeats, long_s)
         check(expected, result, copies)
         del result
-        if what != "packed":
+        if what != "packed" and few <= long_s:
             found["parts"][what] = traced_call(from_there)
     found["kernels"], found["pairs_on_cpu"] = kernels_of(
-        partial(call, *inputs["page-locked"], device=options.device)
+        partial(call, *inputs["page-locked"], device=options.device), twice=few <= long_s
     )
     if task in (BAND, BAND_CIGAR):
         from mapper import align_affine
@@ -226,7 +232,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--pairs", type=int, default=3_000_000, help="most of 150 [%(default)s]")
     result.add_argument("--repeats", type=int, default=REPEATS, help="[%(default)s]")
     result.add_argument("--device", default="cuda:0", help="[%(default)s]")
-    result.add_argument("--band", type=band_of, default=(128, 16), help="width,interval [128,16]")
+    result.add_argument("--band", type=band_of, default=(32, 8), help="width,interval [32,8]")
     result.add_argument("--rows", type=rows_of, default=list(ROWS), help="length:percent,... [all]")
     result.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS, help="[all]")
     result.add_argument("--call-s", type=float, default=0.3, help="of a call [%(default)s]")

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,6 +88,29 @@ class Machine(NamedTuple):
     def count(self, *opcodes: str) -> int:
         """Instructions whose opcode, without modifiers, is one of `opcodes`."""
         return sum(name.split(".")[0] in opcodes for name in self.instructions)
+
+    @property
+    def wide(self) -> Counter[str]:
+        """Integer instructions of 64 bits, by what they are for.
+
+        A product of 32 bits into 64, or the upper half of a shifted sum, makes an address. Other
+        sums and comparisons of 64 bits are pairs; counted is that which takes the carry. (Bytes
+        that are summed eight at a time are among them.)
+        """
+        found: Counter[str] = Counter()
+        for name in self.instructions:
+            if re.match(r"U?(IMAD\.WIDE|LEA\.HI\.X)", name):
+                found["addresses"] += 1
+            elif re.match(r"U?(IADD3|IMAD)\.X", name):
+                found["sums"] += 1
+            elif re.match(r"U?ISETP\..*\.EX", name):
+                found["comparisons"] += 1
+        return found
+
+    @property
+    def wide_share(self) -> float:
+        """Those of :attr:`wide` in all instructions."""
+        return self.wide.total() / len(self.instructions)
 
     def part(self, name: str) -> Machine:
         """The function whose name contains `name`, without what is linked to it.

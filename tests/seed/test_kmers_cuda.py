@@ -199,3 +199,9 @@ def test_the_search_kernel_as_machine_code():
     assert machine.count("POPC") > 0
     assert 1 <= machine.count("ATOMG") <= 2  # one for each use of store_hit
     assert machine.registers <= 65536 // (6 * 128)
+    assert machine.wide_share <= 0.17
+    # Counting in a block of the BWT; with a spacing of 64 it is not gone through.
+    counting = [loop for loop in machine.inner_loops if loop.count("POPC") >= 8]
+    assert counting
+    for loop in counting:
+        assert loop.wide.total() <= len(loop.instructions) // 7
