@@ -28,6 +28,7 @@ import numba
 import numpy as np
 import platformdirs
 from numba.core.caching import FunctionCache
+from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime import rtsys
 
@@ -131,6 +132,31 @@ def core(function):
     return function if numba.config.DISABLE_JIT else Core(function)
 
 
+class _DisjointCompiler(_FunctionCompiler):
+    """Compiles for arrays that do not overlap."""
+
+    def _customize_flags(self, flags):
+        flags.noalias = True
+        return flags
+
+
+def _disjoint(dispatcher):
+    own = dispatcher._compiler
+    dispatcher._compiler = _DisjointCompiler(
+        own.py_func, own.targetdescr, own.targetoptions, own.locals, own.pipeline_class
+    )
+    return dispatcher
+
+
+def disjoint_core(function):
+    """Compile a core for the CPU that writes to no array that overlaps with another.
+
+    Its callers must see to that. A loop that writes to several arrays is not vectorised otherwise:
+    the compiler would have to check each of them for overlap with every other.
+    """
+    return function if numba.config.DISABLE_JIT else _disjoint(Core(function))
+
+
 def _cached(function, **options):
     """Compile a function that Python calls, with its code kept on disk."""
     dispatcher = numba.njit(**_COMMON, **options)(function)
@@ -142,6 +168,11 @@ def _cached(function, **options):
 def driver(function):
     """Compile a loop over a batch, for one thread."""
     return _cached(function)
+
+
+def disjoint_driver(function):
+    """Compile a driver that writes to no array that overlaps with another; as `disjoint_core`."""
+    return function if numba.config.DISABLE_JIT else _disjoint(_cached(function))
 
 
 def parallel_driver(function):
