@@ -3,11 +3,12 @@
 Work space is small at first, so that it stays in the cache; a pair that does not fit is
 begun again with four times as much, which the pairs after it then have too.
 
-Where the end is far, a band of the matrix takes over, which is faster there (``affine_dp.py``).
-Where it cannot (ends are free, penalties do not fit it, or its path not the memory), a narrow band
-of wavefronts goes ahead of the search and tells what some alignment costs. That is a bound, in most
-cases the best one, so that of the cells after it only those are computed from which the end can be
-reached within it: half of them, with the same result.
+Where the penalty is high for the length, a band of the matrix takes over, which is faster there
+(``affine_dp.py``). Where the end is far but that cannot (ends are free, penalties do not fit it, or
+its path not the memory), or had better not, a narrow band of wavefronts goes ahead of the search
+and tells what some alignment costs. That is a bound, in most cases the best one, so that of the
+cells after it only those are computed from which the end can be reached within it: half of them,
+with the same result.
 """
 
 from __future__ import annotations
@@ -101,7 +102,11 @@ def _bound_by_band(pair, letters, ends, penalties, rows, origins, centre, s, bou
 
 @driver
 def penalty_worth(pair):
-    """Penalty up to which wavefronts are faster than a band of the matrix, by measurements."""
+    """Penalty up to which wavefronts are faster than a band of the matrix.
+
+    Measured with penalties 2, 3, 1: both took as long at about 45 for 150 bases, 150 for 1,000,
+    1,400 for 10,000.
+    """
     return max(np.int64(45), (pair.query_len + pair.ref_len) * 7 // 100)
 
 
