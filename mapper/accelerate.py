@@ -29,6 +29,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import platformdirs
+from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher
 
 from mapper.code_cache import CodeCache
@@ -131,9 +132,39 @@ class Driver(CPUDispatcher):
         """
 
 
+class _DisjointCompiler(_FunctionCompiler):
+    """Compiles for arrays that do not overlap."""
+
+    def _customize_flags(self, flags):
+        flags.noalias = True
+        return flags
+
+
+def _disjoint(dispatcher):
+    own = dispatcher._compiler
+    dispatcher._compiler = _DisjointCompiler(
+        own.py_func, own.targetdescr, own.targetoptions, own.locals, own.pipeline_class
+    )
+    return dispatcher
+
+
+def disjoint_core(function):
+    """Compile a core for the CPU that writes to no array that overlaps with another.
+
+    Its callers must see to that. A loop that writes to several arrays is not vectorised otherwise:
+    the compiler would have to check each of them for overlap with every other.
+    """
+    return function if numba.config.DISABLE_JIT else _disjoint(Core(function))
+
+
 def driver(function):
     """Compile a loop over a batch, for one thread."""
     return function if numba.config.DISABLE_JIT else Driver(function)
+
+
+def disjoint_driver(function):
+    """Compile a driver that writes to no array that overlaps with another; as `disjoint_core`."""
+    return function if numba.config.DISABLE_JIT else _disjoint(Driver(function))
 
 
 def parallel_driver(function):

@@ -97,7 +97,6 @@ def test_helpers_end_with_what_they_are_for(fresh):
     assert process.returncode == -signal.SIGKILL
 
 
-@pytest.mark.timeout(120)
 def test_a_helper_ends_with_the_process_that_started_it():
     parent = subprocess.Popen(
         [sys.executable, "-c", LEAVE_BEHIND, ENDLESS],

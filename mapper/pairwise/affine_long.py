@@ -26,7 +26,9 @@ import numpy as np
 from mapper.accelerate import driver
 from mapper.pairwise.affine_cpu import FIRST_MARGIN, columns_within, new_rows
 from mapper.pairwise.affine_origins import Origins, replay, trace_rows
+from mapper.pairwise.affine_rows_cpu import BLOCK, rows_on
 from mapper.pairwise.compare import Pair
+from mapper.pairwise.letters import letters_of, no_letters
 from mapper.pairwise.on_device import scatter_ops
 from mapper.pairwise.packing import PackedPairs, pair_at
 from mapper.pairwise.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT, PairAlignments
@@ -36,7 +38,6 @@ from mapper.pairwise.wavefront_affine import (
     AffinePenalties,
     AffineRows,
     Band,
-    affine_rows_on,
     end_offset,
     highest_bound,
     look_back,
@@ -79,13 +80,6 @@ class LongPath(NamedTuple):
 
 
 @driver
-def _rows_on(pair, ends, rows, origins, penalties, band, centre, s, last, bound, cut):
-    return affine_rows_on(
-        pair, ends, rows, origins, penalties, band, centre, s, last, bound, cut, np.int64(1), True
-    )
-
-
-@driver
 def _trace(origins, penalties, first, s, k, gap, length, events, n):
     return trace_rows(origins, penalties, first, s, k, gap, length, events, n)
 
@@ -113,6 +107,7 @@ class _Stretches:
         self, pair: Pair, ends: Ends, problem: Problem, band: Band, margin: int, bound: int
     ) -> None:
         self._pair, self._ends, self._band = pair, ends, band
+        self._letters = letters_of(pair, no_letters())
         self._penalties = problem.penalties
         self.centre, n_columns = columns_within(pair, ends, margin)
         self.rows: AffineRows = new_rows(look_back(problem.penalties), n_columns)
@@ -143,9 +138,9 @@ class _Stretches:
         """
         s, bound, cut = self._restore(self._saved[-1])
         while True:
-            status, s, k, bound, cut = _rows_on(
-                self._pair, self._ends, self.rows, self.origins, self._penalties, self._band,
-                self.centre, s, last, bound, cut,
+            status, s, k, bound, cut = rows_on(
+                self._pair, self._letters, self._ends, self.rows, self.origins, self._penalties,
+                self._band, self.centre, s, last, bound, cut, 1,
             )  # fmt: skip
             if status != NO_ROOM:
                 return int(status), int(s), int(k), bool(cut)
@@ -162,8 +157,8 @@ class _Stretches:
 
     def _save(self, row: int, bound: int, cut: bool) -> _Saved:
         used = self.rows.lo <= self.rows.hi
-        column = int(self.rows.lo[used].min(initial=0)) + self.centre
-        behind = int(self.rows.hi[used].max(initial=0)) + self.centre + 1
+        column = int(self.rows.lo[used].min(initial=0)) + self.centre - BLOCK
+        behind = int(self.rows.hi[used].max(initial=0)) + self.centre + 1 + BLOCK
         match, insertion, deletion = (offsets[:, column:behind].copy() for offsets in self.rows[:3])
         return _Saved(
             row, bound, cut, column, (match, insertion, deletion), self.rows.lo.copy(),

@@ -21,6 +21,27 @@ class ByteOrigins(NamedTuple):
     n_columns: int
 
 
+class BandOrigins(NamedTuple):
+    """The bits of the cells of a band, a byte each, by antidiagonals (``dp_band.py``)."""
+
+    cells: np.ndarray  # uint8
+    highest: int  # diagonal j - i
+    n_rows: int  # of each antidiagonal
+
+
+@core
+def first_row(t, highest):
+    """First row i of antidiagonal ``t = i + j`` in a band up to diagonal `highest`."""
+    return max(np.int64(1), (t - highest + 1) >> 1)
+
+
+@core
+def _band_origin(origins, i, j):
+    t = i + j
+    at = (t - 2) * origins.n_rows + i - first_row(t, origins.highest)
+    return np.int64(origins.cells[at])
+
+
 class StripOrigins(NamedTuple):
     """The bits of the cells of one pair, as the lanes of a group write them.
 
@@ -105,6 +126,8 @@ def origin_at(origins, i, j):
     """Return the bits of cell (i, j), both counted from 1."""
     if isinstance(origins, ByteOrigins):
         return _byte_origin(origins, i, j)
+    if isinstance(origins, BandOrigins):
+        return _band_origin(origins, i, j)
     if isinstance(origins, TwinOrigins):
         return _twin_origin(origins, i, j)
     return _strip_origin(origins, i, j)
@@ -114,6 +137,8 @@ def origin_at(origins, i, j):
 def _origin_at(origins, i, j):
     if is_cells(origins, ByteOrigins):
         return lambda origins, i, j: _byte_origin(origins, i, j)
+    if is_cells(origins, BandOrigins):
+        return lambda origins, i, j: _band_origin(origins, i, j)
     if is_cells(origins, TwinOrigins):
         return lambda origins, i, j: _twin_origin(origins, i, j)
     return lambda origins, i, j: _strip_origin(origins, i, j)

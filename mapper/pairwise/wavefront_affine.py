@@ -121,10 +121,9 @@ def _null_around(offsets, rows, r, centre, first, last):
 
 
 @core
-def _fill_rows(pair, rows, penalties, centre, s, lo, hi, origins, keep):
-    """Compute a row, all three states, before matches are followed."""
+def null_beside(rows, penalties, centre, s, lo, hi):
+    """Set to null what row s looks back to on diagonals that had no cells."""
     last_row = len(rows.lo) - 1
-    r = s & last_row
     from_x = (s - penalties.mismatch) & last_row
     from_oe = (s - penalties.gap_open - penalties.gap_extend) & last_row
     from_e = (s - penalties.gap_extend) & last_row
@@ -133,6 +132,15 @@ def _fill_rows(pair, rows, penalties, centre, s, lo, hi, origins, keep):
     _null_around(rows.match, rows, from_oe, centre, first - 1, last + 1)
     _null_around(rows.insertion, rows, from_e, centre, first, last + 1)
     _null_around(rows.deletion, rows, from_e, centre, first - 1, last)
+    return from_x, from_oe, from_e
+
+
+@core
+def _fill_rows(pair, rows, penalties, centre, s, lo, hi, origins, keep):
+    """Compute a row, all three states, before matches are followed."""
+    r = s & (len(rows.lo) - 1)
+    from_x, from_oe, from_e = null_beside(rows, penalties, centre, s, lo, hi)
+    first, last = lo + centre, hi + centre
     n = hi - lo + 1
     mismatch = rows.match[from_x, first : last + 1]
     opened_i = rows.match[from_oe, first + 1 : last + 2]
@@ -227,20 +235,18 @@ def _cut_to_band(pair, rows, r, centre, band):
 
 
 @core
-def affine_row(pair, ends, rows, origins, penalties, band, centre, s, bound, keep, forward):
-    """Compute row s, all states, and follow its matches.
+def begin_row(pair, ends, rows, origins, penalties, centre, s, bound, keep, spare):
+    """Find the diagonals of row s, and room for them and `spare` columns on each side.
 
     Returns
     -------
-    status, end_k, cut
-        GOING, FINISHED (and the diagonal of the end), EXCEEDED, NO_ROOM for origins, or
-        NO_COLUMNS for offsets; whether the band has cut cells off.
+    status, lo, hi
+        GOING, also where there are none (lo is above hi), EXCEEDED, NO_ROOM or NO_COLUMNS.
     """
     none = np.int64(NULL)
     if s > bound:
-        return EXCEEDED, none, False
-    last_row = len(rows.lo) - 1
-    r = s & last_row
+        return EXCEEDED, none, none
+    r = s & (len(rows.lo) - 1)
     goal = pair.ref_len - pair.query_len
     slack = (bound - s) // penalties.gap_extend
     if s == 0:
@@ -253,33 +259,75 @@ def affine_row(pair, ends, rows, origins, penalties, band, centre, s, bound, kee
     rows.hi[r] = -1
     if keep:
         if s + 1 >= len(origins.at):
-            return NO_ROOM, none, False
+            return NO_ROOM, lo, hi
         origins.lo[s] = lo
         origins.at[s + 1] = origins.at[s]
     if lo > hi:
-        return GOING, none, False
-    if lo + centre < 1 or hi + centre + 2 > rows.match.shape[1]:
-        return NO_COLUMNS, none, False
+        return GOING, lo, hi
+    if lo + centre < 1 + spare or hi + centre + 2 + spare > rows.match.shape[1]:
+        return NO_COLUMNS, lo, hi
     if keep:
-        if origins.at[s] + hi - lo + 1 > len(origins.cells):
-            return NO_ROOM, none, False
+        if origins.at[s] + hi - lo + 1 + spare > len(origins.cells):
+            return NO_ROOM, lo, hi
         origins.at[s + 1] = origins.at[s] + hi - lo + 1
-    row = rows.match[r, lo + centre : hi + centre + 1]
-    if s == 0:
-        for i in range(len(row)):
-            row[i] = max(np.int64(0), lo + i)
-            rows.insertion[r, lo + centre + i] = NULL
-            rows.deletion[r, lo + centre + i] = NULL
-    else:
-        _fill_rows(pair, rows, penalties, centre, s, lo, hi, origins, keep)
-    end_k = extend_row(pair, ends, row, lo, forward)
+    return GOING, lo, hi
+
+
+@core
+def start_row(rows, centre, lo, hi):
+    """Write row 0, before matches are followed."""
+    for k in range(lo, hi + 1):
+        rows.match[0, k + centre] = max(np.int64(0), k)
+        rows.insertion[0, k + centre] = NULL
+        rows.deletion[0, k + centre] = NULL
+
+
+@core
+def end_row(pair, rows, band, centre, s, lo, hi, end_k):
+    """Narrow a row whose matches have been followed; return what :func:`affine_row` does."""
+    r = s & (len(rows.lo) - 1)
     _trim(rows, r, centre, lo, hi)
-    if end_k != none:
+    if end_k != np.int64(NULL):
         return FINISHED, end_k, False
     cut = False
     if band.width > 0 and s % band.interval == 0:
         cut = _cut_to_band(pair, rows, r, centre, band)
     return GOING, end_k, cut
+
+
+@core
+def affine_row(pair, ends, rows, origins, penalties, band, centre, s, bound, keep, forward):
+    """Compute row s, all states, and follow its matches.
+
+    Returns
+    -------
+    status, end_k, cut
+        GOING, FINISHED (and the diagonal of the end), EXCEEDED, NO_ROOM for origins, or
+        NO_COLUMNS for offsets; whether the band has cut cells off.
+    """
+    status, lo, hi = begin_row(
+        pair, ends, rows, origins, penalties, centre, s, bound, keep, np.int64(0)
+    )
+    if status != GOING or lo > hi:
+        return status, np.int64(NULL), False
+    if s == 0:
+        start_row(rows, centre, lo, hi)
+    else:
+        _fill_rows(pair, rows, penalties, centre, s, lo, hi, origins, keep)
+    row = rows.match[s & (len(rows.lo) - 1), lo + centre : hi + centre + 1]
+    end_k = extend_row(pair, ends, row, lo, forward)
+    return end_row(pair, rows, band, centre, s, lo, hi, end_k)
+
+
+@core
+def lowered_penalty(pair, rows, penalties, centre, s, bound):
+    """The bound, or what mismatches to the end of both sequences would cost from row s."""
+    goal = pair.ref_len - pair.query_len
+    r = s & (len(rows.lo) - 1)
+    if rows.lo[r] <= goal <= rows.hi[r] and rows.match[r, goal + centre] >= 0:
+        left = pair.ref_len - np.int64(rows.match[r, goal + centre])
+        bound = min(bound, s + penalties.mismatch * left)
+    return bound
 
 
 @core
@@ -294,8 +342,6 @@ def affine_rows_on(pair, ends, rows, origins, penalties, band, centre, s, last, 
         status of :func:`affine_row` and the row from which can be gone on; the bound as
         lowered so far; whether a band cut cells off.
     """
-    goal = pair.ref_len - pair.query_len
-    last_row = len(rows.lo) - 1
     end_k = np.int64(NULL)
     while s <= last:
         status, end_k, cut_now = affine_row(
@@ -304,10 +350,7 @@ def affine_rows_on(pair, ends, rows, origins, penalties, band, centre, s, last, 
         cut = cut or cut_now
         if status != GOING:
             return status, s, end_k, bound, cut
-        r = s & last_row
-        if rows.lo[r] <= goal <= rows.hi[r] and rows.match[r, goal + centre] >= 0:
-            left = pair.ref_len - np.int64(rows.match[r, goal + centre])
-            bound = min(bound, s + penalties.mismatch * left)
+        bound = lowered_penalty(pair, rows, penalties, centre, s, bound)
         s += 1
     return GOING, s, end_k, bound, cut
 
