@@ -253,6 +253,30 @@ def least_loss(losses, pos, forward, k):
 
 
 @core
+def least_loss_behind(losses, pos, forward, k, penalties):
+    """What is lost at the least from a cell on at which a run of matches has ended.
+
+    The difference that follows lies before the next whole block, which does not pay for it,
+    unless that begins here; a gap may lead to another side.
+    """
+    loss = least_loss(losses, pos, forward, k)
+    if bases_before(pos, forward) == 0:
+        return loss
+    costs = costs_of(penalties)
+    loss += costs.least
+    slot = loss_slot(pos, forward)
+    if k <= 0:
+        loss = min(loss, costs.deletion + np.int64(losses[slot + 1]))
+    if k < 0:
+        loss = min(loss, costs.deletion + np.int64(losses[slot]))
+    if k >= 0:
+        loss = min(loss, costs.insertion + np.int64(losses[slot + 2]))
+    if k > 0:
+        loss = min(loss, costs.insertion + np.int64(losses[slot]))
+    return loss
+
+
+@core
 def least_loss_deleting(losses, pos, forward, k, penalties):
     """What is lost at the least from a cell on with an open deletion that goes on.
 

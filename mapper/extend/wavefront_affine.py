@@ -34,7 +34,12 @@ from mapper.accelerate import core
 from mapper.bits import leading_zeros, trailing_zeros
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.dna import mismatch_word
-from mapper.extend.blocks import least_loss, least_loss_deleting, least_loss_inserting
+from mapper.extend.blocks import (
+    least_loss,
+    least_loss_behind,
+    least_loss_deleting,
+    least_loss_inserting,
+)
 from mapper.extend.wavefronts import NULL, cell, row_of
 from mapper.lanes import lane_mask, lane_max, lanes_meet
 
@@ -126,6 +131,14 @@ def hopeful(offset, insertion, deletion, k, s, side, penalties, bonus, losses, b
 
 
 @core
+def leads_on(offset, k, s, side, penalties, bonus, losses, best):
+    """Whether a run of matches that ends here can go on to beat objective `best`."""
+    pos = side.query_pos - k + offset if side.forward else side.query_pos + k - offset
+    most = penalties.match * (k + 2 * side.query_room) - s + bonus
+    return most - least_loss_behind(losses, pos, side.forward, k, penalties) > best
+
+
+@core
 def extend_side(query_planes, text_planes, side, penalties, end_bonus, reserve, floor, insertions,
                 deletions, losses, wavefronts, lanes):  # fmt: skip
     """Extend an anchor to one side; the lanes share the diagonals of each wavefront.
@@ -198,20 +211,22 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, reserve, 
             insertion = deletion = offset = np.int64(NULL)
             objective = best
             if k <= k_hi:
-                # Up to an end, and not where all is lost: match * (v + h) - s > -reserve.
-                highest = min(side.text_room, side.query_room + k)
-                lost = s - reserve + match * k
                 insertion = max(
                     cell(wavefronts.match, opened, k + 1),
                     cell(wavefronts.insertion, lengthened, k + 1),
                 )
-                insertion = admitted(insertion, 2 * match, lost, highest)
-                deletion = max(
+                deletion = 1 + max(
                     cell(wavefronts.match, opened, k - 1),
                     cell(wavefronts.deletion, lengthened, k - 1),
                 )
-                deletion = admitted(deletion + 1, 2 * match, lost, highest)
                 offset = cell(wavefronts.match, mismatched, k) + 1
+            # Nothing leads to most cells between those that are alive.
+            if max(offset, max(insertion, deletion)) >= 0 or (s == 0 and k == 0):
+                # Up to an end, and not where all is lost: match * (v + h) - s > -reserve.
+                highest = min(side.text_room, side.query_room + k)
+                lost = s - reserve + match * k
+                insertion = admitted(insertion, 2 * match, lost, highest)
+                deletion = admitted(deletion, 2 * match, lost, highest)
                 offset = admitted(offset, 2 * match, lost, highest)
                 offset = max(offset, max(insertion, deletion))
                 if s == 0:
@@ -224,6 +239,10 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, reserve, 
                     objective = match * (2 * offset - k) - s
                     if offset - k == side.query_room:
                         objective += bonus
+                    if objective <= best and not leads_on(
+                        offset, k, s, side, penalties, bonus, losses, best
+                    ):
+                        offset = np.int64(NULL)
             alive = lane_mask(max(offset, max(insertion, deletion)) >= 0, lanes)
             if k <= k_hi:
                 wavefronts.match[start + k] = offset
