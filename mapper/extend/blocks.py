@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.accelerate import core
-from mapper.bits import popcount
+from mapper.bits import leading_zeros, popcount, trailing_zeros
 from mapper.dna import mismatch_word
 from mapper.extend.marks import (
     BLOCK,
@@ -107,6 +107,16 @@ def most_in_clipped(marks, match, costs):
 
 
 @core
+def most_before(differ, forward, match, costs):
+    """:func:`most_in_clipped` on one diagonal, from the mismatches of the block (its byte)."""
+    if forward:
+        n_matched = np.int64(trailing_zeros(differ | np.uint64(0x80)))
+    else:
+        n_matched = np.int64(leading_zeros((differ | np.uint64(1)) << np.uint64(56)))
+    return max(2 * match * n_matched, 2 * match * (BLOCK - 1) - costs.least)
+
+
+@core
 def loss_slot(pos, forward):
     """Where the losses lie of an extension that has come to `pos` of the read.
 
@@ -115,6 +125,12 @@ def loss_slot(pos, forward):
     if forward:
         return 3 * ((pos + BLOCK - 1) // BLOCK + 1)
     return 3 * (pos // BLOCK)
+
+
+@core
+def bases_before(pos, forward):
+    """How many bases lie between `pos` of the read and the whole blocks beyond."""
+    return (-pos if forward else pos) & (BLOCK - 1)
 
 
 @core
@@ -169,7 +185,7 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
     gapped = np.int64(costs.least)
     losses[slot : slot + 3] = 0
     word = np.int64(-1)
-    mismatches = with_none = with_deletions = with_insertions = np.uint64(0)
+    differ = mismatches = with_none = with_deletions = with_insertions = np.uint64(0)
     while (block - last) * step <= 0:
         if block >> 3 != word:
             word = block >> 3
@@ -201,7 +217,7 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
             higher += costs.least
         left = read_len - BLOCK * block if forward else BLOCK * (block + 1)
         clip = 2 * penalties.match * left + bonus
-        clip_here = clip - most_in_clipped(marks_here, penalties.match, costs)
+        clip_here = clip - most_before(differ >> bit, forward, penalties.match, costs)
         clip_deleted = clip - most_in_clipped(marks_deleted, penalties.match, costs)
         clip_inserted = clip - most_in_clipped(marks_inserted, penalties.match, costs)
         apart = min(higher + deleted, lower + inserted)
@@ -228,21 +244,70 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
 
 
 @core
-def least_loss(losses, slot, k, insertion, deletion, penalties):
-    """What is lost at the least from a cell on: by its diagonal, and what gap is open there.
+def least_loss(losses, pos, forward, k):
+    """What is lost at the least from a cell on that lies on diagonal k and has no gap open."""
+    slot = loss_slot(pos, forward)
+    if k == 0:
+        return np.int64(losses[slot])
+    return np.int64(losses[slot + 1] if k > 0 else losses[slot + 2])
 
-    A gap that is open goes on for less than a new one costs: into the next block, or, towards
-    the corner's diagonal, to the other side.
+
+@core
+def least_loss_behind(losses, pos, forward, k, penalties):
+    """What is lost at the least from a cell on at which a run of matches has ended.
+
+    The difference that follows lies before the next whole block, which does not pay for it,
+    unless that begins here; a gap may lead to another side.
     """
-    loss = np.int64(losses[slot])
+    loss = least_loss(losses, pos, forward, k)
+    if bases_before(pos, forward) == 0:
+        return loss
+    costs = costs_of(penalties)
+    loss += costs.least
+    slot = loss_slot(pos, forward)
+    if k <= 0:
+        loss = min(loss, costs.deletion + np.int64(losses[slot + 1]))
+    if k < 0:
+        loss = min(loss, costs.deletion + np.int64(losses[slot]))
+    if k >= 0:
+        loss = min(loss, costs.insertion + np.int64(losses[slot + 2]))
     if k > 0:
-        loss = np.int64(losses[slot + 1])
-    elif k < 0:
-        loss = np.int64(losses[slot + 2])
-    if deletion >= 0 and k <= 0:
-        loss = min(loss, min(np.int64(losses[slot]), np.int64(losses[slot + 1])))
-    if insertion >= 0:
-        if k >= 0:
-            loss = min(loss, min(np.int64(losses[slot]), np.int64(losses[slot + 2])))
-        loss -= costs_of(penalties).opening
+        loss = min(loss, costs.insertion + np.int64(losses[slot]))
     return loss
+
+
+@core
+def least_loss_deleting(losses, pos, forward, k, penalties):
+    """What is lost at the least from a cell on with an open deletion that goes on.
+
+    It takes another base of the text, and may come to all higher diagonals.
+    """
+    slot = loss_slot(pos, forward)
+    loss = np.int64(losses[slot + 1])
+    if k <= 0:
+        loss = min(loss, np.int64(losses[slot]))
+    if k < 0:
+        loss = min(loss, np.int64(losses[slot + 2]))
+    return loss + penalties.gap_extend - penalties.match
+
+
+@core
+def least_loss_inserting(losses, pos, forward, k, penalties):
+    """What is lost at the least from a cell on with an open insertion that goes on.
+
+    It takes another base of the read, and may come to all lower diagonals. Where it ends before
+    the next whole block, that block owes it nothing; where it comes so far, its opening is paid
+    already, of which the block counts a part.
+    """
+    slot = loss_slot(pos, forward)
+    loss = np.int64(losses[slot + 2])
+    if k >= 0:
+        loss = min(loss, np.int64(losses[slot]))
+    if k > 0:
+        loss = min(loss, np.int64(losses[slot + 1]))
+    inserted = penalties.gap_extend + penalties.match
+    n_before = bases_before(pos, forward)
+    into_block = n_before * inserted - costs_of(penalties).opening
+    if n_before == 0:
+        return loss + into_block
+    return loss + min(np.int64(inserted), into_block)

@@ -34,7 +34,12 @@ from mapper.accelerate import core
 from mapper.bits import leading_zeros, trailing_zeros
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.dna import mismatch_word
-from mapper.extend.blocks import least_loss, loss_slot
+from mapper.extend.blocks import (
+    least_loss,
+    least_loss_behind,
+    least_loss_deleting,
+    least_loss_inserting,
+)
 from mapper.extend.wavefronts import NULL, cell, row_of
 from mapper.lanes import lane_mask, lane_max, lanes_meet
 
@@ -93,19 +98,44 @@ def admitted(offset, doubled_match, lost, highest):
 
 @core
 def hopeful(offset, insertion, deletion, k, s, side, penalties, bonus, losses, best):
-    """Whether a cell could still beat objective `best`.
+    """Return the offsets of a cell's states, NULL for those that cannot beat objective `best`.
 
-    ``match * (v + h) - s`` is its doubled score so far. Every read base left can add
-    ``2 * match``, and some of that is lost (:func:`blocks.least_loss`).
+    ``match * (v + h) - s`` is the cell's doubled score so far. Every read base left can add
+    ``2 * match``, and some of that is lost (:func:`blocks.least_loss`). The states of gaps
+    stand for gaps that go on: one that closes here is the state of matches.
     """
-    if offset < 0:
-        return False
+    spare = penalties.match * (k + 2 * side.query_room) - s + bonus - best
+    if spare <= 0:
+        return np.int64(NULL), np.int64(NULL), np.int64(NULL)
+    sign = np.int64(1 if side.forward else -1)
+    corner = side.query_pos - sign * k
+    entry = offset
+    if offset >= 0 and least_loss(losses, corner + sign * offset, side.forward, k) >= spare:
+        offset = np.int64(NULL)
+    # A gap that closes here is kept for the way back.
+    if (
+        insertion >= 0
+        and not (offset >= 0 and insertion == entry)
+        and least_loss_inserting(losses, corner + sign * insertion, side.forward, k, penalties)
+        >= spare
+    ):
+        insertion = np.int64(NULL)
+    if (
+        deletion >= 0
+        and not (offset >= 0 and deletion == entry)
+        and least_loss_deleting(losses, corner + sign * deletion, side.forward, k, penalties)
+        >= spare
+    ):
+        deletion = np.int64(NULL)
+    return offset, insertion, deletion
+
+
+@core
+def leads_on(offset, k, s, side, penalties, bonus, losses, best):
+    """Whether a run of matches that ends here can go on to beat objective `best`."""
+    pos = side.query_pos - k + offset if side.forward else side.query_pos + k - offset
     most = penalties.match * (k + 2 * side.query_room) - s + bonus
-    if most <= best:
-        return False
-    v = offset - k
-    slot = loss_slot(side.query_pos + v if side.forward else side.query_pos - v, side.forward)
-    return most - least_loss(losses, slot, k, insertion, deletion, penalties) > best
+    return most - least_loss_behind(losses, pos, side.forward, k, penalties) > best
 
 
 @core
@@ -181,34 +211,39 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, reserve, 
             insertion = deletion = offset = np.int64(NULL)
             objective = best
             if k <= k_hi:
-                # Up to an end, and not where all is lost: match * (v + h) - s > -reserve.
-                highest = min(side.text_room, side.query_room + k)
-                lost = s - reserve + match * k
                 insertion = max(
                     cell(wavefronts.match, opened, k + 1),
                     cell(wavefronts.insertion, lengthened, k + 1),
                 )
-                insertion = admitted(insertion, 2 * match, lost, highest)
-                deletion = max(
+                deletion = 1 + max(
                     cell(wavefronts.match, opened, k - 1),
                     cell(wavefronts.deletion, lengthened, k - 1),
                 )
-                deletion = admitted(deletion + 1, 2 * match, lost, highest)
                 offset = cell(wavefronts.match, mismatched, k) + 1
+            # Nothing leads to most cells between those that are alive.
+            if max(offset, max(insertion, deletion)) >= 0 or (s == 0 and k == 0):
+                # Up to an end, and not where all is lost: match * (v + h) - s > -reserve.
+                highest = min(side.text_room, side.query_room + k)
+                lost = s - reserve + match * k
+                insertion = admitted(insertion, 2 * match, lost, highest)
+                deletion = admitted(deletion, 2 * match, lost, highest)
                 offset = admitted(offset, 2 * match, lost, highest)
                 offset = max(offset, max(insertion, deletion))
                 if s == 0:
                     offset = np.int64(0)
-                if not hopeful(
+                offset, insertion, deletion = hopeful(
                     offset, insertion, deletion, k, s, side, penalties, bonus, losses, best
-                ):
-                    offset = insertion = deletion = np.int64(NULL)
-                else:
+                )
+                if offset >= 0:
                     offset += longest_run(query_planes, text_planes, side, offset - k, offset)
                     objective = match * (2 * offset - k) - s
                     if offset - k == side.query_room:
                         objective += bonus
-            alive = lane_mask(offset >= 0, lanes)
+                    if objective <= best and not leads_on(
+                        offset, k, s, side, penalties, bonus, losses, best
+                    ):
+                        offset = np.int64(NULL)
+            alive = lane_mask(max(offset, max(insertion, deletion)) >= 0, lanes)
             if k <= k_hi:
                 wavefronts.match[start + k] = offset
                 wavefronts.insertion[start + k] = insertion

@@ -18,6 +18,7 @@ from mapper.bits import popcount
 from mapper.dna import mismatch_word, n_words
 from mapper.index.reference import ContigBounds
 from mapper.lanes import ONE_LANE, lane_mask, lane_max, lanes_meet
+from mapper.pair.fewest import LONGEST, fewest_mismatches
 from mapper.pair.grade import unseen_score
 from mapper.pair.insert_size import SCALE, InsertSizeModel, five_prime
 from mapper.pair.pairing import best_pair_score
@@ -79,7 +80,16 @@ def near_diagonals(read_planes, read_word, read_len, text_planes, first, last, f
     n_found = np.int64(0)
     lane = np.int64(lanes.lane)
     start = np.int64(first)
+    compared_to = start
     while start <= last:
+        if lanes.n_lanes == 1 and read_len <= LONGEST and start >= compared_to:
+            n_together = min(64 - (start & 63), last - start + 1)
+            compared_to = start + n_together
+            if fewest_mismatches(
+                read_planes, read_word, np.int64(read_len), text_planes, start, n_together
+            ) > max(fewest - 1, strong):
+                start = compared_to
+                continue
         diagonal = start + lane
         mismatches = limit + 1
         if diagonal <= last:

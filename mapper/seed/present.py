@@ -35,10 +35,10 @@ def present_kmers(fm: FMIndex) -> np.ndarray:
     Returns
     -------
     uint64 (4**k / 64,), k-mer x in bit x & 63 of word x >> 6; no item where too many k-mers
-    would be there for any to be missed: with a table shorter than 3, and unless it has twice as
-    many entries as the text has bases.
+    would be there for any to be missed: with a table shorter than 3, and unless it has at least
+    as many entries as the index has rows.
     """
-    if fm.kmer_len < 3 or 2 * fm.n_rows > 4**fm.kmer_len:
+    if fm.kmer_len < 3 or fm.n_rows > 4**fm.kmer_len:
         return EVERY_KMER
     some = fm.kmer_starts[1:] > fm.kmer_starts[:-1]
     return np.packbits(some, bitorder="little").view(np.uint64)

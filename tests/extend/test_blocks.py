@@ -119,13 +119,20 @@ def test_the_bound_never_changes_the_optimum(forward: bool, scoring: Scoring) ->
 @DIRECTIONS
 @pytest.mark.parametrize("scoring", SCORINGS[:5], ids=str)
 def test_wide_bands_with_and_without_the_bound(forward: bool, scoring: Scoring) -> None:
-    """Reads of several blocks, many with a foreign end; found without the bound: the oracle."""
+    """Reads of several blocks, many with a foreign or a noisy end; found without: the oracle."""
     rng = np.random.default_rng(10)
     n_gapped = n_cut = 0
     for _ in range(250):
         band, reserve = int(rng.choice([8, 20, 40])), int(rng.choice([20, 60, 2**30]))
         case = random_case(rng, forward=forward, overhang=100, max_len=140)
-        if rng.random() < 0.4:
+        kind = rng.random()
+        if kind < 0.3:
+            noisy = [
+                random_letters(rng, 1) if rng.random() < 0.35 * abs(i - case.corner) / 70 else base
+                for i, base in enumerate(case.read)
+            ]
+            case = case._replace(read="".join(noisy))
+        elif kind < 0.6:
             at = int(rng.integers(len(case.read) + 1))
             foreign = random_letters(rng, len(case.read) - at)
             case = case._replace(read=case.read[:at] + foreign)

@@ -169,7 +169,7 @@ def test_near_diagonals_are_all_the_good_ones_or_the_best() -> None:
     rng = np.random.default_rng(4)
     n_single = n_several = 0
     for trial in range(60):
-        read_len = int(rng.choice([20, 63, 64, 65, 128, 150]))
+        read_len = int(rng.choice([20, 63, 64, 65, 128, 150, 256, 257]))
         piece = random_letters(rng, read_len)
         # Copies of the read at 0 to 60 % mismatches, among random letters.
         text = "".join(
