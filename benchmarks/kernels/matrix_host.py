@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Sequence
 from statistics import median
+from typing import Any, cast
 from unittest import mock
 
 import numpy as np
@@ -63,8 +64,8 @@ def measure(sequences: list[str], n_devices: int, cells_a_second: float) -> tupl
     def make_engine(scoring: Scoring, device: str, threads: int | None) -> object:
         engine = matrix_engine.MatrixEngine(scoring, "cpu", threads)
         locks = [threading.Lock() for _ in range(n_devices)]
-        engine._workers = [  # type: ignore[assignment]
-            MadeUpWorker(scoring, lock, cells_a_second)
+        engine._workers = [
+            cast(Any, MadeUpWorker(scoring, lock, cells_a_second))
             for _ in range(_WORKERS_A_DEVICE)
             for lock in locks
         ]
