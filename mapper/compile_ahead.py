@@ -40,7 +40,12 @@ class Helpers:
     def __init__(self, parts: Sequence[str], threads: int) -> None:
         wanted = [part for part in parts if not is_compiled(_MODULES[part])]
         n = 0 if numba.config.DISABLE_JIT else min(threads - 1, len(wanted))
-        self._processes = [_start(wanted[i::n]) for i in range(n)]
+        self._processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for i in range(n):
+                self._processes.append(_start(wanted[i::n]))
+        except OSError as error:  # no process to be had, or no memory for one
+            log.debug("no process to help compiling: %s", error)
 
     def __enter__(self) -> Helpers:
         return self

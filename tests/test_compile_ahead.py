@@ -83,6 +83,12 @@ def test_there_are_none_where_all_is_compiled(monkeypatch):
         assert not helpers
 
 
+def test_a_run_goes_on_where_no_process_can_be_had(fresh, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with Helpers([FINISHING, READING], 8) as helpers:
+        assert not helpers
+
+
 def test_a_helper_that_was_killed_is_not_waited_for(fresh):
     with Helpers([FINISHING], 2) as helpers:
         helpers._processes[0].kill()
