@@ -30,6 +30,10 @@ from mapper.pairwise.flat_metrics import FlatMetric
 from mapper.pairwise.flat_packed import PackedSource, sides_at
 from mapper.pairwise.flat_trace import host_time, mark
 
+LONG_OPS_A_WORD = 4
+"""Operations that there is room for beside the slots, for 32 staged letters: an edit in four
+letters of a pair. Pairs for whose path there is none left are left to the CPU."""
+
 
 class Slot:
     """Room for a chunk on a device, and its stream."""
@@ -48,6 +52,7 @@ class Slot:
             self._room("score", most_pairs, np.int32), self._room("status", most_pairs, np.int8),
             self._room("n_ops", most_pairs, np.int32),
             self._room("slots", most_pairs * self._slot + 1, np.uint32),
+            self._room("long ops", LONG_OPS_A_WORD * n_words if want_path else 1, np.uint32),
             self._room("totals", 3 * (n_blocks + 1), np.int64).reshape((3, n_blocks + 1)),
         )  # fmt: skip
         self._sums = self._room("sums", 3, np.int64)
@@ -99,7 +104,7 @@ class Slot:
             mark(stream, "start")
             copy_in(self._there, staged, n_words, stream)
             mark(stream, "copy in")
-            self._queue_kernels(chunk.n_pairs)
+            self._queue_kernels(chunk.n_pairs, n_words)
 
     def queue_packed(self, chunk: Chunk, source: PackedSource) -> None:
         """Queue copies of packed pairs from where they lie, and what makes rows and aligns them."""
@@ -134,12 +139,15 @@ class Slot:
             mark(stream, "copy in")
             spans = dict(zip(range(2, 6), chunk[2:], strict=True))
             self._rows.launch((n + BLOCK - 1) // BLOCK, {1: n, **spans, 6: query_at, 7: ref_at})
-            self._queue_kernels(n)
+            n_words = chunk.query_behind - chunk.query_begin + chunk.ref_behind - chunk.ref_begin
+            self._queue_kernels(n, n_words)
 
-    def _queue_kernels(self, n: int) -> None:
+    def _queue_kernels(self, n: int, n_words: int) -> None:
         stream, n_blocks = self._space.stream, (n + BLOCK - 1) // BLOCK
+        mean_letters = 16 * n_words // n  # of a sequence, two a pair
         for launch in self._align:
-            launch.queue(n)
+            if mean_letters in launch.mean_letters:
+                launch.queue(n)
         self._count.launch(n_blocks, {1: n})
         self._sum.launch(3, {1: n_blocks})
         copy_out(self._host_sums, self._sums, 3, stream)
