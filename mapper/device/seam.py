@@ -220,11 +220,12 @@ class BoundKernel:
             describe(arg, kinds, words)
         self._function = kernel.function_for(kinds, args)
         if shared_bytes > SHARED_BYTES:
-            attribute = driver.binding.CUfunction_attribute
-            driver.driver.cuFuncSetAttribute(
-                self._function.handle,
-                attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes,
-            )  # fmt: skip
+            driver.driver.cuKernelSetAttribute(
+                driver.binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                shared_bytes,
+                driver.binding.CUkernel(self._function.handle),
+                cuda.current_context().device.id,
+            )
         self._words = as_words(words)
         self._stream_handle = int(_stream_handle(stream))
 
