@@ -126,7 +126,7 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
     from mapper.index.layout import columns, index_bytes
     from mapper.index.plan import LIBRARY_UP_TO, plan_blocks, plan_device, plan_library
     from mapper.memory_plan import mapping_bytes
-    from mapper.params import BATCH_BASES, IndexParams
+    from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, DEVICE_LANES, IndexParams
 
     params = IndexParams()
     choice = choose_device(device)
@@ -154,6 +154,8 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
     mapping = f"{_size(size_of_index)} of device memory, and batches, made smaller until they "
     mapping += f"fit; the whole suffix array as well where {_size(size_of_index + 2 * whole)} "
     mapping += "are free"
+    with_device = mapping_bytes(size_of_index, cores, DEVICE_BATCH_BASES, DEVICE_LANES)
+    mapping += f"; {_size(with_device)} of the host's for one device and {cores} threads"
     if choice.backend != CPU:
         from mapper.device.memory import free_bytes
         from mapper.device.seam import cuda

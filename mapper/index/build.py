@@ -135,12 +135,14 @@ def index_text(
     plan: BuildPlan,
     n_threads: int,
 ) -> FMIndex:
-    """Index a packed text; the library's route also needs it unpacked."""
+    """Index a packed text, and let its words go; the library's route also needs it unpacked."""
     n = text.n
     sa_shift = params.sa_sampling.bit_length() - 1
     no_table = np.zeros(1, row_dtype(n))
     with _phase("sorting the suffixes"):
         sorted_text = sort_suffixes(plan, text, unpacked, no_table.dtype, sa_shift, n_threads)
+    text.release_words()
+    gc.collect()  # where what reads them was compiled, numba left them to it
     with _phase("BWT"):
         blocks, super_counts, first_row = make_blocks(sorted_text, n, params, n_threads)
     samples, primary = sorted_text.sa_samples, sorted_text.primary
