@@ -27,7 +27,7 @@ from mapper.pairwise.flat_chunks import (
     table_of,
     whole_lines,
 )
-from mapper.pairwise.flat_letters import BLOCK_LETTERS, blocks_of, is_acgt_where_noted, pack_blocks
+from mapper.pairwise.flat_letters import blocks_of, is_acgt_where_noted, pack_blocks
 from mapper.pairwise.flat_stream import is_streamable, streams_done
 from mapper.pairwise.flat_tickets import (
     Tickets,
@@ -100,15 +100,12 @@ class LetterSource:
 
         `places`: uint64 (n_places, at least the words of the largest).
         """
-        table = table_of(chunks)
+        table, streamed = table_of(chunks), is_streamable(places)
         most = (table[:, 3::2] - table[:, 2::2]).max(initial=0)
         noted = np.empty((len(places), 2, blocks_of(0, most)), np.bool_)
 
-        streamed = is_streamable(places)
-
         def stage(tickets: Tickets) -> None:
-            packed = np.empty(BLOCK_LETTERS // 4 if streamed else 0, np.uint8)
-            _stage(self._batch, table, places, noted, packed, tickets)
+            _stage(self._batch, table, places, noted, streamed, tickets)
 
         return stage
 
@@ -118,8 +115,8 @@ class LetterSource:
 
 
 @driver
-def _stage(batch, chunks, places, noted, packed, tickets):
-    """Stage the parts of chunks that tickets say; `packed`: as for :func:`pack_blocks`."""
+def _stage(batch, chunks, places, noted, streamed, tickets):
+    """Stage the parts of chunks that tickets say; `streamed`: as for :func:`pack_blocks`."""
     while True:
         ticket = next_ticket(tickets)
         if ticket < 0:
@@ -129,7 +126,7 @@ def _stage(batch, chunks, places, noted, packed, tickets):
         place = c % len(places)
         n_query = blocks_of(chunk.query_begin, chunk.query_behind)
         n_ref = blocks_of(chunk.ref_begin, chunk.ref_behind)
-        if _stage_part(batch, chunk, places[place], noted[place], packed, part, tickets.n_parts):
+        if _stage_part(batch, chunk, places[place], noted[place], streamed, part, tickets.n_parts):
             note_wrong(tickets)
         streams_done()
         if is_last_part(tickets, c):
@@ -141,7 +138,7 @@ def _stage(batch, chunks, places, noted, packed, tickets):
 
 
 @driver
-def _stage_part(batch, chunk, place, noted, packed, part, n_parts):
+def _stage_part(batch, chunk, place, noted, streamed, part, n_parts):
     """Pack a part of a chunk's letters, and write a part of its rows; say if any is wrong."""
     n = chunk.last - chunk.first
     codes, columns = place.view(np.uint8), place.view(np.int32)
@@ -152,12 +149,12 @@ def _stage_part(batch, chunk, place, noted, packed, part, n_parts):
     pack_blocks(
         batch.queries, chunk.query_begin, chunk.query_behind, n_blocks * part // n_parts,
         n_blocks * (part + 1) // n_parts, codes[8 * query_at :], noted[0],
-        packed,
+        streamed,
     )  # fmt: skip
     n_blocks = blocks_of(chunk.ref_begin, chunk.ref_behind)
     pack_blocks(
         batch.refs, chunk.ref_begin, chunk.ref_behind, n_blocks * part // n_parts,
-        n_blocks * (part + 1) // n_parts, codes[8 * ref_at :], noted[1], packed,
+        n_blocks * (part + 1) // n_parts, codes[8 * ref_at :], noted[1], streamed,
     )  # fmt: skip
     begin, end = n * part // n_parts, n * (part + 1) // n_parts
     first, last = chunk.first + begin, chunk.first + end
