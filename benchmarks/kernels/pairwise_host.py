@@ -36,6 +36,10 @@ class PretendedSlot:
     def wait(self) -> None:
         """Wait for nothing."""
 
+    def is_done(self) -> bool:
+        """Say that all is done."""
+        return True
+
     def queue(self, chunk: Any, staged: np.ndarray, n_words: int) -> None:
         """Queue nothing."""
 
@@ -92,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def beside_lines(n: int, dtype: Any) -> np.ndarray:
         return ordinary(n, dtype, 8)
 
-    spaces: Any = [(0, None)] * (flat_cuda.AHEAD + flat_cuda.QUEUED)
+    spaces: Any = [(0, None)] * flat_cuda.SLOTS
     for length in (150, 1000):
         pairs = make_pairs(length, 0.02, 8000 * 150 // length)
         copies = max(1, options.pairs * 150 // length // len(pairs))
