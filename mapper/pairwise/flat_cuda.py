@@ -95,12 +95,13 @@ def _in_chunks(
         if unfit:
             source.check(threads)  # they are not looked at on the way
         chunks = [chunk for chunk in chunks if source.n_words(chunk) <= MOST_WORDS]
+        is_current = len({ordinal for ordinal, _ in spaces}) == 1
         spaces = spaces[: len(chunks)]
 
     def prepared() -> tuple[FirstPass, list[Slot]]:
         most = max((chunk.n_pairs for chunk in chunks), default=0)
-        n_words, alone = words_of_place(source, chunks), len({space[0] for space in spaces}) == 1
-        slots = [slot_of(*space, metric, most, n_words, want_path, alone) for space in spaces]
+        n_words = words_of_place(source, chunks)
+        slots = [slot_of(*space, metric, most, n_words, want_path, is_current) for space in spaces]
         return FirstPass(source.n_pairs, want_path), slots
 
     if chunks and direct and isinstance(source, PackedSource):
