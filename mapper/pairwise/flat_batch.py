@@ -23,6 +23,7 @@ from mapper.pairwise.flat_chunks import (
     chunk_of,
     chunks_of,
     cut_letters,
+    line_words,
     table_of,
     whole_lines,
 )
@@ -85,7 +86,7 @@ class LetterSource:
         """Words of a staged chunk."""
         n_query = (chunk.query_behind - chunk.query_begin + 31) >> 5
         n_ref = (chunk.ref_behind - chunk.ref_begin + 31) >> 5
-        ref_at = int(whole_lines(whole_lines(2 * chunk.n_pairs) + n_query))
+        ref_at = line_words(line_words(2 * chunk.n_pairs) + n_query)
         return ref_at + n_ref + BEHIND
 
     def stager(self, chunks: Sequence[Chunk], places: np.ndarray) -> Stager:

@@ -47,10 +47,13 @@ def table_of(chunks: Sequence[Chunk]) -> np.ndarray:
     return np.array(chunks, np.int64).reshape(-1, len(Chunk._fields))
 
 
-@core
-def whole_lines(n_words):
+def line_words(n_words):
     """Round words up to a cache line, at which each side of a staged chunk begins."""
     return (n_words + 7) & ~7
+
+
+whole_lines = core(line_words)
+"""The same for compiled code; to call that from Python takes longer."""
 
 
 @core

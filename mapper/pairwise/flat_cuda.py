@@ -141,9 +141,9 @@ def run_staged(
         while finished < len(chunks):
             if queued < begun and staging.is_ready(queued):
                 with host_time("queueing"):
-                    slots[queued % n_slots].queue(
-                        chunks[queued], staging.place(queued), source.n_words(chunks[queued])
-                    )
+                    chunk = chunks[queued]
+                    staged = staging.place(queued)
+                    slots[queued % n_slots].queue(chunk, staged, source.n_words(chunk))
                 queued += 1
             elif queued == begun or (finished < queued and slots[finished % n_slots].is_done()):
                 _finish(slots, finished, source, chunks, found)

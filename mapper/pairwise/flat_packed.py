@@ -14,6 +14,7 @@ from mapper.pairwise.flat_chunks import (
     chunk_of,
     chunks_of,
     cut_words,
+    line_words,
     table_of,
     whole_lines,
 )
@@ -97,8 +98,8 @@ def _in_turn(chunks: np.ndarray, *n_words: int) -> bool:
 
 def sides_at(chunk: Chunk) -> tuple[int, int]:
     """Return the words of a staged chunk at which queries and references begin."""
-    query_at = int(whole_lines(2 * chunk.n_pairs))
-    return query_at, int(whole_lines(query_at + chunk.query_behind - chunk.query_begin))
+    query_at = line_words(2 * chunk.n_pairs)
+    return query_at, line_words(query_at + chunk.query_behind - chunk.query_begin)
 
 
 @driver

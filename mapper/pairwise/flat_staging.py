@@ -59,12 +59,18 @@ class Staging:
         self._tickets = tickets_of(len(chunks), _PARTS_A_THREAD * threads)
         self._stage = source.stager(chunks, places)
         self._helps = threads > 1
+        self._failures: list[BaseException] = []
         others = max(1, threads - 1)
         context = copy_context()  # NumPy's error state is part of it, where the JIT is off
-        self._futures: list[Future[int]] = [
-            crew(others).submit(context.copy().run, self._stage, self._tickets, ALL)
-            for _ in range(others)
+        self._futures: list[Future[None]] = [
+            crew(others).submit(context.copy().run, self._stage_all) for _ in range(others)
         ]
+
+    def _stage_all(self) -> None:
+        try:
+            self._stage(self._tickets, ALL)
+        except BaseException as error:
+            self._failures.append(error)
 
     def place(self, chunk: int) -> np.ndarray:
         """Return the words of a chunk's place."""
@@ -87,10 +93,8 @@ class Staging:
         if state == FAILED:
             self._source.check(self._threads)
             raise DeviceError("pairs were found to be wrong, and then right")
-        if state == NOT_READY:
-            for future in self._futures:
-                if future.done():
-                    future.result()
+        if state == NOT_READY and self._failures:
+            raise self._failures[0]
         return bool(state == READY)
 
     def help(self, turn: int) -> int:
