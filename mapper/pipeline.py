@@ -349,17 +349,22 @@ def _map_all(run: _Run, reader: ReadsReader, output: RecordOutput, pool: Workers
 
         cuts = CutAhead(pool, partial(run.cut, reader))
         model = _freeze_insert_size(run, reader, cuts, most_pending, pool, pending, output)
-        while not cuts.ended or pending:
-            if not cuts.ended and len(pending) < most_pending:
-                if cuts.wait_or(list(pending)[:1]):
-                    raw = cuts.take()
-                    assert raw is not None
-                    pending.append(run.start(pool, raw, model, output))
-                if cuts.ended:
-                    run.flush()
-                if pending and pending[0].done():
-                    write_next()
-            else:
+        while True:
+            # Asked once a turn: the input's end may show at any time, and then what waits for
+            # others of its group must go before anyone waits for it.
+            ended = cuts.ended
+            if ended:
+                run.flush()
+                if not pending:
+                    break
+            if ended or len(pending) >= most_pending:
+                write_next()
+                continue
+            if cuts.wait_or(list(pending)[:1]):
+                raw = cuts.take()
+                assert raw is not None
+                pending.append(run.start(pool, raw, model, output))
+            if pending and pending[0].done():
                 write_next()
     if written != reader.n_reads:
         raise OutputError(

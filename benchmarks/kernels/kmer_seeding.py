@@ -29,6 +29,7 @@ from benchmarks.kernels.kmer_tables import lines_of
 from mapper.accelerate import driver
 from mapper.batch import KmerBatch, KmerHits
 from mapper.device.in_order import in_order
+from mapper.device.memory import copy_out
 from mapper.device.seam import cuda, kernel
 from mapper.dna import AMBIGUOUS
 from mapper.index.build import build_fm
@@ -147,10 +148,11 @@ def device_rate(
     store = search._store(2 * n, capacity)
     alone = timed(lambda: search.launch_search(low, high, 2 * n, store), repeats)
     offsets = search.search_on_device(low, high, n, capacity).hit_offsets
-    n_hits = int(offsets[2 * n :].copy_to_host()[0])
+    n_hits = np.empty(1, offsets.dtype)
+    copy_out(n_hits, offsets[2 * n :], 1, 0)
     search._space.release()
     return {
-        "device": n / median(whole), "kernel": n / median(alone), "hits": n_hits,
+        "device": n / median(whole), "kernel": n / median(alone), "hits": int(n_hits[0]),
         "spread": max(whole) / min(whole),
     }  # fmt: skip
 

@@ -51,6 +51,7 @@ __all__ = [
     "CACHE_DIR",
     "DRIVER",
     "INSTALL",
+    "SHARED_BYTES",
     "SIMULATED",
     "BoundKernel",
     "Kernel",
@@ -74,6 +75,10 @@ for the first time at once, the process aborted ("key already in dictionary", do
 with 0.30.4). Kernels that are loaded are launched without it, except in the simulator, which
 runs one at a time.
 """
+
+
+SHARED_BYTES = 48 << 10
+"""Shared memory of a block that needs no asking for; BoundKernel asks for more."""
 
 
 class Loaded(NamedTuple):
@@ -219,6 +224,13 @@ class BoundKernel:
                 self._place_of[place] = len(words)
             describe(arg, kinds, words)
         self._function = kernel.function_for(kinds, args)
+        if shared_bytes > SHARED_BYTES:
+            driver.driver.cuKernelSetAttribute(
+                driver.binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                shared_bytes,
+                driver.binding.CUkernel(self._function.handle),
+                cuda.current_context().device.id,
+            )
         self._words = as_words(words)
         self._table = _table_of(self._words)
         self._stream_handle = int(_stream_handle(stream))

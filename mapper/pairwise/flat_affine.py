@@ -32,9 +32,8 @@ from mapper.pairwise.affine_origins import (
     replay,
     trace_back,
 )
-from mapper.pairwise.compare import Pair
 from mapper.pairwise.cuda_batch import DONE, LEFT
-from mapper.pairwise.flat_kernels import UNFIT, strings_of, two_bits
+from mapper.pairwise.flat_kernels import UNFIT, pair_of, strings_of, two_bits
 from mapper.pairwise.flat_warp import GROUP_BLOCK, any_lane, blocks_by_shared, lanes_of_warp_meet
 from mapper.pairwise.strip import slide
 from mapper.pairwise.wavefront_affine import (
@@ -171,10 +170,7 @@ def _back(at, by, n):
 def _write_path(staged, strings, penalties, s, goal, origins, events, ops):
     """Write the operations of a path that has been found; return how many."""
     n_events, _ = trace_back(origins, penalties, np.int64(s), np.int64(goal), events)
-    pair = Pair(
-        staged, staged, np.int64(strings.query_at) << 1, np.int64(strings.ref_at) << 1,
-        np.int64(strings.query_len), np.int64(strings.ref_len), 1,
-    )  # fmt: skip
+    pair = pair_of(staged, strings)
     return replay(pair, events, n_events, 0, 0, pair.ref_len, ops)
 
 

@@ -61,6 +61,8 @@ GIVEN_TYPES = (np.int64, np.int64, np.int64, np.int64, np.uint8)
 class FlatResults(NamedTuple):
     """Rows of results, one a pair, and slots of operations, in the order that the metric says.
 
+    A path that is longer than a slot lies in `long_ops`; the slot's first item says where.
+
     `totals` holds a row of operations, one of pairs not done and one of wrong ones: first of each
     block, then of the blocks before it, and last of all.
     """
@@ -69,6 +71,7 @@ class FlatResults(NamedTuple):
     status: Any  # int8: DONE, LEFT, CUT or UNFIT
     n_ops: Any  # int32
     slots: Any  # uint32, n * slot
+    long_ops: Any  # uint32
     totals: Any  # int64 (3, at least n_blocks + 1)
 
 
@@ -92,6 +95,15 @@ def strings_of(staged, n, i):
     return Strings(
         words, words, np.uint32(columns[i]), np.uint32(columns[n + i]), columns[2 * n + i],
         columns[3 * n + i], np.int32(1),
+    )  # fmt: skip
+
+
+@device_function
+def pair_of(staged, strings):
+    """A pair of a staged chunk as the cores of paths take it."""
+    return Pair(
+        staged, staged, np.int64(strings.query_at) << 1, np.int64(strings.ref_at) << 1,
+        np.int64(strings.query_len), np.int64(strings.ref_len), 1,
     )  # fmt: skip
 
 
@@ -282,9 +294,15 @@ def finish_kernel(staged, n, results, slot, last_first, want_path, first_op, col
             at += counts[j]
         columns.cigar_offsets[i] = first_op + at
         n_ops = counts[thread]
-        for x in range(n_ops):
-            from_op = n_ops - 1 - x if last_first else x
-            columns.cigar_ops[at + x] = results.slots[i * slot + from_op]
+        if n_ops <= slot:
+            for x in range(n_ops):
+                from_op = n_ops - 1 - x if last_first else x
+                columns.cigar_ops[at + x] = results.slots[i * slot + from_op]
+        else:
+            first = np.int64(results.slots[i * slot])
+            for x in range(n_ops):
+                from_op = n_ops - 1 - x if last_first else x
+                columns.cigar_ops[at + x] = results.long_ops[first + from_op]
     lengths = staged.view(np.int32)
     found = results.score[i] >= 0
     status = results.status[i]

@@ -32,6 +32,10 @@ from mapper.pairwise.flat_metrics import FlatMetric
 from mapper.pairwise.flat_packed import PackedSource, sides_at
 from mapper.pairwise.flat_trace import host_time, mark
 
+LONG_OPS_A_WORD = 4
+"""Operations that there is room for beside the slots, for 32 staged letters: an edit in four
+letters of a pair. Pairs for whose path there is none left are left to the CPU."""
+
 
 class Slot:
     """Room for a chunk on a device, and its stream."""
@@ -51,6 +55,7 @@ class Slot:
             self._room("score", most_pairs, np.int32), self._room("status", most_pairs, np.int8),
             self._room("n_ops", most_pairs, np.int32),
             self._room("slots", most_pairs * self._slot + 1, np.uint32),
+            self._room("long ops", LONG_OPS_A_WORD * n_words if want_path else 1, np.uint32),
             self._room("totals", 3 * (n_blocks + 1), np.int64).reshape((3, n_blocks + 1)),
         )  # fmt: skip
         self._sums = self._room("sums", 3, np.int64)
@@ -115,7 +120,7 @@ class Slot:
             mark(calls, "start")
             calls.copy_in(self._there, 0, staged[:n_words])
             mark(calls, "copy in")
-            self._note_kernels(chunk.n_pairs)
+            self._note_kernels(chunk.n_pairs, n_words)
             calls.make()
 
     def queue_packed(self, chunk: Chunk, source: PackedSource) -> None:
@@ -145,13 +150,16 @@ class Slot:
             spans = dict(zip(range(2, 6), chunk[2:], strict=True))
             numbers = {1: n, **spans, 6: query_at, 7: ref_at}
             calls.launch(self._rows, (n + BLOCK - 1) // BLOCK, numbers)
-            self._note_kernels(n)
+            n_words = chunk.query_behind - chunk.query_begin + chunk.ref_behind - chunk.ref_begin
+            self._note_kernels(n, n_words)
             calls.make()
 
-    def _note_kernels(self, n: int) -> None:
+    def _note_kernels(self, n: int, n_words: int) -> None:
         calls, n_blocks = self._calls, (n + BLOCK - 1) // BLOCK
+        mean_letters = 16 * n_words // n  # of a sequence, two a pair
         for launch in self._align:
-            launch.note(calls, n)
+            if mean_letters in launch.mean_letters:
+                launch.note(calls, n)
         calls.launch(self._count, n_blocks, {1: n})
         calls.launch(self._sum, 3, {1: n_blocks})
         calls.copy_out(self._host_sums, self._sums)

@@ -8,8 +8,8 @@ from mapper.device.seam import SIMULATED, cuda, device_function
 GROUP_BLOCK = 32 if SIMULATED else 128
 """Threads of a block; the simulator takes long to keep many in step."""
 
-SHARED_BYTES = 48 << 10
-"""Shared memory of a block, without asking for more."""
+MOST_SHARED_BYTES = 96 << 10
+"""Shared memory of a block that is asked for; compute capability 8.6, with the least, has 99."""
 
 _SHARED_BYTES_OF_ALL = 227 << 10
 """Of the blocks of a multiprocessor of compute capability 9.0; they take 1 kB more each."""

@@ -12,6 +12,7 @@ import pytest
 
 from mapper import pipeline
 from mapper.batch import ReadBatch
+from mapper.cut_ahead import CutAhead
 from mapper.device.batches import Found, Share, join_offsets, packed_of, reads_of
 from mapper.device.choose import CUDA, DeviceChoice
 from mapper.errors import InputFormatError
@@ -92,6 +93,34 @@ def test_groups_do_not_show(world, as_device, monkeypatch, tmp_path, files) -> N
             # Batches that mix pairs and single reads come to the device in two parts.
             assert max(as_device[-1].group_sizes) == n_batches
     assert not any(thread.name.startswith("lane") for thread in threading.enumerate())
+
+
+class SeenLate(CutAhead):
+    """Batches whose end is seen by the second look at it, as by a thread that is slow."""
+
+    looks = 0
+
+    @property
+    def ended(self) -> bool:
+        self.looks += super().ended
+        return self.looks > 1
+
+
+@pytest.mark.timeout(60)  # a batch that is never let go ends the test
+@pytest.mark.parametrize("n_batches", [2, 3, 5])
+def test_the_last_group_goes_whenever_the_end_shows(
+    world, as_device, monkeypatch, tmp_path, n_batches
+) -> None:
+    monkeypatch.setattr(pipeline, "CutAhead", SeenLate)
+    monkeypatch.setattr(pipeline, "BATCH_BASES", 6_000)
+    monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 50)
+    cpu, path = tmp_path / "cpu.bam", tmp_path / "x.bam"
+    map_to(world.index, cpu, world.first, world.second)
+    map_to(
+        world.index, path, world.first, world.second, threads=2,
+        batch_bases=n_batches * 6_000, device=DeviceChoice(CUDA, (0,)),
+    )  # fmt: skip
+    assert path.read_bytes() == cpu.read_bytes()
 
 
 @pytest.mark.parametrize("step", ["parse", "align_batches", "finish"])

@@ -373,7 +373,7 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     number, u32, byte = np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.int8)
     n_ops = np.zeros(1, np.int32)
     staged, i64 = array(np.uint64), types.int64
-    out = type_of(flat.FlatResults(n_ops, byte, n_ops, u32, np.zeros((1, 1), np.int64)))
+    out = type_of(flat.FlatResults(n_ops, byte, n_ops, u32, u32, np.zeros((1, 1), np.int64)))
     columns = type_of(flat.FlatColumns(number, byte, *[number] * 5, u32))
     layout = type_of(Rows(np.zeros(1, np.int16), number, number, number))
     machine = compile_offline(flat.small_edit_kernel, [staged, i64, i64, i64, layout, i64, out])

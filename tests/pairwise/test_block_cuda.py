@@ -1,0 +1,131 @@
+"""Long pairs on a device, a block of threads each: the same as the CPU, and not left to it."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import pytest
+from numba import types
+
+from mapper.pairwise.affine import align_affine
+from mapper.pairwise.result import HEURISTIC
+from mapper.pairwise.wavefront_affine import AffinePenalties, Band
+from tests.device.offline import array, compile_offline, require_compiler, type_of
+from tests.pairwise.pairs import edited, random_pairs
+from tests.pairwise.test_cuda import check
+from tests.reads import random_letters
+
+SIMULATED = bool(numba.config.ENABLE_CUDASIM)
+
+
+@pytest.fixture
+def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Make chunks of all lengths go to blocks at once; return how many pairs each batch left."""
+    from mapper.pairwise import cuda_batch, flat_metrics, flat_rest
+
+    every = range(1 << 31)
+    narrow, wide = (16, 64) if SIMULATED else (128, 2048)
+    monkeypatch.setattr(cuda_batch, "_SPACES", {})  # what is kept there is made for other lengths
+    monkeypatch.setattr(flat_metrics, "LONG", 0)
+    monkeypatch.setattr(flat_metrics, "BLOCK_RUNGS", ((narrow, every), (wide, every)))
+    monkeypatch.setattr(flat_metrics, "GROUP_RUNGS", (flat_metrics.GroupRung(6, 8),))
+    left = []
+    first_pass = flat_rest.first_pass
+
+    def noted(*args):
+        found = first_pass(*args)
+        left.append(found.n_left)
+        return found
+
+    monkeypatch.setattr(flat_rest, "first_pass", noted)
+    return left
+
+
+def long_pairs(rng: np.random.Generator) -> list[tuple[str, str]]:
+    """Pairs of all penalties up to more than the blocks of the test have room for."""
+    if SIMULATED:
+        sizes = [(30, 0.1), (40, 0.25), (60, 0.3), (36, 0.5)]
+    else:
+        sizes = [(300, 0.1), (700, 0.3), (2500, 0.1), (10_000, 0.03), (10_000, 0.05), (9000, 0.12)]
+        sizes *= 5
+    pairs = []
+    for length, rate in sizes:
+        ref = random_letters(rng, length)
+        pairs.append((edited(rng, ref, rate), ref))
+    gone = len(pairs[1][1]) // 3
+    pairs.append((pairs[1][1][gone:], pairs[1][1]))  # one long gap at an end
+    pairs.append((pairs[0][0], ""))
+    return pairs + random_pairs(rng, 4 if SIMULATED else 100, 30 if SIMULATED else 200)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("penalties", [(4, 6, 2), (3, 1, 4), (1, 0, 1)])
+def test_exact_alignment_equals_the_cpu(penalties, by_blocks, device: str) -> None:
+    pairs = long_pairs(np.random.default_rng(31))
+    check(pairs, device, align_affine, penalties=penalties)
+    assert max(by_blocks) < len(pairs) // 2
+    check(pairs, device, align_affine, penalties=penalties, max_penalty=44)
+    assert by_blocks[-1] <= by_blocks[0]
+
+
+@pytest.mark.gpu
+def test_no_pair_that_fits_is_left(by_blocks, device: str) -> None:
+    rng = np.random.default_rng(32)
+    length = 40 if SIMULATED else 10_000
+    pairs = [(edited(rng, r, 0.05), r) for r in (random_letters(rng, length) for _ in range(9))]
+    check(pairs, device, align_affine)
+    assert by_blocks == [0, 0]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("penalties", [(4, 6, 2), (3, 1, 4), (5, 0, 1)])
+def test_bands_cut_the_same(penalties, by_blocks, device: str) -> None:
+    pairs = long_pairs(np.random.default_rng(33))
+    for band, limit in (((4, 1), None), ((9, 3), None), ((4, 5), 30)):
+        check(pairs, device, align_affine, penalties=penalties, band=band, max_penalty=limit)
+    found = align_affine(
+        [q for q, _ in pairs], [r for _, r in pairs], penalties=penalties, band=(4, 1),
+        device=device,
+    )  # fmt: skip
+    assert (found.status == HEURISTIC).any()
+    assert max(by_blocks) < len(pairs) // 2
+
+
+@pytest.mark.gpu
+def test_without_room_for_their_paths_pairs_are_left(
+    by_blocks, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mapper.pairwise import flat_metrics, flat_slots
+
+    monkeypatch.setattr(flat_slots, "LONG_OPS_A_WORD", 1)
+    monkeypatch.setattr(flat_metrics.SmallAffine, "slot", 4)
+    monkeypatch.setattr(flat_metrics, "GROUP_RUNGS", (flat_metrics.GroupRung(1, 8),))
+    rng = np.random.default_rng(34)
+    n = 6 if SIMULATED else 60
+    pairs = [(edited(rng, r, 0.2), r) for r in (random_letters(rng, 60) for _ in range(n))]
+    check(pairs, device, align_affine)
+    assert by_blocks[0] == 0 < by_blocks[1] < n  # without paths, and with
+
+
+def test_kernels_compile_for_hopper_without_spills() -> None:
+    require_compiler()
+    from mapper.pairwise import flat_block_affine as block
+    from mapper.pairwise import flat_kernels as flat
+
+    number, u32, byte = np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.int8)
+    i32 = np.zeros(1, np.int32)
+    staged, i64 = array(np.uint64), types.int64
+    out = type_of(flat.FlatResults(i32, byte, i32, u32, u32, np.zeros((1, 1), np.int64)))
+    penalties = AffinePenalties(2, 3, 1)
+    left = type_of(block.LeftPairs(i32, i32))
+    space = type_of(block.BlockSpace(np.zeros(1, np.uint8), number, number, u32))
+    shape = type_of(block.block_shape(penalties, 2048))
+    arguments = [staged, i64, type_of(penalties), i64, i64, type_of(Band(0, 1)), shape, i64, space,
+                 left, i64, out]  # fmt: skip
+    for kernel in (block.wide_affine_kernel, block.band_affine_kernel):
+        machine = compile_offline(kernel, arguments)
+        assert machine.spills == 0
+        assert machine.wide_share <= 0.25  # that counts in 64 bits: paths, and addresses
+        assert machine.registers <= 80
+    assert compile_offline(block.list_left_kernel, [staged, i64, i64, out, left]).spills == 0
+    assert compile_offline(block.clear_list_kernel, [left, i64, i64]).spills == 0
