@@ -42,11 +42,12 @@ class KernelTimes:
 @contextmanager
 def kernel_times() -> Iterator[KernelTimes]:
     """Time all kernels that are launched inside, by one thread."""
+    from mapper.device.calls import Calls
     from mapper.device.seam import SIMULATED, BoundKernel, Kernel
     from mapper.pairwise import flat_cuda, on_device
 
     times = KernelTimes()
-    launch_blocks, launch_bound = Kernel.launch_blocks, BoundKernel.launch
+    launch_blocks, launch_noted = Kernel.launch_blocks, Calls.launch
     run_on_devices = on_device.run_on_devices
 
     def launched(kernel: Kernel, n_blocks: int, stream: Any, *args: Any, **options: Any) -> None:
@@ -55,14 +56,17 @@ def kernel_times() -> Iterator[KernelTimes]:
             lambda: launch_blocks(kernel, n_blocks, stream, *args, **options),
         )  # fmt: skip
 
-    def launched_bound(bound: BoundKernel, n_blocks: int, numbers: Any) -> None:
+    def launched_noted(calls: Calls, bound: BoundKernel, n_blocks: int, numbers: Any) -> None:
         if SIMULATED:  # it calls the other
-            launch_bound(bound, n_blocks, numbers)
+            launch_noted(calls, bound, n_blocks, numbers)
             return
-        times.note(
-            bound._kernel.function.__name__, bound._stream,
-            lambda: launch_bound(bound, n_blocks, numbers),
-        )  # fmt: skip
+
+        def launch() -> None:
+            launch_noted(calls, bound, n_blocks, numbers)
+            calls.make()
+
+        calls.make()  # what comes before it
+        times.note(bound._kernel.function.__name__, calls.stream, launch)
 
     def counted(workers: Any, packed: Any, want_path: bool, rescue: Any) -> Any:
         def rescued(left: Any) -> Any:
@@ -73,10 +77,9 @@ def kernel_times() -> Iterator[KernelTimes]:
 
     with (
         mock.patch.object(Kernel, "launch_blocks", launched),
-        mock.patch.object(BoundKernel, "launch", launched_bound),
+        mock.patch.object(Calls, "launch", launched_noted),
         mock.patch.object(on_device, "run_on_devices", counted),
-        mock.patch.object(flat_cuda, "AHEAD", 0),
-        mock.patch.object(flat_cuda, "QUEUED", 1),
+        mock.patch.object(flat_cuda, "SLOTS", 1),
         mock.patch.object(flat_cuda, "CHUNKS_A_DEVICE", 1),
     ):
         yield times

@@ -147,9 +147,10 @@ class Kernel:
         words: list[int] = []
         for arg in args:
             describe(arg, kinds, words)
+        given = as_words(words)  # to be there until the driver has copied it
         _launch(
             self.function_for(kinds, args), n_blocks, self.block, int(_stream_handle(stream)),
-            shared_bytes, as_words(words),
+            shared_bytes, _table_of(given),
         )  # fmt: skip
 
     def function_for(self, kinds: list[Any], args: tuple[Any, ...]) -> Loaded:
@@ -169,8 +170,14 @@ class Kernel:
         return self._functions[key]
 
 
+def _table_of(words: Any) -> Any:
+    """Return the addresses of words, as an array of ctypes."""
+    first = ctypes.addressof(words)
+    return (ctypes.c_void_p * len(words))(*range(first, first + 8 * len(words), 8))
+
+
 def _launch(
-    function: Loaded, n_blocks: int, block: int, stream: int, shared_bytes: int, words: Any
+    function: Loaded, n_blocks: int, block: int, stream: int, shared_bytes: int, table: Any
 ) -> None:
     """Launch; needs no lock, for the function has been loaded.
 
@@ -178,12 +185,10 @@ def _launch(
     ----------
     stream
         The driver's handle.
-    words
-        int64 array of ctypes: the arguments, of which the driver takes as many bytes as the
+    table
+        Addresses of the arguments, int64 each, of which the driver takes as many bytes as the
         kernel's parameters have. It has copied them when it returns.
     """
-    first = ctypes.addressof(words)
-    table = (ctypes.c_void_p * len(words))(*range(first, first + 8 * len(words), 8))
     given = (
         function.handle, n_blocks, 1, 1, block, 1, 1, shared_bytes, stream,
         ctypes.addressof(table),
@@ -227,6 +232,7 @@ class BoundKernel:
                 cuda.current_context().device.id,
             )
         self._words = as_words(words)
+        self._table = _table_of(self._words)
         self._stream_handle = int(_stream_handle(stream))
 
     def launch(self, n_blocks: int, numbers: Mapping[int, int]) -> None:
@@ -238,12 +244,27 @@ class BoundKernel:
                 n_blocks, self._stream, *self._args, shared_bytes=self._shared_bytes
             )
             return
-        for place, number in numbers.items():
-            self._words[self._place_of[place]] = number
+        self._replace(numbers)
         _launch(
             self._function, n_blocks, self._kernel.block, self._stream_handle,
-            self._shared_bytes, self._words,
+            self._shared_bytes, self._table,
         )  # fmt: skip
+
+    def noted(self, n_blocks: int, numbers: Mapping[int, int]) -> tuple[int, ...]:
+        """Return a launch, to be made later on the same stream, as numbers.
+
+        They are what the driver calls the function, blocks, threads of a block, bytes of shared
+        memory, and the address of a table of the arguments, of which there is one.
+        """
+        if self._function.is_cooperative:
+            raise TypeError("kernels whose blocks wait for each other are launched alone")
+        self._replace(numbers)
+        table = ctypes.addressof(self._table)
+        return self._function.handle, n_blocks, self._kernel.block, self._shared_bytes, table
+
+    def _replace(self, numbers: Mapping[int, int]) -> None:
+        for place, number in numbers.items():
+            self._words[self._place_of[place]] = number
 
 
 def as_device_array(array: Any) -> Any:

@@ -17,32 +17,35 @@ import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.errors import UsageError
-from mapper.pairwise import flat_chunks
 from mapper.pairwise.flat_chunks import (
     BEHIND,
     Chunk,
-    chunk_end,
     chunk_of,
-    span_of,
+    chunks_of,
+    cut_letters,
+    line_words,
     table_of,
     whole_lines,
 )
-from mapper.pairwise.flat_letters import BLOCK_LETTERS, blocks_of, is_acgt_where_noted, pack_blocks
+from mapper.pairwise.flat_letters import blocks_of, is_acgt_where_noted, pack_blocks
 from mapper.pairwise.flat_stream import is_streamable, streams_done
 from mapper.pairwise.flat_tickets import (
+    ALL,
     Tickets,
     is_last_part,
     is_wrong,
     next_ticket,
     note_ready,
     note_wrong,
+    ticket_at_hand,
 )
 from mapper.pairwise.lengths import are_lengths_wrong
 from mapper.pairwise.packing import PADDING, PairBatch, check_lengths
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH
 
-Stager = Callable[[Tickets], None]
-"""Takes tickets and does their parts, until there is none left."""
+Stager = Callable[[Tickets, int], int]
+"""Takes tickets and does their parts: all that are left, waiting for places; or at most so many,
+if that is not ALL, of those at hand. Returns how many."""
 
 
 class LetterSource:
@@ -70,29 +73,20 @@ class LetterSource:
         UsageError
             If the letters of a run are not all there.
         """
-        sides = self._batch[1:3], self._batch[4:6]
-        bounds, first = [], 0
-        while first < self.n_pairs:
-            last = min(
-                chunk_end(*side, first, most_pairs, flat_chunks.CHUNK_SYMBOLS) for side in sides
-            )
-            spans = [int(x) for side in sides for x in span_of(*side, first, last)]
-            bounds.append(Chunk(first, last, *spans))
-            first = last
-        table = table_of(bounds)
+        table = cut_letters(self._batch, most_pairs)
         ends = len(self._batch.queries), len(self._batch.refs)
         if (table[:, 2::2] < 0).any() or (table[:, 3::2] > ends).any() or (
             table[:, 2::2] > table[:, 3::2]
         ).any():  # fmt: skip
             self.check(1)
             raise UsageError("pairs: sequences must lie in their arrays")
-        return bounds
+        return chunks_of(table)
 
     def n_words(self, chunk: Chunk) -> int:
         """Words of a staged chunk."""
         n_query = (chunk.query_behind - chunk.query_begin + 31) >> 5
         n_ref = (chunk.ref_behind - chunk.ref_begin + 31) >> 5
-        ref_at = int(whole_lines(whole_lines(2 * chunk.n_pairs) + n_query))
+        ref_at = line_words(line_words(2 * chunk.n_pairs) + n_query)
         return ref_at + n_ref + BEHIND
 
     def stager(self, chunks: Sequence[Chunk], places: np.ndarray) -> Stager:
@@ -100,15 +94,12 @@ class LetterSource:
 
         `places`: uint64 (n_places, at least the words of the largest).
         """
-        table = table_of(chunks)
+        table, streamed = table_of(chunks), is_streamable(places)
         most = (table[:, 3::2] - table[:, 2::2]).max(initial=0)
         noted = np.empty((len(places), 2, blocks_of(0, most)), np.bool_)
 
-        streamed = is_streamable(places)
-
-        def stage(tickets: Tickets) -> None:
-            packed = np.empty(BLOCK_LETTERS // 4 if streamed else 0, np.uint8)
-            _stage(self._batch, table, places, noted, packed, tickets)
+        def stage(tickets: Tickets, most: int) -> int:
+            return int(_stage(self._batch, table, places, noted, streamed, tickets, most))
 
         return stage
 
@@ -118,18 +109,19 @@ class LetterSource:
 
 
 @driver
-def _stage(batch, chunks, places, noted, packed, tickets):
-    """Stage the parts of chunks that tickets say; `packed`: as for :func:`pack_blocks`."""
-    while True:
-        ticket = next_ticket(tickets)
+def _stage(batch, chunks, places, noted, streamed, tickets, most):
+    """Stage parts as a `Stager` does; `streamed`: as for :func:`pack_blocks`."""
+    done = 0
+    while done != most:
+        ticket = next_ticket(tickets) if most == ALL else ticket_at_hand(tickets)
         if ticket < 0:
-            return
+            break
         c, part = divmod(ticket, tickets.n_parts)
         chunk = chunk_of(chunks, c)
         place = c % len(places)
         n_query = blocks_of(chunk.query_begin, chunk.query_behind)
         n_ref = blocks_of(chunk.ref_begin, chunk.ref_behind)
-        if _stage_part(batch, chunk, places[place], noted[place], packed, part, tickets.n_parts):
+        if _stage_part(batch, chunk, places[place], noted[place], streamed, part, tickets.n_parts):
             note_wrong(tickets)
         streams_done()
         if is_last_part(tickets, c):
@@ -138,10 +130,12 @@ def _stage(batch, chunks, places, noted, packed, tickets):
             elif _any(noted[place, 0, :n_query]) or _any(noted[place, 1, :n_ref]):
                 _take_out(batch, chunk, noted[place], places[place].view(np.int32))
             note_ready(tickets, c)
+        done += 1
+    return done
 
 
 @driver
-def _stage_part(batch, chunk, place, noted, packed, part, n_parts):
+def _stage_part(batch, chunk, place, noted, streamed, part, n_parts):
     """Pack a part of a chunk's letters, and write a part of its rows; say if any is wrong."""
     n = chunk.last - chunk.first
     codes, columns = place.view(np.uint8), place.view(np.int32)
@@ -152,12 +146,12 @@ def _stage_part(batch, chunk, place, noted, packed, part, n_parts):
     pack_blocks(
         batch.queries, chunk.query_begin, chunk.query_behind, n_blocks * part // n_parts,
         n_blocks * (part + 1) // n_parts, codes[8 * query_at :], noted[0],
-        packed,
+        streamed,
     )  # fmt: skip
     n_blocks = blocks_of(chunk.ref_begin, chunk.ref_behind)
     pack_blocks(
         batch.refs, chunk.ref_begin, chunk.ref_behind, n_blocks * part // n_parts,
-        n_blocks * (part + 1) // n_parts, codes[8 * ref_at :], noted[1], packed,
+        n_blocks * (part + 1) // n_parts, codes[8 * ref_at :], noted[1], streamed,
     )  # fmt: skip
     begin, end = n * part // n_parts, n * (part + 1) // n_parts
     first, last = chunk.first + begin, chunk.first + end

@@ -5,8 +5,8 @@ What limits it is the way to the device and back, so that the host touches every
 - Threads pack the letters of a chunk of pairs into page-locked memory (``flat_batch.py``; what is
   packed already is copied there), several chunks ahead of the device. Packed pairs that lie in
   page-locked memory are copied from where they lie, and a kernel looks at their columns.
-- One thread, this one, queues for each chunk the copies, the kernels, and the copies back. It is
-  Python, and so costs per chunk what thousands of pairs cost (``flat_slots.py``).
+- One thread, this one, queues for each chunk the copies, the kernels, and the copies back
+  (``flat_slots.py``), and packs like the others while it has nothing to queue or to finish.
 - The device writes the columns of results as the caller gets them, and they are copied into
   page-locked arrays that are the caller's to keep, and used again when the caller lets go.
   Where the operations of a chunk go follows from the number of those before, so chunks are
@@ -19,7 +19,7 @@ kernel, are left to what follows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -38,17 +38,15 @@ from mapper.pairwise.flat_trace import host_time
 
 log = logging.getLogger(__name__)
 
-AHEAD = 2
-"""Chunks of a device that are being staged."""
-
-QUEUED = 2
-"""Chunks of a device that are copied and computed: while one is computed, others are copied."""
+SLOTS = 4
+"""Chunks of a device that are on their way: being staged, copied, computed and copied back."""
 
 CHUNKS_A_DEVICE = 16
-"""Of a batch, if they are not smaller than is worth the Python that each takes, nor larger than
+"""Of full size of a batch, if they are not smaller than is worth what each takes, nor larger than
 there is room for."""
 
-FEWEST_PAIRS = 1 << 15
+FEWEST_PAIRS = 1 << 14
+"""Of a chunk of full size."""
 
 MOST_WORDS = 1 << 25
 """Of a staged chunk; a longer pair is left."""
@@ -65,7 +63,7 @@ def first_pass(
         with ExitStack() as stack:
             spaces = [
                 (ordinal, stack.enter_context(workspace_of(ordinal, i)))
-                for i in range(AHEAD + QUEUED)
+                for i in range(SLOTS)
                 for ordinal in ordinals
             ]
             try:
@@ -90,54 +88,73 @@ def _in_chunks(
     """Stage, align and fetch all chunks, each in the next slot."""
     with host_time("preparing"):
         direct = isinstance(source, PackedSource) and is_page_locked(source.packed)
-        found = FirstPass(source.n_pairs, want_path)
         by_memory = (total_bytes() >> 6) // (4 * metric.slot)
-        share = source.n_pairs * (AHEAD + QUEUED) // (CHUNKS_A_DEVICE * len(spaces)) + 1
+        share = source.n_pairs * SLOTS // (CHUNKS_A_DEVICE * len(spaces)) + 1
         chunks = source.chunks(max(1, min(most_pairs, by_memory, max(share, FEWEST_PAIRS))))
         unfit = [chunk for chunk in chunks if source.n_words(chunk) > MOST_WORDS]
         if unfit:
             source.check(threads)  # they are not looked at on the way
         chunks = [chunk for chunk in chunks if source.n_words(chunk) <= MOST_WORDS]
+        is_current = len({ordinal for ordinal, _ in spaces}) == 1
+        spaces = spaces[: len(chunks)]
+
+    def prepared() -> tuple[FirstPass, list[Slot]]:
         most = max((chunk.n_pairs for chunk in chunks), default=0)
-        slots = [
-            slot_of(ordinal, space, metric, most, words_of_place(source, chunks), want_path)
-            for ordinal, space in spaces[: len(chunks)]
-        ]
+        n_words = words_of_place(source, chunks)
+        slots = [slot_of(*space, metric, most, n_words, want_path, is_current) for space in spaces]
+        return FirstPass(source.n_pairs, want_path), slots
+
     if chunks and direct and isinstance(source, PackedSource):
+        with host_time("preparing"):
+            found, slots = prepared()
         run_direct(slots, source, chunks, found)
         if found.n_wrong:
             source.check(threads)
             raise DeviceError(f"{found.n_wrong} packed pairs were not read as they are")
     elif chunks:
-        n_words = words_of_place(source, chunks)
-        places = page_locked(len(slots) * n_words, np.dtype(np.uint64))
-        run_staged(slots, source, chunks, places.reshape(len(slots), n_words), threads, found)
+        found = run_staged(len(spaces), source, chunks, threads, prepared)
+    else:
+        found = FirstPass(source.n_pairs, want_path)
     with host_time("closing"):
         found.close(unfit)
     return found
 
 
 def run_staged(
-    slots: Sequence[Slot], source: Source, chunks: Sequence[Chunk], places: np.ndarray,
-    threads: int, found: FirstPass,
-) -> None:  # fmt: skip
-    """Stage, align and fetch chunks; a place for each slot, which it is copied from."""
-    n_slots = len(slots)
-    ahead = min(n_slots - 1, n_slots * AHEAD // (AHEAD + QUEUED))
+    n_slots: int, source: Source, chunks: Sequence[Chunk], threads: int,
+    prepared: Callable[[], tuple[FirstPass, list[Slot]]],
+) -> FirstPass:  # fmt: skip
+    """Stage, align and fetch chunks; a place for each slot, which it is copied from.
+
+    `prepared` makes what results go to, and the slots, while the first chunks are staged.
+    """
     with host_time("preparing"):
+        n_words = words_of_place(source, chunks)
+        places = page_locked(n_slots * n_words, np.dtype(np.uint64)).reshape(n_slots, n_words)
         staging = Staging(source, chunks, places, threads)
+    slots: list[Slot] = []
     try:
-        for step in range(len(chunks) + n_slots):
-            if step >= n_slots:
-                _finish(slots, step - n_slots, source, chunks, found)
-            if step < len(chunks):
-                staging.begin()
-            c = step - ahead
-            if 0 <= c < len(chunks):
-                with host_time("waiting for staging"):
-                    staging.wait(c)
+        with host_time("preparing"):
+            staging.begin(n_slots)
+            found, slots = prepared()
+        begun, queued, finished, turn = n_slots, 0, 0, 0
+        while finished < len(chunks):
+            if queued < begun and staging.is_ready(queued):
                 with host_time("queueing"):
-                    slots[c % n_slots].queue(chunks[c], staging.place(c), source.n_words(chunks[c]))
+                    chunk = chunks[queued]
+                    staged = staging.place(queued)
+                    slots[queued % n_slots].queue(chunk, staged, source.n_words(chunk))
+                queued += 1
+            elif queued == begun or (finished < queued and slots[finished % n_slots].is_done()):
+                _finish(slots, finished, source, chunks, found)
+                finished += 1
+                if begun < len(chunks):
+                    staging.begin()
+                    begun += 1
+            else:
+                with host_time("waiting for staging"):
+                    turn = staging.help(turn)
+        return found
     finally:
         with host_time("closing"):
             staging.close()

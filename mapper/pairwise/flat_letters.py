@@ -1,8 +1,7 @@
-"""Letters → 2 bits each, as they lie in memory, by loops that compilers turn into vector code.
+"""Letters → 2 bits each, as they lie in memory.
 
-Four letters are taken at a time, as a word of 32 bits, and all numbers are kept that wide: of
-wider lanes a register would hold fewer, and the compiler would not multiply. Of 64 letters, AVX2
-packs and checks some 50 instructions (numba 0.65); memory is hardly faster.
+Whole blocks are packed by lines (``flat_lines.py``), what is left of a span four letters at a time,
+as a word of 32 bits.
 
 What is no A, C, G or T is noted for blocks of letters; only sequences in such blocks are looked at
 letter by letter.
@@ -14,7 +13,8 @@ import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.pairwise.compare import unaligned_half, unaligned_word
-from mapper.pairwise.flat_stream import LINE, stream_line
+from mapper.pairwise.flat_lines import LINE_LETTERS, pack_line
+from mapper.pairwise.flat_stream import LINE
 from mapper.pairwise.packing import differs_from_acgt
 
 BLOCK_LETTERS = 1024
@@ -84,8 +84,17 @@ def _pack_block(letters, start, end, codes):
     return _are_doubtful(differ, even)
 
 
+@core
+def _pack_lines(letters, start, codes, at, streamed):
+    """Pack a whole block; say whether any letter is none of A C G T."""
+    doubts = np.int64(0)
+    for x in range(BLOCK_LETTERS // LINE_LETTERS):
+        doubts |= pack_line(letters, start + x * LINE_LETTERS, codes, at + x * LINE, streamed)
+    return doubts != 0
+
+
 @driver
-def pack_blocks(letters, begin, behind, first_block, last_block, codes, noted, packed):
+def pack_blocks(letters, begin, behind, first_block, last_block, codes, noted, streamed):
     """Pack some blocks of the letters begin:behind.
 
     Parameters
@@ -94,20 +103,17 @@ def pack_blocks(letters, begin, behind, first_block, last_block, codes, noted, p
         uint8: 4 letters an item, the first of all in the first.
     noted
         bool, one a block: gets whether any letter of it is none of A C G T.
-    packed
-        uint8: room for a block, from which it is streamed to `codes`, which begins at a line; or
-        nothing, and it is stored there.
+    streamed
+        Whether to store past the caches; `codes` then begins at a line.
     """
     for block in range(first_block, last_block):
         at = block * (BLOCK_LETTERS // 4)
         start = begin + block * BLOCK_LETTERS
         end = min(start + BLOCK_LETTERS, behind)
-        if len(packed) == 0 or end - start < BLOCK_LETTERS:
+        if end - start == BLOCK_LETTERS:
+            noted[block] = _pack_lines(letters, start, codes, at, streamed)
+        else:
             noted[block] = _pack_block(letters, start, end, codes[at : at + BLOCK_LETTERS // 4])
-            continue
-        noted[block] = _pack_block(letters, start, end, packed)
-        for x in range(0, BLOCK_LETTERS // 4, LINE):
-            stream_line(packed, np.int64(x), codes, np.int64(at + x))
 
 
 @core

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from mapper.device.calls import Calls
 from mapper.device.memory import Workspace, multiprocessors
 from mapper.device.seam import SHARED_BYTES, BoundKernel, Kernel
 from mapper.pairwise.affine_space import affine_space
@@ -90,9 +91,9 @@ class PairLaunch(NamedTuple):
     most_blocks: int
     pairs: int  # that a block does at a time
 
-    def queue(self, n: int) -> None:
-        """Launch it for n pairs."""
-        self.bound.launch(min(self.most_blocks, -(-n // self.pairs)), {1: n})
+    def note(self, calls: Calls, n: int) -> None:
+        """Note its launch for n pairs."""
+        calls.launch(self.bound, min(self.most_blocks, -(-n // self.pairs)), {1: n})
 
 
 def left_pairs(space: Workspace, most_pairs: int) -> LeftPairs:

@@ -7,11 +7,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from mapper.accelerate import core, driver
-from mapper.pairwise import flat_chunks
 from mapper.pairwise.flat_batch import Stager, take_out_long
-from mapper.pairwise.flat_chunks import BEHIND, Chunk, chunk_of, table_of, whole_lines
+from mapper.pairwise.flat_chunks import (
+    BEHIND,
+    Chunk,
+    chunk_of,
+    chunks_of,
+    cut_words,
+    line_words,
+    table_of,
+    whole_lines,
+)
 from mapper.pairwise.flat_stream import is_streamable, stream_line, streams_done
-from mapper.pairwise.flat_tickets import Tickets, is_last_part, next_ticket, note_ready, note_wrong
+from mapper.pairwise.flat_tickets import (
+    ALL,
+    Tickets,
+    is_last_part,
+    next_ticket,
+    note_ready,
+    note_wrong,
+    ticket_at_hand,
+)
 from mapper.pairwise.packed_check import check_places, is_any_misplaced
 from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH
@@ -42,29 +58,10 @@ class PackedSource:
         UsageError
             If the spans of runs are not inside the arrays, or not one behind the other.
         """
-        packed = self.packed
-        sides = (packed.query_start, packed.query_len), (packed.ref_start, packed.ref_len)
-        bounds, first = [], 0
-        while first < self.n_pairs:
-            last = min(
-                int(
-                    np.searchsorted(
-                        start, start[first] + (flat_chunks.CHUNK_SYMBOLS >> 5), side="right"
-                    )
-                )
-                - 1
-                for start, _ in sides
-            )
-            last = min(max(last, first + 1), first + most_pairs, self.n_pairs)
-            spans = []
-            for start, length in sides:
-                n_bits = int(length[last - 1]) << int(packed.shift[last - 1])
-                spans += [int(start[first]), int(start[last - 1]) + ((n_bits + 63) >> 6)]
-            bounds.append(Chunk(first, last, *spans))
-            first = last
-        if not _in_turn(table_of(bounds), len(packed.query_words), len(packed.ref_words)):
+        table = cut_words(self.packed, most_pairs)
+        if not _in_turn(table, len(self.packed.query_words), len(self.packed.ref_words)):
             self.check(1)
-        return bounds
+        return chunks_of(table)
 
     def n_words(self, chunk: Chunk) -> int:
         """Words of a staged chunk."""
@@ -75,8 +72,8 @@ class PackedSource:
         """As that of :class:`mapper.pairwise.flat_batch.LetterSource`."""
         table, streamed = table_of(chunks), is_streamable(places)
 
-        def stage(tickets: Tickets) -> None:
-            _stage(self.packed, table, places, streamed, tickets)
+        def stage(tickets: Tickets, most: int) -> int:
+            return int(_stage(self.packed, table, places, streamed, tickets, most))
 
         return stage
 
@@ -101,17 +98,18 @@ def _in_turn(chunks: np.ndarray, *n_words: int) -> bool:
 
 def sides_at(chunk: Chunk) -> tuple[int, int]:
     """Return the words of a staged chunk at which queries and references begin."""
-    query_at = int(whole_lines(2 * chunk.n_pairs))
-    return query_at, int(whole_lines(query_at + chunk.query_behind - chunk.query_begin))
+    query_at = line_words(2 * chunk.n_pairs)
+    return query_at, line_words(query_at + chunk.query_behind - chunk.query_begin)
 
 
 @driver
-def _stage(packed, chunks, places, streamed, tickets):
-    """Stage the parts of chunks that tickets say."""
-    while True:
-        ticket = next_ticket(tickets)
+def _stage(packed, chunks, places, streamed, tickets, most):
+    """Stage parts as a `Stager` does."""
+    done = 0
+    while done != most:
+        ticket = next_ticket(tickets) if most == ALL else ticket_at_hand(tickets)
         if ticket < 0:
-            return
+            break
         c, part = divmod(ticket, tickets.n_parts)
         chunk = chunk_of(chunks, c)
         if _stage_part(packed, chunk, places[c % len(places)], streamed, part, tickets.n_parts):
@@ -119,6 +117,8 @@ def _stage(packed, chunks, places, streamed, tickets):
         streams_done()
         if is_last_part(tickets, c):
             note_ready(tickets, c)
+        done += 1
+    return done
 
 
 @driver

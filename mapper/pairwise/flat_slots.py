@@ -1,17 +1,19 @@
 """Room for chunks on a device, each with a stream: what is copied, launched and fetched.
 
-Everything here is done by the one thread that queues work, some ten microseconds of Python for
-each copy and launch, so that arguments and addresses are prepared once.
+Everything here is done by the one thread that queues work, so that arguments and addresses are
+prepared once, and what is queued is handed to the driver in one go (``device/calls.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
-from mapper.device.memory import Workspace, copy_in, copy_in_at, copy_out
+from mapper.device.calls import Calls
+from mapper.device.memory import Workspace
 from mapper.device.seam import BoundKernel, cuda
 from mapper.pairwise.flat_chunks import Chunk
 from mapper.pairwise.flat_found import COLUMN_TYPES, FirstPass
@@ -44,7 +46,8 @@ class Slot:
     ) -> None:  # fmt: skip
         self.most_pairs, self.n_words = most_pairs, n_words
         self.metric, self.want_path = metric, want_path
-        self._ordinal, self._space = ordinal, space
+        self._ordinal, self._space, self._calls = ordinal, space, Calls(space.stream)
+        self._is_current = False
         self._slot = metric.slot if want_path else 0
         n_blocks = (most_pairs + BLOCK - 1) // BLOCK
         self._there = self._room("staged", n_words, np.uint64)
@@ -92,25 +95,39 @@ class Slot:
             and metric == self.metric
         )
 
+    def begin(self, is_current: bool) -> None:
+        """Begin with a batch; say whether the thread's current context stays this device's."""
+        self._is_current = is_current
+        self._calls.forget()
+
+    def _device(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._is_current else cuda.gpus[self._ordinal]
+
     def wait(self) -> None:
         """Wait for all that is queued."""
-        with cuda.gpus[self._ordinal]:
+        with self._device():
             self._space.synchronize()
+
+    def is_done(self) -> bool:
+        """Say whether all is done that is queued."""
+        with self._device():
+            return self._calls.is_done()
 
     def queue(self, chunk: Chunk, staged: np.ndarray, n_words: int) -> None:
         """Queue the copy of a staged chunk, and what aligns it."""
-        stream = self._space.stream
-        with cuda.gpus[self._ordinal]:
-            mark(stream, "start")
-            copy_in(self._there, staged, n_words, stream)
-            mark(stream, "copy in")
-            self._queue_kernels(chunk.n_pairs, n_words)
+        calls = self._calls
+        with self._device():
+            mark(calls, "start")
+            calls.copy_in(self._there, 0, staged[:n_words])
+            mark(calls, "copy in")
+            self._note_kernels(chunk.n_pairs, n_words)
+            calls.make()
 
     def queue_packed(self, chunk: Chunk, source: PackedSource) -> None:
         """Queue copies of packed pairs from where they lie, and what makes rows and aligns them."""
-        n, stream = chunk.n_pairs, self._space.stream
+        n, calls, packed = chunk.n_pairs, self._calls, source.packed
         query_at, ref_at = sides_at(chunk)
-        with cuda.gpus[self._ordinal]:
+        with self._device():
             if self._given is None or self._rows is None:
                 columns = [
                     self._room(f"given {name}", self.most_pairs, dtype)
@@ -118,38 +135,33 @@ class Slot:
                 ]
                 self._given = GivenRows._make(columns)
                 self._rows = BoundKernel(
-                    rows_kernel, stream, self._given, n, *chunk[2:], query_at, ref_at, self._there
-                )
-            mark(stream, "start")
-            packed = source.packed
-            copy_in_at(
-                self._there, query_at, packed.query_words[chunk.query_begin : chunk.query_behind],
-                stream,
-            )  # fmt: skip
-            copy_in_at(
-                self._there, ref_at, packed.ref_words[chunk.ref_begin : chunk.ref_behind], stream
-            )
-            for there, column in zip(
-                self._given,
-                (packed.query_start, packed.query_len, packed.ref_start, packed.ref_len,
-                 packed.shift),
-                strict=True,
-            ):  # fmt: skip
-                copy_in_at(there, 0, column[chunk.first : chunk.last], stream)
-            mark(stream, "copy in")
+                    rows_kernel, self._space.stream, self._given, n, *chunk[2:], query_at, ref_at,
+                    self._there,
+                )  # fmt: skip
+            mark(calls, "start")
+            query_words = packed.query_words[chunk.query_begin : chunk.query_behind]
+            ref_words = packed.ref_words[chunk.ref_begin : chunk.ref_behind]
+            calls.copy_in(self._there, query_at, query_words)
+            calls.copy_in(self._there, ref_at, ref_words)
+            given = (packed.query_start, packed.query_len, packed.ref_start, packed.ref_len)
+            for there, column in zip(self._given, (*given, packed.shift), strict=True):
+                calls.copy_in(there, 0, column[chunk.first : chunk.last])
+            mark(calls, "copy in")
             spans = dict(zip(range(2, 6), chunk[2:], strict=True))
-            self._rows.launch((n + BLOCK - 1) // BLOCK, {1: n, **spans, 6: query_at, 7: ref_at})
+            numbers = {1: n, **spans, 6: query_at, 7: ref_at}
+            calls.launch(self._rows, (n + BLOCK - 1) // BLOCK, numbers)
             n_words = chunk.query_behind - chunk.query_begin + chunk.ref_behind - chunk.ref_begin
-            self._queue_kernels(n, n_words)
+            self._note_kernels(n, n_words)
+            calls.make()
 
-    def _queue_kernels(self, n: int, n_words: int) -> None:
-        stream, n_blocks = self._space.stream, (n + BLOCK - 1) // BLOCK
+    def _note_kernels(self, n: int, n_words: int) -> None:
+        calls, n_blocks = self._calls, (n + BLOCK - 1) // BLOCK
         for launch in self._launches(16 * n_words // n):  # 32 letters a word, two sequences
-            launch.queue(n)
-        self._count.launch(n_blocks, {1: n})
-        self._sum.launch(3, {1: n_blocks})
-        copy_out(self._host_sums, self._sums, 3, stream)
-        mark(stream, "kernels")
+            launch.note(calls, n)
+        calls.launch(self._count, n_blocks, {1: n})
+        calls.launch(self._sum, 3, {1: n_blocks})
+        calls.copy_out(self._host_sums, self._sums)
+        mark(calls, "kernels")
 
     def _launches(self, mean_letters: int) -> list[PairLaunch]:
         """Return what aligns a chunk; prepared when its like is first met, for room is dear."""
@@ -165,8 +177,8 @@ class Slot:
         self, chunk: Chunk, n_pairs: int, found: FirstPass, wait_for_all: Callable[[], None]
     ) -> None:
         """Wait for a queued chunk, and queue the copies of its results."""
-        n, space, stream = chunk.n_pairs, self._space, self._space.stream
-        with cuda.gpus[self._ordinal]:
+        n, space, calls = chunk.n_pairs, self._space, self._calls
+        with self._device():
             with host_time("waiting for the device"):
                 space.synchronize()
             with host_time("finishing"):
@@ -176,15 +188,15 @@ class Slot:
                     ops = space.device("flat ops", n_ops + (n_ops >> 3), np.uint32)
                     self._columns = self._columns._replace(cigar_ops=ops)
                     self._finish = self._finishing()
-                mark(stream, "waiting")
-                self._finish.launch((n + BLOCK - 1) // BLOCK, {1: n, 6: found.n_ops})
-                mark(stream, "kernels")
+                mark(calls, "waiting")
+                calls.launch(self._finish, (n + BLOCK - 1) // BLOCK, {1: n, 6: found.n_ops})
+                mark(calls, "kernels")
                 columns = [*found.columns, *([] if found.offsets is None else [found.offsets])]
                 for there, column in zip(self._columns, columns, strict=False):
-                    copy_out(column[chunk.first : chunk.last], there, n, stream)
-                if n_ops:
-                    copy_out(room, self._columns.cigar_ops, n_ops, stream)
-                mark(stream, "copy out")
+                    calls.copy_out(column[chunk.first : chunk.last], there)
+                calls.copy_out(room, self._columns.cigar_ops)
+                mark(calls, "copy out")
+                calls.make()
         found.n_ops += n_ops
         found.n_left += n_left
         found.n_wrong += n_wrong
@@ -192,7 +204,7 @@ class Slot:
 
 def slot_of(
     ordinal: int, space: Workspace, metric: FlatMetric, most_pairs: int, n_words: int,
-    want_path: bool,
+    want_path: bool, is_current: bool,
 ) -> Slot:  # fmt: skip
     """Return a slot of a work space, that of an earlier batch if it does."""
     slot = space.kept.get("flat slot")
@@ -202,4 +214,5 @@ def slot_of(
         with cuda.gpus[ordinal]:
             slot = Slot(ordinal, space, metric, most_pairs, n_words, want_path)
         space.kept["flat slot"] = slot
+    slot.begin(is_current)
     return slot

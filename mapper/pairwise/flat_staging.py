@@ -14,15 +14,23 @@ from mapper.pairwise.crew import crew
 from mapper.pairwise.flat_batch import LetterSource
 from mapper.pairwise.flat_chunks import Chunk
 from mapper.pairwise.flat_packed import PackedSource
-from mapper.pairwise.flat_tickets import give_places, stop, tickets_of, wait_ready, was_wrong
+from mapper.pairwise.flat_tickets import (
+    ALL,
+    FAILED,
+    NOT_READY,
+    READY,
+    give_places,
+    rest,
+    state_of,
+    stop,
+    tickets_of,
+)
 
 Source = LetterSource | PackedSource
 
-_PARTS_A_THREAD = 2
-"""Of a chunk: threads that end early go on with the next chunk."""
-
-_TURNS = 1 << 11
-"""How often is looked for a chunk before it is asked whether its threads have failed."""
+_PARTS_A_THREAD = 4
+"""Of a chunk: threads that end early go on with the next chunk, and who waits for a chunk and helps
+meanwhile is back soon."""
 
 
 def words_of_place(source: Source, chunks: Sequence[Chunk]) -> int:
@@ -39,7 +47,8 @@ class Staging:
     places
         uint64 (n_places, n_words): chunk i goes to place ``i % n_places``.
     threads
-        That stage, beside the one that calls; no effect on the result.
+        That stage. One of them is the caller's, by :meth:`help`; with one alone, another does.
+        No effect on the result.
     """
 
     def __init__(
@@ -48,36 +57,58 @@ class Staging:
         self._source, self._places, self._threads = source, places, threads
         threads = 1 if numba.config.DISABLE_JIT else threads
         self._tickets = tickets_of(len(chunks), _PARTS_A_THREAD * threads)
-        stager = source.stager(chunks, places)
+        self._stage = source.stager(chunks, places)
+        self._helps = threads > 1
+        self._failures: list[BaseException] = []
+        others = max(1, threads - 1)
         context = copy_context()  # NumPy's error state is part of it, where the JIT is off
         self._futures: list[Future[None]] = [
-            crew(threads).submit(context.copy().run, stager, self._tickets) for _ in range(threads)
+            crew(others).submit(context.copy().run, self._stage_all) for _ in range(others)
         ]
+
+    def _stage_all(self) -> None:
+        try:
+            self._stage(self._tickets, ALL)
+        except BaseException as error:
+            self._failures.append(error)
 
     def place(self, chunk: int) -> np.ndarray:
         """Return the words of a chunk's place."""
         row: np.ndarray = self._places[chunk % len(self._places)]
         return row
 
-    def begin(self) -> None:
-        """Let the next chunk be staged: its place is free."""
-        give_places(self._tickets, 1)
+    def begin(self, n: int = 1) -> None:
+        """Let the next chunks be staged: their places are free."""
+        give_places(self._tickets, n)
 
-    def wait(self, chunk: int) -> None:
-        """Wait until a chunk is staged.
+    def is_ready(self, chunk: int) -> bool:
+        """Say whether a chunk is staged.
 
         Raises
         ------
         UsageError
             If it, or one behind it, holds what is not allowed; or what a thread has raised.
         """
-        while not wait_ready(self._tickets, chunk, _TURNS):
-            for future in self._futures:
-                if future.done():
-                    future.result()
-        if was_wrong(self._tickets):
+        state = state_of(self._tickets, chunk)
+        if state == FAILED:
             self._source.check(self._threads)
             raise DeviceError("pairs were found to be wrong, and then right")
+        if state == NOT_READY and self._failures:
+            raise self._failures[0]
+        return bool(state == READY)
+
+    def help(self, turn: int) -> int:
+        """Stage a part, or rest if there is none; return the turns of rest in a row."""
+        if self._helps and self._stage(self._tickets, 1):
+            return 0
+        rest(turn)
+        return turn + 1
+
+    def wait(self, chunk: int) -> None:
+        """Wait until a chunk is staged, and help; what is raised is as for :meth:`is_ready`."""
+        turn = 0
+        while not self.is_ready(chunk):
+            turn = self.help(turn)
 
     def close(self) -> None:
         """End the threads' work on this batch."""

@@ -36,6 +36,12 @@ def is_streamable(array: np.ndarray) -> bool:
     )
 
 
+def past_caches(builder, stored):
+    """Mark a store instruction: its line goes straight to memory."""
+    one = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
+    stored.set_metadata("nontemporal", one)
+
+
 @intrinsic
 def _stream(typingctx, source, source_byte, target, target_byte):
     def codegen(context, builder, signature, args):
@@ -47,8 +53,7 @@ def _stream(typingctx, source, source_byte, target, target_byte):
             return builder.bitcast(builder.gep(start, [args[i + 1]]), line.as_pointer())
 
         stored = builder.store(builder.load(address(0), align=1), address(2), align=LINE)
-        one = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
-        stored.set_metadata("nontemporal", one)
+        past_caches(builder, stored)
         return context.get_dummy_value()
 
     return types.none(source, types.int64, target, types.int64), codegen

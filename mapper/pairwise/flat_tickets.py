@@ -37,6 +37,10 @@ _TURNS = 1 << 10
 _MICROSECONDS = 50
 
 
+ALL = -1
+"""Of tickets: as many as there are."""
+
+
 class Tickets(NamedTuple):
     """What threads share about the parts of a batch."""
 
@@ -62,6 +66,14 @@ def atomic_read(numbers, at):
     return int(numbers[at])
 
 
+def atomic_replace(numbers, at, expected, value):
+    """Replace an item of an int64 array if it is as expected; return what it was."""
+    before = int(numbers[at])
+    if before == expected:
+        numbers[at] = value
+    return before
+
+
 def _rest(turn):
     time.sleep(0 if turn < _TURNS else 1e-6 * _MICROSECONDS)
 
@@ -78,6 +90,16 @@ def _add(typingctx, numbers, at, n):
         return builder.atomic_rmw("add", item, args[2], "acq_rel")
 
     return types.int64(numbers, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _replace(typingctx, numbers, at, expected, value):
+    def codegen(context, builder, signature, args):
+        item = _item(context, builder, signature.args[0], args[0], args[1])
+        found = builder.cmpxchg(item, args[2], args[3], "acq_rel", "acquire")
+        return builder.extract_value(found, 0)
+
+    return types.int64(numbers, types.int64, types.int64, types.int64), codegen
 
 
 @intrinsic
@@ -114,6 +136,11 @@ def _sleep(typingctx, microseconds):
 @overload(atomic_add, inline="always")
 def _atomic_add_compiled(numbers, at, n):
     return lambda numbers, at, n: _add(numbers, at, n)
+
+
+@overload(atomic_replace, inline="always")
+def _atomic_replace_compiled(numbers, at, expected, value):
+    return lambda numbers, at, expected, value: _replace(numbers, at, expected, value)
 
 
 @overload(atomic_read, inline="always")
@@ -154,6 +181,20 @@ def next_ticket(tickets):
 
 
 @core
+def ticket_at_hand(tickets):
+    """Take a ticket of a chunk that has a place, as :func:`next_ticket`; -1 if there is none."""
+    taken = atomic_read(tickets.numbers, _LINE * _TAKEN)
+    while taken // tickets.n_parts < min(
+        atomic_read(tickets.numbers, _LINE * _PLACED), tickets.n_chunks
+    ):
+        before = atomic_replace(tickets.numbers, _LINE * _TAKEN, taken, taken + 1)
+        if before == taken:
+            return np.int64(taken)
+        taken = before
+    return np.int64(-1)
+
+
+@core
 def is_last_part(tickets, chunk):
     """Note that a part is done; say whether it was the last of its chunk."""
     before = atomic_add(tickets.numbers, _LINE * (_CHUNKS + 2 * chunk), 1)
@@ -179,12 +220,6 @@ def is_wrong(tickets):
 
 
 @driver
-def was_wrong(tickets):
-    """Say what :func:`is_wrong` does."""
-    return is_wrong(tickets)
-
-
-@driver
 def give_places(tickets, n):
     """Give places to n more chunks."""
     atomic_add(tickets.numbers, _LINE * _PLACED, n)
@@ -196,11 +231,18 @@ def stop(tickets):
     atomic_add(tickets.numbers, _LINE * _STOPPED, 1)
 
 
+NOT_READY, READY, FAILED = range(3)
+
+
 @driver
-def wait_ready(tickets, chunk, most_turns):
-    """Wait for a chunk, for some time; say whether it is ready."""
-    for turn in range(most_turns):
-        if atomic_read(tickets.numbers, _LINE * (_CHUNKS + 2 * chunk + 1)) != 0:
-            return True
-        _rest(turn)
-    return False
+def state_of(tickets, chunk):
+    """Say whether a chunk is ready; FAILED if it is, and :func:`is_wrong`."""
+    if atomic_read(tickets.numbers, _LINE * (_CHUNKS + 2 * chunk + 1)) == 0:
+        return NOT_READY
+    return FAILED if is_wrong(tickets) else READY
+
+
+@driver
+def rest(turn):
+    """Let other threads run; the longer the more turns there were before."""
+    _rest(turn)

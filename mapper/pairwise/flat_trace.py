@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
+from mapper.device.calls import Calls
 from mapper.device.seam import cuda
 
 
@@ -49,10 +50,11 @@ def traced() -> Iterator[Trace]:
         _trace = None
 
 
-def mark(stream: Any, name: str) -> None:
-    """As :meth:`Trace.mark`, if anything is traced."""
+def mark(calls: Calls, name: str) -> None:
+    """As :meth:`Trace.mark` of what has been noted for a stream, if anything is traced."""
     if _trace is not None:
-        _trace.mark(stream, name)
+        calls.make()
+        _trace.mark(calls.stream, name)
 
 
 @contextmanager

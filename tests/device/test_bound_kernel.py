@@ -132,6 +132,9 @@ def test_a_launch_hands_over_what_numba_does() -> None:
         bound.launch(3, {0: 5})
         fill.launch_blocks(3, 0, *given, shared_bytes=96)
         bound.launch(4, {})
+        *row, table = bound.noted(6, {0: 7})  # to be launched later
+        noted = row, words_at(table, [len(word) for word in by_numba[0][1]])
+        bound.launch(6, {})
         with pytest.raises(TypeError, match="float"):
             bound.launch(4, {0: 5.0})
         with pytest.raises(KeyError):
@@ -142,7 +145,9 @@ def test_a_launch_hands_over_what_numba_does() -> None:
         fill.launch_blocks(3, 0, *given, shared_bytes=96)
     assert len(fill.compiled.overloads) == 1
     assert by_us[0][:2] == by_us[1][:2] == by_numba[0]
-    assert by_us[3][:2] == by_numba[1]
+    assert noted == ([0x77, 6, 64, 96], by_us[3][1])
+    assert noted[1][0] == bytes(ctypes.c_int64(7))
+    assert by_us[4][:2] == by_numba[1]
     assert {handles for _, _, handles in by_us} == {(0x77, 0)}
     assert by_us[2][0]["grid"] == (4, 1, 1)
     assert by_us[2][1] == by_us[0][1]  # numbers stay as they were last given

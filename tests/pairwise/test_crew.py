@@ -36,7 +36,7 @@ class Failing:
     """A source whose threads raise."""
 
     def stager(self, chunks, places):
-        def stage(tickets) -> None:
+        def stage(tickets, most: int) -> int:
             raise OSError("no more of that")
 
         return stage

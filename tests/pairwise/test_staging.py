@@ -5,17 +5,28 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mapper.accelerate import driver
 from mapper.errors import UsageError
 from mapper.pairwise import flat_chunks
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.flat_batch import LetterSource
+from mapper.pairwise.flat_letters import BLOCK_LETTERS, pack_blocks
+from mapper.pairwise.flat_lines import LINE_LETTERS, pack_line
 from mapper.pairwise.flat_packed import PackedSource
 from mapper.pairwise.flat_staging import Staging, words_of_place
+from mapper.pairwise.flat_stream import LINE
 from mapper.pairwise.given import packed_pairs
 from mapper.pairwise.packing import PairBatch, batch_of
 from tests.pairwise.pairs import edited, random_pairs
 from tests.reads import random_letters
+
+
+@driver
+def pack_some(letters, at, codes, doubts):
+    for i in range(len(at)):
+        doubts[i] = pack_line(letters, at[i], codes, LINE * i, False)
+
 
 CODES = {"A": 0, "C": 1, "T": 2, "U": 2, "G": 3, "a": 0, "c": 1, "t": 2, "u": 2, "g": 3}
 
@@ -98,6 +109,44 @@ def test_every_byte_is_known_for_what_it_is() -> None:
     for i in (4 * 5, ord("T") * 5 + 2, ord("u") * 5, 0xD4 * 5):  # alone: no neighbour is doubtful
         one = PairBatch(*[letters, bounds[i : i + 1], bounds[i + 1 : i + 2]] * 2)
         assert staged_rows(LetterSource(one))[0] == expected_rows([(texts[i], texts[i])])
+
+
+@pytest.mark.parametrize("byte", [0, 8])
+def test_every_byte_is_known_wherever_it_is_in_a_line(byte: int) -> None:
+    """Blocks of letters with one byte of each kind, in 16 places of a run each."""
+    rng = np.random.default_rng(13)
+    blocks = rng.choice(np.frombuffer(b"ACGTUacgtu", np.uint8), (4096, BLOCK_LETTERS))
+    number = np.arange(len(blocks))
+    values = number % 256
+    places = (5 * number + number // 256) % 64 + 64 * rng.integers(
+        0, BLOCK_LETTERS // 64, len(blocks)
+    )
+    blocks[number, places] = values
+    letters = np.frombuffer(b"N" + blocks.tobytes() + b"N", np.uint8)
+    codes = places_at(byte, 1, letters.size // 32)[0].view(np.uint8)
+    noted = np.zeros(len(blocks), np.bool_)
+    pack_blocks(letters, 1, len(letters) - 1, 0, len(blocks), codes, noted, byte == 0)
+    assert (noted == ~np.isin(values, [ord(letter) for letter in CODES])).all()
+    code_of = np.array([CODES.get(chr(i), 0) for i in range(256)], np.uint8)
+    good = ~noted
+    found = codes.reshape(len(blocks), -1)[good]
+    found = np.stack([found >> (2 * i) & 3 for i in range(4)], axis=2)
+    assert (found.reshape(-1, BLOCK_LETTERS) == code_of[blocks[good]]).all()
+
+
+def test_lines_in_vectors_are_what_their_plain_text_says() -> None:
+    rng = np.random.default_rng(14)
+    letters = rng.choice(np.frombuffer(b"ACGTUacgtu", np.uint8), 3 * LINE_LETTERS)
+    letters[LINE_LETTERS + 9] = ord("N")
+    at = np.arange(0, 2 * LINE_LETTERS, 37)
+    compiled, plain = np.zeros((2, LINE * len(at)), np.uint8)
+    doubts = np.zeros(len(at), np.int64)
+    pack_some(letters, at, compiled, doubts)
+    for i in range(len(at)):
+        doubt = pack_line(letters, at[i], plain, LINE * i, False)
+        assert (doubt == 0) == (doubts[i] == 0)
+    assert (compiled == plain).all()
+    assert (doubts == 0).any() and (doubts != 0).any()
 
 
 def test_nothing_behind_the_letters_is_read(pairs) -> None:

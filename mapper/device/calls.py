@@ -1,0 +1,214 @@
+"""Launches and copies on a stream that are noted first, and made in one go by compiled code.
+
+By way of numba-cuda each takes Python ten microseconds and more, twice that where other threads
+keep all cores busy: more than the driver needs, and, where there are some hundred, as long as
+the device. Here the driver's functions are called by their addresses, without the interpreter.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from mapper.accelerate import driver
+from mapper.device.memory import copy_in_at, copy_out
+from mapper.device.seam import SIMULATED, BoundKernel
+from mapper.errors import DeviceError, DeviceMemoryError
+
+LAUNCH, COPY_IN, COPY_OUT, QUERY = range(4)
+"""What is called; rows of calls begin with one of them."""
+
+_FUNCTIONS = "cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamQuery"
+_COLUMNS = 6
+
+_MOST = 32
+"""Calls that are noted before they are made in any case."""
+
+_OUT_OF_MEMORY, _NOT_READY = 2, 600  # of CUresult
+
+
+@cache
+def driver_functions() -> np.ndarray:
+    """Return the addresses of the driver's functions (int64)."""
+    from numba.cuda.cudadrv.driver import driver as numbas
+
+    library = numbas.lib
+    found = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _FUNCTIONS]
+    return np.array(found, np.int64)
+
+
+class Calls:
+    """Calls for one stream, of one thread, in whose current context it was made.
+
+    What they refer to must stay as it is until they are made, and be there until they are done.
+    In the simulator they are made at once.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self._rows = np.zeros((_MOST, _COLUMNS), np.int64)
+        self._n = 0
+        self._launched: list[BoundKernel] = []
+        if not SIMULATED:
+            from numba.cuda.cudadrv.driver import _stream_handle
+
+            self._functions, self._handle = driver_functions(), int(_stream_handle(stream))
+
+    def launch(self, bound: BoundKernel, n_blocks: int, numbers: Mapping[int, int]) -> None:
+        """Note what :meth:`BoundKernel.launch` does."""
+        if SIMULATED:
+            bound.launch(n_blocks, numbers)
+            return
+        if any(bound is other for other in self._launched):
+            self.make()  # there is one table of its arguments
+        row = bound.noted(n_blocks, numbers)
+        self._launched.append(bound)
+        self._note(LAUNCH, *row)
+
+    def copy_in(self, array: Any, at: int, host: np.ndarray) -> None:
+        """Note the copy of a host array to a device array, from its item `at` on."""
+        if len(host) == 0:
+            return
+        if SIMULATED:
+            copy_in_at(array, at, host, self.stream)
+        else:
+            to = array.address + at * host.itemsize
+            self._note(COPY_IN, to, host.ctypes.data, host.nbytes, 0, 0)
+
+    def copy_out(self, host: np.ndarray, array: Any) -> None:
+        """Note the copy of a device array's first items to a host array."""
+        if len(host) == 0:
+            return
+        if SIMULATED:
+            copy_out(host, array, len(host), self.stream)
+        else:
+            self._note(COPY_OUT, host.ctypes.data, array.address, host.nbytes, 0, 0)
+
+    def _note(self, *row: int) -> None:
+        if self._n == _MOST:
+            self.make()
+        self._rows[self._n] = row
+        self._n += 1
+
+    def forget(self) -> None:
+        """Forget what is noted: what was to be done with it has failed."""
+        self._n = 0
+        self._launched.clear()
+
+    def make(self) -> None:
+        """Make all that is noted.
+
+        Raises
+        ------
+        DeviceError
+            If the driver refuses one; then none behind it is made.
+        """
+        if self._n == 0:
+            return
+        n, self._n = self._n, 0
+        self._launched.clear()
+        made, error = make_calls(self._rows, n, self._functions, self._handle)
+        if error:
+            raise _refused(_FUNCTIONS[self._rows[made, 0]], error)
+
+    def is_done(self) -> bool:
+        """Say whether all is done that has been made on the stream."""
+        if SIMULATED:
+            return True
+        error = ask_stream(self._functions, self._handle)
+        if error not in (0, _NOT_READY):
+            raise _refused(_FUNCTIONS[QUERY], error)
+        return error == 0
+
+
+def _refused(name: str, error: int) -> DeviceError:
+    kind = DeviceMemoryError if error == _OUT_OF_MEMORY else DeviceError
+    return kind(f"the CUDA driver's {name} returned error {error}")
+
+
+_WORD, _NUMBER = ir.IntType(64), ir.IntType(32)
+
+
+def _call(builder: Any, address: Any, kinds: list[Any], arguments: list[Any]) -> Any:
+    """Call a function of the C library's kind; numbers are cut to what it takes."""
+    function = ir.FunctionType(_NUMBER, kinds).as_pointer()
+    given = [
+        argument if kind is _WORD else builder.trunc(argument, kind)
+        for argument, kind in zip(arguments, kinds, strict=True)
+    ]
+    return builder.call(builder.inttoptr(address, function), given)
+
+
+@intrinsic
+def _launch(typingctx, address, function, n_blocks, block, shared_bytes, table, stream):
+    """The grid and its blocks have one dimension; there are no further options."""
+    numbers = [_NUMBER] * 7
+    kinds = [_WORD, *numbers, _WORD, _WORD, _WORD]
+
+    def codegen(context, builder, signature, args):
+        address, function, n_blocks, block, shared_bytes, table, stream = args
+        one, none = _WORD(1), _WORD(0)
+        given = [function, n_blocks, one, one, block, one, one, shared_bytes, stream, table, none]
+        return _call(builder, address, kinds, given)
+
+    return types.int32(*[types.int64] * 7), codegen
+
+
+@intrinsic
+def _copy(typingctx, address, to, source, n_bytes, stream):
+    def codegen(context, builder, signature, args):
+        return _call(builder, args[0], [_WORD] * 4, list(args[1:]))
+
+    return types.int32(*[types.int64] * 5), codegen
+
+
+@intrinsic
+def _query(typingctx, address, stream):
+    def codegen(context, builder, signature, args):
+        return _call(builder, args[0], [_WORD], [args[1]])
+
+    return types.int32(types.int64, types.int64), codegen
+
+
+@driver
+def make_calls(rows, n, functions, stream):
+    """Make the calls of rows, in order, until one is refused.
+
+    Parameters
+    ----------
+    rows
+        int64 (at least n, 6): what is called, then what :meth:`BoundKernel.noted` gives; or
+        addresses to which and from which is copied, and the bytes.
+    functions
+        int64: addresses of the driver's functions, in the order of what is called.
+
+    Returns
+    -------
+    made, error
+        How many were made, and what the driver returned of the next; n and 0 if there is none.
+    """
+    for i in range(n):
+        kind = rows[i, 0]
+        address = functions[kind]
+        if kind == LAUNCH:
+            error = _launch(
+                address, rows[i, 1], rows[i, 2], rows[i, 3], rows[i, 4], rows[i, 5], stream
+            )
+        else:
+            error = _copy(address, rows[i, 1], rows[i, 2], rows[i, 3], stream)
+        if error != 0:
+            return i, error
+    return n, np.int32(0)
+
+
+@driver
+def ask_stream(functions, stream):
+    """Return what the driver says of a stream: 0 if all is done."""
+    return _query(functions[QUERY], stream)

@@ -1,0 +1,153 @@
+"""Launches and copies that compiled code makes: what the driver is handed, and its refusals.
+
+There is no device here: functions of Python's stand at the addresses of the driver's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import CFUNCTYPE, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numba
+import numpy as np
+import pytest
+
+from mapper.device.arguments import DeviceArray
+from mapper.errors import DeviceError, DeviceMemoryError
+
+STREAM = 0x7FFF_1234_5678_9AB0
+KINDS = {
+    "cuLaunchKernel": [c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p],
+    "cuMemcpyHtoDAsync_v2": [c_uint64, c_void_p, c_size_t, c_void_p],
+    "cuMemcpyDtoHAsync_v2": [c_void_p, c_uint64, c_size_t, c_void_p],
+    "cuStreamQuery": [c_void_p],
+}
+"""As NVIDIA's cuda.h declares them."""
+
+
+class PretendedDriver:
+    """Notes what its functions are called with, and returns what it is told."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[Any, ...]] = []
+        self.returns: dict[str, int] = {}
+        self.lib = SimpleNamespace(**{name: self._function(name) for name in KINDS})
+
+    def _function(self, name: str) -> Any:
+        def called(*args: Any) -> int:
+            self.made.append((name, *args))
+            return self.returns.get(name, 0)
+
+        return CFUNCTYPE(c_int, *KINDS[name])(called)
+
+
+class PretendedKernel:
+    """A bound kernel that says what is launched, as the real one does; it has 64 threads."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def noted(self, n_blocks: int, numbers: Any) -> tuple[int, ...]:
+        return self.handle, n_blocks, 64, numbers.get(1, 0), 2**48 + self.handle
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> Any:
+    if numba.config.ENABLE_CUDASIM or numba.config.DISABLE_JIT:
+        pytest.skip("the simulator makes all calls at once")
+    pytest.importorskip("numba_cuda")
+    from numba.cuda.cudadrv import driver as numbas
+
+    from mapper.device import calls
+
+    found = PretendedDriver()
+    calls.driver_functions.cache_clear()
+    monkeypatch.setattr(numbas, "driver", found)
+    monkeypatch.setattr(numbas, "_stream_handle", lambda stream: STREAM)
+    yield SimpleNamespace(driver=found, calls=calls.Calls("a stream"), room=calls._MOST)
+    calls.driver_functions.cache_clear()
+
+
+def test_calls_are_made_in_order_with_all_their_arguments(pretended) -> None:
+    driver, calls = pretended.driver, pretended.calls
+    there = DeviceArray(None, 2**47 + 64, (100,), np.dtype(np.int32))
+    host = np.arange(10, dtype=np.int32)
+    columns = np.zeros(8, np.int32)
+    calls.copy_in(there, 3, host[2:7])
+    calls.launch(PretendedKernel(2**46 + 1), 2**31 + 5, {1: 99})
+    calls.copy_out(columns, there)
+    calls.copy_out(columns[:0], there)
+    calls.copy_in(there, 3, host[:0])
+    assert driver.made == []
+    calls.make()
+    assert driver.made == [
+        ("cuMemcpyHtoDAsync_v2", there.address + 12, host.ctypes.data + 8, 20, STREAM),
+        ("cuLaunchKernel", 2**46 + 1, 2**31 + 5, 1, 1, 64, 1, 1, 99, STREAM,
+         2**48 + 2**46 + 1, None),
+        ("cuMemcpyDtoHAsync_v2", columns.ctypes.data, there.address, 32, STREAM),
+    ]  # fmt: skip
+    calls.make()
+    assert len(driver.made) == 3
+
+
+def test_a_kernel_is_launched_before_it_is_given_other_numbers(pretended) -> None:
+    one, other = PretendedKernel(16), PretendedKernel(32)
+    for i, bound in enumerate((one, other, one, other)):
+        pretended.calls.launch(bound, 1, {1: i})
+    assert [call[8] for call in pretended.driver.made] == [0, 1]
+    pretended.calls.make()
+    assert [call[8] for call in pretended.driver.made] == [0, 1, 2, 3]
+
+
+def test_any_number_of_calls_is_made(pretended) -> None:
+    there = DeviceArray(None, 64, (100,), np.dtype(np.int8))
+    host = np.zeros(4 * pretended.room, np.int8)
+    for i in range(2 * pretended.room + 3):
+        pretended.calls.copy_in(there, i, host[: i + 1])
+    pretended.calls.make()
+    assert [call[3] for call in pretended.driver.made] == list(range(1, 2 * pretended.room + 4))
+
+
+def test_what_the_driver_refuses_is_raised_and_ends_the_rest(pretended) -> None:
+    driver, calls = pretended.driver, pretended.calls
+    there = DeviceArray(None, 64, (100,), np.dtype(np.int8))
+    host = np.zeros(4, np.int8)
+    for number, error in ((1, DeviceError), (2, DeviceMemoryError)):
+        driver.returns["cuMemcpyHtoDAsync_v2"] = number
+        calls.copy_out(host, there)
+        calls.copy_in(there, 0, host)
+        calls.copy_out(host, there)
+        with pytest.raises(error, match=f"cuMemcpyHtoDAsync_v2 returned error {number}$"):
+            calls.make()
+        calls.make()  # nothing is left of it
+    assert [call[0][8:12] for call in driver.made] == ["DtoH", "HtoD"] * 2
+    calls.copy_out(host, there)
+    calls.forget()
+    calls.make()
+    assert len(driver.made) == 4
+
+
+def test_a_stream_says_whether_it_is_done(pretended) -> None:
+    driver, calls = pretended.driver, pretended.calls
+    assert calls.is_done()
+    driver.returns["cuStreamQuery"] = 600
+    assert not calls.is_done()
+    driver.returns["cuStreamQuery"] = 700
+    with pytest.raises(DeviceError, match="cuStreamQuery returned error 700"):
+        calls.is_done()
+    assert driver.made == [("cuStreamQuery", STREAM)] * 3
+
+
+def test_the_drivers_functions_are_there_under_these_names(pretended) -> None:
+    from mapper.device.calls import driver_functions
+
+    library = pretended.driver.lib
+    addresses = [ctypes.cast(getattr(library, name), c_void_p).value for name in KINDS]
+    assert driver_functions().tolist() == addresses
+    with mock.patch.object(pretended.driver, "lib", SimpleNamespace()):
+        driver_functions.cache_clear()
+        with pytest.raises(AttributeError, match="cuLaunchKernel"):
+            driver_functions()
