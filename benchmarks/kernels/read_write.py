@@ -95,21 +95,41 @@ def write_whole(path: Path, parts: Sequence[bytes]) -> None:
 # ------------------------------------------------------------------ what runs in a process
 
 
-def unmapped(reads: ReadBatch) -> RecordBatch:
-    """Return one unmapped record for each read."""
-    n = reads.n_reads
-    flag = np.full(n, 4, np.uint16)
-    if reads.paired:
-        flag[0::2], flag[1::2] = 77, 141
-    lengths = np.diff(reads.base_offsets).astype(np.int32)
-    nowhere, far = np.full(n, -1, np.int32), np.full(n, -1, np.int64)
-    return RecordBatch(
-        read=np.arange(n, dtype=np.int32), flag=flag, ref_id=nowhere, ref_pos=far,
-        mapq=np.zeros(n, np.uint8), next_ref_id=nowhere, next_pos=far,
-        template_len=np.zeros(n, np.int64), cigar_offsets=np.zeros(n + 1, np.int64),
-        cigar_ops=np.zeros(0, np.uint32), query_start=np.zeros(n, np.int32), query_end=lengths,
-        tag_offsets=np.zeros(n + 1, np.int64), tags=np.zeros(0, np.uint8),
-    )  # fmt: skip
+class Unmapped:
+    """Makes an unmapped record for each read; columns that are always the same, only once."""
+
+    def __init__(self) -> None:
+        self._made: dict[bool, RecordBatch] = {}  # paired and not, with rows to spare
+
+    def records(self, reads: ReadBatch) -> RecordBatch:
+        """Return the records. Any thread may call this."""
+        n = reads.n_reads
+        made = self._made.get(reads.paired)
+        if made is None or made.n_records < n:
+            made = self._made[reads.paired] = self._make(2 * n, reads.paired)
+        return RecordBatch(
+            read=made.read[:n], flag=made.flag[:n], ref_id=made.ref_id[:n],
+            ref_pos=made.ref_pos[:n], mapq=made.mapq[:n], next_ref_id=made.next_ref_id[:n],
+            next_pos=made.next_pos[:n], template_len=made.template_len[:n],
+            cigar_offsets=made.cigar_offsets[: n + 1], cigar_ops=made.cigar_ops,
+            query_start=made.query_start[:n],
+            query_end=np.diff(reads.base_offsets).astype(np.int32),
+            tag_offsets=made.tag_offsets[: n + 1], tags=made.tags,
+        )  # fmt: skip
+
+    @staticmethod
+    def _make(n: int, paired: bool) -> RecordBatch:
+        flag = np.full(n, 4, np.uint16)
+        if paired:
+            flag[0::2], flag[1::2] = 77, 141
+        nowhere, far = np.full(n, -1, np.int32), np.full(n, -1, np.int64)
+        start, nothing = np.zeros(n, np.int32), np.zeros(n + 1, np.int64)
+        return RecordBatch(
+            read=np.arange(n, dtype=np.int32), flag=flag, ref_id=nowhere, ref_pos=far,
+            mapq=np.zeros(n, np.uint8), next_ref_id=nowhere, next_pos=far,
+            template_len=nothing[:n], cigar_offsets=nothing, cigar_ops=np.zeros(0, np.uint32),
+            query_start=start, query_end=start, tag_offsets=nothing, tags=np.zeros(0, np.uint8),
+        )  # fmt: skip
 
 
 def convert_fmwave(paths: list[str], out: str, threads: int) -> None:
@@ -125,8 +145,9 @@ def convert_fmwave(paths: list[str], out: str, threads: int) -> None:
 
     def convert(raw: RawBatch) -> np.ndarray:
         reads = raw.parse()
-        return output.encode(carry_over(unmapped(reads), reads), reads)
+        return output.encode(carry_over(unmapped.records(reads), reads), reads)
 
+    unmapped = Unmapped()
     pool = Workers(threads)
     options = ReadOptions(threads=threads, batch_bases=BATCH_BASES, executor=pool.at(READ))
     pending: deque[Future[np.ndarray]] = deque()
