@@ -100,18 +100,19 @@ class Workers:
             thread.join()
 
     def _work(self) -> None:
-        while (task := self._next_task()) is not None:
+        task = self._next_task(n_done=0)
+        while task is not None:
             if task.future.set_running_or_notify_cancel():
                 run_into(task.future, task.call)
             del task  # nor the result's memory held while waiting for the next
-            with self._changed:
-                self._n_running -= 1
-                if self._is_awaited:
-                    self._changed.notify_all()
+            task = self._next_task(n_done=1)
 
-    def _next_task(self) -> _Task | None:
-        """Wait for a task; None if this thread is to end."""
+    def _next_task(self, n_done: int) -> _Task | None:
+        """Wait for a task, after `n_done` that this thread has done; None if it is to end."""
         with self._changed:
+            self._n_running -= n_done
+            if self._is_awaited:
+                self._changed.notify_all()
             while True:
                 if len(self._threads) > self._n_threads or (self._closed and not self._tasks):
                     self._threads.remove(threading.current_thread())
