@@ -32,3 +32,14 @@ def map_in_threads(
         return list(pool.map(lambda item: context.copy().run(function, item), items))
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def aside(function: Callable[[], Result]) -> Result:
+    """Call a function in a thread of its own, and wait for it: for long compiled calls.
+
+    Python handles signals in the main thread, between two steps of Python's code. A compiled
+    function ends with some such steps, which make Python's objects of what it returns, and numba
+    does not look whether one raised: KeyboardInterrupt there is a crash. A main thread that
+    waits gets it at once instead; it is raised when the function has returned.
+    """
+    return map_in_threads(lambda _: function(), (None,), 1)[0]
