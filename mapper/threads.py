@@ -7,6 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
 
+MAX_THREADS = 4096
+"""Threads that may be asked for: more than any machine's cores, and what systems still start."""
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

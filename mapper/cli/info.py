@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mapper import __version__
-from mapper.cli.index import size
+from mapper.cli.sizes import size
 from mapper.cli.standard_streams import report
 
 _LIBRARIES = ("numba", "numba-cuda", "numpy", "pysam", "pydivsufsort")

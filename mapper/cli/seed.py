@@ -12,6 +12,7 @@ from typing import Any
 
 from mapper.errors import UsageError
 from mapper.params import KmerParams
+from mapper.threads import MAX_THREADS
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +153,7 @@ def _params(args: argparse.Namespace) -> KmerParams:
         ("--stride", args.stride, 1, 2**31 - 1),
         ("--mismatches", args.mismatches, 0, 2),
         ("--max-hits", args.max_hits, 0, NO_LIMIT),
-        ("--threads", args.threads, 1, 4096),
+        ("--threads", args.threads, 1, MAX_THREADS),
         ("--batch-kmers", 1 if args.batch_kmers is None else args.batch_kmers, 1, 1 << 24),
     ):
         if not low <= value <= high:

@@ -12,7 +12,7 @@ import numpy as np
 from mapper.errors import UsageError
 from mapper.pairwise.crew import crew
 from mapper.pairwise.result import Columns, PairAlignments, new_columns
-from mapper.threads import map_in_threads
+from mapper.threads import MAX_THREADS, map_in_threads
 
 CHUNK_SYMBOLS = 1 << 20
 CHUNK_PAIRS = 1 << 12
@@ -29,8 +29,8 @@ def thread_count(threads: int | None) -> int:
     """Return a number of threads: as given, or the cores of this process."""
     if threads is None:
         return len(os.sched_getaffinity(0))
-    if threads < 1:
-        raise UsageError(f"threads {threads}: at least 1 is expected")
+    if not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"threads {threads}: 1 to {MAX_THREADS} is expected")
     return threads
 
 
