@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from mapper.errors import ResourceError
+
 READ, WRITE, MAP = range(3)
 """Priorities, the most urgent first: input feeds all, output frees memory."""
 
@@ -35,6 +37,11 @@ class Workers:
     ----------
     n_threads
         Threads, all started at once.
+
+    Raises
+    ------
+    ResourceError
+        If the system does not allow so many.
     """
 
     def __init__(self, n_threads: int) -> None:
@@ -57,8 +64,14 @@ class Workers:
                 name = f"worker {self._n_started}"
                 thread = threading.Thread(target=self._work, name=name, daemon=True)
                 self._n_started += 1
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise ResourceError(
+                        f"of {n_threads} threads only {len(self._threads)} could be started; give "
+                        "fewer (-t), or raise the limits of processes and memory (ulimit -u, -v)"
+                    ) from error
                 self._threads.add(thread)
-                thread.start()
             self._changed.notify_all()
 
     def at(self, priority: int) -> Executor:

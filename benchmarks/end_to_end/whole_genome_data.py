@@ -27,7 +27,7 @@ from isal import igzip
 
 from benchmarks.genome import contig_ends, contig_names, make_text, write_fasta
 from benchmarks.harness import kit
-from mapper.cli.index import size
+from mapper.cli.sizes import size
 from mapper.io.bgzf import EOF_BLOCK, compressor
 from mapper.threads import map_in_threads
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from mapper import __version__
-from mapper.cli.index import size
+from mapper.cli.sizes import size
+from mapper.cli.standard_streams import report
 
 _LIBRARIES = ("numba", "numba-cuda", "numpy", "pysam", "pydivsufsort")
 
@@ -64,8 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if args.index is not None:
         facts += index_facts(args.index, check=args.verify)
     width = max(len(name) for name, _ in facts) + 1
-    for name, value in facts:
-        sys.stdout.write(f"{name + ':':<{width}} {value}\n")
+    report("".join(f"{name + ':':<{width}} {value}\n" for name, value in facts))
     return 0
 
 

@@ -184,7 +184,7 @@ def test_a_plan_says_what_index_and_map_will_need(
 @pytest.mark.parametrize("text", ["", "G", "-1", "3,1G", "3P", "1e9"])
 def test_a_size_is_a_number_with_a_prefix(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "--plan", text]) == 2
-    assert "a number such as 24G or 500M is expected" in capsys.readouterr().err
+    assert "a size such as 500M or 24G is expected" in capsys.readouterr().err
 
 
 def test_options_of_the_build_are_checked_first(
