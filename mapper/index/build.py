@@ -79,7 +79,8 @@ def build_index(
         )  # fmt: skip
     if most is None:
         plan = choose_route(what, len(text), *options, check=check_memory, n_held=len(text))
-    params = replace(params, kmer_len=params.table_kmer_len(len(text)))
+    n = len(text)
+    params = replace(params, sa_sampling=params.sampling(n), kmer_len=params.table_kmer_len(n))
     packed_text = pack_text(text, n_threads)
     unpacked = text if plan.route == LIBRARY else None
     del text  # the other routes go without it
@@ -137,7 +138,7 @@ def index_text(
 ) -> FMIndex:
     """Index a packed text, and let its words go; the library's route also needs it unpacked."""
     n = text.n
-    sa_shift = params.sa_sampling.bit_length() - 1
+    sa_shift = params.sampling(n).bit_length() - 1
     no_table = np.zeros(1, row_dtype(n))
     with _phase("sorting the suffixes"):
         sorted_text = sort_suffixes(plan, text, unpacked, no_table.dtype, sa_shift, n_threads)
