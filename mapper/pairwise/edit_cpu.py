@@ -1,9 +1,10 @@
 """CPU drivers of edit distance: one pair after the other, for one thread.
 
-A pair is first searched with the small work space that stays in the cache. One that does
-not fit is searched from both ends in rows that grow with its distance; its path is then
-found by divide and conquer in linear memory: each half has half of the distance, until a
-part fits the small work space (Hirschberg's idea on wavefronts, Marco-Sola et al. 2023).
+A pair is first searched in work space for all rows of a limited distance, unless its first rows
+say that it will not fit. One that does not is searched from both ends in rows that grow with its
+distance; its path is then found by divide and conquer in linear memory: each half has half of the
+distance, until a part fits the small work space (Hirschberg's idea on wavefronts, Marco-Sola et
+al. 2023).
 """
 
 from __future__ import annotations
@@ -26,19 +27,26 @@ from mapper.pairwise.result import OK, OVER_LIMIT
 from mapper.pairwise.wavefront_edit import (
     EXCEEDED,
     FINISHED,
+    GOING,
     NO_ROOM,
     PAD,
     Ends,
     Rows,
     cell,
+    edit_row,
     edit_search,
     ends_within,
+    lowered_bound,
     trace_edit,
 )
 
-LEAF_ROWS = 256
-LEAF_CELLS = 1 << 16
-"""Work space for paths: 256 kB, half of a second-level cache; distances up to about 250."""
+LEAF_ROWS = 1 << 10
+LEAF_CELLS = 1 << 20
+"""Work space for paths: distances up to about 1020, which take 4 MB; a pair touches no more of it
+than its own distance needs."""
+
+ROWS_BEFORE_GUESS = 1 << 8
+"""Rows that are searched for a path before the distance is guessed from how far they lead."""
 
 SCORE_BOUND = 256
 """Distances up to this are searched from one end; above, meeting in the middle is faster."""
@@ -148,10 +156,11 @@ def global_path(pair, bound, leaf, rows, back_rows, state, ops, n_ops):
             total += query_len + ref_len
             continue
         part = part_of(pair, v, h, query_len, ref_len)
-        if (depth == 0 and most == bound) or fits_leaf(most):
+        status, s, k = NO_ROOM, np.int64(0), np.int64(0)
+        if fits_leaf(most):
             status, s, k = search(part, ends, most, leaf, _YES, _YES)
-        else:
-            status, s, k = NO_ROOM, np.int64(0), np.int64(0)
+        elif depth == 0 and most == bound:
+            status, s, k = _search_likely(part, ends, most, leaf)
         if status == EXCEEDED:
             return np.int64(-1), ops, n_ops, rows, back_rows
         if status == FINISHED:
@@ -161,8 +170,14 @@ def global_path(pair, bound, leaf, rows, back_rows, state, ops, n_ops):
             total += s
             continue
         status, rows, back_rows = _meet_growing(part, most, state, rows, back_rows)
-        if status == EXCEEDED or state[S] + state[R] > most:
+        distance = state[S] + state[R]
+        if status == EXCEEDED or distance > most:
             return np.int64(-1), ops, n_ops, rows, back_rows
+        if fits_leaf(distance):
+            # The guess was wrong. What fits is traced as a whole: of equal paths the same is found.
+            stack[depth] = v, h, query_len, ref_len, distance
+            depth += 1
+            continue
         middle_h = state[MIDDLE_OFFSET]
         middle_v = middle_h - state[MIDDLE_K]
         stack[depth] = v, h, middle_v, middle_h, state[S]
@@ -171,6 +186,24 @@ def global_path(pair, bound, leaf, rows, back_rows, state, ops, n_ops):
         )  # fmt: skip
         depth += 2
     return total, ops, n_ops, rows, back_rows
+
+
+@driver
+def _search_likely(pair, ends, bound, leaf):
+    """As :func:`edit_search`, keeping all rows; NO_ROOM, too, where they will hardly do."""
+    s = np.int64(0)
+    while True:
+        status, end_k = edit_row(pair, ends, leaf, s, bound, _YES, _YES)
+        if status != GOING:
+            return np.int64(status), s, end_k
+        bound = lowered_bound(pair, leaf, s, s, bound)
+        s += 1
+        if s == ROWS_BEFORE_GUESS:
+            far = np.int64(1)
+            for k in range(leaf.lo[s - 1], leaf.hi[s - 1] + 1):
+                far = max(far, 2 * cell(leaf, s - 1, k) - k)
+            if not fits_leaf(s * (pair.query_len + pair.ref_len) // far):
+                return np.int64(NO_ROOM), s, end_k
 
 
 @driver

@@ -21,6 +21,7 @@ from numba import types
 from mapper.device.memory import Workspace, multiprocessors, total_bytes
 from mapper.device.seam import cuda, device_function, kernel
 from mapper.pairwise.cuda_batch import DONE, LEFT
+from mapper.pairwise.edit_cpu import LEAF_ROWS, fits_leaf
 from mapper.pairwise.flat_kernels import strings_of, two_bits
 from mapper.pairwise.flat_left import (
     IN_SLOT,
@@ -61,10 +62,20 @@ class EditBlockShape(NamedTuple):
         return 4 * _STATE_WORDS + 4 * self.width
 
 
-def edit_block_shape(width: int) -> EditBlockShape:
+def edit_block_shape(width: int, want_path: bool) -> EditBlockShape:
     """Return the room for rows of up to `width` cells, a power of two, padding included."""
     bound = width // 2 - PAD
+    if want_path:
+        bound = min(bound, most_with_path())
     return EditBlockShape(bound, width, (bound + 1) ** 2)
+
+
+def most_with_path() -> int:
+    """Return the greatest distance whose path the CPU traces as a whole, to find the same."""
+    distance = LEAF_ROWS
+    while not fits_leaf(distance):
+        distance -= 1
+    return distance
 
 
 def edit_block_space(

@@ -76,7 +76,8 @@ BLOCK_WIDTHS = (2048, 4096)
 penalty that it goes to."""
 
 EDIT_BLOCK_WIDTHS = (2048, 8192)
-"""The same of edit distance; distances to half as much."""
+"""The same of edit distance; distances to half as much, and paths of no greater ones than the CPU
+traces as a whole."""
 
 
 def room_for(mean_letters: int) -> int:
@@ -165,8 +166,9 @@ class SmallEdit(FlatMetric):
                 int(want_path), layout, self.slot, out, shared_bytes=shape.shared_bytes,
             )  # fmt: skip
             launches.append(PairLaunch(bound, multiprocessors() * shape.blocks, shape.groups))
-        for i, width in enumerate(EDIT_BLOCK_WIDTHS[:n_kinds]):
-            wide = edit_block_shape(width)
+        n_widths = min(n_kinds, 1) if want_path else n_kinds  # the others have the same bound then
+        for i, width in enumerate(EDIT_BLOCK_WIDTHS[:n_widths]):
+            wide = edit_block_shape(width, want_path)
             n_blocks, rows = edit_block_space(
                 space, f"flat blocks {i}", wide, most_pairs, want_path
             )

@@ -26,8 +26,8 @@ def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(cuda_batch, "_SPACES", {})  # what is kept there is made for other lengths
     monkeypatch.setattr(flat_metrics, "BLOCKS_FROM", (0, 0))
-    for widths in ("BLOCK_WIDTHS", "EDIT_BLOCK_WIDTHS"):
-        monkeypatch.setattr(flat_metrics, widths, (16, 64) if SIMULATED else (128, 2048))
+    monkeypatch.setattr(flat_metrics, "BLOCK_WIDTHS", (16, 64) if SIMULATED else (128, 2048))
+    monkeypatch.setattr(flat_metrics, "EDIT_BLOCK_WIDTHS", (64, 128) if SIMULATED else (2048, 8192))
     monkeypatch.setattr(flat_metrics, "GROUP_RUNGS", (flat_metrics.GroupRung(6, 8),))
     monkeypatch.setattr(flat_metrics, "EDIT_RUNGS", (flat_metrics.GroupRung(9, 8),))
     left = []
@@ -142,7 +142,10 @@ def test_kernels_compile_for_hopper_without_spills() -> None:
         assert machine.spills == 0
         assert machine.wide_share <= 0.25  # that counts in 64 bits: paths, and addresses
         assert machine.registers <= 80
-    shape, rows = type_of(edit.edit_block_shape(2048)), type_of(Rows(i16, number, number, number))
+    shape, rows = (
+        type_of(edit.edit_block_shape(2048, True)),
+        type_of(Rows(i16, number, number, number)),
+    )
     arguments = [staged, i64, i64, shape, i64, rows, left, i64, out]
     machine = compile_offline(edit.wide_edit_kernel, arguments)
     assert machine.spills == 0

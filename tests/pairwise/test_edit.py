@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mapper.accelerate import driver
 from mapper.errors import UsageError
+from mapper.pairwise import edit_cpu
 from mapper.pairwise.edit import edit_distance
+from mapper.pairwise.packing import batch_of, pack_pairs, pair_at
 from mapper.pairwise.result import OK, OVER_LIMIT
+from mapper.pairwise.wavefront_edit import FINISHED, Ends, trace_edit
 from tests.naive.pairwise import RULES, free_ends, lowest_penalty
 from tests.pairwise.pairs import (
     adversarial_pairs,
@@ -177,6 +181,39 @@ def test_what_cannot_be_meant_is_refused(queries, refs, options, message: str) -
     with pytest.raises(MapperError, match=message.replace("*", r"\*")):
         edit_distance(queries, refs, first_pair=7, **options)
     assert issubclass(UsageError, MapperError)
+
+
+def traced_as_a_whole(query: str, ref: str) -> list[int]:
+    """Operations of the path that the search of all rows leads to."""
+    pair = pair_at(pack_pairs(batch_of([query], [ref])), 0)
+    rows = edit_cpu.new_rows(1 << 22, 1 << 11)
+    status, s, k = edit_cpu.search(pair, Ends(0, 0, 0, 0), 2**30, rows, 1, 1)
+    assert status == FINISHED
+    ops = np.empty(2 * s + 4, np.uint32)
+    n_ops, _ = traced(rows, s, k, len(ref), ops)
+    return ops[:n_ops][::-1].tolist()
+
+
+@driver
+def traced(rows, s, k, end, ops):
+    return trace_edit(rows, s, k, end, ops, 0)
+
+
+@pytest.mark.parametrize("order", ["even", "edits first", "edits last"])
+def test_paths_of_a_limited_distance_are_traced_as_a_whole(order: str) -> None:
+    """Whatever the first rows let one expect of the distance."""
+    rng = np.random.default_rng(36)
+    refs = [random_letters(rng, 2500), random_letters(rng, 9000)]
+    queries = [edited(rng, refs[0], 0.6), refs[1]]
+    if order == "even":
+        refs, queries = [refs[1]], [edited(rng, refs[1], 0.1)]
+    elif order == "edits last":
+        refs, queries = refs[::-1], queries[::-1]
+    query, ref = "".join(queries), "".join(refs)
+    found = edit_distance([query], [ref], cigar=True, device="cpu")
+    assert edit_cpu.ROWS_BEFORE_GUESS < found.score[0] < 1020
+    assert found.cigar_ops is not None
+    assert found.cigar_ops.tolist() == traced_as_a_whole(query, ref)
 
 
 def test_wfa_suite() -> None:
