@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +41,9 @@ READ_BASES = {CPU: 1 << 20, CUDA: 1 << 23}
 HITS_OF_BATCH = 1 << 26
 """Hits that the k-mers of a batch have at most (``max_hits`` each) ..."""
 FEWEST_KMERS = 1 << 12
-"""... unless that would be fewer k-mers than this."""
+"""... unless that would be fewer k-mers than this; then there may be as many of them ..."""
+EXPECTED_HITS = 1 << 22
+"""... as have so many hits in a random text."""
 KMERS_OF_BATCH = {CPU: 1 << 13, CUDA: 1 << 19}
 HITS_OF_TEXT = 1 << 19
 """Hits written as text at a time, some tens of megabytes."""
@@ -102,17 +105,19 @@ def seed_reads(index: Index, job: SeedJob) -> SeedCounts:
     """
     counts = SeedCounts()
     searchers = make_searchers(index, job)
+    n_bases = int(index.contigs.lengths.sum())
     names = ContigNames(index.contigs.names, index.contigs.starts)
     reader = open_sequences(job.reads, READ_BASES[job.device.backend], job.file_format)
+    found = _search(reader, searchers, job, n_bases, counts)
     try:
         with OutputFile(job.output) as output:
             output.write(HEADER)
             if job.skipped is None:
-                _write(_search(reader, searchers, job, counts), names, job, output, None)
+                _write(found, names, job, output, None)
             else:
                 with OutputFile(job.skipped) as skipped:
                     skipped.write(SKIPPED_HEADER)
-                    _write(_search(reader, searchers, job, counts), names, job, output, skipped)
+                    _write(found, names, job, output, skipped)
     finally:
         reader.close()
     return counts
@@ -150,7 +155,7 @@ def make_searchers(index: Index, job: SeedJob) -> list[Callable[[KmerBatch], Kme
 
 def _search(
     reader: FastqReader, searchers: list[Callable[[KmerBatch], KmerHits]], job: SeedJob,
-    counts: SeedCounts,
+    n_bases: int, counts: SeedCounts,
 ) -> Iterator[_Found]:  # fmt: skip
     """Yield the hits of all k-mers, in order."""
 
@@ -158,7 +163,7 @@ def _search(
         return lambda piece: _Found(*piece, search(piece.kmers))
 
     workers = [with_reads(search) for search in searchers]
-    for found in in_order(workers, _pieces(reader, job, counts)):
+    for found in in_order(workers, _pieces(reader, job, n_bases, counts)):
         per_row = np.diff(found.hits.hit_offsets)
         counts.matched += int(np.count_nonzero(per_row[0::2] + per_row[1::2]))
         counts.skipped += int(found.hits.skipped.sum())
@@ -166,9 +171,22 @@ def _search(
         yield found
 
 
-def _pieces(reader: FastqReader, job: SeedJob, counts: SeedCounts) -> Iterator[_Piece]:
+def most_kmers(params: KmerParams, n_bases: int) -> int:
+    """Return how many k-mers a batch may have, for a reference of so many bases."""
+    limit = HITS_OF_BATCH // params.max_hits
+    if limit >= FEWEST_KMERS:
+        return limit
+    k = params.kmer_len
+    alike = sum(comb(k, m) * 3**m for m in range(min(params.max_mismatches, k) + 1))
+    hits_of_one = 2 * n_bases * alike // 4**k + 1
+    return max(1, min(FEWEST_KMERS, EXPECTED_HITS // hits_of_one))
+
+
+def _pieces(
+    reader: FastqReader, job: SeedJob, n_bases: int, counts: SeedCounts
+) -> Iterator[_Piece]:
     """Read, and cut into batches of k-mers."""
-    limit = max(FEWEST_KMERS, HITS_OF_BATCH // job.params.max_hits)
+    limit = most_kmers(job.params, n_bases)
     most = min(limit, job.batch_kmers or KMERS_OF_BATCH[job.device.backend])
     while (reads := reader.next_batch()) is not None:
         counts.reads += reads.n_reads

@@ -21,8 +21,9 @@ class IndexParams:
     occ_spacing: int = 64
     """BWT characters per Occ checkpoint (q): 64, 128, 256, 512 or 1024."""
 
-    sa_sampling: int = 4
-    """Every how many rows the suffix array is kept (p): a power of two up to 1024."""
+    sa_sampling: int | None = None
+    """Every how many rows the suffix array is kept (p): a power of two up to 1024; None to fit
+    the text."""
 
     kmer_len: int | None = None
     """k of the k-mer interval table, 0 to 14; 0 for no table, None to fit the text."""
@@ -32,13 +33,20 @@ class IndexParams:
             raise UsageError(
                 f"Occ spacing {self.occ_spacing}: 64, 128, 256, 512 or 1024 is expected"
             )
-        if self.sa_sampling not in [1 << shift for shift in range(11)]:
+        if self.sa_sampling not in [None, *(1 << shift for shift in range(11))]:
             raise UsageError(
                 f"suffix array sampling {self.sa_sampling}: a power of two from 1 to 1024 "
                 "is expected"
             )
         if self.kmer_len is not None and not 0 <= self.kmer_len <= 14:
             raise UsageError(f"k-mer table of k = {self.kmer_len}: 0 (none) to 14 is expected")
+
+    def sampling(self, n_bases: int) -> int:
+        """Return p for a text of `n_bases`: as given, or the default."""
+        if self.sa_sampling is not None:
+            return self.sa_sampling
+        # The whole array where it takes no more than 64 MB: locating is one access to memory.
+        return 1 if n_bases <= 1 << 24 else 4
 
     def table_kmer_len(self, n_bases: int) -> int:
         """Return k of the table for a text of `n_bases`: as given, or the default."""
@@ -47,9 +55,7 @@ class IndexParams:
         level = (n_bases.bit_length() - 1) // 2  # floor(log4(n))
         # At most a quarter of an entry for each base; but where that leaves room under 64 MB,
         # so many that a random k-mer mostly has no row: its search ends with the look-up.
-        if level >= 10:
-            return min(14, max(level - 1, min(level + 1, 12)))
-        return max(0, level - 1)
+        return min(14, max(level - 1, min(level + 1, 12)))
 
 
 class SeedParams(NamedTuple):
@@ -204,3 +210,8 @@ BATCH_BASES = 3_000_000
 
 DEVICE_BATCH_BASES = 30_000_000
 """Bases in a batch for a CUDA device: enough reads that its slowest do not count."""
+
+DEVICE_LANES = 4
+"""Batches in work on a device at a time: while the slowest reads of one are finished, others
+are copied and computed. A lane takes 6 GB of a device's memory where reads have many loci; with
+less, it does its batches in parts."""

@@ -7,6 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
 
+MAX_THREADS = 4096
+"""Threads that may be asked for: more than any machine's cores, and what systems still start."""
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -32,3 +35,14 @@ def map_in_threads(
         return list(pool.map(lambda item: context.copy().run(function, item), items))
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def aside(function: Callable[[], Result]) -> Result:
+    """Call a function in a thread of its own, and wait for it: for long compiled calls.
+
+    Python handles signals in the main thread, between two steps of Python's code. A compiled
+    function ends with some such steps, which make Python's objects of what it returns, and numba
+    does not look whether one raised: KeyboardInterrupt there is a crash. A main thread that
+    waits gets it at once instead; it is raised when the function has returned.
+    """
+    return map_in_threads(lambda _: function(), (None,), 1)[0]

@@ -123,7 +123,8 @@ def _made_up_index() -> Index:
         array.flags.writeable = False
     fm = FMIndex(
         **arrays, n_rows=WINDOW + 2, primary=0, occ_shift=params.occ_spacing.bit_length() - 1,
-        sa_shift=params.sa_sampling.bit_length() - 1, kmer_len=params.table_kmer_len(WINDOW + 1),
+        sa_shift=params.sampling(WINDOW + 1).bit_length() - 1,
+        kmer_len=params.table_kmer_len(WINDOW + 1),
     )  # fmt: skip
     source = IndexMeta("", 0, params, "")
     return Index(fm, make_contigs(["made up"], [""], [WINDOW]), source)

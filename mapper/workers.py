@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from mapper.errors import ResourceError
+
 READ, WRITE, MAP = range(3)
 """Priorities, the most urgent first: input feeds all, output frees memory."""
 
@@ -35,6 +37,11 @@ class Workers:
     ----------
     n_threads
         Threads, all started at once.
+
+    Raises
+    ------
+    ResourceError
+        If the system does not allow so many.
     """
 
     def __init__(self, n_threads: int) -> None:
@@ -57,8 +64,14 @@ class Workers:
                 name = f"worker {self._n_started}"
                 thread = threading.Thread(target=self._work, name=name, daemon=True)
                 self._n_started += 1
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise ResourceError(
+                        f"of {n_threads} threads only {len(self._threads)} could be started; give "
+                        "fewer (-t), or raise the limits of processes and memory (ulimit -u, -v)"
+                    ) from error
                 self._threads.add(thread)
-                thread.start()
             self._changed.notify_all()
 
     def at(self, priority: int) -> Executor:
@@ -100,18 +113,19 @@ class Workers:
             thread.join()
 
     def _work(self) -> None:
-        while (task := self._next_task()) is not None:
+        task = self._next_task(n_done=0)
+        while task is not None:
             if task.future.set_running_or_notify_cancel():
                 run_into(task.future, task.call)
             del task  # nor the result's memory held while waiting for the next
-            with self._changed:
-                self._n_running -= 1
-                if self._is_awaited:
-                    self._changed.notify_all()
+            task = self._next_task(n_done=1)
 
-    def _next_task(self) -> _Task | None:
-        """Wait for a task; None if this thread is to end."""
+    def _next_task(self, n_done: int) -> _Task | None:
+        """Wait for a task, after `n_done` that this thread has done; None if it is to end."""
         with self._changed:
+            self._n_running -= n_done
+            if self._is_awaited:
+                self._changed.notify_all()
             while True:
                 if len(self._threads) > self._n_threads or (self._closed and not self._tasks):
                     self._threads.remove(threading.current_thread())

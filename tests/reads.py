@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +33,10 @@ def genome_of(contigs: Sequence[str], params: IndexParams | None = None) -> Geno
     text = "".join(f"{contig}N" for contig in contigs)
     lengths = np.array([len(contig) for contig in contigs], np.int64)
     starts = offsets_of(lengths + 1)[:-1]
-    return Genome(text, build_fm(dna.encode(text), params or IndexParams()), starts, lengths)
+    params = params or IndexParams()
+    if params.sa_sampling is None:  # as of large texts; whole runs have small ones' full array
+        params = replace(params, sa_sampling=4)
+    return Genome(text, build_fm(dna.encode(text), params), starts, lengths)
 
 
 def text_planes(text: str) -> np.ndarray:

@@ -23,7 +23,7 @@ from mapper.memory_plan import (
     mapping_bytes,
     plan_memory,
 )
-from mapper.params import BATCH_BASES, IndexParams
+from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, DEVICE_LANES, IndexParams
 from mapper.workers import share_threads
 from tests.whole import World, build_world
 
@@ -208,3 +208,18 @@ def test_a_plan_for_map_is_what_map_says(capsys) -> None:
     facts = dict(plan_facts(10**9, "cpu"))
     whole = mapping_bytes(index_bytes(10**9, IndexParams()), cores, BATCH_BASES)
     assert facts["fmwave map, CPU"].startswith(f"{whole / 1e9:.2f} GB with {cores} threads, ")
+    whole = mapping_bytes(
+        index_bytes(10**9, IndexParams()), cores, DEVICE_BATCH_BASES, DEVICE_LANES
+    )
+    assert f"; {whole / 1e9:.2f} GB of the host's for one device" in facts["fmwave map, CUDA"]
+
+
+@pytest.mark.parametrize(
+    ("bases", "peak"),
+    [(3_100_000_000, 10.115e9), (4_400_000_000, 18.020e9)],
+    ids=["3.1 Gbp", "4.4 Gbp"],
+)
+def test_what_map_took_with_a_device_is_covered_with_a_margin(bases: int, peak: float) -> None:
+    """benchmarks/results/whole_genome-*-2026-11-22-7cf0fe7.md: H200, 16 threads, 2 x 150."""
+    said = mapping_bytes(index_bytes(bases, IndexParams()), 16, DEVICE_BATCH_BASES, DEVICE_LANES)
+    assert 1.05 * peak < said < 1.4 * peak

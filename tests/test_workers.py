@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from mapper.errors import ResourceError
 from mapper.workers import MAP, READ, WRITE, Handed, Workers, do_all, in_turn
 
 
@@ -166,3 +167,18 @@ def test_calls_in_turn(n_threads: int, most: int) -> None:
     with pytest.raises(ValueError, match="'x'"):
         next(results)
     workers.shutdown()
+
+
+def test_more_threads_than_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def start_three(thread: threading.Thread) -> None:
+        if thread.name == "worker 3":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_three)
+    workers = Workers(1)
+    with pytest.raises(ResourceError, match="of 8 threads only 3 could be started"):
+        workers.resize(8)
+    workers.shutdown()  # waits for the three

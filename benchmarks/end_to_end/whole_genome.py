@@ -38,7 +38,7 @@ from benchmarks.end_to_end.time_limit import OutOfTimeError, Steps
 from benchmarks.end_to_end.whole_genome_data import far_contigs, first_lines
 from benchmarks.end_to_end.whole_genome_report import PEER, lines_of
 from benchmarks.harness import BenchmarkError
-from mapper.cli.index import size
+from mapper.cli.sizes import size
 
 FIRST_PAIRS = 20_000
 """Of the run that compiles."""

@@ -17,7 +17,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,7 +27,7 @@ from isal import igzip
 
 from benchmarks.genome import contig_ends, contig_names, make_text, write_fasta
 from benchmarks.harness import kit
-from mapper.cli.index import size
+from mapper.cli.sizes import size
 from mapper.io.bgzf import EOF_BLOCK, compressor
 from mapper.threads import map_in_threads
 
@@ -52,7 +51,11 @@ def simulate(
         Write FASTQ as bcl2fastq does by default, in blocks that can be inflated in parallel;
         else as some hundred gzip members.
     """
-    compress = compressor(1) if bgzf else partial(igzip.compress, compresslevel=1)
+    blocks = compressor(1)
+
+    def compress(data: bytes) -> bytes | memoryview:
+        return blocks([memoryview(data)]) if bgzf else igzip.compress(data, compresslevel=1)
+
     folder = str(kit("simulate.py").parent)
     with mock.patch.object(sys, "path", [folder, *sys.path]):
         program: Any = importlib.import_module("simulate")

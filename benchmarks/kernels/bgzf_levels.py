@@ -42,7 +42,7 @@ def best_of(rounds: int, call: Callable[[], int]) -> tuple[float, int]:
 
 
 def size_by(compress: Compress, data: memoryview) -> int:
-    return len(compress(data))
+    return len(compress([data]))
 
 
 def libdeflate_calls(data: memoryview) -> dict[str, Callable[[], int]]:
@@ -92,7 +92,7 @@ def main() -> None:
         calls: dict[str, Callable[[], int]] = {}
         for level in range(MAX_LEVEL + 1):
             compress = compressor(level)
-            compress(data[:BLOCK_BYTES])  # compiled now
+            compress([data[:BLOCK_BYTES]])  # compiled now
             calls[str(level)] = partial(size_by, compress, data)
         if arguments.libdeflate:
             calls.update(libdeflate_calls(data))

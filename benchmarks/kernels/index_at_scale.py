@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.genome import make_text, write_fasta
 from mapper.accelerate import driver
-from mapper.cli.index import size
+from mapper.cli.sizes import size
 from mapper.host_memory import available_bytes, peak_bytes
 from mapper.index.build import build_fm
 from mapper.index.fm import FMIndex, bwt_code, extend_left, kmer_interval, lf, locate

@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks import harness
 from benchmarks.genome import make_text, write_fasta
 from benchmarks.harness import BenchmarkError
-from mapper.cli.index import size
+from mapper.cli.sizes import size
 
 ROUTES = ("blocks", "library")
 SMALL = 20_000_000

@@ -39,6 +39,7 @@ from isal import igzip
 from benchmarks import harness
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.cli.main import set_up_process
+from mapper.params import BATCH_BASES
 
 READ_LEN = 150
 QUALITIES = np.frombuffer(b"#,:F", np.uint8)
@@ -95,24 +96,46 @@ def write_whole(path: Path, parts: Sequence[bytes]) -> None:
 # ------------------------------------------------------------------ what runs in a process
 
 
-def unmapped(reads: ReadBatch) -> RecordBatch:
-    """Return one unmapped record for each read."""
-    n = reads.n_reads
-    flag = np.full(n, 4, np.uint16)
-    if reads.paired:
-        flag[0::2], flag[1::2] = 77, 141
-    lengths = np.diff(reads.base_offsets).astype(np.int32)
-    nowhere, far = np.full(n, -1, np.int32), np.full(n, -1, np.int64)
-    return RecordBatch(
-        read=np.arange(n, dtype=np.int32), flag=flag, ref_id=nowhere, ref_pos=far,
-        mapq=np.zeros(n, np.uint8), next_ref_id=nowhere, next_pos=far,
-        template_len=np.zeros(n, np.int64), cigar_offsets=np.zeros(n + 1, np.int64),
-        cigar_ops=np.zeros(0, np.uint32), query_start=np.zeros(n, np.int32), query_end=lengths,
-        tag_offsets=np.zeros(n + 1, np.int64), tags=np.zeros(0, np.uint8),
-    )  # fmt: skip
+class Unmapped:
+    """Makes an unmapped record for each read; columns that are always the same, only once."""
+
+    def __init__(self) -> None:
+        self._made: dict[bool, RecordBatch] = {}  # paired and not, with rows to spare
+
+    def records(self, reads: ReadBatch) -> RecordBatch:
+        """Return the records. Any thread may call this."""
+        n = reads.n_reads
+        made = self._made.get(reads.paired)
+        if made is None or made.n_records < n:
+            made = self._made[reads.paired] = self._make(2 * n, reads.paired)
+        return RecordBatch(
+            read=made.read[:n], flag=made.flag[:n], ref_id=made.ref_id[:n],
+            ref_pos=made.ref_pos[:n], mapq=made.mapq[:n], next_ref_id=made.next_ref_id[:n],
+            next_pos=made.next_pos[:n], template_len=made.template_len[:n],
+            cigar_offsets=made.cigar_offsets[: n + 1], cigar_ops=made.cigar_ops,
+            query_start=made.query_start[:n],
+            query_end=np.diff(reads.base_offsets).astype(np.int32),
+            tag_offsets=made.tag_offsets[: n + 1], tags=made.tags,
+        )  # fmt: skip
+
+    @staticmethod
+    def _make(n: int, paired: bool) -> RecordBatch:
+        flag = np.full(n, 4, np.uint16)
+        if paired:
+            flag[0::2], flag[1::2] = 77, 141
+        nowhere, far = np.full(n, -1, np.int32), np.full(n, -1, np.int64)
+        start, nothing = np.zeros(n, np.int32), np.zeros(n + 1, np.int64)
+        return RecordBatch(
+            read=np.arange(n, dtype=np.int32), flag=flag, ref_id=nowhere, ref_pos=far,
+            mapq=np.zeros(n, np.uint8), next_ref_id=nowhere, next_pos=far,
+            template_len=nothing[:n], cigar_offsets=nothing, cigar_ops=np.zeros(0, np.uint32),
+            query_start=start, query_end=start, tag_offsets=nothing, tags=np.zeros(0, np.uint8),
+        )  # fmt: skip
 
 
-def convert_fmwave(paths: list[str], out: str, threads: int) -> None:
+def convert_fmwave(
+    paths: list[str], out: str, threads: int, batch_bases: int = BATCH_BASES
+) -> None:
     """Read, encode and write with the readers and writers of fmwave."""
     from mapper.cut_ahead import CutAhead
     from mapper.io.bam_out import open_output
@@ -120,15 +143,15 @@ def convert_fmwave(paths: list[str], out: str, threads: int) -> None:
     from mapper.io.header import header_text
     from mapper.io.raw_batch import RawBatch
     from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
-    from mapper.params import BATCH_BASES
     from mapper.workers import MAP, READ, WRITE, Workers
 
     def convert(raw: RawBatch) -> np.ndarray:
         reads = raw.parse()
-        return output.encode(carry_over(unmapped(reads), reads), reads)
+        return output.encode(carry_over(unmapped.records(reads), reads), reads)
 
+    unmapped = Unmapped()
     pool = Workers(threads)
-    options = ReadOptions(threads=threads, batch_bases=BATCH_BASES, executor=pool.at(READ))
+    options = ReadOptions(threads=threads, batch_bases=batch_bases, executor=pool.at(READ))
     pending: deque[Future[np.ndarray]] = deque()
     with (
         ReadsReader([Lane(tuple(paths))], options) as reader,
@@ -193,7 +216,7 @@ def samtools(command: str, *arguments: str | Path) -> list[str]:
     return [sys.executable, "-c", code, *words]
 
 
-def command(tool: str, paths: list[Path], out: Path, threads: int) -> list[str]:
+def command(tool: str, paths: list[Path], out: Path, threads: int, batch_bases: int) -> list[str]:
     """Return the command line of a tool; `threads` counts all of its threads."""
     files = [str(path) for path in paths]
     if tool == "samtools":
@@ -202,7 +225,7 @@ def command(tool: str, paths: list[Path], out: Path, threads: int) -> list[str]:
             return samtools("import", *level, "-1", files[0], "-2", files[1])
         return samtools("view", "--no-PG", *level, files[0])
     return [sys.executable, "-m", "benchmarks.kernels.read_write", "--child", tool, "--threads",
-            str(threads), "--out", str(out), *files]  # fmt: skip
+            str(threads), "--batch-bases", str(batch_bases), "--out", str(out), *files]  # fmt: skip
 
 
 def compare(outs: dict[str, Path]) -> str:
@@ -286,13 +309,14 @@ def run(arguments: argparse.Namespace) -> None:
         outs = {tool: directory / f"rw_out.{tool}.bam" for tool in tools}
         log = directory / "rw.log"
         # Compiled code and page cache first; not measured.
-        harness.measure(command("fmwave", paths, outs["fmwave"], arguments.threads), log)
+        sizes = arguments.threads, arguments.batch_bases
+        harness.measure(command("fmwave", paths, outs["fmwave"], *sizes), log)
         starts: dict[str, list[float]] = {tool: [] for tool in tools}
         for number in range(arguments.rounds):
             for tool in tools[number % len(tools) :] + tools[: number % len(tools)]:
-                start = harness.measure(command(tool, tiny, outs[tool], arguments.threads), log)
+                start = harness.measure(command(tool, tiny, outs[tool], *sizes), log)
                 starts[tool].append(start.wall_s)
-                cost = harness.measure(command(tool, paths, outs[tool], arguments.threads), log)
+                cost = harness.measure(command(tool, paths, outs[tool], *sizes), log)
                 if cost.exit_status:
                     raise harness.BenchmarkError(f"{tool}: {harness.tail(log)}")
                 costs[tool].append(cost)
@@ -316,7 +340,8 @@ def run(arguments: argparse.Namespace) -> None:
     n_cores = len(os.sched_getaffinity(0))
     lines = [
         f"# Reading and writing without mapping: {2 * pairs} reads of {READ_LEN} bases, "
-        f"{arguments.threads} threads on {n_cores} cores", "", *harness.markdown_provenance(about),
+        f"{arguments.threads} threads on {n_cores} cores, batches of "
+        f"{arguments.batch_bases / 1e6:g} M bases", "", *harness.markdown_provenance(about),
         f"Median (range) of {arguments.rounds} rounds, whole processes; their start is the time "
         "for a pair of reads; compiled code comes from the cache. fmwave's threads are all that "
         "compute; its main thread waits and writes. The records of the tools: "
@@ -357,6 +382,10 @@ def main() -> None:
     parser.add_argument("--cores", type=int, help="use so many of the cores (default: all)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
+        "--batch-bases", type=int, default=BATCH_BASES,
+        help="fmwave's; with a GPU its default is DEVICE_BATCH_BASES (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
         "--tools", nargs="+", choices=("fmwave", "samtools", "pysam"),
         default=["fmwave", "samtools", "pysam"],
     )  # fmt: skip
@@ -372,9 +401,11 @@ def main() -> None:
         return
     if arguments.child:
         set_up_process()
-        convert = convert_fmwave if arguments.child == "fmwave" else convert_pysam
         start = time.perf_counter()
-        convert(arguments.paths, arguments.out, arguments.threads)
+        if arguments.child == "fmwave":
+            convert_fmwave(arguments.paths, arguments.out, arguments.threads, arguments.batch_bases)
+        else:
+            convert_pysam(arguments.paths, arguments.out, arguments.threads)
         print(f"{time.perf_counter() - start:.2f} s without start")
         return
     try:

@@ -1,12 +1,19 @@
-"""Where the threads of reading and writing are: tasks, waits, the main thread, Python's lock.
+"""Where the threads of reading and writing are: the main thread, each serial chain, each task.
 
     python -m benchmarks.kernels.read_write_account --threads 16 --copies 4 --data /dev/shm/account
 
 Reads are made (a million pairs, `--copies` times over), read as gzip, as BGZF and as unaligned
-BAM, and written as BAM, as `read_write` does it, in this process: without its start. For each
-kind of task: how many there were, their time, and how much of that their thread computed (the
-rest it waited: for Python's lock, a core, or other threads). A probe that sleeps for a
-millisecond says how much later it comes to run, which is what any thread pays for the lock.
+BAM, and written as BAM, as `read_write` does it, in this process: without its start. First
+`--rounds` times as it is, then once with clocks in it, which cost some percent. Printed are
+
+- what the main thread does, which nobody else can do at that time;
+- the chains of which each link waits for the one before: no number of threads makes the run
+  faster than the slowest of them. Computing alone is what remains if nothing is waited for, and
+  the rate that would allow; its time beside that went for Python's lock or a core;
+- the tasks, and what of each is compiled code that runs without Python's lock. All other
+  computing holds the lock, one thread at a time: it is a chain, too;
+- a probe that sleeps for a millisecond, and how much later it comes to run: what any thread pays
+  for the lock.
 """
 
 from __future__ import annotations
@@ -14,54 +21,114 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import statistics
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from benchmarks.kernels import read_write
+from benchmarks.kernels.call_times import Account, Row
 from mapper.cli.main import set_up_process
+from mapper.params import BATCH_BASES
 
 MEMBERS = 16
 READS_PER_MEMBER = 62_500
 
-
-class Account:
-    """Times by kind of task, filled in by many threads."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-        self.lock = threading.Lock()
-
-    def timed(self, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `call` with its time counted."""
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            wall, cpu = time.perf_counter(), time.thread_time()
-            try:
-                return call(*args, **kwargs)
-            finally:
-                wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
-                with self.lock:
-                    row = self.rows[kind]
-                    row[0], row[1], row[2] = row[0] + 1, row[1] + wall, row[2] + cpu
-
-        return timed
+UNLOCKED = "without the lock: "
+MAIN, WRITE, BEGIN = "main thread", UNLOCKED + "write to the file", "begin steps of "
+CUT = ("task: cut", "cut", "get bytes to cut", UNLOCKED + "find the end of a batch")
+WAITS = ("main: wait for a batch", "main: wait for a task", "task: wait for another", "idle")
 
 
 class TimedPool(Executor):
     """An executor whose tasks are counted."""
 
-    def __init__(self, account: Account, pool: Executor, kind: str) -> None:
-        self._account, self._pool, self._kind = account, pool, kind
+    def __init__(self, account: Account, pool: Executor) -> None:
+        self._account, self._pool = account, pool
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        name = getattr(fn, "__name__", getattr(getattr(fn, "func", fn), "__name__", ""))
-        return self._pool.submit(self._account.timed(f"{self._kind} {name}", fn), *args, **kwargs)
+        name = getattr(fn, "__name__", getattr(getattr(fn, "func", fn), "__name__", "")).strip("_")
+        return self._pool.submit(self._account.timed(f"task: {name}", fn), *args, **kwargs)
+
+
+class TimedStream:
+    """A gzip stream whose inflating is counted."""
+
+    def __init__(self, account: Account, stream: Any) -> None:
+        self.readinto = account.timed(UNLOCKED + "inflate gzip", stream.readinto)
+        self.close = stream.close
+
+
+@contextlib.contextmanager
+def clocks(sums: Account) -> Iterator[None]:
+    """Put clocks into what is imported."""
+    from mapper import cut_ahead, workers
+    from mapper.io import (
+        atomic,
+        bam_scan,
+        bgzf,
+        bgzf_in,
+        buffer,
+        carry,
+        encode,
+        fastq,
+        fastq_parse,
+        raw_batch,
+        source,
+    )
+
+    main = threading.main_thread()
+    at, submit, gzip_stream = workers.Workers.at, workers.Workers.submit, source._gzip_stream
+
+    def timed_submit(self: workers.Workers, priority: int, call: Callable[[], Any]) -> Future[Any]:
+        if priority == workers.MAP:
+            call = sums.timed("task: parse, encode", call)
+        elif getattr(call, "__name__", "") == "_cut_next":
+            call = sums.timed(CUT[0], call)
+        return submit(self, priority, call)
+
+    def begins(file: Any, *_: Any, **__: Any) -> str:
+        return f"{BEGIN}{Path(file.name).name}"
+
+    def waiting(*_: Any) -> str:
+        return WAITS[1] if threading.current_thread() is main else WAITS[2]
+
+    with contextlib.ExitStack() as stack:
+        for owner, name, changed in (
+            (workers.Workers, "at", lambda self, p: TimedPool(sums, at(self, p))),
+            (workers.Workers, "submit", timed_submit),
+            (source, "_gzip_stream", lambda raw: TimedStream(sums, gzip_stream(raw))),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, changed))
+        for owner, name, kind in (
+            (cut_ahead.CutAhead, "wait_or", WAITS[0]),
+            (Future, "result", waiting),
+            (workers.Workers, "_next_task", WAITS[3]),
+            (raw_batch.BatchReader, "next_raw", CUT[1]),
+            (buffer.InputBuffer, "_begin_step", begins),
+            (buffer.InputBuffer, "_do_part", "do a part of a step"),
+            (buffer.InputBuffer, "unread", CUT[2]),
+            (bgzf.BgzfWriter, "append", "main: hand out blocks"),
+            (atomic.OutputFile, "write", WRITE),
+            (source._WithHead, "readinto", UNLOCKED + "read the file"),
+            (bgzf, "_fill_blocks", UNLOCKED + "deflate"),
+            (bgzf_in, "_decompress_compiled", UNLOCKED + "inflate blocks"),
+            (bgzf_in, "find_blocks", UNLOCKED + "find blocks"),
+            (encode, "_fill_bam", UNLOCKED + "encode"),
+            (encode, "_fill_offsets", UNLOCKED + "encode"),
+            (carry, "_merge_tags", UNLOCKED + "merge tags"),
+            (fastq_parse, "fill_batch", UNLOCKED + "parse"),
+            (bam_scan, "fill_batch", UNLOCKED + "parse"),
+            (fastq, "whole_records", CUT[3]),
+            (bam_scan, "whole_reads", CUT[3]),
+        ):
+            timed = sums.timed(kind, getattr(owner, name))
+            stack.enter_context(mock.patch.object(owner, name, timed))
+        yield
 
 
 def make(directory: Path, copies: int) -> dict[str, list[Path]]:
@@ -86,32 +153,27 @@ def make(directory: Path, copies: int) -> dict[str, list[Path]]:
     return files
 
 
-def account(paths: Sequence[Path], out: Path, threads: int, n_reads: int, label: str) -> None:
-    """Convert once, and print where the time went."""
-    from mapper import cut_ahead, workers
-    from mapper.io import atomic, raw_batch
+def plain_rates(convert: Callable[[], None], n_reads: int, rounds: int) -> list[float]:
+    """Convert some times as it is; return the reads a second."""
+    rates = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        convert()
+        rates.append(n_reads / (time.perf_counter() - start))
+    return rates
 
+
+def account(
+    paths: Sequence[Path], out: Path, threads: int, batch_bases: int, n_reads: int, rounds: int,
+    label: str,
+) -> None:  # fmt: skip
+    """Convert some times, then once with clocks; print where the time went."""
+
+    def convert() -> None:
+        read_write.convert_fmwave([str(path) for path in paths], str(out), threads, batch_bases)
+
+    rates = plain_rates(convert, n_reads, rounds)
     sums = Account()
-    priorities = {workers.READ: "read", workers.WRITE: "write", workers.MAP: "map"}
-    at, submit = workers.Workers.at, workers.Workers.submit
-
-    def timed_at(self: workers.Workers, priority: int) -> TimedPool:
-        return TimedPool(sums, at(self, priority), priorities[priority])
-
-    def timed_submit(self: workers.Workers, priority: int, call: Callable[[], Any]) -> Future[Any]:
-        return submit(self, priority, sums.timed("map", call) if priority == workers.MAP else call)
-
-    patches = contextlib.ExitStack()
-    patches.enter_context(mock.patch.object(workers.Workers, "at", timed_at))
-    patches.enter_context(mock.patch.object(workers.Workers, "submit", timed_submit))
-    for owner, name, kind in (
-        (workers.Workers, "_next_task", "idle"),
-        (atomic.OutputFile, "write", "main: write"),
-        (raw_batch.BatchReader, "next_raw", "read cut"),
-        (cut_ahead.CutAhead, "wait_or", "main: wait"),
-    ):
-        timed = sums.timed(kind, getattr(owner, name))
-        patches.enter_context(mock.patch.object(owner, name, timed))
     late: list[float] = []
     stop = threading.Event()
 
@@ -125,26 +187,78 @@ def account(paths: Sequence[Path], out: Path, threads: int, n_reads: int, label:
     prober.start()
     start, cpu = time.perf_counter(), os.times()
     try:
-        with patches:
-            read_write.convert_fmwave([str(path) for path in paths], str(out), threads)
+        with clocks(sums):
+            sums.timed(MAIN, convert)()
     finally:
         stop.set()
         prober.join()
     wall, after = time.perf_counter() - start, os.times()
     user, system = after.user - cpu.user, after.system - cpu.system
+    if rates:
+        print(
+            f"\n{label}: {statistics.median(rates) / 1e6:.2f} M reads/s "
+            f"({min(rates) / 1e6:.2f} to {max(rates) / 1e6:.2f}, {rounds} rounds)"
+        )
+    print(
+        f"\n{label}, with clocks: {n_reads / wall / 1e6:.2f} M reads/s, {wall:.2f} s; CPU "
+        f"{user:.2f} s user, {system:.2f} s system = {(user + system) / wall:.1f} cores, "
+        f"{1e6 * (user + system) / n_reads:.2f} µs a read"
+    )
+    print_main_thread(sums.rows, start, wall)
+    print_chains(sums.rows, n_reads, wall)
+    print_tasks(sums.rows, threads, wall)
     late.sort()
     print(
-        f"\n{label}: {n_reads / wall / 1e6:.2f} M reads/s, {wall:.2f} s; CPU {user:.2f} s user, "
-        f"{system:.2f} s system = {(user + system) / wall:.1f} cores, "
-        f"{1e6 * (user + system) / n_reads:.2f} µs a read\n"
-        f"probe is late by {1e6 * late[len(late) // 2]:.0f} µs (median), "
+        f"  probe late by {1e6 * late[len(late) // 2]:.0f} µs (median), "
         f"{1e6 * late[len(late) * 9 // 10]:.0f} (90 %), {1e6 * late[-1]:.0f} (most)"
     )
-    for kind, (n, seconds, computed) in sorted(sums.rows.items()):
+
+
+def print_main_thread(rows: dict[str, Row], start: float, wall: float) -> None:
+    """Print what the main thread did, and when the first and last things came out."""
+    print("  main thread, share of its time:")
+    spent = {kind: rows[kind].wall for kind in (*WAITS[:2], WRITE)}
+    for kind, seconds in spent.items():
+        print(f"{100 * seconds / wall:8.1f} %  {kind.removeprefix(UNLOCKED)}, {rows[kind].n} times")
+    rest = wall - sum(spent.values())
+    print(f"{100 * rest / wall:8.1f} %  the rest, begin and end of the run included")
+    ends = {"first batch cut": rows[CUT[0]].first, "last batch cut": rows[CUT[0]].last}
+    ends |= {"first blocks written": rows[WRITE].first, "last written": rows[WRITE].last}
+    print("  " + ", ".join(f"{what} at {t - start:.3f} s" for what, t in ends.items()))
+
+
+def print_chains(rows: dict[str, Row], n_reads: int, wall: float) -> None:
+    """Print each serial chain: time a read, and what it alone would allow."""
+    waited = sum(rows[kind].wall for kind in WAITS[:2])
+    times = {"main thread, but for its waits": (rows[MAIN].wall - waited, rows[MAIN].cpu)}
+    times["cuts, but for waiting for bytes"] = (
+        sum(rows[kind].own_wall for kind in CUT if kind != CUT[2]) + rows[CUT[2]].own_cpu,
+        sum(rows[kind].own_cpu for kind in CUT),
+    )
+    for kind in sorted(rows):
+        if kind.startswith(BEGIN):
+            times[kind] = (rows[kind].wall, rows[kind].cpu)
+    locked = sum(row.own_cpu for kind, row in rows.items() if not kind.startswith(UNLOCKED))
+    times["Python's lock, at most"] = (locked, locked)
+    print("  serial chains:      ns a read, of these computing, share of the run, alone M reads/s")
+    for name, (seconds, computing) in times.items():
         print(
-            f"{kind:>28} {n:8.0f} x {1e6 * seconds / n:9.1f} µs = {seconds:7.2f} s, "
-            f"{computed:7.2f} s of it computing"
+            f"    {name:35} {1e9 * seconds / n_reads:7.1f} {1e9 * computing / n_reads:7.1f} "
+            f"{100 * seconds / wall:7.1f} % {n_reads / computing / 1e6:8.1f}"
         )
+
+
+def print_tasks(rows: dict[str, Row], threads: int, wall: float) -> None:
+    """Print the workers' idle time, each kind of task, and the compiled code in them."""
+    idle = rows[WAITS[3]].wall / (threads * wall)
+    print(f"  {threads} workers, idle {100 * idle:.1f} % of their time")
+    print("  calls, inner ones apart:         times     µs each   seconds, of these computing")
+    for kind, row in sorted(rows.items()):
+        if kind not in (MAIN, WAITS[3]):
+            print(
+                f"    {kind:42} {row.n:6d} {1e6 * row.own_wall / row.n:10.1f} "
+                f"{row.own_wall:8.2f} {row.own_cpu:8.2f}"
+            )
 
 
 def main() -> None:
@@ -152,6 +266,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--copies", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch-bases", type=int, nargs="+", default=[BATCH_BASES])
     parser.add_argument("--data", type=Path, required=True)
     arguments = parser.parse_args()
     set_up_process()
@@ -161,9 +277,16 @@ def main() -> None:
     # Compiled code and page cache first.
     read_write.convert_fmwave([str(path) for path in files["bgz"]], str(unaligned), 2)
     read_write.convert_fmwave([str(unaligned)], str(out), 2)
-    account(files["gz"], out, arguments.threads, n_reads, "FASTQ.gz")
-    account(files["bgz"], unaligned, arguments.threads, n_reads, "FASTQ in BGZF")
-    account([unaligned], out, arguments.threads, n_reads, "unaligned BAM")
+    for batch_bases in arguments.batch_bases:
+        for paths, target, label in (
+            (files["gz"], out, "FASTQ.gz"),
+            (files["bgz"], unaligned, "FASTQ in BGZF"),
+            ([unaligned], out, "unaligned BAM"),
+        ):
+            account(
+                paths, target, arguments.threads, batch_bases, n_reads, arguments.rounds,
+                f"{label}, batches of {batch_bases / 1e6:g} M bases",
+            )  # fmt: skip
 
 
 if __name__ == "__main__":

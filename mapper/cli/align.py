@@ -133,6 +133,7 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Align, then report."""
     span = _span(args)
+    _check_output(args)
     with ExitStack() as held:
         if args.all_vs_all:
             done = _align_sets(args, span, held)
@@ -147,6 +148,15 @@ def run(args: argparse.Namespace) -> int:
     statuses = ", ".join(f"{n} {name}" for name, n in done.by_status.items())
     log.info("%d pairs%s", done.n_pairs, f": {statuses}" if statuses else "")
     return 0
+
+
+def _check_output(args: argparse.Namespace) -> None:
+    """Refuse to write over a file of sequences."""
+    from mapper.io.atomic import STDOUT
+    from mapper.io.source import same_file
+
+    if args.output != STDOUT and any(same_file(args.output, path) for path in args.pairs):
+        raise UsageError(f"{args.output} is a file of sequences; name another output")
 
 
 def _span(args: argparse.Namespace) -> Span:

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mapper.cli.standard_streams import report
+from mapper.device.choose import check_device_name
 from mapper.errors import InputFormatError, UsageError
 
 if TYPE_CHECKING:
@@ -58,9 +60,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Compute and print."""
     from mapper.pairwise.long import long_edit_distance
+    from mapper.pairwise.run import thread_count
 
     if args.max_distance is not None and args.max_distance < 0:
         raise UsageError(f"--max-distance {args.max_distance}: 0 or more is expected")
+    check_device_name(args.device)
+    thread_count(args.threads)
+    _check_files(args)
     query, ref = _only_sequence(args.query), _only_sequence(args.ref)
     log.info("%d and %d symbols", len(query), len(ref))
     progress, close = _progress(sys.stderr.isatty() and not args.quiet)
@@ -77,8 +83,19 @@ def run(args: argparse.Namespace) -> int:
         status = "over_limit" if found.distance is None else "ok"
         fields = ("0", str(len(query)), str(len(ref)), score, status, found.cigar or "*")
         lines.append("\t".join(fields))
-    sys.stdout.write("\n".join(lines) + "\n")
+    report("\n".join(lines) + "\n")
     return 0
+
+
+def _check_files(args: argparse.Namespace) -> None:
+    """Refuse files that cannot be meant, before any is read."""
+    from mapper.io.source import STDIN, same_file
+
+    if args.query == args.ref == STDIN:
+        raise UsageError("standard input cannot be read twice; give two files")
+    for path in (args.query, args.ref):
+        if args.checkpoint is not None and same_file(str(args.checkpoint), path):
+            raise UsageError(f"--checkpoint {args.checkpoint}: is a sequence; name another file")
 
 
 def _only_sequence(path: str) -> bytes:

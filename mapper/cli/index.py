@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import re
 import time
 from pathlib import Path
 from typing import Any
 
+from mapper.cli.sizes import size
 from mapper.errors import UsageError
 from mapper.params import IndexParams
 
@@ -61,7 +61,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         type=int,
         metavar="P",
         default=_DEFAULTS.sa_sampling,
-        help="keep every P-th row of the suffix array; a power of two (default: %(default)s)",
+        help="keep every P-th row of the suffix array; a power of two (default: 1 up to 17 Mbp, "
+        "4 beyond)",
     )
     trade.add_argument(
         "--kmer-table",
@@ -149,11 +150,3 @@ def check_threads(threads: int | None) -> None:
     cores = len(os.sched_getaffinity(0))
     if threads is not None and not 1 <= threads <= cores:
         raise UsageError(f"threads {threads}: 1 to {cores} is expected")
-
-
-def size(text: str) -> int:
-    """Return the number that a size stands for: 3.1G is 3.1 times 10 to the 9."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMGT]?)B?", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r}: a number such as 24G or 500M is expected")
-    return round(float(match[1]) * 1000 ** " kMGT".index(match[2] or " "))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from mapper import __version__
-from mapper.cli.index import size
+from mapper.cli.sizes import size
+from mapper.cli.standard_streams import report
 
 _LIBRARIES = ("numba", "numba-cuda", "numpy", "pysam", "pydivsufsort")
 
@@ -64,8 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if args.index is not None:
         facts += index_facts(args.index, check=args.verify)
     width = max(len(name) for name, _ in facts) + 1
-    for name, value in facts:
-        sys.stdout.write(f"{name + ':':<{width}} {value}\n")
+    report("".join(f"{name + ':':<{width}} {value}\n" for name, value in facts))
     return 0
 
 
@@ -126,7 +125,7 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
     from mapper.index.layout import columns, index_bytes
     from mapper.index.plan import LIBRARY_UP_TO, plan_blocks, plan_device, plan_library
     from mapper.memory_plan import mapping_bytes
-    from mapper.params import BATCH_BASES, IndexParams
+    from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, DEVICE_LANES, IndexParams
 
     params = IndexParams()
     choice = choose_device(device)
@@ -154,6 +153,8 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
     mapping = f"{_size(size_of_index)} of device memory, and batches, made smaller until they "
     mapping += f"fit; the whole suffix array as well where {_size(size_of_index + 2 * whole)} "
     mapping += "are free"
+    with_device = mapping_bytes(size_of_index, cores, DEVICE_BATCH_BASES, DEVICE_LANES)
+    mapping += f"; {_size(with_device)} of the host's for one device and {cores} threads"
     if choice.backend != CPU:
         from mapper.device.memory import free_bytes
         from mapper.device.seam import cuda

@@ -28,6 +28,7 @@ from types import FrameType
 from typing import NoReturn
 
 from mapper import __version__
+from mapper.cli.standard_streams import open_closed_streams
 from mapper.errors import MapperError
 
 log = logging.getLogger("mapper")
@@ -47,6 +48,16 @@ GC_THRESHOLD = 200_000
 """New objects between two looks for garbage."""
 
 
+_STOPPED = {
+    signal.SIGINT: ("interrupted", 128 + signal.SIGINT),
+    signal.SIGTERM: ("terminated", 128 + signal.SIGTERM),
+}
+"""What is said of a run that a signal ended, and its exit status."""
+
+_signals: list[signal.Signals] = []
+"""Those that came during this run."""
+
+
 class Terminated(BaseException):
     """SIGTERM came; like KeyboardInterrupt, it passes ``except Exception``."""
 
@@ -61,9 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         debug = args.debug
         start_logging(debug=args.debug, quiet=args.quiet)
         # Not before: a signal during start-up should simply end the process.
-        _raise_on_sigterm()
+        _raise_on_signals()
         status: int = args.run(args)
-        sys.stdout.flush()
         return status
     except SystemExit as stop:  # argparse: help, version or usage error
         return stop.code if isinstance(stop.code, int) else 2
@@ -77,9 +87,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
-        return _fail("interrupted", 128 + signal.SIGINT, debug)
+        return _fail(*_STOPPED[signal.SIGINT], debug)
     except Terminated:
-        return _fail("terminated", 128 + signal.SIGTERM, debug)
+        return _fail(*_STOPPED[signal.SIGTERM], debug)
+    except Exception:
+        # A compiler that is interrupted raises what it likes.
+        if _signals:
+            return _fail(*_STOPPED[_signals[0]], debug)
+        raise
 
 
 def entry() -> NoReturn:
@@ -90,6 +105,7 @@ def entry() -> NoReturn:
 
 def set_up_process() -> None:
     """Set what belongs to a process of its own, before anything large is imported."""
+    open_closed_streams()
     # NumPy's BLAS, which is not used, starts a thread for each core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Imports and compiled code make objects that stay; looking through them for garbage after
@@ -140,14 +156,20 @@ def start_logging(*, debug: bool, quiet: bool) -> None:
     log.addHandler(handler)
 
 
-def _raise_on_sigterm() -> None:
-    def terminate(signum: int, frame: FrameType | None) -> NoReturn:
-        raise Terminated
+def _raise_on_signals() -> None:
+    """Raise Terminated for SIGTERM and, unless it is ignored, KeyboardInterrupt for SIGINT."""
+    _signals.clear()
+
+    def stop(signum: int, frame: FrameType | None) -> NoReturn:
+        _signals.append(signal.Signals(signum))
+        raise KeyboardInterrupt if signum == signal.SIGINT else Terminated
 
     try:
-        signal.signal(signal.SIGTERM, terminate)
+        signal.signal(signal.SIGTERM, stop)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, stop)
     except ValueError:
-        log.debug("not in the main thread: SIGTERM keeps its handler")
+        log.debug("not in the main thread: signals keep their handlers")
 
 
 def _fail(message: str, status: int, debug: bool) -> int:

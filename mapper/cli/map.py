@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mapper.cli.map_files import add_files, check_files, format_by_name, lanes_of
+from mapper.cli.sizes import positive, size, thread_number
 from mapper.device.choose import CPU, check_device_name, hold_device
 from mapper.errors import UsageError
 from mapper.params import (
@@ -73,7 +74,6 @@ _OPTIONS = (
 
 MAX_INSERT_SIZE = 1_000_000
 """Largest insert size that can be given; the model has an entry for each proper one."""
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -89,7 +89,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     _add_alignment(parser)
     machine = parser.add_argument_group("machine")
     machine.add_argument(
-        "-t", "--threads", type=_positive, default=len(os.sched_getaffinity(0)), metavar="N",
+        "-t", "--threads", type=thread_number, default=len(os.sched_getaffinity(0)), metavar="N",
         help="threads that map, read and compress (default: all, %(default)s here)",
     )  # fmt: skip
     machine.add_argument(
@@ -99,17 +99,17 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "run has; without a device the CPU (default: %(default)s)",
     )  # fmt: skip
     machine.add_argument(
-        "--jobs-per-device", type=_positive, default=1, metavar="N",
+        "--jobs-per-device", type=positive, default=1, metavar="N",
         help="runs that may have a device at the same time, where auto looks for a free one "
         "(default: %(default)s)",
     )  # fmt: skip
     machine.add_argument(
-        "--memory", type=_bytes, metavar="SIZE",
-        help="bound of the whole run, bytes, or with K, M, G: batches become smaller to keep it, "
+        "--memory", type=size, metavar="SIZE",
+        help="bound of the whole run, such as 500M or 24G: batches become smaller to keep it, "
         "and --sort has what is left (default: none, and 1G for --sort)",
     )  # fmt: skip
     machine.add_argument(
-        "--batch-bases", type=_positive, metavar="N",
+        "--batch-bases", type=positive, metavar="N",
         help="bases mapped at a time by a thread; no effect on the result (default: "
         f"{BATCH_BASES}, or {DEVICE_BATCH_BASES} with CUDA)",
     )  # fmt: skip
@@ -253,25 +253,3 @@ def _insert_size(text: str) -> InsertSizeModel:
     if std <= 0 or low > high:
         raise UsageError(f"--insert-size {text}: SD must be positive, and MIN not above MAX")
     return model_from(mean, std, round(low), round(high), 0)
-
-
-def _positive(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: a whole number of at least 1 is expected")
-    return value
-
-
-def _bytes(text: str) -> int:
-    unit = text[-1:].upper()
-    digits = text[:-1] if unit in _UNITS and unit else text
-    try:
-        value = int(float(digits) * _UNITS.get(unit, 1))
-    except (ValueError, OverflowError):  # OverflowError: "inf"
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: a size such as 500M or 4G is expected")
-    return value

@@ -114,14 +114,22 @@ def check_files(args: argparse.Namespace, output_format: str) -> None:
     from mapper.io.source import same_file
 
     _check_combinations(args, output_format)
-    inputs = [*args.reads, *(path for _, paths in lanes_of(args) for path in paths)]
+    reads = [*args.reads, *(path for _, paths in lanes_of(args) for path in paths)]
+    others = (args.reference, args.input_reference, args.batch, args.insert_size_from)
     outputs = [args.output]
     if args.json_stats is not None:
         outputs.append(args.json_stats)
         check_output(args.json_stats)
     for output in outputs:
-        if output != STDOUT and any(same_file(output, path) for path in inputs):
+        if output == STDOUT:
+            continue
+        if any(same_file(output, path) for path in reads):
             raise UsageError(f"{output} is one of the read files; name another output")
+        for path in others:
+            if path is not None and same_file(output, str(path)):
+                raise UsageError(f"{output} is read by this run; name another output")
+        if Path(args.index).resolve() in Path(output).resolve().parents:
+            raise UsageError(f"{output} would lie in the index; name another output")
     if len(outputs) == 2 and (
         outputs[0] == outputs[1] or Path(outputs[0]).resolve() == Path(outputs[1]).resolve()
     ):

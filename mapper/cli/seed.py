@@ -7,10 +7,12 @@ import logging
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from mapper.errors import UsageError
 from mapper.params import KmerParams
+from mapper.threads import MAX_THREADS
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +72,8 @@ def _add_files_and_machine(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     files.add_argument(
         "--input-format", choices=("fastq", "fasta", "list"), metavar="fastq|fasta|list",
-        help="format of READS (default: by its first character; FASTQ on standard input)",
+        help="format of READS (default: by its first character; a list that is standard input "
+        "or a pipe must be named)",
     )  # fmt: skip
     machine = parser.add_argument_group("machine")
     machine.add_argument(
@@ -88,12 +91,25 @@ def _add_files_and_machine(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Refuse to write over the reads, or two things into one file."""
+    from mapper.io.atomic import STDOUT
+    from mapper.io.source import same_file
+
+    if args.skipped is not None and (
+        args.skipped == args.output or Path(args.skipped).resolve() == Path(args.output).resolve()
+    ):
+        raise UsageError(f"--skipped {args.skipped}: is the output; name another file")
+    for output in (args.output, args.skipped):
+        if output not in (None, STDOUT) and same_file(output, args.reads):
+            raise UsageError(f"{output} is the file of reads; name another output")
+
+
 def run(args: argparse.Namespace) -> int:
     """Search, then report."""
     start = time.perf_counter()
     params = _params(args)
-    if args.skipped is not None and args.skipped == args.output:
-        raise UsageError(f"--skipped {args.skipped}: is the output; name another file")
+    _check_outputs(args)
 
     from mapper.device.choose import check_device_name, hold_device
 
@@ -109,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
         params=params,
         stride=args.stride,
         skipped=args.skipped,
-        file_format=args.input_format,
+        file_format=args.input_format or _format_of_pipe(args.reads),
         threads=args.threads,
         batch_kmers=args.batch_kmers,
     )
@@ -124,13 +140,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _format_of_pipe(path: str) -> str | None:
+    """Return what reads of a pipe must be: there is no looking into it and beginning again."""
+    from mapper.io.atomic import is_special
+
+    return "fastq" if is_special(Path(path)) else None
+
+
 def _params(args: argparse.Namespace) -> KmerParams:
     for option, value, low, high in (
         ("-k", args.kmer_length, 1, 64),
         ("--stride", args.stride, 1, 2**31 - 1),
         ("--mismatches", args.mismatches, 0, 2),
         ("--max-hits", args.max_hits, 0, NO_LIMIT),
-        ("--threads", args.threads, 1, 4096),
+        ("--threads", args.threads, 1, MAX_THREADS),
         ("--batch-kmers", 1 if args.batch_kmers is None else args.batch_kmers, 1, 1 << 24),
     ):
         if not low <= value <= high:

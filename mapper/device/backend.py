@@ -36,15 +36,10 @@ from mapper.index.fm import FMIndex
 from mapper.index.reference import ContigBounds, Index
 from mapper.pair.cuda import propose_loci
 from mapper.pair.insert_size import InsertSizeModel
-from mapper.params import MapParams
+from mapper.params import DEVICE_LANES, MapParams
 from mapper.seed.cuda import seed_reads
 from mapper.stats import RunStats
 from mapper.threads import map_in_threads
-
-LANES = 4
-"""Batches in work on a device at a time: while the slowest reads of one are finished, others
-are copied and computed. A lane takes 6 GB of a device's memory where reads have many loci; with
-less, it does its batches in parts."""
 
 
 class Lane(NamedTuple):
@@ -74,7 +69,7 @@ class DeviceStages:
         If the index does not fit.
     """
 
-    def __init__(self, index: Index, ordinals: Sequence[int], lanes: int = LANES) -> None:
+    def __init__(self, index: Index, ordinals: Sequence[int], lanes: int = DEVICE_LANES) -> None:
         self._free: SimpleQueue[Lane] = SimpleQueue()
 
         def begin(ordinal: int) -> list[Lane]:

@@ -8,6 +8,7 @@ from mapper.accelerate import driver, grown
 from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch
 from mapper.extend.keep import keep_counting
 from mapper.extend.penalties import wavefront_penalties
+from mapper.extend.reach import new_reach
 from mapper.extend.read import (
     FOUND_TYPES,
     OPS_FULL,
@@ -40,6 +41,7 @@ def _new_scratch(max_loci: int, max_len: int, max_gap: int) -> ReadScratch:
         losses=np.empty(sizes.losses, np.int32),
         spare_ops=np.empty(sizes.ops, np.uint32),
         ops=np.empty(sizes.ops, np.uint32),
+        reach=new_reach(max_len),
     )
 
 

@@ -108,7 +108,7 @@ def _align_locus(text_planes, reads, loci, read, locus, params, penalties, wavef
         reads.planes, reads.word_offsets[read] + n_words(read_len) * loci.strand[locus], read_len,
         text_planes, loci.diagonal[locus], loci.window_start[locus], loci.window_end[locus],
         ungapped_of(rows.ungapped[locus]), np.int64(rows.target[locus]), params, penalties,
-        wavefronts, positions, losses, spare_ops, ops, lanes,
+        wavefronts, positions, losses, spare_ops, ops, None, lanes,
     )  # fmt: skip
     if n_ops <= 0:
         return n_ops == 0

@@ -14,6 +14,7 @@ import numpy as np
 from mapper.accelerate import core
 from mapper.cigar import EQUAL, X, append_op, left_align
 from mapper.extend.bounds import bound_sides, left_floor_of
+from mapper.extend.reach import UNKNOWN, most_reached
 from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
 from mapper.extend.wavefront_affine import CELLS_FULL, Side, backtrace_side, extend_side
 
@@ -63,9 +64,35 @@ def ungapped_ops(read_planes, read_word, text_planes, diagonal, start, end, posi
 
 
 @core
+def search_side(query_planes, text_planes, side, params, penalties, reserve, floor, insertions,
+                deletions, losses, wavefronts, reach, lanes):  # fmt: skip
+    """Extend an anchor to one side, as :func:`extend_side` does, where that can exceed `floor`.
+
+    `reach`: a :class:`mapper.extend.reach.Reach`, or None. It only spares searches.
+    """
+    most = most_reached(
+        query_planes, text_planes, side, params, floor, insertions, deletions, reach
+    )
+    start = np.int64(floor)
+    if most < UNKNOWN:
+        start = max(start, most - 1)
+    objective, s, k, offset = np.int64(floor), np.int64(-1), np.int64(0), np.int64(0)
+    searching = most > floor
+    while searching:
+        objective, s, k, offset = extend_side(
+            query_planes, text_planes, side, penalties, params.end_bonus, reserve, start,
+            insertions, deletions, losses, wavefronts, lanes,
+        )  # fmt: skip
+        # What reaches most may be out of bounds: then the best within them is less.
+        searching = s == -1 and start > floor
+        start = np.int64(floor)
+    return objective, s, k, offset
+
+
+@core
 def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
                  ungapped, target, params, penalties, wavefronts, positions, losses,
-                 spare_ops, ops, lanes):  # fmt: skip
+                 spare_ops, ops, reach, lanes):  # fmt: skip
     """Extend the anchor of an ungapped alignment with gaps where they may pay.
 
     Parameters
@@ -78,6 +105,8 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
         int32 work space.
     spare_ops, ops
         uint32 work space, and the operations of the result, in read order, left-aligned.
+    reach
+        Work space to spare searches with (:func:`most_reached`), or None.
     lanes
         Each with `positions`, `spare_ops` and `ops` of its own; the rest is shared.
 
@@ -103,46 +132,42 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
         n_ops = np.int64(CELLS_FULL)
         return total, doubled, query_start, query_end, text_start, text_end, n_ops
 
-    if bounds.most_right > bounds.right_floor:
-        side = Side(
-            read_word, ungapped.anchor_end, read_len - ungapped.anchor_end,
-            ungapped.anchor_end + diagonal, window_end - diagonal - ungapped.anchor_end, True,
-        )  # fmt: skip
-        objective, s, k, offset = extend_side(
-            read_planes, text_planes, side, penalties, params.end_bonus, anchor + ungapped.left,
-            bounds.right_floor, bounds.right_insertions, bounds.right_deletions, losses,
-            wavefronts, lanes,
-        )  # fmt: skip
-        if s == CELLS_FULL:
-            return total, doubled, query_start, query_end, text_start, text_end, s
-        if s >= 0:
-            gapped_right = True
-            right = objective
-            query_end = ungapped.anchor_end + offset - k
-            text_end = side.text_pos + offset
-            n_right_ops = backtrace_side(
-                wavefronts, penalties, side, s, k, offset, spare_ops, n_right_ops
-            )
-    left_floor = left_floor_of(ungapped, right, target, params)
-    # Without the right side that the target takes, it is out of reach.
-    if bounds.most_left > left_floor and (gapped_right or right == bounds.right_floor):
-        side = Side(
-            read_word, ungapped.anchor_start, ungapped.anchor_start,
-            ungapped.anchor_start + diagonal, ungapped.anchor_start + diagonal - window_start,
-            False,
-        )  # fmt: skip
-        objective, s, k, offset = extend_side(
-            read_planes, text_planes, side, penalties, params.end_bonus, anchor + ungapped.right,
-            left_floor, bounds.left_insertions, bounds.left_deletions, losses, wavefronts, lanes,
+    # One text for both sides: with two, kernels grow, and compile as long again.
+    for turn in range(2):
+        forward = turn == 0
+        corner, room, text_room = ungapped.anchor_end, read_len - ungapped.anchor_end, np.int64(0)
+        if forward:
+            text_room = window_end - diagonal - corner
+            reserve, most, floor = anchor + ungapped.left, bounds.most_right, bounds.right_floor
+            insertions, deletions = bounds.right_insertions, bounds.right_deletions
+        else:
+            corner = room = ungapped.anchor_start
+            text_room = corner + diagonal - window_start
+            reserve, most = anchor + ungapped.right, bounds.most_left
+            floor = left_floor_of(ungapped, right, target, params)
+            insertions, deletions = bounds.left_insertions, bounds.left_deletions
+            if not gapped_right and right != bounds.right_floor:
+                break  # without the right side that the target takes, it is out of reach
+        if most <= floor:
+            continue
+        side = Side(read_word, corner, room, corner + diagonal, text_room, forward)
+        objective, s, k, offset = search_side(
+            read_planes, text_planes, side, params, penalties, reserve, floor, insertions,
+            deletions, losses, wavefronts, reach, lanes,
         )  # fmt: skip
         if s == CELLS_FULL:
             return total, doubled, query_start, query_end, text_start, text_end, s
-        if s >= 0:
-            gapped_left = True
-            left = objective
-            query_start = ungapped.anchor_start - (offset - k)
-            text_start = side.text_pos - offset
-            n_ops = backtrace_side(wavefronts, penalties, side, s, k, offset, ops, n_ops)
+        if s < 0:
+            continue
+        n_side_ops = backtrace_side(
+            wavefronts, penalties, side, s, k, offset, spare_ops if forward else ops, np.int64(0)
+        )
+        if forward:
+            gapped_right, right, n_right_ops = True, objective, n_side_ops
+            query_end, text_end = corner + offset - k, side.text_pos + offset
+        else:
+            gapped_left, left, n_ops = True, objective, n_side_ops
+            query_start, text_start = corner - (offset - k), side.text_pos - offset
 
     total = anchor + left + right
     if total <= target or not (gapped_left or gapped_right):

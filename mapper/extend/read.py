@@ -15,6 +15,7 @@ from mapper.cigar import EQUAL
 from mapper.dna import n_words
 from mapper.extend.blocks import BLOCK
 from mapper.extend.locus import Ungapped, align_gapped, align_ungapped, ungapped_ops
+from mapper.extend.reach import Reach
 from mapper.extend.ungapped import lowest_mate_score, ungapped_score
 from mapper.lanes import ONE_LANE, lane_mask, lanes_meet
 
@@ -55,6 +56,7 @@ class ReadScratch(NamedTuple):
     losses: np.ndarray  # int32
     spare_ops: np.ndarray  # uint32
     ops: np.ndarray  # uint32
+    reach: Reach
 
 
 class ScratchSizes(NamedTuple):
@@ -283,7 +285,7 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         _, doubled, query_start, query_end, text_start, text_end, n_ops = align_gapped(
             planes, word, read_len, text_planes, diagonal, loci.window_start[locus],
             loci.window_end[locus], u, target, params, penalties, wavefronts, scratch.positions,
-            scratch.losses, scratch.spare_ops, scratch.ops, ONE_LANE,
+            scratch.losses, scratch.spare_ops, scratch.ops, scratch.reach, ONE_LANE,
         )  # fmt: skip
         if n_ops < 0:
             return n_ops, n_read_ops

@@ -79,7 +79,8 @@ def build_index(
         )  # fmt: skip
     if most is None:
         plan = choose_route(what, len(text), *options, check=check_memory, n_held=len(text))
-    params = replace(params, kmer_len=params.table_kmer_len(len(text)))
+    n = len(text)
+    params = replace(params, sa_sampling=params.sampling(n), kmer_len=params.table_kmer_len(n))
     packed_text = pack_text(text, n_threads)
     unpacked = text if plan.route == LIBRARY else None
     del text  # the other routes go without it
@@ -135,12 +136,14 @@ def index_text(
     plan: BuildPlan,
     n_threads: int,
 ) -> FMIndex:
-    """Index a packed text; the library's route also needs it unpacked."""
+    """Index a packed text, and let its words go; the library's route also needs it unpacked."""
     n = text.n
-    sa_shift = params.sa_sampling.bit_length() - 1
+    sa_shift = params.sampling(n).bit_length() - 1
     no_table = np.zeros(1, row_dtype(n))
     with _phase("sorting the suffixes"):
         sorted_text = sort_suffixes(plan, text, unpacked, no_table.dtype, sa_shift, n_threads)
+    text.release_words()
+    gc.collect()  # where what reads them was compiled, numba left them to it
     with _phase("BWT"):
         blocks, super_counts, first_row = make_blocks(sorted_text, n, params, n_threads)
     samples, primary = sorted_text.sa_samples, sorted_text.primary

@@ -75,7 +75,7 @@ def open_index(path: str | Path) -> Index:
         n_rows=n + 1,
         primary=primary,
         occ_shift=params.occ_spacing.bit_length() - 1,
-        sa_shift=params.sa_sampling.bit_length() - 1,
+        sa_shift=params.sampling(n).bit_length() - 1,
         kmer_len=params.table_kmer_len(n),
     )
     return Index(fm, contigs, source)

@@ -43,7 +43,7 @@ def columns(n: int, params: IndexParams) -> dict[str, Column]:
         "blocks": Column(words, (n // params.occ_spacing + 1, 2 + params.occ_spacing // 32)),
         "super_counts": Column(counts, ((n >> SUPERBLOCK_SHIFT) + 1, 4)),
         "first_row": Column(counts, (5,)),
-        "sa_samples": Column(rows, (n // params.sa_sampling + 1,)),
+        "sa_samples": Column(rows, (n // params.sampling(n) + 1,)),
         "kmer_starts": Column(rows, (4**kmer_len + 1 if kmer_len else 1,)),
         "ref_planes": Column(words, ((n + 63) // 64 + 2, 3)),
     }

@@ -7,7 +7,7 @@ time as unsigned numbers. Beyond the end the words hold A, the smallest base.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,12 +16,17 @@ from mapper.accelerate import core, driver
 WORD_BASES = 32
 
 
-class PackedText(NamedTuple):
+@dataclass
+class PackedText:
     """A text in the two packed forms that an index is made from."""
 
     words: np.ndarray  # uint64 (n // 32 + 2,): ambiguous bases replaced
     ref_planes: np.ndarray  # uint64 (n_words + 2, 3): as in FMIndex
     n: int
+
+    def release_words(self) -> None:
+        """Let the words go: once the suffixes are sorted, nothing asks for them."""
+        self.words = self.words[:0].copy()
 
 
 def n_words(n: int) -> int:

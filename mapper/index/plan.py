@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from mapper.errors import ResourceError
 from mapper.index.layout import columns, index_bytes, row_dtype
+from mapper.index.packed import n_words
 from mapper.index.suffix_sort import bucket_len_for
 from mapper.params import IndexParams
 
@@ -31,9 +32,12 @@ LIBRARY_UP_TO = 1 << 24
 PROCESS_BYTES = 300_000_000
 """Interpreter, libraries and compiled code: measured 0.25 GB."""
 
-DEVICE_PROCESS_BYTES = 2_200_000_000
-"""The same with CUDA's libraries, CuPy, and kernels that are compiled in the same run: 0.95 GB
-once they are (1 Gbp), about 2.2 GB before (3.1 Gbp, the most that its arrays leave unexplained)."""
+DEVICE_PROCESS_BYTES = 950_000_000
+"""The same with CUDA's libraries and CuPy: 0.7 to 0.8 GB once kernels are compiled (peaks on an
+H200, 18 Mbp to 4.4 Gbp, less the arrays), 0.9 GB where the same run compiles them."""
+
+DEVICE_SPARE = 0.05
+"""Added to the host's need with a device: drivers and libraries of other versions differ."""
 
 TIED_SHARE = 0.06
 """Part of the suffixes that may be tied after the blocks: twice that of the texts measured,
@@ -116,15 +120,13 @@ def plan_device(n: int, params: IndexParams, free_bytes: int | None) -> BuildPla
     """Plan the route of a device with `free_bytes` of free memory; None: the least it needs.
 
     On it lie the text (n / 4), the ranks (w n), the counts of a scan and their sums (9 / 64 n),
-    what is tied, and a block, the larger the better. The host holds the text in both packed
-    forms and, at the end, BWT, samples and blocks.
+    what is tied, and a block, the larger the better. What the host holds: :func:`device_stages`.
 
     Raises
     ------
     ResourceError
         If the device is too small even for small blocks.
     """
-    sizes = {name: column.n_bytes for name, column in columns(n, params).items()}
     row = row_dtype(n).itemsize
     kept = n // 4 + n * row + n * 9 // 64 + int(TIED_SHARE * n) * 2 * row + DEVICE_RESERVE
     least_block = min(n, max(1 << 20, n // 64))
@@ -137,7 +139,22 @@ def plan_device(n: int, params: IndexParams, free_bytes: int | None) -> BuildPla
             f"{free_bytes / 1e9:.1f} GB are free"
         )
     block_size = min(LARGEST_BLOCK, n, (free_bytes - kept) // DEVICE_BYTES_A_SUFFIX)
-    packed = n // 4 + sizes["ref_planes"] + DEVICE_PROCESS_BYTES
-    after_sort = sizes["sa_samples"] + sizes["blocks"] + max(n, sizes["kmer_starts"] * 5 // 4)
-    host = packed + max(n + n // 2, after_sort)
+    host = int((1 + DEVICE_SPARE) * (max(device_stages(n, params).values()) + DEVICE_PROCESS_BYTES))
     return BuildPlan(DEVICE, block_size, host, kept + block_size * DEVICE_BYTES_A_SUFFIX)
+
+
+def device_stages(n: int, params: IndexParams) -> dict[str, int]:
+    """Return the bytes of the arrays that the host holds in each stage of the route of a device.
+
+    The words are let go once the suffixes are sorted, the BWT once it is in the blocks.
+    """
+    sizes = {name: column.n_bytes for name, column in columns(n, params).items()}
+    words, planes, bwt = 8 * n_words(n), sizes["ref_planes"], n + 1
+    samples, blocks = sizes["sa_samples"], sizes["blocks"] + sizes["super_counts"]
+    return {
+        "reading": 2 * n,  # of a compressed file: in segments, and joined
+        "packing": n + words + planes,
+        "sorting": words + planes + bwt + samples,
+        "blocks": planes + bwt + samples + blocks,
+        "table": planes + samples + blocks + sizes["kmer_starts"] * 5 // 4,  # and one base shorter
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Protocol
@@ -38,7 +38,8 @@ _MAX_BLOCK = 1 << 16
 _HEADER_FIELDS = np.frombuffer(_HEADER_START + b"BC\2\0", np.uint8).copy()
 
 Deflate = Callable[[memoryview], bytes]
-Compress = Callable[[memoryview], "bytes | memoryview"]
+Compress = Callable[[Sequence[memoryview]], "bytes | memoryview"]
+"""Makes the blocks of data that lie in pieces, each of whole blocks but for its last."""
 
 
 class Sink(Protocol):
@@ -70,7 +71,7 @@ def compressor(level: int) -> Compress:
     deflate = deflater(level)
     if level <= _MAX_ISAL_LEVEL and isa_l.usable():
         return partial(_compress_compiled, level=level)
-    return partial(compress_blocks, deflate=deflate)
+    return lambda pieces: b"".join([compress_blocks(piece, deflate) for piece in pieces])
 
 
 def compress_block(data: memoryview, deflate: Deflate) -> bytes:
@@ -98,12 +99,14 @@ def _parts_of_block(data: memoryview, deflate: Deflate) -> list[bytes | memoryvi
     return [header, *body, _TRAILER.pack(isal_zlib.crc32(data), len(data))]
 
 
-def _compress_compiled(data: memoryview, level: int) -> memoryview:
-    """Return the BGZF blocks of `data`, of ISA-L's level `level`, without the lock of Python."""
-    n_blocks = -(-len(data) // BLOCK_BYTES)
+def _compress_compiled(pieces: Sequence[memoryview], level: int) -> memoryview:
+    """Return the BGZF blocks of `pieces`, of ISA-L's level `level`, without the lock of Python."""
+    n_blocks = sum(-(-len(piece) // BLOCK_BYTES) for piece in pieces)
     out = RECYCLER.empty(n_blocks * _MAX_BLOCK)
-    address = np.frombuffer(data, np.uint8).ctypes.data
-    end = _fill_blocks(address, len(data), level, isa_l.work_space(), out)
+    places = np.array(
+        [(np.frombuffer(piece, np.uint8).ctypes.data, len(piece)) for piece in pieces], np.int64
+    )
+    end = _fill_blocks(places, level, isa_l.work_space(), out)
     if end < 0:
         raise RuntimeError("ISA-L finds no room for a block of BGZF")
     return out[:end].data
@@ -117,25 +120,37 @@ def _put(out, at, value, n_bytes):
 
 
 @driver
-def _fill_blocks(data, n_bytes, level, work, out):
-    """Write the blocks of the bytes at an address; return their end, or -1 (never seen)."""
+def _fill_blocks(places, level, work, out):
+    """Write the blocks of pieces of data; return their end, or -1 (never seen).
+
+    Parameters
+    ----------
+    places
+        Address of each piece, and its bytes: int64, shape (n, 2).
+    level, work
+        See :func:`isa_l.deflate`.
+    out
+        uint8, with room for each block as it may be at most.
+    """
     at = np.int64(0)
-    for first in range(0, n_bytes, BLOCK_BYTES):
-        n = min(BLOCK_BYTES, n_bytes - first)
-        body = at + _HEADER_BYTES
-        # ISA-L stores what deflate would make larger, so there is room.
-        size = isa_l.deflate(
-            data + first, n, level, work, out, body, at + _MAX_BLOCK - _TRAILER_BYTES
-        )
-        if size < 0:
-            return size
-        end = body + size
-        for i in range(len(_HEADER_FIELDS)):
-            out[at + i] = _HEADER_FIELDS[i]
-        _put(out, body - 2, end + _TRAILER_BYTES - at - 1, 2)
-        _put(out, end, np.int64(isa_l.crc32(data + first, n)), 4)
-        _put(out, end + 4, n, 4)
-        at = end + _TRAILER_BYTES
+    for piece in range(len(places)):
+        data, n_bytes = places[piece]
+        for first in range(0, n_bytes, BLOCK_BYTES):
+            n = min(BLOCK_BYTES, n_bytes - first)
+            body = at + _HEADER_BYTES
+            # ISA-L stores what deflate would make larger, so there is room.
+            size = isa_l.deflate(
+                data + first, n, level, work, out, body, at + _MAX_BLOCK - _TRAILER_BYTES
+            )
+            if size < 0:
+                return size
+            end = body + size
+            for i in range(len(_HEADER_FIELDS)):
+                out[at + i] = _HEADER_FIELDS[i]
+            _put(out, body - 2, end + _TRAILER_BYTES - at - 1, 2)
+            _put(out, end, np.int64(isa_l.crc32(data + first, n)), 4)
+            _put(out, end + 4, n, 4)
+            at = end + _TRAILER_BYTES
     return at
 
 
@@ -165,7 +180,9 @@ class BgzfWriter:
         self._compress = compressor(level)
         self._max_pending = max_pending
         self._pending: deque[Future[bytes | memoryview]] = deque()
-        self._rest = bytearray()
+        self._run: list[memoryview] = []  # pieces of the run that is not complete yet
+        self._n_blocks = 0  # in it
+        self._rest = bytearray()  # less than a block, behind it
 
     def append(self, data: bytes | memoryview) -> None:
         """Add bytes to the stream. They must not be changed afterwards."""
@@ -175,21 +192,26 @@ class BgzfWriter:
             self._rest += view[:missing]
             view = view[missing:]
             if len(self._rest) == BLOCK_BYTES:
-                self._submit_rest()
+                self._add_rest()
         if not self._rest:
             whole = len(view) // BLOCK_BYTES * BLOCK_BYTES
-            for at in range(0, whole, BLOCK_BYTES * BLOCKS_PER_TASK):
-                self._submit(view[at : min(at + BLOCK_BYTES * BLOCKS_PER_TASK, whole)])
+            at = 0
+            while at < whole:
+                end = min(at + (BLOCKS_PER_TASK - self._n_blocks) * BLOCK_BYTES, whole)
+                self._add(view[at:end], (end - at) // BLOCK_BYTES)
+                at = end
             self._rest += view[whole:]
 
     def end_block(self) -> None:
         """End the block here, so that what follows begins a new one."""
         if self._rest:
-            self._submit_rest()
+            self._add_rest()
 
     def finish(self) -> None:
         """Write everything and the end-of-file block."""
         self.end_block()
+        if self._run:
+            self._submit()
         while self._pending:
             self._write_oldest()
         self._sink.write(EOF_BLOCK)
@@ -200,12 +222,19 @@ class BgzfWriter:
             future.cancel()
         self._pending.clear()
 
-    def _submit_rest(self) -> None:
-        self._submit(memoryview(self._rest))
+    def _add_rest(self) -> None:
+        self._add(memoryview(self._rest), 1)
         self._rest = bytearray()
 
-    def _submit(self, data: memoryview) -> None:
-        self._pending.append(self._executor.submit(self._compress, data))
+    def _add(self, piece: memoryview, n_blocks: int) -> None:
+        self._run.append(piece)
+        self._n_blocks += n_blocks
+        if self._n_blocks == BLOCKS_PER_TASK:
+            self._submit()
+
+    def _submit(self) -> None:
+        self._pending.append(self._executor.submit(self._compress, self._run))
+        self._run, self._n_blocks = [], 0
         while self._pending and (len(self._pending) > self._max_pending or self._pending[0].done()):
             self._write_oldest()
 

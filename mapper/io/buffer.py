@@ -222,16 +222,23 @@ class InputBuffer:
     # And these without it.
 
     def _begin_ahead(self) -> None:
-        """Begin a step (a task)."""
+        """Begin a step, and do a part of one (a task)."""
         with self._changed:
             self._is_queued = False
             if not self._may_begin():
                 return
             self._is_beginning = True
-        self._begin_step()
+        self._begin_step(n_own=1)
+        self._do_part()
 
-    def _begin_step(self) -> None:
-        """Begin a step; `_is_beginning` has been set for that."""
+    def _begin_step(self, n_own: int = 0) -> None:
+        """Begin a step; `_is_beginning` has been set for that.
+
+        Parameters
+        ----------
+        n_own
+            Parts that the caller does: there is no task for these.
+        """
         step, error = Step(0), None
         with self._changed:
             if not self._has_room():
@@ -257,7 +264,7 @@ class InputBuffer:
             self._settle()
             self._go_on_ahead()
         if self._executor is not None:
-            for _ in step.parts:
+            for _ in step.parts[n_own:]:
                 self._executor.submit(self._do_part)
 
     def _do_part(self) -> None:

@@ -41,9 +41,9 @@ def encode_bam(records: RecordBatch, reads: ReadBatch) -> np.ndarray:
     OutputError
         If a name is longer than BAM can hold.
     """
-    check_names(reads)
     offsets = np.empty(records.n_records + 1, np.int64)
-    _fill_offsets(records, reads, offsets)
+    if _fill_offsets(records, reads, offsets) > MAX_NAME:
+        check_names(reads)
     out = RECYCLER.empty(int(offsets[-1]))
     _fill_bam(records, reads, offsets, out)
     return out
@@ -62,11 +62,18 @@ def check_names(reads: ReadBatch) -> None:
 
 @driver
 def _fill_offsets(records, reads, offsets):
-    """Write where each record begins, and the end: int64, shape (n_records + 1,)."""
+    """Write where each record begins, and the end: int64, shape (n_records + 1,).
+
+    Returns
+    -------
+    Bytes of the longest name, 1 at least.
+    """
     offsets[0] = 0
+    longest = np.int64(1)
     for r in range(len(records.flag)):
         read = records.read[r]
         name_length = max(reads.name_offsets[read + 1] - reads.name_offsets[read], 1)
+        longest = max(longest, name_length)
         length = np.int64(records.query_end[r]) - records.query_start[r]
         n_ops = records.cigar_offsets[r + 1] - records.cigar_offsets[r]
         size = _FIXED + name_length + 1 + ((length + 1) >> 1) + length + 4 * n_ops
@@ -74,6 +81,7 @@ def _fill_offsets(records, reads, offsets):
             size += _CG_BYTES + 4 * 2
         size += records.tag_offsets[r + 1] - records.tag_offsets[r]
         offsets[r + 1] = offsets[r] + size
+    return longest
 
 
 @core

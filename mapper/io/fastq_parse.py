@@ -161,12 +161,19 @@ def _make_columns(parts: Sequence[TextPart], has_tags: bool) -> _Columns:
     return _Columns(
         bases=RECYCLER.empty(n_bytes),
         quals=RECYCLER.empty(n_bytes),
-        base_offsets=np.zeros(n_rows + 3, np.int64),
+        base_offsets=_offsets(n_rows + 3),
         names=RECYCLER.empty(n_bytes),
-        name_offsets=np.zeros(n_rows + 3, np.int64),
+        name_offsets=_offsets(n_rows + 3),
         tags=RECYCLER.empty(2 * n_bytes + 8 if has_tags else 0),
-        tag_offsets=np.zeros(n_rows + 3, np.int64),
+        tag_offsets=_offsets(n_rows + 3),
     )
+
+
+def _offsets(n: int) -> np.ndarray:
+    """Return a column of offsets of which the first is written, and a second one that is read."""
+    offsets = np.empty(n, np.int64)
+    offsets[:2] = 0
+    return offsets
 
 
 def solid_bytes(text: np.ndarray) -> np.ndarray:

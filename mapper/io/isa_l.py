@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import threading
 import zlib
 from functools import cache
+from typing import Any
 
 import llvmlite.binding
 import numba
@@ -28,7 +30,6 @@ from isal import isal_zlib
 from numba import types
 
 from mapper.accelerate import core, driver
-from mapper.recycled import RECYCLER
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ _SIGNATURES = {
     "isal_inflate_stateless": types.int32(types.uintp),
     "crc32_gzip_refl": types.uint32(types.uint32, types.uintp, types.uint64),
 }
+_OF_THREAD: Any = threading.local()
 _PREFIX = "fmwave_"  # another copy of ISA-L in the process must not answer
 
 
@@ -75,8 +77,12 @@ _deflate_init, _deflate, _inflate_init, _inflate, _crc32 = (
 
 
 def work_space() -> np.ndarray:
-    """Return the work space that one call of a function here needs."""
-    return RECYCLER.empty(WORK_BYTES)
+    """Return the work space that calls of functions here need: that of this thread."""
+    try:
+        return _OF_THREAD.work
+    except AttributeError:
+        _OF_THREAD.work = np.empty(WORK_BYTES, np.uint8)
+        return _OF_THREAD.work
 
 
 @driver

@@ -213,8 +213,7 @@ class _Place(NamedTuple):
 def _parse(raw: RawBatch, place: _Place, longest: int | None) -> ReadBatch:
     """Parse a batch of one lane as one of the run; refuse reads that are too long."""
     reads = raw.parse()._replace(first_read=place.first_read)
-    lengths = np.diff(reads.base_offsets)
-    if longest is not None and lengths.max(initial=0) > longest:
+    if longest is not None and (lengths := np.diff(reads.base_offsets)).max(initial=0) > longest:
         row = int(np.flatnonzero(lengths > longest)[0])
         name = reads.names[slice(*reads.name_offsets[row : row + 2])].tobytes().decode("ascii")
         ordinal = place.first_read + row - place.n_before

@@ -107,7 +107,7 @@ def align_affine(
     scaled = AffinePenalties(x // scale, o // scale, e // scale)
     if max_penalty is not None and max_penalty < 0:
         raise UsageError(f"max_penalty {max_penalty}: 0 or more is expected")
-    limit = _NO_LIMIT if max_penalty is None else max_penalty // scale
+    limit = _NO_LIMIT if max_penalty is None else min(max_penalty // scale, _NO_LIMIT)
     cut = Band(0, 1) if band is None else Band(*check_band(band))
     check_memory(memory)
 

@@ -51,8 +51,9 @@ ROWS_BEFORE_GUESS = 40
 """Rows that are searched before the penalty is guessed from how far they lead."""
 
 BAND_WIDTH = 16
-"""Diagonals of the band. Of 300 pairs of 1,000 bases with 2, 5 and 10 % edits it found the lowest
-penalty of all, one of 12 diagonals of all but one."""
+BAND_INTERVAL = 8
+"""The band. Of 400 pairs of 1,000 bases and 60 of 10,000 with 5 % edits it found the lowest penalty
+of all; of 30 of 10,000 with 10 % that of three quarters, and at most 0.5 % more of the others."""
 
 
 @driver
@@ -92,7 +93,7 @@ def _bound_by_band(pair, letters, ends, penalties, rows, origins, centre, s, bou
         rows.match.copy(), rows.insertion.copy(), rows.deletion.copy(), rows.lo.copy(),
         rows.hi.copy(),
     )  # fmt: skip
-    band = Band(np.int64(BAND_WIDTH), np.int64(1))
+    band = Band(np.int64(BAND_WIDTH), np.int64(BAND_INTERVAL))
     status, penalty, _, _, _ = rows_on(
         pair, letters, ends, ahead, origins, penalties, band, centre, s, np.int64(ALL_ROWS), bound,
         False, np.int64(0),

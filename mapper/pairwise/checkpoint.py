@@ -13,6 +13,9 @@ import numpy as np
 from mapper.errors import UsageError
 from mapper.io.atomic import check_writable, remove_quietly, sync_and_rename, temporary_name
 
+SECONDS = 60.0
+"""Time between two states saved, where nothing else is said."""
+
 
 class Part(NamedTuple):
     """A part of a path: from (v, h), so long, with this distance (or at most)."""
@@ -42,7 +45,7 @@ class Checkpoint:
     digest
         Of the problem; a file with another is refused.
     seconds
-        Time between two states saved.
+        Time between two states saved; None: ``SECONDS``.
 
     Raises
     ------
@@ -50,10 +53,10 @@ class Checkpoint:
         If no file can be made there.
     """
 
-    def __init__(self, path: Path | str | None, digest: str, seconds: float) -> None:
+    def __init__(self, path: Path | str | None, digest: str, seconds: float | None) -> None:
         self._path = None if path is None else Path(path)
         self._digest = digest
-        self._seconds = seconds
+        self._seconds = SECONDS if seconds is None else seconds
         self._last = time.monotonic()
         if self._path is not None:
             check_writable(self._path)
@@ -83,7 +86,7 @@ class Checkpoint:
                 search = [file[f"search{i}"] for i in range(n_arrays)] if n_arrays else None
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise UsageError(
-                f"{self._path}: is no checkpoint ({error}); remove it, or name another file"
+                f"{self._path}: is no checkpoint; remove it, or name another file"
             ) from error
         return Work(pending, done, search)
 

@@ -91,7 +91,7 @@ def edit_distance(
     (3, '2=1X2=2I')
     """
     free = ends_of(span)
-    limit = MAX_LENGTH if max_distance is None else max_distance
+    limit = MAX_LENGTH if max_distance is None else min(max_distance, MAX_LENGTH)
     if limit < 0:
         raise UsageError(f"max_distance {limit}: 0 or more is expected")
 

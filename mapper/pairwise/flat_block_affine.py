@@ -37,7 +37,16 @@ from mapper.pairwise.affine_origins import (
     trace_back,
 )
 from mapper.pairwise.cuda_batch import CUT, DONE, LEFT
-from mapper.pairwise.flat_kernels import BLOCK, UNFIT, pair_of, strings_of, two_bits
+from mapper.pairwise.flat_kernels import pair_of, strings_of, two_bits
+from mapper.pairwise.flat_left import (
+    IN_SLOT,
+    MOST_BLOCKS,
+    NO_PLACE,
+    WIDE_BLOCK,
+    note_place,
+    place_of_path,
+    take_left,
+)
 from mapper.pairwise.flat_warp import blocks_by_shared
 from mapper.pairwise.strip import slide
 from mapper.pairwise.wavefront_affine import (
@@ -50,30 +59,17 @@ from mapper.pairwise.wavefront_affine import (
 )
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING, NO_ROOM
 
-WIDE_BLOCK = 8 if SIMULATED else 256
-"""Threads of a block without a band; few in the simulator, which is slow to keep them in step."""
-
 BAND_BLOCK = 8 if SIMULATED else 32
 """Threads of a block with a band, of which a row is not much wider than a warp."""
 
-PROBE = Band(64, 16)
+PROBE = Band(32, 16)
 """Band of the search for a penalty to stay within."""
-
-_MOST_BLOCKS = 2048
-"""Of a device: more are not resident at once."""
 
 _NULL = np.int32(-(2**15))
 _FAR = np.int32(2**30)
 
-# What a block keeps in shared memory beside its rows: words of 32 bits.
-_NEXT, _BEST, _STATE = 0, 1, 4
-
-
-class LeftPairs(NamedTuple):
-    """The pairs of a chunk that are left, for blocks to take."""
-
-    pairs: Any  # int32 (most pairs,)
-    counts: Any  # int32 (3,): how many are listed, are taken, and operations in ``long_ops``
+# What a block keeps in shared memory beside its rows, behind a word for `take_left`.
+_BEST, _STATE = 1, 4
 
 
 class BlockSpace(NamedTuple):
@@ -131,7 +127,7 @@ def block_space(
     cells, rows = (shape.cells, shape.bound + 2) if want_path else (1, 1)
     n_blocks = min(
         n_pairs,
-        _MOST_BLOCKS,
+        MOST_BLOCKS,
         multiprocessors() * blocks_by_shared(shape.shared_bytes, 16),
         max(1, (total_bytes() >> 5) // (cells + 20 * rows)),
     )
@@ -141,28 +137,6 @@ def block_space(
         space.device(f"{name} lo", n_blocks * rows, np.int64),
         space.device(f"{name} events", n_blocks * rows, np.uint32),
     )  # fmt: skip
-
-
-@kernel(BLOCK)
-def clear_list_kernel(left, n, n_counts):
-    """Empty the list; `n_counts`: 3 before the first of a chunk, 2 to keep the operations."""
-    i = cuda.grid(1)
-    if i < n_counts:
-        left.counts[i] = 0
-
-
-@kernel(BLOCK)
-def list_left_kernel(staged, n, is_first, out, left):
-    """List the pairs that are left; `is_first`: no other kernel has looked at the chunk."""
-    i = cuda.grid(1)
-    if i >= n:
-        return
-    if is_first:
-        out.status[i] = UNFIT if staged.view(np.int32)[2 * n + i] < 0 else LEFT
-        out.score[i] = -1
-        out.n_ops[i] = 0
-    if out.status[i] == LEFT:
-        left.pairs[cuda.atomic.add(left.counts, 0, np.int32(1))] = i
 
 
 @device_function
@@ -334,6 +308,12 @@ def _search(strings, penalties, band_width, interval, bound, shape, state, rows,
                 )
                 hi = np.int32(lo + band_width - np.int32(1))
                 cut = True
+                for before in range(n_match):
+                    first = np.int32(state[_STATE + 2 * before])
+                    last = np.int32(first + state[_STATE + 2 * before + 1] - np.int32(1))
+                    first, last = max(first, lo), min(last, hi)
+                    state[_STATE + 2 * before] = first
+                    state[_STATE + 2 * before + 1] = max(np.int32(last - first + 1), np.int32(0))
             to_cut = np.int32(interval - np.int32(1)) if to_cut == 0 else np.int32(to_cut - 1)
         n = max(np.int32(hi - lo + np.int32(1)), np.int32(0))
         state[_STATE + 2 * row] = lo
@@ -349,8 +329,8 @@ def _search(strings, penalties, band_width, interval, bound, shape, state, rows,
 
 
 @device_function
-def _write_path(staged, strings, penalties, s, origins, events, i, slot, counts, out):
-    """Write the operations of a path that has been found, where :class:`FlatResults` says.
+def _write_path(staged, strings, penalties, s, origins, events, i, slot, left, out):
+    """Write the operations of a path that has been found, where ``FlatResults`` says.
 
     Returns
     -------
@@ -359,18 +339,13 @@ def _write_path(staged, strings, penalties, s, origins, events, i, slot, counts,
     goal = np.int64(strings.ref_len - strings.query_len)
     n_events, _ = trace_back(origins, penalties, np.int64(s), goal, events)
     pair = pair_of(staged, strings)
-    most = np.int64(2 * n_events + 1)
-    if most <= slot:
-        return replay(pair, events, n_events, 0, 0, pair.ref_len, out.slots[i * slot :])
-    first = np.int64(cuda.atomic.add(counts, 2, np.int32(most)))
-    if first + most > len(out.long_ops):
+    first = place_of_path(left, out, slot, np.int64(2 * n_events + 1))
+    if first == NO_PLACE:
         return np.int64(-1)
+    if first == IN_SLOT:
+        return replay(pair, events, n_events, 0, 0, pair.ref_len, out.slots[i * slot :])
     n_ops = replay(pair, events, n_events, 0, 0, pair.ref_len, out.long_ops[first:])
-    if n_ops > slot:
-        out.slots[i * slot] = first
-        return n_ops
-    for j in range(n_ops):
-        out.slots[i * slot + j] = out.long_ops[first + j]
+    note_place(out, i, slot, first, n_ops)
     return n_ops
 
 
@@ -384,14 +359,9 @@ def _align_listed(staged, n, penalties, scale, max_penalty, band, shape, want_pa
         first_row = np.int64(0)
     at, lows, events = space.at[first_row:], space.lo[first_row:], space.events[first_row:]
     while True:
-        if lane == 0:
-            state[_NEXT] = cuda.atomic.add(left.counts, 1, np.int32(1))
-        cuda.syncthreads()
-        j = np.int32(state[_NEXT])
-        cuda.syncthreads()
-        if j >= left.counts[0]:
+        i = take_left(left, state, lane)
+        if i < 0:
             break
-        i = np.int64(left.pairs[j])
         strings = strings_of(staged, n, i)
         most = min(max_penalty, highest_bound(strings, penalties))
         # Rows that do not fit are not begun: without a band the room bounds what is of interest.
@@ -421,7 +391,7 @@ def _align_listed(staged, n, penalties, scale, max_penalty, band, shape, want_pa
                 if want_path:
                     n_ops = _write_path(
                         staged, strings, penalties, s, Origins(cells, at, lows), events, i, slot,
-                        left.counts, out,
+                        left, out,
                     )  # fmt: skip
                     if n_ops < 0:
                         found = np.int32(LEFT)

@@ -10,7 +10,7 @@ import numpy as np
 
 from mapper.device.calls import Calls
 from mapper.device.memory import Workspace, multiprocessors
-from mapper.device.seam import SHARED_BYTES, BoundKernel
+from mapper.device.seam import SHARED_BYTES, BoundKernel, Kernel
 from mapper.pairwise.affine_space import affine_space
 from mapper.pairwise.cuda_batch import Rung
 from mapper.pairwise.flat_affine import (
@@ -21,15 +21,13 @@ from mapper.pairwise.flat_affine import (
 )
 from mapper.pairwise.flat_block_affine import (
     BlockShape,
-    LeftPairs,
     band_affine_kernel,
     band_shape,
     block_shape,
     block_space,
-    clear_list_kernel,
-    list_left_kernel,
     wide_affine_kernel,
 )
+from mapper.pairwise.flat_block_edit import edit_block_shape, edit_block_space, wide_edit_kernel
 from mapper.pairwise.flat_edit import edit_shape, group_edit_kernel
 from mapper.pairwise.flat_kernels import (
     BLOCK,
@@ -37,6 +35,7 @@ from mapper.pairwise.flat_kernels import (
     small_affine_kernel,
     small_edit_kernel,
 )
+from mapper.pairwise.flat_left import LeftPairs, clear_list_kernel, list_left_kernel
 from mapper.pairwise.flat_warp import MOST_SHARED_BYTES
 from mapper.pairwise.small_rows import small_layout
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
@@ -67,15 +66,22 @@ AFFINE_RUNGS = (Rung(40, 1 << 15), Rung(MOST_PENALTY, 1 << 12))
 threads of a chunk. With usual penalties their work space takes 0.4 GB."""
 
 
-LONG = 512
-"""Mean letters of a sequence from which a chunk's pairs that are left go to a block each; others
-are hardly ever left, and every launch costs the host what thousands of pairs do."""
+BLOCKS_FROM = (512, 2048)
+"""Mean letters of a chunk's sequences from which pairs that are left go to a block each, and then
+to one with more room. Others are hardly ever left, and every launch costs the host what thousands
+of pairs do."""
 
-ANY_LENGTH = range(1 << 31)
+BLOCK_WIDTHS = (2048, 4096)
+"""Columns of a row of exact alignment by blocks: with a gap extend of 1 the greatest (divided)
+penalty that it goes to."""
 
-BLOCK_RUNGS = ((2048, range(LONG, 1 << 31)), (4096, range(4 * LONG, 1 << 31)))
-"""Columns of a row of exact alignment by blocks (with usual penalties the greatest that it goes
-to), and for which mean letters."""
+EDIT_BLOCK_WIDTHS = (2048, 8192)
+"""The same of edit distance; distances to half as much."""
+
+
+def room_for(mean_letters: int) -> int:
+    """Return how many kinds of blocks a chunk is given, by the mean length of its sequences."""
+    return sum(mean_letters >= least for least in BLOCKS_FROM)
 
 
 class PairLaunch(NamedTuple):
@@ -84,11 +90,30 @@ class PairLaunch(NamedTuple):
     bound: BoundKernel
     most_blocks: int
     pairs: int  # that a block does at a time
-    mean_letters: range = ANY_LENGTH  # of the chunks that it is launched for
 
     def note(self, calls: Calls, n: int) -> None:
         """Note its launch for n pairs."""
         calls.launch(self.bound, min(self.most_blocks, -(-n // self.pairs)), {1: n})
+
+
+def left_pairs(space: Workspace, most_pairs: int) -> LeftPairs:
+    """Return room for a list of the pairs that are left."""
+    return LeftPairs(
+        space.device("flat left", most_pairs, np.int32),
+        space.device("flat left counts", 3, np.int32),
+    )
+
+
+def listing(
+    space: Workspace, staged: Any, most_pairs: int, out: FlatResults, left: LeftPairs,
+    is_first_list: bool, is_first_look: bool,
+) -> list[PairLaunch]:  # fmt: skip
+    """Return what lists the pairs that are left; `is_first_look`: all are."""
+    clear = BoundKernel(clear_list_kernel, space.stream, left, 1, 3 if is_first_list else 2)
+    to_list = BoundKernel(
+        list_left_kernel, space.stream, staged, most_pairs, int(is_first_look), out, left
+    )
+    return [PairLaunch(clear, 1, BLOCK), PairLaunch(to_list, most_pairs, BLOCK)]
 
 
 class FlatMetric(ABC):
@@ -102,9 +127,13 @@ class FlatMetric(ABC):
 
     @abstractmethod
     def launches(
-        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults
-    ) -> list[PairLaunch]:
-        """Return the kernels that align staged chunks of up to `most_pairs`, in work space."""
+        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults,
+        n_kinds: int,
+    ) -> list[PairLaunch]:  # fmt: skip
+        """Return the kernels that align staged chunks of up to `most_pairs`, in work space.
+
+        `n_kinds`: kinds of blocks for pairs that others leave (:func:`room_for`).
+        """
 
 
 @dataclass(frozen=True)
@@ -117,9 +146,10 @@ class SmallEdit(FlatMetric):
     last_first: ClassVar[bool] = True
 
     def launches(
-        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults
-    ) -> list[PairLaunch]:
-        """Return the small kernel, and that of groups for each rung."""
+        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults,
+        n_kinds: int,
+    ) -> list[PairLaunch]:  # fmt: skip
+        """Return the small kernel, that of groups for each rung, and those of blocks."""
         host = small_layout(MORE_EDITS, np.zeros(1, np.int16))
         layout = Rows._make(
             space.upload(f"flat layout {name}", column) for name, column in host._asdict().items()
@@ -135,6 +165,18 @@ class SmallEdit(FlatMetric):
                 int(want_path), layout, self.slot, out, shared_bytes=shape.shared_bytes,
             )  # fmt: skip
             launches.append(PairLaunch(bound, multiprocessors() * shape.blocks, shape.groups))
+        for i, width in enumerate(EDIT_BLOCK_WIDTHS[:n_kinds]):
+            wide = edit_block_shape(width)
+            n_blocks, rows = edit_block_space(
+                space, f"flat blocks {i}", wide, most_pairs, want_path
+            )
+            left = left_pairs(space, most_pairs)
+            bound = BoundKernel(
+                wide_edit_kernel, space.stream, staged, most_pairs, self.max_distance, wide,
+                int(want_path), rows, left, self.slot, out, shared_bytes=wide.shared_bytes,
+            )  # fmt: skip
+            launches += listing(space, staged, most_pairs, out, left, i == 0, False)
+            launches.append(PairLaunch(bound, n_blocks, 1))
         return launches
 
 
@@ -160,11 +202,21 @@ class SmallAffine(FlatMetric):
         return [group_shape(self.penalties, *rung) for rung in GROUP_RUNGS]
 
     def launches(
-        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults
-    ) -> list[PairLaunch]:
-        """Return the kernel of each rung."""
+        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults,
+        n_kinds: int,
+    ) -> list[PairLaunch]:  # fmt: skip
+        """Return the kernel of each rung, and those of blocks; for long bands of a warp alone."""
         given = staged, most_pairs, self.penalties, self.scale, self.max_penalty
         launches = []
+        blocks: list[tuple[Kernel, BlockShape]] = []
+        if self.band.width == 0:
+            shapes = (block_shape(self.penalties, width) for width in BLOCK_WIDTHS[:n_kinds])
+            blocks = [(wide_affine_kernel, shape) for shape in shapes]
+        elif n_kinds:
+            blocks = [(band_affine_kernel, band_shape(self.penalties, self.band))]
+        most_shared = MOST_SHARED_BYTES if self.band.width == 0 else SHARED_BYTES
+        blocks = [block for block in blocks if block[1].shared_bytes <= most_shared]
+        only_blocks = self.band.width > 0 and len(blocks) > 0
         if self.in_groups():
             for i, shape in enumerate(self.shapes()):
                 n_blocks, groups = group_space(
@@ -175,8 +227,7 @@ class SmallAffine(FlatMetric):
                     groups, self.slot, out, shared_bytes=shape.shared_bytes,
                 )  # fmt: skip
                 launches.append(PairLaunch(bound, n_blocks, shape.groups))
-        else:
-            by_thread = self._by_warps() is None
+        elif not only_blocks:
             for i, rung in enumerate(AFFINE_RUNGS):
                 n_blocks = min(rung.n_threads, most_pairs + BLOCK - 1) // BLOCK
                 own = affine_space(
@@ -187,51 +238,14 @@ class SmallAffine(FlatMetric):
                     small_affine_kernel, space.stream, *given, self.band, rung.bound, int(i == 0),
                     int(want_path), own, self.slot, out,
                 )  # fmt: skip
-                lengths = ANY_LENGTH if by_thread else range(LONG)
-                launches.append(PairLaunch(bound, n_blocks, BLOCK, lengths))
-        return launches + self._of_blocks(space, staged, most_pairs, want_path, out)
-
-    def _by_warps(self) -> BlockShape | None:
-        """Return the room of a warp a pair, for a band that is narrow enough."""
-        if self.band.width == 0:
-            return None
-        shape = band_shape(self.penalties, self.band)
-        return shape if shape.shared_bytes <= SHARED_BYTES else None
-
-    def _of_blocks(
-        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults
-    ) -> list[PairLaunch]:
-        """Return what aligns the pairs of long chunks that other kernels have left."""
-        by_warps = self._by_warps()
-        if by_warps is not None:
-            rungs = [(band_affine_kernel, by_warps, range(LONG, 1 << 31))]
-        elif self.band.width > 0:
-            return []
-        else:
-            rungs = [
-                (wide_affine_kernel, block_shape(self.penalties, width), lengths)
-                for width, lengths in BLOCK_RUNGS
-            ]
-            rungs = [rung for rung in rungs if rung[1].shared_bytes <= MOST_SHARED_BYTES]
-        left = LeftPairs(
-            space.device("flat left", most_pairs, np.int32),
-            space.device("flat left counts", 3, np.int32),
-        )  # fmt: skip
-        launches = []
-        for i, (align, shape, lengths) in enumerate(rungs):
-            clear = BoundKernel(clear_list_kernel, space.stream, left, 3, 3 if i == 0 else 2)
-            is_first = int(by_warps is not None)
-            to_list = BoundKernel(
-                list_left_kernel, space.stream, staged, most_pairs, is_first, out, left
-            )
-            n_blocks, own = block_space(space, f"flat blocks {i}", shape, most_pairs, want_path)
+                launches.append(PairLaunch(bound, n_blocks, BLOCK))
+        for i, (align, room) in enumerate(blocks):
+            n_blocks, place = block_space(space, f"flat blocks {i}", room, most_pairs, want_path)
+            left = left_pairs(space, most_pairs)
             bound = BoundKernel(
-                align, space.stream, staged, most_pairs, self.penalties, self.scale,
-                self.max_penalty, self.band, shape,
-                int(want_path), own, left, self.slot, out, shared_bytes=shape.shared_bytes,
+                align, space.stream, *given, self.band, room, int(want_path), place, left,
+                self.slot, out, shared_bytes=room.shared_bytes,
             )  # fmt: skip
-            launches += [
-                PairLaunch(clear, 1, 1, lengths), PairLaunch(to_list, most_pairs, BLOCK, lengths),
-                PairLaunch(bound, n_blocks, 1, lengths),
-            ]  # fmt: skip
+            launches += listing(space, staged, most_pairs, out, left, i == 0, only_blocks)
+            launches.append(PairLaunch(bound, n_blocks, 1))
         return launches

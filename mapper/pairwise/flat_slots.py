@@ -28,7 +28,7 @@ from mapper.pairwise.flat_kernels import (
     rows_kernel,
     sum_blocks_kernel,
 )
-from mapper.pairwise.flat_metrics import FlatMetric
+from mapper.pairwise.flat_metrics import FlatMetric, PairLaunch, room_for
 from mapper.pairwise.flat_packed import PackedSource, sides_at
 from mapper.pairwise.flat_trace import host_time, mark
 
@@ -65,7 +65,7 @@ class Slot:
             for name, dtype in zip(FlatColumns._fields[:7], COLUMN_TYPES, strict=True)
         ]
         self._columns = FlatColumns._make([*columns, self._room("ops", 1, np.uint32)])
-        self._align = metric.launches(space, self._there, most_pairs, want_path, self._out)
+        self._align: dict[int, list[PairLaunch]] = {}
         self._count = BoundKernel(
             count_blocks_kernel, space.stream, self._there, most_pairs, self._out
         )
@@ -156,14 +156,22 @@ class Slot:
 
     def _note_kernels(self, n: int, n_words: int) -> None:
         calls, n_blocks = self._calls, (n + BLOCK - 1) // BLOCK
-        mean_letters = 16 * n_words // n  # of a sequence, two a pair
-        for launch in self._align:
-            if mean_letters in launch.mean_letters:
-                launch.note(calls, n)
+        for launch in self._launches(16 * n_words // n):  # 32 letters a word, two sequences
+            launch.note(calls, n)
         calls.launch(self._count, n_blocks, {1: n})
         calls.launch(self._sum, 3, {1: n_blocks})
         calls.copy_out(self._host_sums, self._sums)
         mark(calls, "kernels")
+
+    def _launches(self, mean_letters: int) -> list[PairLaunch]:
+        """Return what aligns a chunk; prepared when its like is first met, for room is dear."""
+        n_kinds = room_for(mean_letters)
+        if n_kinds not in self._align:
+            self._align[n_kinds] = self.metric.launches(
+                self._space, self._there, self.most_pairs, self.want_path, self._out, n_kinds
+            )
+            self._space.synchronize()
+        return self._align[n_kinds]
 
     def finish(
         self, chunk: Chunk, n_pairs: int, found: FirstPass, wait_for_all: Callable[[], None]

@@ -40,6 +40,7 @@ from mapper.pairwise.middle import N_STATE
 from mapper.pairwise.packing import PackedPairs, batch_of, pack_pairs, pair_at, part_of
 from mapper.pairwise.run import thread_count
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING
+from mapper.threads import aside
 
 MAX_PATH_LENGTH = 2**28 - 1
 """Longest run that a CIGAR operation in BAM's packing holds."""
@@ -105,7 +106,7 @@ def long_edit_distance(
     threads: int | None = None,
     progress: Progress | None = None,
     checkpoint: Path | str | None = None,
-    checkpoint_seconds: float = 60.0,
+    checkpoint_seconds: float | None = None,
 ) -> LongAlignment:
     """Compute the exact edit distance of two strings of up to 2**30 symbols.
 
@@ -132,7 +133,7 @@ def long_edit_distance(
         File to which the state is saved from time to time, and from which a search that was
         interrupted goes on; removed when all is done.
     checkpoint_seconds
-        Time between two states saved.
+        Time between two states saved; None: a minute.
 
     Raises
     ------
@@ -216,11 +217,9 @@ def _first_middle(
     """Search the middle of the whole, saving now and then; divide the work there."""
     if work.search is not None:
         search.restore(work.search)
-    status = search.slice()
-    while status == GOING:
+    while (status := aside(search.slice)) == GOING:
         report.add(0, search.edits)
         saved.save_if_due(lambda: work._replace(search=search.saved()))
-        status = search.slice()
     if status == EXCEEDED or search.edits > whole.bound:
         return EXCEEDED, work
     return FINISHED, Work(search.halves(whole), {}, None)

@@ -5,6 +5,8 @@ Between slices progress is reported, and the state may be saved.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from mapper.accelerate import driver
@@ -65,7 +67,10 @@ class Search:
 
     def slice(self) -> int:
         """Search some rows on; return the status."""
-        return self.steps(max(1, SLICE_CELLS // (2 * (self.edits + 1))))
+        # Row r of either end has up to 2 r + 1 cells, so that each of the n rows from here on has
+        # about as many as there are rows: n edits + n^2 / 2 in all.
+        n_steps = math.isqrt(self.edits**2 + 2 * SLICE_CELLS) - self.edits
+        return self.steps(max(1, n_steps))
 
     def steps(self, n_steps: int) -> int:
         """Compute so many rows, of both ends in turn; return the status."""

@@ -93,7 +93,7 @@ def encode_letters(
 ) -> np.ndarray:  # fmt: skip
     """Return the codes (uint8) of sequences in a flat array of ASCII.
 
-    `side`, `first_pair` and `unit` say in messages which sequence is meant.
+    `side` ("the query"), `first_pair` and `unit` say in messages which sequence is meant.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def encode_letters(
         at = int(starts[i] + np.argmax(codes[starts[i] : ends[i]] == NO_LETTER))
         raise InputFormatError(
             f"{unit} {first_pair + i}: the matrix has no scores for {chr(letters[at])!r} at "
-            f"position {at - starts[i]} of the {side} (it has {matrix.letters})"
+            f"position {at - starts[i]} of {side} (it has {matrix.letters})"
         )
     return codes
 

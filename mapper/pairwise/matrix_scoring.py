@@ -127,10 +127,10 @@ def code_pairs(batch: PairBatch, scoring: Scoring, first_pair: int) -> CodedPair
         lengths = batch.query_end - batch.query_start + batch.ref_end - batch.ref_start
         check_lengths(int(lengths.max()), scoring)
     query_codes = encode_letters(
-        scoring.table, batch.queries, batch.query_start, batch.query_end, "query", first_pair
+        scoring.table, batch.queries, batch.query_start, batch.query_end, "the query", first_pair
     )
     ref_codes = encode_letters(
-        scoring.table, batch.refs, batch.ref_start, batch.ref_end, "reference", first_pair
+        scoring.table, batch.refs, batch.ref_start, batch.ref_end, "the reference", first_pair
     )
     return CodedPairs(
         query_codes, batch.query_start, batch.query_end, ref_codes, batch.ref_start, batch.ref_end

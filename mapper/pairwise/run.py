@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
 
@@ -13,9 +12,14 @@ import numpy as np
 from mapper.errors import UsageError
 from mapper.pairwise.crew import crew
 from mapper.pairwise.result import Columns, PairAlignments, new_columns
+from mapper.threads import MAX_THREADS, map_in_threads
 
 CHUNK_SYMBOLS = 1 << 20
 CHUNK_PAIRS = 1 << 12
+
+_AT_ONCE = 1 << 14
+"""Symbols of so few pairs that starting a thread takes longer; others go to threads, be it one,
+where no signal meets compiled code (:func:`mapper.threads.aside`)."""
 
 Driver = Callable[[int, int, Columns, np.ndarray], np.ndarray]
 """Aligns pairs first:last, fills their rows of columns and counts, returns operations."""
@@ -25,8 +29,8 @@ def thread_count(threads: int | None) -> int:
     """Return a number of threads: as given, or the cores of this process."""
     if threads is None:
         return len(os.sched_getaffinity(0))
-    if threads < 1:
-        raise UsageError(f"threads {threads}: at least 1 is expected")
+    if not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"threads {threads}: 1 to {MAX_THREADS} is expected")
     return threads
 
 
@@ -57,11 +61,12 @@ def run_chunks(
     counts = np.zeros(len(lengths), np.int64)
     chunks = chunk_bounds(lengths)
     n_threads = min(thread_count(threads), max(len(chunks), 1))
-    if n_threads == 1:
+    if len(chunks) < 2 and lengths.sum() <= _AT_ONCE:
         ops = [driver(first, last, columns, counts) for first, last in chunks]
     else:
-        with ThreadPoolExecutor(n_threads) as pool:
-            ops = list(pool.map(lambda chunk: driver(chunk[0], chunk[1], columns, counts), chunks))
+        ops = map_in_threads(
+            lambda chunk: driver(chunk[0], chunk[1], columns, counts), chunks, n_threads
+        )
     if not want_cigar:
         return PairAlignments(*columns, None, None)
     offsets = np.zeros(len(lengths) + 1, np.int64)

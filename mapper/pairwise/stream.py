@@ -50,17 +50,21 @@ def align_files(
     n_pairs = 0
     counts = dict.fromkeys(STATUS_NAMES, 0)
     with OutputFile(output) as out:
-        out.write(header(with_spans))
+        head = header(with_spans)
         for batch in read_pairs(paths, batch_bytes):
             begin = time.perf_counter()
             try:
                 found = engine(batch, n_pairs)
             except InputFormatError as error:
                 raise InputFormatError(f"{', '.join(paths)}: {error}") from error
-            out.write(encode_rows(n_pairs, batch, found, with_spans).data)
+            rows = encode_rows(n_pairs, batch, found, with_spans)
+            out.write(head)  # not before: what is refused at once leaves standard output empty
+            out.write(rows.data)
+            head = b""
             n_pairs += found.n_pairs
             for code, name in enumerate(STATUS_NAMES):
                 counts[name] += int((found.status == code).sum())
             seconds = time.perf_counter() - begin
             log.debug("%d pairs in %.2f s", found.n_pairs, seconds)
+        out.write(head)
     return StreamCounts(n_pairs, {name: n for name, n in counts.items() if n})

@@ -63,7 +63,7 @@ def align_sets(
     n_pairs = n_left_out = 0
     with OutputFile(output) as out:
         sets = [named_set(read_named_sequences(path)) for path in paths]
-        out.write(header(form))
+        head = header(form)
         others = sets[1] if len(sets) == 2 else None
         try:
             for window in align_all(
@@ -71,13 +71,16 @@ def align_sets(
                 **options,
             ):  # fmt: skip
                 text = encode_alignments(form, sets[0], sets[-1], *window)
+                out.write(head)  # not before: see align_files
                 out.write(text.data)
+                head = b""
                 n_pairs += window.found.n_pairs
                 n_left_out += int((~is_written(form, window.found)).sum())
                 for code, name in enumerate(STATUS_NAMES):
                     counts[name] += int((window.found.status == code).sum())
         except InputFormatError as error:
             raise InputFormatError(f"{', '.join(paths)}: {error}") from error
+        out.write(head)
     if n_left_out:
         log.info("%d pairs with nothing aligned are not in the %s output", n_left_out, form)
     return StreamCounts(n_pairs, {name: n for name, n in counts.items() if n})

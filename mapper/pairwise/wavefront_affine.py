@@ -212,7 +212,7 @@ def _trim(rows, r, centre, lo, hi):
 
 @core
 def _cut_to_band(pair, rows, r, centre, band):
-    """Keep the diagonals of a row around that which is closest to the end; say if any went.
+    """Keep the diagonals around that on which row r is closest to the end; say if any went.
 
     Closest: with the fewest symbols left in the longer remainder; of equals the lowest.
     """
@@ -229,8 +229,17 @@ def _cut_to_band(pair, rows, r, centre, band):
                 fewest = left
                 best_k = k
     lo = max(lo, min(best_k - (band.width >> 1), hi - band.width + 1))
-    rows.lo[r] = lo
-    rows.hi[r] = lo + band.width - 1
+    hi = lo + band.width - 1
+    # The rows before, too: the next ones look back to those, and would be as wide again.
+    for before in range(len(rows.lo)):
+        first, last = rows.lo[before], rows.hi[before]
+        for k in range(first, last + 1):
+            if k < lo or k > hi:
+                rows.match[before, k + centre] = NULL
+                rows.insertion[before, k + centre] = NULL
+                rows.deletion[before, k + centre] = NULL
+        rows.lo[before] = max(first, lo)
+        rows.hi[before] = min(last, hi)
     return True
 
 

@@ -13,6 +13,13 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.index.fm import extend_left, extend_unique, kmer_interval
+from mapper.prefetch import prefetch
+
+FEW_LEFT = 2
+"""Bases of a seed beyond the table's k-mers that are searched rather than located and compared."""
+
+NO_KMER = -1
+"""A seed that no k-mer of the table begins."""
 
 
 @core
@@ -27,8 +34,8 @@ def pattern_base(codes, start, end, strand, i):
 
 
 @core
-def begin_seed(fm, codes, start, end, strand):
-    """Look up the last bases of a seed's pattern in the table of k-mers.
+def table_kmer(fm, codes, start, end, strand):
+    """Return the last bases of a seed's pattern as a row of the table of k-mers.
 
     Parameters
     ----------
@@ -41,37 +48,84 @@ def begin_seed(fm, codes, start, end, strand):
 
     Returns
     -------
-    sa_lo, sa_hi, length
-        Rows of the last `length` bases of the pattern: all rows and 0 without a table.
+    The k-mer; NO_KMER without a table, or with one of longer k-mers than the seed.
     """
     if fm.kmer_len == 0 or fm.kmer_len > end - start:
-        return np.int64(0), np.int64(fm.n_rows), np.int64(0)
+        return np.int64(NO_KMER)
     kmer = np.int64(0)
     for i in range(fm.kmer_len):
         kmer |= pattern_base(codes, start, end, strand, i) << (2 * i)
+    return kmer
+
+
+@core
+def begin_seed(fm, kmer):
+    """Look up the k-mer of :func:`table_kmer`.
+
+    Returns
+    -------
+    sa_lo, sa_hi, length
+        Rows of the last `length` bases of the pattern: all rows and 0 with NO_KMER.
+    """
+    if kmer == NO_KMER:
+        return np.int64(0), np.int64(fm.n_rows), np.int64(0)
     sa_lo, sa_hi = kmer_interval(fm, kmer)
     return sa_lo, sa_hi, np.int64(fm.kmer_len)
 
 
 @core
-def narrow_seeds(fm, codes, seed_len, scratch, first, n):
+def ask_for(fm, sa_lo, sa_hi, is_last):
+    """Ask for the memory that the next step of a seed reads, or locating it if `is_last`."""
+    if sa_lo >= sa_hi:
+        return
+    if is_last and fm.sa_shift == 0:
+        prefetch(fm.sa_samples, sa_lo)
+        return
+    width = fm.blocks.shape[1]
+    prefetch(fm.blocks, (sa_lo >> fm.occ_shift) * width)
+    if sa_lo >> fm.occ_shift != sa_hi >> fm.occ_shift:
+        prefetch(fm.blocks, (sa_hi >> fm.occ_shift) * width)
+
+
+@core
+def narrow_seeds(fm, codes, seed_len, scratch, first, n, asks):
     """Search seeds until each is complete or has at most one row left.
 
     All take one step after the other together: the memory accesses of different seeds do
-    not wait for each other, those of one seed do.
+    not wait for each other, those of one seed do. Where the table leaves only few bases, seeds
+    with one row are completed as well: one of a text that has nothing of the read mostly ends
+    at the first of them.
 
     Parameters
     ----------
     scratch
         Rows ``first:first + n`` hold ``start`` (on `codes`) and ``strand``; ``sa_lo``,
         ``sa_hi`` and ``length`` get the rows of the last ``length`` bases of each pattern.
+    asks
+        None on a device, whose threads do not wait for each other. Else memory is asked for
+        before it is needed: the table of k-mers above all is in no cache.
     """
+    most_rows = np.int64(1)
+    if asks is not None:
+        if seed_len - fm.kmer_len <= FEW_LEFT:
+            most_rows = np.int64(0)
+        for i in range(first, first + n):
+            start = np.int64(scratch.start[i])
+            kmer = table_kmer(fm, codes, start, start + seed_len, scratch.strand[i])
+            scratch.sa_lo[i] = kmer
+            prefetch(fm.kmer_starts, kmer)
     for i in range(first, first + n):
         start = np.int64(scratch.start[i])
-        sa_lo, sa_hi, length = begin_seed(fm, codes, start, start + seed_len, scratch.strand[i])
+        if asks is not None:
+            kmer = scratch.sa_lo[i]
+        else:
+            kmer = table_kmer(fm, codes, start, start + seed_len, scratch.strand[i])
+        sa_lo, sa_hi, length = begin_seed(fm, kmer)
         scratch.sa_lo[i] = sa_lo
         scratch.sa_hi[i] = sa_hi
         scratch.length[i] = length
+        if asks is not None:
+            ask_for(fm, sa_lo, sa_hi, length == seed_len or sa_hi - sa_lo <= most_rows)
     n_alive = n
     while n_alive > 0:
         n_alive = 0
@@ -79,7 +133,7 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n):
             sa_lo = scratch.sa_lo[i]
             sa_hi = scratch.sa_hi[i]
             length = np.int64(scratch.length[i])
-            if length < seed_len and sa_lo + 1 < sa_hi:
+            if length < seed_len and sa_lo + most_rows < sa_hi:
                 start = np.int64(scratch.start[i])
                 base = pattern_base(codes, start, start + seed_len, scratch.strand[i], length)
                 sa_lo, sa_hi = extend_left(fm, base, sa_lo, sa_hi)
@@ -87,6 +141,9 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n):
                 scratch.sa_hi[i] = sa_hi
                 scratch.length[i] = length + 1
                 n_alive += 1
+                if asks is not None:
+                    is_last = length + 1 == seed_len or sa_hi - sa_lo <= most_rows
+                    ask_for(fm, sa_lo, sa_hi, is_last)
 
 
 @core

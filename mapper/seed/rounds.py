@@ -171,7 +171,7 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
             )  # fmt: skip
             if n_listed < 0:
                 return np.int64(SEEDS_FULL), n_tried, np.int64(0), thinned
-            narrow_seeds(fm, codes, seed_len, scratch, n_seeds, n_listed)
+            narrow_seeds(fm, codes, seed_len, scratch, n_seeds, n_listed, present)
             for row in range(n_seeds, n_seeds + n_listed):
                 start = np.int64(scratch.start[row])
                 strand = np.int64(scratch.strand[row])
@@ -269,8 +269,9 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
             return n_seeds, repeat_bases, guarantee, thinned
         if n_seeds:
             n_diags, repeat, n_over_budget = find_diagonals(
-                fm, planes, word, words_per_strand, scratch, n_seeds, params.max_occ, max_hits
-            )
+                fm, planes, word, words_per_strand, scratch, n_seeds, params.max_occ, max_hits,
+                present,
+            )  # fmt: skip
             if n_diags < 0:
                 return n_diags, repeat_bases, guarantee, thinned
             repeat_bases = min(repeat, read_end - read_start)

@@ -16,6 +16,7 @@ import numpy as np
 from mapper.accelerate import core
 from mapper.dna import mismatch_word
 from mapper.index.fm import clean_hit, locate
+from mapper.prefetch import prefetch
 
 DIAGONALS_FULL = -1
 """The diagonals of a read do not fit their work space."""
@@ -156,7 +157,8 @@ def locate_rows(fm, scratch, seed, step, n_rows, n_diags):
 
 
 @core
-def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ, max_hits):
+def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ, max_hits,
+                   asks):  # fmt: skip
     """Fill the scratch with the diagonals of a read's seeds.
 
     Parameters
@@ -165,6 +167,8 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
         The read's bit planes: strand 0 at row `word`, strand 1 `words_per_strand` later.
     scratch
         Seeds 0 to n_seeds - 1, none without rows.
+    asks
+        None on a device; else memory is asked for before it is needed.
 
     Returns
     -------
@@ -175,6 +179,10 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
     n_over_budget
         How many of these were left out because the read has enough hits already.
     """
+    if asks is not None and fm.sa_shift == 0:
+        for i in range(n_seeds):
+            if scratch.sa_lo[i] >= 0:
+                prefetch(fm.sa_samples, scratch.sa_lo[i])
     sort_by_rows(scratch, n_seeds)
     forget_diagonals(scratch)
     n_diags = np.int64(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 
-from benchmarks.end_to_end.real_repeated import cpu_ratios, markdown, repeat
+from benchmarks.end_to_end.real_repeated import cpu_ratios, markdown, repeat, times_for
 
 
 def runs(*cpu_s: float) -> dict:
@@ -16,6 +16,12 @@ def test_a_file_several_times_in_one(tmp_path):
     once.write_bytes(gzip.compress(b"@r\nACGT\n+\nIIII\n"))
     target = repeat(once, 3, tmp_path / "thrice.fq.gz")
     assert gzip.decompress(target.read_bytes()) == 3 * b"@r\nACGT\n+\nIIII\n"
+
+
+def test_as_often_as_gives_a_million_reads():
+    assert times_for(8000, 1_000_000) == 125
+    assert times_for(7999, 1_000_000) == 126
+    assert times_for(2_000_000, 1_000_000) == 1
 
 
 def test_ratios_are_over_the_own_median():
@@ -31,9 +37,9 @@ def test_the_page_has_a_table_for_each_set():
                     "load_before": 1.0},
     }  # fmt: skip
     results = {"fmwave": runs(4.0), "bwa mem": runs(8.0)}
-    report = {"about": about, "threads": 2, "rounds": 1, "times": 20,
-              "data_sets": {"shigella": {"n_reads": 100, "results": results}}}  # fmt: skip
+    found = {"n_reads": 100, "times": 20, "results": results}
+    report = {"about": about, "threads": 2, "rounds": 1, "data_sets": {"shigella": found}}
     page = "\n".join(markdown(report))
-    assert "## shigella: 100 reads" in page
+    assert "## shigella: 100 reads (20 times)" in page
     assert "| fmwave | 2.0 (2.0–2.0) | 4.0 | 50 | 25 | 2.00× | 90 |" in page
     assert "CPU seconds over fmwave's: bwa mem 2.00." in page

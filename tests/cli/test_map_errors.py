@@ -125,6 +125,22 @@ CASES = {
     "sorted pipe": ("ref.fmw 1.fq -o pipe.bam --sort", OUTPUT, "is a device or a pipe"),
     "output is input": ("ref.fmw 1.fq -o link.fq -O sam", USAGE, "is one of the read files"),
     "statistics over reads": ("ref.fmw 1.fq --json-stats 1.fq", USAGE, "is one of the read files"),
+    "output is reference": (
+        "ref.fmw 1.fq -o ref.fa -O cram --reference ref.fa",
+        USAGE,
+        "ref.fa is read by this run",
+    ),
+    "statistics over a reference": (
+        "ref.fmw 2.fq --input-reference ref.fa --json-stats ref.fa",
+        USAGE,
+        "ref.fa is read by this run",
+    ),
+    "output in the index": (
+        "ref.fmw 1.fq -o ref.fmw/meta.json -O sam",
+        USAGE,
+        "would lie in the index",
+    ),
+    "threads beyond reason": ("ref.fmw 1.fq -t 99999999999", USAGE, "at most 4096 threads"),
     "statistics over records": ("ref.fmw 1.fq -o x.sam --json-stats ./x.sam", USAGE, "both go to"),
     "both to stdout": ("ref.fmw 1.fq --json-stats -", USAGE, "both go to"),
     "statistics nowhere": ("ref.fmw 1.fq --json-stats no/x", OUTPUT, "does not exist"),

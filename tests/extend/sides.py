@@ -8,8 +8,10 @@ import numpy as np
 
 from mapper import cigar
 from mapper.extend.blocks import fill_losses
+from mapper.extend.locus import search_side
 from mapper.extend.penalties import wavefront_penalties
-from mapper.extend.wavefront_affine import Side, backtrace_side, extend_side
+from mapper.extend.reach import most_reached, new_reach
+from mapper.extend.wavefront_affine import Side, backtrace_side
 from mapper.extend.wavefronts import new_wavefronts
 from mapper.lanes import ONE_LANE
 from mapper.params import ExtendParams
@@ -67,44 +69,66 @@ class Extension(NamedTuple):
     """With `bounded`: the doubled objective that no extension with a gap may exceed."""
 
 
-def extend(
-    case: Case, scoring: Scoring, *, floor: int = 0, band: int = 100, bounded: bool = False,
-    reserve: int = 2**30,
-) -> Extension:  # fmt: skip
-    """Run the core; the contig stands between others, behind which it may not look.
+CONTIG_START = 70
 
-    `bounded`: with the least losses within the band, for which the read must lie in the contig
-    on every diagonal of it.
+
+def laid_out(case: Case) -> tuple[np.ndarray, np.ndarray, Side]:
+    """Return the planes of text and read, and the side.
+
+    The contig stands between others, behind which nothing may look.
     """
-    contig_start = 70
     before, after = "ACGT" * 17 + "CN", "N" + "CATG" * 40
     planes = text_planes(before + case.ref + after)
     _, packed = packed_reads([case.read])
-    losses = np.zeros(3 * (len(case.read) // 8 + 3), np.int32)
-    diagonal = contig_start + case.ref_corner - case.corner
-    penalties = wavefront_penalties(params_of(scoring))
-    if bounded:
-        assert diagonal - band >= contig_start
-        assert diagonal + band + len(case.read) <= contig_start + len(case.ref)
-        losses[:] = 77  # what another read left there
-        loss = fill_losses(
-            packed.planes, 0, len(case.read), planes, diagonal, case.corner, case.forward, band,
-            band, penalties, 2 * scoring.end_bonus, losses, ONE_LANE,
-        )  # fmt: skip
     side = Side(
         query_word=0,
         query_pos=case.corner,
         query_room=len(case.read) - case.corner if case.forward else case.corner,
-        text_pos=contig_start + case.ref_corner,
+        text_pos=CONTIG_START + case.ref_corner,
         text_room=len(case.ref) - case.ref_corner if case.forward else case.ref_corner,
         forward=case.forward,
     )
+    return planes, packed.planes, side
+
+
+def reached(case: Case, scoring: Scoring, floor: int, insertions: int, deletions: int) -> int:
+    """Run :func:`mapper.extend.reach.most_reached`."""
+    planes, query_planes, side = laid_out(case)
+    space = new_reach(len(case.read))
+    for array in space:
+        array[:] = 3  # what another read left there
+    return most_reached(
+        query_planes, planes, side, params_of(scoring), floor, insertions, deletions, space
+    )
+
+
+def extend(
+    case: Case, scoring: Scoring, *, floor: int = 0, band: int = 100, bounded: bool = False,
+    reserve: int = 2**30, spared: bool = False,
+) -> Extension:  # fmt: skip
+    """Run the core.
+
+    `bounded`: with the least losses within the band, for which the read must lie in the contig
+    on every diagonal of it. `spared`: only where gaps reach beyond the floor.
+    """
+    planes, query_planes, side = laid_out(case)
+    losses = np.zeros(3 * (len(case.read) // 8 + 3), np.int32)
+    diagonal = CONTIG_START + case.ref_corner - case.corner
+    penalties = wavefront_penalties(params_of(scoring))
+    if bounded:
+        assert diagonal - band >= CONTIG_START
+        assert diagonal + band + len(case.read) <= CONTIG_START + len(case.ref)
+        losses[:] = 77  # what another read left there
+        loss = fill_losses(
+            query_planes, 0, len(case.read), planes, diagonal, case.corner, case.forward, band,
+            band, penalties, 2 * scoring.end_bonus, losses, ONE_LANE,
+        )  # fmt: skip
     wavefronts = new_wavefronts(len(case.read), max(band, 1), penalties, scoring.end_bonus)
     for array in wavefronts:
         array[:] = 7  # what another read left there
-    objective, s, k, offset = extend_side(
-        packed.planes, planes, side, penalties, scoring.end_bonus, reserve, floor, band, band,
-        losses, wavefronts, ONE_LANE,
+    objective, s, k, offset = search_side(
+        query_planes, planes, side, params_of(scoring), penalties, reserve, floor, band, band,
+        losses, wavefronts, new_reach(len(case.read)) if spared else None, ONE_LANE,
     )  # fmt: skip
     most = 2**30
     if bounded:

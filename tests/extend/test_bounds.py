@@ -40,7 +40,7 @@ def test_what_is_screened_out_has_no_gaps_worth_it() -> None:
         target = int(rng.integers(0, 2 * len(read) - 40))
         given = (packed.planes, 0, len(read), text, *place, u, target, params, penalties)
         n_ops = align_gapped(
-            *given, wavefronts, positions, losses, spare_ops, ops, ONE_LANE
+            *given, wavefronts, positions, losses, spare_ops, ops, None, ONE_LANE
         )[-1]  # fmt: skip
         assert n_ops >= 0
         n_gapped += n_ops > 0

@@ -189,6 +189,40 @@ def test_a_device_takes_rows_of_64_bits() -> None:
     assert np.array_equal(result.bwt, expected.bwt)
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("device")
+def test_no_copy_of_the_text_is_left_in_page_locked_memory() -> None:
+    """CuPy rounds such a copy up to a power of two, and its pool keeps it to the end."""
+    from mapper.device.seam import SIMULATED
+
+    if SIMULATED:
+        pytest.skip("the simulator has no page-locked memory")
+    cupy = pytest.importorskip("cupy", reason="CuPy sorts on the device")
+    from mapper.index.sort_cuda import Kernels
+
+    text = hard_texts()["random"]
+    words = words_of(text)
+    pool = cupy.get_default_pinned_memory_pool()
+    locked: list[int] = []
+
+    def allocate(size: int) -> object:
+        locked.append(size)
+        return pool.malloc(size)
+
+    cupy.cuda.set_pinned_memory_allocator(allocate)
+    try:
+        cupy.asarray(words)
+        assert max(locked) >= words.nbytes  # what is to be avoided would be seen
+        locked.clear()
+        kernels = Kernels(cupy, words, len(text))
+        sorter = ArraySorter(cupy, kernels, len(text), 3, UINT32, 2, 1024)
+        result = sort_in_blocks(sorter, len(text), len(text) // 3)
+    finally:
+        cupy.cuda.set_pinned_memory_allocator(pool.malloc)
+    assert np.array_equal(result.bwt, sort_with_library(text, UINT32, 2).bwt)
+    assert max(locked, default=0) < words.nbytes
+
+
 def test_files_are_the_same_by_every_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     letters = np.random.default_rng(3).choice(list("ACGTN"), 5000, p=[0.24, 0.24, 0.24, 0.24, 0.04])
     fasta = tmp_path / "x.fa"

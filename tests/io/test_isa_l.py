@@ -130,11 +130,11 @@ def test_damaged_streams_stay_in_their_place():
 def test_blocks_without_them(monkeypatch, tmp_path, level, n):
     """The same blocks of plain bytes, and the same errors, through Python's functions."""
     data = (TEXTS[level % 3] * 3)[:n]
-    compiled = bytes(bgzf.compressor(level)(memoryview(data)))
+    compiled = bytes(bgzf.compressor(level)([memoryview(data)]))
     path = tmp_path / "x.gz"
     path.write_bytes(compiled)
     monkeypatch.setattr(isa_l, "usable", lambda: False)
-    plainly = bytes(bgzf.compressor(level)(memoryview(data)))
+    plainly = bytes(bgzf.compressor(level)([memoryview(data)]))
     assert gzip.decompress(plainly) == gzip.decompress(compiled) == data
     assert block_lengths(plainly) == block_lengths(compiled)
     source, buffer = ByteSource(str(path)), bytearray(300_000)

@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pysam
@@ -57,10 +58,12 @@ def whole() -> bytes:
     return compressed(DATA, [], 1)
 
 
-@given(st.lists(st.integers(0, len(DATA)), max_size=20), st.integers(1, 2))
-@settings(deadline=None, max_examples=15)
-def test_bgzf_bytes_depend_on_data_alone(whole, cuts, threads):
-    assert compressed(DATA, cuts, threads) == whole
+@given(st.lists(st.integers(0, len(DATA)), max_size=20), st.integers(1, 2), st.integers(1, 70))
+@settings(deadline=None, max_examples=25)
+def test_bgzf_bytes_depend_on_data_alone(whole, cuts, threads, blocks_per_task):
+    """Whatever runs of blocks the pieces make together: here some end inside a piece."""
+    with mock.patch.object(bgzf, "BLOCKS_PER_TASK", blocks_per_task):
+        assert compressed(DATA, cuts, threads) == whole
 
 
 def test_bgzf_is_gzip_in_blocks_of_65280(whole):

@@ -218,6 +218,12 @@ def test_files_out_of_step_or_broken(
         (["align", "{p}", "{p}", "{p}"], 2, "3 files"),
         (["align", "-", "-"], 2, "standard input cannot be read twice"),
         (["align", "none.seq"], 1, "none.seq: no such file"),
+        (["align", "{p}", "-o", "{p}"], 2, "is a file of sequences"),
+        (["align", "{f}", "{two}", "-o", "{two}"], 2, "is a file of sequences"),
+        (["align", "{p}", "--metric", "matrix", "--all-vs-all"], 1, "'<' at position 0 of the set"),
+        (["distance", "-", "-"], 2, "standard input cannot be read twice"),
+        (["distance", "{f}", "{f}", "--checkpoint", "{f}"], 2, "is a sequence; name another"),
+        (["distance", "{f}", "{f}", "-t", "0"], 2, "threads 0"),
         (["align", "{p}", "--ends-free", "1,2"], 2, "4 numbers"),
         (["align", "{p}", "--ends-free", "1,2,3,4", "--span", "global"], 2, "exclude each other"),
         (["align", "{p}", "--max-score", "-3"], 2, "--max-score -3"),
@@ -266,8 +272,16 @@ def test_usage(
     places["two"].write_text(">a\nACGT\n>b\nA\n")
     places["none"].write_text("")
     assert main([word.format(**places) for word in argv]) == status
-    err = capsys.readouterr().err
+    out, err = capsys.readouterr()
     assert message in err and "Traceback" not in err
+    assert out == ""
+
+
+def test_limits_above_every_score(tmp_path: Path, pairs: Pairs) -> None:
+    source = write_seq(tmp_path / "p.seq", pairs)
+    for metric in ("edit", "affine"):
+        words: list[str | Path] = [source, "--metric", metric, "--device", "cpu"]
+        assert align(tmp_path, *words, "--max-score", str(10**30)) == align(tmp_path, *words)
 
 
 def test_distance_prints_distance_and_path(

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +79,40 @@ def test_progress_rises_to_the_distance(small_steps: None, pair: tuple[str, str]
     assert told[0][1] < told[-1][1] == found.distance == told[-1][0]
 
 
+def test_slices_are_bounded_from_the_first_one_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress, checkpoints and signals come between slices."""
+    monkeypatch.setattr(long_search, "SLICE_CELLS", 4000)
+    rng = np.random.default_rng(28)
+    query, ref = random_letters(rng, 1500), random_letters(rng, 1500)
+    told: list[int] = []
+    long_edit_distance(query, ref, progress=lambda placed, edits: told.append(edits))
+    assert len(told) > 20
+    for done, edits in itertools.pairwise([0, *told]):
+        assert sum(range(done, edits + 1)) <= 4000 + edits  # cells of rows, e + 1 in row e at most
+
+
+def test_an_interrupt_ends_a_long_search(tmp_path: Path) -> None:
+    rng = np.random.default_rng(29)
+    words = ["distance"]
+    for name in ("a.fa", "b.fa"):  # unrelated: minutes of work
+        (tmp_path / name).write_text(f">{name}\n{random_letters(rng, 400_000)}\n")
+        words.append(str(tmp_path / name))
+    checkpoint = tmp_path / "state"
+    words += ["--device", "cpu", "-t", "1", "--checkpoint", str(checkpoint)]
+    code = "from mapper.pairwise import checkpoint; checkpoint.SECONDS = 0;"
+    code += f"from mapper.cli.main import main; raise SystemExit(main({words!r}))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL
+    ) as process:
+        while not checkpoint.exists() and process.poll() is None:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert process.returncode == 130, errors
+    assert errors.endswith("fmwave: error: interrupted\n")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.fa", "b.fa", "state"]
+
+
 class _PowerCutError(Exception):
     pass
 
@@ -123,9 +162,10 @@ def test_a_checkpoint_of_something_else_is_refused(
         long_edit_distance(pair[0], pair[1] + "A", checkpoint=file)
     with pytest.raises(UsageError, match="other sequences or options"):
         long_edit_distance(*pair, path=True, checkpoint=file)
-    file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(UsageError, match="no checkpoint"):
-        long_edit_distance(*pair, checkpoint=file)
+    for damaged in (file.read_bytes()[:100], b">q\nACGT\n"):
+        file.write_bytes(damaged)
+        with pytest.raises(UsageError, match="is no checkpoint; remove it"):
+            long_edit_distance(*pair, checkpoint=file)
     assert Checkpoint(None, "", 0).load() is None
 
 

@@ -59,7 +59,7 @@ def test_the_shortcut_finds_what_locating_every_row_finds(kmer_len: int, sa_samp
                     expected.add((strand, pos - start))
         scratch = scratch_of(seeds)
         n_diags, repeat_bases, n_over_budget = find_diagonals(
-            genome.fm, packed.planes, 0, 1, scratch, len(seeds), MANY, MANY
+            genome.fm, packed.planes, 0, 1, scratch, len(seeds), MANY, MANY, 0
         )
         found = [(d & 1, d >> 1) for d in scratch.diag[:n_diags].tolist()]
         assert len(set(found)) == len(found)
@@ -85,7 +85,7 @@ def test_over_the_cap_only_a_sample_is_located_and_the_rest_is_counted() -> None
     assert rows[1] - rows[0] == 50
     scratch = scratch_of([(0, 20, 0, *rows), (20, 20, 0, *more)])
     n_diags, repeat_bases, n_over_budget = find_diagonals(
-        genome.fm, packed.planes, 0, 1, scratch, 2, 10, MANY
+        genome.fm, packed.planes, 0, 1, scratch, 2, 10, MANY, 0
     )
     assert 1 <= n_diags <= 10
     assert (repeat_bases, n_over_budget) == (40, 0)
@@ -108,7 +108,7 @@ def test_hits_over_the_budget_are_counted() -> None:
     more = search_seed(genome.fm, dna.encode(word), 20, 40, 0, 0, 10**9)[:2]
     for max_hits, expected in ((10, (10, 0, 0)), (9, (4, 20, 1)), (3, (0, 40, 2))):
         scratch = scratch_of([(0, 20, 0, *rows), (20, 20, 0, *more)])
-        found = find_diagonals(genome.fm, packed.planes, 0, 1, scratch, 2, 10, max_hits)
+        found = find_diagonals(genome.fm, packed.planes, 0, 1, scratch, 2, 10, max_hits, 0)
         if max_hits == 3:  # a sample, so that the read is placed at all
             assert 1 <= found[0] <= 3 and found[1:] == expected[1:]
         else:
@@ -125,7 +125,7 @@ def test_a_known_place_is_taken_as_it_is() -> None:
     seeds = [(start, 20, strand, ~place, -place) for start, strand, place in places]
     scratch = scratch_of(seeds)
     n_diags, repeat_bases, n_over_budget = find_diagonals(
-        genome.fm, packed.planes, 0, 1, scratch, 3, 10, MANY
+        genome.fm, packed.planes, 0, 1, scratch, 3, 10, MANY, 0
     )
     assert (repeat_bases, n_over_budget) == (0, 0)
     assert scratch.diag[:n_diags].tolist() == [2 * 100, 2 * 280 + 1]

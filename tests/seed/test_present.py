@@ -13,9 +13,9 @@ from tests.reads import Genome, genome_of, mutated, packed_reads, random_letters
 PARAMS = SeedParams(seed_len=10, last_len=7, max_occ=30, max_hits=40)
 
 
-def genome_with_table(rng: np.random.Generator, kmer_len: int) -> Genome:
+def genome_with_table(rng: np.random.Generator, kmer_len: int, sa_sampling: int = 4) -> Genome:
     contigs = [random_letters(rng, 500), random_letters(rng, 300) + "NNNN" + "ACGT" * 20]
-    return genome_of(contigs, IndexParams(kmer_len=kmer_len))
+    return genome_of(contigs, IndexParams(64, sa_sampling, kmer_len))
 
 
 def some_reads(rng: np.random.Generator, genome: Genome) -> list[str]:
@@ -58,8 +58,11 @@ def test_seeds_are_the_same_without(params: SeedParams) -> None:
     known = seed_reads(genome.fm, *reads, params, present_kmers(genome.fm))
     unknown = seed_reads(genome.fm, *reads, params)
     assert len(known.strand) > 200
-    for one, other in zip(known, unknown, strict=True):
+    full = genome_with_table(np.random.default_rng(3), 6, sa_sampling=1)
+    in_full = seed_reads(full.fm, *reads, params, present_kmers(full.fm))
+    for one, other, third in zip(known, unknown, in_full, strict=True):
         np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(one, third)
 
 
 def test_what_is_not_there_is_not_searched() -> None:

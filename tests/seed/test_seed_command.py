@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import os
+import threading
 
 import numpy as np
 import pytest
 
 from mapper import kmer_pipeline
 from mapper.cli.main import main
+from mapper.cli.seed import NO_LIMIT
 from mapper.device.choose import find_devices
+from mapper.kmer_pipeline import EXPECTED_HITS, FEWEST_KMERS, HITS_OF_BATCH, most_kmers
+from mapper.params import KmerParams
 from tests.naive import kmers as naive
 from tests.reads import mutated, random_letters
 
@@ -113,6 +118,48 @@ def test_no_limit_and_standard_output(tmp_path, index, capfdbinary):
     wanted = expected(reads, 1, 2, 10**9)[0]
     assert wanted.count("\n") > 128
     assert capfdbinary.readouterr().out.decode() == wanted
+
+
+def test_batches_without_a_limit_are_sized_by_the_text():
+    """One base has a quarter of the text on each strand: 4,096 such k-mers filled the memory."""
+    few = KmerParams(kmer_len=1, max_hits=NO_LIMIT)
+    assert most_kmers(few, 358_242) * 2 * 358_242 // 4 <= EXPECTED_HITS
+    assert most_kmers(few, 3 * 10**9) == 1
+    assert most_kmers(few._replace(kmer_len=2, max_mismatches=2), 1000) == EXPECTED_HITS // 2001
+    assert most_kmers(few._replace(kmer_len=30), 3 * 10**9) == FEWEST_KMERS
+    assert most_kmers(few._replace(max_hits=128), 3 * 10**9) == HITS_OF_BATCH // 128
+
+
+def test_outputs_that_would_be_overwritten(tmp_path, index, capfd):
+    reads = tmp_path / "reads.list"
+    reads.write_text("ACGTACGTACGT\n")
+    words = ["seed", str(index), str(reads), "-k", "10", "--device", "cpu"]
+    (tmp_path / "link").symlink_to("out.tsv")
+    out = str(tmp_path / "out.tsv")
+    for options, message in (
+        (["-o", str(reads)], "is the file of reads"),
+        (["-o", out, "--skipped", str(reads)], "is the file of reads"),
+        (["-o", out, "--skipped", str(tmp_path / "link")], "is the output"),
+    ):
+        assert main([*words, *options]) == 2
+        assert message in capfd.readouterr().err
+    assert reads.read_text() == "ACGTACGTACGT\n"
+    assert not (tmp_path / "out.tsv").exists()
+
+
+def test_a_pipe_is_read_once(tmp_path, index):
+    """As ``<(zcat reads.fq.gz)`` gives it; FASTA is known there too."""
+    wanted = seed(tmp_path, index, as_fastq(READS))[0]
+    for name, text in (("q", as_fastq(READS)), ("a", as_wrapped_fasta(READS))):
+        pipe = tmp_path / name
+        os.mkfifo(pipe)
+        writer = threading.Thread(target=pipe.write_text, args=(text,))
+        writer.start()
+        out = tmp_path / "out.tsv"
+        words = ["seed", str(index), str(pipe), "-k", str(K), "--device", "cpu", "-o", str(out)]
+        assert main(words) == 0
+        writer.join()
+        assert out.read_text() == wanted
 
 
 def test_counts_are_reported(tmp_path, index, capfd):

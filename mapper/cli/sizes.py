@@ -1,0 +1,46 @@
+"""Numbers of bytes, bases and threads as options give them: one spelling for every command."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from mapper.threads import MAX_THREADS
+
+
+def size(text: str) -> int:
+    """Return the number that a size stands for: 3.1G is 3.1 times 10 to the 9.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        For anything but a number of at least 1, with k, M, G or T behind it or not.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKMGT]?)B?", text)
+    value = (
+        0
+        if match is None
+        else round(float(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " "))
+    )
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: a size such as 500M or 24G is expected")
+    return value
+
+
+def positive(text: str) -> int:
+    """Return a whole number of at least 1."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: a whole number of at least 1 is expected")
+    return value
+
+
+def thread_number(text: str) -> int:
+    """Return a number of threads."""
+    value = positive(text)
+    if value > MAX_THREADS:
+        raise argparse.ArgumentTypeError(f"{text}: at most {MAX_THREADS} threads are expected")
+    return value
