@@ -179,15 +179,10 @@ def _table_of(words: Any) -> Any:
 def _launch(
     function: Loaded, n_blocks: int, block: int, stream: int, shared_bytes: int, table: Any
 ) -> None:
-    """Launch; needs no lock, for the function has been loaded.
+    """Launch on the driver's stream; needs no lock, for the function has been loaded.
 
-    Parameters
-    ----------
-    stream
-        The driver's handle.
-    table
-        Addresses of the arguments, int64 each, of which the driver takes as many bytes as the
-        kernel's parameters have. It has copied them when it returns.
+    `table`: addresses of the arguments, int64 each, of which the driver takes as many bytes as the
+    kernel's parameters have. It has copied them when it returns.
     """
     given = (
         function.handle, n_blocks, 1, 1, block, 1, 1, shared_bytes, stream,
@@ -251,10 +246,9 @@ class BoundKernel:
         )  # fmt: skip
 
     def noted(self, n_blocks: int, numbers: Mapping[int, int]) -> tuple[int, ...]:
-        """Return a launch, to be made later on the same stream, as numbers.
+        """Return a launch for later: function, blocks, threads, shared bytes, table of arguments.
 
-        They are what the driver calls the function, blocks, threads of a block, bytes of shared
-        memory, and the address of a table of the arguments, of which there is one.
+        There is one table: launch before numbers are given anew.
         """
         if self._function.is_cooperative:
             raise TypeError("kernels whose blocks wait for each other are launched alone")
