@@ -6,6 +6,7 @@ The text is all contigs in order, each followed by one separator base. ``text_po
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -74,6 +75,9 @@ class IndexMeta:
     fmwave_version: str
 
 
+_ONCE = threading.Lock()
+
+
 @dataclass(frozen=True)
 class Index:
     """A reference ready to be searched: all arrays are read-only plain ndarrays."""
@@ -107,7 +111,9 @@ class Index:
         """Which k-mers the text has: :func:`mapper.seed.present.present_kmers`."""
         from mapper.seed.present import present_kmers
 
-        return present_kmers(self.fm)
+        with _ONCE:  # all threads of a run come at the same time, and one of them makes it
+            made = self.__dict__.get("present_kmers")
+            return present_kmers(self.fm) if made is None else made
 
     @property
     def n_bytes(self) -> int:

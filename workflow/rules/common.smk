@@ -229,8 +229,9 @@ def minutes(attempt, reads_in_millions, reads_per_second):
 
 
 def index_mem_mb(wildcards, input, attempt):
-    """11 bytes a base at most, and 1 GB for the process and Snakemake's."""
-    return int(attempt * (1000 + 11 * reference_mb(input.size_mb)))
+    """11 bytes a base at most, 12 beyond 2^32 bases, and 1 GB for the process and Snakemake's."""
+    megabases = reference_mb(input.size_mb)
+    return int(attempt * (1000 + (11 if megabases < 4200 else 12) * megabases))
 
 
 def reference_runtime(wildcards, input, attempt):
