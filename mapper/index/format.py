@@ -265,16 +265,24 @@ def _meta_checksum(meta: dict[str, Any]) -> str:
 def _replace_directory(temporary: Path, final: Path) -> None:
     """Rename a complete directory to its final name, and remove what was there."""
     old = temporary.with_suffix(".old")
-    if final.exists():
-        final.rename(old)
     try:
+        if final.exists():
+            final.rename(old)
         temporary.rename(final)
-    except OSError:
-        if old.exists():
+        _sync_directory(final.parent)
+    finally:  # also where a signal ends the run between any two steps
+        if old.exists() and not final.exists():
             old.rename(final)
+        _remove(old)
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory, if there is one, even where a signal comes meanwhile."""
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
         raise
-    _sync_directory(final.parent)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _sync(file: BinaryIO) -> None:
