@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from isal.isal_zlib import crc32  # four times zlib's rate
 
-from mapper.errors import IndexFormatError, OutputError, ResourceError, UsageError
+from mapper.errors import IndexFormatError, OutputError, UsageError
 from mapper.index.fm import FMIndex
 from mapper.index.layout import columns
 from mapper.index.reference import Index, IndexMeta, make_contigs
@@ -144,7 +144,7 @@ def save_index(index: Index, path: str | Path, *, force: bool = False) -> None:
 
     Raises
     ------
-    UsageError, ResourceError, OutputError
+    UsageError, OutputError
         If something else is in the way, space does not suffice, or writing fails.
     """
     final = target_path(path, force=force)
@@ -183,11 +183,11 @@ def target_path(path: str | Path, *, force: bool = False) -> Path:
 
 
 def require_space(final: Path, n_bytes: int) -> None:
-    """Raise ResourceError if the file system of `final` has less than `n_bytes` free."""
+    """Raise OutputError if the file system of `final` has less than `n_bytes` free."""
     free = shutil.disk_usage(final.parent).free
     if n_bytes > free:
-        raise ResourceError(
-            f"{final}: the index takes {n_bytes / 1e9:.2f} GB, and {free / 1e9:.2f} GB are free "
+        raise OutputError(
+            f"{final}: the index takes {n_bytes / 1e6:.1f} MB, and {free / 1e6:.1f} MB are free "
             "on that file system; free some space or name another output with -o"
         )
 
