@@ -32,7 +32,7 @@ class IndexFormatError(MapperError):
 
 
 class ResourceError(MapperError):
-    """Memory or disk that does not suffice, said before the work starts where possible."""
+    """Memory that does not suffice, said before the work starts where possible."""
 
     exit_status = 1
 

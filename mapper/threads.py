@@ -22,19 +22,29 @@ def parts(n: int, n_parts: int) -> Iterator[tuple[int, int]]:
 
 
 def map_in_threads(
-    function: Callable[[Item], Result], items: Iterable[Item], n_threads: int
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    n_threads: int,
+    *,
+    abandon: bool = False,
 ) -> list[Result]:
     """Call `function` for each item, in `n_threads` threads; return the results in order.
 
     The first error, or a signal, ends the loop: items that have not begun are left out.
     Each call runs in a copy of the caller's context (NumPy's error state is part of it).
+    With `abandon`, a signal does not wait for the calls that have begun, which go on unseen: for
+    those that may take hours and touch nothing but memory.
     """
     context = copy_context()
     pool = ThreadPoolExecutor(max(1, n_threads))
+    waits = True
     try:
         return list(pool.map(lambda item: context.copy().run(function, item), items))
+    except BaseException as error:
+        waits = not abandon or isinstance(error, Exception)
+        raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(waits, cancel_futures=True)
 
 
 def aside(function: Callable[[], Result]) -> Result:

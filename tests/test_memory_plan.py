@@ -166,7 +166,7 @@ def test_map_stays_under_what_it_says(world: World, tmp_path: Path, options: lis
 
 def test_what_is_not_there_is_warned_of(monkeypatch, caplog) -> None:
     monkeypatch.setattr(memory_plan, "available_bytes", lambda: 400_000_000)
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger="mapper"):
         memory_plan.say_memory(10**10, 1, 10**6, 0)
         assert "about 10.35 GB of memory are needed, 10.00 GB of it" in caplog.text
         assert "available" not in caplog.text

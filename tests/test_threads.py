@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import signal
 import threading
 import time
 
@@ -46,6 +48,27 @@ def test_an_error_reaches_the_caller_and_ends_the_loop() -> None:
     with pytest.raises(ValueError, match="no"):
         map_in_threads(work, range(1000), 1)
     assert len(done) < 999
+
+
+def test_an_interrupt_need_not_wait_for_a_long_call() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def work(i: int) -> None:
+        begun.set()
+        ended.wait()
+
+    def interrupt() -> None:
+        begun.wait()
+        _thread.interrupt_main()
+
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            map_in_threads(work, range(3), 1, abandon=True)
+    finally:
+        ended.set()
+        signal.signal(signal.SIGINT, previous)
 
 
 def test_the_error_state_of_numpy_is_the_callers() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from mapper import __version__
 from mapper.cli.sizes import size
 from mapper.cli.standard_streams import report
+from mapper.errors import UsageError
 
 _LIBRARIES = ("numba", "numba-cuda", "numpy", "pysam", "pydivsufsort")
 
@@ -35,14 +36,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--device",
-        default="auto",
         metavar="D",
-        help="with --plan: auto, cpu, cuda or cuda:1 (default: %(default)s)",
+        help="with --plan: auto, cpu, cuda or cuda:1 (default: auto)",
     )
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="read the whole index and compare its checksums (default: sizes only)",
+        help="read the whole index REF.fmw and compare its checksums (default: sizes only)",
     )
     parser.add_argument(
         "--profile",
@@ -54,13 +54,17 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Print one ``name: value`` line per fact, on stdout."""
+    if args.verify and args.index is None:
+        raise UsageError("--verify: name the index to be verified")
+    if args.device is not None and args.plan is None:
+        raise UsageError("--device belongs to --plan; all devices are shown without")
     facts = machine_facts()
     if args.profile:
         from mapper.device.profile import profile_facts
 
         facts += profile_facts()
     if args.plan is not None:
-        facts += plan_facts(args.plan, args.device)
+        facts += plan_facts(args.plan, args.device or "auto")
     if args.index is not None:
         facts += index_facts(args.index, check=args.verify)
     width = max(len(name) for name, _ in facts) + 1

@@ -23,6 +23,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
@@ -100,7 +101,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def entry() -> NoReturn:
     """Run as the console script."""
     set_up_process()
-    sys.exit(main())
+    status = main()
+    if _signals and threading.active_count() > 1:
+        # Python would wait for what threads compute, and an alignment may take them hours.
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 def set_up_process() -> None:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from isal.isal_zlib import crc32  # four times zlib's rate
 
-from mapper.errors import IndexFormatError, OutputError, ResourceError, UsageError
+from mapper.errors import IndexFormatError, OutputError, UsageError
 from mapper.index.fm import FMIndex
 from mapper.index.layout import columns
 from mapper.index.reference import Index, IndexMeta, make_contigs
@@ -144,7 +144,7 @@ def save_index(index: Index, path: str | Path, *, force: bool = False) -> None:
 
     Raises
     ------
-    UsageError, ResourceError, OutputError
+    UsageError, OutputError
         If something else is in the way, space does not suffice, or writing fails.
     """
     final = target_path(path, force=force)
@@ -183,11 +183,11 @@ def target_path(path: str | Path, *, force: bool = False) -> Path:
 
 
 def require_space(final: Path, n_bytes: int) -> None:
-    """Raise ResourceError if the file system of `final` has less than `n_bytes` free."""
+    """Raise OutputError if the file system of `final` has less than `n_bytes` free."""
     free = shutil.disk_usage(final.parent).free
     if n_bytes > free:
-        raise ResourceError(
-            f"{final}: the index takes {n_bytes / 1e9:.2f} GB, and {free / 1e9:.2f} GB are free "
+        raise OutputError(
+            f"{final}: the index takes {n_bytes / 1e6:.1f} MB, and {free / 1e6:.1f} MB are free "
             "on that file system; free some space or name another output with -o"
         )
 
@@ -265,16 +265,24 @@ def _meta_checksum(meta: dict[str, Any]) -> str:
 def _replace_directory(temporary: Path, final: Path) -> None:
     """Rename a complete directory to its final name, and remove what was there."""
     old = temporary.with_suffix(".old")
-    if final.exists():
-        final.rename(old)
     try:
+        if final.exists():
+            final.rename(old)
         temporary.rename(final)
-    except OSError:
-        if old.exists():
+        _sync_directory(final.parent)
+    finally:  # also where a signal ends the run between any two steps
+        if old.exists() and not final.exists():
             old.rename(final)
+        _remove(old)
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory, if there is one, even where a signal comes meanwhile."""
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
         raise
-    _sync_directory(final.parent)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _sync(file: BinaryIO) -> None:

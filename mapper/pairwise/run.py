@@ -65,7 +65,10 @@ def run_chunks(
         ops = [driver(first, last, columns, counts) for first, last in chunks]
     else:
         ops = map_in_threads(
-            lambda chunk: driver(chunk[0], chunk[1], columns, counts), chunks, n_threads
+            lambda chunk: driver(chunk[0], chunk[1], columns, counts),
+            chunks,
+            n_threads,
+            abandon=True,
         )
     if not want_cigar:
         return PairAlignments(*columns, None, None)

@@ -34,6 +34,17 @@ def test_threads_and_other_counts() -> None:
         thread_number("4097")
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["--verify"], "name the index"), (["--device", "cpu"], "belongs to --plan")],
+)
+def test_options_of_info_that_say_nothing(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["info", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_plan_for_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "--plan", "0"]) == 2
     assert "0: a size such as 500M or 24G is expected" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import numpy as np
 import pysam
 import pytest
 
-from mapper.errors import IndexFormatError, MapperError, OutputError, ResourceError, UsageError
+from mapper.errors import IndexFormatError, MapperError, OutputError, UsageError
 from mapper.index import format as index_format
 from mapper.index.format import open_index, save_index, verify
 from mapper.index.reference import Index, contig_bounds, find_contig
@@ -196,11 +197,52 @@ def test_failure_while_writing_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("step", [1, 2])
+def test_an_interrupt_while_an_index_is_replaced_leaves_one(
+    built: Index, saved: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """A signal comes as the old one has been renamed, or as the new one has."""
+    rename, n_renamed = Path.rename, 0
+
+    def rename_and_stop(path: Path, target: Path) -> Path:
+        nonlocal n_renamed
+        n_renamed += 1
+        renamed = rename(path, target)
+        if n_renamed == step:
+            raise KeyboardInterrupt
+        return renamed
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "rename", rename_and_stop)
+        save_index(built, saved)
+    verify(saved)
+    assert [entry.name for entry in saved.parent.iterdir()] == ["ref.fmw"]
+
+
+def test_an_interrupt_while_the_old_index_is_removed_leaves_nothing_of_it(
+    built: Index, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink = os.unlink
+    stopped: list[str] = []
+
+    def unlink_and_stop(path: str, *, dir_fd: int | None = None) -> None:
+        unlink(path, dir_fd=dir_fd)
+        if not stopped:
+            stopped.append(path)
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "unlink", unlink_and_stop)
+        save_index(built, saved)
+    verify(saved)
+    assert [entry.name for entry in saved.parent.iterdir()] == ["ref.fmw"]
+
+
 def test_too_little_disk_is_told(
     built: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(9, 8, 1))
-    with pytest.raises(ResourceError, match="are free"):
+    with pytest.raises(OutputError, match=r"takes 0\.\d MB, and 0\.0 MB are free"):
         save_index(built, tmp_path / "x.fmw")
 
 
