@@ -73,10 +73,9 @@ def new_reach(max_read_len: int, params: ExtendParams) -> Reach:
         params.match + params.mismatch, opened + params.match, params.gap_extend + params.match,
         opened, params.gap_extend,
     )  # fmt: skip
-    bands = (np.empty(STATES * width, np.uint8) for width in (_NARROW, _MIDDLE, _WIDE))
-    return Reach(
-        query, bars, ref, *bands, ByteLosses(*(np.uint8(min(loss, LOST)) for loss in lost))
-    )
+    losses = ByteLosses(*(np.uint8(min(loss, LOST)) for loss in lost))
+    narrow, middle, wide = (np.empty(STATES * n, np.uint8) for n in (_NARROW, _MIDDLE, _WIDE))
+    return Reach(query, bars, ref, narrow, middle, wide, losses)
 
 
 @core
