@@ -53,7 +53,7 @@ def advance(band, query, bars, at, ref, ref_at, n_pairs, losses, slack):
     Parameters
     ----------
     band
-        uint8, shape (STATES, n) with n 32, 64 or 128; column j is diagonal 2 j of its first three
+        uint8, STATES rows of 32, 64 or 128 columns; column j is diagonal 2 j of the first three
         rows, counted from the lowest of the band, and diagonal 2 j + 1 of the next.
     query, bars, at
         uint8: what a cell of the row of column 0 compares with the reference, and the bar under
@@ -74,6 +74,7 @@ def advance(band, query, bars, at, ref, ref_at, n_pairs, losses, slack):
     def plus(row, loss):
         return np.minimum(row.astype(np.int64) + int(loss), LOST).astype(np.uint8)
 
+    band = band.reshape(STATES, -1)
     n = band.shape[1]
     lost = np.full(1, LOST, np.uint8)
     even, odd, most = band[0:3], band[3:6], band[6]
@@ -265,9 +266,9 @@ _advance_32, _advance_64, _advance_128 = _advancing(32), _advancing(64), _advanc
 @overload(advance, inline="always")
 def _advance_compiled(band, query, bars, at, ref, ref_at, n_pairs, losses, slack):
     def run(band, query, bars, at, ref, ref_at, n_pairs, losses, slack):
-        if band.shape[1] == 32:
+        if len(band) == STATES * 32:
             return _advance_32(band, query, bars, at, ref, ref_at, n_pairs, losses, slack)
-        if band.shape[1] == 128:
+        if len(band) == STATES * 128:
             return _advance_128(band, query, bars, at, ref, ref_at, n_pairs, losses, slack)
         return _advance_64(band, query, bars, at, ref, ref_at, n_pairs, losses, slack)
 

@@ -30,8 +30,8 @@ def _new_found(capacity: int) -> Found:
     return Found(*(np.empty(capacity, np.dtype(t)) for t in FOUND_TYPES))
 
 
-def _new_scratch(max_loci: int, max_len: int, max_gap: int) -> ReadScratch:
-    sizes = scratch_sizes(max_len, max_gap)
+def _new_scratch(max_loci: int, max_len: int, params: ExtendParams) -> ReadScratch:
+    sizes = scratch_sizes(max_len, params.max_gap)
     return ReadScratch(
         ungapped=np.empty((max_loci, 8), np.int32),
         order=np.empty(max_loci, np.int32),
@@ -41,7 +41,7 @@ def _new_scratch(max_loci: int, max_len: int, max_gap: int) -> ReadScratch:
         losses=np.empty(sizes.losses, np.int32),
         spare_ops=np.empty(sizes.ops, np.uint32),
         ops=np.empty(sizes.ops, np.uint32),
-        reach=new_reach(max_len),
+        reach=new_reach(max_len, params),
     )
 
 
@@ -130,7 +130,7 @@ def extend_loci(
     most_loci = max(int(np.diff(loci.locus_offsets).max(initial=0)), 1)
     penalties = wavefront_penalties(params)
     wavefronts = new_wavefronts(longest, params.max_gap, penalties, params.end_bonus)
-    scratch = _new_scratch(most_loci, longest, params.max_gap)
+    scratch = _new_scratch(most_loci, longest, params)
     out = _new_found(len(loci.strand))
     alignment_offsets = np.zeros(reads.n_reads + 1, np.int64)
     cigar_ops = _extend_reads(

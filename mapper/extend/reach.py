@@ -35,6 +35,7 @@ from mapper.accelerate import core
 from mapper.bits import reversed_bits
 from mapper.dna import plane_word
 from mapper.extend.antidiagonals import LOST, STATES, ByteLosses, advance, spread
+from mapper.params import ExtendParams
 
 UNKNOWN = 2**30
 """Objective that :func:`most_reached` gives where it does not look."""
@@ -42,118 +43,63 @@ UNKNOWN = 2**30
 _NARROW, _MIDDLE, _WIDE = 32, 64, 128  # columns; each has two diagonals
 _PAIRS = 8  # antidiagonals, by two, between looks at whether any cell is alive
 
-# No two of these are equal, nor equal to a base.
-_AMBIGUOUS_BIT, _OUTSIDE = 2, 4  # of the read
-_REF_AMBIGUOUS_BIT, _REF_OUTSIDE = 3, 8
+_QUERY_BIT, _REF_BIT = 2, 3
+"""Bits of the codes of ambiguous bases, which then differ from all others; so differs what lies
+outside read or contig."""
+
+_FRONT = _WIDE + _PAIRS
+"""Items outside before those of the rows, and before those of the columns."""
 
 
 class Reach(NamedTuple):
-    """Work space; all uint8."""
+    """Work space, and what differences lose. Arrays are uint8."""
 
     query: np.ndarray
     bars: np.ndarray
     ref: np.ndarray
-    narrow: np.ndarray  # (STATES, 32)
-    middle: np.ndarray  # (STATES, 64)
-    wide: np.ndarray  # (STATES, 128)
+    narrow: np.ndarray  # (STATES * 32,)
+    middle: np.ndarray  # (STATES * 64,)
+    wide: np.ndarray  # (STATES * 128,)
+    losses: ByteLosses
 
 
-def new_reach(max_read_len: int) -> Reach:
+def new_reach(max_read_len: int, params: ExtendParams) -> Reach:
     """Allocate work space for any side of a read up to `max_read_len`."""
-    n = max_read_len + 4 * _WIDE + 2 * _PAIRS
-    query, bars, ref = (np.empty(n, np.uint8) for _ in range(3))
-    bands = (np.empty((STATES, width), np.uint8) for width in (_NARROW, _MIDDLE, _WIDE))
-    return Reach(query, bars, ref, *bands)
+    n = _FRONT + max_read_len + 2 * _WIDE + _PAIRS + 64  # codes are written by words
+    query, bars, ref = (np.zeros(n, np.uint8) for _ in range(3))
+    query[:_FRONT], ref[:_FRONT] = 1 << _QUERY_BIT, 1 << _REF_BIT
+    opened = params.gap_open + params.gap_extend
+    lost = (
+        params.match + params.mismatch, opened + params.match, params.gap_extend + params.match,
+        opened, params.gap_extend,
+    )  # fmt: skip
+    losses = ByteLosses(*(np.uint8(min(loss, LOST)) for loss in lost))
+    narrow, middle, wide = (np.empty(STATES * n, np.uint8) for n in (_NARROW, _MIDDLE, _WIDE))
+    return Reach(query, bars, ref, narrow, middle, wide, losses)
 
 
 @core
-def _write_codes(planes, word, start, n, descending, shift, codes, at):
+def _write_codes(planes, word, start, n, n_more, descending, bit, codes):
     """Write the codes of n bases from `start` on, or of those before the n-th, the last first.
 
-    What is written behind them, up to a word, means nothing.
+    They go to item _FRONT and on, and at least `n_more` codes of what is outside behind them.
     """
-    for done in range(0, n, 64):
-        pos = start + n - 64 - done if descending else start + done
-        before = np.uint64(max(-pos, np.int64(0)))  # bases before the first of the planes
-        pos = max(pos, np.int64(0))
-        low = plane_word(planes, word, pos, 0) << before
-        high = plane_word(planes, word, pos, 1) << before
-        ambiguous = plane_word(planes, word, pos, 2) << before
-        if descending:
-            low, high = reversed_bits(low), reversed_bits(high)
-            ambiguous = reversed_bits(ambiguous)
-        spread(low, high, ambiguous, shift, codes, at + done)
-
-
-@core
-def _fill(codes, start, end, code):
-    for i in range(start, end):
-        codes[i] = code
-
-
-@core
-def _losses_of(params):
-    """What differences lose of a read's matches."""
-    most = np.int64(LOST)
-    opened = np.int64(params.gap_open + params.gap_extend)
-    return ByteLosses(
-        np.uint8(min(most, np.int64(params.match + params.mismatch))),
-        np.uint8(min(most, opened + params.match)),
-        np.uint8(min(most, np.int64(params.gap_extend + params.match))),
-        np.uint8(min(most, opened)),
-        np.uint8(min(most, np.int64(params.gap_extend))),
-    )
-
-
-@core
-def _search(query_planes, text_planes, side, params, floor, insertions, deletions, space, band):
-    """:func:`most_reached` on a band that is wide enough."""
-    room = np.int64(side.query_room)
-    n = band.shape[1]
-    # Column j of the even diagonals is diagonal lowest + 2 j; lowest is even.
-    lowest = -2 * ((insertions + 1) >> 1)
-    # What row v compares, and its bar, lie in item first_row - v; column h in item h + n.
-    first_row = room + n + _PAIRS
-    _write_codes(
-        query_planes, side.query_word, side.query_pos if side.forward else side.query_pos - room,
-        room, side.forward, _AMBIGUOUS_BIT, space.query, first_row - room,
-    )  # fmt: skip
-    _fill(space.query, 0, first_row - room, _OUTSIDE)
-    _fill(space.query, first_row, first_row + n, _OUTSIDE)
-    text_room = min(np.int64(side.text_room), room + deletions)
-    _write_codes(
-        text_planes, 0, side.text_pos if side.forward else side.text_pos - text_room, text_room,
-        not side.forward, _REF_AMBIGUOUS_BIT, space.ref, n + 1,
-    )  # fmt: skip
-    _fill(space.ref, 0, n + 1, _REF_OUTSIDE)
-    _fill(space.ref, n + 1 + text_room, room + 3 * n + 2 * _PAIRS, _REF_OUTSIDE)
-    # A cell that loses less than its bar exceeds the floor: it ends in row v, or at the read's end.
-    worth = floor >> 1
-    slack = params.match * room + params.end_bonus - worth
-    _fill(space.bars, 0, first_row + n, 0)
-    for v in range(worth // params.match + 1, room):
-        space.bars[first_row - v] = params.match * v - worth
-    space.bars[first_row - room] = slack
-    for state in range(STATES):
-        for column in range(n):
-            band[state, column] = 0 if state == STATES - 1 else LOST
-    # The corner; of the antidiagonal behind it, column 0 is row -lowest / 2, too.
-    row = -lowest >> 1
-    band[0, row] = 0
-    band[STATES - 1, row] = space.bars[first_row]
-    losses = _losses_of(params)
-    done = np.int64(0)
-    alive = True
-    while alive and done <= room + (deletions >> 1):
-        alive = advance(
-            band, space.query, space.bars, first_row - row - done, space.ref,
-            n + 1 - row + done, np.int64(_PAIRS), losses, slack,
-        )  # fmt: skip
-        done += _PAIRS
-    most = np.int64(0)
-    for column in range(n):
-        most = max(most, np.int64(band[STATES - 1, column]))
-    return 2 * (worth + most)
+    for done in range(0, n + n_more, 64):
+        low = high = np.uint64(0)
+        ambiguous = ~np.uint64(0)
+        if done < n:
+            pos = start + n - 64 - done if descending else start + done
+            before = np.uint64(max(-pos, np.int64(0)))  # bases before the first of the planes
+            pos = max(pos, np.int64(0))
+            low = plane_word(planes, word, pos, 0) << before
+            high = plane_word(planes, word, pos, 1) << before
+            ambiguous = plane_word(planes, word, pos, 2) << before
+            if descending:
+                low, high = reversed_bits(low), reversed_bits(high)
+                ambiguous = reversed_bits(ambiguous)
+            if n - done < 64:
+                ambiguous |= ~np.uint64(0) << np.uint64(n - done)
+        spread(low, high, ambiguous, bit, codes, _FRONT + done)
 
 
 @core
@@ -163,7 +109,8 @@ def most_reached(query_planes, text_planes, side, params, floor, insertions, del
     Parameters
     ----------
     side, floor, insertions, deletions
-        As for :func:`mapper.extend.wavefront_affine.extend_side`.
+        As for :func:`mapper.extend.wavefront_affine.extend_side`; `floor` is less than a perfect
+        side brings.
     space
         A :class:`Reach`, or None: then nothing is known.
 
@@ -175,15 +122,51 @@ def most_reached(query_planes, text_planes, side, params, floor, insertions, del
     """
     if space is None:
         return np.int64(UNKNOWN)
-    slack = params.match * side.query_room + params.end_bonus - (floor >> 1)
-    n_columns = ((insertions + 1) >> 1) + (deletions >> 1) + 1
-    if slack > LOST or n_columns > _WIDE:
+    # A cell that loses less than its bar exceeds the floor if the alignment ends there.
+    room, match, worth = np.int64(side.query_room), np.int64(params.match), floor >> 1
+    slack = match * room + params.end_bonus - worth
+    # Column j of the band is diagonal 2 (j - corner), and that behind it.
+    corner = (insertions + 1) >> 1
+    n = corner + (deletions >> 1) + 1
+    if slack > LOST or n > _WIDE:
         return np.int64(UNKNOWN)
     band = space.wide
-    if n_columns <= _NARROW:
-        band = space.narrow
-    elif n_columns <= _MIDDLE:
-        band = space.middle
-    return _search(
-        query_planes, text_planes, side, params, floor, insertions, deletions, space, band
+    if n <= _NARROW:
+        n, band = np.int64(_NARROW), space.narrow
+    elif n <= _MIDDLE:
+        n, band = np.int64(_MIDDLE), space.middle
+    else:
+        n = np.int64(_WIDE)
+    # What row v compares lies in item first_row - v, as its bar; column h in item h + _FRONT - 1.
+    first_row = _FRONT + room
+    query_start, text_start = side.query_pos, side.text_pos
+    text_room = min(np.int64(side.text_room), room + deletions)
+    if not side.forward:
+        query_start, text_start = query_start - room, text_start - text_room
+    _write_codes(
+        query_planes, side.query_word, query_start, room, n, side.forward, _QUERY_BIT, space.query
     )
+    _write_codes(
+        text_planes, 0, text_start, text_room, room + 2 * n + _PAIRS - text_room,
+        not side.forward, _REF_BIT, space.ref,
+    )  # fmt: skip
+    space.bars[_FRONT] = slack
+    for v in range(1 - n, room):
+        space.bars[first_row - v] = max(match * v - worth, 0)
+    for i in range(STATES * n):
+        band[i] = LOST if i < (STATES - 1) * n else 0
+    band[corner] = 0
+    band[(STATES - 1) * n + corner] = space.bars[first_row]
+    done = np.int64(0)
+    alive = True
+    while alive and done <= room + (deletions >> 1):
+        # Column 0 of the antidiagonal behind the corner is row `corner`, too.
+        alive = advance(
+            band, space.query, space.bars, first_row - corner - done, space.ref,
+            _FRONT - corner + done, _PAIRS, space.losses, slack,
+        )  # fmt: skip
+        done += _PAIRS
+    most = np.int64(0)
+    for i in range((STATES - 1) * n, STATES * n):
+        most = max(most, np.int64(band[i]))
+    return 2 * (worth + most)

@@ -97,7 +97,16 @@ def admitted(offset, doubled_match, lost, highest):
 
 
 @core
-def hopeful(offset, insertion, deletion, k, s, side, penalties, bonus, losses, best):
+def pruned_gap(gap, closes, lost, spare):
+    """The offset of an open gap, or NULL if it loses all there is to spare.
+
+    One that closes here is kept in any case, for the way back.
+    """
+    return gap if closes or lost < spare else np.int64(NULL)
+
+
+@core
+def pruned(offset, insertion, deletion, k, s, side, penalties, bonus, losses, best):
     """Return the offsets of a cell's states, NULL for those that cannot beat objective `best`.
 
     ``match * (v + h) - s`` is the cell's doubled score so far. Every read base left can add
@@ -112,21 +121,12 @@ def hopeful(offset, insertion, deletion, k, s, side, penalties, bonus, losses, b
     entry = offset
     if offset >= 0 and least_loss(losses, corner + sign * offset, side.forward, k) >= spare:
         offset = np.int64(NULL)
-    # A gap that closes here is kept for the way back.
-    if (
-        insertion >= 0
-        and not (offset >= 0 and insertion == entry)
-        and least_loss_inserting(losses, corner + sign * insertion, side.forward, k, penalties)
-        >= spare
-    ):
-        insertion = np.int64(NULL)
-    if (
-        deletion >= 0
-        and not (offset >= 0 and deletion == entry)
-        and least_loss_deleting(losses, corner + sign * deletion, side.forward, k, penalties)
-        >= spare
-    ):
-        deletion = np.int64(NULL)
+    if insertion >= 0:
+        lost = least_loss_inserting(losses, corner + sign * insertion, side.forward, k, penalties)
+        insertion = pruned_gap(insertion, offset >= 0 and insertion == entry, lost, spare)
+    if deletion >= 0:
+        lost = least_loss_deleting(losses, corner + sign * deletion, side.forward, k, penalties)
+        deletion = pruned_gap(deletion, offset >= 0 and deletion == entry, lost, spare)
     return offset, insertion, deletion
 
 
@@ -176,7 +176,7 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, reserve, 
     idle = 0
     s = np.int64(0)
     lanes_meet(lanes)  # a slower one may still be tracing back the extension before
-    # From this penalty on no cell is hopeful, on whatever diagonal.
+    # From this penalty on every cell is pruned, on whatever diagonal.
     while s < match * (2 * side.query_room + deletions) + bonus - best and idle <= max(x, oe):
         if s >= len(wavefronts.lo):
             return best, np.int64(CELLS_FULL), best_k, best_offset
@@ -231,7 +231,7 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, reserve, 
                 offset = max(offset, max(insertion, deletion))
                 if s == 0:
                     offset = np.int64(0)
-                offset, insertion, deletion = hopeful(
+                offset, insertion, deletion = pruned(
                     offset, insertion, deletion, k, s, side, penalties, bonus, losses, best
                 )
                 if offset >= 0:

@@ -102,7 +102,7 @@ def test_a_warp_votes_and_keeps_everything_in_registers(shared_types) -> None:
     from mapper.extend.kernels import extend_by_warp
 
     machine = compile_offline(extend_by_warp, extension_types(shared_types))
-    assert machine.count("VOTE") >= 4  # two on each side of an anchor
+    assert machine.count("VOTE") >= 4  # one text for both sides of an anchor
     assert machine.count("SHFL") >= 20
     assert machine.spills == 0
     assert machine.wide_share <= MOST_WIDE

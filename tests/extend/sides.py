@@ -92,14 +92,15 @@ def laid_out(case: Case) -> tuple[np.ndarray, np.ndarray, Side]:
 
 
 def reached(case: Case, scoring: Scoring, floor: int, insertions: int, deletions: int) -> int:
-    """Run :func:`mapper.extend.reach.most_reached`."""
-    planes, query_planes, side = laid_out(case)
-    space = new_reach(len(case.read))
-    for array in space:
-        array[:] = 3  # what another read left there
-    return most_reached(
-        query_planes, planes, side, params_of(scoring), floor, insertions, deletions, space
-    )
+    """Run :func:`mapper.extend.reach.most_reached`, after another read has left something there."""
+    params = params_of(scoring)
+    space = new_reach(len(case.read), params)
+    other = case._replace(read="T" * len(case.read), ref="T" * len(case.ref))
+    most = 0
+    for this in (other, case):
+        planes, query_planes, side = laid_out(this)
+        most = most_reached(query_planes, planes, side, params, floor, insertions, deletions, space)
+    return most
 
 
 def extend(
@@ -126,9 +127,10 @@ def extend(
     wavefronts = new_wavefronts(len(case.read), max(band, 1), penalties, scoring.end_bonus)
     for array in wavefronts:
         array[:] = 7  # what another read left there
+    reach = new_reach(len(case.read), params_of(scoring)) if spared else None
     objective, s, k, offset = search_side(
         query_planes, planes, side, params_of(scoring), penalties, reserve, floor, band, band,
-        losses, wavefronts, new_reach(len(case.read)) if spared else None, ONE_LANE,
+        losses, wavefronts, reach, ONE_LANE,
     )  # fmt: skip
     most = 2**30
     if bounded:

@@ -46,7 +46,7 @@ def test_vectors_go_on_as_the_plain_function_does(n: int) -> None:
     for _ in range(20):
         query, ref = (rng.integers(0, 3, 3 * n, np.uint8) for _ in range(2))
         bars = rng.integers(0, 256, 3 * n).astype(np.uint8)
-        band = rng.integers(0, 256, (STATES, n)).astype(np.uint8)
+        band = rng.integers(0, 256, STATES * n).astype(np.uint8)
         losses = ByteLosses(*rng.integers(0, 60, 5).astype(np.uint8))
         slack = int(rng.choice([1, 20, 100, LOST]))
         bands = [band.copy(), band.copy()]
