@@ -18,7 +18,7 @@ from mapper.bits import popcount
 from mapper.dna import mismatch_word, n_words
 from mapper.index.reference import ContigBounds
 from mapper.lanes import ONE_LANE, lane_mask, lane_max, lanes_meet
-from mapper.pair.fewest import LONGEST, fewest_mismatches
+from mapper.pair.fewest import LONGEST, least_mismatches
 from mapper.pair.grade import unseen_score
 from mapper.pair.insert_size import SCALE, InsertSizeModel, five_prime
 from mapper.pair.pairing import best_pair_score
@@ -34,6 +34,9 @@ STRONG_MISMATCHES = 0.08
 
 MOST_IN_WINDOW = 16
 """Diagonals that one window may propose."""
+
+FEW_DIAGONALS = 8
+"""So many are compared side by side where one of some dozens may be of use."""
 
 HIDDEN_MARGIN = 5
 """A read that has been found is looked for near its mate's alignments with which a place that
@@ -80,15 +83,23 @@ def near_diagonals(read_planes, read_word, read_len, text_planes, first, last, f
     n_found = np.int64(0)
     lane = np.int64(lanes.lane)
     start = np.int64(first)
-    compared_to = start
+    compared_to = chunk_end = start
     while start <= last:
         if lanes.n_lanes == 1 and read_len <= LONGEST and start >= compared_to:
             n_together = min(64 - (start & 63), last - start + 1)
+            if start < chunk_end:
+                n_together = min(np.int64(FEW_DIAGONALS), chunk_end - start)
             compared_to = start + n_together
-            if fewest_mismatches(
-                read_planes, read_word, np.int64(read_len), text_planes, start, n_together
-            ) > max(fewest - 1, strong):
+            most = max(fewest - 1, strong)
+            least = least_mismatches(
+                read_planes, read_word, np.int64(read_len), text_planes, start, n_together, most
+            )
+            if least > most:
                 start = compared_to
+                continue
+            if n_together > FEW_DIAGONALS:  # narrow down which of them
+                chunk_end = compared_to
+                compared_to = start
                 continue
         diagonal = start + lane
         mismatches = limit + 1

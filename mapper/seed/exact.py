@@ -93,8 +93,8 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n, asks):
 
     All take one step after the other together: the memory accesses of different seeds do
     not wait for each other, those of one seed do. Where the table leaves only few bases, seeds
-    with one row are completed as well: one of a text that has nothing of the read mostly ends
-    at the first of them.
+    with one row are completed as well: where the text has nothing of the read, most end at the
+    first of them. (On the CPU; which seeds occur in the end does not depend on it.)
 
     Parameters
     ----------
