@@ -231,7 +231,8 @@ class _BamPart(NamedTuple):
         """
         n_bytes, n_rows = len(self.data), self.most_reads + 1
         bases, quals, names, tags = (RECYCLER.empty(n_bytes) for _ in range(4))
-        base_offsets, name_offsets, tag_offsets = (np.zeros(n_rows, np.int64) for _ in range(3))
+        base_offsets, name_offsets, tag_offsets = offsets = np.empty((3, n_rows), np.int64)
+        offsets[:, 0] = 0
         flags = np.empty(n_rows, np.uint16)
         status, where, n_passed, n = scan.fill_batch(
             self.data, self.ended, *self.groups, bases, quals, base_offsets, names, name_offsets,
