@@ -1,7 +1,8 @@
 """The batches of an input, cut off by a pool one after another, and kept for who is not ready yet.
 
-Each cut begins the next one itself: no other thread, which may be writing or wait for Python's
-lock, stands between them. With many threads the chain of cuts is what all of them live on.
+One thread cuts on as long as batches are wanted: no other, which may be writing, wait for Python's
+lock or have to be woken, stands between two cuts. With many threads the chain of cuts is what all
+of them live on.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from typing import Any
 
 from mapper.io.raw_batch import RawBatch
@@ -84,18 +85,38 @@ class CutAhead:
             self._most = most
             self._go_on()
 
-    def _cut_next(self) -> None:
-        """Cut one batch, and have the next one cut (a task)."""
-        raw = self._cut()
+    def _cut_on(self) -> None:
+        """Cut batches until enough are kept (a task)."""
         with self._lock:
-            self._cutting = None
-            if raw is None:
-                self._all_cut = True
-            else:
-                self._kept.append(raw)
-                self._go_on()
+            cutting = self._cutting
+        while cutting is not None:
+            try:
+                raw = self._cut()
+            except BaseException as error:
+                cutting.set_exception(error)
+                return
+            with self._lock:
+                if raw is None:
+                    self._all_cut = True
+                else:
+                    self._kept.append(raw)
+                following = self._cutting = Future() if self._wants_more() else None
+            del raw  # nor its memory held while the next is cut
+            cutting.set_result(None)
+            cutting = following
+
+    # With the lock held:
+
+    def _wants_more(self) -> bool:
+        return not self._all_cut and len(self._kept) < self._most
 
     def _go_on(self) -> None:
-        """Have a batch cut, unless one is being cut or enough are kept (with the lock held)."""
-        if self._cutting is None and not self._all_cut and len(self._kept) < self._most:
-            self._cutting = self._pool.submit(READ, self._cut_next)
+        """Have batches cut, unless one is being cut or enough are kept."""
+        if self._cutting is None and self._wants_more():
+            cutting = self._cutting = Future()
+
+            def hear(task: Future[None]) -> None:
+                if task.cancelled():  # the pool has dropped it: who waits for a batch must know
+                    cutting.set_exception(CancelledError())
+
+            self._pool.submit(READ, self._cut_on).add_done_callback(hear)

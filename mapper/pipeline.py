@@ -277,7 +277,7 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
         interleaved=job.interleaved, keep_comments=job.keep_comments,
         tag_groups=bool(job.lanes), reference=job.input_reference,
         threads=share_threads(job.threads, 1)[1], executor=stats.timed(pool.at(READ), "inflate"),
-        max_read_len=MAX_READ_LEN, batch_bases=run.batch_bases,
+        n_threads=run.workers, max_read_len=MAX_READ_LEN, batch_bases=run.batch_bases,
     )  # fmt: skip
     reader = ReadsReader(lanes, options)
     try:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import CancelledError, Future, wait
 
 import pytest
 
 from mapper.cut_ahead import AHEAD, CutAhead
 from mapper.io.raw_batch import RawBatch
-from mapper.workers import Workers
+from mapper.workers import MAP, Workers
 
 
 @pytest.fixture
@@ -125,3 +125,18 @@ def test_an_error_comes_after_what_was_cut_before(pool: Workers) -> None:
         assert raw is not None and raw.n_reads == number
     with pytest.raises(ValueError, match="line 7"):
         cuts.take()
+
+
+def test_who_waits_for_a_batch_hears_that_the_pool_has_dropped_it(pool: Workers) -> None:
+    busy = threading.Event()
+    for _ in range(3):
+        pool.submit(MAP, busy.wait)
+    while pool._tasks:  # all threads are busy before anything is to be cut
+        threading.Event().wait(0.001)
+    cuts = CutAhead(pool, Input(3).cut)
+    dropping = threading.Thread(target=pool.cancel_all)
+    dropping.start()
+    with pytest.raises(CancelledError):
+        cuts.take()
+    busy.set()
+    dropping.join()

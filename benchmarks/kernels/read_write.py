@@ -151,7 +151,9 @@ def convert_fmwave(
 
     unmapped = Unmapped()
     pool = Workers(threads)
-    options = ReadOptions(threads=threads, batch_bases=batch_bases, executor=pool.at(READ))
+    options = ReadOptions(
+        threads=threads, batch_bases=batch_bases, executor=pool.at(READ), n_threads=threads
+    )
     pending: deque[Future[np.ndarray]] = deque()
     with (
         ReadsReader([Lane(tuple(paths))], options) as reader,

@@ -87,7 +87,7 @@ def clocks(sums: Account) -> Iterator[None]:
     def timed_submit(self: workers.Workers, priority: int, call: Callable[[], Any]) -> Future[Any]:
         if priority == workers.MAP:
             call = sums.timed("task: parse, encode", call)
-        elif getattr(call, "__name__", "") == "_cut_next":
+        elif getattr(call, "__name__", "") == "_cut_on":
             call = sums.timed(CUT[0], call)
         return submit(self, priority, call)
 

@@ -17,7 +17,7 @@ from mapper.io.buffer import InputBuffer
 from mapper.io.converted import ConvertedSource
 from mapper.io.fastq_scan import MIN_COST
 from mapper.io.header import header_field
-from mapper.io.raw_batch import BatchReader, RawBatch, giving
+from mapper.io.raw_batch import BatchReader, RawBatch, bytes_ahead, giving
 from mapper.io.source import BrokenStreamError, ByteSource
 from mapper.recycled import RECYCLER
 
@@ -60,6 +60,8 @@ class BamReader(BatchReader):
         See :class:`ConvertedSource`.
     executor
         Its threads read ahead.
+    n_threads
+        Of `executor`; no effect on the batches.
 
     Raises
     ------
@@ -76,6 +78,7 @@ class BamReader(BatchReader):
         reference: str | None = None,
         threads: int = 1,
         executor: Executor | None = None,
+        n_threads: int = 1,
     ) -> None:
         super().__init__()
         self.name = source.name
@@ -84,7 +87,7 @@ class BamReader(BatchReader):
             self._source = ConvertedSource(source, reference, threads)
         self.limit_batches(batch_bases)
         self._chunk_bytes = chunk_bytes
-        self._executor = executor
+        self._executor, self._n_threads = executor, n_threads
         self._file: InputBuffer | None = None
         self._n_records = 0
         self._finished = False
@@ -125,7 +128,9 @@ class BamReader(BatchReader):
         if self._finished:
             return None
         if self._file is None:
-            self._file = InputBuffer(self._source, self._chunk_bytes, self._executor)
+            chunk = self._chunk_bytes
+            ahead = bytes_ahead(self._n_threads, self._window_bytes // 2, chunk)
+            self._file = InputBuffer(self._source, chunk, self._executor, ahead)
         size, most = self._window_bytes, self._most_reads
         while True:
             data, all_left = self._file.unread(size + 1)
@@ -231,7 +236,8 @@ class _BamPart(NamedTuple):
         """
         n_bytes, n_rows = len(self.data), self.most_reads + 1
         bases, quals, names, tags = (RECYCLER.empty(n_bytes) for _ in range(4))
-        base_offsets, name_offsets, tag_offsets = (np.zeros(n_rows, np.int64) for _ in range(3))
+        base_offsets, name_offsets, tag_offsets = offsets = np.empty((3, n_rows), np.int64)
+        offsets[:, 0] = 0
         flags = np.empty(n_rows, np.uint16)
         status, where, n_passed, n = scan.fill_batch(
             self.data, self.ended, *self.groups, bases, quals, base_offsets, names, name_offsets,

@@ -19,7 +19,6 @@ MAX_RECORD_BYTES = 1 << 28
 
 _WANTED_AHEAD = 2
 _CHUNKS_AHEAD = 2
-_BLOCK_CHUNKS = 4
 _LEAST_STEP = 1 << 16
 """Bytes. Less than that at the end of a block stays unused: a BGZF block might not fit."""
 
@@ -72,16 +71,19 @@ class InputBuffer:
         Bytes of a step; no effect on what is handed out.
     executor
         Its threads read ahead; None: the calling thread reads when bytes are missing.
+    ahead
+        Bytes to read ahead, besides twice the most that were wanted at once; two steps at least.
     """
 
     def __init__(
-        self, source: PlainBytes, chunk_bytes: int, executor: Executor | None = None
+        self, source: PlainBytes, chunk_bytes: int, executor: Executor | None = None, ahead: int = 0
     ) -> None:
         self.name = source.name
         self.broken: BrokenStreamError | None = None
         """Why the file cannot be read on, once all that could be read is in memory."""
         self._source = source
         self._chunk = chunk_bytes
+        self._ahead = max(ahead, _CHUNKS_AHEAD * chunk_bytes)
         self._executor = executor
         self._block = self._filled = _Block(0, 0)  # what is taken from, what steps write to
         self._steps: deque[_StepAhead] = deque()  # in the order of the file
@@ -192,7 +194,7 @@ class InputBuffer:
         return self._block_with(wanted)
 
     def _new_block(self, front: int, least: int = 0) -> _Block:
-        size = max(3 * self._wanted, _BLOCK_CHUNKS * self._chunk, least)
+        size = max(3 * self._wanted, self._ahead + 2 * self._chunk, least)
         return _Block(front + size, front)
 
     def _may_begin(self) -> bool:
@@ -215,7 +217,7 @@ class InputBuffer:
         n_begun = self._block.begun - self._block.at
         if self._block is not self._filled:
             n_begun += self._filled.begun - self._filled.at
-        if n_begun < _WANTED_AHEAD * self._wanted + _CHUNKS_AHEAD * self._chunk:
+        if n_begun < _WANTED_AHEAD * self._wanted + self._ahead:
             self._is_queued = True
             self._executor.submit(self._begin_ahead)
 
@@ -232,13 +234,7 @@ class InputBuffer:
         self._do_part()
 
     def _begin_step(self, n_own: int = 0) -> None:
-        """Begin a step; `_is_beginning` has been set for that.
-
-        Parameters
-        ----------
-        n_own
-            Parts that the caller does: there is no task for these.
-        """
+        """Begin a step, with `_is_beginning` set; the caller does `n_own` parts, tasks the rest."""
         step, error = Step(0), None
         with self._changed:
             if not self._has_room():

@@ -13,7 +13,7 @@ from mapper.io import fastq_scan as scan
 from mapper.io.buffer import InputBuffer
 from mapper.io.fastq_errors import explain, foreign_format
 from mapper.io.fastq_parse import TextBatch, TextPart, broken_stream, unequal_files
-from mapper.io.raw_batch import BatchReader, RawBatch, giving
+from mapper.io.raw_batch import BatchReader, RawBatch, bytes_ahead, giving
 from mapper.io.source import ByteSource, same_file
 from mapper.io.text_cut import FASTA, FASTQ, LIST, before_lines, whole_records
 
@@ -61,6 +61,8 @@ class FastqReader(BatchReader):
         Its threads read ahead.
     is_list
         The one file holds a sequence in each line, which is its own name.
+    n_threads
+        Of `executor`; no effect on the batches.
 
     Raises
     ------
@@ -79,6 +81,7 @@ class FastqReader(BatchReader):
         keep_comments: bool = False,
         executor: Executor | None = None,
         is_list: bool = False,
+        n_threads: int = 1,
     ) -> None:
         super().__init__()
         check_files([p if isinstance(p, str) else p.path for p in paths], interleaved)
@@ -93,10 +96,11 @@ class FastqReader(BatchReader):
         self._kinds: list[int] = [LIST] if is_list else []
         self._finished = False
         self._files: list[InputBuffer] = []
+        ahead = bytes_ahead(n_threads, batch_bases, chunk_bytes)
         try:
             for path in paths:
                 source = ByteSource(path, executor) if isinstance(path, str) else path
-                self._files.append(InputBuffer(source, chunk_bytes, executor))
+                self._files.append(InputBuffer(source, chunk_bytes, executor, ahead))
         except InputFormatError:
             self.close()
             raise

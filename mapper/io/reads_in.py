@@ -43,6 +43,8 @@ class ReadOptions(NamedTuple):
     """Threads of a samtools process that reads CRAM or SAM."""
     executor: Executor | None = None
     """Its threads read ahead and decompress; None: the thread that asks for a batch does."""
+    n_threads: int = 1
+    """Of `executor`: with many, more is read ahead."""
     max_read_len: int | None = None
     """Longer reads are refused."""
     batch_bases: int = DEFAULT_BATCH_BASES
@@ -158,7 +160,7 @@ class ReadsReader(BatchReader):
             options = self._options
             return FastqReader(
                 sources, options.interleaved, options.batch_bases, options.chunk_bytes,
-                options.keep_comments, options.executor,
+                options.keep_comments, options.executor, n_threads=options.n_threads,
             )  # fmt: skip
 
         def close() -> None:
@@ -188,7 +190,7 @@ class ReadsReader(BatchReader):
             self.converts |= fmt != "bam"
             reader = BamReader(
                 source, fmt, options.batch_bases, options.chunk_bytes, options.reference,
-                options.threads, options.executor,
+                options.threads, options.executor, options.n_threads,
             )  # fmt: skip
             self._bam_readers.append(reader)
             self._waiting.append(_Waiting(_giving(reader), reader.close, tag, (source.name,)))

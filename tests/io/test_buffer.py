@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from mapper.io.bgzf_in import Done, Step
 from mapper.io.buffer import InputBuffer
+from mapper.io.raw_batch import bytes_ahead
 from mapper.io.source import BrokenStreamError
 
 DATA = np.random.default_rng(5).integers(0, 256, 20_000).astype(np.uint8).tobytes()
@@ -69,17 +71,17 @@ def executors():
 
 @given(
     seed=st.integers(0, 1000), damaged_at=st.integers(0, 30_000), threads=st.integers(0, 2),
-    chunk=st.sampled_from([100, 500, 3000, 1 << 20]),
+    chunk=st.sampled_from([100, 500, 3000, 1 << 20]), ahead=st.sampled_from([0, 2000, 20_000]),
     wanted=st.lists(st.sampled_from([20, 70, 400, 1500, 9000, 30_000]), min_size=1, max_size=9),
 )  # fmt: skip
 @settings(deadline=None, max_examples=200)
-def test_bytes_come_in_order(executors, seed, damaged_at, threads, chunk, wanted):
+def test_bytes_come_in_order(executors, seed, damaged_at, threads, chunk, ahead, wanted):
     """Also if the reader is a task of the pool that does the parts."""
     random = np.random.default_rng(seed)
     executor = executors[threads]
     source = Source(seed, damaged_at, max(chunk, 200))
     source.lingers = executor is not None
-    buffer = InputBuffer(source, chunk, executor)
+    buffer = InputBuffer(source, chunk, executor, ahead)
 
     def read() -> bytes:
         got = b""
@@ -148,3 +150,34 @@ def test_nobody_waits_for_a_closed_file(executors):
     view, all_left = buffer.unread(len(DATA))
     assert all_left
     assert DATA.startswith(view.tobytes())
+
+
+@pytest.mark.parametrize("ahead", [0, 8])
+def test_so_many_steps_are_begun_before_anything_is_taken(ahead):
+    """Not fewer, or threads have nothing to inflate; not more, or memory is not bounded."""
+    chunk, begun, tasks = 500, [], deque()
+
+    class Counted(Source):
+        def begin(self, buffer: memoryview) -> Step:
+            step = super().begin(buffer)
+            begun.append(step.n_bytes)
+            return step
+
+    class Later(Executor):
+        def submit(self, call, /, *args, **kwargs):
+            tasks.append(call)
+            return Future()
+
+    buffer = InputBuffer(Counted(1, len(DATA), chunk), chunk, Later(), ahead * chunk)
+    buffer.unread(chunk)
+    while tasks:
+        tasks.popleft()()
+    buffer.close()
+    enough = 2 * chunk + max(ahead, 2) * chunk
+    assert enough <= sum(begun) < enough + chunk
+
+
+def test_threads_read_ahead_no_more_than_their_batches_take():
+    assert bytes_ahead(1, 3_000_000, 4 << 20) == 0
+    assert bytes_ahead(16, 3_000_000, 4 << 20) == 8 * (4 << 20)
+    assert bytes_ahead(16, 100_000, 4 << 20) == 1_600_000
