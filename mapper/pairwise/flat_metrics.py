@@ -207,18 +207,22 @@ class SmallAffine(FlatMetric):
         self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults,
         n_kinds: int,
     ) -> list[PairLaunch]:  # fmt: skip
-        """Return the kernel of each rung, and those of blocks; for long bands of a warp alone."""
+        """Return the kernel of each rung, and those of blocks.
+
+        In a band short pairs of low penalties are aligned by a thread each, all others by a warp.
+        """
         given = staged, most_pairs, self.penalties, self.scale, self.max_penalty
         launches = []
         blocks: list[tuple[Kernel, BlockShape]] = []
         if self.band.width == 0:
             shapes = (block_shape(self.penalties, width) for width in BLOCK_WIDTHS[:n_kinds])
             blocks = [(wide_affine_kernel, shape) for shape in shapes]
-        elif n_kinds:
+        else:
             blocks = [(band_affine_kernel, band_shape(self.penalties, self.band))]
         most_shared = MOST_SHARED_BYTES if self.band.width == 0 else SHARED_BYTES
         blocks = [block for block in blocks if block[1].shared_bytes <= most_shared]
-        only_blocks = self.band.width > 0 and len(blocks) > 0
+        by_warps = self.band.width > 0 and len(blocks) > 0
+        only_blocks = by_warps and n_kinds > 0
         if self.in_groups():
             for i, shape in enumerate(self.shapes()):
                 n_blocks, groups = group_space(
@@ -230,7 +234,7 @@ class SmallAffine(FlatMetric):
                 )  # fmt: skip
                 launches.append(PairLaunch(bound, n_blocks, shape.groups))
         elif not only_blocks:
-            for i, rung in enumerate(AFFINE_RUNGS):
+            for i, rung in enumerate(AFFINE_RUNGS[:1] if by_warps else AFFINE_RUNGS):
                 n_blocks = min(rung.n_threads, most_pairs + BLOCK - 1) // BLOCK
                 own = affine_space(
                     space, self.penalties, rung.bound, n_blocks * BLOCK, 0, want_path,
