@@ -13,7 +13,7 @@ import numpy as np
 from mapper.accelerate import core
 from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
 from mapper.io.text_runs import before_line_end, copy_letters, copy_quality, copy_visible
-from mapper.io.vectors import RUN
+from mapper.vectors import RUN
 
 MAX_NAME = 254
 """Longest read name, without ``/1``: BAM has one byte for its length, NUL included."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import overload
 
-from mapper.io.vectors import (
+from mapper.vectors import (
     BYTES,
     RUN,
     any_bits,

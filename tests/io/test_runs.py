@@ -11,7 +11,7 @@ from numba.core.errors import TypingError
 
 from mapper.accelerate import driver
 from mapper.io import base_runs, text_runs
-from mapper.io.vectors import RUN
+from mapper.vectors import RUN
 
 SLACK = 5  # bytes before and behind, which must stay as they are
 
