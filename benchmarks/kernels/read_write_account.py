@@ -104,7 +104,7 @@ def clocks(sums: Account) -> Iterator[None]:
             (source, "_gzip_stream", lambda raw: TimedStream(sums, gzip_stream(raw))),
         ):
             stack.enter_context(mock.patch.object(owner, name, changed))
-        for owner, name, kind in (
+        parts: tuple[tuple[Any, str, Any], ...] = (
             (cut_ahead.CutAhead, "wait_or", WAITS[0]),
             (Future, "result", waiting),
             (workers.Workers, "_next_task", WAITS[3]),
@@ -125,7 +125,8 @@ def clocks(sums: Account) -> Iterator[None]:
             (bam_scan, "fill_batch", UNLOCKED + "parse"),
             (fastq, "whole_records", CUT[3]),
             (bam_scan, "whole_reads", CUT[3]),
-        ):
+        )
+        for owner, name, kind in parts:
             timed = sums.timed(kind, getattr(owner, name))
             stack.enter_context(mock.patch.object(owner, name, timed))
         yield
