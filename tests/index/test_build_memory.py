@@ -97,9 +97,10 @@ def test_each_stage_holds_what_is_counted_for_it(
     assert index.fm.n_rows == N + 1
     assert index.fm.sa_samples.dtype.itemsize == row_bytes
     counted = device_stages(N, PARAMS)
+    # Other tests' threads may allocate meanwhile; the least array that may be missed has 750 kB.
     for name, stage in watched.items():
-        assert counted[name] == pytest.approx(stage.most, rel=0.02), name
-    assert after == pytest.approx(index.n_bytes, rel=0.02)
+        assert counted[name] == pytest.approx(stage.most, rel=0.02, abs=300_000), name
+    assert after == pytest.approx(index.n_bytes, rel=0.02, abs=300_000)
     # From reading on, which is bounded otherwise (blocks of the file), no stage is left out.
     assert watched.keys() == counted.keys() - {"reading"}
 
