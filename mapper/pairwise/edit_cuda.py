@@ -33,8 +33,11 @@ from mapper.pairwise.wavefront_edit import (
 )
 
 RUNGS = (Rung(20, 1 << 18), Rung(64, 1 << 15), Rung(250, 1 << 12))
-"""At most about 1 GB of work space each; the last holds what a small work space of the CPU does.
+"""At most about 1 GB of work space each, but where alignments may begin on many diagonals.
 Chosen on an H200 (``benchmarks/results/pairwise_cuda_rungs.md``)."""
+
+_MOST_CELLS = 1 << 16
+"""Most cells of a thread; a pair that needs more is left."""
 
 
 @kernel(BLOCK)
@@ -119,4 +122,4 @@ def _cells(bound: int, want_path: bool, begin_width: int) -> int:
     """Cells that rows up to a distance take, or that two rows take."""
     if not want_path:
         return 2 * (2 * bound + 1 + begin_width + 4)
-    return min((bound + 1) * (bound + 5 + begin_width), LEAF_CELLS)
+    return min((bound + 1) * (bound + 5 + begin_width), _MOST_CELLS)

@@ -97,6 +97,12 @@ def edit_block_space(
 
 
 @device_function
+def _offset(cells, row_at, k, mask):
+    """The offset of a row on diagonal k."""
+    return cells[np.uint32(row_at + (k & mask))]
+
+
+@device_function
 def _search(strings, bound, shape, cells, first_cell, rows, keep, lane):
     """Search the end, row after row; called by all threads of a block alike.
 
@@ -138,9 +144,9 @@ def _search(strings, bound, shape, cells, first_cell, rows, keep, lane):
         while k <= hi:
             h = np.int32(0)
             if s > 0:
-                left = np.int32(rows_at(cells, before, np.int32(k - np.int32(1)), mask))
-                right = np.int32(rows_at(cells, before, np.int32(k + np.int32(1)), mask))
-                h = np.int32(next_offset(left, np.int32(rows_at(cells, before, k, mask)), right))
+                left = np.int32(_offset(cells, before, np.int32(k - np.int32(1)), mask))
+                right = np.int32(_offset(cells, before, np.int32(k + np.int32(1)), mask))
+                h = np.int32(next_offset(left, np.int32(_offset(cells, before, k, mask)), right))
             h = np.int32(slide(strings, h, k, _NULL))
             cells[np.uint32(here + (k & mask))] = np.int16(h)
             if keep:
@@ -158,7 +164,7 @@ def _search(strings, bound, shape, cells, first_cell, rows, keep, lane):
         cuda.syncthreads()
         cell_at += n
         if lo <= goal <= hi:
-            offset = np.int32(rows_at(cells, here, goal, mask))
+            offset = np.int32(_offset(cells, here, goal, mask))
             if offset == strings.ref_len:
                 status = np.int32(FINISHED)
                 break
@@ -169,12 +175,6 @@ def _search(strings, bound, shape, cells, first_cell, rows, keep, lane):
         s = np.int32(s + np.int32(1))
     cuda.syncthreads()  # the cells are free for another search
     return status, s
-
-
-@device_function
-def rows_at(cells, row_at, k, mask):
-    """The offset of a row on diagonal k."""
-    return cells[np.uint32(row_at + (k & mask))]
 
 
 @device_function

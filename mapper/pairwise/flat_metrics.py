@@ -36,7 +36,7 @@ from mapper.pairwise.flat_kernels import (
     small_edit_kernel,
 )
 from mapper.pairwise.flat_left import LeftPairs, clear_list_kernel, list_left_kernel
-from mapper.pairwise.flat_warp import MOST_SHARED_BYTES
+from mapper.pairwise.flat_warp import most_shared_bytes
 from mapper.pairwise.small_rows import small_layout
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 from mapper.pairwise.wavefront_edit import Rows
@@ -219,7 +219,7 @@ class SmallAffine(FlatMetric):
             blocks = [(wide_affine_kernel, shape) for shape in shapes]
         else:
             blocks = [(band_affine_kernel, band_shape(self.penalties, self.band))]
-        most_shared = MOST_SHARED_BYTES if self.band.width == 0 else SHARED_BYTES
+        most_shared = most_shared_bytes() if self.band.width == 0 else SHARED_BYTES
         blocks = [block for block in blocks if block[1].shared_bytes <= most_shared]
         by_warps = self.band.width > 0 and len(blocks) > 0
         only_blocks = by_warps and n_kinds > 0

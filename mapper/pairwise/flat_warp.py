@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from mapper.accelerate import core
-from mapper.device.seam import SIMULATED, cuda, device_function
+from mapper.device.seam import SHARED_BYTES, SIMULATED, cuda, device_function
 
 GROUP_BLOCK = 32 if SIMULATED else 128
 """Threads of a block; the simulator takes long to keep many in step."""
 
-MOST_SHARED_BYTES = 96 << 10
-"""Shared memory of a block that is asked for; compute capability 8.6, with the least, has 99."""
+_MOST_SHARED_BYTES = 96 << 10
+"""Shared memory of a block that is asked for where there is as much."""
 
 _SHARED_BYTES_OF_ALL = 227 << 10
 """Of the blocks of a multiprocessor of compute capability 9.0; they take 1 kB more each."""
 
 _ALL = 0xFFFFFFFF
+
+
+def most_shared_bytes() -> int:
+    """Return the shared memory that a block can be given, or somewhat less."""
+    if not SIMULATED:
+        capability = tuple(cuda.get_current_device().compute_capability)
+        if capability < (7, 0):
+            return SHARED_BYTES
+        if capability == (7, 5):
+            return 64 << 10
+    return _MOST_SHARED_BYTES
 
 
 def blocks_by_shared(shared_bytes: int, most: int) -> int:
