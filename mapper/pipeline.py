@@ -172,7 +172,10 @@ class _Run:
     def parse(self, raw: RawBatch) -> ReadBatch:
         """Parse a batch (a task)."""
         with self.stats.stage("read"):
-            return raw.parse()
+            reads = raw.parse()
+        if reads.first_read == 0 and not reads.paired and not len(reads.flags):
+            _warn_of_mates(reads)
+        return reads
 
     def align(self, raw: RawBatch) -> AlignedBatch:
         """Parse, and run the stages that need no insert size (a task)."""
@@ -322,6 +325,19 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
         RECYCLER.clear()
     stats.finish()
     return stats
+
+
+def _warn_of_mates(reads: ReadBatch) -> None:
+    """Say that single reads may be mates that alternate."""
+    if reads.n_reads < 2:
+        return
+    start, middle, end = reads.name_offsets[:3]
+    first = reads.names[start:middle].tobytes()
+    if first == reads.names[middle:end].tobytes():
+        log.warning(
+            "the first two single reads have one name, %s; if the file holds mates alternately, "
+            "give -p", first.decode(errors="replace"),
+        )  # fmt: skip
 
 
 def _map_all(run: _Run, reader: ReadsReader, output: RecordOutput, pool: Workers) -> None:
