@@ -26,6 +26,7 @@ from mapper import cigar
 from mapper.accelerate import driver
 from mapper.device.choose import CPU, DeviceChoice, choose_device
 from mapper.errors import UsageError
+from mapper.io.sequence_strings import only_sequence
 from mapper.pairwise.checkpoint import Checkpoint, Part, Work
 from mapper.pairwise.compare import Pair
 from mapper.pairwise.edit_cpu import (
@@ -96,8 +97,8 @@ MakeSearch = Callable[[Pair, Part], Search]
 
 
 def long_edit_distance(
-    query: str | bytes | np.ndarray,
-    ref: str | bytes | np.ndarray,
+    query: str | bytes | np.ndarray | Path,
+    ref: str | bytes | np.ndarray | Path,
     *,
     path: bool = False,
     max_distance: int | None = None,
@@ -113,7 +114,8 @@ def long_edit_distance(
     Parameters
     ----------
     query, ref
-        The strings: str, bytes, or uint8 arrays of ASCII.
+        The strings: str, bytes, uint8 arrays of ASCII, or paths of FASTA or FASTQ files that hold
+        one sequence each.
     path
         Also find a shortest path; then up to 2**28 - 1 symbols.
     max_distance
@@ -185,7 +187,9 @@ def long_edit_distance(
     return LongAlignment(distance, ops)
 
 
-def _bytes(sequence: str | bytes | np.ndarray) -> bytes:
+def _bytes(sequence: str | bytes | np.ndarray | Path) -> bytes:
+    if isinstance(sequence, Path):
+        return only_sequence(str(sequence))
     if isinstance(sequence, str):
         if not sequence.isascii():
             raise UsageError("a sequence is not ASCII")
