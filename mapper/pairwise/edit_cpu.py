@@ -33,10 +33,9 @@ from mapper.pairwise.wavefront_edit import (
     Ends,
     Rows,
     cell,
-    edit_row,
+    edit_rows_on,
     edit_search,
     ends_within,
-    lowered_bound,
     trace_edit,
 )
 
@@ -117,6 +116,12 @@ def search(pair, ends, bound, rows, keep, forward):
 
 
 @driver
+def _search_on(pair, ends, rows, s, last, bound):
+    """:func:`edit_rows_on`, keeping all rows; compiled once, too."""
+    return edit_rows_on(pair, ends, rows, s, last, bound, _YES, _YES)
+
+
+@driver
 def _search_growing(pair, ends, bound, rows, forward):
     """Search one end from the other with as much room as it takes."""
     while True:
@@ -190,20 +195,18 @@ def global_path(pair, bound, leaf, rows, back_rows, state, ops, n_ops):
 
 @driver
 def _search_likely(pair, ends, bound, leaf):
-    """As :func:`edit_search`, keeping all rows; NO_ROOM, too, where they will hardly do."""
-    s = np.int64(0)
-    while True:
-        status, end_k = edit_row(pair, ends, leaf, s, bound, _YES, _YES)
-        if status != GOING:
-            return np.int64(status), s, end_k
-        bound = lowered_bound(pair, leaf, s, s, bound)
-        s += 1
-        if s == ROWS_BEFORE_GUESS:
-            far = np.int64(1)
-            for k in range(leaf.lo[s - 1], leaf.hi[s - 1] + 1):
-                far = max(far, 2 * cell(leaf, s - 1, k) - k)
-            if not fits_leaf(s * (pair.query_len + pair.ref_len) // far):
-                return np.int64(NO_ROOM), s, end_k
+    """As :func:`search`, keeping all rows; NO_ROOM, too, where they will hardly do."""
+    last = np.int64(ROWS_BEFORE_GUESS - 1)
+    status, s, k, bound = _search_on(pair, ends, leaf, np.int64(0), last, bound)
+    if status != GOING:
+        return status, s, k
+    far = np.int64(1)
+    for i in range(leaf.lo[last], leaf.hi[last] + 1):
+        far = max(far, 2 * cell(leaf, last, i) - i)
+    if not fits_leaf(s * (pair.query_len + pair.ref_len) // far):
+        return np.int64(NO_ROOM), s, k
+    status, s, k, _ = _search_on(pair, ends, leaf, s, np.int64(_ALL_STEPS), bound)
+    return status, s, k
 
 
 @driver
