@@ -13,6 +13,7 @@ import numpy as np
 
 from mapper.accelerate import driver, grown
 from mapper.cigar import D, I, append_op
+from mapper.pairwise.compare import pair_at, part_of
 from mapper.pairwise.edit_space import clear_rows, meet_with_room, new_rows
 from mapper.pairwise.middle import (
     MIDDLE_K,
@@ -22,7 +23,6 @@ from mapper.pairwise.middle import (
     S,
     reset_state,
 )
-from mapper.pairwise.packing import pair_at, part_of
 from mapper.pairwise.result import OK, OVER_LIMIT
 from mapper.pairwise.wavefront_edit import (
     EXCEEDED,

@@ -20,12 +20,11 @@ import numpy as np
 from mapper import cigar
 from mapper.accelerate import driver
 from mapper.pairwise.checkpoint import Checkpoint, Part, Work
-from mapper.pairwise.compare import Pair
+from mapper.pairwise.compare import Pair, part_of
 from mapper.pairwise.edit_cpu import LEAF_CELLS, LEAF_ROWS, global_path
 from mapper.pairwise.edit_space import new_rows
 from mapper.pairwise.long_search import Search
 from mapper.pairwise.middle import N_STATE
-from mapper.pairwise.packing import part_of
 from mapper.pairwise.wavefront_edit import GOING
 
 _WHOLE_PART = 4096

@@ -10,10 +10,9 @@ import math
 import numpy as np
 
 from mapper.pairwise.checkpoint import Part
-from mapper.pairwise.compare import Pair
+from mapper.pairwise.compare import Pair, part_of
 from mapper.pairwise.edit_space import clear_rows, meet_with_room, new_rows
 from mapper.pairwise.middle import MIDDLE_K, MIDDLE_OFFSET, R, S, new_state
-from mapper.pairwise.packing import part_of
 from mapper.pairwise.wavefront_edit import Rows
 
 SLICE_CELLS = 50_000_000
