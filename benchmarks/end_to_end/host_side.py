@@ -43,9 +43,10 @@ from mapper.device.choose import CUDA, DeviceChoice
 from mapper.index.format import open_index
 from mapper.index.reference import Index
 from mapper.io.fastq import FastqReader
+from mapper.job import MapJob
 from mapper.pair.insert_size import InsertSizeModel, in_score_units, model_from
 from mapper.params import DEVICE_BATCH_BASES, MapParams
-from mapper.pipeline import MapJob, map_reads
+from mapper.pipeline import map_reads
 from mapper.seed.plan import resolve
 from mapper.stages import align_reads, rescue_mates
 from mapper.stats import RunStats
