@@ -20,8 +20,8 @@ from mapper.io.reads_in import ReadsReader
 from mapper.job import MapJob
 from mapper.memory_plan import SAMTOOLS_BYTES, MemoryPlan, plan_memory, say_memory
 from mapper.pair.insert_size import InsertSizeModel
+from mapper.pair.names import Names, make_names
 from mapper.pair.placement import PlacementBatch, tally
-from mapper.pair.records import Names, make_names
 from mapper.params import BATCH_BASES
 from mapper.seed.plan import resolve
 from mapper.session import Session
