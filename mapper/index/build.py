@@ -21,7 +21,7 @@ from mapper.index.layout import columns, row_dtype
 from mapper.index.packed import PackedText
 from mapper.index.plan import LIBRARY, BuildPlan
 from mapper.index.reference import Index, IndexMeta
-from mapper.index.route import choose_route, plan_route, sort_suffixes
+from mapper.index.route import choose_route, sort_suffixes
 from mapper.index.suffix_sort import SortedText
 from mapper.index.text import read_text
 from mapper.io.fasta_blocks import plain_bytes
@@ -69,13 +69,14 @@ def build_index(
     what = f"{fasta}: the index"
     most = plain_bytes(fasta)
     if most is None:
-        plan_route(what, 1, *options, check=check_memory)  # refuse at once what suits no text
+        # Refuse at once what suits no text.
+        choose_route(what, 1, *options, check=check_memory, say=False)
     else:
         plan = choose_route(what, most, *options, check=check_memory)
     with _phase("reading"):
         contigs, text = read_text(
             fasta, n_threads, most,
-            lambda n: plan_route(what, n, *options, check=check_memory, n_held=n),
+            lambda n: choose_route(what, n, *options, check=check_memory, n_held=n, say=False),
         )  # fmt: skip
     if most is None:
         plan = choose_route(what, len(text), *options, check=check_memory, n_held=len(text))
