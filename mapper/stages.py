@@ -78,7 +78,13 @@ def align_reads(
 def rescue_mates(
     index: Index, aligned: Aligned, model: InsertSizeModel, params: MapParams, stats: RunStats
 ) -> AlignmentBatch:
-    """Return the alignments with those of mates found near each other's, on the CPU."""
+    """Return the alignments with those of mates found near each other's, on the CPU.
+
+    Raises
+    ------
+    ValueError
+        If the mates of these reads have been rescued before.
+    """
     reads, packed, seeds, alignments, _ = aligned
     contigs = index.contigs
     if packed is None:

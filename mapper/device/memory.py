@@ -31,7 +31,15 @@ _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 def device_memory(what: str) -> Iterator[None]:
     """Allocate inside this: one thread at a time, out-of-memory errors as DeviceMemoryError.
 
-    `what` needs the memory: the subject of the message.
+    Parameters
+    ----------
+    what
+        Needs the memory: the subject of the message.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If the device, or the host for page-locked memory, has not so much.
     """
     if SIMULATED:
         yield

@@ -259,6 +259,11 @@ class BoundKernel:
         """Return a launch for later: function, blocks, threads, shared bytes, table of arguments.
 
         There is one table: launch before numbers are given anew.
+
+        Raises
+        ------
+        TypeError
+            For a kernel whose blocks wait for each other: it is launched alone.
         """
         if self._function.is_cooperative:
             raise TypeError("kernels whose blocks wait for each other are launched alone")

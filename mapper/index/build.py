@@ -110,7 +110,15 @@ def build_fm(
 def pack_text(text: np.ndarray, n_threads: int = 1) -> PackedText:
     """Pack a text, and replace its ambiguous bases in place.
 
-    The planes have two rows beyond the text, marked ambiguous.
+    Parameters
+    ----------
+    text
+        uint8 (n,), n > 0, codes of mapper.dna.
+
+    Returns
+    -------
+    Two bits a base for the sort, and bit planes, which have two rows beyond the text, marked
+    ambiguous.
     """
     n = len(text)
     n_rows = int(dna.n_words(n))
@@ -137,7 +145,15 @@ def index_text(
     plan: BuildPlan,
     n_threads: int,
 ) -> FMIndex:
-    """Index a packed text, and let its words go; the library's route also needs it unpacked."""
+    """Index a packed text, and let its words go.
+
+    Parameters
+    ----------
+    unpacked
+        The text as codes 0 to 3, uint8 (n,), for the library's route; None for others.
+    plan
+        The route, and how much of the text is sorted at a time.
+    """
     n = text.n
     sa_shift = params.sampling(n).bit_length() - 1
     no_table = np.zeros(1, row_dtype(n))

@@ -97,7 +97,13 @@ def verify(path: str | Path) -> None:
 
 
 def read_meta(path: Path) -> dict[str, Any]:
-    """Return ``meta.json`` of an index, checked for format, version and its checksum."""
+    """Return ``meta.json`` of an index, without its checksum.
+
+    Raises
+    ------
+    IndexFormatError
+        If `path` is no index, or one of another version, or the checksum differs.
+    """
     if path.is_file():
         raise IndexFormatError(
             f"{path}: is a file, and an index is a directory; if this is the reference, run "

@@ -17,7 +17,15 @@ class Names(NamedTuple):
 
 
 def make_names(contigs: tuple[str, ...], starts: np.ndarray, read_group: str) -> Names:
-    """Flatten contig names and the read group's ID."""
+    """Flatten contig names and the read group's ID.
+
+    Parameters
+    ----------
+    starts
+        int64 (n_contigs,): where each contig begins in the indexed text.
+    read_group
+        ID without ``ID:``; empty for none.
+    """
     encoded = [name.encode() for name in contigs]
     offsets = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(name) for name in encoded], out=offsets[1:])

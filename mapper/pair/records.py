@@ -275,7 +275,27 @@ def make_records(
     ref_planes: np.ndarray,
     params: RecordParams,
 ) -> RecordBatch:
-    """Turn placements into SAM records, in input order."""
+    """Turn placements into SAM records, in input order.
+
+    Parameters
+    ----------
+    ref_planes
+        uint64 (n_words + 2, 3): bit planes of the indexed text, which MD quotes.
+
+    Returns
+    -------
+    Records of each read one after the other, the primary (or the unmapped one) first.
+
+    Raises
+    ------
+    RuntimeError
+        If not as many records came out as were counted: a bug.
+
+    References
+    ----------
+    SAM format specification (hts-specs), sections 1.4 and 1.5, and SAMtags for MD, MC, SA;
+    XA as of bwa's manual.
+    """
     n_records, cigar, span, read = _measure(
         reads.base_offsets, alignments, placements.role, params.all_alignments
     )

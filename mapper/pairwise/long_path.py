@@ -139,7 +139,13 @@ def n_edits(ops: np.ndarray) -> int:
 
 
 def joined_ops(done: dict[tuple[int, int], np.ndarray]) -> np.ndarray:
-    """Return the operations of all parts in order, runs that meet joined."""
+    """Return the operations (uint32) of all parts in order, runs that meet joined.
+
+    Parameters
+    ----------
+    done
+        Operations of each part by (v, h), where it begins.
+    """
     flat = np.concatenate([done[place] for place in sorted(done)])
     if len(flat) == 0:
         return flat

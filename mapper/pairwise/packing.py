@@ -279,7 +279,7 @@ def pack_pairs(
     threads
         Threads that pack; no effect on the result.
     numbers
-        What to add to `first_pair` for each pair; 0, 1, ... if not given.
+        What to add to `first_pair` for each pair, int64 (n,); 0, 1, ... if not given.
     new
         Makes an array of some items of a type, of any content.
 

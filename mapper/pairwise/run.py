@@ -26,7 +26,13 @@ Driver = Callable[[int, int, Columns, np.ndarray], np.ndarray]
 
 
 def thread_count(threads: int | None) -> int:
-    """Return a number of threads: as given, or the cores of this process."""
+    """Return a number of threads: as given, or the cores of this process.
+
+    Raises
+    ------
+    UsageError
+        For a number that is not 1 to MAX_THREADS.
+    """
     if threads is None:
         return len(os.sched_getaffinity(0))
     if not 1 <= threads <= MAX_THREADS:
