@@ -28,8 +28,8 @@ from benchmarks.harness import add_commit, machine, save_json
 from benchmarks.kernels.kmer_tables import lines_of
 from mapper.accelerate import driver
 from mapper.batch import KmerBatch, KmerHits
+from mapper.device.copies import copy_out
 from mapper.device.in_order import in_order
-from mapper.device.memory import copy_out
 from mapper.device.seam import cuda, kernel
 from mapper.dna import AMBIGUOUS
 from mapper.index.build import build_fm

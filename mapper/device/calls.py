@@ -18,7 +18,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from mapper.accelerate import driver
-from mapper.device.memory import copy_in_at, copy_out
+from mapper.device.copies import copy_in_at, copy_out
 from mapper.device.seam import SIMULATED, BoundKernel
 from mapper.errors import DeviceError, DeviceMemoryError
 

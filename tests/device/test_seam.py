@@ -113,7 +113,7 @@ def test_results_are_the_callers_until_let_go(device):
     space = Workspace()
 
     def result(n):
-        host = space.download_result(space.upload("a", np.arange(n)))
+        (host,) = space.download_results("result", [space.upload("a", np.arange(n))])
         space.synchronize()
         return host
 
