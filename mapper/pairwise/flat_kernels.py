@@ -69,6 +69,28 @@ class FlatResults(NamedTuple):
     totals: Any  # int64 (3, at least n_blocks + 1)
 
 
+class Lists(NamedTuple):
+    """Pairs of a chunk that one kernel leaves to another, a list for each of these."""
+
+    pairs: Any  # int32 (n_lists, most pairs)
+    counts: Any  # int32 (n_lists,)
+
+
+@kernel(BLOCK)
+def clear_lists_kernel(lists, n):
+    """Empty all lists."""
+    i = cuda.grid(1)
+    if i < len(lists.counts):
+        lists.counts[i] = 0
+
+
+@device_function
+def list_pair(lists, number, i):
+    """Put pair i on a list, if there is one of that number."""
+    if number < len(lists.counts):
+        lists.pairs[number, cuda.atomic.add(lists.counts, number, np.int32(1))] = i
+
+
 @device_function
 def strings_of(staged, n, i):
     """Pair i of a staged chunk of n, in the direction of a search."""
@@ -153,10 +175,11 @@ def align_small(strings, i, max_distance, bound, cells, layout, want_path, slot,
 
 
 @kernel(BLOCK)
-def small_edit_kernel(staged, n, max_distance, want_path, layout, slot, out):
+def small_edit_kernel(staged, n, max_distance, want_path, layout, lists, slot, out):
     """Find global edit distances up to SMALL, and paths; a thread a pair.
 
-    `layout` is that of ``small_rows.small_layout``; its cells are not used.
+    `layout` is that of ``small_rows.small_layout``; its cells are not used. Pairs that are left go
+    to the first list.
     """
     cells = cuda.shared.array(_SHARED_CELLS, np.int16)
     i = cuda.grid(1)
@@ -171,6 +194,8 @@ def small_edit_kernel(staged, n, max_distance, want_path, layout, slot, out):
     # Every 128th cell, so that the threads of a warp touch neighbouring ones.
     own = cells[cuda.threadIdx.x :: BLOCK]
     align_small(strings, i, max_distance, SMALL, own, layout, want_path, slot, out)
+    if out.status[i] == LEFT:
+        list_pair(lists, np.int64(0), i)
 
 
 @kernel(BLOCK)
