@@ -16,6 +16,7 @@ from mapper.pairwise.affine_origins import replay, trace_back
 from mapper.pairwise.affine_space import origins_of, rows_of
 from mapper.pairwise.compare import Pair
 from mapper.pairwise.cuda_batch import DONE, LEFT
+from mapper.pairwise.flat_stages import hand_on, is_idle
 from mapper.pairwise.lengths import is_misplaced
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH, small_search
 from mapper.pairwise.strip import Strings
@@ -67,28 +68,6 @@ class FlatResults(NamedTuple):
     slots: Any  # uint32, n * slot
     long_ops: Any  # uint32
     totals: Any  # int64 (3, at least n_blocks + 1)
-
-
-class Lists(NamedTuple):
-    """Pairs of a chunk that one kernel leaves to another, a list for each of these."""
-
-    pairs: Any  # int32 (n_lists, most pairs)
-    counts: Any  # int32 (n_lists,)
-
-
-@kernel(BLOCK)
-def clear_lists_kernel(lists, n):
-    """Empty all lists."""
-    i = cuda.grid(1)
-    if i < len(lists.counts):
-        lists.counts[i] = 0
-
-
-@device_function
-def list_pair(lists, number, i):
-    """Put pair i on a list, if there is one of that number."""
-    if number < len(lists.counts):
-        lists.pairs[number, cuda.atomic.add(lists.counts, number, np.int32(1))] = i
 
 
 @device_function
@@ -175,11 +154,11 @@ def align_small(strings, i, max_distance, bound, cells, layout, want_path, slot,
 
 
 @kernel(BLOCK)
-def small_edit_kernel(staged, n, max_distance, want_path, layout, lists, slot, out):
+def small_edit_kernel(staged, n, max_distance, want_path, layout, stages, slot, out):
     """Find global edit distances up to SMALL, and paths; a thread a pair.
 
-    `layout` is that of ``small_rows.small_layout``; its cells are not used. Pairs that are left go
-    to the first list.
+    `layout` is that of ``small_rows.small_layout``; its cells are not used. The kernel is the first
+    of its `stages`; if idle it hands on all pairs.
     """
     cells = cuda.shared.array(_SHARED_CELLS, np.int16)
     i = cuda.grid(1)
@@ -193,9 +172,10 @@ def small_edit_kernel(staged, n, max_distance, want_path, layout, lists, slot, o
         return
     # Every 128th cell, so that the threads of a warp touch neighbouring ones.
     own = cells[cuda.threadIdx.x :: BLOCK]
-    align_small(strings, i, max_distance, SMALL, own, layout, want_path, slot, out)
+    bound = -1 if is_idle(stages, 0) else SMALL
+    align_small(strings, i, max_distance, bound, own, layout, want_path, slot, out)
     if out.status[i] == LEFT:
-        list_pair(lists, np.int64(0), i)
+        hand_on(stages, 0, i)
 
 
 @kernel(BLOCK)

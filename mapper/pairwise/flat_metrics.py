@@ -33,12 +33,11 @@ from mapper.pairwise.flat_edit import edit_shape, group_edit_kernel
 from mapper.pairwise.flat_kernels import (
     BLOCK,
     FlatResults,
-    Lists,
-    clear_lists_kernel,
     small_affine_kernel,
     small_edit_kernel,
 )
 from mapper.pairwise.flat_left import LeftPairs, clear_list_kernel, list_left_kernel
+from mapper.pairwise.flat_stages import begin_stages_kernel, stages_for
 from mapper.pairwise.flat_vectors import vector_edit_kernel, vector_space
 from mapper.pairwise.flat_warp import most_shared_bytes
 from mapper.pairwise.small_rows import small_layout
@@ -108,13 +107,6 @@ class PairLaunch(NamedTuple):
         calls.launch(self.bound, min(self.most_blocks, -(-n // self.pairs)), {1: n})
 
 
-def pair_lists(space: Workspace, most_pairs: int, n_lists: int) -> Lists:
-    """Return room for lists of pairs."""
-    pairs = space.device("flat lists", n_lists * most_pairs, np.int32)
-    counts = space.device("flat list counts", n_lists, np.int32)
-    return Lists(pairs.reshape((n_lists, most_pairs)), counts)
-
-
 def left_pairs(space: Workspace, most_pairs: int) -> LeftPairs:
     """Return room for a list of the pairs that are left."""
     return LeftPairs(
@@ -178,20 +170,20 @@ class SmallEdit(FlatMetric):
         layout = Rows._make(
             space.upload(f"flat layout {name}", column) for name, column in host._asdict().items()
         )
-        lists = pair_lists(space, most_pairs, max(1, len(widths)))
-        clear = BoundKernel(clear_lists_kernel, space.stream, lists, 1)
+        stages = stages_for(space, 1 + len(widths), most_pairs)
+        begin = BoundKernel(begin_stages_kernel, space.stream, stages, most_pairs)
         small = BoundKernel(
             small_edit_kernel, space.stream, staged, most_pairs, self.max_distance,
-            int(want_path), layout, lists, self.slot, out,
+            int(want_path), layout, stages, self.slot, out,
         )  # fmt: skip
-        launches = [PairLaunch(clear, 1, BLOCK), PairLaunch(small, most_pairs, BLOCK)]
-        for number, width in enumerate(widths):
+        launches = [PairLaunch(begin, 1, BLOCK), PairLaunch(small, most_pairs, BLOCK)]
+        for number, width in enumerate(widths, 1):
             n_blocks, moves = vector_space(
                 space, width, VECTOR_COLUMNS[n_kinds], most_pairs, want_path
             )
             bound = BoundKernel(
                 vector_edit_kernel, space.stream, staged, most_pairs, self.max_distance, width,
-                number, int(want_path), moves, lists, self.slot, out,
+                number, int(want_path), moves, stages, self.slot, out,
             )  # fmt: skip
             launches.append(PairLaunch(bound, n_blocks, BLOCK))
         rungs: Sequence[GroupRung] = EDIT_RUNGS

@@ -6,7 +6,7 @@ their words as wide as the band, 32 or 64 bits, pairs of up to so many edits, le
 (``bit_vectors.py``). For the path two words a column go to global memory, those of the threads of
 a block side by side.
 
-A launch takes the pairs of one list, and lists those that need a wider band for the next.
+A launch is one of several stages (``flat_stages.py``), each with a wider band.
 
 References
 ----------
@@ -23,7 +23,8 @@ from mapper.device.memory import Workspace, multiprocessors, total_bytes
 from mapper.device.seam import cuda, kernel
 from mapper.pairwise.bit_vectors import search_columns, trace_columns
 from mapper.pairwise.cuda_batch import DONE
-from mapper.pairwise.flat_kernels import BLOCK, list_pair, strings_of, two_bits
+from mapper.pairwise.flat_kernels import BLOCK, strings_of, two_bits
+from mapper.pairwise.flat_stages import hand_on, is_idle, source_of
 
 _BLOCKS = 8
 """Of a multiprocessor, by the registers of a thread."""
@@ -52,18 +53,20 @@ def vector_space(
 
 
 @kernel(BLOCK, blocks_per_sm=_BLOCKS)
-def vector_edit_kernel(staged, n, max_distance, width, number, want_path, space, lists, slot, out):
-    """Find global edit distances below `width` of the pairs of list `number`, and paths.
+def vector_edit_kernel(staged, n, max_distance, width, number, want_path, space, stages, slot,
+                       out):  # fmt: skip
+    """Find global edit distances below `width`, and paths, as stage `number`.
 
     Operations are written last one first.
     """
-    n_listed = lists.counts[number]
+    source = source_of(stages, number)
+    n_pairs = np.int32(0) if is_idle(stages, number) else stages.counts[source]
     first = np.int64(0)
     if want_path:
         first = np.int64(cuda.blockIdx.x) * 2 * space.columns * BLOCK + cuda.threadIdx.x
     x, step = np.int32(cuda.grid(1)), np.int32(cuda.gridsize(1))
-    while x < n_listed:
-        i = np.int64(lists.pairs[number, x])
+    while x < n_pairs:
+        i = np.int64(stages.pairs[source - 1, x])
         x = np.int32(x + step)
         strings = two_bits(strings_of(staged, n, i))
         if want_path and strings.ref_len > space.columns:
@@ -72,7 +75,7 @@ def vector_edit_kernel(staged, n, max_distance, width, number, want_path, space,
         last = np.int32(min(most, np.int64(width - 1)))
         score = search_columns(strings, last, width, space.moves, first, BLOCK, want_path)
         if score < 0 and most >= width:
-            list_pair(lists, number + 1, i)
+            hand_on(stages, number, i)
             continue
         n_ops = np.int32(0)
         if score >= 0 and want_path:
