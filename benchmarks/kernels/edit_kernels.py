@@ -4,7 +4,8 @@
 
 Times by events, in one stream (``kernel_time.py``). Each row's results are checked against the
 CPU's. Variants: ``now``, what ``mapper`` does; ``64``, words of 64 bits alone; ``groups``, groups
-of lanes and blocks in place of bit vectors; ``half``, these with half of the resident threads.
+of lanes and blocks in place of bit vectors; ``half``, these with half of the resident threads;
+``vectors``, bit vectors without the small kernel before them.
 """
 
 from __future__ import annotations
@@ -18,14 +19,27 @@ from statistics import median
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 from benchmarks.kernels.kernel_time import KernelTimes, kernel_times
 from benchmarks.kernels.pairwise_cuda import BASES, rows_of
 from benchmarks.kernels.pairwise_rows import check, inputs_of, repeated, row_of
+from mapper.device.memory import Workspace
+from mapper.pairwise.flat_stages import Stages, stages_for
+
+
+def never_small(space: Workspace, n_stages: int, most_pairs: int) -> Stages:
+    """Return stages of which the small kernel is idle."""
+    idle = np.array([1 << 30] + [0] * (n_stages - 1), np.int32)
+    stages = stages_for(space, n_stages, most_pairs)
+    return stages._replace(idle=space.upload(f"idle of {n_stages} but the small", idle))
+
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "now": {},
     "64": {"flat_metrics.VECTOR_WIDTHS": (64,)},
     "groups": {"flat_metrics.VECTOR_COLUMNS": ()},
+    "vectors": {"flat_metrics.stages_for": never_small},
     "half": {"flat_vectors._BLOCKS": 4},
 }
 
