@@ -69,7 +69,7 @@ def vector_edit_kernel(staged, n, max_distance, width, number, want_path, space,
         i = np.int64(stages.pairs[source - 1, x])
         x = np.int32(x + step)
         strings = two_bits(strings_of(staged, n, i))
-        if want_path and strings.ref_len > space.columns:
+        if strings.ref_len > space.columns:  # would keep its warp waiting
             continue
         most = min(max_distance, np.int64(max(strings.query_len, strings.ref_len)))
         last = np.int32(min(most, np.int64(width - 1)))
