@@ -21,7 +21,7 @@ import numpy as np
 from numba import types
 
 from mapper.device.memory import Workspace, multiprocessors, total_bytes
-from mapper.device.seam import cuda, device_function, kernel
+from mapper.device.seam import SHARED_BYTES, cuda, device_function, kernel
 from mapper.pairwise.affine_origins import (
     DELETION_OPENED,
     INSERTION_OPENED,
@@ -77,7 +77,7 @@ class BandShape(NamedTuple):
     """How the lanes and the shared memory of a block are dealt to groups."""
 
     log_lanes: int  # of a group
-    groups: int  # of a block
+    groups: int  # of a block; threads beyond them have nothing to do
     bound: int  # greatest (divided) penalty
     width: int  # columns of a row, a power of two
     n_match: int  # rows of M that are held
@@ -92,22 +92,25 @@ class BandShape(NamedTuple):
 
 
 def band_shape(penalties: AffinePenalties, band: Band, bound: int, lanes: int) -> BandShape:
-    """Return the shape for penalties up to `bound` and groups of so many lanes."""
+    """Return the shape for penalties up to `bound` and groups of `lanes`, or more in wide bands."""
     # After a cut rows grow by a diagonal on each side for every gap symbol.
     grown = band.width + 2 * (band.interval // penalties.gap_extend + 2)
     width = max(64, 1 << (grown - 1).bit_length())
     opening = penalties.gap_open + penalties.gap_extend
     n_match, n_gap = max(penalties.mismatch, opening) + 1, penalties.gap_extend + 1
     words = _BOUNDS + n_match + (n_match + 2 * n_gap) * width // 2
+    stride = 8 * (-(-words // 8) | 1)  # an odd multiple of 8: groups of a warp differ in banks
+    lanes = min(WARP, max(lanes, width // 8))  # so that rows take as much of a warp's room
+    of_warp = WARP // lanes
+    n_warps = min(GROUP_BLOCK // WARP, SHARED_BYTES // (4 * stride * of_warp))
     return BandShape(
         log_lanes=lanes.bit_length() - 1,
-        groups=GROUP_BLOCK // lanes,
+        groups=max(1, n_warps) * of_warp,
         bound=bound,
         width=width,
         n_match=n_match,
         n_gap=n_gap,
-        # An odd multiple of 8: the groups of a warp are in different banks.
-        stride=8 * (-(-words // 8) | 1),
+        stride=stride,
         cells=bound * grown,
     )
 
@@ -353,6 +356,8 @@ def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, wa
     in_warp = np.int32(group & np.int32(of_warp - np.int32(1)))
     stride = np.int32(shape.stride)
     own, first_of_warp = np.int32(group * stride), np.int32(np.int32(group - in_warp) * stride)
+    if group >= shape.groups:
+        return
     worker = np.int64(cuda.blockIdx.x) * shape.groups + group
     n_rows = np.int64(shape.bound) + 1
     if not want_path:

@@ -27,10 +27,10 @@ def row_back(at, by, n):
 @device_function
 def offset_on(rows, row_at, k, mask, lo, n, beside):
     """The offset on diagonal k of a row of n cells from `lo` on; `beside` them, what is given."""
-    # One comparison for both ends: below `lo` the difference wraps to a great number.
-    if np.uint32(np.int32(k - lo)) < np.uint32(n):
-        return np.int32(rows[np.uint32(row_at + (k & mask))])
-    return beside
+    # Loaded in any case, so that no branch keeps loads from being under way together. One
+    # comparison for both ends: below `lo` the difference wraps to a great number.
+    offset = np.int32(rows[np.uint32(row_at + (k & mask))])
+    return offset if np.uint32(np.int32(k - lo)) < np.uint32(n) else beside
 
 
 @device_function
