@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from mapper.device.memory import Workspace, multiprocessors, total_bytes
+from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, device_function, kernel
 from mapper.pairwise.affine_origins import (
     DELETION_OPENED,
@@ -36,15 +36,14 @@ from mapper.pairwise.cuda_batch import DONE, LEFT
 from mapper.pairwise.flat_kernels import pair_of, strings_of, two_bits
 from mapper.pairwise.flat_left import (
     IN_SLOT,
-    MOST_BLOCKS,
     NO_PLACE,
     WIDE_BLOCK,
+    blocks_with_room,
     note_place,
     place_of_path,
     take_left,
 )
 from mapper.pairwise.flat_ring import FAR, NULL_16, has_none, offset_on, row_back
-from mapper.pairwise.flat_warp import blocks_by_shared
 from mapper.pairwise.strip import slide
 from mapper.pairwise.wavefront_affine import (
     AffinePenalties,
@@ -106,12 +105,7 @@ def block_space(
 ) -> tuple[int, BlockSpace]:
     """Return how many blocks to launch for up to `n_pairs`, and their work space."""
     cells, rows = (shape.cells, shape.bound + 2) if want_path else (1, 1)
-    n_blocks = min(
-        n_pairs,
-        MOST_BLOCKS,
-        multiprocessors() * blocks_by_shared(shape.shared_bytes, 16),
-        max(1, (total_bytes() >> 5) // (cells + 20 * rows)),
-    )
+    n_blocks = blocks_with_room(n_pairs, shape.shared_bytes, 16, cells + 20 * rows)
     return n_blocks, BlockSpace(
         space.device(f"{name} cells", n_blocks * cells, np.uint8),
         space.device(f"{name} at", n_blocks * rows, np.int64),

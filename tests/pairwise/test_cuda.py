@@ -173,7 +173,7 @@ def test_what_the_first_pass_leaves_is_aligned_later(
 ) -> None:
     """Other letters, distances above its own, pairs for which there is no memory."""
     from mapper.pairwise import flat_cuda, flat_metrics, flat_rest
-    from mapper.pairwise.flat_kernels import NOT_DONE
+    from mapper.pairwise.flat_columns import NOT_DONE
 
     monkeypatch.setattr(flat_metrics, "EDIT_RUNGS", (flat_metrics.GroupRung(16, 8),))
 
@@ -366,6 +366,7 @@ def affine_space_type():
 
 def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     require_compiler()
+    from mapper.pairwise import flat_columns
     from mapper.pairwise import flat_kernels as flat
     from mapper.pairwise.flat_affine import GroupSpace, group_affine_kernel, group_shape
     from mapper.pairwise.flat_edit import edit_shape, group_edit_kernel
@@ -374,7 +375,7 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     n_ops = np.zeros(1, np.int32)
     staged, i64 = array(np.uint64), types.int64
     out = type_of(flat.FlatResults(n_ops, byte, n_ops, u32, u32, np.zeros((1, 1), np.int64)))
-    columns = type_of(flat.FlatColumns(number, byte, *[number] * 5, u32))
+    columns = type_of(flat_columns.FlatColumns(number, byte, *[number] * 5, u32))
     layout = type_of(Rows(np.zeros(1, np.int16), number, number, number))
     machine = compile_offline(flat.small_edit_kernel, [staged, i64, i64, i64, layout, i64, out])
     assert machine.spills == 0
@@ -402,9 +403,9 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     given = type_of(flat.GivenRows(*[number] * 4, np.zeros(1, np.uint8)))
     for kernel, arguments in (
         (flat.rows_kernel, [given, *[i64] * 7, staged]),
-        (flat.count_blocks_kernel, [staged, i64, out]),
-        (flat.sum_blocks_kernel, [array(np.int64, 2), i64, array(np.int64)]),
-        (flat.finish_kernel, [staged, i64, out, i64, i64, i64, i64, columns]),
+        (flat_columns.count_blocks_kernel, [staged, i64, out]),
+        (flat_columns.sum_blocks_kernel, [array(np.int64, 2), i64, array(np.int64)]),
+        (flat_columns.finish_kernel, [staged, i64, out, i64, i64, i64, i64, columns]),
     ):
         assert compile_offline(kernel, arguments).spills == 0
 
