@@ -1,16 +1,12 @@
-"""CUDA kernels of gap-affine alignment of long pairs: a block of threads a pair, or a warp.
+"""CUDA kernels of gap-affine alignment of long pairs: a block of threads a pair.
 
-The threads share out the diagonals of a row. Rows of offsets lie in shared memory, 16 bits a cell,
-as rings: of as many rows as the recurrence looks back, each with diagonal k in column ``k mod
-width``, so that a narrow band may wander as far as it likes. Where cells came from goes to global
-memory, a byte a cell. One thread traces the path. Blocks take pairs from a list, the next as soon
-as they have ended one.
+The threads share out the diagonals of a row. Rows of offsets are rings in shared memory
+(``flat_ring.py``), 16 bits a cell. Where cells came from goes to global memory, a byte a cell. One
+thread traces the path. Blocks take pairs from a list, the next as soon as they have ended one.
 
-Without a band a pair is searched twice: first in a band, for a penalty that some alignment has,
-which is mostly the lowest already; then exactly, where every cell from which the end cannot be
-reached within that penalty is left out. Of the square of cells that leaves half. With a band, rows
-are bounded, trimmed and cut as ``wavefront_affine`` does it, for the same cells and so the
-same, perhaps not optimal, result.
+A pair is searched twice: first in a band, for a penalty that some alignment has, which is mostly
+the lowest already; then exactly, where every cell from which the end cannot be reached within that
+penalty is left out. Of the square of cells that leaves half.
 
 References
 ----------
@@ -26,7 +22,7 @@ import numpy as np
 from numba import types
 
 from mapper.device.memory import Workspace
-from mapper.device.seam import SIMULATED, cuda, device_function, kernel
+from mapper.device.seam import cuda, device_function, kernel
 from mapper.pairwise.affine_origins import (
     DELETION_OPENED,
     INSERTION_OPENED,
@@ -36,7 +32,7 @@ from mapper.pairwise.affine_origins import (
     replay,
     trace_back,
 )
-from mapper.pairwise.cuda_batch import CUT, DONE, LEFT
+from mapper.pairwise.cuda_batch import DONE, LEFT
 from mapper.pairwise.flat_kernels import pair_of, strings_of, two_bits
 from mapper.pairwise.flat_left import (
     IN_SLOT,
@@ -47,25 +43,22 @@ from mapper.pairwise.flat_left import (
     place_of_path,
     take_left,
 )
+from mapper.pairwise.flat_ring import FAR, NULL_16, has_none, offset_on, row_back
 from mapper.pairwise.strip import slide
 from mapper.pairwise.wavefront_affine import (
     AffinePenalties,
     Band,
     highest_bound,
+    kept_diagonals,
     next_deletion,
     next_insertion,
     next_match,
+    symbols_left,
 )
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING, NO_ROOM
 
-BAND_BLOCK = 8 if SIMULATED else 32
-"""Threads of a block with a band, of which a row is not much wider than a warp."""
-
 PROBE = Band(32, 16)
 """Band of the search for a penalty to stay within."""
-
-_NULL = np.int32(-(2**15))
-_FAR = np.int32(2**30)
 
 # What a block keeps in shared memory beside its rows, behind a word for `take_left`.
 _BEST, _STATE = 1, 4
@@ -100,22 +93,10 @@ def block_shape(penalties: AffinePenalties, width: int) -> BlockShape:
     """Return the room for exact alignment in rows of up to `width` cells, a power of two."""
     opening = penalties.gap_open + penalties.gap_extend
     # A diamond is widest where half of the penalty is spent; never mind what opens a gap.
-    bound = min(width * penalties.gap_extend, -int(_NULL) // 2)
+    bound = min(width * penalties.gap_extend, -int(NULL_16) // 2)
     return BlockShape(
         bound, width, max(penalties.mismatch, opening) + 1, penalties.gap_extend + 1,
         width * bound // 2 + 4 * bound,
-    )  # fmt: skip
-
-
-def band_shape(penalties: AffinePenalties, band: Band) -> BlockShape:
-    """Return the room for alignment in a band."""
-    grown = band.width + 2 * (band.interval // penalties.gap_extend + 2)
-    width = max(64, 1 << (grown - 1).bit_length())
-    opening = penalties.gap_open + penalties.gap_extend
-    bound = -int(_NULL) // 2
-    return BlockShape(
-        bound, width, max(penalties.mismatch, opening) + 1, penalties.gap_extend + 1,
-        bound * grown,
     )  # fmt: skip
 
 
@@ -134,31 +115,8 @@ def block_space(
 
 
 @device_function
-def _back(at, by, n):
-    """The row of a ring of n that was written `by` rows before row `at`."""
-    row = np.int32(at - by)
-    return np.int32(row + n) if row < 0 else row
-
-
-@device_function
-def _offset(rows, row_at, k, mask, lo, n):
-    """The offset on diagonal k of a row of n cells from `lo` on; null beside them."""
-    # One comparison for both ends: below `lo` the difference wraps to a great number.
-    if np.uint32(np.int32(k - lo)) < np.uint32(n):
-        return np.int32(rows[np.uint32(row_at + (k & mask))])
-    return _NULL
-
-
-@device_function
-def _has_none(rows, match_at, insertion_at, deletion_at, column):
-    """Whether a column of a row holds no offset in any state."""
-    most = max(rows[np.uint32(match_at + column)], rows[np.uint32(insertion_at + column)])
-    return max(most, rows[np.uint32(deletion_at + column)]) < 0
-
-
-@device_function
 def _search(strings, penalties, band_width, interval, bound, shape, state, rows, cells, at, lows,
-            keep, lane, lanes):  # fmt: skip
+            keep, lane):  # fmt: skip
     """Search the end, row after row; called by all threads of a block alike.
 
     Parameters
@@ -173,10 +131,11 @@ def _search(strings, penalties, band_width, interval, bound, shape, state, rows,
 
     Returns
     -------
-    status, s, cut
-        FINISHED and the penalty, EXCEEDED or NO_ROOM; whether the band has cut cells off.
+    status, s
+        FINISHED and the penalty, EXCEEDED or NO_ROOM.
     """
     strings = two_bits(strings)
+    lanes = np.int32(WIDE_BLOCK)
     x, extend = np.int32(penalties.mismatch), np.int32(penalties.gap_extend)
     opening = np.int32(np.int32(penalties.gap_open) + extend)
     n_match, n_gap, width = np.int32(shape.n_match), np.int32(shape.n_gap), np.int32(shape.width)
@@ -191,24 +150,23 @@ def _search(strings, penalties, band_width, interval, bound, shape, state, rows,
         state[_STATE + 2 * r + 1] = 0
         r = np.int32(r + lanes)
     if lane < 2:
-        state[_BEST + lane] = _FAR
+        state[_BEST + lane] = FAR
     cuda.syncthreads()
     s, row, gap_row = np.int32(0), np.int32(0), np.int32(0)
     to_cut, turn = np.int32(0), np.int32(0)
     cell_at = np.int64(0)
-    cut = False
     status = np.int32(GOING)
     while status == GOING:
         if s > bound:
             status = np.int32(EXCEEDED)
             break
-        from_x = _back(row, x, n_match)
-        from_oe, from_e = _back(row, opening, n_match), _back(row, extend, n_match)
+        from_x = row_back(row, x, n_match)
+        from_oe, from_e = row_back(row, opening, n_match), row_back(row, extend, n_match)
         lo_x, n_x = np.int32(state[_STATE + 2 * from_x]), np.int32(state[_STATE + 2 * from_x + 1])
         lo_oe = np.int32(state[_STATE + 2 * from_oe])
         n_oe = np.int32(state[_STATE + 2 * from_oe + 1])
         lo_e, n_e = np.int32(state[_STATE + 2 * from_e]), np.int32(state[_STATE + 2 * from_e + 1])
-        lo, hi = _FAR, np.int32(-_FAR)
+        lo, hi = FAR, np.int32(-FAR)
         if s == 0:
             lo, hi = np.int32(0), np.int32(0)
         if n_x > 0:
@@ -233,18 +191,20 @@ def _search(strings, penalties, band_width, interval, bound, shape, state, rows,
         match_at = np.int32(matches + row * width)
         insertion_at = np.int32(insertions + gap_row * width)
         deletion_at = np.int32(deletions + gap_row * width)
-        gap_from = np.int32(_back(gap_row, extend, n_gap) * width)
+        gap_from = np.int32(row_back(gap_row, extend, n_gap) * width)
+        insertion_from = np.int32(insertions + gap_from)
+        deletion_from = np.int32(deletions + gap_from)
         match_x = np.int32(matches + from_x * width)
         match_oe = np.int32(matches + from_oe * width)
+        before = np.int32(-1) if s == 0 else NULL_16  # row 0 comes from a mismatch
         k = np.int32(lo + lane)
         while k <= hi:
             above, below = np.int32(k + np.int32(1)), np.int32(k - np.int32(1))
-            opened_i = _offset(rows, match_oe, above, mask, lo_oe, n_oe)
-            opened_d = _offset(rows, match_oe, below, mask, lo_oe, n_oe)
-            extended_i = _offset(rows, np.int32(insertions + gap_from), above, mask, lo_e, n_e)
-            extended_d = _offset(rows, np.int32(deletions + gap_from), below, mask, lo_e, n_e)
-            # Row 0 comes from a mismatch before it.
-            mismatch = np.int32(-1) if s == 0 else _offset(rows, match_x, k, mask, lo_x, n_x)
+            opened_i = offset_on(rows, match_oe, above, mask, lo_oe, n_oe, NULL_16)
+            opened_d = offset_on(rows, match_oe, below, mask, lo_oe, n_oe, NULL_16)
+            extended_i = offset_on(rows, insertion_from, above, mask, lo_e, n_e, NULL_16)
+            extended_d = offset_on(rows, deletion_from, below, mask, lo_e, n_e, NULL_16)
+            mismatch = offset_on(rows, match_x, k, mask, lo_x, n_x, before)
             insertion = np.int32(
                 next_insertion(opened_i, extended_i, np.int32(strings.query_len + k))
             )
@@ -256,58 +216,49 @@ def _search(strings, penalties, band_width, interval, bound, shape, state, rows,
                 origin |= match_origin(np.int32(mismatch + np.int32(1)), insertion, deletion)
                 cells[np.uint64(cell_at + np.int32(k - lo))] = origin
             column = np.int32(k & mask)
-            rows[np.uint32(match_at + column)] = np.int16(slide(strings, h, k, _NULL))
-            rows[np.uint32(insertion_at + column)] = np.int16(max(insertion, _NULL))
-            rows[np.uint32(deletion_at + column)] = np.int16(max(deletion, _NULL))
+            rows[np.uint32(match_at + column)] = np.int16(slide(strings, h, k, NULL_16))
+            rows[np.uint32(insertion_at + column)] = np.int16(max(insertion, NULL_16))
+            rows[np.uint32(deletion_at + column)] = np.int16(max(deletion, NULL_16))
             k = np.int32(k + lanes)
         # The only wait of a row: what follows reads this row, and writes none that is read yet.
         cuda.syncthreads()
         cell_at += n
-        at_goal = _offset(rows, match_at, goal, mask, lo, n)
+        at_goal = offset_on(rows, match_at, goal, mask, lo, n, NULL_16)
         if at_goal == strings.ref_len:
             status = np.int32(FINISHED)
             break
         if band_width > 0:
-            while lo <= hi and _has_none(rows, match_at, insertion_at, deletion_at, lo & mask):
+            while lo <= hi and has_none(rows, match_at, insertion_at, deletion_at, lo & mask):
                 lo = np.int32(lo + np.int32(1))
-            while lo <= hi and _has_none(rows, match_at, insertion_at, deletion_at, hi & mask):
+            while lo <= hi and has_none(rows, match_at, insertion_at, deletion_at, hi & mask):
                 hi = np.int32(hi - np.int32(1))
             if to_cut == 0 and np.int32(hi - lo) >= band_width:
-                best = _FAR
+                best = FAR
                 k = np.int32(lo + lane)
                 while k <= hi:
                     h = np.int32(rows[np.uint32(match_at + (k & mask))])
                     if h >= 0:
-                        left = max(
-                            np.int32(strings.ref_len - h), np.int32(strings.query_len - h + k)
-                        )
+                        left = np.int32(symbols_left(strings, h, k))
                         # Of equals the lowest diagonal; a row has fewer than 2^14.
                         best = min(best, np.int32((left << np.int32(14)) | np.int32(k - lo)))
                     k = np.int32(k + lanes)
                 cuda.atomic.min(state, _BEST + turn, best)
                 turn = np.int32(np.int32(1) - turn)
                 if lane == 0:
-                    state[_BEST + turn] = _FAR  # was last read before the row's wait
+                    state[_BEST + turn] = FAR  # was last read before the row's wait
                 cuda.syncthreads()
                 best = np.int32(state[_BEST + np.int32(1) - turn])
                 best_k = lo
-                if best != _FAR:
+                if best != FAR:
                     best_k = np.int32(lo + (best & np.int32(0x3FFF)))
-                lo = max(
-                    lo,
-                    min(
-                        np.int32(best_k - (band_width >> np.int32(1))),
-                        np.int32(hi - band_width + np.int32(1)),
-                    ),
-                )
-                hi = np.int32(lo + band_width - np.int32(1))
-                cut = True
-                for before in range(n_match):
-                    first = np.int32(state[_STATE + 2 * before])
-                    last = np.int32(first + state[_STATE + 2 * before + 1] - np.int32(1))
+                first, last = kept_diagonals(best_k, lo, hi, band_width)
+                lo, hi = np.int32(first), np.int32(last)
+                for other in range(n_match):
+                    first = np.int32(state[_STATE + 2 * other])
+                    last = np.int32(first + state[_STATE + 2 * other + 1] - np.int32(1))
                     first, last = max(first, lo), min(last, hi)
-                    state[_STATE + 2 * before] = first
-                    state[_STATE + 2 * before + 1] = max(np.int32(last - first + 1), np.int32(0))
+                    state[_STATE + 2 * other] = first
+                    state[_STATE + 2 * other + 1] = max(np.int32(last - first + 1), np.int32(0))
             to_cut = np.int32(interval - np.int32(1)) if to_cut == 0 else np.int32(to_cut - 1)
         n = max(np.int32(hi - lo + np.int32(1)), np.int32(0))
         state[_STATE + 2 * row] = lo
@@ -319,11 +270,11 @@ def _search(strings, penalties, band_width, interval, bound, shape, state, rows,
         row = np.int32(row + 1) if row + 1 < n_match else np.int32(0)
         gap_row = np.int32(gap_row + 1) if gap_row + 1 < n_gap else np.int32(0)
     cuda.syncthreads()  # rows and state are free for another search
-    return status, s, cut
+    return status, s
 
 
 @device_function
-def _write_path(staged, strings, penalties, s, origins, events, i, slot, left, out):
+def write_listed_path(staged, strings, penalties, s, origins, events, i, slot, left, out):
     """Write the operations of a path that has been found, where ``FlatResults`` says.
 
     Returns
@@ -343,10 +294,13 @@ def _write_path(staged, strings, penalties, s, origins, events, i, slot, left, o
     return n_ops
 
 
-@device_function
-def _align_listed(staged, n, penalties, scale, max_penalty, band, shape, want_path, space, left,
-                  slot, out, state, rows, lane, lanes):  # fmt: skip
-    """Align pairs of the list, one after the other, by all threads of a block."""
+@kernel(WIDE_BLOCK)
+def wide_affine_kernel(staged, n, penalties, scale, max_penalty, shape, want_path, space, left,
+                       slot, out):  # fmt: skip
+    """Find global gap-affine alignments of the listed pairs, by WIDE_BLOCK threads each."""
+    state = cuda.shared.array(0, types.int32)
+    rows = cuda.shared.array(0, types.int16)
+    lane = np.int32(cuda.threadIdx.x)
     cells = space.cells[np.int64(cuda.blockIdx.x) * shape.cells :]
     first_row = np.int64(cuda.blockIdx.x) * (shape.bound + 2)
     if not want_path:
@@ -358,17 +312,18 @@ def _align_listed(staged, n, penalties, scale, max_penalty, band, shape, want_pa
             break
         strings = strings_of(staged, n, i)
         most = min(max_penalty, highest_bound(strings, penalties))
-        # Rows that do not fit are not begun: without a band the room bounds what is of interest.
-        limit = most if band.width > 0 else min(most, np.int64(shape.bound))
-        probes = band.width == 0
-        status, s, cut = np.int32(GOING), np.int32(0), False
+        # Rows that do not fit are not begun: the room bounds what is of interest.
+        limit = min(most, np.int64(shape.bound))
+        probes = True
+        status, s = np.int32(GOING), np.int32(0)
         while status == GOING:
-            width = np.int32(PROBE.width if probes else band.width)
-            interval = np.int32(PROBE.interval if probes else band.interval)
-            keep = np.int32(0 if probes else want_path)
-            status, s, cut = _search(
+            width, interval = np.int32(PROBE.width), np.int32(PROBE.interval)
+            keep = np.int32(0)
+            if not probes:
+                width, keep = np.int32(0), np.int32(want_path)
+            status, s = _search(
                 strings, penalties, width, interval, limit, shape, state, rows, cells, at, lows,
-                keep, lane, lanes,
+                keep, lane,
             )  # fmt: skip
             if probes:
                 if status == FINISHED:
@@ -381,41 +336,17 @@ def _align_listed(staged, n, penalties, scale, max_penalty, band, shape, want_pa
             found = np.int32(LEFT)
             n_ops = np.int64(0)
             if status == FINISHED:
-                found = np.int32(CUT if cut else DONE)
+                found = np.int32(DONE)
                 if want_path:
-                    n_ops = _write_path(
+                    n_ops = write_listed_path(
                         staged, strings, penalties, s, Origins(cells, at, lows), events, i, slot,
                         left, out,
                     )  # fmt: skip
                     if n_ops < 0:
                         found = np.int32(LEFT)
-            elif status == EXCEEDED and most <= shape.bound and not cut:
+            elif status == EXCEEDED and most <= shape.bound:
                 found = np.int32(DONE)  # above the limit, which the room has not lowered
             is_found = status == FINISHED and found != LEFT
             out.score[i] = np.int64(s) * scale if is_found else -1
             out.n_ops[i] = n_ops if is_found else 0
             out.status[i] = found
-
-
-@kernel(WIDE_BLOCK)
-def wide_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, want_path, space,
-                       left, slot, out):  # fmt: skip
-    """Find global gap-affine alignments of the listed pairs, by WIDE_BLOCK threads each."""
-    state = cuda.shared.array(0, types.int32)
-    rows = cuda.shared.array(0, types.int16)
-    _align_listed(
-        staged, n, penalties, scale, max_penalty, band, shape, np.int32(want_path), space, left,
-        slot, out, state, rows, np.int32(cuda.threadIdx.x), np.int32(WIDE_BLOCK),
-    )  # fmt: skip
-
-
-@kernel(BAND_BLOCK)
-def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, want_path, space,
-                       left, slot, out):  # fmt: skip
-    """Find gap-affine alignments of the listed pairs in a band, by BAND_BLOCK threads each."""
-    state = cuda.shared.array(0, types.int32)
-    rows = cuda.shared.array(0, types.int16)
-    _align_listed(
-        staged, n, penalties, scale, max_penalty, band, shape, np.int32(want_path), space, left,
-        slot, out, state, rows, np.int32(cuda.threadIdx.x), np.int32(BAND_BLOCK),
-    )  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 
 from mapper.device.calls import Calls
 from mapper.device.memory import Workspace, multiprocessors
-from mapper.device.seam import SHARED_BYTES, BoundKernel, Kernel
+from mapper.device.seam import SHARED_BYTES, BoundKernel
 from mapper.pairwise.affine_space import affine_space
 from mapper.pairwise.cuda_batch import Rung
 from mapper.pairwise.flat_affine import (
@@ -20,14 +20,14 @@ from mapper.pairwise.flat_affine import (
     group_shape,
     group_space,
 )
-from mapper.pairwise.flat_block_affine import (
-    BlockShape,
+from mapper.pairwise.flat_band import (
+    LARGE_BOUND,
+    BandShape,
     band_affine_kernel,
     band_shape,
-    block_shape,
-    block_space,
-    wide_affine_kernel,
+    band_space,
 )
+from mapper.pairwise.flat_block_affine import block_shape, block_space, wide_affine_kernel
 from mapper.pairwise.flat_block_edit import edit_block_shape, edit_block_space, wide_edit_kernel
 from mapper.pairwise.flat_edit import edit_shape, group_edit_kernel
 from mapper.pairwise.flat_kernels import (
@@ -70,6 +70,9 @@ MOST_PENALTY = 220
 """Greatest (divided) penalty of the first pass."""
 
 GROUP_RUNGS = (GroupRung(40, 8), GroupRung(MOST_PENALTY, 32))
+
+BAND_RUNGS = (GroupRung(MOST_PENALTY, 8), GroupRung(LARGE_BOUND, 32))
+"""In a band; long pairs go to the last at once."""
 
 AFFINE_RUNGS = (Rung(40, 1 << 15), Rung(MOST_PENALTY, 1 << 12))
 """The same with a thread a pair, for bands and for penalties whose rows do not fit shared memory:
@@ -228,6 +231,32 @@ class SmallAffine(FlatMetric):
         fit = all(shape.shared_bytes <= SHARED_BYTES for shape in self.shapes())
         return self.band.width == 0 and fit
 
+    def band_shapes(self, n_kinds: int) -> list[BandShape]:
+        """Return the shapes of groups in a band that fit; none without a band."""
+        if self.band.width == 0:
+            return []
+        rungs = BAND_RUNGS if n_kinds == 0 else BAND_RUNGS[-1:]
+        shapes = [band_shape(self.penalties, self.band, *rung) for rung in rungs]
+        return [shape for shape in shapes if shape.shared_bytes <= most_shared_bytes()]
+
+    def in_band(
+        self, space: Workspace, given: tuple[Any, ...], shapes: list[BandShape], want_path: bool,
+        out: FlatResults,
+    ) -> list[PairLaunch]:  # fmt: skip
+        """Return the kernels for a band."""
+        launches = []
+        staged, most_pairs, *_ = given
+        left = left_pairs(space, most_pairs)
+        for i, shape in enumerate(shapes):
+            n_blocks, place = band_space(space, f"flat band {i}", shape, most_pairs, want_path)
+            bound = BoundKernel(
+                band_affine_kernel, space.stream, *given, self.band, shape, int(want_path), place,
+                left, self.slot, out, shared_bytes=shape.shared_bytes,
+            )  # fmt: skip
+            launches += listing(space, staged, most_pairs, out, left, i == 0, i == 0)
+            launches.append(PairLaunch(bound, n_blocks, shape.groups))
+        return launches
+
     def shapes(self) -> list[GroupShape]:
         """Return the shapes of groups, one a rung."""
         return [group_shape(self.penalties, *rung) for rung in GROUP_RUNGS]
@@ -236,22 +265,15 @@ class SmallAffine(FlatMetric):
         self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults,
         n_kinds: int,
     ) -> list[PairLaunch]:  # fmt: skip
-        """Return the kernel of each rung, and those of blocks.
+        """Return the kernels of groups, or of a thread a pair where rows do not fit, and of blocks.
 
-        In a band short pairs of low penalties are aligned by a thread each, all others by a warp.
+        In a band groups of a few lanes align short pairs, and a warp each all others.
         """
         given = staged, most_pairs, self.penalties, self.scale, self.max_penalty
+        bands = self.band_shapes(n_kinds)
+        if bands:
+            return self.in_band(space, given, bands, want_path, out)
         launches = []
-        blocks: list[tuple[Kernel, BlockShape]] = []
-        if self.band.width == 0:
-            shapes = (block_shape(self.penalties, width) for width in BLOCK_WIDTHS[:n_kinds])
-            blocks = [(wide_affine_kernel, shape) for shape in shapes]
-        else:
-            blocks = [(band_affine_kernel, band_shape(self.penalties, self.band))]
-        most_shared = most_shared_bytes() if self.band.width == 0 else SHARED_BYTES
-        blocks = [block for block in blocks if block[1].shared_bytes <= most_shared]
-        by_warps = self.band.width > 0 and len(blocks) > 0
-        only_blocks = by_warps and n_kinds > 0
         if self.in_groups():
             for i, shape in enumerate(self.shapes()):
                 n_blocks, groups = group_space(
@@ -262,8 +284,8 @@ class SmallAffine(FlatMetric):
                     groups, self.slot, out, shared_bytes=shape.shared_bytes,
                 )  # fmt: skip
                 launches.append(PairLaunch(bound, n_blocks, shape.groups))
-        elif not only_blocks:
-            for i, rung in enumerate(AFFINE_RUNGS[:1] if by_warps else AFFINE_RUNGS):
+        else:
+            for i, rung in enumerate(AFFINE_RUNGS):
                 n_blocks = min(rung.n_threads, most_pairs + BLOCK - 1) // BLOCK
                 own = affine_space(
                     space, self.penalties, rung.bound, n_blocks * BLOCK, 0, want_path,
@@ -274,13 +296,17 @@ class SmallAffine(FlatMetric):
                     int(want_path), own, self.slot, out,
                 )  # fmt: skip
                 launches.append(PairLaunch(bound, n_blocks, BLOCK))
-        for i, (align, room) in enumerate(blocks):
+        widths = BLOCK_WIDTHS[:n_kinds] if self.band.width == 0 else ()
+        blocks = [block_shape(self.penalties, width) for width in widths]
+        for i, room in enumerate(
+            room for room in blocks if room.shared_bytes <= most_shared_bytes()
+        ):
             n_blocks, place = block_space(space, f"flat blocks {i}", room, most_pairs, want_path)
             left = left_pairs(space, most_pairs)
             bound = BoundKernel(
-                align, space.stream, *given, self.band, room, int(want_path), place, left,
+                wide_affine_kernel, space.stream, *given, room, int(want_path), place, left,
                 self.slot, out, shared_bytes=room.shared_bytes,
             )  # fmt: skip
-            launches += listing(space, staged, most_pairs, out, left, i == 0, only_blocks)
+            launches += listing(space, staged, most_pairs, out, left, i == 0, False)
             launches.append(PairLaunch(bound, n_blocks, 1))
         return launches

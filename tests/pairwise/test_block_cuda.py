@@ -9,7 +9,7 @@ from numba import types
 
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.result import HEURISTIC
-from mapper.pairwise.wavefront_affine import AffinePenalties, Band
+from mapper.pairwise.wavefront_affine import AffinePenalties
 from mapper.pairwise.wavefront_edit import Rows
 from tests.device.offline import array, compile_offline, require_compiler, type_of
 from tests.pairwise.pairs import edited, random_pairs
@@ -29,6 +29,8 @@ def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(flat_metrics, "BLOCK_WIDTHS", (16, 64) if SIMULATED else (128, 2048))
     monkeypatch.setattr(flat_metrics, "EDIT_BLOCK_WIDTHS", (64, 128) if SIMULATED else (2048, 8192))
     monkeypatch.setattr(flat_metrics, "GROUP_RUNGS", (flat_metrics.GroupRung(6, 8),))
+    if SIMULATED:  # several pairs at a time
+        monkeypatch.setattr(flat_metrics, "BAND_RUNGS", (flat_metrics.GroupRung(2**14, 8),))
     monkeypatch.setattr(flat_metrics, "EDIT_RUNGS", (flat_metrics.GroupRung(9, 8),))
     left = []
     first_pass = flat_rest.first_pass
@@ -135,13 +137,11 @@ def test_kernels_compile_for_hopper_without_spills() -> None:
     left = type_of(lists.LeftPairs(i32, i32))
     space = type_of(block.BlockSpace(np.zeros(1, np.uint8), number, number, u32))
     shape = type_of(block.block_shape(penalties, 2048))
-    arguments = [staged, i64, type_of(penalties), i64, i64, type_of(Band(0, 1)), shape, i64, space,
-                 left, i64, out]  # fmt: skip
-    for kernel in (block.wide_affine_kernel, block.band_affine_kernel):
-        machine = compile_offline(kernel, arguments)
-        assert machine.spills == 0
-        assert machine.wide_share <= 0.25  # that counts in 64 bits: paths, and addresses
-        assert machine.registers <= 80
+    arguments = [staged, i64, type_of(penalties), i64, i64, shape, i64, space, left, i64, out]
+    machine = compile_offline(block.wide_affine_kernel, arguments)
+    assert machine.spills == 0
+    assert machine.wide_share <= 0.25  # that counts in 64 bits: paths, and addresses
+    assert machine.registers <= 80
     shape, rows = (
         type_of(edit.edit_block_shape(2048, True)),
         type_of(Rows(i16, number, number, number)),
