@@ -13,7 +13,8 @@ from mapper.batch import LocusBatch
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.index.reference import ContigBounds
 from mapper.pairwise.affine_origins import Origins
-from mapper.pairwise.wavefront_affine import AffinePenalties, AffineRows
+from mapper.pairwise.affine_rows import AffineRows
+from mapper.pairwise.wavefront_affine import AffinePenalties
 from mapper.params import ExtendParams
 from mapper.seed.kmer_search import HitStore
 from mapper.seed.rounds import SeedColumns

@@ -12,6 +12,7 @@ from mapper.accelerate import driver
 from mapper.errors import DeviceMemoryError, InputFormatError, UsageError
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.affine_origins import Origins
+from mapper.pairwise.affine_rows import AffineRows
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.extension import align_extension
 from mapper.pairwise.given import packed_pairs
@@ -19,7 +20,7 @@ from mapper.pairwise.packing import PADDING, PairBatch, batch_of, pack_pairs
 from mapper.pairwise.result import HEURISTIC, OK
 from mapper.pairwise.small_rows import small_search
 from mapper.pairwise.strip import Strings
-from mapper.pairwise.wavefront_affine import AffinePenalties, AffineRows, Band
+from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 from mapper.pairwise.wavefront_edit import Ends, Rows
 from tests.device.offline import array, compile_offline, require_compiler, type_of
 from tests.naive.pairwise import RULES, lowest_penalty
