@@ -16,102 +16,41 @@ Aguado-Puig et al. (2023), doi:10.1093/bioinformatics/btad061, sections 3.2, 3.5
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 from numba import types
 
-from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, device_function, kernel
 from mapper.pairwise.affine_origins import (
-    DELETION_OPENED,
-    INSERTION_OPENED,
     Origins,
-    gap_origin,
-    match_origin,
-    replay,
-    trace_back,
 )
 from mapper.pairwise.cuda_batch import DONE, LEFT
-from mapper.pairwise.flat_kernels import pair_of, strings_of, two_bits
-from mapper.pairwise.flat_left import (
-    IN_SLOT,
-    NO_PLACE,
-    WIDE_BLOCK,
-    blocks_with_room,
-    note_place,
-    place_of_path,
-    take_left,
+from mapper.pairwise.flat_affine_path import write_listed_path
+from mapper.pairwise.flat_affine_space import BLOCK_BOUNDS, BLOCK_FEWEST
+from mapper.pairwise.flat_cut import fewest_left, kept_around
+from mapper.pairwise.flat_kernels import strings_of, two_bits
+from mapper.pairwise.flat_left import WIDE_BLOCK, take_left
+from mapper.pairwise.flat_ring import (
+    FAR,
+    NULL_16,
+    cut_bounds,
+    diagonals_of,
+    note_bounds,
+    offset_on,
+    ring_of,
+    row_after,
+    row_at,
+    rows_before,
+    trimmed,
+    write_cell,
 )
-from mapper.pairwise.flat_ring import FAR, NULL_16, has_none, offset_on, row_back
-from mapper.pairwise.strip import slide
 from mapper.pairwise.wavefront_affine import (
-    AffinePenalties,
     Band,
     highest_bound,
-    kept_diagonals,
-    next_deletion,
-    next_insertion,
-    next_match,
-    symbols_left,
 )
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING, NO_ROOM
 
 PROBE = Band(32, 16)
 """Band of the search for a penalty to stay within."""
-
-# What a block keeps in shared memory beside its rows, behind a word for `take_left`.
-_BEST, _STATE = 1, 4
-
-
-class BlockSpace(NamedTuple):
-    """Where the origins and events of all blocks lie."""
-
-    cells: Any  # uint8 (n_blocks * cells of a block,)
-    at: Any  # int64 (n_blocks * (bound + 2),)
-    lo: Any  # int64, likewise
-    events: Any  # uint32 (n_blocks * (bound + 1),)
-
-
-class BlockShape(NamedTuple):
-    """The room of a block."""
-
-    bound: int  # greatest (divided) penalty
-    width: int  # columns of a row, a power of two
-    n_match: int  # rows of M that are held
-    n_gap: int  # rows of I, and of D
-    cells: int  # origins of a pair
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a block."""
-        rows = self.n_match + 2 * self.n_gap
-        return 4 * (_STATE + 2 * self.n_match) + 2 * rows * self.width
-
-
-def block_shape(penalties: AffinePenalties, width: int) -> BlockShape:
-    """Return the room for exact alignment in rows of up to `width` cells, a power of two."""
-    opening = penalties.gap_open + penalties.gap_extend
-    # A diamond is widest where half of the penalty is spent; never mind what opens a gap.
-    bound = min(width * penalties.gap_extend, -int(NULL_16) // 2)
-    return BlockShape(
-        bound, width, max(penalties.mismatch, opening) + 1, penalties.gap_extend + 1,
-        width * bound // 2 + 4 * bound,
-    )  # fmt: skip
-
-
-def block_space(
-    space: Workspace, name: str, shape: BlockShape, n_pairs: int, want_path: bool
-) -> tuple[int, BlockSpace]:
-    """Return how many blocks to launch for up to `n_pairs`, and their work space."""
-    cells, rows = (shape.cells, shape.bound + 2) if want_path else (1, 1)
-    n_blocks = blocks_with_room(n_pairs, shape.shared_bytes, 16, cells + 20 * rows)
-    return n_blocks, BlockSpace(
-        space.device(f"{name} cells", n_blocks * cells, np.uint8),
-        space.device(f"{name} at", n_blocks * rows, np.int64),
-        space.device(f"{name} lo", n_blocks * rows, np.int64),
-        space.device(f"{name} events", n_blocks * rows, np.uint32),
-    )  # fmt: skip
 
 
 @device_function
@@ -124,8 +63,8 @@ def _search(strings, penalties, band_width, interval, bound, shape, state, rows,
     band_width, interval
         The band; a width of 0 for none.
     state
-        int32, shared: from `_STATE` on the lowest diagonal and the number of cells of every row
-        of M's ring. All threads write the same there, and read what they wrote themselves.
+        int32, shared. All threads write the same bounds of rows there, and read what they wrote
+        themselves.
     keep
         Whether to note where cells came from.
 
@@ -136,21 +75,15 @@ def _search(strings, penalties, band_width, interval, bound, shape, state, rows,
     """
     strings = two_bits(strings)
     lanes = np.int32(WIDE_BLOCK)
-    x, extend = np.int32(penalties.mismatch), np.int32(penalties.gap_extend)
-    opening = np.int32(np.int32(penalties.gap_open) + extend)
-    n_match, n_gap, width = np.int32(shape.n_match), np.int32(shape.n_gap), np.int32(shape.width)
-    mask = np.int32(width - np.int32(1))
-    matches = np.int32(np.int32(2 * _STATE) + np.int32(4) * n_match)
-    insertions = np.int32(matches + n_match * width)
-    deletions = np.int32(insertions + n_gap * width)
+    ring = ring_of(penalties, shape, np.int32(BLOCK_BOUNDS))
     goal = np.int32(strings.ref_len - strings.query_len)
     bound = np.int32(bound)
     r = lane
-    while r < n_match:
-        state[_STATE + 2 * r + 1] = 0
+    while r < ring.n_match:
+        state[np.uint32(ring.bounds + r)] = 0
         r = np.int32(r + lanes)
     if lane < 2:
-        state[_BEST + lane] = FAR
+        state[BLOCK_FEWEST + lane] = FAR
     cuda.syncthreads()
     s, row, gap_row = np.int32(0), np.int32(0), np.int32(0)
     to_cut, turn = np.int32(0), np.int32(0)
@@ -160,138 +93,50 @@ def _search(strings, penalties, band_width, interval, bound, shape, state, rows,
         if s > bound:
             status = np.int32(EXCEEDED)
             break
-        from_x = row_back(row, x, n_match)
-        from_oe, from_e = row_back(row, opening, n_match), row_back(row, extend, n_match)
-        lo_x, n_x = np.int32(state[_STATE + 2 * from_x]), np.int32(state[_STATE + 2 * from_x + 1])
-        lo_oe = np.int32(state[_STATE + 2 * from_oe])
-        n_oe = np.int32(state[_STATE + 2 * from_oe + 1])
-        lo_e, n_e = np.int32(state[_STATE + 2 * from_e]), np.int32(state[_STATE + 2 * from_e + 1])
-        lo, hi = FAR, np.int32(-FAR)
-        if s == 0:
-            lo, hi = np.int32(0), np.int32(0)
-        if n_x > 0:
-            lo, hi = lo_x, np.int32(lo_x + n_x - np.int32(1))
-        if n_oe > 0:
-            lo = min(lo, np.int32(lo_oe - np.int32(1)))
-            hi = max(hi, np.int32(lo_oe + n_oe))
-        if n_e > 0:
-            lo = min(lo, np.int32(lo_e - np.int32(1)))
-            hi = max(hi, np.int32(lo_e + n_e))
-        slack = np.int32(bound - s)
-        if extend > 1:
-            slack = np.int32(slack // extend)
-        lo, hi = max(lo, np.int32(goal - slack)), min(hi, np.int32(goal + slack))
+        before = rows_before(state, ring, s, row, gap_row)
+        lo, hi = diagonals_of(before, ring, s, goal, bound)
         n = max(np.int32(hi - lo + np.int32(1)), np.int32(0))
-        if s > shape.bound or n > width or (keep and cell_at + n > shape.cells):
+        if s > shape.bound or n > ring.width or (keep and cell_at + n > shape.cells):
             status = np.int32(NO_ROOM)
             break
         if keep and lane == 0:
             at[s] = cell_at
             lows[s] = lo
-        match_at = np.int32(matches + row * width)
-        insertion_at = np.int32(insertions + gap_row * width)
-        deletion_at = np.int32(deletions + gap_row * width)
-        gap_from = np.int32(row_back(gap_row, extend, n_gap) * width)
-        insertion_from = np.int32(insertions + gap_from)
-        deletion_from = np.int32(deletions + gap_from)
-        match_x = np.int32(matches + from_x * width)
-        match_oe = np.int32(matches + from_oe * width)
-        before = np.int32(-1) if s == 0 else NULL_16  # row 0 comes from a mismatch
+        here = row_at(ring, row, gap_row)
         k = np.int32(lo + lane)
         while k <= hi:
-            above, below = np.int32(k + np.int32(1)), np.int32(k - np.int32(1))
-            opened_i = offset_on(rows, match_oe, above, mask, lo_oe, n_oe, NULL_16)
-            opened_d = offset_on(rows, match_oe, below, mask, lo_oe, n_oe, NULL_16)
-            extended_i = offset_on(rows, insertion_from, above, mask, lo_e, n_e, NULL_16)
-            extended_d = offset_on(rows, deletion_from, below, mask, lo_e, n_e, NULL_16)
-            mismatch = offset_on(rows, match_x, k, mask, lo_x, n_x, before)
-            insertion = np.int32(
-                next_insertion(opened_i, extended_i, np.int32(strings.query_len + k))
-            )
-            deletion = np.int32(next_deletion(opened_d, extended_d, strings.ref_len))
-            h = np.int32(next_match(mismatch, insertion, deletion))
+            origin = write_cell(strings, rows, ring, before, here, k)
             if keep:
-                origin = gap_origin(opened_i, extended_i, INSERTION_OPENED)
-                origin |= gap_origin(opened_d, extended_d, DELETION_OPENED)
-                origin |= match_origin(np.int32(mismatch + np.int32(1)), insertion, deletion)
                 cells[np.uint64(cell_at + np.int32(k - lo))] = origin
-            column = np.int32(k & mask)
-            rows[np.uint32(match_at + column)] = np.int16(slide(strings, h, k, NULL_16))
-            rows[np.uint32(insertion_at + column)] = np.int16(max(insertion, NULL_16))
-            rows[np.uint32(deletion_at + column)] = np.int16(max(deletion, NULL_16))
             k = np.int32(k + lanes)
         # The only wait of a row: what follows reads this row, and writes none that is read yet.
         cuda.syncthreads()
         cell_at += n
-        at_goal = offset_on(rows, match_at, goal, mask, lo, n, NULL_16)
+        at_goal = offset_on(rows, here.match, goal, ring.mask, lo, n, NULL_16)
         if at_goal == strings.ref_len:
             status = np.int32(FINISHED)
             break
         if band_width > 0:
-            while lo <= hi and has_none(rows, match_at, insertion_at, deletion_at, lo & mask):
-                lo = np.int32(lo + np.int32(1))
-            while lo <= hi and has_none(rows, match_at, insertion_at, deletion_at, hi & mask):
-                hi = np.int32(hi - np.int32(1))
+            lo, hi = trimmed(rows, ring, here, lo, hi)
             if to_cut == 0 and np.int32(hi - lo) >= band_width:
-                best = FAR
-                k = np.int32(lo + lane)
-                while k <= hi:
-                    h = np.int32(rows[np.uint32(match_at + (k & mask))])
-                    if h >= 0:
-                        left = np.int32(symbols_left(strings, h, k))
-                        # Of equals the lowest diagonal; a row has fewer than 2^14.
-                        best = min(best, np.int32((left << np.int32(14)) | np.int32(k - lo)))
-                    k = np.int32(k + lanes)
-                cuda.atomic.min(state, _BEST + turn, best)
+                fewest = fewest_left(strings, rows, ring, here, lo, hi, lane, lanes)
+                cuda.atomic.min(state, BLOCK_FEWEST + turn, fewest)
                 turn = np.int32(np.int32(1) - turn)
                 if lane == 0:
-                    state[_BEST + turn] = FAR  # was last read before the row's wait
+                    state[BLOCK_FEWEST + turn] = FAR  # was last read before the row's wait
                 cuda.syncthreads()
-                best = np.int32(state[_BEST + np.int32(1) - turn])
-                best_k = lo
-                if best != FAR:
-                    best_k = np.int32(lo + (best & np.int32(0x3FFF)))
-                first, last = kept_diagonals(best_k, lo, hi, band_width)
-                lo, hi = np.int32(first), np.int32(last)
-                for other in range(n_match):
-                    first = np.int32(state[_STATE + 2 * other])
-                    last = np.int32(first + state[_STATE + 2 * other + 1] - np.int32(1))
-                    first, last = max(first, lo), min(last, hi)
-                    state[_STATE + 2 * other] = first
-                    state[_STATE + 2 * other + 1] = max(np.int32(last - first + 1), np.int32(0))
+                fewest = np.int32(state[BLOCK_FEWEST + np.int32(1) - turn])
+                lo, hi = kept_around(fewest, lo, hi, band_width)
+                cut_bounds(state, ring, lo, hi)
             to_cut = np.int32(interval - np.int32(1)) if to_cut == 0 else np.int32(to_cut - 1)
-        n = max(np.int32(hi - lo + np.int32(1)), np.int32(0))
-        state[_STATE + 2 * row] = lo
-        state[_STATE + 2 * row + 1] = n
+        note_bounds(state, np.int32(ring.bounds + row), lo, hi)
         if at_goal >= 0 and lo <= goal <= hi:
             # Mismatches to the end of both sequences would cost so much.
-            bound = min(bound, np.int32(s + x * np.int32(strings.ref_len - at_goal)))
+            bound = min(bound, np.int32(s + ring.mismatch * np.int32(strings.ref_len - at_goal)))
         s = np.int32(s + np.int32(1))
-        row = np.int32(row + 1) if row + 1 < n_match else np.int32(0)
-        gap_row = np.int32(gap_row + 1) if gap_row + 1 < n_gap else np.int32(0)
+        row, gap_row = row_after(row, ring.n_match), row_after(gap_row, ring.n_gap)
     cuda.syncthreads()  # rows and state are free for another search
     return status, s
-
-
-@device_function
-def write_listed_path(staged, strings, penalties, s, origins, events, i, slot, left, out):
-    """Write the operations of a path that has been found, where ``FlatResults`` says.
-
-    Returns
-    -------
-    Number of operations; -1 if there is no room for them.
-    """
-    goal = np.int64(strings.ref_len - strings.query_len)
-    n_events, _ = trace_back(origins, penalties, np.int64(s), goal, events)
-    pair = pair_of(staged, strings)
-    first = place_of_path(left, out, slot, np.int64(2 * n_events + 1))
-    if first == NO_PLACE:
-        return np.int64(-1)
-    if first == IN_SLOT:
-        return replay(pair, events, n_events, 0, 0, pair.ref_len, out.slots[i * slot :])
-    n_ops = replay(pair, events, n_events, 0, 0, pair.ref_len, out.long_ops[first:])
-    note_place(out, i, slot, first, n_ops)
-    return n_ops
 
 
 @kernel(WIDE_BLOCK)

@@ -35,7 +35,7 @@ class LeftPairs(NamedTuple):
 
 
 def blocks_with_room(n_pairs: int, shared_bytes: int, most_resident: int, own_bytes: int) -> int:
-    """Return how many blocks to launch for up to `n_pairs`, of a pair at a time.
+    """Return how many blocks to launch for up to `n_pairs`, or as many groups of pairs.
 
     Parameters
     ----------

@@ -20,14 +20,16 @@ from mapper.pairwise.flat_affine import (
     group_shape,
     group_space,
 )
-from mapper.pairwise.flat_band import (
+from mapper.pairwise.flat_affine_space import (
     LARGE_BOUND,
     BandShape,
-    band_affine_kernel,
     band_shape,
     band_space,
+    block_shape,
+    block_space,
 )
-from mapper.pairwise.flat_block_affine import block_shape, block_space, wide_affine_kernel
+from mapper.pairwise.flat_band import band_affine_kernel
+from mapper.pairwise.flat_block_affine import wide_affine_kernel
 from mapper.pairwise.flat_block_edit import edit_block_shape, edit_block_space, wide_edit_kernel
 from mapper.pairwise.flat_edit import edit_shape, group_edit_kernel
 from mapper.pairwise.flat_kernels import (

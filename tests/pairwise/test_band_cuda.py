@@ -55,10 +55,10 @@ def short_pairs(rng: np.random.Generator) -> list[tuple[str, str]]:
 def test_groups_of_all_sizes_equal_the_cpu(
     penalties, lanes: int, left, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mapper.pairwise import flat_band, flat_metrics
+    from mapper.pairwise import flat_affine_space, flat_left, flat_metrics
 
-    monkeypatch.setattr(flat_band, "multiprocessors", lambda: 1)
-    monkeypatch.setattr(flat_band, "_MOST_BLOCKS", 1)  # which take pairs again and again
+    monkeypatch.setattr(flat_left, "multiprocessors", lambda: 1)
+    monkeypatch.setattr(flat_affine_space, "MOST_BAND_BLOCKS", 1)  # takes pairs again and again
     monkeypatch.setattr(flat_metrics, "BAND_RUNGS", (flat_metrics.GroupRung(120, lanes),))
     pairs = short_pairs(np.random.default_rng(41))
     bands = ((3, 2),) if SIMULATED else ((3, 2), (2, 1), (32, 8), (33, 1), (90, 20))
@@ -110,7 +110,7 @@ def test_cut_over_the_limit_and_whole(left, device: str) -> None:
 def test_shapes_hold_what_a_band_needs(penalties, band) -> None:
     require_compiler()
     from mapper.device.seam import SHARED_BYTES
-    from mapper.pairwise.flat_band import GROUP_BLOCK, WARP, band_shape
+    from mapper.pairwise.flat_affine_space import GROUP_BLOCK, WARP, band_shape
 
     for lanes in (8, 32):
         shape = band_shape(AffinePenalties(*penalties), Band(*band), 220, lanes)
@@ -127,6 +127,7 @@ def test_shapes_hold_what_a_band_needs(penalties, band) -> None:
 
 def test_the_kernel_compiles_for_hopper_without_spills() -> None:
     require_compiler()
+    from mapper.pairwise import flat_affine_space as room
     from mapper.pairwise import flat_band as band
     from mapper.pairwise import flat_kernels as flat
     from mapper.pairwise import flat_left as lists
@@ -140,8 +141,8 @@ def test_the_kernel_compiles_for_hopper_without_spills() -> None:
         band.band_affine_kernel,
         [
             staged, i64, type_of(penalties), i64, i64, type_of(width),
-            type_of(band.band_shape(penalties, width, 220, 8)), i64,
-            type_of(band.BandSpace(np.zeros(1, np.uint8), i32, u32, number)),
+            type_of(room.band_shape(penalties, width, 220, 8)), i64,
+            type_of(room.BandSpace(np.zeros(1, np.uint8), i32, u32, number)),
             type_of(lists.LeftPairs(i32, i32)), i64, out,
         ],
     )  # fmt: skip

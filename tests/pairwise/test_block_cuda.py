@@ -147,6 +147,7 @@ def test_without_room_for_their_paths_pairs_are_left(
 
 def test_kernels_compile_for_hopper_without_spills() -> None:
     require_compiler()
+    from mapper.pairwise import flat_affine_space as room
     from mapper.pairwise import flat_block_affine as block
     from mapper.pairwise import flat_block_edit as edit
     from mapper.pairwise import flat_kernels as flat
@@ -158,8 +159,8 @@ def test_kernels_compile_for_hopper_without_spills() -> None:
     out = type_of(flat.FlatResults(i32, byte, i32, u32, u32, np.zeros((1, 1), np.int64)))
     penalties = AffinePenalties(2, 3, 1)
     left = type_of(lists.LeftPairs(i32, i32))
-    space = type_of(block.BlockSpace(np.zeros(1, np.uint8), number, number, u32))
-    shape = type_of(block.block_shape(penalties, 2048))
+    space = type_of(room.BlockSpace(np.zeros(1, np.uint8), number, number, u32))
+    shape = type_of(room.block_shape(penalties, 2048))
     arguments = [staged, i64, type_of(penalties), i64, i64, shape, i64, space, left, i64, out]
     machine = compile_offline(block.wide_affine_kernel, arguments)
     assert machine.spills == 0
