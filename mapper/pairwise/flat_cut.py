@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.device.seam import device_function
+from mapper.pairwise.affine_rows import kept_diagonals, symbols_left
 from mapper.pairwise.flat_ring import FAR
-from mapper.pairwise.wavefront_affine import kept_diagonals, symbols_left
 
 _DIAGONAL = np.int32(14)
 """Bits of a diagonal beside symbols that are left; a row has fewer."""
