@@ -139,15 +139,17 @@ def make_searchers(index: Index, job: SeedJob) -> list[Callable[[KmerBatch], Kme
         return [CpuKmerSearch(fm, places, job.params) for _ in range(job.threads)]
     from mapper.device.seam import cuda
     from mapper.index.cuda import device_index
+    from mapper.seed.kmer_contexts_cuda import device_contexts
     from mapper.seed.kmer_cuda import CudaKmerSearch
 
     on_device = {}
     for ordinal in job.device.ordinals:
         if ordinal not in on_device:
             with cuda.gpus[ordinal]:
-                on_device[ordinal] = device_index(index.fm, job.params.kmer_len)
+                fm = device_index(index.fm, job.params.kmer_len)
+                on_device[ordinal] = fm, device_contexts(fm, job.params)
     return [
-        CudaKmerSearch(ordinal, on_device[ordinal], places, job.params)
+        CudaKmerSearch(ordinal, *on_device[ordinal], places, job.params)
         for _ in range(STREAMS_OF_DEVICE)
         for ordinal in job.device.ordinals
     ]

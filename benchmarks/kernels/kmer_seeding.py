@@ -44,6 +44,7 @@ from mapper.index.reference import Contigs, make_contigs
 from mapper.index.route import choose_route
 from mapper.index.text import read_text
 from mapper.params import IndexParams, KmerParams
+from mapper.seed.kmer_contexts_cuda import device_contexts
 from mapper.seed.kmer_cpu import CpuKmerSearch
 from mapper.seed.kmer_cuda import CudaKmerSearch
 from mapper.seed.kmer_pieces import ListFullError, join
@@ -135,7 +136,7 @@ def device_rate(
     verify_rows: int | None = None,
 ) -> dict[str, float]:  # fmt: skip
     """Rate with k-mers and hits in device memory, and of the search kernel alone."""
-    search = CudaKmerSearch(0, fm, places, params)
+    search = CudaKmerSearch(0, fm, device_contexts(fm, params), places, params)
     if verify_rows is not None:
         search.params = params._replace(verify_rows=verify_rows)
     low, high = cuda.to_device(kmers.low), cuda.to_device(kmers.high)
@@ -162,7 +163,8 @@ def transfer_rate(
     n_workers: int, batch: int,
 ) -> float:  # fmt: skip
     """Rate from host arrays to host arrays, batches dealt to workers with a stream each."""
-    workers = [CudaKmerSearch(0, fm, places, params) for _ in range(n_workers)]
+    contexts = device_contexts(fm, params)
+    workers = [CudaKmerSearch(0, fm, contexts, places, params) for _ in range(n_workers)]
     batches = cut(kmers, batch)
     seconds = timed(lambda: sum(len(hits.skipped) for hits in in_order(workers, batches)), repeats)
     for worker in workers:
@@ -186,7 +188,7 @@ def paper_table(
         params = KmerParams(k, most)
         kmers = sample_kmers(text, N_SET, k, most, seed=k)
         fitted = fit_table_on_device(fm, k) if fm.kmer_len > k or fm.kmer_len == 0 else fm
-        search = CudaKmerSearch(0, fitted, places, params)
+        search = CudaKmerSearch(0, fitted, device_contexts(fitted, params), places, params)
         gpu_seconds = timed(partial(search, kmers), repeats)
         gpu_hits = search(kmers)
         search._space.release()

@@ -63,8 +63,9 @@ def find_record(data, at, end, ended):
     n_bases = get32(data, at + 20)
     if n_bases < 0:
         return BAD_RECORD, at
-    used = _FIXED - 4 + data[at + 12] + 4 * get16(data, at + 16) + (n_bases + 1) // 2 + n_bases
-    if data[at + 12] == 0 or used > size:
+    name_len = np.int64(data[at + 12])
+    used = _FIXED - 4 + name_len + 4 * get16(data, at + 16) + (n_bases + 1) // 2 + n_bases
+    if name_len == 0 or used > size:
         return BAD_RECORD, at
     if at + 4 + size > end:
         return unfinished, at
@@ -269,16 +270,17 @@ def fill_batch(data, ended, ids, id_offsets, bases, quals, base_offsets, names, 
             if not _are_mates(data, first, second):
                 return NO_MATE, first, before, n_reads
         at = second_end
+        n_passed = skipped + 1
         if flag & LAST:
             first, second = second, first
             first_end, second_end = second_end, first_end
+            before, skipped = skipped, before
         for row in range(n_reads, n_reads + rows):
             status = _append_read(
                 data, first, first_end, ids, id_offsets, row, bases, quals, base_offsets, names,
                 name_offsets, flags, tags, tag_offsets,
             )  # fmt: skip
             if status != OK:
-                return status, first, skipped, n_reads
-            first, first_end = second, second_end
+                return status, first, before, n_reads
+            first, first_end, before = second, second_end, skipped
         n_reads += rows
-        n_passed = skipped + 1

@@ -117,6 +117,19 @@ def _trim(rows, r, centre, lo, hi):
 
 
 @core
+def symbols_left(pair, h, k):
+    """Symbols of the longer of both remainders at offset h of diagonal k."""
+    return max(pair.ref_len - h, pair.query_len - h + k)
+
+
+@core
+def kept_diagonals(best_k, lo, hi, width):
+    """The diagonals that a band of `width` keeps of lo to hi, more than that, around one."""
+    lo = max(lo, min(best_k - (width >> 1), hi - width + 1))
+    return lo, lo + width - 1
+
+
+@core
 def _cut_to_band(pair, rows, r, centre, band):
     """Keep the diagonals around that on which row r is closest to the end; say if any went.
 
@@ -130,12 +143,11 @@ def _cut_to_band(pair, rows, r, centre, band):
     for k in range(lo, hi + 1):
         h = np.int64(rows.match[r, k + centre])
         if h >= 0:
-            left = max(pair.ref_len - h, pair.query_len - h + k)
+            left = symbols_left(pair, h, k)
             if left < fewest:
                 fewest = left
                 best_k = k
-    lo = max(lo, min(best_k - (band.width >> 1), hi - band.width + 1))
-    hi = lo + band.width - 1
+    lo, hi = kept_diagonals(best_k, lo, hi, band.width)
     # The rows before, too: the next ones look back to those, and would be as wide again.
     for before in range(len(rows.lo)):
         first, last = rows.lo[before], rows.hi[before]

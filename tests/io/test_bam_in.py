@@ -146,6 +146,10 @@ BROKEN = {
     "aligned without bases": (["s\t0\tchr1\t1\t0\t4M\t*\t0\t0\t*\t*"], 1, "has no sequence"),
     "equal bases": ([SINGLE.replace("ACGT", "A=GT")], 1, "given as '='"),
     "unknown read group": ([SINGLE + "\tRG:Z:abc"], 1, "stands in no @RG line"),
+    "of the first mate": ([FIRST + "\tRG:Z:abc", LAST], 1, "stands in no @RG line"),
+    "of the last mate": ([FIRST, EXTRA, LAST + "\tRG:Z:abc"], 3, "stands in no @RG line"),
+    "of the last mate, first in file": ([LAST + "\tRG:Z:abc", FIRST], 1, "stands in no @RG line"),
+    "of the first mate, last in file": ([LAST, FIRST + "\tRG:Z:abc"], 2, "stands in no @RG line"),
     "read group by prefix": ([SINGLE, EXTRA, SINGLE + "\tRG:Z:"], 3, "stands in no @RG line"),
 }  # fmt: skip
 
