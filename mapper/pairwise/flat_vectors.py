@@ -53,11 +53,12 @@ def vector_space(
 
 
 @kernel(BLOCK, blocks_per_sm=_BLOCKS)
-def vector_edit_kernel(staged, n, max_distance, width, number, want_path, space, stages, slot,
-                       out):  # fmt: skip
+def vector_edit_kernel(staged, n, max_distance, width, number, is_widest, want_path, space, stages,
+                       slot, out):  # fmt: skip
     """Find global edit distances below `width`, and paths, as stage `number`.
 
-    Operations are written last one first.
+    Handed on are pairs that are too long, and, but for the widest, those that have more edits: the
+    groups behind that go no farther. Operations are written last one first.
     """
     source = source_of(stages, number)
     n_pairs = np.int32(0) if is_idle(stages, number) else stages.counts[source]
@@ -70,12 +71,14 @@ def vector_edit_kernel(staged, n, max_distance, width, number, want_path, space,
         x = np.int32(x + step)
         strings = two_bits(strings_of(staged, n, i))
         if strings.ref_len > space.columns:  # would keep its warp waiting
+            hand_on(stages, number, i)
             continue
         most = min(max_distance, np.int64(max(strings.query_len, strings.ref_len)))
         last = np.int32(min(most, np.int64(width - 1)))
         score = search_columns(strings, last, width, space.moves, first, BLOCK, want_path)
         if score < 0 and most >= width:
-            hand_on(stages, number, i)
+            if not is_widest:
+                hand_on(stages, number, i)
             continue
         n_ops = np.int32(0)
         if score >= 0 and want_path:
