@@ -180,10 +180,12 @@ class SmallEdit(FlatMetric):
             small_edit_kernel, space.stream, *given, int(want_path), layout, stages, self.slot, out
         )
         launches = [PairLaunch(begin, 1, BLOCK), PairLaunch(small, most_pairs, BLOCK)]
+        rooms = {
+            width: vector_space(space, width, VECTOR_COLUMNS[n_kinds], most_pairs, want_path)
+            for width in reversed(widths)
+        }
         for number, width in enumerate(widths, 1):
-            n_blocks, moves = vector_space(
-                space, width, VECTOR_COLUMNS[n_kinds], most_pairs, want_path
-            )
+            n_blocks, moves = rooms[width]
             bound = BoundKernel(
                 vector_edit_kernel, space.stream, *given, width, number,
                 int(number == len(widths)), int(want_path), moves, stages, self.slot, out,
