@@ -16,6 +16,7 @@ from mapper.pairwise.affine_origins import replay, trace_back
 from mapper.pairwise.affine_space import origins_of, rows_of
 from mapper.pairwise.compare import Pair
 from mapper.pairwise.cuda_batch import DONE, LEFT
+from mapper.pairwise.flat_stages import hand_on, is_idle
 from mapper.pairwise.lengths import is_misplaced
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH, small_search
 from mapper.pairwise.strip import Strings
@@ -153,10 +154,11 @@ def align_small(strings, i, max_distance, bound, cells, layout, want_path, slot,
 
 
 @kernel(BLOCK)
-def small_edit_kernel(staged, n, max_distance, want_path, layout, slot, out):
+def small_edit_kernel(staged, n, max_distance, want_path, layout, stages, slot, out):
     """Find global edit distances up to SMALL, and paths; a thread a pair.
 
-    `layout` is that of ``small_rows.small_layout``; its cells are not used.
+    `layout` is that of ``small_rows.small_layout``; its cells are not used. The kernel is the first
+    of its `stages`; if idle it hands on all pairs.
     """
     cells = cuda.shared.array(_SHARED_CELLS, np.int16)
     i = cuda.grid(1)
@@ -170,7 +172,10 @@ def small_edit_kernel(staged, n, max_distance, want_path, layout, slot, out):
         return
     # Every 128th cell, so that the threads of a warp touch neighbouring ones.
     own = cells[cuda.threadIdx.x :: BLOCK]
-    align_small(strings, i, max_distance, SMALL, own, layout, want_path, slot, out)
+    bound = -1 if is_idle(stages, 0) else SMALL
+    align_small(strings, i, max_distance, bound, own, layout, want_path, slot, out)
+    if out.status[i] == LEFT:
+        hand_on(stages, 0, i)
 
 
 @kernel(BLOCK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -38,6 +39,8 @@ from mapper.pairwise.flat_kernels import (
     small_edit_kernel,
 )
 from mapper.pairwise.flat_left import LeftPairs, clear_list_kernel, list_left_kernel
+from mapper.pairwise.flat_stages import begin_stages_kernel, stages_for
+from mapper.pairwise.flat_vectors import vector_edit_kernel, vector_space
 from mapper.pairwise.flat_warp import most_shared_bytes
 from mapper.pairwise.small_rows import small_layout
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
@@ -54,8 +57,15 @@ class GroupRung(NamedTuple):
 MORE_EDITS = 64
 """Greatest distance of the first pass."""
 
+VECTOR_WIDTHS = (32, 64)
+"""Bits of the words of bit vectors, which find as many edits, less one, behind the small kernel."""
+
+VECTOR_COLUMNS = (1024, 2048)
+"""Longest references that they take in chunks without blocks, and with one kind of these. They
+work on every column: for longer pairs wavefronts of so few edits are less."""
+
 EDIT_RUNGS = (GroupRung(24, 8), GroupRung(MORE_EDITS, 32))
-"""Beside the small kernel, which does what it can first."""
+"""Of groups, behind the small kernel where bit vectors do not go; the last one beside them."""
 
 
 MOST_PENALTY = 220
@@ -144,7 +154,10 @@ class FlatMetric(ABC):
 
 @dataclass(frozen=True)
 class SmallEdit(FlatMetric):
-    """Global edit distances, first up to SMALL by a thread a pair, then up to MORE_EDITS."""
+    """Global edit distances, first up to SMALL by a thread a pair, then up to MORE_EDITS.
+
+    What is in between is for bit vectors, or for groups in chunks of longer sequences.
+    """
 
     max_distance: int
 
@@ -155,17 +168,33 @@ class SmallEdit(FlatMetric):
         self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults,
         n_kinds: int,
     ) -> list[PairLaunch]:  # fmt: skip
-        """Return the small kernel, that of groups for each rung, and those of blocks."""
+        """Return the small kernel, those of bit vectors or of groups, and those of blocks."""
+        by_vectors = n_kinds < len(VECTOR_COLUMNS)
+        widths = VECTOR_WIDTHS if by_vectors else ()
         host = small_layout(MORE_EDITS, np.zeros(1, np.int16))
         layout = Rows._make(
             space.upload(f"flat layout {name}", column) for name, column in host._asdict().items()
         )
+        stages = stages_for(space, 1 + len(widths), most_pairs)
+        begin = BoundKernel(begin_stages_kernel, space.stream, stages, most_pairs)
         small = BoundKernel(
             small_edit_kernel, space.stream, staged, most_pairs, self.max_distance,
-            int(want_path), layout, self.slot, out,
+            int(want_path), layout, stages, self.slot, out,
         )  # fmt: skip
-        launches = [PairLaunch(small, most_pairs, BLOCK)]
-        for shape in (edit_shape(*rung) for rung in EDIT_RUNGS):
+        launches = [PairLaunch(begin, 1, BLOCK), PairLaunch(small, most_pairs, BLOCK)]
+        for number, width in enumerate(widths, 1):
+            n_blocks, moves = vector_space(
+                space, width, VECTOR_COLUMNS[n_kinds], most_pairs, want_path
+            )
+            bound = BoundKernel(
+                vector_edit_kernel, space.stream, staged, most_pairs, self.max_distance, width,
+                number, int(want_path), moves, stages, self.slot, out,
+            )  # fmt: skip
+            launches.append(PairLaunch(bound, n_blocks, BLOCK))
+        rungs: Sequence[GroupRung] = EDIT_RUNGS
+        if by_vectors:  # of longer pairs than most there are blocks for, if there are blocks
+            rungs = EDIT_RUNGS[-1:] if n_kinds == 0 else ()
+        for shape in (edit_shape(*rung) for rung in rungs):
             bound = BoundKernel(
                 group_edit_kernel, space.stream, staged, most_pairs, self.max_distance, shape,
                 int(want_path), layout, self.slot, out, shared_bytes=shape.shared_bytes,

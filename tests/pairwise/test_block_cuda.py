@@ -81,6 +81,29 @@ def test_edit_distance_equals_the_cpu(by_blocks, device: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("blocks_from", [0, 10**6], ids=["blocks", "groups"])
+def test_what_bit_vectors_leave_goes_on(
+    blocks_from: int, by_blocks, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """References that are too long for them, and more edits."""
+    from mapper.pairwise import flat_metrics
+
+    monkeypatch.setattr(flat_metrics, "BLOCKS_FROM", (blocks_from, 10**6))
+    monkeypatch.setattr(flat_metrics, "VECTOR_COLUMNS", (40, 40))
+    monkeypatch.setattr(flat_metrics, "VECTOR_WIDTHS", (32,))
+    monkeypatch.setattr(flat_metrics, "EDIT_BLOCK_WIDTHS", (128, 256))
+    monkeypatch.setattr(flat_metrics, "EDIT_RUNGS", (flat_metrics.GroupRung(64, 32),))
+    rng = np.random.default_rng(36)
+    pairs = []
+    for _ in range(2 if SIMULATED else 200):
+        ref = random_letters(rng, int(rng.integers(50, 60)))
+        pairs += [(edited(rng, ref, 0.2), ref), (edited(rng, ref[:39], 0.3), ref[:39])]
+        pairs.append(("A" * 38, "C" * 39))
+    check(pairs, device)
+    assert by_blocks == [0, 0]
+
+
+@pytest.mark.gpu
 def test_no_pair_that_fits_is_left(by_blocks, device: str) -> None:
     rng = np.random.default_rng(32)
     length = 40 if SIMULATED else 10_000
