@@ -100,6 +100,22 @@ def test_long_pairs_equal_the_cpu(length: int, left, device: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("width", [3000, 9000])
+def test_wide_bands_equal_the_cpu(width: int, left, device: str) -> None:
+    """A warp with most of a block's shared memory, and a thread a pair where that is too small."""
+    from mapper.pairwise.flat_affine_space import band_shape
+    from mapper.pairwise.flat_warp import most_shared_bytes
+
+    shape = band_shape(AffinePenalties(2, 3, 1), Band(width, 1), 220, 8)
+    assert (shape.shared_bytes <= most_shared_bytes()) == (width == 3000)
+    pairs = short_pairs(np.random.default_rng(45))
+    if SIMULATED:
+        pairs = pairs[::3]
+    check(pairs, device, align_affine, band=(width, 1))
+    assert max(left) < len(pairs)
+
+
+@pytest.mark.gpu
 def test_cut_over_the_limit_and_whole(left, device: str) -> None:
     """A pair that comes out above the limit is only known to be above it if nothing was cut off."""
     rng = np.random.default_rng(43)
