@@ -73,12 +73,13 @@ MOST_PENALTY = 220
 
 GROUP_RUNGS = (GroupRung(40, 8), GroupRung(MOST_PENALTY, 32))
 
-BAND_RUNGS = (GroupRung(MOST_PENALTY, 8), GroupRung(LARGE_BOUND, 32))
-"""In a band; long pairs go to the last at once."""
+BAND_RUNGS = (GroupRung(MOST_PENALTY, 8), GroupRung(1024, 8), GroupRung(LARGE_BOUND, 32))
+"""In a band: where chunks begin, by the number of their kinds of blocks; what the first leaves goes
+to the last."""
 
 AFFINE_RUNGS = (Rung(40, 1 << 15), Rung(MOST_PENALTY, 1 << 12))
-"""The same with a thread a pair, for bands and for penalties whose rows do not fit shared memory:
-threads of a chunk. With usual penalties their work space takes 0.4 GB."""
+"""The same with a thread a pair, for penalties and bands whose rows do not fit shared memory:
+threads of a chunk."""
 
 
 BLOCKS_FROM = (512, 2048)
@@ -240,8 +241,8 @@ class SmallAffine(FlatMetric):
         """Return the shapes of groups in a band that fit; none without a band."""
         if self.band.width == 0:
             return []
-        rungs = BAND_RUNGS if n_kinds == 0 else BAND_RUNGS[-1:]
-        shapes = [band_shape(self.penalties, self.band, *rung) for rung in rungs]
+        rungs = BAND_RUNGS[min(n_kinds, len(BAND_RUNGS) - 1)], BAND_RUNGS[-1]
+        shapes = [band_shape(self.penalties, self.band, *rung) for rung in dict.fromkeys(rungs)]
         return [shape for shape in shapes if shape.shared_bytes <= most_shared_bytes()]
 
     def in_band(
