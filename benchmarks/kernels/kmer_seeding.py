@@ -208,7 +208,8 @@ def paper_table(
         row = {
             "set": name, "k": k, "mismatches": most, "hits": len(gpu_hits.text_pos),
             "skipped": int(gpu_hits.skipped.sum()), "equal": equal(gpu_hits, cpu_hits),
-            "gpu_s": median(gpu_seconds), "cpu_s": cpu_seconds, "cpu_table": length, "cpu_table_s": table_seconds,
+            "gpu_s": median(gpu_seconds), "cpu_s": cpu_seconds,
+            "cpu_table": length, "cpu_table_s": table_seconds,
             "paper_gpu_s": gpu_paper, "paper_cpu1_s": cpu_1, "paper_cpu4_s": cpu_4,
         }  # fmt: skip
         print(row, flush=True)
