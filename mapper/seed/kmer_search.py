@@ -4,7 +4,9 @@ The *right part* of a k-mer is as long as the k-mer table's k. Its exact form an
 neighbours, all patterns within d mismatches, are looked up in the table, and each interval
 is extended to the left over the *left part* with the mismatches that remain, depth first.
 As soon as few rows are left, they are located and compared with the text instead: 64 bases
-take a few instructions.
+take a few instructions. In a text with repeats most such rows are no matches; where the
+contexts of rows are at hand (:mod:`mapper.seed.kmer_contexts`), they are ruled out eight at a
+time, and rows count as few ten times sooner.
 
 Of patterns with the full number of mismatches in the right part there are many, and all of
 them leave the left part without any. Where the left part alone is rare, its occurrences are

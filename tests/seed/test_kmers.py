@@ -11,7 +11,7 @@ from mapper import dna
 from mapper.index.build import build_fm
 from mapper.params import IndexParams, KmerParams
 from mapper.seed.kmer_collect import LONG_ROW
-from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table
+from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table, table_len_for_work
 from mapper.seed.kmer_cut import cut_kmers
 from mapper.seed.kmer_store import HELD
 from tests.naive import kmers as naive
@@ -136,6 +136,22 @@ def test_the_table_is_no_longer_than_the_kmers():
     fm = build_fm(dna.encode("ACGGT" * 100), IndexParams(kmer_len=0))
     assert fit_table(fm, 2).kmer_len == 2
     assert 1 <= fit_table(fm, 40).kmer_len <= 12
+
+
+def test_the_table_is_as_long_as_the_work_is_worth():
+    fm = build_fm(dna.encode("ACGGT" * 100), IndexParams(kmer_len=2))._replace(n_rows=10**9)
+    much = 10**12
+
+    def length(kmer_len=30, most=2, n_kmers=10.0**9, free=much, fm=fm):
+        return table_len_for_work(fm, KmerParams(kmer_len, most), n_kmers, free)
+
+    assert length() == 15  # 4**15 entries are 1.1 a base
+    assert length(fm=fm._replace(n_rows=5 * 10**8)) == 15
+    assert length(fm=fm._replace(n_rows=4 * 10**8)) == 14
+    assert length(kmer_len=10) == 10
+    assert length(n_kmers=10.0**5) == 13
+    assert length(n_kmers=0.0) == length(most=0) == length(free=0) == 2
+    assert length(free=4 * 4**14) == 13
 
 
 def test_a_row_of_many_hits_is_sorted():
