@@ -24,8 +24,8 @@ from mapper.io.fastq_parse import TextBatch, TextPart
 from mapper.io.fastq_scan import SINGLE
 from mapper.io.text_cut import FASTQ, whole_records
 from mapper.pair.insert_size import assumed_model, confident_inserts
+from mapper.pair.names import Names, make_names
 from mapper.pair.placement import tally
-from mapper.pair.records import Names, make_names
 from mapper.params import IndexParams, MapParams
 from mapper.stages import Aligned, align_reads, place_batch
 from mapper.stats import RunStats

@@ -18,7 +18,7 @@ from isal import isal_zlib
 
 from mapper.accelerate import core, driver
 from mapper.io import isa_l
-from mapper.io.tags import get16, get32
+from mapper.io.words import get16, get32
 from mapper.recycled import RECYCLER
 from mapper.workers import do_all
 

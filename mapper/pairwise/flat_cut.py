@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.device.seam import device_function
+from mapper.pairwise.affine_rows import kept_diagonals, symbols_left
 from mapper.pairwise.flat_ring import FAR
-from mapper.pairwise.wavefront_affine import kept_diagonals, symbols_left
 
 _BITS = np.int32(14)
 """Of the number of a cell in its row, below the symbols left: no row has so many cells."""

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from mapper.device.copies import copy_out
 from mapper.device.halves import HALVES_CAPABILITY
-from mapper.device.memory import Workspace, copy_out, page_locked, total_bytes
+from mapper.device.memory import Workspace, page_locked, total_bytes
 from mapper.device.seam import SHARED_BYTES, SIMULATED, cuda
 from mapper.device.urgent import urgent_stream
 from mapper.errors import DeviceMemoryError, UsageError

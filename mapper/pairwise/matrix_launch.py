@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.memory import Workspace, copy_in
+from mapper.device.copies import copy_in
+from mapper.device.memory import Workspace
 from mapper.device.seam import SHARED_BYTES, cuda
 from mapper.device.urgent import wait_for
 from mapper.pairwise import twins_cuda
