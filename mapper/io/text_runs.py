@@ -36,6 +36,15 @@ def before_line_end(text, at):
     return np.int64(found[0] if len(found) else RUN)
 
 
+def before_difference(text, at, other, there):
+    """Return how many of ``text[at:at + RUN]`` come before the first that another text differs in.
+
+    The other text is ``other[there:there + RUN]``.
+    """
+    found = np.flatnonzero(text[at : at + RUN] != other[there : there + RUN])
+    return np.int64(found[0] if len(found) else RUN)
+
+
 def before_unprintable(text, at):
     """Return how many of ``text[at:at + RUN]`` come before the first that is not printable."""
     found = np.flatnonzero(text[at : at + RUN] - np.uint8(_SPACE) > _N_VISIBLE)
@@ -84,6 +93,11 @@ def _before_line_end(builder, source):
     return before_first(builder, builder.icmp_unsigned("==", run, constant(BYTES, _LF)))
 
 
+def _before_difference(builder, source, other):
+    runs = load(builder, source, BYTES), load(builder, other, BYTES)
+    return before_first(builder, builder.icmp_unsigned("!=", *runs))
+
+
 def _before_unprintable(builder, source):
     distance = builder.sub(load(builder, source, BYTES), constant(BYTES, _SPACE))
     return before_first(builder, builder.icmp_unsigned(">", distance, constant(BYTES, _N_VISIBLE)))
@@ -121,6 +135,7 @@ def _copy_letters(builder, source, target):
 
 
 _before_line_end_vector = reading(_before_line_end)
+_before_difference_vector = moving(_before_difference)
 _before_unprintable_vector = reading(_before_unprintable)
 _copy_visible_vector = moving(_copy_visible)
 _copy_quality_vector = moving(_copy_quality)
@@ -131,6 +146,11 @@ _copy_letters_vector = moving(_copy_letters)
 @overload(before_line_end, inline="always")
 def _before_line_end_compiled(text, at):
     return lambda text, at: _before_line_end_vector(text, at)
+
+
+@overload(before_difference, inline="always")
+def _before_difference_compiled(text, at, other, there):
+    return lambda text, at, other, there: _before_difference_vector(text, at, other, there)
 
 
 @overload(before_unprintable, inline="always")
