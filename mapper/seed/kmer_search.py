@@ -210,7 +210,7 @@ def search_rows(fm, places, contexts, low, high, work, params, hits, thread):
                     depth = np.int32(0)
                     turn = np.int32(1)
                     state = np.int32(NODE)
-        if state == NODE and turns & work.pace.node == 0:
+        if state == NODE:
             few = np.int64(params.verify_rows)
             if contexts is not None:
                 # The more mismatches remain, the more ways a search goes on.
@@ -220,7 +220,7 @@ def search_rows(fm, places, contexts, low, high, work, params, hits, thread):
                 storing = depth < left_len or n_hits + sa_hi - sa_lo <= max_hits
                 take_lo, n_before = row_type(sa_lo), n_hits
                 state = np.int32(TAKE)
-            else:
+            elif turns & work.pace.node == 0:
                 change = np.int32(0)
                 if turn < 4 and level + right < most:
                     change = turn

@@ -29,7 +29,7 @@ class Pace(NamedTuple):
     """Which turns of the loop some steps have: those with none of these bits, 255 at most."""
 
     fetch: int = 0  # to take on a row
-    node: int = 0  # to extend an interval by a base, or begin to look at its rows
+    node: int = 0  # to extend an interval by a base
     look: int = 0  # to look at a row in the text
 
 
