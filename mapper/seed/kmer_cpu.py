@@ -20,7 +20,7 @@ from mapper.seed.kmer_pieces import ListFullError, search_in_pieces
 from mapper.seed.kmer_places import Places
 from mapper.seed.kmer_search import search_rows
 from mapper.seed.kmer_store import HELD, HitStore
-from mapper.seed.kmer_work import NEVER, KmerWork
+from mapper.seed.kmer_work import NEVER, KmerWork, Pace
 
 LIST_CAPACITY = 1 << 20
 
@@ -108,7 +108,7 @@ def table_len_for_work(fm: FMIndex, params: KmerParams, n_kmers: float, free_byt
 def all_rows(n_rows: int) -> KmerWork:
     """Return the work of one thread that searches all rows to the end."""
     nothing = np.zeros(1, np.int64)
-    return KmerWork(nothing, n_rows, NEVER, nothing.copy(), np.empty(0, np.int32), False)
+    return KmerWork(nothing, n_rows, NEVER, nothing.copy(), np.empty(0, np.int32), False, Pace())
 
 
 class CpuKmerSearch:

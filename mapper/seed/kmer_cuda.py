@@ -26,7 +26,7 @@ from mapper.seed.kmer_pieces import ListFullError, search_in_pieces
 from mapper.seed.kmer_places import Places
 from mapper.seed.kmer_search import search_rows
 from mapper.seed.kmer_store import HELD, HitStore
-from mapper.seed.kmer_work import NEVER, KmerWork
+from mapper.seed.kmer_work import NEVER, KmerWork, Pace
 
 LIST_CAPACITY = 1 << 24
 
@@ -43,6 +43,9 @@ one access, a search step two."""
 
 VERIFY_ROWS_CONTEXTS = 32
 """The same where contexts are, if no mismatch remains: eight rows take an access."""
+
+PACE = Pace(fetch=7, node=3, look=0)
+"""Of the lanes of a warp some want each kind of step in nearly every turn; so fewer wait."""
 
 PATIENCE = 1024
 """Turns of the search's loop after which a row is left to many threads. A turn takes some
@@ -252,8 +255,8 @@ class CudaKmerSearch:
         counters = space.upload("counters", np.zeros(3, np.int64))
         n_aside = counters[2:3]
         aside = space.device("aside", n_rows, np.int32)
-        whole = KmerWork(counters[0:1], n_rows, self.patience, n_aside, aside, False)
-        parts = KmerWork(counters[1:2], n_rows, NEVER, n_aside, aside, True)
+        whole = KmerWork(counters[0:1], n_rows, self.patience, n_aside, aside, False, PACE)
+        parts = KmerWork(counters[1:2], n_rows, NEVER, n_aside, aside, True, PACE)
         for work in (whole, parts):
             rest = low, high, work, self.params, store
             if self._contexts is None:

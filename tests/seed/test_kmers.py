@@ -14,6 +14,7 @@ from mapper.seed.kmer_collect import LONG_ROW
 from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table, table_len_for_work
 from mapper.seed.kmer_cut import cut_kmers
 from mapper.seed.kmer_store import HELD
+from mapper.seed.kmer_work import Pace
 from tests.naive import kmers as naive
 from tests.reads import genome_of, mutated, random_letters, reads_of
 from tests.seed.kmer_cases import (
@@ -62,7 +63,8 @@ def test_rows_are_ruled_out_by_contexts_and_searched_in_parts(data):
     max_hits = data.draw(st.sampled_from([1, 3, 20, 10**6]))
     params = KmerParams(kmer_len, most, max_hits, data.draw(st.sampled_from([0, 1, 4, 64])))
     patience = data.draw(st.sampled_from([1, 5, 50, 10**4]))
-    search = SearchAsOnDevice(genome.fm, places_of(genome), params, patience)
+    pace = data.draw(st.sampled_from([Pace(), Pace(7, 3, 1), Pace(0, 1, 3)]))
+    search = SearchAsOnDevice(genome.fm, places_of(genome), params, patience, pace)
     found = run_search(genome, search, reads, kmer_len, 2)
     assert found == naive.search(contigs, reads, kmer_len, 2, most, max_hits)
 
@@ -75,7 +77,8 @@ def test_some_rows_are_searched_in_parts_and_some_are_not():
     reads = [contigs[0][:40], contigs[0][1000:1040]]
     n_aside = []
     for patience in (100, 10**6):
-        search = SearchAsOnDevice(genome.fm, places_of(genome), KmerParams(16, 2, 50), patience)
+        params = KmerParams(16, 2, 50)
+        search = SearchAsOnDevice(genome.fm, places_of(genome), params, patience, Pace())
         found = run_search(genome, search, reads, 16, 4)
         assert found == naive.search(contigs, reads, 16, 4, 2, 50)
         n_aside.append(search.n_aside)
