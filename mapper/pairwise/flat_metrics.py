@@ -65,7 +65,8 @@ VECTOR_COLUMNS = (1024, 2048)
 work on every column: for longer pairs wavefronts of so few edits are less."""
 
 EDIT_RUNGS = (GroupRung(24, 8), GroupRung(MORE_EDITS, 32))
-"""Of groups, behind the small kernel where bit vectors do not go; the last one beside them."""
+"""Of groups, where bit vectors do not go; the first one before them, too, in chunks for which there
+are blocks, and the last one behind them in others."""
 
 
 MOST_PENALTY = 220
@@ -153,11 +154,24 @@ class FlatMetric(ABC):
         """
 
 
+def _edit_stages(
+    n_kinds: int,
+) -> tuple[Sequence[GroupRung], Sequence[int], Sequence[GroupRung]]:
+    """Return what goes on behind the small kernel: groups, widths of bit vectors, groups again."""
+    if n_kinds >= len(VECTOR_COLUMNS):
+        return (), (), EDIT_RUNGS
+    if n_kinds == 0:
+        return (), VECTOR_WIDTHS, EDIT_RUNGS[-1:]
+    # A column takes as long however few the edits are: of long pairs with few of them wavefronts
+    # are less. What is too long for bit vectors goes to blocks.
+    return EDIT_RUNGS[:-1], VECTOR_WIDTHS, ()
+
+
 @dataclass(frozen=True)
 class SmallEdit(FlatMetric):
     """Global edit distances, first up to SMALL by a thread a pair, then up to MORE_EDITS.
 
-    What is in between is for bit vectors, or for groups in chunks of longer sequences.
+    What is in between is for bit vectors and for groups, of longer sequences for groups alone.
     """
 
     max_distance: int
@@ -170,40 +184,42 @@ class SmallEdit(FlatMetric):
         n_kinds: int,
     ) -> list[PairLaunch]:  # fmt: skip
         """Return the small kernel, those of bit vectors or of groups, and those of blocks."""
-        by_vectors = n_kinds < len(VECTOR_COLUMNS)
-        widths = VECTOR_WIDTHS if by_vectors else ()
-        rungs: Sequence[GroupRung] = EDIT_RUNGS
-        if by_vectors:  # what is too long for them goes to blocks, if there are blocks
-            rungs = EDIT_RUNGS[-1:] if n_kinds == 0 else ()
+        first_rungs, widths, last_rungs = _edit_stages(n_kinds)
         host = small_layout(MORE_EDITS, np.zeros(1, np.int16))
         layout = Rows._make(
             space.upload(f"flat layout {name}", column) for name, column in host._asdict().items()
         )
         given = staged, most_pairs, self.max_distance
-        stages = stages_for(space, 1 + len(widths) + len(rungs), most_pairs)
-        begin = BoundKernel(begin_stages_kernel, space.stream, stages, most_pairs)
-        small = BoundKernel(
-            small_edit_kernel, space.stream, *given, int(want_path), layout, stages, self.slot, out
-        )
-        launches = [PairLaunch(begin, 1, BLOCK), PairLaunch(small, most_pairs, BLOCK)]
-        rooms = {
-            width: vector_space(space, width, VECTOR_COLUMNS[n_kinds], most_pairs, want_path)
-            for width in reversed(widths)
-        }
-        for number, width in enumerate(widths, 1):
-            n_blocks, moves = rooms[width]
-            bound = BoundKernel(
-                vector_edit_kernel, space.stream, *given, width, number,
-                int(number == len(widths)), int(want_path), moves, stages, self.slot, out,
-            )  # fmt: skip
-            launches.append(PairLaunch(bound, n_blocks, BLOCK))
-        for number, rung in enumerate(rungs, 1 + len(widths)):
+        n_stages = 1 + len(first_rungs) + len(widths) + len(last_rungs)
+        stages = stages_for(space, n_stages, most_pairs)
+
+        def by_groups(rung: GroupRung, number: int) -> PairLaunch:
             shape = edit_shape(*rung)
             bound = BoundKernel(
                 group_edit_kernel, space.stream, *given, shape, number, int(want_path), layout,
                 stages, self.slot, out, shared_bytes=shape.shared_bytes,
             )  # fmt: skip
-            launches.append(PairLaunch(bound, multiprocessors() * shape.blocks, shape.groups))
+            return PairLaunch(bound, multiprocessors() * shape.blocks, shape.groups)
+
+        begin = BoundKernel(begin_stages_kernel, space.stream, stages, most_pairs)
+        small = BoundKernel(
+            small_edit_kernel, space.stream, *given, int(want_path), layout, stages, self.slot, out
+        )
+        launches = [PairLaunch(begin, 1, BLOCK), PairLaunch(small, most_pairs, BLOCK)]
+        launches += [by_groups(rung, 1 + i) for i, rung in enumerate(first_rungs)]
+        rooms = {
+            width: vector_space(space, width, VECTOR_COLUMNS[n_kinds], most_pairs, want_path)
+            for width in reversed(widths)
+        }
+        for number, width in enumerate(widths, 1 + len(first_rungs)):
+            n_blocks, moves = rooms[width]
+            bound = BoundKernel(
+                vector_edit_kernel, space.stream, *given, width, number,
+                int(width == widths[-1]), int(want_path), moves, stages, self.slot, out,
+            )  # fmt: skip
+            launches.append(PairLaunch(bound, n_blocks, BLOCK))
+        before = n_stages - len(last_rungs)
+        launches += [by_groups(rung, before + i) for i, rung in enumerate(last_rungs)]
         n_widths = min(n_kinds, 1) if want_path else n_kinds  # the others have the same bound then
         for i, width in enumerate(EDIT_BLOCK_WIDTHS[:n_widths]):
             wide = edit_block_shape(width, want_path)

@@ -92,7 +92,8 @@ def test_what_bit_vectors_leave_goes_on(
     monkeypatch.setattr(flat_metrics, "VECTOR_COLUMNS", (40, 40))
     monkeypatch.setattr(flat_metrics, "VECTOR_WIDTHS", (32,))
     monkeypatch.setattr(flat_metrics, "EDIT_BLOCK_WIDTHS", (128, 256))
-    monkeypatch.setattr(flat_metrics, "EDIT_RUNGS", (flat_metrics.GroupRung(64, 32),))
+    rungs = flat_metrics.GroupRung(12, 8), flat_metrics.GroupRung(64, 32)
+    monkeypatch.setattr(flat_metrics, "EDIT_RUNGS", rungs)
     rng = np.random.default_rng(36)
     pairs = []
     for _ in range(2 if SIMULATED else 200):
