@@ -74,9 +74,11 @@ MOST_PENALTY = 220
 
 GROUP_RUNGS = (GroupRung(40, 8), GroupRung(MOST_PENALTY, 32))
 
-BAND_RUNGS = (GroupRung(MOST_PENALTY, 8), GroupRung(1024, 8), GroupRung(LARGE_BOUND, 32))
+BAND_RUNGS = (
+    GroupRung(MOST_PENALTY, 8), GroupRung(1024, 8), GroupRung(4096, 8), GroupRung(LARGE_BOUND, 32)
+)  # fmt: skip
 """In a band: where chunks begin, by the number of their kinds of blocks; what the first leaves goes
-to the last."""
+to the last (measured: ``benchmarks/results/pairwise_cuda_band.md``)."""
 
 AFFINE_RUNGS = (Rung(40, 1 << 15), Rung(MOST_PENALTY, 1 << 12))
 """The same with a thread a pair, for penalties and bands whose rows do not fit shared memory:
@@ -289,7 +291,7 @@ class SmallAffine(FlatMetric):
     ) -> list[PairLaunch]:  # fmt: skip
         """Return the kernels of groups, or of a thread a pair where rows do not fit, and of blocks.
 
-        In a band groups of a few lanes align short pairs, and a warp each all others.
+        In a band groups of a few lanes align the pairs, and a warp each those of high penalties.
         """
         given = staged, most_pairs, self.penalties, self.scale, self.max_penalty
         bands = self.band_shapes(n_kinds)
