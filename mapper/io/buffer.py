@@ -10,7 +10,8 @@ from concurrent.futures import Executor
 import numpy as np
 
 from mapper.errors import InputFormatError
-from mapper.io.bgzf_in import Done, Step
+from mapper.io.bgzf_in import N_LINES, PLAIN_END, Done, Step
+from mapper.io.line_counts import LineCounts, count
 from mapper.io.source import BrokenStreamError, PlainBytes
 from mapper.recycled import RECYCLER
 
@@ -47,12 +48,23 @@ class _StepAhead:
         self.n_bytes = n_bytes
         self.n_left = n_parts
         self.error: Exception | None = None
+        self.n_parts = n_parts
+        self.counted: list[np.ndarray] = []  # tables of blocks whose line ends are known
         block.begun += n_bytes
 
     def part_done(self, done: Done) -> None:
         self.n_left -= 1
+        if done.blocks is not None:
+            self.counted.append(done.blocks)
         if done.error is not None and (self.error is None or done.plain_end < self.n_bytes):
             self.n_bytes, self.error = done.plain_end, done.error
+
+    def line_ends(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return where blocks of the step end, and their line ends; None if that is not known."""
+        if not self.counted or len(self.counted) < self.n_parts or self.error is not None:
+            return None, None
+        blocks = np.concatenate(sorted(self.counted, key=lambda table: int(table[0, PLAIN_END])))
+        return blocks[:, PLAIN_END], blocks[:, N_LINES]
 
 
 class InputBuffer:
@@ -94,6 +106,7 @@ class InputBuffer:
         self._is_beginning = False  # some thread is at the beginning of a step
         self._is_queued = False  # such a beginning is
         self._failure: BaseException | None = None
+        self._lines = LineCounts()
         self._closed = False
         self._changed = threading.Condition()  # its lock is for all of these
         self._source_lock = threading.Lock()  # held while the source is asked
@@ -126,9 +139,16 @@ class InputBuffer:
             else:
                 self._do_part()
 
+    def line_ends(self, text: np.ndarray) -> int:
+        """Return how many line ends there are in the first unread bytes, `text`."""
+        with self._changed:
+            known = self._lines.known(len(text))
+        return count(text, *known)
+
     def take(self, n: int) -> np.ndarray:
         """Return the first `n` unread bytes, which count as read from now on."""
         with self._changed:
+            self._lines.take(n)
             block = self._block
             taken = block.data[block.at : block.at + n]
             block.at += n
@@ -283,6 +303,7 @@ class InputBuffer:
         while self._steps and self._steps[0].n_left == 0 and not self._ended:
             step = self._steps.popleft()
             step.block.end = step.start + step.n_bytes
+            self._lines.add(step.n_bytes, *step.line_ends())
             assert step.error is None or isinstance(step.error, BrokenStreamError)
             self.broken = step.error
             self._ended = step.n_bytes == 0 or step.error is not None
