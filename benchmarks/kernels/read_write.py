@@ -2,7 +2,7 @@
 
     python -m benchmarks.kernels.read_write --reads 4000000 --threads 2 --cores 2 --rounds 3
     python -m benchmarks.kernels.read_write --reads 24000000 --threads 16 --rounds 2 \
-        --tools fmwave samtools --data /dev/shm/read_write
+        --batch-bases 12000000 --tools fmwave samtools --data /dev/shm/read_write
 
 fmwave's readers and writers are driven as `mapper.pipeline` drives them (`convert`); every read
 leaves as an unmapped record. Beside it, on the same files and in the same rounds: samtools

@@ -134,6 +134,8 @@ def clocks(sums: Account) -> Iterator[None]:
 
 def make(directory: Path, copies: int) -> dict[str, list[Path]]:
     """Make the files; what is there already is kept."""
+    from mapper.io.bgzf import EOF_BLOCK
+
     directory.mkdir(parents=True, exist_ok=True)
     files: dict[str, list[Path]] = {"gz": [], "bgz": []}
     with ProcessPoolExecutor() as processes:
@@ -150,7 +152,7 @@ def make(directory: Path, copies: int) -> dict[str, list[Path]]:
             )
             blocks = list(processes.map(read_write.as_bgzf, members))
             read_write.write_whole(files["gz"][-1], members * copies)
-            read_write.write_whole(files["bgz"][-1], blocks * copies)
+            read_write.write_whole(files["bgz"][-1], [*blocks * copies, EOF_BLOCK])
     return files
 
 
