@@ -44,10 +44,10 @@ one access, a search step two."""
 VERIFY_ROWS_CONTEXTS = 32
 """The same where contexts are, if no mismatch remains: eight rows take an access."""
 
-PACE = Pace(fetch=7, node=3, look=0)
+PACE = Pace(fetch=7, node=1, look=0)
 """Of the lanes of a warp some want each kind of step in nearly every turn; so fewer wait."""
 
-PATIENCE = 1024
+PATIENCE = 2500
 """Turns of the search's loop after which a row is left to many threads. A turn takes some
 microseconds, a batch's share of a thread some thousand turns."""
 

@@ -46,7 +46,14 @@ from mapper.seed.kmer_contexts import (
 from mapper.seed.kmer_places import surely_clean
 from mapper.seed.kmer_query import change_base, compare_at, make_query, query_base, table_index
 from mapper.seed.kmer_store import HELD, hold_hit, pass_on
-from mapper.seed.kmer_work import EXACT_PART, LEFT_PART, WHOLE, put_aside, take_on
+from mapper.seed.kmer_work import (
+    CHANGES_OF_PART,
+    EXACT_PART,
+    LEFT_PART,
+    WHOLE,
+    put_aside,
+    take_on,
+)
 
 FETCH, PATTERN, NODE, TAKE = range(4)
 """What a thread does next: take on a row, look up a pattern, take a base, look at rows."""
@@ -184,8 +191,8 @@ def search_rows(fm, places, contexts, low, high, work, params, hits, thread):
             elif part == LEFT_PART:
                 first = end
             elif part != WHOLE:
-                first = np.int32(part)
-                end = np.int32(min(first + 1, end))
+                first = np.int32(CHANGES_OF_PART * part)
+                end = np.int32(min(first + CHANGES_OF_PART, end))
             if first < end:
                 pattern_lo, pattern_hi = rows_of_pattern(fm, exact, first, second, right_len)
         if state == PATTERN:

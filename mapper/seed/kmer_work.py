@@ -2,8 +2,8 @@
 
 In a repeat-rich text one search in a thousand takes a hundred times as long as most. A device
 would wait for the last few of them. So a thread gives up a row after many turns, forgets what it
-found, and in a second pass many threads share that row: one has the matches with the left part
-unchanged, one the right part unchanged, the others one first change of the right part each.
+found, and in a second pass 16 threads share that row: one has the matches with the left part
+unchanged, one the right part unchanged, the others some first changes of the right part each.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from mapper.accelerate import core
 from mapper.atomic import fetch_add
 
 WHOLE, LEFT_PART, EXACT_PART = -3, -2, -1
-"""Parts of a row's search; those from 0 on are the first changes of the right part."""
+"""Parts of a row's search; those from 0 on have CHANGES_OF_PART first changes of the right part."""
 
-PARTS_SHIFT = 6
-"""log2 of the parts of a row, some of them empty: 16 bases have 48 changes."""
+CHANGES_OF_PART = 4
+
+PARTS_SHIFT = 4
+"""log2 of the parts of a row, two of them empty: 16 bases have 48 changes."""
 
 NEVER = 2**31 - 1
 """``patience`` of who puts nothing aside."""

@@ -48,8 +48,8 @@ class SearchAsOnDevice(CpuKmerSearch):
         self._pace = pace
         self.n_aside = 0
         self._patience = patience
-        self._contexts = np.empty((2, fm.n_rows), np.uint32)
-        _fill(self._fm, params.kmer_len - self._fm.kmer_len, self._contexts)
+        self.contexts = np.empty((2, fm.n_rows), np.uint32)
+        _fill(self._fm, params.kmer_len - self._fm.kmer_len, self.contexts)
 
     def _find(self, kmers: KmerBatch, store: HitStore) -> None:
         n_rows = 2 * kmers.n_kmers
@@ -59,7 +59,7 @@ class SearchAsOnDevice(CpuKmerSearch):
                 np.zeros(1, np.int64), n_rows, patience, n_aside, aside, in_parts, self._pace
             )
             _search_by_contexts(
-                self._fm, self._places, self._contexts, kmers.low, kmers.high, work, self.params,
+                self._fm, self._places, self.contexts, kmers.low, kmers.high, work, self.params,
                 store,
             )  # fmt: skip
         self.n_aside += int(n_aside[0])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mapper import dna
 from mapper.index.build import build_fm
+from mapper.index.expand import with_suffix_array
 from mapper.params import IndexParams, KmerParams
 from mapper.seed.kmer_collect import LONG_ROW
 from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table, table_len_for_work
@@ -67,6 +68,23 @@ def test_rows_are_ruled_out_by_contexts_and_searched_in_parts(data):
     search = SearchAsOnDevice(genome.fm, places_of(genome), params, patience, pace)
     found = run_search(genome, search, reads, kmer_len, 2)
     assert found == naive.search(contigs, reads, kmer_len, 2, most, max_hits)
+
+
+def test_contexts_are_the_bases_beside_each_suffix():
+    rng = np.random.default_rng(2)
+    genome = genome_of([random_letters(rng, 300), random_letters(rng, 90)], IndexParams(64, 4, 3))
+    search = SearchAsOnDevice(genome.fm, places_of(genome), KmerParams(20, 1), 1, Pace())
+    left_len, n_seen = 20 - 3, 0
+    for row, pos in enumerate(with_suffix_array(genome.fm).sa_samples.tolist()):
+        for side, start in ((0, pos - 16), (1, pos + left_len)):
+            wanted = genome.text[max(start, 0) : start + 16].rjust(16, "A")
+            if len(wanted) == 16 and "N" not in wanted:
+                word = int(search.contexts[side, row])
+                letters = "".join("ACGT"[(word >> i & 1) + 2 * (word >> 16 + i & 1)]
+                                  for i in range(16))  # fmt: skip
+                assert letters == wanted, (row, side)
+                n_seen += 1
+    assert n_seen > 600
 
 
 def test_some_rows_are_searched_in_parts_and_some_are_not():
