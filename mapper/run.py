@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,6 +32,9 @@ from mapper.workers import MAP, Workers, share_threads
 
 if TYPE_CHECKING:
     from mapper.device.backend import DeviceStages
+
+
+log = logging.getLogger(__name__)
 
 
 class Finished(NamedTuple):
@@ -102,7 +106,10 @@ class Run:
     def parse(self, raw: RawBatch) -> ReadBatch:
         """Parse a batch (a task)."""
         with self.stats.stage("read"):
-            return raw.parse()
+            reads = raw.parse()
+        if reads.first_read == 0 and not reads.paired and not len(reads.flags):
+            _warn_of_mates(reads)
+        return reads
 
     def align(self, raw: RawBatch) -> AlignedBatch:
         """Parse, and run the stages that need no insert size (a task)."""
@@ -164,3 +171,16 @@ class Run:
             mapq_30=placed.sure,
             records=n_records,
         )
+
+
+def _warn_of_mates(reads: ReadBatch) -> None:
+    """Say that single reads may be mates that alternate."""
+    if reads.n_reads < 2:
+        return
+    start, middle, end = reads.name_offsets[:3]
+    first = reads.names[start:middle].tobytes()
+    if first == reads.names[middle:end].tobytes():
+        log.warning(
+            "the first two single reads have one name, %s; if the file holds mates alternately, "
+            "give -p", first.decode(errors="replace"),
+        )  # fmt: skip

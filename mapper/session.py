@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mapper.device.choose import CPU, DeviceChoice
 from mapper.index.reference import Index
 from mapper.io.fasta import check_reference
+from mapper.io.samtools import check_fasta
 from mapper.workers import Workers
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Session:
             See :func:`mapper.io.fasta.check_reference`.
         """
         contigs = self.index.contigs
+        check_fasta(Path(fasta))
         try:
             found = Path(fasta).stat()
         except OSError:  # check_reference says it better

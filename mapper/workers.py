@@ -128,7 +128,8 @@ class Workers:
                 self._changed.notify_all()
             while True:
                 if len(self._threads) > self._n_threads or (self._closed and not self._tasks):
-                    self._threads.remove(threading.current_thread())
+                    # It is not among them where a signal came between its start and that.
+                    self._threads.discard(threading.current_thread())
                     return None
                 if self._tasks:
                     self._n_running += 1

@@ -4,8 +4,8 @@
 
 Times by events, in one stream (``kernel_time.py``). Each row's results are checked against the
 CPU's. Variants: ``now``, what ``mapper`` does; ``64``, words of 64 bits alone; ``groups``, groups
-of lanes and blocks in place of bit vectors; ``half``, these with half of the resident threads;
-``vectors``, bit vectors without the small kernel before them.
+of lanes and blocks in place of bit vectors; ``vectors``, bit vectors without the small kernel
+before them; ``two``, ``three``, ``eight``, these with so many blocks of a multiprocessor.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "64": {"flat_metrics.VECTOR_WIDTHS": (64,)},
     "groups": {"flat_metrics.VECTOR_COLUMNS": ()},
     "vectors": {"flat_metrics.stages_for": never_small},
-    "half": {"flat_vectors._BLOCKS": 4},
+    "two": {"flat_vectors._BLOCKS": 2},
+    "three": {"flat_vectors._BLOCKS": 3},
+    "eight": {"flat_vectors._BLOCKS": 8},
 }
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import time
 from pathlib import Path
 from typing import Any
 
-from mapper.cli.sizes import size
-from mapper.errors import UsageError
+from mapper.cli.sizes import size, thread_number
 from mapper.params import IndexParams
 
 log = logging.getLogger(__name__)
@@ -88,7 +86,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "available)",
     )
     machine.add_argument(
-        "-t", "--threads", type=int, metavar="N", help="threads (default: all cores)"
+        "-t", "--threads", type=thread_number, metavar="N", help="threads (default: all cores)"
     )
     machine.add_argument(
         "--ignore-memory",
@@ -111,7 +109,6 @@ def run(args: argparse.Namespace) -> int:
     from mapper.index.save import save_index, target_path
 
     target_path(output, force=args.force)  # before the work, not after
-    check_threads(args.threads)
     check_device_name(args.device)
     index = build_index(
         args.fasta,
@@ -144,10 +141,3 @@ def default_output(fasta: Path) -> Path:
     for suffix in _FASTA_SUFFIXES:
         name = name.removesuffix(suffix)
     return fasta.with_name(f"{name}.fmw")
-
-
-def check_threads(threads: int | None) -> None:
-    """Raise UsageError if `threads` is below 1 or above the cores of this process."""
-    cores = len(os.sched_getaffinity(0))
-    if threads is not None and not 1 <= threads <= cores:
-        raise UsageError(f"threads {threads}: 1 to {cores} is expected")

@@ -23,12 +23,11 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
-from types import FrameType
 from typing import NoReturn
 
 from mapper import __version__
+from mapper.cli import signals
 from mapper.cli.standard_streams import open_closed_streams
 from mapper.errors import MapperError
 
@@ -55,13 +54,6 @@ _STOPPED = {
 }
 """What is said of a run that a signal ended, and its exit status."""
 
-_signals: list[signal.Signals] = []
-"""Those that came during this run."""
-
-
-class Terminated(BaseException):
-    """SIGTERM came; like KeyboardInterrupt, it passes ``except Exception``."""
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's) and return the exit status."""
@@ -73,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         debug = args.debug
         start_logging(debug=args.debug, quiet=args.quiet)
         # Not before: a signal during start-up should simply end the process.
-        _raise_on_signals()
+        signals.raise_on_signals()
         status: int = args.run(args)
         return status
     except SystemExit as stop:  # argparse: help, version or usage error
@@ -89,21 +81,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         return _fail(*_STOPPED[signal.SIGINT], debug)
-    except Terminated:
+    except signals.Terminated:
         return _fail(*_STOPPED[signal.SIGTERM], debug)
     except Exception:
         # A compiler that is interrupted raises what it likes.
-        if _signals:
-            return _fail(*_STOPPED[_signals[0]], debug)
+        if signals.caught:
+            return _fail(*_STOPPED[signals.caught[0]], debug)
         raise
+    finally:
+        signals.settle()
 
 
 def entry() -> NoReturn:
     """Run as the console script."""
     set_up_process()
     status = main()
-    if _signals and threading.active_count() > 1:
-        # Python would wait for what threads compute, and an alignment may take them hours.
+    if signals.caught:
+        # Python would wait for what threads compute, and an alignment may take them hours; and it
+        # would end by SIGINT instead of the status if that came in the midst of `exec`.
         sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
@@ -111,6 +106,7 @@ def entry() -> NoReturn:
 
 def set_up_process() -> None:
     """Set what belongs to a process of its own, before anything large is imported."""
+    signals.end_at_once()
     open_closed_streams()
     # NumPy's BLAS, which is not used, starts a thread for each core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -162,24 +158,9 @@ def start_logging(*, debug: bool, quiet: bool) -> None:
     log.addHandler(handler)
 
 
-def _raise_on_signals() -> None:
-    """Raise Terminated for SIGTERM and, unless it is ignored, KeyboardInterrupt for SIGINT."""
-    _signals.clear()
-
-    def stop(signum: int, frame: FrameType | None) -> NoReturn:
-        _signals.append(signal.Signals(signum))
-        raise KeyboardInterrupt if signum == signal.SIGINT else Terminated
-
-    try:
-        signal.signal(signal.SIGTERM, stop)
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, stop)
-    except ValueError:
-        log.debug("not in the main thread: signals keep their handlers")
-
-
 def _fail(message: str, status: int, debug: bool) -> int:
     """Print an error and return `status`; with `debug`, also where it came from."""
+    signals.settle()  # now: what is freed with the error may take its time
     if debug:
         import traceback
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import stat
 import sys
 from pathlib import Path
@@ -124,6 +125,12 @@ class OutputFile:
     def fileno(self) -> int:
         """Return the descriptor, for another process to write to."""
         return self._handle
+
+    def has_no_reader(self) -> bool:
+        """Say whether this is a pipe that nobody reads any more."""
+        poll = select.poll()
+        poll.register(self._handle, 0)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
 
     def __enter__(self) -> OutputFile:
         return self

@@ -7,6 +7,8 @@ from one thread.
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
@@ -18,7 +20,7 @@ import numpy as np
 
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.errors import OutputError, UsageError
-from mapper.io.atomic import STDOUT, OutputFile, check_writable
+from mapper.io.atomic import STDOUT, OutputFile, check_writable, output_error
 from mapper.io.bgzf import BgzfWriter, Sink
 from mapper.io.encode import encode_bam
 from mapper.io.header import bam_header
@@ -91,6 +93,7 @@ class _CramOutput:
 
     def __init__(self, sink: OutputFile, reference: str, threads: int, level: int) -> None:
         self._name = sink.name
+        self._sink = sink
         self._samtools = SamtoolsProcess(
             "view", "-T", reference, "-@", str(threads - 1), "--no-PG",
             "-O", cram_format(level), "-o", "-", "-",
@@ -119,6 +122,8 @@ class _CramOutput:
         assert pipe is not None
         pipe.close()
         reason = self._samtools.wait()
+        if reason is not None and self._sink.has_no_reader():
+            raise output_error(self._name, OSError(errno.EPIPE, os.strerror(errno.EPIPE)))
         if reason is not None:
             raise OutputError(f"{self._name}: samtools view failed: {reason}")
 

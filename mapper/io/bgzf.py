@@ -23,17 +23,10 @@ BLOCK_BYTES = 65_280
 
 BLOCKS_PER_TASK = 64
 """So many that threads rarely wait for Python's lock: 16 threads that hand it over after each
-megabyte do so ten thousand times a second. The codes of level 1 are fitted anew in each run of so
-many: what is written depends on this number."""
+megabyte do so ten thousand times a second."""
 
 MAX_LEVEL = 9
 _MAX_ISAL_LEVEL = 3
-_FITTED_LEVEL = 1
-
-_LIKE = 8
-"""A block is like another if the sizes of both, packed and for each byte of theirs, differ by less
-than one in so many."""
-
 EOF_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 
 _HEADER = struct.Struct("<12sBBHH")
@@ -59,8 +52,7 @@ def deflater(level: int) -> Deflate:
     """Return the function that makes a raw deflate stream at a compression level.
 
     Levels 0 to 3 are ISA-L's: 0 the fastest (but compressed), 1 the best value. 4 to 9 are
-    zlib's, several times slower and a little smaller. (Blocks of level 1 are better made by
-    :func:`compressor`.)
+    zlib's, several times slower and a little smaller.
     """
     if not 0 <= level <= MAX_LEVEL:
         raise UsageError(f"compression level {level}; choose 0 (fastest) to {MAX_LEVEL}")
@@ -75,12 +67,7 @@ def deflater(level: int) -> Deflate:
 
 
 def compressor(level: int) -> Compress:
-    """Return the function that makes the BGZF blocks of data at a compression level.
-
-    Levels are those of :func:`deflater`, but where ISA-L's functions can be called, 1 is this: one
-    pass, by codes that fit the first block of the data; a block that is not like the one they fit
-    gets new ones. Measured beside codes for each block: 0.2 to 0.7 % larger, 4 to 17 % faster.
-    """
+    """Return the function that makes the BGZF blocks of data at a compression level."""
     deflate = deflater(level)
     if level <= _MAX_ISAL_LEVEL and isa_l.usable():
         return partial(_compress_compiled, level=level)
@@ -121,7 +108,7 @@ def _compress_compiled(pieces: Sequence[memoryview], level: int) -> memoryview:
     )
     end = _fill_blocks(places, level, isa_l.work_space(), out)
     if end < 0:
-        raise RuntimeError("ISA-L finds no room or no codes for a block of BGZF")
+        raise RuntimeError("ISA-L finds no room for a block of BGZF")
     return out[:end].data
 
 
@@ -132,13 +119,6 @@ def _put(out, at, value, n_bytes):
         out[at + i] = (value >> (8 * i)) & 0xFF
 
 
-@core
-def _are_alike(size, n, other_size, other_n):
-    """Say whether two blocks, of `n` bytes, are packed about as well: not, if one is empty."""
-    difference = abs(size * other_n - other_size * n)
-    return difference * _LIKE < other_size * n
-
-
 @driver
 def _fill_blocks(places, level, work, out):
     """Write the blocks of pieces of data; return their end, or -1 (never seen).
@@ -147,32 +127,21 @@ def _fill_blocks(places, level, work, out):
     ----------
     places
         Address of each piece, and its bytes: int64, shape (n, 2).
-    level
-        See :func:`compressor`; 0 to 3.
-    work
+    level, work
         See :func:`isa_l.deflate`.
     out
         uint8, with room for each block as it may be at most.
     """
     at = np.int64(0)
-    fitted = level == _FITTED_LEVEL
-    used = 0 if fitted else level  # of ISA-L
-    n_like = size_like = np.int64(0)  # the block that the codes fit
     for piece in range(len(places)):
         data, n_bytes = places[piece]
         for first in range(0, n_bytes, BLOCK_BYTES):
             n = min(BLOCK_BYTES, n_bytes - first)
             body = at + _HEADER_BYTES
             # ISA-L stores what deflate would make larger, so there is room.
-            end = at + _MAX_BLOCK - _TRAILER_BYTES
-            size = np.int64(0)
-            if not fitted or n_like > 0:
-                size = isa_l.deflate(data + first, n, used, fitted, work, out, body, end)
-            if fitted and not _are_alike(size, n, size_like, n_like):
-                if not isa_l.fit_codes(data + first, n, work):
-                    return np.int64(-1)
-                size = isa_l.deflate(data + first, n, used, fitted, work, out, body, end)
-                n_like, size_like = n, size
+            size = isa_l.deflate(
+                data + first, n, level, work, out, body, at + _MAX_BLOCK - _TRAILER_BYTES
+            )
             if size < 0:
                 return size
             end = body + size

@@ -18,7 +18,7 @@ from isal import isal_zlib
 
 from mapper.accelerate import core, driver
 from mapper.io import isa_l
-from mapper.io.tags import get16, get32
+from mapper.io.words import get16, get32
 from mapper.recycled import RECYCLER
 from mapper.workers import do_all
 
@@ -29,7 +29,9 @@ BLOCKS_PER_TASK = 64
 """As many as the step of a file mostly has: whoever begins it then inflates it, and no other task
 is needed, which would wait for Python's lock once more."""
 
-_HEAD_BYTES = 18  # of a block, when it has no other extra field
+HEAD_BYTES = 18
+"""Of a block's header, when it has no other extra field."""
+
 _MAX_BLOCK = 1 << 16
 _MAX_PLANNED = 1 << 12  # blocks
 _MAGIC = b"\x1f\x8b\x08\x04"
@@ -138,11 +140,11 @@ def find_blocks(data, at, end, room, blocks):
 
 def is_bgzf(head: bytes) -> bool:
     """Say whether a file that begins with `head` (18 bytes) is BGZF."""
-    if not head.startswith(_MAGIC) or len(head) < _HEAD_BYTES:
+    if not head.startswith(_MAGIC) or len(head) < HEAD_BYTES:
         return False
     data = np.frombuffer(bytearray(head), np.uint8)
     _, why = find_blocks(data, 0, len(data), 0, _table(1))
-    return bool(why == MORE) and head[10] + 256 * head[11] <= _HEAD_BYTES - _FIXED_HEADER
+    return bool(why == MORE) and head[10] + 256 * head[11] <= HEAD_BYTES - _FIXED_HEADER
 
 
 def _table(n: int) -> np.ndarray:

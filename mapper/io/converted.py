@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from mapper.io.bgzf_in import Step
-from mapper.io.samtools import SamtoolsProcess
+from mapper.io.samtools import SamtoolsProcess, check_fasta
 from mapper.io.source import BrokenStreamError, ByteSource
 
 
@@ -36,6 +36,7 @@ class ConvertedSource:
         regular = source.path != "-" and stat.S_ISREG(Path(source.path).stat().st_mode)
         options = ["-u", "--no-PG", "-@", str(threads - 1)]
         if reference is not None:
+            check_fasta(Path(reference))
             options += ["-T", reference]
         self._samtools = SamtoolsProcess(
             "view", *options, source.path if regular else "-",

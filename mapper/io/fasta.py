@@ -119,8 +119,8 @@ def check_reference(
 
 def _other_contig(path: Path, name: str, expected: str | None) -> UsageError:
     return UsageError(
-        f"{path}: contig {name!r} is not that of the index ({expected or 'no further contig'}, "
-        "the same bases); give the FASTA file that the index was built from"
+        f"{path}: contig {name!r} is not that of the index ({expected or 'no further contig'}), or "
+        "has other bases; give the FASTA file that the index was built from"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from mapper.io.fastq_parse import TextBatch, TextPart, broken_stream, unequal_fi
 from mapper.io.raw_batch import BatchReader, RawBatch, bytes_ahead, giving
 from mapper.io.source import ByteSource, same_file
 from mapper.io.text_cut import FASTA, FASTQ, LIST, before_lines, whole_records
+
+log = logging.getLogger(__name__)
 
 _START_BYTES = 64
 _FEW = 16  # of so many records, one is few
@@ -96,10 +99,12 @@ class FastqReader(BatchReader):
         self._kinds: list[int] = [LIST] if is_list else []
         self._finished = False
         self._files: list[InputBuffer] = []
+        self._sources: list[ByteSource] = []
         ahead = bytes_ahead(n_threads, batch_bases, chunk_bytes)
         try:
             for path in paths:
                 source = ByteSource(path, executor) if isinstance(path, str) else path
+                self._sources.append(source)
                 self._files.append(InputBuffer(source, chunk_bytes, executor, ahead))
         except InputFormatError:
             self.close()
@@ -189,6 +194,8 @@ class FastqReader(BatchReader):
                 raise explain(scan.BLANK, file.name, n_before + 1, b"", 0)
             if file.broken is not None:
                 raise broken_stream(file.name, file.broken, n_before + 1)
+        for source in self._sources:
+            _warn_of_missing_end(source)
         return giving(batch) if batch.n_reads else None
 
 
@@ -209,6 +216,18 @@ def _kind_of(file: InputBuffer) -> int:
     if error := foreign_format(file.name, start):
         raise error
     return FASTA if start.lstrip(b"\r\n").startswith(b">") else FASTQ
+
+
+def _warn_of_missing_end(source: ByteSource) -> None:
+    """Say that a file has been read to its end, which is not marked as one.
+
+    No error, as for BAM: software of sequencers writes FASTQ as BGZF without a last, empty block.
+    """
+    if source.is_bgzf and not source.ends_with_eof_block:
+        log.warning(
+            "%s: ends without the empty block that ends BGZF; if the file was copied or its writer "
+            "stopped, look whether it is whole", source.name,
+        )  # fmt: skip
 
 
 def _ends_with_blank_lines(text: np.ndarray, end: int) -> bool:

@@ -10,6 +10,7 @@ from mapper.io import fastq_scan as scan
 
 _FIX_LINES = "repair or re-export the file"
 _UNWRAP = "write each record on four lines, for instance with `seqtk seq`"
+ALIGNMENT_STARTS = (b"BAM\x01", b"CRAM")
 _FOREIGN_STARTS = {
     b"BAM\x01": "a BAM file",
     b"CRAM": "a CRAM file",

@@ -12,11 +12,6 @@ into a slot of its hash table that it makes from the address of its state, not f
 Where that is the slot of one of the first three positions, matches with them are found or missed.
 The stream is right, but its bytes depend on where the state lies: between two runs one block in
 some 20 000 differed. :func:`deflate` puts its state elsewhere then.
-
-Levels 1 to 3 look at a block twice: first for matches, then, with Huffman codes made for what was
-found, to write it. Level 0 writes while it looks, by codes that are there before: ISA-L's own, or
-codes fitted to other data (:func:`fit_codes`). With those of a block like it, one pass gives nearly
-the same size.
 """
 
 from __future__ import annotations
@@ -42,11 +37,7 @@ _STATE_BYTES = 1 << 17  # isal_zstream and inflate_state have less than 90 kB
 _LEVEL_BYTES = 1 << 19  # what any level takes, for blocks of 64 kB
 _PAGE_BITS = 16  # of an address, that its hash leaves out
 _N_PLACES = 6  # for the state; that none is good is as likely as 1e-18
-_CODES_BYTES = 1 << 16  # isal_hufftables has 2.3 kB, 35 kB where ISA-L is built for longer tables
-_HISTOGRAM_BYTES = 1 << 15  # isal_huff_histogram has 19 kB
-_CODES = ((_N_PLACES - 1) << _PAGE_BITS) + _STATE_BYTES + _LEVEL_BYTES  # in the work space
-_HISTOGRAM = _CODES + _CODES_BYTES
-WORK_BYTES = _HISTOGRAM + _HISTOGRAM_BYTES
+WORK_BYTES = ((_N_PLACES - 1) << _PAGE_BITS) + _STATE_BYTES + _LEVEL_BYTES
 
 _SLOT_BITS = 12
 """Of a hash, that are looked at: no level has a smaller table."""
@@ -56,8 +47,6 @@ _CASTAGNOLI = 0x82F63B78  # CRC-32C, lowest bit first
 _SIGNATURES = {
     "isal_deflate_stateless_init": types.void(types.uintp),
     "isal_deflate_stateless": types.int32(types.uintp),
-    "isal_update_histogram": types.void(types.uintp, types.int32, types.uintp),
-    "isal_create_hufftables": types.int32(types.uintp, types.uintp),
     "isal_inflate_init": types.void(types.uintp),
     "isal_inflate_stateless": types.int32(types.uintp),
     "crc32_gzip_refl": types.uint32(types.uint32, types.uintp, types.uint64),
@@ -82,7 +71,7 @@ def _declare() -> bool:
 
 AVAILABLE = _declare()
 _copy = types.ExternalFunction("memcpy", types.uintp(types.uintp, types.uintp, types.uintp))
-_deflate_init, _deflate, _count_symbols, _make_codes, _inflate_init, _inflate, _crc32 = (
+_deflate_init, _deflate, _inflate_init, _inflate, _crc32 = (
     types.ExternalFunction(_PREFIX + name, signature) for name, signature in _SIGNATURES.items()
 )
 
@@ -136,29 +125,7 @@ def _place_of_state(address, first):
 
 
 @driver
-def fit_codes(data, n_bytes, work):
-    """Make Huffman codes for data like the bytes at an address: for every symbol there is one.
-
-    Parameters
-    ----------
-    data, n_bytes
-        Address, and how many bytes; at most 64 kB.
-    work
-        From :func:`work_space`; the codes are kept there.
-
-    Returns
-    -------
-    Whether there are codes now (without them, never seen, level 0 must not be `fitted`).
-    """
-    histogram = work[_HISTOGRAM:]
-    histogram[:] = 0
-    counts = np.uintp(histogram.ctypes.data)
-    _count_symbols(np.uintp(data), np.int32(n_bytes), counts)
-    return _make_codes(np.uintp(work.ctypes.data + _CODES), counts) == 0
-
-
-@driver
-def deflate(data, n_bytes, level, fitted, work, out, start, end):
+def deflate(data, n_bytes, level, work, out, start, end):
     """Write the bytes at an address as a raw deflate stream into ``out[start:end]``.
 
     Parameters
@@ -167,8 +134,6 @@ def deflate(data, n_bytes, level, fitted, work, out, start, end):
         Address, and how many bytes; at most 64 kB.
     level
         0 to 3.
-    fitted
-        Whether level 0 uses the codes that :func:`fit_codes` has left in `work`; no other does.
     work
         From :func:`work_space`.
 
@@ -183,15 +148,13 @@ def deflate(data, n_bytes, level, fitted, work, out, start, end):
     room = work[start_of_state:]
     state = room.ctypes.data
     _deflate_init(np.uintp(state))
-    # struct isal_zstream: next_in, avail_in, next_out, avail_out, hufftables, level,
-    # level_buf_size, level_buf, end_of_stream.
+    # struct isal_zstream: next_in, avail_in, next_out, avail_out, level, level_buf_size,
+    # level_buf, end_of_stream.
     words, halves = room.view(np.uint64), room.view(np.uint32)
     words[0] = data
     halves[2] = n_bytes
     words[2] = out.ctypes.data + start
     halves[6] = end - start
-    if fitted:
-        words[4] = work.ctypes.data + _CODES
     halves[10] = level
     halves[11] = _LEVEL_BYTES
     words[6] = state + _STATE_BYTES
@@ -230,29 +193,20 @@ def usable() -> bool:
     if not AVAILABLE:
         return False
     plain = np.frombuffer(bytes(range(256)) * 16, np.uint8)
+    packed, again, work = np.empty(8192, np.uint8), np.empty_like(plain), work_space()
+    size = deflate(plain.ctypes.data, len(plain), 1, work, packed, 0, len(packed))
+    unpacker = zlib.decompressobj(-15)
+    try:
+        good = unpacker.decompress(packed[: max(size, 0)].tobytes()) == plain.tobytes()
+    except zlib.error:
+        good = False
     good = (
-        _gives_back(plain, 1, False)
-        and bool(fit_codes(plain.ctypes.data, len(plain), work_space()))
-        and _gives_back(plain, 0, True)
+        good
+        and unpacker.eof
+        and bool(inflate(packed.ctypes.data, size, work, again.ctypes.data, len(plain)))
+        and bool((again == plain).all())
         and int(crc32(plain.ctypes.data, len(plain))) == zlib.crc32(plain.tobytes())
     )
     if not good:
         log.warning("isal's ISA-L is of an unknown version; its Python functions are used, slower")
     return good
-
-
-def _gives_back(plain: np.ndarray, level: int, fitted: bool) -> bool:
-    """Say whether zlib and :func:`inflate` make of what :func:`deflate` writes what it was."""
-    packed, again, work = np.empty(8192, np.uint8), np.empty_like(plain), work_space()
-    size = deflate(plain.ctypes.data, len(plain), level, fitted, work, packed, 0, len(packed))
-    unpacker = zlib.decompressobj(-15)
-    try:
-        good = unpacker.decompress(packed[: max(size, 0)].tobytes()) == plain.tobytes()
-    except zlib.error:
-        return False
-    return (
-        good
-        and unpacker.eof
-        and bool(inflate(packed.ctypes.data, size, work, again.ctypes.data, len(plain)))
-        and bool((again == plain).all())
-    )

@@ -5,11 +5,17 @@ Within this process it would hold up signals until it is done, and could not be 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from typing import IO, Any
 
+from mapper.errors import UsageError
+from mapper.io.bgzf_in import HEAD_BYTES, is_bgzf
+
+_GZIP_MAGIC = b"\x1f\x8b"
 _CALL = (
     "import sys, pysam; pysam.set_verbosity(1); "  # 1: htslib's errors, not its warnings
     "pysam.{command}(*sys.argv[1:], catch_stdout=False)"
@@ -63,6 +69,30 @@ class SamtoolsProcess:
             if stream is not None:
                 _close(stream)
         self._messages.close()
+
+
+def check_fasta(path: Path) -> None:
+    """Raise UsageError for a FASTA file that others read and samtools does not.
+
+    It needs an index beside the file, which it makes if there is none. A file that cannot be
+    opened is left to who reads it.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError:
+        return
+    if head.startswith(_GZIP_MAGIC) and not is_bgzf(head):
+        raise UsageError(
+            f"{path}: compressed with gzip, and CRAM needs it plain or by bgzip; run "
+            f"'gunzip -k {path}' and name what comes out"
+        )
+    index = path.with_name(f"{path.name}.fai")
+    if not index.exists() and not os.access(path.parent, os.W_OK):
+        raise UsageError(
+            f"{path}: CRAM needs its index ({index.name}), which is not there and cannot be made "
+            "in that directory; run 'samtools faidx' on a copy and name that"
+        )
 
 
 def run(command: str, *arguments: str) -> str | None:

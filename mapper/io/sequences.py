@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from mapper.errors import InputFormatError
 from mapper.io.fastq import FastqReader
+from mapper.io.fastq_errors import ALIGNMENT_STARTS
 from mapper.io.source import STDIN, BrokenStreamError, ByteSource
 
 FORMATS = ("fastq", "fasta", "list")
+
+_HEAD_BYTES = 4
 
 
 def open_sequences(path: str, batch_bases: int, file_format: str | None = None) -> FastqReader:
@@ -33,13 +36,15 @@ def open_sequences(path: str, batch_bases: int, file_format: str | None = None) 
 
 def _format_of(path: str) -> str:
     source = ByteSource(path)
-    head = bytearray(1)
     try:
-        n = source.readinto(memoryview(head))
+        head = source.peek(_HEAD_BYTES)
+        source.readinto(memoryview(bytearray(1)))
     except BrokenStreamError as error:
         raise InputFormatError(f"{path}: {error}") from error
     finally:
         source.close()
-    if n == 0:
+    if not head:
         raise InputFormatError(f"{path}: the file is empty; FASTQ, FASTA or a list is expected")
-    return {b"@": "fastq", b">": "fasta"}.get(bytes(head), "list")
+    if head.startswith(ALIGNMENT_STARTS):
+        return "fastq"  # whose reader says what it is instead
+    return {b"@": "fastq", b">": "fasta"}.get(head[:1], "list")

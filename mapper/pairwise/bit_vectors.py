@@ -221,6 +221,23 @@ def _back(enters, gaps, bit, code, n, ops, n_ops):
 
 
 @core
+def _column(moves, first, stride, j):
+    """The moves of a column; those of column 0 for one before it."""
+    at = np.uint64(first) + np.uint64(2 * stride) * np.uint64(max(j, np.int32(0)))
+    return moves[at], moves[at + np.uint64(stride)]
+
+
+@core
+def _four_before(moves, first, stride, j):
+    """The moves of the columns j - 1 to j - 4."""
+    enters_0, gaps_0 = _column(moves, first, stride, np.int32(j - np.int32(1)))
+    enters_1, gaps_1 = _column(moves, first, stride, np.int32(j - np.int32(2)))
+    enters_2, gaps_2 = _column(moves, first, stride, np.int32(j - np.int32(3)))
+    enters_3, gaps_3 = _column(moves, first, stride, np.int32(j - np.int32(4)))
+    return enters_0, gaps_0, enters_1, gaps_1, enters_2, gaps_2, enters_3, gaps_3
+
+
+@core
 def trace_columns(strings, width, moves, first, stride, ops):
     """Write the operations of the path that :func:`search_columns` has found, last first.
 
@@ -233,25 +250,20 @@ def trace_columns(strings, width, moves, first, stride, ops):
     bit = np.int32(highest - goal)
     code, n, n_ops = np.int32(EQUAL), np.int32(0), np.int32(0)
     j = np.int32(strings.ref_len)
-    one = np.uint64(stride)
-    column = np.uint64(2 * stride)
-    while j >= 4:
-        # Loaded together: where they lie does not depend on the path.
-        at = np.uint64(first) + column * np.uint64(j - np.int32(4))
-        enters_0, gaps_0 = moves[at], moves[at + one]
-        enters_1, gaps_1 = moves[at + column], moves[at + column + one]
-        at += column + column
-        enters_2, gaps_2 = moves[at], moves[at + one]
-        enters_3, gaps_3 = moves[at + column], moves[at + column + one]
-        bit, code, n, n_ops = _back(enters_3, gaps_3, bit, code, n, ops, n_ops)
-        bit, code, n, n_ops = _back(enters_2, gaps_2, bit, code, n, ops, n_ops)
-        bit, code, n, n_ops = _back(enters_1, gaps_1, bit, code, n, ops, n_ops)
-        bit, code, n, n_ops = _back(enters_0, gaps_0, bit, code, n, ops, n_ops)
-        j = np.int32(j - np.int32(4))
+    # Where columns lie does not depend on the path: each four are loaded while those before them,
+    # behind them in the reference, are gone through.
+    four = _four_before(moves, first, stride, j)
     while j > 0:
-        j = np.int32(j - np.int32(1))
-        at = np.uint64(first) + column * np.uint64(j)
-        bit, code, n, n_ops = _back(moves[at], moves[at + one], bit, code, n, ops, n_ops)
+        here = four
+        four = _four_before(moves, first, stride, np.int32(j - np.int32(4)))
+        bit, code, n, n_ops = _back(here[0], here[1], bit, code, n, ops, n_ops)
+        if j > 1:
+            bit, code, n, n_ops = _back(here[2], here[3], bit, code, n, ops, n_ops)
+        if j > 2:
+            bit, code, n, n_ops = _back(here[4], here[5], bit, code, n, ops, n_ops)
+        if j > 3:
+            bit, code, n, n_ops = _back(here[6], here[7], bit, code, n, ops, n_ops)
+        j = np.int32(j - np.int32(4))
     row = np.int32(bit - highest)
     while row > 0:
         n_ops, n = _note(ops, n_ops, code, n, np.int32(I))

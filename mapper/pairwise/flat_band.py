@@ -19,9 +19,7 @@ import numpy as np
 from numba import types
 
 from mapper.device.seam import cuda, device_function, kernel
-from mapper.pairwise.affine_origins import (
-    Origins,
-)
+from mapper.pairwise.affine_origins import Origins
 from mapper.pairwise.cuda_batch import CUT, DONE, LEFT
 from mapper.pairwise.flat_affine_path import write_listed_path
 from mapper.pairwise.flat_affine_space import GROUP_BOUNDS, GROUP_FEWEST, GROUP_NEXT

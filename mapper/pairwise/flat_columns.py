@@ -10,13 +10,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.seam import cuda, kernel
+from mapper.device.seam import cuda, device_function, kernel
 from mapper.pairwise.cuda_batch import CUT, LEFT
 from mapper.pairwise.flat_kernels import BLOCK, UNFIT, WRONG
 from mapper.pairwise.result import HEURISTIC, OK, OVER_LIMIT
 
 NOT_DONE = -1
 """Status, in the columns, of a pair that is left or unfit."""
+
+
+LANES = 8
+"""Threads that copy the operations of a pair."""
 
 
 class FlatColumns(NamedTuple):
@@ -78,6 +82,35 @@ def sum_blocks_kernel(totals, n_blocks, sums_of_all):
         sums_of_all[row] = before
 
 
+@device_function
+def _copy_paths(results, slot, last_first, counts, firsts, cigar_ops):
+    """Copy the operations of a block's pairs; LANES threads a pair, so that neighbours go together.
+
+    `counts`, `firsts`: int32, shared: how many each has, and where they go from the block's first.
+    """
+    thread = np.int32(cuda.threadIdx.x)
+    lane = np.int32(thread & np.int32(LANES - 1))
+    of_block = np.int64(cuda.blockIdx.x) * BLOCK
+    to = np.int64(results.totals[0, cuda.blockIdx.x])
+    pair = np.int32(thread // np.int32(LANES))
+    while pair < BLOCK:
+        n_ops = np.int32(counts[pair])
+        here = np.uint64(to + firsts[pair])
+        first = np.int64((of_block + pair) * slot)
+        ops = results.slots
+        if n_ops > slot:
+            first, ops = np.int64(results.slots[first]), results.long_ops
+        step = np.int32(1)
+        if last_first:
+            first += n_ops - 1
+            step = np.int32(-1)
+        x = lane
+        while x < n_ops:
+            cigar_ops[here + np.uint64(x)] = ops[np.uint64(first + np.int32(x * step))]
+            x = np.int32(x + np.int32(LANES))
+        pair = np.int32(pair + np.int32(BLOCK // LANES))
+
+
 @kernel(BLOCK)
 def finish_kernel(staged, n, results, slot, last_first, want_path, first_op, columns):
     """Write the columns of a chunk, and its operations one behind the other.
@@ -86,27 +119,22 @@ def finish_kernel(staged, n, results, slot, last_first, want_path, first_op, col
     before.
     """
     counts = cuda.shared.array(BLOCK, np.int32)
-    thread = cuda.threadIdx.x
-    i = cuda.grid(1)
-    counts[thread] = results.n_ops[i] if i < n else np.int32(0)
-    cuda.syncthreads()
+    firsts = cuda.shared.array(BLOCK, np.int32)
+    thread = np.int32(cuda.threadIdx.x)
+    i = np.int64(cuda.grid(1))
+    if want_path:
+        counts[thread] = results.n_ops[i] if i < n else np.int32(0)
+        cuda.syncthreads()
+        at = np.int32(0)
+        for j in range(thread):
+            at = np.int32(at + counts[j])
+        firsts[thread] = at
+        cuda.syncthreads()
+        _copy_paths(results, slot, last_first, counts, firsts, columns.cigar_ops)
     if i >= n:
         return
     if want_path:
-        at = np.int64(results.totals[0, cuda.blockIdx.x])
-        for j in range(thread):
-            at += counts[j]
-        columns.cigar_offsets[i] = first_op + at
-        n_ops = counts[thread]
-        if n_ops <= slot:
-            for x in range(n_ops):
-                from_op = n_ops - 1 - x if last_first else x
-                columns.cigar_ops[at + x] = results.slots[i * slot + from_op]
-        else:
-            first = np.int64(results.slots[i * slot])
-            for x in range(n_ops):
-                from_op = n_ops - 1 - x if last_first else x
-                columns.cigar_ops[at + x] = results.long_ops[first + from_op]
+        columns.cigar_offsets[i] = first_op + results.totals[0, cuda.blockIdx.x] + firsts[thread]
     lengths = staged.view(np.int32)
     found = results.score[i] >= 0
     status = results.status[i]

@@ -8,8 +8,10 @@ from mapper.device.seam import device_function
 from mapper.pairwise.affine_rows import kept_diagonals, symbols_left
 from mapper.pairwise.flat_ring import FAR
 
-_DIAGONAL = np.int32(14)
-"""Bits of a diagonal beside symbols that are left; a row has fewer."""
+_BITS = np.int32(14)
+"""Of the number of a cell in its row, below the symbols left: no row has so many cells."""
+
+_CELL = np.int32((1 << 14) - 1)
 
 
 @device_function
@@ -22,7 +24,7 @@ def fewest_left(strings, rows, ring, row, lo, hi, lane, lanes):
         if h >= 0:
             left = np.int32(symbols_left(strings, h, k))
             # Of equals the lowest diagonal.
-            fewest = min(fewest, np.int32((left << _DIAGONAL) | np.int32(k - lo)))
+            fewest = min(fewest, np.int32((left << _BITS) | np.int32(k - lo)))
         k = np.int32(k + lanes)
     return fewest
 
@@ -32,6 +34,6 @@ def kept_around(fewest, lo, hi, width):
     """The diagonals that are kept, by the least of what :func:`fewest_left` returned."""
     best_k = lo
     if fewest != FAR:
-        best_k = np.int32(lo + (fewest & np.int32((1 << 14) - 1)))
+        best_k = np.int32(lo + (fewest & _CELL))
     first, last = kept_diagonals(best_k, lo, hi, width)
     return np.int32(first), np.int32(last)

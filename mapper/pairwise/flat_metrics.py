@@ -73,12 +73,13 @@ MOST_PENALTY = 220
 
 GROUP_RUNGS = (GroupRung(40, 8), GroupRung(MOST_PENALTY, 32))
 
-BAND_RUNGS = (GroupRung(MOST_PENALTY, 8), GroupRung(LARGE_BOUND, 32))
-"""In a band; long pairs go to the last at once."""
+BAND_RUNGS = (GroupRung(MOST_PENALTY, 8), GroupRung(1024, 8), GroupRung(LARGE_BOUND, 32))
+"""In a band: where chunks begin, by the number of their kinds of blocks; what the first leaves goes
+to the last."""
 
 AFFINE_RUNGS = (Rung(40, 1 << 15), Rung(MOST_PENALTY, 1 << 12))
-"""The same with a thread a pair, for bands and for penalties whose rows do not fit shared memory:
-threads of a chunk. With usual penalties their work space takes 0.4 GB."""
+"""The same with a thread a pair, for penalties and bands whose rows do not fit shared memory:
+threads of a chunk."""
 
 
 BLOCKS_FROM = (512, 2048)
@@ -171,33 +172,36 @@ class SmallEdit(FlatMetric):
         """Return the small kernel, those of bit vectors or of groups, and those of blocks."""
         by_vectors = n_kinds < len(VECTOR_COLUMNS)
         widths = VECTOR_WIDTHS if by_vectors else ()
+        rungs: Sequence[GroupRung] = EDIT_RUNGS
+        if by_vectors:  # what is too long for them goes to blocks, if there are blocks
+            rungs = EDIT_RUNGS[-1:] if n_kinds == 0 else ()
         host = small_layout(MORE_EDITS, np.zeros(1, np.int16))
         layout = Rows._make(
             space.upload(f"flat layout {name}", column) for name, column in host._asdict().items()
         )
-        stages = stages_for(space, 1 + len(widths), most_pairs)
+        given = staged, most_pairs, self.max_distance
+        stages = stages_for(space, 1 + len(widths) + len(rungs), most_pairs)
         begin = BoundKernel(begin_stages_kernel, space.stream, stages, most_pairs)
         small = BoundKernel(
-            small_edit_kernel, space.stream, staged, most_pairs, self.max_distance,
-            int(want_path), layout, stages, self.slot, out,
-        )  # fmt: skip
+            small_edit_kernel, space.stream, *given, int(want_path), layout, stages, self.slot, out
+        )
         launches = [PairLaunch(begin, 1, BLOCK), PairLaunch(small, most_pairs, BLOCK)]
+        rooms = {
+            width: vector_space(space, width, VECTOR_COLUMNS[n_kinds], most_pairs, want_path)
+            for width in reversed(widths)
+        }
         for number, width in enumerate(widths, 1):
-            n_blocks, moves = vector_space(
-                space, width, VECTOR_COLUMNS[n_kinds], most_pairs, want_path
-            )
+            n_blocks, moves = rooms[width]
             bound = BoundKernel(
-                vector_edit_kernel, space.stream, staged, most_pairs, self.max_distance, width,
-                number, int(want_path), moves, stages, self.slot, out,
+                vector_edit_kernel, space.stream, *given, width, number,
+                int(number == len(widths)), int(want_path), moves, stages, self.slot, out,
             )  # fmt: skip
             launches.append(PairLaunch(bound, n_blocks, BLOCK))
-        rungs: Sequence[GroupRung] = EDIT_RUNGS
-        if by_vectors:  # of longer pairs than most there are blocks for, if there are blocks
-            rungs = EDIT_RUNGS[-1:] if n_kinds == 0 else ()
-        for shape in (edit_shape(*rung) for rung in rungs):
+        for number, rung in enumerate(rungs, 1 + len(widths)):
+            shape = edit_shape(*rung)
             bound = BoundKernel(
-                group_edit_kernel, space.stream, staged, most_pairs, self.max_distance, shape,
-                int(want_path), layout, self.slot, out, shared_bytes=shape.shared_bytes,
+                group_edit_kernel, space.stream, *given, shape, number, int(want_path), layout,
+                stages, self.slot, out, shared_bytes=shape.shared_bytes,
             )  # fmt: skip
             launches.append(PairLaunch(bound, multiprocessors() * shape.blocks, shape.groups))
         n_widths = min(n_kinds, 1) if want_path else n_kinds  # the others have the same bound then
@@ -208,8 +212,8 @@ class SmallEdit(FlatMetric):
             )
             left = left_pairs(space, most_pairs)
             bound = BoundKernel(
-                wide_edit_kernel, space.stream, staged, most_pairs, self.max_distance, wide,
-                int(want_path), rows, left, self.slot, out, shared_bytes=wide.shared_bytes,
+                wide_edit_kernel, space.stream, *given, wide, int(want_path), rows, left,
+                self.slot, out, shared_bytes=wide.shared_bytes,
             )  # fmt: skip
             launches += listing(space, staged, most_pairs, out, left, i == 0, False)
             launches.append(PairLaunch(bound, n_blocks, 1))
@@ -237,8 +241,8 @@ class SmallAffine(FlatMetric):
         """Return the shapes of groups in a band that fit; none without a band."""
         if self.band.width == 0:
             return []
-        rungs = BAND_RUNGS if n_kinds == 0 else BAND_RUNGS[-1:]
-        shapes = [band_shape(self.penalties, self.band, *rung) for rung in rungs]
+        rungs = BAND_RUNGS[min(n_kinds, len(BAND_RUNGS) - 1)], BAND_RUNGS[-1]
+        shapes = [band_shape(self.penalties, self.band, *rung) for rung in dict.fromkeys(rungs)]
         return [shape for shape in shapes if shape.shared_bytes <= most_shared_bytes()]
 
     def in_band(

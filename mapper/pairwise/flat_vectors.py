@@ -26,8 +26,8 @@ from mapper.pairwise.cuda_batch import DONE
 from mapper.pairwise.flat_kernels import BLOCK, strings_of, two_bits
 from mapper.pairwise.flat_stages import hand_on, is_idle, source_of
 
-_BLOCKS = 8
-"""Of a multiprocessor, by the registers of a thread."""
+_BLOCKS = 4
+"""Of a multiprocessor; twice as many would fit, and wait for memory."""
 
 WORD_TYPES = {32: np.uint32, 64: np.uint64}
 
@@ -42,22 +42,26 @@ class VectorSpace(NamedTuple):
 def vector_space(
     space: Workspace, width: int, columns: int, n_pairs: int, want_path: bool
 ) -> tuple[int, VectorSpace]:
-    """Return how many blocks to launch for up to `n_pairs`, and their work space."""
+    """Return how many blocks to launch for up to `n_pairs`, and their work space.
+
+    Launches of all widths share it; make that of the widest first.
+    """
     n_blocks = min((n_pairs + BLOCK - 1) // BLOCK, multiprocessors() * _BLOCKS)
     items = 2 * columns * BLOCK
     if want_path:
-        n_blocks = max(1, min(n_blocks, (total_bytes() >> 5) // (items * width // 8)))
+        n_blocks = max(1, min(n_blocks, (total_bytes() >> 6) // (items * width // 8)))
     n_items = n_blocks * items if want_path else 1
-    moves = space.device(f"flat moves {width}", n_items, WORD_TYPES[width])
+    moves = space.device("flat moves", n_items, WORD_TYPES[width])
     return n_blocks, VectorSpace(moves, columns)
 
 
-@kernel(BLOCK, blocks_per_sm=_BLOCKS)
-def vector_edit_kernel(staged, n, max_distance, width, number, want_path, space, stages, slot,
-                       out):  # fmt: skip
+@kernel(BLOCK)
+def vector_edit_kernel(staged, n, max_distance, width, number, is_widest, want_path, space, stages,
+                       slot, out):  # fmt: skip
     """Find global edit distances below `width`, and paths, as stage `number`.
 
-    Operations are written last one first.
+    Handed on are pairs that are too long, and, but for the widest, those that have more edits: the
+    groups behind that go no farther. Operations are written last one first.
     """
     source = source_of(stages, number)
     n_pairs = np.int32(0) if is_idle(stages, number) else stages.counts[source]
@@ -70,12 +74,14 @@ def vector_edit_kernel(staged, n, max_distance, width, number, want_path, space,
         x = np.int32(x + step)
         strings = two_bits(strings_of(staged, n, i))
         if strings.ref_len > space.columns:  # would keep its warp waiting
+            hand_on(stages, number, i)
             continue
         most = min(max_distance, np.int64(max(strings.query_len, strings.ref_len)))
         last = np.int32(min(most, np.int64(width - 1)))
         score = search_columns(strings, last, width, space.moves, first, BLOCK, want_path)
         if score < 0 and most >= width:
-            hand_on(stages, number, i)
+            if not is_widest:
+                hand_on(stages, number, i)
             continue
         n_ops = np.int32(0)
         if score >= 0 and want_path:

@@ -10,12 +10,14 @@ import numpy as np
 from mapper.device.memory import device_memory, free_bytes
 from mapper.device.seam import cuda, kernel
 from mapper.errors import DeviceMemoryError
-from mapper.index.cuda import KEEP_FREE
 from mapper.index.fm import FMIndex
 from mapper.params import KmerParams
 from mapper.seed.kmer_contexts import fill_contexts
 
 log = logging.getLogger(__name__)
+
+MOST = 0.75
+"""Part of the free memory that contexts may take: batches need no more than some gigabytes."""
 
 
 @kernel(256)
@@ -26,7 +28,7 @@ def _fill_contexts(fm, left_len, contexts):
 
 
 def device_contexts(fm: FMIndex, params: KmerParams) -> Any:
-    """Return the contexts of all rows, if they serve a search and half of what is free holds them.
+    """Return the contexts of all rows, if they serve a search and leave memory to batches.
 
     They serve searches with mismatches, in an index whose suffix array is whole. The same hits
     are found either way.
@@ -43,7 +45,7 @@ def device_contexts(fm: FMIndex, params: KmerParams) -> Any:
     if params.max_mismatches == 0 or fm.sa_shift != 0:
         return None
     n_bytes = 8 * fm.n_rows
-    if n_bytes > (1 - KEEP_FREE) * free_bytes():
+    if n_bytes > MOST * free_bytes():
         log.info(
             "k-mers are searched without the rows' contexts: they take %.1f GB, and %.1f GB are "
             "free", n_bytes / 1e9, free_bytes() / 1e9,

@@ -20,9 +20,15 @@ from mapper.seed.kmer_pieces import ListFullError, search_in_pieces
 from mapper.seed.kmer_places import Places
 from mapper.seed.kmer_search import search_rows
 from mapper.seed.kmer_store import HELD, HitStore
-from mapper.seed.kmer_work import NEVER, KmerWork
+from mapper.seed.kmer_work import NEVER, KmerWork, Pace
 
 LIST_CAPACITY = 1 << 20
+
+ENTRIES_OF_BASE = 2.5
+"""Entries of a lengthened k-mer table for each base of the text at most; of most, then, there is
+no row."""
+ENTRIES_OF_KMER = 2000
+"""The same for each k-mer to be searched: making them takes less time than it saves."""
 
 
 @driver
@@ -72,10 +78,37 @@ def fit_table(fm: FMIndex, kmer_len: int) -> FMIndex:
     return with_table(fm, min(own, kmer_len))
 
 
+def table_len_for_work(fm: FMIndex, params: KmerParams, n_kmers: float, free_bytes: float) -> int:
+    """Return the best length of a k-mer table for a search by the CPU, at least the table's own.
+
+    With mismatches dozens of patterns are looked up, and each base that the table knows saves most
+    of the rows that would be looked at (500 Mbp with repeats, 30-mers, two mismatches: a table of
+    14-mers makes it 1.8 times faster than one of 13-mers, one of 15-mers 3.5 times). An entry takes
+    25 ns to make, a k-mer hundreds of microseconds to find.
+
+    Parameters
+    ----------
+    n_kmers
+        k-mers to be searched, about.
+    free_bytes
+        Memory that there is; the table and its predecessor take half of it at most.
+    """
+    length = fm.kmer_len
+    row_bytes = fm.sa_samples.dtype.itemsize
+    while (
+        params.max_mismatches > 0
+        and length < min(params.kmer_len, 16)
+        and 4 ** (length + 1) <= min(ENTRIES_OF_BASE * fm.n_rows, ENTRIES_OF_KMER * n_kmers)
+        and 1.25 * row_bytes * 4 ** (length + 1) <= free_bytes / 2
+    ):
+        length += 1
+    return length
+
+
 def all_rows(n_rows: int) -> KmerWork:
     """Return the work of one thread that searches all rows to the end."""
     nothing = np.zeros(1, np.int64)
-    return KmerWork(nothing, n_rows, NEVER, nothing.copy(), np.empty(0, np.int32), False)
+    return KmerWork(nothing, n_rows, NEVER, nothing.copy(), np.empty(0, np.int32), False, Pace())
 
 
 class CpuKmerSearch:

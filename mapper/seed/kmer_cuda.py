@@ -26,9 +26,12 @@ from mapper.seed.kmer_pieces import ListFullError, search_in_pieces
 from mapper.seed.kmer_places import Places
 from mapper.seed.kmer_search import search_rows
 from mapper.seed.kmer_store import HELD, HitStore
-from mapper.seed.kmer_work import NEVER, KmerWork
+from mapper.seed.kmer_work import NEVER, KmerWork, Pace
 
 LIST_CAPACITY = 1 << 24
+
+LIST_GROWTH = 4
+"""Times the room for hits may grow, before a batch is searched in pieces."""
 
 BLOCKS_PER_SM = 5
 """Blocks of the search kernel that a multiprocessor holds, and so many are launched: their
@@ -40,6 +43,9 @@ one access, a search step two."""
 
 VERIFY_ROWS_CONTEXTS = 32
 """The same where contexts are, if no mismatch remains: eight rows take an access."""
+
+PACE = Pace(fetch=7, node=3, look=0)
+"""Of the lanes of a warp some want each kind of step in nearly every turn; so fewer wait."""
 
 PATIENCE = 1024
 """Turns of the search's loop after which a row is left to many threads. A turn takes some
@@ -130,7 +136,8 @@ class CudaKmerSearch:
     places
         Of the same text, in host memory.
     list_capacity
-        Hits of a piece of a batch beyond the first of each row; no effect on the result.
+        Hits of a piece of a batch beyond the first of each row, until one has more: from then
+        on up to LIST_GROWTH times as many. No effect on the result.
     """
 
     def __init__(
@@ -148,6 +155,7 @@ class CudaKmerSearch:
         self._ordinal = ordinal
         self._fm = fm
         self._capacity = list_capacity
+        self._most_capacity = LIST_GROWTH * list_capacity
         with cuda.gpus[ordinal]:
             self._space = Workspace()
             self._n_blocks = BLOCKS_PER_SM * multiprocessors()
@@ -162,7 +170,22 @@ class CudaKmerSearch:
             If the device cannot hold what a single k-mer takes.
         """
         with cuda.gpus[self._ordinal]:
-            return search_in_pieces(self._search, kmers, self._capacity)
+            return search_in_pieces(self._search_or_grow, kmers, self._capacity)
+
+    def _search_or_grow(self, kmers: KmerBatch, capacity: int) -> KmerHits:
+        """Search; where hits lack room and some is to be had, once more, and keep that room.
+
+        So the first of many large batches is searched twice, instead of each of them.
+        """
+        try:
+            return self._search(kmers, capacity)
+        except ListFullError as full:
+            grown = min(full.n_items + full.n_items // 4, self._most_capacity)
+            if capacity < self._capacity or grown < full.n_items:
+                raise  # memory did not suffice before, or would have to grow too much
+        hits = self._search(kmers, grown)
+        self._capacity = grown
+        return hits
 
     def _search(self, kmers: KmerBatch, capacity: int) -> KmerHits:
         space = self._space
@@ -232,8 +255,8 @@ class CudaKmerSearch:
         counters = space.upload("counters", np.zeros(3, np.int64))
         n_aside = counters[2:3]
         aside = space.device("aside", n_rows, np.int32)
-        whole = KmerWork(counters[0:1], n_rows, self.patience, n_aside, aside, False)
-        parts = KmerWork(counters[1:2], n_rows, NEVER, n_aside, aside, True)
+        whole = KmerWork(counters[0:1], n_rows, self.patience, n_aside, aside, False, PACE)
+        parts = KmerWork(counters[1:2], n_rows, NEVER, n_aside, aside, True, PACE)
         for work in (whole, parts):
             rest = low, high, work, self.params, store
             if self._contexts is None:

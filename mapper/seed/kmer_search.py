@@ -4,7 +4,9 @@ The *right part* of a k-mer is as long as the k-mer table's k. Its exact form an
 neighbours, all patterns within d mismatches, are looked up in the table, and each interval
 is extended to the left over the *left part* with the mismatches that remain, depth first.
 As soon as few rows are left, they are located and compared with the text instead: 64 bases
-take a few instructions.
+take a few instructions. In a text with repeats most such rows are no matches; where the
+contexts of rows are at hand (:mod:`mapper.seed.kmer_contexts`), they are ruled out eight at a
+time, and rows count as few ten times sooner.
 
 Of patterns with the full number of mismatches in the right part there are many, and all of
 them leave the left part without any. Where the left part alone is rare, its occurrences are
@@ -74,6 +76,13 @@ def left_interval(fm, query, left_len):
 
 
 @core
+def rows_of_pattern(fm, exact, first, second, right_len):
+    """Rows of the right part with two changes, or fewer where one is -1, from the table."""
+    kmer = change_base(change_base(np.int64(exact), first, right_len), second, right_len)
+    return fm.kmer_starts[kmer], fm.kmer_starts[kmer + 1]
+
+
+@core
 def search_rows(fm, places, contexts, low, high, work, params, hits, thread):
     """Find and keep all matches of rows until none is left to take on.
 
@@ -81,7 +90,8 @@ def search_rows(fm, places, contexts, low, high, work, params, hits, thread):
     lanes of a warp wait for each other wherever they loop apart. It is therefore written as
     one loop of short steps (one table lookup, one base, a few rows), and whoever is done with
     a row takes on the next one. Lanes wait for those that take another kind of step, too: in
-    a turn of the loop each takes all the kinds that follow each other.
+    a turn of the loop each takes all the kinds that follow each other, and kinds that a lane
+    seldom needs have their turn only now and then (``work.pace``), for many lanes at once.
 
     Parameters
     ----------
@@ -117,10 +127,12 @@ def search_rows(fm, places, contexts, low, high, work, params, hits, thread):
     state = np.int32(FETCH)
     row = np.int32(-1)
     n_turns = np.int32(0)  # of the loop, since the row was taken on
+    turns = np.int32(0)  # of the loop, modulo a power of two; the same for all lanes
     n_hits = n_passed_on = np.int32(0)
     query = make_query(np.uint64(0), np.uint64(0), 0, params, left_len)
     exact = np.uint32(0)  # the right part, at most 16 bases
     first = second = end = np.int32(-1)  # its changes to look up next; where the first ends
+    pattern_lo = pattern_hi = row_type(0)  # rows of that pattern, asked for a turn before
     right = max_right = np.int32(0)  # mismatches of the pattern; of any pattern
     sa_lo = sa_hi = np.int64(0)
     depth = np.int32(0)  # bases of the left part that the rows stand for
@@ -134,11 +146,12 @@ def search_rows(fm, places, contexts, low, high, work, params, hits, thread):
     near = np.uint32(0)  # which of the last rows compared, those before sa_lo, to look at
     while True:
         n_turns = np.int32(n_turns + 1)
+        turns = np.int32((turns + 1) & 255)
         if n_turns > work.patience and n_passed_on == 0 and state != FETCH:
             put_aside(work, row)
             row = np.int32(-1)
             state = np.int32(FETCH)
-        if state == FETCH:
+        if state == FETCH and turns & work.pace.fetch == 0:
             if row >= 0:
                 pass_on(hits, thread, row, n_hits - n_passed_on, max_hits)
             taken_on, part = take_on(work)
@@ -173,15 +186,14 @@ def search_rows(fm, places, contexts, low, high, work, params, hits, thread):
             elif part != WHOLE:
                 first = np.int32(part)
                 end = np.int32(min(first + 1, end))
+            if first < end:
+                pattern_lo, pattern_hi = rows_of_pattern(fm, exact, first, second, right_len)
         if state == PATTERN:
             whole_right = np.int32(0)
             if first >= end:
                 state = np.int32(FETCH)
             else:
-                kmer = change_base(np.int64(exact), first, right_len)
-                kmer = change_base(kmer, second, right_len)
-                sa_lo = np.int64(fm.kmer_starts[kmer])
-                sa_hi = np.int64(fm.kmer_starts[kmer + 1])
+                sa_lo, sa_hi = np.int64(pattern_lo), np.int64(pattern_hi)
                 right = np.int32(0)
                 if first >= 0:
                     right = np.int32(1 if second < 0 else 2)
@@ -192,6 +204,8 @@ def search_rows(fm, places, contexts, low, high, work, params, hits, thread):
                         second = np.int32(-1)
                 if second < 0:
                     first = np.int32(first + 1)
+                if first < end:
+                    pattern_lo, pattern_hi = rows_of_pattern(fm, exact, first, second, right_len)
                 if sa_lo < sa_hi:
                     depth = np.int32(0)
                     turn = np.int32(1)
@@ -206,7 +220,7 @@ def search_rows(fm, places, contexts, low, high, work, params, hits, thread):
                 storing = depth < left_len or n_hits + sa_hi - sa_lo <= max_hits
                 take_lo, n_before = row_type(sa_lo), n_hits
                 state = np.int32(TAKE)
-            else:
+            elif turns & work.pace.node == 0:
                 change = np.int32(0)
                 if turn < 4 and level + right < most:
                     change = turn
@@ -243,7 +257,7 @@ def search_rows(fm, places, contexts, low, high, work, params, hits, thread):
                 if near == 0:
                     near = near_rows(contexts, side, sa_lo, sa_hi, wanted, ones, allowed)
                     sa_lo += AT_A_TIME
-                if near != 0:
+                if near != 0 and turns & work.pace.look == 0:
                     at = sa_lo - AT_A_TIME + first_near(near)
                     near &= near - np.uint32(1)
                     text_pos = locate(fm, at) - (left_len - depth)

@@ -25,6 +25,14 @@ NEVER = 2**31 - 1
 """``patience`` of who puts nothing aside."""
 
 
+class Pace(NamedTuple):
+    """Which turns of the loop some steps have: those with none of these bits, 255 at most."""
+
+    fetch: int = 0  # to take on a row
+    node: int = 0  # to extend an interval by a base
+    look: int = 0  # to look at a row in the text
+
+
 class KmerWork(NamedTuple):
     """What threads take on, one after the other."""
 
@@ -34,6 +42,7 @@ class KmerWork(NamedTuple):
     n_aside: np.ndarray  # int64 (1,)
     aside: np.ndarray  # int32 (n_rows,), or no item where nothing is put aside
     in_parts: bool  # hand out parts of the rows put aside, instead of all rows
+    pace: Pace
 
 
 @core

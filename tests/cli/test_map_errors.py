@@ -11,6 +11,7 @@ import pytest
 
 from mapper.cli.main import main
 from mapper.errors import DeviceError, IndexFormatError, InputFormatError, OutputError, UsageError
+from mapper.io.samtools import check_fasta
 from tests.simulate import write_fastq
 from tests.whole import World
 
@@ -38,6 +39,7 @@ def place(world: World, tmp_path: Path) -> Path:
     write_fastq(tmp_path / "shifted.fq", world.reads[3:22:2])
     write_fastq(tmp_path / "eight.fq", world.reads[1:16:2])
     (tmp_path / "ref.fa").write_text(">chr1\nACGT\n")
+    (tmp_path / "ref.fa.gz").write_bytes(gzip.compress(b">chr1\nACGT\n"))
     (tmp_path / "nothing").write_bytes(b"")
     (tmp_path / "prose.fa").write_text(">x\nNo bases\n")
     (tmp_path / "casava.fq").write_text("@x 1:N:0:ACGT\nACGT\n+\nIIII\n")
@@ -153,6 +155,11 @@ CASES = {
         USAGE,
         "contig 'chr1' is not that of the index",
     ),
+    "CRAM of a reference that samtools does not read": (
+        "ref.fmw 1.fq -o x.cram --reference ref.fa.gz",
+        USAGE,
+        "ref.fa.gz: compressed with gzip, and CRAM needs it plain or by bgzip",
+    ),
     "CRAM of no reference": (
         "ref.fmw 1.fq -o x.cram --reference none.fa",
         DATA,
@@ -256,3 +263,31 @@ def test_directory_without_permission(
     tmp_path.chmod(0o500)
     assert main(["map", world.index_path, world.first, "-o", str(tmp_path / "x.bam")]) == OUTPUT
     assert "no permission to write" in capsys.readouterr().err
+
+
+def test_an_index_of_the_reference_must_be_there_or_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fasta = tmp_path / "ref.fa"
+    fasta.write_text(">chr1\nACGT\n")
+    check_fasta(fasta)
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)  # root may write anywhere
+    with pytest.raises(UsageError, match=r"ref.fa: CRAM needs its index \(ref.fa.fai\)"):
+        check_fasta(fasta)
+    (tmp_path / "ref.fa.fai").write_text("chr1\t4\t6\t4\t5\n")
+    check_fasta(fasta)
+    check_fasta(tmp_path / "none.fa")  # left to who reads it
+
+
+def test_mates_that_were_not_declared_are_told(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    argv = ["map", world.index_path, world.both, "-O", "sam", "-o", str(tmp_path / "x.sam")]
+    with caplog.at_level("WARNING", "mapper"):
+        assert main([*argv, "-p", "--quiet"]) == 0
+        assert main(["map", world.index_path, world.first, *argv[3:], "--quiet"]) == 0
+        assert caplog.messages == []
+        assert main([*argv, "--quiet"]) == 0
+    assert [line.partition(", ")[0] for line in caplog.messages] == [
+        "the first two single reads have one name"
+    ]

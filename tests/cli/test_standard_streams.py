@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from mapper.cli import info
-from mapper.cli.main import Terminated, main
+from mapper.cli.main import main
+from mapper.cli.signals import Terminated
 
 ROOT = Path(__file__).parents[2]
 

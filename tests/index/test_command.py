@@ -64,7 +64,7 @@ _PARAMETER_LINES = ("Occ spacing (q)", "SA sampling (p)", "k-mer table (k)")
     [
         (["index", "none.fa"], 1, "No such file"),
         (["index", "{fasta}", "-q", "63"], 2, "Occ spacing 63"),
-        (["index", "{fasta}", "-t", "0"], 2, "threads 0"),
+        (["index", "{fasta}", "-t", "0"], 2, "--threads: 0: a whole number of at least 1"),
         (["index", "{fasta}", "-o", "{fasta}"], 2, "is a file"),
         (["index", "{fasta}", "-o", "/none/x.fmw"], 2, "no such directory"),
         (["index"], 2, "required"),

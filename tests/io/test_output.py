@@ -58,20 +58,12 @@ def whole() -> bytes:
     return compressed(DATA, [], 1)
 
 
-@given(
-    st.lists(st.integers(0, len(DATA)), max_size=20), st.integers(1, 2), st.integers(1, 70),
-    st.sampled_from([1, 2]),
-)  # fmt: skip
+@given(st.lists(st.integers(0, len(DATA)), max_size=20), st.integers(1, 2), st.integers(1, 70))
 @settings(deadline=None, max_examples=25)
-def test_bgzf_bytes_depend_on_data_alone(cuts, threads, blocks_per_task, level):
-    """Whatever pieces make a run of blocks together; of level 2 not even on how long runs are."""
+def test_bgzf_bytes_depend_on_data_alone(whole, cuts, threads, blocks_per_task):
+    """Whatever runs of blocks the pieces make together: here some end inside a piece."""
     with mock.patch.object(bgzf, "BLOCKS_PER_TASK", blocks_per_task):
-        packed = compressed(DATA, cuts, threads, level)
-        if level == 1:
-            same = compressed(DATA, [], 1, level) == packed
-    if level == 2:
-        same = compressed(DATA, [], 1, level) == packed
-    assert same  # they are too large to be shown
+        assert compressed(DATA, cuts, threads) == whole
 
 
 def test_bgzf_is_gzip_in_blocks_of_65280(whole):

@@ -6,10 +6,12 @@ import gzip
 from pathlib import Path
 
 import numpy as np
+import pysam
 import pytest
 
 from mapper.dna import decode
 from mapper.errors import InputFormatError
+from mapper.io.bgzf import EOF_BLOCK
 from mapper.io.fastq import FastqReader
 from mapper.io.sequences import open_sequences
 
@@ -91,3 +93,27 @@ def test_the_first_character_tells_the_format(tmp_path, text, names):
         batch = reader.next_batch()
         assert batch.names.tobytes().decode() == "".join(names)
         assert reader.next_batch() is None
+
+
+@pytest.mark.parametrize(("start", "what"), [(b"BAM\x01", "a BAM file"), (b"CRAM", "a CRAM file")])
+def test_alignments_are_no_list(tmp_path, start, what):
+    path = tmp_path / "reads"
+    path.write_bytes(start + bytes(100))
+    error = pytest.raises(InputFormatError, match=f"not FASTQ but {what}")
+    with open_sequences(str(path), 100) as reader, error:
+        reader.next_batch()
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_bgzf_that_does_not_end_as_such_is_told(tmp_path, caplog, ended):
+    path = tmp_path / "reads.gz"
+    with pysam.BGZFile(str(path), "wb") as file:
+        file.write(b"@a\nAC\n+\nII\n")
+    if not ended:
+        path.write_bytes(path.read_bytes().removesuffix(EOF_BLOCK))
+    with caplog.at_level("WARNING", "mapper"), open_sequences(str(path), 100) as reader:
+        assert reader.next_batch().n_reads == 1
+        assert reader.next_batch() is None
+    assert [f"{path}: ends without the empty block" in line for line in caplog.messages] == (
+        [] if ended else [True]
+    )

@@ -26,6 +26,16 @@ def _put32(out, at, value):
 
 
 @driver
+def _get16(data, at):
+    return words.get16(data, at)
+
+
+@driver
+def _get32(data, at):
+    return words.get32(data, at)
+
+
+@driver
 def _copy(source, start, target, at, n):
     words.copy(source, start, target, at, n)
 
@@ -39,6 +49,14 @@ def test_numbers_are_written_lowest_byte_first(n_bytes, compiled, at, value):
         out = np.full(SIZE, 200, np.uint8)
         function(out, at, value)
         np.testing.assert_array_equal(out, expected)
+
+
+@given(st.integers(0, 9), st.binary(min_size=14, max_size=14))
+def test_numbers_are_read_lowest_byte_first(at, given_bytes):
+    data = np.frombuffer(bytearray(given_bytes), np.uint8)
+    for get16, get32 in ((_get16, _get32), (words.get16, words.get32)):
+        assert get16(data, at) == int.from_bytes(given_bytes[at : at + 2], "little")
+        assert get32(data, at) == int.from_bytes(given_bytes[at : at + 4], "little", signed=True)
 
 
 @given(st.integers(0, 99), st.integers(0, 99), st.integers(0, 300))

@@ -69,17 +69,50 @@ def test_groups_of_all_sizes_equal_the_cpu(
 
 
 @pytest.mark.gpu
-def test_what_a_rung_has_no_room_for_goes_to_the_next(
+def test_what_a_rung_has_no_room_for_goes_to_the_last(
     left, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mapper.pairwise import flat_metrics
 
     pairs = short_pairs(np.random.default_rng(42))
-    rungs = [flat_metrics.GroupRung(4, 8), flat_metrics.GroupRung(10, 8 if SIMULATED else 32)]
-    for n_rungs in (1, 2):
+    rungs = [flat_metrics.GroupRung(bound, 8) for bound in (4, 6, 10)]
+    for n_rungs in (1, 3):
         monkeypatch.setattr(flat_metrics, "BAND_RUNGS", tuple(rungs[:n_rungs]))
         check(pairs, device, align_affine, band=(8, 4))
-    assert 0 < left[2] < left[0] < len(pairs)  # two calls each: without paths, and with
+    monkeypatch.setattr(flat_metrics, "BLOCKS_FROM", (0, 10**6))  # these begin with the second
+    check(pairs, device, align_affine, band=(8, 4))
+    one, _, last, _, also_last, _ = left  # two calls each: without paths, and with
+    assert 0 < last == also_last < one < len(pairs)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("length", [600, 2500])
+def test_long_pairs_equal_the_cpu(length: int, left, device: str) -> None:
+    if SIMULATED:
+        pytest.skip("the simulator takes too long for them")
+    rng = np.random.default_rng(44)
+    pairs = []
+    for rate in np.repeat([0.02, 0.1, 0.2, 0.5], 30):
+        ref = random_letters(rng, int(rng.integers(length, 2 * length)))
+        pairs.append((edited(rng, ref, rate), ref))
+    check(pairs, device, align_affine, band=(32, 8))
+    assert max(left) <= len(pairs) // 10
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("width", [3000, 9000])
+def test_wide_bands_equal_the_cpu(width: int, left, device: str) -> None:
+    """A warp with most of a block's shared memory, and a thread a pair where that is too small."""
+    from mapper.pairwise.flat_affine_space import band_shape
+    from mapper.pairwise.flat_warp import most_shared_bytes
+
+    shape = band_shape(AffinePenalties(2, 3, 1), Band(width, 1), 220, 8)
+    assert (shape.shared_bytes <= most_shared_bytes()) == (width == 3000)
+    pairs = short_pairs(np.random.default_rng(45))
+    if SIMULATED:
+        pairs = pairs[::3]
+    check(pairs, device, align_affine, band=(width, 1))
+    assert max(left) < len(pairs)
 
 
 @pytest.mark.gpu

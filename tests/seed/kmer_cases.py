@@ -17,7 +17,7 @@ from mapper.seed.kmer_cut import cut_kmers
 from mapper.seed.kmer_places import Places, make_places
 from mapper.seed.kmer_search import search_rows
 from mapper.seed.kmer_store import HitStore
-from mapper.seed.kmer_work import NEVER, KmerWork
+from mapper.seed.kmer_work import NEVER, KmerWork, Pace
 from tests.naive.kmers import Match
 from tests.reads import Genome, reads_of
 
@@ -41,8 +41,11 @@ def _search_by_contexts(fm, places, contexts, low, high, work, params, hits):
 class SearchAsOnDevice(CpuKmerSearch):
     """What kernels run, by one thread of the CPU."""
 
-    def __init__(self, fm: FMIndex, places: Places, params: KmerParams, patience: int) -> None:
+    def __init__(
+        self, fm: FMIndex, places: Places, params: KmerParams, patience: int, pace: Pace
+    ) -> None:
         super().__init__(fm, places, params)
+        self._pace = pace
         self.n_aside = 0
         self._patience = patience
         self._contexts = np.empty((2, fm.n_rows), np.uint32)
@@ -52,7 +55,9 @@ class SearchAsOnDevice(CpuKmerSearch):
         n_rows = 2 * kmers.n_kmers
         n_aside, aside = np.zeros(1, np.int64), np.empty(n_rows, np.int32)
         for patience, in_parts in ((self._patience, False), (NEVER, True)):
-            work = KmerWork(np.zeros(1, np.int64), n_rows, patience, n_aside, aside, in_parts)
+            work = KmerWork(
+                np.zeros(1, np.int64), n_rows, patience, n_aside, aside, in_parts, self._pace
+            )
             _search_by_contexts(
                 self._fm, self._places, self._contexts, kmers.low, kmers.high, work, self.params,
                 store,

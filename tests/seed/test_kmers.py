@@ -11,9 +11,10 @@ from mapper import dna
 from mapper.index.build import build_fm
 from mapper.params import IndexParams, KmerParams
 from mapper.seed.kmer_collect import LONG_ROW
-from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table
+from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table, table_len_for_work
 from mapper.seed.kmer_cut import cut_kmers
 from mapper.seed.kmer_store import HELD
+from mapper.seed.kmer_work import Pace
 from tests.naive import kmers as naive
 from tests.reads import genome_of, mutated, random_letters, reads_of
 from tests.seed.kmer_cases import (
@@ -62,7 +63,8 @@ def test_rows_are_ruled_out_by_contexts_and_searched_in_parts(data):
     max_hits = data.draw(st.sampled_from([1, 3, 20, 10**6]))
     params = KmerParams(kmer_len, most, max_hits, data.draw(st.sampled_from([0, 1, 4, 64])))
     patience = data.draw(st.sampled_from([1, 5, 50, 10**4]))
-    search = SearchAsOnDevice(genome.fm, places_of(genome), params, patience)
+    pace = data.draw(st.sampled_from([Pace(), Pace(7, 3, 1), Pace(0, 1, 3)]))
+    search = SearchAsOnDevice(genome.fm, places_of(genome), params, patience, pace)
     found = run_search(genome, search, reads, kmer_len, 2)
     assert found == naive.search(contigs, reads, kmer_len, 2, most, max_hits)
 
@@ -75,7 +77,8 @@ def test_some_rows_are_searched_in_parts_and_some_are_not():
     reads = [contigs[0][:40], contigs[0][1000:1040]]
     n_aside = []
     for patience in (100, 10**6):
-        search = SearchAsOnDevice(genome.fm, places_of(genome), KmerParams(16, 2, 50), patience)
+        params = KmerParams(16, 2, 50)
+        search = SearchAsOnDevice(genome.fm, places_of(genome), params, patience, Pace())
         found = run_search(genome, search, reads, 16, 4)
         assert found == naive.search(contigs, reads, 16, 4, 2, 50)
         n_aside.append(search.n_aside)
@@ -136,6 +139,22 @@ def test_the_table_is_no_longer_than_the_kmers():
     fm = build_fm(dna.encode("ACGGT" * 100), IndexParams(kmer_len=0))
     assert fit_table(fm, 2).kmer_len == 2
     assert 1 <= fit_table(fm, 40).kmer_len <= 12
+
+
+def test_the_table_is_as_long_as_the_work_is_worth():
+    fm = build_fm(dna.encode("ACGGT" * 100), IndexParams(kmer_len=2))._replace(n_rows=10**9)
+    much = 10**12
+
+    def length(kmer_len=30, most=2, n_kmers=10.0**9, free=much, fm=fm):
+        return table_len_for_work(fm, KmerParams(kmer_len, most), n_kmers, free)
+
+    assert length() == 15  # 4**15 entries are 1.1 a base
+    assert length(fm=fm._replace(n_rows=5 * 10**8)) == 15
+    assert length(fm=fm._replace(n_rows=4 * 10**8)) == 14
+    assert length(kmer_len=10) == 10
+    assert length(n_kmers=10.0**5) == 13
+    assert length(n_kmers=0.0) == length(most=0) == length(free=0) == 2
+    assert length(free=4 * 4**14) == 13
 
 
 def test_a_row_of_many_hits_is_sorted():

@@ -164,6 +164,36 @@ def test_a_device_without_memory_gets_smaller_pieces(device, monkeypatch):
 
 
 @pytest.mark.gpu
+def test_room_for_hits_grows_once(device, monkeypatch):
+    from mapper.index.cuda import device_index
+    from mapper.seed.kmer_cuda import LIST_GROWTH, CudaKmerSearch
+
+    contigs, genome = repetitive_genome(np.random.default_rng(4), 100)
+    kmers = first_batch([contigs[0]], 15, 2)
+    params = KmerParams(15, 0, 100)
+    expected = CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
+    n_rows = np.count_nonzero(np.diff(expected.hit_offsets))
+    n_listed = len(expected.text_pos) - n_rows
+    assert n_listed > 20
+    search = CudaKmerSearch(
+        0, device_index(genome.fm, 15), None, places_of(genome), params, n_listed // 3
+    )
+    capacities, whole = [], search.search_on_device
+
+    def noted(low, high, n_kmers, capacity):
+        capacities.append(capacity)
+        return whole(low, high, n_kmers, capacity)
+
+    monkeypatch.setattr(search, "search_on_device", noted)
+    for _ in range(2):
+        assert_same(search(kmers), expected)
+    first, *grown = capacities
+    assert first == n_listed // 3
+    assert len(grown) == 2
+    assert grown[0] == grown[1] == min(n_listed + n_listed // 4, LIST_GROWTH * first)
+
+
+@pytest.mark.gpu
 def test_a_device_that_is_really_full_gets_smaller_pieces(device):
     from mapper.device.memory import free_bytes
     from mapper.device.seam import SIMULATED, cuda
