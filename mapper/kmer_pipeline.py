@@ -9,7 +9,7 @@ the index and the batches, not by the input.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import comb, inf
 from pathlib import Path
@@ -68,6 +68,7 @@ class SeedJob:
     device: DeviceChoice = field(default_factory=lambda: DeviceChoice(CPU))
     threads: int = 1
     batch_kmers: int | None = None
+    checks: Iterable[None] = ()  # of the index's files: mapper.index.format.checks
 
 
 @dataclass
@@ -123,6 +124,8 @@ def seed_reads(index: Index, job: SeedJob) -> SeedCounts:
                 with OutputFile(job.skipped) as skipped:
                     skipped.write(SKIPPED_HEADER)
                     _write(found, names, job, output, skipped)
+            for _ in job.checks:  # matches of a damaged index must not get their name
+                pass
     finally:
         reader.close()
     return counts

@@ -112,11 +112,13 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
             stats.timed(pool.at(WRITE), "compress"), sort=sort, level=job.compression,
             reference=job.reference, threads=run.helper_threads,
         ) as output:  # fmt: skip
+            checked = session.check_index()
             stats.compile_seconds = compile_stages(
                 index, run.params, run.names, output, run.device, from_text=reader.has_text,
                 helpers=helpers,
             )  # fmt: skip
             _map_all(run, reader, output, pool)
+            checked.result()  # records of a damaged index must not get their name
     finally:
         sys.setswitchinterval(switch_interval)
         reader.close()

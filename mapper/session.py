@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -12,7 +14,7 @@ from mapper.device.choose import CPU, DeviceChoice
 from mapper.index.reference import Index
 from mapper.io.fasta import check_reference
 from mapper.io.samtools import check_fasta
-from mapper.workers import Workers
+from mapper.workers import READ, Workers
 
 if TYPE_CHECKING:
     from mapper.device.backend import DeviceStages
@@ -25,10 +27,17 @@ class Session:
 
     What a run finds here it need not make again: threads, the index in a device's memory, and
     that a FASTA file is the one that was indexed. Compiled code stays with the process anyway.
+
+    Parameters
+    ----------
+    checks
+        Reads the index's files beside the first run, and raises if one is damaged
+        (:func:`mapper.index.format.checks`); none where nobody knows of files.
     """
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, checks: Iterator[None] | None = None) -> None:
         self.index = index
+        self._checks = checks
         self.pool = Workers(0)
         self._choice = DeviceChoice(CPU)
         self._stages: DeviceStages | None = None
@@ -73,6 +82,31 @@ class Session:
                 "the rest, and become smaller where it does not suffice", n_bytes / 1e9,
             )  # fmt: skip
         return self._stages
+
+    def check_index(self) -> Future[None]:
+        """Have the index's files checked, once, by the pool, in steps between its other tasks.
+
+        Early, as most of it is going to be read anyway, and so nobody waits for it at the end.
+
+        Returns
+        -------
+        What fails with IndexFormatError if one is damaged; to be asked before a run ends.
+        """
+        done: Future[None] = Future()
+        checks, self._checks = self._checks or iter(()), None
+
+        def go_on() -> None:
+            try:
+                next(checks)
+            except StopIteration:
+                done.set_result(None)
+            except BaseException as error:
+                done.set_exception(error)
+            else:
+                self.pool.submit(READ, go_on)
+
+        self.pool.submit(READ, go_on)
+        return done
 
     def check_reference(self, fasta: str, threads: int = 1) -> None:
         """Compare a FASTA file with the index, contig by contig, unless it has been already.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mapper.cli.standard_streams import report
 from mapper.device.choose import check_device_name
-from mapper.errors import InputFormatError, UsageError
+from mapper.errors import UsageError
 
 if TYPE_CHECKING:
     from mapper.pairwise.long_path import Progress
@@ -59,6 +59,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Compute and print."""
+    from mapper.io.sequence_strings import only_sequence
     from mapper.pairwise.long import long_edit_distance
     from mapper.pairwise.run import thread_count
 
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     check_device_name(args.device)
     thread_count(args.threads)
     _check_files(args)
-    query, ref = _only_sequence(args.query), _only_sequence(args.ref)
+    query, ref = only_sequence(args.query), only_sequence(args.ref)
     log.info("%d and %d symbols", len(query), len(ref))
     progress, close = _progress(sys.stderr.isatty() and not args.quiet)
     try:
@@ -96,21 +97,6 @@ def _check_files(args: argparse.Namespace) -> None:
     for path in (args.query, args.ref):
         if args.checkpoint is not None and same_file(str(args.checkpoint), path):
             raise UsageError(f"--checkpoint {args.checkpoint}: is a sequence; name another file")
-
-
-def _only_sequence(path: str) -> bytes:
-    from mapper.io.sequence_strings import read_sequences
-
-    sequences = read_sequences(path)
-    first = next(sequences, None)
-    if first is None:
-        raise InputFormatError(f"{path}: holds no sequence; one is expected")
-    if next(sequences, None) is not None:
-        raise InputFormatError(
-            f"{path}: holds more than one sequence; give a file with one (for many pairs there is "
-            "fmwave align)"
-        )
-    return first
 
 
 def _progress(shown: bool) -> tuple[Progress | None, Any]:

@@ -138,7 +138,7 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Map, then report; with --batch, one sample after another."""
     from mapper.cli import map_batch
-    from mapper.index.format import open_index
+    from mapper.index.format import open_checked
     from mapper.pipeline import map_reads
     from mapper.session import Session
 
@@ -149,8 +149,11 @@ def run(args: argparse.Namespace) -> int:
         jobs = map_batch.jobs_of(rows, lambda row: _job(row, params))
     else:
         rows, jobs = [map_batch.Row(args)], [_job(args, params)]
-    index = open_index(args.index)
-    with hold_device(args.device, args.jobs_per_device) as device, Session(index) as session:
+    index, checks = open_checked(args.index)
+    with (
+        hold_device(args.device, args.jobs_per_device) as device,
+        Session(index, checks) as session,
+    ):
         default = BATCH_BASES if device.backend == CPU else DEVICE_BATCH_BASES
         batch_bases = args.batch_bases or default
         for number, (row, job) in enumerate(zip(rows, jobs, strict=True)):

@@ -115,10 +115,10 @@ def run(args: argparse.Namespace) -> int:
 
     check_device_name(args.device)
 
-    from mapper.index.format import open_index
+    from mapper.index.format import open_checked
     from mapper.kmer_pipeline import SeedJob, seed_reads
 
-    index = open_index(args.index)
+    index, checks = open_checked(args.index)
     job = SeedJob(
         reads=args.reads,
         output=args.output,
@@ -128,6 +128,7 @@ def run(args: argparse.Namespace) -> int:
         file_format=args.input_format or _format_of_pipe(args.reads),
         threads=args.threads,
         batch_kmers=args.batch_kmers,
+        checks=checks,
     )
     with hold_device(args.device) as device:
         counts = seed_reads(index, replace(job, device=device))

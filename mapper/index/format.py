@@ -30,9 +30,12 @@ _REBUILD = "build it again with 'fmwave index'"
 CHUNK_BYTES = 1 << 24
 """Read or written at a time."""
 
+CHECKED_AT_ONCE = 1 << 30
+"""Bytes of an index, at most, that a run checks before it begins: 0.1 s."""
+
 
 def open_index(path: str | Path) -> Index:
-    """Memory-map an index; only its sizes are checked (:func:`verify` reads it all).
+    """Memory-map an index; only its sizes are checked (:func:`checks` reads it all).
 
     Returns
     -------
@@ -77,6 +80,21 @@ def open_index(path: str | Path) -> Index:
     return Index(fm, contigs, source)
 
 
+def open_checked(path: str | Path) -> tuple[Index, Iterator[None]]:
+    """Open an index and check it: a small one now, a large one while it is in use.
+
+    Returns
+    -------
+    The index; steps that check the rest (:func:`checks`), to be done before results are kept.
+    Until then a damaged one may give wrong results, or end the process.
+    """
+    index = open_index(path)
+    left = checks(path)
+    if index.n_bytes <= CHECKED_AT_ONCE:
+        left = iter(list(left))
+    return index, left
+
+
 def verify(path: str | Path) -> None:
     """Read every file of an index and compare it with its checksum.
 
@@ -85,13 +103,26 @@ def verify(path: str | Path) -> None:
     IndexFormatError
         Naming the first file that differs.
     """
-    path = Path(path)
     open_index(path)
+    for _ in checks(path):
+        pass
+
+
+def checks(path: str | Path) -> Iterator[None]:
+    """Compare every file of an index with its checksum, some of it at each step.
+
+    Raises
+    ------
+    IndexFormatError
+        Naming the first file that differs.
+    """
+    path = Path(path)
     for name, entry in read_meta(path)["files"].items():
         checksum = 0
         with _reading(path / name), (path / name).open("rb") as file:
             while chunk := file.read(CHUNK_BYTES):
                 checksum = crc32(chunk, checksum)
+                yield
         if f"{checksum:08x}" != entry["crc32"]:
             raise IndexFormatError(f"{path / name}: the checksum differs: damaged; {_REBUILD}")
 

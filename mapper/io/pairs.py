@@ -44,6 +44,21 @@ def read_pairs(paths: Sequence[str], batch_bytes: int = BATCH_BYTES) -> Iterator
     return _read_in_step(paths[0], paths[1], batch_bytes)
 
 
+def read_all_pairs(path: str) -> PairBatch:
+    """Return all pairs of one ``.seq`` file; raises as :func:`read_pairs`."""
+    batches = list(_read_seq(path, BATCH_BYTES))
+    if not batches:
+        return batch_of([], [])
+    sizes = np.array([len(batch.queries) for batch in batches])
+    before = np.repeat(np.cumsum(sizes) - sizes, [batch.n_pairs for batch in batches])
+    letters = np.concatenate([batch.queries for batch in batches])  # and references
+    query_start, query_end, ref_start, ref_end = (
+        np.concatenate([getattr(batch, name) for batch in batches]) + before
+        for name in ("query_start", "query_end", "ref_start", "ref_end")
+    )
+    return PairBatch(letters, query_start, query_end, letters, ref_start, ref_end)
+
+
 def _read_seq(path: str, batch_bytes: int) -> Iterator[PairBatch]:
     source = ByteSource(path)
     data = np.empty(batch_bytes + PADDING, np.uint8)

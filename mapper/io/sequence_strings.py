@@ -40,6 +40,26 @@ def read_sequences(path: str) -> Iterator[bytes]:
     return (sequence for _, sequence in read_named_sequences(path))
 
 
+def only_sequence(path: str) -> bytes:
+    """Return the sequence of a FASTA or FASTQ file that holds just one.
+
+    Raises
+    ------
+    InputFormatError
+        If it holds none, or several, or as :func:`read_sequences`.
+    """
+    sequences = read_sequences(path)
+    first = next(sequences, None)
+    if first is None:
+        raise InputFormatError(f"{path}: holds no sequence; one is expected")
+    if next(sequences, None) is not None:
+        raise InputFormatError(
+            f"{path}: holds more than one sequence; give a file with one (for many pairs there is "
+            "fmwave align)"
+        )
+    return first
+
+
 def read_named_sequences(path: str) -> Iterator[tuple[bytes, bytes]]:
     """Yield names and sequences of a FASTA or FASTQ file in order.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,7 +68,7 @@ def as_batch(
     queries: Sequences | PairBatch, refs: Sequences | None, padded: bool = True,
     checked: bool = True,
 ) -> PairBatch:  # fmt: skip
-    """Return a batch, made of two lists if it is none yet.
+    """Return a batch, made of two sets or a file of pairs if it is none yet.
 
     `padded`, `checked` and what is raised are as for :func:`batch_of`; UsageError, too, for
     references that are missing, or that are given beside a batch.
@@ -75,8 +76,12 @@ def as_batch(
     if isinstance(queries, PairBatch):
         _check_alone(refs)
         return queries
+    if isinstance(queries, Path) and refs is None:
+        from mapper.io.pairs import read_all_pairs
+
+        return read_all_pairs(str(queries))
     if refs is None:
-        raise UsageError("references are missing")
+        raise UsageError("references are missing (a file of pairs is a pathlib.Path)")
     return batch_of(queries, refs, padded, checked)
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from mapper import cigar
 from mapper.device.choose import CPU, DeviceChoice, choose_device
 from mapper.errors import UsageError
+from mapper.io.sequence_strings import only_sequence
 from mapper.pairwise.checkpoint import Checkpoint, Part, Work
 from mapper.pairwise.compare import Pair, pair_at
 from mapper.pairwise.lengths import MAX_LENGTH
@@ -48,8 +49,8 @@ class LongAlignment(NamedTuple):
 
 
 def long_edit_distance(
-    query: str | bytes | np.ndarray,
-    ref: str | bytes | np.ndarray,
+    query: str | bytes | np.ndarray | Path,
+    ref: str | bytes | np.ndarray | Path,
     *,
     path: bool = False,
     max_distance: int | None = None,
@@ -65,7 +66,8 @@ def long_edit_distance(
     Parameters
     ----------
     query, ref
-        The strings: str, bytes, or uint8 arrays of ASCII.
+        The strings: str, bytes, uint8 arrays of ASCII, or paths of FASTA or FASTQ files that hold
+        one sequence each.
     path
         Also find a shortest path; then up to 2**28 - 1 symbols.
     max_distance
@@ -137,7 +139,9 @@ def long_edit_distance(
     return LongAlignment(distance, ops)
 
 
-def _bytes(sequence: str | bytes | np.ndarray) -> bytes:
+def _bytes(sequence: str | bytes | np.ndarray | Path) -> bytes:
+    if isinstance(sequence, Path):
+        return only_sequence(str(sequence))
     if isinstance(sequence, str):
         if not sequence.isascii():
             raise UsageError("a sequence is not ASCII")

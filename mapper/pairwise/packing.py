@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -77,7 +78,7 @@ class PackedPairs(NamedTuple):
 
 NewArray = Callable[[int, np.dtype], np.ndarray]
 
-Sequences = Sequence[str] | Sequence[bytes] | tuple[np.ndarray, np.ndarray]
+Sequences = Sequence[str] | Sequence[bytes] | tuple[np.ndarray, np.ndarray] | Path
 
 
 def batch_of(
@@ -89,7 +90,7 @@ def batch_of(
     ----------
     queries, refs
         Lists of str or bytes, or tuples of a flat uint8 array of ASCII and its offsets
-        (int64, n + 1 values, first 0).
+        (int64, n + 1 values, first 0), or the path of a FASTA or FASTQ file.
     padded
         Copy arrays, to put the padding behind them; without, they are taken as they are.
     checked
@@ -123,7 +124,13 @@ def sequence_set(
     :func:`batch_of`.
     """
     if isinstance(sequences, (str, bytes)):
-        raise UsageError(f"{side}: a list of sequences is expected, not one sequence")
+        raise UsageError(
+            f"{side}: a list of sequences is expected, not one sequence (a file is a pathlib.Path)"
+        )
+    if isinstance(sequences, Path):
+        from mapper.io.sequence_strings import read_sequences
+
+        sequences = list(read_sequences(str(sequences)))
     if isinstance(sequences, tuple) and len(sequences) == 2 and isinstance(
         sequences[0], np.ndarray
     ):  # fmt: skip
