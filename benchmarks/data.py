@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from benchmarks.harness import DATA, SHARED, BenchmarkError, kit
+from benchmarks.harness import DATA, SHARED, BenchmarkError, kit, reports_errors
 
 SYNTH_SEED = 1
 
@@ -174,17 +174,14 @@ def is_made_as(data_set: DataSet, truth: Path) -> bool:
     return all(made.get(key) == value for key, value in wanted.items())
 
 
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     add_options(parser)
     options = parser.parse_args(arguments)
-    try:
-        for data_set in data_sets_of(options).values():
-            files = make(data_set, options.data)
-            print(data_set.name, files.reference, *files.reads)
-    except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    for data_set in data_sets_of(options).values():
+        files = make(data_set, options.data)
+        print(data_set.name, files.reference, *files.reads)
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import functools
 import json
 import os
 import platform
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,24 @@ SHARED = ROOT.parent / "shared"
 
 class BenchmarkError(Exception):
     """Something the person at the keyboard has to put right."""
+
+
+Main = Callable[[Sequence[str] | None], int]
+"""A program: from its arguments (None: the command line's) to its exit status."""
+
+
+def reports_errors(main: Main) -> Callable[..., int]:
+    """Decorate a program: a BenchmarkError ends it with a message and status 1."""
+
+    @functools.wraps(main)
+    def reporting(arguments: Sequence[str] | None = None) -> int:
+        try:
+            return main(arguments)
+        except BenchmarkError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+
+    return reporting
 
 
 # ------------------------------------------------------------------------------ measuring

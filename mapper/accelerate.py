@@ -8,8 +8,7 @@ access to an array of a tuple counts a reference, an atomic operation in the inn
 ``driver`` marks the loops over a batch; they release the GIL, and the pipeline runs
 them from a pool of Python threads, each on its own batch (numba's default threading
 layer is not safe when several Python threads enter ``parallel=True`` functions, and a
-batch per thread needs no barrier between stages). ``parallel_driver`` is for index
-construction, which one thread calls.
+batch per thread needs no barrier between stages).
 
 The code of a driver depends on the files of all cores it inlines. The name of the cache
 directory therefore carries a digest of the package's sources: other sources, other directory,
@@ -121,8 +120,8 @@ def core(function):
 class Driver(CPUDispatcher):
     """A function that Python calls, its code kept on disk."""
 
-    def __init__(self, py_func, **options):
-        super().__init__(py_func, targetoptions=_COMMON | {"nopython": True} | options)
+    def __init__(self, py_func):
+        super().__init__(py_func, targetoptions=_COMMON | {"nopython": True})
         self._cache = CodeCache(py_func, CACHE_DIR)
 
     def _compilation_chain_init_hook(self):
@@ -165,11 +164,6 @@ def driver(function):
 def disjoint_driver(function):
     """Compile a driver that writes to no array that overlaps with another; as `disjoint_core`."""
     return function if numba.config.DISABLE_JIT else _disjoint(Driver(function))
-
-
-def parallel_driver(function):
-    """Compile a loop over a batch that shares its turns among numba's threads."""
-    return function if numba.config.DISABLE_JIT else Driver(function, parallel=True)
 
 
 def is_compiled(module: str = "mapper") -> bool:

@@ -16,7 +16,7 @@ M, I, D, N, S, H, P, EQUAL, X = range(9)  # noqa: E741  (SAM's letters)
 
 
 def to_text(cigar_ops: np.ndarray) -> str:
-    """Return the SAM text of packed operations (``*`` for none)."""
+    """Return the SAM text of packed operations, uint32 (``*`` for none)."""
     if len(cigar_ops) == 0:
         return "*"
     return "".join(f"{int(op) >> 4}{LETTERS[int(op) & 15]}" for op in cigar_ops)

@@ -54,12 +54,12 @@ def encode(text: str | bytes) -> np.ndarray:
 
 
 def decode(codes: np.ndarray) -> str:
-    """Return the letters of an array of base codes."""
+    """Return the letters of base codes (uint8, 0 to 4)."""
     return ASCII_OF_CODE[codes].tobytes().decode()
 
 
 def reverse_complement(codes: np.ndarray) -> np.ndarray:
-    """Return the codes of the opposite strand."""
+    """Return the codes of the opposite strand (uint8, as `codes`)."""
     return COMPLEMENT[codes[::-1]]
 
 

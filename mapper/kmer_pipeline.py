@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from math import comb
+from math import comb, inf
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ import numpy as np
 from mapper.batch import KmerBatch, KmerHits, ReadBatch
 from mapper.device.choose import CPU, CUDA, DeviceChoice
 from mapper.device.in_order import in_order
+from mapper.host_memory import available_bytes
+from mapper.index.expand import with_table
 from mapper.index.reference import Index
 from mapper.io.atomic import OutputFile
 from mapper.io.fastq import FastqReader
@@ -48,6 +51,8 @@ KMERS_OF_BATCH = {CPU: 1 << 13, CUDA: 1 << 19}
 HITS_OF_TEXT = 1 << 19
 """Hits written as text at a time, some tens of megabytes."""
 STREAMS_OF_DEVICE = 2
+BASES_OF_BYTE = 4
+"""Of a file of reads at most, if compressed."""
 
 
 @dataclass(frozen=True)
@@ -136,24 +141,35 @@ def make_searchers(index: Index, job: SeedJob) -> list[Callable[[KmerBatch], Kme
     """
     places = make_places(index.contigs.starts, index.contigs.lengths, index.fm.ref_planes)
     if job.device.backend != CUDA:
-        from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table
+        from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table, table_len_for_work
 
         fm = fit_table(index.fm, job.params.kmer_len)
+        free = available_bytes() or 0
+        wanted = table_len_for_work(fm, job.params, kmers_at_most(job), free)
+        fm = with_table(fm, wanted, job.threads)
         return [CpuKmerSearch(fm, places, job.params) for _ in range(job.threads)]
     from mapper.device.seam import cuda
     from mapper.index.cuda import device_index
+    from mapper.seed.kmer_contexts_cuda import device_contexts
     from mapper.seed.kmer_cuda import CudaKmerSearch
 
     on_device = {}
     for ordinal in job.device.ordinals:
         if ordinal not in on_device:
             with cuda.gpus[ordinal]:
-                on_device[ordinal] = device_index(index.fm, job.params.kmer_len)
+                fm = device_index(index.fm, job.params.kmer_len)
+                on_device[ordinal] = fm, device_contexts(fm, job.params)
     return [
-        CudaKmerSearch(ordinal, on_device[ordinal], places, job.params)
+        CudaKmerSearch(ordinal, *on_device[ordinal], places, job.params)
         for _ in range(STREAMS_OF_DEVICE)
         for ordinal in job.device.ordinals
     ]
+
+
+def kmers_at_most(job: SeedJob) -> float:
+    """Return how many k-mers a file of that size may hold; infinity for what is no file."""
+    reads = Path(job.reads)
+    return reads.stat().st_size * BASES_OF_BYTE / job.stride if reads.is_file() else inf
 
 
 def _search(

@@ -51,7 +51,7 @@ def merge(records: Sequence[RecordBatch], rows: Sequence[np.ndarray]) -> RecordB
     records
         Records of each part; ``read`` counts the part's rows.
     rows
-        Rows of each part in the whole batch.
+        Rows of each part in the whole batch, int32, rising.
     """
     if len(records) == 1:
         return records[0]

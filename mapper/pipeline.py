@@ -12,233 +12,34 @@ Nothing in a batch depends on where batches are cut, on the number of threads, o
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections import deque
-from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 from tqdm import tqdm
 
-from mapper import mixed
-from mapper.batch import ReadBatch
 from mapper.compile_ahead import FINISHING, READING, Helpers
 from mapper.cut_ahead import CutAhead
-from mapper.device.choose import CPU, DeviceChoice
-from mapper.device.groups import DeviceGroups
 from mapper.errors import OutputError
+from mapper.first_pairs import freeze_insert_size
 from mapper.index.reference import Index
-from mapper.io.bam_out import RecordOutput, SortOptions, open_output
-from mapper.io.carry import carry_over
-from mapper.io.header import header_text, parse_read_group
-from mapper.io.raw_batch import RawBatch
+from mapper.io.bam_out import RecordOutput, open_output
+from mapper.io.header import header_text
 from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
-from mapper.memory_plan import SAMTOOLS_BYTES, MemoryPlan, plan_memory, say_memory
-from mapper.pair.insert_size import (
-    ESTIMATION_PAIRS,
-    ESTIMATION_READS,
-    InsertSizeModel,
-    assumed_model,
-    confident_inserts,
-    estimate,
-    in_score_units,
-)
-from mapper.pair.placement import PlacementBatch, tally
-from mapper.pair.records import Names, make_names
-from mapper.params import BATCH_BASES, MAX_READ_LEN, MapParams
+from mapper.job import MapJob
+from mapper.params import MAX_READ_LEN
 from mapper.recycled import RECYCLER
-from mapper.seed.plan import resolve
+from mapper.run import Finished, Run
 from mapper.session import Session
-from mapper.stages import AlignedBatch, align_reads, place_batch
 from mapper.stats import RunStats
 from mapper.warm_up import compile_stages
-from mapper.workers import MAP, READ, WRITE, Workers, share_threads
-
-if TYPE_CHECKING:
-    from mapper.device.backend import DeviceStages
-
-log = logging.getLogger(__name__)
-
+from mapper.workers import READ, WRITE, Workers, share_threads
 
 DEVICE_SWITCH_SECONDS = 0.0002
 """How long a thread may keep Python's lock while others wait for it, with a device: threads
 that queue kernels give the lock away in every call of the driver, and at Python's default of
 5 ms would wait so long to have it back."""
-
-
-@dataclass(frozen=True)
-class MapJob:
-    """What to map, and how to write it."""
-
-    reads: Sequence[str]
-    """The files of the one lane; none if there are several ``lanes``."""
-    output: str
-    output_format: str
-    interleaved: bool = False
-    read_group: str | None = None
-    """Of the one lane."""
-    lanes: Sequence[Lane] = ()
-    keep_comments: bool = False
-    reference: str | None = None
-    """FASTA file of the indexed reference, for CRAM output."""
-    input_reference: str | None = None
-    """FASTA file that CRAM input was made with."""
-    command_line: str = "fmwave map"
-    sort: SortOptions | None = None
-    compression: int = 1
-    threads: int = 1
-    """Of all processes of the run."""
-    memory: int | None = None
-    """Bytes, of all processes of the run; None for no bound."""
-    batch_bases: int = BATCH_BASES
-    insert_size: InsertSizeModel | None = None
-    progress: bool = False
-    params: MapParams = field(default_factory=MapParams)
-    device: DeviceChoice = field(default_factory=lambda: DeviceChoice(CPU))
-    compile_ahead: bool = False
-    """Whether the first run of this version may start Python processes that help compiling."""
-
-
-class _Finished(NamedTuple):
-    """A batch that is ready to be written."""
-
-    n_reads: int
-    encoded: np.ndarray
-    n_primary: int
-
-
-class _Run:
-    """The state of one run; its methods are the steps."""
-
-    def __init__(self, session: Session, job: MapJob, stats: RunStats) -> None:
-        self.index = index = session.index
-        self.job = job
-        self.stats = stats
-        self.params = job.params._replace(seed=resolve(job.params.seed, index.fm.n_rows - 1))
-        # Of several lanes, the reader gives each read its group.
-        group = None if job.lanes else job.read_group
-        read_group = parse_read_group(group)[1] if group else ""
-        self.names: Names = make_names(index.contigs.names, index.contigs.starts, read_group)
-        self.groups: DeviceGroups | None = None
-        self.workers = job.threads  # share_out() leaves some to samtools
-        self.helper_threads = 1
-        self.device: DeviceStages | None = None
-        if job.device.backend != CPU:
-            with stats.starting():
-                self.device = session.stages_on(job.device)
-
-    def share_out(self, converts_input: bool) -> MemoryPlan:
-        """Share threads and memory with the samtools processes that run beside this one."""
-        job = self.job
-        writes_cram = job.output_format == "cram" and job.sort is None
-        n_helpers = int(converts_input) + int(writes_cram)
-        pool, self.helper_threads = share_threads(job.threads, n_helpers)
-        self.workers -= job.threads - pool
-        helper_bytes = n_helpers * SAMTOOLS_BYTES
-        if n_helpers:
-            helper_bytes += int(self.index.contigs.lengths.max())  # CRAM's reference
-        lanes = 0 if self.device is None else len(self.device.lanes)
-        plan = plan_memory(
-            job.memory, self.index.n_bytes, self.workers, job.batch_bases,
-            job.threads if job.sort else 0, helper_bytes, lanes,
-        )  # fmt: skip
-        say_memory(
-            self.index.n_bytes, self.workers, plan.batch_bases,
-            plan.sort_bytes if job.sort else 0, helper_bytes, lanes,
-        )  # fmt: skip
-        return plan
-
-    @property
-    def batch_bases(self) -> int:
-        """Bases in a batch of the host; a device's are groups of these."""
-        bases = self.job.batch_bases
-        return bases if self.device is None else min(bases, BATCH_BASES)
-
-    def form_groups(self, pool: Workers, group_bases: int) -> None:
-        """Start the threads of a device's lanes, if there is one."""
-        if self.device is not None:
-            size = max(1, group_bases // self.batch_bases)
-            self.groups = DeviceGroups(self.device, pool, self.params, self.stats, size)
-
-    def cut(self, reader: ReadsReader) -> RawBatch | None:
-        """Cut the next batch off the input (a task)."""
-        with self.stats.stage("read"):
-            return reader.next_raw()
-
-    def parse(self, raw: RawBatch) -> ReadBatch:
-        """Parse a batch (a task)."""
-        with self.stats.stage("read"):
-            reads = raw.parse()
-        if reads.first_read == 0 and not reads.paired and not len(reads.flags):
-            _warn_of_mates(reads)
-        return reads
-
-    def align(self, raw: RawBatch) -> AlignedBatch:
-        """Parse, and run the stages that need no insert size (a task)."""
-        reads = self.parse(raw)
-        parts = mixed.split(reads)
-        aligned = [align_reads(self.index, part.reads, self.params, self.stats) for part in parts]
-        return AlignedBatch(reads, [part.rows for part in parts], aligned)
-
-    def start_align(self, pool: Workers, raw: RawBatch) -> Future[AlignedBatch]:
-        """Queue all that needs no insert size."""
-        if self.groups is not None:
-            return self.groups.add(partial(self.parse, raw), None, lambda aligned: aligned)
-        return pool.submit(MAP, partial(self.align, raw))
-
-    def start(
-        self, pool: Workers, raw: RawBatch, model: InsertSizeModel, output: RecordOutput
-    ) -> Future[_Finished]:
-        """Queue all stages."""
-        if self.groups is not None:
-            finish = partial(self.finish, model=model, output=output)
-            return self.groups.add(partial(self.parse, raw), model, finish)
-        return pool.submit(MAP, partial(self.align_and_finish, raw, model, output))
-
-    def flush(self) -> None:
-        """Let batches go that wait to be grouped with others."""
-        if self.groups is not None:
-            self.groups.flush()
-
-    def finish(
-        self, batch: AlignedBatch, model: InsertSizeModel, output: RecordOutput
-    ) -> _Finished:
-        """Run the stages that need it (a task)."""
-        parts = []
-        for aligned in batch.parts:
-            placements, made = place_batch(
-                self.index, aligned, model, self.params, self.names, self.stats
-            )
-            parts.append(made)
-            self._count(aligned.reads, placements, made.n_records)
-        with self.stats.stage("records"):
-            records = carry_over(mixed.merge(parts, batch.rows), batch.reads)
-        with self.stats.stage("encode"):
-            encoded = output.encode(records, batch.reads)
-        n_primary = int(((records.flag & 0x900) == 0).sum())
-        return _Finished(batch.reads.n_reads, encoded, n_primary)
-
-    def align_and_finish(
-        self, raw: RawBatch, model: InsertSizeModel, output: RecordOutput
-    ) -> _Finished:
-        """Parse, and run all stages (a task)."""
-        return self.finish(self.align(raw), model, output)
-
-    def _count(self, reads: ReadBatch, placements: PlacementBatch, n_records: int) -> None:
-        placed = tally(placements)
-        self.stats.count(
-            reads=reads.n_reads,
-            paired=reads.n_reads if reads.paired else 0,
-            bases=int(reads.base_offsets[-1]),
-            mapped=placed.mapped,
-            proper=placed.proper,
-            mapq_30=placed.sure,
-            records=n_records,
-        )
 
 
 def map_reads(index: Index, job: MapJob, session: Session | None = None) -> RunStats:
@@ -269,7 +70,7 @@ def map_reads(index: Index, job: MapJob, session: Session | None = None) -> RunS
 
 
 def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
-    run = _Run(session, job, stats)
+    run = Run(session, job, stats)
     index = session.index
     contigs = index.contigs
     lanes = job.lanes or [Lane(tuple(job.reads), job.read_group)]
@@ -329,24 +130,11 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
     return stats
 
 
-def _warn_of_mates(reads: ReadBatch) -> None:
-    """Say that single reads may be mates that alternate."""
-    if reads.n_reads < 2:
-        return
-    start, middle, end = reads.name_offsets[:3]
-    first = reads.names[start:middle].tobytes()
-    if first == reads.names[middle:end].tobytes():
-        log.warning(
-            "the first two single reads have one name, %s; if the file holds mates alternately, "
-            "give -p", first.decode(errors="replace"),
-        )  # fmt: skip
-
-
-def _map_all(run: _Run, reader: ReadsReader, output: RecordOutput, pool: Workers) -> None:
+def _map_all(run: Run, reader: ReadsReader, output: RecordOutput, pool: Workers) -> None:
     """Read, map and write until the input ends; check that every read came out."""
     # Enough batches that no thread waits for another's slow one.
     most_pending = run.workers + 2 if run.groups is None else run.groups.most_pending
-    pending: deque[Future[_Finished]] = deque()
+    pending: deque[Future[Finished]] = deque()
     written = 0
     with tqdm(
         unit=" reads", unit_scale=True, disable=not run.job.progress, file=sys.stderr,
@@ -366,7 +154,7 @@ def _map_all(run: _Run, reader: ReadsReader, output: RecordOutput, pool: Workers
             progress.update(finished.n_reads)
 
         cuts = CutAhead(pool, partial(run.cut, reader))
-        model = _freeze_insert_size(run, reader, cuts, most_pending, pool, pending, output)
+        model = freeze_insert_size(run, reader, cuts, most_pending, pool, pending, output)
         while True:
             # Asked once a turn: the input's end may show at any time, and then what waits for
             # others of its group must go before anyone waits for it.
@@ -389,56 +177,3 @@ def _map_all(run: _Run, reader: ReadsReader, output: RecordOutput, pool: Workers
             f"{reader.n_reads} reads were read and {written} written; this is a bug in fmwave, "
             "please report it"
         )
-
-
-def _freeze_insert_size(
-    run: _Run, reader: ReadsReader, cuts: CutAhead, most_pending: int, pool: Workers,
-    pending: deque[Future[_Finished]], output: RecordOutput,
-) -> InsertSizeModel:  # fmt: skip
-    """Return the insert-size model; queue the batches that were read to estimate it."""
-    given = run.job.insert_size
-    if given is not None or not reader.may_hold_pairs:
-        model = given if given is not None else assumed_model()
-        if reader.may_hold_pairs:
-            _report_insert_size(run.stats, model)
-        elif given is not None:
-            # No error: a workflow gives single and paired units the same options.
-            log.warning("--insert-size has no effect on single-end reads (-p: the file has pairs)")
-        return in_score_units(model, run.params.extend.match)
-    head: list[Future[AlignedBatch]] = []
-    n_pairs = n_reads = 0
-    while n_pairs < ESTIMATION_PAIRS and n_reads < ESTIMATION_READS:
-        raw = cuts.take()
-        if raw is None:
-            break
-        head.append(run.start_align(pool, raw))
-        n_pairs += raw.n_pairs
-        n_reads += raw.n_reads
-    run.flush()
-    # Nothing else can begin before the model is known; but reading is what takes longest.
-    cuts.go_on_until(head, most_pending - len(head))
-    inserts = [np.empty(0, np.int64)]
-    for future in head:
-        batch = future.result()
-        for rows, part in zip(batch.rows, batch.parts, strict=True):
-            if part.reads.paired:
-                ordinals = batch.reads.first_read + rows[::2]
-                found = confident_inserts(
-                    part.reads.base_offsets, part.alignments, run.params.extend
-                )
-                inserts.append(found[ordinals < ESTIMATION_READS])
-    first = np.concatenate(inserts)[:ESTIMATION_PAIRS]
-    model = estimate(first[first != 0])
-    if n_pairs:
-        _report_insert_size(run.stats, model)
-    model = in_score_units(model, run.params.extend.match)
-    for future in head:
-        pending.append(pool.submit(MAP, partial(run.finish, future.result(), model, output)))
-    return model
-
-
-def _report_insert_size(stats: RunStats, model: InsertSizeModel) -> None:
-    stats.insert_size = {
-        "mean": model.mean, "std": model.std, "low": model.low, "high": model.high,
-        "pairs": model.n_pairs,
-    }  # fmt: skip

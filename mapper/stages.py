@@ -17,8 +17,9 @@ from mapper.extend.cpu import extend_loci
 from mapper.extend.merge import merge_alignments
 from mapper.index.reference import Index
 from mapper.pair.insert_size import InsertSizeModel
+from mapper.pair.names import Names
 from mapper.pair.placement import PlacementBatch, place_reads
-from mapper.pair.records import Names, make_records
+from mapper.pair.records import make_records
 from mapper.pair.rescue import propose_loci
 from mapper.params import MapParams
 from mapper.seed.cpu import seed_reads
@@ -77,7 +78,13 @@ def align_reads(
 def rescue_mates(
     index: Index, aligned: Aligned, model: InsertSizeModel, params: MapParams, stats: RunStats
 ) -> AlignmentBatch:
-    """Return the alignments with those of mates found near each other's, on the CPU."""
+    """Return the alignments with those of mates found near each other's, on the CPU.
+
+    Raises
+    ------
+    ValueError
+        If the mates of these reads have been rescued before.
+    """
     reads, packed, seeds, alignments, _ = aligned
     contigs = index.contigs
     if packed is None:

@@ -51,12 +51,12 @@ def before_first(builder: Any, are_found: Any) -> Any:
     return builder.cttz(builder.bitcast(are_found, WORD), ir.Constant(ir.IntType(1), 0))
 
 
-def _address(context: Any, builder: Any, array_type: Any, array: Any, item: Any) -> Any:
+def address(context: Any, builder: Any, array_type: Any, array: Any, item: Any) -> Any:
     made = context.make_array(array_type)(context, builder, array)
     return builder.gep(made.data, [item])
 
 
-def _check(*array_types: Any) -> None:
+def check_bytes(*array_types: Any) -> None:
     """Refuse to compile for anything but bytes that lie next to each other."""
     for array_type in array_types:
         if array_type.dtype != types.uint8 or array_type.layout != "C":
@@ -71,10 +71,10 @@ def reading(emit: Emit) -> Any:
     """
 
     def function(typingctx, source, at):
-        _check(source)
+        check_bytes(source)
 
         def codegen(context, builder, signature, args):
-            return emit(builder, _address(context, builder, signature.args[0], *args))
+            return emit(builder, address(context, builder, signature.args[0], *args))
 
         return types.int64(source, types.int64), codegen
 
@@ -88,11 +88,11 @@ def moving(emit: Emit) -> Any:
     """
 
     def function(typingctx, source, at, target, to):
-        _check(source, target)
+        check_bytes(source, target)
 
         def codegen(context, builder, signature, args):
             places = [
-                _address(context, builder, signature.args[i], args[i], args[i + 1]) for i in (0, 2)
+                address(context, builder, signature.args[i], args[i], args[i + 1]) for i in (0, 2)
             ]
             return emit(builder, *places)
 

@@ -84,16 +84,16 @@ def test_pool_and_helpers_share_the_threads(threads: int, n_helpers: int) -> Non
 
 COUNT_THREADS = """
 import json, os, sys, threading, time
-from mapper import pipeline
+from mapper.run import Run
 from mapper.cli.main import main
 most, names = 0, set()
-align = pipeline._Run.align
+align = Run.align
 def watched(*arguments):
     global most
     names.update(t.name for t in threading.enumerate() if t is not threading.main_thread())
     most = max(most, len(os.listdir("/proc/self/task")) - before)
     return align(*arguments)
-pipeline._Run.align = watched
+Run.align = watched
 import numpy, numba, pysam, isal
 before = len(os.listdir("/proc/self/task"))
 status = main(sys.argv[1:])

@@ -10,7 +10,7 @@ from typing import Any
 import pysam
 import pytest
 
-from mapper import pipeline
+from mapper import first_pairs, run
 from mapper.errors import InputFormatError, OutputError
 from mapper.io.bam_out import SortOptions
 from mapper.pair.insert_size import model_from
@@ -33,7 +33,7 @@ def inputs(world: World, layout: str) -> tuple[tuple[str, ...], dict[str, Any]]:
 @pytest.fixture
 def early_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Freeze the insert size after 200 pairs, so that most batches come after that."""
-    monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 200)
+    monkeypatch.setattr(first_pairs, "ESTIMATION_PAIRS", 200)
 
 
 @pytest.mark.usefixtures("early_estimate")
@@ -208,7 +208,7 @@ def test_no_reads_give_a_header_and_no_records(world, tmp_path, files):
 
 def test_a_lost_read_is_noticed(world, tmp_path, monkeypatch):
     """The last line of defence: a stage that drops a record ends the run without output."""
-    whole = pipeline.place_batch
+    whole = run.place_batch
 
     def dropping(*arguments: Any) -> Any:
         placements, records = whole(*arguments)
@@ -216,7 +216,7 @@ def test_a_lost_read_is_noticed(world, tmp_path, monkeypatch):
         flags[0] |= 0x800
         return placements, records._replace(flag=flags)
 
-    monkeypatch.setattr(pipeline, "place_batch", dropping)
+    monkeypatch.setattr(run, "place_batch", dropping)
     with pytest.raises(OutputError, match=r"1200 reads came in and 1199 primary records"):
         map_to(world.index, tmp_path / "x.bam", world.both)
     assert list(tmp_path.iterdir()) == []
@@ -228,16 +228,16 @@ def test_an_error_in_a_task_ends_the_run_without_output(
     world, tmp_path, monkeypatch, step, threads
 ):
     n_calls = itertools.count()
-    whole = getattr(pipeline._Run, step)
+    whole = getattr(run.Run, step)
 
     def failing(*arguments: Any) -> Any:
         if next(n_calls) == 3:
             raise ZeroDivisionError(step)
         return whole(*arguments)
 
-    monkeypatch.setattr(pipeline._Run, step, failing)
+    monkeypatch.setattr(run.Run, step, failing)
     for estimation_pairs in (1, 100_000):  # the error comes after the estimate, and during it
-        monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", estimation_pairs)
+        monkeypatch.setattr(first_pairs, "ESTIMATION_PAIRS", estimation_pairs)
         n_calls = itertools.count()
         with pytest.raises(ZeroDivisionError, match=step):
             map_to(

@@ -35,7 +35,8 @@ class World(NamedTuple):
 
 def build_index(fasta: Path, target: Path) -> Index:
     from mapper.index.build import build_index
-    from mapper.index.format import open_index, save_index
+    from mapper.index.format import open_index
+    from mapper.index.save import save_index
     from mapper.params import IndexParams
 
     save_index(build_index(fasta, IndexParams()), target)
@@ -60,7 +61,8 @@ def build_world(directory: Path) -> World:
 
 def map_to(index: Index, output: Path, *reads: str, **options: Any) -> RunStats:
     """Map with options of ``MapJob``; the command line in the header is always the same."""
-    from mapper.pipeline import MapJob, map_reads
+    from mapper.job import MapJob
+    from mapper.pipeline import map_reads
 
     output_format = options.pop("output_format", output.suffix.removeprefix("."))
     return map_reads(index, MapJob(list(reads), str(output), output_format, **options))

@@ -127,44 +127,41 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+@harness.reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison; 1 if a mapper failed or something is missing."""
     options = parser().parse_args(arguments)
     sets = data.data_sets_of(options)
     names = options.data_sets or list(sets)
-    try:
-        if options.rounds < 1:
-            raise BenchmarkError(f"--rounds {options.rounds}: at least 1")
-        if unknown := [name for name in names if name not in sets]:
-            raise BenchmarkError(f"No data set {unknown[0]}. There are: {', '.join(sets)}")
-        harness.kit("mapeval.py")
-        tools = mappers.chosen(options)
-        report: dict[str, Any] = {
-            "about": harness.provenance(mappers.versions_of(tools)),
-            "threads": options.threads,
-            "rounds": options.rounds,
-            "data_sets": {},
+    if options.rounds < 1:
+        raise BenchmarkError(f"--rounds {options.rounds}: at least 1")
+    if unknown := [name for name in names if name not in sets]:
+        raise BenchmarkError(f"No data set {unknown[0]}. There are: {', '.join(sets)}")
+    harness.kit("mapeval.py")
+    tools = mappers.chosen(options)
+    report: dict[str, Any] = {
+        "about": harness.provenance(mappers.versions_of(tools)),
+        "threads": options.threads,
+        "rounds": options.rounds,
+        "data_sets": {},
+    }
+    stem = f"compare-{report['about']['date'][:10]}-{report['about']['commit']}"
+    failed = False
+    for name in names:
+        files = data.make(sets[name], options.data)
+        print(f"{name}: {sets[name].n_reads:,} reads", flush=True)
+        with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as work:
+            bench = Bench(sets[name], files, tools, options.threads, Path(work))
+            results = bench.run(options.rounds)
+        report["data_sets"][name] = {
+            "n_reads": sets[name].n_reads,
+            "seed": sets[name].seed,
+            "results": results,
         }
-        stem = f"compare-{report['about']['date'][:10]}-{report['about']['commit']}"
-        failed = False
-        for name in names:
-            files = data.make(sets[name], options.data)
-            print(f"{name}: {sets[name].n_reads:,} reads", flush=True)
-            with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as work:
-                bench = Bench(sets[name], files, tools, options.threads, Path(work))
-                results = bench.run(options.rounds)
-            report["data_sets"][name] = {
-                "n_reads": sets[name].n_reads,
-                "seed": sets[name].seed,
-                "results": results,
-            }
-            failed |= any("failed" in result for result in results.values())
-            harness.write_results(options.out, stem, report, markdown(report))
-        if not options.no_plots:
-            print("written:", *plots.draw_all(options.out / f"{stem}.json"))
-    except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        failed |= any("failed" in result for result in results.values())
+        harness.write_results(options.out, stem, report, markdown(report))
+    if not options.no_plots:
+        print("written:", *plots.draw_all(options.out / f"{stem}.json"))
     return int(failed)
 
 

@@ -260,6 +260,7 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+@harness.reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare or measure; 1 if records differ or something fails."""
     options = parser().parse_args(arguments)
@@ -275,14 +276,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     stem = f"map_on_gpu-{options.what}-{about['date'][:10]}-{options.commit}"
     failed, lines = False, list[str]()
-    try:
-        step = compare_records if options.what == "records" else measure_rates
-        for report, lines in step(options):
-            failed = report["failed"]
-            harness.write_results(options.out, stem, {"about": about, **report}, heading + lines)
-    except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    step = compare_records if options.what == "records" else measure_rates
+    for report, lines in step(options):
+        failed = report["failed"]
+        harness.write_results(options.out, stem, {"about": about, **report}, heading + lines)
     print("\n".join(lines))
     return int(failed)
 

@@ -153,6 +153,7 @@ def check(
     }  # fmt: skip
 
 
+@harness.reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Plant, search, check; 1 if anything is not as it should be."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -168,25 +169,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     stem = options.json.with_suffix("")
     kmers_file, found, skipped = (stem.with_suffix(s) for s in (".fa", ".tsv", ".skipped.tsv"))
-    try:
-        genome = Genome(options.fasta, options.size)
-        *planted, letters = genome.cut(options.n, options.k, options.first, 3)
-        kmers = turned(letters, np.arange(len(letters)) % 2 == 1)
-        write_kmers(kmers_file, kmers)
-        command = fmwave(
-            "seed", options.index, kmers_file, "-k", options.k, "--mismatches", 0,
-            "--stride", options.k, "--device", options.device, "-t", options.threads,
-            "-o", found, "--skipped", skipped,
-        )  # fmt: skip
-        begin = time.perf_counter()
-        cost = harness.measure(command, stem.with_suffix(".log"))
-        if cost.exit_status:
-            raise BenchmarkError(harness.tail(stem.with_suffix(".log")))
-        result: dict[str, Any] = {"seed_s": time.perf_counter() - begin, "k": options.k}
-        result |= check(genome, tuple(planted), kmers, found, skipped, options.first)
-    except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    genome = Genome(options.fasta, options.size)
+    *planted, letters = genome.cut(options.n, options.k, options.first, 3)
+    kmers = turned(letters, np.arange(len(letters)) % 2 == 1)
+    write_kmers(kmers_file, kmers)
+    command = fmwave(
+        "seed", options.index, kmers_file, "-k", options.k, "--mismatches", 0,
+        "--stride", options.k, "--device", options.device, "-t", options.threads,
+        "-o", found, "--skipped", skipped,
+    )  # fmt: skip
+    begin = time.perf_counter()
+    cost = harness.measure(command, stem.with_suffix(".log"))
+    if cost.exit_status:
+        raise BenchmarkError(harness.tail(stem.with_suffix(".log")))
+    result: dict[str, Any] = {"seed_s": time.perf_counter() - begin, "k": options.k}
+    result |= check(genome, tuple(planted), kmers, found, skipped, options.first)
     options.json.write_text(json.dumps(result, indent=1) + "\n")
     print(result)
     return 0

@@ -237,6 +237,7 @@ def result_lines(report: dict[str, Any]) -> list[str]:
     return lines
 
 
+@harness.reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Map the real reads; 1 if a mapper failed or a validator complains."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -253,25 +254,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=harness.RESULTS, help="[%(default)s]")
     options = parser.parse_args(arguments)
 
-    try:
-        tools = mappers.chosen(options)
-        checks = checks_available()
-        report: dict[str, Any] = {
-            "about": harness.provenance(mappers.versions_of(tools)),
-            "checks": checks,
-            "data_sets": {},
-        }
-        for name in options.data_sets:
-            print(name, flush=True)
-            with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as work:
-                report["data_sets"][name] = map_set(
-                    SETS[name], tools, options.threads, checks, Path(work)
-                )
-        stem = f"real_reads-{report['about']['date'][:10]}-{report['about']['commit']}"
-        harness.write_results(options.out, stem, report, markdown(report))
-    except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    tools = mappers.chosen(options)
+    checks = checks_available()
+    report: dict[str, Any] = {
+        "about": harness.provenance(mappers.versions_of(tools)),
+        "checks": checks,
+        "data_sets": {},
+    }
+    for name in options.data_sets:
+        print(name, flush=True)
+        with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as work:
+            report["data_sets"][name] = map_set(
+                SETS[name], tools, options.threads, checks, Path(work)
+            )
+    stem = f"real_reads-{report['about']['date'][:10]}-{report['about']['commit']}"
+    harness.write_results(options.out, stem, report, markdown(report))
     outcomes = [n for results in report["data_sets"].values() for n in results.values()]
     return int(any("failed" in n or n.get("problems") for n in outcomes))
 

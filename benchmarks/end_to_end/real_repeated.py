@@ -122,6 +122,7 @@ def markdown(report: dict[str, Any]) -> list[str]:
     return lines
 
 
+@harness.reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Time the sets; 1 if a mapper failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -139,25 +140,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.rounds < 1 or (options.times is not None and options.times < 1):
         parser.error("--rounds and --times are 1 at least")
-    try:
-        tools = mappers.chosen(options)
-        report: dict[str, Any] = {
-            "about": harness.provenance(mappers.versions_of(tools)),
-            "threads": options.threads,
-            "rounds": options.rounds,
-            "data_sets": {},
-        }
-        for name in options.data_sets:
-            print(name, flush=True)
-            with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as work:
-                report["data_sets"][name] = time_set(
-                    SETS[name], tools, options.times, options.rounds, options.threads, Path(work)
-                )
-        stem = f"real_repeated-{report['about']['date'][:10]}-{report['about']['commit']}"
-        harness.write_results(options.out, stem, report, markdown(report))
-    except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    tools = mappers.chosen(options)
+    report: dict[str, Any] = {
+        "about": harness.provenance(mappers.versions_of(tools)),
+        "threads": options.threads,
+        "rounds": options.rounds,
+        "data_sets": {},
+    }
+    for name in options.data_sets:
+        print(name, flush=True)
+        with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as work:
+            report["data_sets"][name] = time_set(
+                SETS[name], tools, options.times, options.rounds, options.threads, Path(work)
+            )
+    stem = f"real_repeated-{report['about']['date'][:10]}-{report['about']['commit']}"
+    harness.write_results(options.out, stem, report, markdown(report))
     return 0
 
 

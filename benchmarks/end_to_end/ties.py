@@ -100,6 +100,7 @@ def markdown(report: dict[str, Any]) -> list[str]:
     ]
 
 
+@harness.reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-t", "--threads", type=int, default=2, help="[%(default)s]")
@@ -109,31 +110,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     sets = data.data_sets_of(options)
     names = options.data_sets or list(sets)
-    try:
-        if unknown := [name for name in names if name not in sets]:
-            raise BenchmarkError(f"No data set {unknown[0]}. There are: {', '.join(sets)}")
-        tools = [mappers.MAPPERS[name] for name in PAIR]
-        about = harness.provenance(mappers.versions_of(tools))
-        report: dict[str, Any] = {"about": about, "data_sets": {}}
-        for name in names:
-            print(name, flush=True)
-            files = data.make(sets[name], options.data)
-            with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as folder:
-                work = Path(folder)
-                outs = []
-                for tool in tools:
-                    index, _ = mappers.build_index(tool, files.reference, work)
-                    out = work / f"{tool.program}{tool.suffix}"
-                    cost, log = mappers.run_mapper(tool, index, files.reads, options.threads, out)
-                    if cost.exit_status:
-                        raise BenchmarkError(f"{tool.name} failed:\n{harness.tail(log)}")
-                    outs.append(out)
-                report["data_sets"][name] = compare(*outs)
-        stem = f"ties-{about['date'][:10]}-{about['commit']}"
-        harness.write_results(options.out, stem, report, markdown(report))
-    except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    if unknown := [name for name in names if name not in sets]:
+        raise BenchmarkError(f"No data set {unknown[0]}. There are: {', '.join(sets)}")
+    tools = [mappers.MAPPERS[name] for name in PAIR]
+    about = harness.provenance(mappers.versions_of(tools))
+    report: dict[str, Any] = {"about": about, "data_sets": {}}
+    for name in names:
+        print(name, flush=True)
+        files = data.make(sets[name], options.data)
+        with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as folder:
+            work = Path(folder)
+            outs = []
+            for tool in tools:
+                index, _ = mappers.build_index(tool, files.reference, work)
+                out = work / f"{tool.program}{tool.suffix}"
+                cost, log = mappers.run_mapper(tool, index, files.reads, options.threads, out)
+                if cost.exit_status:
+                    raise BenchmarkError(f"{tool.name} failed:\n{harness.tail(log)}")
+                outs.append(out)
+            report["data_sets"][name] = compare(*outs)
+    stem = f"ties-{about['date'][:10]}-{about['commit']}"
+    harness.write_results(options.out, stem, report, markdown(report))
     return 0
 
 

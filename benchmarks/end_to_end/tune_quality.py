@@ -153,6 +153,7 @@ def markdown(report: dict[str, Any]) -> list[str]:
     ]
 
 
+@harness.reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
@@ -168,20 +169,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pair = MapParams().pair
     in_use = Weights(pair.quality_in_pair, pair.quality_alone, pair.quality_of_rivals)
     grid = list(dict.fromkeys([in_use, *options.weights]))
-    try:
-        if unknown := [name for name in names if name not in sets]:
-            raise BenchmarkError(f"No data set {unknown[0]}. There are: {', '.join(sets)}")
-        report: dict[str, Any] = {"about": harness.provenance({}), "data_sets": {}}
-        for name in names:
-            print(name, flush=True)
-            files = data.make(sets[name], options.data)
-            with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as work:
-                report["data_sets"][name] = measure(files, Path(work), grid)
-        stem = f"tune_quality-{report['about']['date'][:10]}-{report['about']['commit']}"
-        harness.write_results(options.out, stem, report, markdown(report))
-    except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    if unknown := [name for name in names if name not in sets]:
+        raise BenchmarkError(f"No data set {unknown[0]}. There are: {', '.join(sets)}")
+    report: dict[str, Any] = {"about": harness.provenance({}), "data_sets": {}}
+    for name in names:
+        print(name, flush=True)
+        files = data.make(sets[name], options.data)
+        with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as work:
+            report["data_sets"][name] = measure(files, Path(work), grid)
+    stem = f"tune_quality-{report['about']['date'][:10]}-{report['about']['commit']}"
+    harness.write_results(options.out, stem, report, markdown(report))
     return 0
 
 

@@ -165,6 +165,7 @@ def markdown(report: dict[str, Any]) -> list[str]:
     ]
 
 
+@harness.reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-t", "--threads", type=int, default=2, help="[%(default)s]")
@@ -173,26 +174,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=harness.RESULTS, help="[%(default)s]")
     mappers.add_options(parser, MAPPERS)
     options = parser.parse_args(arguments)
-    try:
-        if not shutil.which("bcftools"):
-            raise BenchmarkError("bcftools is not on the PATH")
-        tools = mappers.chosen(options)
-        version = subprocess.check_output(["bcftools", "--version"], text=True)
-        report: dict[str, Any] = {
-            "about": harness.provenance(mappers.versions_of(tools)),
-            "bcftools": version.splitlines()[0],
-            "data_sets": {},
-        }
-        for name in options.donors:
-            print(name, flush=True)
-            with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as work:
-                results = measure(name, tools, options.threads, options.data, Path(work))
-            report["data_sets"][name] = {"seed": REFERENCES[name][2], "results": results}
-        stem = f"variants-{report['about']['date'][:10]}-{report['about']['commit']}"
-        harness.write_results(options.out, stem, report, markdown(report))
-    except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    if not shutil.which("bcftools"):
+        raise BenchmarkError("bcftools is not on the PATH")
+    tools = mappers.chosen(options)
+    version = subprocess.check_output(["bcftools", "--version"], text=True)
+    report: dict[str, Any] = {
+        "about": harness.provenance(mappers.versions_of(tools)),
+        "bcftools": version.splitlines()[0],
+        "data_sets": {},
+    }
+    for name in options.donors:
+        print(name, flush=True)
+        with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as work:
+            results = measure(name, tools, options.threads, options.data, Path(work))
+        report["data_sets"][name] = {"seed": REFERENCES[name][2], "results": results}
+    stem = f"variants-{report['about']['date'][:10]}-{report['about']['commit']}"
+    harness.write_results(options.out, stem, report, markdown(report))
     parts = report["data_sets"].values()
     return int(any("failed" in kinds for part in parts for kinds in part["results"].values()))
 

@@ -105,6 +105,7 @@ def lines_of(sizes: Sequence[dict[str, Any]]) -> list[str]:
     ]  # fmt: skip
 
 
+@harness.reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure each size; 1 if the routes differ or one fails."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -121,15 +122,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stem = f"index_on_cpu-{about['date'][:10]}-{about['commit']}"
     heading = ["# Index construction on the CPU", "", *harness.markdown_provenance(about)[:-2], ""]
     sizes: list[dict[str, Any]] = []
-    try:
-        measure_size(SMALL, options)  # compiles
-        for n in options.sizes:
-            sizes.append(measure_size(n, options))
-            report = {"about": about, "threads": options.threads, "sizes": sizes}
-            harness.write_results(options.out, stem, report, heading + lines_of(sizes))
-    except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    measure_size(SMALL, options)  # compiles
+    for n in options.sizes:
+        sizes.append(measure_size(n, options))
+        report = {"about": about, "threads": options.threads, "sizes": sizes}
+        harness.write_results(options.out, stem, report, heading + lines_of(sizes))
     print("\n".join(lines_of(sizes)))
     return 0 if all(found["same"] for found in sizes) else 1
 

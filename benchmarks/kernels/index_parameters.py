@@ -1,6 +1,6 @@
 """Measure what the index parameters cost and bring: size, searches/s, locates/s.
 
-    python benchmarks/kernels/index_parameters.py REF.fa OUT.md [--queries N] [--repeats R]
+    python -m benchmarks.kernels.index_parameters REF.fa OUT.md [--queries N] [--repeats R]
 
 One thread. Each parameter is varied with the others at their defaults. A search takes
 the interval of a 20-mer of the text and of its reverse complement (k-mer table, then

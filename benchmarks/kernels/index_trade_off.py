@@ -246,6 +246,7 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+@harness.reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; 1 if q and p change what is found, 0 also if the time was not enough."""
     options = parser().parse_args(arguments)
@@ -265,15 +266,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }  # fmt: skip
     about["versions"] = {n: metadata.version(n) for n in ("numba", "numba-cuda", "numpy")}
     report: dict[str, Any] = {"about": about, "table": TABLE, "rows": [], "left": []}
-    try:
-        path = options.out / "index_trade_off.json"
-        if options.resume and path.exists():
-            report["rows"] = harness.earlier(path, about, ("commit", "gpus", "options"))["rows"]
-            report["text_bases"] = json.loads(path.read_text())["text_bases"]
-        measure(options, report)
-    except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    path = options.out / "index_trade_off.json"
+    if options.resume and path.exists():
+        report["rows"] = harness.earlier(path, about, ("commit", "gpus", "options"))["rows"]
+        report["text_bases"] = json.loads(path.read_text())["text_bases"]
+    measure(options, report)
     print("\n".join(lines_of(report)))
     return 0
 

@@ -33,10 +33,17 @@ class KernelTimes:
     def seconds(self) -> dict[str, float]:
         """Return the seconds of each kernel."""
         found: defaultdict[str, float] = defaultdict(float)
+        for name, seconds in self.launches():
+            found[name] += seconds
+        return dict(found)
+
+    def launches(self) -> list[tuple[str, float]]:
+        """Return the kernel and the seconds of each launch, in their order."""
+        found = []
         for name, first, last in self._spans:
             last.synchronize()
-            found[name] += first.elapsed_time(last) / 1000
-        return dict(found)
+            found.append((name, first.elapsed_time(last) / 1000))
+        return found
 
 
 @contextmanager

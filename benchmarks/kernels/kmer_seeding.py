@@ -28,10 +28,11 @@ from benchmarks.harness import add_commit, machine, save_json
 from benchmarks.kernels.kmer_tables import lines_of
 from mapper.accelerate import driver
 from mapper.batch import KmerBatch, KmerHits
+from mapper.device.copies import copy_out
 from mapper.device.in_order import in_order
-from mapper.device.memory import copy_out
 from mapper.device.seam import cuda, kernel
 from mapper.dna import AMBIGUOUS
+from mapper.host_memory import available_bytes
 from mapper.index.build import build_fm
 from mapper.index.cuda import (
     expand_suffix_array,
@@ -39,12 +40,14 @@ from mapper.index.cuda import (
     upload_index,
     with_table_on_device,
 )
+from mapper.index.expand import with_table
 from mapper.index.fm import FMIndex
 from mapper.index.reference import Contigs, make_contigs
 from mapper.index.route import choose_route
 from mapper.index.text import read_text
 from mapper.params import IndexParams, KmerParams
-from mapper.seed.kmer_cpu import CpuKmerSearch
+from mapper.seed.kmer_contexts_cuda import device_contexts
+from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table, table_len_for_work
 from mapper.seed.kmer_cuda import CudaKmerSearch
 from mapper.seed.kmer_pieces import ListFullError, join
 from mapper.seed.kmer_places import Places, make_places
@@ -135,7 +138,7 @@ def device_rate(
     verify_rows: int | None = None,
 ) -> dict[str, float]:  # fmt: skip
     """Rate with k-mers and hits in device memory, and of the search kernel alone."""
-    search = CudaKmerSearch(0, fm, places, params)
+    search = CudaKmerSearch(0, fm, device_contexts(fm, params), places, params)
     if verify_rows is not None:
         search.params = params._replace(verify_rows=verify_rows)
     low, high = cuda.to_device(kmers.low), cuda.to_device(kmers.high)
@@ -162,7 +165,8 @@ def transfer_rate(
     n_workers: int, batch: int,
 ) -> float:  # fmt: skip
     """Rate from host arrays to host arrays, batches dealt to workers with a stream each."""
-    workers = [CudaKmerSearch(0, fm, places, params) for _ in range(n_workers)]
+    contexts = device_contexts(fm, params)
+    workers = [CudaKmerSearch(0, fm, contexts, places, params) for _ in range(n_workers)]
     batches = cut(kmers, batch)
     seconds = timed(lambda: sum(len(hits.skipped) for hits in in_order(workers, batches)), repeats)
     for worker in workers:
@@ -186,11 +190,16 @@ def paper_table(
         params = KmerParams(k, most)
         kmers = sample_kmers(text, N_SET, k, most, seed=k)
         fitted = fit_table_on_device(fm, k) if fm.kmer_len > k or fm.kmer_len == 0 else fm
-        search = CudaKmerSearch(0, fitted, places, params)
+        search = CudaKmerSearch(0, fitted, device_contexts(fitted, params), places, params)
         gpu_seconds = timed(partial(search, kmers), repeats)
         gpu_hits = search(kmers)
         search._space.release()
-        workers = [CpuKmerSearch(host_fm, places, params) for _ in range(threads)]
+        start = time.perf_counter()
+        own = fit_table(host_fm, k)
+        length = table_len_for_work(own, params, N_SET, available_bytes() or 0)
+        longer = with_table(own, length, threads)
+        table_seconds = time.perf_counter() - start
+        workers = [CpuKmerSearch(longer, places, params) for _ in range(threads)]
         batches = cut(kmers, 5_000)
         list(in_order(workers, batches[:1]))
         start = time.perf_counter()
@@ -200,6 +209,7 @@ def paper_table(
             "set": name, "k": k, "mismatches": most, "hits": len(gpu_hits.text_pos),
             "skipped": int(gpu_hits.skipped.sum()), "equal": equal(gpu_hits, cpu_hits),
             "gpu_s": median(gpu_seconds), "cpu_s": cpu_seconds,
+            "cpu_table": length, "cpu_table_s": table_seconds,
             "paper_gpu_s": gpu_paper, "paper_cpu1_s": cpu_1, "paper_cpu4_s": cpu_4,
         }  # fmt: skip
         print(row, flush=True)

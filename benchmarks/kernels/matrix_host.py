@@ -61,7 +61,7 @@ class MadeUpWorker:
 def measure(sequences: list[str], n_devices: int, cells_a_second: float) -> tuple[float, ...]:
     """Return seconds: wall, CPU of the calling thread and of all others; and the windows."""
 
-    def make_engine(scoring: Scoring, device: str, threads: int | None) -> object:
+    def make_engine(scoring: Scoring, _device: str, threads: int | None) -> object:
         engine = matrix_engine.MatrixEngine(scoring, "cpu", threads)
         locks = [threading.Lock() for _ in range(n_devices)]
         engine._workers = [

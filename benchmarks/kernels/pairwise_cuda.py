@@ -247,6 +247,7 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+@harness.reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and write after each result; 1 if something is wrong, 0 also without time."""
     options = parser().parse_args(arguments)
@@ -271,16 +272,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }  # fmt: skip
     for name in lacking:
         print(f"{name} is not installed: it is left out", file=sys.stderr, flush=True)
-    try:
-        report = Report(options.results, about, resume=options.resume)
-        if options.no_libraries:
-            run(options, report, None)
-        else:
-            with OnCores(len(os.sched_getaffinity(0))) as cores:
-                run(options, report, cores)
-    except BenchmarkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    report = Report(options.results, about, resume=options.resume)
+    if options.no_libraries:
+        run(options, report, None)
+    else:
+        with OnCores(len(os.sched_getaffinity(0))) as cores:
+            run(options, report, cores)
     print(f"written: {report.path}, .md; left: {', '.join(report.left) or 'nothing'}")
     return 0
 

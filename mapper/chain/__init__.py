@@ -1,1 +1,1 @@
-
+"""Seeds → loci: candidate places of each read."""

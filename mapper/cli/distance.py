@@ -14,7 +14,7 @@ from mapper.device.choose import check_device_name
 from mapper.errors import UsageError
 
 if TYPE_CHECKING:
-    from mapper.pairwise.long import Progress
+    from mapper.pairwise.long_path import Progress
 
 log = logging.getLogger(__name__)
 

@@ -105,7 +105,8 @@ def run(args: argparse.Namespace) -> int:
     from mapper.device.choose import check_device_name
     from mapper.host_memory import peak_bytes
     from mapper.index.build import build_index
-    from mapper.index.format import save_index, target_path, verify
+    from mapper.index.format import verify
+    from mapper.index.save import save_index, target_path
 
     target_path(output, force=args.force)  # before the work, not after
     check_device_name(args.device)

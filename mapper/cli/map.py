@@ -27,8 +27,8 @@ from mapper.params import (
 )
 
 if TYPE_CHECKING:
+    from mapper.job import MapJob
     from mapper.pair.insert_size import InsertSizeModel
-    from mapper.pipeline import MapJob
 
 log = logging.getLogger(__name__)
 
@@ -171,8 +171,8 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
     """Return what one run is to do; refuse what cannot be meant."""
     from mapper.io.bam_out import SortOptions
     from mapper.io.reads_in import Lane
+    from mapper.job import MapJob
     from mapper.memory_plan import SORT_BYTES
-    from mapper.pipeline import MapJob
 
     output_format = args.output_format or format_by_name(args.output)
     check_files(args, output_format)

@@ -17,7 +17,7 @@ from mapper.io.atomic import STDOUT
 from mapper.io.source import STDIN
 
 if TYPE_CHECKING:
-    from mapper.pipeline import MapJob
+    from mapper.job import MapJob
 
 log = logging.getLogger(__name__)
 

@@ -89,7 +89,7 @@ class DeviceArray:
         return DeviceArray(self.memory, first, (max(0, end - start),), self.dtype)
 
     def reshape(self, *shape: Any) -> DeviceArray:
-        """Return the same items in another shape."""
+        """Return the same items in another shape; ValueError if that holds more or fewer."""
         wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple) else shape
         if math.prod(wanted) != self.size:
             raise ValueError(f"{self.size} items do not make an array of shape {wanted}")

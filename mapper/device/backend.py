@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.batch import LocusBatch, ReadBatch
+from mapper.batch import ReadBatch
 from mapper.chain.cuda import find_loci
 from mapper.device.batches import (
     Found,
@@ -195,10 +195,3 @@ def _align_at_once(
     return [
         Share(whole, end - reads.n_reads, end) for reads, end in zip(batches, ends, strict=True)
     ]
-
-
-def download_loci(space: Workspace, loci: LocusBatch) -> LocusBatch:
-    """Return the batch with host arrays; waits for the stream."""
-    host = [space.download(f"locus.{i}", column) for i, column in enumerate(loci)]
-    space.synchronize()
-    return LocusBatch._make(column.copy() for column in host)

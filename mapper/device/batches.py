@@ -78,7 +78,7 @@ def alignments_of(batch: AlignmentBatch, start: int, end: int) -> AlignmentBatch
 
 
 def join_offsets(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Join the bounds of ragged rows that follow one another."""
+    """Join the bounds (int64, n + 1 of n rows) of ragged rows that follow one another."""
     joined = [parts[0]]
     for part in parts[1:]:
         joined.append(joined[-1][-1] + part[1:])

@@ -18,7 +18,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from mapper.accelerate import driver
-from mapper.device.memory import copy_in_at, copy_out
+from mapper.device.copies import copy_in_at, copy_out
 from mapper.device.seam import SIMULATED, BoundKernel
 from mapper.errors import DeviceError, DeviceMemoryError
 
@@ -73,7 +73,10 @@ class Calls:
         self._note(LAUNCH, *row)
 
     def copy_in(self, array: Any, at: int, host: np.ndarray) -> None:
-        """Note the copy of a host array to a device array, from its item `at` on."""
+        """Note the copy of a 1-D host array to a device array of its type, from item `at` on.
+
+        The host array must stay until the copy is done; in page-locked memory, nobody waits.
+        """
         if len(host) == 0:
             return
         if SIMULATED:
@@ -83,7 +86,7 @@ class Calls:
             self._note(COPY_IN, to, host.ctypes.data, host.nbytes, 0, 0)
 
     def copy_out(self, host: np.ndarray, array: Any) -> None:
-        """Note the copy of a device array's first items to a host array."""
+        """Note the copy of a device array's first items to a 1-D host array of its type."""
         if len(host) == 0:
             return
         if SIMULATED:
@@ -119,7 +122,13 @@ class Calls:
             raise _refused(_FUNCTIONS[self._rows[made, 0]], error)
 
     def is_done(self) -> bool:
-        """Say whether all is done that has been made on the stream."""
+        """Say whether all is done that has been made on the stream.
+
+        Raises
+        ------
+        DeviceError
+            If something on the stream has failed.
+        """
         if SIMULATED:
             return True
         error = ask_stream(self._functions, self._handle)

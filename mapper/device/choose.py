@@ -10,13 +10,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mapper.device.lock import one_of
 from mapper.errors import DeviceError, UsageError
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +176,7 @@ def find_devices() -> FoundDevices:
     if not cuda.is_available():
         reason = " ".join(str(cuda.cuda_error() or "the driver reports no device").split())
         return FoundDevices((), f"no CUDA device can be used: {reason}{_visible()}")
-    lowest = _lowest_capability(cuda)
+    lowest = _lowest_capability()
     devices = []
     for ordinal, entry in enumerate(cuda.gpus):
         device = entry._device
@@ -216,7 +213,7 @@ def describe_devices() -> list[str]:
     return lines
 
 
-def _lowest_capability(cuda: ModuleType) -> tuple[int, int]:
+def _lowest_capability() -> tuple[int, int]:
     """Return the oldest compute capability that the installed compiler has code for."""
     from numba.cuda.cudadrv import nvrtc
 

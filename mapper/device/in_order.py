@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
-from typing import TypeVar
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+from mapper.device.whichever import Item, Result, whichever_is_free
 
 AHEAD = 2
 """Batches in work or waiting for each worker: one computed, one ready to follow it."""
@@ -34,17 +31,7 @@ def in_order(
     Whatever a worker or `items` raises, after the results of the items before; items that no
     worker has begun are dropped.
     """
-    free: SimpleQueue[Callable[[Item], Result]] = SimpleQueue()
-    for worker in workers:
-        free.put(worker)
-
-    def work(item: Item) -> Result:
-        worker = free.get()
-        try:
-            return worker(item)
-        finally:
-            free.put(worker)
-
+    work = whichever_is_free(workers)
     pending: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(len(workers), thread_name_prefix="worker")
     try:

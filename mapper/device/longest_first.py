@@ -12,11 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
-from typing import TypeVar
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+from mapper.device.whichever import Item, Result, whichever_is_free
 
 
 def longest_first(
@@ -36,17 +33,7 @@ def longest_first(
     ------
     What a worker raises; items that no worker has begun are dropped.
     """
-    free: SimpleQueue[Callable[[Item], Result]] = SimpleQueue()
-    for worker in workers:
-        free.put(worker)
-
-    def work(item: Item) -> Result:
-        worker = free.get()
-        try:
-            return worker(item)
-        finally:
-            free.put(worker)
-
+    work = whichever_is_free(workers)
     order = sorted(range(len(items)), key=lambda i: -costs[i])
     pool = ThreadPoolExecutor(len(workers), thread_name_prefix="worker")
     try:

@@ -1,4 +1,8 @@
-"""Device and pinned memory: the index on the device, and the buffers of one stream."""
+"""Memory of a device, and page-locked memory of the host: how much, and kept from batch to batch.
+
+An allocation makes a whole device wait, and locking pages takes longer than filling them, so what
+a stream needs for a batch lies in its :class:`Workspace`, and results in memory that is used again.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from mapper.device.arguments import DeviceArray
+from mapper.device.copies import copy_in, copy_out
 from mapper.device.seam import DRIVER, SIMULATED, cuda, sleeping_event
 from mapper.errors import DeviceMemoryError
 from mapper.recycled import RECYCLER, Recycler
@@ -26,7 +31,15 @@ _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 def device_memory(what: str) -> Iterator[None]:
     """Allocate inside this: one thread at a time, out-of-memory errors as DeviceMemoryError.
 
-    `what` needs the memory: the subject of the message.
+    Parameters
+    ----------
+    what
+        Needs the memory: the subject of the message.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If the device, or the host for page-locked memory, has not so much.
     """
     if SIMULATED:
         yield
@@ -95,8 +108,7 @@ class Slabs:
                     with DRIVER:
                         del slabs[i]  # too small, as it may be for all that follow
                     break
-        with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
-            slab: np.ndarray = cuda.pinned_array(_grown(n_bytes), np.uint8)
+        slab = _pinned_bytes(_grown(n_bytes))
         with self._lock:
             slabs.append(slab)
         return slab
@@ -165,9 +177,7 @@ class Workspace:
         if held is None or held.nbytes < n_bytes:
             if held is not None:
                 self.synchronize()  # a copy in the queue may use it
-            with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
-                held = cuda.pinned_array(_grown(n_bytes), np.uint8)
-            self._pinned[name] = held
+            held = self._pinned[name] = _pinned_bytes(_grown(n_bytes))
         return held[: _whole(n_bytes)].view(dtype)[:n]
 
     def upload(self, name: str, column: np.ndarray) -> Any:
@@ -220,10 +230,6 @@ class Workspace:
             results.append(host)
         return results
 
-    def download_result(self, array: Any) -> np.ndarray:
-        """Queue the copy of one array, as :meth:`download_results` does."""
-        return self.download_results("result", [array])[0]
-
     def synchronize(self) -> None:
         """Wait for all that was queued on the stream."""
         if self._done is None:
@@ -244,6 +250,12 @@ class Workspace:
         self._slabs.clear()
 
 
+def _pinned_bytes(n_bytes: int) -> np.ndarray:
+    """Allocate page-locked memory, uint8."""
+    with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
+        return cuda.pinned_array(n_bytes, np.uint8)
+
+
 def _whole(n_bytes: int) -> int:
     """Round up to 8 bytes, the widest item, so that a view of any type divides it."""
     return (n_bytes + 7) & ~7
@@ -259,82 +271,40 @@ def _grown(n_bytes: int) -> int:
     return _whole(max(256, n_bytes + (n_bytes >> 3)))
 
 
-if SIMULATED:
-
-    def _first_items(held: Any, n: int, dtype: np.dtype) -> Any:
-        """Return the first items of an array of bytes."""
+def _first_items(held: Any, n: int, dtype: np.dtype) -> Any:
+    """Return the first items of a device array of bytes."""
+    if SIMULATED:
         return held[: _whole(n * dtype.itemsize)].view(dtype)[:n]
+    return DeviceArray(held, held.device_ctypes_pointer.value, (n,), dtype)
 
-    def copy_in(array: Any, host: np.ndarray, n: int, stream: Any) -> None:
-        """Queue the copy of the first n items of a host array to a device array's first."""
-        array[:n].copy_to_device(host[:n])
 
-    def copy_in_at(array: Any, at: int, host: np.ndarray, stream: Any) -> None:
-        """Queue the copy of a host array to a device array, from its item `at` on."""
-        if len(host):
-            array[at : at + len(host)].copy_to_device(host)
+def is_page_locked(arrays: Sequence[np.ndarray]) -> bool:
+    """Say whether all arrays lie in page-locked memory, in one piece each.
 
-    def copy_out(host: np.ndarray, array: Any, n: int, stream: Any) -> None:
-        """Queue the copy of the first n items of a device array to a host array's first."""
-        array[:n].copy_to_host(host[:n])
-
-    def is_page_locked(arrays: Sequence[np.ndarray]) -> bool:
-        """Say whether all arrays lie in page-locked memory, in one piece each."""
+    A device copies those by itself. The driver knows, whoever has locked them; it is asked for
+    both ends of each. In the simulator none does.
+    """
+    if SIMULATED:
         return False
-
-else:
     from numba.cuda.cudadrv import driver
 
-    def _first_items(held: Any, n: int, dtype: np.dtype) -> Any:
-        """Return the first items of an array of bytes."""
-        return DeviceArray(held, held.device_ctypes_pointer.value, (n,), dtype)
-
-    # A slice of a device array takes numba longer than the driver takes to queue the copy.
-    def copy_in(array: Any, host: np.ndarray, n: int, stream: Any) -> None:
-        """Queue the copy of the first n items of a host array to a device array's first."""
-        driver.host_to_device(array, host, n * host.itemsize, stream=stream)
-
-    def copy_in_at(array: Any, at: int, host: np.ndarray, stream: Any) -> None:
-        """Queue the copy of a host array to a device array, from its item `at` on."""
-        if len(host):
-            driver.driver.cuMemcpyHtoDAsync(
-                driver.device_pointer(array) + at * host.itemsize,
-                driver.host_pointer(host, readonly=True), host.nbytes,
-                driver._stream_handle(stream),
-            )  # fmt: skip
-
-    def copy_out(host: np.ndarray, array: Any, n: int, stream: Any) -> None:
-        """Queue the copy of the first n items of a device array to a host array's first."""
-        driver.device_to_host(host, array, n * host.itemsize, stream=stream)
-
-    def is_page_locked(arrays: Sequence[np.ndarray]) -> bool:
-        """Say whether all arrays lie in page-locked memory, in one piece each.
-
-        A device copies those by itself. The driver knows, whoever has locked them; it is asked for
-        both ends of each.
-        """
-        kind = driver.binding.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-        host = int(driver.binding.CUmemorytype.CU_MEMORYTYPE_HOST)
-        for array in arrays:
-            if not array.flags.c_contiguous:
+    kind = driver.binding.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    host = int(driver.binding.CUmemorytype.CU_MEMORYTYPE_HOST)
+    for array in arrays:
+        if not array.flags.c_contiguous:
+            return False
+        first = array.ctypes.data
+        for address in (first, first + max(array.nbytes - 1, 0)):
+            error, found = driver.binding.cuPointerGetAttribute(kind, address)
+            if int(error) != 0 or int(found) != host:
                 return False
-            first = array.ctypes.data
-            for address in (first, first + max(array.nbytes - 1, 0)):
-                error, found = driver.binding.cuPointerGetAttribute(kind, address)
-                if int(error) != 0 or int(found) != host:
-                    return False
-        return True
+    return True
 
 
 MOST_PAGE_LOCKED = 1 << 32
 """Bytes of the largest array that is page-locked for a caller to keep."""
 
 _MOST_UNUSED = 1 << 32
-
-
-def _pinned_bytes(n_bytes: int) -> np.ndarray:
-    with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
-        return cuda.pinned_array(n_bytes, np.uint8)
 
 
 _PAGE_LOCKED = Recycler(_pinned_bytes, _MOST_UNUSED)

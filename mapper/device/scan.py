@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from mapper.device.memory import Workspace, copy_in
+from mapper.device.copies import copy_in
+from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, kernel
 
 GROUP = 8

@@ -164,10 +164,20 @@ class Kernel:
                 if key not in self._functions:  # nor by another thread meanwhile
                     types = tuple(self.compiled.typeof_pyval(arg) for arg in args)
                     compiled = self.compiled.compile(types)
-                    self._functions[key] = Loaded(
-                        int(compiled._codelibrary.get_cufunc().handle), compiled.cooperative
-                    )
+                    function = compiled._codelibrary.get_cufunc()
+                    _keep_loaded(function)
+                    self._functions[key] = Loaded(int(function.handle), compiled.cooperative)
         return self._functions[key]
+
+
+def _keep_loaded(function: Any) -> None:
+    """Keep the driver's function loaded as long as the process lives.
+
+    The driver loads a kernel's code once for all devices, but numba-cuda unloads it when the
+    process ends, once for each device: the second time frees memory twice (0.30.4; the process was
+    aborted with its work done).
+    """
+    function.module._finalizer.detach()
 
 
 def _table_of(words: Any) -> Any:
@@ -249,6 +259,11 @@ class BoundKernel:
         """Return a launch for later: function, blocks, threads, shared bytes, table of arguments.
 
         There is one table: launch before numbers are given anew.
+
+        Raises
+        ------
+        TypeError
+            For a kernel whose blocks wait for each other: it is launched alone.
         """
         if self._function.is_cooperative:
             raise TypeError("kernels whose blocks wait for each other are launched alone")

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from mapper.device.arguments import DeviceArray
-from mapper.device.memory import copy_in, device_memory, free_bytes
+from mapper.device.copies import copy_in
+from mapper.device.memory import device_memory, free_bytes
 from mapper.device.seam import DRIVER, SIMULATED, cuda
 from mapper.errors import DeviceMemoryError
 from mapper.threads import map_in_threads

@@ -62,7 +62,7 @@ def new_lists(space: Workspace, n_reads: int, n_buckets: int) -> Lists:
 
 
 def check_lists(counters: np.ndarray) -> None:
-    """Raise if the last bucket left reads over (counters downloaded after it)."""
+    """Raise DeviceError if the last bucket left reads over (int64 counters, of after it)."""
     if counters[-1]:
         raise DeviceError(
             f"{counters[-1]} reads do not fit the largest work space; this is a bug in fmwave, "

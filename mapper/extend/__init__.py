@@ -1,1 +1,1 @@
-
+"""Loci → alignments: ungapped, then gap-affine wavefronts."""

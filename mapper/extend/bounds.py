@@ -168,7 +168,7 @@ def left_floor_of(ungapped, right, target, params):
 
 @core
 def worth_extending(bounds, ungapped, target, params):
-    """Whether :func:`align_gapped` would extend some side, or cannot tell by these bounds."""
+    """Whether ``align_gapped`` would extend some side, or cannot tell by these bounds."""
     if bounds.most_right == CELLS_FULL or bounds.most_right > bounds.right_floor:
         return True
     left_floor = left_floor_of(ungapped, ungapped.right, target, params)

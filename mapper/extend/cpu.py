@@ -6,6 +6,7 @@ import numpy as np
 
 from mapper.accelerate import driver, grown
 from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch
+from mapper.extend.distinct import keep_distinct
 from mapper.extend.keep import keep_counting
 from mapper.extend.penalties import wavefront_penalties
 from mapper.extend.reach import new_reach
@@ -16,7 +17,6 @@ from mapper.extend.read import (
     ReadScratch,
     align_row,
     extend_read,
-    keep_distinct,
     scratch_sizes,
     sort_loci,
 )

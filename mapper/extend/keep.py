@@ -22,7 +22,7 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.bits import popcount
-from mapper.extend.read import as_given, overlap
+from mapper.extend.distinct import as_given, overlap
 from mapper.lanes import lane_mask, lanes_meet
 from mapper.params import SHARES
 

@@ -10,7 +10,7 @@ import numpy as np
 from mapper.accelerate import core, driver
 from mapper.batch import AlignmentBatch
 from mapper.bits import trailing_zeros
-from mapper.extend.read import comes_before, is_redundant
+from mapper.extend.distinct import comes_before, is_redundant
 
 
 @core

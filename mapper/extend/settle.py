@@ -17,7 +17,8 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.extend.bounds import gaps_may_win
-from mapper.extend.read import Found, as_given, lowest_doubled, target_of, ungapped_of
+from mapper.extend.distinct import as_given
+from mapper.extend.read import Found, lowest_doubled, target_of, ungapped_of
 from mapper.extend.ungapped import ungapped_score
 
 UNSPELT = -1

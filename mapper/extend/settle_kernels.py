@@ -9,9 +9,10 @@ from mapper.device.lanes import WARP, WarpLanes
 from mapper.device.seam import cuda, kernel
 from mapper.device.work import POOL
 from mapper.dna import n_words
+from mapper.extend.distinct import keep_distinct
 from mapper.extend.keep import keep_counting
 from mapper.extend.locus import ungapped_ops
-from mapper.extend.read import Found, edit_distance_of, keep_distinct, sort_loci
+from mapper.extend.read import Found, edit_distance_of, sort_loci
 from mapper.extend.settle import UNSPELT, propose, settle_read, target_after
 from mapper.lanes import ONE_LANE
 

@@ -1,1 +1,1 @@
-
+"""The FM-index: built from a FASTA, kept on disk, searched."""

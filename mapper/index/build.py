@@ -21,7 +21,7 @@ from mapper.index.layout import columns, row_dtype
 from mapper.index.packed import PackedText
 from mapper.index.plan import LIBRARY, BuildPlan
 from mapper.index.reference import Index, IndexMeta
-from mapper.index.route import choose_route, plan_route, sort_suffixes
+from mapper.index.route import choose_route, sort_suffixes
 from mapper.index.suffix_sort import SortedText
 from mapper.index.text import read_text
 from mapper.io.fasta_blocks import plain_bytes
@@ -69,13 +69,14 @@ def build_index(
     what = f"{fasta}: the index"
     most = plain_bytes(fasta)
     if most is None:
-        plan_route(what, 1, *options, check=check_memory)  # refuse at once what suits no text
+        # Refuse at once what suits no text.
+        choose_route(what, 1, *options, check=check_memory, say=False)
     else:
         plan = choose_route(what, most, *options, check=check_memory)
     with _phase("reading"):
         contigs, text = read_text(
             fasta, n_threads, most,
-            lambda n: plan_route(what, n, *options, check=check_memory, n_held=n),
+            lambda n: choose_route(what, n, *options, check=check_memory, n_held=n, say=False),
         )  # fmt: skip
     if most is None:
         plan = choose_route(what, len(text), *options, check=check_memory, n_held=len(text))
@@ -109,7 +110,15 @@ def build_fm(
 def pack_text(text: np.ndarray, n_threads: int = 1) -> PackedText:
     """Pack a text, and replace its ambiguous bases in place.
 
-    The planes have two rows beyond the text, marked ambiguous.
+    Parameters
+    ----------
+    text
+        uint8 (n,), n > 0, codes of mapper.dna.
+
+    Returns
+    -------
+    Two bits a base for the sort, and bit planes, which have two rows beyond the text, marked
+    ambiguous.
     """
     n = len(text)
     n_rows = int(dna.n_words(n))
@@ -136,7 +145,15 @@ def index_text(
     plan: BuildPlan,
     n_threads: int,
 ) -> FMIndex:
-    """Index a packed text, and let its words go; the library's route also needs it unpacked."""
+    """Index a packed text, and let its words go.
+
+    Parameters
+    ----------
+    unpacked
+        The text as codes 0 to 3, uint8 (n,), for the library's route; None for others.
+    plan
+        The route, and how much of the text is sorted at a time.
+    """
     n = text.n
     sa_shift = params.sampling(n).bit_length() - 1
     no_table = np.zeros(1, row_dtype(n))

@@ -7,7 +7,7 @@ those that begin with a and go on with what sorts before y. A machine with memor
 
 The suffix array follows from its samples: LF-mapping leads from a sampled row to the row of
 the position before, and so on to the next sampled row. Locating is then one access instead
-of p - 1 steps on average.
+of p - 1 steps on average. Only a device has the memory to spare (:mod:`mapper.index.cuda`).
 """
 
 from __future__ import annotations
@@ -53,22 +53,6 @@ def fill_from_sample(fm, sample, suffix_array):
         if row & ((1 << fm.sa_shift) - 1) == 0:
             return
         suffix_array[row] = text_pos
-
-
-@driver
-def _expand(fm, suffix_array):
-    for sample in range(len(fm.sa_samples)):
-        fill_from_sample(fm, sample, suffix_array)
-
-
-def with_suffix_array(fm: FMIndex) -> FMIndex:
-    """Return the index with the whole suffix array (p = 1): 4 bytes a base, 8 from 2**32 on."""
-    if fm.sa_shift == 0:
-        return fm
-    suffix_array = np.empty(fm.n_rows, fm.sa_samples.dtype)
-    _expand(fm, suffix_array)
-    suffix_array.flags.writeable = False
-    return fm._replace(sa_samples=suffix_array, sa_shift=0)
 
 
 @driver

@@ -63,6 +63,7 @@ def window_at(words, text_pos):
 
 @core
 def next_window(key, after):
+    """The same, one base further on."""
     return (key << np.uint64(2)) | (after >> np.uint64(62)), after << np.uint64(2)
 
 

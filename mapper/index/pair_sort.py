@@ -22,6 +22,7 @@ def scrambled(lo, hi, turn, size):
 
 @core
 def swap(keys, positions, i, j):
+    """Exchange two keys, and the positions that belong to them."""
     key = keys[i]
     keys[i] = keys[j]
     keys[j] = key

@@ -43,8 +43,9 @@ def choose_route(
     *,
     check: bool,
     n_held: int = 0,
+    say: bool = True,
 ) -> BuildPlan:
-    """Choose how to index a text of at most `n` bases, and say it with its memory.
+    """Choose how to index a text of at most `n` bases.
 
     Parameters
     ----------
@@ -58,37 +59,14 @@ def choose_route(
         Refuse what needs more than is available.
     n_held
         Bytes of that need which the process has already.
+    say
+        Log what is chosen, and the memory that it takes.
 
     Raises
     ------
     ResourceError, DeviceError, UsageError
         If nothing suits, or the device asked for does not.
     """
-    plan = plan_route(what, n, params, device, memory, n_threads, check=check, n_held=n_held)
-    where = {
-        LIBRARY: "by the library",
-        BLOCKS: f"by {n_threads} threads, {plan.block_size} suffixes at a time",
-        DEVICE: f"on device {plan.ordinal}, {plan.block_size} suffixes at a time",
-    }
-    log.info("at most %d bases; suffixes are sorted %s", n, where[plan.route])
-    log.info("about %.2f GB of memory are needed", plan.host_bytes / 1e9)
-    if plan.route == DEVICE:
-        log.info("and %.2f GB of the device's", plan.device_bytes / 1e9)
-    return plan
-
-
-def plan_route(
-    what: str,
-    n: int,
-    params: IndexParams,
-    device: str,
-    memory: int | None,
-    n_threads: int,
-    *,
-    check: bool,
-    n_held: int = 0,
-) -> BuildPlan:
-    """Choose as :func:`choose_route` does, and say nothing."""
     available = memory
     if memory is None and (left := available_bytes()) is not None:
         available = left + n_held
@@ -100,7 +78,22 @@ def plan_route(
                 f"allows {memory / 1e9:.2f} GB"
             )
         require_bytes(plan.host_bytes - n_held, what, _REMEDY)
+    if say:
+        _say(plan, n, n_threads)
     return plan
+
+
+def _say(plan: BuildPlan, n: int, n_threads: int) -> None:
+    """Log a plan and its memory."""
+    where = {
+        LIBRARY: "by the library",
+        BLOCKS: f"by {n_threads} threads, {plan.block_size} suffixes at a time",
+        DEVICE: f"on device {plan.ordinal}, {plan.block_size} suffixes at a time",
+    }
+    log.info("at most %d bases; suffixes are sorted %s", n, where[plan.route])
+    log.info("about %.2f GB of memory are needed", plan.host_bytes / 1e9)
+    if plan.route == DEVICE:
+        log.info("and %.2f GB of the device's", plan.device_bytes / 1e9)
 
 
 def _plan(

@@ -131,6 +131,11 @@ def sort_in_blocks(sorter: Sorter, n: int, block_size: int) -> SortedText:
 def blocks_of(counts: np.ndarray, block_size: int) -> Iterator[tuple[int, int, int]]:
     """Cut the k-mers into ranges that begin at most `block_size` suffixes, or are one k-mer.
 
+    Parameters
+    ----------
+    counts
+        int64 (4**k,): suffixes that begin with each k-mer.
+
     Yields
     ------
     First k-mer, the one past the last, and the number of suffixes, never 0.

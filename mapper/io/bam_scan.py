@@ -13,7 +13,10 @@ import numpy as np
 from mapper.accelerate import core, driver
 from mapper.io.bam_bases import NOT_A_BASE, read_bases
 from mapper.io.encode import copy_bytes
-from mapper.io.tags import get16, get32, tag_end, tag_key, turn_base_tag
+from mapper.io.tags import tag_end, tag_key, turn_base_tag
+from mapper.io.text_runs import copy_phred, copy_visible
+from mapper.io.words import get16, get32
+from mapper.vectors import RUN
 
 OK = 0
 MORE = 2  # the buffer ends inside a record or pair, the file does not
@@ -121,6 +124,20 @@ def _copy_tags(data, at, end, reverse, n_bases, ids, id_offsets, tags, tag_at):
 
 
 @core
+def _copy_name(data, at, length, names, name_at):
+    """Write the name of `length` characters at `at`; say whether all are visible."""
+    if length <= RUN and at + RUN <= len(data) and name_at + RUN <= len(names):
+        return copy_visible(data, at, names, name_at) >= length  # and some bytes behind
+    letters = data[at : at + length]
+    worst = np.uint8(0)
+    for i in range(length):
+        # 33 to 126; characters below wrap round to large values.
+        worst = max(worst, np.uint8(letters[i] - np.uint8(33)))
+    copy_bytes(names, name_at, data, at, at + length)
+    return worst <= 126 - 33
+
+
+@core
 def _append_read(data, at, end, ids, id_offsets, row, bases, quals, base_offsets, names,
                  name_offsets, flags, tags, tag_offsets):  # fmt: skip
     """Write the record at ``[at, end)`` to row `row`; return its status."""
@@ -134,14 +151,9 @@ def _append_read(data, at, end, ids, id_offsets, row, bases, quals, base_offsets
     name = at + _FIXED
     if name_len == 0 or data[name + name_len] != 0:
         return BAD_NAME
-    letters = data[name : name + name_len]
-    worst = np.uint8(0)
-    for i in range(name_len):
-        # 33 to 126; characters below wrap round to large values.
-        worst = max(worst, np.uint8(letters[i] - np.uint8(33)))
-    if worst > 126 - 33:
+    if not _copy_name(data, name, name_len, names, name_offsets[row]):
         return BAD_NAME
-    name_offsets[row + 1] = copy_bytes(names, name_offsets[row], data, name, name + name_len)
+    name_offsets[row + 1] = name_offsets[row] + name_len
 
     start = name + name_len + 1 + 4 * n_cigar
     sequence = data[start : start + (n_bases + 1) // 2]
@@ -160,6 +172,13 @@ def _append_read(data, at, end, ids, id_offsets, row, bases, quals, base_offsets
         for i in range(n_bases):
             target[i] = given[n_bases - 1 - i]
             worst = max(worst, given[i])
+    elif n_bases >= RUN:
+        bad = np.int64(0)
+        for run in range(n_bases // RUN + 1):
+            first = min(run * RUN, n_bases - RUN)  # the last is what is left, and some again
+            bad |= copy_phred(given, first, target, first)
+        if bad:
+            return BAD_QUALITY
     else:
         for i in range(n_bases):
             target[i] = given[i]

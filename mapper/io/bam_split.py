@@ -16,7 +16,7 @@ from mapper.io.bam_in import BamReader, alignment_format
 from mapper.io.bgzf import BgzfWriter
 from mapper.io.buffer import InputBuffer
 from mapper.io.source import ByteSource
-from mapper.io.tags import get16
+from mapper.io.words import get16
 
 _CHUNK_BYTES = 4 << 20
 _FULL = -1  # beside the statuses of bam_scan: the limit is reached

@@ -18,7 +18,8 @@ from isal import isal_zlib
 
 from mapper.accelerate import core, driver
 from mapper.io import isa_l
-from mapper.io.tags import get16, get32
+from mapper.io.text_cut import line_ends
+from mapper.io.words import get16, get32
 from mapper.recycled import RECYCLER
 from mapper.workers import do_all
 
@@ -43,8 +44,9 @@ _B, _C = b"BC"
 FOUND, MORE, NOT_BGZF, BAD_LENGTH = range(4)
 """Why no further block was found: enough are; the bytes end; it is none; no block is that large."""
 
-START, END, PLAIN_START, PLAIN_END = range(4)
-"""Columns of a table of blocks: where each lies in the compressed bytes and in the plain ones."""
+START, END, PLAIN_START, PLAIN_END, N_LINES = range(5)
+"""Columns of a table of blocks: where each lies in the compressed bytes and in the plain ones, and
+the line ends in it, if they are counted."""
 
 
 class NotBgzfError(Exception):
@@ -60,6 +62,7 @@ class Done(NamedTuple):
 
     plain_end: int  # in the step's buffer: all before is right, as far as this part goes
     error: Exception | None  # what is wrong behind
+    blocks: np.ndarray | None = None  # whose line ends have been counted
 
 
 class Step(NamedTuple):
@@ -111,7 +114,7 @@ def find_blocks(data, at, end, room, blocks):
     room
         Plain bytes that there is room for; the first block may have more.
     blocks
-        Table to be written, int64 (n, 4): START, END, PLAIN_START, PLAIN_END.
+        Table to be written, int64 (n, 4 or more): START, END, PLAIN_START, PLAIN_END.
 
     Returns
     -------
@@ -148,32 +151,37 @@ def is_bgzf(head: bytes) -> bool:
 
 
 def _table(n: int) -> np.ndarray:
-    return np.empty((n, 4), np.int64)
+    return np.empty((n, 5), np.int64)
 
 
-def _decompress(data: np.ndarray, blocks: np.ndarray, buffer: memoryview) -> Done:
+def _decompress(
+    data: np.ndarray, blocks: np.ndarray, buffer: memoryview, count_lines: bool
+) -> Done:
     """Decompress blocks into their places, up to the first that is damaged."""
     if isa_l.usable():
-        out = np.frombuffer(buffer, np.uint8).ctypes.data
-        whole = _decompress_compiled(data, blocks, out, isa_l.work_space())
+        out = np.frombuffer(buffer, np.uint8)
+        whole = _decompress_compiled(data, blocks, out, isa_l.work_space(), count_lines)
         if whole == len(blocks):
-            return Done(int(blocks[-1, PLAIN_END]), None)
+            return Done(int(blocks[-1, PLAIN_END]), None, blocks if count_lines else None)
         blocks = blocks[whole:]  # the first of them is damaged: find out how
-    return _decompress_singly(data.data, blocks.tolist(), buffer)
+    return _decompress_singly(data.data, blocks[:, :N_LINES].tolist(), buffer)
 
 
 @driver
-def _decompress_compiled(data, blocks, out, work):
-    """Decompress blocks to where they belong behind an address; return how many are right."""
+def _decompress_compiled(data, blocks, out, work, count_lines):
+    """Decompress blocks to where they belong in `out`; return how many are right."""
     for i in range(len(blocks)):
-        start, end, plain_start, plain_end = blocks[i]
+        start, end = blocks[i, START], blocks[i, END]
+        plain_start, plain_end = blocks[i, PLAIN_START], blocks[i, PLAIN_END]
         body = start + _FIXED_HEADER + get16(data, start + 10)
         n_bytes = end - _TRAILER_BYTES - body
-        plain, n_plain = out + plain_start, plain_end - plain_start
+        plain, n_plain = out.ctypes.data + plain_start, plain_end - plain_start
         if not isa_l.inflate(data.ctypes.data + body, n_bytes, work, plain, n_plain):
             return i
         if isa_l.crc32(plain, n_plain) != get32(data, end - _TRAILER_BYTES) & 0xFFFFFFFF:
             return i
+        if count_lines:
+            blocks[i, N_LINES] = line_ends(out[plain_start:plain_end])
     return len(blocks)
 
 
@@ -215,6 +223,8 @@ class BgzfStream:
         self._plain = memoryview(b"")  # of a block for which a buffer had no room
         self._error: Exception | None = None
         self.last_block_empty = False
+        self.count_lines = False
+        """Whether to count the line ends of what is inflated."""
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill the start of `buffer` and return how many bytes; 0 only at the end.
@@ -263,7 +273,7 @@ class BgzfStream:
         runs = [blocks[i : i + BLOCKS_PER_TASK] for i in range(0, len(blocks), BLOCKS_PER_TASK)]
         self._at = int(blocks[-1, END])
         self.last_block_empty = bool(blocks[-1, PLAIN_START] == blocks[-1, PLAIN_END])
-        return [partial(_decompress, self._packed, run, buffer) for run in runs]
+        return [partial(_decompress, self._packed, run, buffer, self.count_lines) for run in runs]
 
     def _finish(self, step: Step) -> int:
         """Do the parts of a step; return how many bytes they gave, if there should be any."""

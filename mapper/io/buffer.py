@@ -11,8 +11,9 @@ import numpy as np
 
 from mapper.errors import InputFormatError
 from mapper.io.bgzf_in import Done, Step
+from mapper.io.line_counts import LineCounts, count
 from mapper.io.source import BrokenStreamError, PlainBytes
-from mapper.recycled import RECYCLER
+from mapper.io.step_ahead import Block, StepAhead
 
 MAX_RECORD_BYTES = 1 << 28
 """A record that does not fit into this is taken for a broken file, not for a read."""
@@ -21,38 +22,6 @@ _WANTED_AHEAD = 2
 _CHUNKS_AHEAD = 2
 _LEAST_STEP = 1 << 16
 """Bytes. Less than that at the end of a block stays unused: a BGZF block might not fit."""
-
-
-class _Block:
-    """Memory that bytes of the file are read into, one step behind the other.
-
-    Parameters
-    ----------
-    front
-        Bytes that are left free at the start, for unread ones of the block before.
-    """
-
-    def __init__(self, size: int, front: int) -> None:
-        self.data = RECYCLER.empty(size)
-        self.at = self.end = front  # data[at:end] is unread
-        self.begun = front  # steps have begun up to here
-
-
-class _StepAhead:
-    """A step that has begun and whose bytes cannot be handed out yet."""
-
-    def __init__(self, block: _Block, n_bytes: int, n_parts: int) -> None:
-        self.block = block
-        self.start = block.begun
-        self.n_bytes = n_bytes
-        self.n_left = n_parts
-        self.error: Exception | None = None
-        block.begun += n_bytes
-
-    def part_done(self, done: Done) -> None:
-        self.n_left -= 1
-        if done.error is not None and (self.error is None or done.plain_end < self.n_bytes):
-            self.n_bytes, self.error = done.plain_end, done.error
 
 
 class InputBuffer:
@@ -85,15 +54,16 @@ class InputBuffer:
         self._chunk = chunk_bytes
         self._ahead = max(ahead, _CHUNKS_AHEAD * chunk_bytes)
         self._executor = executor
-        self._block = self._filled = _Block(0, 0)  # what is taken from, what steps write to
-        self._steps: deque[_StepAhead] = deque()  # in the order of the file
-        self._parts: deque[tuple[_StepAhead, Callable[[], Done]]] = deque()  # nobody does them yet
+        self._block = self._filled = Block(0, 0)  # what is taken from, what steps write to
+        self._steps: deque[StepAhead] = deque()  # in the order of the file
+        self._parts: deque[tuple[StepAhead, Callable[[], Done]]] = deque()  # nobody does them yet
         self._all_begun = False  # no step is left to begin
         self._ended = False  # all bytes of the file are unread or taken
         self._wanted = 0  # most bytes that were asked for at once
         self._is_beginning = False  # some thread is at the beginning of a step
         self._is_queued = False  # such a beginning is
         self._failure: BaseException | None = None
+        self._lines = LineCounts()
         self._closed = False
         self._changed = threading.Condition()  # its lock is for all of these
         self._source_lock = threading.Lock()  # held while the source is asked
@@ -126,9 +96,16 @@ class InputBuffer:
             else:
                 self._do_part()
 
+    def line_ends(self, text: np.ndarray) -> int:
+        """Return how many line ends there are in the first unread bytes, `text`."""
+        with self._changed:
+            known = self._lines.known(len(text))
+        return count(text, *known)
+
     def take(self, n: int) -> np.ndarray:
         """Return the first `n` unread bytes, which count as read from now on."""
         with self._changed:
+            self._lines.take(n)
             block = self._block
             taken = block.data[block.at : block.at + n]
             block.at += n
@@ -170,7 +147,7 @@ class InputBuffer:
 
     # The following four are called with the lock held.
 
-    def _block_with(self, wanted: int) -> _Block | None:
+    def _block_with(self, wanted: int) -> Block | None:
         """Return a block with so many unread bytes, or all there are; None if others come first."""
         block, filled = self._block, self._filled
         if block.end - block.at >= wanted:
@@ -193,9 +170,9 @@ class InputBuffer:
         self._block = self._filled = filled
         return self._block_with(wanted)
 
-    def _new_block(self, front: int, least: int = 0) -> _Block:
+    def _new_block(self, front: int, least: int = 0) -> Block:
         size = max(3 * self._wanted, self._ahead + 2 * self._chunk, least)
-        return _Block(front + size, front)
+        return Block(front + size, front)
 
     def _may_begin(self) -> bool:
         """Say whether a step may begin now."""
@@ -253,7 +230,7 @@ class InputBuffer:
         with self._changed:
             self._is_beginning = False
             self._all_begun |= step.n_bytes == 0
-            ahead = _StepAhead(filled, step.n_bytes, len(step.parts))
+            ahead = StepAhead(filled, step.n_bytes, len(step.parts))
             ahead.error = error
             self._steps.append(ahead)
             self._parts.extend((ahead, part) for part in step.parts)
@@ -283,6 +260,7 @@ class InputBuffer:
         while self._steps and self._steps[0].n_left == 0 and not self._ended:
             step = self._steps.popleft()
             step.block.end = step.start + step.n_bytes
+            self._lines.add(step.n_bytes, *step.line_ends())
             assert step.error is None or isinstance(step.error, BrokenStreamError)
             self.broken = step.error
             self._ended = step.n_bytes == 0 or step.error is not None

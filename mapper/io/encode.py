@@ -9,6 +9,7 @@ from mapper.batch import ReadBatch, RecordBatch
 from mapper.cigar import N, S
 from mapper.errors import OutputError
 from mapper.io.bam_bases import put_bases
+from mapper.io.words import copy, put16, put32
 from mapper.recycled import RECYCLER
 
 MAX_NAME = 254
@@ -85,38 +86,18 @@ def _fill_offsets(records, reads, offsets):
 
 
 @core
-def _put16(out, at, value):
-    for i in range(2):
-        out[at + i] = (value >> (8 * i)) & 0xFF
-    return at + 2
-
-
-@core
-def _put32(out, at, value):
-    for i in range(4):
-        out[at + i] = (value >> (8 * i)) & 0xFF
-    return at + 4
-
-
-@core
 def _put_ops(out, at, cigar_ops, start, end):
     for i in range(start, end):
-        at = _put32(out, at, np.int64(cigar_ops[i]))
+        put32(out, at, np.int64(cigar_ops[i]))
+        at += 4
     return at
 
 
 @core
 def copy_bytes(out, at, source, start, end):
-    """Write ``source[start:end]``; return the position after it.
-
-    Through slices, whose indices cannot be negative: only so is the loop vectorised.
-    """
-    length = end - start
-    target = out[at : at + length]
-    part = source[start:end]
-    for i in range(length):
-        target[i] = part[i]
-    return at + length
+    """Write ``source[start:end]``; return the position after it."""
+    copy(source, start, out, at, end - start)
+    return at + end - start
 
 
 @core
@@ -199,19 +180,20 @@ def _fill_bam(records, reads, offsets, out):
         span = max(reference_span(records.cigar_ops, cigar_start, cigar_end), 1)
 
         at = offsets[r]
-        at = _put32(out, at, offsets[r + 1] - offsets[r] - 4)
-        at = _put32(out, at, np.int64(records.ref_id[r]))
-        at = _put32(out, at, pos)
-        out[at] = max(name_end - name_start, 1) + 1
-        out[at + 1] = records.mapq[r]
-        at = _put16(out, at + 2, reg2bin(pos, pos + span))
+        put32(out, at, offsets[r + 1] - at - 4)
+        put32(out, at + 4, np.int64(records.ref_id[r]))
+        put32(out, at + 8, pos)
+        out[at + 12] = max(name_end - name_start, 1) + 1
+        out[at + 13] = records.mapq[r]
+        put16(out, at + 14, reg2bin(pos, pos + span))
         n_ops = cigar_end - cigar_start
-        at = _put16(out, at, n_ops if n_ops <= MAX_CIGAR_OPS else 2)
-        at = _put16(out, at, flag)
-        at = _put32(out, at, end - start)
-        at = _put32(out, at, np.int64(records.next_ref_id[r]))
-        at = _put32(out, at, records.next_pos[r])
-        at = _put32(out, at, records.template_len[r])
+        put16(out, at + 16, n_ops if n_ops <= MAX_CIGAR_OPS else np.int64(2))
+        put16(out, at + 18, flag)
+        put32(out, at + 20, end - start)
+        put32(out, at + 24, np.int64(records.next_ref_id[r]))
+        put32(out, at + 28, records.next_pos[r])
+        put32(out, at + 32, np.int64(records.template_len[r]))
+        at += _FIXED
 
         at = copy_bytes(out, at, reads.names, name_start, name_end)
         if name_end == name_start:
@@ -220,8 +202,9 @@ def _fill_bam(records, reads, offsets, out):
         out[at] = 0
         at += 1
         if n_ops > MAX_CIGAR_OPS:
-            at = _put32(out, at, ((end - start) << 4) | S)
-            at = _put32(out, at, (span << 4) | N)
+            put32(out, at, ((end - start) << 4) | S)
+            put32(out, at + 4, (span << 4) | N)
+            at += 8
         else:
             at = _put_ops(out, at, records.cigar_ops, cigar_start, cigar_end)
         at = put_bases(out, at, reads.bases, start, end, reverse)
@@ -232,5 +215,5 @@ def _fill_bam(records, reads, offsets, out):
         at = copy_bytes(out, at, records.tags, records.tag_offsets[r], records.tag_offsets[r + 1])
         if n_ops > MAX_CIGAR_OPS:
             at = copy_bytes(out, at, _CG_START, 0, len(_CG_START))
-            at = _put32(out, at, n_ops)
-            _put_ops(out, at, records.cigar_ops, cigar_start, cigar_end)
+            put32(out, at, n_ops)
+            _put_ops(out, at + 4, records.cigar_ops, cigar_start, cigar_end)

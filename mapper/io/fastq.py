@@ -105,6 +105,7 @@ class FastqReader(BatchReader):
             for path in paths:
                 source = ByteSource(path, executor) if isinstance(path, str) else path
                 self._sources.append(source)
+                source.count_lines()
                 self._files.append(InputBuffer(source, chunk_bytes, executor, ahead))
         except InputFormatError:
             self.close()
@@ -155,7 +156,8 @@ class FastqReader(BatchReader):
             text, all_left = file.unread(size + 1)
             is_rest = all_left and len(text) <= size
             text = text[:size]
-            n_records, end = whole_records(kind, text, is_rest, most)
+            n_lines = file.line_ends(text) if kind == FASTQ else -1
+            n_records, end = whole_records(kind, text, is_rest, most, n_lines)
             if is_rest:
                 return _Window(text, n_records, end, end == len(text) or n_records < most)
             if n_records >= self._unit:
@@ -207,7 +209,7 @@ def _end_of(window: _Window, kind: int, n_records: int) -> int:
     # Mates of about one length: the end is near. Else lines are counted faster forwards.
     if kind == FASTQ and not window.is_rest and n_behind < n_records // _FEW:
         return int(before_lines(window.text, window.end, 4 * n_behind))
-    return int(whole_records(kind, window.text, window.is_rest, n_records)[1])
+    return int(whole_records(kind, window.text, window.is_rest, n_records, -1)[1])
 
 
 def _kind_of(file: InputBuffer) -> int:

@@ -9,6 +9,8 @@ from mapper.io.comment_scan import put_comment
 from mapper.io.fasta_scan import read_fasta_record, read_list_line
 from mapper.io.fastq_scan import BAD_COMMENT, MATES_DIFFER, OK, SINGLE, TWO_FILES, read_record
 from mapper.io.text_cut import FASTA, FASTQ
+from mapper.io.text_runs import before_difference
+from mapper.vectors import RUN
 
 _DOT, _UNDERSCORE, _ONE, _TWO = b"._12"
 
@@ -23,6 +25,12 @@ def _match_mates(names, start, middle, end):
     length = middle - start
     if end - middle != length:
         return -1
+    if (
+        length <= RUN
+        and middle + RUN <= len(names)
+        and before_difference(names, start, names, middle) >= length
+    ):
+        return 0
     first = names[start:middle]
     second = names[middle:end]
     differ = np.uint8(0)

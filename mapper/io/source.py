@@ -159,6 +159,11 @@ class ByteSource:
         """Whether the last block read is empty, as at the end of a complete BGZF file."""
         return self._bgzf is not None and self._bgzf.last_block_empty
 
+    def count_lines(self) -> None:
+        """Have line ends counted where bytes are inflated, if others than the reader do that."""
+        if self._bgzf is not None:
+            self._bgzf.count_lines = True
+
     def peek(self, n: int) -> bytes:
         """Return the first `n` plain bytes (fewer if there are no more), without taking them.
 

@@ -6,6 +6,9 @@ import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.dna import COMPLEMENT, LETTERS
+from mapper.io.text_runs import before_unprintable
+from mapper.io.words import get16, get32
+from mapper.vectors import RUN
 
 
 def tag_key(tag: str) -> int:
@@ -28,21 +31,6 @@ _Z, _H, _B, _A, _F = b"ZHBAf"
 
 
 @core
-def get32(data, at):
-    """Return the signed 32-bit number at `at`."""
-    value = np.int64(0)
-    for i in range(4):
-        value |= np.int64(data[at + i]) << (8 * i)
-    return value - ((value >> 31) << 32)
-
-
-@core
-def get16(data, at):
-    """Return the unsigned 16-bit number at `at`."""
-    return np.int64(data[at]) | np.int64(data[at + 1]) << 8
-
-
-@core
 def tag_end(data, at, end):
     """Return the position after the tag at `at`, or -1 if it is malformed or exceeds `end`."""
     if at + 4 > end:
@@ -53,6 +41,10 @@ def tag_end(data, at, end):
     if size > 0:
         return at + size if at + size <= end else -1
     if kind == _Z or kind == _H:
+        n_before = np.int64(RUN)
+        while n_before == RUN and at + RUN <= len(data):  # beyond `end` it does no harm
+            n_before = before_unprintable(data, at)
+            at += n_before
         while at < end and data[at] != 0:
             if data[at] < 32 or data[at] > 126:
                 return -1

@@ -20,7 +20,7 @@ _RUN = 128  # bytes whose line ends a uint8 can count: the compiler vectorises t
 
 
 @driver
-def _line_ends(text):
+def line_ends(text):
     """Return how many line ends there are."""
     found = np.int64(0)
     n_runs = len(text) // _RUN
@@ -40,7 +40,7 @@ def _after_lines(text, n_lines):
     """Return the position after the first `n_lines` lines, which must be there."""
     at = 0
     while n_lines > _RUN and at + _RUN <= len(text):
-        n_lines -= _line_ends(text[at : at + _RUN])
+        n_lines -= line_ends(text[at : at + _RUN])
         at += _RUN
     while n_lines > 0:
         n_lines -= text[at] == _LF
@@ -99,7 +99,7 @@ def _whole_list_lines(text, all_left, most):
 
 
 @driver
-def whole_records(kind, text, all_left, most):
+def whole_records(kind, text, all_left, most, n_lines):
     """Find records that lie in a text as a whole.
 
     Parameters
@@ -112,6 +112,8 @@ def whole_records(kind, text, all_left, most):
         Whether the file ends with it.
     most
         Records that are enough.
+    n_lines
+        Line ends in `text`, if they are known; -1 if not. Needed for FASTQ only.
 
     Returns
     -------
@@ -121,7 +123,8 @@ def whole_records(kind, text, all_left, most):
         return _whole_fasta_records(text, all_left, most)
     if kind == LIST:
         return _whole_list_lines(text, all_left, most)
-    n_lines = _line_ends(text)
+    if n_lines < 0:
+        n_lines = line_ends(text)
     n_records = min(n_lines // 4, most)
     if n_records == most:
         return n_records, _after_lines(text, 4 * n_records)

@@ -25,13 +25,29 @@ from mapper.vectors import (
 _LF = 10
 _LETTERS = b"ACGT"
 _UPPER = 0xDF  # makes a small letter a capital
-_FIRST_VISIBLE, _N_VISIBLE = 33, 94
-"""Characters of names and qualities: 33 to 126. Those below wrap round to large values."""
+_SPACE, _FIRST_VISIBLE, _N_VISIBLE = 32, 33, 94
+"""Characters of names and qualities: 33 to 126. Those below wrap round to large values. The space
+is printable, too."""
 
 
 def before_line_end(text, at):
     """Return how many of ``text[at:at + RUN]`` come before the first LF."""
     found = np.flatnonzero(text[at : at + RUN] == _LF)
+    return np.int64(found[0] if len(found) else RUN)
+
+
+def before_difference(text, at, other, there):
+    """Return how many of ``text[at:at + RUN]`` come before the first that another text differs in.
+
+    The other text is ``other[there:there + RUN]``.
+    """
+    found = np.flatnonzero(text[at : at + RUN] != other[there : there + RUN])
+    return np.int64(found[0] if len(found) else RUN)
+
+
+def before_unprintable(text, at):
+    """Return how many of ``text[at:at + RUN]`` come before the first that is not printable."""
+    found = np.flatnonzero(text[at : at + RUN] - np.uint8(_SPACE) > _N_VISIBLE)
     return np.int64(found[0] if len(found) else RUN)
 
 
@@ -46,6 +62,13 @@ def copy_visible(text, at, target, to):
 def copy_quality(text, at, quals, to):
     """Write the Phred values of ``text[at:at + RUN]``; return 0 if all are visible."""
     run = text[at : at + RUN] - np.uint8(_FIRST_VISIBLE)
+    quals[to : to + RUN] = run
+    return np.int64((run >= _N_VISIBLE).any())
+
+
+def copy_phred(phred, at, quals, to):
+    """Copy the Phred values ``phred[at:at + RUN]``; return 0 if all can be written as text."""
+    run = phred[at : at + RUN]
     quals[to : to + RUN] = run
     return np.int64((run >= _N_VISIBLE).any())
 
@@ -70,6 +93,16 @@ def _before_line_end(builder, source):
     return before_first(builder, builder.icmp_unsigned("==", run, constant(BYTES, _LF)))
 
 
+def _before_difference(builder, source, other):
+    runs = load(builder, source, BYTES), load(builder, other, BYTES)
+    return before_first(builder, builder.icmp_unsigned("!=", *runs))
+
+
+def _before_unprintable(builder, source):
+    distance = builder.sub(load(builder, source, BYTES), constant(BYTES, _SPACE))
+    return before_first(builder, builder.icmp_unsigned(">", distance, constant(BYTES, _N_VISIBLE)))
+
+
 def _copy_visible(builder, source, target):
     run = load(builder, source, BYTES)
     store(builder, target, run)
@@ -79,6 +112,12 @@ def _copy_visible(builder, source, target):
 
 def _copy_quality(builder, source, target):
     phred = builder.sub(load(builder, source, BYTES), constant(BYTES, _FIRST_VISIBLE))
+    store(builder, target, phred)
+    return any_bits(builder, builder.sext(_invisible(builder, phred), BYTES))
+
+
+def _copy_phred(builder, source, target):
+    phred = load(builder, source, BYTES)
     store(builder, target, phred)
     return any_bits(builder, builder.sext(_invisible(builder, phred), BYTES))
 
@@ -96,14 +135,27 @@ def _copy_letters(builder, source, target):
 
 
 _before_line_end_vector = reading(_before_line_end)
+_before_difference_vector = moving(_before_difference)
+_before_unprintable_vector = reading(_before_unprintable)
 _copy_visible_vector = moving(_copy_visible)
 _copy_quality_vector = moving(_copy_quality)
+_copy_phred_vector = moving(_copy_phred)
 _copy_letters_vector = moving(_copy_letters)
 
 
 @overload(before_line_end, inline="always")
 def _before_line_end_compiled(text, at):
     return lambda text, at: _before_line_end_vector(text, at)
+
+
+@overload(before_difference, inline="always")
+def _before_difference_compiled(text, at, other, there):
+    return lambda text, at, other, there: _before_difference_vector(text, at, other, there)
+
+
+@overload(before_unprintable, inline="always")
+def _before_unprintable_compiled(text, at):
+    return lambda text, at: _before_unprintable_vector(text, at)
 
 
 @overload(copy_visible, inline="always")
@@ -114,6 +166,11 @@ def _copy_visible_compiled(text, at, target, to):
 @overload(copy_quality, inline="always")
 def _copy_quality_compiled(text, at, quals, to):
     return lambda text, at, quals, to: _copy_quality_vector(text, at, quals, to)
+
+
+@overload(copy_phred, inline="always")
+def _copy_phred_compiled(phred, at, quals, to):
+    return lambda phred, at, quals, to: _copy_phred_vector(phred, at, quals, to)
 
 
 @overload(copy_letters, inline="always")

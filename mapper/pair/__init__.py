@@ -1,1 +1,1 @@
-
+"""Alignments → records: insert size, rescue, placement, quality, tags."""

@@ -90,7 +90,7 @@ def assumed_model() -> InsertSizeModel:
 
 
 def estimate(inserts: np.ndarray) -> InsertSizeModel:
-    """Estimate the model from signed insert sizes of confident pairs.
+    """Estimate the model from signed insert sizes of confident pairs (int64, bases; 0: none).
 
     The library's orientation is the commoner sign. Outliers are cut at two quartile ranges
     beyond the quartiles before mean and deviation are taken; proper are sizes up to three

@@ -14,7 +14,7 @@ import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.batch import AlignmentBatch, ReadBatch, SeedSummary
-from mapper.extend.read import as_given, overlap
+from mapper.extend.distinct import as_given, overlap
 from mapper.extend.ungapped import lowest_score
 from mapper.pair.grade import (
     PRIMARY,

@@ -16,6 +16,7 @@ import numpy as np
 from mapper.accelerate import core, driver, grown
 from mapper.batch import NO_QUALITY, AlignmentBatch, ReadBatch, RecordBatch
 from mapper.cigar import H, S
+from mapper.pair.names import Names
 from mapper.pair.placement import SECONDARY, SUPPLEMENTARY, PlacementBatch
 from mapper.pair.places import cigar_of, put_alternatives, put_split
 from mapper.pair.tags import put_bytes, put_cigar_text, put_int_tag, put_md, put_tag
@@ -31,24 +32,6 @@ READS_AHEAD = 8
 """How far ahead the reference is asked for: 3 µs, some times what memory takes."""
 FEW_PLACES = 16
 """Places that room is made for in the tags of every record; exactly counted where more may come."""
-
-
-class Names(NamedTuple):
-    """Texts that tags quote, as flat bytes."""
-
-    contigs: np.ndarray  # uint8
-    contig_offsets: np.ndarray  # int64 (n_contigs + 1,)
-    contig_starts: np.ndarray  # int64 (n_contigs,)
-    read_group: np.ndarray  # uint8; empty for none
-
-
-def make_names(contigs: tuple[str, ...], starts: np.ndarray, read_group: str) -> Names:
-    """Flatten contig names and the read group's ID."""
-    encoded = [name.encode() for name in contigs]
-    offsets = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum([len(name) for name in encoded], out=offsets[1:])
-    flat = np.frombuffer(b"".join(encoded), np.uint8)
-    return Names(flat, offsets, starts, np.frombuffer(read_group.encode(), np.uint8))
 
 
 class _Fields(NamedTuple):
@@ -292,7 +275,27 @@ def make_records(
     ref_planes: np.ndarray,
     params: RecordParams,
 ) -> RecordBatch:
-    """Turn placements into SAM records, in input order."""
+    """Turn placements into SAM records, in input order.
+
+    Parameters
+    ----------
+    ref_planes
+        uint64 (n_words + 2, 3): bit planes of the indexed text, which MD quotes.
+
+    Returns
+    -------
+    Records of each read one after the other, the primary (or the unmapped one) first.
+
+    Raises
+    ------
+    RuntimeError
+        If not as many records came out as were counted: a bug.
+
+    References
+    ----------
+    SAM format specification (hts-specs), sections 1.4 and 1.5, and SAMtags for MD, MC, SA;
+    XA as of bwa's manual.
+    """
     n_records, cigar, span, read = _measure(
         reads.base_offsets, alignments, placements.role, params.all_alignments
     )

@@ -282,6 +282,17 @@ def propose_loci(
     For pairs without a convincing proper pair, near each of the best alignments of one
     mate (at most ``max_rescue``, within ``unpaired_penalty`` of its best); for reads in
     repeats, near those with which a place that seeds missed could make as good a pair.
+
+    Parameters
+    ----------
+    text_planes
+        uint64 (n_words + 2, 3): bit planes of the indexed text.
+    contig_starts, contig_lens
+        int64 (n_contigs,): where each contig begins in the text, and its bases.
+
+    Returns
+    -------
+    Loci of one diagonal each, whose windows are whole contigs.
     """
     locus_offsets, strand, diagonal, ref_id = _propose(
         text_planes, reads.base_offsets, packed.planes, packed.word_offsets,

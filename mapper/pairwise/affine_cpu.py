@@ -18,21 +18,13 @@ import numpy as np
 from mapper.accelerate import driver, grown
 from mapper.pairwise.affine_dp import dp_align, new_dp_space
 from mapper.pairwise.affine_origins import Origins, replay, trace_back
+from mapper.pairwise.affine_rows import NO_COLUMNS, AffineRows, clear_affine_rows, look_back
 from mapper.pairwise.affine_rows_cpu import BLOCK, rows_on
+from mapper.pairwise.compare import pair_at
 from mapper.pairwise.dp_band import fits_bytes
 from mapper.pairwise.letters import letters_of, no_letters
-from mapper.pairwise.packing import pair_at
 from mapper.pairwise.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT
-from mapper.pairwise.wavefront_affine import (
-    ALL_ROWS,
-    NO_COLUMNS,
-    AffineRows,
-    Band,
-    clear_affine_rows,
-    end_offset,
-    highest_bound,
-    look_back,
-)
+from mapper.pairwise.wavefront_affine import ALL_ROWS, Band, end_offset, highest_bound
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING, NO_ROOM, ends_within
 
 FIRST_CELLS = 1 << 15

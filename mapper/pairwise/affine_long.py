@@ -26,21 +26,19 @@ import numpy as np
 from mapper.accelerate import driver
 from mapper.pairwise.affine_cpu import FIRST_MARGIN, columns_within, new_rows
 from mapper.pairwise.affine_origins import Origins, replay, trace_rows
+from mapper.pairwise.affine_rows import NO_COLUMNS, AffineRows, look_back
 from mapper.pairwise.affine_rows_cpu import BLOCK, rows_on
-from mapper.pairwise.compare import Pair
+from mapper.pairwise.compare import Pair, pair_at
 from mapper.pairwise.letters import letters_of, no_letters
 from mapper.pairwise.on_device import scatter_ops
-from mapper.pairwise.packing import PackedPairs, pair_at
+from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT, PairAlignments
 from mapper.pairwise.wavefront_affine import (
     ALL_ROWS,
-    NO_COLUMNS,
     AffinePenalties,
-    AffineRows,
     Band,
     end_offset,
     highest_bound,
-    look_back,
 )
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, NO_ROOM, Ends, ends_within
 

@@ -15,16 +15,13 @@ from mapper.pairwise.affine_origins import (
     gap_origin,
     match_origin,
 )
+from mapper.pairwise.affine_rows import begin_row, end_row, null_beside, start_row
 from mapper.pairwise.letters import run_to_fence
 from mapper.pairwise.wavefront_affine import (
-    begin_row,
-    end_row,
     lowered_penalty,
     next_deletion,
     next_insertion,
     next_match,
-    null_beside,
-    start_row,
 )
 from mapper.pairwise.wavefront_edit import GOING, NULL, extend_row
 

@@ -13,7 +13,8 @@ import numpy as np
 from mapper.device.memory import Workspace
 from mapper.device.seam import device_function
 from mapper.pairwise.affine_origins import Origins
-from mapper.pairwise.wavefront_affine import AffinePenalties, AffineRows, look_back
+from mapper.pairwise.affine_rows import AffineRows, look_back
+from mapper.pairwise.wavefront_affine import AffinePenalties
 
 _MAX_CELLS = 1 << 20
 """Most origins of a thread; a pair that needs more is left."""

@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-from mapper.accelerate import core
+from mapper.accelerate import core, driver
 from mapper.bits import leading_zeros, trailing_zeros
 
 
@@ -30,6 +30,25 @@ class Pair(NamedTuple):
     query_len: int  # symbols
     ref_len: int
     shift: int  # log2 of the bits of a symbol: 1, 2 or 3
+
+
+# What returns arrays counts references, which cores do not.
+@driver
+def pair_at(packed, i):
+    """Pair i as a whole."""
+    return Pair(
+        packed.query_words, packed.ref_words, packed.query_start[i] << 6, packed.ref_start[i] << 6,
+        packed.query_len[i], packed.ref_len[i], np.int64(packed.shift[i]),
+    )  # fmt: skip
+
+
+@driver
+def part_of(pair, v, h, query_len, ref_len):
+    """The part of a pair that starts at query symbol v and reference symbol h."""
+    return Pair(
+        pair.query_words, pair.ref_words, pair.query_bit + (v << pair.shift),
+        pair.ref_bit + (h << pair.shift), query_len, ref_len, pair.shift,
+    )  # fmt: skip
 
 
 def unaligned_word(words, byte):

@@ -40,8 +40,8 @@ def edit_distance(
         bytes, or tuples of a flat uint8 array and its int64 offsets (n + 1 values), which are
         not copied where a device takes them, or paths (:class:`pathlib.Path`) of FASTA or FASTQ
         files; or alone the path of a ``.seq`` file (``>query``, ``<reference``), a
-        :class:`PairBatch`, or what :func:`mapper.packed_pairs` returns. Files are read whole;
-        ``fmwave align`` streams them. Any lengths up to 2**30.
+        :class:`mapper.pairwise.packing.PairBatch`, or what :func:`mapper.packed_pairs` returns.
+        Files are read whole; ``fmwave align`` streams them. Any lengths up to 2**30.
     span
         ``global``; ``semiglobal``, the whole query anywhere in the reference; ``prefix``, at
         its start; or four numbers, the symbols that may stay unaligned at no cost at the

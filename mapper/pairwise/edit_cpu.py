@@ -13,30 +13,27 @@ import numpy as np
 
 from mapper.accelerate import driver, grown
 from mapper.cigar import D, I, append_op
+from mapper.pairwise.compare import pair_at, part_of
+from mapper.pairwise.edit_space import clear_rows, meet_with_room, new_rows
 from mapper.pairwise.middle import (
     MIDDLE_K,
     MIDDLE_OFFSET,
     N_STATE,
     R,
     S,
-    meet,
     reset_state,
 )
-from mapper.pairwise.packing import pair_at, part_of
 from mapper.pairwise.result import OK, OVER_LIMIT
 from mapper.pairwise.wavefront_edit import (
     EXCEEDED,
     FINISHED,
     GOING,
     NO_ROOM,
-    PAD,
     Ends,
-    Rows,
     cell,
-    edit_row,
+    edit_rows_on,
     edit_search,
     ends_within,
-    lowered_bound,
     trace_edit,
 )
 
@@ -59,61 +56,24 @@ _STACK = 160
 
 
 @driver
-def new_rows(n_cells, n_rows):
-    """Allocate work space."""
-    return Rows(
-        np.empty(n_cells, np.int32),
-        np.empty(n_rows, np.int64),
-        np.empty(n_rows, np.int64),
-        np.empty(n_rows, np.int64),
-    )
-
-
-@driver
-def widened(rows):
-    """Return two rows in work space of twice the size."""
-    wider = new_rows(2 * len(rows.cells), 2)
-    half = len(wider.cells) >> 1
-    for r in range(2):
-        n = rows.hi[r] - rows.lo[r] + 1
-        if n < 0 or n + 2 * PAD > half:  # a row that has not been used yet
-            n = 0
-        else:
-            start = rows.at[r] - PAD
-            wider.cells[half * r : half * r + n + 2 * PAD] = rows.cells[start : start + n + 2 * PAD]
-        wider.at[r] = half * r + PAD
-        wider.lo[r] = rows.lo[r]
-        wider.hi[r] = rows.hi[r]
-    return wider
-
-
-@driver
-def _meet_growing(pair, bound, state, rows, back_rows):
-    """Search the middle with as much room as it takes; return status and the rows."""
+def _meet(pair, bound, state, rows, back_rows):
+    """Search the middle; return status and the rows."""
     reset_state(state, bound)
     clear_rows(rows)
     clear_rows(back_rows)
-    while True:
-        status = meet(pair, state, rows, back_rows, _ALL_STEPS)
-        if status != NO_ROOM:
-            return status, rows, back_rows
-        rows, back_rows = widened(rows), widened(back_rows)
-
-
-@driver
-def clear_rows(rows):
-    """Mark both rows as unused."""
-    half = len(rows.cells) >> 1
-    for r in range(2):
-        rows.at[r] = half * r + PAD
-        rows.lo[r] = 0
-        rows.hi[r] = -1
+    return meet_with_room(pair, state, rows, back_rows, np.int64(_ALL_STEPS))
 
 
 @driver
 def search(pair, ends, bound, rows, keep, forward):
     """:func:`edit_search`, compiled once for all that call it."""
     return edit_search(pair, ends, bound, rows, keep, forward)
+
+
+@driver
+def _search_on(pair, ends, rows, s, last, bound):
+    """:func:`edit_rows_on`, keeping all rows; compiled once, too."""
+    return edit_rows_on(pair, ends, rows, s, last, bound, _YES, _YES)
 
 
 @driver
@@ -169,7 +129,7 @@ def global_path(pair, bound, leaf, rows, back_rows, state, ops, n_ops):
             n_ops, _ = trace_edit(leaf, s, k, ref_len, ops, n_ops)
             total += s
             continue
-        status, rows, back_rows = _meet_growing(part, most, state, rows, back_rows)
+        status, rows, back_rows = _meet(part, most, state, rows, back_rows)
         distance = state[S] + state[R]
         if status == EXCEEDED or distance > most:
             return np.int64(-1), ops, n_ops, rows, back_rows
@@ -190,20 +150,18 @@ def global_path(pair, bound, leaf, rows, back_rows, state, ops, n_ops):
 
 @driver
 def _search_likely(pair, ends, bound, leaf):
-    """As :func:`edit_search`, keeping all rows; NO_ROOM, too, where they will hardly do."""
-    s = np.int64(0)
-    while True:
-        status, end_k = edit_row(pair, ends, leaf, s, bound, _YES, _YES)
-        if status != GOING:
-            return np.int64(status), s, end_k
-        bound = lowered_bound(pair, leaf, s, s, bound)
-        s += 1
-        if s == ROWS_BEFORE_GUESS:
-            far = np.int64(1)
-            for k in range(leaf.lo[s - 1], leaf.hi[s - 1] + 1):
-                far = max(far, 2 * cell(leaf, s - 1, k) - k)
-            if not fits_leaf(s * (pair.query_len + pair.ref_len) // far):
-                return np.int64(NO_ROOM), s, end_k
+    """As :func:`search`, keeping all rows; NO_ROOM, too, where they will hardly do."""
+    last = np.int64(ROWS_BEFORE_GUESS - 1)
+    status, s, k, bound = _search_on(pair, ends, leaf, np.int64(0), last, bound)
+    if status != GOING:
+        return status, s, k
+    far = np.int64(1)
+    for i in range(leaf.lo[last], leaf.hi[last] + 1):
+        far = max(far, 2 * cell(leaf, last, i) - i)
+    if not fits_leaf(s * (pair.query_len + pair.ref_len) // far):
+        return np.int64(NO_ROOM), s, k
+    status, s, k, _ = _search_on(pair, ends, leaf, s, np.int64(_ALL_STEPS), bound)
+    return status, s, k
 
 
 @driver
@@ -224,7 +182,7 @@ def _distance(pair, ends, bound, leaf, rows, back_rows, state):
     if status == EXCEEDED and bound <= SCORE_BOUND:
         return np.int64(-1), n, m, rows, back_rows
     if is_global:
-        status, rows, back_rows = _meet_growing(pair, bound, state, rows, back_rows)
+        status, rows, back_rows = _meet(pair, bound, state, rows, back_rows)
         distance = state[S] + state[R]
         if status == EXCEEDED or distance > bound:
             distance = np.int64(-1)

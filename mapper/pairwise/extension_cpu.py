@@ -17,15 +17,10 @@ from mapper.accelerate import core, driver, grown
 from mapper.cigar import S, append_op
 from mapper.pairwise.affine_cpu import FIRST_CELLS, FIRST_MARGIN, FIRST_ROWS, new_origins, new_rows
 from mapper.pairwise.affine_origins import replay, trace_back
-from mapper.pairwise.packing import pair_at
+from mapper.pairwise.affine_rows import NO_COLUMNS, look_back
+from mapper.pairwise.compare import pair_at
 from mapper.pairwise.result import NO_MEMORY, OK
-from mapper.pairwise.wavefront_affine import (
-    ALL_ROWS,
-    NO_COLUMNS,
-    Band,
-    affine_row,
-    look_back,
-)
+from mapper.pairwise.wavefront_affine import ALL_ROWS, Band, affine_row
 from mapper.pairwise.wavefront_edit import FINISHED, GOING, NO_ROOM, Ends
 
 _NO_BOUND = 2**40

@@ -18,21 +18,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from mapper.device.memory import Workspace, multiprocessors, total_bytes
+from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, device_function, kernel
 from mapper.pairwise.cuda_batch import DONE, LEFT
 from mapper.pairwise.edit_cpu import LEAF_ROWS, fits_leaf
 from mapper.pairwise.flat_kernels import strings_of, two_bits
 from mapper.pairwise.flat_left import (
     IN_SLOT,
-    MOST_BLOCKS,
     NO_PLACE,
     WIDE_BLOCK,
+    blocks_with_room,
     note_place,
     place_of_path,
     take_left,
 )
-from mapper.pairwise.flat_warp import blocks_by_shared
 from mapper.pairwise.strip import slide
 from mapper.pairwise.wavefront_edit import (
     EXCEEDED,
@@ -83,12 +82,7 @@ def edit_block_space(
 ) -> tuple[int, Rows]:
     """Return how many blocks to launch for up to `n_pairs`, and room for all rows of each."""
     cells, rows = (shape.cells, shape.bound + 1) if want_path else (1, 1)
-    n_blocks = min(
-        n_pairs,
-        MOST_BLOCKS,
-        multiprocessors() * blocks_by_shared(shape.shared_bytes, 12),
-        max(1, (total_bytes() >> 5) // (2 * cells + 24 * rows)),
-    )
+    n_blocks = blocks_with_room(n_pairs, shape.shared_bytes, 12, 2 * cells + 24 * rows)
     columns: list[Any] = [space.device(f"{name} cells", n_blocks * cells, np.int16)]
     columns += [
         space.device(f"{name} {what}", n_blocks * rows, np.int64) for what in Rows._fields[1:]

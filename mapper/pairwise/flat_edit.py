@@ -13,8 +13,9 @@ import numpy as np
 from numba import types
 
 from mapper.device.seam import cuda, device_function, kernel
-from mapper.pairwise.cuda_batch import DONE, LEFT
+from mapper.pairwise.cuda_batch import DONE
 from mapper.pairwise.flat_kernels import strings_of, two_bits
+from mapper.pairwise.flat_stages import hand_on, is_idle, source_of
 from mapper.pairwise.flat_warp import GROUP_BLOCK, any_lane, blocks_by_shared, lanes_of_warp_meet
 from mapper.pairwise.strip import slide
 from mapper.pairwise.wavefront_edit import Rows, next_offset, trace_edit
@@ -79,8 +80,8 @@ def _write_row(strings, s, lo, hi, cells, first_cell, lane, lanes):
 
 
 @kernel(GROUP_BLOCK)
-def group_edit_kernel(staged, n, max_distance, shape, want_path, layout, slot, out):
-    """Find global edit distances of the pairs that are left; groups stride over pairs.
+def group_edit_kernel(staged, n, max_distance, shape, number, want_path, layout, stages, slot, out):
+    """Find global edit distances, and paths, as stage `number`; groups stride over pairs.
 
     `layout` is that of ``small_rows.small_layout``; its cells are not used. Operations are written
     last one first.
@@ -90,20 +91,21 @@ def group_edit_kernel(staged, n, max_distance, shape, want_path, layout, slot, o
     lanes = np.int32(np.int32(1) << np.int32(shape.log_lanes))
     group = np.int32(np.int32(cuda.threadIdx.x) >> np.int32(shape.log_lanes))
     lane = np.int32(np.int32(cuda.threadIdx.x) & np.int32(lanes - np.int32(1)))
-    worker = np.int64(cuda.blockIdx.x) * shape.groups + group
-    n_workers = np.int64(cuda.gridDim.x) * shape.groups
+    worker = np.int32(np.int32(cuda.blockIdx.x) * np.int32(shape.groups) + group)
+    n_workers = np.int32(np.int32(cuda.gridDim.x) * np.int32(shape.groups))
     first_word = np.int32(group * np.int32(shape.words))
     first_cell = np.int32(first_word + first_word)
     first_op = np.int32(first_word + np.int32(shape.cell_words))
-    first = np.int64(0)
-    while first < n:
-        i = first + worker
-        first += n_workers
-        running = i < n and out.status[i] == LEFT
-        if not any_lane(running):
-            continue
+    source = source_of(stages, number)
+    n_pairs = np.int32(0) if is_idle(stages, number) else np.int32(stages.counts[source])
+    first = np.int32(0)
+    while first < n_pairs:
+        x = np.int32(first + worker)
+        first = np.int32(first + n_workers)
+        running = x < n_pairs
         todo = running
-        strings = strings_of(staged, n, i if running else np.int64(0))
+        i = np.int64(stages.pairs[source - 1, x if running else np.int32(0)])
+        strings = strings_of(staged, n, i)
         most = min(max_distance, np.int64(max(strings.query_len, strings.ref_len)))
         last = np.int32(min(most, np.int64(shape.bound)))
         goal = np.int32(strings.ref_len - strings.query_len)
@@ -134,14 +136,16 @@ def group_edit_kernel(staged, n, max_distance, shape, want_path, layout, slot, o
                     words[first_op:], 0,
                 )  # fmt: skip
             out.score[i] = s if found else -1
-            # Above the limit if the room did not lower it.
-            out.status[i] = DONE if found or most <= shape.bound else LEFT
             out.n_ops[i] = n_ops
+            if found or most <= shape.bound:  # above the limit if the room did not lower it
+                out.status[i] = DONE
+            else:
+                hand_on(stages, number, i)
         lanes_of_warp_meet()
         if todo and found and want_path:
             n_ops = np.int64(out.n_ops[i])
-            x = np.int64(lane)
-            while x < n_ops:
-                out.slots[i * slot + x] = words[np.uint32(first_op + x)]
-                x += lanes
+            j = np.int64(lane)
+            while j < n_ops:
+                out.slots[i * slot + j] = words[np.uint32(first_op + j)]
+                j += lanes
         lanes_of_warp_meet()

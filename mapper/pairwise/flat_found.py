@@ -8,7 +8,7 @@ import numpy as np
 
 from mapper.device.memory import page_locked
 from mapper.pairwise.flat_chunks import Chunk
-from mapper.pairwise.flat_kernels import NOT_DONE
+from mapper.pairwise.flat_columns import NOT_DONE
 from mapper.pairwise.result import Columns
 
 COLUMN_TYPES = (np.int64, np.int8, *[np.int64] * 5)

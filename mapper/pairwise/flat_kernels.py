@@ -1,8 +1,7 @@
-"""CUDA kernels for many short pairs: staged chunks in, columns of results out.
+"""CUDA kernels for many short pairs: staged chunks in, rows of results out.
 
-A thread aligns a pair in work space of its own. What it finds goes to a slot of fixed size;
-further kernels count, and write the columns as the caller gets them, and the operations of all
-pairs one behind the other. Pairs that do not fit are left.
+A thread aligns a pair in work space of its own. What it finds goes to a slot of fixed size, from
+where ``flat_columns.py`` takes it. Pairs that do not fit are left.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from mapper.pairwise.affine_cuda import search_within
 from mapper.pairwise.affine_origins import replay, trace_back
 from mapper.pairwise.affine_space import origins_of, rows_of
 from mapper.pairwise.compare import Pair
-from mapper.pairwise.cuda_batch import CUT, DONE, LEFT
+from mapper.pairwise.cuda_batch import DONE, LEFT
+from mapper.pairwise.flat_stages import hand_on, is_idle
 from mapper.pairwise.lengths import is_misplaced
-from mapper.pairwise.result import HEURISTIC, OK, OVER_LIMIT
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH, small_search
 from mapper.pairwise.strip import Strings
 from mapper.pairwise.wavefront_affine import highest_bound
@@ -35,10 +34,6 @@ _SHARED_CELLS = BLOCK * (SMALL + 1) * (SMALL + 1)
 
 UNFIT = 3
 """Status beside those of ``cuda_batch``: other letters, or too long."""
-
-NOT_DONE = -1
-"""Status, in the columns, of a pair that is left or unfit."""
-
 
 WRONG = -2
 """Length, in a staged chunk, of a packed pair that does not lie where it should."""
@@ -73,19 +68,6 @@ class FlatResults(NamedTuple):
     slots: Any  # uint32, n * slot
     long_ops: Any  # uint32
     totals: Any  # int64 (3, at least n_blocks + 1)
-
-
-class FlatColumns(NamedTuple):
-    """The columns of results as the caller gets them, and the operations."""
-
-    score: Any  # int64
-    status: Any  # int8, that of `result`; or NOT_DONE
-    query_start: Any  # int64
-    query_end: Any  # int64
-    ref_start: Any  # int64
-    ref_end: Any  # int64
-    cigar_offsets: Any  # int64, of the whole batch
-    cigar_ops: Any  # uint32, of the chunk
 
 
 @device_function
@@ -172,10 +154,11 @@ def align_small(strings, i, max_distance, bound, cells, layout, want_path, slot,
 
 
 @kernel(BLOCK)
-def small_edit_kernel(staged, n, max_distance, want_path, layout, slot, out):
+def small_edit_kernel(staged, n, max_distance, want_path, layout, stages, slot, out):
     """Find global edit distances up to SMALL, and paths; a thread a pair.
 
-    `layout` is that of ``small_rows.small_layout``; its cells are not used.
+    `layout` is that of ``small_rows.small_layout``; its cells are not used. The kernel is the first
+    of its `stages`; if idle it hands on all pairs.
     """
     cells = cuda.shared.array(_SHARED_CELLS, np.int16)
     i = cuda.grid(1)
@@ -189,7 +172,10 @@ def small_edit_kernel(staged, n, max_distance, want_path, layout, slot, out):
         return
     # Every 128th cell, so that the threads of a warp touch neighbouring ones.
     own = cells[cuda.threadIdx.x :: BLOCK]
-    align_small(strings, i, max_distance, SMALL, own, layout, want_path, slot, out)
+    bound = -1 if is_idle(stages, 0) else SMALL
+    align_small(strings, i, max_distance, bound, own, layout, want_path, slot, out)
+    if out.status[i] == LEFT:
+        hand_on(stages, 0, i)
 
 
 @kernel(BLOCK)
@@ -226,94 +212,3 @@ def small_affine_kernel(staged, n, penalties, scale, max_penalty, band, bound, i
             n_events, _ = trace_back(own_origins, penalties, s, k, own_events)
             ops = out.slots[i * slot : (i + 1) * slot]
             out.n_ops[i] = replay(pair, own_events, n_events, 0, 0, pair.ref_len, ops)
-
-
-@kernel(BLOCK)
-def count_blocks_kernel(staged, n, out):
-    """Add up the operations, the pairs not done and the wrong ones, of each block of pairs."""
-    total = cuda.shared.array(3, np.int32)
-    i = cuda.grid(1)
-    if cuda.threadIdx.x < 3:
-        total[cuda.threadIdx.x] = 0
-    cuda.syncthreads()
-    if i < n:
-        cuda.atomic.add(total, 0, out.n_ops[i])
-        if out.status[i] == LEFT or out.status[i] == UNFIT:
-            cuda.atomic.add(total, 1, 1)
-        columns = staged.view(np.int32)
-        if columns[2 * n + i] == WRONG:
-            cuda.atomic.add(total, 2, 1)
-    cuda.syncthreads()
-    if cuda.threadIdx.x < 3:
-        out.totals[cuda.threadIdx.x, cuda.blockIdx.x] = total[cuda.threadIdx.x]
-
-
-@kernel(BLOCK)
-def sum_blocks_kernel(totals, n_blocks, sums_of_all):
-    """Turn the totals of blocks into the totals of the blocks before; a block for each row.
-
-    `sums_of_all`: int64 (3,), gets the sums of the rows.
-    """
-    sums = cuda.shared.array(BLOCK, np.int64)
-    thread, row = cuda.threadIdx.x, cuda.blockIdx.x
-    share = (n_blocks + BLOCK - 1) // BLOCK
-    first, last = min(thread * share, n_blocks), min((thread + 1) * share, n_blocks)
-    own = np.int64(0)
-    for i in range(first, last):
-        own += totals[row, i]
-    sums[thread] = own
-    cuda.syncthreads()
-    before = np.int64(0)
-    for i in range(thread):
-        before += sums[i]
-    for i in range(first, last):
-        own = totals[row, i]
-        totals[row, i] = before
-        before += own
-    if thread == BLOCK - 1:
-        sums_of_all[row] = before
-
-
-@kernel(BLOCK)
-def finish_kernel(staged, n, results, slot, last_first, want_path, first_op, columns):
-    """Write the columns of a chunk, and its operations one behind the other.
-
-    `last_first`: whether those of a slot are in this order. `first_op`: operations of the chunks
-    before.
-    """
-    counts = cuda.shared.array(BLOCK, np.int32)
-    thread = cuda.threadIdx.x
-    i = cuda.grid(1)
-    counts[thread] = results.n_ops[i] if i < n else np.int32(0)
-    cuda.syncthreads()
-    if i >= n:
-        return
-    if want_path:
-        at = np.int64(results.totals[0, cuda.blockIdx.x])
-        for j in range(thread):
-            at += counts[j]
-        columns.cigar_offsets[i] = first_op + at
-        n_ops = counts[thread]
-        if n_ops <= slot:
-            for x in range(n_ops):
-                from_op = n_ops - 1 - x if last_first else x
-                columns.cigar_ops[at + x] = results.slots[i * slot + from_op]
-        else:
-            first = np.int64(results.slots[i * slot])
-            for x in range(n_ops):
-                from_op = n_ops - 1 - x if last_first else x
-                columns.cigar_ops[at + x] = results.long_ops[first + from_op]
-    lengths = staged.view(np.int32)
-    found = results.score[i] >= 0
-    status = results.status[i]
-    columns.score[i] = results.score[i]
-    columns.query_start[i] = 0 if found else -1
-    columns.query_end[i] = lengths[2 * n + i] if found else -1
-    columns.ref_start[i] = 0 if found else -1
-    columns.ref_end[i] = lengths[3 * n + i] if found else -1
-    if status == LEFT or status == UNFIT:
-        columns.status[i] = NOT_DONE
-    elif not found:
-        columns.status[i] = OVER_LIMIT
-    else:
-        columns.status[i] = HEURISTIC if status == CUT else OK

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mapper.device.memory import multiprocessors, total_bytes
 from mapper.device.seam import SIMULATED, cuda, device_function, kernel
 from mapper.pairwise.cuda_batch import LEFT
 from mapper.pairwise.flat_kernels import BLOCK, UNFIT
+from mapper.pairwise.flat_warp import blocks_by_shared
 
 WIDE_BLOCK = 8 if SIMULATED else 128
 """Threads of a block that aligns a long pair; few in the simulator, which is slow to keep them in
@@ -30,6 +32,25 @@ class LeftPairs(NamedTuple):
 
     pairs: Any  # int32 (most pairs,)
     counts: Any  # int32 (3,): how many are listed, are taken, and operations in ``long_ops``
+
+
+def blocks_with_room(n_pairs: int, shared_bytes: int, most_resident: int, own_bytes: int) -> int:
+    """Return how many blocks to launch for up to `n_pairs`, or as many groups of pairs.
+
+    Parameters
+    ----------
+    shared_bytes, own_bytes
+        Shared memory, and global memory, of a block. Of global memory all blocks take at most a
+        32nd of the device's.
+    most_resident
+        Blocks that a multiprocessor holds by the registers of a thread.
+    """
+    return min(
+        n_pairs,
+        MOST_BLOCKS,
+        multiprocessors() * blocks_by_shared(shared_bytes, most_resident),
+        max(1, (total_bytes() >> 5) // own_bytes),
+    )
 
 
 @kernel(BLOCK)

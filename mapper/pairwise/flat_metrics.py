@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from mapper.device.calls import Calls
 from mapper.device.memory import Workspace, multiprocessors
-from mapper.device.seam import SHARED_BYTES, BoundKernel, Kernel
+from mapper.device.seam import SHARED_BYTES, BoundKernel
 from mapper.pairwise.affine_space import affine_space
 from mapper.pairwise.cuda_batch import Rung
 from mapper.pairwise.flat_affine import (
@@ -19,14 +20,16 @@ from mapper.pairwise.flat_affine import (
     group_shape,
     group_space,
 )
-from mapper.pairwise.flat_block_affine import (
-    BlockShape,
-    band_affine_kernel,
+from mapper.pairwise.flat_affine_space import (
+    LARGE_BOUND,
+    BandShape,
     band_shape,
+    band_space,
     block_shape,
     block_space,
-    wide_affine_kernel,
 )
+from mapper.pairwise.flat_band import band_affine_kernel
+from mapper.pairwise.flat_block_affine import wide_affine_kernel
 from mapper.pairwise.flat_block_edit import edit_block_shape, edit_block_space, wide_edit_kernel
 from mapper.pairwise.flat_edit import edit_shape, group_edit_kernel
 from mapper.pairwise.flat_kernels import (
@@ -36,6 +39,8 @@ from mapper.pairwise.flat_kernels import (
     small_edit_kernel,
 )
 from mapper.pairwise.flat_left import LeftPairs, clear_list_kernel, list_left_kernel
+from mapper.pairwise.flat_stages import begin_stages_kernel, stages_for
+from mapper.pairwise.flat_vectors import vector_edit_kernel, vector_space
 from mapper.pairwise.flat_warp import most_shared_bytes
 from mapper.pairwise.small_rows import small_layout
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
@@ -52,8 +57,16 @@ class GroupRung(NamedTuple):
 MORE_EDITS = 64
 """Greatest distance of the first pass."""
 
+VECTOR_WIDTHS = (32, 64)
+"""Bits of the words of bit vectors, which find as many edits, less one, behind the small kernel."""
+
+VECTOR_COLUMNS = (1024, 2048)
+"""Longest references that they take in chunks without blocks, and with one kind of these. They
+work on every column: for longer pairs wavefronts of so few edits are less."""
+
 EDIT_RUNGS = (GroupRung(24, 8), GroupRung(MORE_EDITS, 32))
-"""Beside the small kernel, which does what it can first."""
+"""Of groups, where bit vectors do not go; the first one before them, too, in chunks for which there
+are blocks, and the last one behind them in others."""
 
 
 MOST_PENALTY = 220
@@ -61,9 +74,15 @@ MOST_PENALTY = 220
 
 GROUP_RUNGS = (GroupRung(40, 8), GroupRung(MOST_PENALTY, 32))
 
+BAND_RUNGS = (
+    GroupRung(MOST_PENALTY, 8), GroupRung(1024, 8), GroupRung(4096, 8), GroupRung(LARGE_BOUND, 32)
+)  # fmt: skip
+"""In a band: where chunks begin, by the number of their kinds of blocks; what the first leaves goes
+to the last (measured: ``benchmarks/results/pairwise_cuda_band.md``)."""
+
 AFFINE_RUNGS = (Rung(40, 1 << 15), Rung(MOST_PENALTY, 1 << 12))
-"""The same with a thread a pair, for bands and for penalties whose rows do not fit shared memory:
-threads of a chunk. With usual penalties their work space takes 0.4 GB."""
+"""The same with a thread a pair, for penalties and bands whose rows do not fit shared memory:
+threads of a chunk."""
 
 
 BLOCKS_FROM = (512, 2048)
@@ -137,9 +156,25 @@ class FlatMetric(ABC):
         """
 
 
+def _edit_stages(
+    n_kinds: int,
+) -> tuple[Sequence[GroupRung], Sequence[int], Sequence[GroupRung]]:
+    """Return what goes on behind the small kernel: groups, widths of bit vectors, groups again."""
+    if n_kinds >= len(VECTOR_COLUMNS):
+        return (), (), EDIT_RUNGS
+    if n_kinds == 0:
+        return (), VECTOR_WIDTHS, EDIT_RUNGS[-1:]
+    # A column takes as long however few the edits are: of long pairs with few of them wavefronts
+    # are less. What is too long for bit vectors goes to blocks.
+    return EDIT_RUNGS[:-1], VECTOR_WIDTHS, ()
+
+
 @dataclass(frozen=True)
 class SmallEdit(FlatMetric):
-    """Global edit distances, first up to SMALL by a thread a pair, then up to MORE_EDITS."""
+    """Global edit distances, first up to SMALL by a thread a pair, then up to MORE_EDITS.
+
+    What is in between is for bit vectors and for groups, of longer sequences for groups alone.
+    """
 
     max_distance: int
 
@@ -150,22 +185,43 @@ class SmallEdit(FlatMetric):
         self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults,
         n_kinds: int,
     ) -> list[PairLaunch]:  # fmt: skip
-        """Return the small kernel, that of groups for each rung, and those of blocks."""
+        """Return the small kernel, those of bit vectors or of groups, and those of blocks."""
+        first_rungs, widths, last_rungs = _edit_stages(n_kinds)
         host = small_layout(MORE_EDITS, np.zeros(1, np.int16))
         layout = Rows._make(
             space.upload(f"flat layout {name}", column) for name, column in host._asdict().items()
         )
-        small = BoundKernel(
-            small_edit_kernel, space.stream, staged, most_pairs, self.max_distance,
-            int(want_path), layout, self.slot, out,
-        )  # fmt: skip
-        launches = [PairLaunch(small, most_pairs, BLOCK)]
-        for shape in (edit_shape(*rung) for rung in EDIT_RUNGS):
+        given = staged, most_pairs, self.max_distance
+        n_stages = 1 + len(first_rungs) + len(widths) + len(last_rungs)
+        stages = stages_for(space, n_stages, most_pairs)
+
+        def by_groups(rung: GroupRung, number: int) -> PairLaunch:
+            shape = edit_shape(*rung)
             bound = BoundKernel(
-                group_edit_kernel, space.stream, staged, most_pairs, self.max_distance, shape,
-                int(want_path), layout, self.slot, out, shared_bytes=shape.shared_bytes,
+                group_edit_kernel, space.stream, *given, shape, number, int(want_path), layout,
+                stages, self.slot, out, shared_bytes=shape.shared_bytes,
             )  # fmt: skip
-            launches.append(PairLaunch(bound, multiprocessors() * shape.blocks, shape.groups))
+            return PairLaunch(bound, multiprocessors() * shape.blocks, shape.groups)
+
+        begin = BoundKernel(begin_stages_kernel, space.stream, stages, most_pairs)
+        small = BoundKernel(
+            small_edit_kernel, space.stream, *given, int(want_path), layout, stages, self.slot, out
+        )
+        launches = [PairLaunch(begin, 1, BLOCK), PairLaunch(small, most_pairs, BLOCK)]
+        launches += [by_groups(rung, 1 + i) for i, rung in enumerate(first_rungs)]
+        rooms = {
+            width: vector_space(space, width, VECTOR_COLUMNS[n_kinds], most_pairs, want_path)
+            for width in reversed(widths)
+        }
+        for number, width in enumerate(widths, 1 + len(first_rungs)):
+            n_blocks, moves = rooms[width]
+            bound = BoundKernel(
+                vector_edit_kernel, space.stream, *given, width, number,
+                int(width == widths[-1]), int(want_path), moves, stages, self.slot, out,
+            )  # fmt: skip
+            launches.append(PairLaunch(bound, n_blocks, BLOCK))
+        before = n_stages - len(last_rungs)
+        launches += [by_groups(rung, before + i) for i, rung in enumerate(last_rungs)]
         n_widths = min(n_kinds, 1) if want_path else n_kinds  # the others have the same bound then
         for i, width in enumerate(EDIT_BLOCK_WIDTHS[:n_widths]):
             wide = edit_block_shape(width, want_path)
@@ -174,8 +230,8 @@ class SmallEdit(FlatMetric):
             )
             left = left_pairs(space, most_pairs)
             bound = BoundKernel(
-                wide_edit_kernel, space.stream, staged, most_pairs, self.max_distance, wide,
-                int(want_path), rows, left, self.slot, out, shared_bytes=wide.shared_bytes,
+                wide_edit_kernel, space.stream, *given, wide, int(want_path), rows, left,
+                self.slot, out, shared_bytes=wide.shared_bytes,
             )  # fmt: skip
             launches += listing(space, staged, most_pairs, out, left, i == 0, False)
             launches.append(PairLaunch(bound, n_blocks, 1))
@@ -199,6 +255,32 @@ class SmallAffine(FlatMetric):
         fit = all(shape.shared_bytes <= SHARED_BYTES for shape in self.shapes())
         return self.band.width == 0 and fit
 
+    def band_shapes(self, n_kinds: int) -> list[BandShape]:
+        """Return the shapes of groups in a band that fit; none without a band."""
+        if self.band.width == 0:
+            return []
+        rungs = BAND_RUNGS[min(n_kinds, len(BAND_RUNGS) - 1)], BAND_RUNGS[-1]
+        shapes = [band_shape(self.penalties, self.band, *rung) for rung in dict.fromkeys(rungs)]
+        return [shape for shape in shapes if shape.shared_bytes <= most_shared_bytes()]
+
+    def in_band(
+        self, space: Workspace, given: tuple[Any, ...], shapes: list[BandShape], want_path: bool,
+        out: FlatResults,
+    ) -> list[PairLaunch]:  # fmt: skip
+        """Return the kernels for a band."""
+        launches = []
+        staged, most_pairs, *_ = given
+        left = left_pairs(space, most_pairs)
+        for i, shape in enumerate(shapes):
+            n_blocks, place = band_space(space, f"flat band {i}", shape, most_pairs, want_path)
+            bound = BoundKernel(
+                band_affine_kernel, space.stream, *given, self.band, shape, int(want_path), place,
+                left, self.slot, out, shared_bytes=shape.shared_bytes,
+            )  # fmt: skip
+            launches += listing(space, staged, most_pairs, out, left, i == 0, i == 0)
+            launches.append(PairLaunch(bound, n_blocks, shape.groups))
+        return launches
+
     def shapes(self) -> list[GroupShape]:
         """Return the shapes of groups, one a rung."""
         return [group_shape(self.penalties, *rung) for rung in GROUP_RUNGS]
@@ -207,22 +289,15 @@ class SmallAffine(FlatMetric):
         self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults,
         n_kinds: int,
     ) -> list[PairLaunch]:  # fmt: skip
-        """Return the kernel of each rung, and those of blocks.
+        """Return the kernels of groups, or of a thread a pair where rows do not fit, and of blocks.
 
-        In a band short pairs of low penalties are aligned by a thread each, all others by a warp.
+        In a band groups of a few lanes align the pairs, and a warp each those of high penalties.
         """
         given = staged, most_pairs, self.penalties, self.scale, self.max_penalty
+        bands = self.band_shapes(n_kinds)
+        if bands:
+            return self.in_band(space, given, bands, want_path, out)
         launches = []
-        blocks: list[tuple[Kernel, BlockShape]] = []
-        if self.band.width == 0:
-            shapes = (block_shape(self.penalties, width) for width in BLOCK_WIDTHS[:n_kinds])
-            blocks = [(wide_affine_kernel, shape) for shape in shapes]
-        else:
-            blocks = [(band_affine_kernel, band_shape(self.penalties, self.band))]
-        most_shared = most_shared_bytes() if self.band.width == 0 else SHARED_BYTES
-        blocks = [block for block in blocks if block[1].shared_bytes <= most_shared]
-        by_warps = self.band.width > 0 and len(blocks) > 0
-        only_blocks = by_warps and n_kinds > 0
         if self.in_groups():
             for i, shape in enumerate(self.shapes()):
                 n_blocks, groups = group_space(
@@ -233,8 +308,8 @@ class SmallAffine(FlatMetric):
                     groups, self.slot, out, shared_bytes=shape.shared_bytes,
                 )  # fmt: skip
                 launches.append(PairLaunch(bound, n_blocks, shape.groups))
-        elif not only_blocks:
-            for i, rung in enumerate(AFFINE_RUNGS[:1] if by_warps else AFFINE_RUNGS):
+        else:
+            for i, rung in enumerate(AFFINE_RUNGS):
                 n_blocks = min(rung.n_threads, most_pairs + BLOCK - 1) // BLOCK
                 own = affine_space(
                     space, self.penalties, rung.bound, n_blocks * BLOCK, 0, want_path,
@@ -245,13 +320,17 @@ class SmallAffine(FlatMetric):
                     int(want_path), own, self.slot, out,
                 )  # fmt: skip
                 launches.append(PairLaunch(bound, n_blocks, BLOCK))
-        for i, (align, room) in enumerate(blocks):
+        widths = BLOCK_WIDTHS[:n_kinds] if self.band.width == 0 else ()
+        blocks = [block_shape(self.penalties, width) for width in widths]
+        for i, room in enumerate(
+            room for room in blocks if room.shared_bytes <= most_shared_bytes()
+        ):
             n_blocks, place = block_space(space, f"flat blocks {i}", room, most_pairs, want_path)
             left = left_pairs(space, most_pairs)
             bound = BoundKernel(
-                align, space.stream, *given, self.band, room, int(want_path), place, left,
+                wide_affine_kernel, space.stream, *given, room, int(want_path), place, left,
                 self.slot, out, shared_bytes=room.shared_bytes,
             )  # fmt: skip
-            launches += listing(space, staged, most_pairs, out, left, i == 0, only_blocks)
+            launches += listing(space, staged, most_pairs, out, left, i == 0, False)
             launches.append(PairLaunch(bound, n_blocks, 1))
         return launches

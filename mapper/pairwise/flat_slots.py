@@ -16,17 +16,19 @@ from mapper.device.calls import Calls
 from mapper.device.memory import Workspace
 from mapper.device.seam import BoundKernel, cuda
 from mapper.pairwise.flat_chunks import Chunk
+from mapper.pairwise.flat_columns import (
+    FlatColumns,
+    count_blocks_kernel,
+    finish_kernel,
+    sum_blocks_kernel,
+)
 from mapper.pairwise.flat_found import COLUMN_TYPES, FirstPass
 from mapper.pairwise.flat_kernels import (
     BLOCK,
     GIVEN_TYPES,
-    FlatColumns,
     FlatResults,
     GivenRows,
-    count_blocks_kernel,
-    finish_kernel,
     rows_kernel,
-    sum_blocks_kernel,
 )
 from mapper.pairwise.flat_metrics import FlatMetric, PairLaunch, room_for
 from mapper.pairwise.flat_packed import PackedSource, sides_at

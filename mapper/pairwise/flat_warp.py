@@ -8,6 +8,9 @@ from mapper.device.seam import SHARED_BYTES, SIMULATED, cuda, device_function
 GROUP_BLOCK = 32 if SIMULATED else 128
 """Threads of a block; the simulator takes long to keep many in step."""
 
+WARP = GROUP_BLOCK if SIMULATED else 32
+"""Threads that :func:`lanes_of_warp_meet` has wait for each other."""
+
 _MOST_SHARED_BYTES = 96 << 10
 """Shared memory of a block that is asked for where there is as much."""
 

@@ -68,7 +68,11 @@ def as_batch(
     queries: Sequences | PairBatch, refs: Sequences | None, padded: bool = True,
     checked: bool = True,
 ) -> PairBatch:  # fmt: skip
-    """Return a batch, made of two sets or a file of pairs if it is none; see :func:`batch_of`."""
+    """Return a batch, made of two sets or of a file of pairs if it is none yet.
+
+    `padded`, `checked` and what is raised are as for :func:`batch_of`; UsageError, too, for
+    references that are missing, or that are given beside a batch.
+    """
     if isinstance(queries, PairBatch):
         _check_alone(refs)
         return queries

@@ -16,7 +16,17 @@ TOO_LONG = f"a sequence is longer than {MAX_LENGTH} symbols"
 
 
 def check_side(start: np.ndarray, end: np.ndarray, side: str, threads: int) -> None:
-    """Raise UsageError unless lengths are 0 to MAX_LENGTH; `side` names them."""
+    """Raise UsageError unless lengths are 0 to MAX_LENGTH.
+
+    Parameters
+    ----------
+    start, end
+        int64 (n,): half-open bounds, in symbols.
+    side
+        What messages call these sequences.
+    threads
+        Threads that look; no effect on the result.
+    """
     wrong = in_slices(
         len(start), threads,
         lambda first, last: bool(_wrong_lengths(start[first:last], end[first:last])),

@@ -1,8 +1,8 @@
 """Edit distance and path of two very long strings, in memory that grows with the distance.
 
 The middle of a shortest path is searched in slices of rows, between which progress is
-reported, rows are widened, and the state may be saved. The path is found by divide and
-conquer: both halves of a part are independent, so several threads share them.
+reported, rows are widened, and the state may be saved. It divides the path, which
+``long_path.py`` finds part by part.
 
 References
 ----------
@@ -14,59 +14,27 @@ doi:10.1093/bioinformatics/btad074.
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from mapper import cigar
-from mapper.accelerate import driver
 from mapper.device.choose import CPU, DeviceChoice, choose_device
 from mapper.errors import UsageError
 from mapper.io.sequence_strings import only_sequence
 from mapper.pairwise.checkpoint import Checkpoint, Part, Work
-from mapper.pairwise.compare import Pair
-from mapper.pairwise.edit_cpu import (
-    LEAF_CELLS,
-    LEAF_ROWS,
-    global_path,
-    new_rows,
-)
+from mapper.pairwise.compare import Pair, pair_at
 from mapper.pairwise.lengths import MAX_LENGTH
+from mapper.pairwise.long_path import MakeSearch, Progress, Report, find_path, joined_ops, n_edits
 from mapper.pairwise.long_search import Search
-from mapper.pairwise.middle import N_STATE
-from mapper.pairwise.packing import PackedPairs, batch_of, pack_pairs, pair_at, part_of
+from mapper.pairwise.packing import PackedPairs, batch_of, pack_pairs
 from mapper.pairwise.run import thread_count
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING
 from mapper.threads import aside
 
 MAX_PATH_LENGTH = 2**28 - 1
 """Longest run that a CIGAR operation in BAM's packing holds."""
-
-_WHOLE_PART = 4096
-"""Parts with this distance or less are not divided in slices, nor by a device."""
-
-Progress = Callable[[int, int], None]
-"""Told from time to time how far the work is: edits whose place in the path is known, and
-edits known to be needed."""
-
-
-class _Report:
-    """Sums up progress; ``stopped`` ends what threads are doing."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
-        self._placed = 0
-        self.stopped = threading.Event()
-
-    def add(self, placed: int, edits: int) -> None:
-        """Report `placed` more edits of so many."""
-        self._placed += placed
-        if self._progress:
-            self._progress(self._placed, edits)
 
 
 class LongAlignment(NamedTuple):
@@ -78,22 +46,6 @@ class LongAlignment(NamedTuple):
     @property
     def cigar(self) -> str | None:
         return None if self.cigar_ops is None else cigar.to_text(self.cigar_ops)
-
-
-@driver
-def _whole_path(pair, bound):
-    """Return the operations of a part that is small enough, in order."""
-    rows = new_rows(1 << 12, 2)
-    back_rows = new_rows(1 << 12, 2)
-    leaf = new_rows(LEAF_CELLS, LEAF_ROWS)
-    _, ops, n_ops, _, _ = global_path(
-        pair, bound, leaf, rows, back_rows, np.empty(N_STATE, np.int64),
-        np.empty(64, np.uint32), 0,
-    )  # fmt: skip
-    return ops[:n_ops][::-1].copy()
-
-
-MakeSearch = Callable[[Pair, Part], Search]
 
 
 def long_edit_distance(
@@ -170,7 +122,7 @@ def long_edit_distance(
     saved = Checkpoint(checkpoint, digest, checkpoint_seconds)
     makers = _searches_on_devices(choice, pair)
     work = saved.load() or Work([whole], {}, None)
-    report = _Report(progress)
+    report = Report(progress)
     if whole in work.pending:
         search = (makers or [Search])[0](pair, whole)
         status, work = _first_middle(search, whole, work, saved, report)
@@ -178,11 +130,11 @@ def long_edit_distance(
             saved.remove()
             return LongAlignment(None, None)
     distance = sum(part.bound for part in work.pending)
-    distance += sum(_edits(ops) for ops in work.done.values())
+    distance += sum(n_edits(ops) for ops in work.done.values())
     ops = None
     if path:
-        _finish(pair, work, saved, n_threads, makers, report)
-        ops = _joined(work.done)
+        find_path(pair, work, saved, n_threads, makers, report)
+        ops = joined_ops(work.done)
     saved.remove()
     return LongAlignment(distance, ops)
 
@@ -216,7 +168,7 @@ def _searches_on_devices(choice: DeviceChoice, pair: Pair) -> list[MakeSearch]:
 
 
 def _first_middle(
-    search: Search, whole: Part, work: Work, saved: Checkpoint, report: _Report
+    search: Search, whole: Part, work: Work, saved: Checkpoint, report: Report
 ) -> tuple[int, Work]:
     """Search the middle of the whole, saving now and then; divide the work there."""
     if work.search is not None:
@@ -227,83 +179,3 @@ def _first_middle(
     if status == EXCEEDED or search.edits > whole.bound:
         return EXCEEDED, work
     return FINISHED, Work(search.halves(whole), {}, None)
-
-
-class _Task(NamedTuple):
-    """What a thread is doing."""
-
-    part: Part
-    make_search: MakeSearch | None  # of the device that it keeps busy
-
-
-def _finish(
-    pair: Pair, work: Work, saved: Checkpoint, n_threads: int, makers: list[MakeSearch],
-    report: _Report,
-) -> None:  # fmt: skip
-    """Work off all pending parts, several at a time; fill ``work.done``.
-
-    With devices, each divides one part after the other, and the threads take the small ones.
-    """
-    running: dict[Future[np.ndarray | list[Part]], _Task] = {}
-    waiting = list(work.pending)
-    free = list(makers)
-    base = sum(part.bound for part in work.pending)
-    with ThreadPoolExecutor(n_threads + len(makers)) as pool:
-        try:
-            while waiting or running:
-                for i in reversed(range(len(waiting))):
-                    make_search = None
-                    if makers and waiting[i].bound > _WHOLE_PART:
-                        if not free:
-                            continue
-                        make_search = free.pop()
-                    elif sum(t.make_search is None for t in running.values()) >= n_threads:
-                        continue
-                    task = _Task(waiting.pop(i), make_search)
-                    search = make_search or Search
-                    future = pool.submit(_work_on, pair, task.part, search, report.stopped)
-                    running[future] = task
-                finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    part, make_search = running.pop(future)
-                    if make_search is not None:
-                        free.append(make_search)
-                    result = future.result()
-                    work.pending.remove(part)
-                    if isinstance(result, list):
-                        work.pending.extend(result)
-                        waiting.extend(result)
-                    else:
-                        work.done[part.v, part.h] = result
-                        report.add(part.bound, base)
-                saved.save_if_due(lambda: work)
-        except BaseException:
-            report.stopped.set()
-            raise
-
-
-def _work_on(
-    pair: Pair, part: Part, make_search: MakeSearch, stopped: threading.Event
-) -> np.ndarray | list[Part]:
-    """Return the operations of a part, or its halves."""
-    if part.bound <= _WHOLE_PART:
-        return _whole_path(part_of(pair, *part[:4]), part.bound)
-    search = make_search(pair, part)
-    while search.slice() == GOING:
-        if stopped.is_set():
-            raise InterruptedError
-    return search.halves(part)
-
-
-def _edits(ops: np.ndarray) -> int:
-    return int((ops[(ops & 15) != cigar.EQUAL] >> 4).sum(dtype=np.int64))
-
-
-def _joined(done: dict[tuple[int, int], np.ndarray]) -> np.ndarray:
-    """Return the operations of all parts in order, runs that meet joined."""
-    flat = np.concatenate([done[place] for place in sorted(done)])
-    if len(flat) == 0:
-        return flat
-    first = np.flatnonzero(np.concatenate([[True], (flat[1:] & 15) != (flat[:-1] & 15)]))
-    lengths = np.add.reduceat((flat >> 4).astype(np.int64), first)
-    return ((lengths << 4) | (flat[first] & 15)).astype(np.uint32)

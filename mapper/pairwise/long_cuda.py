@@ -17,7 +17,7 @@ from mapper.device.memory import device_memory
 from mapper.device.seam import DRIVER, cuda
 from mapper.pairwise.checkpoint import Part
 from mapper.pairwise.compare import Pair
-from mapper.pairwise.edit_cpu import clear_rows, new_rows
+from mapper.pairwise.edit_space import clear_rows, new_rows
 from mapper.pairwise.long_kernels import (
     BATCH_ROWS,
     BOUND,

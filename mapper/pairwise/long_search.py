@@ -9,26 +9,14 @@ import math
 
 import numpy as np
 
-from mapper.accelerate import driver
 from mapper.pairwise.checkpoint import Part
-from mapper.pairwise.compare import Pair
-from mapper.pairwise.edit_cpu import clear_rows, new_rows, widened
-from mapper.pairwise.middle import MIDDLE_K, MIDDLE_OFFSET, R, S, meet, new_state
-from mapper.pairwise.packing import part_of
-from mapper.pairwise.wavefront_edit import NO_ROOM, Rows
+from mapper.pairwise.compare import Pair, part_of
+from mapper.pairwise.edit_space import clear_rows, meet_with_room, new_rows
+from mapper.pairwise.middle import MIDDLE_K, MIDDLE_OFFSET, R, S, new_state
+from mapper.pairwise.wavefront_edit import Rows
 
 SLICE_CELLS = 50_000_000
 """Cells between two reports: some tenths of a second."""
-
-
-@driver
-def _go_on(pair, state, rows, back_rows, n_steps):
-    """Search on, widening the rows where they are full."""
-    while True:
-        status = meet(pair, state, rows, back_rows, n_steps)
-        if status != NO_ROOM:
-            return status, rows, back_rows
-        rows, back_rows = widened(rows), widened(back_rows)
 
 
 class Search:
@@ -74,7 +62,7 @@ class Search:
 
     def steps(self, n_steps: int) -> int:
         """Compute so many rows, of both ends in turn; return the status."""
-        status, self.rows, self.back_rows = _go_on(
+        status, self.rows, self.back_rows = meet_with_room(
             self.pair, self.state, self.rows, self.back_rows, n_steps
         )
         return int(status)

@@ -34,7 +34,8 @@ def substitution_matrix(
     matrix
         A name that Biopython knows (``BLOSUM62``, ``PAM250``, ``NUC.4.4``...; needs the
         package biopython); two numbers, the scores of equal and of different letters of
-        ``ACGTN`` (N scores as different, even with N); or the letters and their scores.
+        ``ACGTN`` (N scores as different, even with N); or n letters and their scores, whole
+        numbers (n, n), the row for the query's letter.
 
     Raises
     ------

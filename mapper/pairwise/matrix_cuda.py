@@ -40,9 +40,6 @@ GROUPS = 1 if SIMULATED else 4
 BLOCK = LANES * GROUPS
 """One warp: its groups meet without a barrier. The simulator knows no warps."""
 
-SHARED_BYTES = 48 << 10
-"""What every device gives a block without being asked."""
-
 
 class MatrixPairs(NamedTuple):
     """A batch on the device."""

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from mapper.device.copies import copy_out
 from mapper.device.halves import HALVES_CAPABILITY
-from mapper.device.memory import Workspace, copy_out, page_locked, total_bytes
-from mapper.device.seam import SIMULATED, cuda
+from mapper.device.memory import Workspace, page_locked, total_bytes
+from mapper.device.seam import SHARED_BYTES, SIMULATED, cuda
 from mapper.device.urgent import urgent_stream
 from mapper.errors import DeviceMemoryError, UsageError
 from mapper.pairwise.matrix_cuda import (
@@ -25,7 +26,6 @@ from mapper.pairwise.matrix_cuda import (
     RESULTS,
     SCORE,
     SCORE_RESULTS,
-    SHARED_BYTES,
     gather_kernel,
 )
 from mapper.pairwise.matrix_launch import Batch, Launcher, codes_on_device, roomy, upload_roomy

@@ -14,7 +14,7 @@ from mapper.device.longest_first import longest_first
 from mapper.pairwise.matrix_cpu import align_matrix_pairs
 from mapper.pairwise.matrix_scoring import CodedPairs, Scoring
 from mapper.pairwise.result import Columns, PairAlignments
-from mapper.pairwise.run import run_chunks
+from mapper.pairwise.run import chunk_bounds, run_chunks
 from mapper.threads import map_in_threads
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class MatrixEngine:
         if not self._workers:
             return self._on_cpu(pairs)
         cells = pairs.cells()
-        bounds = _cut(cells, self.batch_cells(int(cells.sum())))
+        bounds = chunk_bounds(cells, self.batch_cells(int(cells.sum())), BATCH_PAIRS)
         if len(bounds) == 1:
             return self._workers[0].align(pairs)
         out = _Joined(pairs.n_pairs, self._scoring.cigar)
@@ -175,15 +175,3 @@ class _Joined:
 
         map_in_threads(copy, list(self._ops), n_threads)
         return PairAlignments(*self._columns, offsets, ops)
-
-
-def _cut(cells: np.ndarray, most: int) -> list[tuple[int, int]]:
-    """Cut pairs into batches of about `most` cells and at most BATCH_PAIRS pairs."""
-    ends = np.cumsum(cells)
-    bounds, first, done = [], 0, 0
-    while first < len(cells):
-        last = int(np.searchsorted(ends, done + most, side="right"))
-        last = min(max(last, first + 1), first + BATCH_PAIRS, len(cells))
-        bounds.append((first, last))
-        first, done = last, int(ends[last - 1])
-    return bounds

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.memory import Workspace, copy_in
-from mapper.device.seam import cuda
+from mapper.device.copies import copy_in
+from mapper.device.memory import Workspace
+from mapper.device.seam import SHARED_BYTES, cuda
 from mapper.device.urgent import wait_for
 from mapper.pairwise import twins_cuda
-from mapper.pairwise.matrix_cuda import GROUPS, LANES, SHARED_BYTES, MatrixPairs, trace_kernel
+from mapper.pairwise.matrix_cuda import GROUPS, LANES, MatrixPairs, trace_kernel
 from mapper.pairwise.matrix_fill_cuda import fill_kernel
 from mapper.pairwise.matrix_numbers import costs_of, padded_scores
 from mapper.pairwise.matrix_plan import Plan, plan_batch

@@ -45,7 +45,7 @@ def fits_halves(n, m, highest, gaps, mode, lanes):
 
 
 def halves_possible(scores: np.ndarray, gaps: Gaps) -> bool:
-    """Say whether scores fit the bytes of a query profile, and gaps cost less than its padding."""
+    """Say whether int32 scores fit a query profile's bytes, and gaps cost less than its padding."""
     return int(np.abs(scores).max()) <= GREATEST_BYTE and sum(gaps) < -PAD_OF_BYTE
 
 

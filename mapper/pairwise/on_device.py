@@ -18,6 +18,7 @@ from mapper.device.in_order import in_order
 from mapper.errors import DeviceMemoryError
 from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.result import Columns, PairAlignments, new_columns
+from mapper.pairwise.run import chunk_bounds
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ def run_on_devices(
     workers: Sequence[Worker], packed: PackedPairs, want_path: bool, rescue: Rescue
 ) -> PairAlignments:
     """Align all pairs, in chunks, by several workers."""
-    chunks = [packed_part(packed, first, last) for first, last in _chunks(packed)]
+    bounds = chunk_bounds(packed.query_len + packed.ref_len, CHUNK_SYMBOLS, CHUNK_PAIRS)
+    chunks = [packed_part(packed, first, last) for first, last in bounds]
     calls = [
         lambda chunk, worker=worker: _align(worker, chunk, want_path, rescue) for worker in workers
     ]
@@ -77,17 +79,6 @@ def _words(
     begin = int(starts[first]) - 1
     end = int(starts[last]) + 2 if last < len(starts) else len(words)
     return words[begin:end], starts[first:last] - begin
-
-
-def _chunks(packed: PackedPairs) -> list[tuple[int, int]]:
-    ends = np.cumsum(packed.query_len + packed.ref_len)
-    bounds, first, symbols = [], 0, 0
-    while first < len(ends):
-        last = int(np.searchsorted(ends, symbols + CHUNK_SYMBOLS, side="right"))
-        last = min(max(last, first + 1), first + CHUNK_PAIRS, len(ends))
-        bounds.append((first, last))
-        first, symbols = last, int(ends[last - 1])
-    return bounds
 
 
 def _align(worker: Worker, packed: PackedPairs, want_path: bool, rescue: Rescue) -> PairAlignments:

@@ -31,7 +31,7 @@ import numpy as np
 from mapper.accelerate import core, driver
 from mapper.dna import AMBIGUOUS, CODE_OF_ASCII, NOT_A_BASE
 from mapper.errors import InputFormatError, UsageError
-from mapper.pairwise.compare import Pair, unaligned_word
+from mapper.pairwise.compare import unaligned_word
 from mapper.pairwise.lengths import MAX_LENGTH, OFFSETS_RULE, TOO_LONG, check_side
 from mapper.pairwise.run import thread_count
 
@@ -286,7 +286,7 @@ def pack_pairs(
     threads
         Threads that pack; no effect on the result.
     numbers
-        What to add to `first_pair` for each pair; 0, 1, ... if not given.
+        What to add to `first_pair` for each pair, int64 (n,); 0, 1, ... if not given.
     new
         Makes an array of some items of a type, of any content.
 
@@ -308,26 +308,10 @@ def pack_pairs(
         if symbols != "bytes":
             list(pool.map(lambda part: _choose_widths(*batch, *part, shift), parts))
         query = _packed_side(
-            pool,
-            parts,
-            *batch[:3],
-            shift,
-            query_codes,
-            "query",
-            first_pair,
-            numbers,
-            new,
+            pool, parts, *batch[:3], shift, query_codes, "query", first_pair, numbers, new
         )
         ref = _packed_side(
-            pool,
-            parts,
-            *batch[3:],
-            shift,
-            ref_codes,
-            "reference",
-            first_pair,
-            numbers,
-            new,
+            pool, parts, *batch[3:], shift, ref_codes, "reference", first_pair, numbers, new
         )
     return PackedPairs(*query, *ref, shift)
 
@@ -369,22 +353,3 @@ def _packed_side(
             "IUPAC nucleotide (for other alphabets compare bytes)"
         )
     return words, word_starts[:-1], lengths
-
-
-# What returns arrays counts references, which cores do not.
-@driver
-def pair_at(packed, i):
-    """Pair i as a whole."""
-    return Pair(
-        packed.query_words, packed.ref_words, packed.query_start[i] << 6, packed.ref_start[i] << 6,
-        packed.query_len[i], packed.ref_len[i], np.int64(packed.shift[i]),
-    )  # fmt: skip
-
-
-@driver
-def part_of(pair, v, h, query_len, ref_len):
-    """The part of a pair that starts at query symbol v and reference symbol h."""
-    return Pair(
-        pair.query_words, pair.ref_words, pair.query_bit + (v << pair.shift),
-        pair.ref_bit + (h << pair.shift), query_len, ref_len, pair.shift,
-    )  # fmt: skip

@@ -50,7 +50,13 @@ class PairAlignment(NamedTuple):
     ref_end: int
 
     def pretty(self, query: str, ref: str, width: int = 60) -> str:
-        """Return query, marks (``|`` match, ``*`` mismatch) and reference, in lines."""
+        """Return query, marks (``|`` match, ``*`` mismatch) and reference, in lines.
+
+        Raises
+        ------
+        ValueError
+            If the alignment was made without a CIGAR, or there is none.
+        """
         if self.cigar is None:
             raise ValueError("there is no CIGAR to show; align with cigar=True")
         top, marks, bottom = [], [], []

@@ -26,7 +26,13 @@ Driver = Callable[[int, int, Columns, np.ndarray], np.ndarray]
 
 
 def thread_count(threads: int | None) -> int:
-    """Return a number of threads: as given, or the cores of this process."""
+    """Return a number of threads: as given, or the cores of this process.
+
+    Raises
+    ------
+    UsageError
+        For a number that is not 1 to MAX_THREADS.
+    """
     if threads is None:
         return len(os.sched_getaffinity(0))
     if not 1 <= threads <= MAX_THREADS:
@@ -34,16 +40,24 @@ def thread_count(threads: int | None) -> int:
     return threads
 
 
-def chunk_bounds(lengths: np.ndarray) -> list[tuple[int, int]]:
-    """Cut pairs into chunks of about CHUNK_SYMBOLS symbols and at most CHUNK_PAIRS pairs."""
+def chunk_bounds(costs: np.ndarray, most_cost: int, most_pairs: int) -> list[tuple[int, int]]:
+    """Cut pairs into chunks, in order: first and last (excluded) of each.
+
+    Parameters
+    ----------
+    costs
+        Of each pair, int64, in any unit (symbols, cells).
+    most_cost, most_pairs
+        Of a chunk, but for one of a single pair that costs more.
+    """
     bounds = []
-    first, symbols = 0, 0
-    ends = np.cumsum(lengths)
-    while first < len(lengths):
-        last = int(np.searchsorted(ends, symbols + CHUNK_SYMBOLS, side="right"))
-        last = min(max(last, first + 1), first + CHUNK_PAIRS, len(lengths))
+    first, before = 0, 0
+    ends = np.cumsum(costs)
+    while first < len(costs):
+        last = int(np.searchsorted(ends, before + most_cost, side="right"))
+        last = min(max(last, first + 1), first + most_pairs, len(costs))
         bounds.append((first, last))
-        first, symbols = last, int(ends[last - 1])
+        first, before = last, int(ends[last - 1])
     return bounds
 
 
@@ -59,7 +73,7 @@ def run_chunks(
     """
     columns = new_columns(len(lengths))
     counts = np.zeros(len(lengths), np.int64)
-    chunks = chunk_bounds(lengths)
+    chunks = chunk_bounds(lengths, CHUNK_SYMBOLS, CHUNK_PAIRS)
     n_threads = min(thread_count(threads), max(len(chunks), 1))
     if len(chunks) < 2 and lengths.sum() <= _AT_ONCE:
         ops = [driver(first, last, columns, counts) for first, last in chunks]

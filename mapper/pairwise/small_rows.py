@@ -22,7 +22,7 @@ _NULL = -(2**15)
 
 
 def small_layout(bound: int, cells: np.ndarray) -> Rows:
-    """Return `cells` as rows up to wavefront `bound`, for :func:`trace_edit`."""
+    """Return `cells` (int16) as rows up to wavefront `bound`, for ``trace_edit``."""
     s = np.arange(bound + 1, dtype=np.int64)
     return Rows(cells, s * s, -s, s)
 

@@ -65,6 +65,8 @@ def plan_twins(
         As for :func:`mapper.pairwise.matrix_plan.plan_batch`; starts below 2^31. References in
         common are found where pairs of the same query follow one another by rising
         ``ref_start``.
+    scores
+        int32 (n_letters, n_letters).
     lanes, groups
         Lanes of a group; groups of a block.
     room

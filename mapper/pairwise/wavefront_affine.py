@@ -8,16 +8,15 @@ that consumes the query), D (in one that consumes the reference)::
     D(s, k) = max(M(s - o - e, k - 1), D(s - e, k - 1)) + 1
     M(s, k) = run of matches from max(M(s - x, k) + 1, I(s, k), D(s, k))
 
-Only as many rows of offsets are held as the recurrence looks back. For the path each cell
-leaves a byte that says where its three offsets came from (``affine_origins.py``). A cell
-beyond the end of a sequence is dropped: whatever it shadows is behind a cell of lower
-penalty on the same diagonal.
+Only as many rows of offsets are held as the recurrence looks back (``affine_rows.py``). For
+the path each cell leaves a byte that says where its three offsets came from
+(``affine_origins.py``). A cell beyond the end of a sequence is dropped: whatever it shadows is
+behind a cell of lower penalty on the same diagonal.
 
 References
 ----------
 Marco-Sola et al. (2021), doi:10.1093/bioinformatics/btaa777. Aguado-Puig et al. (2023),
-doi:10.1093/bioinformatics/btad061, sections 2.2 (recurrence; I and D are named as in SAM
-here) and 3.5 (adaptive band).
+doi:10.1093/bioinformatics/btad061, section 2.2 (recurrence; I and D are named as in SAM here).
 """
 
 from __future__ import annotations
@@ -33,10 +32,14 @@ from mapper.pairwise.affine_origins import (
     gap_origin,
     match_origin,
 )
-from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING, NO_ROOM, NULL, extend_row
-
-NO_COLUMNS = 4
-"""Status beside those of ``wavefront_edit``: the rows of offsets are too narrow."""
+from mapper.pairwise.affine_rows import (
+    begin_row,
+    clear_affine_rows,
+    end_row,
+    null_beside,
+    start_row,
+)
+from mapper.pairwise.wavefront_edit import GOING, NULL, extend_row
 
 
 class AffinePenalties(NamedTuple):
@@ -56,25 +59,6 @@ class Band(NamedTuple):
 
     width: int  # 0: no band
     interval: int
-
-
-class AffineRows(NamedTuple):
-    """The last rows of offsets: penalty s in row ``s & (n_rows - 1)``, k in column k + centre."""
-
-    match: np.ndarray  # int32 (n_rows, n_columns)
-    insertion: np.ndarray  # int32, same shape
-    deletion: np.ndarray  # int32, same shape
-    lo: np.ndarray  # int64 (n_rows,), inclusive
-    hi: np.ndarray  # int64 (n_rows,), inclusive; below lo for a row without cells
-
-
-@core
-def look_back(penalties):
-    """Rows to hold: all that are looked back to and that to be computed, a power of two."""
-    n_rows = 1
-    while n_rows <= max(penalties.mismatch, penalties.gap_open + penalties.gap_extend):
-        n_rows *= 2
-    return n_rows
 
 
 @core
@@ -105,34 +89,6 @@ def next_deletion(opened, extended, most):
 def next_match(mismatch, insertion, deletion):
     """Offset of M, before matches, from M's farther back and I and D of the same cell."""
     return max(np.int32(mismatch + np.int32(1)), max(insertion, deletion))
-
-
-@core
-def _null_around(offsets, rows, r, centre, first, last):
-    """Set the columns first to last of row r, as far as it has no cells there, to null."""
-    lo, hi = rows.lo[r] + centre, rows.hi[r] + centre
-    if lo > hi:
-        lo, hi = last + 1, last
-    row = offsets[r]
-    for i in range(first, min(lo, last + 1)):
-        row[i] = NULL
-    for i in range(max(hi + 1, first), last + 1):
-        row[i] = NULL
-
-
-@core
-def null_beside(rows, penalties, centre, s, lo, hi):
-    """Set to null what row s looks back to on diagonals that had no cells."""
-    last_row = len(rows.lo) - 1
-    from_x = (s - penalties.mismatch) & last_row
-    from_oe = (s - penalties.gap_open - penalties.gap_extend) & last_row
-    from_e = (s - penalties.gap_extend) & last_row
-    first, last = lo + centre, hi + centre
-    _null_around(rows.match, rows, from_x, centre, first, last)
-    _null_around(rows.match, rows, from_oe, centre, first - 1, last + 1)
-    _null_around(rows.insertion, rows, from_e, centre, first, last + 1)
-    _null_around(rows.deletion, rows, from_e, centre, first - 1, last)
-    return from_x, from_oe, from_e
 
 
 @core
@@ -169,139 +125,6 @@ def _fill_rows(pair, rows, penalties, centre, s, lo, hi, origins, keep):
             cells[i] |= gap_origin(opened_d[i], extended_d[i], DELETION_OPENED)
         for i in range(n):
             cells[i] |= match_origin(np.int32(mismatch[i] + np.int32(1)), insertion[i], deletion[i])
-
-
-@core
-def _bounds(rows, penalties, s):
-    """Lowest and highest diagonal that row s can have cells on."""
-    last_row = len(rows.lo) - 1
-    lo, hi = np.int64(2**40), -np.int64(2**40)
-    x = penalties.mismatch
-    e = penalties.gap_extend
-    oe = penalties.gap_open + e
-    if s >= x:
-        r = (s - x) & last_row
-        if rows.lo[r] <= rows.hi[r]:
-            lo, hi = rows.lo[r], rows.hi[r]
-    if s >= oe:
-        r = (s - oe) & last_row
-        if rows.lo[r] <= rows.hi[r]:
-            lo, hi = min(lo, rows.lo[r] - 1), max(hi, rows.hi[r] + 1)
-    if s >= e:
-        r = (s - e) & last_row
-        if rows.lo[r] <= rows.hi[r]:
-            lo, hi = min(lo, rows.lo[r] - 1), max(hi, rows.hi[r] + 1)
-    return lo, hi
-
-
-@core
-def _trim(rows, r, centre, lo, hi):
-    """Take columns without any offset off both sides of a row."""
-    match, insertion, deletion = rows.match[r], rows.insertion[r], rows.deletion[r]
-    while lo <= hi and max(
-        match[lo + centre], max(insertion[lo + centre], deletion[lo + centre])
-    ) < 0:  # fmt: skip
-        lo += 1
-    while lo <= hi and max(
-        match[hi + centre], max(insertion[hi + centre], deletion[hi + centre])
-    ) < 0:  # fmt: skip
-        hi -= 1
-    rows.lo[r] = lo
-    rows.hi[r] = hi
-
-
-@core
-def _cut_to_band(pair, rows, r, centre, band):
-    """Keep the diagonals around that on which row r is closest to the end; say if any went.
-
-    Closest: with the fewest symbols left in the longer remainder; of equals the lowest.
-    """
-    lo, hi = rows.lo[r], rows.hi[r]
-    if hi - lo + 1 <= band.width:
-        return False
-    best_k = lo
-    fewest = np.int64(2**40)
-    for k in range(lo, hi + 1):
-        h = np.int64(rows.match[r, k + centre])
-        if h >= 0:
-            left = max(pair.ref_len - h, pair.query_len - h + k)
-            if left < fewest:
-                fewest = left
-                best_k = k
-    lo = max(lo, min(best_k - (band.width >> 1), hi - band.width + 1))
-    hi = lo + band.width - 1
-    # The rows before, too: the next ones look back to those, and would be as wide again.
-    for before in range(len(rows.lo)):
-        first, last = rows.lo[before], rows.hi[before]
-        for k in range(first, last + 1):
-            if k < lo or k > hi:
-                rows.match[before, k + centre] = NULL
-                rows.insertion[before, k + centre] = NULL
-                rows.deletion[before, k + centre] = NULL
-        rows.lo[before] = max(first, lo)
-        rows.hi[before] = min(last, hi)
-    return True
-
-
-@core
-def begin_row(pair, ends, rows, origins, penalties, centre, s, bound, keep, spare):
-    """Find the diagonals of row s, and room for them and `spare` columns on each side.
-
-    Returns
-    -------
-    status, lo, hi
-        GOING, also where there are none (lo is above hi), EXCEEDED, NO_ROOM or NO_COLUMNS.
-    """
-    none = np.int64(NULL)
-    if s > bound:
-        return EXCEEDED, none, none
-    r = s & (len(rows.lo) - 1)
-    goal = pair.ref_len - pair.query_len
-    slack = (bound - s) // penalties.gap_extend
-    if s == 0:
-        lo, hi = -np.int64(ends.query_begin), np.int64(ends.ref_begin)
-    else:
-        lo, hi = _bounds(rows, penalties, s)
-    lo = max(lo, goal - ends.ref_end - slack)
-    hi = min(hi, goal + ends.query_end + slack)
-    rows.lo[r] = 0
-    rows.hi[r] = -1
-    if keep:
-        if s + 1 >= len(origins.at):
-            return NO_ROOM, lo, hi
-        origins.lo[s] = lo
-        origins.at[s + 1] = origins.at[s]
-    if lo > hi:
-        return GOING, lo, hi
-    if lo + centre < 1 + spare or hi + centre + 2 + spare > rows.match.shape[1]:
-        return NO_COLUMNS, lo, hi
-    if keep:
-        if origins.at[s] + hi - lo + 1 + spare > len(origins.cells):
-            return NO_ROOM, lo, hi
-        origins.at[s + 1] = origins.at[s] + hi - lo + 1
-    return GOING, lo, hi
-
-
-@core
-def start_row(rows, centre, lo, hi):
-    """Write row 0, before matches are followed."""
-    for k in range(lo, hi + 1):
-        rows.match[0, k + centre] = max(np.int64(0), k)
-        rows.insertion[0, k + centre] = NULL
-        rows.deletion[0, k + centre] = NULL
-
-
-@core
-def end_row(pair, rows, band, centre, s, lo, hi, end_k):
-    """Narrow a row whose matches have been followed; return what :func:`affine_row` does."""
-    r = s & (len(rows.lo) - 1)
-    _trim(rows, r, centre, lo, hi)
-    if end_k != np.int64(NULL):
-        return FINISHED, end_k, False
-    cut = False
-    if band.width > 0 and s % band.interval == 0:
-        cut = _cut_to_band(pair, rows, r, centre, band)
-    return GOING, end_k, cut
 
 
 @core
@@ -362,13 +185,6 @@ def affine_rows_on(pair, ends, rows, origins, penalties, band, centre, s, last, 
         bound = lowered_penalty(pair, rows, penalties, centre, s, bound)
         s += 1
     return GOING, s, end_k, bound, cut
-
-
-@core
-def clear_affine_rows(rows):
-    """Mark all rows as without cells."""
-    rows.lo[:] = 0
-    rows.hi[:] = -1
 
 
 @core

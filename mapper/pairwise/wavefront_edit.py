@@ -219,22 +219,36 @@ def lowered_bound(pair, rows, r, s, bound):
 
 
 @core
-def edit_search(pair, ends, bound, rows, keep, forward):
-    """Search the end with one row after the other.
+def edit_rows_on(pair, ends, rows, s, last, bound, keep, forward):
+    """Go on from row s until the end is reached, row `last` is done, or there is no room.
+
+    Parameters
+    ----------
+    last
+        None: the search has no last row, and its loop does not ask.
 
     Returns
     -------
-    status, s, k
-        FINISHED, the distance and the diagonal of the end (of several the lowest), or
-        EXCEEDED or NO_ROOM, and the row where that was found.
+    status, s, k, bound
+        FINISHED, the distance and the diagonal of the end (of several the lowest); EXCEEDED or
+        NO_ROOM, and the row where that was found; or GOING, and the next row. The bound as
+        lowered so far.
     """
-    s = np.int64(0)
     while True:
         status, end_k = edit_row(pair, ends, rows, s, bound, keep, forward)
         if status != GOING:
-            return status, s, end_k
+            return status, s, end_k, bound
         bound = lowered_bound(pair, rows, s if keep else s & 1, s, bound)
         s += 1
+        if last is not None and s > last:
+            return GOING, s, end_k, bound
+
+
+@core
+def edit_search(pair, ends, bound, rows, keep, forward):
+    """Search the end with one row after the other; return what :func:`edit_rows_on` does."""
+    status, s, k, _ = edit_rows_on(pair, ends, rows, np.int64(0), None, bound, keep, forward)
+    return status, s, k
 
 
 @core

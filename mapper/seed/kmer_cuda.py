@@ -24,11 +24,16 @@ from mapper.seed.kmer_collect import (
 )
 from mapper.seed.kmer_pieces import ListFullError, search_in_pieces
 from mapper.seed.kmer_places import Places
-from mapper.seed.kmer_search import HitStore, search_rows
+from mapper.seed.kmer_search import search_rows
+from mapper.seed.kmer_store import HELD, HitStore
+from mapper.seed.kmer_work import NEVER, KmerWork, Pace
 
 LIST_CAPACITY = 1 << 24
 
-BLOCKS_PER_SM = 6
+LIST_GROWTH = 4
+"""Times the room for hits may grow, before a batch is searched in pieces."""
+
+BLOCKS_PER_SM = 5
 """Blocks of the search kernel that a multiprocessor holds, and so many are launched: their
 threads stay and take on one row after the other."""
 
@@ -36,10 +41,25 @@ VERIFY_ROWS_WHOLE = 4
 """``KmerParams.verify_rows`` where the whole suffix array is on the device: locating is then
 one access, a search step two."""
 
+VERIFY_ROWS_CONTEXTS = 32
+"""The same where contexts are, if no mismatch remains: eight rows take an access."""
+
+PACE = Pace(fetch=7, node=1, look=0)
+"""Of the lanes of a warp some want each kind of step in nearly every turn; so fewer wait."""
+
+PATIENCE = 2500
+"""Turns of the search's loop after which a row is left to many threads. A turn takes some
+microseconds, a batch's share of a thread some thousand turns."""
+
 
 @kernel(128, blocks_per_sm=BLOCKS_PER_SM)
-def _search(fm, places, low, high, next_row, n_rows, params, hits):
-    search_rows(fm, places, low, high, next_row, n_rows, params, hits)
+def _search(fm, places, low, high, work, params, hits):
+    search_rows(fm, places, None, low, high, work, params, hits, cuda.grid(1))
+
+
+@kernel(128, blocks_per_sm=BLOCKS_PER_SM)
+def _search_by_contexts(fm, places, contexts, low, high, work, params, hits):
+    search_rows(fm, places, contexts, low, high, work, params, hits, cuda.grid(1))
 
 
 @kernel(256)
@@ -110,22 +130,32 @@ class CudaKmerSearch:
     fm
         The index on that device (:func:`mapper.index.cuda.device_index`), which several
         searches may share.
+    contexts
+        Of its rows for these parameters, on that device
+        (:func:`mapper.seed.kmer_contexts_cuda.device_contexts`), or None.
     places
         Of the same text, in host memory.
     list_capacity
-        Hits of a piece of a batch beyond the first of each row; no effect on the result.
+        Hits of a piece of a batch beyond the first of each row, until one has more: from then
+        on up to LIST_GROWTH times as many. No effect on the result.
     """
 
     def __init__(
-        self, ordinal: int, fm: FMIndex, places: Places, params: KmerParams,
+        self, ordinal: int, fm: FMIndex, contexts: Any, places: Places, params: KmerParams,
         list_capacity: int = LIST_CAPACITY,
     ) -> None:  # fmt: skip
-        if fm.sa_shift == 0:
+        if contexts is not None:
+            params = params._replace(verify_rows=VERIFY_ROWS_CONTEXTS)
+        elif fm.sa_shift == 0:
             params = params._replace(verify_rows=VERIFY_ROWS_WHOLE)
         self.params = params
+        # With room for so many hits of a row the sum of several threads might leave 32 bits.
+        self.patience = PATIENCE if params.max_hits < 1 << 24 else NEVER
+        self._contexts = contexts
         self._ordinal = ordinal
         self._fm = fm
         self._capacity = list_capacity
+        self._most_capacity = LIST_GROWTH * list_capacity
         with cuda.gpus[ordinal]:
             self._space = Workspace()
             self._n_blocks = BLOCKS_PER_SM * multiprocessors()
@@ -140,7 +170,22 @@ class CudaKmerSearch:
             If the device cannot hold what a single k-mer takes.
         """
         with cuda.gpus[self._ordinal]:
-            return search_in_pieces(self._search, kmers, self._capacity)
+            return search_in_pieces(self._search_or_grow, kmers, self._capacity)
+
+    def _search_or_grow(self, kmers: KmerBatch, capacity: int) -> KmerHits:
+        """Search; where hits lack room and some is to be had, once more, and keep that room.
+
+        So the first of many large batches is searched twice, instead of each of them.
+        """
+        try:
+            return self._search(kmers, capacity)
+        except ListFullError as full:
+            grown = min(full.n_items + full.n_items // 4, self._most_capacity)
+            if capacity < self._capacity or grown < full.n_items:
+                raise  # memory did not suffice before, or would have to grow too much
+        hits = self._search(kmers, grown)
+        self._capacity = grown
+        return hits
 
     def _search(self, kmers: KmerBatch, capacity: int) -> KmerHits:
         space = self._space
@@ -202,21 +247,34 @@ class CudaKmerSearch:
         return DeviceHits(hit_offsets, text_pos, mismatches, skipped)
 
     def launch_search(self, low: Any, high: Any, n_rows: int, store: HitStore) -> None:
-        """Queue the search kernel."""
-        next_row = self._space.upload("next_row", np.zeros(1, np.int64))
+        """Queue the search kernel: all rows, then the parts of those that take long."""
         n_blocks = min((n_rows + _search.block - 1) // _search.block, self._n_blocks)
-        if n_blocks:
-            _search.launch_blocks(
-                n_blocks, self._space.stream, self._fm, self._places, low, high, next_row, n_rows,
-                self.params, store,
-            )  # fmt: skip
+        if n_blocks == 0:
+            return
+        space = self._space
+        counters = space.upload("counters", np.zeros(3, np.int64))
+        n_aside = counters[2:3]
+        aside = space.device("aside", n_rows, np.int32)
+        whole = KmerWork(counters[0:1], n_rows, self.patience, n_aside, aside, False, PACE)
+        parts = KmerWork(counters[1:2], n_rows, NEVER, n_aside, aside, True, PACE)
+        for work in (whole, parts):
+            rest = low, high, work, self.params, store
+            if self._contexts is None:
+                _search.launch_blocks(n_blocks, space.stream, self._fm, self._places, *rest)
+            else:
+                _search_by_contexts.launch_blocks(
+                    n_blocks, space.stream, self._fm, self._places, self._contexts, *rest
+                )
 
     def _store(self, n_rows: int, capacity: int) -> HitStore:
         space, row_type = self._space, self._fm.sa_samples.dtype
+        n_held = HELD * self._n_blocks * _search.block
         return HitStore(
             row_hits=space.device("row_hits", n_rows, np.int32),
             first_pos=space.device("first_pos", n_rows, row_type),
             first_mismatches=space.device("first_mismatches", n_rows, np.uint8),
+            held_pos=space.device("held_pos", n_held, row_type),
+            held_mismatches=space.device("held_mismatches", n_held, np.uint8),
             more_used=space.upload("more_used", np.zeros(1, np.int64)),
             more_row=space.device("more_row", capacity, np.int32),
             more_ordinal=space.device("more_ordinal", capacity, np.int32),

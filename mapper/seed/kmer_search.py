@@ -4,7 +4,9 @@ The *right part* of a k-mer is as long as the k-mer table's k. Its exact form an
 neighbours, all patterns within d mismatches, are looked up in the table, and each interval
 is extended to the left over the *left part* with the mismatches that remain, depth first.
 As soon as few rows are left, they are located and compared with the text instead: 64 bases
-take a few instructions.
+take a few instructions. In a text with repeats most such rows are no matches; where the
+contexts of rows are at hand (:mod:`mapper.seed.kmer_contexts`), they are ruled out eight at a
+time, and rows count as few ten times sooner.
 
 Of patterns with the full number of mismatches in the right part there are many, and all of
 them leave the left part without any. Where the left part alone is rare, its occurrences are
@@ -26,53 +28,38 @@ search with a lower bound; the set of matches is the same.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from mapper.accelerate import core
-from mapper.atomic import fetch_add
 from mapper.index.fm import extend_left, locate
+from mapper.seed.kmer_contexts import (
+    AFTER,
+    AT_A_TIME,
+    BASES,
+    BEFORE,
+    bases_after,
+    bases_before,
+    context_mismatches,
+    first_near,
+    near_rows,
+)
 from mapper.seed.kmer_places import surely_clean
 from mapper.seed.kmer_query import change_base, compare_at, make_query, query_base, table_index
+from mapper.seed.kmer_store import HELD, hold_hit, pass_on
+from mapper.seed.kmer_work import (
+    CHANGES_OF_PART,
+    EXACT_PART,
+    LEFT_PART,
+    WHOLE,
+    put_aside,
+    take_on,
+)
 
 FETCH, PATTERN, NODE, TAKE = range(4)
-"""What a thread does next: take on a row, look up a pattern, take a base, look at a row."""
+"""What a thread does next: take on a row, look up a pattern, take a base, look at rows."""
 
 COUNTED_AT_A_TIME = 8
 """Rows of repeats are located so many at a time: their accesses do not wait for each other."""
-
-
-class HitStore(NamedTuple):
-    """Hits as threads find them: the first of each row apart, the others in a list.
-
-    A row is a k-mer on a strand. List items are in no order; ``more_ordinal`` says which hit
-    of its row an item is (1, 2, ...).
-    """
-
-    row_hits: np.ndarray  # int32 (n_rows,): their number; above the limit it stops there
-    first_pos: np.ndarray  # uint32 or uint64 (n_rows,)
-    first_mismatches: np.ndarray  # uint8 (n_rows,)
-    more_used: np.ndarray  # int64 (1,): items of the list, also those without room
-    more_row: np.ndarray  # int32 (capacity,)
-    more_ordinal: np.ndarray  # int32 (capacity,)
-    more_pos: np.ndarray  # uint32 or uint64 (capacity,)
-    more_mismatches: np.ndarray  # uint8 (capacity,)
-
-
-@core
-def store_hit(hits, row, ordinal, text_pos, mismatches):
-    """Keep a hit: the first of its row in its own place, another in the shared list."""
-    if ordinal == 0:
-        hits.first_pos[row] = text_pos
-        hits.first_mismatches[row] = mismatches
-        return
-    slot = fetch_add(hits.more_used, 1)
-    if slot < len(hits.more_row):
-        hits.more_row[slot] = row
-        hits.more_ordinal[slot] = ordinal
-        hits.more_pos[slot] = text_pos
-        hits.more_mismatches[slot] = mismatches
 
 
 @core
@@ -96,13 +83,22 @@ def left_interval(fm, query, left_len):
 
 
 @core
-def search_rows(fm, places, low, high, next_row, n_rows, params, hits):
+def rows_of_pattern(fm, exact, first, second, right_len):
+    """Rows of the right part with two changes, or fewer where one is -1, from the table."""
+    kmer = change_base(change_base(np.int64(exact), first, right_len), second, right_len)
+    return fm.kmer_starts[kmer], fm.kmer_starts[kmer + 1]
+
+
+@core
+def search_rows(fm, places, contexts, low, high, work, params, hits, thread):
     """Find and keep all matches of rows until none is left to take on.
 
     A row is a k-mer on a strand. The search of one takes a few steps or thousands, and the
     lanes of a warp wait for each other wherever they loop apart. It is therefore written as
-    one loop of short steps (one table lookup, one base, one row), and whoever is done with
-    a row takes on the next one.
+    one loop of short steps (one table lookup, one base, a few rows), and whoever is done with
+    a row takes on the next one. Lanes wait for those that take another kind of step, too: in
+    a turn of the loop each takes all the kinds that follow each other, and kinds that a lane
+    seldom needs have their turn only now and then (``work.pace``), for many lanes at once.
 
     Parameters
     ----------
@@ -110,16 +106,20 @@ def search_rows(fm, places, low, high, next_row, n_rows, params, hits):
         FMIndex with 0 < ``kmer_len`` <= 16 and k (:func:`mapper.index.expand.with_table`).
     places
         Places of its text.
+    contexts
+        uint32 (2, rows of the index) (:mod:`mapper.seed.kmer_contexts`), or None: with them
+        only rows that look like matches are located.
     low, high
         Columns of KmerBatch.
-    next_row
-        int64 (1,): the next row that nobody has taken on; shared by all threads.
-    n_rows
-        Twice the number of k-mers: 2 i is k-mer i itself, 2 i + 1 its reverse complement.
+    work
+        KmerWork, shared by all threads.
     params
         KmerParams.
     hits
-        HitStore; ``row_hits`` becomes ``max_hits`` + 1 where the search stopped there.
+        HitStore, shared; ``row_hits`` comes to be above ``max_hits`` where the search stopped
+        there.
+    thread
+        Which of those that ``hits`` has room for.
     """
     row_type = fm.sa_samples.dtype.type
     right_len = np.int32(fm.kmer_len)
@@ -128,14 +128,18 @@ def search_rows(fm, places, low, high, next_row, n_rows, params, hits):
     n_patterns = n_changes  # with the full number of mismatches in the right part
     if params.max_mismatches == 2:
         n_patterns = np.int32(n_changes * (n_changes - 3) // 2)
+    most_rows = np.int32(n_patterns if contexts is None else AT_A_TIME * n_patterns)
     max_hits = np.int32(params.max_hits)
     most = np.int32(params.max_mismatches)
     state = np.int32(FETCH)
     row = np.int32(-1)
-    n_hits = np.int32(0)
+    n_turns = np.int32(0)  # of the loop, since the row was taken on
+    turns = np.int32(0)  # of the loop, modulo a power of two; the same for all lanes
+    n_hits = n_passed_on = np.int32(0)
     query = make_query(np.uint64(0), np.uint64(0), 0, params, left_len)
     exact = np.uint32(0)  # the right part, at most 16 bases
-    first = second = np.int32(-1)  # its changes to look up next
+    first = second = end = np.int32(-1)  # its changes to look up next; where the first ends
+    pattern_lo = pattern_hi = row_type(0)  # rows of that pattern, asked for a turn before
     right = max_right = np.int32(0)  # mismatches of the pattern; of any pattern
     sa_lo = sa_hi = np.int64(0)
     depth = np.int32(0)  # bases of the left part that the rows stand for
@@ -146,48 +150,84 @@ def search_rows(fm, places, low, high, next_row, n_rows, params, hits):
     n_before = np.int32(0)
     take_lo = row_type(0)
     whole_right = np.int32(0)  # mismatches that the first search requires there; 0: the second
+    near = np.uint32(0)  # which of the last rows compared, those before sa_lo, to look at
     while True:
-        if state == TAKE:
-            if n_hits > max_hits:
+        n_turns = np.int32(n_turns + 1)
+        turns = np.int32((turns + 1) & 255)
+        if n_turns > work.patience and n_passed_on == 0 and state != FETCH:
+            put_aside(work, row)
+            row = np.int32(-1)
+            state = np.int32(FETCH)
+        if state == FETCH and turns & work.pace.fetch == 0:
+            if row >= 0:
+                pass_on(hits, thread, row, n_hits - n_passed_on, max_hits)
+            taken_on, part = take_on(work)
+            if taken_on < 0:
+                return
+            row = np.int32(taken_on)
+            if part == WHOLE:
+                hits.row_hits[row] = 0
+            query = make_query(low[row >> 1], high[row >> 1], row & 1, params, left_len)
+            exact = np.uint32(table_index(query, left_len, right_len))
+            n_hits = n_passed_on = n_turns = np.int32(0)
+            near = np.uint32(0)
+            level = np.int32(0)
+            whole_right = np.int32(0)
+            max_right = most
+            state = np.int32(PATTERN)
+            if max_right > 0 and left_len > 0:
+                sa_lo, sa_hi = left_interval(fm, query, left_len)
+                if sa_hi - sa_lo <= most_rows:
+                    max_right = np.int32(max_right - 1)
+                    if part == WHOLE or part == LEFT_PART:
+                        storing = True
+                        depth = left_len
+                        whole_right = np.int32(max_right + 1)
+                        state = np.int32(TAKE)
+            first, second = np.int32(-1), np.int32(-1)
+            end = np.int32(n_changes if max_right > 0 else 0)
+            if part == EXACT_PART:
+                end = np.int32(0)
+            elif part == LEFT_PART:
+                first = end
+            elif part != WHOLE:
+                first = np.int32(CHANGES_OF_PART * part)
+                end = np.int32(min(first + CHANGES_OF_PART, end))
+            if first < end:
+                pattern_lo, pattern_hi = rows_of_pattern(fm, exact, first, second, right_len)
+        if state == PATTERN:
+            whole_right = np.int32(0)
+            if first >= end:
                 state = np.int32(FETCH)
-            elif sa_lo < sa_hi and not storing:
-                for i in range(COUNTED_AT_A_TIME):
-                    if sa_lo + i < sa_hi and surely_clean(
-                        places, locate(fm, sa_lo + i), params.kmer_len
-                    ):
-                        n_hits = np.int32(n_hits + 1)
-                sa_lo += COUNTED_AT_A_TIME
-            elif sa_lo < sa_hi:
-                text_pos = locate(fm, sa_lo) - (left_len - depth)
-                settled = depth == left_len and whole_right == 0  # rows of the whole k-mer
-                if settled and surely_clean(places, text_pos, params.kmer_len):
-                    n_left, n_right = np.int64(level), np.int64(right)
-                else:
-                    n_left, n_right = compare_at(fm, places, query, params.kmer_len, text_pos)
-                own = n_right == whole_right if whole_right > 0 else n_right <= max_right
-                if own and n_left + n_right <= most:
-                    store_hit(hits, row, n_hits, text_pos, n_left + n_right)
-                    n_hits = np.int32(n_hits + 1)
-                sa_lo += 1
-            elif not storing:
-                # Not that many after all, or not surely: go through them once more.
-                sa_lo, n_hits, storing = np.int64(take_lo), n_before, True
-            elif level == 0:
-                state = np.int32(PATTERN)
             else:
-                level = np.int32(level - 1)
-                state = np.int32(NODE)
-                if level == 0:
-                    sa_lo, sa_hi, depth, turn = np.int64(lo_0), np.int64(hi_0), depth_0, turn_0
-                else:
-                    sa_lo, sa_hi, depth, turn = np.int64(lo_1), np.int64(hi_1), depth_1, turn_1
-        elif state == NODE:
-            if depth == left_len or sa_hi - sa_lo <= params.verify_rows:
+                sa_lo, sa_hi = np.int64(pattern_lo), np.int64(pattern_hi)
+                right = np.int32(0)
+                if first >= 0:
+                    right = np.int32(1 if second < 0 else 2)
+                if first >= 0 and max_right == 2:
+                    # A second change is of a later base than the first.
+                    second = np.int32(3 * (first // 3 + 1) if second < 0 else second + 1)
+                    if second >= n_changes:
+                        second = np.int32(-1)
+                if second < 0:
+                    first = np.int32(first + 1)
+                if first < end:
+                    pattern_lo, pattern_hi = rows_of_pattern(fm, exact, first, second, right_len)
+                if sa_lo < sa_hi:
+                    depth = np.int32(0)
+                    turn = np.int32(1)
+                    state = np.int32(NODE)
+        if state == NODE:
+            few = np.int64(params.verify_rows)
+            if contexts is not None:
+                # The more mismatches remain, the more ways a search goes on.
+                few <<= 2 * (most - level - right)
+            if depth == left_len or sa_hi - sa_lo <= few:
                 # Rows of a repeat are counted first: most often they are too many to keep.
                 storing = depth < left_len or n_hits + sa_hi - sa_lo <= max_hits
                 take_lo, n_before = row_type(sa_lo), n_hits
                 state = np.int32(TAKE)
-            else:
+            elif turns & work.pace.node == 0:
                 change = np.int32(0)
                 if turn < 4 and level + right < most:
                     change = turn
@@ -206,49 +246,61 @@ def search_rows(fm, places, low, high, next_row, n_rows, params, hits):
                     sa_lo, sa_hi = next_lo, next_hi
                     depth = np.int32(depth + 1)
                     turn = np.int32(1)
-        elif state == PATTERN:
-            whole_right = np.int32(0)
-            if first >= (n_changes if max_right > 0 else 0):
+        if state == TAKE:
+            if not storing:
+                for i in range(COUNTED_AT_A_TIME):
+                    if sa_lo + i < sa_hi and surely_clean(
+                        places, locate(fm, sa_lo + i), params.kmer_len
+                    ):
+                        n_hits = np.int32(n_hits + 1)
+                sa_lo += COUNTED_AT_A_TIME
+            elif near != 0 or sa_lo < sa_hi:
+                if whole_right > 0:
+                    side, allowed = AFTER, np.int64(most)
+                    wanted, ones = bases_after(query, left_len, right_len)
+                else:
+                    side, allowed = BEFORE, np.int64(most - level - right)
+                    wanted, ones = bases_before(query, left_len - depth)
+                if near == 0:
+                    near = near_rows(contexts, side, sa_lo, sa_hi, wanted, ones, allowed)
+                    sa_lo += AT_A_TIME
+                if near != 0 and turns & work.pace.look == 0:
+                    at = sa_lo - AT_A_TIME + first_near(near)
+                    near &= near - np.uint32(1)
+                    text_pos = locate(fm, at) - (left_len - depth)
+                    n_left, n_right = np.int64(level), np.int64(right)
+                    known = depth == left_len and whole_right == 0  # rows of the whole k-mer
+                    if contexts is not None:
+                        # Or rows whose contexts hold all the rest of it.
+                        apart = context_mismatches(contexts[side, at], wanted, ones)
+                        if whole_right > 0:
+                            n_left, n_right, known = np.int64(0), apart, True
+                        elif left_len - depth <= BASES:
+                            n_left, known = n_left + apart, True
+                    if not (known and surely_clean(places, text_pos, params.kmer_len)):
+                        n_left, n_right = compare_at(fm, places, query, params.kmer_len, text_pos)
+                    own = n_right == whole_right if whole_right > 0 else n_right <= max_right
+                    if own and n_left + n_right <= most:
+                        n_held = np.int32(n_hits - n_passed_on)
+                        if n_held == HELD:
+                            pass_on(hits, thread, row, n_held, max_hits)
+                            n_passed_on, n_held = n_hits, np.int32(0)
+                        hold_hit(hits, thread, n_held, text_pos, n_left + n_right)
+                        n_hits = np.int32(n_hits + 1)
+            if n_hits > max_hits:
                 state = np.int32(FETCH)
-            else:
-                kmer = change_base(np.int64(exact), first, right_len)
-                kmer = change_base(kmer, second, right_len)
-                sa_lo = np.int64(fm.kmer_starts[kmer])
-                sa_hi = np.int64(fm.kmer_starts[kmer + 1])
-                right = np.int32(0)
-                if first >= 0:
-                    right = np.int32(1 if second < 0 else 2)
-                if first >= 0 and max_right == 2:
-                    # A second change is of a later base than the first.
-                    second = np.int32(3 * (first // 3 + 1) if second < 0 else second + 1)
-                    if second >= n_changes:
-                        second = np.int32(-1)
-                if second < 0:
-                    first = np.int32(first + 1)
-                if sa_lo < sa_hi:
-                    depth = np.int32(0)
-                    turn = np.int32(1)
+            elif near == 0 and sa_lo >= sa_hi:
+                if not storing:
+                    # Not that many after all, or not surely: go through them once more.
+                    sa_lo, n_hits, storing = np.int64(take_lo), n_before, True
+                elif level == 0:
+                    state = np.int32(PATTERN)
+                else:
+                    level = np.int32(level - 1)
                     state = np.int32(NODE)
-        else:
-            if row >= 0:
-                hits.row_hits[row] = min(n_hits, np.int32(max_hits + 1))
-            taken_on = fetch_add(next_row, 1)
-            if taken_on >= n_rows:
-                return
-            row = np.int32(taken_on)
-            query = make_query(low[row >> 1], high[row >> 1], row & 1, params, left_len)
-            exact = np.uint32(table_index(query, left_len, right_len))
-            first = second = np.int32(-1)
-            n_hits = np.int32(0)
-            level = np.int32(0)
-            whole_right = np.int32(0)
-            max_right = most
-            state = np.int32(PATTERN)
-            if max_right > 0 and left_len > 0:
-                sa_lo, sa_hi = left_interval(fm, query, left_len)
-                if sa_hi - sa_lo <= n_patterns:
-                    storing = True
-                    depth = left_len
-                    whole_right = max_right
-                    max_right = np.int32(max_right - 1)
-                    state = np.int32(TAKE)
+                    if level == 0:
+                        sa_lo, sa_hi = np.int64(lo_0), np.int64(hi_0)
+                        depth, turn = depth_0, turn_0
+                    else:
+                        sa_lo, sa_hi = np.int64(lo_1), np.int64(hi_1)
+                        depth, turn = depth_1, turn_1

@@ -11,8 +11,8 @@ import pytest
 from mapper.cli.insert_size_file import read_model
 from mapper.cli.main import main
 from mapper.errors import InputFormatError
+from mapper.first_pairs import report_insert_size
 from mapper.pair.insert_size import assumed_model, estimate, model_from
-from mapper.pipeline import _report_insert_size
 from mapper.stats import RunStats
 from tests.whole import lines_of
 
@@ -30,7 +30,7 @@ MODELS = {
 def test_a_model_survives_the_file(name, tmp_path):
     model = MODELS[name]
     stats = RunStats()
-    _report_insert_size(stats, model)
+    report_insert_size(stats, model)
     stats.write_json(str(tmp_path / "run.json"))
 
     read = read_model(tmp_path / "run.json")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mapper import pipeline
+from mapper import pipeline, run
 from mapper.cli import map_sheet
 from mapper.cli.main import main
 from mapper.errors import MapperError
@@ -69,7 +69,7 @@ def test_what_runs_share_is_made_once(world: World, tmp_path: Path, monkeypatch:
     seen: dict[str, list[Any]] = {"open": [], "check": [], "threads": []}
     from mapper.index import format as index_format
 
-    whole_open, whole_cut = index_format.open_index, pipeline._Run.cut
+    whole_open, whole_cut = index_format.open_index, run.Run.cut
 
     def opening(path: Any) -> Any:
         seen["open"].append(path)
@@ -79,13 +79,13 @@ def test_what_runs_share_is_made_once(world: World, tmp_path: Path, monkeypatch:
         seen["check"].append(arguments[0])
         return check_reference(*arguments)
 
-    def cutting(run: Any, reader: Any) -> Any:
+    def cutting(self: Any, reader: Any) -> Any:
         seen["threads"].append(threading.get_ident())
-        return whole_cut(run, reader)
+        return whole_cut(self, reader)
 
     monkeypatch.setattr(index_format, "open_index", opening)
     monkeypatch.setattr("mapper.session.check_reference", checking)
-    monkeypatch.setattr(pipeline._Run, "cut", cutting)
+    monkeypatch.setattr(run.Run, "cut", cutting)
     # No thread is made anew, so no identifier that the system may give twice.
     started: list[str] = []
     whole_start = threading.Thread.start

@@ -12,9 +12,7 @@ from mapper.errors import DeviceError, UsageError
 
 NEW = CudaDevice(0, "new", (9, 0), "")
 TOO_OLD = "device 1 (old) has compute capability 3.5; at least 7.5 is needed"
-OLD = CudaDevice(
-    1, "old", (3, 5), "device 1 (old) has compute capability 3.5; at least 7.5 is needed"
-)
+OLD = CudaDevice(1, "old", (3, 5), TOO_OLD)
 SECOND = CudaDevice(2, "second", (9, 0), "")
 
 

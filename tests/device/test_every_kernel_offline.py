@@ -13,9 +13,10 @@ from mapper.batch import LocusBatch
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.index.reference import ContigBounds
 from mapper.pairwise.affine_origins import Origins
-from mapper.pairwise.wavefront_affine import AffinePenalties, AffineRows
+from mapper.pairwise.affine_rows import AffineRows
+from mapper.pairwise.wavefront_affine import AffinePenalties
 from mapper.params import ExtendParams
-from mapper.seed.kmer_search import HitStore
+from mapper.seed.kmer_store import HitStore
 from mapper.seed.rounds import SeedColumns
 from tests.device.batches import index_of, small_genome
 from tests.device.offline import array, compile_offline, require_compiler, type_of
@@ -25,7 +26,7 @@ NUMBER = types.int64
 U1, U4, U8, I4, I8 = (array(np.dtype(kind)) for kind in ("u1", "u4", "u8", "i4", "i8"))
 LOCI = types.NamedTuple([I8, U1, I8, I4, I8, I8], LocusBatch)
 SEEDS = types.NamedTuple([U1, I4, I8, I4], SeedColumns)
-HITS = types.NamedTuple([I4, U4, U1, I8, I4, I4, U4, U1], HitStore)
+HITS = types.NamedTuple([I4, U4, U1, U4, U1, I8, I4, I4, U4, U1], HitStore)
 FOUND = (U4, U1)  # positions and mismatches of hits
 
 
@@ -60,6 +61,7 @@ def index_and_kmers():
     from mapper.index.cuda import _fill_suffix_array, _lengthen_table
     from mapper.index.sort_cuda import _count_leading, _count_range, _scatter
     from mapper.seed import kmer_cuda
+    from mapper.seed.kmer_contexts_cuda import _fill_contexts
 
     fm = type_of(index_of(small_genome(np.random.default_rng(1))).fm)
     yield _count_leading, [U8, NUMBER, NUMBER, NUMBER, U8]
@@ -67,6 +69,7 @@ def index_and_kmers():
     yield _scatter, [NUMBER, U4, U4, U4]
     yield _fill_suffix_array, [fm, NUMBER, U4]
     yield _lengthen_table, [fm, U4, NUMBER, NUMBER, U4]
+    yield _fill_contexts, [fm, NUMBER, array(np.uint32, 2)]
     yield kmer_cuda._drop, [I4, NUMBER, NUMBER, U1]
     yield kmer_cuda._place_first, [HITS, NUMBER, I8, *FOUND]
     yield kmer_cuda._place_more, [HITS, NUMBER, I8, *FOUND]

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mapper import pipeline
+from mapper import first_pairs, pipeline, run
 from mapper.batch import ReadBatch
 from mapper.cut_ahead import CutAhead
 from mapper.device.batches import Found, Share, join_offsets, packed_of, reads_of
@@ -80,11 +80,11 @@ def test_groups_do_not_show(world, as_device, monkeypatch, tmp_path, files) -> N
     }[files]
     cpu, path = tmp_path / "cpu.bam", tmp_path / "x.bam"
     # The insert size comes from the whole sample, and from its first batches.
-    for estimation_pairs in (pipeline.ESTIMATION_PAIRS, 100):
-        monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", estimation_pairs)
+    for estimation_pairs in (first_pairs.ESTIMATION_PAIRS, 100):
+        monkeypatch.setattr(first_pairs, "ESTIMATION_PAIRS", estimation_pairs)
         map_to(world.index, cpu, *reads)
         for batch_bases, n_batches, threads in ((6_000, 1, 3), (6_000, 5, 1), (14_000, 3, 3)):
-            monkeypatch.setattr(pipeline, "BATCH_BASES", batch_bases)
+            monkeypatch.setattr(run, "BATCH_BASES", batch_bases)
             map_to(
                 world.index, path, *reads, threads=threads, device=DeviceChoice(CUDA, (0,)),
                 batch_bases=n_batches * batch_bases,
@@ -112,8 +112,8 @@ def test_the_last_group_goes_whenever_the_end_shows(
     world, as_device, monkeypatch, tmp_path, n_batches
 ) -> None:
     monkeypatch.setattr(pipeline, "CutAhead", SeenLate)
-    monkeypatch.setattr(pipeline, "BATCH_BASES", 6_000)
-    monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 50)
+    monkeypatch.setattr(run, "BATCH_BASES", 6_000)
+    monkeypatch.setattr(first_pairs, "ESTIMATION_PAIRS", 50)
     cpu, path = tmp_path / "cpu.bam", tmp_path / "x.bam"
     map_to(world.index, cpu, world.first, world.second)
     map_to(
@@ -127,7 +127,7 @@ def test_the_last_group_goes_whenever_the_end_shows(
 def test_an_error_ends_the_run_without_output(
     world, as_device, monkeypatch, tmp_path, step
 ) -> None:
-    owner = CpuAsDevice if step == "align_batches" else pipeline._Run
+    owner = CpuAsDevice if step == "align_batches" else run.Run
     whole = getattr(owner, step)
     lock, calls = threading.Lock(), [0]
 
@@ -139,8 +139,8 @@ def test_an_error_ends_the_run_without_output(
         return whole(*arguments, **options)
 
     monkeypatch.setattr(owner, step, failing)
-    monkeypatch.setattr(pipeline, "BATCH_BASES", 6_000)
-    monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 50)
+    monkeypatch.setattr(run, "BATCH_BASES", 6_000)
+    monkeypatch.setattr(first_pairs, "ESTIMATION_PAIRS", 50)
     with pytest.raises(ZeroDivisionError, match=step):
         map_to(
             world.index, tmp_path / "x.bam", world.first, world.second, threads=2,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,3 +133,27 @@ def test_a_batch_copies_the_index_to_the_device_once(device, phix, tmp_path, mon
     assert len(made) == 1
     assert texts["cuda"] == texts["cpu"]
     assert len(texts["cpu"][0]) > 6
+
+
+def test_a_process_with_two_devices_ends_well(device, phix, tmp_path) -> None:
+    """They share their kernels' code, which was unloaded once for each: SIGABRT."""
+    if is_simulated():
+        pytest.skip("the simulator has one device")
+    from mapper.device.seam import cuda
+
+    if len(cuda.gpus) < 2:
+        pytest.skip("there is one device")
+    index = tmp_path / "phix.fmw"
+    phix.save(index)
+    reads = [str(DATA / f"phix_R{mate}.fq") for mate in (1, 2)]
+    lines = {}
+    for name in ("cpu", "cuda:0,1"):
+        command = [
+            sys.executable, "-m", "mapper.cli.main", "map", str(index), *reads, "--device", name,
+            "--batch-bases", "3000", "-o", str(tmp_path / f"{name[:4]}.sam"),
+        ]  # fmt: skip
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+        assert ended.returncode == 0, ended.stderr
+        output = (tmp_path / f"{name[:4]}.sam").read_text()
+        lines[name] = [line for line in output.splitlines() if line[:3] != "@PG"]
+    assert lines["cuda:0,1"] == lines["cpu"]

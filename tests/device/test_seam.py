@@ -50,6 +50,23 @@ def test_bit_counts_on_the_device(device):
 
 
 @pytest.mark.gpu
+def test_kernels_stay_loaded_until_the_process_ends(device):
+    from mapper.device.memory import Workspace
+    from mapper.device.seam import SIMULATED, cuda
+    from tests.device.kernels import count_bits
+
+    if SIMULATED:
+        pytest.skip("the simulator loads nothing")
+    space = Workspace()
+    words, out = space.upload("words", WORDS), space.device("out", 3 * len(WORDS), np.int64)
+    count_bits.launch(len(WORDS), space.stream, words, len(WORDS), out)
+    space.synchronize()
+    modules = list(cuda.current_context().modules.values())
+    assert modules
+    assert not any(module._finalizer.alive for module in modules)
+
+
+@pytest.mark.gpu
 def test_upload_keeps_type_numbers_and_content(device):
     from mapper.device.upload import upload
 
@@ -96,7 +113,7 @@ def test_results_are_the_callers_until_let_go(device):
     space = Workspace()
 
     def result(n):
-        host = space.download_result(space.upload("a", np.arange(n)))
+        (host,) = space.download_results("result", [space.upload("a", np.arange(n))])
         space.synchronize()
         return host
 

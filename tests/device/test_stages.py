@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from mapper.batch import ReadBatch
+from mapper.batch import LocusBatch, ReadBatch
 from mapper.chain.cpu import find_loci
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cpu import extend_loci
@@ -57,7 +57,7 @@ def reads(genome: Genome) -> ReadBatch:
 def check_stages(index: Index, reads: ReadBatch, params: MapParams):
     """Run stage by stage on both; return the counters of both stages with buckets."""
     from mapper.chain import cuda as device_chain
-    from mapper.device.backend import DeviceStages, download_loci
+    from mapper.device.backend import DeviceStages
     from mapper.device.reads import download_packed, upload_reads
     from mapper.extend import cuda as device_extend
     from mapper.seed import cuda as device_seed
@@ -77,7 +77,9 @@ def check_stages(index: Index, reads: ReadBatch, params: MapParams):
 
     loci = find_loci(seeds, contigs.starts, contigs.lengths)
     device_loci = device_chain.find_loci(space, lane.contigs, found)
-    check_equal(download_loci(space, device_loci), loci)
+    downloaded = [space.download(f"locus.{i}", column) for i, column in enumerate(device_loci)]
+    space.synchronize()
+    check_equal(LocusBatch._make(downloaded), loci)
 
     alignments = extend_loci(index.fm.ref_planes, reads, packed, loci, params.extend, params.keep)
     found_there = device_extend.extend_loci(

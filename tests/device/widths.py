@@ -37,7 +37,7 @@ def kernels() -> Iterator[tuple[str, Machine]]:
     from mapper.extend.kernels import extend_alone, extend_by_warp, screen
     from mapper.index.cuda import _fill_suffix_array
     from mapper.seed import cuda as device_seed
-    from mapper.seed.kmer_cuda import _search
+    from mapper.seed.kmer_cuda import _search, _search_by_contexts
 
     shared = {
         "reads": struct(DeviceReads, "u1", "i8", array(np.uint64, 2), "i8"),
@@ -56,6 +56,8 @@ def kernels() -> Iterator[tuple[str, Machine]]:
     )  # fmt: skip
     yield "_seed (reads)", compile_offline(device_seed._seed, seed_types)
     yield "_search (k-mers)", compile_offline(_search, search_types(20))
+    by_contexts = compile_offline(_search_by_contexts, search_types(20, contexts=True))
+    yield "_search_by_contexts (k-mers)", by_contexts
     locate = [type_of(fm), types.int64, array(np.uint32)]
     yield "_fill_suffix_array (locate)", compile_offline(_fill_suffix_array, locate)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from mapper.extend.distinct import as_given
 from mapper.extend.locus import Ungapped
-from mapper.extend.read import as_given, target_of
+from mapper.extend.read import target_of
 from mapper.params import ExtendParams
 
 PARAMS = ExtendParams()

@@ -115,11 +115,11 @@ _SLOW_SAVE = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from mapper.cli.main import main
-from mapper.index import format
+from mapper.index import save
 def sync(file):
     print("saving", flush=True)
     time.sleep(60)
-format._sync = sync
+save._sync = sync
 sys.exit(main(["index", sys.argv[1], "--quiet"]))
 """
 

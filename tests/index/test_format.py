@@ -17,9 +17,10 @@ import pysam
 import pytest
 
 from mapper.errors import IndexFormatError, MapperError, OutputError, UsageError
-from mapper.index import format as index_format
-from mapper.index.format import open_index, save_index, verify
+from mapper.index import save
+from mapper.index.format import FILES, open_index, verify
 from mapper.index.reference import Index, contig_bounds, find_contig
+from mapper.index.save import save_index
 from mapper.params import IndexParams
 
 FASTA = b">one first\nACGTTGCANNNNACGGT\n>two\nTTTTT\n>three\n" + b"ACGGATTACA\n" * 30
@@ -100,7 +101,7 @@ def test_a_repeated_build_has_the_same_meta_too(fasta: Path, saved: Path, tmp_pa
     assert (tmp_path / "again.fmw/meta.json").read_bytes() == (saved / "meta.json").read_bytes()
 
 
-@pytest.mark.parametrize("name", sorted(index_format._FILES))
+@pytest.mark.parametrize("name", sorted(FILES))
 def test_missing_cut_or_changed_files_are_told(saved: Path, name: str) -> None:
     file = saved / name
     data = file.read_bytes()
@@ -191,7 +192,7 @@ def test_failure_while_writing_leaves_nothing(
         if len(calls) == 3:
             raise error
 
-    monkeypatch.setattr(index_format, "_sync", sync)
+    monkeypatch.setattr(save, "_sync", sync)
     with pytest.raises(expected):
         save_index(built, tmp_path / "x.fmw")
     assert list(tmp_path.iterdir()) == []
@@ -248,14 +249,14 @@ def test_too_little_disk_is_told(
 
 _DIE_WHILE_SAVING = """
 import os, signal, sys
-from mapper.index import format
+from mapper.index import save
 from mapper.index.reference import Index
 calls = []
 def sync(file):
     calls.append(file)
     if len(calls) == int(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
-format._sync = sync
+save._sync = sync
 Index.build(sys.argv[1]).save(sys.argv[2])
 """
 

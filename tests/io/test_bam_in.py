@@ -61,6 +61,18 @@ def test_reads_of_any_length_and_strand(tmp_path, letters):
     assert reads_of_batches(read_alignments(path)) == expected_reads(path)
 
 
+def test_names_and_texts_of_any_length(tmp_path):
+    """They are looked at in runs of 64 where there are so many bytes behind them."""
+    visible = "".join(chr(33 + i % 94) for i in range(1000)).replace("@", "A")
+    where = "4\t*\t0\t0\t*\t*\t0\t0\tACGT\tIIII"
+    lines = [
+        f"{visible[n : 2 * n]}\t{where}\tXX:Z:{' '.join([visible[: n - 1], ''])}\tXY:Z:{n}"
+        for n in [*range(1, 140), *range(250, 255)]
+    ]
+    path = write_alignments(tmp_path / "r.bam", [*lines, *reversed(lines)])
+    assert reads_of_batches(read_alignments(path)) == expected_reads(path)
+
+
 @given(st.integers(40, 3000), st.integers(1, 5000), st.integers(1, 12))
 @settings(
     deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -231,6 +243,26 @@ def test_broken_bytes(tmp_path, case):
     message = error_of(path, chunk_bytes=64)
     assert message.startswith(f"{path}: record 2: ")
     assert reason in message
+
+
+@pytest.mark.parametrize("size", [63, 64, 65, 150, 200])
+@pytest.mark.parametrize("n_behind", [0, 100])
+def test_one_bad_byte_anywhere(tmp_path, size, n_behind):
+    """In a name, a quality, a text: first, last and between, with other records behind or not."""
+    path = tmp_path / "r.bam"
+    for at in (0, 1, size // 2, size - 1):
+        bad = bytearray(b"\x41" * size)
+        bad[at] = 127
+        for record, reason in (
+            (raw_record(name=bytes(bad) + b"\0"), "control character"),
+            (raw_record(n_bases=size, quals=bytes(bad)), "quality is above 93"),
+            (raw_record(tags=b"XXZ" + bytes(bad) + b"\0"), "tags are malformed"),
+            (raw_record(tags=b"XXZ" + bytes(bad).replace(b"\x7f", b"B")), "tags are malformed"),
+        ):
+            path.write_bytes(raw_bam(raw_record(), record, *[raw_record()] * n_behind))
+            message = error_of(path)
+            assert message.startswith(f"{path}: record 2: ")
+            assert reason in message
 
 
 @pytest.mark.parametrize(

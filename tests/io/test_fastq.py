@@ -297,7 +297,7 @@ def test_the_end_of_some_records_of_a_window(lengths, data):
     records = [b"@r\n%b\n+\n%b\n" % (b"A" * n, b"F" * n) for n in lengths]
     text = np.frombuffer(b"".join(records) + b"@cut off\nAC", np.uint8)
     n_wanted = data.draw(st.integers(1, len(records)))
-    n_records, end = whole_records(FASTQ, text, False, 1000)
+    n_records, end = whole_records(FASTQ, text, False, 1000, -1)
     window = fastq._Window(text, n_records, end, False)
     expected = sum(map(len, records[:n_wanted]))
     assert fastq._end_of(window, FASTQ, n_wanted) == expected

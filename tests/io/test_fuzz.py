@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from mapper.errors import IndexFormatError, InputFormatError, UsageError
 from mapper.index.build import build_index
-from mapper.index.format import _meta_checksum, open_index, save_index, verify
+from mapper.index.format import meta_checksum, open_index, verify
 from mapper.index.reference import Index
+from mapper.index.save import save_index
 from mapper.io.bam_scan import find_record
 from mapper.io.buffer import InputBuffer
 from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
@@ -270,7 +271,7 @@ def test_meta_with_any_values(tmp_path, index, data):
     )
     place[key] = data.draw(values)
     meta.pop("crc32", None)
-    meta["crc32"] = _meta_checksum(meta)
+    meta["crc32"] = meta_checksum(meta)
     (path / "meta.json").write_text(json.dumps(meta))
     try:
         opened = open_index(path)

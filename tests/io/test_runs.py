@@ -48,6 +48,21 @@ def _before_line_end(source):
 
 
 @driver
+def _before_difference(text, other):
+    return text_runs.before_difference(text, SLACK, other, 2 * SLACK)
+
+
+@driver
+def _before_unprintable(source):
+    return text_runs.before_unprintable(source, SLACK)
+
+
+@driver
+def _copy_phred(source, target):
+    return text_runs.copy_phred(source, SLACK, target, SLACK)
+
+
+@driver
 def _copy_visible(source, target):
     return text_runs.copy_visible(source, SLACK, target, SLACK)
 
@@ -132,6 +147,32 @@ def test_the_first_line_end(run):
     expected = run.index(10) if 10 in run else RUN
     assert _before_line_end(padded(run)) == expected
     assert text_runs.before_line_end(padded(run), SLACK) == expected
+
+
+@given(runs(st.just(65)), st.integers(0, 3))
+def test_the_first_difference(run, n_same):
+    """To the same, with some bytes more in front, and to others from some place on."""
+    other = run[: 16 * n_same] + [66] * (RUN - 16 * n_same) if n_same else run
+    expected = next((i for i in range(RUN) if run[i] != other[i]), RUN)
+    texts = padded(run), np.concatenate([np.zeros(SLACK, np.uint8), padded(other)])
+    assert _before_difference(*texts) == expected
+    assert text_runs.before_difference(texts[0], SLACK, texts[1], 2 * SLACK) == expected
+
+
+@given(runs(st.integers(32, 126)))
+def test_the_first_that_is_not_printable(run):
+    expected = next((i for i, c in enumerate(run) if not 32 <= c <= 126), RUN)
+    assert _before_unprintable(padded(run)) == expected
+    assert text_runs.before_unprintable(padded(run), SLACK) == expected
+
+
+@given(runs(st.integers(0, 93)))
+def test_phred_values(run):
+    def plain(source, target):
+        return text_runs.copy_phred(source, SLACK, target, SLACK)
+
+    result = agree(_copy_phred, plain, padded(run), RUN)
+    assert (result == 0) == all(c <= 93 for c in run)
 
 
 @given(runs(st.integers(33, 126)))

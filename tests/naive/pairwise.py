@@ -28,7 +28,7 @@ RULES: dict[str, Same] = {"dna": same_dna, "iupac": same_iupac, "bytes": same_by
 GLOBAL = (0, 0, 0, 0)
 
 
-def free_ends(span: str | Sequence[int], query: str, ref: str) -> tuple[int, int, int, int]:
+def free_ends(span: str | Sequence[int], ref: str) -> tuple[int, int, int, int]:
     """Free symbols at the query's begin and end, and the reference's."""
     if span == "global":
         return GLOBAL

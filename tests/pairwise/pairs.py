@@ -63,7 +63,7 @@ def check_cigars(found, pairs, *, symbols="dna", penalties=(1, 0, 1), span="glob
         v, end_v, h, end_h = one[3:]
         assert 0 <= v <= end_v <= len(query) and 0 <= h <= end_h <= len(ref)
         assert (v == 0 or h == 0) and (end_v == len(query) or end_h == len(ref))
-        free = free_ends(span, query, ref)
+        free = free_ends(span, ref)
         left = (v, len(query) - end_v, h, len(ref) - end_h)
         assert all(a <= b for a, b in zip(left, free, strict=True)), (left, free)
         part = (query[v:end_v], ref[h:end_h])

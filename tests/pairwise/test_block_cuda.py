@@ -9,7 +9,7 @@ from numba import types
 
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.result import HEURISTIC
-from mapper.pairwise.wavefront_affine import AffinePenalties, Band
+from mapper.pairwise.wavefront_affine import AffinePenalties
 from mapper.pairwise.wavefront_edit import Rows
 from tests.device.offline import array, compile_offline, require_compiler, type_of
 from tests.pairwise.pairs import edited, random_pairs
@@ -29,6 +29,8 @@ def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(flat_metrics, "BLOCK_WIDTHS", (16, 64) if SIMULATED else (128, 2048))
     monkeypatch.setattr(flat_metrics, "EDIT_BLOCK_WIDTHS", (64, 128) if SIMULATED else (2048, 8192))
     monkeypatch.setattr(flat_metrics, "GROUP_RUNGS", (flat_metrics.GroupRung(6, 8),))
+    if SIMULATED:  # several pairs at a time
+        monkeypatch.setattr(flat_metrics, "BAND_RUNGS", (flat_metrics.GroupRung(2**14, 8),))
     monkeypatch.setattr(flat_metrics, "EDIT_RUNGS", (flat_metrics.GroupRung(9, 8),))
     left = []
     first_pass = flat_rest.first_pass
@@ -79,6 +81,30 @@ def test_edit_distance_equals_the_cpu(by_blocks, device: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("blocks_from", [0, 10**6], ids=["blocks", "groups"])
+def test_what_bit_vectors_leave_goes_on(
+    blocks_from: int, by_blocks, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """References that are too long for them; and more edits, for which there are blocks or none."""
+    from mapper.pairwise import flat_metrics
+
+    monkeypatch.setattr(flat_metrics, "BLOCKS_FROM", (blocks_from, 10**6))
+    monkeypatch.setattr(flat_metrics, "VECTOR_COLUMNS", (40, 40))
+    monkeypatch.setattr(flat_metrics, "VECTOR_WIDTHS", (32,))
+    monkeypatch.setattr(flat_metrics, "EDIT_BLOCK_WIDTHS", (128, 256))
+    rungs = flat_metrics.GroupRung(12, 8), flat_metrics.GroupRung(64, 32)
+    monkeypatch.setattr(flat_metrics, "EDIT_RUNGS", rungs)
+    rng = np.random.default_rng(36)
+    pairs = []
+    for _ in range(2 if SIMULATED else 200):
+        ref = random_letters(rng, int(rng.integers(50, 60)))
+        pairs += [(edited(rng, ref, 0.2), ref), (edited(rng, ref[:39], 0.3), ref[:39])]
+        pairs.append(("A" * 38, "C" * 39))
+    check(pairs, device)
+    assert by_blocks == [len(pairs) // 3 if blocks_from else 0] * 2
+
+
+@pytest.mark.gpu
 def test_no_pair_that_fits_is_left(by_blocks, device: str) -> None:
     rng = np.random.default_rng(32)
     length = 40 if SIMULATED else 10_000
@@ -122,6 +148,7 @@ def test_without_room_for_their_paths_pairs_are_left(
 
 def test_kernels_compile_for_hopper_without_spills() -> None:
     require_compiler()
+    from mapper.pairwise import flat_affine_space as room
     from mapper.pairwise import flat_block_affine as block
     from mapper.pairwise import flat_block_edit as edit
     from mapper.pairwise import flat_kernels as flat
@@ -133,15 +160,13 @@ def test_kernels_compile_for_hopper_without_spills() -> None:
     out = type_of(flat.FlatResults(i32, byte, i32, u32, u32, np.zeros((1, 1), np.int64)))
     penalties = AffinePenalties(2, 3, 1)
     left = type_of(lists.LeftPairs(i32, i32))
-    space = type_of(block.BlockSpace(np.zeros(1, np.uint8), number, number, u32))
-    shape = type_of(block.block_shape(penalties, 2048))
-    arguments = [staged, i64, type_of(penalties), i64, i64, type_of(Band(0, 1)), shape, i64, space,
-                 left, i64, out]  # fmt: skip
-    for kernel in (block.wide_affine_kernel, block.band_affine_kernel):
-        machine = compile_offline(kernel, arguments)
-        assert machine.spills == 0
-        assert machine.wide_share <= 0.25  # that counts in 64 bits: paths, and addresses
-        assert machine.registers <= 80
+    space = type_of(room.BlockSpace(np.zeros(1, np.uint8), number, number, u32))
+    shape = type_of(room.block_shape(penalties, 2048))
+    arguments = [staged, i64, type_of(penalties), i64, i64, shape, i64, space, left, i64, out]
+    machine = compile_offline(block.wide_affine_kernel, arguments)
+    assert machine.spills == 0
+    assert machine.wide_share <= 0.25  # that counts in 64 bits: paths, and addresses
+    assert machine.registers <= 80
     shape, rows = (
         type_of(edit.edit_block_shape(2048, True)),
         type_of(Rows(i16, number, number, number)),

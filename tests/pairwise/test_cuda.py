@@ -12,6 +12,7 @@ from mapper.accelerate import driver
 from mapper.errors import DeviceMemoryError, InputFormatError, UsageError
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.affine_origins import Origins
+from mapper.pairwise.affine_rows import AffineRows
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.extension import align_extension
 from mapper.pairwise.given import packed_pairs
@@ -19,7 +20,7 @@ from mapper.pairwise.packing import PADDING, PairBatch, batch_of, pack_pairs
 from mapper.pairwise.result import HEURISTIC, OK
 from mapper.pairwise.small_rows import small_search
 from mapper.pairwise.strip import Strings
-from mapper.pairwise.wavefront_affine import AffinePenalties, AffineRows, Band
+from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 from mapper.pairwise.wavefront_edit import Ends, Rows
 from tests.device.offline import array, compile_offline, require_compiler, type_of
 from tests.naive.pairwise import RULES, lowest_penalty
@@ -173,10 +174,10 @@ def test_what_the_first_pass_leaves_is_aligned_later(
 ) -> None:
     """Other letters, distances above its own, pairs for which there is no memory."""
     from mapper.pairwise import flat_cuda, flat_metrics, flat_rest
-    from mapper.pairwise.flat_kernels import NOT_DONE
+    from mapper.pairwise.flat_columns import NOT_DONE
 
+    monkeypatch.setattr(flat_metrics, "VECTOR_WIDTHS", ())
     monkeypatch.setattr(flat_metrics, "EDIT_RUNGS", (flat_metrics.GroupRung(16, 8),))
-
     rng = np.random.default_rng(6)
     ref = random_letters(rng, 60)
     pairs = [(edited(rng, ref, 0.05), ref), (ref, ref[:20] + "N" + ref[21:]), ("ACGU", "acgt"),
@@ -201,6 +202,56 @@ def test_what_the_first_pass_leaves_is_aligned_later(
     monkeypatch.setattr(flat_cuda, "_in_chunks", full)
     check(pairs, device)
     assert left[-1] == list(range(len(pairs)))
+
+
+@pytest.mark.gpu
+def test_kernels_that_found_little_are_left_out(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results are the same, whatever the chunks before were like."""
+    from mapper.device.memory import copy_out
+    from mapper.pairwise import cuda_batch, flat_cuda, flat_metrics
+
+    made, stages_for = [], flat_metrics.stages_for
+
+    def noted(space, *args):
+        made.append((space, stages_for(space, *args)))
+        return made[-1][1]
+
+    def idle():
+        found = []
+        for space, stages in made:
+            with cuda_batch.cuda.gpus[0]:
+                counts = np.empty(len(stages.idle), np.int32)
+                copy_out(counts, stages.idle, len(counts), space.stream)
+                space.synchronize()
+            found.append(np.flatnonzero(counts).tolist())
+        return found
+
+    monkeypatch.setattr(flat_metrics, "stages_for", noted)
+    monkeypatch.setattr(cuda_batch, "_SPACES", {})
+    monkeypatch.setattr(flat_cuda, "FEWEST_PAIRS", 4)
+    monkeypatch.setattr(flat_cuda, "SLOTS", 1)
+    rng = np.random.default_rng(19)
+    near, middle, far = [], [], []
+    for pairs, n_edits in ((near, 3), (middle, 20), (far, 45)):
+        for _ in range(5):
+            ref = random_letters(rng, 70)
+            query = list(ref)
+            for at in rng.choice(70, n_edits, replace=False):
+                query[at] = "ACGT"[("ACGT".index(query[at]) + 1) % 4]
+            pairs.append(("".join(query), ref))
+    for pairs, expected in (
+        (near, []),
+        (middle, [0]),
+        (far, [0, 1]),
+        (near[:2] + far[:2] + middle[:1], [0, 1]),
+    ):
+        sides = [q for q, _ in pairs], [r for _, r in pairs]
+        found = edit_distance(*sides, cigar=True, device=device)
+        for a, b in zip(edit_distance(*sides, cigar=True, device="cpu"), found, strict=True):
+            assert (a == b).all()
+        assert idle() == [expected]
 
 
 @pytest.mark.gpu
@@ -366,21 +417,26 @@ def affine_space_type():
 
 def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     require_compiler()
+    from mapper.pairwise import flat_columns
     from mapper.pairwise import flat_kernels as flat
     from mapper.pairwise.flat_affine import GroupSpace, group_affine_kernel, group_shape
     from mapper.pairwise.flat_edit import edit_shape, group_edit_kernel
+    from mapper.pairwise.flat_stages import Stages, begin_stages_kernel
+    from mapper.pairwise.flat_vectors import WORD_TYPES, VectorSpace, vector_edit_kernel
 
     number, u32, byte = np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.int8)
     n_ops = np.zeros(1, np.int32)
     staged, i64 = array(np.uint64), types.int64
     out = type_of(flat.FlatResults(n_ops, byte, n_ops, u32, u32, np.zeros((1, 1), np.int64)))
-    columns = type_of(flat.FlatColumns(number, byte, *[number] * 5, u32))
+    columns = type_of(flat_columns.FlatColumns(number, byte, *[number] * 5, u32))
     layout = type_of(Rows(np.zeros(1, np.int16), number, number, number))
-    machine = compile_offline(flat.small_edit_kernel, [staged, i64, i64, i64, layout, i64, out])
+    stages = type_of(Stages(np.zeros((1, 1), np.int32), n_ops, n_ops))
+    arguments = [staged, i64, i64, i64, layout, stages, i64, out]
+    machine = compile_offline(flat.small_edit_kernel, arguments)
     assert machine.spills == 0
     assert machine.wide_share <= 0.21  # that counts in 64 bits
     assert machine.registers <= 80  # as many blocks as shared memory allows
-    arguments = [staged, i64, i64, type_of(edit_shape(24, 8)), i64, layout, i64, out]
+    arguments = [staged, i64, i64, type_of(edit_shape(24, 8)), i64, i64, layout, stages, i64, out]
     machine = compile_offline(group_edit_kernel, arguments)
     assert machine.spills == 0
     assert machine.wide_share <= 0.15  # that counts in 64 bits
@@ -399,12 +455,26 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     assert machine.wide_share <= 0.16  # that counts in 64 bits
     assert machine.registers <= 64  # half of the threads that a multiprocessor can hold
     assert machine.count("VOTE") >= 1  # a warp stays in step
+    for width, most in ((32, 34), (64, 55)):
+        space = type_of(VectorSpace(np.zeros(1, WORD_TYPES[width]), 1))
+        arguments = [staged, *[i64] * 6, space, stages, i64, out]
+        machine = compile_offline(vector_edit_kernel, arguments)
+        assert machine.spills == 0
+        assert machine.wide_share <= 0.1  # that counts in 64 bits
+        assert machine.registers <= 64  # half of the threads that a multiprocessor can hold
+        # The compiler does some columns in one turn, with two words of moves each.
+        with_moves = [loop for loop in machine.inner_loops if loop.count("STG") > 0]
+        assert with_moves
+        for loop in with_moves:
+            assert len(loop.instructions) <= most * loop.count("STG") // 2
+            assert loop.count("LDG", "LD", "CALL") == 0
     given = type_of(flat.GivenRows(*[number] * 4, np.zeros(1, np.uint8)))
     for kernel, arguments in (
         (flat.rows_kernel, [given, *[i64] * 7, staged]),
-        (flat.count_blocks_kernel, [staged, i64, out]),
-        (flat.sum_blocks_kernel, [array(np.int64, 2), i64, array(np.int64)]),
-        (flat.finish_kernel, [staged, i64, out, i64, i64, i64, i64, columns]),
+        (begin_stages_kernel, [stages, i64]),
+        (flat_columns.count_blocks_kernel, [staged, i64, out]),
+        (flat_columns.sum_blocks_kernel, [array(np.int64, 2), i64, array(np.int64)]),
+        (flat_columns.finish_kernel, [staged, i64, out, i64, i64, i64, i64, columns]),
     ):
         assert compile_offline(kernel, arguments).spills == 0
 

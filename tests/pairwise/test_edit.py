@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from mapper.accelerate import driver
 from mapper.errors import UsageError
 from mapper.pairwise import edit_cpu
+from mapper.pairwise.compare import pair_at
 from mapper.pairwise.edit import edit_distance
-from mapper.pairwise.packing import batch_of, pack_pairs, pair_at
+from mapper.pairwise.edit_space import new_rows
+from mapper.pairwise.packing import batch_of, pack_pairs
 from mapper.pairwise.result import OK, OVER_LIMIT
 from mapper.pairwise.wavefront_edit import FINISHED, Ends, trace_edit
 from tests.naive.pairwise import RULES, free_ends, lowest_penalty
@@ -54,14 +56,14 @@ def test_distance_is_that_of_the_full_matrix(span, symbols: str) -> None:
     pairs = random_pairs(rng, 40, 40, "ACGT") + random_pairs(rng, 30, 30, alphabet)
     found = both(pairs, span=span, symbols=symbols)
     for i, (query, ref) in enumerate(pairs):
-        free = free_ends(span, query, ref)
+        free = free_ends(span, ref)
         assert found.score[i] == lowest_penalty(query, ref, RULES[symbols], free=free), pairs[i]
 
 
 @given(st.text("ACGTN", max_size=70), st.text("ACGTN", max_size=70), st.sampled_from(SPANS))
 def test_any_two_strings(query: str, ref: str, span) -> None:
     found = both([(query, ref)], span=span)
-    free = free_ends(span, query, ref)
+    free = free_ends(span, ref)
     assert found.score[0] == lowest_penalty(query, ref, RULES["dna"], free=free)
 
 
@@ -186,7 +188,7 @@ def test_what_cannot_be_meant_is_refused(queries, refs, options, message: str) -
 def traced_as_a_whole(query: str, ref: str) -> list[int]:
     """Operations of the path that the search of all rows leads to."""
     pair = pair_at(pack_pairs(batch_of([query], [ref])), 0)
-    rows = edit_cpu.new_rows(1 << 22, 1 << 11)
+    rows = new_rows(1 << 22, 1 << 11)
     status, s, k = edit_cpu.search(pair, Ends(0, 0, 0, 0), 2**30, rows, 1, 1)
     assert status == FINISHED
     ops = np.empty(2 * s + 4, np.uint32)

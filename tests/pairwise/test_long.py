@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mapper.errors import UsageError
-from mapper.pairwise import long, long_search
+from mapper.pairwise import long, long_path, long_search
 from mapper.pairwise.checkpoint import Checkpoint
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.long import long_edit_distance
@@ -26,7 +26,7 @@ from tests.reads import random_letters
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every search in many slices, every path in many parts."""
     monkeypatch.setattr(long_search, "SLICE_CELLS", 300)
-    monkeypatch.setattr(long, "_WHOLE_PART", 40)
+    monkeypatch.setattr(long_path, "_WHOLE_PART", 40)
 
 
 @pytest.fixture(scope="module")

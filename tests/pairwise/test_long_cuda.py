@@ -11,7 +11,7 @@ from numba import types
 
 from mapper.accelerate import driver
 from mapper.errors import UsageError
-from mapper.pairwise import long, long_search
+from mapper.pairwise import long_path, long_search
 from mapper.pairwise.long import long_edit_distance
 from mapper.pairwise.packing import batch_of, pack_pairs
 from mapper.pairwise.strip import WIDTH, Strings, next_strip
@@ -33,7 +33,7 @@ def early(monkeypatch: pytest.MonkeyPatch, device: str) -> str:
     monkeypatch.setattr(long_cuda, "FIRST_REACH", 5)
     monkeypatch.setattr(long_cuda, "_MIN_BATCHES", 2)
     monkeypatch.setattr(long_cuda, "SLICE_CELLS", 1500)
-    monkeypatch.setattr(long, "_WHOLE_PART", 12 if SIMULATED else 40)
+    monkeypatch.setattr(long_path, "_WHOLE_PART", 12 if SIMULATED else 40)
     return device
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mapper.pairwise import all_pairs, matrix_engine
 from mapper.pairwise.matrix_engine import MatrixEngine
 from mapper.pairwise.matrix_scoring import CodedPairs, check_scoring
+from mapper.pairwise.run import chunk_bounds
 
 SCORING = check_scoring((1, -1), (1, 1), "global", False, 1 << 30)
 MOST = 10**12
@@ -125,4 +126,4 @@ def test_results_of_batches_are_put_where_they_belong(cigar: bool, monkeypatch) 
             else:
                 n = n if column is not found.cigar_ops else len(column)
                 assert column.tolist() == wanted[:n].tolist()
-    assert len(matrix_engine._cut(pairs.cells(), made.batch_cells(0))) > 6
+    assert len(chunk_bounds(pairs.cells(), made.batch_cells(0), matrix_engine.BATCH_PAIRS)) > 6

@@ -7,9 +7,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from hypothesis import strategies as st
 
+from mapper.accelerate import driver
 from mapper.batch import KmerBatch, KmerHits
+from mapper.index.fm import FMIndex
+from mapper.params import KmerParams
+from mapper.seed.kmer_contexts import fill_contexts
+from mapper.seed.kmer_cpu import CpuKmerSearch
 from mapper.seed.kmer_cut import cut_kmers
 from mapper.seed.kmer_places import Places, make_places
+from mapper.seed.kmer_search import search_rows
+from mapper.seed.kmer_store import HitStore
+from mapper.seed.kmer_work import NEVER, KmerWork, Pace
 from tests.naive.kmers import Match
 from tests.reads import Genome, reads_of
 
@@ -17,6 +25,44 @@ from tests.reads import Genome, reads_of
 def places_of(genome: Genome) -> Places:
     """Places of a genome's text."""
     return make_places(genome.starts, genome.lengths, genome.fm.ref_planes)
+
+
+@driver
+def _fill(fm, left_len, contexts):
+    for row in range(fm.n_rows):
+        fill_contexts(fm, left_len, row, contexts)
+
+
+@driver
+def _search_by_contexts(fm, places, contexts, low, high, work, params, hits):
+    search_rows(fm, places, contexts, low, high, work, params, hits, 0)
+
+
+class SearchAsOnDevice(CpuKmerSearch):
+    """What kernels run, by one thread of the CPU."""
+
+    def __init__(
+        self, fm: FMIndex, places: Places, params: KmerParams, patience: int, pace: Pace
+    ) -> None:
+        super().__init__(fm, places, params)
+        self._pace = pace
+        self.n_aside = 0
+        self._patience = patience
+        self.contexts = np.empty((2, fm.n_rows), np.uint32)
+        _fill(self._fm, params.kmer_len - self._fm.kmer_len, self.contexts)
+
+    def _find(self, kmers: KmerBatch, store: HitStore) -> None:
+        n_rows = 2 * kmers.n_kmers
+        n_aside, aside = np.zeros(1, np.int64), np.empty(n_rows, np.int32)
+        for patience, in_parts in ((self._patience, False), (NEVER, True)):
+            work = KmerWork(
+                np.zeros(1, np.int64), n_rows, patience, n_aside, aside, in_parts, self._pace
+            )
+            _search_by_contexts(
+                self._fm, self._places, self.contexts, kmers.low, kmers.high, work, self.params,
+                store,
+            )  # fmt: skip
+        self.n_aside += int(n_aside[0])
 
 
 def letters_of(kmers: KmerBatch, kmer_len: int) -> list[str]:

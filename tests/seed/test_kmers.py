@@ -9,13 +9,23 @@ from hypothesis import strategies as st
 
 from mapper import dna
 from mapper.index.build import build_fm
+from mapper.index.expand import with_suffix_array
 from mapper.params import IndexParams, KmerParams
 from mapper.seed.kmer_collect import LONG_ROW
-from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table
+from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table, table_len_for_work
 from mapper.seed.kmer_cut import cut_kmers
+from mapper.seed.kmer_store import HELD
+from mapper.seed.kmer_work import Pace
 from tests.naive import kmers as naive
 from tests.reads import genome_of, mutated, random_letters, reads_of
-from tests.seed.kmer_cases import genomes, letters_of, places_of, reads_from, run_search
+from tests.seed.kmer_cases import (
+    SearchAsOnDevice,
+    genomes,
+    letters_of,
+    places_of,
+    reads_from,
+    run_search,
+)
 
 
 def searcher(genome, params, **options):
@@ -39,6 +49,69 @@ def test_matches_are_those_of_every_window(data):
         genome, searcher(genome, params, list_capacity=capacity), reads, kmer_len, stride
     )
     assert found == naive.search(contigs, reads, kmer_len, stride, most, max_hits)
+
+
+@settings(max_examples=80)
+@given(st.data())
+def test_rows_are_ruled_out_by_contexts_and_searched_in_parts(data):
+    """As on a device: rows that take long are searched again, in parts."""
+    contigs = data.draw(genomes())
+    reads = data.draw(reads_from(contigs))
+    sampling, table = data.draw(st.sampled_from([1, 4])), data.draw(st.sampled_from([1, 3, 5]))
+    genome = genome_of(contigs, IndexParams(64, sampling, table))
+    kmer_len = data.draw(st.sampled_from([2, 5, 6, 11, 20, 33, 64]))
+    most = data.draw(st.integers(1, 2))
+    max_hits = data.draw(st.sampled_from([1, 3, 20, 10**6]))
+    params = KmerParams(kmer_len, most, max_hits, data.draw(st.sampled_from([0, 1, 4, 64])))
+    patience = data.draw(st.sampled_from([1, 5, 50, 10**4]))
+    pace = data.draw(st.sampled_from([Pace(), Pace(7, 3, 1), Pace(0, 1, 3)]))
+    search = SearchAsOnDevice(genome.fm, places_of(genome), params, patience, pace)
+    found = run_search(genome, search, reads, kmer_len, 2)
+    assert found == naive.search(contigs, reads, kmer_len, 2, most, max_hits)
+
+
+def test_contexts_are_the_bases_beside_each_suffix():
+    rng = np.random.default_rng(2)
+    genome = genome_of([random_letters(rng, 300), random_letters(rng, 90)], IndexParams(64, 4, 3))
+    search = SearchAsOnDevice(genome.fm, places_of(genome), KmerParams(20, 1), 1, Pace())
+    left_len, n_seen = 20 - 3, 0
+    for row, pos in enumerate(with_suffix_array(genome.fm).sa_samples.tolist()):
+        for side, start in ((0, pos - 16), (1, pos + left_len)):
+            wanted = genome.text[max(start, 0) : start + 16].rjust(16, "A")
+            if len(wanted) == 16 and "N" not in wanted:
+                word = int(search.contexts[side, row])
+                letters = "".join("ACGT"[(word >> i & 1) + 2 * (word >> 16 + i & 1)]
+                                  for i in range(16))  # fmt: skip
+                assert letters == wanted, (row, side)
+                n_seen += 1
+    assert n_seen > 600
+
+
+def test_some_rows_are_searched_in_parts_and_some_are_not():
+    rng = np.random.default_rng(9)
+    unit = random_letters(rng, 60)
+    contigs = [random_letters(rng, 500) + "".join(mutated(rng, unit, 0.1) for _ in range(40))]
+    genome = genome_of(contigs, IndexParams(64, 4, 3))
+    reads = [contigs[0][:40], contigs[0][1000:1040]]
+    n_aside = []
+    for patience in (100, 10**6):
+        params = KmerParams(16, 2, 50)
+        search = SearchAsOnDevice(genome.fm, places_of(genome), params, patience, Pace())
+        found = run_search(genome, search, reads, 16, 4)
+        assert found == naive.search(contigs, reads, 16, 4, 2, 50)
+        n_aside.append(search.n_aside)
+    assert 0 < n_aside[0] < 2 * 14
+    assert n_aside[1] == 0
+
+
+def test_hits_of_skipped_kmers_take_no_room_in_the_list():
+    contigs = ["AC" * 200 + "GATTACA"]
+    genome = genome_of(contigs)
+    for max_hits, room in ((HELD - 1, 1), (10**6, 400)):
+        search = searcher(genome, KmerParams(10, 0, max_hits), list_capacity=room)
+        found = run_search(genome, search, ["ACACACACAC"], 10, 1)
+        assert found == naive.search(contigs, ["ACACACACAC"], 10, 1, 0, max_hits)
+        assert search.most_listed == (0 if room == 1 else 195)
 
 
 @pytest.mark.parametrize("most", [0, 1, 2])
@@ -84,6 +157,22 @@ def test_the_table_is_no_longer_than_the_kmers():
     fm = build_fm(dna.encode("ACGGT" * 100), IndexParams(kmer_len=0))
     assert fit_table(fm, 2).kmer_len == 2
     assert 1 <= fit_table(fm, 40).kmer_len <= 12
+
+
+def test_the_table_is_as_long_as_the_work_is_worth():
+    fm = build_fm(dna.encode("ACGGT" * 100), IndexParams(kmer_len=2))._replace(n_rows=10**9)
+    much = 10**12
+
+    def length(kmer_len=30, most=2, n_kmers=10.0**9, free=much, fm=fm):
+        return table_len_for_work(fm, KmerParams(kmer_len, most), n_kmers, free)
+
+    assert length() == 15  # 4**15 entries are 1.1 a base
+    assert length(fm=fm._replace(n_rows=5 * 10**8)) == 15
+    assert length(fm=fm._replace(n_rows=4 * 10**8)) == 14
+    assert length(kmer_len=10) == 10
+    assert length(n_kmers=10.0**5) == 13
+    assert length(n_kmers=0.0) == length(most=0) == length(free=0) == 2
+    assert length(free=4 * 4**14) == 13
 
 
 def test_a_row_of_many_hits_is_sorted():

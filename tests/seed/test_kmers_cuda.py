@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numba import types
 
+from mapper import dna
 from mapper.batch import KmerBatch
 from mapper.params import IndexParams, KmerParams
-from mapper.seed.kmer_cpu import CpuKmerSearch, new_store
+from mapper.seed.kmer_cpu import CpuKmerSearch, all_rows, new_store
 from mapper.seed.kmer_cut import cut_kmers
 from tests.device.offline import array, compile_offline, require_compiler, type_of
 from tests.far import BEYOND, fm_at
@@ -44,7 +44,8 @@ def assert_same(given, expected):
 @pytest.mark.parametrize("list_capacity", [60, 10**4])
 def test_hits_are_those_of_the_cpu(device, most, list_capacity):
     from mapper.index.cuda import device_index, upload_index
-    from mapper.seed.kmer_cuda import CudaKmerSearch
+    from mapper.seed.kmer_contexts_cuda import device_contexts
+    from mapper.seed.kmer_cuda import PATIENCE, CudaKmerSearch
 
     rng = np.random.default_rng(most)
     contigs, genome = repetitive_genome(rng, 300, IndexParams(kmer_len=3))
@@ -59,8 +60,13 @@ def test_hits_are_those_of_the_cpu(device, most, list_capacity):
     expanded = device_index(genome.fm, 12)
     assert expanded.sa_shift == 0 < genome.fm.sa_shift
     assert expanded.kmer_len > genome.fm.kmer_len
-    for fm in (expanded, upload_index(genome.fm)):
-        search = CudaKmerSearch(0, fm, places, params, list_capacity)
+    uploaded, contexts = upload_index(genome.fm), device_contexts(expanded, params)
+    assert device_contexts(uploaded, params) is None
+    assert (contexts is None) == (most == 0)
+    for fm, near, patience in ((expanded, contexts, PATIENCE), (expanded, contexts, 30),
+                               (uploaded, None, 60)):  # fmt: skip
+        search = CudaKmerSearch(0, fm, near, places, params, list_capacity)
+        search.patience = patience
         assert_same(search(kmers), expected)
         empty = KmerBatch(*(column[:0] for column in kmers))
         assert search(empty).hit_offsets.tolist() == [0]
@@ -69,8 +75,9 @@ def test_hits_are_those_of_the_cpu(device, most, list_capacity):
 
 @pytest.mark.gpu
 def test_expansion_on_the_device_is_that_on_the_host(device):
+    from mapper.index.build import build_fm
     from mapper.index.cuda import expand_suffix_array, fit_table_on_device, upload_index
-    from mapper.index.expand import with_suffix_array, with_table
+    from mapper.index.expand import with_table
 
     _, genome = repetitive_genome(np.random.default_rng(3), 200, IndexParams(kmer_len=2))
     uploaded = upload_index(genome.fm)
@@ -79,7 +86,8 @@ def test_expansion_on_the_device_is_that_on_the_host(device):
         host = with_table(genome.fm, table.kmer_len)
         assert np.array_equal(table.kmer_starts.copy_to_host(), host.kmer_starts)
     whole = expand_suffix_array(uploaded).sa_samples.copy_to_host()
-    assert np.array_equal(whole, with_suffix_array(genome.fm).sa_samples)
+    built = build_fm(dna.encode(genome.text), IndexParams(sa_sampling=1))
+    assert np.array_equal(whole, built.sa_samples)
 
 
 @pytest.mark.gpu
@@ -89,6 +97,7 @@ def test_hits_with_rows_of_64_bits(device, monkeypatch, far):
     from mapper.device.seam import SIMULATED
     from mapper.index import layout
     from mapper.index.cuda import device_index, upload_index
+    from mapper.seed.kmer_contexts_cuda import device_contexts
     from mapper.seed.kmer_cuda import CudaKmerSearch
 
     monkeypatch.setattr(layout, "NARROW_ROWS", 100)
@@ -106,7 +115,8 @@ def test_hits_with_rows_of_64_bits(device, monkeypatch, far):
         near, expected = expected, CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
         assert np.array_equal(expected.text_pos, near.text_pos + np.uint64(BEYOND))
     fm = upload_index(genome.fm) if far else device_index(genome.fm, 12)
-    assert_same(CudaKmerSearch(0, fm, places_of(genome), params)(kmers), expected)
+    contexts = None if far else device_contexts(fm, params)
+    assert_same(CudaKmerSearch(0, fm, contexts, places_of(genome), params)(kmers), expected)
 
 
 @pytest.mark.gpu
@@ -133,7 +143,7 @@ def test_a_device_without_memory_gets_smaller_pieces(device, monkeypatch):
     kmers = first_batch([contigs[0]], 15, 9)
     params = KmerParams(15, 0, 100)
     expected = CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
-    search = CudaKmerSearch(0, device_index(genome.fm, 15), places_of(genome), params)
+    search = CudaKmerSearch(0, device_index(genome.fm, 15), None, places_of(genome), params)
     sizes, whole = [], search.search_on_device
 
     def cramped(low, high, n_kmers, capacity):
@@ -154,6 +164,36 @@ def test_a_device_without_memory_gets_smaller_pieces(device, monkeypatch):
 
 
 @pytest.mark.gpu
+def test_room_for_hits_grows_once(device, monkeypatch):
+    from mapper.index.cuda import device_index
+    from mapper.seed.kmer_cuda import LIST_GROWTH, CudaKmerSearch
+
+    contigs, genome = repetitive_genome(np.random.default_rng(4), 100)
+    kmers = first_batch([contigs[0]], 15, 2)
+    params = KmerParams(15, 0, 100)
+    expected = CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
+    n_rows = np.count_nonzero(np.diff(expected.hit_offsets))
+    n_listed = len(expected.text_pos) - n_rows
+    assert n_listed > 20
+    search = CudaKmerSearch(
+        0, device_index(genome.fm, 15), None, places_of(genome), params, n_listed // 3
+    )
+    capacities, whole = [], search.search_on_device
+
+    def noted(low, high, n_kmers, capacity):
+        capacities.append(capacity)
+        return whole(low, high, n_kmers, capacity)
+
+    monkeypatch.setattr(search, "search_on_device", noted)
+    for _ in range(2):
+        assert_same(search(kmers), expected)
+    first, *grown = capacities
+    assert first == n_listed // 3
+    assert len(grown) == 2
+    assert grown[0] == grown[1] == min(n_listed + n_listed // 4, LIST_GROWTH * first)
+
+
+@pytest.mark.gpu
 def test_a_device_that_is_really_full_gets_smaller_pieces(device):
     from mapper.device.memory import free_bytes
     from mapper.device.seam import SIMULATED, cuda
@@ -168,14 +208,14 @@ def test_a_device_that_is_really_full_gets_smaller_pieces(device):
     expected = CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
     fm = device_index(genome.fm, 15)
     # The list takes 13 bytes an item, 1.7 GB; a fifth of that is left.
-    search = CudaKmerSearch(0, fm, places_of(genome), params, list_capacity=1 << 27)
+    search = CudaKmerSearch(0, fm, None, places_of(genome), params, list_capacity=1 << 27)
     filler = cuda.device_array(free_bytes() - (350 << 20), np.uint8)
     assert_same(search(kmers), expected)
     assert len(filler) > 0  # held until here
 
 
-def search_types(kmer_len, row_type=np.uint32):
-    """Types of the arguments of the search kernel."""
+def search_types(kmer_len, row_type=np.uint32, *, contexts=False):
+    """Types of the arguments of a search kernel."""
     _, genome = repetitive_genome(np.random.default_rng(0), 100)
     fm = genome.fm._replace(
         sa_samples=genome.fm.sa_samples.astype(row_type),
@@ -183,23 +223,27 @@ def search_types(kmer_len, row_type=np.uint32):
     )
     column = array(np.uint64)
     return (
-        type_of(fm), type_of(places_of(genome)), column, column, array(np.int64), types.int64,
-        type_of(KmerParams(kmer_len)), type_of(new_store(2, 2, np.dtype(row_type))),
+        type_of(fm), type_of(places_of(genome)), *[array(np.uint32, 2)][: int(contexts)], column,
+        column, type_of(all_rows(1)), type_of(KmerParams(kmer_len)),
+        type_of(new_store(2, 2, np.dtype(row_type))),
     )  # fmt: skip
 
 
-def test_the_search_kernel_as_machine_code():
-    """No local memory, no calls; six blocks of 128 threads fit on a multiprocessor."""
+@pytest.mark.parametrize("contexts", [False, True])
+def test_the_search_kernel_as_machine_code(contexts):
+    """No local memory, no calls; the blocks of 128 threads fit on a multiprocessor."""
     require_compiler()
-    from mapper.seed.kmer_cuda import _search
+    from mapper.seed.kmer_cuda import BLOCKS_PER_SM, _search, _search_by_contexts
 
-    machine = compile_offline(_search, search_types(20))
+    kernel = _search_by_contexts if contexts else _search
+    machine = compile_offline(kernel, search_types(20, contexts=contexts))
     assert machine.spills == 0
     assert machine.count("CALL") == 0
     assert machine.count("POPC") > 0
-    assert 1 <= machine.count("ATOMG") <= 2  # one for each use of store_hit
-    assert machine.registers <= 65536 // (6 * 128)
-    assert machine.wide_share <= 0.17
+    # Rows to take on and to put aside, and, where hits are passed on, their number and the list's.
+    assert 4 <= machine.count("ATOMG") <= 6
+    assert machine.registers <= 65536 // (BLOCKS_PER_SM * 128)
+    assert machine.wide_share <= 0.19
     # Counting in a block of the BWT; with a spacing of 64 it is not gone through.
     counting = [loop for loop in machine.inner_loops if loop.count("POPC") >= 8]
     assert counting

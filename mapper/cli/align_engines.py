@@ -1,0 +1,153 @@
+"""From the options of ``fmwave align`` to what aligns a batch."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from mapper.errors import UsageError
+
+if TYPE_CHECKING:
+    from mapper.pairwise.spans import Span
+    from mapper.pairwise.stream import Engine
+
+_ONLY_WITH = {
+    "penalties": ("affine",),
+    "scores": ("affine",),
+    "band": ("affine",),
+    "matrix": ("matrix",),
+    "gaps": ("matrix",),
+    "ends_free": ("edit", "affine"),
+    "max_score": ("edit", "affine"),
+    "symbols": ("edit", "affine"),
+}
+"""Options that only some metrics know."""
+
+
+def numbers(option: str, text: str, n: int) -> list[int]:
+    """Parse `n` whole numbers with commas between."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != n or min(numbers) < 0:
+        raise UsageError(
+            f"{option} {text}: {n} numbers, 0 or more with commas between are expected"
+        )
+    return numbers
+
+
+def check_options(args: argparse.Namespace, held: ExitStack) -> None:
+    """Refuse options that do not belong to the metric; choose the device, `held` so long."""
+    from mapper.pairwise.run import thread_count
+
+    thread_count(args.threads)
+    args.device = _device(args, held)
+    if args.max_score is not None and args.max_score < 0:
+        raise UsageError(f"--max-score {args.max_score}: 0 or more is expected")
+    for option, metrics in _ONLY_WITH.items():
+        if getattr(args, option) is not None and args.metric not in metrics:
+            name = option.replace("_", "-")
+            raise UsageError(f"--{name} belongs to --metric {' or '.join(metrics)}")
+
+
+def engine_of(args: argparse.Namespace, span: Span, held: ExitStack) -> Engine:
+    """Return what aligns a batch."""
+    from mapper.pairwise.edit import edit_distance
+
+    check_options(args, held)
+    if args.scores is not None and span != "extension":
+        raise UsageError("--scores belongs to --span extension; penalties are --penalties")
+    if args.metric == "affine" and span == "extension":
+        return _extension_engine(args)
+    if args.metric == "affine":
+        return _affine_engine(args, span)
+    if args.metric == "matrix":
+        return _matrix_engine(args, span)
+    return lambda batch, first_pair: edit_distance(
+        batch, span=span, cigar=not args.score_only, max_distance=args.max_score,
+        symbols=args.symbols or "dna", device=args.device, threads=args.threads,
+        first_pair=first_pair,
+    )  # fmt: skip
+
+
+def _device(args: argparse.Namespace, held: ExitStack) -> str:
+    """Choose the device once, before the first batch; return it in words."""
+    from mapper.device.choose import CPU, hold_device
+
+    choice = held.enter_context(hold_device(args.device))
+    if choice.backend == CPU:
+        return CPU
+    return f"{choice.backend}:{','.join(map(str, choice.ordinals))}"
+
+
+def _affine_engine(args: argparse.Namespace, span: Span) -> Engine:
+    from mapper.pairwise.affine import DEFAULT_PENALTIES, align_affine, check_band, check_penalties
+
+    penalties = DEFAULT_PENALTIES
+    if args.penalties is not None:
+        x, o, e = numbers("--penalties", args.penalties, 3)
+        penalties = check_penalties((x, o, e))
+    band = None
+    if args.band is not None:
+        width, interval = numbers("--band", args.band, 2)
+        band = check_band((width, interval))
+    return lambda batch, first_pair: align_affine(
+        batch, penalties=penalties, span=span, cigar=not args.score_only,
+        max_penalty=args.max_score, band=band, symbols=args.symbols or "dna",
+        device=args.device, threads=args.threads, first_pair=first_pair,
+    )  # fmt: skip
+
+
+def _extension_engine(args: argparse.Namespace) -> Engine:
+    from mapper.pairwise.extension import DEFAULT_SCORES, align_extension, check_scores
+
+    for option in ("penalties", "band", "max_score"):
+        if getattr(args, option) is not None:
+            name = option.replace("_", "-")
+            raise UsageError(f"--{name} does not go with --span extension, which has --scores")
+    scores = DEFAULT_SCORES
+    if args.scores is not None:
+        a, b, o, e = numbers("--scores", args.scores, 4)
+        scores = (a, b, o, e)
+    check_scores(scores)
+    return lambda batch, first_pair: align_extension(
+        batch, scores=scores, cigar=not args.score_only, symbols=args.symbols or "dna",
+        device=args.device, threads=args.threads, first_pair=first_pair,
+    )  # fmt: skip
+
+
+def _matrix_engine(args: argparse.Namespace, span: Span) -> Engine:
+    from mapper.pairwise.matrix import align_matrix
+
+    options = matrix_options(args, span)
+    return lambda batch, first_pair: align_matrix(batch, first_pair=first_pair, **options)
+
+
+def matrix_options(args: argparse.Namespace, span: Span) -> dict[str, Any]:
+    """Return the options of :func:`mapper.align_matrix`."""
+    from mapper.pairwise.matrices import substitution_matrix
+    from mapper.pairwise.matrix_scoring import DEFAULT_GAPS, MODES, check_gaps
+
+    if not isinstance(span, str) or span not in MODES:
+        raise UsageError(f"--span {span}: with --metric matrix, {', '.join(MODES)} are possible")
+    table = substitution_matrix(_matrix(args.matrix or "BLOSUM62"))
+    gaps = DEFAULT_GAPS
+    if args.gaps is not None:
+        gap_open, gap_extend = numbers("--gaps", args.gaps, 2)
+        gaps = check_gaps((gap_open, gap_extend))
+    return {
+        "matrix": table, "gaps": gaps, "span": span, "cigar": not args.score_only,
+        "device": args.device, "threads": args.threads,
+    }  # fmt: skip
+
+
+def _matrix(text: str) -> str | tuple[int, int]:
+    if "," not in text:
+        return text
+    try:
+        match, mismatch = (int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--matrix {text}: a name, or two whole numbers, as 2,-3") from None
+    return match, mismatch

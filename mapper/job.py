@@ -1,0 +1,45 @@
+"""What a mapping run is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mapper.device.choose import CPU, DeviceChoice
+from mapper.io.bam_out import SortOptions
+from mapper.io.reads_in import Lane
+from mapper.pair.insert_size import InsertSizeModel
+from mapper.params import BATCH_BASES, MapParams
+
+
+@dataclass(frozen=True)
+class MapJob:
+    """What to map, and how to write it."""
+
+    reads: Sequence[str]
+    """The files of the one lane; none if there are several ``lanes``."""
+    output: str
+    output_format: str
+    interleaved: bool = False
+    read_group: str | None = None
+    """Of the one lane."""
+    lanes: Sequence[Lane] = ()
+    keep_comments: bool = False
+    reference: str | None = None
+    """FASTA file of the indexed reference, for CRAM output."""
+    input_reference: str | None = None
+    """FASTA file that CRAM input was made with."""
+    command_line: str = "fmwave map"
+    sort: SortOptions | None = None
+    compression: int = 1
+    threads: int = 1
+    """Of all processes of the run."""
+    memory: int | None = None
+    """Bytes, of all processes of the run; None for no bound."""
+    batch_bases: int = BATCH_BASES
+    insert_size: InsertSizeModel | None = None
+    progress: bool = False
+    params: MapParams = field(default_factory=MapParams)
+    device: DeviceChoice = field(default_factory=lambda: DeviceChoice(CPU))
+    compile_ahead: bool = False
+    """Whether the first run of this version may start Python processes that help compiling."""
