@@ -45,7 +45,8 @@ VERIFY_ROWS_CONTEXTS = 32
 """The same where contexts are, if no mismatch remains: eight rows take an access."""
 
 PACE = Pace(fetch=7, node=1, look=0)
-"""Of the lanes of a warp some want each kind of step in nearly every turn; so fewer wait."""
+"""Of the lanes of a warp some want each kind of step in nearly every turn; so fewer wait. Not in
+exact searches: a row takes but a few turns."""
 
 PATIENCE = 2500
 """Turns of the search's loop after which a row is left to many threads. A turn takes some
@@ -255,8 +256,9 @@ class CudaKmerSearch:
         counters = space.upload("counters", np.zeros(3, np.int64))
         n_aside = counters[2:3]
         aside = space.device("aside", n_rows, np.int32)
-        whole = KmerWork(counters[0:1], n_rows, self.patience, n_aside, aside, False, PACE)
-        parts = KmerWork(counters[1:2], n_rows, NEVER, n_aside, aside, True, PACE)
+        pace = PACE if self.params.max_mismatches > 0 else Pace()
+        whole = KmerWork(counters[0:1], n_rows, self.patience, n_aside, aside, False, pace)
+        parts = KmerWork(counters[1:2], n_rows, NEVER, n_aside, aside, True, pace)
         for work in (whole, parts):
             rest = low, high, work, self.params, store
             if self._contexts is None:
