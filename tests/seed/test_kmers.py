@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mapper import dna
 from mapper.index.build import build_fm
-from mapper.index.expand import with_suffix_array
+from mapper.index.fm import locate
 from mapper.params import IndexParams, KmerParams
 from mapper.seed.kmer_collect import LONG_ROW
 from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table, table_len_for_work
@@ -75,7 +75,8 @@ def test_contexts_are_the_bases_beside_each_suffix():
     genome = genome_of([random_letters(rng, 300), random_letters(rng, 90)], IndexParams(64, 4, 3))
     search = SearchAsOnDevice(genome.fm, places_of(genome), KmerParams(20, 1), 1, Pace())
     left_len, n_seen = 20 - 3, 0
-    for row, pos in enumerate(with_suffix_array(genome.fm).sa_samples.tolist()):
+    for row in range(genome.fm.n_rows):
+        pos = int(locate(genome.fm, row))
         for side, start in ((0, pos - 16), (1, pos + left_len)):
             wanted = genome.text[max(start, 0) : start + 16].rjust(16, "A")
             if len(wanted) == 16 and "N" not in wanted:

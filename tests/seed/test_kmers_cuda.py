@@ -172,7 +172,7 @@ def test_room_for_hits_grows_once(device, monkeypatch):
     kmers = first_batch([contigs[0]], 15, 2)
     params = KmerParams(15, 0, 100)
     expected = CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
-    n_rows = np.count_nonzero(np.diff(expected.hit_offsets))
+    n_rows = int(np.count_nonzero(np.diff(expected.hit_offsets)))
     n_listed = len(expected.text_pos) - n_rows
     assert n_listed > 20
     search = CudaKmerSearch(
