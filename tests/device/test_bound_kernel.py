@@ -94,9 +94,8 @@ def test_a_launch_hands_over_what_numba_does() -> None:
             out[i] = some.flags[i] + some.table[0, i] + some.n + less + half + large + len(none)
 
     fill.compiled = cuda.jit(launch_bounds=64)(fill.function)  # the disk cache asks for a device
-    function = SimpleNamespace(
-        kernel=object(), handle=0x77, name="fill", module=SimpleNamespace(initialized=True)
-    )
+    module = SimpleNamespace(initialized=True, _finalizer=mock.Mock())
+    function = SimpleNamespace(kernel=object(), handle=0x77, name="fill", module=module)
     by_numba, by_us = [], []
 
     def launch(stream, config, kernel, *arguments):
@@ -135,6 +134,7 @@ def test_a_launch_hands_over_what_numba_does() -> None:
         *row, table = bound.noted(6, {0: 7})  # to be launched later
         noted = row, words_at(table, [len(word) for word in by_numba[0][1]])
         bound.launch(6, {})
+        module._finalizer.detach.assert_called()  # the kernel stays loaded
         with pytest.raises(TypeError, match="float"):
             bound.launch(4, {0: 5.0})
         with pytest.raises(KeyError):

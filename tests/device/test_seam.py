@@ -155,7 +155,8 @@ def test_threads_load_kernels_one_at_a_time(monkeypatch):
             time.sleep(0.002)
             loaded.append(types)
             entered.release()
-            function = SimpleNamespace(handle=len(loaded))
+            module = SimpleNamespace(_finalizer=SimpleNamespace(detach=lambda: None))
+            function = SimpleNamespace(handle=len(loaded), module=module)
             library = SimpleNamespace(get_cufunc=lambda: function)
             return SimpleNamespace(_codelibrary=library, cooperative=False)
 
