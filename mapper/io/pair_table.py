@@ -6,7 +6,7 @@ import numpy as np
 
 from mapper.accelerate import driver
 from mapper.io.digits import put_int
-from mapper.pairwise.packing import PairBatch
+from mapper.pairwise.batch import PairBatch
 from mapper.pairwise.result import STATUS_NAMES, PairAlignments
 
 COLUMNS = ("pair", "query_length", "ref_length", "score", "status", "cigar")

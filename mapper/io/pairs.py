@@ -14,7 +14,7 @@ from mapper.errors import InputFormatError, UsageError
 from mapper.io.fastq_errors import show
 from mapper.io.sequence_strings import read_sequences
 from mapper.io.source import BrokenStreamError, ByteSource, same_file
-from mapper.pairwise.packing import PADDING, PairBatch, batch_of
+from mapper.pairwise.batch import PADDING, PairBatch, batch_of
 
 BATCH_BYTES = 16 << 20
 """Text of a batch; a pair that is longer makes a batch of its own."""

@@ -9,8 +9,9 @@ from mapper.device.choose import choose_device
 from mapper.errors import UsageError
 from mapper.pairwise.affine_cpu import align_affine_pairs
 from mapper.pairwise.affine_long import Problem, with_long_paths
+from mapper.pairwise.batch import Sequences
 from mapper.pairwise.given import Given, align_given
-from mapper.pairwise.packing import PackedPairs, Sequences
+from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.result import PairAlignments
 from mapper.pairwise.run import run_chunks, thread_count
 from mapper.pairwise.spans import Span, ends_of

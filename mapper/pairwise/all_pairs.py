@@ -9,6 +9,7 @@ import numpy as np
 
 from mapper.accelerate import driver
 from mapper.errors import UsageError
+from mapper.pairwise.batch import Sequences, sequence_set
 from mapper.pairwise.matrices import SubstitutionMatrix, encode_letters
 from mapper.pairwise.matrix_engine import Align, MatrixEngine
 from mapper.pairwise.matrix_scoring import (
@@ -20,7 +21,6 @@ from mapper.pairwise.matrix_scoring import (
     check_lengths,
     check_scoring,
 )
-from mapper.pairwise.packing import Sequences, sequence_set
 from mapper.pairwise.result import PairAlignments
 from mapper.recycled import RECYCLER
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from mapper.device.choose import choose_device
 from mapper.errors import UsageError
+from mapper.pairwise.batch import Sequences
 from mapper.pairwise.edit_cpu import align_edit
 from mapper.pairwise.given import Given, align_given
 from mapper.pairwise.lengths import MAX_LENGTH
-from mapper.pairwise.packing import PackedPairs, Sequences
+from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.result import PairAlignments
 from mapper.pairwise.run import run_chunks
 from mapper.pairwise.spans import Span, ends_of
@@ -40,7 +41,7 @@ def edit_distance(
         bytes, or tuples of a flat uint8 array and its int64 offsets (n + 1 values), which are
         not copied where a device takes them, or paths (:class:`pathlib.Path`) of FASTA or FASTQ
         files; or alone the path of a ``.seq`` file (``>query``, ``<reference``), a
-        :class:`mapper.pairwise.packing.PairBatch`, or what :func:`mapper.packed_pairs` returns.
+        :class:`mapper.pairwise.batch.PairBatch`, or what :func:`mapper.packed_pairs` returns.
         Files are read whole; ``fmwave align`` streams them. Any lengths up to 2**30.
     span
         ``global``; ``semiglobal``, the whole query anywhere in the reference; ``prefix``, at

@@ -6,9 +6,10 @@ from mapper.device.choose import CPU, choose_device
 from mapper.errors import UsageError
 from mapper.extend.penalties import wavefront_penalties
 from mapper.pairwise.affine import DEFAULT_MEMORY, check_memory
+from mapper.pairwise.batch import PairBatch, Sequences
 from mapper.pairwise.extension_cpu import extend_pairs
 from mapper.pairwise.given import as_batch
-from mapper.pairwise.packing import PackedPairs, PairBatch, Sequences, pack_pairs
+from mapper.pairwise.packing import PackedPairs, pack_pairs
 from mapper.pairwise.result import PairAlignments
 from mapper.pairwise.run import run_chunks, thread_count
 from mapper.pairwise.wavefront_affine import AffinePenalties

@@ -17,6 +17,7 @@ import numpy as np
 
 from mapper.accelerate import core, driver
 from mapper.errors import UsageError
+from mapper.pairwise.batch import PADDING, PairBatch, check_lengths
 from mapper.pairwise.flat_chunks import (
     BEHIND,
     Chunk,
@@ -40,7 +41,6 @@ from mapper.pairwise.flat_tickets import (
     ticket_at_hand,
 )
 from mapper.pairwise.lengths import are_lengths_wrong
-from mapper.pairwise.packing import PADDING, PairBatch, check_lengths
 from mapper.pairwise.small_rows import MAX_SMALL_LENGTH
 
 Stager = Callable[[Tickets, int], int]

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.accelerate import core, driver
-from mapper.pairwise.packing import PackedPairs, PairBatch
+from mapper.pairwise.batch import PairBatch
+from mapper.pairwise.packing import PackedPairs
 
 CHUNK_PAIRS = 1 << 20
 CHUNK_SYMBOLS = 1 << 27

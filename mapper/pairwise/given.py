@@ -10,8 +10,9 @@ import numpy as np
 
 from mapper.device.choose import CPU, DeviceChoice, choose_device
 from mapper.errors import UsageError
+from mapper.pairwise.batch import PairBatch, Sequences, batch_of
 from mapper.pairwise.packed_check import check_columns, check_places
-from mapper.pairwise.packing import PackedPairs, PairBatch, Sequences, batch_of, pack_pairs
+from mapper.pairwise.packing import PackedPairs, pack_pairs
 from mapper.pairwise.result import PairAlignments
 from mapper.pairwise.run import thread_count
 

@@ -23,12 +23,13 @@ from mapper import cigar
 from mapper.device.choose import CPU, DeviceChoice, choose_device
 from mapper.errors import UsageError
 from mapper.io.sequence_strings import only_sequence
+from mapper.pairwise.batch import batch_of
 from mapper.pairwise.checkpoint import Checkpoint, Part, Work
 from mapper.pairwise.compare import Pair, pair_at
 from mapper.pairwise.lengths import MAX_LENGTH
 from mapper.pairwise.long_path import MakeSearch, Progress, Report, find_path, joined_ops, n_edits
 from mapper.pairwise.long_search import Search
-from mapper.pairwise.packing import PackedPairs, batch_of, pack_pairs
+from mapper.pairwise.packing import PackedPairs, pack_pairs
 from mapper.pairwise.run import thread_count
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING
 from mapper.threads import aside

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mapper.pairwise.batch import PairBatch, Sequences
 from mapper.pairwise.given import as_batch
 from mapper.pairwise.matrices import SubstitutionMatrix
 from mapper.pairwise.matrix_engine import MatrixEngine
@@ -12,7 +13,6 @@ from mapper.pairwise.matrix_scoring import (
     check_scoring,
     code_pairs,
 )
-from mapper.pairwise.packing import PairBatch, Sequences
 from mapper.pairwise.result import PairAlignments
 
 

@@ -32,10 +32,10 @@ BATCH_PAIRS = 1 << 17
 _BATCHES_A_WORKER = 3
 """Batches that each worker gets, at least, where there is work for so many."""
 
-_WINDOWS_A_WORKER = 8
+_WINDOWS_A_WORKER = 32
 """Windows that each worker would get if all were as small as the first."""
 
-_FEW_CELLS = 1 << 31
+_FEW_CELLS = 1 << 32
 """Cells of a batch that is not worth cutting, about a millisecond."""
 
 _CELLS_A_SYMBOL = 256  # a chunk of run_chunks holds so many cells for each symbol it counts
@@ -83,14 +83,14 @@ class MatrixEngine:
 
         Notes
         -----
-        The first of each device is small, so that it has work soon, and the next ones grow,
-        while others compute. The last ones are small, too, so that all devices end together.
+        The first of each device is small, so that it has work soon, and each next one is twice
+        as large, while others compute. The last ones shrink, so that all devices end together.
         """
         if not self._workers:
             return _CPU_CELLS
         least = total // (_WINDOWS_A_WORKER * len(self._workers))
-        growing = least * (number // self._n_devices + 1)
-        return self._within_limits(min(growing, max(left // len(self._workers), 2 * least)))
+        growing = least << min(number // self._n_devices, 32)
+        return self._within_limits(min(growing, max(left // len(self._workers), least)))
 
     def _within_limits(self, n_cells: int) -> int:
         return max(min(self._workers[0].most_cells, max(n_cells, _FEW_CELLS)), 1)

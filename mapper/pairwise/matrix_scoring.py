@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.errors import UsageError
+from mapper.pairwise.batch import PairBatch
 from mapper.pairwise.dp_matrix import GLOBAL, LOCAL, SEMIGLOBAL, Gaps
 from mapper.pairwise.matrices import (
     MAX_SCORE,
@@ -14,7 +15,6 @@ from mapper.pairwise.matrices import (
     encode_letters,
     substitution_matrix,
 )
-from mapper.pairwise.packing import PairBatch
 from mapper.recycled import RECYCLER
 
 MODES = {"global": GLOBAL, "semiglobal": SEMIGLOBAL, "local": LOCAL}

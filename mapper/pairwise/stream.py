@@ -11,7 +11,7 @@ from mapper.errors import InputFormatError
 from mapper.io.atomic import OutputFile
 from mapper.io.pair_table import encode_rows, header
 from mapper.io.pairs import BATCH_BYTES, read_pairs
-from mapper.pairwise.packing import PairBatch
+from mapper.pairwise.batch import PairBatch
 from mapper.pairwise.result import STATUS_NAMES, PairAlignments
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,9 @@ from mapper.errors import MapperError
 from mapper.pairwise import affine_long
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.affine_cpu import ROWS_BEFORE_BAND
+from mapper.pairwise.batch import batch_of
 from mapper.pairwise.compare import pair_at
-from mapper.pairwise.packing import batch_of, pack_pairs
+from mapper.pairwise.packing import pack_pairs
 from mapper.pairwise.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 from mapper.pairwise.wavefront_edit import Ends

@@ -51,8 +51,8 @@ def test_what_a_thread_raises_is_raised_by_who_waits() -> None:
 
 
 def test_threads_that_wait_for_a_place_can_be_stopped() -> None:
+    from mapper.pairwise.batch import PairBatch
     from mapper.pairwise.flat_batch import LetterSource
-    from mapper.pairwise.packing import PairBatch
 
     letters, bounds = np.full(8, ord("A"), np.uint8), np.array([0, 4, 8])
     source = LetterSource(PairBatch(*[letters, bounds[:-1], bounds[1:]] * 2))

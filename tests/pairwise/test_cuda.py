@@ -13,10 +13,11 @@ from mapper.errors import DeviceMemoryError, InputFormatError, UsageError
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.affine_origins import Origins
 from mapper.pairwise.affine_rows import AffineRows
+from mapper.pairwise.batch import PADDING, PairBatch, batch_of
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.extension import align_extension
 from mapper.pairwise.given import packed_pairs
-from mapper.pairwise.packing import PADDING, PairBatch, batch_of, pack_pairs
+from mapper.pairwise.packing import pack_pairs
 from mapper.pairwise.result import HEURISTIC, OK
 from mapper.pairwise.small_rows import small_search
 from mapper.pairwise.strip import Strings

@@ -7,12 +7,13 @@ import pytest
 
 from mapper.pairwise.affine_dp import NARROW, WIDEST_GUESS, dp_align, new_dp_space, rows_for
 from mapper.pairwise.affine_long import Problem, path_in_stretches
+from mapper.pairwise.batch import batch_of
 from mapper.pairwise.cells import ByteCell, OneCell
 from mapper.pairwise.compare import pair_at
 from mapper.pairwise.dp_band import BLOCK, BandSpace, fill_band, fits_bytes
 from mapper.pairwise.dp_matrix import next_cell
 from mapper.pairwise.letters import letters_of, no_letters, run_to_fence
-from mapper.pairwise.packing import batch_of, pack_pairs
+from mapper.pairwise.packing import pack_pairs
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 from mapper.pairwise.wavefront_edit import Ends
 from tests.naive.pairwise import RULES, lowest_penalty

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from mapper.accelerate import driver
 from mapper.errors import UsageError
 from mapper.pairwise import edit_cpu
+from mapper.pairwise.batch import batch_of
 from mapper.pairwise.compare import pair_at
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.edit_space import new_rows
-from mapper.pairwise.packing import batch_of, pack_pairs
+from mapper.pairwise.packing import pack_pairs
 from mapper.pairwise.result import OK, OVER_LIMIT
 from mapper.pairwise.wavefront_edit import FINISHED, Ends, trace_edit
 from tests.naive.pairwise import RULES, free_ends, lowest_penalty

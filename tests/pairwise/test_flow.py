@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mapper.pairwise.batch import batch_of
 from mapper.pairwise.flat_batch import LetterSource
 from mapper.pairwise.flat_chunks import SMALLEST
 from mapper.pairwise.flat_packed import PackedSource
 from mapper.pairwise.flat_tickets import give_places, stop, ticket_at_hand, tickets_of
 from mapper.pairwise.given import packed_pairs
-from mapper.pairwise.packing import batch_of
 from tests.pairwise.pairs import random_pairs
 from tests.pairwise.test_staging import expected_rows, places_at, symbols
 

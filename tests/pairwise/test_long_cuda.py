@@ -12,8 +12,9 @@ from numba import types
 from mapper.accelerate import driver
 from mapper.errors import UsageError
 from mapper.pairwise import long_path, long_search
+from mapper.pairwise.batch import batch_of
 from mapper.pairwise.long import long_edit_distance
-from mapper.pairwise.packing import batch_of, pack_pairs
+from mapper.pairwise.packing import pack_pairs
 from mapper.pairwise.strip import WIDTH, Strings, next_strip
 from tests.device.offline import array, compile_offline, require_compiler, type_of
 from tests.naive.pairwise import RULES, penalty_of

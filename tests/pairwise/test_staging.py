@@ -9,6 +9,7 @@ from mapper.accelerate import driver
 from mapper.errors import UsageError
 from mapper.pairwise import flat_chunks
 from mapper.pairwise.affine import align_affine
+from mapper.pairwise.batch import PairBatch, batch_of
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.flat_batch import LetterSource
 from mapper.pairwise.flat_letters import BLOCK_LETTERS, pack_blocks
@@ -17,7 +18,6 @@ from mapper.pairwise.flat_packed import PackedSource
 from mapper.pairwise.flat_staging import Staging, words_of_place
 from mapper.pairwise.flat_stream import LINE
 from mapper.pairwise.given import packed_pairs
-from mapper.pairwise.packing import PairBatch, batch_of
 from tests.pairwise.pairs import edited, random_pairs
 from tests.reads import random_letters
 
