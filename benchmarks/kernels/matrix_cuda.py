@@ -106,7 +106,7 @@ def kernel_seconds(sequences: list[str], device: str, **options: Any) -> dict[st
 
     with (
         mock.patch.object(Kernel, "launch_blocks", timed),
-        mock.patch.object(matrix_device, "WORKERS_A_DEVICE", 1),
+        mock.patch.object(matrix_device, "workers_a_device", lambda _cigar: 1),
     ):
         wall, _ = seconds(sequences, device, **options)
     return {**spent, "the rest": wall - sum(spent.values())}

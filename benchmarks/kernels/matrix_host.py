@@ -32,7 +32,7 @@ from mapper.pairwise.twins_plan import plan_twins
 
 _LANES, _GROUPS = 8, 16  # as twins_cuda has them
 _MOST_CELLS = 1 << 36
-_WORKERS_A_DEVICE = 3
+_WORKERS_A_DEVICE = 2
 
 
 class MadeUpDevice:

@@ -37,10 +37,6 @@ from mapper.recycled import RECYCLER
 
 log = logging.getLogger(__name__)
 
-WORKERS_A_DEVICE = 3
-"""One computes while others plan, upload, walk back and download: a batch ends with few long pairs,
-which leave room for the next."""
-
 _PATH_SHARE = 8
 """A worker takes up to this fraction of a device's memory for the origins of cells."""
 
@@ -54,6 +50,16 @@ _spaces: dict[tuple[int, int], tuple[threading.Lock, Workspace, Any]] = {}
 """Of each worker of a device: held while a batch is done, work space, stream for long kernels."""
 
 _spaces_lock = threading.Lock()
+
+
+def workers_a_device(cigar: bool) -> int:
+    """Return how many batches are under way on a device at a time.
+
+    One is computed while the next is planned and uploaded: a batch ends with few long pairs, which
+    leave room for it. With paths, a third one is walked back and downloaded meanwhile. (More
+    workers stand in each other's way, under Python's one lock.)
+    """
+    return 3 if cigar else 2
 
 
 class MatrixWorker:
