@@ -22,6 +22,7 @@ from mapper.pairwise.matrix_scoring import (
     check_scoring,
 )
 from mapper.pairwise.result import PairAlignments
+from mapper.pairwise.run import thread_count
 from mapper.recycled import RECYCLER
 
 WINDOW_PAIRS = 1 << 18
@@ -95,8 +96,10 @@ def align_all(
         raise UsageError(f"window {window}: at least 1 pair is expected")
     scoring = check_scoring(matrix, gaps, span, cigar, memory)
     engine = MatrixEngine(scoring, device, threads)
-    own = _coded(sequences, scoring, "the first set" if others is not None else "the set")
-    other = own if others is None else _coded(others, scoring, "the second set")
+    n_threads = thread_count(threads)
+    name = "the first set" if others is not None else "the set"
+    own = _coded(sequences, scoring, name, n_threads)
+    other = own if others is None else _coded(others, scoring, "the second set", n_threads)
     check_lengths(own.longest() + other.longest(), scoring)
     within = others is None
 
@@ -107,12 +110,11 @@ def align_all(
     yield from engine.run_each(aligned, _windows(own, other, within, window, engine))
 
 
-def _coded(sequences: Sequences, scoring: Scoring, name: str) -> _CodedSet:
+def _coded(sequences: Sequences, scoring: Scoring, name: str, threads: int) -> _CodedSet:
     letters, offsets = sequence_set(sequences, name)
     start, end = offsets[:-1], offsets[1:]
-    return _CodedSet(
-        encode_letters(scoring.table, letters, start, end, name, 0, "sequence"), start, end
-    )
+    codes = encode_letters(scoring.table, letters, start, end, name, 0, "sequence", threads)
+    return _CodedSet(codes, start, end)
 
 
 def _windows(

@@ -10,8 +10,10 @@ import numpy as np
 
 from mapper.accelerate import driver
 from mapper.errors import InputFormatError, UsageError
+from mapper.pairwise.run import in_slices
 
 NO_LETTER = 255
+_LETTERS_A_SLICE = 1 << 18
 MAX_SCORE = 1000
 """Greatest absolute score or gap cost."""
 
@@ -90,11 +92,12 @@ def _checked(letters: str, scores: np.ndarray) -> SubstitutionMatrix:
 
 def encode_letters(
     matrix: SubstitutionMatrix, letters: np.ndarray, starts: np.ndarray, ends: np.ndarray,
-    side: str, first_pair: int, unit: str = "pair",
+    side: str, first_pair: int, unit: str = "pair", threads: int = 1,
 ) -> np.ndarray:  # fmt: skip
     """Return the codes (uint8) of sequences in a flat array of ASCII.
 
-    `side` ("the query"), `first_pair` and `unit` say in messages which sequence is meant.
+    `side` ("the query"), `first_pair` and `unit` say in messages which sequence is meant;
+    `threads` have no effect on the result.
 
     Raises
     ------
@@ -102,8 +105,13 @@ def encode_letters(
         At the first letter of a sequence that the matrix does not score.
     """
     codes = np.zeros(len(letters), np.uint8)
-    i = _encode(matrix.code_of, letters, starts, ends, codes)
-    if i < len(starts):
+    found = in_slices(
+        len(starts), threads,
+        lambda first, last: _encode(matrix.code_of, letters, starts, ends, first, last, codes),
+        rows=len(starts) * _LETTERS_A_SLICE // max(len(letters), 1),
+    )  # fmt: skip
+    i = next((i for i in found if i >= 0), -1)
+    if i >= 0:
         at = int(starts[i] + np.argmax(codes[starts[i] : ends[i]] == NO_LETTER))
         raise InputFormatError(
             f"{unit} {first_pair + i}: the matrix has no scores for {chr(letters[at])!r} at "
@@ -113,9 +121,9 @@ def encode_letters(
 
 
 @driver
-def _encode(code_of, letters, starts, ends, codes):
-    """Write the codes of sequences; return the first with a letter that has none, or the end."""
-    for i in range(len(starts)):
+def _encode(code_of, letters, starts, ends, first, last, codes):
+    """Write codes of sequences first:last; return the first with a letter that has none, or -1."""
+    for i in range(first, last):
         greatest = np.uint8(0)
         for at in range(starts[i], ends[i]):
             code = code_of[letters[at]]
@@ -123,4 +131,4 @@ def _encode(code_of, letters, starts, ends, codes):
             greatest = max(greatest, code)
         if greatest == NO_LETTER:
             return i
-    return len(starts)
+    return -1

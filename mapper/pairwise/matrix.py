@@ -14,6 +14,7 @@ from mapper.pairwise.matrix_scoring import (
     code_pairs,
 )
 from mapper.pairwise.result import PairAlignments
+from mapper.pairwise.run import thread_count
 
 
 def align_matrix(
@@ -77,5 +78,5 @@ def align_matrix(
     (0, '2=1X2=2I')
     """
     scoring = check_scoring(matrix, gaps, span, cigar, memory)
-    pairs = code_pairs(as_batch(queries, refs), scoring, first_pair)
+    pairs = code_pairs(as_batch(queries, refs), scoring, first_pair, thread_count(threads))
     return MatrixEngine(scoring, device, threads).align(pairs)

@@ -130,12 +130,7 @@ class MatrixWorker:
         if scoring.cigar:
             n[left_out] = 0
             m[left_out] = 0
-        query_codes, query_start = codes_on_device(
-            space, pairs.query_codes, pairs.query_start, pairs.query_end, "query codes"
-        )
-        ref_codes, ref_start = codes_on_device(
-            space, pairs.ref_codes, pairs.ref_start, pairs.ref_end, "ref codes"
-        )
+        query_codes, ref_codes, query_start, ref_start = codes_on_device(space, pairs)
         out = space.device("out", roomy(RESULTS * len(n)), np.int64)[: RESULTS * len(n)]
         batch = Batch(
             n, m, query_start, ref_start, query_codes, ref_codes, out.reshape(RESULTS, len(n))

@@ -17,7 +17,7 @@ from mapper.pairwise.matrix_cuda import GROUPS, LANES, MatrixPairs, trace_kernel
 from mapper.pairwise.matrix_fill_cuda import fill_kernel
 from mapper.pairwise.matrix_numbers import costs_of, padded_scores
 from mapper.pairwise.matrix_plan import Plan, plan_batch
-from mapper.pairwise.matrix_scoring import Scoring
+from mapper.pairwise.matrix_scoring import CodedPairs, Scoring
 from mapper.pairwise.twins_plan import TwinPlan, plan_twins
 from mapper.pairwise.twins_trace import trace_twins
 
@@ -41,20 +41,37 @@ _MOST_WHOLE = 1 << 24
 """Bytes of codes that are uploaded whole, once for all batches that refer to them."""
 
 
-def codes_on_device(
+def codes_on_device(space: Workspace, pairs: CodedPairs) -> tuple[Any, Any, np.ndarray, np.ndarray]:
+    """Return codes of queries and references on the device, and where each begins there."""
+    queries, query_start = _on_device(
+        space, pairs.query_codes, pairs.query_start, pairs.query_end, "query codes"
+    )
+    if pairs.ref_codes is pairs.query_codes and pairs.ref_codes.nbytes <= _MOST_WHOLE:
+        return queries, queries, query_start, pairs.ref_start
+    refs, ref_start = _on_device(
+        space, pairs.ref_codes, pairs.ref_start, pairs.ref_end, "ref codes"
+    )
+    return queries, refs, query_start, ref_start
+
+
+def _on_device(
     space: Workspace, codes: np.ndarray, starts: np.ndarray, ends: np.ndarray, name: str
 ) -> tuple[Any, np.ndarray]:
     """Return the codes of some sequences on the device, and where each begins there."""
-    begin, end = int(starts.min()), int(ends.max())
-    held = space.kept.get(name)
     if codes.nbytes <= _MOST_WHOLE:
-        if held is not None and held[0]() is codes:
-            return held[1], starts
-        begin, end = 0, len(codes)
+        held = space.kept.get(name)
+        if held is None or held[0]() is not codes:
+            held = weakref.ref(codes), _uploaded(space, codes, name)
+            space.kept[name] = held
+        return held[1], starts
+    space.kept[name] = None
+    begin, end = int(starts.min()), int(ends.max())
+    return _uploaded(space, codes[begin:end], name), starts - begin
+
+
+def _uploaded(space: Workspace, codes: np.ndarray, name: str) -> Any:
     # Of an empty sequence at the end the first letter is looked at, but not used.
-    there = space.upload_joined(name, [codes[begin:end], np.zeros(1, np.uint8)])
-    space.kept[name] = (weakref.ref(codes), there) if end - begin == len(codes) else None
-    return there, starts - begin
+    return space.upload_joined(name, [codes, np.zeros(1, np.uint8)])
 
 
 def roomy(n: int) -> int:

@@ -113,8 +113,8 @@ def check_lengths(longest: int, scoring: Scoring) -> None:
         )
 
 
-def code_pairs(batch: PairBatch, scoring: Scoring, first_pair: int) -> CodedPairs:
-    """Return a batch in the codes of the matrix.
+def code_pairs(batch: PairBatch, scoring: Scoring, first_pair: int, threads: int = 1) -> CodedPairs:
+    """Return a batch in the codes of the matrix; `threads` have no effect on the result.
 
     Raises
     ------
@@ -127,11 +127,13 @@ def code_pairs(batch: PairBatch, scoring: Scoring, first_pair: int) -> CodedPair
         lengths = batch.query_end - batch.query_start + batch.ref_end - batch.ref_start
         check_lengths(int(lengths.max()), scoring)
     query_codes = encode_letters(
-        scoring.table, batch.queries, batch.query_start, batch.query_end, "the query", first_pair
-    )
+        scoring.table, batch.queries, batch.query_start, batch.query_end, "the query", first_pair,
+        threads=threads,
+    )  # fmt: skip
     ref_codes = encode_letters(
-        scoring.table, batch.refs, batch.ref_start, batch.ref_end, "the reference", first_pair
-    )
+        scoring.table, batch.refs, batch.ref_start, batch.ref_end, "the reference", first_pair,
+        threads=threads,
+    )  # fmt: skip
     return CodedPairs(
         query_codes, batch.query_start, batch.query_end, ref_codes, batch.ref_start, batch.ref_end
     )

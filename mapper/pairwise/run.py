@@ -97,9 +97,15 @@ _ROWS_A_SLICE = 1 << 18
 Result = TypeVar("Result")
 
 
-def in_slices(n: int, threads: int, function: Callable[[int, int], Result]) -> list[Result]:
-    """Return what a function gives for the bounds of slices of n rows; called by threads."""
-    pieces = [(first, min(first + _ROWS_A_SLICE, n)) for first in range(0, n, _ROWS_A_SLICE)]
+def in_slices(
+    n: int, threads: int, function: Callable[[int, int], Result], rows: int = _ROWS_A_SLICE
+) -> list[Result]:
+    """Return what a function gives for the bounds of slices of n rows; called by threads.
+
+    `rows`: of a slice, which should take a thread long enough to be worth its call.
+    """
+    step = max(rows, 1)
+    pieces = [(first, min(first + step, n)) for first in range(0, n, step)]
     if min(threads, len(pieces)) < 2:
         return [function(*piece) for piece in pieces]
     context = copy_context()  # NumPy's error state is part of it, where the JIT is off

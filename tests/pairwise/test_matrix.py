@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapper.errors import MapperError
+from mapper.errors import InputFormatError, MapperError
+from mapper.pairwise import matrices
 from mapper.pairwise.all_pairs import align_all
 from mapper.pairwise.matrices import substitution_matrix
 from mapper.pairwise.matrix import align_matrix
@@ -157,3 +158,15 @@ def test_what_cannot_be_meant_is_refused(options, message: str) -> None:
 def test_scores_that_could_overflow_are_refused() -> None:
     with pytest.raises(MapperError, match="must not exceed"):
         align_matrix(["A" * 600_000], ["A"], matrix=(1000, -1))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_first_letter_without_scores_is_named(threads: int, monkeypatch) -> None:
+    """Whatever slices of the letters are looked at by threads."""
+    monkeypatch.setattr(matrices, "_LETTERS_A_SLICE", 8)
+    queries = ["ACGT", "", "ACGT", "ACJT", "ACGT", "JJJJ"]
+    with pytest.raises(InputFormatError, match="pair 3: .* 'J' at position 2 of the query"):
+        align_matrix(queries, ["A"] * 6, matrix=(1, -1), threads=threads, device="cpu")
+    queries = [query.replace("J", "A") for query in queries]
+    found = align_matrix(queries, ["A"] * 6, matrix=(1, -1), threads=threads, device="cpu")
+    assert found.query_end.tolist() == [4, 0, 4, 4, 4, 4]
