@@ -165,7 +165,7 @@ def test_the_first_letter_without_scores_is_named(threads: int, monkeypatch) -> 
     """Whatever slices of the letters are looked at by threads."""
     monkeypatch.setattr(matrices, "_LETTERS_A_SLICE", 8)
     queries = ["ACGT", "", "ACGT", "ACJT", "ACGT", "JJJJ"]
-    with pytest.raises(InputFormatError, match="pair 3: .* 'J' at position 2 of the query"):
+    with pytest.raises(InputFormatError, match=r"pair 3: .* 'J' at position 2 of the query"):
         align_matrix(queries, ["A"] * 6, matrix=(1, -1), threads=threads, device="cpu")
     queries = [query.replace("J", "A") for query in queries]
     found = align_matrix(queries, ["A"] * 6, matrix=(1, -1), threads=threads, device="cpu")
