@@ -99,7 +99,7 @@ def _propose(text_planes, reads, contigs, alignments, guarantee, model, params, 
 
 
 @kernel(128)
-def _order(n_reads, contigs, pool, proposed, loci, locus_read):
+def _gather_proposed(n_reads, contigs, pool, proposed, loci, locus_read):
     """Copy the loci of one read a thread from the pool to their place."""
     read = cuda.grid(1)
     if read < n_reads:
@@ -164,5 +164,5 @@ def propose_loci(
         window_end=space.device("rescue.window_end", n_loci, np.int64),
     )
     read = space.device("rescue.read", n_loci, np.int32)
-    _order.launch(n_reads, space.stream, n_reads, contigs, pool, proposed, loci, read)
+    _gather_proposed.launch(n_reads, space.stream, n_reads, contigs, pool, proposed, loci, read)
     return DeviceProposals(loci, read, offsets)

@@ -138,6 +138,15 @@ def test_rescue_votes_and_keeps_everything_in_registers(shared_types) -> None:
     assert machine.count("VOTE") >= 1
     assert machine.count("SHFL") >= 20  # two maxima, of 64 bits, and the next pair
     assert machine.spills == 0
+    gather = compile_offline(
+        device_pair._gather_proposed,
+        (
+            NUMBER, struct(ContigBounds, "i8", "i8"), shared_types["pool"],
+            struct(device_pair.Proposed, "u1", "i8", "i4"),
+            struct(LocusBatch, "i8", "u1", "i8", "i4", "i8", "i8"), array(np.int32),
+        ),
+    )  # fmt: skip
+    assert gather.spills == 0
 
 
 def test_a_thread_alone_shuffles_nothing(shared_types) -> None:
