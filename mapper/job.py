@@ -9,7 +9,7 @@ from mapper.device.choose import CPU, DeviceChoice
 from mapper.io.bam_out import SortOptions
 from mapper.io.reads_in import Lane
 from mapper.pair.insert_size import InsertSizeModel
-from mapper.params import BATCH_BASES, MapParams
+from mapper.params import MapParams
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class MapJob:
     """Of all processes of the run."""
     memory: int | None = None
     """Bytes, of all processes of the run; None for no bound."""
-    batch_bases: int = BATCH_BASES
+    batch_bases: int | None = None
+    """Bases of a batch; None for BATCH_BASES or, with a device, for what fits its memory."""
     insert_size: InsertSizeModel | None = None
     progress: bool = False
     params: MapParams = field(default_factory=MapParams)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mapper.errors import ResourceError
 from mapper.host_memory import available_bytes
-from mapper.params import BATCH_BASES
+from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,15 @@ DEVICE_PROCESS_BYTES = 700_000_000
 to 0.7 where kernels are compiled in the same run."""
 
 
+LANE_BYTES_PER_BASE = 250
+"""Of a device's memory, for each base of a lane's batch: what 25 M bases with 19 loci a read
+took of an H200 (benchmarks/results/device_part-2026-11-21-8279e6b.md, first batch); the reads of
+a genome with few repeats take a third. Where it is more, a batch is done in parts."""
+
+LANES_SHARE = 0.75
+"""Of a device's free memory, for batches. The rest: kernels, what the driver takes, and others."""
+
+
 class MemoryPlan(NamedTuple):
     """What fits into the bound."""
 
@@ -60,6 +69,20 @@ def groups_under_way(lanes: int) -> int:
     in. (With two beside three lanes, these had no reads for 40 % of a run on an H200.)
     """
     return 2 * lanes + GROUPS_WAITING
+
+
+def device_batch_bases(free_bytes: int, lanes: int) -> int:
+    """Return how many bases a batch may have on a device, beside the others in its lanes.
+
+    Parameters
+    ----------
+    free_bytes
+        Of the device, the index being there.
+    lanes
+        Batches in work there at a time.
+    """
+    fitting = int(LANES_SHARE * free_bytes) // (lanes * LANE_BYTES_PER_BASE)
+    return min(DEVICE_BATCH_BASES, max(LEAST_BATCH_BASES, fitting))
 
 
 def mapping_bytes(index_bytes: int, threads: int, batch_bases: int, lanes: int = 0) -> int:

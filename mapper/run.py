@@ -64,6 +64,8 @@ class Run:
         if job.device.backend != CPU:
             with stats.starting():
                 self.device = session.stages_on(job.device)
+        fitting = BATCH_BASES if self.device is None else self.device.batch_bases
+        self._wanted_bases = job.batch_bases or fitting
 
     def share_out(self, converts_input: bool) -> MemoryPlan:
         """Share threads and memory with the samtools processes that run beside this one."""
@@ -77,7 +79,7 @@ class Run:
             helper_bytes += int(self.index.contigs.lengths.max())  # CRAM's reference
         lanes = 0 if self.device is None else len(self.device.lanes)
         plan = plan_memory(
-            job.memory, self.index.n_bytes, self.workers, job.batch_bases,
+            job.memory, self.index.n_bytes, self.workers, self._wanted_bases,
             job.threads if job.sort else 0, helper_bytes, lanes,
         )  # fmt: skip
         say_memory(
@@ -89,7 +91,7 @@ class Run:
     @property
     def batch_bases(self) -> int:
         """Bases in a batch of the host; a device's are groups of these."""
-        bases = self.job.batch_bases
+        bases = self._wanted_bases
         return bases if self.device is None else min(bases, BATCH_BASES)
 
     def form_groups(self, pool: Workers, group_bases: int) -> None:

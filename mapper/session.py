@@ -78,8 +78,9 @@ class Session:
             held = self._stages.lanes[0].fm
             n_bytes = sum(column.nbytes for column in held if hasattr(column, "nbytes"))
             log.info(
-                "the index takes %.2f GB of each device's memory; batches take what they need of "
-                "the rest, and become smaller where it does not suffice", n_bytes / 1e9,
+                "the index takes %.2f GB of each device's memory; in the rest batches of %.1f M "
+                "bases fit, and are made smaller where they do not",
+                n_bytes / 1e9, self._stages.batch_bases / 1e6,
             )  # fmt: skip
         return self._stages
 

@@ -17,9 +17,11 @@ from mapper.cli.info import plan_facts
 from mapper.errors import ResourceError
 from mapper.index.layout import index_bytes
 from mapper.memory_plan import (
+    LEAST_BATCH_BASES,
     LEAST_SORT_BYTES,
     SAMTOOLS_BYTES,
     SORT_BYTES,
+    device_batch_bases,
     mapping_bytes,
     plan_memory,
 )
@@ -46,6 +48,14 @@ def test_batches_fill_the_bound_and_do_not_exceed_it(threads: int, index_bytes: 
         )
     enough = mapping_bytes(index_bytes, threads, 3_000_000)
     assert plan_memory(enough, index_bytes, threads, 3_000_000).batch_bases == 3_000_000
+
+
+def test_a_batch_of_a_device_is_what_its_free_memory_holds() -> None:
+    assert device_batch_bases(100 * 10**9, 4) == DEVICE_BATCH_BASES
+    assert device_batch_bases(10**9, 4) == 750_000
+    assert device_batch_bases(10**9, 8) == 375_000
+    for free in (0, 10**6):
+        assert device_batch_bases(free, 4) == LEAST_BATCH_BASES
 
 
 @pytest.mark.parametrize("lanes", [1, 6])

@@ -79,6 +79,7 @@ class PretendedDevice:
     def __init__(self, index: Index, recorded: Found, lanes: int, us_per_read: float) -> None:
         self._index = index
         self.lanes = [SimpleNamespace(fm=index.fm)] * lanes
+        self.batch_bases = DEVICE_BATCH_BASES
         self._recorded = recorded
         self._busy = threading.Lock()
         self._seconds = us_per_read * 1e-6

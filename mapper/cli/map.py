@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mapper.cli.map_files import add_files, check_files, format_by_name, lanes_of
 from mapper.cli.sizes import positive, size, thread_number
-from mapper.device.choose import CPU, check_device_name, hold_device
+from mapper.device.choose import check_device_name, hold_device
 from mapper.errors import UsageError
 from mapper.params import (
     BATCH_BASES,
@@ -111,7 +111,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     machine.add_argument(
         "--batch-bases", type=positive, metavar="N",
         help="bases mapped at a time by a thread; no effect on the result (default: "
-        f"{BATCH_BASES}, or {DEVICE_BATCH_BASES} with CUDA)",
+        f"{BATCH_BASES}; with CUDA what fits its free memory, {DEVICE_BATCH_BASES} at most)",
     )  # fmt: skip
     return parser
 
@@ -154,11 +154,9 @@ def run(args: argparse.Namespace) -> int:
         hold_device(args.device, args.jobs_per_device) as device,
         Session(index, checks) as session,
     ):
-        default = BATCH_BASES if device.backend == CPU else DEVICE_BATCH_BASES
-        batch_bases = args.batch_bases or default
         for number, (row, job) in enumerate(zip(rows, jobs, strict=True)):
             with map_batch.turn(row, number, len(rows)):
-                job = replace(job, device=device, batch_bases=batch_bases)
+                job = replace(job, device=device, batch_bases=args.batch_bases)
                 stats = map_reads(index, job, session)
                 if row.args.json_stats:
                     stats.write_json(row.args.json_stats)

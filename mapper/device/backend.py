@@ -24,7 +24,7 @@ from mapper.device.batches import (
     join_summaries,
     reads_of,
 )
-from mapper.device.memory import Slabs, Workspace
+from mapper.device.memory import Slabs, Workspace, free_bytes
 from mapper.device.reads import download_packed, upload_reads
 from mapper.device.seam import cuda
 from mapper.device.upload import upload
@@ -34,6 +34,7 @@ from mapper.extend.merge_cuda import merge_on_device
 from mapper.index.cuda import expand_suffix_array
 from mapper.index.fm import FMIndex
 from mapper.index.reference import ContigBounds, Index
+from mapper.memory_plan import device_batch_bases
 from mapper.pair.cuda import propose_loci
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.params import DEVICE_LANES, MapParams
@@ -88,6 +89,8 @@ class DeviceStages:
         self.lanes = [lane for turn in zip(*made, strict=True) for lane in turn]  # by turns
         for lane in self.lanes:
             self._free.put(lane)
+        self.batch_bases = min(_batch_bases(i, ordinals.count(i) * lanes) for i in set(ordinals))
+        """Bases in a batch for which the free memory of every device suffices, about."""
 
     def align(
         self, reads: ReadBatch, params: MapParams, stats: RunStats,
@@ -118,6 +121,11 @@ class DeviceStages:
                 return _align(lane, batches, params, stats, model)
         finally:
             self._free.put(lane)
+
+
+def _batch_bases(ordinal: int, lanes: int) -> int:
+    with cuda.gpus[ordinal]:
+        return device_batch_bases(free_bytes(), lanes)
 
 
 def _align(

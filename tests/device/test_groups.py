@@ -16,6 +16,7 @@ from mapper.cut_ahead import CutAhead
 from mapper.device.batches import Found, Share, join_offsets, packed_of, reads_of
 from mapper.device.choose import CUDA, DeviceChoice
 from mapper.errors import InputFormatError
+from mapper.params import DEVICE_BATCH_BASES
 from mapper.seed.pack import pack_reads
 from mapper.stages import align_reads, rescue_mates
 from tests.reads import reads_of as batch_of
@@ -36,6 +37,7 @@ class CpuAsDevice:
 
     def __init__(self, index, _ordinals) -> None:
         self.lanes = [SimpleNamespace(fm=index.fm)] * 2
+        self.batch_bases = DEVICE_BATCH_BASES
         self.group_sizes: list[int] = []
         self._index = index
 

@@ -10,7 +10,11 @@ import pytest
 
 from mapper.cli.main import main
 from mapper.device.choose import CPU, CUDA, DeviceChoice
+from mapper.job import MapJob
 from mapper.params import BATCH_BASES
+from mapper.run import Run
+from mapper.session import Session
+from mapper.stats import RunStats
 from tests.far import BEYOND, index_at
 from tests.whole import DATA, build_index, map_to
 
@@ -48,6 +52,20 @@ def test_small_pairs_in_batches(device, phix, tmp_path) -> None:
         assert path.read_bytes() == cpu
         assert stats.counts["reads"] == 6
         path.unlink()
+
+
+@pytest.mark.parametrize("given", [None, 500_000])
+def test_a_batch_is_as_large_as_free_memory_allows(device, phix, monkeypatch, given) -> None:
+    from mapper.device import backend
+
+    monkeypatch.setattr(backend, "free_bytes", lambda: 4 * 10**9)
+    with Session(phix) as session:
+        sizes = {}
+        for ordinals in ((0,), (0, 0)):
+            choice = DeviceChoice(CUDA, ordinals)
+            run = Run(session, MapJob([], "-", "sam", device=choice, batch_bases=given), RunStats())
+            sizes[ordinals] = run.share_out(converts_input=False).batch_bases
+    assert sizes == {(0,): given or 3_000_000, (0, 0): given or 1_500_000}
 
 
 @pytest.mark.parametrize("far", [False, True])
