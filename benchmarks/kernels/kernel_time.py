@@ -49,8 +49,9 @@ class KernelTimes:
 @contextmanager
 def kernel_times() -> Iterator[KernelTimes]:
     """Time all kernels that are launched inside, by one thread."""
+    from mapper.device.bound_kernel import BoundKernel
     from mapper.device.calls import Calls
-    from mapper.device.seam import SIMULATED, BoundKernel, Kernel
+    from mapper.device.seam import SIMULATED, Kernel
     from mapper.pairwise import flat_cuda, on_device
 
     times = KernelTimes()

@@ -18,8 +18,10 @@ from numba import types
 from numba.extending import intrinsic
 
 from mapper.accelerate import driver
+from mapper.device import seam
+from mapper.device.bound_kernel import BoundKernel
 from mapper.device.copies import copy_in_at, copy_out
-from mapper.device.seam import SIMULATED, BoundKernel
+from mapper.device.seam import SIMULATED
 from mapper.errors import DeviceError, DeviceMemoryError
 
 LAUNCH, COPY_IN, COPY_OUT, QUERY = range(4)
@@ -37,9 +39,7 @@ _OUT_OF_MEMORY, _NOT_READY = 2, 600  # of CUresult
 @cache
 def driver_functions() -> np.ndarray:
     """Return the addresses of the driver's functions (int64)."""
-    from numba.cuda.cudadrv.driver import driver as numbas
-
-    library = numbas.lib
+    library = seam.driver.driver.lib
     found = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _FUNCTIONS]
     return np.array(found, np.int64)
 
@@ -57,9 +57,8 @@ class Calls:
         self._n = 0
         self._launched: list[BoundKernel] = []
         if not SIMULATED:
-            from numba.cuda.cudadrv.driver import _stream_handle
-
-            self._functions, self._handle = driver_functions(), int(_stream_handle(stream))
+            self._functions = driver_functions()
+            self._handle = int(seam.driver._stream_handle(stream))
 
     def launch(self, bound: BoundKernel, n_blocks: int, numbers: Mapping[int, int]) -> None:
         """Note what :meth:`BoundKernel.launch` does."""

@@ -167,7 +167,7 @@ def find_devices() -> FoundDevices:
     if _without_driver():
         return FoundDevices((), "no CUDA device can be used: there is no driver (libcuda.so.1)")
     try:
-        from mapper.device.seam import SIMULATED, cuda
+        from mapper.device.seam import SIMULATED, cuda, lowest_capability
     except DeviceError as error:
         return FoundDevices((), str(error))
     if SIMULATED:
@@ -176,7 +176,7 @@ def find_devices() -> FoundDevices:
     if not cuda.is_available():
         reason = " ".join(str(cuda.cuda_error() or "the driver reports no device").split())
         return FoundDevices((), f"no CUDA device can be used: {reason}{_visible()}")
-    lowest = _lowest_capability()
+    lowest = lowest_capability()
     devices = []
     for ordinal, entry in enumerate(cuda.gpus):
         device = entry._device
@@ -211,13 +211,6 @@ def describe_devices() -> list[str]:
             line += f", {total_bytes() / 1e9:.1f} GB of memory, {free_bytes() / 1e9:.1f} GB free"
         lines.append(line)
     return lines
-
-
-def _lowest_capability() -> tuple[int, int]:
-    """Return the oldest compute capability that the installed compiler has code for."""
-    from numba.cuda.cudadrv import nvrtc
-
-    return tuple(nvrtc.get_lowest_supported_cc())
 
 
 def _dotted(capability: tuple[int, int]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mapper.device.seam import SIMULATED
+from mapper.device.seam import SIMULATED, driver
 
 if SIMULATED:
 
@@ -24,8 +24,6 @@ if SIMULATED:
         array[:n].copy_to_host(host[:n])
 
 else:
-    from numba.cuda.cudadrv import driver
-
     # A slice of a device array takes numba longer than the driver takes to queue the copy.
     def copy_in(array: Any, host: np.ndarray, n: int, stream: Any) -> None:
         """Queue the copy of the first n items of a host array to a device array's first."""

@@ -19,7 +19,7 @@ from numba import types
 from numba.extending import overload
 
 from mapper.accelerate import core
-from mapper.device.seam import SIMULATED
+from mapper.device.seam import SIMULATED, intrinsic
 from mapper.pairwise.cells import (
     INLINED,
     OneCell,
@@ -41,7 +41,6 @@ def _instruction(text: str, n_operands: int) -> Any:
     """Return a function of uint32s that is this PTX; None in the simulator."""
     if SIMULATED:
         return None
-    from numba.cuda.extending import intrinsic
 
     def codegen(context, builder, signature, operands):
         word = ir.IntType(32)

@@ -18,7 +18,14 @@ import numpy as np
 
 from mapper.device.arguments import DeviceArray
 from mapper.device.copies import copy_in, copy_out
-from mapper.device.seam import DRIVER, SIMULATED, cuda, sleeping_event
+from mapper.device.seam import (
+    DRIVER,
+    DRIVER_ERRORS,
+    SIMULATED,
+    cuda,
+    driver,
+    sleeping_event,
+)
 from mapper.errors import DeviceMemoryError
 from mapper.recycled import RECYCLER, Recycler
 
@@ -44,12 +51,10 @@ def device_memory(what: str) -> Iterator[None]:
     if SIMULATED:
         yield
         return
-    from numba.cuda.cudadrv.driver import CudaAPIError
-
     try:
         with DRIVER:
             yield
-    except CudaAPIError as error:
+    except DRIVER_ERRORS as error:
         if int(error.code) != _OUT_OF_MEMORY:
             raise
         raise DeviceMemoryError(
@@ -286,8 +291,6 @@ def is_page_locked(arrays: Sequence[np.ndarray]) -> bool:
     """
     if SIMULATED:
         return False
-    from numba.cuda.cudadrv import driver
-
     kind = driver.binding.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
     host = int(driver.binding.CUmemorytype.CU_MEMORYTYPE_HOST)
     for array in arrays:

@@ -24,8 +24,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import threading
-from collections.abc import Callable, Mapping
-from numbers import Integral
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mapper.accelerate import CACHE_DIR  # sets numba's cache directory, before any kernel
@@ -40,9 +39,17 @@ if importlib.util.find_spec("numba_cuda") is None:
 import numba  # noqa: E402
 from numba import cuda  # noqa: E402
 
-if not numba.config.ENABLE_CUDASIM:
-    from numba.cuda.cudadrv import driver
+if numba.config.ENABLE_CUDASIM:
+    driver: Any = None
+    intrinsic: Any = None
+    DRIVER_ERRORS: tuple[Any, ...] = ()
+else:
+    from numba.cuda import extending
+    from numba.cuda.cudadrv import driver as numbas
     from numba.cuda.cudadrv.driver import _stream_handle
+
+    driver, intrinsic = numbas, extending.intrinsic
+    DRIVER_ERRORS = (driver.CudaAPIError,)
 
 # Small batches make small grids; that is the user's affair, and no reason for a warning.
 numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
@@ -50,16 +57,21 @@ numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 __all__ = [
     "CACHE_DIR",
     "DRIVER",
+    "DRIVER_ERRORS",
     "INSTALL",
     "SHARED_BYTES",
     "SIMULATED",
-    "BoundKernel",
     "Kernel",
     "as_device_array",
     "cuda",
     "device_function",
+    "driver",
+    "intrinsic",
     "kernel",
+    "launch_loaded",
+    "lowest_capability",
     "sleeping_event",
+    "table_of",
 ]
 
 SIMULATED: bool = bool(numba.config.ENABLE_CUDASIM)
@@ -78,7 +90,7 @@ runs one at a time.
 
 
 SHARED_BYTES = 48 << 10
-"""Shared memory of a block that needs no asking for; BoundKernel asks for more."""
+"""Shared memory of a block that needs no asking for; ``BoundKernel`` asks for more."""
 
 
 class Loaded(NamedTuple):
@@ -148,9 +160,9 @@ class Kernel:
         for arg in args:
             describe(arg, kinds, words)
         given = as_words(words)  # to be there until the driver has copied it
-        _launch(
+        launch_loaded(
             self.function_for(kinds, args), n_blocks, self.block, int(_stream_handle(stream)),
-            shared_bytes, _table_of(given),
+            shared_bytes, table_of(given),
         )  # fmt: skip
 
     def function_for(self, kinds: list[Any], args: tuple[Any, ...]) -> Loaded:
@@ -180,13 +192,13 @@ def _keep_loaded(function: Any) -> None:
     function.module._finalizer.detach()
 
 
-def _table_of(words: Any) -> Any:
+def table_of(words: Any) -> Any:
     """Return the addresses of words, as an array of ctypes."""
     first = ctypes.addressof(words)
     return (ctypes.c_void_p * len(words))(*range(first, first + 8 * len(words), 8))
 
 
-def _launch(
+def launch_loaded(
     function: Loaded, n_blocks: int, block: int, stream: int, shared_bytes: int, table: Any
 ) -> None:
     """Launch on the driver's stream; needs no lock, for the function has been loaded.
@@ -204,76 +216,11 @@ def _launch(
         driver.driver.cuLaunchKernel(*given, 0)
 
 
-class BoundKernel:
-    """A kernel with its arguments, for launches that differ in numbers only.
+def lowest_capability() -> tuple[int, int]:
+    """Return the oldest compute capability that the installed compiler has code for."""
+    from numba.cuda.cudadrv import nvrtc
 
-    Arguments are described to the driver once (:mod:`mapper.device.arguments`); integers at the
-    top level can be given anew each time.
-
-    Parameters
-    ----------
-    args
-        As for :meth:`Kernel.launch`, of the current device; arrays must stay allocated.
-    """
-
-    def __init__(self, kernel: Kernel, stream: Any, *args: Any, shared_bytes: int = 0) -> None:
-        self._kernel, self._stream, self._shared_bytes = kernel, stream, shared_bytes
-        self._args = list(args)
-        if SIMULATED:
-            return
-        kinds: list[Any] = []
-        words: list[int] = []
-        self._place_of: dict[int, int] = {}
-        for place, arg in enumerate(args):
-            if isinstance(arg, Integral):
-                self._place_of[place] = len(words)
-            describe(arg, kinds, words)
-        self._function = kernel.function_for(kinds, args)
-        if shared_bytes > SHARED_BYTES:
-            driver.driver.cuKernelSetAttribute(
-                driver.binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                shared_bytes,
-                driver.binding.CUkernel(self._function.handle),
-                cuda.current_context().device.id,
-            )
-        self._words = as_words(words)
-        self._table = _table_of(self._words)
-        self._stream_handle = int(_stream_handle(stream))
-
-    def launch(self, n_blocks: int, numbers: Mapping[int, int]) -> None:
-        """Launch with so many blocks; `numbers` replace arguments, by their place, for good."""
-        if SIMULATED:
-            for place, number in numbers.items():
-                self._args[place] = number
-            self._kernel.launch_blocks(
-                n_blocks, self._stream, *self._args, shared_bytes=self._shared_bytes
-            )
-            return
-        self._replace(numbers)
-        _launch(
-            self._function, n_blocks, self._kernel.block, self._stream_handle,
-            self._shared_bytes, self._table,
-        )  # fmt: skip
-
-    def noted(self, n_blocks: int, numbers: Mapping[int, int]) -> tuple[int, ...]:
-        """Return a launch for later: function, blocks, threads, shared bytes, table of arguments.
-
-        There is one table: launch before numbers are given anew.
-
-        Raises
-        ------
-        TypeError
-            For a kernel whose blocks wait for each other: it is launched alone.
-        """
-        if self._function.is_cooperative:
-            raise TypeError("kernels whose blocks wait for each other are launched alone")
-        self._replace(numbers)
-        table = ctypes.addressof(self._table)
-        return self._function.handle, n_blocks, self._kernel.block, self._shared_bytes, table
-
-    def _replace(self, numbers: Mapping[int, int]) -> None:
-        for place, number in numbers.items():
-            self._words[self._place_of[place]] = number
+    return tuple(nvrtc.get_lowest_supported_cc())
 
 
 def as_device_array(array: Any) -> Any:

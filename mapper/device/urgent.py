@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mapper.device.seam import SIMULATED, cuda
+from mapper.device.seam import SIMULATED, cuda, driver
 
 
 def urgent_stream() -> Any:
@@ -15,11 +15,9 @@ def urgent_stream() -> Any:
     """
     if SIMULATED:
         return cuda.stream()
-    from numba.cuda.cudadrv.driver import driver
-
     # numba-cuda wraps the driver's functions by name; its own streams have the lowest priority.
-    _, highest = driver.cuCtxGetStreamPriorityRange()
-    return cuda.external_stream(int(driver.cuStreamCreateWithPriority(0, highest)))
+    _, highest = driver.driver.cuCtxGetStreamPriorityRange()
+    return cuda.external_stream(int(driver.driver.cuStreamCreateWithPriority(0, highest)))
 
 
 def wait_for(stream: Any, other: Any, event: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.device.seam import SIMULATED
+from mapper.device.seam import SIMULATED, intrinsic
 
 if SIMULATED:
 
@@ -25,7 +25,6 @@ if SIMULATED:
 else:
     from llvmlite import ir
     from numba import types
-    from numba.cuda.extending import intrinsic
 
     _SHARED = 3  # NVVM's address space
 

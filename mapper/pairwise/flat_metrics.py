@@ -9,9 +9,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from mapper.device.bound_kernel import BoundKernel
 from mapper.device.calls import Calls
 from mapper.device.memory import Workspace, multiprocessors
-from mapper.device.seam import SHARED_BYTES, BoundKernel
+from mapper.device.seam import SHARED_BYTES
 from mapper.pairwise.affine_space import affine_space
 from mapper.pairwise.cuda_batch import Rung
 from mapper.pairwise.flat_affine import (

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from mapper.device.bound_kernel import BoundKernel
 from mapper.device.calls import Calls
 from mapper.device.memory import Workspace
-from mapper.device.seam import BoundKernel, cuda
+from mapper.device.seam import cuda
 from mapper.pairwise.flat_chunks import Chunk
 from mapper.pairwise.flat_columns import (
     FlatColumns,

@@ -85,7 +85,8 @@ def test_a_launch_hands_over_what_numba_does() -> None:
     from numba.cuda.cudadrv import driver
 
     from mapper.device import seam
-    from mapper.device.seam import BoundKernel, kernel
+    from mapper.device.bound_kernel import BoundKernel
+    from mapper.device.seam import kernel
 
     @kernel(64)
     def fill(n, some, out, less, half, flag, large, none):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 from numba import types
 
+import mapper
 from mapper.index.reference import ContigBounds
 from tests.device.offline import array, compile_offline, require_compiler
 
@@ -181,3 +184,17 @@ def test_bit_counts_are_single_instructions():
     assert machine.count("FLO") > 0
     assert machine.spills == 0
     assert machine.count("CALL") == 0
+
+
+def test_nothing_else_imports_numba_cuda():
+    """Another implementation of it would have one file to come in by."""
+    root = Path(mapper.__file__).parent
+    importing = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+        if f"{getattr(node, 'module', '')}.{name.name}".strip(".").startswith("numba.cuda")
+    }
+    assert importing == {"device/seam.py"}
