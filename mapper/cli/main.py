@@ -29,7 +29,7 @@ from typing import NoReturn
 from mapper import __version__
 from mapper.cli import signals
 from mapper.cli.standard_streams import open_closed_streams
-from mapper.errors import MapperError
+from mapper.errors import DeviceError, MapperError
 
 log = logging.getLogger("mapper")
 
@@ -83,13 +83,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(*_STOPPED[signal.SIGINT], debug)
     except signals.Terminated:
         return _fail(*_STOPPED[signal.SIGTERM], debug)
-    except Exception:
+    except Exception as error:
         # A compiler that is interrupted raises what it likes.
         if signals.caught:
             return _fail(*_STOPPED[signals.caught[0]], debug)
+        if problem := _problem_of_driver(error):
+            return _fail(problem, DeviceError.exit_status, debug)
         raise
     finally:
         signals.settle()
+
+
+def _problem_of_driver(error: Exception) -> str:
+    """Return what a CUDA driver has refused; nothing if the error is none of a driver's."""
+    seam = sys.modules.get("mapper.device.seam")  # without it nobody has called a driver
+    if seam is None or not isinstance(error, seam.DRIVER_ERRORS):
+        return ""
+    return f"{seam.problem_of(error)}; --device cpu does without a device"
 
 
 def entry() -> NoReturn:

@@ -167,14 +167,17 @@ def find_devices() -> FoundDevices:
     if _without_driver():
         return FoundDevices((), "no CUDA device can be used: there is no driver (libcuda.so.1)")
     try:
-        from mapper.device.seam import SIMULATED, cuda, lowest_capability
+        from mapper.device.seam import INSTALL, SIMULATED, cuda, driver, lowest_capability
     except DeviceError as error:
         return FoundDevices((), str(error))
     if SIMULATED:
         simulated = CudaDevice(0, "numba's CUDA simulator", (5, 2), "", "simulator")
         return FoundDevices((simulated,), "")
     if not cuda.is_available():
-        reason = " ".join(str(cuda.cuda_error() or "the driver reports no device").split())
+        missing = cuda.cuda_error() or "the driver reports no device"
+        if driver.driver.is_available:
+            missing = f"its compiler (NVVM) is missing; {INSTALL}"
+        reason = " ".join(str(missing).split())
         return FoundDevices((), f"no CUDA device can be used: {reason}{_visible()}")
     lowest = lowest_capability()
     devices = []
@@ -198,7 +201,7 @@ def describe_devices() -> list[str]:
     if not found.devices:
         return [f"none; {found.problem}"]
     from mapper.device.memory import free_bytes, total_bytes
-    from mapper.device.seam import cuda
+    from mapper.device.seam import DRIVER_ERRORS, cuda, problem_of
 
     lines = []
     for device in found.devices:
@@ -207,8 +210,12 @@ def describe_devices() -> list[str]:
         if device.problem:
             lines.append(f"{line}; cannot be used: {device.problem}")
             continue
-        with cuda.gpus[device.ordinal]:
-            line += f", {total_bytes() / 1e9:.1f} GB of memory, {free_bytes() / 1e9:.1f} GB free"
+        try:
+            with cuda.gpus[device.ordinal]:
+                line += f", {total_bytes() / 1e9:.1f} GB of memory"
+                line += f", {free_bytes() / 1e9:.1f} GB free"
+        except DRIVER_ERRORS as error:  # full, or another process's alone
+            line += f"; cannot be used now: {problem_of(error)}"
         lines.append(line)
     return lines
 

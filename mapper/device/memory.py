@@ -21,6 +21,7 @@ from mapper.device.copies import copy_in, copy_out
 from mapper.device.seam import (
     DRIVER,
     DRIVER_ERRORS,
+    OUT_OF_MEMORY,
     SIMULATED,
     cuda,
     driver,
@@ -30,8 +31,6 @@ from mapper.errors import DeviceMemoryError
 from mapper.recycled import RECYCLER, Recycler
 
 log = logging.getLogger(__name__)
-
-_OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
 @contextmanager
@@ -55,7 +54,7 @@ def device_memory(what: str) -> Iterator[None]:
         with DRIVER:
             yield
     except DRIVER_ERRORS as error:
-        if int(error.code) != _OUT_OF_MEMORY:
+        if int(error.code) != OUT_OF_MEMORY:
             raise
         raise DeviceMemoryError(
             f"{what} does not fit into the device's memory; {free_bytes() / 1e9:.2f} GB are free"

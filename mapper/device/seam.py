@@ -59,6 +59,7 @@ __all__ = [
     "DRIVER",
     "DRIVER_ERRORS",
     "INSTALL",
+    "OUT_OF_MEMORY",
     "SHARED_BYTES",
     "SIMULATED",
     "Kernel",
@@ -70,6 +71,7 @@ __all__ = [
     "kernel",
     "launch_loaded",
     "lowest_capability",
+    "problem_of",
     "sleeping_event",
     "table_of",
 ]
@@ -87,6 +89,17 @@ for the first time at once, the process aborted ("key already in dictionary", do
 with 0.30.4). Kernels that are loaded are launched without it, except in the simulator, which
 runs one at a time.
 """
+
+
+OUT_OF_MEMORY = 2
+"""The driver's code of that error."""
+
+
+def problem_of(error: Any) -> str:
+    """Return what a user should know of one of DRIVER_ERRORS."""
+    if int(error.code) == OUT_OF_MEMORY:
+        return f"the device's memory is full: {error.msg}; nvidia-smi shows what takes it"
+    return f"the CUDA driver failed: {error.msg}"
 
 
 SHARED_BYTES = 48 << 10

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 
+from mapper.cli.main import main
 from mapper.device import choose
 from mapper.device.choose import CudaDevice, DeviceChoice, FoundDevices, choose_device
 from mapper.errors import DeviceError, UsageError
@@ -97,3 +99,107 @@ def test_a_machine_without_any_driver_is_not_asked_twice(monkeypatch):
     monkeypatch.setattr(choose.ctypes, "CDLL", missing)
     monkeypatch.setenv("NUMBA_CUDA_DRIVER", "/opt/libcuda.so")
     assert not choose._without_driver()
+
+
+class PretendedError(Exception):
+    """As numba-cuda raises where the driver refuses."""
+
+    def __init__(self, code, msg):
+        super().__init__(code, msg)
+        self.code, self.msg = code, msg
+
+
+BUSY = PretendedError(
+    46, "Call to cuDevicePrimaryCtxRetain results in CUDA_ERROR_DEVICE_UNAVAILABLE"
+)
+FULL = PretendedError(2, "Call to cuDevicePrimaryCtxRetain results in CUDA_ERROR_OUT_OF_MEMORY")
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Return a function that makes numba-cuda see a driver with these devices."""
+    pytest.importorskip("numba_cuda")
+    from mapper.device import seam
+
+    monkeypatch.setattr(choose, "_without_driver", lambda: False)
+    monkeypatch.setattr(seam, "SIMULATED", False)
+    monkeypatch.setattr(seam, "DRIVER_ERRORS", (PretendedError,))
+    monkeypatch.setattr(seam, "lowest_capability", lambda: (7, 5))
+
+    def pretend_machine(*gpus, available=True, driver=True, error=None):
+        library = SimpleNamespace(
+            is_available=lambda: available, cuda_error=lambda: error, gpus=list(gpus)
+        )
+        monkeypatch.setattr(seam, "cuda", library)
+        monkeypatch.setattr(
+            seam, "driver", SimpleNamespace(driver=SimpleNamespace(is_available=driver))
+        )
+
+    return pretend_machine
+
+
+class Gpu:
+    """A device that raises when a process wants to use it."""
+
+    def __init__(self, name, capability, error=None):
+        self._device = SimpleNamespace(name=name, compute_capability=capability, uuid=name)
+        self._error = error
+
+    def __enter__(self):
+        raise self._error
+
+    def __exit__(self, *_):
+        raise AssertionError("was never entered")
+
+
+def test_an_old_gpu_is_named_with_what_it_would_have_to_be(machine):
+    machine(Gpu("Tesla K80", (3, 7)))
+    wanted = r"Tesla K80.* has compute capability 3\.7; at least 7\.5 is needed"
+    with pytest.raises(DeviceError, match=wanted):
+        choose_device("cuda")
+    assert choose_device("auto").backend == "cpu"
+    (line,) = choose.describe_devices()
+    assert "Tesla K80, compute capability 3.7; cannot be used: " in line
+
+
+def test_a_missing_compiler_is_no_missing_device(machine):
+    machine(available=False)
+    assert "NVVM" in choose.find_devices().problem
+    assert "pip install" in choose.find_devices().problem
+    machine(available=False, driver=False, error="CUDA_ERROR_NO_DEVICE (100)")
+    assert choose.find_devices().problem.endswith("CUDA_ERROR_NO_DEVICE (100)")
+    machine(available=False, driver=False)
+    assert "reports no device" in choose.find_devices().problem
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(BUSY, "DEVICE_UNAVAILABLE"), (FULL, "memory is full")]
+)
+def test_a_gpu_that_others_have_is_said_to_be_so(machine, error, said):
+    machine(Gpu("H200", (9, 0), error))
+    (line,) = choose.describe_devices()
+    assert line.startswith("cuda:0 H200, compute capability 9.0; cannot be used now: ")
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(BUSY, "DEVICE_UNAVAILABLE"), (FULL, "memory is full")]
+)
+def test_what_a_driver_refuses_ends_a_command_with_a_line(machine, monkeypatch, capfd, error, said):
+    from mapper.cli import info
+
+    machine()
+
+    def refuse(n, device):
+        raise error
+
+    monkeypatch.setattr(info, "plan_facts", refuse)
+    monkeypatch.setattr(info, "machine_facts", list)
+    assert main(["info", "--plan", "1G"]) == 3
+    err = capfd.readouterr().err
+    assert said in err
+    assert "--device cpu" in err
+    assert "Traceback" not in err
+    monkeypatch.setattr(info, "machine_facts", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):  # ours, and not to be hidden
+        main(["info"])
