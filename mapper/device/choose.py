@@ -201,7 +201,7 @@ def describe_devices() -> list[str]:
     if not found.devices:
         return [f"none; {found.problem}"]
     from mapper.device.memory import free_bytes, total_bytes
-    from mapper.device.seam import DRIVER_ERRORS, cuda, problem_of
+    from mapper.device.seam import cuda, is_driver_error, problem_of
 
     lines = []
     for device in found.devices:
@@ -214,7 +214,10 @@ def describe_devices() -> list[str]:
             with cuda.gpus[device.ordinal]:
                 line += f", {total_bytes() / 1e9:.1f} GB of memory"
                 line += f", {free_bytes() / 1e9:.1f} GB free"
-        except DRIVER_ERRORS as error:  # full, or another process's alone
+        except Exception as error:
+            if not is_driver_error(error):
+                raise
+            # Full, or another process's alone.
             line += f"; cannot be used now: {problem_of(error)}"
         lines.append(line)
     return lines

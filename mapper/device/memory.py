@@ -20,11 +20,10 @@ from mapper.device.arguments import DeviceArray
 from mapper.device.copies import copy_in, copy_out
 from mapper.device.seam import (
     DRIVER,
-    DRIVER_ERRORS,
-    OUT_OF_MEMORY,
     SIMULATED,
     cuda,
     driver,
+    is_out_of_memory,
     sleeping_event,
 )
 from mapper.errors import DeviceMemoryError
@@ -53,8 +52,8 @@ def device_memory(what: str) -> Iterator[None]:
     try:
         with DRIVER:
             yield
-    except DRIVER_ERRORS as error:
-        if int(error.code) != OUT_OF_MEMORY:
+    except Exception as error:
+        if not is_out_of_memory(error):
             raise
         raise DeviceMemoryError(
             f"{what} does not fit into the device's memory; {free_bytes() / 1e9:.2f} GB are free"

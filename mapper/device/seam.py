@@ -42,14 +42,12 @@ from numba import cuda  # noqa: E402
 if numba.config.ENABLE_CUDASIM:
     driver: Any = None
     intrinsic: Any = None
-    DRIVER_ERRORS: tuple[Any, ...] = ()
 else:
     from numba.cuda import extending
     from numba.cuda.cudadrv import driver as numbas
     from numba.cuda.cudadrv.driver import _stream_handle
 
     driver, intrinsic = numbas, extending.intrinsic
-    DRIVER_ERRORS = (driver.CudaAPIError,)
 
 # Small batches make small grids; that is the user's affair, and no reason for a warning.
 numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
@@ -57,9 +55,7 @@ numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 __all__ = [
     "CACHE_DIR",
     "DRIVER",
-    "DRIVER_ERRORS",
     "INSTALL",
-    "OUT_OF_MEMORY",
     "SHARED_BYTES",
     "SIMULATED",
     "Kernel",
@@ -68,6 +64,8 @@ __all__ = [
     "device_function",
     "driver",
     "intrinsic",
+    "is_driver_error",
+    "is_out_of_memory",
     "kernel",
     "launch_loaded",
     "lowest_capability",
@@ -91,15 +89,29 @@ runs one at a time.
 """
 
 
-OUT_OF_MEMORY = 2
-"""The driver's code of that error."""
+def is_driver_error(error: BaseException) -> bool:
+    """Say whether a CUDA driver has refused something.
+
+    numba-cuda raises its own error, or lets that of cuda.core pass, which has no public name.
+    """
+    if SIMULATED:
+        return False
+    kind = type(error)
+    is_cores = kind.__name__ == "CUDAError" and kind.__module__.startswith("cuda.core.")
+    return is_cores or isinstance(error, driver.CudaAPIError)
 
 
-def problem_of(error: Any) -> str:
-    """Return what a user should know of one of DRIVER_ERRORS."""
-    if int(error.code) == OUT_OF_MEMORY:
-        return f"the device's memory is full: {error.msg}; nvidia-smi shows what takes it"
-    return f"the CUDA driver failed: {error.msg}"
+def is_out_of_memory(error: BaseException) -> bool:
+    """Say whether a driver has not so much memory, of the device or page-locked."""
+    return is_driver_error(error) and "CUDA_ERROR_OUT_OF_MEMORY" in str(error)
+
+
+def problem_of(error: BaseException) -> str:
+    """Return what a user should know of what a driver has refused."""
+    said = getattr(error, "msg", None) or str(error)
+    if is_out_of_memory(error):
+        return f"the device's memory is full, nvidia-smi shows by what ({said})"
+    return f"the CUDA driver failed: {said}"
 
 
 SHARED_BYTES = 48 << 10
