@@ -28,6 +28,10 @@ that have no reads; a device's own stages, ``pack`` to ``rescue``, last until th
 back."""
 
 
+ON_CPU = "reads_on_cpu"
+"""The counter of reads that a device has no room for, even alone."""
+
+
 @dataclass
 class RunStats:
     """What a run did, filled in by many threads."""
@@ -106,6 +110,8 @@ class RunStats:
         if counts.get("paired"):
             proper = counts.get("proper", 0)
             lines[0] += f", {proper} in proper pairs ({_percent(proper, reads)})"
+        if counts.get(ON_CPU):
+            lines.append(f"{counts[ON_CPU]} reads did not fit a device: the CPU mapped them")
         if self.insert_size:
             size = self.insert_size
             lines.append(

@@ -8,6 +8,7 @@ has lanes of its own.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -39,13 +40,17 @@ from mapper.pair.cuda import propose_loci
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.params import DEVICE_LANES, MapParams
 from mapper.seed.cuda import seed_reads
-from mapper.stats import RunStats
+from mapper.stages import align_reads, rescue_mates
+from mapper.stats import ON_CPU, RunStats
 from mapper.threads import map_in_threads
+
+log = logging.getLogger(__name__)
 
 
 class Lane(NamedTuple):
     """What one batch needs of a device."""
 
+    on_host: Index
     ordinal: int
     fm: FMIndex
     contigs: ContigBounds
@@ -82,7 +87,8 @@ class DeviceStages:
                 )
                 slabs = Slabs()
                 return [
-                    Lane(ordinal, fm, contigs, Workspace(slabs, sleeps=True)) for _ in range(lanes)
+                    Lane(index, ordinal, fm, contigs, Workspace(slabs, sleeps=True))
+                    for _ in range(lanes)
                 ]
 
         made = map_in_threads(begin, ordinals, len(ordinals))
@@ -108,7 +114,8 @@ class DeviceStages:
 
         Batches, all of pairs or all of single reads, are done as one. With the insert-size
         `model`, mates are rescued too, and packed reads, which serve only for that on the
-        host, are not returned. What the device's memory does not suffice for is done in halves.
+        host, are not returned. What the device's memory does not suffice for is done in halves, and
+        a read or pair that does not fit alone by the CPU.
 
         Returns
         -------
@@ -134,11 +141,15 @@ def _align(
 ) -> list[Share]:  # fmt: skip
     try:
         return _align_at_once(lane, batches, params, stats, model)
-    except DeviceMemoryError:
+    except DeviceMemoryError as error:
         lane.space.release()
         step = 2 if batches[0].paired else 1  # mates stay together
         if len(batches) == 1 and batches[0].n_reads < 2 * step:
-            raise
+            if not stats.counts.get(ON_CPU):
+                log.warning("%s; reads that do not fit even alone are mapped by the CPU", error)
+            stats.count(**{ON_CPU: batches[0].n_reads})
+            found = _on_cpu(lane.on_host, batches[0], params, stats, model)
+            return [Share(found, 0, batches[0].n_reads)]
     if len(batches) > 1:
         n = len(batches) // 2
         return [
@@ -153,6 +164,20 @@ def _align(
         for half in (reads_of(reads, 0, middle), reads_of(reads, middle, reads.n_reads))
     ]
     return [Share(_join(halves), 0, reads.n_reads)]
+
+
+def _on_cpu(
+    index: Index, reads: ReadBatch, params: MapParams, stats: RunStats,
+    model: InsertSizeModel | None,
+) -> Found:  # fmt: skip
+    """Return what the device would have found."""
+    aligned = align_reads(index, reads, params, stats)
+    if model is None:
+        return Found(aligned.packed, aligned.seeds, aligned.alignments)
+    alignments = aligned.alignments
+    if reads.paired:
+        alignments = rescue_mates(index, aligned, model, params, stats)
+    return Found(None, aligned.seeds, alignments)
 
 
 def _join(parts: Sequence[Found]) -> Found:

@@ -9,6 +9,7 @@ import pytest
 
 from mapper.batch import LocusBatch, ReadBatch
 from mapper.chain.cpu import find_loci
+from mapper.device.batches import reads_of as part_of
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cpu import extend_loci
 from mapper.index.reference import Index
@@ -206,22 +207,43 @@ def test_what_does_not_fit_is_done_in_halves(device, monkeypatch, index, reads) 
     assert max(sizes[1:]) <= reads.n_reads // 2 + 1
 
 
-def test_a_single_read_that_does_not_fit_is_an_error(device, monkeypatch, index) -> None:
+@pytest.mark.parametrize("paired", [False, True])
+def test_what_does_not_fit_alone_is_done_by_the_cpu(
+    device, monkeypatch, caplog, index, reads, pairs, paired
+) -> None:
     from mapper.device import backend
 
-    def never(lane, batches, params, stats, model):
-        raise DeviceMemoryError("pretended")
+    at_once = backend._align_at_once
+    room = 2 if paired else 1
 
-    monkeypatch.setattr(backend, "_align_at_once", never)
-    stages = backend.DeviceStages(index, [0], lanes=1)
-    with pytest.raises(DeviceMemoryError, match="pretended"):
-        stages.align(reads_of(["ACGT" * 10, "GGCA" * 10]), resolved(index), RunStats())
+    def limited(lane, batches, params, stats, model):
+        """No room for several, nor for the first and third of all, or their pairs."""
+        if sum(b.n_reads for b in batches) > room or batches[0].first_read in (0, 2 * room):
+            raise DeviceMemoryError("pretended")
+        return at_once(lane, batches, params, stats, model)
+
+    monkeypatch.setattr(backend, "_align_at_once", limited)
+    params, model = resolved(index), model_from(150.0, 30.0, 60, 320, 1000)
+    stages, stats = backend.DeviceStages(index, [0], lanes=1), RunStats()
+    batch = part_of(pairs if paired else reads, 0, 5 * room)
+    given = model if paired else None
+    ours = align_reads(index, batch, params, stats, stages, given)
+    theirs = align_reads(index, batch, params, RunStats())
+    wanted = theirs.alignments
+    if paired:
+        wanted = rescue_mates(index, theirs, model, params, RunStats())
+    check_equal(ours.alignments, wanted)
+    check_equal(ours.seeds, theirs.seeds)
+    assert stats.counts == {"reads_on_cpu": 2 * room}
+    assert f"{2 * room} reads did not fit a device" in stats.table()
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
+        "pretended; reads that do not fit even alone are mapped by the CPU"
+    ]
 
 
 def test_lanes_and_workers_do_not_show(device, index, reads) -> None:
     """Batches of several threads at a time, on one device taken for two."""
     from mapper.device.backend import DeviceStages
-    from mapper.device.batches import reads_of as part_of
 
     params = resolved(index)
     stages = DeviceStages(index, [0, 0], lanes=2)
