@@ -138,11 +138,12 @@ def lines_of(report: dict[str, Any]) -> list[str]:
          "the same bytes" if r["same"] else "**differ**"]
         for r in report["rows"]
     ]  # fmt: skip
+    gpus = "; ".join(report["about"]["gpus"]) or "No GPU"
     return [
         "# k-mers against every window of a genome", "",
         *harness.markdown_provenance(report["about"]),
-        f"{'; '.join(report['about']['gpus']) or 'No GPU'}. {report['reference']}: {report['bases']:,} bases, both strands; every k-mer was compared "
-        "with every window, letter by letter, and `fmwave seed --max-hits 0` wrote:", "",
+        f"{gpus}. {report['reference']}: {report['bases']:,} bases, both strands; every k-mer was "
+        "compared with every window, letter by letter, and `fmwave seed --max-hits 0` wrote:", "",
         *harness.table(header, rows),
     ]  # fmt: skip
 
