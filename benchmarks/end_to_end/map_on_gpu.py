@@ -3,7 +3,7 @@
     python -m benchmarks.end_to_end.map_on_gpu records [--pairs 1000000] [--devices cuda cuda:0,0]
     python -m benchmarks.end_to_end.map_on_gpu rates [--genome-size 1G] [--pairs 4000000]
 
-`records` maps the real read pairs of the shared data, and simulated pairs, with the CPU, and then
+`records` maps the real short reads of the shared data, and simulated pairs, with the CPU, and then
 with each of the devices and of three batch sizes; the alignment records of all BAM files have to
 be the same bytes. They are written after each, and what is left when the time is over is named.
 `rates` makes a repeat-rich genome and reads, indexes it, and maps the reads with the device, with
@@ -31,6 +31,12 @@ from isal import igzip
 from benchmarks import data, harness
 from benchmarks.end_to_end.real_reads import SETS
 from benchmarks.harness import BenchmarkError
+
+UNALIGNED = {
+    "ebola": ("ref/ebola20.fa.gz", "bam/ebola_ubam_12rg.bam"),
+    "umi": ("ref/chr22_40kb.fa", "bam/human_umi_ubam.bam"),
+}
+"""Reference and reads of the real sets that are unaligned BAM."""
 
 BATCHES = (3_000_000, 12_000_000, 30_000_000)
 RECORDS_SEED, RATES_SEED = 11, 13
@@ -151,6 +157,9 @@ def records_report(
 
 def set_of(name: str, options: argparse.Namespace) -> tuple[Path, Sequence[Path]]:
     """Return index and reads of a set, made if they are not there."""
+    if name in UNALIGNED:
+        reference, bam = map(data.shared_file, UNALIGNED[name])
+        return index_of(reference, options.data), [bam]
     if name != SIMULATED:
         fasta, reads = SETS[name].files()
         return index_of(fasta, options.data), reads
@@ -246,7 +255,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("what", choices=("records", "rates"))
     result.add_argument("--devices", nargs="+", default=["cuda"], help="[cuda]")
     result.add_argument("--pairs", type=int, default=1_000_000, help="[%(default)s]")
-    sets = [SIMULATED, *SETS]
+    sets = [SIMULATED, *SETS, *UNALIGNED]
     result.add_argument("--sets", nargs="+", choices=sets, default=sets, help="of records [all]")
     result.add_argument("--batches", nargs="+", type=int, default=BATCHES, help="of records")
     result.add_argument("--limit-s", type=float, help="of records: seconds for everything")
