@@ -132,11 +132,12 @@ def run(args: argparse.Namespace) -> int:
     )
     with hold_device(args.device) as device:
         counts = seed_reads(index, replace(job, device=device))
+    many = f"{counts.skipped} with more than {params.max_hits} matches, " if args.max_hits else ""
     log.info(
-        "%d reads, %d k-mers: %d matched, %d matches; left out: %d with more than %d matches, "
-        "%d with an ambiguous base; %.1f s",
-        counts.reads, counts.kmers, counts.matched, counts.hits, counts.skipped, params.max_hits,
-        counts.ambiguous, time.perf_counter() - start,
+        "%d reads, %d k-mers: %d matched, %d matches; left out: %s%d with an ambiguous base; "
+        "%.1f s",
+        counts.reads, counts.kmers, counts.matched, counts.hits, many, counts.ambiguous,
+        time.perf_counter() - start,
     )  # fmt: skip
     return 0
 

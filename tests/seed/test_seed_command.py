@@ -113,11 +113,13 @@ def test_no_limit_and_standard_output(tmp_path, index, capfdbinary):
     reads = {"a": "A" * 20}
     given = tmp_path / "a.fa"
     given.write_text(as_wrapped_fasta(reads))
-    options = ["-k", str(K), "--max-hits", "0", "--mismatches", "2", "--device", "cpu", "--quiet"]
+    options = ["-k", str(K), "--max-hits", "0", "--mismatches", "2", "--device", "cpu"]
     assert main(["seed", index, str(given), *options]) == 0
     wanted = expected(reads, 1, 2, 10**9)[0]
     assert wanted.count("\n") > 128
-    assert capfdbinary.readouterr().out.decode() == wanted
+    out, err = capfdbinary.readouterr()
+    assert out.decode() == wanted
+    assert b"left out: 0 with an ambiguous base" in err  # none for the number of its matches
 
 
 def test_batches_without_a_limit_are_sized_by_the_text():
