@@ -117,7 +117,8 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
                 index, run.params, run.names, output, run.device, from_text=reader.has_text,
                 helpers=helpers,
             )  # fmt: skip
-            _map_all(run, reader, output, pool)
+            with stats.idling(pool.idle_seconds):
+                _map_all(run, reader, output, pool)
             checked.result()  # records of a damaged index must not get their name
     finally:
         sys.setswitchinterval(switch_interval)

@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 STAGES = (
     "inflate", "read", "wait", "pack", "seed", "chain", "extend", "rescue", "place", "records",
-    "encode", "compress",
+    "encode", "compress", "idle",
 )  # fmt: skip
 """Stages in the order of the flow; times are summed over threads. ``inflate`` and ``compress``:
 steps of reading and of writing BAM, of BGZF input with the time for which its threads wait for each
 other. ``wait``: lanes of a device
 that have no reads; a device's own stages, ``pack`` to ``rescue``, last until their results are
-back."""
+back. ``idle``: the pool's threads without a task, for input, output or a device is waited for."""
 
 
 ON_CPU = "reads_on_cpu"
@@ -59,6 +59,13 @@ class RunStats:
             with self._lock:
                 self.stage_seconds[name] += elapsed
                 self.stage_cpu_seconds[name] += cpu
+
+    @contextmanager
+    def idling(self, idle_seconds: Callable[[], float]) -> Iterator[None]:
+        """Add to ``idle`` by how much the sum that `idle_seconds` returns grows in the block."""
+        before = idle_seconds()
+        yield
+        self.stage_seconds["idle"] += idle_seconds() - before
 
     @contextmanager
     def starting(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
@@ -54,6 +55,7 @@ class Workers:
         self._n_threads = 0  # wanted
         self._n_started = 0
         self._threads: set[threading.Thread] = set()
+        self._n_idle, self._idle_seconds, self._idle_since = 0, 0.0, time.perf_counter()
         self.resize(n_threads)
 
     def resize(self, n_threads: int) -> None:
@@ -88,6 +90,19 @@ class Workers:
             self._n_submitted += 1
             self._changed.notify()
         return future
+
+    def idle_seconds(self) -> float:
+        """Return for how long threads have had nothing to do, all together, up to now."""
+        with self._changed:
+            self._count_idle(0)
+            return self._idle_seconds
+
+    def _count_idle(self, change: int) -> None:
+        """Add up, before so many threads more have nothing to do; the lock is held."""
+        now = time.perf_counter()
+        self._idle_seconds += self._n_idle * (now - self._idle_since)
+        self._idle_since = now
+        self._n_idle += change
 
     def cancel_all(self) -> None:
         """Cancel what has not begun, and wait for what has."""
@@ -134,7 +149,9 @@ class Workers:
                 if self._tasks:
                     self._n_running += 1
                     return heapq.heappop(self._tasks)
+                self._count_idle(1)
                 self._changed.wait()
+                self._count_idle(-1)
 
 
 class _AtPriority(Executor):

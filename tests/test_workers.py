@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -182,3 +184,28 @@ def test_more_threads_than_the_system_allows(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ResourceError, match="of 8 threads only 3 could be started"):
         workers.resize(8)
     workers.shutdown()  # waits for the three
+
+
+def test_threads_without_a_task_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("mapper.workers.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    workers = Workers(3)
+
+    def until(n_idle: int) -> None:
+        while workers._n_idle != n_idle:
+            time.sleep(0.001)
+
+    until(3)
+    now[0] = 10.0
+    assert workers.idle_seconds() == 30
+    gate = threading.Event()
+    running = workers.submit(MAP, gate.wait)
+    until(2)
+    now[0] = 15.0
+    assert workers.idle_seconds() == 40
+    gate.set()
+    running.result()
+    until(3)
+    now[0] = 16.0
+    assert workers.idle_seconds() == 43
+    workers.shutdown()

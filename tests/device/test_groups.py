@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from mapper.cut_ahead import CutAhead
 from mapper.device.batches import Found, Share, join_offsets, packed_of, reads_of
 from mapper.device.choose import CUDA, DeviceChoice
 from mapper.errors import InputFormatError
+from mapper.pair.insert_size import model_from
 from mapper.params import DEVICE_BATCH_BASES
 from mapper.seed.pack import pack_reads
 from mapper.stages import align_reads, rescue_mates
@@ -95,6 +97,25 @@ def test_groups_do_not_show(world, as_device, monkeypatch, tmp_path, files) -> N
             # Batches that mix pairs and single reads come to the device in two parts.
             assert max(as_device[-1].group_sizes) == n_batches
     assert not any(thread.name.startswith("lane") for thread in threading.enumerate())
+
+
+def test_the_table_says_who_waits_for_whom(world, as_device, monkeypatch, tmp_path) -> None:
+    """All reads go through the device at once: first it waits for them, then all others for it."""
+    quick, idle = CpuAsDevice.align_batches, {}
+
+    def slow(*arguments, **options):
+        time.sleep(0.3)
+        return quick(*arguments, **options)
+
+    for name, align in (("quick", quick), ("slow", slow)):
+        monkeypatch.setattr(CpuAsDevice, "align_batches", align)
+        stats = map_to(
+            world.index, tmp_path / "x.bam", world.first, world.second, threads=2,
+            device=DeviceChoice(CUDA, (0,)), insert_size=model_from(300.0, 50.0, 100, 500, 1000),
+        )  # fmt: skip
+        idle[name] = stats.stage_seconds["idle"]
+        assert stats.stage_seconds["wait"] > 0
+    assert idle["slow"] > idle["quick"] + 0.3  # of 0.6
 
 
 class SeenLate(CutAhead):
