@@ -13,9 +13,11 @@ from mapper.errors import InputFormatError, UsageError
 from mapper.pairwise.run import in_slices
 
 NO_LETTER = 255
-_LETTERS_A_SLICE = 1 << 18
 MAX_SCORE = 1000
 """Greatest absolute score or gap cost."""
+
+_LETTERS_A_SLICE = 1 << 18
+"""Letters that a thread encodes at a time, in a quarter of a millisecond."""
 
 
 class SubstitutionMatrix(NamedTuple):
