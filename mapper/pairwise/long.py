@@ -38,6 +38,10 @@ MAX_PATH_LENGTH = 2**28 - 1
 """Longest run that a CIGAR operation in BAM's packing holds."""
 
 
+_UNKNOWN = -1
+"""Status of a search that is at work, or that failed."""
+
+
 class LongAlignment(NamedTuple):
     """Distance and, if asked for, path of two long strings."""
 
@@ -85,8 +89,8 @@ def long_edit_distance(
         Called some times a second with the number of edits whose place in the path is known
         and the number of edits known to be needed.
     checkpoint
-        File to which the state is saved from time to time, and from which a search that was
-        interrupted goes on; removed when all is done.
+        File to which the state is saved from time to time and when KeyboardInterrupt ends the
+        search, and from which a search that was interrupted goes on; removed when all is done.
     checkpoint_seconds
         Time between two states saved; None: a minute.
 
@@ -174,9 +178,22 @@ def _first_middle(
     """Search the middle of the whole, saving now and then; divide the work there."""
     if work.search is not None:
         search.restore(work.search)
-    while (status := aside(search.slice)) == GOING:
-        report.add(0, search.edits)
-        saved.save_if_due(lambda: work._replace(search=search.saved()))
+    status = _UNKNOWN
+
+    def advance() -> None:
+        nonlocal status
+        status = _UNKNOWN  # an error or a signal may come before the slice has ended
+        status = search.slice()
+
+    def state() -> Work:
+        return work._replace(search=search.saved())
+
+    with saved.kept_by_signals(lambda: state() if status == GOING else None):
+        aside(advance)
+        while status == GOING:
+            report.add(0, search.edits)
+            saved.save_if_due(state)
+            aside(advance)
     if status == EXCEEDED or search.edits > whole.bound:
         return EXCEEDED, work
     return FINISHED, Work(search.halves(whole), {}, None)
