@@ -188,12 +188,12 @@ def _first_middle(
     def state() -> Work:
         return work._replace(search=search.saved())
 
-    with saved.kept_by_signals(lambda: state() if status == GOING else None):
-        aside(advance)
+    with saved.kept_by_signals(lambda: state() if status == GOING else None), aside() as call:
+        call(advance)
         while status == GOING:
             report.add(0, search.edits)
             saved.save_if_due(state)
-            aside(advance)
+            call(advance)
     if status == EXCEEDED or search.edits > whole.bound:
         return EXCEEDED, work
     return FINISHED, Work(search.halves(whole), {}, None)

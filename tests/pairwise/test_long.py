@@ -125,22 +125,23 @@ def test_a_signal_saves_the_state(number: signal.Signals, tmp_path: Path) -> Non
         words.append(str(tmp_path / name))
     words += ["--device", "cpu", "-t", "1", "--checkpoint", str(tmp_path / "state")]
     code = (
+        "import os, time\n"
         "from mapper.cli.main import main\n"
         "from mapper.pairwise.long_search import Search\n"
-        "whole_slice = Search.slice\n"
-        "def slice_aloud(self):\n"
-        "    print('slice', flush=True)\n"
-        "    return whole_slice(self)\n"
-        "Search.slice = slice_aloud\n"
+        "whole_slice, n_slices = Search.slice, 0\n"
+        "def slice_with_signal(self):\n"
+        "    global n_slices\n"
+        "    n_slices += 1\n"
+        "    status = whole_slice(self)\n"
+        "    if n_slices == 3:\n"
+        f"        os.kill(os.getpid(), {number})\n"
+        "        time.sleep(0.2)\n"  # the signal comes first
+        "    return status\n"
+        "Search.slice = slice_with_signal\n"
         f"raise SystemExit(main({words!r}))"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert [process.stdout.readline() for _ in range(3)] == ["slice\n"] * 3
-        process.send_signal(number)
-        _, errors = process.communicate()
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    errors = process.stderr
     assert process.returncode == 128 + number, errors
     assert f"the state is saved in {tmp_path / 'state'}" in errors
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.fa", "b.fa", "state"]
