@@ -220,7 +220,7 @@ def test_files_out_of_step_or_broken(
         (["align", "none.seq"], 1, "none.seq: no such file"),
         (["align", "{p}", "-o", "{p}"], 2, "is a file of sequences"),
         (["align", "{f}", "{two}", "-o", "{two}"], 2, "is a file of sequences"),
-        (["align", "{p}", "--metric", "matrix", "--all-vs-all"], 1, "'<' at position 0 of the set"),
+        (["align", "{p}", "--metric", "matrix", "--all-vs-all"], 1, "sequence 0 of the set: the"),
         (["distance", "-", "-"], 2, "standard input cannot be read twice"),
         (["distance", "{f}", "{f}", "--checkpoint", "{f}"], 2, "is a sequence; name another"),
         (["distance", "{f}", "{f}", "-t", "0"], 2, "threads 0"),
