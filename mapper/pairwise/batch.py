@@ -103,7 +103,7 @@ def sequence_set(
             letters = np.concatenate([letters, np.zeros(PADDING, np.uint8)])
     else:
         try:
-            raw = [s.encode("ascii") if isinstance(s, str) else bytes(s) for s in sequences]
+            raw = [s.encode("ascii") if isinstance(s, str) else _bytes(s, side) for s in sequences]
         except UnicodeEncodeError as error:
             raise UsageError(f"{side}: {error.object[error.start]!r} is not ASCII") from error
         offsets = np.zeros(len(raw) + 1, np.int64)
@@ -112,6 +112,19 @@ def sequence_set(
         if max(map(len, raw), default=0) > MAX_LENGTH:
             raise UsageError(f"{side}: {TOO_LONG}")
     return letters, offsets
+
+
+def _bytes(sequence: object, side: str) -> bytes:
+    """Return a sequence of bytes; of a number, Python would make as many zeros."""
+    if isinstance(sequence, bytes):
+        return sequence
+    if isinstance(sequence, bytearray | memoryview):
+        return bytes(sequence)
+    if isinstance(sequence, np.ndarray) and sequence.dtype == np.uint8:
+        return sequence.tobytes()
+    raise UsageError(
+        f"{side}: {sequence!r:.40} is no sequence; str, bytes or uint8 arrays are expected"
+    )
 
 
 def check_lengths(batch: PairBatch, threads: int) -> None:

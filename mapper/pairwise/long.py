@@ -26,7 +26,7 @@ from mapper.io.sequence_strings import only_sequence
 from mapper.pairwise.batch import batch_of
 from mapper.pairwise.checkpoint import Checkpoint, Part, Work
 from mapper.pairwise.compare import Pair, pair_at
-from mapper.pairwise.lengths import MAX_LENGTH
+from mapper.pairwise.lengths import MAX_LENGTH, limit_of
 from mapper.pairwise.long_path import MakeSearch, Progress, Report, find_path, joined_ops, n_edits
 from mapper.pairwise.long_search import Search
 from mapper.pairwise.packing import PackedPairs, pack_pairs
@@ -118,9 +118,7 @@ def long_edit_distance(
             f"a path of {longest} symbols: at most {MAX_PATH_LENGTH} are supported; ask for the "
             "distance only"
         )
-    limit = MAX_LENGTH if max_distance is None else max_distance
-    if limit < 0:
-        raise UsageError(f"max_distance {limit}: 0 or more is expected")
+    limit = limit_of("max_distance", max_distance, MAX_LENGTH)
     whole = Part(0, 0, int(pair.query_len), int(pair.ref_len), min(limit, int(longest)))
     n_threads = thread_count(threads)
     digest = "" if checkpoint is None else _digest(packed, path, whole.bound)

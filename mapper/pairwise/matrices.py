@@ -62,6 +62,11 @@ def substitution_matrix(
 
         letters, rows = read_matrix(str(matrix))
         scores = np.array(rows)
+    elif not isinstance(matrix, tuple | list) or len(matrix) != 2:
+        raise UsageError(
+            f"matrix {matrix!r:.60}: a name, a path, the scores of equal and of different letters, "
+            "or letters and their scores are expected"
+        )
     elif isinstance(matrix[0], str):
         letters, scores = matrix[0], np.asarray(matrix[1])
     else:

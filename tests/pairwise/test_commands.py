@@ -257,6 +257,7 @@ def test_files_out_of_step_or_broken(
         (["align", "{p}", "-o", "/none/x.tsv"], 4, "does not exist"),
         (["distance", "{p}", "{p}", "--device", "tpu"], 2, "--device tpu"),
         (["distance", "{p}", "{p}", "--max-distance", "-3"], 2, "--max-distance -3"),
+        (["distance", "{f}", "{p}"], 1, "p.seq: pair 0: character '<'"),
         (["distance", "{f}", "{two}"], 1, "two.fa: holds more than one sequence"),
         (["distance", "{f}", "{none}"], 1, "none.fa: holds no sequence"),
         (["distance", "{f}", "{f}", "--checkpoint", "/none/x"], 4, "does not exist"),

@@ -281,8 +281,9 @@ def test_a_checkpoint_of_something_else_is_refused(
 
 
 def test_what_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="max_distance -1"):
-        long_edit_distance("A", "A", max_distance=-1)
+    for limit in (-1, 0.5):
+        with pytest.raises(UsageError, match=f"max_distance {limit}"):
+            long_edit_distance("A", "A", max_distance=limit)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="not ASCII"):
         long_edit_distance("é", "A")
     monkeypatch.setattr(long, "MAX_PATH_LENGTH", 10)
