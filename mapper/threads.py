@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import TypeVar
 
@@ -47,12 +48,16 @@ def map_in_threads(
         pool.shutdown(waits, cancel_futures=True)
 
 
-def aside(function: Callable[[], Result]) -> Result:
-    """Call a function in a thread of its own, and wait for it: for long compiled calls.
+@contextmanager
+def aside() -> Iterator[Callable[[Callable[[], Result]], Result]]:
+    """Give what calls functions in a thread of its own, and waits: for long compiled calls.
 
     Python handles signals in the main thread, between two steps of Python's code. A compiled
     function ends with some such steps, which make Python's objects of what it returns, and numba
     does not look whether one raised: KeyboardInterrupt there is a crash. A main thread that
     waits gets it at once instead; it is raised when the function has returned.
     """
-    return map_in_threads(lambda _: function(), (None,), 1)[0]
+    context = copy_context()
+    # One thread for all calls: a signal while it is being started would not wait for it.
+    with ThreadPoolExecutor(1) as pool:
+        yield lambda function: pool.submit(context.run, function).result()

@@ -58,6 +58,7 @@ def test_an_interrupt_need_not_wait_for_a_long_call() -> None:
 
     def interrupt() -> None:
         begun.wait()
+        time.sleep(0.2)  # what comes just before the caller waits is seen after the wait only
         # A real signal, which ends a wait; what interrupt_main() leaves is seen after one only.
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 

@@ -1,21 +1,37 @@
 """edlib and pywfa on all cores at a time, for a second or so: a process for each core.
 
-Python holds its lock while these libraries align, so threads would take turns.
+    taskset -c 0,1 python -m benchmarks.kernels.pairwise_on_cores [--seconds 1] [--repeats 5]
+
+Python holds its lock while these libraries align, so threads would take turns. As a command: the
+CPU backend, with a thread for each core of the process, beside them, in turns.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import multiprocessing
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from importlib import metadata
 from itertools import cycle
+from pathlib import Path
+from statistics import median
 from types import TracebackType
 from typing import Any
 
-from benchmarks.harness import BenchmarkError
+from benchmarks.harness import (
+    RESULTS,
+    BenchmarkError,
+    commit,
+    machine,
+    markdown_provenance,
+    table,
+    write_results,
+)
 from benchmarks.kernels.pairwise_peers import AFFINE, AFFINE_CIGAR, EDIT, EDIT_CIGAR
 
 Pairs = Sequence[tuple[str, str]]
@@ -131,3 +147,80 @@ class OnCores:
             if scores != right:
                 raise BenchmarkError(f"{LIBRARY[task]} and fmwave disagree: {task}")
         return total
+
+
+def own_rate(task: str, pairs: Pairs, seconds: float, cores: int) -> tuple[float, list[int]]:
+    """Return the CPU backend's pairs a second, lists of str to arrays, and all scores."""
+    from mapper import align_affine, edit_distance
+
+    queries, refs = [query for query, _ in pairs], [ref for _, ref in pairs]
+    cigar = task in (EDIT_CIGAR, AFFINE_CIGAR)
+    n, start = 0, time.perf_counter()
+    while True:
+        if task in (EDIT, EDIT_CIGAR):
+            found = edit_distance(queries, refs, cigar=cigar, device="cpu", threads=cores)
+        else:
+            found = align_affine(
+                queries, refs, penalties=PENALTIES, cigar=cigar, device="cpu", threads=cores
+            )
+        n += len(pairs)
+        if (taken := time.perf_counter() - start) >= seconds:
+            return n / taken, found.score.tolist()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write the table."""
+    from benchmarks.kernels.pairwise import make_pairs, sizes
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a sample [%(default)s]")
+    parser.add_argument("--repeats", type=int, default=5, help="[%(default)s]")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[150, 1000], help="[%(default)s]")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder [%(default)s]")
+    options = parser.parse_args(arguments)
+    about = {
+        "commit": commit(),
+        "machine": machine(),
+        "versions": {name: metadata.version(name) for name in ("numba", "numpy", "edlib", "pywfa")},
+        "command": " ".join(["python -m benchmarks.kernels.pairwise_on_cores", *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
+    }
+    rows: list[list[object]] = []
+    with OnCores() as peers:
+        for length in options.lengths:
+            for rate in (0.02, 0.05, 0.1):
+                n_pairs = peers.cores * sizes(length, rate, options.seconds)
+                pairs = make_pairs(length, rate, n_pairs)
+                for task, library in LIBRARY.items():
+                    own_rate(task, pairs, 0, peers.cores)  # compiles
+                    own, other = [], []
+                    for _ in range(options.repeats):
+                        of_sample, scores = own_rate(task, pairs, options.seconds, peers.cores)
+                        own.append(of_sample)
+                        other.append(peers.rate(task, pairs, scores, options.seconds))
+                    row = [
+                        length,
+                        f"{rate:.0%}",
+                        task,
+                        n_pairs,
+                        _shown(own),
+                        library,
+                        _shown(other),
+                    ]
+                    rows.append([*row, f"{median(own) / median(other):.2f}"])
+                    print(*rows[-1], sep="  ", flush=True)
+    header = ["length", "edits", "task", "pairs", "fmwave, pairs/s (range)", "peer",
+              "peer, pairs/s (range)", "fmwave / peer"]  # fmt: skip
+    lines = [f"# Pairwise alignment, {peers.cores} cores", "", *markdown_provenance(about)]
+    lines += ["", "A thread of fmwave, and a process of edlib or pywfa, for each core; penalties "
+              f"{', '.join(map(str, PENALTIES))}.", "", *table(header, rows)]  # fmt: skip
+    write_results(options.results, "pairwise_cores", {"about": about, "rows": rows}, lines)
+    return 0
+
+
+def _shown(rates: list[float]) -> str:
+    return f"{median(rates):.0f} ({min(rates):.0f}–{max(rates):.0f})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -86,9 +86,10 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
         "and the reference's begin and end",
     )  # fmt: skip
     group.add_argument(
-        "--matrix", metavar="NAME|MATCH,MISMATCH",
-        help="matrix: BLOSUM62, PAM250, ... (needs the package biopython), or the scores of equal "
-        "and different bases, as 2,-3 (default: BLOSUM62)",
+        "--matrix", metavar="NAME|FILE|MATCH,MISMATCH",
+        help="matrix: BLOSUM62, PAM250, ... (needs the package biopython), a file in BLAST's form "
+        "(./FILE where a matrix has its name), or the scores of equal and different bases, as 2,-3 "
+        "(default: BLOSUM62)",
     )  # fmt: skip
     group.add_argument(
         "--gaps", metavar="O,E",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mapper.errors import UsageError
@@ -143,11 +144,17 @@ def matrix_options(args: argparse.Namespace, span: Span) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _matrix(text: str) -> str | tuple[int, int]:
+def _matrix(text: str) -> str | Path | tuple[int, int]:
+    from mapper.pairwise.matrices import is_known
+
+    if "/" in text or (Path(text).exists() and not is_known(text)):
+        return Path(text)
     if "," not in text:
         return text
     try:
         match, mismatch = (int(part) for part in text.split(","))
     except ValueError:
-        raise UsageError(f"--matrix {text}: a name, or two whole numbers, as 2,-3") from None
+        raise UsageError(
+            f"--matrix {text}: a name, a file, or two whole numbers, as 2,-3"
+        ) from None
     return match, mismatch

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mapper.cli.standard_streams import report
 from mapper.device.choose import check_device_name
-from mapper.errors import UsageError
+from mapper.errors import InputFormatError, UsageError
 
 if TYPE_CHECKING:
     from mapper.pairwise.long_path import Progress
@@ -41,8 +41,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--checkpoint", type=Path, metavar="FILE",
-        help="save the state here every minute; an interrupted run that is started again goes "
-        "on from it",
+        help="save the state here every minute and when interrupted (SIGINT, SIGTERM); a run that "
+        "is started again goes on from it",
     )  # fmt: skip
     machine = parser.add_argument_group("machine")
     machine.add_argument(
@@ -76,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
             query, ref, path=args.path, max_distance=args.max_distance, symbols=args.symbols,
             device=args.device, threads=args.threads, progress=progress, checkpoint=args.checkpoint,
         )  # fmt: skip
+    except InputFormatError as error:
+        raise InputFormatError(f"{args.query}, {args.ref}: {error}") from error
     finally:
         close()
     score = "*" if found.distance is None else str(found.distance)

@@ -11,6 +11,7 @@ from mapper.pairwise.affine_cpu import align_affine_pairs
 from mapper.pairwise.affine_long import Problem, with_long_paths
 from mapper.pairwise.batch import Sequences
 from mapper.pairwise.given import Given, align_given
+from mapper.pairwise.lengths import limit_of
 from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.result import PairAlignments
 from mapper.pairwise.run import run_chunks, thread_count
@@ -106,9 +107,9 @@ def align_affine(
     x, o, e = check_penalties(penalties)
     scale = gcd(x, gcd(o, e))
     scaled = AffinePenalties(x // scale, o // scale, e // scale)
-    if max_penalty is not None and max_penalty < 0:
-        raise UsageError(f"max_penalty {max_penalty}: 0 or more is expected")
-    limit = _NO_LIMIT if max_penalty is None else min(max_penalty // scale, _NO_LIMIT)
+    limit = _NO_LIMIT
+    if max_penalty is not None:
+        limit = limit_of("max_penalty", max_penalty, _NO_LIMIT) // scale
     cut = Band(0, 1) if band is None else Band(*check_band(band))
     check_memory(memory)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +59,7 @@ def align_all(
     sequences: Sequences,
     others: Sequences | None = None,
     *,
-    matrix: str | tuple | SubstitutionMatrix = DEFAULT_MATRIX,
+    matrix: str | Path | tuple | SubstitutionMatrix = DEFAULT_MATRIX,
     gaps: tuple[int, int] = DEFAULT_GAPS,
     span: str = "global",
     cigar: bool = True,

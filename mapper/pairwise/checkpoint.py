@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from mapper.errors import UsageError
-from mapper.io.atomic import check_writable, remove_quietly, sync_and_rename, temporary_name
+from mapper.errors import OutputError, UsageError
+from mapper.io.atomic import (
+    check_writable,
+    output_error,
+    remove_quietly,
+    sync_and_rename,
+    temporary_name,
+)
+
+log = logging.getLogger(__name__)
 
 SECONDS = 60.0
 """Time between two states saved, where nothing else is said."""
@@ -97,6 +107,27 @@ class Checkpoint:
         self._save(self._path, work())
         self._last = time.monotonic()
 
+    @contextmanager
+    def kept_by_signals(self, work: Callable[[], Work | None]) -> Iterator[None]:
+        """Save, too, when KeyboardInterrupt or its like ends what is within; then raise it.
+
+        An error saves nothing: it may have left things half done. Neither is anything saved where
+        `work` returns None; the last state saved stays.
+        """
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            left = None if self._path is None else work()
+            if self._path is not None and left is not None:
+                try:
+                    self._save(self._path, left)
+                    log.info("the state is saved in %s", self._path)
+                except OutputError as error:
+                    log.warning("the state of now is not saved: %s", error)
+            raise
+
     def remove(self) -> None:
         """Remove the file: the work is complete."""
         if self._path is not None:
@@ -118,5 +149,7 @@ class Checkpoint:
                     **arrays,  # type: ignore[arg-type]
                 )
             sync_and_rename(temporary, path)
+        except OSError as error:
+            raise output_error(path, error) from error
         finally:
             remove_quietly(temporary)

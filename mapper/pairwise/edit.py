@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mapper.device.choose import choose_device
-from mapper.errors import UsageError
 from mapper.pairwise.batch import Sequences
 from mapper.pairwise.edit_cpu import align_edit
 from mapper.pairwise.given import Given, align_given
-from mapper.pairwise.lengths import MAX_LENGTH
+from mapper.pairwise.lengths import MAX_LENGTH, limit_of
 from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.result import PairAlignments
 from mapper.pairwise.run import run_chunks
@@ -94,9 +93,7 @@ def edit_distance(
     (3, '2=1X2=2I')
     """
     free = ends_of(span)
-    limit = MAX_LENGTH if max_distance is None else min(max_distance, MAX_LENGTH)
-    if limit < 0:
-        raise UsageError(f"max_distance {limit}: 0 or more is expected")
+    limit = limit_of("max_distance", max_distance, MAX_LENGTH)
 
     def on_cpu(packed: PackedPairs) -> PairAlignments:
         return run_chunks(

@@ -15,6 +15,15 @@ OFFSETS_RULE = "offsets must begin with 0, not fall, and lie in the array"
 TOO_LONG = f"a sequence is longer than {MAX_LENGTH} symbols"
 
 
+def limit_of(name: str, limit: int | None, most: int) -> int:
+    """Return a limit that was given, or `most`; refuse what is no whole number from 0 on."""
+    if limit is None:
+        return most
+    if not (limit >= 0 and limit == limit // 1):
+        raise UsageError(f"{name} {limit}: a whole number, 0 or more, is expected")
+    return int(min(limit, most))
+
+
 def check_side(start: np.ndarray, end: np.ndarray, side: str, threads: int) -> None:
     """Raise UsageError unless lengths are 0 to MAX_LENGTH.
 

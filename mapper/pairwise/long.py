@@ -26,7 +26,7 @@ from mapper.io.sequence_strings import only_sequence
 from mapper.pairwise.batch import batch_of
 from mapper.pairwise.checkpoint import Checkpoint, Part, Work
 from mapper.pairwise.compare import Pair, pair_at
-from mapper.pairwise.lengths import MAX_LENGTH
+from mapper.pairwise.lengths import MAX_LENGTH, limit_of
 from mapper.pairwise.long_path import MakeSearch, Progress, Report, find_path, joined_ops, n_edits
 from mapper.pairwise.long_search import Search
 from mapper.pairwise.packing import PackedPairs, pack_pairs
@@ -36,6 +36,10 @@ from mapper.threads import aside
 
 MAX_PATH_LENGTH = 2**28 - 1
 """Longest run that a CIGAR operation in BAM's packing holds."""
+
+
+_UNKNOWN = -1
+"""Status of a search that is at work, or that failed."""
 
 
 class LongAlignment(NamedTuple):
@@ -85,8 +89,8 @@ def long_edit_distance(
         Called some times a second with the number of edits whose place in the path is known
         and the number of edits known to be needed.
     checkpoint
-        File to which the state is saved from time to time, and from which a search that was
-        interrupted goes on; removed when all is done.
+        File to which the state is saved from time to time and when KeyboardInterrupt ends the
+        search, and from which a search that was interrupted goes on; removed when all is done.
     checkpoint_seconds
         Time between two states saved; None: a minute.
 
@@ -114,9 +118,7 @@ def long_edit_distance(
             f"a path of {longest} symbols: at most {MAX_PATH_LENGTH} are supported; ask for the "
             "distance only"
         )
-    limit = MAX_LENGTH if max_distance is None else max_distance
-    if limit < 0:
-        raise UsageError(f"max_distance {limit}: 0 or more is expected")
+    limit = limit_of("max_distance", max_distance, MAX_LENGTH)
     whole = Part(0, 0, int(pair.query_len), int(pair.ref_len), min(limit, int(longest)))
     n_threads = thread_count(threads)
     digest = "" if checkpoint is None else _digest(packed, path, whole.bound)
@@ -174,9 +176,22 @@ def _first_middle(
     """Search the middle of the whole, saving now and then; divide the work there."""
     if work.search is not None:
         search.restore(work.search)
-    while (status := aside(search.slice)) == GOING:
-        report.add(0, search.edits)
-        saved.save_if_due(lambda: work._replace(search=search.saved()))
+    status = _UNKNOWN
+
+    def advance() -> None:
+        nonlocal status
+        status = _UNKNOWN  # an error or a signal may come before the slice has ended
+        status = search.slice()
+
+    def state() -> Work:
+        return work._replace(search=search.saved())
+
+    with saved.kept_by_signals(lambda: state() if status == GOING else None), aside() as call:
+        call(advance)
+        while status == GOING:
+            report.add(0, search.edits)
+            saved.save_if_due(state)
+            call(advance)
     if status == EXCEEDED or search.edits > whole.bound:
         return EXCEEDED, work
     return FINISHED, Work(search.halves(whole), {}, None)

@@ -86,7 +86,10 @@ def find_path(
     waiting = list(work.pending)
     free = list(makers)
     base = sum(part.bound for part in work.pending)
-    with ThreadPoolExecutor(n_threads + len(makers)) as pool:
+    with (
+        saved.kept_by_signals(lambda: _consistent(work)),
+        ThreadPoolExecutor(n_threads + len(makers)) as pool,
+    ):
         try:
             while waiting or running:
                 for i in reversed(range(len(waiting))):
@@ -107,17 +110,25 @@ def find_path(
                     if make_search is not None:
                         free.append(make_search)
                     result = future.result()
-                    work.pending.remove(part)
+                    at = work.pending.index(part)
+                    # In this order and at once: a signal may come between two statements.
                     if isinstance(result, list):
-                        work.pending.extend(result)
+                        work.pending[at : at + 1] = result
                         waiting.extend(result)
                     else:
                         work.done[part.v, part.h] = result
+                        del work.pending[at]
                         report.add(part.bound, base)
                 saved.save_if_due(lambda: work)
         except BaseException:
             report.stopped.set()
             raise
+
+
+def _consistent(work: Work) -> Work:
+    """Return the work without the part that a signal found done and still pending."""
+    pending = [part for part in work.pending if (part.v, part.h) not in work.done]
+    return work._replace(pending=pending)
 
 
 def _work_on(

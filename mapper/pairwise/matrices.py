@@ -1,9 +1,10 @@
-"""Substitution matrices: from Biopython by name, or given, or made of two scores."""
+"""Substitution matrices: from Biopython by name, of a file, given, or made of two scores."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,9 @@ _LETTERS_A_SLICE = 1 << 18
 """Letters that a thread encodes at a time, in a quarter of a millisecond."""
 
 
+_NUCLEOTIDES = frozenset("ACGTURYSWKMBDHVN")
+
+
 class SubstitutionMatrix(NamedTuple):
     """Scores of pairs of letters; higher is better."""
 
@@ -29,7 +33,7 @@ class SubstitutionMatrix(NamedTuple):
 
 
 def substitution_matrix(
-    matrix: str | tuple[int, int] | tuple[str, Sequence[Sequence[int]] | np.ndarray],
+    matrix: str | Path | tuple[int, int] | tuple[str, Sequence[Sequence[int]] | np.ndarray],
 ) -> SubstitutionMatrix:
     """Return a matrix.
 
@@ -37,17 +41,34 @@ def substitution_matrix(
     ----------
     matrix
         A name that Biopython knows (``BLOSUM62``, ``PAM250``, ``NUC.4.4``...; needs the
-        package biopython); two numbers, the scores of equal and of different letters of
-        ``ACGTN`` (N scores as different, even with N); or n letters and their scores, whole
-        numbers (n, n), the row for the query's letter.
+        package biopython); the path of a file (:mod:`mapper.io.matrix_file`); two numbers, the
+        scores of equal and of different letters of ``ACGTN`` (N scores as different, even with
+        N); or n letters and their scores, whole numbers (n, n), the row for the query's letter.
+
+    Returns
+    -------
+    The matrix. One of nucleotides without U reads U as T, as the other metrics do; in one of
+    amino acids U would be selenocysteine, and is a letter without scores.
 
     Raises
     ------
     UsageError
         For a name that is not known, or scores that are not whole or too large.
+    InputFormatError
+        For a file that is no matrix.
     """
     if isinstance(matrix, str):
         letters, scores = _named(matrix)
+    elif isinstance(matrix, Path):
+        from mapper.io.matrix_file import read_matrix
+
+        letters, rows = read_matrix(str(matrix))
+        scores = np.array(rows)
+    elif not isinstance(matrix, tuple | list) or len(matrix) != 2:
+        raise UsageError(
+            f"matrix {matrix!r:.60}: a name, a path, the scores of equal and of different letters, "
+            "or letters and their scores are expected"
+        )
     elif isinstance(matrix[0], str):
         letters, scores = matrix[0], np.asarray(matrix[1])
     else:
@@ -56,6 +77,15 @@ def substitution_matrix(
         scores = np.full((5, 5), float(mismatch))
         scores[range(4), range(4)] = match
     return _checked(letters, np.asarray(scores))
+
+
+def is_known(name: str) -> bool:
+    """Say whether Biopython is there and has a matrix of this name."""
+    try:
+        from Bio.Align import substitution_matrices
+    except ImportError:
+        return False
+    return name.upper() in (known.upper() for known in substitution_matrices.load())
 
 
 @cache
@@ -89,6 +119,8 @@ def _checked(letters: str, scores: np.ndarray) -> SubstitutionMatrix:
     code_of = np.full(256, NO_LETTER, np.uint8)
     for code, letter in enumerate(letters):
         code_of[ord(letter.upper())] = code_of[ord(letter.lower())] = code
+    if set(letters.upper()) <= _NUCLEOTIDES and code_of[ord("U")] == NO_LETTER:
+        code_of[ord("U")] = code_of[ord("u")] = code_of[ord("T")]
     return SubstitutionMatrix(letters, np.ascontiguousarray(scores, np.int32), code_of)
 
 
@@ -98,7 +130,7 @@ def encode_letters(
 ) -> np.ndarray:  # fmt: skip
     """Return the codes (uint8) of sequences in a flat array of ASCII.
 
-    `side` ("the query"), `first_pair` and `unit` say in messages which sequence is meant;
+    `side` ("the query", "the set"), `first_pair` and `unit` say in messages which one is meant;
     `threads` have no effect on the result.
 
     Raises
@@ -115,10 +147,11 @@ def encode_letters(
     i = next((i for i in found if i >= 0), -1)
     if i >= 0:
         at = int(starts[i] + np.argmax(codes[starts[i] : ends[i]] == NO_LETTER))
-        raise InputFormatError(
-            f"{unit} {first_pair + i}: the matrix has no scores for {chr(letters[at])!r} at "
-            f"position {at - starts[i]} of {side} (it has {matrix.letters})"
-        )
+        what = f"the matrix has no scores for {chr(letters[at])!r} at position {at - starts[i]}"
+        it_has = f"(it has {matrix.letters})"
+        if unit == "pair":
+            raise InputFormatError(f"pair {first_pair + i}: {what} of {side} {it_has}")
+        raise InputFormatError(f"{unit} {first_pair + i} of {side}: {what} {it_has}")
     return codes
 
 

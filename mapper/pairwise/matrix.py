@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from mapper.pairwise.batch import PairBatch, Sequences
 from mapper.pairwise.given import as_batch
 from mapper.pairwise.matrices import SubstitutionMatrix
@@ -21,7 +23,7 @@ def align_matrix(
     queries: Sequences | PairBatch,
     refs: Sequences | None = None,
     *,
-    matrix: str | tuple | SubstitutionMatrix = DEFAULT_MATRIX,
+    matrix: str | Path | tuple | SubstitutionMatrix = DEFAULT_MATRIX,
     gaps: tuple[int, int] = DEFAULT_GAPS,
     span: str = "global",
     cigar: bool = True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -86,7 +87,7 @@ class CodedPairs(NamedTuple):
 
 
 def check_scoring(
-    matrix: str | tuple | SubstitutionMatrix, gaps: tuple[int, int], span: str, cigar: bool,
+    matrix: str | Path | tuple | SubstitutionMatrix, gaps: tuple[int, int], span: str, cigar: bool,
     memory: int,
 ) -> Scoring:  # fmt: skip
     """Return what is asked for, or raise UsageError for what cannot be meant."""

@@ -16,6 +16,10 @@ from mapper.threads import MAX_THREADS, map_in_threads
 
 CHUNK_SYMBOLS = 1 << 20
 CHUNK_PAIRS = 1 << 12
+"""Of a chunk, at most: a thread's work space is made anew for each."""
+
+CHUNKS_A_THREAD = 8
+"""At least, where the pairs suffice: those of equal lengths may take unequal time."""
 
 _AT_ONCE = 1 << 14
 """Symbols of so few pairs that starting a thread takes longer; others go to threads, be it one,
@@ -73,9 +77,14 @@ def run_chunks(
     """
     columns = new_columns(len(lengths))
     counts = np.zeros(len(lengths), np.int64)
-    chunks = chunk_bounds(lengths, CHUNK_SYMBOLS, CHUNK_PAIRS)
-    n_threads = min(thread_count(threads), max(len(chunks), 1))
-    if len(chunks) < 2 and lengths.sum() <= _AT_ONCE:
+    n_threads = thread_count(threads)
+    n_symbols = int(lengths.sum())
+    most = CHUNK_SYMBOLS
+    if n_threads > 1:
+        most = min(most, max(n_symbols // (n_threads * CHUNKS_A_THREAD), _AT_ONCE))
+    chunks = chunk_bounds(lengths, most, CHUNK_PAIRS)
+    n_threads = min(n_threads, max(len(chunks), 1))
+    if len(chunks) < 2 and n_symbols <= _AT_ONCE:
         ops = [driver(first, last, columns, counts) for first, last in chunks]
     else:
         ops = map_in_threads(

@@ -38,6 +38,8 @@ def ends_of(span: Span) -> Ends:
         if span not in SPANS:
             raise UsageError(f"span {span!r}: one of {', '.join(SPANS)} is expected")
         return SPANS[span]
-    if len(span) != 4 or min(span) < 0:
-        raise UsageError(f"span {span}: four numbers of free symbols, 0 or more, are expected")
+    if len(span) != 4 or min(span) < 0 or any(int(free) != free for free in span):
+        raise UsageError(
+            f"span {span}: four whole numbers of free symbols, 0 or more, are expected"
+        )
     return Ends(*(min(int(free), ALL) for free in span))

@@ -214,6 +214,7 @@ def test_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"penalties": (4, 6)}, "three whole numbers"),
         ({"penalties": (4, 6.5, 2)}, "three whole numbers"),
         ({"max_penalty": -1}, "max_penalty -1"),
+        ({"max_penalty": 0.5}, "max_penalty 0.5: a whole number"),
         ({"band": (1, 1)}, "a width of at least 2"),
         ({"memory": 10}, "memory 10"),
         ({"device": "tpu"}, "--device tpu"),

@@ -166,7 +166,11 @@ def test_sets_without_pairs(form: str, tmp_path: Path) -> None:
             "scores alone go with tsv",
         ),
         ([*OPTIONS, "--all-vs-all", "--span", "prefix"], 2, "--span prefix"),
-        ([*OPTIONS, "--all-vs-all"], 1, "a.fa: sequence 1: the matrix has no scores for 'E'"),
+        (
+            [*OPTIONS, "--all-vs-all"],
+            1,
+            "a.fa: sequence 1 of the set: the matrix has no scores for 'E'",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused(

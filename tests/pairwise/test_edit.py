@@ -153,7 +153,8 @@ def test_one_rule_decides_ties() -> None:
 
 def test_arrays_lists_and_bytes_are_the_same() -> None:
     flat, offsets = np.frombuffer(b"ACGTTT", np.uint8), np.array([0, 4, 4, 6])
-    for queries in (["ACGT", "", "TT"], [b"ACGT", b"", b"TT"], (flat, offsets)):
+    mixed = [bytearray(b"ACGT"), memoryview(b""), flat[4:]]
+    for queries in (["ACGT", "", "TT"], [b"ACGT", b"", b"TT"], mixed, (flat, offsets)):
         found = edit_distance(queries, ["AGT", "A", "TT"])
         assert found.score.tolist() == [1, 1, 0]
     assert edit_distance([], [], cigar=True).n_pairs == 0
@@ -169,9 +170,15 @@ def test_arrays_lists_and_bytes_are_the_same() -> None:
         (["A!"], ["A"], {}, "pair 7: character '!' at position 1 of the query"),
         (["A"], ["A*A"], {}, "character '*' at position 1 of the reference"),
         (["A"], ["A"], {"span": "local"}, "span 'local'"),
-        (["A"], ["A"], {"span": (1, 2, 3)}, "four numbers"),
+        (["A"], ["A"], {"span": (1, 2, 3)}, "four whole numbers"),
+        (["A"], ["A"], {"span": (1.5, 0, 0, 0)}, "four whole numbers"),
         (["A"], ["A"], {"symbols": "rna"}, "symbols 'rna'"),
         (["A"], ["A"], {"max_distance": -1}, "max_distance -1"),
+        (["A"], ["A"], {"max_distance": 1.5}, "max_distance 1.5: a whole number"),
+        (["A"], ["A"], {"max_distance": float("nan")}, "max_distance nan"),
+        ([3], ["A"], {"symbols": "bytes"}, "queries: 3 is no sequence"),
+        (["A", "A"], ["A", None], {}, "refs: None is no sequence"),
+        (["A", "A"], np.array([1, 2]), {}, "is no sequence; str, bytes"),
         (["A"], ["A"], {"device": "tpu"}, "--device tpu"),
         (["A"], ["A"], {"threads": 0}, "threads 0"),
         ((np.zeros(3, np.uint8), np.array([0, 4])), ["A"], {}, "lie in the array"),
@@ -237,3 +244,9 @@ def test_real_mitochondria_and_phages() -> None:
         found = edit_distance([pair[0]], [pair[1]], cigar=True, threads=1)
         assert found.score[0] == int(distance)
         check_cigars(found, [pair])
+
+
+def test_a_whole_limit_may_be_a_float() -> None:
+    """As of a share of the length."""
+    found = edit_distance(["AAAA", "AAAA"], ["AACC", "ACCC"], max_distance=0.5 * 4)  # type: ignore[arg-type]
+    assert found.status.tolist() == [OK, OVER_LIMIT]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import signal
 import subprocess
@@ -12,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mapper.errors import UsageError
+from mapper.cli.signals import Terminated
+from mapper.errors import OutputError, UsageError
 from mapper.pairwise import long, long_path, long_search
-from mapper.pairwise.checkpoint import Checkpoint
+from mapper.pairwise.checkpoint import Checkpoint, Part, Work
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.long import long_edit_distance
 from tests.naive.pairwise import RULES, penalty_of
@@ -113,6 +115,115 @@ def test_an_interrupt_ends_a_long_search(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.fa", "b.fa", "state"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_the_state(number: signal.Signals, tmp_path: Path) -> None:
+    """Before the minute is over after which the state is saved anyway."""
+    rng = np.random.default_rng(30)
+    words = ["distance"]
+    for name in ("a.fa", "b.fa"):
+        (tmp_path / name).write_text(f">{name}\n{random_letters(rng, 400_000)}\n")
+        words.append(str(tmp_path / name))
+    words += ["--device", "cpu", "-t", "1", "--checkpoint", str(tmp_path / "state")]
+    code = (
+        "import os, time\n"
+        "from mapper.cli.main import main\n"
+        "from mapper.pairwise.long_search import Search\n"
+        "whole_slice, n_slices = Search.slice, 0\n"
+        "def slice_with_signal(self):\n"
+        "    global n_slices\n"
+        "    n_slices += 1\n"
+        "    status = whole_slice(self)\n"
+        "    if n_slices == 3:\n"
+        f"        os.kill(os.getpid(), {number})\n"
+        "        time.sleep(0.2)\n"  # the signal comes first
+        "    return status\n"
+        "Search.slice = slice_with_signal\n"
+        f"raise SystemExit(main({words!r}))"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    errors = process.stderr
+    assert process.returncode == 128 + number, errors
+    assert f"the state is saved in {tmp_path / 'state'}" in errors
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.fa", "b.fa", "state"]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, Terminated])
+@pytest.mark.parametrize("stopped_at", [2, 5, 15])
+def test_a_run_that_was_stopped_goes_on(
+    stop: type[BaseException], stopped_at: int, small_steps: None, pair: tuple[str, str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    whole = long_edit_distance(*pair, path=True)
+    file = tmp_path / "state"
+    n_told = 0
+
+    def halt(placed: int, edits: int) -> None:
+        nonlocal n_told
+        n_told += 1
+        if n_told == stopped_at:
+            raise stop
+
+    with pytest.raises(stop):
+        long_edit_distance(*pair, path=True, threads=2, checkpoint=file, progress=halt)
+    assert [p.name for p in tmp_path.iterdir()] == ["state"]
+    sliced = []
+    search = long_search.Search.slice
+    monkeypatch.setattr(long_search.Search, "slice", lambda self: sliced.append(1) or search(self))
+    resumed = long_edit_distance(*pair, path=True, threads=2, checkpoint=file)
+    n_resumed = len(sliced)
+    assert (resumed.distance, resumed.cigar) == (whole.distance, whole.cigar)
+    assert list(tmp_path.iterdir()) == []
+    long_edit_distance(*pair, path=True, threads=2)
+    assert n_resumed < len(sliced) - n_resumed
+
+
+def test_a_stop_at_any_step_of_the_path_loses_nothing(
+    small_steps: None, pair: tuple[str, str], tmp_path: Path
+) -> None:
+    """Stopped after one part, again and again, a run ends with the same path."""
+    whole = long_edit_distance(*pair, path=True)
+    file = tmp_path / "state"
+
+    def halt(placed: int, edits: int) -> None:
+        if placed:
+            raise KeyboardInterrupt
+
+    n_stops, found = 0, None
+    while found is None:
+        try:
+            found = long_edit_distance(*pair, path=True, threads=1, checkpoint=file, progress=halt)
+        except KeyboardInterrupt:
+            n_stops += 1
+    assert n_stops > 10
+    assert (found.distance, found.cigar) == (whole.distance, whole.cigar)
+
+
+def test_a_part_done_and_still_pending_counts_once() -> None:
+    """As a signal between two statements leaves it."""
+    done, left = Part(0, 0, 4, 4, 1), Part(4, 4, 4, 4, 2)
+    work = Work([done, left], {(0, 0): np.array([65], np.uint32)}, None)
+    assert long_path._consistent(work).pending == [left]
+
+
+def test_a_state_that_cannot_be_saved_does_not_hide_the_signal(
+    small_steps: None, pair: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    def full(*args: object, **arrays: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def halt(placed: int, edits: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(KeyboardInterrupt):
+        long_edit_distance(*pair, checkpoint=tmp_path / "state", progress=halt)
+    assert "state: writing failed: No space left on device" in caplog.text
+    with pytest.raises(OutputError, match="No space left on device; free some space"):
+        long_edit_distance(*pair, checkpoint=tmp_path / "state", checkpoint_seconds=0)
+    assert list(tmp_path.iterdir()) == []
+
+
 class _PowerCutError(Exception):
     pass
 
@@ -170,8 +281,9 @@ def test_a_checkpoint_of_something_else_is_refused(
 
 
 def test_what_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="max_distance -1"):
-        long_edit_distance("A", "A", max_distance=-1)
+    for limit in (-1, 0.5):
+        with pytest.raises(UsageError, match=f"max_distance {limit}"):
+            long_edit_distance("A", "A", max_distance=limit)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="not ASCII"):
         long_edit_distance("é", "A")
     monkeypatch.setattr(long, "MAX_PATH_LENGTH", 10)

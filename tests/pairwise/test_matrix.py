@@ -142,6 +142,8 @@ def test_too_little_memory_gives_a_status() -> None:
         ({"matrix": ("AC", [[1, 2]])}, "one row and column for each letter"),
         ({"matrix": ("AA", [[1, 2], [3, 4]])}, "each letter once"),
         ({"matrix": (1.5, -1)}, "whole numbers"),
+        ({"matrix": (1, 2, 3)}, r"matrix \(1, 2, 3\): a name, a path"),
+        ({"matrix": 5}, "matrix 5: a name, a path"),
         ({"matrix": (1, -1), "gaps": (-1, 2)}, "open and extend"),
         ({"matrix": (1, -1), "gaps": (1,)}, "open and extend"),
         ({"matrix": (1, -1), "span": "prefix"}, "span 'prefix'"),
