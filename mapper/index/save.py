@@ -28,6 +28,7 @@ from mapper.index.format import (
     read_meta,
 )
 from mapper.index.reference import Index
+from mapper.io.atomic import sync_to_disk
 
 
 def save_index(index: Index, path: str | Path, *, force: bool = False) -> None:
@@ -145,7 +146,7 @@ def _write_files(index: Index, directory: Path) -> None:
     with (directory / META).open("wb") as raw:
         raw.write(json.dumps(meta, indent=1).encode() + b"\n")
         _sync(raw)
-    _sync_directory(directory)
+    sync_to_disk(directory)
 
 
 def _write_array(file: _ChecksumFile, array: np.ndarray) -> None:
@@ -164,7 +165,7 @@ def _replace_directory(temporary: Path, final: Path) -> None:
         if final.exists():
             final.rename(old)
         temporary.rename(final)
-        _sync_directory(final.parent)
+        sync_to_disk(final.parent)
     finally:  # also where a signal ends the run between any two steps
         if old.exists() and not final.exists():
             old.rename(final)
@@ -183,11 +184,3 @@ def _remove(directory: Path) -> None:
 def _sync(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -34,14 +34,15 @@ def output_error(name: str | Path, error: OSError) -> OutputError:
 def sync_and_rename(temporary: Path, final: Path) -> None:
     """Give a complete file its final name, once its bytes are on the disk."""
     try:
-        _sync(temporary)
+        sync_to_disk(temporary)
         temporary.replace(final)
-        _sync(final.parent)
+        sync_to_disk(final.parent)
     except OSError as error:
         raise output_error(final, error) from error
 
 
-def _sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
+    """Wait until what was written to a file, or the names in a directory, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
