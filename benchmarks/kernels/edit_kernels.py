@@ -37,9 +37,9 @@ def never_small(space: Workspace, n_stages: int, most_pairs: int) -> Stages:
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "now": {},
-    "64": {"flat_metrics.VECTOR_WIDTHS": (64,)},
-    "groups": {"flat_metrics.VECTOR_COLUMNS": ()},
-    "vectors": {"flat_metrics.stages_for": never_small},
+    "64": {"flat_edit_metric.VECTOR_WIDTHS": (64,)},
+    "groups": {"flat_edit_metric.VECTOR_COLUMNS": ()},
+    "vectors": {"flat_edit_metric.stages_for": never_small},
     "two": {"flat_vectors._BLOCKS": 2},
     "three": {"flat_vectors._BLOCKS": 3},
     "eight": {"flat_vectors._BLOCKS": 8},

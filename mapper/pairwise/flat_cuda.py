@@ -30,7 +30,7 @@ from mapper.errors import DeviceError, DeviceMemoryError
 from mapper.pairwise.cuda_batch import workspace_of
 from mapper.pairwise.flat_chunks import CHUNK_PAIRS, Chunk
 from mapper.pairwise.flat_found import FirstPass
-from mapper.pairwise.flat_metrics import FlatMetric
+from mapper.pairwise.flat_metric import FlatMetric
 from mapper.pairwise.flat_packed import PackedSource
 from mapper.pairwise.flat_slots import Slot, slot_of
 from mapper.pairwise.flat_staging import Source, Staging, words_of_place

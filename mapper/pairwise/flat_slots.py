@@ -30,7 +30,7 @@ from mapper.pairwise.flat_kernels import (
     GivenRows,
     rows_kernel,
 )
-from mapper.pairwise.flat_metrics import FlatMetric, PairLaunch, room_for
+from mapper.pairwise.flat_metric import FlatMetric, PairLaunch, room_for
 from mapper.pairwise.flat_packed import PackedSource, sides_at
 from mapper.pairwise.flat_trace import host_time, mark
 

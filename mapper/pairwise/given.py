@@ -17,7 +17,7 @@ from mapper.pairwise.result import PairAlignments
 from mapper.pairwise.run import thread_count
 
 if TYPE_CHECKING:
-    from mapper.pairwise.flat_metrics import FlatMetric
+    from mapper.pairwise.flat_metric import FlatMetric
     from mapper.pairwise.on_device import Worker
 
 Given = Sequences | PairBatch | PackedPairs
