@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mapper.device.memory import Workspace
 from mapper.device.seam import SHARED_BYTES, BoundKernel
+from mapper.device.workspace import Workspace
 from mapper.pairwise.affine_space import affine_space
 from mapper.pairwise.cuda_batch import Rung
 from mapper.pairwise.flat_affine import GroupShape, group_affine_kernel, group_shape, group_space

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mapper.device.memory import Workspace, multiprocessors
+from mapper.device.memory import multiprocessors
 from mapper.device.seam import BoundKernel
+from mapper.device.workspace import Workspace
 from mapper.pairwise.flat_block_edit import edit_block_shape, edit_block_space, wide_edit_kernel
 from mapper.pairwise.flat_edit import edit_shape, group_edit_kernel
 from mapper.pairwise.flat_kernels import BLOCK, FlatResults, small_edit_kernel

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from mapper.device.calls import Calls
-from mapper.device.memory import Workspace
 from mapper.device.seam import BoundKernel
+from mapper.device.workspace import Workspace
 from mapper.pairwise.flat_kernels import BLOCK, FlatResults
 from mapper.pairwise.flat_left import LeftPairs, clear_list_kernel, list_left_kernel
 

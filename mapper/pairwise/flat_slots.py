@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from mapper.device.calls import Calls
-from mapper.device.memory import Workspace
 from mapper.device.seam import BoundKernel, cuda
+from mapper.device.workspace import Workspace
 from mapper.pairwise.flat_chunks import Chunk
 from mapper.pairwise.flat_columns import (
     FlatColumns,

@@ -56,7 +56,7 @@ def packed_pairs(
     choice = choose_device(device)
     if choice.backend == CPU:
         return pack_pairs(as_batch(queries, refs), symbols, first_pair, thread_count(threads))
-    from mapper.device.memory import page_locked
+    from mapper.device.page_locked import page_locked
     from mapper.device.seam import cuda
 
     with cuda.gpus[choice.ordinals[0]]:
