@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.kernels.kernel_time import KernelTimes, kernel_times
 from benchmarks.kernels.pairwise_cuda import BASES, rows_of
 from benchmarks.kernels.pairwise_rows import check, inputs_of, repeated, row_of
-from mapper.device.memory import Workspace
+from mapper.device.workspace import Workspace
 from mapper.pairwise.flat_stages import Stages, stages_for
 
 
@@ -37,9 +37,9 @@ def never_small(space: Workspace, n_stages: int, most_pairs: int) -> Stages:
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "now": {},
-    "64": {"flat_metrics.VECTOR_WIDTHS": (64,)},
-    "groups": {"flat_metrics.VECTOR_COLUMNS": ()},
-    "vectors": {"flat_metrics.stages_for": never_small},
+    "64": {"flat_edit_metric.VECTOR_WIDTHS": (64,)},
+    "groups": {"flat_edit_metric.VECTOR_COLUMNS": ()},
+    "vectors": {"flat_edit_metric.stages_for": never_small},
     "two": {"flat_vectors._BLOCKS": 2},
     "three": {"flat_vectors._BLOCKS": 3},
     "eight": {"flat_vectors._BLOCKS": 8},

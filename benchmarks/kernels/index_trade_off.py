@@ -94,8 +94,8 @@ class Measured:
 
     def __init__(self, options: argparse.Namespace) -> None:
         from benchmarks.kernels import kmer_seeding
-        from mapper.device.memory import Workspace
         from mapper.device.reads import upload_reads
+        from mapper.device.workspace import Workspace
         from mapper.params import SeedParams
         from mapper.seed.kmer_places import make_places
         from mapper.seed.plan import resolve

@@ -129,10 +129,10 @@ class Probe:
             self._now = before
 
     def __enter__(self) -> Probe:
-        from mapper.device import backend, memory
+        from mapper.device import backend, workspace
         from mapper.device.seam import Kernel, cuda
 
-        space = memory.Workspace
+        space = workspace.Workspace
 
         def patch(target: Any, name: str, make: Callable[[Any], Any]) -> None:
             patched = mock.patch.object(target, name, make(getattr(target, name)))

@@ -64,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--span", default="global", help="[%(default)s]")
     parser.add_argument("--path", action="store_true", help="with CIGARs")
     options = parser.parse_args(arguments)
-    from mapper.device.memory import Workspace
     from mapper.device.seam import Kernel, cuda
+    from mapper.device.workspace import Workspace
     from mapper.pairwise import all_pairs, matrix_device, matrix_engine, matrix_launch
 
     alphabet, scoring = TASKS["protein, BLOSUM62, 10 + n"]

@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from mapper import packed_pairs
     from mapper.pairwise import flat_cuda, flat_found
     from mapper.pairwise.flat_batch import LetterSource
-    from mapper.pairwise.flat_metrics import SmallEdit
+    from mapper.pairwise.flat_edit_metric import SmallEdit
     from mapper.pairwise.flat_packed import PackedSource
     from mapper.pairwise.given import as_batch
     from mapper.recycled import RECYCLER

@@ -9,8 +9,8 @@ Only the module of the subcommand at hand is imported, and it imports compiled c
 ``run``, so that help and usage errors are instant.
 
 Exit status: 0 done; 1 bad data or too little memory; 2 usage; 3 device; 4 output;
-130 interrupted (SIGINT); 141 the reader of a report on stdout went away (of records: 4); 143
-terminated (SIGTERM).
+130 interrupted (SIGINT); 141 the reader of a help text or report on stdout went away (of records:
+4); 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from mapper import __version__
 from mapper.cli import signals
-from mapper.cli.standard_streams import open_closed_streams
+from mapper.cli.standard_streams import open_closed_streams, report
 from mapper.errors import DeviceError, MapperError
 
 log = logging.getLogger("mapper")
@@ -53,6 +53,34 @@ _STOPPED = {
     signal.SIGTERM: ("terminated", 128 + signal.SIGTERM),
 }
 """What is said of a run that a signal ended, and its exit status."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose help fails where it cannot be written; argparse drops the error."""
+
+    def print_help(self, file: Any = None) -> None:
+        """Write the help, to standard output if nothing else is given.
+
+        Raises
+        ------
+        OutputError, BrokenPipeError
+            If standard output takes no more, or its reader went away.
+        """
+        if file is None:
+            report(self.format_help())
+        else:
+            super().print_help(file)
+
+
+class _Version(argparse.Action):
+    """Write the version and stop, as argparse's own action; fail where it cannot be written."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        report(f"fmwave {__version__}\n")
+        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -135,10 +163,10 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     -------
     The options; ``run`` is the subcommand's function.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="fmwave", description="Map DNA reads to a reference, on the GPU or the CPU."
     )
-    parser.add_argument("--version", action="version", version=f"fmwave {__version__}")
+    parser.add_argument("--version", action=_Version, help="show program's version number and exit")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     wanted = next((word for word in argv if not word.startswith("-")), None)
     for name, line in SUBCOMMANDS.items():

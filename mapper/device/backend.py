@@ -25,10 +25,12 @@ from mapper.device.batches import (
     join_summaries,
     reads_of,
 )
-from mapper.device.memory import Slabs, Workspace, free_bytes
+from mapper.device.memory import free_bytes
+from mapper.device.page_locked import Slabs
 from mapper.device.reads import download_packed, upload_reads
 from mapper.device.seam import cuda
 from mapper.device.upload import upload
+from mapper.device.workspace import Workspace
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cuda import download_alignments, extend_loci
 from mapper.extend.merge_cuda import merge_on_device

@@ -9,8 +9,8 @@ import numpy as np
 
 from mapper.batch import PackedReads, ReadBatch
 from mapper.device.batches import join_offsets
-from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, kernel
+from mapper.device.workspace import Workspace
 from mapper.seed.pack import pack_row, packed_offsets
 
 

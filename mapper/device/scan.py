@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from mapper.device.copies import copy_in
-from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, kernel
+from mapper.device.workspace import Workspace
 
 GROUP = 8
 """Items of a thread: few, so that the threads of a warp write side by side."""

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.memory import Workspace, total_bytes
+from mapper.device.memory import total_bytes
 from mapper.device.seam import cuda, kernel
+from mapper.device.workspace import Workspace
 from mapper.errors import DeviceError
 
 POOL = 0

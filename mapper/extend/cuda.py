@@ -15,7 +15,7 @@ import numpy as np
 
 from mapper.batch import AlignmentBatch, LocusBatch
 from mapper.device.lanes import WARP
-from mapper.device.memory import Workspace, multiprocessors
+from mapper.device.memory import multiprocessors
 from mapper.device.reads import DeviceReads
 from mapper.device.work import (
     POOL,
@@ -26,6 +26,7 @@ from mapper.device.work import (
     offsets_of,
     threads_for,
 )
+from mapper.device.workspace import Workspace
 from mapper.extend.kernels import (
     Bucket,
     Lists,

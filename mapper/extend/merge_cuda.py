@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from mapper.batch import AlignmentBatch
-from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, kernel
 from mapper.device.work import offsets_of
+from mapper.device.workspace import Workspace
 from mapper.extend.cuda import DeviceAlignments, new_alignments
 from mapper.extend.merge import copy_in_order, copy_rows, merged_order
 

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from mapper.errors import IndexFormatError, UsageError
 from mapper.index.fm import FMIndex
 from mapper.index.layout import columns
 from mapper.index.reference import Index, IndexMeta, make_contigs
+from mapper.index.spot_checks import ROWS, SPOT_CHECKS, first_rows
 from mapper.params import IndexParams
 
 FORMAT_NAME = "fmwave-index"
@@ -27,6 +29,9 @@ META = "meta.json"
 ARRAYS = ("blocks", "super_counts", "first_row", "sa_samples", "kmer_starts", "ref_planes")
 FILES = {META, *(f"{name}.npy" for name in ARRAYS)}
 _REBUILD = "build it again with 'fmwave index'"
+_SMALL = ("super_counts", "first_row")
+"""Arrays of some hundred bytes, each of which counts: compared with their checksums at once."""
+
 CHUNK_BYTES = 1 << 24
 """Read or written at a time."""
 
@@ -35,7 +40,7 @@ CHECKED_AT_ONCE = 1 << 30
 
 
 def open_index(path: str | Path) -> Index:
-    """Memory-map an index; only its sizes are checked (:func:`checks` reads it all).
+    """Memory-map an index; sizes and some places are checked (:func:`checks` reads it all).
 
     Returns
     -------
@@ -58,6 +63,7 @@ def open_index(path: str | Path) -> Index:
         n = meta["n_rows"] - 1
         primary = int(meta["primary"])
         sizes = {name: meta["files"][f"{name}.npy"]["bytes"] for name in ARRAYS}
+        small = {name: meta["files"][f"{name}.npy"]["crc32"] for name in _SMALL}
     if n != int(contigs.lengths.sum()) + len(contigs.lengths):
         raise IndexFormatError(f"{path / META}: contig lengths disagree with n_rows; {_REBUILD}")
     arrays = {}
@@ -77,6 +83,14 @@ def open_index(path: str | Path) -> Index:
         sa_shift=params.sampling(n).bit_length() - 1,
         kmer_len=params.table_kmer_len(n),
     )
+    for name, checksum in small.items():
+        for _ in _compare(path / f"{name}.npy", checksum):
+            pass
+    for name in SPOT_CHECKS:
+        _ask_for_places(path / f"{name}.npy", arrays[name])
+    for name, check in SPOT_CHECKS.items():
+        with _reading(path / f"{name}.npy"):
+            check(fm)
     return Index(fm, contigs, source)
 
 
@@ -86,7 +100,8 @@ def open_checked(path: str | Path) -> tuple[Index, Iterator[None]]:
     Returns
     -------
     The index; steps that check the rest (:func:`checks`), to be done before results are kept.
-    Until then a damaged one may give wrong results, or end the process.
+    Until then one with damage that opening it did not find may give wrong results, or end the
+    process.
     """
     index = open_index(path)
     left = checks(path)
@@ -118,13 +133,18 @@ def checks(path: str | Path) -> Iterator[None]:
     """
     path = Path(path)
     for name, entry in read_meta(path)["files"].items():
-        checksum = 0
-        with _reading(path / name), (path / name).open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                checksum = crc32(chunk, checksum)
-                yield
-        if f"{checksum:08x}" != entry["crc32"]:
-            raise IndexFormatError(f"{path / name}: the checksum differs: damaged; {_REBUILD}")
+        yield from _compare(path / name, entry["crc32"])
+
+
+def _compare(file: Path, expected: str) -> Iterator[None]:
+    """Compare a file with its checksum, a chunk at each step."""
+    found = 0
+    with _reading(file), file.open("rb") as raw:
+        while chunk := raw.read(CHUNK_BYTES):
+            found = crc32(chunk, found)
+            yield
+    if f"{found:08x}" != expected:
+        raise IndexFormatError(f"{file}: the checksum differs: damaged; {_REBUILD}")
 
 
 def read_meta(path: Path) -> dict[str, Any]:
@@ -182,6 +202,19 @@ def _map_array(file: Path, n_bytes: int) -> np.ndarray:
             raise ValueError(f"no .npy header ({error})") from error
         # A plain ndarray: numba would compile every core once more for np.memmap.
         return np.asarray(mapped)
+
+
+def _ask_for_places(file: Path, array: np.ndarray) -> None:
+    """Have the system read the places of spot checks from the disk, all at once.
+
+    Opening an index of 0.25 GB that is not in memory takes 9 ms with this, 0.25 s without.
+    """
+    row_bytes = array.nbytes // len(array)
+    with suppress(OSError), file.open("rb") as raw:  # then they are read when they are looked at
+        header = os.fstat(raw.fileno()).st_size - array.nbytes
+        for row in first_rows(len(array)).tolist():
+            at, n_bytes = header + row * row_bytes, ROWS * row_bytes
+            os.posix_fadvise(raw.fileno(), at, n_bytes, os.POSIX_FADV_WILLNEED)
 
 
 @contextmanager

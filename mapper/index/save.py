@@ -28,6 +28,7 @@ from mapper.index.format import (
     read_meta,
 )
 from mapper.index.reference import Index
+from mapper.io.atomic import check_directory_of, sync_to_disk
 
 
 def save_index(index: Index, path: str | Path, *, force: bool = False) -> None:
@@ -43,8 +44,10 @@ def save_index(index: Index, path: str | Path, *, force: bool = False) -> None:
 
     Raises
     ------
-    UsageError, OutputError
-        If something else is in the way, space does not suffice, or writing fails.
+    UsageError
+        If something else is in the way.
+    OutputError
+        If the directory to write in is not there, space does not suffice, or writing fails.
     """
     final = target_path(path, force=force)
     require_space(final, index.n_bytes)
@@ -64,13 +67,14 @@ def target_path(path: str | Path, *, force: bool = False) -> Path:
 
     Raises
     ------
+    OutputError
+        If the parent directory is not there or cannot be written to.
     UsageError
-        If the parent directory cannot be written to, or `path` is taken by what is no
-        index (with `force`, a directory that holds nothing but an index's files will do).
+        If `path` is taken by what is no index (with `force`, a directory that holds nothing but
+        an index's files will do).
     """
     final = Path(os.path.realpath(path))
-    if not os.access(final.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"{final.parent}: no such directory, or not writable")
+    check_directory_of(final)
     if final.exists() and not _is_index(final):
         if not final.is_dir():
             raise UsageError(f"{path}: is a file; name another output")
@@ -145,7 +149,7 @@ def _write_files(index: Index, directory: Path) -> None:
     with (directory / META).open("wb") as raw:
         raw.write(json.dumps(meta, indent=1).encode() + b"\n")
         _sync(raw)
-    _sync_directory(directory)
+    sync_to_disk(directory)
 
 
 def _write_array(file: _ChecksumFile, array: np.ndarray) -> None:
@@ -164,7 +168,7 @@ def _replace_directory(temporary: Path, final: Path) -> None:
         if final.exists():
             final.rename(old)
         temporary.rename(final)
-        _sync_directory(final.parent)
+        sync_to_disk(final.parent)
     finally:  # also where a signal ends the run between any two steps
         if old.exists() and not final.exists():
             old.rename(final)
@@ -183,11 +187,3 @@ def _remove(directory: Path) -> None:
 def _sync(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

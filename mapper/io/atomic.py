@@ -34,14 +34,15 @@ def output_error(name: str | Path, error: OSError) -> OutputError:
 def sync_and_rename(temporary: Path, final: Path) -> None:
     """Give a complete file its final name, once its bytes are on the disk."""
     try:
-        _sync(temporary)
+        sync_to_disk(temporary)
         temporary.replace(final)
-        _sync(final.parent)
+        sync_to_disk(final.parent)
     except OSError as error:
         raise output_error(final, error) from error
 
 
-def _sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
+    """Wait until what was written to a file, or the names in a directory, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -57,12 +58,25 @@ def remove_quietly(path: Path) -> None:
 
 def check_writable(path: Path) -> None:
     """Raise OutputError unless a file of this name could be made or replaced."""
-    directory = path.parent
-    if path.is_dir():
+    if stat.S_ISDIR(_mode(path)):
         raise OutputError(f"{path}: is a directory; name a file")
     if is_special(path):
         # A rename would put a file in the place of the device: root may do that to /dev/null.
         raise OutputError(f"{path}: is a device or a pipe; name a file")
+    check_directory_of(path)
+
+
+def check_directory_of(path: Path) -> None:
+    """Raise OutputError unless the directory of an output is there and can be written to."""
+    directory = path.parent
+    try:
+        path.lstat()  # fails as making it would: too long a name, no right to look
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError:
+        raise OutputError(f"{path}: {directory} is no directory; write elsewhere") from None
+    except OSError as error:
+        raise output_error(path, error) from error
     if not directory.is_dir():
         raise OutputError(f"{path}: directory {directory} does not exist; make it first")
     if not os.access(directory, os.W_OK | os.X_OK):
@@ -160,8 +174,13 @@ class OutputFile:
 
 def is_special(path: Path) -> bool:
     """Say whether `path` is a device, pipe or socket: written in place, never replaced."""
+    mode = _mode(path)
+    return mode != 0 and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _mode(path: Path) -> int:
+    """Return what `path` is, as ``st_mode``; 0 if that cannot be seen. Opening it will say why."""
     try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+        return path.stat().st_mode
+    except OSError:
+        return 0

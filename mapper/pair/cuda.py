@@ -8,10 +8,10 @@ import numpy as np
 
 from mapper.batch import AlignmentBatch, LocusBatch
 from mapper.device.lanes import WARP, WarpLanes
-from mapper.device.memory import Workspace
 from mapper.device.reads import DeviceReads
 from mapper.device.seam import cuda, kernel
 from mapper.device.work import POOL, Pool, columns, first_capacity, offsets_of, threads_for
+from mapper.device.workspace import Workspace
 from mapper.index.reference import ContigBounds
 from mapper.lanes import lane_max, lanes_meet
 from mapper.pair.insert_size import InsertSizeModel

@@ -19,7 +19,7 @@ from mapper.pairwise.spans import Span, ends_of
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 
 if TYPE_CHECKING:
-    from mapper.pairwise.flat_metrics import FlatMetric
+    from mapper.pairwise.flat_metric import FlatMetric
     from mapper.pairwise.on_device import Worker
 
 DEFAULT_PENALTIES = (4, 6, 2)
@@ -131,7 +131,7 @@ def align_affine(
         return AffineWorker(ordinal, free, scaled, scale, limit, cut)
 
     def metric() -> FlatMetric:
-        from mapper.pairwise.flat_metrics import SmallAffine
+        from mapper.pairwise.flat_affine_metric import SmallAffine
 
         return SmallAffine(scaled, scale, limit, cut)
 

@@ -15,7 +15,7 @@ from mapper.pairwise.run import run_chunks
 from mapper.pairwise.spans import Span, ends_of
 
 if TYPE_CHECKING:
-    from mapper.pairwise.flat_metrics import FlatMetric
+    from mapper.pairwise.flat_metric import FlatMetric
     from mapper.pairwise.on_device import Worker
 
 
@@ -111,7 +111,7 @@ def edit_distance(
         return EditWorker(ordinal, free, limit)
 
     def metric() -> FlatMetric:
-        from mapper.pairwise.flat_metrics import SmallEdit
+        from mapper.pairwise.flat_edit_metric import SmallEdit
 
         return SmallEdit(limit)
 

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from mapper.device.memory import Workspace, multiprocessors, total_bytes
+from mapper.device.memory import multiprocessors, total_bytes
 from mapper.device.seam import cuda, device_function, kernel
+from mapper.device.workspace import Workspace
 from mapper.pairwise.affine_origins import (
     DELETION_OPENED,
     INSERTION_OPENED,

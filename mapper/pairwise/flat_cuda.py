@@ -24,13 +24,15 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from mapper.device.memory import Workspace, is_page_locked, page_locked, total_bytes
+from mapper.device.memory import total_bytes
+from mapper.device.page_locked import is_page_locked, page_locked
 from mapper.device.seam import cuda
+from mapper.device.workspace import Workspace
 from mapper.errors import DeviceError, DeviceMemoryError
 from mapper.pairwise.cuda_batch import workspace_of
 from mapper.pairwise.flat_chunks import CHUNK_PAIRS, Chunk
 from mapper.pairwise.flat_found import FirstPass
-from mapper.pairwise.flat_metrics import FlatMetric
+from mapper.pairwise.flat_metric import FlatMetric
 from mapper.pairwise.flat_packed import PackedSource
 from mapper.pairwise.flat_slots import Slot, slot_of
 from mapper.pairwise.flat_staging import Source, Staging, words_of_place

@@ -12,7 +12,7 @@ import numpy as np
 from mapper.accelerate import driver
 from mapper.pairwise.flat_columns import NOT_DONE
 from mapper.pairwise.flat_cuda import FirstPass, Source, first_pass
-from mapper.pairwise.flat_metrics import FlatMetric
+from mapper.pairwise.flat_metric import FlatMetric
 from mapper.pairwise.flat_trace import host_time
 from mapper.pairwise.result import PairAlignments
 

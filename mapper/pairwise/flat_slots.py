@@ -14,8 +14,8 @@ import numpy as np
 
 from mapper.device.bound_kernel import BoundKernel
 from mapper.device.calls import Calls
-from mapper.device.memory import Workspace
 from mapper.device.seam import cuda
+from mapper.device.workspace import Workspace
 from mapper.pairwise.flat_chunks import Chunk
 from mapper.pairwise.flat_columns import (
     FlatColumns,
@@ -31,7 +31,7 @@ from mapper.pairwise.flat_kernels import (
     GivenRows,
     rows_kernel,
 )
-from mapper.pairwise.flat_metrics import FlatMetric, PairLaunch, room_for
+from mapper.pairwise.flat_metric import FlatMetric, PairLaunch, room_for
 from mapper.pairwise.flat_packed import PackedSource, sides_at
 from mapper.pairwise.flat_trace import host_time, mark
 

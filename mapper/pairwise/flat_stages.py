@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.memory import Workspace
 from mapper.device.seam import cuda, device_function, kernel
+from mapper.device.workspace import Workspace
 
 IDLE_CHUNKS = 15
 """For how many chunks a kernel is left out that has found less than a quarter of its pairs."""

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.memory import Workspace, multiprocessors, total_bytes
+from mapper.device.memory import multiprocessors, total_bytes
 from mapper.device.seam import cuda, kernel
+from mapper.device.workspace import Workspace
 from mapper.pairwise.bit_vectors import search_columns, trace_columns
 from mapper.pairwise.cuda_batch import DONE
 from mapper.pairwise.flat_kernels import BLOCK, strings_of, two_bits

@@ -17,7 +17,7 @@ from mapper.pairwise.result import PairAlignments
 from mapper.pairwise.run import thread_count
 
 if TYPE_CHECKING:
-    from mapper.pairwise.flat_metrics import FlatMetric
+    from mapper.pairwise.flat_metric import FlatMetric
     from mapper.pairwise.on_device import Worker
 
 Given = Sequences | PairBatch | PackedPairs
@@ -56,7 +56,7 @@ def packed_pairs(
     choice = choose_device(device)
     if choice.backend == CPU:
         return pack_pairs(as_batch(queries, refs), symbols, first_pair, thread_count(threads))
-    from mapper.device.memory import page_locked
+    from mapper.device.page_locked import page_locked
     from mapper.device.seam import cuda
 
     with cuda.gpus[choice.ordinals[0]]:

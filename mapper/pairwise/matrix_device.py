@@ -11,9 +11,11 @@ import numpy as np
 
 from mapper.device.copies import copy_out
 from mapper.device.halves import HALVES_CAPABILITY
-from mapper.device.memory import Workspace, page_locked, total_bytes
+from mapper.device.memory import total_bytes
+from mapper.device.page_locked import page_locked
 from mapper.device.seam import SHARED_BYTES, SIMULATED, cuda
 from mapper.device.urgent import urgent_stream
+from mapper.device.workspace import Workspace
 from mapper.errors import DeviceMemoryError, UsageError
 from mapper.pairwise.matrix_cuda import (
     GROUPS,

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import SeedBatch, SeedSummary
-from mapper.device.memory import Workspace
 from mapper.device.reads import DeviceReads
 from mapper.device.seam import cuda, kernel
 from mapper.device.work import (
@@ -22,6 +21,7 @@ from mapper.device.work import (
     offsets_of,
     threads_for,
 )
+from mapper.device.workspace import Workspace
 from mapper.index.fm import FMIndex
 from mapper.params import SeedParams
 from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds

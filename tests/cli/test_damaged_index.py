@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mapper.cli.main import main
@@ -37,3 +39,31 @@ def test_one_bit_is_enough(
         "with 'fmwave index'\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
+
+
+@pytest.mark.parametrize("name", ["blocks", "sa_samples", "kmer_starts", "first_row"])
+@pytest.mark.parametrize("words", ["map -o x.bam", "seed -o x.tsv"])
+def test_a_large_index_that_would_crash_a_search_is_told_before(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str], words: str, name: str,
+) -> None:  # fmt: skip
+    def too_late(path: str) -> Iterator[None]:
+        yield from ()
+        raise AssertionError(f"the checksums of {path} were asked")
+
+    monkeypatch.setattr(index_format, "CHECKED_AT_ONCE", 0)
+    monkeypatch.setattr(index_format, "checks", too_late)
+    index = tmp_path / "ref.fmw"
+    shutil.copytree(world.index_path, index)
+    data = bytearray((index / f"{name}.npy").read_bytes())
+    at = len(data) // 2 if name != "first_row" else 128  # behind the header, which is looked at too
+    damage = np.random.default_rng(1).bytes((len(data) - at) // 4)
+    data[at : at + len(damage)] = damage
+    (index / f"{name}.npy").write_bytes(data)
+    command, *options = words.split()
+    options[-1] = str(tmp_path / options[-1])
+    assert main([command, str(index), world.first, *options, "-t", "2", "--quiet"]) == 1
+    errors = capfd.readouterr().err
+    assert errors.startswith(f"fmwave: error: {index}/{name}.npy: ")
+    assert "damaged" in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["ref.fmw"]

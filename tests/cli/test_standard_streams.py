@@ -15,30 +15,47 @@ import pytest
 from mapper.cli import info
 from mapper.cli.main import main
 from mapper.cli.signals import Terminated
+from tests.whole import World
 
 ROOT = Path(__file__).parents[2]
 
 
+HELP = [["--help"], ["map", "--help"], ["--version"]]
+"""What argparse writes: `map --help` is more than Python's buffer holds, the others less."""
+
+
 @pytest.fixture
-def commands(tmp_path: Path) -> list[list[str]]:
-    """One of each way to write on standard output: a report, a table, a result."""
+def reports(tmp_path: Path) -> list[list[str]]:
+    """Commands that report on standard output."""
     (tmp_path / "a.fa").write_text(">a\nACGT\n")
-    (tmp_path / "a.seq").write_text(">ACGT\n<ACCT\n")
     fasta = str(tmp_path / "a.fa")
+    return [["info"], ["distance", fasta, fasta, "--device", "cpu"]]
+
+
+@pytest.fixture
+def tables(world: World, tmp_path: Path) -> list[list[str]]:
+    """Commands that write lines or records there."""
+    (tmp_path / "a.seq").write_text(">ACGT\n<ACCT\n")
     return [
-        ["info"],
         ["align", str(tmp_path / "a.seq"), "--device", "cpu"],
-        ["distance", fasta, fasta, "--device", "cpu"],
+        ["seed", world.index_path, world.first, "--device", "cpu"],
     ]
 
 
-def start(words: list[str], redirected: str) -> subprocess.Popen[str]:
+def start(
+    words: list[str], redirected: str, stdout: int = subprocess.DEVNULL, unbuffered: str = ""
+) -> subprocess.Popen[str]:
     shell = f'exec "$@" {redirected}'
     return subprocess.Popen(
         ["sh", "-c", shell, "sh", sys.executable, "-m", "mapper.cli.main", *words],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered},
     )  # fmt: skip
+
+
+def errors_of(process: subprocess.Popen[str]) -> list[str]:
+    """Wait for the end; return what was written to standard error."""
+    return process.communicate()[1].splitlines()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, which Linux has")
@@ -46,20 +63,32 @@ def start(words: list[str], redirected: str) -> subprocess.Popen[str]:
     "redirected,reason", [(">/dev/full", "No space left"), (">&-", "Bad file descriptor")]
 )
 def test_standard_output_that_takes_nothing(
-    redirected: str, reason: str, commands: list[list[str]]
+    redirected: str, reason: str, reports: list[list[str]], tables: list[list[str]]
 ) -> None:
-    for process in [start(words, redirected) for words in commands]:
-        errors = process.communicate()[1].splitlines()
+    started = [start(words, redirected) for words in HELP + reports + tables]
+    started += [start(words, redirected, unbuffered="1") for words in HELP]
+    for process, errors in [(process, errors_of(process)) for process in started]:
         assert process.returncode == 4, errors
         assert [line for line in errors if "error" in line] == errors[-1:]
         assert reason in errors[-1]
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_went_away_is_no_error(unbuffered: str, reports: list[list[str]]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    started = [start(words, "", writing, unbuffered) for words in [*HELP, *reports]]
+    os.close(writing)
+    for process, errors in [(process, errors_of(process)) for process in started]:
+        assert process.returncode == 128 + signal.SIGPIPE, errors
+        assert [line for line in errors if not line.startswith("fmwave: 4 and 4 symbols")] == []
+
+
 def test_files_do_not_take_the_places_of_closed_streams(
-    tmp_path: Path, commands: list[list[str]]
+    tmp_path: Path, tables: list[list[str]]
 ) -> None:
     out = tmp_path / "out.tsv"
-    process = start([*commands[1], "-o", str(out)], "<&- >&- 2>&-")
+    process = start([*tables[0], "-o", str(out)], "<&- >&- 2>&-")
     process.communicate()
     assert process.returncode == 0
     assert out.read_text().splitlines()[1:] == ["0\t4\t4\t1\tok\t2=1X1="]

@@ -39,7 +39,7 @@ def expected_counts(words):
 
 @pytest.mark.gpu
 def test_bit_counts_on_the_device(device):
-    from mapper.device.memory import Workspace
+    from mapper.device.workspace import Workspace
     from tests.device.kernels import count_bits
 
     space = Workspace()
@@ -54,8 +54,8 @@ def test_bit_counts_on_the_device(device):
 
 @pytest.mark.gpu
 def test_kernels_stay_loaded_until_the_process_ends(device):
-    from mapper.device.memory import Workspace
     from mapper.device.seam import SIMULATED, cuda
+    from mapper.device.workspace import Workspace
     from tests.device.kernels import count_bits
 
     if SIMULATED:
@@ -95,7 +95,7 @@ def test_large_arrays_are_uploaded_by_threads_in_pieces(device, monkeypatch):
 
 @pytest.mark.gpu
 def test_a_workspace_grows_and_is_reused(device):
-    from mapper.device.memory import Workspace
+    from mapper.device.workspace import Workspace
 
     space = Workspace()
     for n in (3, 100, 7, 100_000, 0):
@@ -111,7 +111,7 @@ def test_a_workspace_grows_and_is_reused(device):
 
 @pytest.mark.gpu
 def test_results_are_the_callers_until_let_go(device):
-    from mapper.device.memory import Workspace
+    from mapper.device.workspace import Workspace
 
     space = Workspace()
 

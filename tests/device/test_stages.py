@@ -130,9 +130,9 @@ def test_every_bucket_and_pools_that_grow(device, monkeypatch, index, reads) -> 
 
 def test_a_read_whose_loci_asked_for_too_much_is_settled_alone(device) -> None:
     """The first locus sets the third a target, which the second, elsewhere in the read, lowers."""
-    from mapper.device.memory import Workspace
     from mapper.device.reads import upload_reads
     from mapper.device.upload import upload
+    from mapper.device.workspace import Workspace
     from mapper.extend import cuda as device_extend
 
     rng = np.random.default_rng(11)

@@ -66,7 +66,7 @@ _PARAMETER_LINES = ("Occ spacing (q)", "SA sampling (p)", "k-mer table (k)")
         (["index", "{fasta}", "-q", "63"], 2, "Occ spacing 63"),
         (["index", "{fasta}", "-t", "0"], 2, "--threads: 0: a whole number of at least 1"),
         (["index", "{fasta}", "-o", "{fasta}"], 2, "is a file"),
-        (["index", "{fasta}", "-o", "/none/x.fmw"], 2, "no such directory"),
+        (["index", "{fasta}", "-o", "/none/x.fmw"], 4, "directory /none does not exist"),
         (["index"], 2, "required"),
         (["nonsense"], 2, "invalid choice"),
         ([], 2, "required"),

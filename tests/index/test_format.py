@@ -161,9 +161,11 @@ def test_what_is_no_index_is_not_replaced(built: Index, saved: Path, tmp_path: P
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "thesis.txt").write_text("x")
-    for path in (file, folder, tmp_path / "none" / "x.fmw"):
+    for path in (file, folder):
         with pytest.raises(UsageError):
             save_index(built, path, force=True)
+    with pytest.raises(OutputError, match="does not exist"):
+        save_index(built, tmp_path / "none" / "x.fmw")
     assert file.exists()
     assert (folder / "thesis.txt").exists()
     (saved / "blocks.npy").unlink()

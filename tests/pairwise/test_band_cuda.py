@@ -55,11 +55,12 @@ def short_pairs(rng: np.random.Generator) -> list[tuple[str, str]]:
 def test_groups_of_all_sizes_equal_the_cpu(
     penalties, lanes: int, left, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mapper.pairwise import flat_affine_space, flat_left, flat_metrics
+    from mapper.pairwise import flat_affine_metric, flat_affine_space, flat_left
+    from mapper.pairwise.flat_metric import GroupRung
 
     monkeypatch.setattr(flat_left, "multiprocessors", lambda: 1)
     monkeypatch.setattr(flat_affine_space, "MOST_BAND_BLOCKS", 1)  # takes pairs again and again
-    monkeypatch.setattr(flat_metrics, "BAND_RUNGS", (flat_metrics.GroupRung(120, lanes),))
+    monkeypatch.setattr(flat_affine_metric, "BAND_RUNGS", (GroupRung(120, lanes),))
     pairs = short_pairs(np.random.default_rng(41))
     bands = ((3, 2),) if SIMULATED else ((3, 2), (2, 1), (32, 8), (33, 1), (90, 20))
     for band in bands:
@@ -72,14 +73,15 @@ def test_groups_of_all_sizes_equal_the_cpu(
 def test_what_a_rung_has_no_room_for_goes_to_the_last(
     left, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mapper.pairwise import flat_metrics
+    from mapper.pairwise import flat_affine_metric, flat_metric
+    from mapper.pairwise.flat_metric import GroupRung
 
     pairs = short_pairs(np.random.default_rng(42))
-    rungs = [flat_metrics.GroupRung(bound, 8) for bound in (4, 6, 10)]
+    rungs = [GroupRung(bound, 8) for bound in (4, 6, 10)]
     for n_rungs in (1, 3):
-        monkeypatch.setattr(flat_metrics, "BAND_RUNGS", tuple(rungs[:n_rungs]))
+        monkeypatch.setattr(flat_affine_metric, "BAND_RUNGS", tuple(rungs[:n_rungs]))
         check(pairs, device, align_affine, band=(8, 4))
-    monkeypatch.setattr(flat_metrics, "BLOCKS_FROM", (0, 10**6))  # these begin with the second
+    monkeypatch.setattr(flat_metric, "BLOCKS_FROM", (0, 10**6))  # these begin with the second
     check(pairs, device, align_affine, band=(8, 4))
     one, _, last, _, also_last, _ = left  # two calls each: without paths, and with
     assert 0 < last == also_last < one < len(pairs)

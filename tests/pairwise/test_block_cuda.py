@@ -22,16 +22,25 @@ SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 @pytest.fixture
 def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Make chunks of all lengths go to blocks at once; return how many pairs each batch left."""
-    from mapper.pairwise import cuda_batch, flat_metrics, flat_rest
+    from mapper.pairwise import (
+        cuda_batch,
+        flat_affine_metric,
+        flat_edit_metric,
+        flat_metric,
+        flat_rest,
+    )
+    from mapper.pairwise.flat_metric import GroupRung
 
     monkeypatch.setattr(cuda_batch, "_SPACES", {})  # what is kept there is made for other lengths
-    monkeypatch.setattr(flat_metrics, "BLOCKS_FROM", (0, 0))
-    monkeypatch.setattr(flat_metrics, "BLOCK_WIDTHS", (16, 64) if SIMULATED else (128, 2048))
-    monkeypatch.setattr(flat_metrics, "EDIT_BLOCK_WIDTHS", (64, 128) if SIMULATED else (2048, 8192))
-    monkeypatch.setattr(flat_metrics, "GROUP_RUNGS", (flat_metrics.GroupRung(6, 8),))
+    monkeypatch.setattr(flat_metric, "BLOCKS_FROM", (0, 0))
+    monkeypatch.setattr(flat_affine_metric, "BLOCK_WIDTHS", (16, 64) if SIMULATED else (128, 2048))
+    monkeypatch.setattr(
+        flat_edit_metric, "EDIT_BLOCK_WIDTHS", (64, 128) if SIMULATED else (2048, 8192)
+    )
+    monkeypatch.setattr(flat_affine_metric, "GROUP_RUNGS", (GroupRung(6, 8),))
     if SIMULATED:  # several pairs at a time
-        monkeypatch.setattr(flat_metrics, "BAND_RUNGS", (flat_metrics.GroupRung(2**14, 8),))
-    monkeypatch.setattr(flat_metrics, "EDIT_RUNGS", (flat_metrics.GroupRung(9, 8),))
+        monkeypatch.setattr(flat_affine_metric, "BAND_RUNGS", (GroupRung(2**14, 8),))
+    monkeypatch.setattr(flat_edit_metric, "EDIT_RUNGS", (GroupRung(9, 8),))
     left = []
     first_pass = flat_rest.first_pass
 
@@ -86,14 +95,15 @@ def test_what_bit_vectors_leave_goes_on(
     blocks_from: int, by_blocks, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """References that are too long for them; and more edits, for which there are blocks or none."""
-    from mapper.pairwise import flat_metrics
+    from mapper.pairwise import flat_edit_metric, flat_metric
+    from mapper.pairwise.flat_metric import GroupRung
 
-    monkeypatch.setattr(flat_metrics, "BLOCKS_FROM", (blocks_from, 10**6))
-    monkeypatch.setattr(flat_metrics, "VECTOR_COLUMNS", (40, 40))
-    monkeypatch.setattr(flat_metrics, "VECTOR_WIDTHS", (32,))
-    monkeypatch.setattr(flat_metrics, "EDIT_BLOCK_WIDTHS", (128, 256))
-    rungs = flat_metrics.GroupRung(12, 8), flat_metrics.GroupRung(64, 32)
-    monkeypatch.setattr(flat_metrics, "EDIT_RUNGS", rungs)
+    monkeypatch.setattr(flat_metric, "BLOCKS_FROM", (blocks_from, 10**6))
+    monkeypatch.setattr(flat_edit_metric, "VECTOR_COLUMNS", (40, 40))
+    monkeypatch.setattr(flat_edit_metric, "VECTOR_WIDTHS", (32,))
+    monkeypatch.setattr(flat_edit_metric, "EDIT_BLOCK_WIDTHS", (128, 256))
+    rungs = GroupRung(12, 8), GroupRung(64, 32)
+    monkeypatch.setattr(flat_edit_metric, "EDIT_RUNGS", rungs)
     rng = np.random.default_rng(36)
     pairs = []
     for _ in range(2 if SIMULATED else 200):
@@ -134,11 +144,12 @@ def test_bands_cut_the_same(penalties, by_blocks, device: str) -> None:
 def test_without_room_for_their_paths_pairs_are_left(
     by_blocks, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mapper.pairwise import flat_metrics, flat_slots
+    from mapper.pairwise import flat_affine_metric, flat_slots
+    from mapper.pairwise.flat_metric import GroupRung
 
     monkeypatch.setattr(flat_slots, "LONG_OPS_A_WORD", 1)
-    monkeypatch.setattr(flat_metrics.SmallAffine, "slot", 4)
-    monkeypatch.setattr(flat_metrics, "GROUP_RUNGS", (flat_metrics.GroupRung(1, 8),))
+    monkeypatch.setattr(flat_affine_metric.SmallAffine, "slot", 4)
+    monkeypatch.setattr(flat_affine_metric, "GROUP_RUNGS", (GroupRung(1, 8),))
     rng = np.random.default_rng(34)
     n = 6 if SIMULATED else 60
     pairs = [(edited(rng, r, 0.2), r) for r in (random_letters(rng, 60) for _ in range(n))]

@@ -174,11 +174,12 @@ def test_what_the_first_pass_leaves_is_aligned_later(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other letters, distances above its own, pairs for which there is no memory."""
-    from mapper.pairwise import flat_cuda, flat_metrics, flat_rest
+    from mapper.pairwise import flat_cuda, flat_edit_metric, flat_rest
     from mapper.pairwise.flat_columns import NOT_DONE
+    from mapper.pairwise.flat_metric import GroupRung
 
-    monkeypatch.setattr(flat_metrics, "VECTOR_WIDTHS", ())
-    monkeypatch.setattr(flat_metrics, "EDIT_RUNGS", (flat_metrics.GroupRung(16, 8),))
+    monkeypatch.setattr(flat_edit_metric, "VECTOR_WIDTHS", ())
+    monkeypatch.setattr(flat_edit_metric, "EDIT_RUNGS", (GroupRung(16, 8),))
     rng = np.random.default_rng(6)
     ref = random_letters(rng, 60)
     pairs = [(edited(rng, ref, 0.05), ref), (ref, ref[:20] + "N" + ref[21:]), ("ACGU", "acgt"),
@@ -210,10 +211,10 @@ def test_kernels_that_found_little_are_left_out(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Results are the same, whatever the chunks before were like."""
-    from mapper.device.memory import copy_out
-    from mapper.pairwise import cuda_batch, flat_cuda, flat_metrics
+    from mapper.device.copies import copy_out
+    from mapper.pairwise import cuda_batch, flat_cuda, flat_edit_metric
 
-    made, stages_for = [], flat_metrics.stages_for
+    made, stages_for = [], flat_edit_metric.stages_for
 
     def noted(space, *args):
         made.append((space, stages_for(space, *args)))
@@ -229,7 +230,7 @@ def test_kernels_that_found_little_are_left_out(
             found.append(np.flatnonzero(counts).tolist())
         return found
 
-    monkeypatch.setattr(flat_metrics, "stages_for", noted)
+    monkeypatch.setattr(flat_edit_metric, "stages_for", noted)
     monkeypatch.setattr(cuda_batch, "_SPACES", {})
     monkeypatch.setattr(flat_cuda, "FEWEST_PAIRS", 4)
     monkeypatch.setattr(flat_cuda, "SLOTS", 1)

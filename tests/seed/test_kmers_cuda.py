@@ -124,8 +124,8 @@ def test_hits_with_rows_of_64_bits(device, monkeypatch, far):
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 257, 5000])
 def test_scan_is_the_cumulative_sum(device, n):
-    from mapper.device.memory import Workspace
     from mapper.device.scan import offsets_of
+    from mapper.device.workspace import Workspace
 
     counts = np.random.default_rng(n).integers(0, 9, n).astype(np.int32)
     space = Workspace()
