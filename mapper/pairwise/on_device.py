@@ -2,14 +2,16 @@
 
 Chunks of pairs go to whichever device is free; results come back in input order. A device
 without the memory for a chunk gets it in halves. Pairs that a device leaves are aligned on
-the CPU by the same cores, with the same result.
+the CPU by the same cores, with the same result, while the device goes on.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -52,13 +54,26 @@ Rescue = Callable[[PackedPairs], PairAlignments]
 def run_on_devices(
     workers: Sequence[Worker], packed: PackedPairs, want_path: bool, rescue: Rescue
 ) -> PairAlignments:
-    """Align all pairs, in chunks, by several workers."""
+    """Align all pairs, in chunks, by several workers.
+
+    What a worker leaves of a chunk is rescued while it goes on with the next.
+    """
     bounds = chunk_bounds(packed.query_len + packed.ref_len, CHUNK_SYMBOLS, CHUNK_PAIRS)
     chunks = [packed_part(packed, first, last) for first, last in bounds]
-    calls = [
-        lambda chunk, worker=worker: _align(worker, chunk, want_path, rescue) for worker in workers
-    ]
-    return joined(list(in_order(calls, chunks)), want_path)
+    # One thread: a rescue takes all cores by itself.
+    with ThreadPoolExecutor(1, "rescue") as cpu:
+
+        def align(worker: Worker, chunk: PackedPairs) -> list[Future[PairAlignments]]:
+            return [
+                cpu.submit(_rescued, part, want_path, rescue)
+                for part in _on_device(worker, chunk, want_path)
+            ]
+
+        try:
+            begun = list(in_order([partial(align, worker) for worker in workers], chunks))
+            return joined([future.result() for parts in begun for future in parts], want_path)
+        finally:
+            cpu.shutdown(cancel_futures=True)
 
 
 def packed_part(packed: PackedPairs, first: int, last: int) -> PackedPairs:
@@ -81,20 +96,35 @@ def _words(
     return words[begin:end], starts[first:last] - begin
 
 
-def _align(worker: Worker, packed: PackedPairs, want_path: bool, rescue: Rescue) -> PairAlignments:
+class _Part(NamedTuple):
+    """Pairs of a chunk, as a worker has done them."""
+
+    packed: PackedPairs
+    columns: Columns
+    counts: np.ndarray  # int64 (n,): operations of each pair
+    left: np.ndarray  # int64: pairs that are left
+    done: np.ndarray  # int64: the others, in the order of their operations
+    ops: np.ndarray  # uint32
+
+
+def _on_device(worker: Worker, packed: PackedPairs, want_path: bool) -> list[_Part]:
     """Align one chunk; in halves if the device has no memory for it whole."""
     n = len(packed.shift)
     columns, counts = new_columns(n), np.zeros(n, np.int64)
     try:
-        left, done, ops = worker.align(packed, want_path, columns, counts)
+        return [_Part(packed, columns, counts, *worker.align(packed, want_path, columns, counts))]
     except DeviceMemoryError:
         worker.release()
         if n == 1:
             raise
         log.debug("no device memory for %d pairs; going on with half of them", n)
-        halves = [packed_part(packed, 0, n // 2), packed_part(packed, n // 2, n)]
-        parts = [_align(worker, half, want_path, rescue) for half in halves]
-        return joined(parts, want_path)
+    halves = [packed_part(packed, 0, n // 2), packed_part(packed, n // 2, n)]
+    return [part for half in halves for part in _on_device(worker, half, want_path)]
+
+
+def _rescued(part: _Part, want_path: bool, rescue: Rescue) -> PairAlignments:
+    """Align the pairs that are left, and put all operations in the order of the pairs."""
+    packed, columns, counts, left, done, ops = part
     all_pairs, all_ops = [done], [ops]
     if len(left):
         rescued = rescue(
@@ -112,7 +142,7 @@ def _align(worker: Worker, packed: PackedPairs, want_path: bool, rescue: Rescue)
             all_ops.append(rescued.cigar_ops)
     if not want_path:
         return PairAlignments(*columns, None, None)
-    offsets = np.zeros(n + 1, np.int64)
+    offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     flat = np.empty(int(offsets[-1]), np.uint32)
     scatter_ops(np.concatenate(all_pairs), np.concatenate(all_ops), offsets, flat)
