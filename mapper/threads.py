@@ -37,10 +37,20 @@ def map_in_threads(
     those that may take hours and touch nothing but memory.
     """
     context = copy_context()
+    with threads_for(n_threads, abandon=abandon) as pool:
+        return list(pool.map(lambda item: context.copy().run(function, item), items))
+
+
+@contextmanager
+def threads_for(n_threads: int, *, abandon: bool = False) -> Iterator[ThreadPoolExecutor]:
+    """Give a pool of threads; an error, or a signal, leaves out what has not begun.
+
+    `abandon`: as for :func:`map_in_threads`.
+    """
     pool = ThreadPoolExecutor(max(1, n_threads))
     waits = True
     try:
-        return list(pool.map(lambda item: context.copy().run(function, item), items))
+        yield pool
     except BaseException as error:
         waits = not abandon or isinstance(error, Exception)
         raise

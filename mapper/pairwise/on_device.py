@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -21,6 +21,7 @@ from mapper.errors import DeviceMemoryError
 from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.result import Columns, PairAlignments, new_columns
 from mapper.pairwise.run import chunk_bounds
+from mapper.threads import threads_for
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ def run_on_devices(
     bounds = chunk_bounds(packed.query_len + packed.ref_len, CHUNK_SYMBOLS, CHUNK_PAIRS)
     chunks = [packed_part(packed, first, last) for first, last in bounds]
     # One thread: a rescue takes all cores by itself.
-    with ThreadPoolExecutor(1, "rescue") as cpu:
+    with threads_for(1, abandon=True) as cpu:
 
         def align(worker: Worker, chunk: PackedPairs) -> list[Future[PairAlignments]]:
             return [
@@ -69,11 +70,8 @@ def run_on_devices(
                 for part in _on_device(worker, chunk, want_path)
             ]
 
-        try:
-            begun = list(in_order([partial(align, worker) for worker in workers], chunks))
-            return joined([future.result() for parts in begun for future in parts], want_path)
-        finally:
-            cpu.shutdown(cancel_futures=True)
+        begun = list(in_order([partial(align, worker) for worker in workers], chunks))
+        return joined([future.result() for parts in begun for future in parts], want_path)
 
 
 def packed_part(packed: PackedPairs, first: int, last: int) -> PackedPairs:

@@ -97,3 +97,25 @@ def test_an_error_of_a_rescue_is_raised(packed) -> None:
 
     with pytest.raises(ValueError, match="no"):
         run_on_devices([LeavesOdd(), LeavesOdd()], packed, True, rescue)
+
+
+def test_a_signal_does_not_wait_for_a_rescue(packed) -> None:
+    """It may take hours; what has begun goes on unseen."""
+    may_end, ended = threading.Event(), threading.Event()
+
+    class Interrupted(LeavesOdd):
+        def align(self, *chunk):
+            if self.begun == 2:
+                raise KeyboardInterrupt
+            return super().align(*chunk)
+
+    def rescue(left):
+        may_end.wait(SECONDS)
+        ended.set()
+        return on_cpu(left, False)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_on_devices([Interrupted()], packed, False, rescue)
+    assert not ended.is_set()
+    may_end.set()
+    assert ended.wait(SECONDS)
