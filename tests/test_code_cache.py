@@ -116,7 +116,10 @@ def test_a_damaged_file_is_compiled_again(tmp_path, cache, n_bytes):
     again = load(tmp_path)
     assert again.outer(3) == 9
     assert misses(again.outer) == 1
-    assert len(path.read_bytes()) == len(whole)
+    # Not the same bytes: numba counts what it compiles, and names by that count are in it.
+    restored = load(tmp_path)
+    assert restored.outer(3) == 9
+    assert (hits(restored.outer), misses(restored.outer)) == (1, 0)
 
 
 def test_code_of_another_signature_is_not_taken(tmp_path, cache):
