@@ -11,7 +11,6 @@ import numpy as np
 from mapper.errors import UsageError
 from mapper.pairwise.lengths import MAX_LENGTH, OFFSETS_RULE, TOO_LONG, check_side
 from mapper.pairwise.run import thread_count
-from mapper.recycled import RECYCLER
 
 PADDING = 8
 """Bytes behind the last sequence of a batch, so that eight can be loaded at a time."""
@@ -132,7 +131,7 @@ def _in_pieces(
     sequences: list[Any], join: Callable[[list[Any]], bytes]
 ) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-    letters = RECYCLER.empty(int(lengths.sum()) + PADDING)
+    letters = np.empty(int(lengths.sum()) + PADDING, np.uint8)
     step = max(1, _PIECE * len(sequences) // len(letters))
     at = 0
     for first in range(0, len(sequences), step):
