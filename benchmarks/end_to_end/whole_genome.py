@@ -7,7 +7,8 @@ Steps, each a process of its own and timed: a repeat-rich genome of 24 contigs a
 pairs of a donor with variants (whole_genome_data.py), ``fmwave index``, a first run on few
 reads that compiles, ``fmwave map`` to BAM on each device, mapeval.py on the first pairs of each
 output, minimap2 (`--peer-pairs`: on the first pairs only), ``fmwave seed`` of planted k-mers
-(planted.py), loading (kernels/load_index.py), more rounds. What would not fit the time limit is
+(planted.py), loading (kernels/load_index.py), more rounds, with `--plain` also of the same reads
+as gzip writes them, one member a file. What would not fit the time limit is
 left out, and the result says so; when the limit comes all the same, the step is ended and what is
 known is written. `--boundary` is the position of the text from which on reads are scored apart and
 k-mers planted: 2^32, or a smaller one where the genome is small.
@@ -35,7 +36,7 @@ from benchmarks import harness
 from benchmarks.end_to_end import score_first
 from benchmarks.end_to_end.map_on_gpu import fmwave, gpus, records_digest
 from benchmarks.end_to_end.time_limit import OutOfTimeError, Steps
-from benchmarks.end_to_end.whole_genome_data import far_contigs, first_lines
+from benchmarks.end_to_end.whole_genome_data import far_contigs, first_lines, gzipped
 from benchmarks.end_to_end.whole_genome_report import PEER, lines_of
 from benchmarks.harness import BenchmarkError
 from mapper.cli.sizes import size
@@ -58,8 +59,8 @@ class WholeGenome:
         self.index = self.work / "genome.fmw"
         self.reads = [self.work / f"reads_{mate}.fq.gz" for mate in (1, 2)]
         self.report: dict[str, Any] = {
-            "steps": self.steps.rows, "runs": {}, "load": {}, "scores": {}, "planted": {},
-            "dropped": [], "stopped": None,
+            "steps": self.steps.rows, "runs": {}, "plain_runs": {}, "load": {}, "scores": {},
+            "planted": {}, "dropped": [], "stopped": None,
         }  # fmt: skip
 
     def run(self) -> None:
@@ -97,6 +98,8 @@ class WholeGenome:
             for turn in range(1, self.options.rounds):
                 if self.fits(f"round {turn + 1}, {device}", "round"):
                     self.map_round(device, turn)
+        if self.options.plain and self.fits("reads in plain gzip", "plain"):
+            self.map_plain()
         if len(self.options.devices) > 1:
             self.report["digests"] = {path.name: records_digest(path) for path in outputs.values()}
 
@@ -113,6 +116,7 @@ class WholeGenome:
             "planted": 60 + 6 * gbp,
             "load": 5 + 8 * gbp,
             "round": 1.2 * max(mapped, default=0.0),
+            "plain": 10 + 3e-6 * self.options.pairs,
         }[kind]
         if left is None or left >= expected:
             return True
@@ -161,6 +165,18 @@ class WholeGenome:
         self.report["runs"].setdefault(device, []).append(found)
         self.steps.say(f"{device}, round {turn + 1}: {found['reads_per_second']} reads/s")
         return self.outputs / f"{stem}.bam"
+
+    def map_plain(self) -> None:
+        """Map the reads from files of one gzip member each, on the first device, all rounds."""
+        self.steps.say("reads in plain gzip ...")
+        with ThreadPoolExecutor() as pool:
+            plain = list(pool.map(gzipped, self.reads))
+        device = self.options.devices[0]
+        for turn in range(self.options.rounds):
+            if self.fits(f"round {turn + 1} of plain gzip, {device}", "round"):
+                name = f"fmwave map --device {device}, plain gzip"
+                found = self.map_files(name, device, plain, "plain")
+                self.report["plain_runs"].setdefault(device, []).append(found)
 
     def first_reads(self, n_pairs: int) -> list[Path]:
         """Return files of the first pairs, as plain FASTQ."""
@@ -242,6 +258,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--score-pairs", type=int, default=500_000, help="[%(default)s]")
     result.add_argument("--rounds", type=int, default=1, help="of fmwave map [%(default)s]")
     result.add_argument("--bgzf", action="store_true", help="reads in blocks, as of bcl2fastq")
+    result.add_argument("--plain", action="store_true", help="map from plain gzip, too")
     result.add_argument("--peer", help="path of a minimap2 program")
     result.add_argument("--peer-pairs", type=int, help="that the peer maps: the first ones [all]")
     result.add_argument("--planted", type=int, default=100_000, help="k-mers [%(default)s]")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -87,6 +88,14 @@ def first_lines(source: Path, target: Path, n_bytes: int) -> Path:
     while lines and lines[-1].startswith(b">"):
         lines.pop()
     target.write_bytes(b"\n".join([*lines, b""]))
+    return target
+
+
+def gzipped(source: Path) -> Path:
+    """Compress a FASTQ.gz file again, as ``gzip -1`` writes it: one member; return its path."""
+    target = source.with_name(f"plain_{source.name}")
+    with igzip.open(source, "rb") as reads, igzip.open(target, "wb", compresslevel=1) as plain:
+        shutil.copyfileobj(reads, plain, 1 << 22)
     return target
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 from benchmarks import harness
 from benchmarks.end_to_end.map_on_gpu import stage_table
 
 PEER = "minimap2 -ax sr"
+RUNS = {"": "runs", ", plain gzip, one member a file": "plain_runs"}
+"""How the report names the rounds, and where they are in it."""
 
 
 def lines_of(report: dict[str, Any]) -> list[str]:
@@ -34,21 +37,38 @@ def lines_of(report: dict[str, Any]) -> list[str]:
             [[n, *(f"{found['rows'].get(n, '–')}" for found in report["load"].values())]
              for n in names],
         )  # fmt: skip
+    lines += rate_lines(report)
     runs = {device: found[-1] for device, found in report["runs"].items() if found}
     if runs:
-        lines += harness.table(
-            ["fmwave map", "reads/s, of each round", "s without start and compilation"],
-            [
-                [device, ", ".join(f"{r['reads_per_second']:,}" for r in found),
-                 f"{found[-1]['seconds']['wall'] - found[-1]['seconds']['compile']:.1f}"]
-                for device, found in report["runs"].items()
-            ],
-        )  # fmt: skip
         lines += stage_table(runs)
     if "digests" in report:
         same = len(set(report["digests"].values())) == 1
         lines += [f"Records of all devices: {'the same bytes' if same else '**DIFFERENT**'}.", ""]
     return lines + planted_lines(report) + score_lines(report)
+
+
+def rate_lines(report: dict[str, Any]) -> list[str]:
+    """Return reads a second: of whole processes, and without their start and compilation."""
+    rows = []
+    for kind, key in RUNS.items():
+        for device, found in report[key].items():
+            whole = [round(r["counts"]["reads"] / r["process_s"]) for r in found]
+            own = [r["reads_per_second"] for r in found]
+            name = f"fmwave map --device {device}{kind}"
+            rows.append([name, len(found), with_range(whole), with_range(own)])
+    options = report["options"]
+    n_reads = 2 * (options.get("peer_pairs") or options["pairs"])
+    for step in report["steps"]:
+        if step["step"] == PEER:
+            rate = f"{n_reads / step['wall_s']:,.0f}"
+            rows.append([f"{PEER}, {n_reads:,} of the reads", 1, rate, "–"])
+    header = ["", "rounds", "reads/s, whole process: median (range)", "without start"]
+    return harness.table(header, rows) if rows else []
+
+
+def with_range(rates: list[int]) -> str:
+    """Return the median, and what it lies between."""
+    return f"{median(rates):,.0f} ({min(rates):,}–{max(rates):,})"
 
 
 def planted_lines(report: dict[str, Any]) -> list[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zlib
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from isal import igzip
 
 from benchmarks.end_to_end.score_first import count_far, first_pairs
 from benchmarks.end_to_end.time_limit import OutOfTimeError, Steps
-from benchmarks.end_to_end.whole_genome_data import far_contigs, first_lines, simulate
+from benchmarks.end_to_end.whole_genome_data import far_contigs, first_lines, gzipped, simulate
+from benchmarks.end_to_end.whole_genome_report import PEER, rate_lines
 from benchmarks.genome import contig_ends, contig_names, write_fasta
 from benchmarks.harness import SHARED, BenchmarkError, kit
 from mapper import dna
@@ -73,6 +76,35 @@ def test_the_first_lines_are_a_fasta(tmp_path):
     for n_bytes, content in ((100, ">x\nACGT\nAC\n>y\nGG\n"), (14, ">x\nACGT\nAC\n"),
                              (12, ">x\nACGT\nAC\n"), (9, ">x\nACGT\n")):  # fmt: skip
         assert first_lines(tmp_path / "a.fa", tmp_path / "b.fa", n_bytes).read_text() == content
+
+
+def test_reads_are_compressed_again_as_one_member(tmp_path):
+    text = b"@r\nACGT\n+\nIIII\n" * 1000
+    members = igzip.compress(text[:900]) + igzip.compress(text[900:])
+    (tmp_path / "r.fq.gz").write_bytes(members)
+    plain = gzipped(tmp_path / "r.fq.gz")
+    assert plain != tmp_path / "r.fq.gz"
+    one = zlib.decompressobj(wbits=31)
+    assert one.decompress(plain.read_bytes()) == text
+    assert one.eof
+    assert not one.unused_data
+
+
+def test_rates_are_of_whole_processes_and_without_their_start():
+    def run(process_s: float, own: int) -> dict[str, Any]:
+        return {"counts": {"reads": 3000}, "process_s": process_s, "reads_per_second": own}
+
+    report = {
+        "options": {"pairs": 1500}, "plain_runs": {"cuda": [run(3.0, 1200)]},
+        "runs": {"cuda": [run(2.0, 1600), run(1.0, 3500), run(1.5, 2100)]},
+        "steps": [{"step": PEER, "wall_s": 30.0}, {"step": "other", "wall_s": 1.0}],
+    }  # fmt: skip
+    lines = rate_lines(report)[2:-1]
+    assert [line.split(" | ")[1:] for line in lines] == [
+        ["3", "2,000 (1,500–3,000)", "2,100 (1,600–3,500) |"],
+        ["1", "1,000 (1,000–1,000)", "1,200 (1,200–1,200) |"],
+        ["1", "100", "– |"],
+    ]
 
 
 def test_steps_end_at_the_limit(tmp_path):
