@@ -195,7 +195,7 @@ def _deal(order, found, bounds, by_length, n, query_start, ref_start, lanes, gro
         task = order[x]
         number = found[_TWINS, task]
         if x > 0 and number != found[_TWINS, order[x - 1]]:
-            slot = _closed(slot, groups, tasks)
+            slot = _closed(slot, groups, want_path, tasks, origin_at)
         low, high, size = found[_LOW, task], found[_HIGH, task], np.int64(found[_SIZE, task])
         block = slot // groups
         if slot % groups == 0:
@@ -219,17 +219,19 @@ def _deal(order, found, bounds, by_length, n, query_start, ref_start, lanes, gro
             n_words += units * lanes * (size + lanes - 1)
         longest = max(longest, size)
         slot += 1
-    _closed(slot, groups, tasks)
+    _closed(slot, groups, want_path, tasks, origin_at)
     return longest, n_words
 
 
 @driver
-def _closed(slot, groups, tasks):
+def _closed(slot, groups, want_path, tasks, origin_at):
     """Leave the other groups of a block without a task; return the next block's first slot."""
     while slot % groups != 0:
         tasks[LOW, slot] = -1
         tasks[HIGH, slot] = -1
         tasks[REF_AT, slot] = 0
         tasks[REF_SIZE, slot] = 0
+        if want_path:
+            origin_at[slot] = 0
         slot += 1
     return slot

@@ -37,8 +37,13 @@ def plan(lengths, query, ref, mode=GLOBAL, want_path=True, scores=SCORES):
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
     return plan_twins(
         lengths[query], lengths[ref], starts[query], starts[ref], scores, Gaps(10, 1), mode,
-        want_path=want_path, lanes=LANES, groups=GROUPS,
+        want_path=want_path, lanes=LANES, groups=GROUPS, room=used,
     )  # fmt: skip
+
+
+def used(_: str, n: int, dtype: type) -> np.ndarray:
+    """Return memory that held something else, as page-locked memory has."""
+    return np.full(n, -77, dtype)
 
 
 @pytest.mark.parametrize("within", [True, False])
@@ -78,6 +83,9 @@ def test_every_pair_is_planned_once(within: bool) -> None:
             if tasks[REF_SIZE, slot]:
                 assert found.origin_at[slot] == words
                 words += units * LANES * (tasks[REF_SIZE, slot] + LANES - 1)
+            else:
+                assert tasks[:, slot].tolist() == [-1, -1, 0, 0]
+                assert found.origin_at[slot] == 0
     assert words == found.n_words
     assert (np.diff(np.array(costs)[blocks[TURN]]) <= 0).all()
 
