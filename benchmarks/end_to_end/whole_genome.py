@@ -36,7 +36,14 @@ from benchmarks import harness
 from benchmarks.end_to_end import score_first
 from benchmarks.end_to_end.map_on_gpu import fmwave, gpus, records_digest
 from benchmarks.end_to_end.time_limit import OutOfTimeError, Steps
-from benchmarks.end_to_end.whole_genome_data import far_contigs, first_lines, gzipped
+from benchmarks.end_to_end.whole_genome_data import (
+    MADE,
+    SEED,
+    far_contigs,
+    first_lines,
+    gzipped,
+    made,
+)
 from benchmarks.end_to_end.whole_genome_report import PEER, lines_of
 from benchmarks.harness import BenchmarkError
 from mapper.cli.sizes import size
@@ -125,6 +132,12 @@ class WholeGenome:
         return False
 
     def prepare(self) -> None:
+        """Make genome and reads, unless an earlier run with these options has left them."""
+        wanted = made(self.options.size, self.options.pairs, SEED, bgzf=self.options.bgzf)
+        before = self.work / MADE
+        if before.is_file() and json.loads(before.read_text()) == wanted:
+            self.steps.say("genome and reads are there")
+            return
         self.module("genome and reads", "benchmarks.end_to_end.whole_genome_data",
                     self.options.size, self.work, "--pairs", self.options.pairs,
                     "-t", self.options.threads, *["--bgzf"] * self.options.bgzf)  # fmt: skip

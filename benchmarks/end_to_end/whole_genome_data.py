@@ -3,16 +3,17 @@
     python -m benchmarks.end_to_end.whole_genome_data 3.1G FOLDER --pairs 4000000 -t 16
 
 writes FOLDER/genome.fa (benchmarks/genome.py) and FOLDER/reads_{1,2}.fq.gz with reads.json, the
-reads that the evaluation kit's simulate.py makes of that FASTA. The kit's own program reads the
-file again and makes the donor genome on one core; here its functions get the text from
-memory, the donors of the contigs are made by all threads, and its gzip is isal's. The reads are
-the same (tests/benchmarks/test_whole_genome.py).
+reads that the evaluation kit's simulate.py makes of that FASTA, and made.json, which says what was
+made. The kit's own program reads the file again and makes the donor genome on one core; here its
+functions get the text from memory, the donors of the contigs are made by all threads, and its gzip
+is isal's. The reads are the same (tests/benchmarks/test_whole_genome.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import shutil
 import sys
@@ -34,6 +35,9 @@ from mapper.threads import map_in_threads
 
 SNPS, INDELS = 0.001, 0.0002
 """Variants of the donor a base: simulate.py's defaults."""
+
+SEED = 1
+MADE = "made.json"
 
 
 def simulate(
@@ -91,6 +95,11 @@ def first_lines(source: Path, target: Path, n_bytes: int) -> Path:
     return target
 
 
+def made(size: int, pairs: int, seed: int, *, bgzf: bool) -> dict[str, int]:
+    """Return what a folder's made.json says when all of it has been made."""
+    return {"size": size, "pairs": pairs, "seed": seed, "bgzf": bgzf}
+
+
 def gzipped(source: Path) -> Path:
     """Compress a FASTQ.gz file again, as ``gzip -1`` writes it: one member; return its path."""
     target = source.with_name(f"plain_{source.name}")
@@ -116,10 +125,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("size", type=size)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--pairs", type=int, default=1_000_000, help="2x150 [%(default)s]")
-    parser.add_argument("--seed", type=int, default=1, help="[%(default)s]")
+    parser.add_argument("--seed", type=int, default=SEED, help="[%(default)s]")
     parser.add_argument("--bgzf", action="store_true", help="write FASTQ in blocks")
     parser.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args(arguments)
+    (options.folder / MADE).unlink(missing_ok=True)
     clock = time.perf_counter()
 
     def say(what: str) -> None:
@@ -136,6 +146,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         contig_names(), contigs, options.folder / "reads", ["-n", str(options.pairs), "--paired"],
         options.threads, options.seed, bgzf=options.bgzf,
     )  # fmt: skip
+    all_made = made(options.size, options.pairs, options.seed, bgzf=options.bgzf)
+    (options.folder / MADE).write_text(json.dumps(all_made))
     say(f"{options.pairs} pairs")
     return 0
 

@@ -187,31 +187,38 @@ class InputBuffer:
         filled = self._filled
         return len(filled.data) - filled.begun >= min(self._chunk, _LEAST_STEP)
 
-    def _go_on_ahead(self) -> None:
-        """Queue the beginning of a step, unless one is queued or enough has begun."""
-        if self._executor is None or self._is_queued or not self._may_begin():
-            return
+    def _wants_step(self) -> bool:
+        """Say whether a step may begin now, and not enough has begun."""
         n_begun = self._block.begun - self._block.at
         if self._block is not self._filled:
             n_begun += self._filled.begun - self._filled.at
-        if n_begun < _WANTED_AHEAD * self._wanted + self._ahead:
+        return self._may_begin() and n_begun < _WANTED_AHEAD * self._wanted + self._ahead
+
+    def _go_on_ahead(self) -> None:
+        """Queue the beginning of steps, unless that is queued or enough has begun."""
+        if self._executor is not None and not self._is_queued and self._wants_step():
             self._is_queued = True
             self._executor.submit(self._begin_ahead)
 
     # And these without it.
 
     def _begin_ahead(self) -> None:
-        """Begin a step, and do a part of one (a task)."""
-        with self._changed:
-            self._is_queued = False
-            if not self._may_begin():
-                return
-            self._is_beginning = True
-        self._begin_step(n_own=1)
+        """Begin steps until enough have begun, and do a part of one (a task).
+
+        A task for each step would be a chain of tasks, each of which waits for a free thread: with
+        many threads, all at work, longer than the step takes.
+        """
+        while True:
+            with self._changed:
+                self._is_queued = self._wants_step()
+                if not self._is_queued:
+                    break
+                self._is_beginning = True
+            self._begin_step()
         self._do_part()
 
-    def _begin_step(self, n_own: int = 0) -> None:
-        """Begin a step, with `_is_beginning` set; the caller does `n_own` parts, tasks the rest."""
+    def _begin_step(self) -> None:
+        """Begin a step, with `_is_beginning` set; its parts are tasks."""
         step, error = Step(0), None
         with self._changed:
             if not self._has_room():
@@ -237,7 +244,7 @@ class InputBuffer:
             self._settle()
             self._go_on_ahead()
         if self._executor is not None:
-            for _ in step.parts[n_own:]:
+            for _ in step.parts:
                 self._executor.submit(self._do_part)
 
     def _do_part(self) -> None:
