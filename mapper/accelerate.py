@@ -8,7 +8,8 @@ access to an array of a tuple counts a reference, an atomic operation in the inn
 ``driver`` marks the loops over a batch; they release the GIL, and the pipeline runs
 them from a pool of Python threads, each on its own batch (numba's default threading
 layer is not safe when several Python threads enter ``parallel=True`` functions, and a
-batch per thread needs no barrier between stages).
+batch per thread needs no barrier between stages). ``brief`` marks what takes microseconds, and
+keeps the GIL: with many threads at work it takes up to milliseconds to have it back.
 
 The code of a driver depends on the files of all cores it inlines. The name of the cache
 directory therefore carries a digest of the package's sources: other sources, other directory,
@@ -120,8 +121,8 @@ def core(function):
 class Driver(CPUDispatcher):
     """A function that Python calls, its code kept on disk."""
 
-    def __init__(self, py_func):
-        super().__init__(py_func, targetoptions=_COMMON | {"nopython": True})
+    def __init__(self, py_func, nogil=True):
+        super().__init__(py_func, targetoptions=_COMMON | {"nopython": True, "nogil": nogil})
         self._cache = CodeCache(py_func, CACHE_DIR)
 
     def _compilation_chain_init_hook(self):
@@ -159,6 +160,11 @@ def disjoint_core(function):
 def driver(function):
     """Compile a loop over a batch, for one thread."""
     return function if numba.config.DISABLE_JIT else Driver(function)
+
+
+def brief(function):
+    """Compile a function that takes less time than to have Python's lock back."""
+    return function if numba.config.DISABLE_JIT else Driver(function, nogil=False)
 
 
 def disjoint_driver(function):

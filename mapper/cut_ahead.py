@@ -17,7 +17,10 @@ from mapper.io.raw_batch import RawBatch
 from mapper.workers import READ, Workers
 
 AHEAD = 2
-"""Batches that are kept before anyone wants them."""
+"""Batches that are kept, at least, before anyone wants them."""
+
+THREADS_A_BATCH = 4
+"""With so many threads for each, more are kept: 16 threads take two while the output is written."""
 
 
 class CutAhead:
@@ -28,13 +31,18 @@ class CutAhead:
     cut
         Cuts the next batch, or returns None at the end: a task, never two at a time. What it
         raises, the caller of a method here gets, if that waits for a batch.
+    n_threads
+        Of the pool.
     """
 
-    def __init__(self, pool: Workers, cut: Callable[[], RawBatch | None]) -> None:
+    def __init__(
+        self, pool: Workers, cut: Callable[[], RawBatch | None], n_threads: int = 1
+    ) -> None:
         self._pool, self._cut = pool, cut
         self._lock = threading.Lock()
         self._kept: deque[RawBatch] = deque()
-        self._most = AHEAD  # batches to keep
+        self._ahead = max(AHEAD, n_threads // THREADS_A_BATCH)
+        self._most = self._ahead  # batches to keep
         self._all_cut = False
         self._cutting: Future[None] | None = None  # None: enough are kept, or all are cut
         with self._lock:
@@ -69,7 +77,7 @@ class CutAhead:
     def go_on_until(self, done: Iterable[Future[Any]], most: int) -> None:
         """Cut on, keeping up to `most` batches, until all of `done` are."""
         left = list(done)
-        self._keep(max(most, AHEAD))
+        self._keep(max(most, self._ahead))
         while left := [future for future in left if not future.done()]:
             with self._lock:
                 cutting = self._cutting
@@ -78,7 +86,7 @@ class CutAhead:
             wait([cutting, *left], return_when=FIRST_COMPLETED)
             if cutting.done():
                 cutting.result()
-        self._keep(AHEAD)
+        self._keep(self._ahead)
 
     def _keep(self, most: int) -> None:
         with self._lock:

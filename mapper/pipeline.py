@@ -154,7 +154,7 @@ def _map_all(run: Run, reader: ReadsReader, output: RecordOutput, pool: Workers)
             written += finished.n_reads
             progress.update(finished.n_reads)
 
-        cuts = CutAhead(pool, partial(run.cut, reader))
+        cuts = CutAhead(pool, partial(run.cut, reader), run.workers)
         model = freeze_insert_size(run, reader, cuts, most_pending, pool, pending, output)
         while True:
             # Asked once a turn: the input's end may show at any time, and then what waits for

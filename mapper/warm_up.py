@@ -22,7 +22,7 @@ from mapper.io.carry import carry_over, with_tag
 from mapper.io.encode import encode_bam
 from mapper.io.fastq_parse import TextBatch, TextPart
 from mapper.io.fastq_scan import SINGLE
-from mapper.io.text_cut import FASTQ, line_ends, whole_records
+from mapper.io.text_cut import FASTQ, few_line_ends, whole_records
 from mapper.pair.insert_size import assumed_model, confident_inserts
 from mapper.pair.names import Names, make_names
 from mapper.pair.placement import tally
@@ -84,7 +84,8 @@ def compile_reading() -> None:
     """Compile the reading of FASTQ and FASTA."""
     text = np.frombuffer(bytearray(b"@r\nACGT\n+\nIIII\n"), np.uint8)
     whole_records(FASTQ, text, False, 1, -1)
-    line_ends(text)
+    whole_records(FASTQ, text, False, 2, -1)
+    few_line_ends(text)
     TextBatch((TextPart("", FASTQ, text, 1),), SINGLE, keep_comments=False, first_read=0).parse()
 
 

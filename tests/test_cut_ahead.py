@@ -91,20 +91,21 @@ def test_what_is_wrong_with_the_input_is_raised_where_it_is_taken(pool: Workers)
         CutAhead(pool, wrong).take()
 
 
-def test_cuts_follow_each_other_without_a_call(pool: Workers) -> None:
-    """As far as AHEAD; then one more for each that is taken."""
+@pytest.mark.parametrize(("n_threads", "ahead"), [(2, AHEAD), (16, 4)])
+def test_cuts_follow_each_other_without_a_call(pool: Workers, n_threads: int, ahead: int) -> None:
+    """As far as is kept ahead; then one more for each that is taken."""
     source, seen = Input(20), threading.Semaphore(0)
 
     def cut() -> RawBatch | None:
         seen.release()
         return source.cut()
 
-    cuts = CutAhead(pool, cut)
-    for _ in range(AHEAD):
+    cuts = CutAhead(pool, cut, n_threads)
+    for _ in range(ahead):
         assert seen.acquire(timeout=60)
     while cuts._cutting is not None:  # the last of them is about to be kept
         wait([cuts._cutting])
-    assert source.n_cut == AHEAD
+    assert source.n_cut == ahead
     assert cuts.take() is not None
     assert seen.acquire(timeout=60)
     assert taken(cuts) == list(range(2, 21))

@@ -100,7 +100,7 @@ def convert_fmwave(
             pool.at(WRITE),
         ) as output,
     ):  # fmt: skip
-        cuts = CutAhead(pool, reader.next_raw)
+        cuts = CutAhead(pool, reader.next_raw, threads)
         while not cuts.ended or pending:
             if not cuts.ended and len(pending) < threads + 2:
                 if cuts.wait_or(list(pending)[:1]):

@@ -54,8 +54,7 @@ class Extension:
         from mapper.seed.cuda import seed_reads
 
         self.lane, self.params, self.keep = lane, params, keep
-        self.longest = int(np.diff(batch.base_offsets).max())
-        self.reads = upload_reads(lane.space, [batch])
+        self.reads, self.longest = upload_reads(lane.space, [batch])
         self.seeds = seed_reads(lane.space, lane.fm, self.reads, self.longest, params.seed)
         self.loci = find_loci(lane.space, lane.contigs, self.seeds)
 

@@ -107,7 +107,7 @@ class Measured:
         self.places = make_places(contigs.starts, contigs.lengths, self.fm.ref_planes)
         self.kmers = kmer_seeding.sample_kmers(text, options.kmers, KMER_LEN, 0, 1)
         self.space = Workspace()
-        self.reads = upload_reads(self.space, [simulated_reads(text, self.n_reads)])
+        self.reads, _ = upload_reads(self.space, [simulated_reads(text, self.n_reads)])
         self.params = resolve(SeedParams(), len(text))
 
     def row(self, q: int, p: int) -> dict[str, Any]:

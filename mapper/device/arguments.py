@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+import threading
 from functools import cache
 from typing import Any
 
@@ -121,6 +122,33 @@ _KIND_OF_NUMBER: dict[type, type] = {np.int64: int, np.bool_: bool, np.float64: 
 def as_words(words: list[int]) -> Any:
     """Return words as an array of ctypes; the upper bits of unsigned numbers stay."""
     return (ctypes.c_int64 * len(words))(*words)
+
+
+def table_of(words: Any) -> Any:
+    """Return the addresses of words, as an array of ctypes."""
+    first = ctypes.addressof(words)
+    return (ctypes.c_void_p * len(words))(*range(first, first + 8 * len(words), 8))
+
+
+class _Tables(threading.local):
+    """Words for a launch and the table of their addresses, kept for the thread's next launch."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[Any, Any]] = {}
+
+    def filled(self, words: list[int]) -> Any:
+        """Return the table of these words; it holds until the next one of as many is asked for."""
+        n = len(words)
+        if n not in self._kept:
+            own = as_words(words)
+            self._kept[n] = own, table_of(own)
+        own, table = self._kept[n]
+        own[:] = words
+        return table
+
+
+OWN_TABLES = _Tables()
+"""Of each thread its own: the driver has copied the words when a launch returns."""
 
 
 def describe(arg: Any, kinds: list[Any], words: list[int]) -> None:

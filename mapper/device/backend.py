@@ -28,7 +28,7 @@ from mapper.device.batches import (
 from mapper.device.memory import free_bytes
 from mapper.device.page_locked import Slabs
 from mapper.device.reads import download_packed, upload_reads
-from mapper.device.seam import cuda
+from mapper.device.seam import cuda, knowing_its_device
 from mapper.device.upload import upload
 from mapper.device.workspace import Workspace
 from mapper.errors import DeviceMemoryError
@@ -127,7 +127,7 @@ class DeviceStages:
         lane = self._free.get()
         try:
             with cuda.gpus[lane.ordinal]:
-                return _align(lane, batches, params, stats, model)
+                return knowing_its_device(_align)(lane, batches, params, stats, model)
         finally:
             self._free.put(lane)
 
@@ -197,9 +197,8 @@ def _align_at_once(
     model: InsertSizeModel | None,
 ) -> list[Share]:  # fmt: skip
     space = lane.space
-    longest = max(1, *(int(np.diff(reads.base_offsets).max(initial=0)) for reads in batches))
     with stats.stage("pack"):
-        on_device = upload_reads(space, batches)
+        on_device, longest = upload_reads(space, batches)
         packed = None if model is not None else download_packed(space, on_device)
     with stats.stage("seed"):
         found = seed_reads(space, lane.fm, on_device, longest, params.seed)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mapper.accelerate import brief
 from mapper.batch import AlignmentBatch, PackedReads, ReadBatch, SeedSummary
 
 
@@ -79,10 +80,21 @@ def alignments_of(batch: AlignmentBatch, start: int, end: int) -> AlignmentBatch
 
 def join_offsets(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Join the bounds (int64, n + 1 of n rows) of ragged rows that follow one another."""
-    joined = [parts[0]]
-    for part in parts[1:]:
-        joined.append(joined[-1][-1] + part[1:])
-    return np.concatenate(joined)
+    joined = np.empty(1 + sum(len(part) - 1 for part in parts), np.int64)
+    joined[0] = parts[0][0]
+    at = 0
+    for part in parts:
+        _join_behind(joined, at, part)
+        at += len(part) - 1
+    return joined
+
+
+@brief
+def _join_behind(joined, at, part):
+    """Join the bounds of more rows behind those of the first `at`."""
+    shift = joined[at] - part[0]
+    for i in range(1, len(part)):
+        joined[at + i] = part[i] + shift
 
 
 def join_packed(parts: Sequence[PackedReads]) -> PackedReads:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
-from mapper.device.arguments import as_words, describe
+from mapper.device.arguments import as_words, describe, table_of
 from mapper.device.seam import (
     SHARED_BYTES,
     SIMULATED,
@@ -15,7 +15,6 @@ from mapper.device.seam import (
     cuda,
     driver,
     launch_loaded,
-    table_of,
 )
 
 

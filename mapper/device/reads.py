@@ -11,7 +11,7 @@ from mapper.batch import PackedReads, ReadBatch
 from mapper.device.batches import join_offsets
 from mapper.device.seam import cuda, kernel
 from mapper.device.workspace import Workspace
-from mapper.seed.pack import pack_row, packed_offsets
+from mapper.seed.pack import longest_of, pack_row, packed_offsets
 
 
 class DeviceReads(NamedTuple):
@@ -33,8 +33,13 @@ def _pack(reads, n_rows):
         )
 
 
-def upload_reads(space: Workspace, batches: Sequence[ReadBatch]) -> DeviceReads:
-    """Copy reads to the device, all batches as one, and pack them there; queued on the stream."""
+def upload_reads(space: Workspace, batches: Sequence[ReadBatch]) -> tuple[DeviceReads, int]:
+    """Copy reads to the device, all batches as one, and pack them there; queued on the stream.
+
+    Returns
+    -------
+    The reads; the bases of the longest of them, 1 at least.
+    """
     base_offsets = join_offsets([reads.base_offsets for reads in batches])
     word_offsets = packed_offsets(base_offsets)
     n_reads, n_words = len(base_offsets) - 1, int(word_offsets[-1]) + 1
@@ -45,7 +50,7 @@ def upload_reads(space: Workspace, batches: Sequence[ReadBatch]) -> DeviceReads:
         word_offsets=space.upload("word_offsets", word_offsets),
     )
     _pack.launch(2 * n_reads, space.stream, on_device, 2 * n_reads)
-    return on_device
+    return on_device, max(1, int(longest_of(base_offsets)))
 
 
 def download_packed(space: Workspace, reads: DeviceReads) -> PackedReads:

@@ -25,10 +25,10 @@ import ctypes
 import importlib.util
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from mapper.accelerate import CACHE_DIR  # sets numba's cache directory, before any kernel
-from mapper.device.arguments import as_words, check_simulated, describe
+from mapper.device.arguments import OWN_TABLES, check_simulated, describe
 from mapper.errors import DeviceError
 
 INSTALL = "install it with pip install 'fmwave[gpu]' (CUDA 12) or 'fmwave[gpu-cu13]' (CUDA 13)"
@@ -67,11 +67,11 @@ __all__ = [
     "is_driver_error",
     "is_out_of_memory",
     "kernel",
+    "knowing_its_device",
     "launch_loaded",
     "lowest_capability",
     "problem_of",
     "sleeping_event",
-    "table_of",
 ]
 
 SIMULATED: bool = bool(numba.config.ENABLE_CUDASIM)
@@ -184,10 +184,9 @@ class Kernel:
         words: list[int] = []
         for arg in args:
             describe(arg, kinds, words)
-        given = as_words(words)  # to be there until the driver has copied it
         launch_loaded(
             self.function_for(kinds, args), n_blocks, self.block, int(_stream_handle(stream)),
-            shared_bytes, table_of(given),
+            shared_bytes, OWN_TABLES.filled(words),
         )  # fmt: skip
 
     def function_for(self, kinds: list[Any], args: tuple[Any, ...]) -> Loaded:
@@ -217,12 +216,6 @@ def _keep_loaded(function: Any) -> None:
     function.module._finalizer.detach()
 
 
-def table_of(words: Any) -> Any:
-    """Return the addresses of words, as an array of ctypes."""
-    first = ctypes.addressof(words)
-    return (ctypes.c_void_p * len(words))(*range(first, first + 8 * len(words), 8))
-
-
 def launch_loaded(
     function: Loaded, n_blocks: int, block: int, stream: int, shared_bytes: int, table: Any
 ) -> None:
@@ -239,6 +232,19 @@ def launch_loaded(
         driver.driver.cuLaunchCooperativeKernel(*given)
     else:
         driver.driver.cuLaunchKernel(*given, 0)
+
+
+Result = TypeVar("Result")
+
+
+def knowing_its_device(call: Callable[..., Result]) -> Callable[..., Result]:
+    """Return a function that does the same, in a thread with a device, and asks once which one.
+
+    Otherwise numba-cuda asks the driver with every launch: twice, with a lock of all threads held,
+    and each time Python's lock is given away. `call` must not change the device.
+    """
+    wrapped: Callable[..., Result] = cuda.require_context(call)
+    return wrapped
 
 
 def lowest_capability() -> tuple[int, int]:

@@ -6,19 +6,28 @@ nobody has done it before.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
-from mapper.io.text_cut import line_ends
+from mapper.io.text_cut import few_line_ends, line_ends
+
+_FEW_BYTES = 1 << 18
+"""In which line ends are counted sooner than Python's lock is had back."""
 
 
 class Counted(NamedTuple):
-    """Pieces of a stream that follow each other, of which line ends were counted."""
+    """Pieces of a stream that follow each other, of which line ends were counted.
 
-    ends: np.ndarray  # int64, (n + 1,): where the first begins, where each ends
-    n_before: np.ndarray  # int64, (n + 1,): line ends before each of these, from the first on
+    Lists: to search an array NumPy gives Python's lock away, and the thread that cuts batches, on
+    which all others live, would wait for it again and again.
+    """
+
+    ends: list[int]  # n + 1: where the first begins, where each ends
+    n_before: list[int]  # n + 1: line ends before each of these, from the first on
 
 
 class LineCounts:
@@ -41,11 +50,8 @@ class LineCounts:
             None if that is not known.
         """
         if ends is not None and n_lines is not None:
-            counted = Counted(np.zeros(len(ends) + 1, np.int64), np.zeros(len(ends) + 1, np.int64))
-            counted.ends[0] = self._end
-            np.add(ends, self._end, out=counted.ends[1:])
-            np.cumsum(n_lines, out=counted.n_before[1:])
-            self._known.append(counted)
+            pieces = [self._end, *(self._end + end for end in ends.tolist())]
+            self._known.append(Counted(pieces, list(accumulate(n_lines.tolist(), initial=0))))
         self._end += n_bytes
 
     def take(self, n_bytes: int) -> None:
@@ -64,15 +70,16 @@ class LineCounts:
         """
         total, unknown = 0, []
         at, end = self._taken, self._taken + n_bytes
-        for counted in self._known:
-            first = int(counted.ends.searchsorted(at))
-            last = int(counted.ends.searchsorted(end, "right")) - 1
+        for ends, n_before in self._known:
+            if ends[0] >= end:
+                break
+            first = bisect_left(ends, at)
+            last = bisect_right(ends, end) - 1
             if last > first:
-                start = int(counted.ends[first])
-                if start > at:
-                    unknown.append((at - self._taken, start - self._taken))
-                total += int(counted.n_before[last] - counted.n_before[first])
-                at = int(counted.ends[last])
+                if ends[first] > at:
+                    unknown.append((at - self._taken, ends[first] - self._taken))
+                total += n_before[last] - n_before[first]
+                at = ends[last]
         if end > at:
             unknown.append((at - self._taken, n_bytes))
         return total, unknown
@@ -80,4 +87,6 @@ class LineCounts:
 
 def count(text: np.ndarray, known: int, unknown: list[tuple[int, int]]) -> int:
     """Return the line ends of a text, from what :meth:`LineCounts.known` returns of it."""
-    return known + sum(int(line_ends(text[first:end])) for first, end in unknown)
+    n_bytes = sum(end - first for first, end in unknown)
+    ends = few_line_ends if n_bytes <= _FEW_BYTES else line_ends
+    return known + sum(int(ends(text[first:end])) for first, end in unknown)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.accelerate import brief, driver
 
 FASTQ = 0  # four lines a record
 FASTA = 1  # one line that begins with ">", and any number of others
@@ -35,6 +35,12 @@ def line_ends(text):
     return found
 
 
+@brief
+def few_line_ends(text):
+    """Return how many line ends there are in a short text."""
+    return line_ends(text)
+
+
 @driver
 def _after_lines(text, n_lines):
     """Return the position after the first `n_lines` lines, which must be there."""
@@ -48,7 +54,7 @@ def _after_lines(text, n_lines):
     return at
 
 
-@driver
+@brief
 def before_lines(text, end, n_lines):
     """Return where the last `n_lines` lines before `end`, which follows a line end, begin."""
     at = end
@@ -98,8 +104,9 @@ def _whole_list_lines(text, all_left, most):
     return n_records, end
 
 
-@driver
-def whole_records(kind, text, all_left, most, n_lines):
+def whole_records(
+    kind: int, text: np.ndarray, all_left: bool, most: int, n_lines: int
+) -> tuple[int, int]:
     """Find records that lie in a text as a whole.
 
     Parameters
@@ -119,14 +126,14 @@ def whole_records(kind, text, all_left, most, n_lines):
     -------
     How many, at most `most`; the position after them.
     """
-    if kind == FASTA:
-        return _whole_fasta_records(text, all_left, most)
-    if kind == LIST:
-        return _whole_list_lines(text, all_left, most)
+    if kind != FASTQ:
+        find = _whole_fasta_records if kind == FASTA else _whole_list_lines
+        n_records, end = find(text, all_left, most)
+        return int(n_records), int(end)
     if n_lines < 0:
-        n_lines = line_ends(text)
+        n_lines = int(line_ends(text))
     n_records = min(n_lines // 4, most)
     if n_records == most:
-        return n_records, _after_lines(text, 4 * n_records)
-    end = before_lines(text, len(text), np.int64(0))
-    return n_records, before_lines(text, end, n_lines - 4 * n_records)
+        return n_records, int(_after_lines(text, 4 * n_records))
+    end = int(before_lines(text, len(text), 0))
+    return n_records, int(before_lines(text, end, n_lines - 4 * n_records))

@@ -26,10 +26,26 @@ def _pack(bases, base_offsets, planes, word_offsets):
 
 def packed_offsets(base_offsets: np.ndarray) -> np.ndarray:
     """Return the ``word_offsets`` (int64) of PackedReads for reads of these bounds."""
-    words = (np.diff(base_offsets) + 63) >> 6
-    word_offsets = np.zeros(len(base_offsets), np.int64)
-    np.cumsum(2 * words, out=word_offsets[1:])
+    word_offsets = np.empty(len(base_offsets), np.int64)
+    _count_words(base_offsets, word_offsets)
     return word_offsets
+
+
+@driver
+def _count_words(base_offsets, word_offsets):
+    word_offsets[0] = 0
+    for read in range(len(base_offsets) - 1):
+        words = 2 * n_words(base_offsets[read + 1] - base_offsets[read])
+        word_offsets[read + 1] = word_offsets[read] + words
+
+
+@driver
+def longest_of(base_offsets):
+    """Return the bases of the longest read; 0 if there is none."""
+    longest = np.int64(0)
+    for read in range(len(base_offsets) - 1):
+        longest = max(longest, base_offsets[read + 1] - base_offsets[read])
+    return longest
 
 
 def pack_reads(reads: ReadBatch) -> PackedReads:

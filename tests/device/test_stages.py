@@ -68,7 +68,7 @@ def check_stages(index: Index, reads: ReadBatch, params: MapParams):
     space, contigs = lane.space, index.contigs
     longest = int(np.diff(reads.base_offsets).max())
     packed = pack_reads(reads)
-    there = upload_reads(space, [reads])
+    there, _ = upload_reads(space, [reads])
     check_equal(download_packed(space, there), packed)
 
     seeds = seed_reads(index.fm, reads, packed, params.seed)
@@ -153,7 +153,7 @@ def test_a_read_whose_loci_asked_for_too_much_is_settled_alone(device) -> None:
     fm = upload(genome.fm, "the index")
     there = upload(loci, "the loci")
     found = device_extend.extend_loci(
-        space, fm.ref_planes, upload_reads(space, [reads]), 130, there,
+        space, fm.ref_planes, upload_reads(space, [reads])[0], 130, there,
         space.upload("whose", np.zeros(3, np.int32)), ExtendParams(),
     )  # fmt: skip
     n_lists = len(device_extend.THREAD_BUCKETS) + len(device_extend.WARP_BUCKETS) + 3
