@@ -39,22 +39,24 @@ def append_op(ops, n_ops, code, length):
     """Append `length` of one operation, merging it with the last; return the new count."""
     if length == 0:
         return n_ops
-    if n_ops > 0 and (ops[n_ops - 1] & 15) == code:
-        ops[n_ops - 1] += np.uint32(length << 4)
-        return n_ops
-    ops[n_ops] = np.uint32((length << 4) | code)
-    return n_ops + 1
+    if n_ops > 0:
+        last = np.uint32(n_ops - 1)
+        if (ops[last] & 15) == code:
+            ops[last] += np.uint32(length << 4)
+            return n_ops
+    ops[np.uint32(n_ops)] = np.uint32((length << 4) | code)
+    return np.int32(n_ops + 1)
 
 
 @core
 def base_at(planes, word, pos):
     """Base at `pos` of a packed sequence: 0 to 3, or 4 if ambiguous."""
-    w = word + (pos >> 6)
+    w = np.uint64(word + (pos >> 6))
     bit = np.uint64(pos & 63)
     one = np.uint64(1)
     if (planes[w, 2] >> bit) & one:
-        return np.int64(4)
-    return np.int64(((planes[w, 0] >> bit) & one) | (((planes[w, 1] >> bit) & one) << one))
+        return np.int32(4)
+    return np.int32(((planes[w, 0] >> bit) & one) | (((planes[w, 1] >> bit) & one) << one))
 
 
 @core
@@ -64,32 +66,34 @@ def left_align(ops, n_ops, read_planes, read_word, query_start, ref_planes, text
     A gap moves by one base where the base before it equals its own last base and stands in
     a run of matches. A run is never emptied: gaps do not swap or reach an end.
     """
-    query = query_start
+    query = np.int32(query_start)
     text = text_start
     for i in range(n_ops):
         code = ops[i] & 15
-        length = np.int64(ops[i] >> 4)
+        length = np.int32(ops[i] >> 4)
         gap = code == I or code == D
         if gap and 0 < i < n_ops - 1 and (ops[i - 1] & 15) == EQUAL and (ops[i + 1] & 15) == EQUAL:
-            room = np.int64(ops[i - 1] >> 4) - 1
-            moved = 0
+            room = np.int32(np.int32(ops[i - 1] >> 4) - 1)
+            moved = np.int32(0)
             while moved < room:
                 if code == I:
-                    last = query + length - 1 - moved
-                    same = base_at(read_planes, read_word, last) == base_at(
-                        read_planes, read_word, query - 1 - moved
+                    before = np.int32(query - 1 - moved)
+                    same = base_at(read_planes, read_word, np.int32(before + length)) == base_at(
+                        read_planes, read_word, before
                     )
                 else:
-                    last = text + length - 1 - moved
-                    same = base_at(ref_planes, 0, last) == base_at(ref_planes, 0, text - 1 - moved)
+                    text_before = text - 1 - moved
+                    same = base_at(ref_planes, 0, text_before + length) == base_at(
+                        ref_planes, 0, text_before
+                    )
                 if not same:
                     break
-                moved += 1
+                moved = np.int32(moved + 1)
             ops[i - 1] -= np.uint32(moved << 4)
             ops[i + 1] += np.uint32(moved << 4)
-            query -= moved
+            query = np.int32(query - moved)
             text -= moved
         if code != D:
-            query += length
+            query = np.int32(query + length)
         if code != I:
             text += length

@@ -108,11 +108,11 @@ def plane_word(planes, word, pos, plane):
     One row beyond the last base's must exist (its content does not matter to callers,
     who mask by length).
     """
-    w = word + (pos >> 6)
-    shift = np.uint64(pos & 63)
+    w = np.uint64(word + (pos >> 6))  # a signed index would be checked for being negative
+    one, shift = np.uint64(1), np.uint64(pos & 63)
     # Two shifts, because a shift by 64 is undefined.
     return (planes[w, plane] >> shift) | (
-        (planes[w + 1, plane] << np.uint64(1)) << (np.uint64(63) - shift)
+        (planes[w + one, plane] << one) << (np.uint64(63) - shift)
     )
 
 

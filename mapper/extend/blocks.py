@@ -29,6 +29,9 @@ from mapper.dna import mismatch_word
 from mapper.extend.block_costs import cost_of, costs_of, most_before, most_in_clipped
 from mapper.extend.marks import BLOCK, MATCHED, block_marks, byte_popcounts, marks_on
 
+ONE, TWO = np.uint32(1), np.uint32(2)
+"""Added to a slot: a number of 64 bits would widen the sum."""
+
 
 @core
 def loss_slot(pos, forward):
@@ -37,20 +40,28 @@ def loss_slot(pos, forward):
     Whole blocks beyond it count. The slots of both sides of an anchor are distinct.
     """
     if forward:
-        return 3 * ((pos + BLOCK - 1) // BLOCK + 1)
-    return 3 * (pos // BLOCK)
+        return np.uint32(3 * (np.uint32(pos + (2 * BLOCK - 1)) // np.uint32(BLOCK)))
+    return np.uint32(3 * (np.uint32(pos) // np.uint32(BLOCK)))
 
 
 @core
 def bases_before(pos, forward):
     """How many bases lie between `pos` of the read and the whole blocks beyond."""
-    return (-pos if forward else pos) & (BLOCK - 1)
+    return np.int32((-pos if forward else pos) & (BLOCK - 1))
 
 
 @core
 def forget_losses(read_len, losses):
     """Make all losses zero: nothing is known."""
-    losses[: 3 * (read_len // BLOCK + 3)] = 0
+    for slot in range(np.int32(3 * (read_len // BLOCK + 3))):
+        losses[np.uint32(slot)] = 0
+
+
+@core
+def _forget_block(losses, slot):
+    """Make the losses from one block on zero; as many given to a slice are a loop."""
+    for item in range(3):
+        losses[np.uint32(slot + item)] = 0
 
 
 @core
@@ -86,7 +97,7 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
     n_blocks = read_len // BLOCK
     if forward:
         block, last, step = n_blocks - 1, (corner + BLOCK - 1) // BLOCK, np.int64(-1)
-        losses[3 * n_blocks + 6 : 3 * n_blocks + 9] = 0
+        _forget_block(losses, 3 * n_blocks + 6)
         slot = 3 * n_blocks + 3
         # Deletions lead to higher diagonals of the text.
         first_deleted, first_inserted = diagonal + 1, diagonal - insertions
@@ -97,7 +108,7 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
     # From the far end on: the least losses on the corner's diagonal and on either side.
     here = deleted = inserted = np.int64(0)
     gapped = np.int64(costs.least)
-    losses[slot : slot + 3] = 0
+    _forget_block(losses, slot)
     word = np.int64(-1)
     differ = mismatches = with_none = with_deletions = with_insertions = np.uint64(0)
     while (block - last) * step <= 0:
@@ -161,9 +172,9 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
 def least_loss(losses, pos, forward, k):
     """What is lost at the least from a cell on that lies on diagonal k and has no gap open."""
     slot = loss_slot(pos, forward)
-    if k == 0:
-        return np.int64(losses[slot])
-    return np.int64(losses[slot + 1] if k > 0 else losses[slot + 2])
+    if k != 0:
+        slot += np.uint32(1 if k > 0 else 2)
+    return losses[slot]
 
 
 @core
@@ -177,16 +188,17 @@ def least_loss_behind(losses, pos, forward, k, penalties):
     if bases_before(pos, forward) == 0:
         return loss
     costs = costs_of(penalties)
-    loss += costs.least
+    loss = np.int32(loss + costs.least)
     slot = loss_slot(pos, forward)
+    here, deleted, inserted = losses[slot], losses[slot + ONE], losses[slot + TWO]
     if k <= 0:
-        loss = min(loss, costs.deletion + np.int64(losses[slot + 1]))
+        loss = min(loss, np.int32(costs.deletion + deleted))
     if k < 0:
-        loss = min(loss, costs.deletion + np.int64(losses[slot]))
+        loss = min(loss, np.int32(costs.deletion + here))
     if k >= 0:
-        loss = min(loss, costs.insertion + np.int64(losses[slot + 2]))
+        loss = min(loss, np.int32(costs.insertion + inserted))
     if k > 0:
-        loss = min(loss, costs.insertion + np.int64(losses[slot]))
+        loss = min(loss, np.int32(costs.insertion + here))
     return loss
 
 
@@ -197,12 +209,12 @@ def least_loss_deleting(losses, pos, forward, k, penalties):
     It takes another base of the text, and may come to all higher diagonals.
     """
     slot = loss_slot(pos, forward)
-    loss = np.int64(losses[slot + 1])
+    loss = losses[slot + ONE]
     if k <= 0:
-        loss = min(loss, np.int64(losses[slot]))
+        loss = min(loss, losses[slot])
     if k < 0:
-        loss = min(loss, np.int64(losses[slot + 2]))
-    return loss + penalties.gap_extend - penalties.match
+        loss = min(loss, losses[slot + TWO])
+    return np.int32(loss + penalties.gap_extend - penalties.match)
 
 
 @core
@@ -214,14 +226,14 @@ def least_loss_inserting(losses, pos, forward, k, penalties):
     already, of which the block counts a part.
     """
     slot = loss_slot(pos, forward)
-    loss = np.int64(losses[slot + 2])
+    loss = losses[slot + TWO]
     if k >= 0:
-        loss = min(loss, np.int64(losses[slot]))
+        loss = min(loss, losses[slot])
     if k > 0:
-        loss = min(loss, np.int64(losses[slot + 1]))
-    inserted = penalties.gap_extend + penalties.match
+        loss = min(loss, losses[slot + ONE])
+    inserted = np.int32(penalties.gap_extend + penalties.match)
     n_before = bases_before(pos, forward)
-    into_block = n_before * inserted - costs_of(penalties).opening
-    if n_before == 0:
-        return loss + into_block
-    return loss + min(np.int64(inserted), into_block)
+    into_block = np.int32(n_before * inserted - costs_of(penalties).opening)
+    if n_before > 0:
+        into_block = min(inserted, into_block)
+    return np.int32(loss + into_block)

@@ -55,6 +55,11 @@ class PerUnit(NamedTuple):
     losses: Any  # int32
 
 
+ALIGNING = 2
+"""Blocks that aligning kernels leave room for, as they do untold; but untold, the compiler may put
+numbers into local memory to make room for a third."""
+
+
 @kernel(128)
 def align_ungapped(text_planes, reads, loci, locus_read, params, n_threads, positions, rows):
     """Align reads to their loci without gaps, one locus a thread at a time."""
@@ -126,13 +131,15 @@ def _align_locus(text_planes, reads, loci, read, locus, params, penalties, wavef
         rows.found.cigar_end[locus] = start + n_ops
     start = lane_max(start, lanes)
     if start + n_ops <= len(pool_ops):
-        for i in range(lanes.lane, n_ops, lanes.n_lanes):
-            pool_ops[start + i] = ops[i]
+        i = np.uint32(lanes.lane)
+        while i < np.uint32(n_ops):
+            pool_ops[np.uint64(start + i)] = ops[i]
+            i = np.uint32(i + lanes.n_lanes)
     lanes_meet(lanes)
     return True
 
 
-@kernel(128)
+@kernel(128, blocks_per_sm=ALIGNING)
 def extend_alone(text_planes, reads, loci, locus_read, params, penalties, lists, this, following,
                  turn, n_threads, sizes, scratch, shared, rows, pool_ops):  # fmt: skip
     """Align the loci of a list, one a thread at a time; list those that do not fit.
@@ -178,7 +185,7 @@ def _warp_wavefronts(shared, sizes, warp):
     )
 
 
-@kernel(128)
+@kernel(128, blocks_per_sm=ALIGNING)
 def extend_by_warp(text_planes, reads, loci, locus_read, params, penalties, lists, this, following,
                    turn, n_threads, sizes, scratch, shared, rows, pool_ops):  # fmt: skip
     """Align the loci of a list, one a warp at a time; otherwise like `extend_alone`."""
@@ -206,7 +213,7 @@ def extend_by_warp(text_planes, reads, loci, locus_read, params, penalties, list
             lists.loci[1 - turn, cuda.atomic.add(lists.counters, following, 1)] = locus
 
 
-@kernel(128)
+@kernel(128, blocks_per_sm=ALIGNING)
 def settle_by_warp(text_planes, reads, loci, params, penalties, lists, this, following, n_threads,
                    sizes, scratch, shared, rows, pool_ops, n_found):  # fmt: skip
     """Settle the reads of a list, one a warp: align again what had too high a target."""

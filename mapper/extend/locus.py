@@ -13,10 +13,11 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.cigar import EQUAL, X, append_op, left_align
+from mapper.extend.backtrace import backtrace_side
 from mapper.extend.bounds import bound_sides, left_floor_of
 from mapper.extend.reach import UNKNOWN, most_reached
 from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
-from mapper.extend.wavefront_affine import CELLS_FULL, Side, backtrace_side, extend_side
+from mapper.extend.wavefront_affine import CELLS_FULL, Side, extend_side
 
 
 class Ungapped(NamedTuple):
@@ -56,11 +57,13 @@ def align_ungapped(read_planes, read_word, read_len, text_planes, diagonal, wind
 def ungapped_ops(read_planes, read_word, text_planes, diagonal, start, end, positions, ops, n_ops):
     """Append the runs of matches and mismatches of start:end; return the new count."""
     n = find_mismatches(read_planes, read_word, text_planes, diagonal, start, end, positions)
+    matched = np.int32(start)  # from where on bases match
     for i in range(n):
-        n_ops = append_op(ops, n_ops, EQUAL, positions[i] - start)
-        n_ops = append_op(ops, n_ops, X, 1)
-        start = np.int64(positions[i]) + 1
-    return append_op(ops, n_ops, EQUAL, end - start)
+        pos = positions[np.uint32(i)]
+        n_ops = append_op(ops, n_ops, EQUAL, np.int32(pos - matched))
+        n_ops = append_op(ops, n_ops, X, np.int32(1))
+        matched = np.int32(pos + 1)
+    return append_op(ops, n_ops, EQUAL, np.int32(end - matched))
 
 
 @core
@@ -76,7 +79,7 @@ def search_side(query_planes, text_planes, side, params, penalties, reserve, flo
     start = np.int64(floor)
     if most < UNKNOWN:
         start = max(start, most - 1)
-    objective, s, k, offset = np.int64(floor), np.int64(-1), np.int64(0), np.int64(0)
+    objective, s, k, offset = np.int32(floor), np.int32(-1), np.int32(0), np.int32(0)
     searching = most > floor
     while searching:
         objective, s, k, offset = extend_side(
@@ -122,14 +125,14 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
     query_start, query_end = ungapped.start, ungapped.end
     text_start, text_end = query_start + diagonal, query_end + diagonal
     total = doubled = np.int64(0)
-    n_ops = n_right_ops = np.int64(0)
+    n_ops = n_right_ops = np.int32(0)
     gapped_left = gapped_right = False
     bounds = bound_sides(
         read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
         ungapped, target, params, penalties, len(wavefronts.lo), losses, lanes,
     )  # fmt: skip
     if bounds.most_right == CELLS_FULL:
-        n_ops = np.int64(CELLS_FULL)
+        n_ops = np.int32(CELLS_FULL)
         return total, doubled, query_start, query_end, text_start, text_end, n_ops
 
     # One text for both sides: with two, kernels grow, and compile as long again.
@@ -150,6 +153,7 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
                 break  # without the right side that the target takes, it is out of reach
         if most <= floor:
             continue
+        text_room = min(text_room, room + deletions)
         side = Side(read_word, corner, room, corner + diagonal, text_room, forward)
         objective, s, k, offset = search_side(
             read_planes, text_planes, side, params, penalties, reserve, floor, insertions,
@@ -160,7 +164,7 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
         if s < 0:
             continue
         n_side_ops = backtrace_side(
-            wavefronts, penalties, side, s, k, offset, spare_ops if forward else ops, np.int64(0)
+            wavefronts, penalties, side, s, k, offset, spare_ops if forward else ops, np.int32(0)
         )
         if forward:
             gapped_right, right, n_right_ops = True, objective, n_side_ops
@@ -171,7 +175,7 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
 
     total = anchor + left + right
     if total <= target or not (gapped_left or gapped_right):
-        n_ops = np.int64(0)
+        n_ops = np.int32(0)
         return total, doubled, query_start, query_end, text_start, text_end, n_ops
     middle_start = ungapped.anchor_start if gapped_left else ungapped.start
     middle_end = ungapped.anchor_end if gapped_right else ungapped.end
@@ -179,8 +183,10 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
         read_planes, read_word, text_planes, diagonal, middle_start, middle_end, positions, ops,
         n_ops,
     )  # fmt: skip
-    for i in range(n_right_ops - 1, -1, -1):
-        n_ops = append_op(ops, n_ops, spare_ops[i] & 15, spare_ops[i] >> 4)
+    while n_right_ops > 0:
+        n_right_ops = np.int32(n_right_ops - 1)
+        op = np.int32(spare_ops[np.uint32(n_right_ops)])
+        n_ops = append_op(ops, n_ops, np.int32(op & 15), np.int32(op >> 4))
     left_align(ops, n_ops, read_planes, read_word, query_start, text_planes, text_start)
     doubled = total
     if query_start == 0:

@@ -53,14 +53,15 @@ def matching_blocks(read_planes, word, text_planes, text_pos, n_diagonals):
     read_low, read_high = read_planes[word, 0], read_planes[word, 1]
     read_ambiguous = read_planes[word, 2]
     marks = np.uint64(0)
-    w = text_pos >> 6
-    first = text_pos & 63
-    done = np.int64(0)
-    while done < n_diagonals:
-        low, next_low = text_planes[w, 0], text_planes[w + 1, 0]
-        high, next_high = text_planes[w, 1], text_planes[w + 1, 1]
-        ambiguous, next_ambiguous = text_planes[w, 2], text_planes[w + 1, 2]
-        end = min(np.int64(64), first + n_diagonals - done)
+    w = np.uint64(text_pos >> 6)
+    first = np.int32(text_pos & 63)
+    left_over = np.int32(n_diagonals)
+    while left_over > 0:
+        following = w + one
+        low, next_low = text_planes[w, 0], text_planes[following, 0]
+        high, next_high = text_planes[w, 1], text_planes[following, 1]
+        ambiguous, next_ambiguous = text_planes[w, 2], text_planes[following, 2]
+        end = min(np.int32(64), np.int32(first + left_over))
         # Nothing but shifts and logic: a compiler takes several diagonals at a time.
         for i in range(first, end):
             shift = np.uint64(i)
@@ -69,9 +70,9 @@ def matching_blocks(read_planes, word, text_planes, text_pos, n_diagonals):
             differ |= read_high ^ ((high >> shift) | ((next_high << one) << left))
             differ |= read_ambiguous | (ambiguous >> shift) | ((next_ambiguous << one) << left)
             marks |= block_marks(differ)
-        done += end - first
-        first = np.int64(0)
-        w += 1
+        left_over = np.int32(left_over - (end - first))
+        first = np.int32(0)
+        w = following
     return marks
 
 

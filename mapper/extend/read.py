@@ -125,10 +125,11 @@ def sort_loci(ungapped, order, n_loci, match):
 @core
 def edit_distance_of(ops, n_ops):
     """Bases that differ, are inserted or deleted."""
-    distance = np.int64(0)
-    for i in range(n_ops):
-        if ops[i] & 15 != EQUAL:
-            distance += ops[i] >> 4
+    distance = np.int32(0)
+    for i in range(np.int32(n_ops)):
+        op = ops[np.uint32(i)]
+        if op & 15 != EQUAL:
+            distance = np.int32(distance + (op >> 4))
     return distance
 
 

@@ -39,18 +39,18 @@ def lowest_ungapped(read_len, params):
 @core
 def find_mismatches(read_planes, read_word, text_planes, diagonal, start, end, positions):
     """Write the positions (in the oriented read) of mismatches in start:end; return how many."""
-    n = 0
-    pos = start
+    n = np.int32(0)
+    pos, end = np.int32(start), np.int32(end)
     while pos < end:
         differ = mismatch_word(read_planes, read_word, pos, text_planes, 0, diagonal + pos)
-        left = end - pos
+        left = np.int32(end - pos)
         if left < 64:
             differ &= (np.uint64(1) << np.uint64(left)) - np.uint64(1)
         while differ:
-            positions[n] = pos + trailing_zeros(differ)
-            n += 1
+            positions[np.uint32(n)] = pos + trailing_zeros(differ)
+            n = np.int32(n + 1)
             differ &= differ - np.uint64(1)
-        pos += 64
+        pos = np.int32(pos + 64)
     return n
 
 

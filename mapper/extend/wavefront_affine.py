@@ -13,6 +13,9 @@ that consumes the reference).
     D(s, k) = max(M(s - o - e, k - 1), D(s - e, k - 1)) + 1
     M(s, k) = longest_run from max(M(s - x, k) + 1, I(s, k), D(s, k))
 
+Penalties, diagonals and offsets have 32 bits, all but the places in the text: numba computes sums
+in 64, and a cast behind one lets the compiler take 32 for it.
+
 The aim is the best *objective*: score, plus a bonus where the read's end is reached, both
 doubled (``penalties.py``). Exact branch and bound: a cell is dropped when even the best
 imaginable rest, less what is lost of it at the least (``blocks.py``),
@@ -32,7 +35,6 @@ import numpy as np
 
 from mapper.accelerate import core
 from mapper.bits import leading_zeros, trailing_zeros
-from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.dna import mismatch_word
 from mapper.extend.blocks import (
     least_loss,
@@ -40,7 +42,7 @@ from mapper.extend.blocks import (
     least_loss_deleting,
     least_loss_inserting,
 )
-from mapper.extend.wavefronts import NULL, cell, row_of
+from mapper.extend.wavefronts import NULL, beside, cell, end_row, row_of
 from mapper.lanes import lane_mask, lane_max, lanes_meet
 
 CELLS_FULL = -2
@@ -54,46 +56,37 @@ class Side(NamedTuple):
     query_pos: int  # corner, in the oriented read
     query_room: int  # bases of the read on this side
     text_pos: int  # corner, in the text
-    text_room: int  # bases of the contig on this side
+    text_room: int  # bases of the contig on this side, those beyond the band need not count
     forward: bool
 
 
 @core
 def longest_run(query_planes, text_planes, side, v, h):
     """Length of the run of matches from (v, h) on; 64 bases a step."""
-    limit = min(side.query_room - v, side.text_room - h)
-    done = 0
+    limit = min(np.int32(side.query_room - v), np.int32(side.text_room - h))
+    done = np.int32(0)
     while done < limit:
-        step = min(np.int64(64), limit - done)
-        if side.forward:
-            query_pos = side.query_pos + v + done
-            text_pos = side.text_pos + h + done
-        else:
-            query_pos = side.query_pos - v - done - step
-            text_pos = side.text_pos - h - done - step
+        step = min(np.int32(64), np.int32(limit - done))
+        # From where the 64 bases start that are compared.
+        ahead = done if side.forward else np.int32(-done - step)
+        query_pos = np.int32(side.query_pos + (v if side.forward else -v) + ahead)
+        text_pos = side.text_pos + np.int32((h if side.forward else -h) + ahead)
         differ = mismatch_word(query_planes, side.query_word, query_pos, text_planes, 0, text_pos)
         if side.forward:
-            run = trailing_zeros(differ)
+            run = np.int32(trailing_zeros(differ))
         else:
-            run = leading_zeros(differ << np.uint64(64 - step))
+            run = np.int32(leading_zeros(differ << np.uint64(64 - step)))
         if run < step:
-            return done + run
-        done += step
+            return np.int32(done + run)
+        done = np.int32(done + step)
     return limit
-
-
-@core
-def bounded(offset, k, side):
-    """The offset, or NULL if it lies beyond the end of read or reference."""
-    if offset > side.text_room or offset - k > side.query_room:
-        return np.int64(NULL)
-    return offset
 
 
 @core
 def admitted(offset, doubled_match, lost, highest):
     """The offset, or NULL if its matches do not exceed what is lost, or beyond the highest."""
-    return offset if (doubled_match * offset > lost) & (offset <= highest) else np.int64(NULL)
+    pays = np.int32(doubled_match * offset) > lost
+    return offset if pays & (offset <= highest) else np.int32(NULL)
 
 
 @core
@@ -102,7 +95,14 @@ def pruned_gap(gap, closes, lost, spare):
 
     One that closes here is kept in any case, for the way back.
     """
-    return gap if closes or lost < spare else np.int64(NULL)
+    return gap if closes or lost < spare else np.int32(NULL)
+
+
+@core
+def read_pos(side, offset, k):
+    """Where in the read a cell lies."""
+    v = offset - k
+    return np.int32(side.query_pos + (v if side.forward else -v))
 
 
 @core
@@ -113,19 +113,19 @@ def pruned(offset, insertion, deletion, k, s, side, penalties, bonus, losses, be
     ``2 * match``, and some of that is lost (:func:`blocks.least_loss`). The states of gaps
     stand for gaps that go on: one that closes here is the state of matches.
     """
-    spare = penalties.match * (k + 2 * side.query_room) - s + bonus - best
+    spare = np.int32(penalties.match * (k + 2 * side.query_room) - s + bonus - best)
     if spare <= 0:
-        return np.int64(NULL), np.int64(NULL), np.int64(NULL)
-    sign = np.int64(1 if side.forward else -1)
-    corner = side.query_pos - sign * k
+        return np.int32(NULL), np.int32(NULL), np.int32(NULL)
     entry = offset
-    if offset >= 0 and least_loss(losses, corner + sign * offset, side.forward, k) >= spare:
-        offset = np.int64(NULL)
+    if offset >= 0 and least_loss(losses, read_pos(side, offset, k), side.forward, k) >= spare:
+        offset = np.int32(NULL)
     if insertion >= 0:
-        lost = least_loss_inserting(losses, corner + sign * insertion, side.forward, k, penalties)
+        pos = read_pos(side, insertion, k)
+        lost = least_loss_inserting(losses, pos, side.forward, k, penalties)
         insertion = pruned_gap(insertion, offset >= 0 and insertion == entry, lost, spare)
     if deletion >= 0:
-        lost = least_loss_deleting(losses, corner + sign * deletion, side.forward, k, penalties)
+        pos = read_pos(side, deletion, k)
+        lost = least_loss_deleting(losses, pos, side.forward, k, penalties)
         deletion = pruned_gap(deletion, offset >= 0 and deletion == entry, lost, spare)
     return offset, insertion, deletion
 
@@ -133,9 +133,9 @@ def pruned(offset, insertion, deletion, k, s, side, penalties, bonus, losses, be
 @core
 def leads_on(offset, k, s, side, penalties, bonus, losses, best):
     """Whether a run of matches that ends here can go on to beat objective `best`."""
-    pos = side.query_pos - k + offset if side.forward else side.query_pos + k - offset
+    lost = least_loss_behind(losses, read_pos(side, offset, k), side.forward, k, penalties)
     most = penalties.match * (k + 2 * side.query_room) - s + bonus
-    return most - least_loss_behind(losses, pos, side.forward, k, penalties) > best
+    return np.int32(most - lost) > best
 
 
 @core
@@ -164,155 +164,120 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, reserve, 
         `floor`, CELLS_FULL if the work space is too small to tell. Of equals the lowest
         penalty wins, then the lowest diagonal.
     """
-    match, x = penalties.match, penalties.mismatch
-    e = penalties.gap_extend
-    oe = penalties.gap_open + e
-    bonus = 2 * end_bonus
-    best = np.int64(floor)
-    best_s = np.int64(-1)
-    best_k = np.int64(0)
-    best_offset = np.int64(0)
-    used = np.int64(0)
-    idle = 0
-    s = np.int64(0)
+    match, x = np.int32(penalties.match), np.int32(penalties.mismatch)
+    e = np.int32(penalties.gap_extend)
+    oe = np.int32(penalties.gap_open + penalties.gap_extend)
+    bonus = np.int32(2 * end_bonus)
+    lowest, highest = np.int32(-insertions), np.int32(deletions)
+    query_room = np.int32(side.query_room)
+    text_room = np.int32(side.text_room)
+    n_penalties, n_cells = np.int32(len(wavefronts.lo)), np.int32(len(wavefronts.match))
+    best = np.int32(floor)
+    best_s = np.int32(-1)
+    best_k = np.int32(0)
+    best_offset = np.int32(0)
+    used = np.int32(0)
+    idle = np.int32(0)
+    s = np.int32(0)
     lanes_meet(lanes)  # a slower one may still be tracing back the extension before
     # From this penalty on every cell is pruned, on whatever diagonal.
-    while s < match * (2 * side.query_room + deletions) + bonus - best and idle <= max(x, oe):
-        if s >= len(wavefronts.lo):
-            return best, np.int64(CELLS_FULL), best_k, best_offset
-        mismatched = row_of(wavefronts, s - x)
-        opened = row_of(wavefronts, s - oe)
-        lengthened = row_of(wavefronts, s - e)
-        k_lo, k_hi = np.int64(deletions + 1), np.int64(-insertions - 1)
+    most = np.int32(match * (2 * query_room + highest) + bonus)
+    while s < np.int32(most - best) and idle <= max(x, oe):
+        if s >= n_penalties:
+            return best, np.int32(CELLS_FULL), best_k, best_offset
+        mismatched = row_of(wavefronts, np.int32(s - x))
+        opened = row_of(wavefronts, np.int32(s - oe))
+        lengthened = row_of(wavefronts, np.int32(s - e))
+        k_lo, k_hi = np.int32(highest + 1), np.int32(lowest - 1)
         if s == 0:
-            k_lo = k_hi = np.int64(0)
+            k_lo = k_hi = np.int32(0)
         if mismatched[0] <= mismatched[1]:
             k_lo, k_hi = mismatched[0], mismatched[1]
         if opened[0] <= opened[1]:
-            k_lo, k_hi = min(k_lo, opened[0] - 1), max(k_hi, opened[1] + 1)
+            k_lo, k_hi = beside(k_lo, k_hi, opened)
         if lengthened[0] <= lengthened[1]:
-            k_lo, k_hi = min(k_lo, lengthened[0] - 1), max(k_hi, lengthened[1] + 1)
+            k_lo, k_hi = beside(k_lo, k_hi, lengthened)
         if k_lo > k_hi:
-            wavefronts.lo[s] = 1
-            wavefronts.hi[s] = 0
-            wavefronts.start[s] = 0
-            idle += 1
-            s += 1
+            end_row(wavefronts, s, np.int32(1), np.int32(0), np.int32(0))
+            idle = np.int32(idle + 1)
+            s = np.int32(s + 1)
             continue
-        k_lo = max(k_lo, np.int64(-insertions))
-        k_hi = min(k_hi, np.int64(deletions))
-        if used + k_hi - k_lo >= len(wavefronts.match):
-            return best, np.int64(CELLS_FULL), best_k, best_offset
-        start = used - k_lo
-        alive_lo, alive_hi = np.int64(1), np.int64(0)
+        k_lo = max(k_lo, lowest)
+        k_hi = min(k_hi, highest)
+        if np.int32(used + k_hi - k_lo) >= n_cells:
+            return best, np.int32(CELLS_FULL), best_k, best_offset
+        start = np.int32(used - k_lo)
+        alive_lo, alive_hi = np.int32(1), np.int32(0)
         first = k_lo
         while first <= k_hi:
-            k = first + lanes.lane
-            insertion = deletion = offset = np.int64(NULL)
+            k = np.int32(first + lanes.lane)
+            insertion = deletion = offset = np.int32(NULL)
             objective = best
             if k <= k_hi:
+                above, below = np.int32(k + 1), np.int32(k - 1)
                 insertion = max(
-                    cell(wavefronts.match, opened, k + 1),
-                    cell(wavefronts.insertion, lengthened, k + 1),
+                    cell(wavefronts.match, opened, above),
+                    cell(wavefronts.insertion, lengthened, above),
                 )
-                deletion = 1 + max(
-                    cell(wavefronts.match, opened, k - 1),
-                    cell(wavefronts.deletion, lengthened, k - 1),
+                deletion = max(
+                    cell(wavefronts.match, opened, below),
+                    cell(wavefronts.deletion, lengthened, below),
                 )
-                offset = cell(wavefronts.match, mismatched, k) + 1
+                deletion = np.int32(deletion + 1)
+                offset = np.int32(cell(wavefronts.match, mismatched, k) + 1)
             # Nothing leads to most cells between those that are alive.
             if max(offset, max(insertion, deletion)) >= 0 or (s == 0 and k == 0):
                 # Up to an end, and not where all is lost: match * (v + h) - s > -reserve.
-                highest = min(side.text_room, side.query_room + k)
-                lost = s - reserve + match * k
-                insertion = admitted(insertion, 2 * match, lost, highest)
-                deletion = admitted(deletion, 2 * match, lost, highest)
-                offset = admitted(offset, 2 * match, lost, highest)
+                end = min(text_room, np.int32(query_room + k))
+                lost = np.int32(s - reserve + match * k)
+                insertion = admitted(insertion, 2 * match, lost, end)
+                deletion = admitted(deletion, 2 * match, lost, end)
+                offset = admitted(offset, 2 * match, lost, end)
                 offset = max(offset, max(insertion, deletion))
                 if s == 0:
-                    offset = np.int64(0)
+                    offset = np.int32(0)
                 offset, insertion, deletion = pruned(
                     offset, insertion, deletion, k, s, side, penalties, bonus, losses, best
                 )
                 if offset >= 0:
-                    offset += longest_run(query_planes, text_planes, side, offset - k, offset)
-                    objective = match * (2 * offset - k) - s
-                    if offset - k == side.query_room:
-                        objective += bonus
+                    v = np.int32(offset - k)
+                    run = longest_run(query_planes, text_planes, side, v, offset)
+                    offset = np.int32(offset + run)
+                    objective = np.int32(match * (2 * offset - k) - s)
+                    if np.int32(offset - k) == query_room:
+                        objective = np.int32(objective + bonus)
                     if objective <= best and not leads_on(
                         offset, k, s, side, penalties, bonus, losses, best
                     ):
-                        offset = np.int64(NULL)
+                        offset = np.int32(NULL)
             alive = lane_mask(max(offset, max(insertion, deletion)) >= 0, lanes)
             if k <= k_hi:
-                wavefronts.match[start + k] = offset
-                wavefronts.insertion[start + k] = insertion
-                wavefronts.deletion[start + k] = deletion
+                item = np.uint32(start + k)
+                wavefronts.match[item] = offset
+                wavefronts.insertion[item] = insertion
+                wavefronts.deletion[item] = deletion
             if alive:
                 if alive_lo > alive_hi:
-                    alive_lo = first + trailing_zeros(np.uint64(alive))
-                alive_hi = first + 63 - leading_zeros(np.uint64(alive))
+                    alive_lo = np.int32(first + trailing_zeros(np.uint64(alive)))
+                alive_hi = np.int32(first + 63 - leading_zeros(np.uint64(alive)))
             if lane_mask(objective > best, lanes):
                 # The highest objective, of equals the lowest diagonal.
                 key = np.int64(-1)
                 if objective > best:
-                    key = (objective << 20) | ((1 << 19) - k)
+                    key = (np.int64(objective) << 20) | ((1 << 19) - k)
                 key = lane_max(key, lanes)
-                best = key >> 20
+                best = np.int32(key >> 20)
                 best_s = s
-                best_k = (1 << 19) - (key & ((1 << 20) - 1))
+                best_k = np.int32((1 << 19) - (key & ((1 << 20) - 1)))
                 lanes_meet(lanes)
-                best_offset = np.int64(wavefronts.match[start + best_k])
-            first += lanes.n_lanes
-        wavefronts.lo[s] = alive_lo
-        wavefronts.hi[s] = alive_hi
-        wavefronts.start[s] = start
+                best_offset = wavefronts.match[np.uint32(start + best_k)]
+            first = np.int32(first + lanes.n_lanes)
+        end_row(wavefronts, s, alive_lo, alive_hi, start)
         if alive_lo > alive_hi:
-            idle += 1
+            idle = np.int32(idle + 1)
         else:
-            idle = 0
-            used = start + alive_hi + 1
+            idle = np.int32(0)
+            used = np.int32(start + alive_hi + 1)
         lanes_meet(lanes)
-        s += 1
+        s = np.int32(s + 1)
     return best, best_s, best_k, best_offset
-
-
-@core
-def backtrace_side(wavefronts, penalties, side, s, k, offset, ops, n_ops):
-    """Append the operations from an end cell back to the corner; return the new count.
-
-    They come out from the far end to the anchor: in read order for a backward extension,
-    reversed for a forward one. Of equal ways into a cell a mismatch is taken before a
-    deletion, a deletion before an insertion, and a gap is opened before it is lengthened.
-    """
-    x = penalties.mismatch
-    e = penalties.gap_extend
-    oe = penalties.gap_open + e
-    while s > 0:
-        here = row_of(wavefronts, s)
-        mismatch = bounded(cell(wavefronts.match, row_of(wavefronts, s - x), k) + 1, k, side)
-        insertion = cell(wavefronts.insertion, here, k)
-        deletion = cell(wavefronts.deletion, here, k)
-        entry = max(mismatch, max(insertion, deletion))
-        n_ops = append_op(ops, n_ops, EQUAL, offset - entry)
-        offset = entry
-        if mismatch == entry:
-            n_ops = append_op(ops, n_ops, X, 1)
-            s -= x
-            offset -= 1
-        elif deletion == entry:
-            opened = False
-            while not opened:
-                n_ops = append_op(ops, n_ops, D, 1)
-                offset -= 1
-                k -= 1
-                opened = cell(wavefronts.match, row_of(wavefronts, s - oe), k) == offset
-                s -= oe if opened else e
-        else:
-            opened = False
-            while not opened:
-                n_ops = append_op(ops, n_ops, I, 1)
-                k += 1
-                opened = cell(wavefronts.match, row_of(wavefronts, s - oe), k) == offset
-                s -= oe if opened else e
-    return append_op(ops, n_ops, EQUAL, offset)

@@ -9,8 +9,9 @@ import numpy as np
 from mapper.accelerate import core
 from mapper.extend.penalties import Penalties
 
-NULL = -(2**30)
-"""Offset of a cell that does not exist; leaves room to add to it."""
+NULL = -(2**20)
+"""Offset of a cell that does not exist; leaves room to add to it, and to multiply it by a doubled
+match of up to 1000, in 32 bits."""
 
 
 class Wavefronts(NamedTuple):
@@ -61,8 +62,9 @@ def new_wavefronts(
 def row_of(wavefronts, s):
     """Bounds and start of the wavefront of penalty s; empty for a negative s."""
     if s < 0:
-        return np.int64(1), np.int64(0), np.int64(0)
-    return np.int64(wavefronts.lo[s]), np.int64(wavefronts.hi[s]), np.int64(wavefronts.start[s])
+        return np.int32(1), np.int32(0), np.int32(0)
+    row = np.uint32(s)
+    return wavefronts.lo[row], wavefronts.hi[row], wavefronts.start[row]
 
 
 @core
@@ -70,5 +72,20 @@ def cell(cells, row, k):
     """Offset on diagonal k of a wavefront (:func:`row_of`), or NULL."""
     lo, hi, start = row
     if k < lo or k > hi:
-        return np.int64(NULL)
-    return np.int64(cells[start + k])
+        return np.int32(NULL)
+    return cells[np.uint32(start + k)]
+
+
+@core
+def end_row(wavefronts, s, lo, hi, start):
+    """Store the bounds and the start of the wavefront of penalty s."""
+    row = np.uint32(s)
+    wavefronts.lo[row] = lo
+    wavefronts.hi[row] = hi
+    wavefronts.start[row] = start
+
+
+@core
+def beside(k_lo, k_hi, row):
+    """Widen bounds to the diagonals that gaps lead to from a wavefront."""
+    return min(k_lo, np.int32(row[0] - 1)), max(k_hi, np.int32(row[1] + 1))

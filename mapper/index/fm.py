@@ -58,20 +58,22 @@ def matching_bits(low, high, code):
 def occ(fm, code, row):
     """Count `code` in the BWT before `row` (0 <= row <= n_rows)."""
     i = row - 1 if row > fm.primary else row
-    block = i >> fm.occ_shift
+    block = np.uint64(i >> fm.occ_shift)
     half = np.uint64((code & 1) << 5)
     checkpoint = (fm.blocks[block, code >> 1] >> half) & np.uint64(0xFFFFFFFF)
     count = np.int64(checkpoint) + fm.super_counts[i >> SUPERBLOCK_SHIFT, code]
-    rest = i & ((1 << fm.occ_shift) - 1)
-    word = 2
+    rest = np.int32(i & ((1 << fm.occ_shift) - 1))
+    inside = np.int32(0)  # of the block
+    word, one = np.uint32(2), np.uint32(1)
     while rest >= 64:
-        count += popcount(matching_bits(fm.blocks[block, word], fm.blocks[block, word + 1], code))
-        rest -= 64
-        word += 2
+        bits = matching_bits(fm.blocks[block, word], fm.blocks[block, word + one], code)
+        inside = np.int32(inside + popcount(bits))
+        rest = np.int32(rest - 64)
+        word = np.uint32(word + np.uint32(2))
     # Also where rest is 0 and the mask is empty: a branch would cost more.
     below = (np.uint64(1) << np.uint64(rest)) - np.uint64(1)
-    bits = matching_bits(fm.blocks[block, word], fm.blocks[block, word + 1], code)
-    return count + popcount(bits & below)
+    bits = matching_bits(fm.blocks[block, word], fm.blocks[block, word + one], code)
+    return count + np.int32(inside + popcount(bits & below))
 
 
 @core
@@ -139,14 +141,14 @@ def clean_hit(fm, text_pos, length):
     """Whether `length` bases from `text_pos` lie in one contig and hold no ambiguous base."""
     if text_pos + length >= fm.n_rows:
         return False
-    word = text_pos >> 6
-    bit = text_pos & 63
+    word = np.uint64(text_pos >> 6)
+    bit, length = np.int32(text_pos & 63), np.int32(length)
     while length > 0:
-        here = min(64 - bit, length)
+        here = min(np.int32(64 - bit), length)
         mask = (~np.uint64(0) >> np.uint64(64 - here)) << np.uint64(bit)
         if fm.ref_planes[word, 2] & mask:
             return False
-        length -= here
-        bit = 0
-        word += 1
+        length = np.int32(length - here)
+        bit = np.int32(0)
+        word += np.uint64(1)
     return True

@@ -47,11 +47,11 @@ def make_contigs(names: list[str], md5: list[str], lengths: list[int]) -> Contig
 @core
 def find_contig(contig_starts, text_pos):
     """Contig (ref_id) in which `text_pos` lies; a separator belongs to the contig before."""
-    lo = 0
-    hi = len(contig_starts)
-    while hi - lo > 1:
-        middle = (lo + hi) >> 1
-        if contig_starts[middle] <= text_pos:
+    lo = np.int32(0)
+    hi = np.int32(len(contig_starts))
+    while np.int32(hi - lo) > 1:
+        middle = np.int32((lo + hi) >> 1)
+        if contig_starts[np.uint32(middle)] <= text_pos:
             lo = middle
         else:
             hi = middle

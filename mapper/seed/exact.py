@@ -29,8 +29,8 @@ def pattern_base(codes, start, end, strand, i):
     i may reach past the seed's length: the pattern continues into the read.
     """
     if strand == 0:
-        return np.int64(codes[end - 1 - i])
-    return np.int64(3) - np.int64(codes[start + i])
+        return np.int32(codes[np.uint64(end - 1 - i)])
+    return np.int32(3 - np.int32(codes[np.uint64(start + i)]))
 
 
 @core
@@ -52,10 +52,10 @@ def table_kmer(fm, codes, start, end, strand):
     """
     if fm.kmer_len == 0 or fm.kmer_len > end - start:
         return np.int64(NO_KMER)
-    kmer = np.int64(0)
-    for i in range(fm.kmer_len):
-        kmer |= pattern_base(codes, start, end, strand, i) << (2 * i)
-    return kmer
+    kmer = np.int32(0)  # of up to 14 bases
+    for i in range(np.int32(fm.kmer_len)):
+        kmer = np.int32(kmer | (pattern_base(codes, start, end, strand, i) << (2 * i)))
+    return np.int64(kmer)
 
 
 @core
@@ -114,7 +114,8 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n, asks):
             kmer = table_kmer(fm, codes, start, start + seed_len, scratch.strand[i])
             scratch.sa_lo[i] = kmer
             prefetch(fm.kmer_starts, kmer)
-    for i in range(first, first + n):
+    for row in range(np.int32(first), np.int32(first + n)):
+        i = np.uint32(row)
         start = np.int64(scratch.start[i])
         if asks is not None:
             kmer = scratch.sa_lo[i]
@@ -126,13 +127,15 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n, asks):
         scratch.length[i] = length
         if asks is not None:
             ask_for(fm, sa_lo, sa_hi, length == seed_len or sa_hi - sa_lo <= most_rows)
-    n_alive = n
-    while n_alive > 0:
-        n_alive = 0
-        for i in range(first, first + n):
+    seed_len = np.int32(seed_len)
+    is_alive = n > 0
+    while is_alive:
+        is_alive = False
+        for row in range(np.int32(first), np.int32(first + n)):
+            i = np.uint32(row)
             sa_lo = scratch.sa_lo[i]
             sa_hi = scratch.sa_hi[i]
-            length = np.int64(scratch.length[i])
+            length = scratch.length[i]
             if length < seed_len and sa_lo + most_rows < sa_hi:
                 start = np.int64(scratch.start[i])
                 base = pattern_base(codes, start, start + seed_len, scratch.strand[i], length)
@@ -140,7 +143,7 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n, asks):
                 scratch.sa_lo[i] = sa_lo
                 scratch.sa_hi[i] = sa_hi
                 scratch.length[i] = length + 1
-                n_alive += 1
+                is_alive = True
                 if asks is not None:
                     is_last = length + 1 == seed_len or sa_hi - sa_lo <= most_rows
                     ask_for(fm, sa_lo, sa_hi, is_last)

@@ -40,18 +40,17 @@ def make_query(low, high, strand, params, left_len):
 @core
 def query_base(query, i):
     """Return the code of base `i`."""
-    low = np.int64(query.low >> np.uint64(i)) & 1
-    high = np.int64(query.high >> np.uint64(i)) & 1
-    return low | (high << 1)
+    one, bit = np.uint64(1), np.uint64(i)
+    return np.int32(((query.low >> bit) & one) | (((query.high >> bit) & one) << one))
 
 
 @core
 def table_index(query, start, length):
     """Bases start:start+length coded 2 bits each, the first highest."""
-    kmer = np.int64(0)
-    for i in range(length):
-        kmer = (kmer << 2) | query_base(query, start + i)
-    return kmer
+    kmer = np.int32(0)  # of up to 14 bases
+    for i in range(np.int32(length)):
+        kmer = np.int32((kmer << 2) | query_base(query, np.int32(start + i)))
+    return np.int64(kmer)
 
 
 @core

@@ -61,8 +61,10 @@ def pass_on(hits, thread, row, n_new, max_hits):
     if n_new == 0:
         return
     slot = fetch_add(hits.more_used, n_new)
-    for i in range(min(np.int64(n_new), len(hits.more_row) - slot)):
-        hits.more_row[slot + i] = row
-        hits.more_ordinal[slot + i] = before + i
-        hits.more_pos[slot + i] = hits.held_pos[held + i]
-        hits.more_mismatches[slot + i] = hits.held_mismatches[held + i]
+    room = max(len(hits.more_row) - slot, np.int64(0))
+    for i in range(np.int32(min(np.int64(n_new), room))):
+        to, item = np.uint64(slot + i), np.uint64(held + i)
+        hits.more_row[to] = row
+        hits.more_ordinal[to] = np.int32(before + i)
+        hits.more_pos[to] = hits.held_pos[item]
+        hits.more_mismatches[to] = hits.held_mismatches[item]

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from mapper.accelerate import core
 from mapper.params import SeedParams
 
@@ -42,8 +44,9 @@ def n_disjoint(stretch, seed_len):
 def disjoint_start(stretch, seed_len, n_seeds, i):
     """Start of seed i of `n_seeds`, spread evenly so that both ends are covered."""
     if n_seeds == 1:
-        return 0
-    return i * (stretch - seed_len) // (n_seeds - 1)
+        return np.int32(0)
+    # Below 2^32 for reads of up to 65536 bases; a device divides 64 bits by a call.
+    return np.int32(np.uint32(i * (stretch - seed_len)) // np.uint32(n_seeds - 1))
 
 
 @core
@@ -51,4 +54,4 @@ def seed_start(stretch, seed_len, step, n_seeds, i):
     """Start of seed i of a stretch; `step` 0 lays them disjointly."""
     if step == 0:
         return disjoint_start(stretch, seed_len, n_seeds, i)
-    return i * step
+    return np.int32(i * step)

@@ -118,14 +118,16 @@ def choose_seeds(fm, present, codes, read_start, first, stretch, seed_len, step,
     done, n_listed
         n_listed is ROWS_FULL where the rows do not suffice.
     """
-    n_listed = np.int64(0)
+    n_listed = np.int32(0)
+    capacity = np.int32(len(scratch.start))
+    done, n_starts, step = np.int32(done), np.int32(n_starts), np.int32(step)
     n_kmers = np.int64(0)  # of a seed, that have to be there
     if present is not None and step > 0 and len(present.kmers) > 0:
         n_kmers = min(np.int64(64), np.int64(seed_len) - fm.kmer_len + 1)
     row = np.int64(-1)
     runs_0 = runs_1 = ~np.uint64(0)
     while done < n_starts and n_listed <= SEARCHED_TOGETHER - 2:
-        start = first + seed_start(stretch, seed_len, step, n_starts, done)
+        start = np.int32(first + seed_start(stretch, seed_len, step, n_starts, done))
         worth_0 = worth_1 = True
         if n_kmers > 0 and present is not None:
             pos = start - read_start
@@ -139,19 +141,20 @@ def choose_seeds(fm, present, codes, read_start, first, stretch, seed_len, step,
                 ahead = 64 - (pos & 63)
                 if left:
                     ahead = trailing_zeros(left)
-                done += (ahead + step - 1) // step
+                done = np.int32(done + (ahead + step - 1) // step)
                 continue
             worth_0 = (runs_0 >> np.uint64(pos & 63)) & np.uint64(1) != np.uint64(0)
             worth_1 = (runs_1 >> np.uint64(pos & 63)) & np.uint64(1) != np.uint64(0)
-        done += 1
+        done = np.int32(done + 1)
         for strand in range(2):
             if worth_1 if strand else worth_0:
-                if n_seeds + n_listed >= len(scratch.start):
-                    return done, np.int64(ROWS_FULL)
-                scratch.start[n_seeds + n_listed] = start
-                scratch.strand[n_seeds + n_listed] = strand
-                n_listed += 1
-    return min(done, np.int64(n_starts)), n_listed
+                seed = np.int32(n_seeds + n_listed)
+                if seed >= capacity:
+                    return done, np.int32(ROWS_FULL)
+                scratch.start[np.uint32(seed)] = start
+                scratch.strand[np.uint32(seed)] = strand
+                n_listed = np.int32(n_listed + 1)
+    return min(done, n_starts), n_listed
 
 
 @core

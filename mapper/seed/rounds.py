@@ -153,10 +153,10 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
         if codes[clean] >= AMBIGUOUS:
             clean += 1
             continue
-        stretch_end = clean
-        while stretch_end < read_end and codes[stretch_end] < AMBIGUOUS:
-            stretch_end += 1
-        stretch = stretch_end - clean
+        stretch, left = np.int32(0), np.int32(read_end - clean)
+        while stretch < left and codes[np.uint64(clean + stretch)] < AMBIGUOUS:
+            stretch = np.int32(stretch + 1)
+        stretch_end = clean + stretch
         n_starts = 0
         if stretch >= seed_len:
             n_starts = (
@@ -286,9 +286,11 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
 @core
 def write_seeds(scratch, n_diags, columns, row):
     """Write the seeds of a read's diagonals from `row` on."""
-    for d in range(n_diags):
-        seed = scratch.diag_seed[d]
-        columns.strand[row + d] = scratch.diag[d] & 1
-        columns.query_start[row + d] = scratch.start[seed]
-        columns.text_pos[row + d] = (scratch.diag[d] >> 1) + scratch.start[seed]
-        columns.seed_len[row + d] = scratch.length[seed]
+    for i in range(np.int32(n_diags)):
+        d, to = np.uint32(i), np.uint64(row + i)
+        seed = np.uint32(scratch.diag_seed[d])
+        diagonal, start = scratch.diag[d], scratch.start[seed]
+        columns.strand[to] = diagonal & 1
+        columns.query_start[to] = start
+        columns.text_pos[to] = (diagonal >> 1) + start
+        columns.seed_len[to] = scratch.length[seed]

@@ -48,15 +48,17 @@ def table_size(max_hits: int) -> int:
 @core
 def sort_by_rows(scratch, n_seeds):
     """Order the seeds by number of rows; equals keep their order (insertion sort)."""
-    for i in range(n_seeds):
-        rows = scratch.sa_hi[i] - scratch.sa_lo[i]
-        j = i
+    one = np.uint32(1)
+    for i in range(np.int32(n_seeds)):
+        seed = np.uint32(i)
+        rows = scratch.sa_hi[seed] - scratch.sa_lo[seed]
+        j = seed
         while j > 0:
-            before = scratch.order[j - 1]
+            before = np.uint32(scratch.order[np.uint32(j - one)])
             if scratch.sa_hi[before] - scratch.sa_lo[before] <= rows:
                 break
             scratch.order[j] = before
-            j -= 1
+            j = np.uint32(j - one)
         scratch.order[j] = i
 
 
@@ -66,15 +68,15 @@ def seed_matches(fm, planes, word, start, length, diagonal):
     text_pos = diagonal + start
     if text_pos < 0 or text_pos + length >= fm.n_rows:
         return False
-    done = 0
+    done, length = np.int32(0), np.int32(length)
     while done < length:
         differ = mismatch_word(planes, word, start + done, fm.ref_planes, 0, text_pos + done)
-        left = length - done
+        left = np.int32(length - done)
         if left < 64:
             differ &= (np.uint64(1) << np.uint64(left)) - np.uint64(1)
         if differ:
             return False
-        done += 64
+        done = np.int32(done + 64)
     return True
 
 
@@ -104,16 +106,16 @@ def slot_of(scratch, diagonal):
     slot = np.uint32((mixed >> np.uint64(16)) & np.uint64(0xFFFFFFFF)) & mask
     while True:
         d = scratch.slots[slot]
-        if d < 0 or scratch.diag[d] == diagonal:
+        if d < 0 or scratch.diag[np.uint32(d)] == diagonal:
             return slot
-        slot = (slot + np.uint32(1)) & mask
+        slot = np.uint32((slot + np.uint32(1)) & mask)
 
 
 @core
 def forget_diagonals(scratch):
     """Empty the table."""
-    for i in range(len(scratch.slots)):
-        scratch.slots[i] = -1
+    for i in range(np.int32(len(scratch.slots))):
+        scratch.slots[np.uint32(i)] = -1
 
 
 @core
