@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mapper.bits import leading_zeros, popcount, trailing_zeros
 from mapper.device.seam import cuda, kernel
 from mapper.pairwise.packing import is_acgt
@@ -22,3 +24,24 @@ def check_letters(letters, start, end, out):
     """Whether a stretch of letters is A, C, G or T alone."""
     i = cuda.grid(1)
     out[i] = is_acgt(letters, start[i], end[i])
+
+
+@kernel(32)
+def sum_in_64_bits(values, n, out):
+    """A running maximum of sums, with a loop that counts as Python does."""
+    total = np.int64(0)
+    for i in range(n):
+        if values[np.uint64(i)] > total:
+            total += values[np.uint64(i)]
+    out[cuda.grid(1)] = total
+
+
+@kernel(32)
+def sum_in_32_bits(values, n, out):
+    """The same as :func:`sum_in_64_bits`, narrowed."""
+    total = np.int32(0)
+    for i in range(np.int32(n)):
+        value = values[np.uint32(i)]
+        if value > total:
+            total = np.int32(total + value)
+    out[cuda.grid(1)] = total

@@ -69,9 +69,8 @@ class Machine(NamedTuple):
         """Opcodes in order, with their modifiers (``LDG.E.64.CONSTANT``)."""
         return re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]+)", self.sass)
 
-    @property
-    def inner_loops(self) -> list[Machine]:
-        """Loops that hold no other, each from where its branch goes back to."""
+    def _loops(self) -> list[tuple[int, int]]:
+        """First and last line of each loop, from where its branch goes back to."""
         lines = self.sass.splitlines()
         labels = {line.strip()[:-1]: i for i, line in enumerate(lines) if line.startswith(".L_")}
         spans = []
@@ -79,11 +78,26 @@ class Machine(NamedTuple):
             back = re.search(r"\bBRA\b.*`\((\.L_\w+)\)", line)
             if back and labels.get(back[1], end) < end:
                 spans.append((labels[back[1]], end))
+        return spans
+
+    def _between(self, start: int, end: int) -> Machine:
+        return self._replace(sass="\n".join(self.sass.splitlines()[start : end + 1]))
+
+    @property
+    def inner_loops(self) -> list[Machine]:
+        """Loops that hold no other."""
+        spans = self._loops()
         return [
-            self._replace(sass="\n".join(lines[start : end + 1]))
+            self._between(start, end)
             for start, end in spans
             if not any(start <= a and b < end for a, b in spans)
         ]
+
+    def loop_around(self, inner: Machine) -> Machine:
+        """The smallest loop that holds one of the inner loops, and more."""
+        spans = sorted(self._loops(), key=lambda span: span[1] - span[0])
+        around = (self._between(*span) for span in spans)
+        return next(loop for loop in around if inner.sass in loop.sass and loop != inner)
 
     def count(self, *opcodes: str) -> int:
         """Instructions whose opcode, without modifiers, is one of `opcodes`."""

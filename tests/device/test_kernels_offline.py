@@ -24,9 +24,9 @@ from tests.reads import reads_of
 
 NUMBER = types.int64
 
-MOST_WIDE = 0.2
+MOST_WIDE = 0.17
 """Of a kernel's instructions, those that count in 64 bits or make addresses; what they are is in
-``benchmarks/results/sass_widths-2026-11-21.md``."""
+``benchmarks/results/sass_widths-2026-11-22.md``. Loops one by one: ``test_inner_loops.py``."""
 
 
 def struct(kind, *fields) -> types.NamedTuple:
@@ -174,9 +174,8 @@ def test_screening_leaves_room_for_four_blocks(shared_types) -> None:
     assert len(sliding) == 2
     for loop in sliding:
         assert loop.count("LDG", "LD", "LDL", "STL", "BRX", "CALL") == 0
-        # No address; of what else is 64 bits wide all but two counters are eight bytes at a time.
-        assert loop.wide["addresses"] == 0
-        assert loop.wide["comparisons"] <= 2
+        # No address; what else is 64 bits wide are sums of eight bytes at a time.
+        assert loop.wide["addresses"] == loop.wide["comparisons"] == 0
         # Shifts, logic and sums of 32 bits; the rest counts diagonals.
         others = len(loop.instructions) - loop.count("SHF", "LOP3", "IADD3")
         assert others <= len(loop.instructions) // 8

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numba import types
@@ -25,13 +26,14 @@ from mapper.params import SeedParams
 from mapper.seed.rounds import SeedColumns
 from mapper.seed.select import SeedScratch
 from tests.device.batches import index_of, small_genome
+from tests.device.inner_loops import instructions_of, needless
 from tests.device.offline import Machine, array, compile_offline, type_of
 from tests.device.test_kernels_offline import NUMBER, extension_types, struct
 from tests.seed.test_kmers_cuda import search_types
 
 
-def kernels() -> Iterator[tuple[str, Machine]]:
-    """Compile the kernels that most of the device's time goes to, as mapping launches them."""
+def hot_kernels() -> Iterator[tuple[str, Any, Sequence[types.Type]]]:
+    """Return the kernels that most of the device's time goes to, and what mapping gives them."""
     from mapper.device.reads import DeviceReads
     from mapper.device.work import Lists, Pool
     from mapper.extend.kernels import extend_alone, extend_by_warp, screen
@@ -46,20 +48,19 @@ def kernels() -> Iterator[tuple[str, Machine]]:
     }
     kinds = extension_types(shared)
     fm: FMIndex = index_of(small_genome(np.random.default_rng(1))).fm
-    yield "screen", compile_offline(screen, (*kinds[:11], NUMBER, array(np.int32), kinds[14]))
-    yield "extend_alone", compile_offline(extend_alone, kinds)
-    yield "extend_by_warp", compile_offline(extend_by_warp, kinds)
+    yield "screen", screen, (*kinds[:11], NUMBER, array(np.int32), kinds[14])
+    yield "extend_alone", extend_alone, kinds
+    yield "extend_by_warp", extend_by_warp, kinds
     seed_types = (
         type_of(fm), shared["reads"], type_of(SeedParams()), shared["lists"], NUMBER, NUMBER,
         struct(SeedScratch, *device_seed._SCRATCH), shared["pool"],
         struct(SeedColumns, *device_seed._COLUMNS), struct(device_seed.PerRead, "i4", "i4", "u1"),
     )  # fmt: skip
-    yield "_seed (reads)", compile_offline(device_seed._seed, seed_types)
-    yield "_search (k-mers)", compile_offline(_search, search_types(20))
-    by_contexts = compile_offline(_search_by_contexts, search_types(20, contexts=True))
-    yield "_search_by_contexts (k-mers)", by_contexts
+    yield "_seed (reads)", device_seed._seed, seed_types
+    yield "_search (k-mers)", _search, search_types(20)
+    yield "_search_by_contexts (k-mers)", _search_by_contexts, search_types(20, contexts=True)
     locate = [type_of(fm), types.int64, array(np.uint32)]
-    yield "_fill_suffix_array (locate)", compile_offline(_fill_suffix_array, locate)
+    yield "_fill_suffix_array (locate)", _fill_suffix_array, locate
 
 
 def row(name: str, machine: Machine) -> list[str]:
@@ -72,21 +73,35 @@ def row(name: str, machine: Machine) -> list[str]:
 
 EXPLANATION = """\
 "Addresses" are products of 32 bits into 64 and upper halves of shifted sums; "sums" and "comparisons" are pairs of instructions, of which that with
-the carry is counted: what is done in 64 bits without need costs one instruction more for each of these two.
+the carry is counted. "Needless" are sums and comparisons of 64 bits that neither make an address nor take numbers that memory holds with 64 bits, or
+that come from these by logic, shifts or sums (`tests/device/inner_loops.py`): what counts, adds up or compares in 64 bits without need.
+`tests/device/test_inner_loops.py` allows none in any inner loop.
 
-- *Without loads and stores, in screen and extend*: the text slides past a block of the read (`extend/marks.py`). All but two of the sums add up
-  eight bytes at a time, where no carry passes between bytes; a pair of registers takes the same two instructions either way. The
-  other two, with both comparisons, count the diagonals: four of 174 instructions that 32 bits would save.
-- *16 stores*: losses or cells are set to zero in interleaved work space, one address a store. Needed.
-- *8 loads, no stores, in _seed, _search and locate*: blocks of the BWT beyond the first 64 bases, which an Occ spacing of 64 does not have. The count
-  is added to a row, which is of 64 bits in a text beyond 2^32 bases.
-- *12 loads, no stores*: 64 bases of read and text are compared, three bit planes of two words each; the place in the text has 64 bits.
-- *The others*, with loads and stores, were not looked at one by one; they go through interleaved work space and lists, by places of 64 bits.
-- *The wavefront's cells* are no innermost loop (runs of matches are compared in them). Diagonals and offsets are stored in 32 bits and computed in 64.
-  Narrowing them takes extend_alone from 9560 to 9176 instructions and extend_by_warp from 9264 to 9016, with 222 and 231 registers. Not done
-  here: nobody has measured it on a device, and it is not plain (the product of NULL and the doubled match leaves 32 bits).
+What is 64 bits wide in the inner loops, by what they do (lines of the source by `lineinfo=True` and `nvdisasm -gi`):
+
+- *screen and extend, no loads, no stores*: the text slides past a block of the read (`extend/marks.py`). All sums add up eight bytes at a time, where
+  no carry passes between bytes.
+- *screen and extend, 4 stores, no loads*: losses are set to zero where no bound is known (`forget_losses`), one address a store.
+- *12 loads, no stores*: 64 bases of read and text are compared (`longest_run`, in `_seed` `seed_matches`), three planes of two words each, or single
+  bases are (`left_align`). Places in the text have 64 bits; the lowest mismatch is a word less one, and a word is compared with none.
+- *extend, 5 loads, 2 stores*: the way back through a gap (`extend/backtrace.py`); addresses.
+- *extend, 4 stores, no loads, with comparisons*: mismatches of a word are written down (`find_mismatches`): the word less one, and whether it is 0.
+- *extend, 6 to 8 loads, 8 stores; 4 loads; 4 loads, 4 stores*: operations are joined, added up for the edit distance, and copied to the pool, whose
+  places have 64 bits.
+- *_seed, 4 stores, no loads*: seeds are listed (`choose_seeds`), or the table of diagonals is emptied. *8 loads, 12 stores*: the table of k-mers is
+  looked up. *8 loads, no stores*: its bases are read, by their places in the batch.
+- *_seed, 3 loads, 1 store*: seeds are sorted by their number of rows, a difference of two rows of 64 bits. *16 loads, 16 stores*: seeds are written.
+- *_seed, 2 loads, a comparison*: the table of diagonals is looked into; a diagonal has 64 bits, as the place in the text has. *1 load*: words of the
+  text are looked at for ambiguous bases (`clean_hit`).
+- *_seed, _search and locate, 2 loads, no stores*: blocks of the BWT beyond the first 64 bases, which an Occ spacing of 64 does not have.
+- *_search, 8 loads, 16 stores*: hits are passed on to a list whose places have 64 bits. *No loads, no stores*: bases of a query become a row of the
+  table of k-mers (`table_index`).
+- *extend_by_warp, one store, no loads, more than 400 instructions*: no loop. What the compiler put behind the kernel's end jumps back from there.
+
+The loop over a wavefront's diagonals (`extend_side`) is no innermost one; runs of matches are compared in it. It has 3 needless instructions in a
+thread alone and 2 in a warp: the mask of lanes has 64 bits, and 32 are enough.
 """  # noqa: E501
-HEADER = ("", "instructions", "addresses", "sums", "comparisons", "all of 64 bits", "registers")
+WIDE_HEADER = ("", "instructions", "addresses", "sums", "comparisons", "all of 64 bits")
 
 
 def loop_rows(name: str, machine: Machine) -> list[list[str]]:
@@ -95,7 +110,8 @@ def loop_rows(name: str, machine: Machine) -> list[list[str]]:
     for loop in machine.inner_loops:
         if len(loop.instructions) >= 20:
             what = f"{loop.count('LDG', 'LD')} loads, {loop.count('STG', 'ST')} stores"
-            found[tuple(row(f"{name}: {what}", loop)[:-1])] += 1
+            cells = row(f"{name}: {what}", loop)[:-1]
+            found[*cells, str(len(needless(instructions_of(loop))))] += 1
     longest_first = sorted(found.items(), key=lambda item: -int(item[0][1]))
     return [[*cells, str(times)] for cells, times in longest_first]
 
@@ -109,13 +125,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     versions = {name: metadata.version(name) for name in ("numba", "numba-cuda")}
     about = harness.provenance(versions) | {"commit": options.commit}
     whole, loops = [], []
-    for name, machine in kernels():
+    for name, kernel, kinds in hot_kernels():
+        machine = compile_offline(kernel, kinds)
         whole.append(row(name, machine))
         loops += loop_rows(name, machine)
     lines = ["# 64-bit integers in machine code of sm_90", "", *harness.markdown_provenance(about)]
-    lines += harness.table(HEADER, whole)
+    lines += harness.table([*WIDE_HEADER, "registers"], whole)
     lines += ["Innermost loops, as unrolled by the compiler:", ""]
-    lines += harness.table([*HEADER[:-1], "such loops"], loops)
+    lines += harness.table([*WIDE_HEADER, "needless", "such loops"], loops)
     lines += EXPLANATION.splitlines()
     stem = f"sass_widths-{about['date'][:10]}"
     harness.write_results(
