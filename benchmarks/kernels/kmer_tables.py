@@ -32,5 +32,13 @@ def lines_of(report: dict[str, Any]) -> list[str]:
         )
     if report.get("paper_sets"):
         first = report["paper_sets"][0]
-        lines += table(list(first), [list(row.values()) for row in report["paper_sets"]])
+        rows = [[shown(value) for value in row.values()] for row in report["paper_sets"]]
+        lines += table(list(first), rows)
     return lines
+
+
+def shown(value: Any) -> str:
+    """Return a value of a set: seconds to the millisecond, counts in groups of three."""
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
