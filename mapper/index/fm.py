@@ -65,13 +65,12 @@ def occ(fm, code, row):
     rest = np.int32(i & ((1 << fm.occ_shift) - 1))
     inside = np.int32(0)  # of the block
     word, one = np.uint32(2), np.uint32(1)
-    while rest >= 64:
+    for _ in range(np.int32(rest >> 6)):  # counted, so that the compiler takes four at a time
         bits = matching_bits(fm.blocks[block, word], fm.blocks[block, word + one], code)
         inside = np.int32(inside + popcount(bits))
-        rest = np.int32(rest - 64)
         word = np.uint32(word + np.uint32(2))
     # Also where rest is 0 and the mask is empty: a branch would cost more.
-    below = (np.uint64(1) << np.uint64(rest)) - np.uint64(1)
+    below = (np.uint64(1) << np.uint64(rest & 63)) - np.uint64(1)
     bits = matching_bits(fm.blocks[block, word], fm.blocks[block, word + one], code)
     return count + np.int32(inside + popcount(bits & below))
 
