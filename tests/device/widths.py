@@ -93,7 +93,8 @@ What is 64 bits wide in the inner loops, by what they do (lines of the source by
 - *_seed, 3 loads, 1 store*: seeds are sorted by their number of rows, a difference of two rows of 64 bits. *16 loads, 16 stores*: seeds are written.
 - *_seed, 2 loads, a comparison*: the table of diagonals is looked into; a diagonal has 64 bits, as the place in the text has. *1 load*: words of the
   text are looked at for ambiguous bases (`clean_hit`).
-- *_seed, _search and locate, 2 loads, no stores*: blocks of the BWT beyond the first 64 bases, which an Occ spacing of 64 does not have.
+- *_seed, _search and locate, 2 loads, or 8 in some 50 instructions, no stores*: blocks of the BWT before the last one, one or four at a time (`occ`); an Occ
+  spacing of 64 has none.
 - *_search, 8 loads, 16 stores*: hits are passed on to a list whose places have 64 bits. *No loads, no stores*: bases of a query become a row of the
   table of k-mers (`table_index`).
 - *extend_by_warp, one store, no loads, more than 400 instructions*: no loop. What the compiler put behind the kernel's end jumps back from there.
