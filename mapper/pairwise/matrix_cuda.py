@@ -98,7 +98,7 @@ def start_border(i, gaps, mode, floor):
     return first, max(below, floor)
 
 
-@kernel(64)
+@kernel(64, blocks_per_sm=16)  # untold, the compiler leaves room for more, and spills
 def trace_kernel(pairs, scores, gaps, mode, slots, origins, ops_start, ops, out):
     """Walk the path of each pair back: its operations, last first, from ``ops_start`` on."""
     x = cuda.grid(1)

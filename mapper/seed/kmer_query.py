@@ -46,10 +46,10 @@ def query_base(query, i):
 
 @core
 def table_index(query, start, length):
-    """Bases start:start+length coded 2 bits each, the first highest."""
-    kmer = np.int32(0)  # of up to 14 bases
+    """Bases start:start+length, 16 at most, coded 2 bits each, the first highest."""
+    kmer = np.uint32(0)  # a search may lengthen its table to 16 bases, all 32 bits
     for i in range(np.int32(length)):
-        kmer = np.int32((kmer << 2) | query_base(query, np.int32(start + i)))
+        kmer = np.uint32((kmer << np.uint32(2)) | np.uint32(query_base(query, np.int32(start + i))))
     return np.int64(kmer)
 
 

@@ -14,6 +14,7 @@ from mapper.params import IndexParams, KmerParams
 from mapper.seed.kmer_collect import LONG_ROW
 from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table, table_len_for_work
 from mapper.seed.kmer_cut import cut_kmers
+from mapper.seed.kmer_query import KmerQuery, table_index
 from mapper.seed.kmer_store import HELD
 from mapper.seed.kmer_work import Pace
 from tests.naive import kmers as naive
@@ -200,3 +201,28 @@ def test_rows_of_64_bits():
     reads = [mutated(rng, contigs[0][100:140], 0.05), contigs[0][-40:]]
     found = run_search(genome, searcher(genome, KmerParams(12, 2, 50)), reads, 12, 1)
     assert found == naive.search(contigs, reads, 12, 1, 2, 50)
+
+
+@settings(max_examples=300)
+@given(st.text("ACGT", min_size=1, max_size=64), st.data())
+def test_a_table_of_up_to_16_bases_is_looked_up(letters, data):
+    """Its indexes take all 32 bits; a search lengthens its table as far as memory allows."""
+    start = data.draw(st.integers(0, len(letters) - 1))
+    length = data.draw(st.integers(1, min(16, len(letters) - start)))
+    assert looked_up(letters, start, length) == naive_index(letters[start : start + length])
+
+
+@pytest.mark.parametrize("letters", ["G" + 15 * "A", 16 * "T", "GATTACAGATTACAGC"])
+def test_the_longest_indexes(letters):
+    assert looked_up(letters, 0, 16) == naive_index(letters) >= 1 << 31
+
+
+def looked_up(letters: str, start: int, length: int) -> int:
+    codes = dna.encode(letters)
+    low, high = (sum(((int(c) >> plane) & 1) << i for i, c in enumerate(codes)) for plane in (0, 1))
+    query = KmerQuery(np.uint64(low), np.uint64(high), np.uint64(0), np.uint64(0))
+    return int(table_index(query, start, length))
+
+
+def naive_index(letters: str) -> int:
+    return sum("ACGT".index(c) << 2 * i for i, c in enumerate(reversed(letters)))
