@@ -45,6 +45,12 @@ def test_compiled_code_is_loaded_without_what_compiles(tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*.code")) == made
 
 
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's JIT")
+def test_brief_functions_keep_pythons_lock():
+    assert not accelerate.brief(run).targetoptions["nogil"]
+    assert accelerate.driver(run).targetoptions["nogil"]
+
+
 @pytest.fixture
 def no_home(tmp_path, monkeypatch):
     """A machine on which only the directory for temporary files can be written."""
