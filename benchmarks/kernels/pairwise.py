@@ -25,14 +25,16 @@ from typing import Any
 from benchmarks.harness import (
     RESULTS,
     BenchmarkError,
-    commit,
-    machine,
     markdown_provenance,
+    provenance,
     table,
     write_results,
 )
 
 SEED = 4
+VERSIONS = ("numba", "numpy", "edlib", "pywfa")
+HEADER = ("length", "edits", "task", "pairs", "fmwave, pairs/s (range)", "peer",
+          "peer, pairs/s (range)", "fmwave / peer")  # fmt: skip
 Pairs = list[tuple[str, str]]
 Engine = Callable[[list[str], list[str]], list[int]]
 
@@ -132,13 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=5, help="[%(default)s]")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder [%(default)s]")
     options = parser.parse_args(arguments)
-    about = {
-        "commit": commit(),
-        "machine": machine(),
-        "versions": {name: metadata.version(name) for name in ("numba", "numpy", "edlib", "pywfa")},
-        "command": " ".join(["python -m benchmarks.kernels.pairwise", *sys.argv[1:]]),
-        "date": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
-    }
+    about = provenance({name: metadata.version(name) for name in VERSIONS})
     rows: list[list[object]] = []
     report: list[dict[str, Any]] = []
     try:
@@ -157,10 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ImportError, BenchmarkError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    header = ["length", "edits", "task", "pairs", "fmwave, pairs/s (range)", "peer",
-              "peer, pairs/s (range)", "fmwave / peer"]  # fmt: skip
     lines = ["# Pairwise alignment, one CPU thread", "", *markdown_provenance(about)]
-    lines += table(header, rows)
+    lines += table(HEADER, rows)
     write_results(options.results, "pairwise_cpu", {"about": about, "runs": report}, lines)
     return 0
 

@@ -26,9 +26,8 @@ from typing import Any
 from benchmarks.harness import (
     RESULTS,
     BenchmarkError,
-    commit,
-    machine,
     markdown_provenance,
+    provenance,
     table,
     write_results,
 )
@@ -170,7 +169,7 @@ def own_rate(task: str, pairs: Pairs, seconds: float, cores: int) -> tuple[float
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write the table."""
-    from benchmarks.kernels.pairwise import make_pairs, sizes
+    from benchmarks.kernels.pairwise import HEADER, VERSIONS, make_pairs, sizes
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=1.0, help="of a sample [%(default)s]")
@@ -178,13 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--lengths", type=int, nargs="+", default=[150, 1000], help="[%(default)s]")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder [%(default)s]")
     options = parser.parse_args(arguments)
-    about = {
-        "commit": commit(),
-        "machine": machine(),
-        "versions": {name: metadata.version(name) for name in ("numba", "numpy", "edlib", "pywfa")},
-        "command": " ".join(["python -m benchmarks.kernels.pairwise_on_cores", *sys.argv[1:]]),
-        "date": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
-    }
+    about = provenance({name: metadata.version(name) for name in VERSIONS})
     rows: list[list[object]] = []
     with OnCores() as peers:
         for length in options.lengths:
@@ -209,11 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     ]
                     rows.append([*row, f"{median(own) / median(other):.2f}"])
                     print(*rows[-1], sep="  ", flush=True)
-    header = ["length", "edits", "task", "pairs", "fmwave, pairs/s (range)", "peer",
-              "peer, pairs/s (range)", "fmwave / peer"]  # fmt: skip
     lines = [f"# Pairwise alignment, {peers.cores} cores", "", *markdown_provenance(about)]
     lines += ["", "A thread of fmwave, and a process of edlib or pywfa, for each core; penalties "
-              f"{', '.join(map(str, PENALTIES))}.", "", *table(header, rows)]  # fmt: skip
+              f"{', '.join(map(str, PENALTIES))}.", "", *table(HEADER, rows)]  # fmt: skip
     write_results(options.results, "pairwise_cores", {"about": about, "rows": rows}, lines)
     return 0
 

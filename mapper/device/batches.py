@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import brief
 from mapper.batch import AlignmentBatch, PackedReads, ReadBatch, SeedSummary
+from mapper.ragged import join_offsets
 
 
 class Found(NamedTuple):
@@ -76,25 +76,6 @@ def alignments_of(batch: AlignmentBatch, start: int, end: int) -> AlignmentBatch
             batch.cigar_ops[op:last_op],
         )
     )
-
-
-def join_offsets(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Join the bounds (int64, n + 1 of n rows) of ragged rows that follow one another."""
-    joined = np.empty(1 + sum(len(part) - 1 for part in parts), np.int64)
-    joined[0] = parts[0][0]
-    at = 0
-    for part in parts:
-        _join_behind(joined, at, part)
-        at += len(part) - 1
-    return joined
-
-
-@brief
-def _join_behind(joined, at, part):
-    """Join the bounds of more rows behind those of the first `at`."""
-    shift = joined[at] - part[0]
-    for i in range(1, len(part)):
-        joined[at + i] = part[i] + shift
 
 
 def join_packed(parts: Sequence[PackedReads]) -> PackedReads:

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import PackedReads, ReadBatch
-from mapper.device.batches import join_offsets
 from mapper.device.seam import cuda, kernel
 from mapper.device.workspace import Workspace
-from mapper.seed.pack import longest_of, pack_row, packed_offsets
+from mapper.ragged import join_offsets, longest_row
+from mapper.seed.pack import pack_row, packed_offsets
 
 
 class DeviceReads(NamedTuple):
@@ -50,7 +50,7 @@ def upload_reads(space: Workspace, batches: Sequence[ReadBatch]) -> tuple[Device
         word_offsets=space.upload("word_offsets", word_offsets),
     )
     _pack.launch(2 * n_reads, space.stream, on_device, 2 * n_reads)
-    return on_device, max(1, int(longest_of(base_offsets)))
+    return on_device, max(1, int(longest_row(base_offsets)))
 
 
 def download_packed(space: Workspace, reads: DeviceReads) -> PackedReads:

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import driver
 from mapper.device.memory import total_bytes
 from mapper.device.seam import cuda, kernel
 from mapper.device.workspace import Workspace
@@ -110,23 +109,6 @@ def threads_for(n_items: int, bytes_each: int) -> int:
     """
     budget = min(MAX_SCRATCH_BYTES, total_bytes() >> 7)
     return max(1, min(n_items, budget // bytes_each))
-
-
-def offsets_of(counts: np.ndarray) -> np.ndarray:
-    """Return the bounds (int64, one more) of ragged rows with these lengths."""
-    offsets = np.empty(len(counts) + 1, np.int64)
-    _add_up(counts, offsets)
-    return offsets
-
-
-@driver
-def _add_up(counts, offsets):
-    """Do what NumPy's cumsum does, which keeps Python's lock for it."""
-    total = np.int64(0)
-    offsets[0] = 0
-    for i in range(len(counts)):
-        total += counts[i]
-        offsets[i + 1] = total
 
 
 def columns(space: Workspace, name: str, kind: Any, types: tuple[str, ...], n: int) -> Any:

@@ -24,6 +24,7 @@ from mapper.extend.wavefront_affine import CELLS_FULL
 from mapper.extend.wavefronts import new_wavefronts
 from mapper.lanes import ONE_LANE
 from mapper.params import KEEP_ALL, ExtendParams, KeepParams
+from mapper.ragged import longest_row
 
 
 def _new_found(capacity: int) -> Found:
@@ -126,8 +127,8 @@ def extend_loci(
     Heuristic: at a locus that competes with a better one for the same bases, gaps are
     sought only where the result could come within ``score_margin`` of it.
     """
-    longest = max(int(np.diff(reads.base_offsets).max(initial=0)), 1)
-    most_loci = max(int(np.diff(loci.locus_offsets).max(initial=0)), 1)
+    longest = max(int(longest_row(reads.base_offsets)), 1)
+    most_loci = max(int(longest_row(loci.locus_offsets)), 1)
     penalties = wavefront_penalties(params)
     wavefronts = new_wavefronts(longest, params.max_gap, penalties, params.end_bonus)
     scratch = _new_scratch(most_loci, longest, params)

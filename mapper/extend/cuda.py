@@ -23,7 +23,6 @@ from mapper.device.work import (
     check_lists,
     columns,
     first_capacity,
-    offsets_of,
     threads_for,
 )
 from mapper.device.workspace import Workspace
@@ -54,6 +53,7 @@ from mapper.extend.settle_kernels import (
 )
 from mapper.extend.wavefronts import Wavefronts, wavefront_sizes
 from mapper.params import KEEP_ALL, ExtendParams, KeepParams
+from mapper.ragged import offsets_of
 
 SCREENED_BAND = 64
 """Diagonals of the widest band whose blocks are looked at before there is room for wavefronts."""

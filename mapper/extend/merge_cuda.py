@@ -8,10 +8,10 @@ import numpy as np
 
 from mapper.batch import AlignmentBatch
 from mapper.device.seam import cuda, kernel
-from mapper.device.work import offsets_of
 from mapper.device.workspace import Workspace
 from mapper.extend.cuda import DeviceAlignments, new_alignments
 from mapper.extend.merge import copy_in_order, copy_rows, merged_order
+from mapper.ragged import offsets_of
 
 
 @kernel(128)

@@ -205,8 +205,7 @@ class InputBuffer:
     def _begin_ahead(self) -> None:
         """Begin steps until enough have begun, and do a part of one (a task).
 
-        A task for each step would be a chain of tasks, each of which waits for a free thread: with
-        many threads, all at work, longer than the step takes.
+        One task for as many as are wanted, instead of a chain in which each waits for a thread.
         """
         while True:
             with self._changed:

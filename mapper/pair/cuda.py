@@ -10,7 +10,7 @@ from mapper.batch import AlignmentBatch, LocusBatch
 from mapper.device.lanes import WARP, WarpLanes
 from mapper.device.reads import DeviceReads
 from mapper.device.seam import cuda, kernel
-from mapper.device.work import POOL, Pool, columns, first_capacity, offsets_of, threads_for
+from mapper.device.work import POOL, Pool, columns, first_capacity, threads_for
 from mapper.device.workspace import Workspace
 from mapper.index.reference import ContigBounds
 from mapper.lanes import lane_max, lanes_meet
@@ -18,6 +18,7 @@ from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.pairing import best_pair_score
 from mapper.pair.rescue import MOST_IN_WINDOW, anchors_of, look_near
 from mapper.params import ExtendParams, PairParams
+from mapper.ragged import offsets_of
 from mapper.seed.cuda import DeviceSeeds
 
 NEXT_PAIR = POOL + 1

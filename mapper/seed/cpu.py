@@ -8,6 +8,7 @@ from mapper.accelerate import driver, grown
 from mapper.batch import PackedReads, ReadBatch, SeedBatch
 from mapper.index.fm import FMIndex
 from mapper.params import SeedParams
+from mapper.ragged import longest_row
 from mapper.seed.present import EVERY_KMER, Present
 from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds
 from mapper.seed.select import SeedScratch, table_size
@@ -95,7 +96,7 @@ def seed_reads(
     Heuristics: rounds 2 and 3 are only for reads with at most one occurring seed; seeds of
     more than ``max_occ`` occurrences are left out while a read has others.
     """
-    longest = int(np.diff(reads.base_offsets).max(initial=0))
+    longest = int(longest_row(reads.base_offsets))
     scratch = _new_scratch(most_seeds(longest), params.max_hits)
     kmers = Present(present, np.empty(((longest + 63) // 64 + 1, 2), np.uint64))
     columns = _seed_reads(

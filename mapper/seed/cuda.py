@@ -18,12 +18,12 @@ from mapper.device.work import (
     columns,
     first_capacity,
     new_lists,
-    offsets_of,
     threads_for,
 )
 from mapper.device.workspace import Workspace
 from mapper.index.fm import FMIndex
 from mapper.params import SeedParams
+from mapper.ragged import offsets_of
 from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds
 from mapper.seed.select import SeedScratch, table_size
 

@@ -39,15 +39,6 @@ def _count_words(base_offsets, word_offsets):
         word_offsets[read + 1] = word_offsets[read] + words
 
 
-@driver
-def longest_of(base_offsets):
-    """Return the bases of the longest read; 0 if there is none."""
-    longest = np.int64(0)
-    for read in range(len(base_offsets) - 1):
-        longest = max(longest, base_offsets[read + 1] - base_offsets[read])
-    return longest
-
-
 def pack_reads(reads: ReadBatch) -> PackedReads:
     """Pack both strands of every read into bit planes."""
     word_offsets = packed_offsets(reads.base_offsets)

@@ -7,6 +7,7 @@ here: what would be handed to the driver is recorded.
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -17,7 +18,13 @@ import numpy as np
 import pytest
 from numba import types
 
-from mapper.device.arguments import DeviceArray, as_words, check_simulated, describe
+from mapper.device.arguments import (
+    OWN_TABLES,
+    DeviceArray,
+    as_words,
+    check_simulated,
+    describe,
+)
 from tests.device.offline import pretended_device, require_compiler
 
 
@@ -177,6 +184,23 @@ def test_what_no_kernel_takes_is_refused() -> None:
         with pytest.raises(TypeError, match="does not take"):
             check_simulated((1, (wrong,)))
     check_simulated((1, (2.0, np.int32(3), NumbasArray((1,), np.int8, 0))))
+
+
+def test_a_thread_has_one_table_for_launches_of_as_many_words() -> None:
+    """Filled anew for each; the upper bits of unsigned numbers stay."""
+
+    def read(table, n: int) -> list[int]:
+        return [ctypes.c_uint64.from_address(table[i]).value for i in range(n)]
+
+    first = OWN_TABLES.filled([1, -1, (1 << 64) - 2])
+    assert read(first, 3) == [1, (1 << 64) - 1, (1 << 64) - 2]
+    other = OWN_TABLES.filled([7, 8])
+    assert OWN_TABLES.filled([4, 5, 6]) is first
+    assert (read(first, 3), read(other, 2)) == ([4, 5, 6], [7, 8])
+    with ThreadPoolExecutor(1) as pool:
+        elsewhere = pool.submit(OWN_TABLES.filled, [9, 9, 9])
+        elsewhere.result()
+    assert read(first, 3) == [4, 5, 6]
 
 
 def test_views_of_a_device_array() -> None:
