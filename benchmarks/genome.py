@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.dna import AMBIGUOUS, ASCII_OF_CODE
 from mapper.index.tables import position_hash
+from mapper.jit.accelerate import core, driver
 from mapper.threads import map_in_threads
 
 PIECE = 1 << 21

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
+from mapper.jit.accelerate import core
 
 LETTERS = "MIDNSHP=X"
 M, I, D, N, S, H, P, EQUAL, X = range(9)  # noqa: E741  (SAM's letters)

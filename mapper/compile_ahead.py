@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numba
 
-from mapper.accelerate import is_compiled
+from mapper.jit.accelerate import is_compiled
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
+from mapper.jit.accelerate import core
 
 AMBIGUOUS = 4
 LETTERS = b"ACGTNMRSVWYHKDB"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mapper.accelerate import brief, driver
+from mapper.jit.accelerate import brief, driver
 
 
 def offsets_of(counts: np.ndarray) -> np.ndarray:

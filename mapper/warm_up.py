@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.accelerate import CACHE_DIR, is_compiled
 from mapper.batch import PackedReads, ReadBatch, RecordBatch, SeedSummary, no_alignments
 from mapper.compile_ahead import Helpers
 from mapper.dna import reverse_complement
@@ -23,6 +22,7 @@ from mapper.io.encode import encode_bam
 from mapper.io.fastq_parse import TextBatch, TextPart
 from mapper.io.fastq_scan import SINGLE
 from mapper.io.text_cut import FASTQ, few_line_ends, whole_records
+from mapper.jit.accelerate import CACHE_DIR, is_compiled
 from mapper.pair.insert_size import assumed_model, confident_inserts
 from mapper.pair.names import Names, make_names
 from mapper.pair.placement import tally

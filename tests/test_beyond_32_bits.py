@@ -20,7 +20,7 @@ from mapper.index.build import build_index
 from mapper.index.reference import Index
 from mapper.io.bam_out import SortOptions
 from mapper.params import KmerParams
-from tests.far import BEYOND, index_at, loose
+from tests.helpers.big_offsets import BEYOND, index_at, loose
 from tests.naive.sam_check import Checker
 from tests.simulate import write_fasta
 from tests.whole import World, map_to, records_of

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's 
 COMPILE_AND_MAP = """
 import gc, sys
 from mapper import warm_up
-from mapper.accelerate import Driver, grown
+from mapper.jit.accelerate import Driver, grown
 from mapper.cli.main import main
 
 warm_up.compile_finishing()

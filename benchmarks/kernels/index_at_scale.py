@@ -20,13 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.genome import make_text, write_fasta
-from mapper.accelerate import driver
 from mapper.cli.sizes import size
 from mapper.host_memory import available_bytes, peak_bytes
 from mapper.index.build import build_fm
 from mapper.index.fm import FMIndex, bwt_code, extend_left, kmer_interval, lf, locate
 from mapper.index.plan import BuildPlan, plan_blocks
 from mapper.index.route import choose_route
+from mapper.jit.accelerate import driver
 from mapper.params import IndexParams
 from mapper.threads import map_in_threads, parts
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.batch import LocusBatch, SeedBatch
 from mapper.index.reference import contig_bounds, find_contig
+from mapper.jit.accelerate import core, driver
 
 
 @core

@@ -76,9 +76,9 @@ def run(args: argparse.Namespace) -> int:
 
 def machine_facts() -> list[tuple[str, str]]:
     """Return versions, cores and memory."""
-    from mapper.accelerate import CACHE_DIR, is_compiled
     from mapper.device.choose import describe_devices
     from mapper.host_memory import available_bytes
+    from mapper.jit.accelerate import CACHE_DIR, is_compiled
 
     available = available_bytes()
     versions = ", ".join(f"{name} {_version(name)}" for name in _LIBRARIES)

@@ -17,12 +17,12 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from mapper.accelerate import driver
 from mapper.device import seam
 from mapper.device.bound_kernel import BoundKernel
 from mapper.device.copies import copy_in_at, copy_out
 from mapper.device.seam import SIMULATED
 from mapper.errors import DeviceError, DeviceMemoryError
+from mapper.jit.accelerate import driver
 
 LAUNCH, COPY_IN, COPY_OUT, QUERY = range(4)
 """What is called; rows of calls begin with one of them."""

@@ -18,8 +18,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import overload
 
-from mapper.accelerate import core
 from mapper.device.seam import SIMULATED, intrinsic
+from mapper.jit.accelerate import core
 from mapper.pairwise.cells import (
     INLINED,
     OneCell,

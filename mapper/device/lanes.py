@@ -1,4 +1,4 @@
-"""A warp as the lanes of :mod:`mapper.lanes`.
+"""A warp as the lanes of :mod:`mapper.jit.lanes`.
 
 The functions are chosen by the type of the lanes, not by numba's target: what is compiled
 must not depend on which of the two backends asked first.
@@ -12,7 +12,7 @@ import numpy as np
 from numba.extending import overload
 
 from mapper.device.seam import SIMULATED, cuda
-from mapper.lanes import (
+from mapper.jit.lanes import (
     lane_before,
     lane_behind,
     lane_mask,

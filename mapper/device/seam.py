@@ -3,14 +3,14 @@
 Import this module only from code that is about to use CUDA (the ``cuda.py`` of a room, or
 inside a function): importing the package must need neither CUDA nor numba-cuda.
 
-**Cores on the device.** A kernel calls a ``@core`` function (:mod:`mapper.accelerate`) as
+**Cores on the device.** A kernel calls a ``@core`` function (:mod:`mapper.jit.accelerate`) as
 it stands, and cores call other cores as globals of their module. When numba-cuda types such
 a call it meets numba's CPU dispatcher, wraps its Python text in a dispatcher of its own with
 the same options (``forceinline`` is kept; ``_nrt``, ``nogil`` and ``cache`` mean nothing
 there) and compiles it for the current device; this repeats for whatever that text calls. No
 second decorator, no ``py_func``, no ``device=True`` is needed. The same holds for the
-``@overload`` functions of :mod:`mapper.bits`, whose intrinsics NVVM turns into POPC, FLO and
-BREV. What the device refuses: a core with an explicit signature, allocation, exceptions with
+``@overload`` functions of :mod:`mapper.jit.intrinsics`, whose intrinsics NVVM turns into POPC, FLO
+and BREV. What the device refuses: a core with an explicit signature, allocation, exceptions with
 arguments made at run time, and a ``@driver`` (its loop belongs to the kernel).
 
 **Types.** Kernels take NamedTuples of device arrays (``FMIndex``) and of numbers (the
@@ -27,9 +27,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from mapper.accelerate import CACHE_DIR  # sets numba's cache directory, before any kernel
 from mapper.device.arguments import OWN_TABLES, check_simulated, describe
 from mapper.errors import DeviceError
+from mapper.jit.accelerate import CACHE_DIR  # sets numba's cache directory, before any kernel
 
 INSTALL = "install it with pip install 'fmwave[gpu]' (CUDA 12) or 'fmwave[gpu-cu13]' (CUDA 13)"
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.extend.wavefronts import NULL, cell, row_of
+from mapper.jit.accelerate import core
 
 
 @core

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
-from mapper.bits import leading_zeros, trailing_zeros
 from mapper.extend.marks import BLOCK, BUT_ONE, FIRST_FOUR, FIVE, LAST_FOUR
+from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import leading_zeros, trailing_zeros
 
 
 class Costs(NamedTuple):

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
-from mapper.bits import popcount
 from mapper.dna import mismatch_word
 from mapper.extend.block_costs import cost_of, costs_of, most_before, most_in_clipped
 from mapper.extend.marks import BLOCK, MATCHED, block_marks, byte_popcounts, marks_on
+from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import popcount
 
 ONE, TWO = np.uint32(1), np.uint32(2)
 """Added to a slot: a number of 64 bits would widen the sum."""

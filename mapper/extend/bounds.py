@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.extend.blocks import fill_losses, forget_losses
 from mapper.extend.ungapped import lowest_ungapped, ungapped_score
 from mapper.extend.wavefront_affine import CELLS_FULL
-from mapper.lanes import lanes_meet
+from mapper.jit.accelerate import core
+from mapper.jit.lanes import lanes_meet
 
 
 @core

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver, grown
 from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch
 from mapper.extend.distinct import keep_distinct
 from mapper.extend.keep import keep_counting
@@ -22,7 +21,8 @@ from mapper.extend.read import (
 )
 from mapper.extend.wavefront_affine import CELLS_FULL
 from mapper.extend.wavefronts import new_wavefronts
-from mapper.lanes import ONE_LANE
+from mapper.jit.accelerate import driver, grown
+from mapper.jit.lanes import ONE_LANE
 from mapper.params import KEEP_ALL, ExtendParams, KeepParams
 from mapper.ragged import longest_row
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
-from mapper.lanes import lane_mask, lanes_meet
+from mapper.jit.accelerate import core
+from mapper.jit.lanes import lane_mask, lanes_meet
 
 REDUNDANT_OVERLAP = 0.9
 """Two alignments that share more than this part of the shorter one's read and reference

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
-from mapper.bits import popcount
 from mapper.extend.distinct import as_given, overlap
-from mapper.lanes import lane_mask, lanes_meet
+from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import popcount
+from mapper.jit.lanes import lane_mask, lanes_meet
 from mapper.params import SHARES
 
 
@@ -60,7 +60,7 @@ def keep_counting(found, kept, n_kept, read_len, unit, params, lanes):
     params
         A :class:`mapper.params.KeepParams`.
     lanes
-        Share the alignments (:mod:`mapper.lanes`).
+        Share the alignments (:mod:`mapper.jit.lanes`).
     """
     if n_kept <= 2:
         return n_kept

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.device.lanes import WARP, WarpLanes
 from mapper.device.seam import cuda, kernel
 from mapper.device.work import POOL
@@ -19,7 +18,8 @@ from mapper.extend.locus import align_gapped
 from mapper.extend.read import align_row, edit_distance_of, ungapped_of
 from mapper.extend.settle import settle_read
 from mapper.extend.wavefronts import Wavefronts
-from mapper.lanes import ONE_LANE, lane_max, lanes_meet
+from mapper.jit.accelerate import core
+from mapper.jit.lanes import ONE_LANE, lane_max, lanes_meet
 
 
 class Bucket(NamedTuple):

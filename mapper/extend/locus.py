@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.cigar import EQUAL, X, append_op, left_align
 from mapper.extend.backtrace import backtrace_side
 from mapper.extend.bounds import bound_sides, left_floor_of
 from mapper.extend.reach import UNKNOWN, most_reached
 from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
 from mapper.extend.wavefront_affine import CELLS_FULL, Side, extend_side
+from mapper.jit.accelerate import core
 
 
 class Ungapped(NamedTuple):

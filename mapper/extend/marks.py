@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
-from mapper.lanes import lane_union
+from mapper.jit.accelerate import core
+from mapper.jit.lanes import lane_union
 
 BLOCK = 8
 

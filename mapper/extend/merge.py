@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.batch import AlignmentBatch
-from mapper.bits import trailing_zeros
 from mapper.extend.distinct import comes_before, is_redundant
+from mapper.jit.accelerate import core, driver
+from mapper.jit.intrinsics import trailing_zeros
 
 
 @core

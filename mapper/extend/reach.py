@@ -31,10 +31,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
-from mapper.bits import reversed_bits
 from mapper.dna import plane_word
 from mapper.extend.antidiagonals import LOST, STATES, ByteLosses, advance, spread
+from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import reversed_bits
 from mapper.params import ExtendParams
 
 UNKNOWN = 2**30

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.cigar import EQUAL
 from mapper.dna import n_words
 from mapper.extend.distinct import as_given, overlap
@@ -18,7 +17,8 @@ from mapper.extend.locus import Ungapped, align_gapped, align_ungapped, ungapped
 from mapper.extend.marks import BLOCK
 from mapper.extend.reach import Reach
 from mapper.extend.ungapped import lowest_mate_score, ungapped_score
-from mapper.lanes import ONE_LANE
+from mapper.jit.accelerate import core
+from mapper.jit.lanes import ONE_LANE
 
 OPS_FULL = -1
 """The operations of the read's alignments do not fit their work space."""

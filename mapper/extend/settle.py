@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.extend.bounds import gaps_may_win
 from mapper.extend.distinct import as_given
 from mapper.extend.read import Found, lowest_doubled, target_of, ungapped_of
 from mapper.extend.ungapped import ungapped_score
+from mapper.jit.accelerate import core
 
 UNSPELT = -1
 """``cigar_end`` of an ungapped alignment whose operations are wanted and not written yet."""

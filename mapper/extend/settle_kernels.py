@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from mapper.accelerate import core
 from mapper.device.lanes import WARP, WarpLanes
 from mapper.device.seam import cuda, kernel
 from mapper.device.work import POOL
@@ -14,7 +13,8 @@ from mapper.extend.keep import keep_counting
 from mapper.extend.locus import ungapped_ops
 from mapper.extend.read import Found, edit_distance_of, sort_loci
 from mapper.extend.settle import UNSPELT, propose, settle_read, target_after
-from mapper.lanes import ONE_LANE
+from mapper.jit.accelerate import core
+from mapper.jit.lanes import ONE_LANE
 
 
 class Out(NamedTuple):

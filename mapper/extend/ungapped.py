@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
-from mapper.bits import trailing_zeros
 from mapper.dna import mismatch_word
+from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import trailing_zeros
 
 
 @core

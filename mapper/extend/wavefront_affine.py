@@ -33,8 +33,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
-from mapper.bits import leading_zeros, trailing_zeros
 from mapper.dna import mismatch_word
 from mapper.extend.blocks import (
     least_loss,
@@ -43,7 +41,9 @@ from mapper.extend.blocks import (
     least_loss_inserting,
 )
 from mapper.extend.wavefronts import NULL, beside, cell, end_row, row_of
-from mapper.lanes import lane_mask, lane_max, lanes_meet
+from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import leading_zeros, trailing_zeros
+from mapper.jit.lanes import lane_mask, lane_max, lanes_meet
 
 CELLS_FULL = -2
 """Penalty returned by :func:`extend_side` where the wavefronts do not fit their work space."""

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.extend.penalties import Penalties
+from mapper.jit.accelerate import core
 
 NULL = -(2**20)
 """Offset of a cell that does not exist; leaves room to add to it, and to multiply it by a doubled

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.index.fm import FMIndex, lf, occ
+from mapper.jit.accelerate import core, driver
 from mapper.threads import map_in_threads, parts
 
 

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
-from mapper.bits import popcount
+from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import popcount
 
 SUPERBLOCK_SHIFT = 31
 """Block counts are relative to superblocks of this many characters (as a power of 2)."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mapper.accelerate import core, driver
+from mapper.jit.accelerate import core, driver
 
 WORD_BASES = 32
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
+from mapper.jit.accelerate import core
 
 STACK = 128
 """Items of the stack: two for each halving of a range, of at most 2**63 items."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.index.packed import base_at
+from mapper.jit.accelerate import core
 
 
 @core

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.index.fm import FMIndex
+from mapper.jit.accelerate import core
 from mapper.params import IndexParams
 
 

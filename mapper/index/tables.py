@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.index.fm import SUPERBLOCK_SHIFT
+from mapper.jit.accelerate import core, driver
 
 
 @core

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.dna import COMPLEMENT, LETTERS
 from mapper.io.base_runs import RUN, pack_run, unpack_run
+from mapper.jit.accelerate import core
 
 NOT_A_BASE = 255
 """Code of "=", which stands for the reference's base."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.io.bam_bases import NOT_A_BASE, read_bases
 from mapper.io.encode import copy_bytes
 from mapper.io.tags import tag_end, tag_key, turn_base_tag
 from mapper.io.text_runs import copy_phred, copy_visible
-from mapper.io.words import get16, get32
-from mapper.vectors import RUN
+from mapper.jit.accelerate import core, driver
+from mapper.jit.simd import get16, get32
+from mapper.jit.vectors import RUN
 
 OK = 0
 MORE = 2  # the buffer ends inside a record or pair, the file does not

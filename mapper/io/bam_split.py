@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from mapper.accelerate import driver
 from mapper.errors import InputFormatError
 from mapper.io import bam_scan as scan
 from mapper.io.bam_errors import explain
@@ -16,7 +15,8 @@ from mapper.io.bam_in import BamReader, alignment_format
 from mapper.io.bgzf import BgzfWriter
 from mapper.io.buffer import InputBuffer
 from mapper.io.source import ByteSource
-from mapper.io.words import get16
+from mapper.jit.accelerate import driver
+from mapper.jit.simd import get16
 
 _CHUNK_BYTES = 4 << 20
 _FULL = -1  # beside the statuses of bam_scan: the limit is reached

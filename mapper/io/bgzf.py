@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 from isal import isal_zlib
 
-from mapper.accelerate import core, driver
 from mapper.errors import UsageError
 from mapper.io import isa_l
+from mapper.jit.accelerate import core, driver
 from mapper.recycled import RECYCLER
 
 BLOCK_BYTES = 65_280

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from isal import isal_zlib
 
-from mapper.accelerate import core, driver
 from mapper.io import isa_l
 from mapper.io.text_cut import line_ends
-from mapper.io.words import get16, get32
+from mapper.jit.accelerate import core, driver
+from mapper.jit.simd import get16, get32
 from mapper.recycled import RECYCLER
 from mapper.workers import do_all
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.io.bam_scan import QC_FAIL
 from mapper.io.encode import REVERSE, copy_bytes
 from mapper.io.tags import tag_end, tag_key, turn_base_tag
-from mapper.io.words import get16
+from mapper.jit.accelerate import driver
+from mapper.jit.simd import get16
 from mapper.recycled import RECYCLER
 
 PER_BASE_TAGS = ("OQ", "U2", "E2", "MM", "ML", "MN", "Mm", "Ml")

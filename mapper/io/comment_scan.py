@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver
 from mapper.io.bam_scan import DROPPED_TAGS
 from mapper.io.tags import VALUE_SIZE, tag_key
+from mapper.jit.accelerate import driver
 
 _DROPPED = np.array([tag_key(tag) for tag in DROPPED_TAGS], np.uint16)
 _RG = tag_key("RG")

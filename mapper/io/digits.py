@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.jit.accelerate import driver
 
 _MINUS, _ZERO = b"-0"
 

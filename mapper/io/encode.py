@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.cigar import N, S
 from mapper.errors import OutputError
 from mapper.io.bam_bases import put_bases
-from mapper.io.words import copy, put16, put32
+from mapper.jit.accelerate import core, driver
+from mapper.jit.simd import copy, put16, put32
 from mapper.recycled import RECYCLER
 
 MAX_NAME = 254

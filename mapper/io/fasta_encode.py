@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.dna import AMBIGUOUS, ASCII_OF_CODE, CODE_OF_ASCII, LETTERS, NOT_A_BASE
 from mapper.io.fastq_scan import skip_line
+from mapper.jit.accelerate import core, driver
 
 WRITTEN_OTHERWISE = 16
 """Bit of a written code."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.batch import NO_QUALITY
 from mapper.io.encode import copy_bytes
 from mapper.io.fastq_scan import (
@@ -24,6 +23,7 @@ from mapper.io.fastq_scan import (
     skip_line,
     skip_line_end,
 )
+from mapper.jit.accelerate import core
 
 _LF, _CR, _SPACE = 10, 13, 32
 _GREATER = ord(">")

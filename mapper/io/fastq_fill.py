@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.io.comment_scan import put_comment
 from mapper.io.fasta_scan import read_fasta_record, read_list_line
 from mapper.io.fastq_scan import BAD_COMMENT, MATES_DIFFER, OK, SINGLE, TWO_FILES, read_record
 from mapper.io.text_cut import FASTA, FASTQ
 from mapper.io.text_runs import before_difference
-from mapper.vectors import RUN
+from mapper.jit.accelerate import core, driver
+from mapper.jit.vectors import RUN
 
 _DOT, _UNDERSCORE, _ONE, _TWO = b"._12"
 

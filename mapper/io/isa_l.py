@@ -29,7 +29,7 @@ import numpy as np
 from isal import isal_zlib
 from numba import types
 
-from mapper.accelerate import core, driver
+from mapper.jit.accelerate import core, driver
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mapper.accelerate import driver
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.cigar import D as DELETION
 from mapper.cigar import H, I, S
@@ -14,6 +13,7 @@ from mapper.io.digits import put_int
 from mapper.io.encode import REVERSE, copy_bytes
 from mapper.io.sam_text import CIGAR_LETTERS, flat_names
 from mapper.io.tags import VALUE_SIZE, get_number, tag_end, tag_key
+from mapper.jit.accelerate import driver
 
 _TAB, _NEWLINE, _PLUS, _MINUS, _SLASH, _ONE, _TWO = b"\t\n+-/12"
 _UNMAPPED, _FIRST, _LAST, _NOT_PRIMARY = 0x4, 0x40, 0x80, 0x100

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mapper.accelerate import driver
 from mapper.batch import NO_QUALITY, ReadBatch, RecordBatch
 from mapper.dna import ASCII_OF_CODE, COMPLEMENT
 from mapper.io.digits import put_int
 from mapper.io.encode import REVERSE, check_names, copy_bytes, given_bounds
 from mapper.io.tags import VALUE_SIZE, float_texts, get_number
-from mapper.io.words import get32
+from mapper.jit.accelerate import driver
+from mapper.jit.simd import get32
 
 _TAB, _NEWLINE, _STAR, _EQUALS, _COLON = b"\t\n*=:"
 _COMMA, _TYPE_A, _TYPE_B, _TYPE_F, _TYPE_H, _TYPE_I, _TYPE_Z = b",ABfHiZ"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mapper.accelerate import driver
 from mapper.batch import KmerBatch, KmerHits, ReadBatch
 from mapper.index.reference import find_contig
 from mapper.io.digits import put_int
+from mapper.jit.accelerate import driver
 
 HEADER = b"read\toffset\tstrand\tcontig\tposition\tmismatches\n"
 SKIPPED_HEADER = b"read\toffset\n"

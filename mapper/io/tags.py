@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.dna import COMPLEMENT, LETTERS
 from mapper.io.text_runs import before_unprintable
-from mapper.io.words import get16, get32
-from mapper.vectors import RUN
+from mapper.jit.accelerate import core, driver
+from mapper.jit.simd import get16, get32
+from mapper.jit.vectors import RUN
 
 
 def tag_key(tag: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import brief, driver
+from mapper.jit.accelerate import brief, driver
 
 FASTQ = 0  # four lines a record
 FASTA = 1  # one line that begins with ">", and any number of others

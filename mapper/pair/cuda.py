@@ -13,7 +13,7 @@ from mapper.device.seam import cuda, kernel
 from mapper.device.work import POOL, Pool, columns, first_capacity, threads_for
 from mapper.device.workspace import Workspace
 from mapper.index.reference import ContigBounds
-from mapper.lanes import lane_max, lanes_meet
+from mapper.jit.lanes import lane_max, lanes_meet
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.pairing import best_pair_score
 from mapper.pair.rescue import MOST_IN_WINDOW, anchors_of, look_near

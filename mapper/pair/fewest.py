@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
-from mapper.bits import popcount
+from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import popcount
 
 LONGEST = 256
 """Bases of the longest read that is compared so: four words."""

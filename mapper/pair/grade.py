@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.cigar import EQUAL, I, X
+from mapper.jit.accelerate import core
 from mapper.pair.insert_size import SCALE
 from mapper.pair.mapq import PAIR_BOOST, chance_cap, lead_quality
 

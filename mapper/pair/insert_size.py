@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.batch import AlignmentBatch
 from mapper.extend.ungapped import lowest_score
+from mapper.jit.accelerate import core, driver
 from mapper.params import ExtendParams
 
 SCALE = 4

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from mapper.accelerate import core
+from mapper.jit.accelerate import core
 
 MAX_MAPQ = 60
 PAIR_BOOST = 40

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
-from mapper.lanes import lane_max
+from mapper.jit.accelerate import core
+from mapper.jit.lanes import lane_max
 from mapper.pair.insert_size import SCALE, five_prime, insert_size
 
 NO_PAIR = -(2**40)
@@ -61,7 +61,7 @@ def pair_score(alignments, a, a_len, b, b_len, model):
 def best_pair_score(base_offsets, alignments, first_read, model, lanes):
     """Score of the best proper pair of the mates `first_read` and the next, or NO_PAIR.
 
-    `lanes` share the first mate's alignments (:mod:`mapper.lanes`).
+    `lanes` share the first mate's alignments (:mod:`mapper.jit.lanes`).
     """
     offsets = alignments.alignment_offsets
     a_len = base_offsets[first_read + 1] - base_offsets[first_read]

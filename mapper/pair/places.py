@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.cigar import S
+from mapper.jit.accelerate import core
 from mapper.pair.grade import PRIMARY, SECONDARY, SUPPLEMENTARY
 from mapper.pair.tags import output_cigar, put_bytes, put_cigar_text, put_number, put_tag
 

@@ -13,9 +13,9 @@ import math
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.batch import NO_QUALITY, AlignmentBatch, ReadBatch
 from mapper.cigar import D, X
+from mapper.jit.accelerate import core, driver
 from mapper.params import ExtendParams
 
 DIFFERENCE_RATE = 0.001

@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core, driver, grown
 from mapper.batch import NO_QUALITY, AlignmentBatch, ReadBatch, RecordBatch
 from mapper.cigar import H, S
+from mapper.jit.accelerate import core, driver, grown
+from mapper.jit.prefetch import prefetch
 from mapper.pair.names import Names
 from mapper.pair.placement import SECONDARY, SUPPLEMENTARY, PlacementBatch
 from mapper.pair.places import cigar_of, put_alternatives, put_split
 from mapper.pair.tags import put_bytes, put_cigar_text, put_int_tag, put_md, put_tag
 from mapper.params import RecordParams
-from mapper.prefetch import prefetch
 from mapper.recycled import RECYCLER
 
 PAIRED, PROPER, UNMAPPED, MATE_UNMAPPED = 0x1, 0x2, 0x4, 0x8

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, driver, grown
 from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch, SeedSummary
-from mapper.bits import popcount
 from mapper.dna import mismatch_word, n_words
 from mapper.index.reference import ContigBounds
-from mapper.lanes import ONE_LANE, lane_mask, lane_max, lanes_meet
+from mapper.jit.accelerate import core, driver, grown
+from mapper.jit.intrinsics import popcount
+from mapper.jit.lanes import ONE_LANE, lane_mask, lane_max, lanes_meet
 from mapper.pair.fewest import LONGEST, least_mismatches
 from mapper.pair.grade import unseen_score
 from mapper.pair.insert_size import SCALE, InsertSizeModel, five_prime
@@ -70,7 +70,7 @@ def near_diagonals(read_planes, read_word, read_len, text_planes, first, last, f
     found
         int64; gets the diagonals, as many as fit.
     lanes
-        Each looks at every n-th diagonal (:mod:`mapper.lanes`).
+        Each looks at every n-th diagonal (:mod:`mapper.jit.lanes`).
 
     Returns
     -------

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.cigar import EQUAL, M, X, base_at
 from mapper.cigar import D as DELETION
 from mapper.dna import ASCII_OF_CODE
+from mapper.jit.accelerate import core
 
 OP_LETTERS = np.frombuffer(b"MIDNSHP=X", np.uint8).copy()
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver, grown
+from mapper.jit.accelerate import driver, grown
 from mapper.pairwise.affine_dp import dp_align, new_dp_space
 from mapper.pairwise.affine_origins import Origins, replay, trace_back
 from mapper.pairwise.affine_rows import NO_COLUMNS, AffineRows, clear_affine_rows, look_back

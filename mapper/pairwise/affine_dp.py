@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core, driver
+from mapper.jit.accelerate import core, driver
 from mapper.pairwise.dp_band import BLOCK, BandSpace, fill_band
 from mapper.pairwise.dp_matrix import GLOBAL, Gaps, trace_matrix
 from mapper.pairwise.origins import BandOrigins

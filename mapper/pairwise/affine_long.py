@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.jit.accelerate import driver
 from mapper.pairwise.affine_cpu import FIRST_MARGIN, columns_within, new_rows
 from mapper.pairwise.affine_origins import Origins, replay, trace_rows
 from mapper.pairwise.affine_rows import NO_COLUMNS, AffineRows, look_back

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.cigar import EQUAL, D, I, X, append_op
+from mapper.jit.accelerate import core
 from mapper.pairwise.compare import run_of_matches
 
 # Bits of a cell's byte.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
+from mapper.jit.accelerate import core
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING, NO_ROOM, NULL
 
 NO_COLUMNS = 4

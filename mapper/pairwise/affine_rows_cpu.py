@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, disjoint_core, driver
+from mapper.jit.accelerate import core, disjoint_core, driver
 from mapper.pairwise.affine_origins import (
     DELETION_OPENED,
     INSERTION_OPENED,

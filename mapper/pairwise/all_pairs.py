@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import driver
 from mapper.errors import UsageError
+from mapper.jit.accelerate import driver
 from mapper.pairwise.batch import Sequences, sequence_set
 from mapper.pairwise.matrices import SubstitutionMatrix, encode_letters
 from mapper.pairwise.matrix_engine import Align, MatrixEngine

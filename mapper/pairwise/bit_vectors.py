@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.cigar import EQUAL, D, I, X
+from mapper.jit.accelerate import core
 from mapper.pairwise.strip import window
 
 COLUMNS = 32

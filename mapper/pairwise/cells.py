@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from mapper.accelerate import core
+from mapper.jit.accelerate import core
 
 
 class OneCell(NamedTuple):

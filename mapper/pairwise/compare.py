@@ -16,8 +16,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-from mapper.accelerate import core, driver
-from mapper.bits import leading_zeros, trailing_zeros
+from mapper.jit.accelerate import core, driver
+from mapper.jit.intrinsics import leading_zeros, trailing_zeros
 
 
 class Pair(NamedTuple):

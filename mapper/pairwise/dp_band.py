@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core, disjoint_driver
+from mapper.jit.accelerate import core, disjoint_driver
 from mapper.pairwise.cells import ByteCell, higher, minus, plus
 from mapper.pairwise.dp_matrix import next_cell
 from mapper.pairwise.origins import first_row

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.cigar import EQUAL, D, I, X, append_op
+from mapper.jit.accelerate import core
 from mapper.pairwise.cells import OneCell, exceeds, highest, plus, sum_or
 from mapper.pairwise.origins import origin_at
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver, grown
 from mapper.cigar import D, I, append_op
+from mapper.jit.accelerate import driver, grown
 from mapper.pairwise.compare import pair_at, part_of
 from mapper.pairwise.edit_space import clear_rows, meet_with_room, new_rows
 from mapper.pairwise.middle import (

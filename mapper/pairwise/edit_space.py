@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.jit.accelerate import driver
 from mapper.pairwise.middle import meet
 from mapper.pairwise.wavefront_edit import NO_ROOM, PAD, Rows
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, driver, grown
 from mapper.cigar import S, append_op
+from mapper.jit.accelerate import core, driver, grown
 from mapper.pairwise.affine_cpu import FIRST_CELLS, FIRST_MARGIN, FIRST_ROWS, new_origins, new_rows
 from mapper.pairwise.affine_origins import replay, trace_back
 from mapper.pairwise.affine_rows import NO_COLUMNS, look_back

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.errors import UsageError
+from mapper.jit.accelerate import core, driver
 from mapper.pairwise.batch import PADDING, PairBatch, check_lengths
 from mapper.pairwise.flat_chunks import (
     BEHIND,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core, driver
+from mapper.jit.accelerate import core, driver
 from mapper.pairwise.batch import PairBatch
 from mapper.pairwise.packing import PackedPairs
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, driver
+from mapper.jit.accelerate import core, driver
 from mapper.pairwise.compare import unaligned_half, unaligned_word
 from mapper.pairwise.flat_lines import LINE_LETTERS, pack_line
 from mapper.pairwise.flat_stream import LINE

@@ -13,8 +13,8 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import overload
 
+from mapper.jit.vectors import BYTE, RUN, WORD, constant, load, moving
 from mapper.pairwise.flat_stream import LINE, past_caches
-from mapper.vectors import BYTE, RUN, WORD, constant, load, moving
 
 LINE_LETTERS = 4 * LINE
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mapper.accelerate import core, driver
+from mapper.jit.accelerate import core, driver
 from mapper.pairwise.flat_batch import Stager, take_out_long
 from mapper.pairwise.flat_chunks import (
     BEHIND,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.jit.accelerate import driver
 from mapper.pairwise.flat_columns import NOT_DONE
 from mapper.pairwise.flat_cuda import FirstPass, Source, first_pass
 from mapper.pairwise.flat_metric import FlatMetric

@@ -22,7 +22,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-from mapper.accelerate import core, driver
+from mapper.jit.accelerate import core, driver
 
 _LINE = 8
 """Numbers (of 8 bytes) in a cache line: each that threads share has one of its own."""

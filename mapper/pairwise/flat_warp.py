@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mapper.accelerate import core
 from mapper.device.seam import SHARED_BYTES, SIMULATED, cuda, device_function
+from mapper.jit.accelerate import core
 
 GROUP_BLOCK = 32 if SIMULATED else 128
 """Threads of a block; the simulator takes long to keep many in step."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.errors import UsageError
+from mapper.jit.accelerate import core, driver
 from mapper.pairwise.run import in_slices
 
 MAX_LENGTH = 2**30

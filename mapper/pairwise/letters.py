@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core, driver
-from mapper.bits import trailing_zeros
+from mapper.jit.accelerate import core, driver
+from mapper.jit.intrinsics import trailing_zeros
 from mapper.pairwise.compare import unaligned_word
 
 _BEHIND = 8

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.bits import reversed_bits
 from mapper.device.lanes import WARP, WarpLanes
 from mapper.device.seam import SIMULATED, cuda, device_function, kernel
-from mapper.lanes import lane_before, lane_behind, lane_max
+from mapper.jit.intrinsics import reversed_bits
+from mapper.jit.lanes import lane_before, lane_behind, lane_max
 from mapper.pairwise.strip import WIDTH, Strings, next_strip
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING, NULL
 

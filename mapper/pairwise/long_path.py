@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper import cigar
-from mapper.accelerate import driver
+from mapper.jit.accelerate import driver
 from mapper.pairwise.checkpoint import Checkpoint, Part, Work
 from mapper.pairwise.compare import Pair, part_of
 from mapper.pairwise.edit_cpu import LEAF_CELLS, LEAF_ROWS, global_path

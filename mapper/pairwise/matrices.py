@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import driver
 from mapper.errors import InputFormatError, UsageError
+from mapper.jit.accelerate import driver
 from mapper.pairwise.run import in_slices
 
 NO_LETTER = 255

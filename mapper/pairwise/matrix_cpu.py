@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver, grown
+from mapper.jit.accelerate import driver, grown
 from mapper.pairwise.dp_matrix import GLOBAL, FillSpace, fill_matrix, trace_matrix
 from mapper.pairwise.origins import ByteOrigins
 from mapper.pairwise.result import NO_MEMORY, OK

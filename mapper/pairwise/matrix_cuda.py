@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.device.seam import SIMULATED, cuda, kernel
+from mapper.jit.accelerate import core
 from mapper.pairwise.dp_matrix import (
     GLOBAL,
     border,

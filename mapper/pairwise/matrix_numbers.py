@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
+from mapper.jit.accelerate import core
 from mapper.pairwise.cells import OneCell, TwoCells, joined_halves, words_of_scores
 from mapper.pairwise.dp_matrix import LOCAL, NEVER, SEMIGLOBAL, Gaps
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.jit.accelerate import driver
 from mapper.pairwise.dp_matrix import Gaps
 from mapper.pairwise.matrix_numbers import fits_halves, halves_possible
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
+from mapper.jit.accelerate import core
 from mapper.pairwise.wavefront_edit import (
     EXCEEDED,
     FINISHED,

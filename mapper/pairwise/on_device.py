@@ -15,9 +15,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from mapper.accelerate import driver
 from mapper.device.in_order import in_order
 from mapper.errors import DeviceMemoryError
+from mapper.jit.accelerate import driver
 from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.result import Columns, PairAlignments, new_columns
 from mapper.pairwise.run import chunk_bounds

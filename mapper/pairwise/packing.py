@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.dna import AMBIGUOUS, CODE_OF_ASCII, NOT_A_BASE
 from mapper.errors import InputFormatError, UsageError
+from mapper.jit.accelerate import core, driver
 from mapper.pairwise.batch import PairBatch
 from mapper.pairwise.compare import unaligned_word
 

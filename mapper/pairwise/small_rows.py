@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
+from mapper.jit.accelerate import core
 from mapper.pairwise.strip import slide
 from mapper.pairwise.wavefront_edit import Rows, next_offset
 

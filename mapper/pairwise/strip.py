@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
-from mapper.bits import trailing_zeros, trailing_zeros_32
+from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import trailing_zeros, trailing_zeros_32
 from mapper.pairwise.wavefront_edit import next_offset
 
 WIDTH = 8

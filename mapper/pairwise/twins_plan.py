@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import driver
+from mapper.jit.accelerate import driver
 from mapper.pairwise.dp_matrix import Gaps
 from mapper.pairwise.matrix_numbers import GREATEST_HALF, bias_of, halves_possible
 from mapper.pairwise.matrix_plan import order_pairs

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
+from mapper.jit.accelerate import core
 from mapper.pairwise.affine_origins import (
     DELETION_OPENED,
     INSERTION_OPENED,

@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.cigar import EQUAL, D, I, X, append_op
+from mapper.jit.accelerate import core
 from mapper.pairwise.compare import fence_of, first_run, run_of_matches, symbols_a_word
 
 NULL = np.int32(-(2**30))

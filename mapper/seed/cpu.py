@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import driver, grown
 from mapper.batch import PackedReads, ReadBatch, SeedBatch
 from mapper.index.fm import FMIndex
+from mapper.jit.accelerate import driver, grown
 from mapper.params import SeedParams
 from mapper.ragged import longest_row
 from mapper.seed.present import EVERY_KMER, Present

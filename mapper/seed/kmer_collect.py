@@ -7,7 +7,7 @@ device, and rows are short. The few that ``--max-hits`` lets be long are sorted 
 
 from __future__ import annotations
 
-from mapper.accelerate import core
+from mapper.jit.accelerate import core
 
 LONG_ROW = 256
 """Hits of a row from which on it is sorted, instead of ranking each hit."""

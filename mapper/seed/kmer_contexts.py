@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
-from mapper.bits import popcount, trailing_zeros
 from mapper.dna import plane_word
 from mapper.index.fm import locate
+from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import popcount, trailing_zeros
 
 BASES = 16
 """Bases of a context."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mapper.accelerate import driver
 from mapper.batch import KmerBatch, ReadBatch
 from mapper.dna import AMBIGUOUS
+from mapper.jit.accelerate import driver
 
 
 @driver

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core, driver
+from mapper.jit.accelerate import core, driver
 
 
 class Places(NamedTuple):

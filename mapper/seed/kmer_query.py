@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
-from mapper.bits import popcount, reversed_bits
 from mapper.dna import plane_word
 from mapper.index.reference import contig_bounds, find_contig
+from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import popcount, reversed_bits
 
 NO_MATCH = 128
 """Number of mismatches of a place that is not within one contig."""

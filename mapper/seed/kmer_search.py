@@ -30,8 +30,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.index.fm import extend_left, locate
+from mapper.jit.accelerate import core
 from mapper.seed.kmer_contexts import (
     AFTER,
     AT_A_TIME,

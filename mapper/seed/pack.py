@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.accelerate import core, driver
 from mapper.batch import PackedReads, ReadBatch
 from mapper.dna import n_words, pack_strand
+from mapper.jit.accelerate import core, driver
 
 
 @core

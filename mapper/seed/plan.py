@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from mapper.accelerate import core
+from mapper.jit.accelerate import core
 from mapper.params import SeedParams
 
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
-from mapper.bits import trailing_zeros
 from mapper.dna import AMBIGUOUS
 from mapper.index.fm import FMIndex
+from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import trailing_zeros
 from mapper.seed.plan import seed_start
 
 SEARCHED_TOGETHER = 16

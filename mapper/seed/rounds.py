@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.dna import AMBIGUOUS, n_words
 from mapper.index.fm import locate
+from mapper.jit.accelerate import core
 from mapper.seed.exact import complete_unique, lengthen_seed, narrow_seeds
 from mapper.seed.plan import n_disjoint
 from mapper.seed.present import choose_seeds, look_up, pass_absent

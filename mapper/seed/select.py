@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.accelerate import core
 from mapper.dna import mismatch_word
 from mapper.index.fm import clean_hit, locate
-from mapper.prefetch import prefetch
+from mapper.jit.accelerate import core
+from mapper.jit.prefetch import prefetch
 
 DIAGONALS_FULL = -1
 """The diagonals of a read do not fit their work space."""

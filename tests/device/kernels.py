@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.bits import leading_zeros, popcount, trailing_zeros
 from mapper.device.seam import cuda, kernel
+from mapper.jit.intrinsics import leading_zeros, popcount, trailing_zeros
 from mapper.pairwise.packing import is_acgt
 
 

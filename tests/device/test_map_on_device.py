@@ -15,7 +15,7 @@ from mapper.params import BATCH_BASES
 from mapper.run import Run
 from mapper.session import Session
 from mapper.stats import RunStats
-from tests.far import BEYOND, index_at
+from tests.helpers.big_offsets import BEYOND, index_at
 from tests.whole import DATA, build_index, map_to
 
 pytestmark = [

@@ -14,7 +14,7 @@ from mapper.extend.penalties import wavefront_penalties
 from mapper.extend.reach import most_reached, new_reach
 from mapper.extend.wavefront_affine import Side
 from mapper.extend.wavefronts import new_wavefronts
-from mapper.lanes import ONE_LANE
+from mapper.jit.lanes import ONE_LANE
 from mapper.params import ExtendParams
 from tests.naive.gotoh import Scoring
 from tests.reads import mutated, packed_reads, random_letters, text_planes

@@ -15,7 +15,7 @@ from mapper.extend.marks import (
     byte_popcounts,
     marks_on,
 )
-from mapper.lanes import ONE_LANE
+from mapper.jit.lanes import ONE_LANE
 from tests.extend.sides import SCORINGS, Case, extend, random_case
 from tests.naive.gotoh import Scoring, best_extension, same
 from tests.reads import mutated, packed_reads, random_letters, text_planes

@@ -9,7 +9,7 @@ from mapper.extend.locus import align_gapped, align_ungapped
 from mapper.extend.penalties import wavefront_penalties
 from mapper.extend.read import scratch_sizes
 from mapper.extend.wavefronts import new_wavefronts
-from mapper.lanes import ONE_LANE
+from mapper.jit.lanes import ONE_LANE
 from mapper.params import ExtendParams
 from tests.reads import mutated, packed_reads, random_letters, text_planes
 

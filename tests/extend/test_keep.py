@@ -7,7 +7,7 @@ import pytest
 
 from mapper.extend.keep import keep_counting
 from mapper.extend.read import FOUND_TYPES, Found
-from mapper.lanes import ONE_LANE
+from mapper.jit.lanes import ONE_LANE
 from mapper.pair.grade import SECONDARY
 from mapper.pair.insert_size import model_from
 from mapper.params import KEEP_ALL, KeepParams, MapParams, PairParams, RecordParams

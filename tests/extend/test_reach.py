@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapper.accelerate import driver
 from mapper.extend.antidiagonals import LOST, STATES, ByteLosses, advance, spread
 from mapper.extend.reach import UNKNOWN
+from mapper.jit.accelerate import driver
 from tests.extend.sides import SCORINGS, Case, extend, random_case, reached
 from tests.naive.gotoh import Scoring, best_extension
 from tests.reads import random_letters

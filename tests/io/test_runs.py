@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.errors import TypingError
 
-from mapper.accelerate import driver
 from mapper.io import base_runs, text_runs
-from mapper.vectors import RUN
+from mapper.jit.accelerate import driver
+from mapper.jit.vectors import RUN
 
 SLACK = 5  # bytes before and behind, which must stay as they are
 

@@ -7,7 +7,7 @@ import pytest
 
 from mapper.batch import SeedBatch
 from mapper.extend.cpu import extend_loci
-from mapper.lanes import ONE_LANE
+from mapper.jit.lanes import ONE_LANE
 from mapper.pair.insert_size import InsertSizeModel, model_from
 from mapper.pair.rescue import (
     HIDDEN_MARGIN,

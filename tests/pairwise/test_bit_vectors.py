@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapper.accelerate import driver
+from mapper.jit.accelerate import driver
 from mapper.pairwise.bit_vectors import search_columns, trace_columns
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.strip import Strings

@@ -8,8 +8,8 @@ import pytest
 from numba import types
 
 from mapper import recycled
-from mapper.accelerate import driver
 from mapper.errors import DeviceMemoryError, InputFormatError, UsageError
+from mapper.jit.accelerate import driver
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.affine_origins import Origins
 from mapper.pairwise.affine_rows import AffineRows

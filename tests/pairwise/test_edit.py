@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapper.accelerate import driver
 from mapper.errors import UsageError
+from mapper.jit.accelerate import driver
 from mapper.pairwise import edit_cpu
 from mapper.pairwise.batch import batch_of
 from mapper.pairwise.compare import pair_at

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numba import types
 
-from mapper.accelerate import driver
 from mapper.errors import UsageError
+from mapper.jit.accelerate import driver
 from mapper.pairwise import long_path, long_search
 from mapper.pairwise.batch import batch_of
 from mapper.pairwise.long import long_edit_distance

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapper.accelerate import driver
 from mapper.errors import UsageError
+from mapper.jit.accelerate import driver
 from mapper.pairwise import flat_chunks
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.batch import PairBatch, batch_of

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from mapper.accelerate import driver
 from mapper.batch import KmerBatch, KmerHits
 from mapper.index.fm import FMIndex
+from mapper.jit.accelerate import driver
 from mapper.params import KmerParams
 from mapper.seed.kmer_contexts import fill_contexts
 from mapper.seed.kmer_cpu import CpuKmerSearch

@@ -16,7 +16,7 @@ from mapper.params import IndexParams, KmerParams
 from mapper.seed.kmer_cpu import CpuKmerSearch, all_rows, new_store
 from mapper.seed.kmer_cut import cut_kmers
 from tests.device.offline import array, compile_offline, require_compiler, type_of
-from tests.far import BEYOND, fm_at
+from tests.helpers.big_offsets import BEYOND, fm_at
 from tests.reads import genome_of, mutated, random_letters, reads_of
 from tests.seed.kmer_cases import places_of
 

@@ -32,8 +32,8 @@ import platformdirs
 from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher
 
-from mapper.code_cache import CodeCache
-from mapper.code_library import CoreCompiler
+from mapper.jit.cache import CodeCache
+from mapper.jit.code_library import CoreCompiler
 
 
 def source_digest() -> str:

@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-from mapper.vectors import WORD, address, check_bytes
+from mapper.jit.vectors import WORD, address, check_bytes
 
 
 def put16(out, at, value):

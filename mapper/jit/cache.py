@@ -28,7 +28,7 @@ from numba.core.errors import NumbaWarning
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
-from mapper.code_library import restored
+from mapper.jit.code_library import restored
 
 log = logging.getLogger(__name__)
 

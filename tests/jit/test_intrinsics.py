@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mapper.bits import leading_zeros, popcount, trailing_zeros
+from mapper.jit.intrinsics import leading_zeros, popcount, trailing_zeros
 
 WORDS = st.one_of(
     st.integers(0, 2**64 - 1),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numba
 import pytest
 
-from mapper import accelerate
+from mapper.jit import accelerate
 
 CALL = """
 import sys

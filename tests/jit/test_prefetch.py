@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from mapper.prefetch import prefetch
+from mapper.jit.prefetch import prefetch
 
 
 @numba.njit

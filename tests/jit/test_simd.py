@@ -9,35 +9,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.errors import TypingError
 
-from mapper.accelerate import driver
-from mapper.io import words
+from mapper.jit import simd
+from mapper.jit.accelerate import driver
 
 SIZE = 400
 
 
 @driver
 def _put16(out, at, value):
-    words.put16(out, at, value)
+    simd.put16(out, at, value)
 
 
 @driver
 def _put32(out, at, value):
-    words.put32(out, at, value)
+    simd.put32(out, at, value)
 
 
 @driver
 def _get16(data, at):
-    return words.get16(data, at)
+    return simd.get16(data, at)
 
 
 @driver
 def _get32(data, at):
-    return words.get32(data, at)
+    return simd.get32(data, at)
 
 
 @driver
 def _copy(source, start, target, at, n):
-    words.copy(source, start, target, at, n)
+    simd.copy(source, start, target, at, n)
 
 
 @pytest.mark.parametrize(("n_bytes", "compiled"), [(2, _put16), (4, _put32)])
@@ -45,7 +45,7 @@ def _copy(source, start, target, at, n):
 def test_numbers_are_written_lowest_byte_first(n_bytes, compiled, at, value):
     expected = np.full(SIZE, 200, np.uint8)
     expected[at : at + n_bytes] = list((value % (1 << 64)).to_bytes(8, "little")[:n_bytes])
-    for function in (compiled, getattr(words, f"put{8 * n_bytes}")):
+    for function in (compiled, getattr(simd, f"put{8 * n_bytes}")):
         out = np.full(SIZE, 200, np.uint8)
         function(out, at, value)
         np.testing.assert_array_equal(out, expected)
@@ -54,7 +54,7 @@ def test_numbers_are_written_lowest_byte_first(n_bytes, compiled, at, value):
 @given(st.integers(0, 9), st.binary(min_size=14, max_size=14))
 def test_numbers_are_read_lowest_byte_first(at, given_bytes):
     data = np.frombuffer(bytearray(given_bytes), np.uint8)
-    for get16, get32 in ((_get16, _get32), (words.get16, words.get32)):
+    for get16, get32 in ((_get16, _get32), (simd.get16, simd.get32)):
         assert get16(data, at) == int.from_bytes(given_bytes[at : at + 2], "little")
         assert get32(data, at) == int.from_bytes(given_bytes[at : at + 4], "little", signed=True)
 
@@ -65,7 +65,7 @@ def test_bytes_are_copied_and_no_others(start, at, n):
     expected = np.full(SIZE, 200, np.uint8)
     for i in range(n):
         expected[at + i] = source[start + i]
-    for function in (_copy, words.copy):
+    for function in (_copy, simd.copy):
         target = np.full(SIZE, 200, np.uint8)
         function(source, start, target, at, n)
         np.testing.assert_array_equal(target, expected)

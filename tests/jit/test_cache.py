@@ -12,12 +12,12 @@ from types import ModuleType
 import numba
 import pytest
 
-from mapper import accelerate
+from mapper.jit import accelerate
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's JIT")
 
 SOURCE = """
-from mapper.accelerate import core, driver
+from mapper.jit.accelerate import core, driver
 
 @core
 def step(x):
@@ -51,7 +51,7 @@ def cache(tmp_path, monkeypatch):
     directory = tmp_path / "cache"
     directory.mkdir()
     monkeypatch.setattr(accelerate, "CACHE_DIR", directory)
-    monkeypatch.setattr("mapper.code_cache._file_digest", _no_memory)
+    monkeypatch.setattr("mapper.jit.cache._file_digest", _no_memory)
     yield directory
     sys.modules.pop("cached_functions", None)
 
