@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
-from mapper.jit.vectors import BYTE, WORD, constant, load, store
+from mapper.jit.simd import BYTE, WORD, constant, load, store
 
 LOST = 255
 """The loss of a cell that nothing leads to, and of all that lose more."""

@@ -15,8 +15,7 @@ from mapper.io.encode import copy_bytes
 from mapper.io.tags import tag_end, tag_key, turn_base_tag
 from mapper.io.text_runs import copy_phred, copy_visible
 from mapper.jit.accelerate import core, driver
-from mapper.jit.simd import get16, get32
-from mapper.jit.vectors import RUN
+from mapper.jit.simd import RUN, get16, get32
 
 OK = 0
 MORE = 2  # the buffer ends inside a record or pair, the file does not

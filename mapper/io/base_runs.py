@@ -12,7 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import overload
 
-from mapper.jit.vectors import BYTE, BYTES, RUN, any_bits, constant, load, moving, store
+from mapper.jit.simd import BYTE, BYTES, RUN, any_bits, constant, load, moving, store
 
 _HALF = ir.VectorType(BYTE, RUN // 2)
 _PAIRS = ir.VectorType(ir.IntType(16), RUN // 2)

@@ -10,7 +10,7 @@ from mapper.io.fastq_scan import BAD_COMMENT, MATES_DIFFER, OK, SINGLE, TWO_FILE
 from mapper.io.text_cut import FASTA, FASTQ
 from mapper.io.text_runs import before_difference
 from mapper.jit.accelerate import core, driver
-from mapper.jit.vectors import RUN
+from mapper.jit.simd import RUN
 
 _DOT, _UNDERSCORE, _ONE, _TWO = b"._12"
 

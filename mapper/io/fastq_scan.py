@@ -13,7 +13,7 @@ import numpy as np
 from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
 from mapper.io.text_runs import before_line_end, copy_letters, copy_quality, copy_visible
 from mapper.jit.accelerate import core
-from mapper.jit.vectors import RUN
+from mapper.jit.simd import RUN
 
 MAX_NAME = 254
 """Longest read name, without ``/1``: BAM has one byte for its length, NUL included."""

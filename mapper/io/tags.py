@@ -7,8 +7,7 @@ import numpy as np
 from mapper.dna import COMPLEMENT, LETTERS
 from mapper.io.text_runs import before_unprintable
 from mapper.jit.accelerate import core, driver
-from mapper.jit.simd import get16, get32
-from mapper.jit.vectors import RUN
+from mapper.jit.simd import RUN, get16, get32
 
 
 def tag_key(tag: str) -> int:

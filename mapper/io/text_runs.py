@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import overload
 
-from mapper.jit.vectors import (
+from mapper.jit.simd import (
     BYTES,
     RUN,
     any_bits,

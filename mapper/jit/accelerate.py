@@ -32,8 +32,7 @@ import platformdirs
 from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher
 
-from mapper.jit.cache import CodeCache
-from mapper.jit.code_library import CoreCompiler
+from mapper.jit.cache import CodeCache, CoreCompiler
 
 
 def source_digest() -> str:

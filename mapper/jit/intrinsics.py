@@ -3,14 +3,75 @@
 The Python bodies are the meaning (and serve where the JIT is off); compiled code uses
 one machine instruction each, or two, on the CPU and in CUDA kernels alike: both targets take
 the overloads below, whose LLVM intrinsics their compilers know.
+
+Counters that threads share, for compiled cores on either target.
+
+With it a core can append to a list: whoever adds 1 owns the slot that the old value names.
+The order of such a list is that of time and must not reach any output.
+
+Asking for memory before it is needed, for compiled loops that know where they will read.
+
+A read's place in a genome is in no cache: the first access to it waits for memory, as long as
+the rest of a record takes. Asked for some records ahead, it is there in time. It changes no
+result; where the JIT is off, it does nothing.
 """
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic, overload
+
+_LOCK = threading.Lock()
+
+
+def fetch_add(counter, value):
+    """Add to the only item of an int64 array of shape (1,), at once; return what it was.
+
+    The Python body serves where the JIT is off: numba's CUDA simulator runs its threads as
+    Python threads.
+    """
+    with _LOCK:
+        before = counter[0]
+        counter[0] = before + value
+    return before
+
+
+def fetch_add_at(counts, at, value):
+    """Add to an item of an int32 or int64 array of one dimension, at once; return what it was."""
+    with _LOCK:
+        before = counts[at]
+        counts[at] = before + value
+    return before
+
+
+@intrinsic
+def _atomic_add(typingctx, counts, at, value):
+    if not isinstance(counts, types.Array) or counts.dtype not in (types.int32, types.int64):
+        return None
+
+    def codegen(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        place = cgutils.get_item_pointer(
+            context, builder, signature.args[0], array, [args[1]], wraparound=False
+        )
+        return builder.atomic_rmw("add", place, args[2], "monotonic")
+
+    return counts.dtype(counts, types.intp, counts.dtype), codegen
+
+
+@overload(fetch_add, inline="always")
+def _fetch_add_compiled(counter, value):
+    return lambda counter, value: _atomic_add(counter, 0, value)
+
+
+@overload(fetch_add_at, inline="always")
+def _fetch_add_at_compiled(counts, at, value):
+    return lambda counts, at, value: _atomic_add(counts, at, value)
 
 
 def popcount(word):
@@ -105,3 +166,27 @@ def _leading_zeros_compiled(word):
 @overload(reversed_bits, inline="always")
 def _reversed_bits_compiled(word):
     return lambda word: _bitreverse(word)
+
+
+def prefetch(array, item):
+    """Ask for the cache line of an item of a C-contiguous array, counted flat, for reading."""
+
+
+@intrinsic
+def _prefetch(typingctx, array, item):
+    def codegen(context, builder, signature, args):
+        made = context.make_array(signature.args[0])(context, builder, args[0])
+        address = builder.bitcast(builder.gep(made.data, [args[1]]), cgutils.voidptr_t)
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [cgutils.voidptr_t], kind)
+        # To be read (0), kept in all caches (3), data (1).
+        builder.call(function, [address, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.none(array, types.int64), codegen
+
+
+@overload(prefetch, inline="always")
+def _prefetch_compiled(array, item):
+    return lambda array, item: _prefetch(array, item)

@@ -16,7 +16,7 @@ import numpy as np
 from mapper.batch import NO_QUALITY, AlignmentBatch, ReadBatch, RecordBatch
 from mapper.cigar import H, S
 from mapper.jit.accelerate import core, driver, grown
-from mapper.jit.prefetch import prefetch
+from mapper.jit.intrinsics import prefetch
 from mapper.pair.names import Names
 from mapper.pair.placement import SECONDARY, SUPPLEMENTARY, PlacementBatch
 from mapper.pair.places import cigar_of, put_alternatives, put_split

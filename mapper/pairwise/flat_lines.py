@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import overload
 
-from mapper.jit.vectors import BYTE, RUN, WORD, constant, load, moving
+from mapper.jit.simd import BYTE, RUN, WORD, constant, load, moving
 from mapper.pairwise.flat_stream import LINE, past_caches
 
 LINE_LETTERS = 4 * LINE

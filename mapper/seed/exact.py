@@ -13,7 +13,7 @@ import numpy as np
 
 from mapper.index.fm import extend_left, extend_unique, kmer_interval
 from mapper.jit.accelerate import core
-from mapper.jit.prefetch import prefetch
+from mapper.jit.intrinsics import prefetch
 
 FEW_LEFT = 2
 """Bases of a seed beyond the table's k-mers that are searched rather than located and compared."""

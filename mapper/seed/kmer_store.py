@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.jit.accelerate import core
-from mapper.jit.atomic import fetch_add, fetch_add_at
+from mapper.jit.intrinsics import fetch_add, fetch_add_at
 
 HELD = 129
 """Hits of a row that a thread holds before it passes them on: unless ``max_hits`` is raised, a

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.jit.accelerate import core
-from mapper.jit.atomic import fetch_add
+from mapper.jit.intrinsics import fetch_add
 
 WHOLE, LEFT_PART, EXACT_PART = -3, -2, -1
 """Parts of a row's search; those from 0 on have CHANGES_OF_PART first changes of the right part."""

@@ -16,7 +16,7 @@ import numpy as np
 from mapper.dna import mismatch_word
 from mapper.index.fm import clean_hit, locate
 from mapper.jit.accelerate import core
-from mapper.jit.prefetch import prefetch
+from mapper.jit.intrinsics import prefetch
 
 DIAGONALS_FULL = -1
 """The diagonals of a read do not fit their work space."""

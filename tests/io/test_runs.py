@@ -11,7 +11,7 @@ from numba.core.errors import TypingError
 
 from mapper.io import base_runs, text_runs
 from mapper.jit.accelerate import driver
-from mapper.jit.vectors import RUN
+from mapper.jit.simd import RUN
 
 SLACK = 5  # bytes before and behind, which must stay as they are
 

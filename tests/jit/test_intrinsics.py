@@ -1,4 +1,7 @@
-"""Counts of bits: the Python bodies and the compiled ones, against strings of digits."""
+"""Counts of bits: the Python bodies and the compiled ones, against strings of digits.
+
+Asking for memory ahead changes nothing; compiled, it asks for that item's memory.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mapper.jit.intrinsics import leading_zeros, popcount, trailing_zeros
+from mapper.jit.intrinsics import leading_zeros, popcount, prefetch, trailing_zeros
 
 WORDS = st.one_of(
     st.integers(0, 2**64 - 1),
@@ -35,3 +38,21 @@ def test_counts(word: int) -> None:
     assert compiled(np.uint64(word)) == expected
     value = np.uint64(word)
     assert (popcount(value), trailing_zeros(value), leading_zeros(value)) == expected
+
+
+@numba.njit
+def sum_of(words, ahead):
+    total = 0
+    for i in range(words.shape[0]):
+        prefetch(words, 3 * (i + ahead))
+        total += words[i, 0]
+    return total
+
+
+def test_a_prefetch_reads_nothing_and_may_lie_outside() -> None:
+    words = np.arange(300, dtype=np.uint64).reshape(100, 3)
+    assert prefetch(words, 3) is None
+    for ahead in (0, 8, 1 << 40, -(1 << 40)):
+        assert sum_of(words, ahead) == words[:, 0].sum()
+    (assembly,) = sum_of.inspect_llvm().values()
+    assert "llvm.prefetch" in assembly
