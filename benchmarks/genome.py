@@ -17,7 +17,7 @@ import numpy as np
 from mapper.dna import AMBIGUOUS, ASCII_OF_CODE
 from mapper.index.tables import position_hash
 from mapper.jit.accelerate import core, driver
-from mapper.threads import map_in_threads
+from mapper.parallel.map import map_in_threads
 
 PIECE = 1 << 21
 POOL, POOL_LEN = 200, 100_000

@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from typing import Any
 
 from mapper.io.raw_batch import RawBatch
-from mapper.workers import READ, Workers
+from mapper.parallel.pool import READ, Workers
 
 AHEAD = 2
 """Batches that are kept, at least, before anyone wants them."""

@@ -21,10 +21,10 @@ from mapper.pair.insert_size import (
     estimate,
     in_score_units,
 )
+from mapper.parallel.pool import MAP, Workers
 from mapper.run import Finished, Run
 from mapper.stages import AlignedBatch
 from mapper.stats import RunStats
-from mapper.workers import MAP, Workers
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ import numpy as np
 
 from mapper.batch import KmerBatch, KmerHits, ReadBatch
 from mapper.device.choose import CPU, CUDA, DeviceChoice
-from mapper.device.in_order import in_order
 from mapper.host_memory import available_bytes
 from mapper.index.expand import with_table
 from mapper.index.reference import Index
@@ -33,6 +32,7 @@ from mapper.io.seed_tsv import (
     encode_skipped,
 )
 from mapper.io.sequences import open_sequences
+from mapper.parallel.in_order import in_order
 from mapper.params import KmerParams
 from mapper.seed.kmer_cut import cut_kmers
 from mapper.seed.kmer_places import make_places

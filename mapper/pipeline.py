@@ -28,13 +28,13 @@ from mapper.io.bam_out import RecordOutput, open_output
 from mapper.io.header import header_text
 from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
 from mapper.job import MapJob
+from mapper.parallel.buffers import RECYCLER
+from mapper.parallel.pool import READ, WRITE, Workers, share_threads
 from mapper.params import MAX_READ_LEN
-from mapper.recycled import RECYCLER
 from mapper.run import Finished, Run
 from mapper.session import Session
 from mapper.stats import RunStats
 from mapper.warm_up import compile_stages
-from mapper.workers import READ, WRITE, Workers, share_threads
 
 DEVICE_SWITCH_SECONDS = 0.0002
 """How long a thread may keep Python's lock while others wait for it, with a device: threads

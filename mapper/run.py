@@ -23,12 +23,12 @@ from mapper.memory_plan import SAMTOOLS_BYTES, MemoryPlan, plan_memory, say_memo
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.names import Names, make_names
 from mapper.pair.placement import PlacementBatch, tally
+from mapper.parallel.pool import MAP, Workers, share_threads
 from mapper.params import BATCH_BASES
 from mapper.seed.plan import resolve
 from mapper.session import Session
 from mapper.stages import AlignedBatch, align_reads, place_batch
 from mapper.stats import RunStats
-from mapper.workers import MAP, Workers, share_threads
 
 if TYPE_CHECKING:
     from mapper.device.backend import DeviceStages

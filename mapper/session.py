@@ -14,7 +14,7 @@ from mapper.device.choose import CPU, DeviceChoice
 from mapper.index.reference import Index
 from mapper.io.fasta import check_reference
 from mapper.io.samtools import check_fasta
-from mapper.workers import READ, Workers
+from mapper.parallel.pool import READ, Workers
 
 if TYPE_CHECKING:
     from mapper.device.backend import DeviceStages

@@ -10,7 +10,7 @@ import pytest
 
 from mapper.cut_ahead import AHEAD, CutAhead
 from mapper.io.raw_batch import RawBatch
-from mapper.workers import MAP, Workers
+from mapper.parallel.pool import MAP, Workers
 
 
 @pytest.fixture

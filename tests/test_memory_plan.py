@@ -25,8 +25,8 @@ from mapper.memory_plan import (
     mapping_bytes,
     plan_memory,
 )
+from mapper.parallel.pool import share_threads
 from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, DEVICE_LANES, IndexParams
-from mapper.workers import share_threads
 from tests.whole import World, build_world
 
 ROOT = Path(__file__).parents[1]

@@ -31,7 +31,7 @@ from benchmarks.genome import contig_ends, contig_names, make_text, write_fasta
 from benchmarks.harness import kit
 from mapper.cli.sizes import size
 from mapper.io.bgzf import EOF_BLOCK, compressor
-from mapper.threads import map_in_threads
+from mapper.parallel.map import map_in_threads
 
 SNPS, INDELS = 0.001, 0.0002
 """Variants of the donor a base: simulate.py's defaults."""

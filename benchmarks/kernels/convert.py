@@ -81,7 +81,7 @@ def convert_fmwave(
     from mapper.io.carry import carry_over
     from mapper.io.header import header_text
     from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
-    from mapper.workers import MAP, READ, WRITE, Workers
+    from mapper.parallel.pool import MAP, READ, WRITE, Workers
 
     def convert(raw: RawBatch) -> np.ndarray:
         reads = raw.parse()

@@ -27,8 +27,8 @@ from mapper.index.fm import FMIndex, bwt_code, extend_left, kmer_interval, lf, l
 from mapper.index.plan import BuildPlan, plan_blocks
 from mapper.index.route import choose_route
 from mapper.jit.accelerate import driver
+from mapper.parallel.map import map_in_threads, parts
 from mapper.params import IndexParams
-from mapper.threads import map_in_threads, parts
 
 
 @driver

@@ -28,7 +28,6 @@ from benchmarks.harness import add_commit, machine, save_json
 from benchmarks.kernels.kmer_tables import lines_of
 from mapper.batch import KmerBatch, KmerHits
 from mapper.device.copies import copy_out
-from mapper.device.in_order import in_order
 from mapper.device.seam import cuda, kernel
 from mapper.dna import AMBIGUOUS
 from mapper.host_memory import available_bytes
@@ -45,6 +44,7 @@ from mapper.index.reference import Contigs, make_contigs
 from mapper.index.route import choose_route
 from mapper.index.text import read_text
 from mapper.jit.accelerate import driver
+from mapper.parallel.in_order import in_order
 from mapper.params import IndexParams, KmerParams
 from mapper.seed.kmer_contexts_cuda import device_contexts
 from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table, table_len_for_work

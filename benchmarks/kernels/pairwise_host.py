@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.kernels.pairwise import make_pairs
 from benchmarks.kernels.pairwise_rows import flat, repeated
-from mapper.threads import parts
+from mapper.parallel.map import parts
 
 OPS_A_PAIR = 7
 
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from mapper.pairwise.flat_edit_metric import SmallEdit
     from mapper.pairwise.flat_packed import PackedSource
     from mapper.pairwise.given import as_batch
-    from mapper.recycled import RECYCLER
+    from mapper.parallel.buffers import RECYCLER
 
     def ordinary(n: int, dtype: Any, behind_line: int = 0) -> np.ndarray:
         memory = RECYCLER.empty(n * dtype.itemsize + 128)

@@ -66,7 +66,7 @@ class TimedStream:
 @contextlib.contextmanager
 def clocks(sums: Account) -> Iterator[None]:
     """Put clocks into what is imported."""
-    from mapper import cut_ahead, workers
+    from mapper import cut_ahead
     from mapper.io import (
         atomic,
         bam_scan,
@@ -80,6 +80,7 @@ def clocks(sums: Account) -> Iterator[None]:
         raw_batch,
         source,
     )
+    from mapper.parallel import pool as workers
 
     main = threading.main_thread()
     at, submit, gzip_stream = workers.Workers.at, workers.Workers.submit, source._gzip_stream

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mapper.errors import UsageError
+from mapper.parallel.map import MAX_THREADS
 from mapper.params import KmerParams
-from mapper.threads import MAX_THREADS
 
 log = logging.getLogger(__name__)
 

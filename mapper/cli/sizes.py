@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from mapper.threads import MAX_THREADS
+from mapper.parallel.map import MAX_THREADS
 
 
 def size(text: str) -> int:

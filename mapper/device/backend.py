@@ -40,11 +40,11 @@ from mapper.index.reference import ContigBounds, Index
 from mapper.memory_plan import device_batch_bases
 from mapper.pair.cuda import propose_loci
 from mapper.pair.insert_size import InsertSizeModel
+from mapper.parallel.map import map_in_threads
 from mapper.params import DEVICE_LANES, MapParams
 from mapper.seed.cuda import seed_reads
 from mapper.stages import align_reads, rescue_mates
 from mapper.stats import ON_CPU, RunStats
-from mapper.threads import map_in_threads
 
 log = logging.getLogger(__name__)
 

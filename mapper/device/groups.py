@@ -24,10 +24,10 @@ from mapper import mixed
 from mapper.batch import ReadBatch
 from mapper.memory_plan import groups_under_way
 from mapper.pair.insert_size import InsertSizeModel
+from mapper.parallel.pool import MAP, READ, Workers, run_into
 from mapper.params import MapParams
 from mapper.stages import Aligned, AlignedBatch
 from mapper.stats import RunStats
-from mapper.workers import MAP, READ, Workers, run_into
 
 if TYPE_CHECKING:
     from mapper.device.backend import DeviceStages

@@ -15,7 +15,7 @@ import numpy as np
 from mapper.device.memory import device_memory, with_room
 from mapper.device.seam import DRIVER, SIMULATED, cuda, driver
 from mapper.errors import DeviceMemoryError
-from mapper.recycled import RECYCLER, Recycler
+from mapper.parallel.buffers import RECYCLER, Recycler
 
 log = logging.getLogger(__name__)
 

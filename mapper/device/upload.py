@@ -18,7 +18,7 @@ from mapper.device.copies import copy_in
 from mapper.device.memory import device_memory, free_bytes
 from mapper.device.seam import DRIVER, SIMULATED, cuda
 from mapper.errors import DeviceMemoryError
-from mapper.threads import map_in_threads
+from mapper.parallel.map import map_in_threads
 
 PIECE_BYTES = 8 << 20
 """Copied at a time by each thread, through page-locked memory of that size."""

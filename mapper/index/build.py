@@ -25,8 +25,8 @@ from mapper.index.route import choose_route, sort_suffixes
 from mapper.index.suffix_sort import SortedText
 from mapper.index.text import read_text
 from mapper.io.fasta_blocks import plain_bytes
+from mapper.parallel.map import map_in_threads, parts
 from mapper.params import IndexParams
-from mapper.threads import map_in_threads, parts
 
 log = logging.getLogger(__name__)
 

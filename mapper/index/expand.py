@@ -16,7 +16,7 @@ import numpy as np
 
 from mapper.index.fm import FMIndex, lf, occ
 from mapper.jit.accelerate import core, driver
-from mapper.threads import map_in_threads, parts
+from mapper.parallel.map import map_in_threads, parts
 
 
 @core

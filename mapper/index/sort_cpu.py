@@ -20,7 +20,7 @@ from mapper.index.sort_buckets import (
     sort_buckets,
 )
 from mapper.index.suffix_sort import SortedText, Tied
-from mapper.threads import map_in_threads, parts
+from mapper.parallel.map import map_in_threads, parts
 
 WORDS_DEEP = 4
 """Words of 32 bases by which buckets are sorted before ranks are: repeats that end within

@@ -14,9 +14,9 @@ from mapper.dna import AMBIGUOUS
 from mapper.index.reference import Contigs, make_contigs
 from mapper.io.fasta import FastaCodes, read_fasta, sums_of_contigs
 from mapper.io.fasta_encode import WRITTEN_OTHERWISE
-from mapper.recycled import RECYCLER
-from mapper.threads import map_in_threads
-from mapper.workers import WRITE, Workers, in_turn
+from mapper.parallel.buffers import RECYCLER
+from mapper.parallel.map import map_in_threads
+from mapper.parallel.pool import WRITE, Workers, in_turn
 
 SEGMENT_BYTES = 1 << 26
 """Of a text whose length is not known before it has been read."""

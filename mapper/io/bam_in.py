@@ -19,7 +19,7 @@ from mapper.io.fastq_scan import MIN_COST
 from mapper.io.header import header_field
 from mapper.io.raw_batch import BatchReader, RawBatch, bytes_ahead, giving
 from mapper.io.source import BrokenStreamError, ByteSource
-from mapper.recycled import RECYCLER
+from mapper.parallel.buffers import RECYCLER
 
 BAM_MAGIC = b"BAM\x01"
 CRAM_MAGIC = b"CRAM"

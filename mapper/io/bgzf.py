@@ -16,7 +16,7 @@ from isal import isal_zlib
 from mapper.errors import UsageError
 from mapper.io import isa_l
 from mapper.jit.accelerate import core, driver
-from mapper.recycled import RECYCLER
+from mapper.parallel.buffers import RECYCLER
 
 BLOCK_BYTES = 65_280
 """Uncompressed bytes of a block, as htslib cuts them."""

@@ -20,8 +20,8 @@ from mapper.io import isa_l
 from mapper.io.text_cut import line_ends
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import get16, get32
-from mapper.recycled import RECYCLER
-from mapper.workers import do_all
+from mapper.parallel.buffers import RECYCLER
+from mapper.parallel.pool import do_all
 
 READ_BYTES = 1 << 22
 """Compressed bytes that are read at a time."""

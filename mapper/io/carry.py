@@ -15,7 +15,7 @@ from mapper.io.encode import REVERSE, copy_bytes
 from mapper.io.tags import tag_end, tag_key, turn_base_tag
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import get16
-from mapper.recycled import RECYCLER
+from mapper.parallel.buffers import RECYCLER
 
 PER_BASE_TAGS = ("OQ", "U2", "E2", "MM", "ML", "MN", "Mm", "Ml")
 _PER_BASE = np.array([tag_key(tag) for tag in PER_BASE_TAGS], np.uint16)

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from mapper.io.fasta_encode import write_letters
-from mapper.workers import Handed
+from mapper.parallel.pool import Handed
 
 _TASK_BYTES = 1 << 20
 """Of one task, at least: small contigs share one."""

@@ -10,7 +10,7 @@ from mapper.errors import OutputError
 from mapper.io.bam_bases import put_bases
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import copy, put16, put32
-from mapper.recycled import RECYCLER
+from mapper.parallel.buffers import RECYCLER
 
 MAX_NAME = 254
 MAX_CIGAR_OPS = 65535

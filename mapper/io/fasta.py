@@ -20,8 +20,8 @@ from mapper.errors import InputFormatError, UsageError
 from mapper.io.contig_sums import ContigSums
 from mapper.io.fasta_blocks import FastaBlock, fasta_blocks
 from mapper.io.fasta_encode import AT, BAD_BASE, BAD_LINE, FULL, OK, encode_lines
-from mapper.recycled import RECYCLER
-from mapper.workers import MAP, READ, WRITE, Workers, in_turn
+from mapper.parallel.buffers import RECYCLER
+from mapper.parallel.pool import MAP, READ, WRITE, Workers, in_turn
 
 MAX_CONTIG_LENGTH = 2**31 - 1
 """BAM and its index hold positions as signed 32-bit integers."""

@@ -14,7 +14,7 @@ from mapper.io.fastq_errors import explain, read_name, show
 from mapper.io.fastq_fill import fill_batch
 from mapper.io.source import BrokenStreamError
 from mapper.io.text_cut import FASTA
-from mapper.recycled import RECYCLER
+from mapper.parallel.buffers import RECYCLER
 
 
 class TextPart(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.io.bgzf_in import N_LINES, PLAIN_END, Done
-from mapper.recycled import RECYCLER
+from mapper.parallel.buffers import RECYCLER
 
 
 class Block:

@@ -21,8 +21,8 @@ from mapper.pair.names import Names
 from mapper.pair.placement import SECONDARY, SUPPLEMENTARY, PlacementBatch
 from mapper.pair.places import cigar_of, put_alternatives, put_split
 from mapper.pair.tags import put_bytes, put_cigar_text, put_int_tag, put_md, put_tag
+from mapper.parallel.buffers import RECYCLER
 from mapper.params import RecordParams
-from mapper.recycled import RECYCLER
 
 PAIRED, PROPER, UNMAPPED, MATE_UNMAPPED = 0x1, 0x2, 0x4, 0x8
 REVERSE, MATE_REVERSE, FIRST, LAST = 0x10, 0x20, 0x40, 0x80

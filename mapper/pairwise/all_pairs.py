@@ -24,7 +24,7 @@ from mapper.pairwise.matrix_scoring import (
 )
 from mapper.pairwise.result import PairAlignments
 from mapper.pairwise.run import thread_count
-from mapper.recycled import RECYCLER
+from mapper.parallel.buffers import RECYCLER
 
 WINDOW_PAIRS = 1 << 18
 """Most pairs of a window."""

@@ -32,7 +32,7 @@ from mapper.pairwise.long_search import Search
 from mapper.pairwise.packing import PackedPairs, pack_pairs
 from mapper.pairwise.run import thread_count
 from mapper.pairwise.wavefront_edit import EXCEEDED, FINISHED, GOING
-from mapper.threads import aside
+from mapper.parallel.map import aside
 
 MAX_PATH_LENGTH = 2**28 - 1
 """Longest run that a CIGAR operation in BAM's packing holds."""

@@ -35,7 +35,7 @@ from mapper.pairwise.matrix_plan import ONE_CELL
 from mapper.pairwise.matrix_scoring import CodedPairs, Scoring, without_memory
 from mapper.pairwise.on_device import joined
 from mapper.pairwise.result import NO_MEMORY, NO_SCORE, OK, Columns, PairAlignments
-from mapper.recycled import RECYCLER
+from mapper.parallel.buffers import RECYCLER
 
 log = logging.getLogger(__name__)
 

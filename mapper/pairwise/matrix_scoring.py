@@ -16,7 +16,7 @@ from mapper.pairwise.matrices import (
     encode_letters,
     substitution_matrix,
 )
-from mapper.recycled import RECYCLER
+from mapper.parallel.buffers import RECYCLER
 
 MODES = {"global": GLOBAL, "semiglobal": SEMIGLOBAL, "local": LOCAL}
 """Needleman-Wunsch; free ends of both sequences (overlaps); Smith-Waterman."""

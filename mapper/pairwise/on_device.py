@@ -15,13 +15,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from mapper.device.in_order import in_order
 from mapper.errors import DeviceMemoryError
 from mapper.jit.accelerate import driver
 from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.result import Columns, PairAlignments, new_columns
 from mapper.pairwise.run import chunk_bounds
-from mapper.threads import threads_for
+from mapper.parallel.in_order import in_order
+from mapper.parallel.map import threads_for
 
 log = logging.getLogger(__name__)
 

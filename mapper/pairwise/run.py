@@ -12,7 +12,7 @@ import numpy as np
 from mapper.errors import UsageError
 from mapper.pairwise.crew import crew
 from mapper.pairwise.result import Columns, PairAlignments, new_columns
-from mapper.threads import MAX_THREADS, map_in_threads
+from mapper.parallel.map import MAX_THREADS, map_in_threads
 
 CHUNK_SYMBOLS = 1 << 20
 CHUNK_PAIRS = 1 << 12
@@ -23,7 +23,7 @@ CHUNKS_A_THREAD = 8
 
 _AT_ONCE = 1 << 14
 """Symbols of so few pairs that starting a thread takes longer; others go to threads, be it one,
-where no signal meets compiled code (:func:`mapper.threads.aside`)."""
+where no signal meets compiled code (:func:`mapper.parallel.map.aside`)."""
 
 Driver = Callable[[int, int, Columns, np.ndarray], np.ndarray]
 """Aligns pairs first:last, fills their rows of columns and counts, returns operations."""

@@ -17,7 +17,7 @@ from mapper.jit.accelerate import driver
 from mapper.pairwise.dp_matrix import Gaps
 from mapper.pairwise.matrix_numbers import GREATEST_HALF, bias_of, halves_possible
 from mapper.pairwise.matrix_plan import order_pairs
-from mapper.recycled import RECYCLER
+from mapper.parallel.buffers import RECYCLER
 
 UNIT = 4
 """Rows of a unit: as many as have their scores loaded, or their origins stored, together."""

@@ -18,7 +18,7 @@ from mapper.errors import InputFormatError, UsageError
 from mapper.index import text
 from mapper.io import contig_sums, fasta, fasta_blocks
 from mapper.io.fasta import check_reference
-from mapper.workers import Workers
+from mapper.parallel.pool import Workers
 from tests.index.test_fasta import read
 from tests.naive.fasta import contigs_of
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from numba import types
 
-from mapper import recycled
 from mapper.errors import DeviceMemoryError, InputFormatError, UsageError
 from mapper.jit.accelerate import driver
 from mapper.pairwise.affine import align_affine
@@ -23,6 +22,7 @@ from mapper.pairwise.small_rows import small_search
 from mapper.pairwise.strip import Strings
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 from mapper.pairwise.wavefront_edit import Ends, Rows
+from mapper.parallel import buffers
 from tests.device.offline import array, compile_offline, require_compiler, type_of
 from tests.naive.pairwise import RULES, lowest_penalty
 from tests.pairwise.pairs import adversarial_pairs, edited, random_pairs
@@ -316,7 +316,7 @@ def test_packed_pairs_are_copied_from_where_they_lie(
 
     monkeypatch.setattr(flat_cuda, "run_direct", noted)
     rng = np.random.default_rng(18)
-    monkeypatch.setattr(recycled, "LEAST_BYTES", 1)  # small arrays are page-locked, too
+    monkeypatch.setattr(buffers, "LEAST_BYTES", 1)  # small arrays are page-locked, too
     n = 12 if SIMULATED else 2_000
     pairs = [*random_pairs(rng, n, 30, "ACGTN"), ("", ""), ("ACGT", ""), ("A" * 70, "A" * 65)]
     sides = [q for q, _ in pairs], [r for _, r in pairs]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapper.threads import map_in_threads, parts
+from mapper.parallel.map import map_in_threads, parts
 
 
 @given(st.integers(0, 200), st.integers(1, 50))

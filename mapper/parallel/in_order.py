@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from mapper.device.whichever import Item, Result, whichever_is_free
+from mapper.parallel.whichever import Item, Result, whichever_is_free
 
 AHEAD = 2
 """Batches in work or waiting for each worker: one computed, one ready to follow it."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from mapper.device.whichever import Item, Result, whichever_is_free
+from mapper.parallel.whichever import Item, Result, whichever_is_free
 
 
 def longest_first(

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from mapper.device.longest_first import longest_first
+from mapper.parallel.longest_first import longest_first
 
 
 def test_results_are_in_the_order_of_the_items() -> None:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mapper.device.in_order import AHEAD, in_order
+from mapper.parallel.in_order import AHEAD, in_order
 
 
 def test_a_slow_worker_does_not_change_the_order():

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from mapper.errors import ResourceError
-from mapper.workers import MAP, READ, WRITE, Handed, Workers, do_all, in_turn
+from mapper.parallel.pool import MAP, READ, WRITE, Handed, Workers, do_all, in_turn
 
 
 def test_the_most_urgent_come_first_then_the_oldest() -> None:
@@ -188,7 +188,7 @@ def test_more_threads_than_the_system_allows(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_threads_without_a_task_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("mapper.workers.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr("mapper.parallel.pool.time", SimpleNamespace(perf_counter=lambda: now[0]))
     workers = Workers(3)
 
     def until(n_idle: int) -> None:

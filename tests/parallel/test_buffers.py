@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapper.recycled import LEAST_BYTES, Recycler
+from mapper.parallel.buffers import LEAST_BYTES, Recycler
 
 
 def address(array: np.ndarray) -> int:
