@@ -32,7 +32,7 @@ from mapper.io.seed_tsv import (
     encode_skipped,
 )
 from mapper.io.sequences import open_sequences
-from mapper.parallel.in_order import in_order
+from mapper.parallel.map import in_order
 from mapper.params import KmerParams
 from mapper.seed.kmer_cut import cut_kmers
 from mapper.seed.kmer_places import make_places

@@ -44,7 +44,7 @@ from mapper.index.reference import Contigs, make_contigs
 from mapper.index.route import choose_route
 from mapper.index.text import read_text
 from mapper.jit.accelerate import driver
-from mapper.parallel.in_order import in_order
+from mapper.parallel.map import in_order
 from mapper.params import IndexParams, KmerParams
 from mapper.seed.kmer_contexts_cuda import device_contexts
 from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table, table_len_for_work

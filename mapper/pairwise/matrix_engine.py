@@ -13,9 +13,7 @@ from mapper.pairwise.matrix_cpu import align_matrix_pairs
 from mapper.pairwise.matrix_scoring import CodedPairs, Scoring
 from mapper.pairwise.result import Columns, PairAlignments
 from mapper.pairwise.run import chunk_bounds, run_chunks
-from mapper.parallel.in_order import in_order
-from mapper.parallel.longest_first import longest_first
-from mapper.parallel.map import map_in_threads
+from mapper.parallel.map import in_order, longest_first, map_in_threads
 
 if TYPE_CHECKING:
     from mapper.pairwise.matrix_device import MatrixWorker

@@ -20,8 +20,7 @@ from mapper.jit.accelerate import driver
 from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.result import Columns, PairAlignments, new_columns
 from mapper.pairwise.run import chunk_bounds
-from mapper.parallel.in_order import in_order
-from mapper.parallel.map import threads_for
+from mapper.parallel.map import in_order, threads_for
 
 log = logging.getLogger(__name__)
 

@@ -1,18 +1,125 @@
-"""One loop over parts, shared by threads: for compiled drivers that release the GIL."""
+"""One loop over parts, shared by threads: for compiled drivers that release the GIL.
+
+Deal batches to workers, and hand out their results in the order of the batches.
+
+Deal tasks of unequal length to workers: the longest first, each to whichever is free.
+
+That is longest-processing-time-first scheduling: with m workers it is done within
+``4/3 - 1/(3 m)`` of the shortest time in which it could be.
+
+References
+----------
+Graham (1969), Bounds on multiprocessing timing anomalies. doi:10.1137/0117039
+
+Workers that take turns: whichever is free does what comes next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from queue import SimpleQueue
 from typing import TypeVar
-
-MAX_THREADS = 4096
-"""Threads that may be asked for: more than any machine's cores, and what systems still start."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def whichever_is_free(workers: Sequence[Callable[[Item], Result]]) -> Callable[[Item], Result]:
+    """Return what applies a free worker to an item, waiting for one where none is.
+
+    Parameters
+    ----------
+    workers
+        Each is called by one thread at a time.
+
+    Returns
+    -------
+    A function for any number of threads.
+    """
+    free: SimpleQueue[Callable[[Item], Result]] = SimpleQueue()
+    for worker in workers:
+        free.put(worker)
+
+    def work(item: Item) -> Result:
+        worker = free.get()
+        try:
+            return worker(item)
+        finally:
+            free.put(worker)
+
+    return work
+
+
+AHEAD = 2
+"""Batches in work or waiting for each worker: one computed, one ready to follow it."""
+
+
+def in_order(
+    workers: Sequence[Callable[[Item], Result]], items: Iterable[Item]
+) -> Iterator[Result]:
+    """Apply whichever worker is free to each item; yield the results in the items' order.
+
+    Parameters
+    ----------
+    workers
+        One for each device (or thread); never called by two threads at a time. All must
+        give the same result for the same item.
+    items
+        Drawn from one at a time by the calling thread, and no further ahead of the results
+        than ``AHEAD`` items a worker, so that memory stays bounded.
+
+    Raises
+    ------
+    Whatever a worker or `items` raises, after the results of the items before; items that no
+    worker has begun are dropped.
+    """
+    work = whichever_is_free(workers)
+    pending: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(len(workers), thread_name_prefix="worker")
+    try:
+        for item in items:
+            pending.append(pool.submit(work, item))
+            if len(pending) >= AHEAD * len(workers):
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def longest_first(
+    workers: Sequence[Callable[[Item], Result]], items: Sequence[Item], costs: Sequence[int]
+) -> list[Result]:
+    """Apply a worker to each item, dearest first; return the results in the items' order.
+
+    Parameters
+    ----------
+    workers
+        One for each device; never called by two threads at a time. All must give the same
+        result for the same item.
+    costs
+        Of each item, in any unit. Of equal ones the first is dealt first.
+
+    Raises
+    ------
+    What a worker raises; items that no worker has begun are dropped.
+    """
+    work = whichever_is_free(workers)
+    order = sorted(range(len(items)), key=lambda i: -costs[i])
+    pool = ThreadPoolExecutor(len(workers), thread_name_prefix="worker")
+    try:
+        running = {i: pool.submit(work, items[i]) for i in order}
+        return [running[i].result() for i in range(len(items))]
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+MAX_THREADS = 4096
+"""Threads that may be asked for: more than any machine's cores, and what systems still start."""
 
 
 def parts(n: int, n_parts: int) -> Iterator[tuple[int, int]]:

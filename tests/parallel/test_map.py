@@ -1,4 +1,9 @@
-"""Loops over parts, shared by threads."""
+"""Loops over parts, shared by threads.
+
+Results in the order of the items, from workers of any speed.
+
+Longest-first scheduling: order, results, and what happens on failure.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapper.parallel.map import map_in_threads, parts
+from mapper.parallel.map import AHEAD, in_order, longest_first, map_in_threads, parts
 
 
 @given(st.integers(0, 200), st.integers(1, 50))
@@ -75,3 +80,115 @@ def test_an_interrupt_need_not_wait_for_a_long_call() -> None:
 def test_the_error_state_of_numpy_is_the_callers() -> None:
     with np.errstate(over="raise"), pytest.raises(FloatingPointError):
         map_in_threads(lambda x: x * x, [np.int32(2**30)], 1)
+
+
+def test_a_slow_worker_does_not_change_the_order():
+    def slow(item):
+        time.sleep(0.01)
+        return item * item
+
+    def fast(item):
+        return item * item
+
+    assert list(in_order([slow, fast, fast], range(50))) == [i * i for i in range(50)]
+
+
+def test_a_worker_has_one_item_at_a_time():
+    inside = threading.Lock()
+
+    def worker(item):
+        assert inside.acquire(blocking=False)
+        time.sleep(0.001)
+        inside.release()
+        return item
+
+    assert list(in_order([worker], range(20))) == list(range(20))
+
+
+def test_items_are_drawn_no_further_ahead_than_promised():
+    drawn = 0
+
+    def items():
+        nonlocal drawn
+        while drawn < 100:
+            drawn += 1
+            yield drawn
+
+    for n_results, _ in enumerate(in_order([int, int], items()), 1):
+        assert drawn - n_results < AHEAD * 2
+
+
+def test_an_error_comes_after_the_results_before_it():
+    def worker(item):
+        if item == 3:
+            raise ValueError("bad item")
+        return item
+
+    got = []
+    with pytest.raises(ValueError, match="bad item"):
+        for result in in_order([worker, worker], range(1000)):
+            got.append(result)
+    assert got == [0, 1, 2]
+
+
+def test_no_items_no_results():
+    assert list(in_order([int], [])) == []
+
+
+def test_results_are_in_the_order_of_the_items() -> None:
+    items = list(range(40))
+    workers = [lambda x: 10 * x for _ in range(3)]
+    assert longest_first(workers, items, [x % 7 for x in items]) == [10 * x for x in items]
+    assert longest_first(workers, [], []) == []
+
+
+def test_the_dearest_is_dealt_first() -> None:
+    seen: list[str] = []
+    longest_first([seen.append], ["b", "a", "d", "c"], [2, 9, 1, 2])
+    assert seen == ["a", "b", "c", "d"]
+
+
+def test_a_free_worker_takes_the_next() -> None:
+    """One worker holds the dearest item until the other has done all the rest."""
+    done: dict[str, list[int]] = {"x": [], "y": []}
+    rest_done = threading.Event()
+
+    def worker(name: str):
+        def work(item: int) -> str:
+            if item == 5:
+                assert rest_done.wait(300)
+            done[name].append(item)
+            if sum(map(len, done.values())) == 5:
+                rest_done.set()
+            return name
+
+        return work
+
+    longest_first([worker("x"), worker("y")], list(range(6)), list(range(6)))
+    assert sorted(map(len, done.values())) == [1, 5]
+    assert [5] in done.values()
+
+
+def test_no_worker_is_called_twice_at_a_time() -> None:
+    busy = threading.Lock()
+
+    def work(item: int) -> int:
+        assert busy.acquire(blocking=False)
+        busy.release()
+        return item
+
+    assert longest_first([work], list(range(50)), [1] * 50) == list(range(50))
+
+
+def test_an_error_comes_out_and_drops_what_has_not_begun() -> None:
+    begun: list[int] = []
+
+    def work(item: int) -> int:
+        begun.append(item)
+        if item == 0:
+            raise ValueError("no")
+        return item
+
+    with pytest.raises(ValueError, match="no"):
+        longest_first([work], [0, 1, 2], [3, 2, 1])
+    assert begun[0] == 0
