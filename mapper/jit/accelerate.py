@@ -38,7 +38,7 @@ from mapper.jit.cache import CodeCache, CoreCompiler
 def source_digest() -> str:
     """Return a short digest of every Python file of the package."""
     digest = hashlib.sha256()
-    root = Path(__file__).parent
+    root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode())
         digest.update(path.read_bytes())
