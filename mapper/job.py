@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mapper.device.choose import CPU, DeviceChoice
+from mapper.cuda.devices import CPU, DeviceChoice
 from mapper.io.bam_out import SortOptions
 from mapper.io.reads_in import Lane
 from mapper.pair.insert_size import InsertSizeModel

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.batch import KmerBatch, KmerHits, ReadBatch
-from mapper.device.choose import CPU, CUDA, DeviceChoice
+from mapper.cuda.devices import CPU, CUDA, DeviceChoice
 from mapper.host_memory import available_bytes
 from mapper.index.expand import with_table
 from mapper.index.reference import Index
@@ -148,7 +148,7 @@ def make_searchers(index: Index, job: SeedJob) -> list[Callable[[KmerBatch], Kme
         wanted = table_len_for_work(fm, job.params, kmers_at_most(job), free)
         fm = with_table(fm, wanted, job.threads)
         return [CpuKmerSearch(fm, places, job.params) for _ in range(job.threads)]
-    from mapper.device.seam import cuda
+    from mapper.cuda.api import cuda
     from mapper.index.cuda import device_index
     from mapper.seed.kmer_contexts_cuda import device_contexts
     from mapper.seed.kmer_cuda import CudaKmerSearch

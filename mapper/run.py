@@ -11,7 +11,7 @@ import numpy as np
 
 from mapper import mixed
 from mapper.batch import ReadBatch
-from mapper.device.choose import CPU
+from mapper.cuda.devices import CPU
 from mapper.device.groups import DeviceGroups
 from mapper.io.bam_out import RecordOutput
 from mapper.io.carry import carry_over

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from mapper.device.choose import CPU, DeviceChoice
+from mapper.cuda.devices import CPU, DeviceChoice
 from mapper.index.reference import Index
 from mapper.io.fasta import check_reference
 from mapper.io.samtools import check_fasta

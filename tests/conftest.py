@@ -7,7 +7,7 @@ import numba
 import numpy as np
 import pytest
 
-from mapper.device.choose import find_devices
+from mapper.cuda.devices import find_devices
 from tests.whole import World, build_world
 
 # No deadline: the first example of a test may have to wait for numba. derandomize: the same
@@ -29,7 +29,7 @@ def device():
     found = find_devices()
     if found.problem:
         pytest.skip(found.problem)
-    from mapper.device.seam import cuda
+    from mapper.cuda.api import cuda
 
     with cuda.gpus[0]:
         yield

@@ -33,13 +33,13 @@ import numpy as np
 from benchmarks.end_to_end.map_on_gpu import records_digest
 from benchmarks.harness import commit
 from mapper.batch import AlignmentBatch, ReadBatch, SeedSummary
-from mapper.device.batches import (
+from mapper.batch_ops import (
     Found,
     Share,
     join_alignments,
     join_summaries,
 )
-from mapper.device.choose import CUDA, DeviceChoice
+from mapper.cuda.devices import CUDA, DeviceChoice
 from mapper.index.format import open_index
 from mapper.index.reference import Index
 from mapper.io.fastq import FastqReader

@@ -157,7 +157,7 @@ def main() -> None:
                 f"{batch.n_reads} reads, {len(alignments.strand)} alignments, {digest(alignments)}"
             )
         return
-    from mapper.device.choose import choose_device, find_devices
+    from mapper.cuda.devices import choose_device, find_devices
     from mapper.pipeline import DEVICE_SWITCH_SECONDS
 
     choose_device("cuda")

@@ -126,8 +126,8 @@ def measure_lanes(
     index: Index, batch: ReadBatch, params: MapParams, keep: KeepParams, n_lanes: int, repeats: int
 ) -> dict[str, Any]:
     """Return loci a second with `n_lanes` threads that extend the batch, each in its lane."""
+    from mapper.cuda.api import cuda
     from mapper.device.backend import DeviceStages
-    from mapper.device.seam import cuda
 
     lanes = DeviceStages(index, [0], lanes=n_lanes).lanes
     work = [Extension(lane, batch, params, keep) for lane in lanes]
@@ -218,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=harness.RESULTS, help="folder [%(default)s]")
     harness.add_commit(parser)
     options = parser.parse_args(arguments)
-    from mapper.device.choose import choose_device
+    from mapper.cuda.devices import choose_device
     from mapper.pipeline import DEVICE_SWITCH_SECONDS
 
     choose_device("cuda")

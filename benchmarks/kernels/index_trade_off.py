@@ -94,8 +94,8 @@ class Measured:
 
     def __init__(self, options: argparse.Namespace) -> None:
         from benchmarks.kernels import kmer_seeding
+        from mapper.cuda.memory import Workspace
         from mapper.device.reads import upload_reads
-        from mapper.device.workspace import Workspace
         from mapper.params import SeedParams
         from mapper.seed.kmer_places import make_places
         from mapper.seed.plan import resolve
@@ -253,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.plot:
         plot(json.loads(Path(options.reference).read_text()), options.plot)
         return 0
-    from mapper.device.choose import find_devices
+    from mapper.cuda.devices import find_devices
 
     found = find_devices()
     if found.problem:

@@ -22,7 +22,7 @@ class KernelTimes:
 
     def note(self, name: str, stream: Any, launch: Callable[[], None]) -> None:
         """Launch, between two events."""
-        from mapper.device.seam import cuda
+        from mapper.cuda.api import cuda
 
         first, last = cuda.event(), cuda.event()
         first.record(stream)
@@ -49,9 +49,9 @@ class KernelTimes:
 @contextmanager
 def kernel_times() -> Iterator[KernelTimes]:
     """Time all kernels that are launched inside, by one thread."""
-    from mapper.device.bound_kernel import BoundKernel
-    from mapper.device.calls import Calls
-    from mapper.device.seam import SIMULATED, Kernel
+    from mapper.cuda.api import SIMULATED, Kernel
+    from mapper.cuda.bound_kernel import BoundKernel
+    from mapper.cuda.launch import Calls
     from mapper.pairwise import flat_cuda, on_device
 
     times = KernelTimes()

@@ -63,7 +63,7 @@ class Overlap:
         self._lock = threading.Lock()
 
     def __enter__(self) -> Overlap:
-        from mapper.device.seam import Kernel, cuda
+        from mapper.cuda.api import Kernel, cuda
 
         launch = Kernel.launch_blocks
 
@@ -129,10 +129,11 @@ class Probe:
             self._now = before
 
     def __enter__(self) -> Probe:
-        from mapper.device import backend, workspace
-        from mapper.device.seam import Kernel, cuda
+        from mapper.cuda import memory
+        from mapper.cuda.api import Kernel, cuda
+        from mapper.device import backend
 
-        space = workspace.Workspace
+        space = memory.Workspace
 
         def patch(target: Any, name: str, make: Callable[[Any], Any]) -> None:
             patched = mock.patch.object(target, name, make(getattr(target, name)))

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from mapper.device.choose import CPU, hold_device
+from mapper.cuda.devices import CPU, hold_device
 from mapper.index.format import open_index
 from mapper.index.reference import Index
 
@@ -54,9 +54,9 @@ def touch(index: Index) -> int:
 
 def device_rows(path: Path, ordinals: Sequence[int]) -> dict[str, float]:
     """Return the times on the first of the devices."""
+    from mapper.cuda.api import cuda
+    from mapper.cuda.upload import upload
     from mapper.device.backend import DeviceStages
-    from mapper.device.seam import cuda
-    from mapper.device.upload import upload
 
     index = open_index(path)
     n_bytes = sum(array.nbytes for array in arrays_of(index))
@@ -82,7 +82,7 @@ def device_rows(path: Path, ordinals: Sequence[int]) -> dict[str, float]:
 
 def _copy_time(n_bytes: int, *, locked: bool) -> float:
     """Return the median time of a copy to the current device."""
-    from mapper.device.seam import cuda
+    from mapper.cuda.api import cuda
 
     source = cuda.pinned_array(n_bytes, np.uint8) if locked else np.empty(n_bytes, np.uint8)
     source[:] = 1

@@ -97,7 +97,7 @@ def seconds(sequences: list[str], device: str, **options: Any) -> tuple[float, i
 
 def kernel_seconds(sequences: list[str], device: str, **options: Any) -> dict[str, float]:
     """Return the seconds of each kernel, and of everything else, with one worker."""
-    from mapper.device.seam import Kernel
+    from mapper.cuda.api import Kernel
     from mapper.pairwise import matrix_device
 
     spent: defaultdict[str, float] = defaultdict(float)
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder [%(default)s]")
     add_commit(parser)
     options = parser.parse_args(arguments)
-    from mapper.device.choose import find_devices
+    from mapper.cuda.devices import find_devices
 
     found = find_devices()
     if found.problem:

@@ -44,7 +44,7 @@ class Recorder:
 
     def launched(self, launch: Callable[..., None]) -> Callable[..., None]:
         """Return the launch of a kernel, with an event before and behind it."""
-        from mapper.device.seam import cuda
+        from mapper.cuda.api import cuda
 
         def call(kernel: Any, n_blocks: int, stream: Any, *args: Any, **more: Any) -> None:
             before, behind = cuda.event(), cuda.event()
@@ -64,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--span", default="global", help="[%(default)s]")
     parser.add_argument("--path", action="store_true", help="with CIGARs")
     options = parser.parse_args(arguments)
-    from mapper.device.seam import Kernel, cuda
-    from mapper.device.workspace import Workspace
+    from mapper.cuda.api import Kernel, cuda
+    from mapper.cuda.memory import Workspace
     from mapper.pairwise import all_pairs, matrix_device, matrix_engine, matrix_launch
 
     alphabet, scoring = TASKS["protein, BLOSUM62, 10 + n"]

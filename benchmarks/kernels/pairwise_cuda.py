@@ -251,7 +251,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and write after each result; 1 if something is wrong, 0 also without time."""
     options = parser().parse_args(arguments)
-    from mapper.device.choose import find_devices
+    from mapper.cuda.devices import find_devices
 
     found = find_devices()
     if found.problem:

@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps({task.name: by_edlib(task)[0] for task in tasks}))
         return 0
     from mapper import long_edit_distance
-    from mapper.device.choose import find_devices
+    from mapper.cuda.devices import find_devices
 
     about = {
         "commit": options.commit, "machine": machine(),

@@ -6,8 +6,8 @@ import numpy as np
 
 from mapper.batch import LocusBatch
 from mapper.chain.cpu import find_window
-from mapper.device.seam import cuda, kernel
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import cuda, kernel
+from mapper.cuda.memory import Workspace
 from mapper.index.reference import ContigBounds
 from mapper.seed.cuda import DeviceSeeds
 

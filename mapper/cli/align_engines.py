@@ -75,7 +75,7 @@ def engine_of(args: argparse.Namespace, span: Span, held: ExitStack) -> Engine:
 
 def _device(args: argparse.Namespace, held: ExitStack) -> str:
     """Choose the device once, before the first batch; return it in words."""
-    from mapper.device.choose import CPU, hold_device
+    from mapper.cuda.devices import CPU, hold_device
 
     choice = held.enter_context(hold_device(args.device))
     if choice.backend == CPU:

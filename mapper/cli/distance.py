@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mapper.cli.standard_streams import report
-from mapper.device.choose import check_device_name
+from mapper.cuda.devices import check_device_name
 from mapper.errors import InputFormatError, UsageError
 
 if TYPE_CHECKING:

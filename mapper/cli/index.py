@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     params = IndexParams(args.occ_spacing, args.sa_sampling, args.kmer_table)
     output = args.output or default_output(args.fasta)
 
-    from mapper.device.choose import check_device_name
+    from mapper.cuda.devices import check_device_name
     from mapper.host_memory import peak_bytes
     from mapper.index.build import build_index
     from mapper.index.format import verify

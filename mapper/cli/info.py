@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--device belongs to --plan; all devices are shown without")
     facts = machine_facts()
     if args.profile:
-        from mapper.device.profile import profile_facts
+        from mapper.cuda.gpu_table import profile_facts
 
         facts += profile_facts()
     if args.plan is not None:
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 def machine_facts() -> list[tuple[str, str]]:
     """Return versions, cores and memory."""
-    from mapper.device.choose import describe_devices
+    from mapper.cuda.devices import describe_devices
     from mapper.host_memory import available_bytes
     from mapper.jit.accelerate import CACHE_DIR, is_compiled
 
@@ -127,7 +127,7 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
     UsageError, DeviceError
         If `device` is no device, or one that cannot be used.
     """
-    from mapper.device.choose import CPU, choose_device
+    from mapper.cuda.devices import CPU, choose_device
     from mapper.index.layout import columns, index_bytes
     from mapper.index.plan import LIBRARY_UP_TO, plan_blocks, plan_device, plan_library
     from mapper.memory_plan import mapping_bytes
@@ -162,8 +162,8 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
     with_device = mapping_bytes(size_of_index, cores, DEVICE_BATCH_BASES, DEVICE_LANES)
     mapping += f"; {_size(with_device)} of the host's for one device and {cores} threads"
     if choice.backend != CPU:
-        from mapper.device.memory import free_bytes
-        from mapper.device.seam import cuda
+        from mapper.cuda.api import cuda
+        from mapper.cuda.memory_part import free_bytes
 
         with cuda.gpus[choice.ordinals[0]]:
             free = free_bytes()

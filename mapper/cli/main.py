@@ -124,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _problem_of_driver(error: Exception) -> str:
     """Return what a CUDA driver has refused; nothing if the error is none of a driver's."""
-    seam = sys.modules.get("mapper.device.seam")  # without it nobody has called a driver
+    seam = sys.modules.get("mapper.cuda.api")  # without it nobody has called a driver
     if seam is None or not seam.is_driver_error(error):
         return ""
     return f"{seam.problem_of(error)}; --device cpu does without a device"

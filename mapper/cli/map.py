@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mapper.cli.map_files import add_files, check_files, format_by_name, lanes_of
 from mapper.cli.sizes import positive, size, thread_number
-from mapper.device.choose import check_device_name, hold_device
+from mapper.cuda.devices import check_device_name, hold_device
 from mapper.errors import UsageError
 from mapper.params import (
     BATCH_BASES,

@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
     params = _params(args)
     _check_outputs(args)
 
-    from mapper.device.choose import check_device_name, hold_device
+    from mapper.cuda.devices import check_device_name, hold_device
 
     check_device_name(args.device)
 

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.batch import ReadBatch
-from mapper.chain.cuda import find_loci
-from mapper.device.batches import (
+from mapper.batch_ops import (
     Found,
     Share,
     join_alignments,
@@ -25,12 +24,13 @@ from mapper.device.batches import (
     join_summaries,
     reads_of,
 )
-from mapper.device.memory import free_bytes
-from mapper.device.page_locked import Slabs
+from mapper.chain.cuda import find_loci
+from mapper.cuda.api import cuda, knowing_its_device
+from mapper.cuda.memory import Workspace
+from mapper.cuda.memory_part import free_bytes
+from mapper.cuda.page_locked import Slabs
+from mapper.cuda.upload import upload
 from mapper.device.reads import download_packed, upload_reads
-from mapper.device.seam import cuda, knowing_its_device
-from mapper.device.upload import upload
-from mapper.device.workspace import Workspace
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cuda import download_alignments, extend_loci
 from mapper.extend.merge_cuda import merge_on_device

@@ -30,8 +30,8 @@ from mapper.stages import Aligned, AlignedBatch
 from mapper.stats import RunStats
 
 if TYPE_CHECKING:
+    from mapper.batch_ops import Share
     from mapper.device.backend import DeviceStages
-    from mapper.device.batches import Share
 
 Result = TypeVar("Result")
 

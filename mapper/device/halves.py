@@ -5,7 +5,7 @@ on compute capability 9.0 and above (``VIADDMNMX``, ``VIMNMX3``, ``PRMT``), whic
 functions for: they are written in PTX here. Before 9.0 the driver has no such PTX, and
 ``HALVES_CAPABILITY`` says so.
 
-Functions are chosen by the type of the costs, as in :mod:`mapper.device.lanes`. The Python bodies
+Functions are chosen by the type of the costs, as in :mod:`mapper.cuda.warp`. The Python bodies
 here are the meaning of those that only kernels need; the simulator runs them.
 """
 
@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import overload
 
-from mapper.device.seam import SIMULATED, intrinsic
+from mapper.cuda.api import SIMULATED, intrinsic
 from mapper.jit.accelerate import core
 from mapper.pairwise.cells import (
     INLINED,

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import PackedReads, ReadBatch
-from mapper.device.seam import cuda, kernel
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import cuda, kernel
+from mapper.cuda.memory import Workspace
 from mapper.ragged import join_offsets, longest_row
 from mapper.seed.pack import pack_row, packed_offsets
 

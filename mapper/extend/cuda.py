@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import AlignmentBatch, LocusBatch
-from mapper.device.lanes import WARP
-from mapper.device.memory import multiprocessors
-from mapper.device.reads import DeviceReads
-from mapper.device.work import (
+from mapper.cuda.memory import Workspace
+from mapper.cuda.memory_part import multiprocessors
+from mapper.cuda.warp import WARP
+from mapper.cuda.worklist import (
     POOL,
     PoolSize,
     check_lists,
@@ -25,7 +25,7 @@ from mapper.device.work import (
     first_capacity,
     threads_for,
 )
-from mapper.device.workspace import Workspace
+from mapper.device.reads import DeviceReads
 from mapper.extend.kernels import (
     Bucket,
     Lists,

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.lanes import WARP, WarpLanes
-from mapper.device.seam import cuda, kernel
-from mapper.device.work import POOL
+from mapper.cuda.api import cuda, kernel
+from mapper.cuda.warp import WARP, WarpLanes
+from mapper.cuda.worklist import POOL
 from mapper.dna import n_words
 from mapper.extend.bounds import bound_sides, worth_extending
 from mapper.extend.locus import align_gapped

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from mapper.batch import AlignmentBatch
-from mapper.device.seam import cuda, kernel
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import cuda, kernel
+from mapper.cuda.memory import Workspace
 from mapper.extend.cuda import DeviceAlignments, new_alignments
 from mapper.extend.merge import copy_in_order, copy_rows, merged_order
 from mapper.ragged import offsets_of

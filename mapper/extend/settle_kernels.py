@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from mapper.device.lanes import WARP, WarpLanes
-from mapper.device.seam import cuda, kernel
-from mapper.device.work import POOL
+from mapper.cuda.api import cuda, kernel
+from mapper.cuda.warp import WARP, WarpLanes
+from mapper.cuda.worklist import POOL
 from mapper.dna import n_words
 from mapper.extend.distinct import keep_distinct
 from mapper.extend.keep import keep_counting

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mapper.device.choose import CPU, choose_device
+from mapper.cuda.devices import CPU, choose_device
 from mapper.errors import DeviceError, ResourceError, UsageError
 from mapper.host_memory import available_bytes, require_bytes
 from mapper.index.packed import PackedText
@@ -118,8 +118,8 @@ def _plan(
 
 
 def _plan_on(ordinal: int, n: int, params: IndexParams) -> BuildPlan:
-    from mapper.device.memory import free_bytes
-    from mapper.device.seam import cuda
+    from mapper.cuda.api import cuda
+    from mapper.cuda.memory_part import free_bytes
 
     with cuda.gpus[ordinal]:
         return plan_device(n, params, free_bytes())._replace(ordinal=ordinal)
@@ -127,7 +127,7 @@ def _plan_on(ordinal: int, n: int, params: IndexParams) -> BuildPlan:
 
 def require_cupy() -> None:
     """Raise DeviceError where CuPy, which sorts on the device, is missing."""
-    from mapper.device.seam import INSTALL, SIMULATED
+    from mapper.cuda.api import INSTALL, SIMULATED
 
     if not SIMULATED and importlib.util.find_spec("cupy") is None:
         raise DeviceError(
@@ -177,7 +177,7 @@ def _sort_on_device(
 @contextmanager
 def _device_kernels(plan: BuildPlan, text: PackedText) -> Iterator[tuple[Any, Any]]:
     """Make the plan's device current, for numba and CuPy, and put the text there meanwhile."""
-    from mapper.device.seam import SIMULATED, cuda
+    from mapper.cuda.api import SIMULATED, cuda
     from mapper.index.sort_cuda import Kernels
 
     with ExitStack() as stack:

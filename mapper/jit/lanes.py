@@ -3,7 +3,7 @@
 A core that is handed lanes deals its innermost loop to them and lets them agree by the
 functions here. On the CPU, and in kernels with a thread for each read, one lane does it all,
 and the functions do nothing; these Python bodies are that meaning. Where a warp shares a
-read, :mod:`mapper.device.lanes` has a type of lanes for which the same names are warp
+read, :mod:`mapper.cuda.warp` has a type of lanes for which the same names are warp
 instructions.
 
 All lanes run the same text with the same values, in step wherever they agree; each has work

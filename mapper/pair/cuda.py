@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import AlignmentBatch, LocusBatch
-from mapper.device.lanes import WARP, WarpLanes
+from mapper.cuda.api import cuda, kernel
+from mapper.cuda.memory import Workspace
+from mapper.cuda.warp import WARP, WarpLanes
+from mapper.cuda.worklist import POOL, Pool, columns, first_capacity, threads_for
 from mapper.device.reads import DeviceReads
-from mapper.device.seam import cuda, kernel
-from mapper.device.work import POOL, Pool, columns, first_capacity, threads_for
-from mapper.device.workspace import Workspace
 from mapper.index.reference import ContigBounds
 from mapper.jit.lanes import lane_max, lanes_meet
 from mapper.pair.insert_size import InsertSizeModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd
 from typing import TYPE_CHECKING
 
-from mapper.device.choose import choose_device
+from mapper.cuda.devices import choose_device
 from mapper.errors import UsageError
 from mapper.pairwise.affine_cpu import align_affine_pairs
 from mapper.pairwise.affine_long import Problem, with_long_paths

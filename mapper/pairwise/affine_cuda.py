@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.device.seam import cuda, device_function, kernel
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import cuda, device_function, kernel
+from mapper.cuda.memory import Workspace
 from mapper.pairwise.affine_origins import replay, trace_back
 from mapper.pairwise.affine_space import affine_space, origins_of, rows_of
 from mapper.pairwise.compare import Pair

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.seam import device_function
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import device_function
+from mapper.cuda.memory import Workspace
 from mapper.pairwise.affine_origins import Origins
 from mapper.pairwise.affine_rows import AffineRows, look_back
 from mapper.pairwise.wavefront_affine import AffinePenalties

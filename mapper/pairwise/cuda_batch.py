@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.seam import cuda, kernel
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import cuda, kernel
+from mapper.cuda.memory import Workspace
 from mapper.pairwise.packing import PackedPairs
 from mapper.pairwise.result import HEURISTIC, OK, OVER_LIMIT, Columns
 from mapper.pairwise.wavefront_edit import Ends

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mapper.device.choose import choose_device
+from mapper.cuda.devices import choose_device
 from mapper.pairwise.batch import Sequences
 from mapper.pairwise.edit_cpu import align_edit
 from mapper.pairwise.given import Given, align_given

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.device.seam import cuda, kernel
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import cuda, kernel
+from mapper.cuda.memory import Workspace
 from mapper.pairwise.compare import Pair
 from mapper.pairwise.cuda_batch import (
     BLOCK,

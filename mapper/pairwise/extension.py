@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mapper.device.choose import CPU, choose_device
+from mapper.cuda.devices import CPU, choose_device
 from mapper.errors import UsageError
 from mapper.extend.penalties import wavefront_penalties
 from mapper.pairwise.affine import DEFAULT_MEMORY, check_memory

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from mapper.device.memory import multiprocessors, total_bytes
-from mapper.device.seam import cuda, device_function, kernel
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import cuda, device_function, kernel
+from mapper.cuda.memory import Workspace
+from mapper.cuda.memory_part import multiprocessors, total_bytes
 from mapper.pairwise.affine_origins import (
     DELETION_OPENED,
     INSERTION_OPENED,

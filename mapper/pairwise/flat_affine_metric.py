@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mapper.device.bound_kernel import BoundKernel
-from mapper.device.seam import SHARED_BYTES
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import SHARED_BYTES
+from mapper.cuda.bound_kernel import BoundKernel
+from mapper.cuda.memory import Workspace
 from mapper.pairwise.affine_space import affine_space
 from mapper.pairwise.cuda_batch import Rung
 from mapper.pairwise.flat_affine import GroupShape, group_affine_kernel, group_shape, group_space

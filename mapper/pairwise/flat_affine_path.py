@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.device.seam import device_function
+from mapper.cuda.api import device_function
 from mapper.pairwise.affine_origins import replay, trace_back
 from mapper.pairwise.flat_kernels import pair_of
 from mapper.pairwise.flat_left import IN_SLOT, NO_PLACE, note_place, place_of_path

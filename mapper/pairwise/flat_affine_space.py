@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.seam import SHARED_BYTES
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import SHARED_BYTES
+from mapper.cuda.memory import Workspace
 from mapper.pairwise.flat_left import blocks_with_room
 from mapper.pairwise.flat_ring import NULL_16
 from mapper.pairwise.flat_warp import GROUP_BLOCK, WARP

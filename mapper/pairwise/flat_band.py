@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from mapper.device.seam import cuda, device_function, kernel
+from mapper.cuda.api import cuda, device_function, kernel
 from mapper.pairwise.affine_origins import Origins
 from mapper.pairwise.cuda_batch import CUT, DONE, LEFT
 from mapper.pairwise.flat_affine_path import write_listed_path

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from mapper.device.seam import cuda, device_function, kernel
+from mapper.cuda.api import cuda, device_function, kernel
 from mapper.pairwise.affine_origins import (
     Origins,
 )

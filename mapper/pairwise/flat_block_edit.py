@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from mapper.device.seam import cuda, device_function, kernel
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import cuda, device_function, kernel
+from mapper.cuda.memory import Workspace
 from mapper.pairwise.cuda_batch import DONE, LEFT
 from mapper.pairwise.edit_cpu import LEAF_ROWS, fits_leaf
 from mapper.pairwise.flat_kernels import strings_of, two_bits

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.seam import cuda, device_function, kernel
+from mapper.cuda.api import cuda, device_function, kernel
 from mapper.pairwise.cuda_batch import CUT, LEFT
 from mapper.pairwise.flat_kernels import BLOCK, UNFIT, WRONG
 from mapper.pairwise.result import HEURISTIC, OK, OVER_LIMIT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.device.seam import device_function
+from mapper.cuda.api import device_function
 from mapper.pairwise.affine_rows import kept_diagonals, symbols_left
 from mapper.pairwise.flat_ring import FAR
 

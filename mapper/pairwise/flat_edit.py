@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from mapper.device.seam import cuda, device_function, kernel
+from mapper.cuda.api import cuda, device_function, kernel
 from mapper.pairwise.cuda_batch import DONE
 from mapper.pairwise.flat_kernels import strings_of, two_bits
 from mapper.pairwise.flat_stages import hand_on, is_idle, source_of

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.seam import cuda, device_function, kernel
+from mapper.cuda.api import cuda, device_function, kernel
 from mapper.pairwise.affine_cuda import search_within
 from mapper.pairwise.affine_origins import replay, trace_back
 from mapper.pairwise.affine_space import origins_of, rows_of

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mapper.device.bound_kernel import BoundKernel
-from mapper.device.calls import Calls
-from mapper.device.workspace import Workspace
+from mapper.cuda.bound_kernel import BoundKernel
+from mapper.cuda.launch import Calls
+from mapper.cuda.memory import Workspace
 from mapper.pairwise.flat_kernels import BLOCK, FlatResults
 from mapper.pairwise.flat_left import LeftPairs, clear_list_kernel, list_left_kernel
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.device.seam import device_function
+from mapper.cuda.api import device_function
 from mapper.pairwise.affine_origins import (
     DELETION_OPENED,
     INSERTION_OPENED,

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from mapper.device.bound_kernel import BoundKernel
-from mapper.device.calls import Calls
-from mapper.device.seam import cuda
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import cuda
+from mapper.cuda.bound_kernel import BoundKernel
+from mapper.cuda.launch import Calls
+from mapper.cuda.memory import Workspace
 from mapper.pairwise.flat_chunks import Chunk
 from mapper.pairwise.flat_columns import (
     FlatColumns,

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.seam import cuda, device_function, kernel
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import cuda, device_function, kernel
+from mapper.cuda.memory import Workspace
 
 IDLE_CHUNKS = 15
 """For how many chunks a kernel is left out that has found less than a quarter of its pairs."""

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-from mapper.device.calls import Calls
-from mapper.device.seam import cuda
+from mapper.cuda.api import cuda
+from mapper.cuda.launch import Calls
 
 
 class Trace:

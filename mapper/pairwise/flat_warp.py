@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mapper.device.seam import SHARED_BYTES, SIMULATED, cuda, device_function
+from mapper.cuda.api import SHARED_BYTES, SIMULATED, cuda, device_function
 from mapper.jit.accelerate import core
 
 GROUP_BLOCK = 32 if SIMULATED else 128

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.device.choose import CPU, DeviceChoice, choose_device
+from mapper.cuda.devices import CPU, DeviceChoice, choose_device
 from mapper.errors import UsageError
 from mapper.pairwise.batch import PairBatch, Sequences, batch_of
 from mapper.pairwise.packed_check import check_columns, check_places
@@ -56,8 +56,8 @@ def packed_pairs(
     choice = choose_device(device)
     if choice.backend == CPU:
         return pack_pairs(as_batch(queries, refs), symbols, first_pair, thread_count(threads))
-    from mapper.device.page_locked import page_locked
-    from mapper.device.seam import cuda
+    from mapper.cuda.api import cuda
+    from mapper.cuda.page_locked import page_locked
 
     with cuda.gpus[choice.ordinals[0]]:
         return pack_pairs(

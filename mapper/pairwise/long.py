@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper import cigar
-from mapper.device.choose import CPU, DeviceChoice, choose_device
+from mapper.cuda.devices import CPU, DeviceChoice, choose_device
 from mapper.errors import UsageError
 from mapper.io.sequence_strings import only_sequence
 from mapper.pairwise.batch import batch_of

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from mapper.device.memory import device_memory
-from mapper.device.seam import DRIVER, cuda
+from mapper.cuda.api import DRIVER, cuda
+from mapper.cuda.memory_part import device_memory
 from mapper.pairwise.checkpoint import Part
 from mapper.pairwise.compare import Pair
 from mapper.pairwise.edit_space import clear_rows, new_rows

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.lanes import WARP, WarpLanes
-from mapper.device.seam import SIMULATED, cuda, device_function, kernel
+from mapper.cuda.api import SIMULATED, cuda, device_function, kernel
+from mapper.cuda.warp import WARP, WarpLanes
 from mapper.jit.intrinsics import reversed_bits
 from mapper.jit.lanes import lane_before, lane_behind, lane_max
 from mapper.pairwise.strip import WIDTH, Strings, next_strip

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.seam import SIMULATED, cuda, kernel
+from mapper.cuda.api import SIMULATED, cuda, kernel
 from mapper.jit.accelerate import core
 from mapper.pairwise.dp_matrix import (
     GLOBAL,

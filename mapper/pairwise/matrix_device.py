@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from mapper.device.copies import copy_out
+from mapper.cuda.api import SHARED_BYTES, SIMULATED, cuda
+from mapper.cuda.copies import copy_out
+from mapper.cuda.memory import Workspace
+from mapper.cuda.memory_part import total_bytes
+from mapper.cuda.page_locked import page_locked
+from mapper.cuda.streams import urgent_stream
 from mapper.device.halves import HALVES_CAPABILITY
-from mapper.device.memory import total_bytes
-from mapper.device.page_locked import page_locked
-from mapper.device.seam import SHARED_BYTES, SIMULATED, cuda
-from mapper.device.urgent import urgent_stream
-from mapper.device.workspace import Workspace
 from mapper.errors import DeviceMemoryError, UsageError
 from mapper.pairwise.matrix_cuda import (
     GROUPS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from mapper.device.choose import CPU, choose_device
+from mapper.cuda.devices import CPU, choose_device
 from mapper.pairwise.matrix_cpu import align_matrix_pairs
 from mapper.pairwise.matrix_scoring import CodedPairs, Scoring
 from mapper.pairwise.result import Columns, PairAlignments

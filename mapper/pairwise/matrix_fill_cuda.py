@@ -17,8 +17,8 @@ from functools import cache
 import numpy as np
 from numba import types
 
+from mapper.cuda.api import Kernel, cuda, kernel
 from mapper.device.halves import handed_on, number_of, row_scores, with_first, word_of
-from mapper.device.seam import Kernel, cuda, kernel
 from mapper.jit.accelerate import core
 from mapper.pairwise.cells import higher, sum_or
 from mapper.pairwise.dp_matrix import (

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.copies import copy_in
-from mapper.device.seam import SHARED_BYTES, cuda
-from mapper.device.urgent import wait_for
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import SHARED_BYTES, cuda
+from mapper.cuda.copies import copy_in
+from mapper.cuda.memory import Workspace
+from mapper.cuda.streams import wait_for
 from mapper.pairwise import twins_cuda
 from mapper.pairwise.matrix_cuda import GROUPS, LANES, MatrixPairs, trace_kernel
 from mapper.pairwise.matrix_fill_cuda import fill_kernel

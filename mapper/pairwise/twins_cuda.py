@@ -22,8 +22,8 @@ from functools import cache
 import numpy as np
 from numba import types
 
+from mapper.cuda.api import SIMULATED, Kernel, cuda, kernel
 from mapper.device.halves import number_of, word_of
-from mapper.device.seam import SIMULATED, Kernel, cuda, kernel
 from mapper.pairwise.cells import exceeds, higher, plus
 from mapper.pairwise.dp_matrix import (
     GLOBAL,

@@ -7,7 +7,7 @@ Blazewicz et al. (2011), BMC Bioinformatics 12:181 (second kernel for the backtr
 
 from __future__ import annotations
 
-from mapper.device.seam import cuda, kernel
+from mapper.cuda.api import cuda, kernel
 from mapper.pairwise import twins_cuda
 from mapper.pairwise.dp_matrix import trace_matrix
 from mapper.pairwise.matrix_cuda import N_OPS, QUERY_BEGIN, QUERY_END, REF_BEGIN, REF_END, SCORE

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import SeedBatch, SeedSummary
-from mapper.device.reads import DeviceReads
-from mapper.device.seam import cuda, kernel
-from mapper.device.work import (
+from mapper.cuda.api import cuda, kernel
+from mapper.cuda.memory import Workspace
+from mapper.cuda.worklist import (
     POOL,
     Lists,
     Pool,
@@ -20,7 +20,7 @@ from mapper.device.work import (
     new_lists,
     threads_for,
 )
-from mapper.device.workspace import Workspace
+from mapper.device.reads import DeviceReads
 from mapper.index.fm import FMIndex
 from mapper.params import SeedParams
 from mapper.ragged import offsets_of

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import KmerBatch, KmerHits
-from mapper.device.memory import multiprocessors
-from mapper.device.scan import offsets_of
-from mapper.device.seam import cuda, kernel
-from mapper.device.upload import upload
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import cuda, kernel
+from mapper.cuda.memory import Workspace
+from mapper.cuda.memory_part import multiprocessors
+from mapper.cuda.scan import offsets_of
+from mapper.cuda.upload import upload
 from mapper.errors import DeviceMemoryError
 from mapper.index.fm import FMIndex
 from mapper.params import KmerParams

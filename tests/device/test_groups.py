@@ -13,9 +13,9 @@ import pytest
 
 from mapper import first_pairs, pipeline, run
 from mapper.batch import ReadBatch
+from mapper.batch_ops import Found, Share, packed_of, reads_of
+from mapper.cuda.devices import CUDA, DeviceChoice
 from mapper.cut_ahead import CutAhead
-from mapper.device.batches import Found, Share, packed_of, reads_of
-from mapper.device.choose import CUDA, DeviceChoice
 from mapper.errors import InputFormatError
 from mapper.pair.insert_size import model_from
 from mapper.params import DEVICE_BATCH_BASES

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mapper.cli.main import main
-from mapper.device.choose import CPU, CUDA, DeviceChoice
+from mapper.cuda.devices import CPU, CUDA, DeviceChoice
 from mapper.job import MapJob
 from mapper.params import BATCH_BASES
 from mapper.run import Run
@@ -26,7 +26,7 @@ pytestmark = [
 
 
 def is_simulated() -> bool:
-    from mapper.device.seam import SIMULATED
+    from mapper.cuda.api import SIMULATED
 
     return SIMULATED
 
@@ -157,7 +157,7 @@ def test_a_process_with_two_devices_ends_well(device, phix, tmp_path) -> None:
     """They share their kernels' code, which was unloaded once for each: SIGABRT."""
     if is_simulated():
         pytest.skip("the simulator has one device")
-    from mapper.device.seam import cuda
+    from mapper.cuda.api import cuda
 
     if len(cuda.gpus) < 2:
         pytest.skip("there is one device")

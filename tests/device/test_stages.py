@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mapper.batch import LocusBatch, ReadBatch
+from mapper.batch_ops import reads_of as part_of
 from mapper.chain.cpu import find_loci
-from mapper.device.batches import reads_of as part_of
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cpu import extend_loci
 from mapper.index.reference import Index
@@ -130,9 +130,9 @@ def test_every_bucket_and_pools_that_grow(device, monkeypatch, index, reads) -> 
 
 def test_a_read_whose_loci_asked_for_too_much_is_settled_alone(device) -> None:
     """The first locus sets the third a target, which the second, elsewhere in the read, lowers."""
+    from mapper.cuda.memory import Workspace
+    from mapper.cuda.upload import upload
     from mapper.device.reads import upload_reads
-    from mapper.device.upload import upload
-    from mapper.device.workspace import Workspace
     from mapper.extend import cuda as device_extend
 
     rng = np.random.default_rng(11)

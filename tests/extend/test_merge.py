@@ -94,8 +94,8 @@ def test_batches_of_different_reads_are_refused() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("most_rescued", [0, 5])
 def test_a_device_merges_as_the_cpu_does(device, most_rescued) -> None:
-    from mapper.device.upload import upload
-    from mapper.device.workspace import Workspace
+    from mapper.cuda.memory import Workspace
+    from mapper.cuda.upload import upload
     from mapper.extend.cuda import DeviceAlignments, download_alignments
     from mapper.extend.merge_cuda import merge_on_device
 

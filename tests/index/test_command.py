@@ -14,7 +14,7 @@ import pytest
 from mapper import host_memory
 from mapper.cli.index import default_output
 from mapper.cli.main import main
-from mapper.device.choose import CPU, CUDA, DeviceChoice
+from mapper.cuda.devices import CPU, CUDA, DeviceChoice
 from mapper.errors import DeviceError, MapperError, ResourceError, UsageError
 from mapper.index.format import verify
 from mapper.index.plan import PROCESS_BYTES, BuildPlan, plan_blocks, plan_device, plan_library

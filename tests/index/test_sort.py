@@ -155,7 +155,7 @@ def test_blocks_give_the_index_of_the_library(
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.usefixtures("device")
 def test_a_device_gives_the_index_of_the_library(seed: int) -> None:
-    from mapper.device.seam import SIMULATED
+    from mapper.cuda.api import SIMULATED
 
     rng = np.random.default_rng(seed)
     n = 60 if SIMULATED else 3_000_000
@@ -172,7 +172,7 @@ def test_a_device_gives_the_index_of_the_library(seed: int) -> None:
 @pytest.mark.gpu
 @pytest.mark.usefixtures("device")
 def test_a_device_takes_rows_of_64_bits() -> None:
-    from mapper.device.seam import SIMULATED
+    from mapper.cuda.api import SIMULATED
 
     if SIMULATED:
         xp = np
@@ -193,7 +193,7 @@ def test_a_device_takes_rows_of_64_bits() -> None:
 @pytest.mark.usefixtures("device")
 def test_no_copy_of_the_text_is_left_in_page_locked_memory() -> None:
     """CuPy rounds such a copy up to a power of two, and its pool keeps it to the end."""
-    from mapper.device.seam import SIMULATED
+    from mapper.cuda.api import SIMULATED
 
     if SIMULATED:
         pytest.skip("the simulator has no page-locked memory")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import pytest
 
-from mapper.device.choose import find_devices
+from mapper.cuda.devices import find_devices
 from mapper.pairwise import matrix_plan
 from mapper.pairwise.matrix_plan import Shape
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mapper.cli.main import main
-from mapper.device.choose import find_devices
+from mapper.cuda.devices import find_devices
 from mapper.pairwise.all_pairs import align_all
 from mapper.pairwise.stream_all import align_sets
 from tests.naive.pairwise import parse_cigar

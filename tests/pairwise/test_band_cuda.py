@@ -10,7 +10,7 @@ from numba import types
 from mapper.pairwise.affine import align_affine
 from mapper.pairwise.result import HEURISTIC, OK, OVER_LIMIT
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
-from tests.device.offline import array, compile_offline, require_compiler, type_of
+from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
 from tests.pairwise.pairs import edited, random_pairs
 from tests.pairwise.test_cuda import check
 from tests.reads import random_letters
@@ -144,7 +144,7 @@ def test_cut_over_the_limit_and_whole(left, device: str) -> None:
 @pytest.mark.parametrize("band", [(2, 1), (32, 8), (100, 25), (1000, 8)])
 def test_shapes_hold_what_a_band_needs(penalties, band) -> None:
     require_compiler()
-    from mapper.device.seam import SHARED_BYTES
+    from mapper.cuda.api import SHARED_BYTES
     from mapper.pairwise.flat_affine_space import GROUP_BLOCK, WARP, band_shape
 
     for lanes in (8, 32):

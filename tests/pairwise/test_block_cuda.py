@@ -11,7 +11,7 @@ from mapper.pairwise.affine import align_affine
 from mapper.pairwise.result import HEURISTIC
 from mapper.pairwise.wavefront_affine import AffinePenalties
 from mapper.pairwise.wavefront_edit import Rows
-from tests.device.offline import array, compile_offline, require_compiler, type_of
+from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
 from tests.pairwise.pairs import edited, random_pairs
 from tests.pairwise.test_cuda import check
 from tests.reads import random_letters

@@ -23,7 +23,7 @@ from mapper.pairwise.strip import Strings
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 from mapper.pairwise.wavefront_edit import Ends, Rows
 from mapper.parallel import buffers
-from tests.device.offline import array, compile_offline, require_compiler, type_of
+from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
 from tests.naive.pairwise import RULES, lowest_penalty
 from tests.pairwise.pairs import adversarial_pairs, edited, random_pairs
 from tests.reads import random_letters
@@ -211,7 +211,7 @@ def test_kernels_that_found_little_are_left_out(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Results are the same, whatever the chunks before were like."""
-    from mapper.device.copies import copy_out
+    from mapper.cuda.copies import copy_out
     from mapper.pairwise import cuda_batch, flat_cuda, flat_edit_metric
 
     made, stages_for = [], flat_edit_metric.stages_for
@@ -484,7 +484,7 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
 def test_letters_are_loaded_from_where_they_are() -> None:
     """A second call behind the loop was compiled to a load of the array's first word alone."""
     require_compiler()
-    from tests.device.kernels import check_letters
+    from tests.helpers.small_kernels import check_letters
 
     number = array(np.int64)
     machine = compile_offline(check_letters, [array(np.uint64), number, number, array(np.int8)])

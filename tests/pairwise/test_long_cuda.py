@@ -16,7 +16,7 @@ from mapper.pairwise.batch import batch_of
 from mapper.pairwise.long import long_edit_distance
 from mapper.pairwise.packing import pack_pairs
 from mapper.pairwise.strip import WIDTH, Strings, next_strip
-from tests.device.offline import array, compile_offline, require_compiler, type_of
+from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
 from tests.naive.pairwise import RULES, penalty_of
 from tests.pairwise.pairs import adversarial_pairs, edited, random_pairs
 from tests.reads import random_letters

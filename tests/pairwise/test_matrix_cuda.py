@@ -14,7 +14,7 @@ from mapper.pairwise.dp_matrix import GLOBAL, LOCAL, SEMIGLOBAL, Gaps
 from mapper.pairwise.matrix import align_matrix
 from mapper.pairwise.matrix_numbers import costs_of
 from mapper.pairwise.matrix_plan import Shape
-from tests.device.offline import Machine, array, compile_offline, require_compiler, type_of
+from tests.helpers.offline_compile import Machine, array, compile_offline, require_compiler, type_of
 from tests.pairwise.pairs import edited, random_pairs
 from tests.reads import random_letters
 

@@ -21,7 +21,7 @@ from mapper.pairwise.twins_plan import (
     TURN,
     plan_twins,
 )
-from tests.device.offline import Machine, array, compile_offline, require_compiler, type_of
+from tests.helpers.offline_compile import Machine, array, compile_offline, require_compiler, type_of
 from tests.pairwise.pairs import edited
 from tests.pairwise.test_matrix_cuda import LETTERS, MODES, PROTEIN
 from tests.reads import random_letters

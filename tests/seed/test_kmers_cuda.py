@@ -15,8 +15,8 @@ from mapper.batch import KmerBatch
 from mapper.params import IndexParams, KmerParams
 from mapper.seed.kmer_cpu import CpuKmerSearch, all_rows, new_store
 from mapper.seed.kmer_cut import cut_kmers
-from tests.device.offline import array, compile_offline, require_compiler, type_of
 from tests.helpers.big_offsets import BEYOND, fm_at
+from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
 from tests.reads import genome_of, mutated, random_letters, reads_of
 from tests.seed.kmer_cases import places_of
 
@@ -96,7 +96,7 @@ def test_expansion_on_the_device_is_that_on_the_host(device):
 @pytest.mark.parametrize("far", [False, True])
 def test_hits_with_rows_of_64_bits(device, monkeypatch, far):
     """Beyond 2^32, table and suffix array stay as they are: expanded they were too large."""
-    from mapper.device.seam import SIMULATED
+    from mapper.cuda.api import SIMULATED
     from mapper.index import layout
     from mapper.index.cuda import device_index, upload_index
     from mapper.seed.kmer_contexts_cuda import device_contexts
@@ -124,8 +124,8 @@ def test_hits_with_rows_of_64_bits(device, monkeypatch, far):
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 257, 5000])
 def test_scan_is_the_cumulative_sum(device, n):
-    from mapper.device.scan import offsets_of
-    from mapper.device.workspace import Workspace
+    from mapper.cuda.memory import Workspace
+    from mapper.cuda.scan import offsets_of
 
     counts = np.random.default_rng(n).integers(0, 9, n).astype(np.int32)
     space = Workspace()
@@ -197,8 +197,8 @@ def test_room_for_hits_grows_once(device, monkeypatch):
 
 @pytest.mark.gpu
 def test_a_device_that_is_really_full_gets_smaller_pieces(device):
-    from mapper.device.memory import free_bytes
-    from mapper.device.seam import SIMULATED, cuda
+    from mapper.cuda.api import SIMULATED, cuda
+    from mapper.cuda.memory_part import free_bytes
     from mapper.index.cuda import device_index
     from mapper.seed.kmer_cuda import CudaKmerSearch
 

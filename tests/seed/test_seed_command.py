@@ -12,7 +12,7 @@ import pytest
 from mapper import kmer_pipeline
 from mapper.cli.main import main
 from mapper.cli.seed import NO_LIMIT
-from mapper.device.choose import find_devices
+from mapper.cuda.devices import find_devices
 from mapper.kmer_pipeline import EXPECTED_HITS, FEWEST_KMERS, HITS_OF_BATCH, most_kmers
 from mapper.params import KmerParams
 from tests.naive import kmers as naive
@@ -217,7 +217,7 @@ def test_cuda_without_a_device_is_status_3(tmp_path, index, capfd):
 @pytest.mark.gpu
 def test_a_device_writes_what_the_cpu_writes(device, tmp_path, index, monkeypatch):
     """One device named twice works as two: results are put back in order."""
-    from mapper.device.seam import SIMULATED
+    from mapper.cuda.api import SIMULATED
 
     wanted = expected(READS, 5, 1, 6)
     options = ["--stride", "5", "--mismatches", "1", "--max-hits", "6"]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mapper.device.choose import find_devices
-from mapper.device.profile import propose, read_table
+from mapper.cuda.devices import find_devices
+from mapper.cuda.gpu_table import propose, read_table
 from tests.workflow.runs import ROOT, records, snakemake
 
 pytestmark = [
@@ -42,8 +42,8 @@ def this_fmwave(directory: Path) -> Path:
 
 def test_gpus_of_this_machine_give_the_records_of_the_cpu(device, tmp_path, monkeypatch):
     """One mapping job more than there are devices: the locks keep them apart."""
-    from mapper.device.memory import total_bytes
-    from mapper.device.seam import SIMULATED
+    from mapper.cuda.api import SIMULATED
+    from mapper.cuda.memory_part import total_bytes
 
     if SIMULATED:
         pytest.skip("needs a CUDA device: the simulator would take hours")

@@ -11,7 +11,7 @@ from snakemake.exceptions import WorkflowError
 
 # In the package, so that `fmwave info --profile` has it; read here as a file, since Snakemake's own
 # environment need not have fmwave.
-GPU_TABLE = "mapper/device/gpus.toml"
+GPU_TABLE = "mapper/cuda/gpus.toml"
 
 
 def load_yaml(name):

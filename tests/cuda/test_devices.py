@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mapper.device import choose
-from mapper.device.choose import CudaDevice, DeviceChoice, FoundDevices, choose_device
+from mapper.cuda import devices as choose
+from mapper.cuda.devices import CudaDevice, DeviceChoice, FoundDevices, choose_device
 from mapper.errors import DeviceError, UsageError
 
 NEW = CudaDevice(0, "new", (9, 0), "")
@@ -104,19 +104,19 @@ def test_a_machine_without_any_driver_is_not_asked_twice(monkeypatch):
 def machine(monkeypatch):
     """Return a function that makes numba-cuda see a driver with these devices."""
     pytest.importorskip("numba_cuda")
-    from mapper.device import seam
+    from mapper.cuda import api
 
     monkeypatch.setattr(choose, "_without_driver", lambda: False)
-    monkeypatch.setattr(seam, "SIMULATED", False)
-    monkeypatch.setattr(seam, "lowest_capability", lambda: (7, 5))
+    monkeypatch.setattr(api, "SIMULATED", False)
+    monkeypatch.setattr(api, "lowest_capability", lambda: (7, 5))
 
     def pretend_machine(*gpus, available=True, driver=True, error=None):
         library = SimpleNamespace(
             is_available=lambda: available, cuda_error=lambda: error, gpus=list(gpus)
         )
-        monkeypatch.setattr(seam, "cuda", library)
+        monkeypatch.setattr(api, "cuda", library)
         monkeypatch.setattr(
-            seam, "driver", SimpleNamespace(driver=SimpleNamespace(is_available=driver))
+            api, "driver", SimpleNamespace(driver=SimpleNamespace(is_available=driver))
         )
 
     return pretend_machine

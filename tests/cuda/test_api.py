@@ -16,7 +16,7 @@ from numba import types
 
 import mapper
 from mapper.index.reference import ContigBounds
-from tests.device.offline import array, compile_offline, require_compiler
+from tests.helpers.offline_compile import array, compile_offline, require_compiler
 
 WORDS = np.array(
     [0, 1, 2**63, 2**64 - 1, 0x8000000080000000, *(3 << s for s in range(0, 62, 2))], np.uint64
@@ -39,8 +39,8 @@ def expected_counts(words):
 
 @pytest.mark.gpu
 def test_bit_counts_on_the_device(device):
-    from mapper.device.workspace import Workspace
-    from tests.device.kernels import count_bits
+    from mapper.cuda.memory import Workspace
+    from tests.helpers.small_kernels import count_bits
 
     space = Workspace()
     for words in (WORDS, WORDS[:0], WORDS[::-1]):
@@ -54,9 +54,9 @@ def test_bit_counts_on_the_device(device):
 
 @pytest.mark.gpu
 def test_kernels_stay_loaded_until_the_process_ends(device):
-    from mapper.device.seam import SIMULATED, cuda
-    from mapper.device.workspace import Workspace
-    from tests.device.kernels import count_bits
+    from mapper.cuda.api import SIMULATED, cuda
+    from mapper.cuda.memory import Workspace
+    from tests.helpers.small_kernels import count_bits
 
     if SIMULATED:
         pytest.skip("the simulator loads nothing")
@@ -71,7 +71,7 @@ def test_kernels_stay_loaded_until_the_process_ends(device):
 
 @pytest.mark.gpu
 def test_upload_keeps_type_numbers_and_content(device):
-    from mapper.device.upload import upload
+    from mapper.cuda.upload import upload
 
     pair = upload(Pair(WORDS, 7), "the pair")
     assert type(pair) is Pair
@@ -81,7 +81,7 @@ def test_upload_keeps_type_numbers_and_content(device):
 
 @pytest.mark.gpu
 def test_large_arrays_are_uploaded_by_threads_in_pieces(device, monkeypatch):
-    from mapper.device import upload
+    from mapper.cuda import upload
 
     monkeypatch.setattr(upload, "PIECE_BYTES", 40)
     table = np.arange(210, dtype=np.uint16).reshape(70, 3)
@@ -95,7 +95,7 @@ def test_large_arrays_are_uploaded_by_threads_in_pieces(device, monkeypatch):
 
 @pytest.mark.gpu
 def test_a_workspace_grows_and_is_reused(device):
-    from mapper.device.workspace import Workspace
+    from mapper.cuda.memory import Workspace
 
     space = Workspace()
     for n in (3, 100, 7, 100_000, 0):
@@ -111,7 +111,7 @@ def test_a_workspace_grows_and_is_reused(device):
 
 @pytest.mark.gpu
 def test_results_are_the_callers_until_let_go(device):
-    from mapper.device.workspace import Workspace
+    from mapper.cuda.memory import Workspace
 
     space = Workspace()
 
@@ -133,7 +133,7 @@ def test_results_are_the_callers_until_let_go(device):
 
 @pytest.mark.gpu
 def test_what_cannot_fit_is_refused_before_it_is_copied(device, monkeypatch):
-    from mapper.device import upload
+    from mapper.cuda import upload
     from mapper.errors import DeviceMemoryError
 
     monkeypatch.setattr(upload, "free_bytes", lambda: 8)
@@ -144,7 +144,7 @@ def test_what_cannot_fit_is_refused_before_it_is_copied(device, monkeypatch):
 def test_threads_load_kernels_one_at_a_time(monkeypatch):
     """numba-cuda 0.30.4 aborts where two threads load kernels at once."""
     pytest.importorskip("numba_cuda")
-    from mapper.device import seam
+    from mapper.cuda import api
 
     entered = threading.Lock()
     loaded = []
@@ -164,8 +164,8 @@ def test_threads_load_kernels_one_at_a_time(monkeypatch):
             return SimpleNamespace(_codelibrary=library, cooperative=False)
 
     context = SimpleNamespace(device=SimpleNamespace(id=0))
-    monkeypatch.setattr(seam.cuda, "current_context", lambda: context)
-    kernels = [seam.Kernel(lambda: None, 32) for _ in range(5)]
+    monkeypatch.setattr(api.cuda, "current_context", lambda: context)
+    kernels = [api.Kernel(lambda: None, 32) for _ in range(5)]
     for kernel in kernels:
         monkeypatch.setattr(kernel, "compiled", Compiled())
     with ThreadPoolExecutor(4) as pool:
@@ -177,7 +177,7 @@ def test_threads_load_kernels_one_at_a_time(monkeypatch):
 
 def test_bit_counts_are_single_instructions():
     require_compiler()
-    from tests.device.kernels import count_bits
+    from tests.helpers.small_kernels import count_bits
 
     machine = compile_offline(count_bits, (array(np.uint64), types.int64, array(np.int64)))
     assert machine.count("POPC") > 0

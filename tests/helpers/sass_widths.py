@@ -1,6 +1,6 @@
 """How much of the hot kernels' machine code counts in 64 bits.
 
-    python -m tests.device.widths [--out FOLDER]
+    python -m tests.helpers.sass_widths [--out FOLDER]
 
 Compiles for sm_90 without a device, as the tests do (offline.py has what it needs);
 bounds are in the tests of the kernels. Instructions as they stand in the code, not as often as they
@@ -26,16 +26,16 @@ from mapper.params import SeedParams
 from mapper.seed.rounds import SeedColumns
 from mapper.seed.select import SeedScratch
 from tests.device.batches import index_of, small_genome
-from tests.device.inner_loops import instructions_of, needless
-from tests.device.offline import Machine, array, compile_offline, type_of
-from tests.device.test_kernels_offline import NUMBER, extension_types, struct
+from tests.helpers.inner_loops import instructions_of, needless
+from tests.helpers.offline_compile import Machine, array, compile_offline, type_of
+from tests.machine_code.test_mapping_kernels import NUMBER, extension_types, struct
 from tests.seed.test_kmers_cuda import search_types
 
 
 def hot_kernels() -> Iterator[tuple[str, Any, Sequence[types.Type]]]:
     """Return the kernels that most of the device's time goes to, and what mapping gives them."""
+    from mapper.cuda.worklist import Lists, Pool
     from mapper.device.reads import DeviceReads
-    from mapper.device.work import Lists, Pool
     from mapper.extend.kernels import extend_alone, extend_by_warp, screen
     from mapper.index.cuda import _fill_suffix_array
     from mapper.seed import cuda as device_seed
@@ -74,8 +74,8 @@ def row(name: str, machine: Machine) -> list[str]:
 EXPLANATION = """\
 "Addresses" are products of 32 bits into 64 and upper halves of shifted sums; "sums" and "comparisons" are pairs of instructions, of which that with
 the carry is counted. "Needless" are sums and comparisons of 64 bits that neither make an address nor take numbers that memory holds with 64 bits, or
-that come from these by logic, shifts or sums (`tests/device/inner_loops.py`): what counts, adds up or compares in 64 bits without need.
-`tests/device/test_inner_loops.py` allows none in any inner loop.
+that come from these by logic, shifts or sums (`tests/helpers/inner_loops.py`): what counts, adds up or compares in 64 bits without need.
+`tests/machine_code/test_inner_loops.py` allows none in any inner loop.
 
 What is 64 bits wide in the inner loops, by what they do (lines of the source by `lineinfo=True` and `nvdisasm -gi`):
 

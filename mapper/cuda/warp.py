@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from mapper.device.seam import SIMULATED, cuda
+from mapper.cuda.api import SIMULATED, cuda
 from mapper.jit.lanes import (
     lane_before,
     lane_behind,

@@ -19,7 +19,7 @@ from mapper.params import ExtendParams
 from mapper.seed.kmer_store import HitStore
 from mapper.seed.rounds import SeedColumns
 from tests.device.batches import index_of, small_genome
-from tests.device.offline import array, compile_offline, require_compiler, type_of
+from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
 
 ROOT = Path(__file__).parents[2]
 NUMBER = types.int64
@@ -32,9 +32,9 @@ FOUND = (U4, U1)  # positions and mismatches of hits
 
 def seeding_and_chaining():
     from mapper.chain.cuda import _chain
+    from mapper.cuda.scan import _scan_groups, _sum_groups
+    from mapper.cuda.worklist import Lists, Pool, _number
     from mapper.device.reads import DeviceReads, _pack
-    from mapper.device.scan import _scan_groups, _sum_groups
-    from mapper.device.work import Lists, Pool, _number
     from mapper.extend.kernels import align_ungapped
     from mapper.extend.settle import PerLocus
     from mapper.seed.cuda import _gather

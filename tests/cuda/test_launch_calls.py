@@ -15,7 +15,7 @@ import numba
 import numpy as np
 import pytest
 
-from mapper.device.arguments import DeviceArray
+from mapper.cuda.arguments import DeviceArray
 from mapper.errors import DeviceError, DeviceMemoryError
 
 STREAM = 0x7FFF_1234_5678_9AB0
@@ -61,35 +61,35 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> Any:
     pytest.importorskip("numba_cuda")
     from numba.cuda.cudadrv import driver as numbas
 
-    from mapper.device import calls
+    from mapper.cuda import launch
 
     found = PretendedDriver()
-    calls.driver_functions.cache_clear()
+    launch.driver_functions.cache_clear()
     monkeypatch.setattr(numbas, "driver", found)
     monkeypatch.setattr(numbas, "_stream_handle", lambda stream: STREAM)
-    yield SimpleNamespace(driver=found, calls=calls.Calls("a stream"), room=calls._MOST)
-    calls.driver_functions.cache_clear()
+    yield SimpleNamespace(driver=found, calls=launch.Calls("a stream"), room=launch._MOST)
+    launch.driver_functions.cache_clear()
 
 
 def test_calls_are_made_in_order_with_all_their_arguments(pretended) -> None:
-    driver, calls = pretended.driver, pretended.calls
+    driver, launch = pretended.driver, pretended.calls
     there = DeviceArray(None, 2**47 + 64, (100,), np.dtype(np.int32))
     host = np.arange(10, dtype=np.int32)
     columns = np.zeros(8, np.int32)
-    calls.copy_in(there, 3, host[2:7])
-    calls.launch(PretendedKernel(2**46 + 1), 2**31 + 5, {1: 99})
-    calls.copy_out(columns, there)
-    calls.copy_out(columns[:0], there)
-    calls.copy_in(there, 3, host[:0])
+    launch.copy_in(there, 3, host[2:7])
+    launch.launch(PretendedKernel(2**46 + 1), 2**31 + 5, {1: 99})
+    launch.copy_out(columns, there)
+    launch.copy_out(columns[:0], there)
+    launch.copy_in(there, 3, host[:0])
     assert driver.made == []
-    calls.make()
+    launch.make()
     assert driver.made == [
         ("cuMemcpyHtoDAsync_v2", there.address + 12, host.ctypes.data + 8, 20, STREAM),
         ("cuLaunchKernel", 2**46 + 1, 2**31 + 5, 1, 1, 64, 1, 1, 99, STREAM,
          2**48 + 2**46 + 1, None),
         ("cuMemcpyDtoHAsync_v2", columns.ctypes.data, there.address, 32, STREAM),
     ]  # fmt: skip
-    calls.make()
+    launch.make()
     assert len(driver.made) == 3
 
 
@@ -112,37 +112,37 @@ def test_any_number_of_calls_is_made(pretended) -> None:
 
 
 def test_what_the_driver_refuses_is_raised_and_ends_the_rest(pretended) -> None:
-    driver, calls = pretended.driver, pretended.calls
+    driver, launch = pretended.driver, pretended.calls
     there = DeviceArray(None, 64, (100,), np.dtype(np.int8))
     host = np.zeros(4, np.int8)
     for number, error in ((1, DeviceError), (2, DeviceMemoryError)):
         driver.returns["cuMemcpyHtoDAsync_v2"] = number
-        calls.copy_out(host, there)
-        calls.copy_in(there, 0, host)
-        calls.copy_out(host, there)
+        launch.copy_out(host, there)
+        launch.copy_in(there, 0, host)
+        launch.copy_out(host, there)
         with pytest.raises(error, match=f"cuMemcpyHtoDAsync_v2 returned error {number}$"):
-            calls.make()
-        calls.make()  # nothing is left of it
+            launch.make()
+        launch.make()  # nothing is left of it
     assert [call[0][8:12] for call in driver.made] == ["DtoH", "HtoD"] * 2
-    calls.copy_out(host, there)
-    calls.forget()
-    calls.make()
+    launch.copy_out(host, there)
+    launch.forget()
+    launch.make()
     assert len(driver.made) == 4
 
 
 def test_a_stream_says_whether_it_is_done(pretended) -> None:
-    driver, calls = pretended.driver, pretended.calls
-    assert calls.is_done()
+    driver, launch = pretended.driver, pretended.calls
+    assert launch.is_done()
     driver.returns["cuStreamQuery"] = 600
-    assert not calls.is_done()
+    assert not launch.is_done()
     driver.returns["cuStreamQuery"] = 700
     with pytest.raises(DeviceError, match="cuStreamQuery returned error 700"):
-        calls.is_done()
+        launch.is_done()
     assert driver.made == [("cuStreamQuery", STREAM)] * 3
 
 
 def test_the_drivers_functions_are_there_under_these_names(pretended) -> None:
-    from mapper.device.calls import driver_functions
+    from mapper.cuda.launch import driver_functions
 
     library = pretended.driver.lib
     addresses = [ctypes.cast(getattr(library, name), c_void_p).value for name in KINDS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mapper.device.seam import SIMULATED, cuda, driver
+from mapper.cuda.api import SIMULATED, cuda, driver
 
 
 def urgent_stream() -> Any:

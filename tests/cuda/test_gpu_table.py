@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mapper.cli.main import main
-from mapper.device import profile
-from mapper.device.choose import CudaDevice, FoundDevices
-from mapper.device.profile import propose, read_table
+from mapper.cuda import gpu_table
+from mapper.cuda.devices import CudaDevice, FoundDevices
+from mapper.cuda.gpu_table import propose, read_table
 
 MIB = 1 << 20
 
@@ -53,7 +53,7 @@ def test_too_little_memory_for_any_row():
 
 
 def test_the_command_without_a_device(monkeypatch, capsys):
-    monkeypatch.setattr(profile, "find_devices", lambda: FoundDevices((), "no driver"))
+    monkeypatch.setattr(gpu_table, "find_devices", lambda: FoundDevices((), "no driver"))
     assert main(["info", "--profile"]) == 0
     facts = facts_of(capsys.readouterr().out)
     assert facts["GPU profile"] == "none: no driver"
@@ -63,16 +63,16 @@ def test_the_command_without_a_device(monkeypatch, capsys):
 
 def test_only_unusable_devices_are_none(monkeypatch):
     old = CudaDevice(0, "old", (3, 5), "device 0 (old) is too old")
-    monkeypatch.setattr(profile, "find_devices", lambda: FoundDevices((old,), old.problem))
-    assert ("GPU profile", "none: device 0 (old) is too old") in profile.profile_facts()
+    monkeypatch.setattr(gpu_table, "find_devices", lambda: FoundDevices((old,), old.problem))
+    assert ("GPU profile", "none: device 0 (old) is too old") in gpu_table.profile_facts()
 
 
 @pytest.mark.gpu
 def test_the_command_with_a_device(device, monkeypatch, capsys):
     """As if the device, or the simulator's, were an H200."""
     found = CudaDevice(0, "NVIDIA H200", (9, 0), "", "GPU-a")
-    monkeypatch.setattr(profile, "find_devices", lambda: FoundDevices((found,), ""))
-    monkeypatch.setattr("mapper.device.memory.total_bytes", lambda: 143_771 * MIB)
+    monkeypatch.setattr(gpu_table, "find_devices", lambda: FoundDevices((found,), ""))
+    monkeypatch.setattr("mapper.cuda.memory_part.total_bytes", lambda: 143_771 * MIB)
     assert main(["info", "--profile"]) == 0
     facts = facts_of(capsys.readouterr().out)
     assert facts["GPU profile"] == "H200 of cuda:0 NVIDIA H200, by its name"

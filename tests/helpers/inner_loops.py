@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.device.offline import Machine
+from tests.helpers.offline_compile import Machine
 
 _LINE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]+)\s*([^;]*);")
 _REGISTER = re.compile(r"\b(U?R)(\d+)\b(\.64)?")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from mapper.device.lock import one_of
+from mapper.cuda.lock import one_of
 from mapper.errors import DeviceError, UsageError
 
 log = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ def find_devices() -> FoundDevices:
     if _without_driver():
         return FoundDevices((), "no CUDA device can be used: there is no driver (libcuda.so.1)")
     try:
-        from mapper.device.seam import INSTALL, SIMULATED, cuda, driver, lowest_capability
+        from mapper.cuda.api import INSTALL, SIMULATED, cuda, driver, lowest_capability
     except DeviceError as error:
         return FoundDevices((), str(error))
     if SIMULATED:
@@ -200,8 +200,8 @@ def describe_devices() -> list[str]:
     found = find_devices()
     if not found.devices:
         return [f"none; {found.problem}"]
-    from mapper.device.memory import free_bytes, total_bytes
-    from mapper.device.seam import cuda, is_driver_error, problem_of
+    from mapper.cuda.api import cuda, is_driver_error, problem_of
+    from mapper.cuda.memory_part import free_bytes, total_bytes
 
     lines = []
     for device in found.devices:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.device.seam import cuda, kernel
+from mapper.cuda.api import cuda, kernel
 from mapper.jit.intrinsics import leading_zeros, popcount, trailing_zeros
 from mapper.pairwise.packing import is_acgt
 

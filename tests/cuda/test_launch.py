@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 from numba import types
 
-from mapper.device.arguments import (
+from mapper.cuda.arguments import (
     OWN_TABLES,
     DeviceArray,
     as_words,
     check_simulated,
     describe,
 )
-from tests.device.offline import pretended_device, require_compiler
+from tests.helpers.offline_compile import pretended_device, require_compiler
 
 
 class NumbasArray:
@@ -91,9 +91,9 @@ def test_a_launch_hands_over_what_numba_does() -> None:
     from numba.cuda import codegen, dispatcher
     from numba.cuda.cudadrv import driver
 
-    from mapper.device import seam
-    from mapper.device.bound_kernel import BoundKernel
-    from mapper.device.seam import kernel
+    from mapper.cuda import api
+    from mapper.cuda.api import kernel
+    from mapper.cuda.bound_kernel import BoundKernel
 
     @kernel(64)
     def fill(n, some, out, less, half, flag, large, none):
@@ -131,7 +131,7 @@ def test_a_launch_hands_over_what_numba_does() -> None:
         mock.patch.object(dispatcher, "launch", launch),
         mock.patch.object(dispatcher, "LaunchConfig", lambda **options: options),
         mock.patch.object(driver, "driver", launches),
-        mock.patch.object(seam.cuda, "current_context", lambda: context),
+        mock.patch.object(api.cuda, "current_context", lambda: context),
     ):
         bound = BoundKernel(fill, 0, 99, *given[1:], shared_bytes=96)
         (own,) = fill.compiled.overloads.values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.device.seam import SIMULATED, intrinsic
+from mapper.cuda.api import SIMULATED, intrinsic
 
 if SIMULATED:
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mapper.device.memory import device_memory, with_room
-from mapper.device.seam import DRIVER, SIMULATED, cuda, driver
+from mapper.cuda.api import DRIVER, SIMULATED, cuda, driver
+from mapper.cuda.memory_part import device_memory, with_room
 from mapper.errors import DeviceMemoryError
 from mapper.parallel.buffers import RECYCLER, Recycler
 

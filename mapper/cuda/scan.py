@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from mapper.device.copies import copy_in
-from mapper.device.seam import cuda, kernel
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import cuda, kernel
+from mapper.cuda.copies import copy_in
+from mapper.cuda.memory import Workspace
 
 GROUP = 8
 """Items of a thread: few, so that the threads of a warp write side by side."""

@@ -157,7 +157,7 @@ def type_of(value: object) -> types.Type:
 
 
 def compile_offline(kernel, argument_types) -> Machine:
-    """Compile a :class:`mapper.device.seam.Kernel` as a launch on an H100 would."""
+    """Compile a :class:`mapper.cuda.api.Kernel` as a launch on an H100 would."""
     from numba.cuda.dispatcher import _Kernel
 
     options = dict(kernel.compiled.targetoptions)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from mapper.device.arguments import DeviceArray
-from mapper.device.copies import copy_in, copy_out
-from mapper.device.memory import device_memory, whole_words, with_room
-from mapper.device.page_locked import Slabs, pinned_bytes
-from mapper.device.seam import DRIVER, SIMULATED, cuda, sleeping_event
+from mapper.cuda.api import DRIVER, SIMULATED, cuda, sleeping_event
+from mapper.cuda.arguments import DeviceArray
+from mapper.cuda.copies import copy_in, copy_out
+from mapper.cuda.memory_part import device_memory, whole_words, with_room
+from mapper.cuda.page_locked import Slabs, pinned_bytes
 
 
 class Workspace:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mapper.device.seam import SIMULATED, driver
+from mapper.cuda.api import SIMULATED, driver
 
 if SIMULATED:
 

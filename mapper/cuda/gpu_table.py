@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mapper.device.choose import find_devices
+from mapper.cuda.devices import find_devices
 
 TABLE = Path(__file__).with_name("gpus.toml")
 
@@ -77,8 +77,8 @@ def profile_facts() -> list[tuple[str, str]]:
             ("GPU profile", f"none: {found.problem}"),
             ("in the config", "gpu: {model: none}"),
         ]
-    from mapper.device.memory import total_bytes
-    from mapper.device.seam import cuda
+    from mapper.cuda.api import cuda
+    from mapper.cuda.memory_part import total_bytes
 
     table = read_table()
     facts = []

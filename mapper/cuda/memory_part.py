@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from mapper.device.seam import DRIVER, SIMULATED, cuda, is_out_of_memory
+from mapper.cuda.api import DRIVER, SIMULATED, cuda, is_out_of_memory
 from mapper.errors import DeviceMemoryError
 
 

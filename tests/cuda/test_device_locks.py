@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from mapper.cli.main import main
-from mapper.device import choose, lock
-from mapper.device.choose import CudaDevice, DeviceChoice, FoundDevices, hold_device
+from mapper.cuda import devices as choose
+from mapper.cuda import lock
+from mapper.cuda.devices import CudaDevice, DeviceChoice, FoundDevices, hold_device
 from mapper.errors import DeviceError
 from mapper.stats import RunStats
 
@@ -28,7 +29,7 @@ A_RUN = f"""
 import sys
 from pathlib import Path
 from mapper.device import choose, lock
-from mapper.device.choose import CudaDevice, FoundDevices
+from mapper.cuda.devices import CudaDevice, FoundDevices
 lock.FOLDER = Path(sys.argv[1])
 lock.POLL_SECONDS = 0.01
 choose.find_devices = lambda: FoundDevices({TWO!r}, "")

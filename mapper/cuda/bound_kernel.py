@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
-from mapper.device.arguments import as_words, describe, table_of
-from mapper.device.seam import (
+from mapper.cuda.api import (
     SHARED_BYTES,
     SIMULATED,
     Kernel,
@@ -16,12 +15,13 @@ from mapper.device.seam import (
     driver,
     launch_loaded,
 )
+from mapper.cuda.arguments import as_words, describe, table_of
 
 
 class BoundKernel:
     """A kernel with its arguments, for launches that differ in numbers only.
 
-    Arguments are described to the driver once (:mod:`mapper.device.arguments`); integers at the
+    Arguments are described to the driver once (:mod:`mapper.cuda.arguments`); integers at the
     top level can be given anew each time.
 
     Parameters

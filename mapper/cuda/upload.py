@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mapper.device.arguments import DeviceArray
-from mapper.device.copies import copy_in
-from mapper.device.memory import device_memory, free_bytes
-from mapper.device.seam import DRIVER, SIMULATED, cuda
+from mapper.cuda.api import DRIVER, SIMULATED, cuda
+from mapper.cuda.arguments import DeviceArray
+from mapper.cuda.copies import copy_in
+from mapper.cuda.memory_part import device_memory, free_bytes
 from mapper.errors import DeviceMemoryError
 from mapper.parallel.map import map_in_threads
 

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.device.memory import total_bytes
-from mapper.device.seam import cuda, kernel
-from mapper.device.workspace import Workspace
+from mapper.cuda.api import cuda, kernel
+from mapper.cuda.memory import Workspace
+from mapper.cuda.memory_part import total_bytes
 from mapper.errors import DeviceError
 
 POOL = 0

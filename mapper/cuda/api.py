@@ -27,7 +27,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from mapper.device.arguments import OWN_TABLES, check_simulated, describe
+from mapper.cuda.arguments import OWN_TABLES, check_simulated, describe
 from mapper.errors import DeviceError
 from mapper.jit.accelerate import CACHE_DIR  # sets numba's cache directory, before any kernel
 
@@ -192,7 +192,7 @@ class Kernel:
     def function_for(self, kinds: list[Any], args: tuple[Any, ...]) -> Loaded:
         """Return what the driver launches on the current device; compiled at first use.
 
-        `kinds` are what :func:`mapper.device.arguments.describe` says of `args`.
+        `kinds` are what :func:`mapper.cuda.arguments.describe` says of `args`.
         """
         key = (cuda.current_context().device.id, *kinds)
         if key not in self._functions:

@@ -17,10 +17,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from mapper.device import seam
-from mapper.device.bound_kernel import BoundKernel
-from mapper.device.copies import copy_in_at, copy_out
-from mapper.device.seam import SIMULATED
+from mapper.cuda import api
+from mapper.cuda.api import SIMULATED
+from mapper.cuda.bound_kernel import BoundKernel
+from mapper.cuda.copies import copy_in_at, copy_out
 from mapper.errors import DeviceError, DeviceMemoryError
 from mapper.jit.accelerate import driver
 
@@ -39,7 +39,7 @@ _OUT_OF_MEMORY, _NOT_READY = 2, 600  # of CUresult
 @cache
 def driver_functions() -> np.ndarray:
     """Return the addresses of the driver's functions (int64)."""
-    library = seam.driver.driver.lib
+    library = api.driver.driver.lib
     found = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _FUNCTIONS]
     return np.array(found, np.int64)
 
@@ -58,7 +58,7 @@ class Calls:
         self._launched: list[BoundKernel] = []
         if not SIMULATED:
             self._functions = driver_functions()
-            self._handle = int(seam.driver._stream_handle(stream))
+            self._handle = int(api.driver._stream_handle(stream))
 
     def launch(self, bound: BoundKernel, n_blocks: int, numbers: Mapping[int, int]) -> None:
         """Note what :meth:`BoundKernel.launch` does."""

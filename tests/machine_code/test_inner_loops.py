@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.device.inner_loops import inner_loops, instructions_of, loop_of_diagonals, needless
-from tests.device.offline import Machine, array, compile_offline, require_compiler
-from tests.device.widths import NUMBER, hot_kernels
+from tests.helpers.inner_loops import inner_loops, instructions_of, loop_of_diagonals, needless
+from tests.helpers.offline_compile import Machine, array, compile_offline, require_compiler
+from tests.helpers.sass_widths import NUMBER, hot_kernels
 
 HOT = [
     "screen", "extend_alone", "extend_by_warp", "_seed", "_search", "_search_by_contexts",
@@ -62,9 +62,11 @@ IMAD.X R13, R11, 0x1, R13, P0"""
 def test_a_score_of_64_bits_is_seen(name, seen) -> None:
     """By the same text, compiled, in which score and counter have 64 bits or 32."""
     require_compiler()
-    from tests.device import kernels
+    from tests.helpers import small_kernels
 
-    machine = compile_offline(getattr(kernels, name), [array(np.int32), NUMBER, array(np.int32)])
+    machine = compile_offline(
+        getattr(small_kernels, name), [array(np.int32), NUMBER, array(np.int32)]
+    )
     loops = [loop for loop in inner_loops(machine) if len(loop) > 1]
     assert loops
     assert any(needless(loop) for loop in loops) == seen

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import types
 
-from tests.device.offline import array, compile_offline, require_compiler
+from tests.helpers.offline_compile import array, compile_offline, require_compiler
 
 NUMBER = types.int64
 WORDS = array(np.uint64)

@@ -18,8 +18,8 @@ from mapper.seed.select import SeedScratch
 from mapper.stages import align_reads
 from mapper.stats import RunStats
 from tests.device.batches import index_of, small_genome, some_reads
-from tests.device.offline import array, compile_offline, require_compiler, type_of
 from tests.device.test_stages import resolved
+from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
 from tests.reads import reads_of
 
 NUMBER = types.int64
@@ -47,8 +47,8 @@ def on_cpu():
 
 @pytest.fixture(scope="module")
 def shared_types(on_cpu):
+    from mapper.cuda.worklist import Lists, Pool
     from mapper.device.reads import DeviceReads
-    from mapper.device.work import Lists, Pool
 
     return {
         "reads": struct(DeviceReads, "u1", "i8", array(np.uint64, 2), "i8"),
