@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mapper import mixed
+from mapper import batch_ops
 from mapper.batch import ReadBatch
 from mapper.cuda.devices import CPU
 from mapper.device.groups import DeviceGroups
@@ -116,7 +116,7 @@ class Run:
     def align(self, raw: RawBatch) -> AlignedBatch:
         """Parse, and run the stages that need no insert size (a task)."""
         reads = self.parse(raw)
-        parts = mixed.split(reads)
+        parts = batch_ops.split(reads)
         aligned = [align_reads(self.index, part.reads, self.params, self.stats) for part in parts]
         return AlignedBatch(reads, [part.rows for part in parts], aligned)
 
@@ -150,7 +150,7 @@ class Run:
             parts.append(made)
             self._count(aligned.reads, placements, made.n_records)
         with self.stats.stage("records"):
-            records = carry_over(mixed.merge(parts, batch.rows), batch.reads)
+            records = carry_over(batch_ops.merge(parts, batch.rows), batch.reads)
         with self.stats.stage("encode"):
             encoded = output.encode(records, batch.reads)
         n_primary = int(((records.flag & 0x900) == 0).sum())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapper.ragged import join_offsets, longest_row, offsets_of
+from mapper.batch_ops import join_offsets, longest_row, offsets_of
 from mapper.seed.pack import packed_offsets
 
 COUNTS = st.lists(st.integers(0, 300), max_size=12)

@@ -50,8 +50,7 @@ class KernelTimes:
 def kernel_times() -> Iterator[KernelTimes]:
     """Time all kernels that are launched inside, by one thread."""
     from mapper.cuda.api import SIMULATED, Kernel
-    from mapper.cuda.bound_kernel import BoundKernel
-    from mapper.cuda.launch import Calls
+    from mapper.cuda.launch import BoundKernel, Calls
     from mapper.pairwise import flat_cuda, on_device
 
     times = KernelTimes()

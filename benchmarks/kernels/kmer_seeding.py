@@ -28,7 +28,7 @@ from benchmarks.harness import add_commit, machine, save_json
 from benchmarks.kernels.kmer_tables import lines_of
 from mapper.batch import KmerBatch, KmerHits
 from mapper.cuda.api import cuda, kernel
-from mapper.cuda.copies import copy_out
+from mapper.cuda.memory import copy_out
 from mapper.dna import AMBIGUOUS
 from mapper.host_memory import available_bytes
 from mapper.index.build import build_fm

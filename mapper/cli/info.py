@@ -163,7 +163,7 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
     mapping += f"; {_size(with_device)} of the host's for one device and {cores} threads"
     if choice.backend != CPU:
         from mapper.cuda.api import cuda
-        from mapper.cuda.memory_part import free_bytes
+        from mapper.cuda.memory import free_bytes
 
         with cuda.gpus[choice.ordinals[0]]:
             free = free_bytes()

@@ -40,14 +40,14 @@ import numba  # noqa: E402
 from numba import cuda  # noqa: E402
 
 if numba.config.ENABLE_CUDASIM:
-    driver: Any = None
+    cuda_driver: Any = None
     intrinsic: Any = None
 else:
     from numba.cuda import extending
     from numba.cuda.cudadrv import driver as numbas
     from numba.cuda.cudadrv.driver import _stream_handle
 
-    driver, intrinsic = numbas, extending.intrinsic
+    cuda_driver, intrinsic = numbas, extending.intrinsic
 
 # Small batches make small grids; that is the user's affair, and no reason for a warning.
 numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
@@ -61,8 +61,8 @@ __all__ = [
     "Kernel",
     "as_device_array",
     "cuda",
+    "cuda_driver",
     "device_function",
-    "driver",
     "intrinsic",
     "is_driver_error",
     "is_out_of_memory",
@@ -98,7 +98,7 @@ def is_driver_error(error: BaseException) -> bool:
         return False
     kind = type(error)
     is_cores = kind.__name__ == "CUDAError" and kind.__module__.startswith("cuda.core.")
-    return is_cores or isinstance(error, driver.CudaAPIError)
+    return is_cores or isinstance(error, cuda_driver.CudaAPIError)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -229,9 +229,9 @@ def launch_loaded(
         ctypes.addressof(table),
     )  # fmt: skip
     if function.is_cooperative:
-        driver.driver.cuLaunchCooperativeKernel(*given)
+        cuda_driver.driver.cuLaunchCooperativeKernel(*given)
     else:
-        driver.driver.cuLaunchKernel(*given, 0)
+        cuda_driver.driver.cuLaunchKernel(*given, 0)
 
 
 Result = TypeVar("Result")
@@ -270,12 +270,12 @@ def sleeping_event() -> Any:
     """
     if SIMULATED:
         return None
-    flags = driver.binding.CUevent_flags
-    handle = driver.driver.cuEventCreate(
+    flags = cuda_driver.binding.CUevent_flags
+    handle = cuda_driver.driver.cuEventCreate(
         int(flags.CU_EVENT_BLOCKING_SYNC) | int(flags.CU_EVENT_DISABLE_TIMING)
     )
     deallocations = cuda.current_context().deallocations
-    return driver.Event(handle, finalizer=driver._event_finalizer(deallocations, handle))
+    return cuda_driver.Event(handle, finalizer=cuda_driver._event_finalizer(deallocations, handle))
 
 
 def kernel(

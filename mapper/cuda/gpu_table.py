@@ -78,7 +78,7 @@ def profile_facts() -> list[tuple[str, str]]:
             ("in the config", "gpu: {model: none}"),
         ]
     from mapper.cuda.api import cuda
-    from mapper.cuda.memory_part import total_bytes
+    from mapper.cuda.memory import total_bytes
 
     table = read_table()
     facts = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mapper.cuda.api import SIMULATED, cuda, driver
+from mapper.cuda.api import SIMULATED, cuda, cuda_driver
 
 
 def urgent_stream() -> Any:
@@ -16,8 +16,8 @@ def urgent_stream() -> Any:
     if SIMULATED:
         return cuda.stream()
     # numba-cuda wraps the driver's functions by name; its own streams have the lowest priority.
-    _, highest = driver.driver.cuCtxGetStreamPriorityRange()
-    return cuda.external_stream(int(driver.driver.cuStreamCreateWithPriority(0, highest)))
+    _, highest = cuda_driver.driver.cuCtxGetStreamPriorityRange()
+    return cuda.external_stream(int(cuda_driver.driver.cuStreamCreateWithPriority(0, highest)))
 
 
 def wait_for(stream: Any, other: Any, event: Any) -> None:

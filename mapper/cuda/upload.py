@@ -15,8 +15,7 @@ import numpy as np
 
 from mapper.cuda.api import DRIVER, SIMULATED, cuda
 from mapper.cuda.arguments import DeviceArray
-from mapper.cuda.copies import copy_in
-from mapper.cuda.memory_part import device_memory, free_bytes
+from mapper.cuda.memory import copy_in, device_memory, free_bytes
 from mapper.errors import DeviceMemoryError
 from mapper.parallel.map import map_in_threads
 

@@ -26,9 +26,7 @@ from mapper.batch_ops import (
 )
 from mapper.chain.cuda import find_loci
 from mapper.cuda.api import cuda, knowing_its_device
-from mapper.cuda.memory import Workspace
-from mapper.cuda.memory_part import free_bytes
-from mapper.cuda.page_locked import Slabs
+from mapper.cuda.memory import Slabs, Workspace, free_bytes
 from mapper.cuda.upload import upload
 from mapper.device.reads import download_packed, upload_reads
 from mapper.errors import DeviceMemoryError

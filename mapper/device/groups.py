@@ -20,7 +20,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from mapper import mixed
+from mapper import batch_ops
 from mapper.batch import ReadBatch
 from mapper.memory_plan import groups_under_way
 from mapper.pair.insert_size import InsertSizeModel
@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 class _Parsed(NamedTuple):
     reads: ReadBatch
-    parts: list[mixed.Part]
+    parts: list[batch_ops.Part]
 
 
 class _Member(NamedTuple):
@@ -179,4 +179,4 @@ def _follow(
 
 def _parse(parse: Callable[[], ReadBatch]) -> _Parsed:
     reads = parse()
-    return _Parsed(reads, mixed.split(reads))
+    return _Parsed(reads, batch_ops.split(reads))

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import PackedReads, ReadBatch
+from mapper.batch_ops import join_offsets, longest_row
 from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
-from mapper.ragged import join_offsets, longest_row
 from mapper.seed.pack import pack_row, packed_offsets
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch
+from mapper.batch_ops import longest_row
 from mapper.extend.distinct import keep_distinct
 from mapper.extend.keep import keep_counting
 from mapper.extend.penalties import wavefront_penalties
@@ -24,7 +25,6 @@ from mapper.extend.wavefronts import new_wavefronts
 from mapper.jit.accelerate import driver, grown
 from mapper.jit.lanes import ONE_LANE
 from mapper.params import KEEP_ALL, ExtendParams, KeepParams
-from mapper.ragged import longest_row
 
 
 def _new_found(capacity: int) -> Found:

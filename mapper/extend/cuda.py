@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import AlignmentBatch, LocusBatch
-from mapper.cuda.memory import Workspace
-from mapper.cuda.memory_part import multiprocessors
+from mapper.batch_ops import offsets_of
+from mapper.cuda.memory import Workspace, multiprocessors
 from mapper.cuda.warp import WARP
 from mapper.cuda.worklist import (
     POOL,
@@ -53,7 +53,6 @@ from mapper.extend.settle_kernels import (
 )
 from mapper.extend.wavefronts import Wavefronts, wavefront_sizes
 from mapper.params import KEEP_ALL, ExtendParams, KeepParams
-from mapper.ragged import offsets_of
 
 SCREENED_BAND = 64
 """Diagonals of the widest band whose blocks are looked at before there is room for wavefronts."""

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from mapper.batch import AlignmentBatch
+from mapper.batch_ops import offsets_of
 from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
 from mapper.extend.cuda import DeviceAlignments, new_alignments
 from mapper.extend.merge import copy_in_order, copy_rows, merged_order
-from mapper.ragged import offsets_of
 
 
 @kernel(128)

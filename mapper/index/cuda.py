@@ -7,7 +7,7 @@ import logging
 import numpy as np
 
 from mapper.cuda.api import cuda, kernel
-from mapper.cuda.memory_part import device_memory, free_bytes
+from mapper.cuda.memory import device_memory, free_bytes
 from mapper.cuda.upload import upload
 from mapper.errors import DeviceMemoryError
 from mapper.index.expand import fill_from_sample, table_entry

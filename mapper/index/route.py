@@ -119,7 +119,7 @@ def _plan(
 
 def _plan_on(ordinal: int, n: int, params: IndexParams) -> BuildPlan:
     from mapper.cuda.api import cuda
-    from mapper.cuda.memory_part import free_bytes
+    from mapper.cuda.memory import free_bytes
 
     with cuda.gpus[ordinal]:
         return plan_device(n, params, free_bytes())._replace(ordinal=ordinal)

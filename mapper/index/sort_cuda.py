@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mapper.cuda.api import SIMULATED, as_device_array, cuda, kernel
-from mapper.cuda.memory_part import device_memory, free_bytes
+from mapper.cuda.memory import device_memory, free_bytes
 from mapper.errors import DeviceMemoryError
 from mapper.index.packed import base_at, key_at
 from mapper.index.ranks import place, rank_after

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import AlignmentBatch, LocusBatch
+from mapper.batch_ops import offsets_of
 from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
 from mapper.cuda.warp import WARP, WarpLanes
@@ -18,7 +19,6 @@ from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.pairing import best_pair_score
 from mapper.pair.rescue import MOST_IN_WINDOW, anchors_of, look_near
 from mapper.params import ExtendParams, PairParams
-from mapper.ragged import offsets_of
 from mapper.seed.cuda import DeviceSeeds
 
 NEXT_PAIR = POOL + 1

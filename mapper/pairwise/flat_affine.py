@@ -22,8 +22,7 @@ import numpy as np
 from numba import types
 
 from mapper.cuda.api import cuda, device_function, kernel
-from mapper.cuda.memory import Workspace
-from mapper.cuda.memory_part import multiprocessors, total_bytes
+from mapper.cuda.memory import Workspace, multiprocessors, total_bytes
 from mapper.pairwise.affine_origins import (
     DELETION_OPENED,
     INSERTION_OPENED,

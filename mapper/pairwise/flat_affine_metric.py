@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mapper.cuda.api import SHARED_BYTES
-from mapper.cuda.bound_kernel import BoundKernel
+from mapper.cuda.launch import BoundKernel
 from mapper.cuda.memory import Workspace
 from mapper.pairwise.affine_space import affine_space
 from mapper.pairwise.cuda_batch import Rung

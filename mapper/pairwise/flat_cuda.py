@@ -25,9 +25,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from mapper.cuda.api import cuda
-from mapper.cuda.memory import Workspace
-from mapper.cuda.memory_part import total_bytes
-from mapper.cuda.page_locked import is_page_locked, page_locked
+from mapper.cuda.memory import Workspace, is_page_locked, page_locked, total_bytes
 from mapper.errors import DeviceError, DeviceMemoryError
 from mapper.pairwise.cuda_batch import workspace_of
 from mapper.pairwise.flat_chunks import CHUNK_PAIRS, Chunk

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mapper.cuda.bound_kernel import BoundKernel
-from mapper.cuda.memory import Workspace
-from mapper.cuda.memory_part import multiprocessors
+from mapper.cuda.launch import BoundKernel
+from mapper.cuda.memory import Workspace, multiprocessors
 from mapper.pairwise.flat_block_edit import edit_block_shape, edit_block_space, wide_edit_kernel
 from mapper.pairwise.flat_edit import edit_shape, group_edit_kernel
 from mapper.pairwise.flat_kernels import BLOCK, FlatResults, small_edit_kernel

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mapper.cuda.page_locked import page_locked
+from mapper.cuda.memory import page_locked
 from mapper.pairwise.flat_chunks import Chunk
 from mapper.pairwise.flat_columns import NOT_DONE
 from mapper.pairwise.result import Columns

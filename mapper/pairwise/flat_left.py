@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.cuda.api import SIMULATED, cuda, device_function, kernel
-from mapper.cuda.memory_part import multiprocessors, total_bytes
+from mapper.cuda.memory import multiprocessors, total_bytes
 from mapper.pairwise.cuda_batch import LEFT
 from mapper.pairwise.flat_kernels import BLOCK, UNFIT
 from mapper.pairwise.flat_warp import blocks_by_shared

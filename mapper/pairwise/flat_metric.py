@@ -7,8 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mapper.cuda.bound_kernel import BoundKernel
-from mapper.cuda.launch import Calls
+from mapper.cuda.launch import BoundKernel, Calls
 from mapper.cuda.memory import Workspace
 from mapper.pairwise.flat_kernels import BLOCK, FlatResults
 from mapper.pairwise.flat_left import LeftPairs, clear_list_kernel, list_left_kernel

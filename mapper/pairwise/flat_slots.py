@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from mapper.cuda.api import cuda
-from mapper.cuda.bound_kernel import BoundKernel
-from mapper.cuda.launch import Calls
+from mapper.cuda.launch import BoundKernel, Calls
 from mapper.cuda.memory import Workspace
 from mapper.pairwise.flat_chunks import Chunk
 from mapper.pairwise.flat_columns import (

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.cuda.api import cuda, kernel
-from mapper.cuda.memory import Workspace
-from mapper.cuda.memory_part import multiprocessors, total_bytes
+from mapper.cuda.memory import Workspace, multiprocessors, total_bytes
 from mapper.pairwise.bit_vectors import search_columns, trace_columns
 from mapper.pairwise.cuda_batch import DONE
 from mapper.pairwise.flat_kernels import BLOCK, strings_of, two_bits

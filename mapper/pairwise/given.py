@@ -57,7 +57,7 @@ def packed_pairs(
     if choice.backend == CPU:
         return pack_pairs(as_batch(queries, refs), symbols, first_pair, thread_count(threads))
     from mapper.cuda.api import cuda
-    from mapper.cuda.page_locked import page_locked
+    from mapper.cuda.memory import page_locked
 
     with cuda.gpus[choice.ordinals[0]]:
         return pack_pairs(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mapper.cuda.api import DRIVER, cuda
-from mapper.cuda.memory_part import device_memory
+from mapper.cuda.memory import device_memory
 from mapper.pairwise.checkpoint import Part
 from mapper.pairwise.compare import Pair
 from mapper.pairwise.edit_space import clear_rows, new_rows

@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from mapper.cuda.api import SHARED_BYTES, SIMULATED, cuda
-from mapper.cuda.copies import copy_out
-from mapper.cuda.memory import Workspace
-from mapper.cuda.memory_part import total_bytes
-from mapper.cuda.page_locked import page_locked
+from mapper.cuda.memory import Workspace, copy_out, page_locked, total_bytes
 from mapper.cuda.streams import urgent_stream
 from mapper.device.halves import HALVES_CAPABILITY
 from mapper.errors import DeviceMemoryError, UsageError

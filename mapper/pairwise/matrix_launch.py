@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.cuda.api import SHARED_BYTES, cuda
-from mapper.cuda.copies import copy_in
-from mapper.cuda.memory import Workspace
+from mapper.cuda.memory import Workspace, copy_in
 from mapper.cuda.streams import wait_for
 from mapper.pairwise import twins_cuda
 from mapper.pairwise.matrix_cuda import GROUPS, LANES, MatrixPairs, trace_kernel

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.cuda.words import four_words
+from mapper.cuda.warp import four_words
 from mapper.jit.accelerate import core
 from mapper.pairwise.cells import higher, plus
 from mapper.pairwise.dp_matrix import LOCAL, next_cell

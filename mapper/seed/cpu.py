@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.batch import PackedReads, ReadBatch, SeedBatch
+from mapper.batch_ops import longest_row
 from mapper.index.fm import FMIndex
 from mapper.jit.accelerate import driver, grown
 from mapper.params import SeedParams
-from mapper.ragged import longest_row
 from mapper.seed.present import EVERY_KMER, Present
 from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds
 from mapper.seed.select import SeedScratch, table_size

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import SeedBatch, SeedSummary
+from mapper.batch_ops import offsets_of
 from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
 from mapper.cuda.worklist import (
@@ -23,7 +24,6 @@ from mapper.cuda.worklist import (
 from mapper.device.reads import DeviceReads
 from mapper.index.fm import FMIndex
 from mapper.params import SeedParams
-from mapper.ragged import offsets_of
 from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds
 from mapper.seed.select import SeedScratch, table_size
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mapper.cuda.api import cuda, kernel
-from mapper.cuda.memory_part import device_memory, free_bytes
+from mapper.cuda.memory import device_memory, free_bytes
 from mapper.errors import DeviceMemoryError
 from mapper.index.fm import FMIndex
 from mapper.params import KmerParams

@@ -8,10 +8,9 @@ import numpy as np
 
 from mapper.batch import KmerBatch, KmerHits
 from mapper.cuda.api import cuda, kernel
-from mapper.cuda.memory import Workspace
-from mapper.cuda.memory_part import multiprocessors
-from mapper.cuda.scan import offsets_of
+from mapper.cuda.memory import Workspace, multiprocessors
 from mapper.cuda.upload import upload
+from mapper.cuda.worklist import offsets_of
 from mapper.errors import DeviceMemoryError
 from mapper.index.fm import FMIndex
 from mapper.params import KmerParams

@@ -15,7 +15,7 @@ import pytest
 
 from mapper.cli.main import main
 from mapper.cuda import devices as choose
-from mapper.cuda import lock
+from mapper.cuda import devices as lock
 from mapper.cuda.devices import CudaDevice, DeviceChoice, FoundDevices, hold_device
 from mapper.errors import DeviceError
 from mapper.stats import RunStats

@@ -72,7 +72,7 @@ def test_the_command_with_a_device(device, monkeypatch, capsys):
     """As if the device, or the simulator's, were an H200."""
     found = CudaDevice(0, "NVIDIA H200", (9, 0), "", "GPU-a")
     monkeypatch.setattr(gpu_table, "find_devices", lambda: FoundDevices((found,), ""))
-    monkeypatch.setattr("mapper.cuda.memory_part.total_bytes", lambda: 143_771 * MIB)
+    monkeypatch.setattr("mapper.cuda.memory.total_bytes", lambda: 143_771 * MIB)
     assert main(["info", "--profile"]) == 0
     facts = facts_of(capsys.readouterr().out)
     assert facts["GPU profile"] == "H200 of cuda:0 NVIDIA H200, by its name"

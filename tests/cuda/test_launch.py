@@ -93,7 +93,7 @@ def test_a_launch_hands_over_what_numba_does() -> None:
 
     from mapper.cuda import api
     from mapper.cuda.api import kernel
-    from mapper.cuda.bound_kernel import BoundKernel
+    from mapper.cuda.launch import BoundKernel
 
     @kernel(64)
     def fill(n, some, out, less, half, flag, large, none):

@@ -13,13 +13,12 @@ import pytest
 
 from mapper import first_pairs, pipeline, run
 from mapper.batch import ReadBatch
-from mapper.batch_ops import Found, Share, packed_of, reads_of
+from mapper.batch_ops import Found, Share, join_offsets, packed_of, reads_of
 from mapper.cuda.devices import CUDA, DeviceChoice
 from mapper.cut_ahead import CutAhead
 from mapper.errors import InputFormatError
 from mapper.pair.insert_size import model_from
 from mapper.params import DEVICE_BATCH_BASES
-from mapper.ragged import join_offsets
 from mapper.seed.pack import pack_reads
 from mapper.stages import align_reads, rescue_mates
 from tests.reads import reads_of as batch_of

@@ -211,7 +211,7 @@ def test_kernels_that_found_little_are_left_out(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Results are the same, whatever the chunks before were like."""
-    from mapper.cuda.copies import copy_out
+    from mapper.cuda.memory import copy_out
     from mapper.pairwise import cuda_batch, flat_cuda, flat_edit_metric
 
     made, stages_for = [], flat_edit_metric.stages_for

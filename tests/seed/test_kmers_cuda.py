@@ -125,7 +125,7 @@ def test_hits_with_rows_of_64_bits(device, monkeypatch, far):
 @pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 257, 5000])
 def test_scan_is_the_cumulative_sum(device, n):
     from mapper.cuda.memory import Workspace
-    from mapper.cuda.scan import offsets_of
+    from mapper.cuda.worklist import offsets_of
 
     counts = np.random.default_rng(n).integers(0, 9, n).astype(np.int32)
     space = Workspace()
@@ -198,7 +198,7 @@ def test_room_for_hits_grows_once(device, monkeypatch):
 @pytest.mark.gpu
 def test_a_device_that_is_really_full_gets_smaller_pieces(device):
     from mapper.cuda.api import SIMULATED, cuda
-    from mapper.cuda.memory_part import free_bytes
+    from mapper.cuda.memory import free_bytes
     from mapper.index.cuda import device_index
     from mapper.seed.kmer_cuda import CudaKmerSearch
 

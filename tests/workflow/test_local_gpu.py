@@ -43,7 +43,7 @@ def this_fmwave(directory: Path) -> Path:
 def test_gpus_of_this_machine_give_the_records_of_the_cpu(device, tmp_path, monkeypatch):
     """One mapping job more than there are devices: the locks keep them apart."""
     from mapper.cuda.api import SIMULATED
-    from mapper.cuda.memory_part import total_bytes
+    from mapper.cuda.memory import total_bytes
 
     if SIMULATED:
         pytest.skip("needs a CUDA device: the simulator would take hours")
