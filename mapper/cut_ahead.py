@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from typing import Any
 
-from mapper.io.raw_batch import RawBatch
+from mapper.io.batch_reader import RawBatch
 from mapper.parallel.pool import READ, Workers
 
 AHEAD = 2

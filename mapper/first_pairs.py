@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 
 from mapper.cut_ahead import CutAhead
-from mapper.io.bam_out import RecordOutput
-from mapper.io.reads_in import ReadsReader
+from mapper.io.output import RecordOutput
+from mapper.io.reads import ReadsReader
 from mapper.pair.insert_size import (
     ESTIMATION_PAIRS,
     ESTIMATION_READS,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mapper.cuda.devices import CPU, DeviceChoice
-from mapper.io.bam_out import SortOptions
-from mapper.io.reads_in import Lane
+from mapper.io.output import SortOptions
+from mapper.io.reads import Lane
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.params import MapParams
 

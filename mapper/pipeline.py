@@ -24,9 +24,9 @@ from mapper.cut_ahead import CutAhead
 from mapper.errors import OutputError
 from mapper.first_pairs import freeze_insert_size
 from mapper.index.reference import Index
-from mapper.io.bam_out import RecordOutput, open_output
 from mapper.io.header import header_text
-from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
+from mapper.io.output import RecordOutput, open_output
+from mapper.io.reads import Lane, ReadOptions, ReadsReader
 from mapper.job import MapJob
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import READ, WRITE, Workers, share_threads

@@ -13,11 +13,11 @@ from mapper import batch_ops
 from mapper.batch import ReadBatch
 from mapper.cuda.devices import CPU
 from mapper.device.groups import DeviceGroups
-from mapper.io.bam_out import RecordOutput
-from mapper.io.carry import carry_over
+from mapper.io.batch_reader import RawBatch
 from mapper.io.header import parse_read_group
-from mapper.io.raw_batch import RawBatch
-from mapper.io.reads_in import ReadsReader
+from mapper.io.input_tags import carry_over
+from mapper.io.output import RecordOutput
+from mapper.io.reads import ReadsReader
 from mapper.job import MapJob
 from mapper.memory_plan import SAMTOOLS_BYTES, MemoryPlan, plan_memory, say_memory
 from mapper.pair.insert_size import InsertSizeModel

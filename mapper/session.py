@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mapper.cuda.devices import CPU, DeviceChoice
 from mapper.index.reference import Index
-from mapper.io.fasta import check_reference
+from mapper.io.reference_fasta import check_reference
 from mapper.io.samtools import check_fasta
 from mapper.parallel.pool import READ, Workers
 
@@ -120,7 +120,7 @@ class Session:
         Raises
         ------
         MapperError
-            See :func:`mapper.io.fasta.check_reference`.
+            See :func:`mapper.io.reference_fasta.check_reference`.
         """
         contigs = self.index.contigs
         check_fasta(Path(fasta))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from mapper import __version__
 from mapper.host_memory import peak_bytes
-from mapper.io.atomic import OutputFile
+from mapper.io.output_file import OutputFile
 
 T = TypeVar("T")
 

@@ -16,12 +16,12 @@ from mapper.extend.merge import merge_alignments
 from mapper.index.fm import FMIndex
 from mapper.index.layout import columns
 from mapper.index.reference import Index, IndexMeta, make_contigs
-from mapper.io.bam_out import RecordOutput
-from mapper.io.carry import carry_over, with_tag
-from mapper.io.encode import encode_bam
+from mapper.io.bam_writer import encode_bam
 from mapper.io.fastq_parse import TextBatch, TextPart
-from mapper.io.fastq_scan import SINGLE
-from mapper.io.text_cut import FASTQ, few_line_ends, whole_records
+from mapper.io.fastq_parser import SINGLE
+from mapper.io.input_tags import carry_over, with_tag
+from mapper.io.output import RecordOutput
+from mapper.io.record_ends import FASTQ, few_line_ends, whole_records
 from mapper.jit.accelerate import CACHE_DIR, is_compiled
 from mapper.pair.insert_size import assumed_model, confident_inserts
 from mapper.pair.names import Names, make_names

@@ -18,7 +18,7 @@ from mapper.index import layout
 from mapper.index import route as route_module
 from mapper.index.build import build_index
 from mapper.index.reference import Index
-from mapper.io.bam_out import SortOptions
+from mapper.io.output import SortOptions
 from mapper.params import KmerParams
 from tests.helpers.big_offsets import BEYOND, index_at, loose
 from tests.naive.sam_check import Checker

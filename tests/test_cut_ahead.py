@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future, wait
 import pytest
 
 from mapper.cut_ahead import AHEAD, CutAhead
-from mapper.io.raw_batch import RawBatch
+from mapper.io.batch_reader import RawBatch
 from mapper.parallel.pool import MAP, Workers
 
 

@@ -9,8 +9,8 @@ import pysam
 import pytest
 
 from mapper.errors import UsageError
-from mapper.io.bam_out import SortOptions
-from mapper.io.reads_in import Lane
+from mapper.io.output import SortOptions
+from mapper.io.reads import Lane
 from tests.whole import World, lines_of, map_to, records_of
 
 READ_GROUP = r"@RG\tID:a\tSM:s"

@@ -9,7 +9,7 @@ import numpy as np
 import pysam
 import pytest
 
-from mapper.io.bam_out import SortOptions
+from mapper.io.output import SortOptions
 from tests.whole import World, lines_of, map_to, records_of
 
 READ_GROUP = r"@RG\tID:a\tSM:s"

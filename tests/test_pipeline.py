@@ -12,7 +12,7 @@ import pytest
 
 from mapper import first_pairs, run
 from mapper.errors import InputFormatError, OutputError
-from mapper.io.bam_out import SortOptions
+from mapper.io.output import SortOptions
 from mapper.pair.insert_size import model_from
 from mapper.params import BATCH_BASES, MapParams, RecordParams
 from tests.naive.sam_check import Checker

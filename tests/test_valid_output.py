@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pysam
 import pytest
 
-from mapper.io.bam_out import SortOptions
+from mapper.io.output import SortOptions
 from tests.naive.sam_check import Checker
 from tests.test_formats import import_pairs
 from tests.whole import World, map_to

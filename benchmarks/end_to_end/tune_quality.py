@@ -25,7 +25,7 @@ from benchmarks import data, harness, mappers, strata
 from benchmarks.harness import BenchmarkError
 from mapper.batch import ReadBatch
 from mapper.index.reference import Index
-from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
+from mapper.io.reads import Lane, ReadOptions, ReadsReader
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, confident_inserts, estimate
 from mapper.pair.placement import PlacementBatch, place_reads
 from mapper.params import BATCH_BASES, MAX_READ_LEN, MapParams

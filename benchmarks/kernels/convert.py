@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from mapper.batch import ReadBatch, RecordBatch
-    from mapper.io.raw_batch import RawBatch
+    from mapper.io.batch_reader import RawBatch
 
 
 class Unmapped:
@@ -77,10 +77,10 @@ def convert_fmwave(
 ) -> None:
     """Read, encode and write with the readers and writers of fmwave."""
     from mapper.cut_ahead import CutAhead
-    from mapper.io.bam_out import open_output
-    from mapper.io.carry import carry_over
     from mapper.io.header import header_text
-    from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
+    from mapper.io.input_tags import carry_over
+    from mapper.io.output import open_output
+    from mapper.io.reads import Lane, ReadOptions, ReadsReader
     from mapper.parallel.pool import MAP, READ, WRITE, Workers
 
     def convert(raw: RawBatch) -> np.ndarray:

@@ -37,7 +37,7 @@ if n_threads:
         return read_text(path, n_threads, plain_bytes(path))
 else:
     from mapper.index.build import read_text
-    from mapper.io.fasta import scan_fasta
+    from mapper.io.reference_fasta import scan_fasta
     def read(path):
         return read_text(path, scan_fasta(path))
 with tempfile.NamedTemporaryFile("wb", suffix=path.suffix) as small:

@@ -68,22 +68,22 @@ def clocks(sums: Account) -> Iterator[None]:
     """Put clocks into what is imported."""
     from mapper import cut_ahead
     from mapper.io import (
-        atomic,
-        bam_scan,
+        bam_reader,
+        bam_writer,
+        batch_reader,
         bgzf,
-        bgzf_in,
-        buffer,
-        carry,
-        encode,
+        bgzf_reader,
         fastq,
         fastq_parse,
-        raw_batch,
-        source,
+        input_buffer,
+        input_file,
+        input_tags,
+        output_file,
     )
     from mapper.parallel import pool as workers
 
     main = threading.main_thread()
-    at, submit, gzip_stream = workers.Workers.at, workers.Workers.submit, source._gzip_stream
+    at, submit, gzip_stream = workers.Workers.at, workers.Workers.submit, input_file._gzip_stream
 
     def timed_submit(self: workers.Workers, priority: int, call: Callable[[], Any]) -> Future[Any]:
         if priority == workers.MAP:
@@ -102,30 +102,30 @@ def clocks(sums: Account) -> Iterator[None]:
         for owner, name, changed in (
             (workers.Workers, "at", lambda self, p: TimedPool(sums, at(self, p))),
             (workers.Workers, "submit", timed_submit),
-            (source, "_gzip_stream", lambda raw: TimedStream(sums, gzip_stream(raw))),
+            (input_file, "_gzip_stream", lambda raw: TimedStream(sums, gzip_stream(raw))),
         ):
             stack.enter_context(mock.patch.object(owner, name, changed))
         parts: tuple[tuple[Any, str, Any], ...] = (
             (cut_ahead.CutAhead, "wait_or", WAITS[0]),
             (Future, "result", waiting),
             (workers.Workers, "_next_task", WAITS[3]),
-            (raw_batch.BatchReader, "next_raw", CUT[1]),
-            (buffer.InputBuffer, "_begin_step", begins),
-            (buffer.InputBuffer, "_do_part", "do a part of a step"),
-            (buffer.InputBuffer, "unread", CUT[2]),
+            (batch_reader.BatchReader, "next_raw", CUT[1]),
+            (input_buffer.InputBuffer, "_begin_step", begins),
+            (input_buffer.InputBuffer, "_do_part", "do a part of a step"),
+            (input_buffer.InputBuffer, "unread", CUT[2]),
             (bgzf.BgzfWriter, "append", "main: hand out blocks"),
-            (atomic.OutputFile, "write", WRITE),
-            (source._WithHead, "readinto", UNLOCKED + "read the file"),
+            (output_file.OutputFile, "write", WRITE),
+            (input_file._WithHead, "readinto", UNLOCKED + "read the file"),
             (bgzf, "_fill_blocks", UNLOCKED + "deflate"),
-            (bgzf_in, "_decompress_compiled", UNLOCKED + "inflate blocks"),
-            (bgzf_in, "find_blocks", UNLOCKED + "find blocks"),
-            (encode, "_fill_bam", UNLOCKED + "encode"),
-            (encode, "_fill_offsets", UNLOCKED + "encode"),
-            (carry, "_merge_tags", UNLOCKED + "merge tags"),
+            (bgzf_reader, "_decompress_compiled", UNLOCKED + "inflate blocks"),
+            (bgzf_reader, "find_blocks", UNLOCKED + "find blocks"),
+            (bam_writer, "_fill_bam", UNLOCKED + "encode"),
+            (bam_writer, "_fill_offsets", UNLOCKED + "encode"),
+            (input_tags, "_merge_tags", UNLOCKED + "merge tags"),
             (fastq_parse, "fill_batch", UNLOCKED + "parse"),
-            (bam_scan, "fill_batch", UNLOCKED + "parse"),
+            (bam_reader, "fill_batch", UNLOCKED + "parse"),
             (fastq, "whole_records", CUT[3]),
-            (bam_scan, "whole_reads", CUT[3]),
+            (bam_reader, "whole_reads", CUT[3]),
         )
         for owner, name, kind in parts:
             timed = sums.timed(kind, getattr(owner, name))

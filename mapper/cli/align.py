@@ -143,8 +143,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_output(args: argparse.Namespace) -> None:
     """Refuse to write over a file of sequences."""
-    from mapper.io.atomic import STDOUT
-    from mapper.io.source import same_file
+    from mapper.io.input_file import same_file
+    from mapper.io.output_file import STDOUT
 
     if args.output != STDOUT and any(same_file(args.output, path) for path in args.pairs):
         raise UsageError(f"{args.output} is a file of sequences; name another output")

@@ -59,7 +59,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Compute and print."""
-    from mapper.io.sequence_strings import only_sequence
+    from mapper.io.sequences import only_sequence
     from mapper.pairwise.long import long_edit_distance
     from mapper.pairwise.run import thread_count
 
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_files(args: argparse.Namespace) -> None:
     """Refuse files that cannot be meant, before any is read."""
-    from mapper.io.source import STDIN, same_file
+    from mapper.io.input_file import STDIN, same_file
 
     if args.query == args.ref == STDIN:
         raise UsageError("standard input cannot be read twice; give two files")

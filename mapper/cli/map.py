@@ -167,8 +167,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
     """Return what one run is to do; refuse what cannot be meant."""
-    from mapper.io.bam_out import SortOptions
-    from mapper.io.reads_in import Lane
+    from mapper.io.output import SortOptions
+    from mapper.io.reads import Lane
     from mapper.job import MapJob
     from mapper.memory_plan import SORT_BYTES
 

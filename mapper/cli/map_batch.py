@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mapper.cli.map_sheet import SheetRow, read_sheet
 from mapper.errors import MapperError, UsageError
-from mapper.io.atomic import STDOUT
-from mapper.io.source import STDIN
+from mapper.io.input_file import STDIN
+from mapper.io.output_file import STDOUT
 
 if TYPE_CHECKING:
     from mapper.job import MapJob
@@ -145,10 +145,10 @@ def _enter(
 
 def _check(job: MapJob) -> None:
     """Look at what a run on its own finds out when it starts: formats and read group."""
-    from mapper.io.atomic import check_writable
-    from mapper.io.bam_out import check_format
     from mapper.io.header import parse_read_group
-    from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
+    from mapper.io.output import check_format
+    from mapper.io.output_file import check_writable
+    from mapper.io.reads import Lane, ReadOptions, ReadsReader
 
     check_format(job.output, job.output_format, sort=job.sort is not None, reference=job.reference)
     check_writable(Path(job.output).resolve())

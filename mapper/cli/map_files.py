@@ -110,8 +110,8 @@ def lanes_of(args: argparse.Namespace) -> list[tuple[str, tuple[str, ...]]]:
 
 def check_files(args: argparse.Namespace, output_format: str) -> None:
     """Refuse outputs that would overwrite an input or each other, or cannot be made."""
-    from mapper.io.atomic import STDOUT, check_output
-    from mapper.io.source import same_file
+    from mapper.io.input_file import same_file
+    from mapper.io.output_file import STDOUT, check_output
 
     _check_combinations(args, output_format)
     reads = [*args.reads, *(path for _, paths in lanes_of(args) for path in paths)]
@@ -151,6 +151,6 @@ def _check_combinations(args: argparse.Namespace, output_format: str) -> None:
 
 def format_by_name(output: str) -> str:
     """Return the format of an output: BAM on standard output, else by the name."""
-    from mapper.io.bam_out import format_of
+    from mapper.io.output import format_of
 
     return "bam" if output == "-" else format_of(output)

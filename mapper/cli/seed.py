@@ -93,8 +93,8 @@ def _add_files_and_machine(parser: argparse.ArgumentParser) -> None:
 
 def _check_outputs(args: argparse.Namespace) -> None:
     """Refuse to write over the reads, or two things into one file."""
-    from mapper.io.atomic import STDOUT
-    from mapper.io.source import same_file
+    from mapper.io.input_file import same_file
+    from mapper.io.output_file import STDOUT
 
     if args.skipped is not None and (
         args.skipped == args.output or Path(args.skipped).resolve() == Path(args.output).resolve()
@@ -144,7 +144,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _format_of_pipe(path: str) -> str | None:
     """Return what reads of a pipe must be: there is no looking into it and beginning again."""
-    from mapper.io.atomic import is_special
+    from mapper.io.output_file import is_special
 
     return "fastq" if is_special(Path(path)) else None
 

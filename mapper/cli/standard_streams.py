@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from mapper.io.atomic import output_error
+from mapper.io.output_file import output_error
 
 
 def open_closed_streams() -> None:

@@ -28,7 +28,7 @@ from mapper.index.format import (
     read_meta,
 )
 from mapper.index.reference import Index
-from mapper.io.atomic import check_directory_of, sync_to_disk
+from mapper.io.output_file import check_directory_of, sync_to_disk
 
 
 def save_index(index: Index, path: str | Path, *, force: bool = False) -> None:

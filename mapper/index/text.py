@@ -12,8 +12,8 @@ import numpy as np
 
 from mapper.dna import AMBIGUOUS
 from mapper.index.reference import Contigs, make_contigs
-from mapper.io.fasta import FastaCodes, read_fasta, sums_of_contigs
-from mapper.io.fasta_encode import WRITTEN_OTHERWISE
+from mapper.io.fasta_codes import WRITTEN_OTHERWISE
+from mapper.io.reference_fasta import FastaCodes, read_fasta, sums_of_contigs
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.map import map_in_threads
 from mapper.parallel.pool import WRITE, Workers, in_turn
@@ -52,7 +52,7 @@ def read_text(
     Raises
     ------
     InputFormatError
-        See :func:`mapper.io.fasta.read_fasta`.
+        See :func:`mapper.io.reference_fasta.read_fasta`.
     """
     text = _Text(most, check)
     names: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mapper.errors import InputFormatError
-from mapper.io import bam_scan as scan
+from mapper.io import bam_reader as scan
 from mapper.io.fastq_errors import format_error, show
 
 _EXPORT = "export the file again"
@@ -37,7 +37,7 @@ _REASONS = {
 def explain(
     status: int, name: str, number: int, record: bytes, header: Sequence[str]
 ) -> InputFormatError:
-    """Return the error for a status of :mod:`mapper.io.bam_scan`.
+    """Return the error for a status of :mod:`mapper.io.bam_reader`.
 
     Parameters
     ----------

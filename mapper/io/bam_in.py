@@ -11,14 +11,14 @@ import numpy as np
 
 from mapper.batch import ReadBatch
 from mapper.errors import InputFormatError
-from mapper.io import bam_scan as scan
+from mapper.io import bam_reader as scan
 from mapper.io.bam_errors import explain
-from mapper.io.buffer import InputBuffer
+from mapper.io.batch_reader import BatchReader, RawBatch, bytes_ahead, giving
 from mapper.io.converted import ConvertedSource
-from mapper.io.fastq_scan import MIN_COST
+from mapper.io.fastq_parser import MIN_COST
 from mapper.io.header import header_field
-from mapper.io.raw_batch import BatchReader, RawBatch, bytes_ahead, giving
-from mapper.io.source import BrokenStreamError, ByteSource
+from mapper.io.input_buffer import InputBuffer
+from mapper.io.input_file import BrokenStreamError, ByteSource
 from mapper.parallel.buffers import RECYCLER
 
 BAM_MAGIC = b"BAM\x01"
@@ -42,7 +42,7 @@ class BamReader(BatchReader):
 
     Mates must be next to each other (unaligned files, name-grouped ones); secondary and
     supplementary records between them are skipped. Pairs and single reads may be mixed.
-    See :mod:`mapper.io.bam_scan` for what is kept of a record.
+    See :mod:`mapper.io.bam_reader` for what is kept of a record.
 
     Parameters
     ----------

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from mapper.errors import InputFormatError
-from mapper.io import bam_scan as scan
+from mapper.io import bam_reader as scan
 from mapper.io.bam_errors import explain
 from mapper.io.bam_in import BamReader, alignment_format
 from mapper.io.bgzf import BgzfWriter
-from mapper.io.buffer import InputBuffer
-from mapper.io.source import ByteSource
+from mapper.io.input_buffer import InputBuffer
+from mapper.io.input_file import ByteSource
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import get16
 
@@ -28,7 +28,7 @@ def pass_reads(data, at, end, ended, n_reads, half, limit):
     """Pass over records until there are `limit` reads and no pair lacks its mate.
 
     A read is a primary record; a pair is two that follow one another, as for
-    :func:`mapper.io.bam_scan.fill_batch`. `half` says that a pair lacks its mate.
+    :func:`mapper.io.bam_reader.fill_batch`. `half` says that a pair lacks its mate.
 
     Returns
     -------

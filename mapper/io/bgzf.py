@@ -14,7 +14,7 @@ import numpy as np
 from isal import isal_zlib
 
 from mapper.errors import UsageError
-from mapper.io import isa_l
+from mapper.io import isal
 from mapper.jit.accelerate import core, driver
 from mapper.parallel.buffers import RECYCLER
 
@@ -69,7 +69,7 @@ def deflater(level: int) -> Deflate:
 def compressor(level: int) -> Compress:
     """Return the function that makes the BGZF blocks of data at a compression level."""
     deflate = deflater(level)
-    if level <= _MAX_ISAL_LEVEL and isa_l.usable():
+    if level <= _MAX_ISAL_LEVEL and isal.usable():
         return partial(_compress_compiled, level=level)
     return lambda pieces: b"".join([compress_blocks(piece, deflate) for piece in pieces])
 
@@ -106,7 +106,7 @@ def _compress_compiled(pieces: Sequence[memoryview], level: int) -> memoryview:
     places = np.array(
         [(np.frombuffer(piece, np.uint8).ctypes.data, len(piece)) for piece in pieces], np.int64
     )
-    end = _fill_blocks(places, level, isa_l.work_space(), out)
+    end = _fill_blocks(places, level, isal.work_space(), out)
     if end < 0:
         raise RuntimeError("ISA-L finds no room for a block of BGZF")
     return out[:end].data
@@ -139,7 +139,7 @@ def _fill_blocks(places, level, work, out):
             n = min(BLOCK_BYTES, n_bytes - first)
             body = at + _HEADER_BYTES
             # ISA-L stores what deflate would make larger, so there is room.
-            size = isa_l.deflate(
+            size = isal.deflate(
                 data + first, n, level, work, out, body, at + _MAX_BLOCK - _TRAILER_BYTES
             )
             if size < 0:
@@ -148,7 +148,7 @@ def _fill_blocks(places, level, work, out):
             for i in range(len(_HEADER_FIELDS)):
                 out[at + i] = _HEADER_FIELDS[i]
             _put(out, body - 2, end + _TRAILER_BYTES - at - 1, 2)
-            _put(out, end, np.int64(isa_l.crc32(data + first, n)), 4)
+            _put(out, end, np.int64(isal.crc32(data + first, n)), 4)
             _put(out, end + 4, n, 4)
             at = end + _TRAILER_BYTES
     return at

@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from mapper.io.bgzf_in import Step
+from mapper.io.bgzf_reader import Step
+from mapper.io.input_file import BrokenStreamError, ByteSource
 from mapper.io.samtools import SamtoolsProcess, check_fasta
-from mapper.io.source import BrokenStreamError, ByteSource
 
 
 class ConvertedSource:

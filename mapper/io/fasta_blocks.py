@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.errors import InputFormatError
-from mapper.io.buffer import InputBuffer
-from mapper.io.source import GZIP_MAGIC, ByteSource
+from mapper.io.input_buffer import InputBuffer
+from mapper.io.input_file import GZIP_MAGIC, ByteSource
 
 BLOCK_BYTES = 1 << 21
 """Of a block, at most, unless a header is longer."""
@@ -25,7 +25,7 @@ _LF, _CR, _GREATER = (ord(c) for c in "\n\r>")
 
 
 class FastaBlock(NamedTuple):
-    """Some lines; see :func:`mapper.io.fasta_encode.encode_lines`."""
+    """Some lines; see :func:`mapper.io.fasta_codes.encode_lines`."""
 
     text: np.ndarray  # uint8; not to be written to
     in_line: bool  # whether the first line began before

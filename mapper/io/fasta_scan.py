@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.batch import NO_QUALITY
-from mapper.io.encode import copy_bytes
-from mapper.io.fastq_scan import (
+from mapper.io.bam_writer import copy_bytes
+from mapper.io.fastq_parser import (
     BAD_BASE,
     CUT_OFF,
     DONE,

@@ -2,7 +2,7 @@
 
 Reads in FASTA, which come in batches and in millions, have a compiled reader
 (:mod:`mapper.io.fasta_scan`; a test compares the two), and so have references, which are read by
-all threads (:mod:`mapper.io.fasta_encode`).
+all threads (:mod:`mapper.io.fasta_codes`).
 """
 
 from __future__ import annotations

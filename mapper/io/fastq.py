@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.errors import InputFormatError, UsageError
-from mapper.io import fastq_scan as scan
-from mapper.io.buffer import InputBuffer
+from mapper.io import fastq_parser as scan
+from mapper.io.batch_reader import BatchReader, RawBatch, bytes_ahead, giving
 from mapper.io.fastq_errors import explain, foreign_format
 from mapper.io.fastq_parse import TextBatch, TextPart, broken_stream, unequal_files
-from mapper.io.raw_batch import BatchReader, RawBatch, bytes_ahead, giving
-from mapper.io.source import ByteSource, same_file
-from mapper.io.text_cut import FASTA, FASTQ, LIST, before_lines, whole_records
+from mapper.io.input_buffer import InputBuffer
+from mapper.io.input_file import ByteSource, same_file
+from mapper.io.record_ends import FASTA, FASTQ, LIST, before_lines, whole_records
 
 log = logging.getLogger(__name__)
 

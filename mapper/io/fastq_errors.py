@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
 from mapper.errors import InputFormatError
-from mapper.io import fastq_scan as scan
+from mapper.io import fastq_parser as scan
 
 _FIX_LINES = "repair or re-export the file"
 _UNWRAP = "write each record on four lines, for instance with `seqtk seq`"
@@ -54,7 +54,7 @@ def read_name(record: bytes) -> bytes:
 
 
 def explain(status: int, name: str, number: int, record: bytes, where: int) -> InputFormatError:
-    """Return the error for a status of :mod:`mapper.io.fastq_scan`.
+    """Return the error for a status of :mod:`mapper.io.fastq_parser`.
 
     Parameters
     ----------

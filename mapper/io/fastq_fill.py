@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.io.comment_scan import put_comment
+from mapper.io.comment_tags import put_comment
 from mapper.io.fasta_scan import read_fasta_record, read_list_line
-from mapper.io.fastq_scan import BAD_COMMENT, MATES_DIFFER, OK, SINGLE, TWO_FILES, read_record
-from mapper.io.text_cut import FASTA, FASTQ
-from mapper.io.text_runs import before_difference
+from mapper.io.fastq_parser import BAD_COMMENT, MATES_DIFFER, OK, SINGLE, TWO_FILES, read_record
+from mapper.io.record_ends import FASTA, FASTQ
+from mapper.io.simd_text import before_difference
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import RUN
 

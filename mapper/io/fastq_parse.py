@@ -9,11 +9,11 @@ import numpy as np
 
 from mapper.batch import NO_OFFSETS, NO_TAGS, ReadBatch
 from mapper.errors import InputFormatError
-from mapper.io import fastq_scan as scan
+from mapper.io import fastq_parser as scan
 from mapper.io.fastq_errors import explain, read_name, show
 from mapper.io.fastq_fill import fill_batch
-from mapper.io.source import BrokenStreamError
-from mapper.io.text_cut import FASTA
+from mapper.io.input_file import BrokenStreamError
+from mapper.io.record_ends import FASTA
 from mapper.parallel.buffers import RECYCLER
 
 

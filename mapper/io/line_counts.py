@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.io.text_cut import few_line_ends, line_ends
+from mapper.io.record_ends import few_line_ends, line_ends
 
 _FEW_BYTES = 1 << 18
 """In which line ends are counted sooner than Python's lock is had back."""

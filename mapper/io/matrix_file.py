@@ -10,7 +10,7 @@ import io
 
 from mapper.errors import InputFormatError
 from mapper.io.fastq_errors import show
-from mapper.io.source import BrokenStreamError, ByteSource
+from mapper.io.input_file import BrokenStreamError, ByteSource
 
 _MAX_BYTES = 1 << 20
 """More than any matrix of letters takes; what is longer is something else."""

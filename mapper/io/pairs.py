@@ -12,8 +12,8 @@ import numpy as np
 
 from mapper.errors import InputFormatError, UsageError
 from mapper.io.fastq_errors import show
-from mapper.io.sequence_strings import read_sequences
-from mapper.io.source import BrokenStreamError, ByteSource, same_file
+from mapper.io.input_file import BrokenStreamError, ByteSource, same_file
+from mapper.io.sequences import read_sequences
 from mapper.pairwise.batch import PADDING, PairBatch, batch_of
 
 BATCH_BYTES = 16 << 20

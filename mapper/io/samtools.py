@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from mapper.errors import UsageError
-from mapper.io.bgzf_in import HEAD_BYTES, is_bgzf
+from mapper.io.bgzf_reader import HEAD_BYTES, is_bgzf
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _CALL = (

@@ -1,50 +1,138 @@
-"""Open a file of sequences whatever its format: FASTQ, FASTA, or one sequence a line."""
+"""Sequences of a FASTA or FASTQ file, one after the other, with their qualities left out.
+
+Plain or gzip, LF or CRLF; FASTA may be wrapped, FASTQ has four lines a record. A FASTA
+record may be empty (an empty sequence can be aligned).
+"""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
 from mapper.errors import InputFormatError
-from mapper.io.fastq import FastqReader
-from mapper.io.fastq_errors import ALIGNMENT_STARTS
-from mapper.io.source import STDIN, BrokenStreamError, ByteSource
+from mapper.io.fasta_text import fasta_records
+from mapper.io.fastq_errors import format_error, show
+from mapper.io.input_file import BrokenStreamError, ByteSource
 
-FORMATS = ("fastq", "fasta", "list")
-
-_HEAD_BYTES = 4
+_CHUNK = 1 << 20
 
 
-def open_sequences(path: str, batch_bases: int, file_format: str | None = None) -> FastqReader:
-    """Open a file of sequences.
+class _Raw(io.RawIOBase):
+    """A byte source as a raw file, for Python's line reader."""
 
-    Parameters
-    ----------
-    path
-        File name, or ``-`` for standard input, which is FASTQ unless `file_format` says.
-    batch_bases
-        A batch ends with the sequence that brings it to so many bases.
-    file_format
-        One of FORMATS; None to go by the first character: ``@`` FASTQ, ``>`` FASTA, else a
-        list.
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._source.readinto(memoryview(buffer))
+
+
+def read_sequences(path: str) -> Iterator[bytes]:
+    """Yield the sequences of a FASTA or FASTQ file in order.
+
+    As :func:`read_named_sequences`, without the names.
+    """
+    return (sequence for _, sequence in read_named_sequences(path))
+
+
+def only_sequence(path: str) -> bytes:
+    """Return the sequence of a FASTA or FASTQ file that holds just one.
 
     Raises
     ------
     InputFormatError
-        If the file cannot be opened or is empty.
+        If it holds none, or several, or as :func:`read_sequences`.
     """
-    file_format = file_format or ("fastq" if path == STDIN else _format_of(path))
-    return FastqReader([path], batch_bases=batch_bases, is_list=file_format == "list")
+    sequences = read_sequences(path)
+    first = next(sequences, None)
+    if first is None:
+        raise InputFormatError(f"{path}: holds no sequence; one is expected")
+    if next(sequences, None) is not None:
+        raise InputFormatError(
+            f"{path}: holds more than one sequence; give a file with one (for many pairs there is "
+            "fmwave align)"
+        )
+    return first
 
 
-def _format_of(path: str) -> str:
+def read_named_sequences(path: str) -> Iterator[tuple[bytes, bytes]]:
+    """Yield names and sequences of a FASTA or FASTQ file in order.
+
+    A name is the first word behind the mark, and may be empty.
+
+    Parameters
+    ----------
+    path
+        File name, or ``-`` for standard input.
+
+    Raises
+    ------
+    InputFormatError
+        If the file cannot be read, is neither, or a record breaks its format; names file
+        and record.
+    """
     source = ByteSource(path)
+    lines = io.BufferedReader(_Raw(source), _CHUNK)
     try:
-        head = source.peek(_HEAD_BYTES)
-        source.readinto(memoryview(bytearray(1)))
+        first = _next_solid_line(lines)
+        if first.startswith(b">"):
+            yield from _fasta(lines, first)
+        elif first.startswith(b"@"):
+            yield from _fastq(lines, first, source.name)
+        elif first:
+            raise InputFormatError(
+                f"{source.name}: begins with {show(first[:8])}; FASTA ('>') or FASTQ ('@') is "
+                "expected"
+            )
     except BrokenStreamError as error:
-        raise InputFormatError(f"{path}: {error}") from error
+        raise InputFormatError(f"{source.name}: {error}") from error
     finally:
         source.close()
-    if not head:
-        raise InputFormatError(f"{path}: the file is empty; FASTQ, FASTA or a list is expected")
-    if head.startswith(ALIGNMENT_STARTS):
-        return "fastq"  # whose reader says what it is instead
-    return {b"@": "fastq", b">": "fasta"}.get(head[:1], "list")
+
+
+def _next_solid_line(lines: io.BufferedReader[_Raw]) -> bytes:
+    """Return the next line that is not blank, without its end; nothing at the file's end."""
+    while line := lines.readline():
+        if stripped := line.rstrip(b"\r\n"):
+            return stripped
+    return b""
+
+
+def _name_of(header: bytes) -> bytes:
+    return (header.split(None, 1) or [b""])[0]
+
+
+def _fasta(lines: io.BufferedReader[_Raw], first: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield names and sequences; the first header line has been read."""
+    rest = iter(lambda: lines.read1(_CHUNK), b"")
+    for header, sequence in fasta_records(chain([first + b"\n"], rest)):
+        yield _name_of(header), sequence
+
+
+def _fastq(
+    lines: io.BufferedReader[_Raw], header: bytes, name: str
+) -> Iterator[tuple[bytes, bytes]]:
+    number = 1
+    while header:
+        if not header.startswith(b"@"):
+            raise format_error(
+                name, number, f"begins with {show(header)}, and '@' must be there",
+                "write each record on four lines, for instance with `seqtk seq`",
+            )  # fmt: skip
+        bases, plus, quals = (lines.readline() for _ in range(3))
+        if not plus.startswith(b"+") or not quals:
+            raise format_error(
+                name, number, "has no third line '+' with a line of qualities",
+                "the file is truncated, or wrapped: write each record on four lines",
+            )  # fmt: skip
+        bases, quals = bases.rstrip(b"\r\n"), quals.rstrip(b"\r\n")
+        if len(bases) != len(quals):
+            raise format_error(name, number, f"{len(bases)} bases and {len(quals)} qualities")
+        yield _name_of(header[1:]), bases
+        header = _next_solid_line(lines)
+        number += 1

@@ -13,7 +13,7 @@ import pysam
 
 from mapper.errors import OutputError
 from mapper.io import samtools
-from mapper.io.atomic import (
+from mapper.io.output_file import (
     check_writable,
     output_error,
     remove_quietly,

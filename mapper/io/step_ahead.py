@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.io.bgzf_in import N_LINES, PLAIN_END, Done
+from mapper.io.bgzf_reader import N_LINES, PLAIN_END, Done
 from mapper.parallel.buffers import RECYCLER
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.dna import COMPLEMENT, LETTERS
-from mapper.io.text_runs import before_unprintable
+from mapper.io.simd_text import before_unprintable
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import RUN, get16, get32
 

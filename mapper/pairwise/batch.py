@@ -88,7 +88,7 @@ def sequence_set(
             f"{side}: a list of sequences is expected, not one sequence (a file is a pathlib.Path)"
         )
     if isinstance(sequences, Path):
-        from mapper.io.sequence_strings import read_sequences
+        from mapper.io.sequences import read_sequences
 
         sequences = list(read_sequences(str(sequences)))
     if isinstance(sequences, tuple) and len(sequences) == 2 and isinstance(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.errors import OutputError, UsageError
-from mapper.io.atomic import (
+from mapper.io.output_file import (
     check_writable,
     output_error,
     remove_quietly,

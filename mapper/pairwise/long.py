@@ -22,7 +22,7 @@ import numpy as np
 from mapper import cigar
 from mapper.cuda.devices import CPU, DeviceChoice, choose_device
 from mapper.errors import UsageError
-from mapper.io.sequence_strings import only_sequence
+from mapper.io.sequences import only_sequence
 from mapper.pairwise.batch import batch_of
 from mapper.pairwise.checkpoint import Checkpoint, Part, Work
 from mapper.pairwise.compare import Pair, pair_at

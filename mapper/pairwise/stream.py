@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mapper.errors import InputFormatError
-from mapper.io.atomic import OutputFile
+from mapper.io.output_file import OutputFile
 from mapper.io.pair_table import encode_rows, header
 from mapper.io.pairs import BATCH_BYTES, read_pairs
 from mapper.pairwise.batch import PairBatch

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from mapper.errors import InputFormatError, UsageError
-from mapper.io.atomic import OutputFile
-from mapper.io.sequence_strings import read_named_sequences
+from mapper.io.input_file import same_file
+from mapper.io.output_file import OutputFile
+from mapper.io.sequences import read_named_sequences
 from mapper.io.set_alignments import (
     FORMATS,
     NamedSet,
@@ -19,7 +20,6 @@ from mapper.io.set_alignments import (
     is_written,
     named_set,
 )
-from mapper.io.source import same_file
 from mapper.pairwise.all_pairs import align_all
 from mapper.pairwise.result import STATUS_NAMES
 from mapper.pairwise.stream import StreamCounts

@@ -15,7 +15,7 @@ from mapper import pipeline, run
 from mapper.cli import map_sheet
 from mapper.cli.main import main
 from mapper.errors import MapperError
-from mapper.io.fasta import check_reference
+from mapper.io.reference_fasta import check_reference
 from mapper.session import Session
 from tests.whole import World, lines_of
 

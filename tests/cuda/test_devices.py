@@ -116,7 +116,7 @@ def machine(monkeypatch):
         )
         monkeypatch.setattr(api, "cuda", library)
         monkeypatch.setattr(
-            api, "driver", SimpleNamespace(driver=SimpleNamespace(is_available=driver))
+            api, "cuda_driver", SimpleNamespace(driver=SimpleNamespace(is_available=driver))
         )
 
     return pretend_machine

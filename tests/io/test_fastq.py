@@ -20,8 +20,8 @@ from mapper.batch import ReadBatch
 from mapper.errors import InputFormatError
 from mapper.io import fastq
 from mapper.io.fastq import FastqReader
-from mapper.io.text_cut import FASTQ, whole_records
-from tests.io.batches import as_reads
+from mapper.io.record_ends import FASTQ, whole_records
+from tests.helpers.record_batches import as_reads
 from tests.naive.fastq import pair_up, parse_fastq
 
 BASES = "ACGTUNacgtunRYKMSWBDHVrykmswbdhv."

@@ -12,8 +12,8 @@ import pytest
 
 from mapper.errors import InputFormatError, UsageError
 from mapper.io.fastq import FastqReader
-from tests.io.batches import as_reads
-from tests.io.corpus import BROKEN_RECORDS
+from tests.helpers.fuzz_corpus import BROKEN_RECORDS
+from tests.helpers.record_batches import as_reads
 from tests.io.test_fastq import bgzf, read_all, simple_text
 
 GOOD = b"@good\nACGT\n+\nIIII\n"

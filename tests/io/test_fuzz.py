@@ -21,11 +21,11 @@ from mapper.index.build import build_index
 from mapper.index.format import meta_checksum, open_index, verify
 from mapper.index.reference import Index
 from mapper.index.save import save_index
-from mapper.io.bam_scan import find_record
-from mapper.io.buffer import InputBuffer
-from mapper.io.reads_in import Lane, ReadOptions, ReadsReader
-from tests.io.alignments import random_lines, write_alignments
-from tests.io.corpus import CORPUS, block
+from mapper.io.bam_reader import find_record
+from mapper.io.input_buffer import InputBuffer
+from mapper.io.reads import Lane, ReadOptions, ReadsReader
+from tests.helpers.alignment_files import random_lines, write_alignments
+from tests.helpers.fuzz_corpus import CORPUS, block
 
 SETTINGS = settings(
     deadline=None,
@@ -188,7 +188,7 @@ BLOCK, EMPTY = block(b"@r\nACGT\n+\nIIII\n" * 20), block(b"")
 
 
 def test_a_record_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("mapper.io.buffer.MAX_RECORD_BYTES", 1 << 12)
+    monkeypatch.setattr("mapper.io.input_buffer.MAX_RECORD_BYTES", 1 << 12)
     huge = (1 << 30).to_bytes(4, "little")
     starts = {"x.fq": b"@r\nA", "x.fa": b">r\nA", "x.bam": b"BAM\x01" + bytes(8) + huge + b"\x01"}
     for name, start in starts.items():

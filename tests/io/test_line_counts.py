@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapper.io import isa_l
+from mapper.io import isal
 from mapper.io.bgzf import EOF_BLOCK, compress_block, deflater
-from mapper.io.buffer import InputBuffer
+from mapper.io.input_buffer import InputBuffer
+from mapper.io.input_file import ByteSource
 from mapper.io.line_counts import LineCounts, count
-from mapper.io.source import ByteSource
 
 TEXT = np.random.default_rng(3).choice(np.frombuffer(b"\nACGT", np.uint8), 2000)
 
@@ -79,4 +79,4 @@ def test_blocks_of_a_file(tmp_path: Path, threads: int, head: bytes):
             if ended and at == len(text):
                 break
         buffer.close()
-    assert few > 5 or not isa_l.usable()
+    assert few > 5 or not isal.usable()

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from mapper.errors import OutputError, UsageError
 from mapper.io import bgzf
-from mapper.io.atomic import OutputFile
-from mapper.io.bam_out import SortOptions, format_of, open_output
 from mapper.io.header import header_text
+from mapper.io.output import SortOptions, format_of, open_output
+from mapper.io.output_file import OutputFile
 from mapper.io.sort import sort_and_index
-from tests.io.batches import CONTIG_LENGTHS, CONTIG_NAMES, random_reads, random_records
+from tests.helpers.record_batches import CONTIG_LENGTHS, CONTIG_NAMES, random_reads, random_records
 from tests.naive.sam import sam_lines
 
 HEADER = header_text(CONTIG_NAMES, CONTIG_LENGTHS, "fmwave map")
@@ -233,7 +233,7 @@ CHILD = """
 import sys, time
 from concurrent.futures import ThreadPoolExecutor
 from mapper.errors import MapperError
-from mapper.io.bam_out import open_output
+from mapper.io.output import open_output
 from mapper.io.header import header_text
 from mapper.io.sort import sort_and_index
 try:

@@ -15,7 +15,7 @@ from mapper.jit import accelerate
 
 CALL = """
 import sys
-from mapper.io.text_cut import before_lines
+from mapper.io.record_ends import before_lines
 import numpy as np
 text = np.frombuffer(bytearray(b"ab\\ncd\\nef\\n"), np.uint8)
 assert before_lines(text, 9, 1) == 6

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from isal import isal_zlib
 
-from mapper.io import isa_l
-from mapper.io.text_cut import line_ends
+from mapper.io import isal
+from mapper.io.record_ends import line_ends
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import get16, get32
 from mapper.parallel.buffers import RECYCLER
@@ -158,9 +158,9 @@ def _decompress(
     data: np.ndarray, blocks: np.ndarray, buffer: memoryview, count_lines: bool
 ) -> Done:
     """Decompress blocks into their places, up to the first that is damaged."""
-    if isa_l.usable():
+    if isal.usable():
         out = np.frombuffer(buffer, np.uint8)
-        whole = _decompress_compiled(data, blocks, out, isa_l.work_space(), count_lines)
+        whole = _decompress_compiled(data, blocks, out, isal.work_space(), count_lines)
         if whole == len(blocks):
             return Done(int(blocks[-1, PLAIN_END]), None, blocks if count_lines else None)
         blocks = blocks[whole:]  # the first of them is damaged: find out how
@@ -176,9 +176,9 @@ def _decompress_compiled(data, blocks, out, work, count_lines):
         body = start + _FIXED_HEADER + get16(data, start + 10)
         n_bytes = end - _TRAILER_BYTES - body
         plain, n_plain = out.ctypes.data + plain_start, plain_end - plain_start
-        if not isa_l.inflate(data.ctypes.data + body, n_bytes, work, plain, n_plain):
+        if not isal.inflate(data.ctypes.data + body, n_bytes, work, plain, n_plain):
             return i
-        if isa_l.crc32(plain, n_plain) != get32(data, end - _TRAILER_BYTES) & 0xFFFFFFFF:
+        if isal.crc32(plain, n_plain) != get32(data, end - _TRAILER_BYTES) & 0xFFFFFFFF:
             return i
         if count_lines:
             blocks[i, N_LINES] = line_ends(out[plain_start:plain_end])

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.io.bam_bases import NOT_A_BASE, read_bases
-from mapper.io.encode import copy_bytes
+from mapper.io.bam_writer import copy_bytes
+from mapper.io.simd_text import copy_phred, copy_visible
 from mapper.io.tags import tag_end, tag_key, turn_base_tag
-from mapper.io.text_runs import copy_phred, copy_visible
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import RUN, get16, get32
 

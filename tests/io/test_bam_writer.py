@@ -11,12 +11,12 @@ import pytest
 
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.errors import OutputError
-from mapper.io.bam_out import open_output
-from mapper.io.encode import encode_bam, reg2bin
+from mapper.io.bam_writer import encode_bam, reg2bin
 from mapper.io.header import header_text
+from mapper.io.output import open_output
 from mapper.io.paf import encode_paf
-from mapper.io.sam_text import encode_sam
-from tests.io.batches import (
+from mapper.io.sam import encode_sam
+from tests.helpers.record_batches import (
     CONTIG_LENGTHS,
     CONTIG_NAMES,
     offsets_of,

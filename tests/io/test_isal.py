@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from isal import isal_zlib
 
-from mapper.io import bgzf, bgzf_in, isa_l
-from mapper.io.source import BrokenStreamError, ByteSource
+from mapper.io import bgzf, bgzf_reader, isal
+from mapper.io.input_file import BrokenStreamError, ByteSource
 
 RNG = np.random.default_rng(17)
 TEXTS = [
@@ -25,7 +25,7 @@ TEXTS = [
 
 SLOTS = 1 << 13  # of ISA-L's hash table, level 1
 
-needs_isa_l = pytest.mark.skipif(not isa_l.AVAILABLE, reason="isal without ISA-L's functions")
+needs_isa_l = pytest.mark.skipif(not isal.AVAILABLE, reason="isal without ISA-L's functions")
 
 
 def array(data: bytes) -> np.ndarray:
@@ -35,20 +35,20 @@ def array(data: bytes) -> np.ndarray:
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's JIT")
 def test_the_wheel_of_isal_has_the_functions():
     """Where they are missing all goes on, but slower: here that must not pass unseen."""
-    assert isa_l.AVAILABLE
-    assert isa_l.usable()
+    assert isal.AVAILABLE
+    assert isal.usable()
 
 
 @needs_isa_l
 def test_functions_that_do_something_else_are_not_used(monkeypatch, caplog):
-    isa_l.usable.cache_clear()
+    isal.usable.cache_clear()
     for name, spoilt in (("deflate", lambda *_: -1), ("inflate", lambda *_: False)):
         with monkeypatch.context() as patch:
-            patch.setattr(isa_l, name, spoilt)
-            assert not isa_l.usable()
-        isa_l.usable.cache_clear()
+            patch.setattr(isal, name, spoilt)
+            assert not isal.usable()
+        isal.usable.cache_clear()
     assert "unknown version" in caplog.text
-    assert isa_l.usable()
+    assert isal.usable()
 
 
 @needs_isa_l
@@ -57,12 +57,12 @@ def test_functions_that_do_something_else_are_not_used(monkeypatch, caplog):
 def test_deflate_and_inflate_are_inverse(kind, n, level):
     data = array(TEXTS[kind][:n])
     packed, plain = np.empty(70_000, np.uint8), np.full(n + 8, 7, np.uint8)
-    work = isa_l.work_space()
-    size = isa_l.deflate(data.ctypes.data, n, level, work, packed, 0, len(packed))
+    work = isal.work_space()
+    size = isal.deflate(data.ctypes.data, n, level, work, packed, 0, len(packed))
     assert zlib.decompress(packed[:size].tobytes(), -15) == data.tobytes()
-    assert isa_l.inflate(packed.ctypes.data, size, work, plain.ctypes.data, n)
+    assert isal.inflate(packed.ctypes.data, size, work, plain.ctypes.data, n)
     assert plain.tobytes() == data.tobytes() + b"\7" * 8
-    assert isa_l.crc32(data.ctypes.data, n) == zlib.crc32(data)
+    assert isal.crc32(data.ctypes.data, n) == zlib.crc32(data)
 
 
 def crc32c(word: int) -> int:
@@ -76,7 +76,7 @@ def crc32c(word: int) -> int:
 @pytest.mark.parametrize("position", range(3))
 def test_a_stream_does_not_depend_on_the_place_of_the_work_space(position):
     """The slot that ISA-L makes of the state's address is that of one of the first bytes."""
-    region = np.empty((2 << 16) + isa_l.WORK_BYTES, np.uint8)
+    region = np.empty((2 << 16) + isal.WORK_BYTES, np.uint8)
     slot = crc32c(region.ctypes.data >> 16 & 0xFFFFFFFF) % SLOTS
     start = RNG.bytes(12)
     while crc32c(int.from_bytes(start[position : position + 4], "little")) % SLOTS != slot:
@@ -85,8 +85,8 @@ def test_a_stream_does_not_depend_on_the_place_of_the_work_space(position):
     streams = set()
     for at in (0, 1 << 16, 2 << 16):
         packed = np.empty(70_000, np.uint8)
-        work = region[at : at + isa_l.WORK_BYTES]
-        size = isa_l.deflate(data.ctypes.data, len(data), 1, work, packed, 0, len(packed))
+        work = region[at : at + isal.WORK_BYTES]
+        size = isal.deflate(data.ctypes.data, len(data), 1, work, packed, 0, len(packed))
         streams.add(packed[:size].tobytes())
         assert zlib.decompress(packed[:size].tobytes(), -15) == data.tobytes()
     assert len(streams) == 1
@@ -94,32 +94,32 @@ def test_a_stream_does_not_depend_on_the_place_of_the_work_space(position):
 
 @needs_isa_l
 def test_no_byte_is_written_beyond_the_room():
-    data, work = array(TEXTS[1][:60_000]), isa_l.work_space()
+    data, work = array(TEXTS[1][:60_000]), isal.work_space()
     packed = np.full(70_000, 7, np.uint8)
-    size = isa_l.deflate(data.ctypes.data, len(data), 1, work, packed, 100, 50_000)
+    size = isal.deflate(data.ctypes.data, len(data), 1, work, packed, 100, 50_000)
     assert (packed[:100] == 7).all()
     assert (packed[50_000:] == 7).all()
     for room in (0, 1, 8, 100, size - 1):
         out = np.full(70_000, 7, np.uint8)
-        assert isa_l.deflate(data.ctypes.data, len(data), 1, work, out, 0, room) == -1
+        assert isal.deflate(data.ctypes.data, len(data), 1, work, out, 0, room) == -1
         assert (out[room:] == 7).all()
     stream = packed[100 : 100 + size].copy()
     for n in (0, 1, 59_999, 60_001):
         out = np.full(70_000, 7, np.uint8)
-        assert not isa_l.inflate(stream.ctypes.data, size, work, out.ctypes.data, n)
+        assert not isal.inflate(stream.ctypes.data, size, work, out.ctypes.data, n)
         assert (out[n:] == 7).all()
 
 
 @needs_isa_l
 def test_damaged_streams_stay_in_their_place():
-    data, work = array(TEXTS[1][:3_000]), isa_l.work_space()
+    data, work = array(TEXTS[1][:3_000]), isal.work_space()
     packed = np.frombuffer(bytearray(isal_zlib.compress(data, 1, -15)), np.uint8)
     refused = 0
     for i in range(len(packed)):
         damaged = packed.copy()
         damaged[i] ^= RNG.integers(1, 256)
         out = np.full(4_000, 7, np.uint8)
-        ok = isa_l.inflate(damaged.ctypes.data, len(damaged), work, out.ctypes.data, len(data))
+        ok = isal.inflate(damaged.ctypes.data, len(damaged), work, out.ctypes.data, len(data))
         refused += not ok
         assert (out[len(data) :] == 7).all()
     assert refused > 50  # that it is no longer the same data, the check sum tells
@@ -133,7 +133,7 @@ def test_blocks_without_them(monkeypatch, tmp_path, level, n):
     compiled = bytes(bgzf.compressor(level)([memoryview(data)]))
     path = tmp_path / "x.gz"
     path.write_bytes(compiled)
-    monkeypatch.setattr(isa_l, "usable", lambda: False)
+    monkeypatch.setattr(isal, "usable", lambda: False)
     plainly = bytes(bgzf.compressor(level)([memoryview(data)]))
     assert gzip.decompress(plainly) == gzip.decompress(compiled) == data
     assert block_lengths(plainly) == block_lengths(compiled)
@@ -146,7 +146,7 @@ def test_blocks_without_them(monkeypatch, tmp_path, level, n):
     path.write_bytes(damaged)
     for available in (False, True):
         used = available and not numba.config.DISABLE_JIT
-        monkeypatch.setattr(isa_l, "usable", lambda used=used: used)
+        monkeypatch.setattr(isal, "usable", lambda used=used: used)
         source = ByteSource(str(path))
         with pytest.raises(BrokenStreamError):
             while source.readinto(memoryview(buffer)):
@@ -156,10 +156,10 @@ def test_blocks_without_them(monkeypatch, tmp_path, level, n):
 
 def block_lengths(packed: bytes) -> list[int]:
     data, blocks = array(packed), np.empty((100, 4), np.int64)
-    n, why = bgzf_in.find_blocks(data, 0, len(data), 1 << 30, blocks)
-    assert why == bgzf_in.MORE
-    assert blocks[n - 1, bgzf_in.END] == len(packed)
-    return list(np.diff(blocks[:n, [bgzf_in.PLAIN_START, bgzf_in.PLAIN_END]]).ravel())
+    n, why = bgzf_reader.find_blocks(data, 0, len(data), 1 << 30, blocks)
+    assert why == bgzf_reader.MORE
+    assert blocks[n - 1, bgzf_reader.END] == len(packed)
+    return list(np.diff(blocks[:n, [bgzf_reader.PLAIN_START, bgzf_reader.PLAIN_END]]).ravel())
 
 
 @pytest.mark.parametrize("buffer_bytes", [7, 1 << 16])

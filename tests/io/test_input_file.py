@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mapper.io.source import BrokenStreamError, ByteSource
+from mapper.io.input_file import BrokenStreamError, ByteSource
 
 
 def test_close_ends_a_wait_for_an_idle_pipe(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.errors import TypingError
 
-from mapper.io import base_runs, text_runs
+from mapper.io import base_runs, simd_text
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import RUN
 
@@ -44,37 +44,37 @@ def _unpack(source, target, reverse):
 
 @driver
 def _before_line_end(source):
-    return text_runs.before_line_end(source, SLACK)
+    return simd_text.before_line_end(source, SLACK)
 
 
 @driver
 def _before_difference(text, other):
-    return text_runs.before_difference(text, SLACK, other, 2 * SLACK)
+    return simd_text.before_difference(text, SLACK, other, 2 * SLACK)
 
 
 @driver
 def _before_unprintable(source):
-    return text_runs.before_unprintable(source, SLACK)
+    return simd_text.before_unprintable(source, SLACK)
 
 
 @driver
 def _copy_phred(source, target):
-    return text_runs.copy_phred(source, SLACK, target, SLACK)
+    return simd_text.copy_phred(source, SLACK, target, SLACK)
 
 
 @driver
 def _copy_visible(source, target):
-    return text_runs.copy_visible(source, SLACK, target, SLACK)
+    return simd_text.copy_visible(source, SLACK, target, SLACK)
 
 
 @driver
 def _copy_quality(source, target):
-    return text_runs.copy_quality(source, SLACK, target, SLACK)
+    return simd_text.copy_quality(source, SLACK, target, SLACK)
 
 
 @driver
 def _copy_letters(source, target):
-    return text_runs.copy_letters(source, SLACK, target, SLACK)
+    return simd_text.copy_letters(source, SLACK, target, SLACK)
 
 
 def padded(run):
@@ -139,14 +139,14 @@ def test_the_first_that_is_not_visible(run):
     expected = next((i for i, c in enumerate(run) if not 33 <= c <= 126), RUN)
     assert _copy_visible(source, target) == expected
     assert target[SLACK:-SLACK].tolist() == run
-    assert text_runs.copy_visible(source, SLACK, target, SLACK) == expected
+    assert simd_text.copy_visible(source, SLACK, target, SLACK) == expected
 
 
 @given(runs(st.integers(11, 255)))
 def test_the_first_line_end(run):
     expected = run.index(10) if 10 in run else RUN
     assert _before_line_end(padded(run)) == expected
-    assert text_runs.before_line_end(padded(run), SLACK) == expected
+    assert simd_text.before_line_end(padded(run), SLACK) == expected
 
 
 @given(runs(st.just(65)), st.integers(0, 3))
@@ -156,20 +156,20 @@ def test_the_first_difference(run, n_same):
     expected = next((i for i in range(RUN) if run[i] != other[i]), RUN)
     texts = padded(run), np.concatenate([np.zeros(SLACK, np.uint8), padded(other)])
     assert _before_difference(*texts) == expected
-    assert text_runs.before_difference(texts[0], SLACK, texts[1], 2 * SLACK) == expected
+    assert simd_text.before_difference(texts[0], SLACK, texts[1], 2 * SLACK) == expected
 
 
 @given(runs(st.integers(32, 126)))
 def test_the_first_that_is_not_printable(run):
     expected = next((i for i, c in enumerate(run) if not 32 <= c <= 126), RUN)
     assert _before_unprintable(padded(run)) == expected
-    assert text_runs.before_unprintable(padded(run), SLACK) == expected
+    assert simd_text.before_unprintable(padded(run), SLACK) == expected
 
 
 @given(runs(st.integers(0, 93)))
 def test_phred_values(run):
     def plain(source, target):
-        return text_runs.copy_phred(source, SLACK, target, SLACK)
+        return simd_text.copy_phred(source, SLACK, target, SLACK)
 
     result = agree(_copy_phred, plain, padded(run), RUN)
     assert (result == 0) == all(c <= 93 for c in run)
@@ -178,7 +178,7 @@ def test_phred_values(run):
 @given(runs(st.integers(33, 126)))
 def test_quality(run):
     def plain(source, target):
-        return text_runs.copy_quality(source, SLACK, target, SLACK)
+        return simd_text.copy_quality(source, SLACK, target, SLACK)
 
     result = agree(_copy_quality, plain, padded(run), RUN)
     assert (result == 0) == all(33 <= c <= 126 for c in run)
@@ -187,7 +187,7 @@ def test_quality(run):
 @given(runs(LETTERS))
 def test_letters(run):
     def plain(source, target):
-        return text_runs.copy_letters(source, SLACK, target, SLACK)
+        return simd_text.copy_letters(source, SLACK, target, SLACK)
 
     result = agree(_copy_letters, plain, padded(run), RUN)
     assert (result == 0) == all(c in b"ACGTacgt" for c in run)

@@ -10,9 +10,9 @@ from concurrent.futures import Executor
 import numpy as np
 
 from mapper.errors import InputFormatError
-from mapper.io.bgzf_in import Done, Step
+from mapper.io.bgzf_reader import Done, Step
+from mapper.io.input_file import BrokenStreamError, PlainBytes
 from mapper.io.line_counts import LineCounts, count
-from mapper.io.source import BrokenStreamError, PlainBytes
 from mapper.io.step_ahead import Block, StepAhead
 
 MAX_RECORD_BYTES = 1 << 28

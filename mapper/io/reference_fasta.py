@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.errors import InputFormatError, UsageError
-from mapper.io.contig_sums import ContigSums
+from mapper.io.contig_md5 import ContigSums
 from mapper.io.fasta_blocks import FastaBlock, fasta_blocks
-from mapper.io.fasta_encode import AT, BAD_BASE, BAD_LINE, FULL, OK, encode_lines
+from mapper.io.fasta_codes import AT, BAD_BASE, BAD_LINE, FULL, OK, encode_lines
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import MAP, READ, WRITE, Workers, in_turn
 
@@ -40,7 +40,7 @@ MOST_WAITING = 1 << 28
 class FastaCodes(NamedTuple):
     """Bases of a block of the file."""
 
-    codes: np.ndarray  # uint8, written codes of mapper.io.fasta_encode
+    codes: np.ndarray  # uint8, written codes of mapper.io.fasta_codes
     names: list[str]  # first word of the header line of each contig that begins here
     starts: list[int]  # where in the codes each begins; what is before belongs to the one before
     otherwise: bool  # whether there are codes with WRITTEN_OTHERWISE

@@ -14,11 +14,11 @@ import numpy as np
 from mapper.batch import ReadBatch
 from mapper.errors import InputFormatError, UsageError
 from mapper.io.bam_in import BamReader, alignment_format
-from mapper.io.carry import with_tag
+from mapper.io.batch_reader import BatchReader, RawBatch
 from mapper.io.fastq import DEFAULT_BATCH_BASES, DEFAULT_CHUNK_BYTES, FastqReader, check_files
 from mapper.io.header import parse_read_group
-from mapper.io.raw_batch import BatchReader, RawBatch
-from mapper.io.source import STDIN, ByteSource, same_file
+from mapper.io.input_file import STDIN, ByteSource, same_file
+from mapper.io.input_tags import with_tag
 
 
 class Lane(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.io.bam_scan import DROPPED_TAGS
+from mapper.io.bam_reader import DROPPED_TAGS
 from mapper.io.tags import VALUE_SIZE, tag_key
 from mapper.jit.accelerate import driver
 

@@ -14,7 +14,7 @@ import pytest
 from mapper import dna
 from mapper.errors import InputFormatError
 from mapper.index.text import read_text
-from mapper.io import fasta
+from mapper.io import reference_fasta
 from mapper.io.fasta_blocks import plain_bytes
 
 
@@ -138,7 +138,7 @@ def test_paths_that_are_no_file(tmp_path: Path) -> None:
 def test_a_contig_too_long_for_bam_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fasta, "MAX_CONTIG_LENGTH", 3)
+    monkeypatch.setattr(reference_fasta, "MAX_CONTIG_LENGTH", 3)
     with pytest.raises(InputFormatError, match=r"record 1 \('a'\) has more than 3 bases"):
         read(written(tmp_path, b">a\nACGT\n"))
 

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from mapper.io.fasta_encode import write_letters
+from mapper.io.fasta_codes import write_letters
 from mapper.parallel.pool import Handed
 
 _TASK_BYTES = 1 << 20
@@ -110,7 +110,7 @@ class ContigSums:
         self._waiting = 0
 
     def add_runs(self, runs: list[np.ndarray]) -> None:
-        """Add written codes (uint8, see :mod:`mapper.io.fasta_encode`), which stay as they are.
+        """Add written codes (uint8, see :mod:`mapper.io.fasta_codes`), which stay as they are.
 
         The first run goes on with the contig before, each other one begins a contig.
         """

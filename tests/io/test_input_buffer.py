@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.io.bgzf_in import Done, Step
-from mapper.io.buffer import InputBuffer
-from mapper.io.raw_batch import bytes_ahead
-from mapper.io.source import BrokenStreamError
+from mapper.io.batch_reader import bytes_ahead
+from mapper.io.bgzf_reader import Done, Step
+from mapper.io.input_buffer import InputBuffer
+from mapper.io.input_file import BrokenStreamError
 
 DATA = np.random.default_rng(5).integers(0, 256, 20_000).astype(np.uint8).tobytes()
 

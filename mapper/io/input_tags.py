@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.batch import ReadBatch, RecordBatch
-from mapper.io.bam_scan import QC_FAIL
-from mapper.io.encode import REVERSE, copy_bytes
+from mapper.io.bam_reader import QC_FAIL
+from mapper.io.bam_writer import REVERSE, copy_bytes
 from mapper.io.tags import tag_end, tag_key, turn_base_tag
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import get16

@@ -8,8 +8,8 @@ import numpy as np
 
 from mapper.batch import NO_QUALITY, ReadBatch, RecordBatch
 from mapper.dna import ASCII_OF_CODE, COMPLEMENT
+from mapper.io.bam_writer import REVERSE, check_names, copy_bytes, given_bounds
 from mapper.io.digits import put_int
-from mapper.io.encode import REVERSE, check_names, copy_bytes, given_bounds
 from mapper.io.tags import VALUE_SIZE, float_texts, get_number
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import get32

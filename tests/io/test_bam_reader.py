@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mapper.errors import InputFormatError, UsageError
 from mapper.io.bgzf import EOF_BLOCK
-from tests.io.alignments import (
+from tests.helpers.alignment_files import (
     HEADER,
     expected_reads,
     random_lines,
@@ -107,7 +107,7 @@ def test_standard_input(tmp_path, suffix):
     if suffix.endswith(".gz"):
         path.write_bytes(gzip.compress(path.read_bytes()))
     code = (
-        "from mapper.io.reads_in import *\n"
+        "from mapper.io.reads import *\n"
         "reader = ReadsReader([Lane(('-',))], ReadOptions())\n"
         "while (batch := reader.next_batch()) is not None: print(batch.n_reads)\n"
     )

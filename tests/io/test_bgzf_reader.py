@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mapper.io.bgzf import EOF_BLOCK, compress_block, deflater
-from mapper.io.bgzf_in import is_bgzf
-from mapper.io.source import BrokenStreamError, ByteSource
+from mapper.io.bgzf_reader import is_bgzf
+from mapper.io.input_file import BrokenStreamError, ByteSource
 
 DATA = np.random.default_rng(3).integers(65, 75, 700_000).astype(np.uint8).tobytes()
 
@@ -102,7 +102,7 @@ def test_broken_blocks(tmp_path):
 
 def test_what_stands_before_a_broken_block_is_handed_out(tmp_path, executors, monkeypatch):
     """Several tasks' worth of blocks, one of them damaged."""
-    monkeypatch.setattr("mapper.io.bgzf_in.BLOCKS_PER_TASK", 16)
+    monkeypatch.setattr("mapper.io.bgzf_reader.BLOCKS_PER_TASK", 16)
     blocks = [block(DATA[i : i + 5000]) for i in range(0, 300_000, 5000)]
     damaged = bytearray(blocks[40])
     damaged[-6] ^= 1  # the check sum

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from isal import igzip, isal_zlib
 
 from mapper.errors import InputFormatError
-from mapper.io.bgzf_in import BgzfStream, Done, NotBgzfError, Step, is_bgzf
+from mapper.io.bgzf_reader import BgzfStream, Done, NotBgzfError, Step, is_bgzf
 from mapper.io.read_ahead import ReadAhead, StoppedError
 
 STDIN = "-"

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from mapper import dna
 from mapper.errors import InputFormatError, UsageError
 from mapper.index import text
-from mapper.io import contig_sums, fasta, fasta_blocks
-from mapper.io.fasta import check_reference
+from mapper.io import contig_md5, fasta_blocks, reference_fasta
+from mapper.io.reference_fasta import check_reference
 from mapper.parallel.pool import Workers
-from tests.index.test_fasta import read
+from tests.io.test_reference_fasta import read
 from tests.naive.fasta import contigs_of
 
 LETTERS = "ACGTNUMRSVWYHKDBacgtnumrsvwyhkdb."
@@ -58,9 +58,9 @@ def read_small(path: Path, block: int, step: int, n_threads: int) -> list[tuple[
     """Read with blocks, steps, tasks and segments so small that every edge is met."""
     with (
         mock.patch.multiple(fasta_blocks, BLOCK_BYTES=block, _STEP_BYTES=step),
-        mock.patch.multiple(contig_sums, _TASK_BYTES=50, _LETTERS_AT_ONCE=70),
+        mock.patch.multiple(contig_md5, _TASK_BYTES=50, _LETTERS_AT_ONCE=70),
         mock.patch.multiple(text, SEGMENT_BYTES=100, _BLOCKS_AHEAD=2),
-        mock.patch.multiple(fasta, _HEADS=1, _BLOCKS_AHEAD=3),
+        mock.patch.multiple(reference_fasta, _HEADS=1, _BLOCKS_AHEAD=3),
     ):
         return [
             (record.name, dna.decode(record.codes).encode(), record.md5)
@@ -144,7 +144,7 @@ def test_the_reference_of_an_index_is_recognised(tmp_path: Path, n_threads: int)
     path.write_bytes(b">a\nACGT\n>b x\nUUN\n")
     names, _, md5 = zip(*contigs_of(path.read_bytes()), strict=True)
     pool = Workers(n_threads) if n_threads else None
-    with mock.patch.multiple(fasta, MOST_WAITING=1):
+    with mock.patch.multiple(reference_fasta, MOST_WAITING=1):
         check_reference(path, names, md5, pool)
         with pytest.raises(UsageError, match=r"contig 'b' is not that of the index \('c'"):
             check_reference(path, ("a", "c"), md5, pool)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
-from mapper.io.text_runs import before_line_end, copy_letters, copy_quality, copy_visible
+from mapper.io.simd_text import before_line_end, copy_letters, copy_quality, copy_visible
 from mapper.jit.accelerate import core
 from mapper.jit.simd import RUN
 

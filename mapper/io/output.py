@@ -20,12 +20,12 @@ import numpy as np
 
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.errors import OutputError, UsageError
-from mapper.io.atomic import STDOUT, OutputFile, check_writable, output_error
+from mapper.io.bam_writer import encode_bam
 from mapper.io.bgzf import BgzfWriter, Sink
-from mapper.io.encode import encode_bam
 from mapper.io.header import bam_header
+from mapper.io.output_file import STDOUT, OutputFile, check_writable, output_error
 from mapper.io.paf import encode_paf
-from mapper.io.sam_text import encode_sam
+from mapper.io.sam import encode_sam
 from mapper.io.samtools import SamtoolsProcess
 from mapper.io.sort import cram_format, scratch_directory, sort_and_index
 

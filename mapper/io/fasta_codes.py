@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.dna import AMBIGUOUS, ASCII_OF_CODE, CODE_OF_ASCII, LETTERS, NOT_A_BASE
-from mapper.io.fastq_scan import skip_line
+from mapper.io.fastq_parser import skip_line
 from mapper.jit.accelerate import core, driver
 
 WRITTEN_OTHERWISE = 16
