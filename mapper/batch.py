@@ -25,6 +25,10 @@ NO_FLAGS = np.zeros(0, np.uint16)
 NO_TAGS = np.zeros(0, np.uint8)
 NO_OFFSETS = np.zeros(0, np.int64)
 
+MIN_COST = 32
+"""Bases that a read counts for at least in the size of a batch, so that empty reads cannot fill the
+memory."""
+
 
 class ReadBatch(NamedTuple):
     """Reads as given, in input order.

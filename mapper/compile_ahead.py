@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 READING, FINISHING = "reading", "finishing"
 
-_MODULES = {READING: "mapper.io.fastq_fill", FINISHING: "mapper.pair.placement"}
+_MODULES = {READING: "mapper.io.fastq_parser", FINISHING: "mapper.pair.placement"}
 """One of those that each part of the stages compiles."""
 
 

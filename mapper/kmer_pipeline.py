@@ -22,7 +22,7 @@ from mapper.cuda.devices import CPU, CUDA, DeviceChoice
 from mapper.host_memory import available_bytes
 from mapper.index.expand import with_table
 from mapper.index.reference import Index
-from mapper.io.fastq import FastqReader
+from mapper.io.fastq import FastqReader, open_sequences
 from mapper.io.output_file import OutputFile
 from mapper.io.seed_tsv import (
     HEADER,
@@ -31,7 +31,6 @@ from mapper.io.seed_tsv import (
     encode_hits,
     encode_skipped,
 )
-from mapper.io.sequences_part import open_sequences
 from mapper.parallel.map import in_order
 from mapper.params import KmerParams
 from mapper.seed.kmer_cut import cut_kmers

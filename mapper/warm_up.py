@@ -17,7 +17,7 @@ from mapper.index.fm import FMIndex
 from mapper.index.layout import columns
 from mapper.index.reference import Index, IndexMeta, make_contigs
 from mapper.io.bam_writer import encode_bam
-from mapper.io.fastq_parse import TextBatch, TextPart
+from mapper.io.fastq import TextBatch, TextPart
 from mapper.io.fastq_parser import SINGLE
 from mapper.io.input_tags import carry_over, with_tag
 from mapper.io.output import RecordOutput

@@ -32,7 +32,7 @@ from pathlib import Path
 path, n_threads = Path(sys.argv[1]), int(sys.argv[2])
 if n_threads:
     from mapper.index.text import read_text
-    from mapper.io.fasta_blocks import plain_bytes
+    from mapper.io.reference_fasta import plain_bytes
     def read(path):
         return read_text(path, n_threads, plain_bytes(path))
 else:

@@ -74,12 +74,12 @@ def clocks(sums: Account) -> Iterator[None]:
         bgzf,
         bgzf_reader,
         fastq,
-        fastq_parse,
         input_buffer,
         input_file,
         input_tags,
         output_file,
     )
+    from mapper.io import fastq as fastq_parse
     from mapper.parallel import pool as workers
 
     main = threading.main_thread()

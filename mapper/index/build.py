@@ -24,7 +24,7 @@ from mapper.index.reference import Index, IndexMeta
 from mapper.index.route import choose_route, sort_suffixes
 from mapper.index.suffix_sort import SortedText
 from mapper.index.text import read_text
-from mapper.io.fasta_blocks import plain_bytes
+from mapper.io.reference_fasta import plain_bytes
 from mapper.parallel.map import map_in_threads, parts
 from mapper.params import IndexParams
 

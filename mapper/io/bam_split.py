@@ -10,8 +10,7 @@ import numpy as np
 
 from mapper.errors import InputFormatError
 from mapper.io import bam_reader as scan
-from mapper.io.bam_errors import explain
-from mapper.io.bam_in import BamReader, alignment_format
+from mapper.io.bam_reader import BamReader, alignment_format, explain
 from mapper.io.bgzf import BgzfWriter
 from mapper.io.input_buffer import InputBuffer
 from mapper.io.input_file import ByteSource

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.io.bam_reader import DROPPED_TAGS
-from mapper.io.tags import VALUE_SIZE, tag_key
+from mapper.io.tags import DROPPED_TAGS, VALUE_SIZE, tag_key
 from mapper.jit.accelerate import driver
 
 _DROPPED = np.array([tag_key(tag) for tag in DROPPED_TAGS], np.uint16)

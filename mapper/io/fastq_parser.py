@@ -4,22 +4,36 @@ Reads of one run mostly have one length, so a sequence line is first taken to be
 of the read before and to hold nothing but A, C, G and T: runs of letters, without a search for
 their end. Otherwise the line ends at the first character that is no base. The quality line must
 have the same length, so there is no search either.
+
+FASTA and lists of sequences to read columns.
+
+A FASTA record is one name line and any number of sequence lines; a list has a sequence in each
+line, which is its own name.
+
+Text of FASTQ, FASTA and lists to columns: single reads, or mates from one file or two.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from mapper.batch import NO_QUALITY
 from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
-from mapper.io.simd_text import before_line_end, copy_letters, copy_quality, copy_visible
-from mapper.jit.accelerate import core
+from mapper.io.bam_writer import copy_bytes
+from mapper.io.comment_tags import put_comment
+from mapper.io.record_ends import FASTA, FASTQ
+from mapper.io.simd_text import (
+    before_difference,
+    before_line_end,
+    copy_letters,
+    copy_quality,
+    copy_visible,
+)
+from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import RUN
 
 MAX_NAME = 254
 """Longest read name, without ``/1``: BAM has one byte for its length, NUL included."""
-
-MIN_COST = 32
-"""Bases that a read counts for at least, so that empty reads cannot fill the memory."""
 
 SINGLE = 0
 TWO_FILES = 1
@@ -236,3 +250,206 @@ def read_record(text, at, end, ended, guess, bases, quals, base_at, names, name_
         return unfinished, end, base_end, name_end, comment
     status, at = _read_quality(text, at, end, ended, quals, base_at, n_bases)
     return status, at, base_end, name_end, comment
+
+
+_GREATER = ord(">")
+
+
+@core
+def _skip_blank_lines(text, at, end):
+    while at < end and (text[at] == _LF or text[at] == _CR):
+        at += 1
+    return at
+
+
+@core
+def read_fasta_record(text, at, end, ended, guess, bases, quals, base_at, names, name_at):
+    """Parse the record at `at`; returns as ``fastq_scan.read_record`` does.
+
+    A record ends where the next begins or the file ends; empty lines are skipped. Without
+    either in the buffer it is not known to be whole.
+    """
+    base_end = base_at
+    name_end = name_at
+    at = _skip_blank_lines(text, at, end)
+    if at >= end:
+        return (DONE if ended else MORE), at, base_end, name_end, at
+    if text[at] != _GREATER:
+        return NO_AT, at, base_end, name_end, at
+    if at + 1 < end and text[at + 1] <= _SPACE:
+        return NO_NAME, at, base_end, name_end, at
+    status, at, name_end = read_name(text, at + 1, end, names, name_at)
+    if status != OK:
+        return status, at, base_end, name_end, at
+    comment = at
+    at = skip_line(text, at, end)
+    if at < 0:
+        return (CUT_OFF if ended else MORE), end, base_end, name_end, comment
+    while at < end and text[at] != _GREATER:
+        n_bases = copy_bases(text, at, end, bases, base_end, guess)
+        guess = n_bases
+        at += n_bases
+        base_end += n_bases
+        if at < end:
+            line_end = skip_line_end(text, at, end)
+            if line_end == -2:
+                return BAD_BASE, at, base_end, name_end, comment
+            at = end if line_end == -1 else line_end
+    if at >= end and not ended:
+        return MORE, at, base_end, name_end, comment
+    quals[base_at:base_end] = np.uint8(NO_QUALITY)
+    return OK, at, base_end, name_end, comment
+
+
+@core
+def read_list_line(text, at, end, ended, guess, bases, quals, base_at, names, name_at):
+    """Parse the next line that is not empty; returns as ``fastq_scan.read_record`` does."""
+    at = _skip_blank_lines(text, at, end)
+    if at >= end:
+        return (DONE if ended else MORE), at, base_at, name_at, at
+    n_bases = copy_bases(text, at, end, bases, base_at, guess)
+    base_end = base_at + n_bases
+    line_end = skip_line_end(text, at + n_bases, end)
+    if line_end == -1 and not ended:
+        return MORE, at, base_end, name_at, at
+    if line_end == -2:
+        return BAD_BASE, at + n_bases, base_end, name_at, at
+    name_end = copy_bytes(names, name_at, text, at, at + n_bases)
+    quals[base_at:base_end] = np.uint8(NO_QUALITY)
+    after = end if line_end == -1 else line_end
+    return OK, after, base_end, name_end, after
+
+
+@core
+def _match_mates(names, start, middle, end):
+    """Return how many characters to cut from the end of both names of a pair; -1: no pair.
+
+    The names are ``names[start:middle]`` and ``names[middle:end]``. They are equal, or
+    differ only by the endings ``.1`` and ``.2`` or ``_1`` and ``_2``.
+    """
+    length = middle - start
+    if end - middle != length:
+        return -1
+    if (
+        length <= RUN
+        and middle + RUN <= len(names)
+        and before_difference(names, start, names, middle) >= length
+    ):
+        return 0
+    first = names[start:middle]
+    second = names[middle:end]
+    differ = np.uint8(0)
+    for i in range(length):  # to the end: so the loop is vectorised
+        differ = max(differ, np.uint8(first[i] ^ second[i]))
+    if differ == 0:
+        return 0
+    same = 0
+    while first[same] == second[same]:
+        same += 1
+    if same != length - 1 or length < 2:
+        return -1
+    separator = names[middle - 2]
+    numbered = names[middle - 1] == _ONE and names[end - 1] == _TWO
+    if numbered and separator in (_DOT, _UNDERSCORE):
+        return 2
+    return -1
+
+
+@core
+def _next_read(kind, text, at, ended, guess, keep_comments, bases, quals, base_at, names, name_at,
+               tags, tag_at):  # fmt: skip
+    """Parse one record; return status, position after it, ends of bases, name and tags."""
+    end = len(text)
+    if kind == FASTQ:
+        status, after, base_end, name_end, comment = read_record(
+            text, at, end, ended, guess, bases, quals, base_at, names, name_at
+        )
+    elif kind == FASTA:
+        status, after, base_end, name_end, comment = read_fasta_record(
+            text, at, end, ended, guess, bases, quals, base_at, names, name_at
+        )
+    else:
+        status, after, base_end, name_end, comment = read_list_line(
+            text, at, end, ended, guess, bases, quals, base_at, names, name_at
+        )
+    if status == OK and keep_comments:
+        tag_at, bad = put_comment(text, comment, end, tags, tag_at)
+        if bad >= 0:
+            return BAD_COMMENT, bad, base_end, name_end, tag_at
+    return status, after, base_end, name_end, tag_at
+
+
+@driver
+def fill_batch(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bases, quals,
+               base_offsets, names, name_offsets, tags, tag_offsets):  # fmt: skip
+    """Parse texts into the columns of a batch, until one ends or something is wrong.
+
+    Parameters
+    ----------
+    layout
+        SINGLE, TWO_FILES or INTERLEAVED (the latter two take whole pairs only).
+    kind1, text1, ended1
+        Of the first file: FASTQ, FASTA or LIST; its text (uint8), and whether records, or the
+        file, end where that does. Likewise ``2`` for TWO_FILES.
+    keep_comments
+        Turn comments into tags.
+    bases, quals, base_offsets, names, name_offsets, tags, tag_offsets
+        Columns of the batch, to be written. `bases`, `quals` and `names` have room for as
+        many bytes as there are in both texts, `tags` (if comments are kept) for twice that
+        and 8 more, the offsets for every record.
+
+    Returns
+    -------
+    Status; mate (1 or 2) that it concerns; position in `text1` and `text2` after the last
+    whole pair; position of the trouble; number of reads.
+    """
+    return _fill(
+        layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bases, quals,
+        base_offsets, names, name_offsets, tags, tag_offsets,
+    )  # fmt: skip
+
+
+@core
+def _fill(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bases, quals,
+          base_offsets, names, name_offsets, tags, tag_offsets):  # fmt: skip
+    unit = 1 if layout == SINGLE else 2
+    # Not plain zeros: for a literal the reading of a record would be compiled once more.
+    n_reads = at1 = at2 = here1 = here2 = np.int64(0)
+    mate = 1
+    while True:
+        row = n_reads + mate - 1
+        like = max(row - unit, 0)  # the same mate of the pair before
+        guess = base_offsets[like + 1] - base_offsets[like]
+        in_second = mate == 2 and layout == TWO_FILES
+        kind = kind2 if in_second else kind1
+        text = text2 if in_second else text1
+        ended = ended2 if in_second else ended1
+        status, after, base_end, name_end, tag_end = _next_read(
+            kind, text, here2 if in_second else here1, ended, guess, keep_comments, bases, quals,
+            base_offsets[row], names, name_offsets[row], tags, tag_offsets[row],
+        )  # fmt: skip
+        if status != OK:
+            return status, mate, at1, at2, after, n_reads
+        if in_second:
+            here2 = after
+        else:
+            here1 = after
+        base_offsets[row + 1] = base_end
+        name_offsets[row + 1] = name_end
+        tag_offsets[row + 1] = tag_end
+        if mate < unit:
+            mate = 2
+            continue
+        if unit == 2:
+            cut = _match_mates(names, name_offsets[row - 1], name_offsets[row], name_end)
+            if cut < 0:
+                return MATES_DIFFER, 2, at1, at2, after, n_reads
+            if cut > 0:
+                for i in range(name_offsets[row], name_end - cut):
+                    names[i - cut] = names[i]
+                name_offsets[row] -= cut
+                name_offsets[row + 1] -= 2 * cut
+            mate = 1
+        n_reads = row + 1
+        at1 = here1
+        at2 = here2

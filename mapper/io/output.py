@@ -26,8 +26,7 @@ from mapper.io.header import bam_header
 from mapper.io.output_file import STDOUT, OutputFile, check_writable, output_error
 from mapper.io.paf import encode_paf
 from mapper.io.sam import encode_sam
-from mapper.io.samtools import SamtoolsProcess
-from mapper.io.sort import cram_format, scratch_directory, sort_and_index
+from mapper.io.samtools import SamtoolsProcess, cram_format, scratch_directory, sort_and_index
 
 FORMATS = ("bam", "cram", "sam", "paf")
 

@@ -10,8 +10,7 @@ from mapper.batch import ReadBatch, RecordBatch
 from mapper.cigar import D as DELETION
 from mapper.cigar import H, I, S
 from mapper.io.bam_writer import REVERSE, copy_bytes
-from mapper.io.digits import put_int
-from mapper.io.sam import CIGAR_LETTERS, flat_names
+from mapper.io.sam import CIGAR_LETTERS, flat_names, put_int
 from mapper.io.tags import VALUE_SIZE, get_number, tag_end, tag_key
 from mapper.jit.accelerate import driver
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.io.digits import put_int
+from mapper.io.sam import put_int
 from mapper.jit.accelerate import driver
 from mapper.pairwise.batch import PairBatch
 from mapper.pairwise.result import STATUS_NAMES, PairAlignments

@@ -13,7 +13,7 @@ import numpy as np
 
 from mapper.batch import ReadBatch
 from mapper.errors import InputFormatError, UsageError
-from mapper.io.bam_in import BamReader, alignment_format
+from mapper.io.bam_reader import BamReader, alignment_format
 from mapper.io.batch_reader import BatchReader, RawBatch
 from mapper.io.fastq import DEFAULT_BATCH_BASES, DEFAULT_CHUNK_BYTES, FastqReader, check_files
 from mapper.io.header import parse_read_group

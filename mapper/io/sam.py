@@ -1,4 +1,7 @@
-"""Records to SAM text."""
+"""Records to SAM text.
+
+Numbers as text, for the compiled writers of SAM, PAF and TSV.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,31 @@ import numpy as np
 from mapper.batch import NO_QUALITY, ReadBatch, RecordBatch
 from mapper.dna import ASCII_OF_CODE, COMPLEMENT
 from mapper.io.bam_writer import REVERSE, check_names, copy_bytes, given_bounds
-from mapper.io.digits import put_int
 from mapper.io.tags import VALUE_SIZE, float_texts, get_number
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import get32
+
+_MINUS, _ZERO = b"-0"
+
+
+@driver
+def put_int(out, at, value):
+    """Write a number in decimal; return the position after it."""
+    value = np.int64(value)
+    if value < 0:
+        out[at] = _MINUS
+        at += 1
+        value = -value
+    n_digits = 1
+    rest = value // 10
+    while rest > 0:
+        n_digits += 1
+        rest //= 10
+    for i in range(n_digits - 1, -1, -1):
+        out[at + i] = _ZERO + value % 10
+        value //= 10
+    return at + n_digits
+
 
 _TAB, _NEWLINE, _STAR, _EQUALS, _COLON = b"\t\n*=:"
 _COMMA, _TYPE_A, _TYPE_B, _TYPE_F, _TYPE_H, _TYPE_I, _TYPE_Z = b",ABfHiZ"

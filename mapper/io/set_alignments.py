@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.cigar import EQUAL, D, I
-from mapper.io.digits import put_int
 from mapper.io.pair_table import SPAN_COLUMNS, put_cigar, put_known, put_status
+from mapper.io.sam import put_int
 from mapper.jit.accelerate import driver
 from mapper.pairwise.result import PairAlignments
 

@@ -9,6 +9,13 @@ from mapper.io.simd_text import before_unprintable
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import RUN, get16, get32
 
+DROPPED_TAGS = (
+    "NM", "MD", "AS", "XS", "SA", "XA", "MC", "MQ", "ms",
+    "BQ", "CC", "CG", "CM", "CP", "H0", "H1", "H2", "HI", "IH", "NH", "PG", "TS", "UQ",
+)  # fmt: skip
+"""Tags that are left out of the input's: those that fmwave writes itself, and the standard ones
+that describe an alignment."""
+
 
 def tag_key(tag: str) -> int:
     """Return the two letters of a tag as one number."""

@@ -9,8 +9,8 @@ import numpy as np
 import pysam
 
 from mapper.batch import ReadBatch
-from mapper.io.bam_reader import DROPPED_TAGS
 from mapper.io.reads import Lane, ReadOptions, ReadsReader
+from mapper.io.tags import DROPPED_TAGS
 from tests.naive.sam import CODE_LETTERS, tag_texts
 
 HEADER = (

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mapper.errors import InputFormatError
-from mapper.io.bam_reader import DROPPED_TAGS
+from mapper.io.tags import DROPPED_TAGS
 from tests.helpers.record_batches import as_reads
 from tests.io.test_fastq import BASES, NAME_CHARACTERS, read_all
 from tests.naive.sam import tag_texts

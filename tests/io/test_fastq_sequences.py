@@ -12,8 +12,7 @@ import pytest
 from mapper.dna import decode
 from mapper.errors import InputFormatError
 from mapper.io.bgzf import EOF_BLOCK
-from mapper.io.fastq import FastqReader
-from mapper.io.sequences_part import open_sequences
+from mapper.io.fastq import FastqReader, open_sequences
 
 FASTA = b"\n>a one\nACGT\nNNac\n\n>b\r\nGG\r\nTT\r\n>c\n>d/1 x\nA"
 FASTA_READS = [("a", "ACGTNNAC"), ("b", "GGTT"), ("c", ""), ("d", "A")]

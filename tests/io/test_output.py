@@ -24,7 +24,7 @@ from mapper.io import bgzf
 from mapper.io.header import header_text
 from mapper.io.output import SortOptions, format_of, open_output
 from mapper.io.output_file import OutputFile
-from mapper.io.sort import sort_and_index
+from mapper.io.samtools import sort_and_index
 from tests.helpers.record_batches import CONTIG_LENGTHS, CONTIG_NAMES, random_reads, random_records
 from tests.naive.sam import sam_lines
 
@@ -235,7 +235,7 @@ from concurrent.futures import ThreadPoolExecutor
 from mapper.errors import MapperError
 from mapper.io.output import open_output
 from mapper.io.header import header_text
-from mapper.io.sort import sort_and_index
+from mapper.io.samtools import sort_and_index
 try:
     with ThreadPoolExecutor(1) as executor:
         with open_output(sys.argv[1], sys.argv[2], header_text(["c"], [9], ""), ["c"], [9],

@@ -15,7 +15,7 @@ from mapper import dna
 from mapper.errors import InputFormatError
 from mapper.index.text import read_text
 from mapper.io import reference_fasta
-from mapper.io.fasta_blocks import plain_bytes
+from mapper.io.reference_fasta import plain_bytes
 
 
 class Record(NamedTuple):

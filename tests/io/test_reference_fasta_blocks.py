@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from mapper import dna
 from mapper.errors import InputFormatError, UsageError
 from mapper.index import text
-from mapper.io import contig_md5, fasta_blocks, reference_fasta
+from mapper.io import contig_md5, reference_fasta
+from mapper.io import reference_fasta as fasta_blocks
 from mapper.io.reference_fasta import check_reference
 from mapper.parallel.pool import Workers
 from tests.io.test_reference_fasta import read

@@ -7,8 +7,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mapper.io.fasta_text import fasta_records
-from mapper.io.sequences import read_named_sequences
+from mapper.io.sequences import fasta_records, read_named_sequences
 from tests.helpers.record_batches import as_reads
 from tests.io.test_fastq import read_all
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.errors import TypingError
 
-from mapper.io import base_runs, simd_text
+from mapper.io import simd_text
+from mapper.io import simd_text as base_runs
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import RUN
 
