@@ -67,7 +67,7 @@ class SeedJob:
     device: DeviceChoice = field(default_factory=lambda: DeviceChoice(CPU))
     threads: int = 1
     batch_kmers: int | None = None
-    checks: Iterable[None] = ()  # of the index's files: mapper.index.format.checks
+    checks: Iterable[None] = ()  # of the index's files: mapper.index.storage.checks
 
 
 @dataclass

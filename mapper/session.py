@@ -32,7 +32,7 @@ class Session:
     ----------
     checks
         Reads the index's files beside the first run, and raises if one is damaged
-        (:func:`mapper.index.format.checks`); none where nobody knows of files.
+        (:func:`mapper.index.storage.checks`); none where nobody knows of files.
     """
 
     def __init__(self, index: Index, checks: Iterator[None] | None = None) -> None:

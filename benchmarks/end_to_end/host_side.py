@@ -40,8 +40,8 @@ from mapper.batch_ops import (
     join_summaries,
 )
 from mapper.cuda.devices import CUDA, DeviceChoice
-from mapper.index.format import open_index
 from mapper.index.reference import Index
+from mapper.index.storage import open_index
 from mapper.io.fastq import FastqReader
 from mapper.job import MapJob
 from mapper.pair.insert_size import InsertSizeModel, in_score_units, model_from

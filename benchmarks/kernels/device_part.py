@@ -24,8 +24,8 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.kernels.lane_probe import COLUMNS, Overlap, Probe, rows
 from mapper.batch import AlignmentBatch, ReadBatch
-from mapper.index.format import open_index
 from mapper.index.reference import Index
+from mapper.index.storage import open_index
 from mapper.io.fastq import FastqReader
 from mapper.pair.insert_size import (
     InsertSizeModel,

@@ -33,8 +33,8 @@ from benchmarks.kernels.device_part import first_batch
 from benchmarks.kernels.lane_probe import Probe
 from mapper.batch import ReadBatch
 from mapper.cli.sizes import size
-from mapper.index.format import open_index
 from mapper.index.reference import Index
+from mapper.index.storage import open_index
 from mapper.params import DEVICE_BATCH_BASES, DEVICE_LANES, KEEP_ALL, KeepParams, MapParams
 from mapper.seed.plan import resolve
 from mapper.stages import align_reads

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from mapper.cuda.devices import CPU, hold_device
-from mapper.index.format import open_index
 from mapper.index.reference import Index
+from mapper.index.storage import open_index
 
 PAGE = 4096
 

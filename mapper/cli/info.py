@@ -95,7 +95,7 @@ def machine_facts() -> list[tuple[str, str]]:
 
 def index_facts(path: Path, *, check: bool) -> list[tuple[str, str]]:
     """Return what an index holds; with `check`, after comparing its checksums."""
-    from mapper.index.format import FORMAT_VERSION, open_index, verify
+    from mapper.index.storage import FORMAT_VERSION, open_index, verify
 
     if check:
         verify(path)

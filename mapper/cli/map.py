@@ -138,7 +138,7 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Map, then report; with --batch, one sample after another."""
     from mapper.cli import map_batch
-    from mapper.index.format import open_checked
+    from mapper.index.storage import open_checked
     from mapper.pipeline import map_reads
     from mapper.session import Session
 

@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
 
     check_device_name(args.device)
 
-    from mapper.index.format import open_checked
+    from mapper.index.storage import open_checked
     from mapper.kmer_pipeline import SeedJob, seed_reads
 
     index, checks = open_checked(args.index)

@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from mapper import __version__, dna
-from mapper.index import packed, tables
+from mapper.index import packed_text as packed
+from mapper.index import tables
 from mapper.index.expand import with_table
 from mapper.index.fm import FMIndex
 from mapper.index.layout import columns, row_dtype
-from mapper.index.packed import PackedText
+from mapper.index.packed_text import PackedText
 from mapper.index.plan import LIBRARY, BuildPlan
 from mapper.index.reference import Index, IndexMeta
 from mapper.index.route import choose_route, sort_suffixes

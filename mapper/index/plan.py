@@ -8,7 +8,7 @@ All routes give the same index, byte for byte:
 ``blocks``
     :mod:`mapper.index.sort_cpu`: by all threads, block by block.
 ``device``
-    :mod:`mapper.index.sort_cuda`: on one CUDA device, block by block.
+    :mod:`mapper.index.suffix_sort_cuda`: on one CUDA device, block by block.
 
 The memory of each is said here, stage by stage, for a text of n bases, w bytes a row (4, or 8
 from 2**32 bases on), and the arrays of the index (:mod:`mapper.index.layout`).
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from mapper.errors import ResourceError
 from mapper.index.layout import columns, index_bytes, row_dtype
-from mapper.index.packed import n_words
+from mapper.index.packed_text import n_words
 from mapper.index.suffix_sort import bucket_len_for
 from mapper.params import IndexParams
 

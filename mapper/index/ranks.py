@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.index.packed import base_at
+from mapper.index.packed_text import base_at
 from mapper.jit.accelerate import core
 
 

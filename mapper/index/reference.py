@@ -95,8 +95,8 @@ class Index:
 
     @staticmethod
     def open(path: str | Path) -> Index:
-        """Memory-map an index directory; see :func:`mapper.index.format.open_index`."""
-        from mapper.index.format import open_index
+        """Memory-map an index directory; see :func:`mapper.index.storage.open_index`."""
+        from mapper.index.storage import open_index
 
         return open_index(path)
 
@@ -108,8 +108,8 @@ class Index:
 
     @cached_property
     def present_kmers(self) -> np.ndarray:
-        """Which k-mers the text has: :func:`mapper.seed.present.present_kmers`."""
-        from mapper.seed.present import present_kmers
+        """Which k-mers the text has: :func:`mapper.index.kmer_filter.present_kmers`."""
+        from mapper.index.kmer_filter import present_kmers
 
         with _ONCE:  # all threads of a run come at the same time, and one of them makes it
             made = self.__dict__.get("present_kmers")

@@ -14,7 +14,7 @@ import numpy as np
 from mapper.cuda.devices import CPU, choose_device
 from mapper.errors import DeviceError, ResourceError, UsageError
 from mapper.host_memory import available_bytes, require_bytes
-from mapper.index.packed import PackedText
+from mapper.index.packed_text import PackedText
 from mapper.index.plan import (
     BLOCKS,
     DEVICE,
@@ -178,7 +178,7 @@ def _sort_on_device(
 def _device_kernels(plan: BuildPlan, text: PackedText) -> Iterator[tuple[Any, Any]]:
     """Make the plan's device current, for numba and CuPy, and put the text there meanwhile."""
     from mapper.cuda.api import SIMULATED, cuda
-    from mapper.index.sort_cuda import Kernels
+    from mapper.index.suffix_sort_cuda import Kernels
 
     with ExitStack() as stack:
         stack.enter_context(cuda.gpus[plan.ordinal])

@@ -17,7 +17,8 @@ import numpy as np
 from isal.isal_zlib import crc32  # four times zlib's rate
 
 from mapper.errors import IndexFormatError, OutputError, UsageError
-from mapper.index.format import (
+from mapper.index.reference import Index
+from mapper.index.storage import (
     ARRAYS,
     CHUNK_BYTES,
     FILES,
@@ -27,7 +28,6 @@ from mapper.index.format import (
     meta_checksum,
     read_meta,
 )
-from mapper.index.reference import Index
 from mapper.io.output_file import check_directory_of, sync_to_disk
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mapper.index.packed import WORD_BASES
+from mapper.index.packed_text import WORD_BASES
 from mapper.index.suffix_sort import SortedText, Tied
 
 
@@ -90,7 +90,7 @@ class ArraySorter:
     xp
         CuPy, or NumPy.
     kernels
-        A :class:`mapper.index.sort_cuda.Kernels` on the text, or what does the same.
+        A :class:`mapper.index.suffix_sort_cuda.Kernels` on the text, or what does the same.
     n, bucket_len, row_type, sa_shift
         As for :class:`mapper.index.sort_cpu.CpuSorter`.
     rows_at_once

@@ -11,15 +11,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from mapper.index.packed import base_at, count_leading
-from mapper.index.sort_buckets import (
+from mapper.index.packed_text import base_at, count_leading
+from mapper.index.suffix_sort import SortedText, Tied
+from mapper.index.suffix_sort_cpu import (
     collect,
     look_ahead,
     place_suffixes,
     refine_groups,
     sort_buckets,
 )
-from mapper.index.suffix_sort import SortedText, Tied
 from mapper.parallel.map import map_in_threads, parts
 
 WORDS_DEEP = 4
@@ -36,7 +36,7 @@ class CpuSorter:
     Parameters
     ----------
     words
-        The text (:mod:`mapper.index.packed`).
+        The text (:mod:`mapper.index.packed_text`).
     n
         Its length in bases.
     bucket_len

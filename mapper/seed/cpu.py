@@ -7,9 +7,9 @@ import numpy as np
 from mapper.batch import PackedReads, ReadBatch, SeedBatch
 from mapper.batch_ops import longest_row
 from mapper.index.fm import FMIndex
+from mapper.index.kmer_filter import EVERY_KMER, Present
 from mapper.jit.accelerate import driver, grown
 from mapper.params import SeedParams
-from mapper.seed.present import EVERY_KMER, Present
 from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds
 from mapper.seed.select import SeedScratch, table_size
 
@@ -85,7 +85,7 @@ def seed_reads(
     params
         With its lengths filled in (:func:`mapper.seed.plan.resolve`).
     present
-        :func:`mapper.seed.present.present_kmers` of the index; no effect on the result.
+        :func:`mapper.index.kmer_filter.present_kmers` of the index; no effect on the result.
 
     Returns
     -------

@@ -13,10 +13,10 @@ import numpy as np
 
 from mapper.dna import AMBIGUOUS, n_words
 from mapper.index.fm import locate
+from mapper.index.kmer_filter import choose_seeds, look_up, pass_absent
 from mapper.jit.accelerate import core
 from mapper.seed.exact import complete_unique, lengthen_seed, narrow_seeds
 from mapper.seed.plan import n_disjoint
-from mapper.seed.present import choose_seeds, look_up, pass_absent
 from mapper.seed.select import DIAGONALS_FULL, find_diagonals, seed_matches
 
 SEEDS_FULL = DIAGONALS_FULL
@@ -230,7 +230,7 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
     Parameters
     ----------
     present
-        Which k-mers the text has (:class:`mapper.seed.present.Present`), or None; no effect on
+        Which k-mers the text has (:class:`mapper.index.kmer_filter.Present`), or None; no effect on
         the result.
     codes
         uint8 base codes, the read's at ``read_start:read_end``.

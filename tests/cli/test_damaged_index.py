@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mapper.cli.main import main
-from mapper.index import format as index_format
+from mapper.index import storage as index_format
 from tests.whole import World
 
 

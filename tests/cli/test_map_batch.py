@@ -67,7 +67,7 @@ def test_records_are_those_of_separate_runs(world: World, tmp_path: Path) -> Non
 def test_what_runs_share_is_made_once(world: World, tmp_path: Path, monkeypatch: Any) -> None:
     """The index is opened once, a reference compared once, and the threads stay."""
     seen: dict[str, list[Any]] = {"open": [], "check": [], "threads": []}
-    from mapper.index import format as index_format
+    from mapper.index import storage as index_format
 
     whole_open, whole_cut = index_format.open_index, run.Run.cut
 

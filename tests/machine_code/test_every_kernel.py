@@ -58,7 +58,7 @@ def seeding_and_chaining():
 
 def index_and_kmers():
     from mapper.index.cuda import _fill_suffix_array, _lengthen_table
-    from mapper.index.sort_cuda import _count_leading, _count_range, _scatter
+    from mapper.index.suffix_sort_cuda import _count_leading, _count_range, _scatter
     from mapper.seed import kmer_cuda
     from mapper.seed.kmer_contexts_cuda import _fill_contexts
 

@@ -19,7 +19,7 @@ def compiler() -> None:
 
 @pytest.mark.parametrize("row", [np.uint32, np.uint64])
 def test_hot_kernels_keep_everything_in_registers(row: type) -> None:
-    from mapper.index import sort_cuda
+    from mapper.index import suffix_sort_cuda
 
     rows = array(row)
     kernels = {
@@ -29,6 +29,6 @@ def test_hot_kernels_keep_everything_in_registers(row: type) -> None:
         "_ranks_after": (rows, *[NUMBER] * 4, rows, WORDS),
     }
     for name, argument_types in kernels.items():
-        machine = compile_offline(getattr(sort_cuda, name), argument_types)
+        machine = compile_offline(getattr(suffix_sort_cuda, name), argument_types)
         assert machine.spills == 0, name
         assert machine.count("LDG") > 0, name

@@ -18,9 +18,9 @@ import pytest
 
 from mapper.errors import IndexFormatError, MapperError, OutputError, UsageError
 from mapper.index import save
-from mapper.index.format import FILES, open_index, verify
 from mapper.index.reference import Index, contig_bounds, find_contig
 from mapper.index.save import save_index
+from mapper.index.storage import FILES, open_index, verify
 from mapper.params import IndexParams
 
 FASTA = b">one first\nACGTTGCANNNNACGGT\n>two\nTTTTT\n>three\n" + b"ACGGATTACA\n" * 30

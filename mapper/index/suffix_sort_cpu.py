@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.index.packed import key_at, next_window, window_at
+from mapper.index.packed_text import key_at, next_window, window_at
 from mapper.index.pair_sort import STACK, sort_pairs
 from mapper.index.ranks import place, rank_after
 from mapper.jit.accelerate import driver

@@ -11,7 +11,7 @@ import numpy as np
 from mapper.cuda.api import SIMULATED, as_device_array, cuda, kernel
 from mapper.cuda.memory import device_memory, free_bytes
 from mapper.errors import DeviceMemoryError
-from mapper.index.packed import base_at, key_at
+from mapper.index.packed_text import base_at, key_at
 from mapper.index.ranks import place, rank_after
 
 TILE = 64
@@ -91,7 +91,7 @@ class Kernels:
     xp
         CuPy; NumPy where numba simulates the device.
     words, n
-        The text (:mod:`mapper.index.packed`), in host memory, and its length in bases.
+        The text (:mod:`mapper.index.packed_text`), in host memory, and its length in bases.
 
     Raises
     ------

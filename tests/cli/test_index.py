@@ -16,9 +16,9 @@ from mapper.cli.index import default_output
 from mapper.cli.main import main
 from mapper.cuda.devices import CPU, CUDA, DeviceChoice
 from mapper.errors import DeviceError, MapperError, ResourceError, UsageError
-from mapper.index.format import verify
 from mapper.index.plan import PROCESS_BYTES, BuildPlan, plan_blocks, plan_device, plan_library
 from mapper.index.route import choose_route
+from mapper.index.storage import verify
 from mapper.params import IndexParams
 
 REPO = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import numpy as np
 from hypothesis import strategies as st
 
-from mapper.index.packed import n_words, pack_words
+from mapper.index.packed_text import n_words, pack_words
 
 
 @st.composite
@@ -46,7 +46,7 @@ def words_of(text: np.ndarray) -> np.ndarray:
 
 
 class HostKernels:
-    """What mapper.index.sort_cuda.Kernels does, by NumPy, from the text one base a byte."""
+    """What mapper.index.suffix_sort_cuda.Kernels does, by NumPy, from the text one base a byte."""
 
     def __init__(self, text: np.ndarray) -> None:
         self.text = text

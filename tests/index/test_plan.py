@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mapper.index import build, layout
-from mapper.index.packed import PackedText
+from mapper.index.packed_text import PackedText
 from mapper.index.plan import DEVICE, BuildPlan, device_stages, plan_device
 from mapper.index.sort_library import sort_with_library
 from mapper.index.suffix_sort import SortedText

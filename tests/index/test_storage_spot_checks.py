@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from mapper.errors import IndexFormatError
 from mapper.index import spot_checks
-from mapper.index.format import open_index
 from mapper.index.reference import Index
 from mapper.index.spot_checks import SPOT_CHECKS
+from mapper.index.storage import open_index
 from mapper.params import IndexParams
-from tests.index.texts import repetitive
+from tests.helpers.hard_texts import repetitive
 
 N = 1_200_000
 """Bases, so that there are rows between the places that are looked at."""

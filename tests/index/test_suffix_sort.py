@@ -20,8 +20,8 @@ from mapper.index.sort_cpu import CpuSorter
 from mapper.index.sort_library import sort_with_library
 from mapper.index.suffix_sort import SortedText, Sorter, blocks_of, sort_in_blocks
 from mapper.params import IndexParams
+from tests.helpers.hard_texts import HostKernels, fibonacci, repetitive, words_of
 from tests.index.test_fm import texts
-from tests.index.texts import HostKernels, fibonacci, repetitive, words_of
 from tests.naive import fm as naive
 
 ROUTES = ("blocks", "arrays")
@@ -178,7 +178,7 @@ def test_a_device_takes_rows_of_64_bits() -> None:
         xp = np
     else:
         xp = pytest.importorskip("cupy", reason="CuPy sorts on the device")
-    from mapper.index.sort_cuda import Kernels
+    from mapper.index.suffix_sort_cuda import Kernels
 
     text = hard_texts()["long exact repeats"][: 200 if SIMULATED else None]
     expected = sort_with_library(text, UINT64, 1)
@@ -198,7 +198,7 @@ def test_no_copy_of_the_text_is_left_in_page_locked_memory() -> None:
     if SIMULATED:
         pytest.skip("the simulator has no page-locked memory")
     cupy = pytest.importorskip("cupy", reason="CuPy sorts on the device")
-    from mapper.index.sort_cuda import Kernels
+    from mapper.index.suffix_sort_cuda import Kernels
 
     text = hard_texts()["random"]
     words = words_of(text)
