@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from mapper.dna import AMBIGUOUS, ASCII_OF_CODE
-from mapper.index.tables import position_hash
+from mapper.index.build import position_hash
 from mapper.jit.accelerate import core, driver
 from mapper.parallel.map import map_in_threads
 

@@ -20,7 +20,7 @@ import numpy as np
 from mapper.batch import KmerBatch, KmerHits, ReadBatch
 from mapper.cuda.devices import CPU, CUDA, DeviceChoice
 from mapper.host_memory import available_bytes
-from mapper.index.expand import with_table
+from mapper.index.fm import with_table
 from mapper.index.reference import Index
 from mapper.io.fastq import FastqReader, open_sequences
 from mapper.io.output_file import OutputFile

@@ -14,8 +14,8 @@ from mapper.compile_ahead import Helpers
 from mapper.dna import reverse_complement
 from mapper.extend.merge import merge_alignments
 from mapper.index.fm import FMIndex
-from mapper.index.layout import columns
 from mapper.index.reference import Index, IndexMeta, make_contigs
+from mapper.index.storage import columns
 from mapper.io.bam_writer import encode_bam
 from mapper.io.fastq import TextBatch, TextPart
 from mapper.io.fastq_parser import SINGLE

@@ -14,8 +14,8 @@ import pytest
 
 from mapper import kmer_pipeline
 from mapper.errors import IndexFormatError
-from mapper.index import layout
-from mapper.index import route as route_module
+from mapper.index import plan as route_module
+from mapper.index import storage
 from mapper.index.build import build_index
 from mapper.index.reference import Index
 from mapper.io.output import SortOptions
@@ -44,7 +44,7 @@ def near(world: World, tmp_path_factory: pytest.TempPathFactory) -> Near:
     genome = {"decoy": "".join(rng.choice(list("ACGT"), 3000))} | world.genome
     write_fasta(folder / "genome.fa", genome)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "NARROW_ROWS", 1000)
+        patch.setattr(storage, "NARROW_ROWS", 1000)
         index = save_and_open(folder / "genome.fa", folder / "wide.fmw")
     return Near(index, genome, folder / "genome.fa")
 
@@ -135,7 +135,7 @@ def test_rows_of_64_bits(world, near, tmp_path, monkeypatch, route) -> None:
     narrow = save_and_open(near.fasta, tmp_path / "narrow.fmw")
     index = near.index
     if route == "blocks":
-        monkeypatch.setattr(layout, "NARROW_ROWS", 1000)
+        monkeypatch.setattr(storage, "NARROW_ROWS", 1000)
         monkeypatch.setattr(route_module, "LIBRARY_UP_TO", 0)
         index = build_index(near.fasta, device="cpu", n_threads=2)
     assert_wide(index, narrow)

@@ -15,7 +15,7 @@ import pytest
 from mapper import memory_plan
 from mapper.cli.info import plan_facts
 from mapper.errors import ResourceError
-from mapper.index.layout import index_bytes
+from mapper.index.storage import index_bytes
 from mapper.memory_plan import (
     LEAST_BATCH_BASES,
     LEAST_SORT_BYTES,

@@ -35,8 +35,7 @@ class World(NamedTuple):
 
 def build_index(fasta: Path, target: Path) -> Index:
     from mapper.index.build import build_index
-    from mapper.index.save import save_index
-    from mapper.index.storage import open_index
+    from mapper.index.storage import open_index, save_index
     from mapper.params import IndexParams
 
     save_index(build_index(fasta, IndexParams()), target)

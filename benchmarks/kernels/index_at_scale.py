@@ -24,8 +24,7 @@ from mapper.cli.sizes import size
 from mapper.host_memory import available_bytes, peak_bytes
 from mapper.index.build import build_fm
 from mapper.index.fm import FMIndex, bwt_code, extend_left, kmer_interval, lf, locate
-from mapper.index.plan import BuildPlan, plan_blocks
-from mapper.index.route import choose_route
+from mapper.index.plan import BuildPlan, choose_route, plan_blocks
 from mapper.jit.accelerate import driver
 from mapper.parallel.map import map_in_threads, parts
 from mapper.params import IndexParams

@@ -23,10 +23,9 @@ from statistics import median
 import numba
 import numpy as np
 
-from mapper.index.build import build_fm
+from mapper.index.build import build_fm, read_text
 from mapper.index.fm import FMIndex, extend_left, kmer_interval, locate
-from mapper.index.layout import index_bytes
-from mapper.index.text import read_text
+from mapper.index.storage import index_bytes
 from mapper.jit.accelerate import driver
 from mapper.params import IndexParams
 

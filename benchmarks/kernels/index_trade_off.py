@@ -80,7 +80,7 @@ def simulated_reads(text: np.ndarray, n_reads: int) -> Any:
 def built(text: np.ndarray, device: str) -> Any:
     """Return the index of a text with q = 64 and p = 1, in host memory."""
     from mapper.index.build import build_fm
-    from mapper.index.route import choose_route
+    from mapper.index.plan import choose_route
     from mapper.params import IndexParams
 
     params = IndexParams(occ_spacing=64, sa_sampling=1, kmer_len=TABLE)

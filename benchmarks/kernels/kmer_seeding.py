@@ -31,18 +31,16 @@ from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import copy_out
 from mapper.dna import AMBIGUOUS
 from mapper.host_memory import available_bytes
-from mapper.index.build import build_fm
+from mapper.index.build import build_fm, read_text
 from mapper.index.cuda import (
     expand_suffix_array,
     fit_table_on_device,
     upload_index,
     with_table_on_device,
 )
-from mapper.index.expand import with_table
-from mapper.index.fm import FMIndex
+from mapper.index.fm import FMIndex, with_table
+from mapper.index.plan import choose_route
 from mapper.index.reference import Contigs, make_contigs
-from mapper.index.route import choose_route
-from mapper.index.text import read_text
 from mapper.jit.accelerate import driver
 from mapper.parallel.map import in_order
 from mapper.params import IndexParams, KmerParams

@@ -31,7 +31,7 @@ import hashlib, json, resource, sys, tempfile, time
 from pathlib import Path
 path, n_threads = Path(sys.argv[1]), int(sys.argv[2])
 if n_threads:
-    from mapper.index.text import read_text
+    from mapper.index.build import read_text
     from mapper.io.reference_fasta import plain_bytes
     def read(path):
         return read_text(path, n_threads, plain_bytes(path))

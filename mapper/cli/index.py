@@ -105,8 +105,7 @@ def run(args: argparse.Namespace) -> int:
     from mapper.cuda.devices import check_device_name
     from mapper.host_memory import peak_bytes
     from mapper.index.build import build_index
-    from mapper.index.save import save_index, target_path
-    from mapper.index.storage import verify
+    from mapper.index.storage import save_index, target_path, verify
 
     target_path(output, force=args.force)  # before the work, not after
     check_device_name(args.device)

@@ -1,33 +1,271 @@
-"""Build an index: FASTA → text → sorted suffixes → BWT, Occ blocks, samples, k-mer table."""
+"""Build an index: FASTA → text → sorted suffixes → BWT, Occ blocks, samples, k-mer table.
+
+Loops that fill the arrays of an index from the text and its suffix array.
+
+Text: uint8 (n,). Suffix array: int32 or int64 (n,), without the sentinel's row, so that
+row r of the index (r >= 1) is ``suffix_array[r - 1]``. The stored BWT leaves out the
+sentinel: its character i belongs to row i below ``primary`` and to row i + 1 from there.
+Loops take the part of their range that a thread is to do.
+
+The text of an index: the contigs of a FASTA file, one after another, in memory.
+"""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import logging
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from mapper import __version__, dna
+from mapper.dna import AMBIGUOUS
 from mapper.index import packed_text as packed
-from mapper.index import tables
-from mapper.index.expand import with_table
-from mapper.index.fm import FMIndex
-from mapper.index.layout import columns, row_dtype
+from mapper.index.fm import SUPERBLOCK_SHIFT, FMIndex, with_table
 from mapper.index.packed_text import PackedText
-from mapper.index.plan import LIBRARY, BuildPlan
-from mapper.index.reference import Index, IndexMeta
-from mapper.index.route import choose_route, sort_suffixes
+from mapper.index.plan import LIBRARY, BuildPlan, choose_route, sort_suffixes
+from mapper.index.reference import Contigs, Index, IndexMeta, make_contigs
+from mapper.index.storage import columns, row_dtype
 from mapper.index.suffix_sort import SortedText
-from mapper.index.text import read_text
-from mapper.io.reference_fasta import plain_bytes
+from mapper.io.fasta_codes import WRITTEN_OTHERWISE
+from mapper.io.reference_fasta import FastaCodes, plain_bytes, read_fasta, sums_of_contigs
+from mapper.jit.accelerate import core, driver
+from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.map import map_in_threads, parts
+from mapper.parallel.pool import WRITE, Workers, in_turn
 from mapper.params import IndexParams
+
+
+@core
+def position_hash(text_pos):
+    """Mix a text position into 64 bits (the finalizer of splitmix64).
+
+    References
+    ----------
+    Steele, Lea, Flood (2014), doi:10.1145/2660193.2660195.
+    """
+    mixed = np.uint64(text_pos) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+@driver
+def replace_ambiguous(text, first, end):
+    """Give every ambiguous base (code above 3) of ``text[first:end]``, in place, a hashed base.
+
+    Runs of N left as one base would be the text's longest repeats, slow to sort and in
+    the way of every search for that base.
+    """
+    for i in range(first, end):
+        if text[i] > 3:
+            text[i] = np.uint8(position_hash(i) & np.uint64(3))
+
+
+@driver
+def find_primary(suffix_array):
+    """Row of the suffix that is the whole text, whose BWT character is the sentinel."""
+    for i in range(len(suffix_array)):
+        if suffix_array[i] == 0:
+            return i + 1
+    return 0
+
+
+@driver
+def transform_rows(text, suffix_array, first_row, end_row, bwt):
+    """Write the base before the suffix of each row; at the primary, 0."""
+    n = len(text)
+    for row in range(first_row, end_row):
+        text_pos = n if row == 0 else np.int64(suffix_array[row - 1])
+        bwt[row - first_row] = text[text_pos - 1] if text_pos > 0 else 0
+
+
+@driver
+def fill_blocks(bwt, primary, n, occ_shift, first_block, end_block, blocks):
+    """Fill blocks with the BWT, and in their first two words with each block's own counts.
+
+    `bwt` is uint8 (n + 1,): the base of each row; the sentinel's place, `primary`, is skipped.
+    """
+    for block in range(first_block, end_block):
+        counts = np.zeros(4, np.uint64)
+        start = block << occ_shift
+        end = min(n, start + (1 << occ_shift))
+        blocks[block, 2:] = np.uint64(0)
+        for i in range(start, end):
+            row = i if i < primary else i + 1
+            code = np.uint64(bwt[row])
+            counts[code] += np.uint64(1)
+            word = 2 + (((i - start) >> 6) << 1)
+            bit = np.uint64(i & 63)
+            blocks[block, word] |= (code & np.uint64(1)) << bit
+            blocks[block, word + 1] |= (code >> np.uint64(1)) << bit
+        blocks[block, 0] = counts[0] | counts[1] << np.uint64(32)
+        blocks[block, 1] = counts[2] | counts[3] << np.uint64(32)
+
+
+@driver
+def accumulate_counts(blocks, occ_shift, super_counts):
+    """Turn each block's own counts into counts before it, within its superblock.
+
+    Returns
+    -------
+    int64 (4,): how often each base occurs in the text.
+    """
+    total = np.zeros(4, np.int64)
+    before = np.zeros(4, np.uint64)
+    low = np.uint64(0xFFFFFFFF)
+    per_superblock = 1 << (SUPERBLOCK_SHIFT - occ_shift)
+    for block in range(len(blocks)):
+        if block % per_superblock == 0:
+            super_counts[block // per_superblock] = total
+            before[:] = np.uint64(0)
+        for half in range(2):
+            own = blocks[block, half]
+            first = own & low
+            second = own >> np.uint64(32)
+            blocks[block, half] = before[2 * half] | before[2 * half + 1] << np.uint64(32)
+            before[2 * half] += first
+            before[2 * half + 1] += second
+            total[2 * half] += np.int64(first)
+            total[2 * half + 1] += np.int64(second)
+    return total
+
+
+SEGMENT_BYTES = 1 << 26
+"""Of a text whose length is not known before it has been read."""
+
+_FIRST_CHECK = 1 << 24
+_BLOCKS_AHEAD = 8
+
+
+def read_text(
+    fasta: Path,
+    n_threads: int = 1,
+    most: int | None = None,
+    check: Callable[[int], object] = lambda n: None,
+) -> tuple[Contigs, np.ndarray]:
+    """Read contigs and text.
+
+    Parameters
+    ----------
+    fasta
+        FASTA, plain, gzip or BGZF.
+    most
+        Bases and separators that there may be; None: not known.
+    check
+        Where that is not known, called with how many there are so far whenever these have
+        doubled, to refuse what is too large before it fills the memory.
+
+    Returns
+    -------
+    contigs
+    text
+        uint8 (n,), codes of mapper.dna; one ambiguous base follows each contig.
+
+    Raises
+    ------
+    InputFormatError
+        See :func:`mapper.io.reference_fasta.read_fasta`.
+    """
+    text = _Text(most, check)
+    names: list[str] = []
+    lengths: list[int] = [0]  # of what comes before the first contig
+    otherwise: list[list[np.ndarray]] = []
+
+    def placements(blocks: Iterator[FastaCodes]) -> Iterator[Callable[[], list[np.ndarray]]]:
+        for block in blocks:
+            runs = block.runs()
+            lengths[-1] += len(runs[0])
+            lengths.extend(len(run) for run in runs[1:])
+            names.extend(block.names)
+            targets = text.room(runs)
+            if block.otherwise:
+                otherwise.append(targets)
+            yield partial(_copy, runs, targets)
+
+    pool = Workers(n_threads - 1) if n_threads > 1 else None
+    try:
+        sums = sums_of_contigs(pool)
+        copying = pool.at(WRITE) if pool is not None else None
+        with closing(read_fasta(fasta, pool)) as blocks:
+            for targets in in_turn(placements(blocks), copying, _BLOCKS_AHEAD):
+                sums.add_runs(targets)
+        md5 = sums.digests()
+    finally:
+        if pool is not None:
+            pool.shutdown()
+        RECYCLER.clear()  # of blocks of the file
+    while otherwise:
+        for codes in otherwise.pop():
+            codes &= np.uint8(WRITTEN_OTHERWISE - 1)
+    return make_contigs(names, md5, lengths[1:]), text.joined(n_threads)
+
+
+def _copy(runs: list[np.ndarray], targets: list[np.ndarray]) -> list[np.ndarray]:
+    """Copy codes to where they belong, which is memory that nobody has touched yet (a task)."""
+    for run, target in zip(runs, targets, strict=True):
+        target[:] = run
+    return targets
+
+
+class _Text:
+    """Room for a text: in one array where its length is known, or else in segments.
+
+    Each contig has its separator in front; so the first byte is none of the text.
+    """
+
+    def __init__(self, most: int | None, check: Callable[[int], object]) -> None:
+        self._n = 0
+        self._check = check
+        self._next_check = _FIRST_CHECK
+        self._segments = [np.empty(SEGMENT_BYTES if most is None else most + 1, np.uint8)]
+        self._used = [0]
+
+    def room(self, runs: list[np.ndarray]) -> list[np.ndarray]:
+        """Return where these runs are to be written; all but the first have a separator before."""
+        n = sum(len(run) for run in runs) + len(runs) - 1
+        if self._used[-1] + n + 1 > len(self._segments[-1]):
+            self._add_segment(n + 1)
+        at = self._used[-1]
+        self._used[-1] += n
+        self._n += n
+        places = []
+        for run in runs:
+            places.append(self._segments[-1][at : at + len(run)])
+            at += len(run) + 1
+            self._segments[-1][at - 1] = AMBIGUOUS  # or what the next call writes there
+        return places
+
+    def _add_segment(self, least: int) -> None:
+        if self._n >= self._next_check:
+            self._check(self._n)
+            self._next_check = 2 * self._n
+        self._segments.append(np.empty(max(least, SEGMENT_BYTES), np.uint8))
+        self._used.append(0)
+
+    def joined(self, n_threads: int) -> np.ndarray:
+        """Return the text; nobody else may hold a part of it, or memory is taken twice."""
+        self._used[-1] += 1  # the last separator
+        ends = list(itertools.accumulate(self._used))
+        if len(self._segments) == 1:
+            return self._segments[0][1 : ends[0]]
+        text = np.empty(ends[-1], np.uint8)
+
+        def move(number: int) -> None:
+            n = self._used[number]
+            text[ends[number] - n : ends[number]] = self._segments[number][:n]
+            self._segments[number] = text[:0]  # its memory is free
+
+        map_in_threads(move, range(len(self._segments)), n_threads)
+        return text[1:]
+
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +369,7 @@ def pack_text(text: np.ndarray, n_threads: int = 1) -> PackedText:
         first, end = part  # rows of 64 bases, two words each
         start, stop = first << 6, min(n, end << 6)
         dna.pack_strand(text, start, stop, 0, planes, first)
-        tables.replace_ambiguous(text, start, stop)
+        replace_ambiguous(text, start, stop)
         packed.pack_words(text, 2 * first, min(len(words), 2 * end), words)
 
     with _phase("packing"):
@@ -187,11 +425,11 @@ def make_blocks(
     bwt, primary = sorted_text.bwt, sorted_text.primary
 
     def fill(part: tuple[int, int]) -> None:
-        tables.fill_blocks(bwt, primary, n, occ_shift, *part, blocks)
+        fill_blocks(bwt, primary, n, occ_shift, *part, blocks)
 
     map_in_threads(fill, parts(len(blocks), 8 * n_threads), n_threads)
     super_counts = np.zeros(shapes["super_counts"].shape, np.int64)
-    counts = tables.accumulate_counts(blocks, occ_shift, super_counts)
+    counts = accumulate_counts(blocks, occ_shift, super_counts)
     first_row = np.concatenate([[1], 1 + np.cumsum(counts)]).astype(np.int64)
     return blocks, super_counts, first_row
 

@@ -10,8 +10,7 @@ from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import device_memory, free_bytes
 from mapper.cuda.upload import upload
 from mapper.errors import DeviceMemoryError
-from mapper.index.expand import fill_from_sample, table_entry
-from mapper.index.fm import FMIndex
+from mapper.index.fm import FMIndex, fill_from_sample, table_entry
 
 log = logging.getLogger(__name__)
 

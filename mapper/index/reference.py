@@ -101,8 +101,8 @@ class Index:
         return open_index(path)
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
-        """Write an index directory; see :func:`mapper.index.save.save_index`."""
-        from mapper.index.save import save_index
+        """Write an index directory; see :func:`mapper.index.storage.save_index`."""
+        from mapper.index.storage import save_index
 
         save_index(self, path, force=force)
 

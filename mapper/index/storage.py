@@ -1,27 +1,141 @@
 """The index on disk: a directory of ``.npy`` files and ``meta.json``, opened and checked.
 
 ``docs/index-format.md`` describes it; ``save.py`` writes it.
+
+Shape and type of every array of an index, from the text length and the parameters.
+
+The one place that the builder, the memory estimate and the check of a stored index ask.
+
+Write an index directory, complete or not at all.
+
+A directory is written under a temporary name beside its final one and renamed when complete, so
+whatever stands under the final name is whole.
+
+Spot checks of an index that is opened: whether a search would stay within its arrays.
+
+Row numbers and text positions that the files give are places in arrays, and compiled code does
+not look whether they lie there: where much is damaged, a run soon ends by a signal or not at all.
+Checksums find any damage, but of a large index only while it is in use already. These checks look
+at a few rows every 127th of an array: they find what runs through a hundredth of it, and nothing
+that lies between two of these places. The bit planes of the text lead nowhere.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
+import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-from isal.isal_zlib import crc32  # four times zlib's rate
+from isal.isal_zlib import crc32
 
-from mapper.errors import IndexFormatError, UsageError
-from mapper.index.fm import FMIndex
-from mapper.index.layout import columns
+from mapper.errors import IndexFormatError, OutputError, UsageError
+from mapper.index.fm import SUPERBLOCK_SHIFT, FMIndex
 from mapper.index.reference import Index, IndexMeta, make_contigs
-from mapper.index.spot_checks import ROWS, SPOT_CHECKS, first_rows
+from mapper.io.output_file import check_directory_of, sync_to_disk
 from mapper.params import IndexParams
+
+NARROW_ROWS = 1 << 32
+"""Texts of fewer rows than this have row numbers and text positions of 32 bits in the index."""
+
+
+class Column(NamedTuple):
+    """Type and shape of one array of :class:`mapper.index.fm.FMIndex`."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        return self.dtype.itemsize * prod(self.shape)
+
+
+def row_dtype(n: int) -> np.dtype:
+    """Width of rows and text positions of a text of `n` bases (n + 1 must fit)."""
+    return np.dtype(np.uint32 if n + 1 < NARROW_ROWS else np.uint64)
+
+
+def columns(n: int, params: IndexParams) -> dict[str, Column]:
+    """Return the arrays of the index of a text of `n` bases, by their name in FMIndex."""
+    rows = row_dtype(n)
+    words = np.dtype(np.uint64)
+    counts = np.dtype(np.int64)
+    kmer_len = params.table_kmer_len(n)
+    return {
+        "blocks": Column(words, (n // params.occ_spacing + 1, 2 + params.occ_spacing // 32)),
+        "super_counts": Column(counts, ((n >> SUPERBLOCK_SHIFT) + 1, 4)),
+        "first_row": Column(counts, (5,)),
+        "sa_samples": Column(rows, (n // params.sampling(n) + 1,)),
+        "kmer_starts": Column(rows, (4**kmer_len + 1 if kmer_len else 1,)),
+        "ref_planes": Column(words, ((n + 63) // 64 + 2, 3)),
+    }
+
+
+def index_bytes(n: int, params: IndexParams) -> int:
+    """Return the bytes of the arrays of an index, on disk and in memory."""
+    return sum(column.n_bytes for column in columns(n, params).values())
+
+
+PLACES = 128
+"""Places of a file that are looked at; each may be a read from the disk."""
+
+ROWS = 64
+"""Rows looked at in each place: of so many random numbers some lie beyond the end of the array."""
+
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+
+
+def _check_blocks(fm: FMIndex) -> None:
+    """Raise ValueError if the counts of a block are not as many as the characters before it."""
+    blocks = _places(len(fm.blocks))
+    words = fm.blocks[blocks, :2]
+    counts = ((words & _LOW_HALF) + (words >> np.uint64(32))).sum(axis=-1)
+    before = (blocks << fm.occ_shift) & ((1 << SUPERBLOCK_SHIFT) - 1)
+    if (counts != before.astype(np.uint64)).any():
+        raise ValueError("the counts of a block do not add up")
+
+
+def _check_sa_samples(fm: FMIndex) -> None:
+    """Raise ValueError if a text position lies beyond the text's end."""
+    if (fm.sa_samples[_places(len(fm.sa_samples))] >= fm.n_rows).any():
+        raise ValueError("a text position lies beyond the end of the text")
+
+
+def _check_kmer_starts(fm: FMIndex) -> None:
+    """Raise ValueError if rows do not ascend from k-mer to k-mer, or lie beyond the last."""
+    if fm.kmer_len == 0:
+        return
+    starts = fm.kmer_starts[_places(len(fm.kmer_starts))]
+    if (starts > fm.n_rows).any() or starts[-1, -1] != fm.n_rows:
+        raise ValueError("a k-mer's row lies beyond the last, or the last k-mer's before it")
+    if (starts[:, 1:] < starts[:, :-1]).any() or (starts[1:, 0] < starts[:-1, 0]).any():
+        raise ValueError("the rows of k-mers do not ascend")
+
+
+SPOT_CHECKS: dict[str, Callable[[FMIndex], None]] = {
+    "blocks": _check_blocks,
+    "sa_samples": _check_sa_samples,
+    "kmer_starts": _check_kmer_starts,
+}
+"""By the array that is looked at; ValueError says what is wrong with it."""
+
+
+def first_rows(n_rows: int) -> np.ndarray:
+    """Return the first of the ROWS rows (or all) of each place of an array: int64 (PLACES,)."""
+    return np.linspace(0, n_rows - min(ROWS, n_rows), PLACES).astype(np.int64)
+
+
+def _places(n_rows: int) -> np.ndarray:
+    """Return the rows of all places, int64 (PLACES, ROWS or fewer); the array's last is one."""
+    return first_rows(n_rows)[:, None] + np.arange(min(ROWS, n_rows))
+
 
 FORMAT_NAME = "fmwave-index"
 FORMAT_VERSION = 1
@@ -235,3 +349,161 @@ def _meta_fields(path: Path) -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError, UsageError) as error:
         raise IndexFormatError(f"{path / META}: misses or misstates {error}; {_REBUILD}") from error
+
+
+def save_index(index: Index, path: str | Path, *, force: bool = False) -> None:
+    """Write an index directory, complete or not at all.
+
+    Parameters
+    ----------
+    path
+        Directory to make. An index that is there already is replaced once the new one
+        is complete; processes that have it open keep what they mapped.
+    force
+        Also replace an index that is damaged.
+
+    Raises
+    ------
+    UsageError
+        If something else is in the way.
+    OutputError
+        If the directory to write in is not there, space does not suffice, or writing fails.
+    """
+    final = target_path(path, force=force)
+    require_space(final, index.n_bytes)
+    temporary = final.with_name(f".{final.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.mkdir()
+        _write_files(index, temporary)
+        _replace_directory(temporary, final)
+    except OSError as error:
+        raise OutputError(f"{final}: could not be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def target_path(path: str | Path, *, force: bool = False) -> Path:
+    """Return where an index named `path` would be written, if it may be.
+
+    Raises
+    ------
+    OutputError
+        If the parent directory is not there or cannot be written to.
+    UsageError
+        If `path` is taken by what is no index (with `force`, a directory that holds nothing but
+        an index's files will do).
+    """
+    final = Path(os.path.realpath(path))
+    check_directory_of(final)
+    if final.exists() and not _is_index(final):
+        if not final.is_dir():
+            raise UsageError(f"{path}: is a file; name another output")
+        if any(entry.name not in FILES for entry in final.iterdir()):
+            raise UsageError(f"{path}: holds other files than an index; name another output")
+        if not force:
+            raise UsageError(f"{path}: is no complete index; --force replaces it")
+    return final
+
+
+def require_space(final: Path, n_bytes: int) -> None:
+    """Raise OutputError if the file system of `final` has less than `n_bytes` free."""
+    free = shutil.disk_usage(final.parent).free
+    if n_bytes > free:
+        raise OutputError(
+            f"{final}: the index takes {n_bytes / 1e6:.1f} MB, and {free / 1e6:.1f} MB are free "
+            "on that file system; free some space or name another output with -o"
+        )
+
+
+def _is_index(path: Path) -> bool:
+    try:
+        read_meta(path)
+    except IndexFormatError:
+        return False
+    return True
+
+
+class _ChecksumFile:
+    """A binary file that keeps size and CRC-32 of what is written to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.n_bytes = 0
+        self.crc32 = 0
+
+    def write(self, data: bytes | memoryview) -> int:
+        self.crc32 = crc32(data, self.crc32)
+        self.n_bytes += len(data)
+        return self.file.write(data)
+
+
+def _write_files(index: Index, directory: Path) -> None:
+    files = {}
+    for name in ARRAYS:
+        with (directory / f"{name}.npy").open("wb") as raw:
+            file = _ChecksumFile(raw)
+            _write_array(file, getattr(index.fm, name))
+            _sync(raw)
+        files[f"{name}.npy"] = {"bytes": file.n_bytes, "crc32": f"{file.crc32:08x}"}
+    params = index.meta.params
+    meta = {
+        "format": FORMAT_NAME,
+        "format_version": FORMAT_VERSION,
+        "fmwave_version": index.meta.fmwave_version,
+        "source": {"name": index.meta.source_name, "bytes": index.meta.source_bytes},
+        "parameters": {
+            "occ_spacing": params.occ_spacing,
+            "sa_sampling": params.sa_sampling,
+            "kmer_len": params.kmer_len,
+        },
+        "n_rows": index.fm.n_rows,
+        "primary": index.fm.primary,
+        "files": files,
+        "contigs": {
+            "names": list(index.contigs.names),
+            "lengths": index.contigs.lengths.tolist(),
+            "md5": list(index.contigs.md5),
+        },
+    }
+    meta["crc32"] = meta_checksum(meta)
+    with (directory / META).open("wb") as raw:
+        raw.write(json.dumps(meta, indent=1).encode() + b"\n")
+        _sync(raw)
+    sync_to_disk(directory)
+
+
+def _write_array(file: _ChecksumFile, array: np.ndarray) -> None:
+    """Write a C-contiguous array as ``np.save`` does, without copying it."""
+    header = np.lib.format.header_data_from_array_1_0(array)
+    np.lib.format.write_array_header_1_0(file, header)
+    data = array.data.cast("B")
+    for start in range(0, len(data), CHUNK_BYTES):
+        file.write(data[start : start + CHUNK_BYTES])
+
+
+def _replace_directory(temporary: Path, final: Path) -> None:
+    """Rename a complete directory to its final name, and remove what was there."""
+    old = temporary.with_suffix(".old")
+    try:
+        if final.exists():
+            final.rename(old)
+        temporary.rename(final)
+        sync_to_disk(final.parent)
+    finally:  # also where a signal ends the run between any two steps
+        if old.exists() and not final.exists():
+            old.rename(final)
+        _remove(old)
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory, if there is one, even where a signal comes meanwhile."""
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -4,16 +4,152 @@ A bucket holds the suffixes with one leading k-mer. It is dealt once by the next
 sorted by quicksort on 32 bases at a time; what is tied then is sorted by the ranks of suffixes
 further on, in rounds (:mod:`mapper.index.suffix_sort`). Each driver works for one thread
 (``sort_cpu.py``); no two write the same item.
+
+Core: sort keys with the text positions that belong to them, in the processor's cache.
+
+The suffix sort on the CPU: one bucket of suffixes at a time, in the processor's cache.
+
+A bucket holds the suffixes with one leading 8-mer, some ten thousand in a large genome. Threads
+take buckets, and in the rounds chunks of groups (``sort_buckets.py``).
+
+The suffix sort by libdivsufsort, for small texts: nothing to compile, one thread.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+
 import numpy as np
 
-from mapper.index.packed_text import key_at, next_window, window_at
-from mapper.index.pair_sort import STACK, sort_pairs
-from mapper.index.ranks import place, rank_after
-from mapper.jit.accelerate import driver
+from mapper.index import build
+from mapper.index.packed_text import (
+    base_at,
+    count_leading,
+    key_at,
+    next_window,
+    place,
+    rank_after,
+    window_at,
+)
+from mapper.index.suffix_sort import SortedText, Tied
+from mapper.jit.accelerate import core, driver
+from mapper.parallel.map import map_in_threads, parts
+
+STACK = 128
+"""Items of the stack: two for each halving of a range, of at most 2**63 items."""
+
+_SHORT = 16
+"""Ranges up to this length are sorted by insertion."""
+
+
+@core
+def scrambled(lo, hi, turn, size):
+    """An offset below `size` that depends on nothing in the data (a multiplicative hash)."""
+    mixed = np.uint64(lo + 3 * hi + turn) * np.uint64(0x9E3779B97F4A7C15)
+    return np.int64((mixed >> np.uint64(33)) % np.uint64(size))
+
+
+@core
+def swap(keys, positions, i, j):
+    """Exchange two keys, and the positions that belong to them."""
+    key = keys[i]
+    keys[i] = keys[j]
+    keys[j] = key
+    position = positions[i]
+    positions[i] = positions[j]
+    positions[j] = position
+
+
+@core
+def middle_of_three(keys, lo, hi):
+    """Index of the middle one of three keys of ``[lo, hi)``, drawn by a hash.
+
+    No order of the keys that a text could bring about is bad for such pivots.
+    """
+    size = hi - lo
+    a = lo + scrambled(lo, hi, 0, size)
+    b = lo + scrambled(lo, hi, 1, size)
+    c = lo + scrambled(lo, hi, 2, size)
+    if keys[a] > keys[b]:
+        a, b = b, a
+    if keys[b] <= keys[c]:
+        return b
+    return c if keys[c] > keys[a] else a
+
+
+@core
+def sort_short(keys, positions, lo, hi):
+    """Sort by insertion."""
+    for i in range(lo + 1, hi):
+        key = keys[i]
+        position = positions[i]
+        j = i
+        while j > lo and keys[j - 1] > key:
+            keys[j] = keys[j - 1]
+            positions[j] = positions[j - 1]
+            j -= 1
+        keys[j] = key
+        positions[j] = position
+
+
+@core
+def partition(keys, positions, lo, hi):
+    """Split ``[lo, hi)``, of two items or more, at the returned index.
+
+    No key left of it is larger than any right of it, and neither side is empty. Equal keys
+    go to both sides, so that ranges of equal keys split in halves.
+
+    References
+    ----------
+    Hoare (1962), doi:10.1093/comjnl/5.1.10.
+    """
+    swap(keys, positions, lo, middle_of_three(keys, lo, hi))
+    pivot = keys[lo]
+    i = lo
+    j = hi - 1
+    while True:
+        while keys[i] < pivot:
+            i += 1
+        while keys[j] > pivot:
+            j -= 1
+        if i >= j:
+            return j + 1
+        swap(keys, positions, i, j)
+        i += 1
+        j -= 1
+
+
+@core
+def sort_pairs(keys, positions, lo, hi, stack):
+    """Sort ``keys[lo:hi]`` (unsigned) ascending and `positions` with them; not stable.
+
+    Parameters
+    ----------
+    stack
+        int64 (STACK,): scratch.
+    """
+    stack[0] = lo
+    stack[1] = hi
+    top = 2
+    while top > 0:
+        top -= 2
+        lo = stack[top]
+        hi = stack[top + 1]
+        while hi - lo > _SHORT:
+            split = partition(keys, positions, lo, hi)
+            # The larger side waits: the stack holds at most one range for each halving.
+            if split - lo < hi - split:
+                stack[top] = split
+                stack[top + 1] = hi
+                hi = split
+            else:
+                stack[top] = lo
+                stack[top + 1] = split
+                lo = split
+            top += 2
+        sort_short(keys, positions, lo, hi)
 
 
 @driver
@@ -185,3 +321,168 @@ def place_suffixes(words, rank, first, end, sa_shift, bwt, sa_samples):
     """Write out the suffixes of ``[first, end)``, whose rank is now their row."""
     for text_pos in range(first, end):
         place(words, rank, text_pos, 0, len(bwt), sa_shift, bwt, sa_samples)
+
+
+WORDS_DEEP = 4
+"""Words of 32 bases by which buckets are sorted before ranks are: repeats that end within
+them need no round of their own."""
+
+_TASKS = 8
+"""Tasks for each thread in a block: few enough to cost nothing, enough to end together."""
+
+
+class CpuSorter:
+    """The steps of :mod:`mapper.index.suffix_sort` on the CPU.
+
+    Parameters
+    ----------
+    words
+        The text (:mod:`mapper.index.packed_text`).
+    n
+        Its length in bases.
+    bucket_len
+        1 to 16: length of the k-mers by which suffixes are dealt first.
+    row_type
+        uint32 or uint64: holds n.
+    sa_shift
+        log2 of the SA sampling.
+    n_threads
+        Threads to use; no effect on the result.
+    """
+
+    def __init__(
+        self,
+        words: np.ndarray,
+        n: int,
+        bucket_len: int,
+        row_type: np.dtype,
+        sa_shift: int,
+        n_threads: int,
+    ) -> None:
+        self.words = words
+        self.n = n
+        self.bucket_len = bucket_len
+        self.depth = bucket_len + 32 * WORDS_DEEP
+        self.sa_shift = sa_shift
+        self.n_threads = n_threads
+        blocks = parts((n + 31) // 32, 16 * n_threads)
+        self.parts = [(32 * first, min(n, 32 * end)) for first, end in blocks]
+        self.counts = np.zeros((0, 0), np.int64)
+        self.rank = np.empty(n, row_type)
+
+    def leading_counts(self) -> np.ndarray:
+        self.counts = np.zeros((len(self.parts), 4**self.bucket_len), np.int64)
+
+        def count(part: int) -> None:
+            first, end = self.parts[part]
+            count_leading(self.words, self.bucket_len, first, end, self.counts[part])
+
+        map_in_threads(count, range(len(self.parts)), self.n_threads)
+        return self.counts.sum(axis=0)
+
+    def sort_block(
+        self, first_kmer: int, end_kmer: int, size: int, row: int, advance: Callable[[int], None]
+    ) -> list[Tied]:
+        counts = self.counts[:, first_kmer:end_kmer]
+        starts = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
+        cursors = starts[:-1] + np.cumsum(counts, axis=0) - counts
+        positions = np.empty(size, self.rank.dtype)
+
+        def fill(part: int) -> None:
+            first, end = self.parts[part]
+            collect(
+                self.words, self.bucket_len, first_kmer, end_kmer, first, end,
+                cursors[part], positions,
+            )  # fmt: skip
+
+        map_in_threads(fill, range(len(self.parts)), self.n_threads)
+
+        def sort(task: tuple[int, int]) -> Tied:
+            own = starts[task[0] : task[1] + 1]
+            chunk = sort_buckets(
+                self.words, self.n, self.bucket_len, self.depth, own, row, positions, self.rank
+            )
+            advance(int(own[-1] - own[0]))
+            return Tied(*chunk)
+
+        tied = map_in_threads(sort, self._tasks(starts), self.n_threads)
+        return [chunk for chunk in tied if len(chunk.rows)]
+
+    def _tasks(self, starts: np.ndarray) -> list[tuple[int, int]]:
+        """Deal buckets to tasks with like numbers of suffixes."""
+        wanted = np.linspace(0, starts[-1], _TASKS * self.n_threads + 1)
+        cuts = np.unique([0, *np.searchsorted(starts, wanted), len(starts) - 1])
+        return [(int(a), int(b)) for a, b in pairwise(cuts)]
+
+    def refine(self, tied: list[Tied], depth: int) -> list[Tied]:
+        refined = []
+        at_once = _TASKS * self.n_threads
+        for first in range(0, len(tied), at_once):
+            refined += self._refine(tied[first : first + at_once], depth)
+        return refined
+
+    def _refine(self, tied: list[Tied], depth: int) -> list[Tied]:
+        """Refine some chunks: all their keys are read before any of their ranks changes."""
+
+        def look(chunk: Tied) -> np.ndarray:
+            keys = np.empty(len(chunk.rows), np.uint64)
+            look_ahead(self.rank, self.n, depth, self.depth, chunk.positions, keys)
+            return keys
+
+        def sort(item: tuple[Tied, np.ndarray]) -> Tied:
+            (rows, positions), keys = item
+            kept = refine_groups(self.rank, rows, positions, keys)
+            return Tied(rows[:kept].copy(), positions[:kept].copy())
+
+        keys = map_in_threads(look, tied, self.n_threads)
+        refined = map_in_threads(sort, zip(tied, keys, strict=True), self.n_threads)
+        return [chunk for chunk in refined if len(chunk.rows)]
+
+    def result(self) -> SortedText:
+        bwt = np.zeros(self.n + 1, np.uint8)
+        bwt[0] = base_at(self.words, self.n - 1)
+        sa_samples = np.empty((self.n >> self.sa_shift) + 1, self.rank.dtype)
+        sa_samples[0] = self.n
+
+        def write(part: tuple[int, int]) -> None:
+            place_suffixes(self.words, self.rank, *part, self.sa_shift, bwt, sa_samples)
+
+        map_in_threads(write, self.parts, self.n_threads)
+        return SortedText(bwt, sa_samples, int(self.rank[0]))
+
+
+def sort_with_library(text: np.ndarray, row_type: np.dtype, sa_shift: int) -> SortedText:
+    """Sort the suffixes of `text` (uint8 codes 0 to 3, n > 0)."""
+    n = len(text)
+    suffix_array = sort_suffixes(text)
+    bwt = np.empty(n + 1, np.uint8)
+    build.transform_rows(text, suffix_array, 0, n + 1, bwt)
+    sa_samples = np.empty((n >> sa_shift) + 1, row_type)
+    sa_samples[0] = n
+    sa_samples[1:] = suffix_array[(1 << sa_shift) - 1 :: 1 << sa_shift]
+    return SortedText(bwt, sa_samples, int(build.find_primary(suffix_array)))
+
+
+def sort_suffixes(text: np.ndarray) -> np.ndarray:
+    """Return the suffix array: int32 (n,) below 2**31 bases, else int64.
+
+    The sort is one call into C that can take minutes. It runs in a thread of its own
+    (it releases the GIL), so that signals are answered meanwhile.
+    """
+    from pydivsufsort import divsufsort  # slow to import, and needed only here
+
+    results: list[np.ndarray | BaseException] = []
+
+    def sort() -> None:
+        try:
+            results.append(divsufsort(text))
+        except BaseException as error:  # handed to the caller
+            results.append(error)
+
+    thread = threading.Thread(target=sort, daemon=True)
+    thread.start()
+    thread.join()
+    result = results.pop()
+    if isinstance(result, BaseException):
+        raise result
+    return result

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.batch import KmerBatch, KmerHits
-from mapper.index.expand import with_table
-from mapper.index.fm import FMIndex
+from mapper.index.fm import FMIndex, with_table
 from mapper.jit.accelerate import driver
 from mapper.params import IndexParams, KmerParams
 from mapper.seed.kmer_collect import (

@@ -103,7 +103,7 @@ def search_rows(fm, places, contexts, low, high, work, params, hits, thread):
     Parameters
     ----------
     fm
-        FMIndex with 0 < ``kmer_len`` <= 16 and k (:func:`mapper.index.expand.with_table`).
+        FMIndex with 0 < ``kmer_len`` <= 16 and k (:func:`mapper.index.fm.with_table`).
     places
         Places of its text.
     contexts

@@ -16,8 +16,14 @@ from mapper.cli.index import default_output
 from mapper.cli.main import main
 from mapper.cuda.devices import CPU, CUDA, DeviceChoice
 from mapper.errors import DeviceError, MapperError, ResourceError, UsageError
-from mapper.index.plan import PROCESS_BYTES, BuildPlan, plan_blocks, plan_device, plan_library
-from mapper.index.route import choose_route
+from mapper.index.plan import (
+    PROCESS_BYTES,
+    BuildPlan,
+    choose_route,
+    plan_blocks,
+    plan_device,
+    plan_library,
+)
 from mapper.index.storage import verify
 from mapper.params import IndexParams
 
@@ -239,7 +245,7 @@ def test_memory_estimate_per_base() -> None:
 @pytest.fixture
 def pretended_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "mapper.index.route.choose_device",
+        "mapper.index.plan.choose_device",
         lambda text: DeviceChoice(CPU) if text == "cpu" else DeviceChoice(CUDA, (0,)),
     )
 
@@ -261,8 +267,8 @@ def test_auto_takes_the_cpu_and_says_why_where_a_device_asked_for_is_an_error(
     name: str, stand_in: object, message: str, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("mapper.index.route.require_cupy", lambda: None)
-    monkeypatch.setattr(f"mapper.index.route.{name}", stand_in)
+    monkeypatch.setattr("mapper.index.plan.require_cupy", lambda: None)
+    monkeypatch.setattr(f"mapper.index.plan.{name}", stand_in)
 
     def route(device: str, n: int = 10**9) -> str:
         return choose_route("it", n, IndexParams(), device, 10**11, 2, check=False).route
@@ -281,9 +287,9 @@ def test_auto_takes_the_cpu_and_says_why_where_a_device_asked_for_is_an_error(
 
 @pytest.mark.usefixtures("pretended_device")
 def test_auto_takes_a_device_for_a_large_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mapper.index.route.require_cupy", lambda: None)
+    monkeypatch.setattr("mapper.index.plan.require_cupy", lambda: None)
     monkeypatch.setattr(
-        "mapper.index.route._plan_on",
+        "mapper.index.plan._plan_on",
         lambda ordinal, n, params: plan_device(n, params, 10**11)._replace(ordinal=ordinal),
     )
     plan = choose_route("it", 10**9, IndexParams(), "auto", 10**11, 2, check=False)

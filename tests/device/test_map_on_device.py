@@ -72,9 +72,9 @@ def test_a_batch_is_as_large_as_free_memory_allows(device, phix, monkeypatch, gi
 def test_rows_of_64_bits_and_positions_beyond_32(device, tmp_path, monkeypatch, far) -> None:
     """Near, the suffix array is expanded on the device; far, that would take 34 GB."""
     from mapper.device import backend
-    from mapper.index import layout
+    from mapper.index import storage
 
-    monkeypatch.setattr(layout, "NARROW_ROWS", 1000)
+    monkeypatch.setattr(storage, "NARROW_ROWS", 1000)
     index = build_index(DATA / "phix174.fa", tmp_path / "phix.fmw")
     if far:
         index = index_at(index, BEYOND)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mapper.index import build, layout
+from mapper.index import build, storage
 from mapper.index.packed_text import PackedText
 from mapper.index.plan import DEVICE, BuildPlan, device_stages, plan_device
-from mapper.index.sort_library import sort_with_library
 from mapper.index.suffix_sort import SortedText
+from mapper.index.suffix_sort_cpu import sort_with_library
 from mapper.params import IndexParams
 
 N = 3_000_000
@@ -70,7 +70,7 @@ def test_each_stage_holds_what_is_counted_for_it(
     row_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if row_bytes == 8:
-        monkeypatch.setattr(layout, "NARROW_ROWS", 1000)
+        monkeypatch.setattr(storage, "NARROW_ROWS", 1000)
     for name, n in (("small", 2000), ("large", N)):
         write_random(tmp_path / f"{name}.fa", n)
     plan = plan_device(N, PARAMS, None)

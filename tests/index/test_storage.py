@@ -17,10 +17,9 @@ import pysam
 import pytest
 
 from mapper.errors import IndexFormatError, MapperError, OutputError, UsageError
-from mapper.index import save
+from mapper.index import storage
 from mapper.index.reference import Index, contig_bounds, find_contig
-from mapper.index.save import save_index
-from mapper.index.storage import FILES, open_index, verify
+from mapper.index.storage import FILES, open_index, save_index, verify
 from mapper.params import IndexParams
 
 FASTA = b">one first\nACGTTGCANNNNACGGT\n>two\nTTTTT\n>three\n" + b"ACGGATTACA\n" * 30
@@ -194,7 +193,7 @@ def test_failure_while_writing_leaves_nothing(
         if len(calls) == 3:
             raise error
 
-    monkeypatch.setattr(save, "_sync", sync)
+    monkeypatch.setattr(storage, "_sync", sync)
     with pytest.raises(expected):
         save_index(built, tmp_path / "x.fmw")
     assert list(tmp_path.iterdir()) == []

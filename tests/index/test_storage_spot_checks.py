@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapper.errors import IndexFormatError
-from mapper.index import spot_checks
+from mapper.index import storage
 from mapper.index.reference import Index
-from mapper.index.spot_checks import SPOT_CHECKS
-from mapper.index.storage import open_index
+from mapper.index.storage import SPOT_CHECKS, open_index
 from mapper.params import IndexParams
 from tests.helpers.hard_texts import repetitive
 
@@ -69,7 +68,7 @@ def test_counts_begin_anew_in_each_superblock(saved: Path, monkeypatch: pytest.M
     with pytest.raises(ValueError, match="do not add up"):
         SPOT_CHECKS["blocks"](fm._replace(blocks=blocks))
     shift = fm.occ_shift + per_superblock.bit_length() - 1
-    monkeypatch.setattr(spot_checks, "SUPERBLOCK_SHIFT", shift)
+    monkeypatch.setattr(storage, "SUPERBLOCK_SHIFT", shift)
     SPOT_CHECKS["blocks"](fm._replace(blocks=blocks))
 
 

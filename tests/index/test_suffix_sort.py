@@ -13,12 +13,10 @@ from mapper import dna
 from mapper.index import plan as plans
 from mapper.index.build import build_fm, build_index
 from mapper.index.fm import FMIndex
-from mapper.index.pair_sort import STACK, sort_pairs
 from mapper.index.plan import BLOCKS, DEVICE, BuildPlan
-from mapper.index.sort_arrays import ArraySorter
-from mapper.index.sort_cpu import CpuSorter
-from mapper.index.sort_library import sort_with_library
 from mapper.index.suffix_sort import SortedText, Sorter, blocks_of, sort_in_blocks
+from mapper.index.suffix_sort_cpu import STACK, CpuSorter, sort_pairs, sort_with_library
+from mapper.index.suffix_sort_cuda import ArraySorter
 from mapper.params import IndexParams
 from tests.helpers.hard_texts import HostKernels, fibonacci, repetitive, words_of
 from tests.index.test_fm import texts
@@ -229,7 +227,7 @@ def test_files_are_the_same_by_every_route(tmp_path: Path, monkeypatch: pytest.M
     fasta.write_text(">a\n" + "".join(letters) + "\n>b\n" + "".join(letters[:900]) + "\n")
     build_index(fasta, device="cpu").save(tmp_path / "library")
     monkeypatch.setattr(plans, "LIBRARY_UP_TO", 10)
-    monkeypatch.setattr("mapper.index.route.LIBRARY_UP_TO", 10)
+    monkeypatch.setattr("mapper.index.plan.LIBRARY_UP_TO", 10)
     for n_threads in (1, 2):
         index = build_index(fasta, device="cpu", n_threads=n_threads, memory=10**9)
         index.save(tmp_path / f"blocks{n_threads}")

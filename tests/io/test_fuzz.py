@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from mapper.errors import IndexFormatError, InputFormatError, UsageError
 from mapper.index.build import build_index
 from mapper.index.reference import Index
-from mapper.index.save import save_index
-from mapper.index.storage import meta_checksum, open_index, verify
+from mapper.index.storage import meta_checksum, open_index, save_index, verify
 from mapper.io.bam_reader import find_record
 from mapper.io.input_buffer import InputBuffer
 from mapper.io.reads import Lane, ReadOptions, ReadsReader

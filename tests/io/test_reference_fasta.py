@@ -13,7 +13,7 @@ import pytest
 
 from mapper import dna
 from mapper.errors import InputFormatError
-from mapper.index.text import read_text
+from mapper.index.build import read_text
 from mapper.io import reference_fasta
 from mapper.io.reference_fasta import plain_bytes
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mapper import dna
 from mapper.errors import InputFormatError, UsageError
-from mapper.index import text
+from mapper.index import build
 from mapper.io import contig_md5, reference_fasta
 from mapper.io import reference_fasta as fasta_blocks
 from mapper.io.reference_fasta import check_reference
@@ -60,7 +60,7 @@ def read_small(path: Path, block: int, step: int, n_threads: int) -> list[tuple[
     with (
         mock.patch.multiple(fasta_blocks, BLOCK_BYTES=block, _STEP_BYTES=step),
         mock.patch.multiple(contig_md5, _TASK_BYTES=50, _LETTERS_AT_ONCE=70),
-        mock.patch.multiple(text, SEGMENT_BYTES=100, _BLOCKS_AHEAD=2),
+        mock.patch.multiple(build, SEGMENT_BYTES=100, _BLOCKS_AHEAD=2),
         mock.patch.multiple(reference_fasta, _HEADS=1, _BLOCKS_AHEAD=3),
     ):
         return [
@@ -178,11 +178,11 @@ def test_a_compressed_file_is_refused_while_it_is_read(tmp_path: Path) -> None:
             raise InputFormatError("too large")
 
     with (
-        mock.patch.multiple(text, SEGMENT_BYTES=100, _FIRST_CHECK=200),
+        mock.patch.multiple(build, SEGMENT_BYTES=100, _FIRST_CHECK=200),
         mock.patch.multiple(fasta_blocks, BLOCK_BYTES=50),
         pytest.raises(InputFormatError, match="too large"),
     ):
-        text.read_text(path, 2, None, check)
+        build.read_text(path, 2, None, check)
     assert len(asked) < 8
     assert asked == sorted(asked)
     assert asked[-1] < 2200

@@ -79,7 +79,7 @@ def test_hits_are_those_of_the_cpu(device, most, list_capacity):
 def test_expansion_on_the_device_is_that_on_the_host(device):
     from mapper.index.build import build_fm
     from mapper.index.cuda import expand_suffix_array, fit_table_on_device, upload_index
-    from mapper.index.expand import with_table
+    from mapper.index.fm import with_table
 
     _, genome = repetitive_genome(np.random.default_rng(3), 200, IndexParams(kmer_len=2))
     uploaded = upload_index(genome.fm)
@@ -97,12 +97,12 @@ def test_expansion_on_the_device_is_that_on_the_host(device):
 def test_hits_with_rows_of_64_bits(device, monkeypatch, far):
     """Beyond 2^32, table and suffix array stay as they are: expanded they were too large."""
     from mapper.cuda.api import SIMULATED
-    from mapper.index import layout
+    from mapper.index import storage
     from mapper.index.cuda import device_index, upload_index
     from mapper.seed.kmer_contexts_cuda import device_contexts
     from mapper.seed.kmer_cuda import CudaKmerSearch
 
-    monkeypatch.setattr(layout, "NARROW_ROWS", 100)
+    monkeypatch.setattr(storage, "NARROW_ROWS", 100)
     # No hit may need a walk to the text's first base, which is not moved.
     contigs, genome = repetitive_genome(np.random.default_rng(8), 300, IndexParams(kmer_len=3))
     assert genome.fm.sa_samples.dtype == genome.fm.kmer_starts.dtype == np.uint64
