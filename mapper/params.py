@@ -76,7 +76,7 @@ class SeedParams(NamedTuple):
 
 
 class KmerParams(NamedTuple):
-    """Search of k-mers with mismatches (``mapper/seed/kmer_search.py``)."""
+    """Search of k-mers with mismatches (``mapper/kmers/search.py``)."""
 
     kmer_len: int
     """k, 1 to 64."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tests.helpers.read_batches import mutated, random_letters
 from tests.naive.seeds import oriented
-from tests.reads import mutated, random_letters
 
 
 class Read(NamedTuple):

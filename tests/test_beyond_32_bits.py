@@ -12,13 +12,13 @@ import numpy as np
 import pysam
 import pytest
 
-from mapper import kmer_pipeline
 from mapper.errors import IndexFormatError
 from mapper.index import plan as route_module
 from mapper.index import storage
 from mapper.index.build import build_index
 from mapper.index.reference import Index
 from mapper.io.output import SortOptions
+from mapper.kmers import pipeline
 from mapper.params import KmerParams
 from tests.helpers.big_offsets import BEYOND, index_at, loose
 from tests.naive.sam_check import Checker
@@ -50,8 +50,8 @@ def near(world: World, tmp_path_factory: pytest.TempPathFactory) -> Near:
 
 
 def seeds_of(index: Index, reads: str, output: Path, most: int) -> list[str]:
-    job = kmer_pipeline.SeedJob(reads, str(output), KmerParams(21, most, 20), stride=50, threads=2)
-    counts = kmer_pipeline.seed_reads(index, job)
+    job = pipeline.SeedJob(reads, str(output), KmerParams(21, most, 20), stride=50, threads=2)
+    counts = pipeline.seed_reads(index, job)
     assert counts.hits > 1000
     return output.read_text().splitlines()
 

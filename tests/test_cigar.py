@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapper import cigar
+from tests.helpers.read_batches import text_planes
 from tests.naive.gotoh import Scoring, replay, shift_gaps_left
-from tests.reads import text_planes
 
 LENGTHS = st.integers(1, 12)
 

@@ -11,9 +11,9 @@ import pytest
 
 from mapper.errors import InputFormatError
 from mapper.params import MAX_READ_LEN
+from tests.helpers.read_batches import random_letters
 from tests.naive.sam_check import Checker
 from tests.naive.seeds import oriented
-from tests.reads import random_letters
 from tests.simulate import Read, write_fastq
 from tests.whole import World, map_to, records_of
 

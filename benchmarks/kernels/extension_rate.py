@@ -50,8 +50,8 @@ class Extension:
 
     def __init__(self, lane: Any, batch: ReadBatch, params: MapParams, keep: KeepParams) -> None:
         from mapper.chain.cuda import find_loci
-        from mapper.device.reads import upload_reads
         from mapper.seed.cuda import seed_reads
+        from mapper.seed.reads import upload_reads
 
         self.lane, self.params, self.keep = lane, params, keep
         self.reads, self.longest = upload_reads(lane.space, [batch])

@@ -42,13 +42,13 @@ from mapper.index.fm import FMIndex, with_table
 from mapper.index.plan import choose_route
 from mapper.index.reference import Contigs, make_contigs
 from mapper.jit.accelerate import driver
+from mapper.kmers.cpu import CpuKmerSearch, fit_table, table_len_for_work
+from mapper.kmers.cuda import CudaKmerSearch
+from mapper.kmers.kmer_contexts_cuda import device_contexts
+from mapper.kmers.kmer_pieces import ListFullError, join
+from mapper.kmers.kmer_places import Places, make_places
 from mapper.parallel.map import in_order
 from mapper.params import IndexParams, KmerParams
-from mapper.seed.kmer_contexts_cuda import device_contexts
-from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table, table_len_for_work
-from mapper.seed.kmer_cuda import CudaKmerSearch
-from mapper.seed.kmer_pieces import ListFullError, join
-from mapper.seed.kmer_places import Places, make_places
 
 PAPER_SETS = (  # name, k, mismatches, seconds of the paper: GPU whole, CPU 1 and 4 cores
     ("S11", 11, 0, 10.6, 60.7, 17.2),

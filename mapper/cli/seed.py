@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     check_device_name(args.device)
 
     from mapper.index.storage import open_checked
-    from mapper.kmer_pipeline import SeedJob, seed_reads
+    from mapper.kmers.pipeline import SeedJob, seed_reads
 
     index, checks = open_checked(args.index)
     job = SeedJob(

@@ -28,7 +28,6 @@ from mapper.chain.cuda import find_loci
 from mapper.cuda.api import cuda, knowing_its_device
 from mapper.cuda.memory import Slabs, Workspace, free_bytes
 from mapper.cuda.upload import upload
-from mapper.device.reads import download_packed, upload_reads
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cuda import download_alignments, extend_loci
 from mapper.extend.merge_cuda import merge_on_device
@@ -41,6 +40,7 @@ from mapper.pair.insert_size import InsertSizeModel
 from mapper.parallel.map import map_in_threads
 from mapper.params import DEVICE_LANES, MapParams
 from mapper.seed.cuda import seed_reads
+from mapper.seed.reads import download_packed, upload_reads
 from mapper.stages import align_reads, rescue_mates
 from mapper.stats import ON_CPU, RunStats
 

@@ -25,7 +25,6 @@ from mapper.cuda.worklist import (
     first_capacity,
     threads_for,
 )
-from mapper.device.reads import DeviceReads
 from mapper.extend.kernels import (
     Bucket,
     Lists,
@@ -53,6 +52,7 @@ from mapper.extend.settle_kernels import (
 )
 from mapper.extend.wavefronts import Wavefronts, wavefront_sizes
 from mapper.params import KEEP_ALL, ExtendParams, KeepParams
+from mapper.seed.reads import DeviceReads
 
 SCREENED_BAND = 64
 """Diagonals of the widest band whose blocks are looked at before there is room for wavefronts."""

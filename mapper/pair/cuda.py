@@ -12,7 +12,6 @@ from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
 from mapper.cuda.warp import WARP, WarpLanes
 from mapper.cuda.worklist import POOL, Pool, columns, first_capacity, threads_for
-from mapper.device.reads import DeviceReads
 from mapper.index.reference import ContigBounds
 from mapper.jit.lanes import lane_max, lanes_meet
 from mapper.pair.insert_size import InsertSizeModel
@@ -20,6 +19,7 @@ from mapper.pair.pairing import best_pair_score
 from mapper.pair.rescue import MOST_IN_WINDOW, anchors_of, look_near
 from mapper.params import ExtendParams, PairParams
 from mapper.seed.cuda import DeviceSeeds
+from mapper.seed.reads import DeviceReads
 
 NEXT_PAIR = POOL + 1
 """The counter from which warps take their next pair: few pairs have much to look for."""

@@ -10,8 +10,8 @@ from mapper.index.fm import FMIndex
 from mapper.index.kmer_filter import EVERY_KMER, Present
 from mapper.jit.accelerate import driver, grown
 from mapper.params import SeedParams
+from mapper.seed.diagonals import SeedScratch, table_size
 from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds
-from mapper.seed.select import SeedScratch, table_size
 
 
 def _new_scratch(max_seeds: int, max_hits: int) -> SeedScratch:

@@ -21,11 +21,11 @@ from mapper.cuda.worklist import (
     new_lists,
     threads_for,
 )
-from mapper.device.reads import DeviceReads
 from mapper.index.fm import FMIndex
 from mapper.params import SeedParams
+from mapper.seed.diagonals import SeedScratch, table_size
+from mapper.seed.reads import DeviceReads
 from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds
-from mapper.seed.select import SeedScratch, table_size
 
 FIRST_SEEDS, FIRST_DIAGONALS = 32, 32
 """Work space of a thread in the first bucket: enough for reads with few occurrences."""

@@ -15,9 +15,9 @@ from mapper.dna import AMBIGUOUS, n_words
 from mapper.index.fm import locate
 from mapper.index.kmer_filter import choose_seeds, look_up, pass_absent
 from mapper.jit.accelerate import core
+from mapper.seed.diagonals import DIAGONALS_FULL, find_diagonals, seed_matches
 from mapper.seed.exact import complete_unique, lengthen_seed, narrow_seeds
 from mapper.seed.plan import n_disjoint
-from mapper.seed.select import DIAGONALS_FULL, find_diagonals, seed_matches
 
 SEEDS_FULL = DIAGONALS_FULL
 """The seeds or diagonals of a read do not fit their work space."""

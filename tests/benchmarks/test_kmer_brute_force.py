@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.kernels import kmer_brute_force as brute_force
+from tests.helpers.read_batches import mutated, random_letters
 from tests.naive import kmers as naive
-from tests.reads import mutated, random_letters
 
 
 def write(path: Path, contigs: dict[str, str]) -> Path:

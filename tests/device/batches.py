@@ -6,7 +6,7 @@ import numpy as np
 
 from mapper.index.reference import Contigs, Index, IndexMeta, make_contigs
 from mapper.params import IndexParams
-from tests.reads import Genome, genome_of, mutated, random_letters
+from tests.helpers.read_batches import Genome, genome_of, mutated, random_letters
 
 
 def index_of(genome: Genome) -> Index:

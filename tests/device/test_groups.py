@@ -21,7 +21,7 @@ from mapper.pair.insert_size import model_from
 from mapper.params import DEVICE_BATCH_BASES
 from mapper.seed.pack import pack_reads
 from mapper.stages import align_reads, rescue_mates
-from tests.reads import reads_of as batch_of
+from tests.helpers.read_batches import reads_of as batch_of
 from tests.test_formats import import_pairs
 from tests.whole import map_to
 

@@ -22,7 +22,7 @@ from mapper.stages import align_reads, rescue_mates
 from mapper.stats import RunStats
 from tests.device.batches import index_of, small_genome, some_pairs, some_reads
 from tests.extend.views import alignments_of, loci_of
-from tests.reads import Genome, genome_of, random_letters, reads_of
+from tests.helpers.read_batches import Genome, genome_of, random_letters, reads_of
 
 pytestmark = pytest.mark.gpu
 
@@ -59,9 +59,9 @@ def check_stages(index: Index, reads: ReadBatch, params: MapParams):
     """Run stage by stage on both; return the counters of both stages with buckets."""
     from mapper.chain import cuda as device_chain
     from mapper.device.backend import DeviceStages
-    from mapper.device.reads import download_packed, upload_reads
     from mapper.extend import cuda as device_extend
     from mapper.seed import cuda as device_seed
+    from mapper.seed.reads import download_packed, upload_reads
 
     stages = DeviceStages(index, [0], lanes=1)
     lane = stages.lanes[0]
@@ -132,8 +132,8 @@ def test_a_read_whose_loci_asked_for_too_much_is_settled_alone(device) -> None:
     """The first locus sets the third a target, which the second, elsewhere in the read, lowers."""
     from mapper.cuda.memory import Workspace
     from mapper.cuda.upload import upload
-    from mapper.device.reads import upload_reads
     from mapper.extend import cuda as device_extend
+    from mapper.seed.reads import upload_reads
 
     rng = np.random.default_rng(11)
     first, second, flank = (random_letters(rng, n) for n in (60, 71, 100))

@@ -16,8 +16,8 @@ from mapper.extend.wavefront_affine import Side
 from mapper.extend.wavefronts import new_wavefronts
 from mapper.jit.lanes import ONE_LANE
 from mapper.params import ExtendParams
+from tests.helpers.read_batches import mutated, packed_reads, random_letters, text_planes
 from tests.naive.gotoh import Scoring
-from tests.reads import mutated, packed_reads, random_letters, text_planes
 
 SCORINGS = [
     Scoring(),

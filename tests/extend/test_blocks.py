@@ -17,8 +17,8 @@ from mapper.extend.marks import (
 )
 from mapper.jit.lanes import ONE_LANE
 from tests.extend.sides import SCORINGS, Case, extend, random_case
+from tests.helpers.read_batches import mutated, packed_reads, random_letters, text_planes
 from tests.naive.gotoh import Scoring, best_extension, same
-from tests.reads import mutated, packed_reads, random_letters, text_planes
 
 DIRECTIONS = pytest.mark.parametrize("forward", [True, False], ids=["forward", "backward"])
 

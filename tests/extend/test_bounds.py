@@ -11,7 +11,7 @@ from mapper.extend.read import scratch_sizes
 from mapper.extend.wavefronts import new_wavefronts
 from mapper.jit.lanes import ONE_LANE
 from mapper.params import ExtendParams
-from tests.reads import mutated, packed_reads, random_letters, text_planes
+from tests.helpers.read_batches import mutated, packed_reads, random_letters, text_planes
 
 WIDEST = 400  # more diagonals than any band has
 

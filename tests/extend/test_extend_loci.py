@@ -9,9 +9,9 @@ from mapper.extend.cpu import extend_loci
 from mapper.params import ExtendParams
 from tests.extend.sides import SCORINGS, params_of
 from tests.extend.views import Aligned, alignments_of, loci_of
+from tests.helpers.read_batches import Genome, genome_of, mutated, packed_reads, random_letters
 from tests.naive.gotoh import Scoring, best_extension, replay
 from tests.naive.seeds import oriented
-from tests.reads import Genome, genome_of, mutated, packed_reads, random_letters
 
 
 def extended(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.extend.sides import SCORINGS, Case, Extension, extend, random_case
+from tests.helpers.read_batches import random_letters
 from tests.naive.gotoh import Scoring, best_extension, replay
-from tests.reads import random_letters
 
 DIRECTIONS = pytest.mark.parametrize("forward", [True, False], ids=["forward", "backward"])
 

@@ -9,8 +9,8 @@ from mapper.extend.antidiagonals import LOST, STATES, ByteLosses, advance, sprea
 from mapper.extend.reach import UNKNOWN
 from mapper.jit.accelerate import driver
 from tests.extend.sides import SCORINGS, Case, extend, random_case, reached
+from tests.helpers.read_batches import random_letters
 from tests.naive.gotoh import Scoring, best_extension
-from tests.reads import random_letters
 
 DIRECTIONS = pytest.mark.parametrize("forward", [True, False], ids=["forward", "backward"])
 NARROW, MIDDLE, WIDE = 20, 60, 100

@@ -9,7 +9,7 @@ import numpy as np
 
 from mapper import cigar
 from mapper.batch import AlignmentBatch, LocusBatch
-from tests.reads import Genome, offsets_of
+from tests.helpers.read_batches import Genome, offsets_of
 
 
 class Aligned(NamedTuple):

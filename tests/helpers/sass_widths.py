@@ -23,23 +23,23 @@ from numba import types
 from benchmarks import harness
 from mapper.index.fm import FMIndex
 from mapper.params import SeedParams
+from mapper.seed.diagonals import SeedScratch
 from mapper.seed.rounds import SeedColumns
-from mapper.seed.select import SeedScratch
 from tests.device.batches import index_of, small_genome
 from tests.helpers.inner_loops import instructions_of, needless
 from tests.helpers.offline_compile import Machine, array, compile_offline, type_of
+from tests.kmers.test_cuda import search_types
 from tests.machine_code.test_mapping_kernels import NUMBER, extension_types, struct
-from tests.seed.test_kmers_cuda import search_types
 
 
 def hot_kernels() -> Iterator[tuple[str, Any, Sequence[types.Type]]]:
     """Return the kernels that most of the device's time goes to, and what mapping gives them."""
     from mapper.cuda.worklist import Lists, Pool
-    from mapper.device.reads import DeviceReads
     from mapper.extend.kernels import extend_alone, extend_by_warp, screen
     from mapper.index.cuda import _fill_suffix_array
+    from mapper.kmers.cuda import _search, _search_by_contexts
     from mapper.seed import cuda as device_seed
-    from mapper.seed.kmer_cuda import _search, _search_by_contexts
+    from mapper.seed.reads import DeviceReads
 
     shared = {
         "reads": struct(DeviceReads, "u1", "i8", array(np.uint64, 2), "i8"),

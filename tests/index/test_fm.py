@@ -15,8 +15,8 @@ from mapper.index import fm as core
 from mapper.index.build import build_fm
 from mapper.index.fm import FMIndex, fill_from_sample, with_table
 from mapper.params import IndexParams
+from tests.helpers.read_batches import random_letters
 from tests.naive import fm as naive
-from tests.reads import random_letters
 
 
 @pytest.mark.parametrize("own", [0, 2, 5])

@@ -12,11 +12,11 @@ from numba import types
 from mapper.batch import LocusBatch
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.index.reference import ContigBounds
+from mapper.kmers.kmer_store import HitStore
 from mapper.pairwise.affine_origins import Origins
 from mapper.pairwise.affine_rows import AffineRows
 from mapper.pairwise.wavefront_affine import AffinePenalties
 from mapper.params import ExtendParams
-from mapper.seed.kmer_store import HitStore
 from mapper.seed.rounds import SeedColumns
 from tests.device.batches import index_of, small_genome
 from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
@@ -33,10 +33,10 @@ FOUND = (U4, U1)  # positions and mismatches of hits
 def seeding_and_chaining():
     from mapper.chain.cuda import _chain
     from mapper.cuda.worklist import Lists, Pool, _number, _scan_groups, _sum_groups
-    from mapper.device.reads import DeviceReads, _pack
     from mapper.extend.kernels import align_ungapped
     from mapper.extend.settle import PerLocus
     from mapper.seed.cuda import _gather
+    from mapper.seed.reads import DeviceReads, _pack
 
     reads = types.NamedTuple([U1, I8, array(np.uint64, 2), I8], DeviceReads)
     lists = types.NamedTuple([I8, array(np.int32, 2)], Lists)
@@ -59,8 +59,8 @@ def seeding_and_chaining():
 def index_and_kmers():
     from mapper.index.cuda import _fill_suffix_array, _lengthen_table
     from mapper.index.suffix_sort_cuda import _count_leading, _count_range, _scatter
-    from mapper.seed import kmer_cuda
-    from mapper.seed.kmer_contexts_cuda import _fill_contexts
+    from mapper.kmers import cuda
+    from mapper.kmers.kmer_contexts_cuda import _fill_contexts
 
     fm = type_of(index_of(small_genome(np.random.default_rng(1))).fm)
     yield _count_leading, [U8, NUMBER, NUMBER, NUMBER, U8]
@@ -69,12 +69,12 @@ def index_and_kmers():
     yield _fill_suffix_array, [fm, NUMBER, U4]
     yield _lengthen_table, [fm, U4, NUMBER, NUMBER, U4]
     yield _fill_contexts, [fm, NUMBER, array(np.uint32, 2)]
-    yield kmer_cuda._drop, [I4, NUMBER, NUMBER, U1]
-    yield kmer_cuda._place_first, [HITS, NUMBER, I8, *FOUND]
-    yield kmer_cuda._place_more, [HITS, NUMBER, I8, *FOUND]
-    yield kmer_cuda._sort_long, [NUMBER, I8, *FOUND]
-    yield kmer_cuda._settle_first, [NUMBER, I8, *FOUND, *FOUND]
-    yield kmer_cuda._settle_more, [HITS, NUMBER, I8, *FOUND, *FOUND]
+    yield cuda._drop, [I4, NUMBER, NUMBER, U1]
+    yield cuda._place_first, [HITS, NUMBER, I8, *FOUND]
+    yield cuda._place_more, [HITS, NUMBER, I8, *FOUND]
+    yield cuda._sort_long, [NUMBER, I8, *FOUND]
+    yield cuda._settle_first, [NUMBER, I8, *FOUND, *FOUND]
+    yield cuda._settle_more, [HITS, NUMBER, I8, *FOUND, *FOUND]
 
 
 def pairwise():

@@ -13,14 +13,14 @@ from mapper.extend.wavefronts import Wavefronts
 from mapper.index.reference import ContigBounds
 from mapper.pair.insert_size import assumed_model
 from mapper.params import KEEP_ALL, ExtendParams, PairParams, SeedParams
+from mapper.seed.diagonals import SeedScratch
 from mapper.seed.rounds import SeedColumns
-from mapper.seed.select import SeedScratch
 from mapper.stages import align_reads
 from mapper.stats import RunStats
 from tests.device.batches import index_of, small_genome, some_reads
 from tests.device.test_stages import resolved
 from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
-from tests.reads import reads_of
+from tests.helpers.read_batches import reads_of
 
 NUMBER = types.int64
 
@@ -48,7 +48,7 @@ def on_cpu():
 @pytest.fixture(scope="module")
 def shared_types(on_cpu):
     from mapper.cuda.worklist import Lists, Pool
-    from mapper.device.reads import DeviceReads
+    from mapper.seed.reads import DeviceReads
 
     return {
         "reads": struct(DeviceReads, "u1", "i8", array(np.uint64, 2), "i8"),

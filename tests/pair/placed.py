@@ -9,8 +9,8 @@ from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.placement import PlacementBatch, place_reads
 from mapper.params import ExtendParams, PairParams
 from tests.extend.views import Aligned, batch_of
+from tests.helpers.read_batches import offsets_of
 from tests.naive.pairing import Model, Placed
-from tests.reads import offsets_of
 
 
 def batch_of_placed(reads: list[list[Placed]], edit_distance: int = 0) -> AlignmentBatch:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from mapper.pair.fewest import LONGEST, MOST_BY_TWO, least_mismatches
+from tests.helpers.read_batches import mutated, packed_reads, random_letters, text_planes
 from tests.naive.gotoh import same
-from tests.reads import mutated, packed_reads, random_letters, text_planes
 
 
 @pytest.mark.parametrize("read_len", [1, 63, 64, 65, 128, 150, 192, 220, LONGEST])

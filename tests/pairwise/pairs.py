@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.helpers.read_batches import random_letters
 from tests.naive.pairwise import RULES, free_ends, penalty_of
-from tests.reads import random_letters
 
 DATA = Path(os.environ.get("FMWAVE_DATA", Path(__file__).parents[3] / "shared" / "data")) / "pairs"
 

@@ -20,6 +20,7 @@ from mapper.pairwise.packing import pack_pairs
 from mapper.pairwise.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 from mapper.pairwise.wavefront_edit import Ends
+from tests.helpers.read_batches import random_letters
 from tests.naive.pairwise import RULES, free_ends, lowest_penalty
 from tests.pairwise.pairs import (
     adversarial_pairs,
@@ -30,7 +31,6 @@ from tests.pairwise.pairs import (
     suite_file,
     suite_pairs,
 )
-from tests.reads import random_letters
 
 SPANS = ["global", "semiglobal", "prefix", (3, 0, 0, 5), (99, 99, 99, 99)]
 PENALTIES = [(4, 6, 2), (1, 0, 1), (3, 1, 4), (5, 3, 2), (1, 9, 1), (7, 0, 3), (40, 60, 20)]

@@ -13,9 +13,9 @@ from mapper.cli.main import main
 from mapper.cuda.devices import find_devices
 from mapper.pairwise.all_pairs import align_all
 from mapper.pairwise.stream_all import align_sets
+from tests.helpers.read_batches import random_letters
 from tests.naive.pairwise import parse_cigar
 from tests.pairwise.pairs import edited
-from tests.reads import random_letters
 
 OPTIONS = ["--metric", "matrix", "--matrix", "2,-3", "--gaps", "4,2"]
 MATRIX = {"matrix": (2, -3), "gaps": (4, 2)}

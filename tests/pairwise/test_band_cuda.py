@@ -11,9 +11,9 @@ from mapper.pairwise.affine import align_affine
 from mapper.pairwise.result import HEURISTIC, OK, OVER_LIMIT
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
+from tests.helpers.read_batches import random_letters
 from tests.pairwise.pairs import edited, random_pairs
 from tests.pairwise.test_cuda import check
-from tests.reads import random_letters
 
 SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 

@@ -9,8 +9,8 @@ from mapper.jit.accelerate import driver
 from mapper.pairwise.bit_vectors import search_columns, trace_columns
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.strip import Strings
+from tests.helpers.read_batches import random_letters
 from tests.pairwise.pairs import adversarial_pairs, edited, random_pairs
-from tests.reads import random_letters
 
 
 @driver

@@ -12,9 +12,9 @@ from mapper.pairwise.result import HEURISTIC
 from mapper.pairwise.wavefront_affine import AffinePenalties
 from mapper.pairwise.wavefront_edit import Rows
 from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
+from tests.helpers.read_batches import random_letters
 from tests.pairwise.pairs import edited, random_pairs
 from tests.pairwise.test_cuda import check
-from tests.reads import random_letters
 
 SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 

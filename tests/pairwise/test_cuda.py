@@ -24,9 +24,9 @@ from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 from mapper.pairwise.wavefront_edit import Ends, Rows
 from mapper.parallel import buffers
 from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
+from tests.helpers.read_batches import random_letters
 from tests.naive.pairwise import RULES, lowest_penalty
 from tests.pairwise.pairs import adversarial_pairs, edited, random_pairs
-from tests.reads import random_letters
 
 SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 

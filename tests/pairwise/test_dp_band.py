@@ -16,9 +16,9 @@ from mapper.pairwise.letters import letters_of, no_letters, run_to_fence
 from mapper.pairwise.packing import pack_pairs
 from mapper.pairwise.wavefront_affine import AffinePenalties, Band
 from mapper.pairwise.wavefront_edit import Ends
+from tests.helpers.read_batches import random_letters
 from tests.naive.pairwise import RULES, lowest_penalty
 from tests.pairwise.pairs import edited, random_pairs
-from tests.reads import random_letters
 
 ANY = 2**60
 # The last two are the highest that fit bytes: by the mismatch, and by the opening.

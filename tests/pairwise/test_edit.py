@@ -19,6 +19,7 @@ from mapper.pairwise.edit_space import new_rows
 from mapper.pairwise.packing import pack_pairs
 from mapper.pairwise.result import OK, OVER_LIMIT
 from mapper.pairwise.wavefront_edit import FINISHED, Ends, trace_edit
+from tests.helpers.read_batches import random_letters
 from tests.naive.pairwise import RULES, free_ends, lowest_penalty
 from tests.pairwise.pairs import (
     adversarial_pairs,
@@ -29,7 +30,6 @@ from tests.pairwise.pairs import (
     suite_file,
     suite_pairs,
 )
-from tests.reads import random_letters
 
 SPANS = ["global", "semiglobal", "prefix", (3, 0, 0, 5), (0, 9, 2, 0), (99, 99, 99, 99)]
 

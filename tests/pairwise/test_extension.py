@@ -8,9 +8,9 @@ import pytest
 from mapper.errors import MapperError
 from mapper.pairwise.extension import align_extension
 from mapper.pairwise.result import NO_MEMORY, OK
+from tests.helpers.read_batches import random_letters
 from tests.naive.gotoh import Scoring, best_extension, replay
 from tests.pairwise.pairs import edited, random_pairs
-from tests.reads import random_letters
 
 SCORES = [(1, 4, 6, 1), (2, 3, 5, 2), (1, 1, 0, 1), (3, 2, 1, 4)]
 

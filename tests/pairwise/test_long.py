@@ -19,9 +19,9 @@ from mapper.pairwise import long, long_path, long_search
 from mapper.pairwise.checkpoint import Checkpoint, Part, Work
 from mapper.pairwise.edit import edit_distance
 from mapper.pairwise.long import long_edit_distance
+from tests.helpers.read_batches import random_letters
 from tests.naive.pairwise import RULES, penalty_of
 from tests.pairwise.pairs import adversarial_pairs, edited, fasta_sequence, random_pairs
-from tests.reads import random_letters
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from mapper.pairwise.long import long_edit_distance
 from mapper.pairwise.packing import pack_pairs
 from mapper.pairwise.strip import WIDTH, Strings, next_strip
 from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
+from tests.helpers.read_batches import random_letters
 from tests.naive.pairwise import RULES, penalty_of
 from tests.pairwise.pairs import adversarial_pairs, edited, random_pairs
-from tests.reads import random_letters
 
 SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 NULL = -(2**30)

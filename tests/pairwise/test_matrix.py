@@ -11,9 +11,9 @@ from mapper.pairwise.all_pairs import align_all
 from mapper.pairwise.matrices import substitution_matrix
 from mapper.pairwise.matrix import align_matrix
 from mapper.pairwise.result import NO_MEMORY, OK
+from tests.helpers.read_batches import random_letters
 from tests.naive.matrix import best_score, score_of
 from tests.pairwise.pairs import edited, random_pairs
-from tests.reads import random_letters
 
 MODES = ["global", "semiglobal", "local"]
 PROTEIN = "ARNDCQEGHILKMFPSTWYV"

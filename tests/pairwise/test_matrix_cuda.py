@@ -15,8 +15,8 @@ from mapper.pairwise.matrix import align_matrix
 from mapper.pairwise.matrix_numbers import costs_of
 from mapper.pairwise.matrix_plan import Shape
 from tests.helpers.offline_compile import Machine, array, compile_offline, require_compiler, type_of
+from tests.helpers.read_batches import random_letters
 from tests.pairwise.pairs import edited, random_pairs
-from tests.reads import random_letters
 
 SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 MODES = ["global", "semiglobal", "local"]

@@ -18,8 +18,8 @@ from mapper.pairwise.flat_packed import PackedSource
 from mapper.pairwise.flat_staging import Staging, words_of_place
 from mapper.pairwise.flat_stream import LINE
 from mapper.pairwise.given import packed_pairs
+from tests.helpers.read_batches import random_letters
 from tests.pairwise.pairs import edited, random_pairs
-from tests.reads import random_letters
 
 
 @driver

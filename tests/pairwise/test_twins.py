@@ -22,9 +22,9 @@ from mapper.pairwise.twins_plan import (
     plan_twins,
 )
 from tests.helpers.offline_compile import Machine, array, compile_offline, require_compiler, type_of
+from tests.helpers.read_batches import random_letters
 from tests.pairwise.pairs import edited
 from tests.pairwise.test_matrix_cuda import LETTERS, MODES, PROTEIN
-from tests.reads import random_letters
 
 SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 SCORES = np.array([[5, -4], [-4, 5]], np.int32)

@@ -16,9 +16,9 @@ import pytest
 from mapper.pairwise import matrix_launch
 from mapper.pairwise.all_pairs import align_all
 from mapper.pairwise.twins_plan import UNIT, plan_twins
+from tests.helpers.read_batches import random_letters
 from tests.pairwise.pairs import edited
 from tests.pairwise.test_matrix_cuda import LETTERS, MODES, PROTEIN
-from tests.reads import random_letters
 
 LANES, WARP, GROUPS, UNITS = 4, 8, 4, 2
 

@@ -8,9 +8,9 @@ import pytest
 from mapper import dna
 from mapper.index.fm import clean_hit, locate
 from mapper.params import IndexParams
+from tests.helpers.read_batches import Genome, genome_of, random_letters
+from tests.helpers.seed_searches import search_seed
 from tests.naive.seeds import occurrences, oriented
-from tests.reads import Genome, genome_of, random_letters
-from tests.seed.searching import search_seed
 
 NEVER_LENGTHEN = 10**9
 

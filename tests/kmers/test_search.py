@@ -10,16 +10,14 @@ from hypothesis import strategies as st
 from mapper import dna
 from mapper.index.build import build_fm
 from mapper.index.fm import locate
+from mapper.kmers.cpu import CpuKmerSearch, fit_table, table_len_for_work
+from mapper.kmers.cut import cut_kmers
+from mapper.kmers.hits import LONG_ROW
+from mapper.kmers.kmer_query import KmerQuery, table_index
+from mapper.kmers.kmer_store import HELD
+from mapper.kmers.kmer_work import Pace
 from mapper.params import IndexParams, KmerParams
-from mapper.seed.kmer_collect import LONG_ROW
-from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table, table_len_for_work
-from mapper.seed.kmer_cut import cut_kmers
-from mapper.seed.kmer_query import KmerQuery, table_index
-from mapper.seed.kmer_store import HELD
-from mapper.seed.kmer_work import Pace
-from tests.naive import kmers as naive
-from tests.reads import genome_of, mutated, random_letters, reads_of
-from tests.seed.kmer_cases import (
+from tests.helpers.kmer_searches import (
     SearchAsOnDevice,
     genomes,
     letters_of,
@@ -27,6 +25,8 @@ from tests.seed.kmer_cases import (
     reads_from,
     run_search,
 )
+from tests.helpers.read_batches import genome_of, mutated, random_letters, reads_of
+from tests.naive import kmers as naive
 
 
 def searcher(genome, params, **options):

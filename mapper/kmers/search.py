@@ -5,7 +5,7 @@ neighbours, all patterns within d mismatches, are looked up in the table, and ea
 is extended to the left over the *left part* with the mismatches that remain, depth first.
 As soon as few rows are left, they are located and compared with the text instead: 64 bases
 take a few instructions. In a text with repeats most such rows are no matches; where the
-contexts of rows are at hand (:mod:`mapper.seed.kmer_contexts`), they are ruled out eight at a
+contexts of rows are at hand (:mod:`mapper.kmers.kmer_contexts`), they are ruled out eight at a
 time, and rows count as few ten times sooner.
 
 Of patterns with the full number of mismatches in the right part there are many, and all of
@@ -32,7 +32,7 @@ import numpy as np
 
 from mapper.index.fm import extend_left, locate
 from mapper.jit.accelerate import core
-from mapper.seed.kmer_contexts import (
+from mapper.kmers.kmer_contexts import (
     AFTER,
     AT_A_TIME,
     BASES,
@@ -43,10 +43,10 @@ from mapper.seed.kmer_contexts import (
     first_near,
     near_rows,
 )
-from mapper.seed.kmer_places import surely_clean
-from mapper.seed.kmer_query import change_base, compare_at, make_query, query_base, table_index
-from mapper.seed.kmer_store import HELD, hold_hit, pass_on
-from mapper.seed.kmer_work import (
+from mapper.kmers.kmer_places import surely_clean
+from mapper.kmers.kmer_query import change_base, compare_at, make_query, query_base, table_index
+from mapper.kmers.kmer_store import HELD, hold_hit, pass_on
+from mapper.kmers.kmer_work import (
     CHANGES_OF_PART,
     EXACT_PART,
     LEFT_PART,
@@ -107,7 +107,7 @@ def search_rows(fm, places, contexts, low, high, work, params, hits, thread):
     places
         Places of its text.
     contexts
-        uint32 (2, rows of the index) (:mod:`mapper.seed.kmer_contexts`), or None: with them
+        uint32 (2, rows of the index) (:mod:`mapper.kmers.kmer_contexts`), or None: with them
         only rows that look like matches are located.
     low, high
         Columns of KmerBatch.

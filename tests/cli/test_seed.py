@@ -9,14 +9,14 @@ import threading
 import numpy as np
 import pytest
 
-from mapper import kmer_pipeline
 from mapper.cli.main import main
 from mapper.cli.seed import NO_LIMIT
 from mapper.cuda.devices import find_devices
-from mapper.kmer_pipeline import EXPECTED_HITS, FEWEST_KMERS, HITS_OF_BATCH, most_kmers
+from mapper.kmers import pipeline
+from mapper.kmers.pipeline import EXPECTED_HITS, FEWEST_KMERS, HITS_OF_BATCH, most_kmers
 from mapper.params import KmerParams
+from tests.helpers.read_batches import mutated, random_letters
 from tests.naive import kmers as naive
-from tests.reads import mutated, random_letters
 
 HEADER = "read\toffset\tstrand\tcontig\tposition\tmismatches\n"
 RNG = np.random.default_rng(5)
@@ -94,8 +94,8 @@ def test_output_is_the_oracle_whatever_threads_and_batches(tmp_path, index, most
     options = ["--stride", "3", "--mismatches", str(most), "--max-hits", "6"]
     for more in ([], ["-t", "2", "--batch-kmers", "1"], ["-t", "1", "--batch-kmers", "7"]):
         assert seed(tmp_path, index, as_fastq(READS), *options, *more) == wanted
-    monkeypatch.setattr(kmer_pipeline, "HITS_OF_TEXT", 2)
-    monkeypatch.setitem(kmer_pipeline.READ_BASES, "cpu", 60)
+    monkeypatch.setattr(pipeline, "HITS_OF_TEXT", 2)
+    monkeypatch.setitem(pipeline.READ_BASES, "cpu", 60)
     assert seed(tmp_path, index, as_fastq(READS), *options, "-t", "2") == wanted
 
 
@@ -223,7 +223,7 @@ def test_a_device_writes_what_the_cpu_writes(device, tmp_path, index, monkeypatc
     options = ["--stride", "5", "--mismatches", "1", "--max-hits", "6"]
     several = ["--device", "cuda:0,0", "--batch-kmers", "9"]
     if SIMULATED:  # its kernels replace module globals while they run: one thread only
-        monkeypatch.setattr(kmer_pipeline, "STREAMS_OF_DEVICE", 1)
+        monkeypatch.setattr(pipeline, "STREAMS_OF_DEVICE", 1)
         several[1] = "cuda:0"
     for more in (["--device", "cuda:0"], several):
         assert seed(tmp_path, index, as_fastq(READS), *options, *more, "-t", "2") == wanted

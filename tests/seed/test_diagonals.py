@@ -8,10 +8,10 @@ import pytest
 from mapper import dna
 from mapper.index.fm import clean_hit, locate
 from mapper.params import IndexParams
-from mapper.seed.select import DIAGONALS_FULL, add_diagonal, find_diagonals, forget_diagonals
+from mapper.seed.diagonals import DIAGONALS_FULL, add_diagonal, find_diagonals, forget_diagonals
+from tests.helpers.read_batches import Genome, genome_of, mutated, packed_reads, random_letters
+from tests.helpers.seed_searches import Seed, scratch_of, search_seed
 from tests.naive.seeds import oriented
-from tests.reads import Genome, genome_of, mutated, packed_reads, random_letters
-from tests.seed.searching import Seed, scratch_of, search_seed
 
 MANY = 5000
 

@@ -12,13 +12,13 @@ import pytest
 
 from mapper import dna
 from mapper.batch import KmerBatch
+from mapper.kmers.cpu import CpuKmerSearch, all_rows, new_store
+from mapper.kmers.cut import cut_kmers
 from mapper.params import IndexParams, KmerParams
-from mapper.seed.kmer_cpu import CpuKmerSearch, all_rows, new_store
-from mapper.seed.kmer_cut import cut_kmers
 from tests.helpers.big_offsets import BEYOND, fm_at
+from tests.helpers.kmer_searches import places_of
 from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
-from tests.reads import genome_of, mutated, random_letters, reads_of
-from tests.seed.kmer_cases import places_of
+from tests.helpers.read_batches import genome_of, mutated, random_letters, reads_of
 
 
 def repetitive_genome(rng, n, params=None):
@@ -46,8 +46,8 @@ def assert_same(given, expected):
 @pytest.mark.parametrize("list_capacity", [60, 10**4])
 def test_hits_are_those_of_the_cpu(device, most, list_capacity):
     from mapper.index.cuda import device_index, upload_index
-    from mapper.seed.kmer_contexts_cuda import device_contexts
-    from mapper.seed.kmer_cuda import PATIENCE, CudaKmerSearch
+    from mapper.kmers.cuda import PATIENCE, CudaKmerSearch
+    from mapper.kmers.kmer_contexts_cuda import device_contexts
 
     rng = np.random.default_rng(most)
     contigs, genome = repetitive_genome(rng, 300, IndexParams(kmer_len=3))
@@ -99,8 +99,8 @@ def test_hits_with_rows_of_64_bits(device, monkeypatch, far):
     from mapper.cuda.api import SIMULATED
     from mapper.index import storage
     from mapper.index.cuda import device_index, upload_index
-    from mapper.seed.kmer_contexts_cuda import device_contexts
-    from mapper.seed.kmer_cuda import CudaKmerSearch
+    from mapper.kmers.cuda import CudaKmerSearch
+    from mapper.kmers.kmer_contexts_cuda import device_contexts
 
     monkeypatch.setattr(storage, "NARROW_ROWS", 100)
     # No hit may need a walk to the text's first base, which is not moved.
@@ -139,7 +139,7 @@ def test_scan_is_the_cumulative_sum(device, n):
 def test_a_device_without_memory_gets_smaller_pieces(device, monkeypatch):
     from mapper.errors import DeviceMemoryError
     from mapper.index.cuda import device_index
-    from mapper.seed.kmer_cuda import CudaKmerSearch
+    from mapper.kmers.cuda import CudaKmerSearch
 
     contigs, genome = repetitive_genome(np.random.default_rng(4), 100)
     kmers = first_batch([contigs[0]], 15, 9)
@@ -168,7 +168,7 @@ def test_a_device_without_memory_gets_smaller_pieces(device, monkeypatch):
 @pytest.mark.gpu
 def test_room_for_hits_grows_once(device, monkeypatch):
     from mapper.index.cuda import device_index
-    from mapper.seed.kmer_cuda import LIST_GROWTH, CudaKmerSearch
+    from mapper.kmers.cuda import LIST_GROWTH, CudaKmerSearch
 
     contigs, genome = repetitive_genome(np.random.default_rng(4), 100)
     kmers = first_batch([contigs[0]], 15, 2)
@@ -200,7 +200,7 @@ def test_a_device_that_is_really_full_gets_smaller_pieces(device):
     from mapper.cuda.api import SIMULATED, cuda
     from mapper.cuda.memory import free_bytes
     from mapper.index.cuda import device_index
-    from mapper.seed.kmer_cuda import CudaKmerSearch
+    from mapper.kmers.cuda import CudaKmerSearch
 
     if SIMULATED:
         pytest.skip("the simulator's memory has no end")
@@ -237,7 +237,7 @@ def search_types(kmer_len, row_type=np.uint32, *, contexts=False):
 def test_the_search_kernel_as_machine_code(contexts):
     """No local memory, no calls; the blocks of 128 threads fit on a multiprocessor."""
     require_compiler()
-    from mapper.seed.kmer_cuda import BLOCKS_PER_SM, _search, _search_by_contexts
+    from mapper.kmers.cuda import BLOCKS_PER_SM, _search, _search_by_contexts
 
     kernel = _search_by_contexts if contexts else _search
     machine = compile_offline(kernel, search_types(20, contexts=contexts))

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from mapper.batch import KmerBatch, KmerHits
 from mapper.index.fm import FMIndex
 from mapper.jit.accelerate import driver
+from mapper.kmers.cpu import CpuKmerSearch
+from mapper.kmers.cut import cut_kmers
+from mapper.kmers.kmer_contexts import fill_contexts
+from mapper.kmers.kmer_places import Places, make_places
+from mapper.kmers.kmer_store import HitStore
+from mapper.kmers.kmer_work import NEVER, KmerWork, Pace
+from mapper.kmers.search import search_rows
 from mapper.params import KmerParams
-from mapper.seed.kmer_contexts import fill_contexts
-from mapper.seed.kmer_cpu import CpuKmerSearch
-from mapper.seed.kmer_cut import cut_kmers
-from mapper.seed.kmer_places import Places, make_places
-from mapper.seed.kmer_search import search_rows
-from mapper.seed.kmer_store import HitStore
-from mapper.seed.kmer_work import NEVER, KmerWork, Pace
+from tests.helpers.read_batches import Genome, reads_of
 from tests.naive.kmers import Match
-from tests.reads import Genome, reads_of
 
 
 def places_of(genome: Genome) -> Places:

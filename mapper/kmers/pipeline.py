@@ -24,7 +24,9 @@ from mapper.index.fm import with_table
 from mapper.index.reference import Index
 from mapper.io.fastq import FastqReader, open_sequences
 from mapper.io.output_file import OutputFile
-from mapper.io.seed_tsv import (
+from mapper.kmers.cut import cut_kmers
+from mapper.kmers.kmer_places import make_places
+from mapper.kmers.table import (
     HEADER,
     SKIPPED_HEADER,
     ContigNames,
@@ -33,8 +35,6 @@ from mapper.io.seed_tsv import (
 )
 from mapper.parallel.map import in_order
 from mapper.params import KmerParams
-from mapper.seed.kmer_cut import cut_kmers
-from mapper.seed.kmer_places import make_places
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ def make_searchers(index: Index, job: SeedJob) -> list[Callable[[KmerBatch], Kme
     """
     places = make_places(index.contigs.starts, index.contigs.lengths, index.fm.ref_planes)
     if job.device.backend != CUDA:
-        from mapper.seed.kmer_cpu import CpuKmerSearch, fit_table, table_len_for_work
+        from mapper.kmers.cpu import CpuKmerSearch, fit_table, table_len_for_work
 
         fm = fit_table(index.fm, job.params.kmer_len)
         free = available_bytes() or 0
@@ -149,8 +149,8 @@ def make_searchers(index: Index, job: SeedJob) -> list[Callable[[KmerBatch], Kme
         return [CpuKmerSearch(fm, places, job.params) for _ in range(job.threads)]
     from mapper.cuda.api import cuda
     from mapper.index.cuda import device_index
-    from mapper.seed.kmer_contexts_cuda import device_contexts
-    from mapper.seed.kmer_cuda import CudaKmerSearch
+    from mapper.kmers.cuda import CudaKmerSearch
+    from mapper.kmers.kmer_contexts_cuda import device_contexts
 
     on_device = {}
     for ordinal in job.device.ordinals:

@@ -11,8 +11,8 @@ from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import device_memory, free_bytes
 from mapper.errors import DeviceMemoryError
 from mapper.index.fm import FMIndex
+from mapper.kmers.kmer_contexts import fill_contexts
 from mapper.params import KmerParams
-from mapper.seed.kmer_contexts import fill_contexts
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def device_contexts(fm: FMIndex, params: KmerParams) -> Any:
 
     Returns
     -------
-    uint32 (2, n_rows) on the device (:mod:`mapper.seed.kmer_contexts`), or None.
+    uint32 (2, n_rows) on the device (:mod:`mapper.kmers.kmer_contexts`), or None.
     """
     if params.max_mismatches == 0 or fm.sa_shift != 0:
         return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.index.fm import FMIndex
+from mapper.seed.diagonals import SeedScratch, table_size
 from mapper.seed.exact import complete_unique, lengthen_seed, narrow_seeds
-from mapper.seed.select import SeedScratch, table_size
 
 Seed = tuple[int, int, int, int, int]
 """Start on its strand, length, strand, rows."""

@@ -13,8 +13,7 @@ from mapper.cuda.upload import upload
 from mapper.cuda.worklist import offsets_of
 from mapper.errors import DeviceMemoryError
 from mapper.index.fm import FMIndex
-from mapper.params import KmerParams
-from mapper.seed.kmer_collect import (
+from mapper.kmers.hits import (
     LONG_ROW,
     drop_if_many,
     place_first,
@@ -22,11 +21,12 @@ from mapper.seed.kmer_collect import (
     settle_hit,
     sort_long_row,
 )
-from mapper.seed.kmer_pieces import ListFullError, search_in_pieces
-from mapper.seed.kmer_places import Places
-from mapper.seed.kmer_search import search_rows
-from mapper.seed.kmer_store import HELD, HitStore
-from mapper.seed.kmer_work import NEVER, KmerWork, Pace
+from mapper.kmers.kmer_pieces import ListFullError, search_in_pieces
+from mapper.kmers.kmer_places import Places
+from mapper.kmers.kmer_store import HELD, HitStore
+from mapper.kmers.kmer_work import NEVER, KmerWork, Pace
+from mapper.kmers.search import search_rows
+from mapper.params import KmerParams
 
 LIST_CAPACITY = 1 << 24
 
@@ -133,7 +133,7 @@ class CudaKmerSearch:
         searches may share.
     contexts
         Of its rows for these parameters, on that device
-        (:func:`mapper.seed.kmer_contexts_cuda.device_contexts`), or None.
+        (:func:`mapper.kmers.kmer_contexts_cuda.device_contexts`), or None.
     places
         Of the same text, in host memory.
     list_capacity

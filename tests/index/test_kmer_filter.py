@@ -8,7 +8,7 @@ import pytest
 from mapper.index.kmer_filter import EVERY_KMER, present_kmers
 from mapper.params import IndexParams, SeedParams
 from mapper.seed.cpu import seed_reads
-from tests.reads import Genome, genome_of, mutated, packed_reads, random_letters
+from tests.helpers.read_batches import Genome, genome_of, mutated, packed_reads, random_letters
 
 PARAMS = SeedParams(seed_len=10, last_len=7, max_occ=30, max_hits=40)
 

@@ -11,8 +11,8 @@ from mapper.batch import SeedBatch
 from mapper.params import IndexParams, SeedParams
 from mapper.seed.cpu import seed_reads
 from mapper.seed.plan import disjoint_start, n_disjoint, resolve
+from tests.helpers.read_batches import Genome, genome_of, mutated, packed_reads, random_letters
 from tests.naive.seeds import all_diagonals, diagonals, occurrences, opposite, oriented
-from tests.reads import Genome, genome_of, mutated, packed_reads, random_letters
 
 EVERYTHING = SeedParams(seed_len=12, last_len=9, extend_over=10**9, max_occ=10**4, max_hits=10**4)
 
