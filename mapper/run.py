@@ -25,7 +25,7 @@ from mapper.pair.names import Names, make_names
 from mapper.pair.placement import PlacementBatch, tally
 from mapper.parallel.pool import MAP, Workers, share_threads
 from mapper.params import BATCH_BASES
-from mapper.seed.plan import resolve
+from mapper.seed.exact import resolve
 from mapper.session import Session
 from mapper.stages import AlignedBatch, align_reads, place_batch
 from mapper.stats import RunStats

@@ -47,7 +47,7 @@ from mapper.job import MapJob
 from mapper.pair.insert_size import InsertSizeModel, in_score_units, model_from
 from mapper.params import DEVICE_BATCH_BASES, MapParams
 from mapper.pipeline import map_reads
-from mapper.seed.plan import resolve
+from mapper.seed.exact import resolve
 from mapper.stages import align_reads, rescue_mates
 from mapper.stats import RunStats
 

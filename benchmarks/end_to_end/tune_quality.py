@@ -29,7 +29,7 @@ from mapper.io.reads import Lane, ReadOptions, ReadsReader
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, confident_inserts, estimate
 from mapper.pair.placement import PlacementBatch, place_reads
 from mapper.params import BATCH_BASES, MAX_READ_LEN, MapParams
-from mapper.seed.plan import resolve
+from mapper.seed.exact import resolve
 from mapper.stages import Aligned, align_reads, rescue_mates
 from mapper.stats import RunStats
 

@@ -34,7 +34,7 @@ from mapper.pair.insert_size import (
     in_score_units,
 )
 from mapper.params import DEVICE_BATCH_BASES, MapParams
-from mapper.seed.plan import resolve
+from mapper.seed.exact import resolve
 from mapper.stages import align_reads, rescue_mates
 from mapper.stats import RunStats
 

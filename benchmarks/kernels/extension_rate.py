@@ -36,7 +36,7 @@ from mapper.cli.sizes import size
 from mapper.index.reference import Index
 from mapper.index.storage import open_index
 from mapper.params import DEVICE_BATCH_BASES, DEVICE_LANES, KEEP_ALL, KeepParams, MapParams
-from mapper.seed.plan import resolve
+from mapper.seed.exact import resolve
 from mapper.stages import align_reads
 from mapper.stats import RunStats
 
@@ -50,8 +50,7 @@ class Extension:
 
     def __init__(self, lane: Any, batch: ReadBatch, params: MapParams, keep: KeepParams) -> None:
         from mapper.chain.cuda import find_loci
-        from mapper.seed.cuda import seed_reads
-        from mapper.seed.reads import upload_reads
+        from mapper.seed.cuda import seed_reads, upload_reads
 
         self.lane, self.params, self.keep = lane, params, keep
         self.reads, self.longest = upload_reads(lane.space, [batch])

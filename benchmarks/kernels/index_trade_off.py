@@ -95,10 +95,10 @@ class Measured:
     def __init__(self, options: argparse.Namespace) -> None:
         from benchmarks.kernels import kmer_seeding
         from mapper.cuda.memory import Workspace
-        from mapper.kmers.kmer_places import make_places
+        from mapper.kmers.search import make_places
         from mapper.params import SeedParams
-        from mapper.seed.plan import resolve
-        from mapper.seed.reads import upload_reads
+        from mapper.seed.cuda import upload_reads
+        from mapper.seed.exact import resolve
 
         self.repeats, self.n_reads = options.repeats, options.reads
         contigs, text = kmer_seeding.reference(options.reference)

@@ -43,10 +43,9 @@ from mapper.index.plan import choose_route
 from mapper.index.reference import Contigs, make_contigs
 from mapper.jit.accelerate import driver
 from mapper.kmers.cpu import CpuKmerSearch, fit_table, table_len_for_work
-from mapper.kmers.cuda import CudaKmerSearch
-from mapper.kmers.kmer_contexts_cuda import device_contexts
-from mapper.kmers.kmer_pieces import ListFullError, join
-from mapper.kmers.kmer_places import Places, make_places
+from mapper.kmers.cuda import CudaKmerSearch, device_contexts
+from mapper.kmers.cut import ListFullError, join
+from mapper.kmers.search import Places, make_places
 from mapper.parallel.map import in_order
 from mapper.params import IndexParams, KmerParams
 

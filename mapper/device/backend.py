@@ -39,8 +39,7 @@ from mapper.pair.cuda import propose_loci
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.parallel.map import map_in_threads
 from mapper.params import DEVICE_LANES, MapParams
-from mapper.seed.cuda import seed_reads
-from mapper.seed.reads import download_packed, upload_reads
+from mapper.seed.cuda import download_packed, seed_reads, upload_reads
 from mapper.stages import align_reads, rescue_mates
 from mapper.stats import ON_CPU, RunStats
 

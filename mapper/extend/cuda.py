@@ -52,7 +52,7 @@ from mapper.extend.settle_kernels import (
 )
 from mapper.extend.wavefronts import Wavefronts, wavefront_sizes
 from mapper.params import KEEP_ALL, ExtendParams, KeepParams
-from mapper.seed.reads import DeviceReads
+from mapper.seed.cuda import DeviceReads
 
 SCREENED_BAND = 64
 """Diagonals of the widest band whose blocks are looked at before there is room for wavefronts."""

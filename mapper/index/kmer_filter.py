@@ -17,7 +17,7 @@ from mapper.dna import AMBIGUOUS
 from mapper.index.fm import FMIndex
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import trailing_zeros
-from mapper.seed.plan import seed_start
+from mapper.seed.exact import seed_start
 
 SEARCHED_TOGETHER = 16
 """Seeds, of either strand, whose searches take turns."""

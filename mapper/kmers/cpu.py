@@ -7,18 +7,20 @@ import numpy as np
 from mapper.batch import KmerBatch, KmerHits
 from mapper.index.fm import FMIndex, with_table
 from mapper.jit.accelerate import driver
+from mapper.kmers.cut import ListFullError, search_in_pieces
 from mapper.kmers.hits import (
+    HELD,
+    NEVER,
+    HitStore,
+    KmerWork,
+    Pace,
     drop_if_many,
     place_first,
     place_more,
     settle_hit,
     sort_long_row,
 )
-from mapper.kmers.kmer_pieces import ListFullError, search_in_pieces
-from mapper.kmers.kmer_places import Places
-from mapper.kmers.kmer_store import HELD, HitStore
-from mapper.kmers.kmer_work import NEVER, KmerWork, Pace
-from mapper.kmers.search import search_rows
+from mapper.kmers.search import Places, search_rows
 from mapper.params import IndexParams, KmerParams
 
 LIST_CAPACITY = 1 << 20
@@ -118,7 +120,7 @@ class CpuKmerSearch:
     fm
         Its k-mer table is made shorter where k-mers are; see :func:`fit_table`.
     places
-        Of the same text (:func:`mapper.kmers.kmer_places.make_places`).
+        Of the same text (:func:`mapper.kmers.search.make_places`).
     list_capacity
         Hits of a piece of a batch beyond the first of each row; no effect on the result.
     """

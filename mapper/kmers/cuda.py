@@ -1,32 +1,86 @@
-"""CUDA kernels of k-mer search: one thread for each k-mer and strand."""
+"""CUDA kernels of k-mer search: one thread for each k-mer and strand.
+
+The contexts of an index's rows, made on the device where memory allows.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mapper.batch import KmerBatch, KmerHits
 from mapper.cuda.api import cuda, kernel
-from mapper.cuda.memory import Workspace, multiprocessors
+from mapper.cuda.memory import Workspace, device_memory, free_bytes, multiprocessors
 from mapper.cuda.upload import upload
 from mapper.cuda.worklist import offsets_of
 from mapper.errors import DeviceMemoryError
 from mapper.index.fm import FMIndex
+from mapper.kmers.cut import ListFullError, search_in_pieces
 from mapper.kmers.hits import (
+    HELD,
     LONG_ROW,
+    NEVER,
+    HitStore,
+    KmerWork,
+    Pace,
     drop_if_many,
     place_first,
     place_more,
     settle_hit,
     sort_long_row,
 )
-from mapper.kmers.kmer_pieces import ListFullError, search_in_pieces
-from mapper.kmers.kmer_places import Places
-from mapper.kmers.kmer_store import HELD, HitStore
-from mapper.kmers.kmer_work import NEVER, KmerWork, Pace
-from mapper.kmers.search import search_rows
+from mapper.kmers.search import Places, fill_contexts, search_rows
 from mapper.params import KmerParams
+
+log = logging.getLogger(__name__)
+
+MOST = 0.75
+"""Part of the free memory that contexts may take: batches need no more than some gigabytes."""
+
+
+@kernel(256)
+def _fill_contexts(fm, left_len, contexts):
+    row = cuda.grid(1)
+    if row < fm.n_rows:
+        fill_contexts(fm, left_len, row, contexts)
+
+
+def device_contexts(fm: FMIndex, params: KmerParams) -> Any:
+    """Return the contexts of all rows, if they serve a search and leave memory to batches.
+
+    They serve searches with mismatches, in an index whose suffix array is whole. The same hits
+    are found either way.
+
+    Parameters
+    ----------
+    fm
+        On the current device, with the table with which k-mers are searched.
+
+    Returns
+    -------
+    uint32 (2, n_rows) on the device (:mod:`mapper.kmers.search`), or None.
+    """
+    if params.max_mismatches == 0 or fm.sa_shift != 0:
+        return None
+    n_bytes = 8 * fm.n_rows
+    if n_bytes > MOST * free_bytes():
+        log.info(
+            "k-mers are searched without the rows' contexts: they take %.1f GB, and %.1f GB are "
+            "free", n_bytes / 1e9, free_bytes() / 1e9,
+        )  # fmt: skip
+        return None
+    try:
+        with device_memory("the contexts of the rows"):
+            contexts = cuda.device_array((2, fm.n_rows), np.uint32)
+    except DeviceMemoryError as error:  # someone else took what was free a moment ago
+        log.info("k-mers are searched without the rows' contexts: %s", error)
+        return None
+    _fill_contexts.launch(fm.n_rows, 0, fm, params.kmer_len - fm.kmer_len, contexts)
+    cuda.synchronize()
+    return contexts
+
 
 LIST_CAPACITY = 1 << 24
 
@@ -133,7 +187,7 @@ class CudaKmerSearch:
         searches may share.
     contexts
         Of its rows for these parameters, on that device
-        (:func:`mapper.kmers.kmer_contexts_cuda.device_contexts`), or None.
+        (:func:`mapper.kmers.cuda.device_contexts`), or None.
     places
         Of the same text, in host memory.
     list_capacity

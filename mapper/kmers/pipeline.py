@@ -25,7 +25,7 @@ from mapper.index.reference import Index
 from mapper.io.fastq import FastqReader, open_sequences
 from mapper.io.output_file import OutputFile
 from mapper.kmers.cut import cut_kmers
-from mapper.kmers.kmer_places import make_places
+from mapper.kmers.search import make_places
 from mapper.kmers.table import (
     HEADER,
     SKIPPED_HEADER,
@@ -149,8 +149,7 @@ def make_searchers(index: Index, job: SeedJob) -> list[Callable[[KmerBatch], Kme
         return [CpuKmerSearch(fm, places, job.params) for _ in range(job.threads)]
     from mapper.cuda.api import cuda
     from mapper.index.cuda import device_index
-    from mapper.kmers.cuda import CudaKmerSearch
-    from mapper.kmers.kmer_contexts_cuda import device_contexts
+    from mapper.kmers.cuda import CudaKmerSearch, device_contexts
 
     on_device = {}
     for ordinal in job.device.ordinals:

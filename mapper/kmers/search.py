@@ -5,7 +5,7 @@ neighbours, all patterns within d mismatches, are looked up in the table, and ea
 is extended to the left over the *left part* with the mismatches that remain, depth first.
 As soon as few rows are left, they are located and compared with the text instead: 64 bases
 take a few instructions. In a text with repeats most such rows are no matches; where the
-contexts of rows are at hand (:mod:`mapper.kmers.kmer_contexts`), they are ruled out eight at a
+contexts of rows are at hand (:mod:`mapper.kmers.search`), they are ruled out eight at a
 time, and rows count as few ten times sooner.
 
 Of patterns with the full number of mismatches in the right part there are many, and all of
@@ -24,36 +24,263 @@ References
 ----------
 Paper 3 of ``docs/algorithm.md`` (GPU seed generation), section 3.3, has the depth-first
 search with a lower bound; the set of matches is the same.
+
+Core: the bases beside the suffix of each row, so that rows are ruled out where they stand.
+
+Whether the text goes on like a k-mer at the place of a row takes two accesses to memory, the
+second one anywhere in the text. Repeats have thousands of rows near a k-mer that are none of its
+matches. With 16 bases before each suffix, and 16 where the right part of a k-mer would be, kept
+in the order of rows, the rows of an interval are compared eight to an access.
+
+A context is a word of 32 bits: the low bits of 16 codes (:mod:`mapper.dna` planes) in its lower
+half, the high bits in its upper half, the first base lowest. It decides nothing alone: an
+ambiguous base has some code here, so that a context shows at most as many mismatches as the
+text has.
+
+Which places of the text may hold a match: within one contig, and where it is ambiguous.
+
+Core: one k-mer on one strand, its parts as table indexes, and its comparison with the text.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from mapper.dna import plane_word
 from mapper.index.fm import extend_left, locate
-from mapper.jit.accelerate import core
-from mapper.kmers.kmer_contexts import (
-    AFTER,
-    AT_A_TIME,
-    BASES,
-    BEFORE,
-    bases_after,
-    bases_before,
-    context_mismatches,
-    first_near,
-    near_rows,
-)
-from mapper.kmers.kmer_places import surely_clean
-from mapper.kmers.kmer_query import change_base, compare_at, make_query, query_base, table_index
-from mapper.kmers.kmer_store import HELD, hold_hit, pass_on
-from mapper.kmers.kmer_work import (
+from mapper.index.reference import contig_bounds, find_contig
+from mapper.jit.accelerate import core, driver
+from mapper.jit.intrinsics import popcount, reversed_bits, trailing_zeros
+from mapper.kmers.hits import (
     CHANGES_OF_PART,
     EXACT_PART,
+    HELD,
     LEFT_PART,
     WHOLE,
+    hold_hit,
+    pass_on,
     put_aside,
     take_on,
 )
+
+BASES = 16
+"""Bases of a context."""
+
+BEFORE, AFTER = range(2)
+"""Rows of the array of contexts, uint32 (2, n_rows): the bases that end before the suffix of each
+row, and those that begin ``left_len`` bases (of a k-mer's left part) after its start."""
+
+AT_A_TIME = 8
+"""Rows compared in a step: 32 bytes, what an access to a device's memory brings at least."""
+
+_HALF = np.uint64(0xFFFF)
+
+
+@core
+def _join(low, high):
+    return np.uint32((low & _HALF) | ((high & _HALF) << np.uint64(BASES)))
+
+
+@core
+def context_before(fm, text_pos):
+    """Bases ``text_pos - 16`` to ``text_pos`` of the text; before its start, A."""
+    start = text_pos - BASES
+    shift = np.uint64(0)
+    if start < 0:
+        shift = np.uint64(-start)
+        start = np.int64(0)
+    return _join(
+        plane_word(fm.ref_planes, 0, start, 0) << shift,
+        plane_word(fm.ref_planes, 0, start, 1) << shift,
+    )
+
+
+@core
+def context_after(fm, text_pos, left_len):
+    """Bases ``text_pos + left_len`` and the 15 after them; whatever, where the text has ended."""
+    start = text_pos + left_len
+    if start >= fm.n_rows:
+        return np.uint32(0)
+    return _join(plane_word(fm.ref_planes, 0, start, 0), plane_word(fm.ref_planes, 0, start, 1))
+
+
+@core
+def fill_contexts(fm, left_len, row, contexts):
+    """Write both contexts of a row."""
+    text_pos = locate(fm, row)
+    contexts[BEFORE, row] = context_before(fm, text_pos)
+    contexts[AFTER, row] = context_after(fm, text_pos, left_len)
+
+
+@core
+def bases_before(query, end):
+    """Return the context that a k-mer asks for before its base `end`, and the bits that count."""
+    if end >= BASES:
+        shift = np.uint64(end - BASES)
+        return _join(query.low >> shift, query.high >> shift), np.uint32(_HALF)
+    shift = np.uint64(BASES - end)
+    return _join(query.low << shift, query.high << shift), np.uint32((_HALF << shift) & _HALF)
+
+
+@core
+def bases_after(query, left_len, right_len):
+    """Return the context that a k-mer asks for from its base `left_len` on, and bits that count."""
+    shift = np.uint64(left_len)
+    ones = np.uint32((np.uint64(1) << np.uint64(right_len)) - np.uint64(1))
+    return _join(query.low >> shift, query.high >> shift), ones
+
+
+@core
+def context_mismatches(context, wanted, ones):
+    """Count the bases among `ones` in which two contexts differ."""
+    differ = context ^ wanted
+    return popcount(np.uint64((differ | (differ >> np.uint32(BASES))) & ones))
+
+
+@core
+def near_rows(contexts, side, sa_lo, sa_hi, wanted, ones, most):
+    """Compare the contexts of AT_A_TIME rows from `sa_lo` on, or up to `sa_hi` (above `sa_lo`).
+
+    Returns
+    -------
+    uint32: bit i is set where row ``sa_lo + i`` has at most `most` mismatches. All are set where
+    `contexts` is None.
+    """
+    n = min(sa_hi - sa_lo, AT_A_TIME)
+    near = np.uint32((1 << n) - 1)
+    if contexts is not None:
+        for i in range(AT_A_TIME):
+            # Not a branch for each row: so the accesses do not wait for each other.
+            row = min(sa_lo + i, sa_hi - 1)
+            if context_mismatches(contexts[side, row], wanted, ones) > most:
+                near &= ~np.uint32(1 << i)
+    return near
+
+
+@core
+def first_near(near):
+    """Index of the lowest bit set; there is one."""
+    return trailing_zeros(np.uint64(near))
+
+
+class Places(NamedTuple):
+    """What a search must know of the text beside the index."""
+
+    contig_starts: np.ndarray  # int64 (n_contigs,)
+    contig_lengths: np.ndarray  # int64 (n_contigs,)
+    unclean_words: np.ndarray
+    """uint64: bit w is set where word w of the text (64 bases) holds an ambiguous base, a
+    separator or the end. 2 MB for a billion bases: it stays in the cache of a GPU."""
+
+
+@driver
+def _mark_words(ref_planes, unclean_words):
+    for word in range(len(ref_planes)):
+        if ref_planes[word, 2]:
+            unclean_words[word >> 6] |= np.uint64(1) << np.uint64(word & 63)
+
+
+def make_places(
+    contig_starts: np.ndarray, contig_lengths: np.ndarray, ref_planes: np.ndarray
+) -> Places:
+    """Return the places of a reference; `ref_planes` as in FMIndex."""
+    unclean_words = np.zeros((len(ref_planes) >> 6) + 1, np.uint64)
+    _mark_words(ref_planes, unclean_words)
+    return Places(contig_starts, contig_lengths, unclean_words)
+
+
+@core
+def surely_clean(places, text_pos, length):
+    """Whether none of the words that hold `length` bases (1 to 64) is marked.
+
+    If so, they lie in one contig and none is ambiguous; if not, look closer.
+    """
+    if text_pos < 0:
+        return False
+    first = text_pos >> 6
+    last = (text_pos + length - 1) >> 6
+    marks = (places.unclean_words[first >> 6] >> np.uint64(first & 63)) | (
+        places.unclean_words[last >> 6] >> np.uint64(last & 63)
+    )
+    return (marks & np.uint64(1)) == 0
+
+
+NO_MATCH = 128
+"""Number of mismatches of a place that is not within one contig."""
+
+
+class KmerQuery(NamedTuple):
+    """One k-mer on one strand, as bit planes; base i in bit i."""
+
+    low: np.uint64
+    high: np.uint64
+    right_mask: np.uint64  # bits of the right part
+    left_mask: np.uint64
+
+
+@core
+def make_query(low, high, strand, params, left_len):
+    """Orient a k-mer: as it is for strand 0, its reverse complement for strand 1."""
+    k = params.kmer_len
+    mask = ~np.uint64(0) >> np.uint64(64 - k)
+    if strand == 1:
+        # A complement is 3 - code: both bits flip.
+        low = reversed_bits(~low) >> np.uint64(64 - k)
+        high = reversed_bits(~high) >> np.uint64(64 - k)
+    left_mask = (np.uint64(1) << np.uint64(left_len)) - np.uint64(1)
+    return KmerQuery(low & mask, high & mask, mask & ~left_mask, left_mask)
+
+
+@core
+def query_base(query, i):
+    """Return the code of base `i`."""
+    one, bit = np.uint64(1), np.uint64(i)
+    return np.int32(((query.low >> bit) & one) | (((query.high >> bit) & one) << one))
+
+
+@core
+def table_index(query, start, length):
+    """Bases start:start+length, 16 at most, coded 2 bits each, the first highest."""
+    kmer = np.uint32(0)  # a search may lengthen its table to 16 bases, all 32 bits
+    for i in range(np.int32(length)):
+        kmer = np.uint32((kmer << np.uint32(2)) | np.uint32(query_base(query, np.int32(start + i))))
+    return np.int64(kmer)
+
+
+@core
+def change_base(kmer, change, kmer_len):
+    """Put another base into a table index: change m puts code ^ (m % 3 + 1) at base m // 3."""
+    if change < 0:
+        return kmer
+    return kmer ^ ((change % 3 + 1) << (2 * (kmer_len - 1 - change // 3)))
+
+
+@core
+def compare_at(fm, places, query, kmer_len, text_pos):
+    """Count mismatches of the left and the right part at a place of the text.
+
+    Returns
+    -------
+    Two counts; NO_MATCH twice where the place is not within one contig.
+    """
+    if text_pos < 0 or text_pos + kmer_len >= fm.n_rows:
+        return np.int64(NO_MATCH), np.int64(NO_MATCH)
+    ambiguous = plane_word(fm.ref_planes, 0, text_pos, 2)
+    differ = (
+        (plane_word(fm.ref_planes, 0, text_pos, 0) ^ query.low)
+        | (plane_word(fm.ref_planes, 0, text_pos, 1) ^ query.high)
+        | ambiguous
+    )
+    if ambiguous & (query.left_mask | query.right_mask):
+        # An N is a mismatch, but the separator after a contig is no base at all.
+        ref_id = find_contig(places.contig_starts, text_pos)
+        _, end = contig_bounds(places.contig_starts, places.contig_lengths, ref_id)
+        if text_pos + kmer_len > end:
+            return np.int64(NO_MATCH), np.int64(NO_MATCH)
+    return popcount(differ & query.left_mask), popcount(differ & query.right_mask)
+
 
 FETCH, PATTERN, NODE, TAKE = range(4)
 """What a thread does next: take on a row, look up a pattern, take a base, look at rows."""
@@ -107,7 +334,7 @@ def search_rows(fm, places, contexts, low, high, work, params, hits, thread):
     places
         Places of its text.
     contexts
-        uint32 (2, rows of the index) (:mod:`mapper.kmers.kmer_contexts`), or None: with them
+        uint32 (2, rows of the index) (:mod:`mapper.kmers.search`), or None: with them
         only rows that look like matches are located.
     low, high
         Columns of KmerBatch.

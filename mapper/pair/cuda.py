@@ -18,8 +18,7 @@ from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.pairing import best_pair_score
 from mapper.pair.rescue import MOST_IN_WINDOW, anchors_of, look_near
 from mapper.params import ExtendParams, PairParams
-from mapper.seed.cuda import DeviceSeeds
-from mapper.seed.reads import DeviceReads
+from mapper.seed.cuda import DeviceReads, DeviceSeeds
 
 NEXT_PAIR = POOL + 1
 """The counter from which warps take their next pair: few pairs have much to look for."""

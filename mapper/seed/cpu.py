@@ -83,7 +83,7 @@ def seed_reads(
     Parameters
     ----------
     params
-        With its lengths filled in (:func:`mapper.seed.plan.resolve`).
+        With its lengths filled in (:func:`mapper.seed.exact.resolve`).
     present
         :func:`mapper.index.kmer_filter.present_kmers` of the index; no effect on the result.
 

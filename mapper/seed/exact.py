@@ -5,15 +5,25 @@ by searching it; those on the reverse strand by searching its reverse complement
 backward search reads from the seed's first base to its last. Both searches lengthen a
 pattern at its left end: for strand 0 towards the start of the read, for strand 1 towards
 its end.
+
+Where seeds start, and how long they are.
+
+Round 1 lays disjoint seeds end to end over each stretch of the read without ambiguous
+bases: with n seeds, every place that differs from the read in fewer than n bases shares
+one of them, so the read's best place and its near-equals are all seen (pigeonhole).
+Round 2 starts a seed every few bases, round 3 at every base with shorter seeds.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from mapper.index.fm import extend_left, extend_unique, kmer_interval
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import prefetch
+from mapper.params import SeedParams
 
 FEW_LEFT = 2
 """Bases of a seed beyond the table's k-mers that are searched rather than located and compared."""
@@ -187,3 +197,44 @@ def lengthen_seed(fm, codes, start, end, strand, sa_lo, sa_hi, room, extend_over
         sa_hi = next_hi
         length += 1
     return sa_lo, sa_hi, length
+
+
+def resolve(params: SeedParams, text_len: int) -> SeedParams:
+    """Fill in the seed lengths that depend on the text's length.
+
+    A random pattern of length ``log4(2 n)`` is expected once on the two strands of n
+    bases. Seeds are 6 bases longer, which makes a chance hit one in 4000 seeds; the
+    last round's are 2 longer.
+    """
+    once = math.ceil(math.log(2 * max(text_len, 1), 4))
+    return params._replace(
+        seed_len=params.seed_len or min(max(once + 6, 15), 22),
+        last_len=params.last_len or min(max(once + 2, 10), 18),
+    )
+
+
+@core
+def n_disjoint(stretch, seed_len):
+    """Seeds of round 1 on a stretch of bases; two that overlap where one would leave a rest."""
+    if stretch < seed_len:
+        return 0
+    if stretch < 2 * seed_len:
+        return 2 if stretch > seed_len else 1
+    return stretch // seed_len
+
+
+@core
+def disjoint_start(stretch, seed_len, n_seeds, i):
+    """Start of seed i of `n_seeds`, spread evenly so that both ends are covered."""
+    if n_seeds == 1:
+        return np.int32(0)
+    # Below 2^32 for reads of up to 65536 bases; a device divides 64 bits by a call.
+    return np.int32(np.uint32(i * (stretch - seed_len)) // np.uint32(n_seeds - 1))
+
+
+@core
+def seed_start(stretch, seed_len, step, n_seeds, i):
+    """Start of seed i of a stretch; `step` 0 lays them disjointly."""
+    if step == 0:
+        return disjoint_start(stretch, seed_len, n_seeds, i)
+    return np.int32(i * step)

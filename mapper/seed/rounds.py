@@ -16,8 +16,7 @@ from mapper.index.fm import locate
 from mapper.index.kmer_filter import choose_seeds, look_up, pass_absent
 from mapper.jit.accelerate import core
 from mapper.seed.diagonals import DIAGONALS_FULL, find_diagonals, seed_matches
-from mapper.seed.exact import complete_unique, lengthen_seed, narrow_seeds
-from mapper.seed.plan import n_disjoint
+from mapper.seed.exact import complete_unique, lengthen_seed, n_disjoint, narrow_seeds
 
 SEEDS_FULL = DIAGONALS_FULL
 """The seeds or diagonals of a read do not fit their work space."""

@@ -16,8 +16,8 @@ from mapper.index.reference import Index
 from mapper.pair.insert_size import model_from
 from mapper.params import ExtendParams, MapParams
 from mapper.seed.cpu import seed_reads
+from mapper.seed.exact import resolve
 from mapper.seed.pack import pack_reads
-from mapper.seed.plan import resolve
 from mapper.stages import align_reads, rescue_mates
 from mapper.stats import RunStats
 from tests.device.batches import index_of, small_genome, some_pairs, some_reads
@@ -61,7 +61,7 @@ def check_stages(index: Index, reads: ReadBatch, params: MapParams):
     from mapper.device.backend import DeviceStages
     from mapper.extend import cuda as device_extend
     from mapper.seed import cuda as device_seed
-    from mapper.seed.reads import download_packed, upload_reads
+    from mapper.seed.cuda import download_packed, upload_reads
 
     stages = DeviceStages(index, [0], lanes=1)
     lane = stages.lanes[0]
@@ -133,7 +133,7 @@ def test_a_read_whose_loci_asked_for_too_much_is_settled_alone(device) -> None:
     from mapper.cuda.memory import Workspace
     from mapper.cuda.upload import upload
     from mapper.extend import cuda as device_extend
-    from mapper.seed.reads import upload_reads
+    from mapper.seed.cuda import upload_reads
 
     rng = np.random.default_rng(11)
     first, second, flank = (random_letters(rng, n) for n in (60, 71, 100))

@@ -12,11 +12,8 @@ from mapper.index.fm import FMIndex
 from mapper.jit.accelerate import driver
 from mapper.kmers.cpu import CpuKmerSearch
 from mapper.kmers.cut import cut_kmers
-from mapper.kmers.kmer_contexts import fill_contexts
-from mapper.kmers.kmer_places import Places, make_places
-from mapper.kmers.kmer_store import HitStore
-from mapper.kmers.kmer_work import NEVER, KmerWork, Pace
-from mapper.kmers.search import search_rows
+from mapper.kmers.hits import NEVER, HitStore, KmerWork, Pace
+from mapper.kmers.search import Places, fill_contexts, make_places, search_rows
 from mapper.params import KmerParams
 from tests.helpers.read_batches import Genome, reads_of
 from tests.naive.kmers import Match

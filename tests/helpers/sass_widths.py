@@ -39,7 +39,7 @@ def hot_kernels() -> Iterator[tuple[str, Any, Sequence[types.Type]]]:
     from mapper.index.cuda import _fill_suffix_array
     from mapper.kmers.cuda import _search, _search_by_contexts
     from mapper.seed import cuda as device_seed
-    from mapper.seed.reads import DeviceReads
+    from mapper.seed.cuda import DeviceReads
 
     shared = {
         "reads": struct(DeviceReads, "u1", "i8", array(np.uint64, 2), "i8"),

@@ -46,8 +46,7 @@ def assert_same(given, expected):
 @pytest.mark.parametrize("list_capacity", [60, 10**4])
 def test_hits_are_those_of_the_cpu(device, most, list_capacity):
     from mapper.index.cuda import device_index, upload_index
-    from mapper.kmers.cuda import PATIENCE, CudaKmerSearch
-    from mapper.kmers.kmer_contexts_cuda import device_contexts
+    from mapper.kmers.cuda import PATIENCE, CudaKmerSearch, device_contexts
 
     rng = np.random.default_rng(most)
     contigs, genome = repetitive_genome(rng, 300, IndexParams(kmer_len=3))
@@ -99,8 +98,7 @@ def test_hits_with_rows_of_64_bits(device, monkeypatch, far):
     from mapper.cuda.api import SIMULATED
     from mapper.index import storage
     from mapper.index.cuda import device_index, upload_index
-    from mapper.kmers.cuda import CudaKmerSearch
-    from mapper.kmers.kmer_contexts_cuda import device_contexts
+    from mapper.kmers.cuda import CudaKmerSearch, device_contexts
 
     monkeypatch.setattr(storage, "NARROW_ROWS", 100)
     # No hit may need a walk to the text's first base, which is not moved.

@@ -12,10 +12,8 @@ from mapper.index.build import build_fm
 from mapper.index.fm import locate
 from mapper.kmers.cpu import CpuKmerSearch, fit_table, table_len_for_work
 from mapper.kmers.cut import cut_kmers
-from mapper.kmers.hits import LONG_ROW
-from mapper.kmers.kmer_query import KmerQuery, table_index
-from mapper.kmers.kmer_store import HELD
-from mapper.kmers.kmer_work import Pace
+from mapper.kmers.hits import HELD, LONG_ROW, Pace
+from mapper.kmers.search import KmerQuery, table_index
 from mapper.params import IndexParams, KmerParams
 from tests.helpers.kmer_searches import (
     SearchAsOnDevice,

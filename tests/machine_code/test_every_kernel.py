@@ -12,7 +12,7 @@ from numba import types
 from mapper.batch import LocusBatch
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.index.reference import ContigBounds
-from mapper.kmers.kmer_store import HitStore
+from mapper.kmers.hits import HitStore
 from mapper.pairwise.affine_origins import Origins
 from mapper.pairwise.affine_rows import AffineRows
 from mapper.pairwise.wavefront_affine import AffinePenalties
@@ -35,8 +35,7 @@ def seeding_and_chaining():
     from mapper.cuda.worklist import Lists, Pool, _number, _scan_groups, _sum_groups
     from mapper.extend.kernels import align_ungapped
     from mapper.extend.settle import PerLocus
-    from mapper.seed.cuda import _gather
-    from mapper.seed.reads import DeviceReads, _pack
+    from mapper.seed.cuda import DeviceReads, _gather, _pack
 
     reads = types.NamedTuple([U1, I8, array(np.uint64, 2), I8], DeviceReads)
     lists = types.NamedTuple([I8, array(np.int32, 2)], Lists)
@@ -60,7 +59,7 @@ def index_and_kmers():
     from mapper.index.cuda import _fill_suffix_array, _lengthen_table
     from mapper.index.suffix_sort_cuda import _count_leading, _count_range, _scatter
     from mapper.kmers import cuda
-    from mapper.kmers.kmer_contexts_cuda import _fill_contexts
+    from mapper.kmers.cuda import _fill_contexts
 
     fm = type_of(index_of(small_genome(np.random.default_rng(1))).fm)
     yield _count_leading, [U8, NUMBER, NUMBER, NUMBER, U8]

@@ -48,7 +48,7 @@ def on_cpu():
 @pytest.fixture(scope="module")
 def shared_types(on_cpu):
     from mapper.cuda.worklist import Lists, Pool
-    from mapper.seed.reads import DeviceReads
+    from mapper.seed.cuda import DeviceReads
 
     return {
         "reads": struct(DeviceReads, "u1", "i8", array(np.uint64, 2), "i8"),

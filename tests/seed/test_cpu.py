@@ -10,7 +10,7 @@ import pytest
 from mapper.batch import SeedBatch
 from mapper.params import IndexParams, SeedParams
 from mapper.seed.cpu import seed_reads
-from mapper.seed.plan import disjoint_start, n_disjoint, resolve
+from mapper.seed.exact import disjoint_start, n_disjoint, resolve
 from tests.helpers.read_batches import Genome, genome_of, mutated, packed_reads, random_letters
 from tests.naive.seeds import all_diagonals, diagonals, occurrences, opposite, oriented
 
