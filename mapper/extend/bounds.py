@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.extend.blocks import fill_losses, forget_losses
+from mapper.extend.block_losses import fill_losses, forget_losses
 from mapper.extend.ungapped import lowest_ungapped, ungapped_score
-from mapper.extend.wavefront_affine import CELLS_FULL
+from mapper.extend.wavefront import CELLS_FULL
 from mapper.jit.accelerate import core
 from mapper.jit.lanes import lanes_meet
 
@@ -125,7 +125,7 @@ def bound_sides(read_planes, read_word, read_len, text_planes, diagonal, window_
                 ungapped, target, params, penalties, n_penalties, losses, lanes):  # fmt: skip
     """Bound both sides of an ungapped alignment (:func:`bound_side`), as :class:`Bounds`.
 
-    `losses` gets what :func:`mapper.extend.wavefront_affine.extend_side` needs.
+    `losses` gets what :func:`mapper.extend.wavefront.extend_side` needs.
     """
     anchor = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
     most_left, left_floor, most_right, right_floor = gapped_bounds(

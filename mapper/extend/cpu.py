@@ -6,7 +6,7 @@ import numpy as np
 
 from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch
 from mapper.batch_ops import longest_row
-from mapper.extend.distinct import keep_distinct
+from mapper.extend.filter import keep_distinct
 from mapper.extend.keep import keep_counting
 from mapper.extend.penalties import wavefront_penalties
 from mapper.extend.reach import new_reach
@@ -20,7 +20,7 @@ from mapper.extend.read import (
     scratch_sizes,
     sort_loci,
 )
-from mapper.extend.wavefront_affine import CELLS_FULL
+from mapper.extend.wavefront import CELLS_FULL
 from mapper.extend.wavefronts import new_wavefronts
 from mapper.jit.accelerate import driver, grown
 from mapper.jit.lanes import ONE_LANE

@@ -25,7 +25,7 @@ from mapper.cuda.worklist import (
     first_capacity,
     threads_for,
 )
-from mapper.extend.kernels import (
+from mapper.extend.cuda_kernels import (
     Bucket,
     Lists,
     PerThread,

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.extend.distinct import as_given, overlap
+from mapper.extend.filter import as_given, overlap
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import popcount
 from mapper.jit.lanes import lane_mask, lanes_meet

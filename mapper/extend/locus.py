@@ -16,7 +16,7 @@ from mapper.extend.backtrace import backtrace_side
 from mapper.extend.bounds import bound_sides, left_floor_of
 from mapper.extend.reach import UNKNOWN, most_reached
 from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
-from mapper.extend.wavefront_affine import CELLS_FULL, Side, extend_side
+from mapper.extend.wavefront import CELLS_FULL, Side, extend_side
 from mapper.jit.accelerate import core
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.batch import AlignmentBatch
-from mapper.extend.distinct import comes_before, is_redundant
+from mapper.extend.filter import comes_before, is_redundant
 from mapper.jit.accelerate import core, driver
 from mapper.jit.intrinsics import trailing_zeros
 

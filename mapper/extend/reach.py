@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.dna import plane_word
-from mapper.extend.antidiagonals import LOST, STATES, ByteLosses, advance, spread
+from mapper.extend.banded_screen import LOST, STATES, ByteLosses, advance, spread
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import reversed_bits
 from mapper.params import ExtendParams
@@ -109,7 +109,7 @@ def most_reached(query_planes, text_planes, side, params, floor, insertions, del
     Parameters
     ----------
     side, floor, insertions, deletions
-        As for :func:`mapper.extend.wavefront_affine.extend_side`; `floor` is less than a perfect
+        As for :func:`mapper.extend.wavefront.extend_side`; `floor` is less than a perfect
         side brings.
     space
         A :class:`Reach`, or None: then nothing is known.

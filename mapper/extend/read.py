@@ -12,7 +12,7 @@ import numpy as np
 
 from mapper.cigar import EQUAL
 from mapper.dna import n_words
-from mapper.extend.distinct import as_given, overlap
+from mapper.extend.filter import as_given, overlap
 from mapper.extend.locus import Ungapped, align_gapped, align_ungapped, ungapped_ops
 from mapper.extend.marks import BLOCK
 from mapper.extend.reach import Reach

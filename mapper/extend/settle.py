@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.extend.bounds import gaps_may_win
-from mapper.extend.distinct import as_given
+from mapper.extend.filter import as_given
 from mapper.extend.read import Found, lowest_doubled, target_of, ungapped_of
 from mapper.extend.ungapped import ungapped_score
 from mapper.jit.accelerate import core

@@ -8,7 +8,7 @@ from mapper.cuda.api import cuda, kernel
 from mapper.cuda.warp import WARP, WarpLanes
 from mapper.cuda.worklist import POOL
 from mapper.dna import n_words
-from mapper.extend.distinct import keep_distinct
+from mapper.extend.filter import keep_distinct
 from mapper.extend.keep import keep_counting
 from mapper.extend.locus import ungapped_ops
 from mapper.extend.read import Found, edit_distance_of, sort_loci

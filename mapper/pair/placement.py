@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.batch import AlignmentBatch, ReadBatch, SeedSummary
-from mapper.extend.distinct import as_given, overlap
+from mapper.extend.filter import as_given, overlap
 from mapper.extend.ungapped import lowest_score
 from mapper.jit.accelerate import core, driver
 from mapper.pair.grade import (

@@ -21,7 +21,7 @@ from mapper.seed.pack import pack_reads
 from mapper.stages import align_reads, rescue_mates
 from mapper.stats import RunStats
 from tests.device.batches import index_of, small_genome, some_pairs, some_reads
-from tests.extend.views import alignments_of, loci_of
+from tests.helpers.alignment_views import alignments_of, loci_of
 from tests.helpers.read_batches import Genome, genome_of, random_letters, reads_of
 
 pytestmark = pytest.mark.gpu
@@ -106,7 +106,7 @@ def test_every_bucket_and_pools_that_grow(device, monkeypatch, index, reads) -> 
     """Work space so small that every bucket leaves reads to the next, and results too."""
     from mapper.extend import cuda as device_extend
     from mapper.extend import settle_kernels
-    from mapper.extend.kernels import Bucket
+    from mapper.extend.cuda_kernels import Bucket
     from mapper.seed import cuda as device_seed
 
     monkeypatch.setattr(device_seed, "FIRST_SEEDS", 24)

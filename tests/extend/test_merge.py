@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mapper.extend.merge import merge_alignments
-from tests.extend.views import Aligned, alignments_of, batch_of
+from tests.helpers.alignment_views import Aligned, alignments_of, batch_of
 
 REDUNDANT = 0.9
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mapper.extend.distinct import as_given
+from mapper.extend.filter import as_given
 from mapper.extend.locus import Ungapped
 from mapper.extend.read import target_of
 from mapper.params import ExtendParams

@@ -7,7 +7,7 @@ import pytest
 
 from mapper.extend.locus import align_ungapped
 from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
-from tests.extend.sides import SCORINGS, params_of
+from tests.helpers.extension_sides import SCORINGS, params_of
 from tests.helpers.read_batches import mutated, packed_reads, random_letters, text_planes
 from tests.naive.gotoh import Scoring, same
 

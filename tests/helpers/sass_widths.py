@@ -35,7 +35,7 @@ from tests.machine_code.test_mapping_kernels import NUMBER, extension_types, str
 def hot_kernels() -> Iterator[tuple[str, Any, Sequence[types.Type]]]:
     """Return the kernels that most of the device's time goes to, and what mapping gives them."""
     from mapper.cuda.worklist import Lists, Pool
-    from mapper.extend.kernels import extend_alone, extend_by_warp, screen
+    from mapper.extend.cuda_kernels import extend_alone, extend_by_warp, screen
     from mapper.index.cuda import _fill_suffix_array
     from mapper.kmers.cuda import _search, _search_by_contexts
     from mapper.seed import cuda as device_seed

@@ -33,7 +33,7 @@ FOUND = (U4, U1)  # positions and mismatches of hits
 def seeding_and_chaining():
     from mapper.chain.cuda import _chain
     from mapper.cuda.worklist import Lists, Pool, _number, _scan_groups, _sum_groups
-    from mapper.extend.kernels import align_ungapped
+    from mapper.extend.cuda_kernels import align_ungapped
     from mapper.extend.settle import PerLocus
     from mapper.seed.cuda import DeviceReads, _gather, _pack
 

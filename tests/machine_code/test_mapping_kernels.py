@@ -58,7 +58,7 @@ def shared_types(on_cpu):
 
 
 def extension_types(shared_types):
-    from mapper.extend.kernels import Bucket, Lists, PerThread, PerUnit
+    from mapper.extend.cuda_kernels import Bucket, Lists, PerThread, PerUnit
     from mapper.extend.settle import PerLocus
 
     found = struct(Found, *FOUND_TYPES)
@@ -99,7 +99,7 @@ def test_seeding_keeps_everything_in_registers(on_cpu, shared_types, rows) -> No
 
 def test_a_warp_votes_and_keeps_everything_in_registers(shared_types) -> None:
     """Lane functions of one lane in this kernel would let 32 lanes go their own ways."""
-    from mapper.extend.kernels import extend_by_warp
+    from mapper.extend.cuda_kernels import extend_by_warp
 
     machine = compile_offline(extend_by_warp, extension_types(shared_types))
     assert machine.count("VOTE") >= 4  # one text for both sides of an anchor
@@ -150,7 +150,7 @@ def test_rescue_votes_and_keeps_everything_in_registers(shared_types) -> None:
 
 
 def test_a_thread_alone_shuffles_nothing(shared_types) -> None:
-    from mapper.extend.kernels import extend_alone
+    from mapper.extend.cuda_kernels import extend_alone
 
     machine = compile_offline(extend_alone, extension_types(shared_types))
     # One SHFL or two hand round the result of an atomic addition that the compiler gathered.
@@ -161,7 +161,7 @@ def test_a_thread_alone_shuffles_nothing(shared_types) -> None:
 
 def test_screening_leaves_room_for_four_blocks(shared_types) -> None:
     """Half of the threads that the aligning kernels leave room for would not do."""
-    from mapper.extend.kernels import screen
+    from mapper.extend.cuda_kernels import screen
 
     kinds = extension_types(shared_types)
     machine = compile_offline(screen, (*kinds[:11], NUMBER, array(np.int32), kinds[14]))
@@ -183,7 +183,7 @@ def test_screening_leaves_room_for_four_blocks(shared_types) -> None:
 
 def test_settling_keeps_everything_in_registers(shared_types) -> None:
     from mapper.extend import settle_kernels
-    from mapper.extend.kernels import settle_by_warp
+    from mapper.extend.cuda_kernels import settle_by_warp
 
     kinds = extension_types(shared_types)
     _, reads, loci, locus_read, params, penalties, lists, *_, rows, pool_ops = kinds

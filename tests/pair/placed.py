@@ -8,7 +8,7 @@ from mapper.batch import AlignmentBatch, ReadBatch, SeedBatch
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.placement import PlacementBatch, place_reads
 from mapper.params import ExtendParams, PairParams
-from tests.extend.views import Aligned, batch_of
+from tests.helpers.alignment_views import Aligned, batch_of
 from tests.helpers.read_batches import offsets_of
 from tests.naive.pairing import Model, Placed
 

@@ -10,7 +10,7 @@ from mapper.batch import NO_QUALITY
 from mapper.pair.insert_size import assumed_model
 from mapper.pair.ranking import DIFFERENCE_RATE, forgiven_scores, with_ranking_scores
 from mapper.params import ExtendParams
-from tests.extend.views import Aligned, batch_of
+from tests.helpers.alignment_views import Aligned, batch_of
 from tests.helpers.read_batches import reads_of
 from tests.pair.placed import no_seeds, place
 

@@ -15,7 +15,7 @@ from mapper.pair.placement import PlacementBatch
 from mapper.pair.records import make_records
 from mapper.params import ExtendParams, RecordParams
 from mapper.seed.pack import pack_reads
-from tests.extend.views import alignments_of, batch_of, loci_of
+from tests.helpers.alignment_views import alignments_of, batch_of, loci_of
 from tests.helpers.read_batches import Genome, genome_of, mutated, random_letters, reads_of
 from tests.naive.records import Contig, Options, PlacedRead, Writer
 from tests.naive.sam import sam_lines

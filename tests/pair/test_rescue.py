@@ -19,7 +19,7 @@ from mapper.pair.rescue import (
 )
 from mapper.params import ExtendParams, PairParams
 from mapper.seed.pack import pack_reads
-from tests.extend.views import Aligned, alignments_of, batch_of
+from tests.helpers.alignment_views import Aligned, alignments_of, batch_of
 from tests.helpers.read_batches import (
     Genome,
     genome_of,

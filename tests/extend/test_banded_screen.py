@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapper.extend.antidiagonals import LOST, STATES, ByteLosses, advance, spread
+from mapper.extend.banded_screen import LOST, STATES, ByteLosses, advance, spread
 from mapper.extend.reach import UNKNOWN
 from mapper.jit.accelerate import driver
-from tests.extend.sides import SCORINGS, Case, extend, random_case, reached
+from tests.helpers.extension_sides import SCORINGS, Case, extend, random_case, reached
 from tests.helpers.read_batches import random_letters
 from tests.naive.gotoh import Scoring, best_extension
 

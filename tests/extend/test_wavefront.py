@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.extend.sides import SCORINGS, Case, Extension, extend, random_case
+from tests.helpers.extension_sides import SCORINGS, Case, Extension, extend, random_case
 from tests.helpers.read_batches import random_letters
 from tests.naive.gotoh import Scoring, best_extension, replay
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from mapper import cigar
 from mapper.extend.backtrace import backtrace_side
-from mapper.extend.blocks import fill_losses
+from mapper.extend.block_losses import fill_losses
 from mapper.extend.locus import search_side
 from mapper.extend.penalties import wavefront_penalties
 from mapper.extend.reach import most_reached, new_reach
-from mapper.extend.wavefront_affine import Side
+from mapper.extend.wavefront import Side
 from mapper.extend.wavefronts import new_wavefronts
 from mapper.jit.lanes import ONE_LANE
 from mapper.params import ExtendParams

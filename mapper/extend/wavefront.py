@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.dna import mismatch_word
-from mapper.extend.blocks import (
+from mapper.extend.block_losses import (
     least_loss,
     least_loss_behind,
     least_loss_deleting,

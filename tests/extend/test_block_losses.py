@@ -16,7 +16,7 @@ from mapper.extend.marks import (
     marks_on,
 )
 from mapper.jit.lanes import ONE_LANE
-from tests.extend.sides import SCORINGS, Case, extend, random_case
+from tests.helpers.extension_sides import SCORINGS, Case, extend, random_case
 from tests.helpers.read_batches import mutated, packed_reads, random_letters, text_planes
 from tests.naive.gotoh import Scoring, best_extension, same
 

@@ -7,8 +7,8 @@ import pytest
 
 from mapper.extend.cpu import extend_loci
 from mapper.params import ExtendParams
-from tests.extend.sides import SCORINGS, params_of
-from tests.extend.views import Aligned, alignments_of, loci_of
+from tests.helpers.alignment_views import Aligned, alignments_of, loci_of
+from tests.helpers.extension_sides import SCORINGS, params_of
 from tests.helpers.read_batches import Genome, genome_of, mutated, packed_reads, random_letters
 from tests.naive.gotoh import Scoring, best_extension, replay
 from tests.naive.seeds import oriented
