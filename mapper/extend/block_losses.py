@@ -17,17 +17,190 @@ References
 ----------
 Groot Koerkamp, Ivanov (2024), doi:10.1093/bioinformatics/btae032: exact seed heuristic
 for A* alignment; this is its banded, bit-parallel form.
+
+Core: what the differences in a block of 8 bases take from an alignment's score at the least.
+
+From its marks (``marks.py``), which say how much of the block matches on any of some diagonals,
+follows how many differences an alignment has there that passes on those, or ends there. All
+costs are in units of the doubled objective (``penalties.py``).
+
+Core: how much of each block of 8 bases of a read matches on some diagonal of a band.
+
+A mismatch word has a bit for each of 64 bases; a byte of it is a block. All 8 blocks are looked
+at together, by arithmetic that stays within bytes.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mapper.dna import mismatch_word
-from mapper.extend.block_costs import cost_of, costs_of, most_before, most_in_clipped
-from mapper.extend.marks import BLOCK, MATCHED, block_marks, byte_popcounts, marks_on
 from mapper.jit.accelerate import core
-from mapper.jit.intrinsics import popcount
+from mapper.jit.intrinsics import leading_zeros, popcount, trailing_zeros
+from mapper.jit.lanes import lane_union
+
+BLOCK = 8
+
+MATCHED, BUT_ONE, FIVE, FIRST_FOUR, LAST_FOUR = 0x80, 0x40, 0x20, 0x10, 0x08
+"""Marks of a block in its byte of a word: on some diagonal all its bases match; all but one at
+most; the first or the last five; the first four; the last four."""
+
+
+@core
+def block_marks(differ):
+    """Return the marks of 8 blocks from a word with a bit set for each mismatch."""
+    all_bits, low_bits = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0x7F7F7F7F7F7F7F7F)
+    # Numbers of up to 7 bits bring a carry into the high bit of their byte unless they are 0.
+    first_five = (differ & np.uint64(0x1F1F1F1F1F1F1F1F)) + low_bits
+    last_five = ((differ >> np.uint64(3)) & np.uint64(0x1F1F1F1F1F1F1F1F)) + low_bits
+    first_four = (differ & np.uint64(0x0F0F0F0F0F0F0F0F)) + low_bits
+    last_four = ((differ >> np.uint64(4)) & np.uint64(0x0F0F0F0F0F0F0F0F)) + low_bits
+    # Take away the lowest mismatch; a byte with its high bit set borrows from none, and where
+    # it had no other it is left with none.
+    low = differ & low_bits
+    second = (low & ((low | ~low_bits) - np.uint64(0x0101010101010101))) + low_bits
+    # Two among the low seven; or the eighth, and one of the seven.
+    second |= differ & (low + low_bits)
+    unmarked = ((low + low_bits) | differ) & ~low_bits
+    unmarked |= (second & ~low_bits) >> np.uint64(1)
+    unmarked |= ((first_five & last_five) & ~low_bits) >> np.uint64(2)
+    unmarked |= (first_four & ~low_bits) >> np.uint64(3)
+    unmarked |= (last_four & ~low_bits) >> np.uint64(4)
+    return (all_bits ^ unmarked) & np.uint64(0xF8F8F8F8F8F8F8F8)
+
+
+@core
+def matching_blocks(read_planes, word, text_planes, text_pos, n_diagonals):
+    """Compare 64 bases of a read with the text from `text_pos` on, then one base on, and so on.
+
+    Returns
+    -------
+    The marks that each of the 8 blocks gets on any of the diagonals (:func:`block_marks`).
+    """
+    one, last_bit = np.uint64(1), np.uint64(63)
+    read_low, read_high = read_planes[word, 0], read_planes[word, 1]
+    read_ambiguous = read_planes[word, 2]
+    marks = np.uint64(0)
+    w = np.uint64(text_pos >> 6)
+    first = np.int32(text_pos & 63)
+    left_over = np.int32(n_diagonals)
+    while left_over > 0:
+        following = w + one
+        low, next_low = text_planes[w, 0], text_planes[following, 0]
+        high, next_high = text_planes[w, 1], text_planes[following, 1]
+        ambiguous, next_ambiguous = text_planes[w, 2], text_planes[following, 2]
+        end = min(np.int32(64), np.int32(first + left_over))
+        # Nothing but shifts and logic: a compiler takes several diagonals at a time.
+        for i in range(first, end):
+            shift = np.uint64(i)
+            left = last_bit - shift
+            differ = read_low ^ ((low >> shift) | ((next_low << one) << left))
+            differ |= read_high ^ ((high >> shift) | ((next_high << one) << left))
+            differ |= read_ambiguous | (ambiguous >> shift) | ((next_ambiguous << one) << left)
+            marks |= block_marks(differ)
+        left_over = np.int32(left_over - (end - first))
+        first = np.int32(0)
+        w = following
+    return marks
+
+
+@core
+def marks_on(read_planes, word, text_planes, text_pos, n_diagonals, lanes):
+    """:func:`matching_blocks`, with the diagonals dealt to the lanes."""
+    share = (n_diagonals + lanes.n_lanes - 1) // lanes.n_lanes
+    first = min(lanes.lane * share, n_diagonals)
+    mine = min(share, n_diagonals - first)
+    marks = np.uint64(0)
+    if mine > 0:
+        marks = matching_blocks(read_planes, word, text_planes, text_pos + first, mine)
+    return lane_union(marks, lanes)
+
+
+@core
+def byte_popcounts(word):
+    """Return a word each byte of which is the number of bits set in that byte of `word`."""
+    word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    twos = np.uint64(0x3333333333333333)
+    word = (word & twos) + ((word >> np.uint64(2)) & twos)
+    return (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+
+
+class Costs(NamedTuple):
+    """What differences take from the doubled objective at the least."""
+
+    least: int  # any block that does not match
+    hard: int  # one of which no diagonal matches all bases but one
+    harder: int  # nor the first or the last five, nor this the first four and that the last
+    hardest: int  # nor the first four or the last
+    deletion: int
+    insertion: int  # what the block pays in which it starts, or ends
+    opening: int  # its part of that which is paid already if the insertion is open
+
+
+@core
+def costs_of(penalties):
+    """Return what blocks pay for differences, and what gaps cost that change sides.
+
+    The block before a deletion, or around it, pays for it. An insertion's opening is shared by
+    the blocks in which it starts and ends; each block pays for its own inserted bases, and
+    for the matches that they do not earn. Any difference costs a block the least at least.
+
+    A block that does not pass but for one base has two differences, or one gap between bases
+    that match: a deletion; or an insertion, the shorter the longer those bases are.
+    Unless the first or the last five match, an insertion that crosses the border takes four of
+    its bases; and if first and last that match are fewer than eight together, no single deletion
+    is enough, with fewer than seven no insertion of one.
+    """
+    inserted = penalties.gap_extend + penalties.match
+    deletion = penalties.gap_open + penalties.gap_extend - penalties.match
+    opening = penalties.gap_open // 2
+    whole = BLOCK * inserted
+    least = min(min(penalties.mismatch, deletion), min(opening + inserted, whole))
+    two = min(2 * least, whole)
+    one_inside = penalties.gap_open + inserted
+    hard = min(min(two, deletion), min(one_inside, opening + 2 * inserted))
+    harder = min(two, min(one_inside, opening + 4 * inserted))
+    hardest = min(two, min(one_inside + inserted, opening + 5 * inserted))
+    return Costs(least, hard, harder, hardest, deletion, opening + inserted, opening)
+
+
+@core
+def cost_of(marks, costs):
+    """What a block pays that passes none but the diagonals of these marks, and matches on none."""
+    if marks & BUT_ONE:
+        return np.int64(costs.least)
+    if marks & FIVE or (marks & FIRST_FOUR and marks & LAST_FOUR):
+        return np.int64(costs.hard)
+    if marks & (FIRST_FOUR | LAST_FOUR):
+        return np.int64(costs.harder)
+    return np.int64(costs.hardest)
+
+
+@core
+def most_in_clipped(marks, match, costs):
+    """What a block can still bring at the most in which the alignment ends (doubled).
+
+    Up to seven bases, less what a difference costs, or as many as match at its near end.
+    """
+    if marks & (BUT_ONE | FIVE):
+        return np.int64(2 * match * (BLOCK - 1))
+    n_matched = np.int64(3)
+    if marks & (FIRST_FOUR | LAST_FOUR):
+        n_matched = np.int64(4)
+    return max(2 * match * n_matched, 2 * match * (BLOCK - 1) - costs.least)
+
+
+@core
+def most_before(differ, forward, match, costs):
+    """:func:`most_in_clipped` on one diagonal, from the mismatches of the block (its byte)."""
+    if forward:
+        n_matched = np.int64(trailing_zeros(differ | np.uint64(0x80)))
+    else:
+        n_matched = np.int64(leading_zeros((differ | np.uint64(1)) << np.uint64(56)))
+    return max(2 * match * n_matched, 2 * match * (BLOCK - 1) - costs.least)
+
 
 ONE, TWO = np.uint32(1), np.uint32(2)
 """Added to a slot: a number of 64 bits would widen the sum."""

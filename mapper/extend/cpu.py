@@ -6,10 +6,8 @@ import numpy as np
 
 from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch
 from mapper.batch_ops import longest_row
-from mapper.extend.filter import keep_distinct
-from mapper.extend.keep import keep_counting
-from mapper.extend.penalties import wavefront_penalties
-from mapper.extend.reach import new_reach
+from mapper.extend.banded_screen import new_reach
+from mapper.extend.filter import keep_counting, keep_distinct
 from mapper.extend.read import (
     FOUND_TYPES,
     OPS_FULL,
@@ -20,8 +18,7 @@ from mapper.extend.read import (
     scratch_sizes,
     sort_loci,
 )
-from mapper.extend.wavefront import CELLS_FULL
-from mapper.extend.wavefronts import new_wavefronts
+from mapper.extend.wavefront import CELLS_FULL, new_wavefronts, wavefront_penalties
 from mapper.jit.accelerate import driver, grown
 from mapper.jit.lanes import ONE_LANE
 from mapper.params import KEEP_ALL, ExtendParams, KeepParams

@@ -28,29 +28,26 @@ from mapper.cuda.worklist import (
 from mapper.extend.cuda_kernels import (
     Bucket,
     Lists,
+    Out,
+    PerLocus,
     PerThread,
     PerUnit,
     align_ungapped,
-    extend_alone,
-    extend_by_warp,
-    screen,
-    settle_by_warp,
-)
-from mapper.extend.penalties import Penalties, wavefront_penalties
-from mapper.extend.read import FOUND_TYPES, Found, scratch_sizes
-from mapper.extend.settle import PerLocus
-from mapper.extend.settle_kernels import (
-    Out,
     begin,
     count_ops,
+    extend_alone,
+    extend_by_warp,
     gather,
     go_on,
     keep,
     keep_by_warp,
+    screen,
     settle,
+    settle_by_warp,
     spell,
 )
-from mapper.extend.wavefronts import Wavefronts, wavefront_sizes
+from mapper.extend.read import FOUND_TYPES, Found, scratch_sizes
+from mapper.extend.wavefront import Penalties, Wavefronts, wavefront_penalties, wavefront_sizes
 from mapper.params import KEEP_ALL, ExtendParams, KeepParams
 from mapper.seed.cuda import DeviceReads
 

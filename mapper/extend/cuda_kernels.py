@@ -1,6 +1,18 @@
 """CUDA kernels that align reads to loci, and the work space they take.
 
 ``extend/cuda.py`` launches them, between those of ``settle.py``, which say what there is to align.
+
+Core: the loci of a read aligned side by side, with the result of one after the other.
+
+What gaps must win at a locus (its *target*) depends on the best alignment at the loci before
+it (:func:`mapper.extend.read.target_of`). A device aligns the first locus of every read, then
+all others at once with the target that the first leaves: seldom less than what
+:func:`mapper.extend.read.extend_read` would ask. What was found with a lower target tells what
+would have been found with a higher (:func:`mapper.extend.locus.align_gapped`), so going
+through the loci in order with the true targets settles the read. Where the true target is
+lower, the locus has to be aligned again.
+
+CUDA kernels that say what there is to align, and what becomes of it (``extend/cuda.py``).
 """
 
 from __future__ import annotations
@@ -13,13 +25,120 @@ from mapper.cuda.api import cuda, kernel
 from mapper.cuda.warp import WARP, WarpLanes
 from mapper.cuda.worklist import POOL
 from mapper.dna import n_words
-from mapper.extend.bounds import bound_sides, worth_extending
-from mapper.extend.locus import align_gapped
-from mapper.extend.read import align_row, edit_distance_of, ungapped_of
-from mapper.extend.settle import settle_read
-from mapper.extend.wavefronts import Wavefronts
+from mapper.extend.bounds import bound_sides, gaps_may_win, worth_extending
+from mapper.extend.filter import as_given, keep_counting, keep_distinct
+from mapper.extend.locus import align_gapped, ungapped_ops
+from mapper.extend.read import (
+    Found,
+    align_row,
+    edit_distance_of,
+    lowest_doubled,
+    sort_loci,
+    target_of,
+    ungapped_of,
+)
+from mapper.extend.ungapped import ungapped_score
+from mapper.extend.wavefront import Wavefronts
 from mapper.jit.accelerate import core
 from mapper.jit.lanes import ONE_LANE, lane_max, lanes_meet
+
+UNSPELT = -1
+"""``cigar_end`` of an ungapped alignment whose operations are wanted and not written yet."""
+
+
+class PerLocus(NamedTuple):
+    """What is known of each locus; a read has the rows of its loci, from its first on."""
+
+    ungapped: Any  # int32 (n_loci, 8): the fields of Ungapped
+    order: Any  # int32: rows (from the read's first) by ungapped objective
+    kept: Any  # int32: rows of alignments, in the order found, then best first
+    target: Any  # int32: what `total` had to exceed
+    total: Any  # int32: doubled objective with gaps; 0 where the ungapped alignment stands
+    found: Found
+    """The alignment; ``score`` is doubled. Without meaning before the read is settled, where
+    the ungapped alignment stands."""
+
+
+@core
+def propose(rows, row, target, read_len, params):
+    """Set the target of a locus; say whether gaps have to be tried there."""
+    rows.target[row] = target
+    rows.total[row] = 0
+    rows.found.cigar_start[row] = 0
+    rows.found.cigar_end[row] = 0
+    return gaps_may_win(ungapped_of(rows.ungapped[row]), read_len, target, params)
+
+
+@core
+def let_ungapped_stand(rows, row, diagonal, read_len, params):
+    """Make the ungapped alignment the one found at a locus."""
+    u = ungapped_of(rows.ungapped[row])
+    rows.total[row] = 0
+    rows.found.score[row] = ungapped_score(u, read_len, params)
+    rows.found.query_start[row] = u.start
+    rows.found.query_end[row] = u.end
+    rows.found.text_start[row] = diagonal + u.start
+    rows.found.text_end[row] = diagonal + u.end
+    rows.found.cigar_start[row] = 0
+    rows.found.cigar_end[row] = 0
+
+
+@core
+def target_after(rows, loci, lead, row, read_len, params):
+    """Target of a locus when the read's first, `lead`, is all that is known."""
+    u = ungapped_of(rows.ungapped[lead])
+    best, start, end = ungapped_score(u, read_len, params), u.start, u.end
+    if rows.total[lead] > 0:
+        best = np.int64(rows.found.score[lead])
+        start = np.int64(rows.found.query_start[lead])
+        end = np.int64(rows.found.query_end[lead])
+    if best < lowest_doubled(read_len, params):
+        best = start = end = np.int64(0)
+    start, end = as_given(start, end, loci.strand[lead], read_len)
+    return target_of(
+        ungapped_of(rows.ungapped[row]), loci.strand[row], read_len, best, start, end, params
+    )
+
+
+@core
+def settle_read(rows, loci, first, n_loci, read_len, params):
+    """Go through the loci of a read in order, with their true targets.
+
+    Parameters
+    ----------
+    first, n_loci
+        Which rows are the read's.
+
+    Returns
+    -------
+    n_found
+        How many alignments there are; ``rows.kept`` has their rows, counted from `first`.
+    row, target
+        The first locus that was aligned with too high a target, and its true target; `row`
+        is -1 if there is none, and the read is settled.
+    """
+    bar = lowest_doubled(read_len, params)
+    best = best_start = best_end = np.int64(0)
+    n_found = np.int64(0)
+    for i in range(n_loci):
+        row = first + rows.order[first + i]
+        u = ungapped_of(rows.ungapped[row])
+        target = target_of(u, loci.strand[row], read_len, best, best_start, best_end, params)
+        if target < rows.target[row]:
+            return n_found, row, target
+        if rows.total[row] <= target:
+            let_ungapped_stand(rows, row, loci.diagonal[row], read_len, params)
+        doubled = np.int64(rows.found.score[row])
+        if doubled < bar:
+            continue
+        if doubled > best:
+            best = doubled
+            best_start, best_end = as_given(
+                rows.found.query_start[row], rows.found.query_end[row], loci.strand[row], read_len
+            )
+        rows.kept[first + n_found] = row - first
+        n_found += 1
+    return n_found, np.int64(-1), np.int64(0)
 
 
 class Bucket(NamedTuple):
@@ -252,3 +371,196 @@ def settle_by_warp(text_planes, reads, loci, params, penalties, lists, this, fol
             found, row, target = settle_read(rows, loci, first, n_loci, read_len, params)
         if lanes.lane == 0:
             n_found[read] = found
+
+
+class Out(NamedTuple):
+    """Columns of an AlignmentBatch with a row for each alignment."""
+
+    strand: Any
+    ref_id: Any
+    text_start: Any
+    text_end: Any
+    query_start: Any
+    query_end: Any
+    score: Any
+    edit_distance: Any
+
+
+@core
+def _length(reads, read):
+    return reads.base_offsets[read + 1] - reads.base_offsets[read]
+
+
+@kernel(128)
+def begin(reads, loci, params, rows, lists, this):
+    """Order the loci of one read a thread; list the first where gaps have to be tried."""
+    read = cuda.grid(1)
+    if read >= len(loci.locus_offsets) - 1:
+        return
+    first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
+    if first == end:
+        return
+    sort_loci(rows.ungapped[first:end], rows.order[first:end], end - first, params.match)
+    lead = first + rows.order[first]
+    if propose(rows, lead, 0, _length(reads, read), params):
+        lists.loci[0, cuda.atomic.add(lists.counters, this, 1)] = lead
+
+
+@kernel(128)
+def go_on(reads, loci, locus_read, params, rows, lists, this):
+    """List all other loci where gaps have to be tried, one a thread."""
+    locus = cuda.grid(1)
+    if locus >= len(locus_read):
+        return
+    read = locus_read[locus]
+    first = loci.locus_offsets[read]
+    lead = first + rows.order[first]
+    if locus == lead:
+        return
+    read_len = _length(reads, read)
+    target = target_after(rows, loci, lead, locus, read_len, params)
+    if propose(rows, locus, target, read_len, params):
+        lists.loci[0, cuda.atomic.add(lists.counters, this, 1)] = locus
+
+
+@kernel(128)
+def settle(reads, loci, params, rows, lists, this, n_found):
+    """Settle one read a thread; list the reads of which a locus has to be aligned again."""
+    read = cuda.grid(1)
+    if read >= len(n_found):
+        return
+    first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
+    found, row, _ = settle_read(rows, loci, first, end - first, _length(reads, read), params)
+    n_found[read] = found
+    if row >= 0:
+        lists.reads[cuda.atomic.add(lists.counters, this, 1)] = read
+
+
+@core
+def _found_of(rows, loci, first, end):
+    """Alignments of the read whose loci are first:end, for functions that order them."""
+    return Found(
+        loci.strand[first:end],
+        loci.ref_id[first:end],
+        rows.found.text_start[first:end],
+        rows.found.text_end[first:end],
+        rows.found.query_start[first:end],
+        rows.found.query_end[first:end],
+        rows.found.score[first:end],
+        rows.found.edit_distance[first:end],
+        rows.found.cigar_start[first:end],
+        rows.found.cigar_end[first:end],
+    )
+
+
+FEW_FOUND = 16
+"""Alignments of a read that one thread orders and compares; a warp does more."""
+
+
+@core
+def _keep(reads, loci, params, rows, read, n_found, n_kept, lanes):
+    """Keep the distinct alignments of a read that matter, and say which are to be spelt."""
+    first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
+    found, order = _found_of(rows, loci, first, end), rows.kept[first:end]
+    kept = keep_distinct(found, order, n_found[read], lanes)
+    kept = keep_counting(found, order, kept, _length(reads, read), 2, params, lanes)
+    for i in range(lanes.lane, kept, lanes.n_lanes):
+        row = first + rows.kept[first + i]
+        if rows.found.cigar_end[row] == 0:
+            rows.found.cigar_end[row] = UNSPELT
+    if lanes.lane == 0:
+        n_kept[read] = kept
+
+
+@kernel(128)
+def keep(reads, loci, params, rows, n_found, n_kept, lists, many):
+    """Order the alignments of one read a thread; drop what was found twice or does not matter.
+
+    Reads with many are listed for :func:`keep_by_warp`; `many` is the list's counter.
+    `params` are KeepParams.
+    """
+    read = cuda.grid(1)
+    if read >= len(n_found):
+        return
+    if n_found[read] > FEW_FOUND:
+        lists.reads[cuda.atomic.add(lists.counters, many, 1)] = read
+    else:
+        _keep(reads, loci, params, rows, read, n_found, n_kept, ONE_LANE)
+
+
+@kernel(128)
+def keep_by_warp(reads, loci, params, rows, n_found, n_kept, lists, many, n_warps):
+    """Do what `keep` does for the reads of its list, one a warp at a time."""
+    thread = cuda.grid(1)
+    warp = thread // WARP
+    if warp >= n_warps:
+        return
+    lanes = WarpLanes(thread % WARP, WARP)
+    for item in range(warp, lists.counters[many], n_warps):
+        _keep(reads, loci, params, rows, lists.reads[item], n_found, n_kept, lanes)
+
+
+@kernel(128)
+def spell(text_planes, reads, loci, locus_read, n_threads, scratch, rows, counters, pool_ops):
+    """Write the operations of the ungapped alignments that are kept, one locus a thread."""
+    thread = cuda.grid(1)
+    if thread >= n_threads:
+        return
+    positions = scratch.positions[thread::n_threads]
+    ops = scratch.ops[thread::n_threads]
+    for locus in range(thread, len(locus_read), n_threads):
+        if rows.found.cigar_end[locus] != UNSPELT:
+            continue
+        read = locus_read[locus]
+        word = reads.word_offsets[read] + n_words(_length(reads, read)) * loci.strand[locus]
+        n_ops = ungapped_ops(
+            reads.planes, word, text_planes, loci.diagonal[locus],
+            rows.ungapped[locus, 0], rows.ungapped[locus, 1], positions, ops, 0,
+        )  # fmt: skip
+        start = cuda.atomic.add(counters, POOL, n_ops)
+        rows.found.edit_distance[locus] = edit_distance_of(ops, n_ops)
+        rows.found.cigar_start[locus] = start
+        rows.found.cigar_end[locus] = start + n_ops
+        if start + n_ops <= len(pool_ops):
+            for i in range(n_ops):
+                pool_ops[start + i] = ops[i]
+
+
+@kernel(128)
+def count_ops(loci, rows, n_kept, n_ops):
+    """Sum up the operations of one read a thread."""
+    read = cuda.grid(1)
+    if read >= len(n_kept):
+        return
+    first = loci.locus_offsets[read]
+    total = 0
+    for i in range(n_kept[read]):
+        row = first + rows.kept[first + i]
+        total += rows.found.cigar_end[row] - rows.found.cigar_start[row]
+    n_ops[read] = total
+
+
+@kernel(128)
+def gather(loci, rows, pool_ops, op_offsets, out):
+    """Copy the alignments of one read a thread to their place, best first."""
+    read = cuda.grid(1)
+    if read >= len(out.alignment_offsets) - 1:
+        return
+    if read == 0:
+        out.cigar_offsets[0] = 0
+    first = loci.locus_offsets[read]
+    op = op_offsets[read]
+    for to in range(out.alignment_offsets[read], out.alignment_offsets[read + 1]):
+        row = first + rows.kept[first + to - out.alignment_offsets[read]]
+        out.strand[to] = loci.strand[row]
+        out.ref_id[to] = loci.ref_id[row]
+        out.text_start[to] = rows.found.text_start[row]
+        out.text_end[to] = rows.found.text_end[row]
+        out.query_start[to] = rows.found.query_start[row]
+        out.query_end[to] = rows.found.query_end[row]
+        out.score[to] = rows.found.score[row] >> 1
+        out.edit_distance[to] = rows.found.edit_distance[row]
+        for i in range(rows.found.cigar_start[row], rows.found.cigar_end[row]):
+            out.cigar_ops[op] = pool_ops[i]
+            op += 1
+        out.cigar_offsets[to + 1] = op

@@ -12,11 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.cigar import EQUAL, X, append_op, left_align
-from mapper.extend.backtrace import backtrace_side
+from mapper.extend.banded_screen import UNKNOWN, most_reached
 from mapper.extend.bounds import bound_sides, left_floor_of
-from mapper.extend.reach import UNKNOWN, most_reached
 from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
-from mapper.extend.wavefront import CELLS_FULL, Side, extend_side
+from mapper.extend.wavefront import CELLS_FULL, Side, backtrace_side, extend_side
 from mapper.jit.accelerate import core
 
 
@@ -71,7 +70,7 @@ def search_side(query_planes, text_planes, side, params, penalties, reserve, flo
                 deletions, losses, wavefronts, reach, lanes):  # fmt: skip
     """Extend an anchor to one side, as :func:`extend_side` does, where that can exceed `floor`.
 
-    `reach`: a :class:`mapper.extend.reach.Reach`, or None. It only spares searches.
+    `reach`: a :class:`mapper.extend.banded_screen.Reach`, or None. It only spares searches.
     """
     most = most_reached(
         query_planes, text_planes, side, params, floor, insertions, deletions, reach

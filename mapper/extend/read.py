@@ -12,10 +12,10 @@ import numpy as np
 
 from mapper.cigar import EQUAL
 from mapper.dna import n_words
+from mapper.extend.banded_screen import Reach
+from mapper.extend.block_losses import BLOCK
 from mapper.extend.filter import as_given, overlap
 from mapper.extend.locus import Ungapped, align_gapped, align_ungapped, ungapped_ops
-from mapper.extend.marks import BLOCK
-from mapper.extend.reach import Reach
 from mapper.extend.ungapped import lowest_mate_score, ungapped_score
 from mapper.jit.accelerate import core
 from mapper.jit.lanes import ONE_LANE

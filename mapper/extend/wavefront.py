@@ -25,6 +25,29 @@ References
 ----------
 Marco-Sola et al. (2021), doi:10.1093/bioinformatics/btaa777: wavefront recurrences
 (paper 4 of ``docs/algorithm.md``, section 4.1, with I and D named as in SAM).
+
+Core: the way back through wavefronts, from the end of an extension to its corner.
+
+The recurrence is that of ``wavefront_affine.py``.
+
+Scores as users give them, and the penalties that wavefronts count.
+
+A wavefront minimises a penalty in which matches are free; users maximise a score in
+which a match earns `a`. With v read bases and h reference bases consumed::
+
+    score = (a (v + h) - penalty) / 2
+
+holds for every alignment if a mismatch costs ``2 (a + b)``, and a gap of n bases
+``2 o + n (2 e + a)``, where the user subtracts b for a mismatch and ``o + n e`` for a gap:
+a mismatch consumes one base of each side, so its score is ``(2 a - 2 (a + b)) / 2 = -b``; a
+gap of n consumes n bases of one side, ``(a n - 2 o - n (2 e + a)) / 2 = -(o + n e)``.
+Doubled scores are integers, so both backends compare them exactly.
+
+References
+----------
+Eizenga, Paten (2022), doi:10.1101/2022.01.12.476087: match-bonus transformation.
+
+Core: where the wavefronts of one alignment are kept, and how a cell of them is read.
 """
 
 from __future__ import annotations
@@ -33,6 +56,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.dna import mismatch_word
 from mapper.extend.block_losses import (
     least_loss,
@@ -40,10 +64,167 @@ from mapper.extend.block_losses import (
     least_loss_deleting,
     least_loss_inserting,
 )
-from mapper.extend.wavefronts import NULL, beside, cell, end_row, row_of
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import leading_zeros, trailing_zeros
 from mapper.jit.lanes import lane_mask, lane_max, lanes_meet
+from mapper.params import ExtendParams
+
+
+class Penalties(NamedTuple):
+    """Non-negative costs; a gap of n bases costs ``gap_open + n * gap_extend``."""
+
+    match: int
+    """The user's match score a: what turns penalties back into scores."""
+    mismatch: int
+    gap_open: int
+    gap_extend: int
+
+
+def wavefront_penalties(params: ExtendParams) -> Penalties:
+    """Return the wavefront's penalties for a user's scores."""
+    return Penalties(
+        match=params.match,
+        mismatch=2 * (params.match + params.mismatch),
+        gap_open=2 * params.gap_open,
+        gap_extend=2 * params.gap_extend + params.match,
+    )
+
+
+NULL = -(2**20)
+"""Offset of a cell that does not exist; leaves room to add to it, and to multiply it by a doubled
+match of up to 1000, in 32 bits."""
+
+
+class Wavefronts(NamedTuple):
+    """Work space of one alignment: every wavefront, for the backtrace.
+
+    The wavefront of penalty s is ``lo[s]:hi[s]`` (inclusive bounds, in diagonals; empty where
+    lo > hi). Wavefronts lie one behind the other: diagonal k is item ``start[s] + k``.
+    """
+
+    match: np.ndarray  # int32 (n_cells,)
+    insertion: np.ndarray  # int32, same shape
+    deletion: np.ndarray  # int32, same shape
+    lo: np.ndarray  # int32 (n_penalties,)
+    hi: np.ndarray  # int32 (n_penalties,)
+    start: np.ndarray  # int32 (n_penalties,)
+
+
+class WavefrontSizes(NamedTuple):
+    """Items of the parts of :class:`Wavefronts`."""
+
+    cells: int
+    penalties: int
+
+
+def wavefront_sizes(
+    max_read_len: int, max_gap: int, penalties: Penalties, end_bonus: int
+) -> WavefrontSizes:
+    """Return the work space that any read up to `max_read_len` fits.
+
+    A cell of penalty s on diagonal k lives only while ``2 (v a + bonus) + k a - s > 0``
+    with v at most the read's length and k at most `max_gap`.
+    """
+    rows = (2 * max_read_len + max_gap) * penalties.match + 2 * end_bonus + 2
+    return WavefrontSizes(rows * (2 * max_gap + 1), rows)
+
+
+def new_wavefronts(
+    max_read_len: int, max_gap: int, penalties: Penalties, end_bonus: int
+) -> Wavefronts:
+    """Allocate work space that any read up to `max_read_len` fits."""
+    sizes = wavefront_sizes(max_read_len, max_gap, penalties, end_bonus)
+    cells = (np.empty(sizes.cells, np.int32) for _ in range(3))
+    bounds = (np.empty(sizes.penalties, np.int32) for _ in range(3))
+    return Wavefronts(*cells, *bounds)
+
+
+@core
+def row_of(wavefronts, s):
+    """Bounds and start of the wavefront of penalty s; empty for a negative s."""
+    if s < 0:
+        return np.int32(1), np.int32(0), np.int32(0)
+    row = np.uint32(s)
+    return wavefronts.lo[row], wavefronts.hi[row], wavefronts.start[row]
+
+
+@core
+def cell(cells, row, k):
+    """Offset on diagonal k of a wavefront (:func:`row_of`), or NULL."""
+    lo, hi, start = row
+    if k < lo or k > hi:
+        return np.int32(NULL)
+    return cells[np.uint32(start + k)]
+
+
+@core
+def end_row(wavefronts, s, lo, hi, start):
+    """Store the bounds and the start of the wavefront of penalty s."""
+    row = np.uint32(s)
+    wavefronts.lo[row] = lo
+    wavefronts.hi[row] = hi
+    wavefronts.start[row] = start
+
+
+@core
+def beside(k_lo, k_hi, row):
+    """Widen bounds to the diagonals that gaps lead to from a wavefront."""
+    return min(k_lo, np.int32(row[0] - 1)), max(k_hi, np.int32(row[1] + 1))
+
+
+@core
+def bounded(offset, k, side):
+    """The offset, or NULL if it lies beyond the end of read or reference."""
+    if offset > np.int32(side.text_room) or np.int32(offset - k) > np.int32(side.query_room):
+        return np.int32(NULL)
+    return offset
+
+
+@core
+def backtrace_side(wavefronts, penalties, side, s, k, offset, ops, n_ops):
+    """Append the operations from an end cell back to the corner; return the new count.
+
+    They come out from the far end to the anchor: in read order for a backward extension,
+    reversed for a forward one. Of equal ways into a cell a mismatch is taken before a
+    deletion, a deletion before an insertion, and a gap is opened before it is lengthened.
+    """
+    one = np.int32(1)
+    x = np.int32(penalties.mismatch)
+    e = np.int32(penalties.gap_extend)
+    oe = np.int32(penalties.gap_open + penalties.gap_extend)
+    s, k, offset = np.int32(s), np.int32(k), np.int32(offset)
+    while s > 0:
+        here = row_of(wavefronts, s)
+        mismatch = cell(wavefronts.match, row_of(wavefronts, np.int32(s - x)), k)
+        mismatch = bounded(np.int32(mismatch + 1), k, side)
+        insertion = cell(wavefronts.insertion, here, k)
+        deletion = cell(wavefronts.deletion, here, k)
+        entry = max(mismatch, max(insertion, deletion))
+        n_ops = append_op(ops, n_ops, EQUAL, np.int32(offset - entry))
+        offset = entry
+        if mismatch == entry:
+            n_ops = append_op(ops, n_ops, X, one)
+            s = np.int32(s - x)
+            offset = np.int32(offset - 1)
+        elif deletion == entry:
+            opened = False
+            while not opened:
+                n_ops = append_op(ops, n_ops, D, one)
+                offset = np.int32(offset - 1)
+                k = np.int32(k - 1)
+                before = row_of(wavefronts, np.int32(s - oe))
+                opened = cell(wavefronts.match, before, k) == offset
+                s = np.int32(s - (oe if opened else e))
+        else:
+            opened = False
+            while not opened:
+                n_ops = append_op(ops, n_ops, I, one)
+                k = np.int32(k + 1)
+                before = row_of(wavefronts, np.int32(s - oe))
+                opened = cell(wavefronts.match, before, k) == offset
+                s = np.int32(s - (oe if opened else e))
+    return append_op(ops, n_ops, EQUAL, offset)
+
 
 CELLS_FULL = -2
 """Penalty returned by :func:`extend_side` where the wavefronts do not fit their work space."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mapper.cuda.devices import CPU, choose_device
 from mapper.errors import UsageError
-from mapper.extend.penalties import wavefront_penalties
+from mapper.extend.wavefront import wavefront_penalties
 from mapper.pairwise.affine import DEFAULT_MEMORY, check_memory
 from mapper.pairwise.batch import PairBatch, Sequences
 from mapper.pairwise.extension_cpu import extend_pairs

@@ -6,8 +6,8 @@ import numpy as np
 
 from mapper.batch import SeedBatch
 from mapper.chain.cpu import find_loci
+from tests.helpers.placements import no_seeds
 from tests.helpers.read_batches import offsets_of
-from tests.pair.placed import no_seeds
 
 
 def seeds_at(per_read: list[list[tuple[int, int, int]]]) -> SeedBatch:

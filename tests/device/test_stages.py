@@ -105,7 +105,7 @@ def test_other_scores(device, index, reads) -> None:
 def test_every_bucket_and_pools_that_grow(device, monkeypatch, index, reads) -> None:
     """Work space so small that every bucket leaves reads to the next, and results too."""
     from mapper.extend import cuda as device_extend
-    from mapper.extend import settle_kernels
+    from mapper.extend import cuda_kernels
     from mapper.extend.cuda_kernels import Bucket
     from mapper.seed import cuda as device_seed
 
@@ -115,7 +115,7 @@ def test_every_bucket_and_pools_that_grow(device, monkeypatch, index, reads) -> 
     monkeypatch.setattr(device_extend, "SCREENING_THREADS", 128)
     monkeypatch.setattr(device_extend, "THREAD_BUCKETS", (Bucket(24, 40),))
     monkeypatch.setattr(device_extend, "WARP_BUCKETS", (Bucket(200, 120),))
-    monkeypatch.setattr(settle_kernels, "FEW_FOUND", 1)
+    monkeypatch.setattr(cuda_kernels, "FEW_FOUND", 1)
     for module in (device_seed, device_extend):
         monkeypatch.setattr(module, "first_capacity", lambda n_items, each: 1)
     seeding, extension = check_stages(index, reads, resolved(index))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapper.extend.banded_screen import LOST, STATES, ByteLosses, advance, spread
-from mapper.extend.reach import UNKNOWN
+from mapper.extend.banded_screen import LOST, STATES, UNKNOWN, ByteLosses, advance, spread
 from mapper.jit.accelerate import driver
 from tests.helpers.extension_sides import SCORINGS, Case, extend, random_case, reached
 from tests.helpers.read_batches import random_letters

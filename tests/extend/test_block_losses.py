@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapper.extend.marks import (
+from mapper.extend.block_losses import (
     BUT_ONE,
     FIRST_FOUR,
     FIVE,

@@ -6,9 +6,8 @@ import numpy as np
 
 from mapper.extend.bounds import bound_sides, worth_extending
 from mapper.extend.locus import align_gapped, align_ungapped
-from mapper.extend.penalties import wavefront_penalties
 from mapper.extend.read import scratch_sizes
-from mapper.extend.wavefronts import new_wavefronts
+from mapper.extend.wavefront import new_wavefronts, wavefront_penalties
 from mapper.jit.lanes import ONE_LANE
 from mapper.params import ExtendParams
 from tests.helpers.read_batches import mutated, packed_reads, random_letters, text_planes

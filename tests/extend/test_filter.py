@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapper.extend.keep import keep_counting
+from mapper.extend.filter import keep_counting
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.jit.lanes import ONE_LANE
 from mapper.pair.grade import SECONDARY
 from mapper.pair.insert_size import model_from
 from mapper.params import KEEP_ALL, KeepParams, MapParams, PairParams, RecordParams
+from tests.helpers.placements import batch_of_placed, no_seeds, place
 from tests.helpers.read_batches import reads_of
 from tests.naive.pairing import Placed
-from tests.pair.placed import batch_of_placed, no_seeds, place
 
 KEEP = MapParams().keep
 FR = model_from(400.0, 60.0, 150, 700, 1000)

@@ -7,13 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper import cigar
-from mapper.extend.backtrace import backtrace_side
+from mapper.extend.banded_screen import most_reached, new_reach
 from mapper.extend.block_losses import fill_losses
 from mapper.extend.locus import search_side
-from mapper.extend.penalties import wavefront_penalties
-from mapper.extend.reach import most_reached, new_reach
-from mapper.extend.wavefront import Side
-from mapper.extend.wavefronts import new_wavefronts
+from mapper.extend.wavefront import Side, backtrace_side, new_wavefronts, wavefront_penalties
 from mapper.jit.lanes import ONE_LANE
 from mapper.params import ExtendParams
 from tests.helpers.read_batches import mutated, packed_reads, random_letters, text_planes
@@ -93,7 +90,8 @@ def laid_out(case: Case) -> tuple[np.ndarray, np.ndarray, Side]:
 
 
 def reached(case: Case, scoring: Scoring, floor: int, insertions: int, deletions: int) -> int:
-    """Run :func:`mapper.extend.reach.most_reached`, after another read has left something there."""
+    """Run :func:`mapper.extend.banded_screen.most_reached` in a workspace that another read
+    used."""
     params = params_of(scoring)
     space = new_reach(len(case.read), params)
     other = case._replace(read="T" * len(case.read), ref="T" * len(case.ref))

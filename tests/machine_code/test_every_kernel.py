@@ -33,8 +33,7 @@ FOUND = (U4, U1)  # positions and mismatches of hits
 def seeding_and_chaining():
     from mapper.chain.cuda import _chain
     from mapper.cuda.worklist import Lists, Pool, _number, _scan_groups, _sum_groups
-    from mapper.extend.cuda_kernels import align_ungapped
-    from mapper.extend.settle import PerLocus
+    from mapper.extend.cuda_kernels import PerLocus, align_ungapped
     from mapper.seed.cuda import DeviceReads, _gather, _pack
 
     reads = types.NamedTuple([U1, I8, array(np.uint64, 2), I8], DeviceReads)

@@ -7,9 +7,8 @@ import pytest
 from numba import types
 
 from mapper.batch import AlignmentBatch, LocusBatch
-from mapper.extend.penalties import wavefront_penalties
 from mapper.extend.read import FOUND_TYPES, Found
-from mapper.extend.wavefronts import Wavefronts
+from mapper.extend.wavefront import Wavefronts, wavefront_penalties
 from mapper.index.reference import ContigBounds
 from mapper.pair.insert_size import assumed_model
 from mapper.params import KEEP_ALL, ExtendParams, PairParams, SeedParams
@@ -58,8 +57,7 @@ def shared_types(on_cpu):
 
 
 def extension_types(shared_types):
-    from mapper.extend.cuda_kernels import Bucket, Lists, PerThread, PerUnit
-    from mapper.extend.settle import PerLocus
+    from mapper.extend.cuda_kernels import Bucket, Lists, PerLocus, PerThread, PerUnit
 
     found = struct(Found, *FOUND_TYPES)
     return (
@@ -182,7 +180,7 @@ def test_screening_leaves_room_for_four_blocks(shared_types) -> None:
 
 
 def test_settling_keeps_everything_in_registers(shared_types) -> None:
-    from mapper.extend import settle_kernels
+    from mapper.extend import cuda_kernels
     from mapper.extend.cuda_kernels import settle_by_warp
 
     kinds = extension_types(shared_types)
@@ -202,7 +200,7 @@ def test_settling_keeps_everything_in_registers(shared_types) -> None:
         "gather": (loci, rows, pool_ops, array(np.int64), alignment_types()),
     }  # fmt: skip
     for name, given in settling.items():
-        machine = compile_offline(getattr(settle_kernels, name), given)
+        machine = compile_offline(getattr(cuda_kernels, name), given)
         assert machine.spills == 0, name
         assert (machine.count("VOTE") > 0) == (name == "keep_by_warp"), name
     machine = compile_offline(
