@@ -14,8 +14,8 @@ from mapper.pair.insert_size import (
     model_from,
 )
 from mapper.params import ExtendParams
+from tests.helpers.placements import base_offsets_of, batch_of_placed, random_read
 from tests.naive.pairing import Placed, insert
-from tests.pair.placed import base_offsets_of, batch_of_placed, random_read
 
 SCORES = ExtendParams()
 

@@ -10,8 +10,8 @@ import pytest
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
 from mapper.pair.pairing import NO_PAIR, name_key, weigh_pairs
 from mapper.pair.placement import _value_apart
+from tests.helpers.placements import base_offsets_of, batch_of_placed, naive_model, random_read
 from tests.naive.pairing import Placed, best_pairs, values
-from tests.pair.placed import base_offsets_of, batch_of_placed, naive_model, random_read
 
 MODELS = {
     "assumed": assumed_model(),

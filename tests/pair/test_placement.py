@@ -25,9 +25,9 @@ from mapper.pair.mapq import (
 from mapper.pair.placement import PlacementBatch
 from mapper.params import ExtendParams, PairParams
 from tests.helpers.alignment_views import Aligned, batch_of
+from tests.helpers.placements import batch_of_placed, naive_model, no_seeds, place, random_read
 from tests.helpers.read_batches import reads_of
 from tests.naive.pairing import QUARTERS, Placed, best_pairs
-from tests.pair.placed import batch_of_placed, naive_model, no_seeds, place, random_read
 
 PARAMS = PairParams()
 SCORES = ExtendParams()

@@ -16,11 +16,11 @@ from mapper.pair.records import make_records
 from mapper.params import ExtendParams, RecordParams
 from mapper.seed.pack import pack_reads
 from tests.helpers.alignment_views import alignments_of, batch_of, loci_of
+from tests.helpers.placements import no_seeds, place
 from tests.helpers.read_batches import Genome, genome_of, mutated, random_letters, reads_of
 from tests.naive.records import Contig, Options, PlacedRead, Writer
 from tests.naive.sam import sam_lines
 from tests.naive.seeds import oriented
-from tests.pair.placed import no_seeds, place
 
 NAMES = ("chr1", "HLA*01:01", "c3")
 

@@ -20,6 +20,7 @@ from mapper.pair.rescue import (
 from mapper.params import ExtendParams, PairParams
 from mapper.seed.pack import pack_reads
 from tests.helpers.alignment_views import Aligned, alignments_of, batch_of
+from tests.helpers.placements import no_seeds
 from tests.helpers.read_batches import (
     Genome,
     genome_of,
@@ -31,7 +32,6 @@ from tests.helpers.read_batches import (
 )
 from tests.naive.gotoh import same
 from tests.naive.seeds import oriented
-from tests.pair.placed import no_seeds
 
 FR = model_from(400.0, 60.0, 160, 700, 1000)
 RF = model_from(-400.0, 60.0, -700, -160, 1000)

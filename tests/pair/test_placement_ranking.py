@@ -11,8 +11,8 @@ from mapper.pair.insert_size import assumed_model
 from mapper.pair.ranking import DIFFERENCE_RATE, forgiven_scores, with_ranking_scores
 from mapper.params import ExtendParams
 from tests.helpers.alignment_views import Aligned, batch_of
+from tests.helpers.placements import no_seeds, place
 from tests.helpers.read_batches import reads_of
-from tests.pair.placed import no_seeds, place
 
 SCORES = ExtendParams()
 
