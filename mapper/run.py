@@ -21,8 +21,8 @@ from mapper.io.reads import ReadsReader
 from mapper.job import MapJob
 from mapper.memory_plan import SAMTOOLS_BYTES, MemoryPlan, plan_memory, say_memory
 from mapper.pair.insert_size import InsertSizeModel
-from mapper.pair.names import Names, make_names
 from mapper.pair.placement import PlacementBatch, tally
+from mapper.pair.records import Names, make_names
 from mapper.parallel.pool import MAP, Workers, share_threads
 from mapper.params import BATCH_BASES
 from mapper.seed.exact import resolve

@@ -17,9 +17,8 @@ from mapper.extend.cpu import extend_loci
 from mapper.extend.merge import merge_alignments
 from mapper.index.reference import Index
 from mapper.pair.insert_size import InsertSizeModel
-from mapper.pair.names import Names
 from mapper.pair.placement import PlacementBatch, place_reads
-from mapper.pair.records import make_records
+from mapper.pair.records import Names, make_records
 from mapper.pair.rescue import propose_loci
 from mapper.params import MapParams
 from mapper.seed.cpu import seed_reads

@@ -24,8 +24,8 @@ from mapper.io.output import RecordOutput
 from mapper.io.record_ends import FASTQ, few_line_ends, whole_records
 from mapper.jit.accelerate import CACHE_DIR, is_compiled
 from mapper.pair.insert_size import assumed_model, confident_inserts
-from mapper.pair.names import Names, make_names
 from mapper.pair.placement import tally
+from mapper.pair.records import Names, make_names
 from mapper.params import IndexParams, MapParams
 from mapper.stages import Aligned, align_reads, place_batch
 from mapper.stats import RunStats

@@ -1,4 +1,9 @@
-"""Mapping quality, from the lead over the best alternative placement.
+"""Core: how sure the placement of a read is, from its alignments and from what may hide.
+
+The formula is :mod:`mapper.pair.mapq`'s; here is what goes into it: the best alternative,
+found or only possible, for the read alone and for the pair.
+
+Mapping quality, from the lead over the best alternative placement.
 
 A mapping is wrong when differences between the read and its true place happen to favour
 another one. Each mismatch that would be needed makes that about ten times less likely on
@@ -13,7 +18,9 @@ import math
 
 import numpy as np
 
+from mapper.cigar import EQUAL, I, X
 from mapper.jit.accelerate import core
+from mapper.pair.insert_size import SCALE
 
 MAX_MAPQ = 60
 PAIR_BOOST = 40
@@ -52,3 +59,109 @@ def chance_cap(score, log10_text):
     chance is ``2 n / 4**score``; `log10_text` is ``log10(2 n)``.
     """
     return max(0.0, 10.0 * (score * 0.6020599913279624 - log10_text))
+
+
+UNUSED, PRIMARY, SUPPLEMENTARY, SECONDARY = range(4)
+
+NEAR_SCORE = 5
+"""Alternatives within this many matches' worth of the best count as about as good."""
+
+UNSEEN_SCORE = 19
+"""Score, in matches, that an alternative which was not found is assumed to reach: no lead is
+larger than the placement's score minus this (half the read's length for shorter reads)."""
+
+
+@core
+def unseen_score(read_len, guarantee, thinned, match, mismatch):
+    """Score that a place may reach without having been found.
+
+    Where seeds were lengthened or left out, copies of a repeat can hide: a place with as
+    many substitutions as the seeds guarantee against.
+    """
+    score = match * min(np.int64(UNSEEN_SCORE), read_len // 2)
+    if thinned:
+        score = max(score, match * read_len - (match + mismatch) * np.int64(guarantee))
+    return score
+
+
+@core
+def score_by_differences(alignments, i, match, mismatch):
+    """Score of an alignment in which a gap costs two mismatches, whatever its length.
+
+    What is compared with :func:`unseen_score`, which counts differences: one long gap is a
+    rare event, but not as many as it has bases. Never below the score itself.
+    """
+    score = np.int64(0)
+    for j in range(alignments.cigar_offsets[i], alignments.cigar_offsets[i + 1]):
+        op = alignments.cigar_ops[j] & 15
+        length = np.int64(alignments.cigar_ops[j] >> 4)
+        if op == EQUAL or op == I:
+            score += match * length
+        if op == X:
+            score -= mismatch * length
+        elif op != EQUAL:
+            score -= 2 * (match + mismatch)
+    return max(score, np.int64(alignments.score[i]))
+
+
+@core
+def lead_over(alignments, chosen, unseen, scores):
+    """Lead of an alignment over a place of score `unseen` that was not found."""
+    score = score_by_differences(alignments, chosen, scores.match, scores.mismatch)
+    return max(score - unseen, np.int64(0))
+
+
+@core
+def _head_quality(alignments, first, end, chosen, values, head, read_len, unseen, repeat_bases,
+                  scores, log10_text, per_score, per_tenfold):  # fmt: skip
+    """Quality of a head from `values` (1 / SCALE score units) of the read's alignments.
+
+    `unseen` is the score that an alternative may have without having been found.
+    """
+    score = np.int64(alignments.score[chosen])
+    second = values[chosen - first] - SCALE * lead_over(alignments, chosen, unseen, scores)
+    for i in range(first, end):
+        if i != chosen and head[i] == chosen:
+            second = max(second, values[i - first])
+    n_near = 0
+    for i in range(first, end):
+        near = values[i - first] >= second - SCALE * NEAR_SCORE * scores.match
+        n_near += near and i != chosen and head[i] == chosen
+    aligned = alignments.query_end[chosen] - alignments.query_start[chosen]
+    identity = max(0.0, 1.0 - alignments.edit_distance[chosen] / aligned)
+    quality = lead_quality(
+        (values[chosen - first] - second) / (SCALE * scores.match), per_score, n_near, per_tenfold,
+        identity, min(1.0, repeat_bases / read_len),
+    )  # fmt: skip
+    return min(quality, chance_cap(score / scores.match, log10_text))
+
+
+@core
+def grade(alignments, first, end, primary, values, alone, head, role, read_len, unseen,
+          paired_unseen, repeat_bases, scores, params, log10_text, proper, mapq):  # fmt: skip
+    """Set the quality of each head of a read.
+
+    `values` carry what the mate adds; `alone` are the read's own scores. An alternative that
+    was not found does not lie near the mate, where rescue has looked: it would break the pair,
+    or the mate has an alternative beside it that was not found either. Hence the lower
+    `paired_unseen`. A pair can lift a mate's own quality by PAIR_BOOST
+    at most; supplementary heads have only their own, and are never surer than the primary.
+    """
+    own = _head_quality(
+        alignments, first, end, primary, alone, head, read_len, unseen, repeat_bases, scores,
+        log10_text, params.quality_alone, params.quality_of_rivals,
+    )  # fmt: skip
+    paired = _head_quality(
+        alignments, first, end, primary, values, head, read_len, paired_unseen, repeat_bases,
+        scores, log10_text, params.quality_in_pair if proper else params.quality_alone,
+        params.quality_of_rivals,
+    )  # fmt: skip
+    quality = min(paired, own + PAIR_BOOST)
+    mapq[primary] = np.uint8(quality + 0.5)
+    for i in range(first, end):
+        if role[i] == SUPPLEMENTARY:
+            own = _head_quality(
+                alignments, first, end, i, alone, head, read_len, unseen, repeat_bases, scores,
+                log10_text, params.quality_alone, params.quality_of_rivals,
+            )  # fmt: skip
+            mapq[i] = np.uint8(min(own, quality) + 0.5)

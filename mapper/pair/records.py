@@ -5,6 +5,8 @@ mate's primary; supplementary records are hard-clipped unless asked otherwise; X
 the secondary alignments. TLEN is the SAM specification's: from the leftmost to the
 rightmost mapped base, positive for the leftmost read (of two that start together, the
 first). ``ms`` is samtools' mate score, the sum of the mate's base qualities of 15 and more.
+
+Names that tags quote, as flat bytes for compiled code.
 """
 
 from __future__ import annotations
@@ -17,12 +19,46 @@ from mapper.batch import NO_QUALITY, AlignmentBatch, ReadBatch, RecordBatch
 from mapper.cigar import H, S
 from mapper.jit.accelerate import core, driver, grown
 from mapper.jit.intrinsics import prefetch
-from mapper.pair.names import Names
 from mapper.pair.placement import SECONDARY, SUPPLEMENTARY, PlacementBatch
-from mapper.pair.places import cigar_of, put_alternatives, put_split
-from mapper.pair.tags import put_bytes, put_cigar_text, put_int_tag, put_md, put_tag
+from mapper.pair.tags import (
+    cigar_of,
+    put_alternatives,
+    put_bytes,
+    put_cigar_text,
+    put_int_tag,
+    put_md,
+    put_split,
+    put_tag,
+)
 from mapper.parallel.buffers import RECYCLER
 from mapper.params import RecordParams
+
+
+class Names(NamedTuple):
+    """Texts that tags quote, as flat bytes."""
+
+    contigs: np.ndarray  # uint8
+    contig_offsets: np.ndarray  # int64 (n_contigs + 1,)
+    contig_starts: np.ndarray  # int64 (n_contigs,)
+    read_group: np.ndarray  # uint8; empty for none
+
+
+def make_names(contigs: tuple[str, ...], starts: np.ndarray, read_group: str) -> Names:
+    """Flatten contig names and the read group's ID.
+
+    Parameters
+    ----------
+    starts
+        int64 (n_contigs,): where each contig begins in the indexed text.
+    read_group
+        ID without ``ID:``; empty for none.
+    """
+    encoded = [name.encode() for name in contigs]
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(name) for name in encoded], out=offsets[1:])
+    flat = np.frombuffer(b"".join(encoded), np.uint8)
+    return Names(flat, offsets, starts, np.frombuffer(read_group.encode(), np.uint8))
+
 
 PAIRED, PROPER, UNMAPPED, MATE_UNMAPPED = 0x1, 0x2, 0x4, 0x8
 REVERSE, MATE_REVERSE, FIRST, LAST = 0x10, 0x20, 0x40, 0x80

@@ -8,8 +8,8 @@ import pytest
 from mapper.extend.filter import keep_counting
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.jit.lanes import ONE_LANE
-from mapper.pair.grade import SECONDARY
 from mapper.pair.insert_size import model_from
+from mapper.pair.mapq import SECONDARY
 from mapper.params import KEEP_ALL, KeepParams, MapParams, PairParams, RecordParams
 from tests.helpers.placements import batch_of_placed, no_seeds, place
 from tests.helpers.read_batches import reads_of

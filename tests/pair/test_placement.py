@@ -8,19 +8,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mapper.pair.grade import (
-    PRIMARY,
-    SECONDARY,
-    SUPPLEMENTARY,
-    UNSEEN_SCORE,
-    unseen_score,
-)
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
 from mapper.pair.mapq import (
     MAX_MAPQ,
     PAIR_BOOST,
+    PRIMARY,
+    SECONDARY,
+    SUPPLEMENTARY,
+    UNSEEN_SCORE,
     chance_cap,
     lead_quality,
+    unseen_score,
 )
 from mapper.pair.placement import PlacementBatch
 from mapper.params import ExtendParams, PairParams

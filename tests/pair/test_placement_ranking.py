@@ -8,7 +8,7 @@ import numpy as np
 
 from mapper.batch import NO_QUALITY
 from mapper.pair.insert_size import assumed_model
-from mapper.pair.ranking import DIFFERENCE_RATE, forgiven_scores, with_ranking_scores
+from mapper.pair.placement import DIFFERENCE_RATE, forgiven_scores, with_ranking_scores
 from mapper.params import ExtendParams
 from tests.helpers.alignment_views import Aligned, batch_of
 from tests.helpers.placements import no_seeds, place

@@ -10,9 +10,8 @@ import pytest
 from mapper.batch import AlignmentBatch, ReadBatch, RecordBatch
 from mapper.extend.cpu import extend_loci
 from mapper.pair.insert_size import assumed_model
-from mapper.pair.names import make_names
 from mapper.pair.placement import PlacementBatch
-from mapper.pair.records import make_records
+from mapper.pair.records import make_names, make_records
 from mapper.params import ExtendParams, RecordParams
 from mapper.seed.pack import pack_reads
 from tests.helpers.alignment_views import alignments_of, batch_of, loci_of
