@@ -6,13 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mapper.pairwise.affine import align_affine
-    from mapper.pairwise.all_pairs import align_all
-    from mapper.pairwise.edit import edit_distance
-    from mapper.pairwise.extension import align_extension
-    from mapper.pairwise.given import packed_pairs
-    from mapper.pairwise.long import long_edit_distance
-    from mapper.pairwise.matrix import align_matrix
+    from mapper.align.affine.api import align_affine
+    from mapper.align.affine.extension_part import align_extension
+    from mapper.align.edit.api import edit_distance
+    from mapper.align.given import packed_pairs
+    from mapper.align.long.api import long_edit_distance
+    from mapper.align.matrix.api import align_all
+    from mapper.align.matrix.matrix import align_matrix
 
 __version__ = "0.1.0"
 __all__ = [
@@ -27,13 +27,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "align_affine": "mapper.pairwise.affine",
-    "align_extension": "mapper.pairwise.extension",
-    "align_all": "mapper.pairwise.all_pairs",
-    "align_matrix": "mapper.pairwise.matrix",
-    "edit_distance": "mapper.pairwise.edit",
-    "long_edit_distance": "mapper.pairwise.long",
-    "packed_pairs": "mapper.pairwise.given",
+    "align_affine": "mapper.align.affine.api",
+    "align_extension": "mapper.align.affine.extension_part",
+    "align_all": "mapper.align.matrix.api",
+    "align_matrix": "mapper.align.matrix.matrix",
+    "edit_distance": "mapper.align.edit.api",
+    "long_edit_distance": "mapper.align.long.api",
+    "packed_pairs": "mapper.align.given",
 }
 
 

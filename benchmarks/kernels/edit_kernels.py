@@ -24,8 +24,8 @@ import numpy as np
 from benchmarks.kernels.kernel_time import KernelTimes, kernel_times
 from benchmarks.kernels.pairwise_cuda import BASES, rows_of
 from benchmarks.kernels.pairwise_rows import check, inputs_of, repeated, row_of
+from mapper.align.cuda.stages import Stages, stages_for
 from mapper.cuda.memory import Workspace
-from mapper.pairwise.flat_stages import Stages, stages_for
 
 
 def never_small(space: Workspace, n_stages: int, most_pairs: int) -> Stages:

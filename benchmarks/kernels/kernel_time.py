@@ -49,13 +49,14 @@ class KernelTimes:
 @contextmanager
 def kernel_times() -> Iterator[KernelTimes]:
     """Time all kernels that are launched inside, by one thread."""
+    from mapper.align import dispatch
+    from mapper.align.cuda import flat_cuda
     from mapper.cuda.api import SIMULATED, Kernel
     from mapper.cuda.launch import BoundKernel, Calls
-    from mapper.pairwise import flat_cuda, on_device
 
     times = KernelTimes()
     launch_blocks, launch_noted = Kernel.launch_blocks, Calls.launch
-    run_on_devices = on_device.run_on_devices
+    run_on_devices = dispatch.run_on_devices
 
     def launched(kernel: Kernel, n_blocks: int, stream: Any, *args: Any, **options: Any) -> None:
         times.note(
@@ -85,7 +86,7 @@ def kernel_times() -> Iterator[KernelTimes]:
     with (
         mock.patch.object(Kernel, "launch_blocks", launched),
         mock.patch.object(Calls, "launch", launched_noted),
-        mock.patch.object(on_device, "run_on_devices", counted),
+        mock.patch.object(dispatch, "run_on_devices", counted),
         mock.patch.object(flat_cuda, "SLOTS", 1),
         mock.patch.object(flat_cuda, "CHUNKS_A_DEVICE", 1),
     ):

@@ -97,8 +97,8 @@ def seconds(sequences: list[str], device: str, **options: Any) -> tuple[float, i
 
 def kernel_seconds(sequences: list[str], device: str, **options: Any) -> dict[str, float]:
     """Return the seconds of each kernel, and of everything else, with one worker."""
+    from mapper.align.matrix import matrix_device
     from mapper.cuda.api import Kernel
-    from mapper.pairwise import matrix_device
 
     spent: defaultdict[str, float] = defaultdict(float)
     launch = Kernel.launch_blocks

@@ -25,10 +25,11 @@ import numpy as np
 
 from benchmarks.harness import machine
 from benchmarks.kernels.matrix_cuda import TASKS, make_set
-from mapper.pairwise import all_pairs, matrix_engine
-from mapper.pairwise.matrix_scoring import CodedPairs, Scoring
-from mapper.pairwise.result import OK, PairAlignments
-from mapper.pairwise.twins_plan import plan_twins
+from mapper.align.matrix import api
+from mapper.align.matrix import engine as matrix_engine
+from mapper.align.matrix.matrix_scoring import CodedPairs, Scoring
+from mapper.align.matrix.plan_query_pairs import plan_twins
+from mapper.align.result import OK, PairAlignments
 
 _LANES, _GROUPS = 8, 16  # as twins_cuda has them
 _MOST_CELLS = 1 << 36
@@ -88,10 +89,10 @@ def measure(sequences: list[str], n_devices: int, cells_a_second: float) -> tupl
         return engine
 
     scoring = TASKS["protein, BLOSUM62, 10 + n"][1]
-    with mock.patch.object(all_pairs, "MatrixEngine", make_engine):
+    with mock.patch.object(api, "MatrixEngine", make_engine):
         wall, own, everything = time.perf_counter(), time.thread_time(), time.process_time()
         n_windows = 0
-        for window in all_pairs.align_all(sequences, span="local", cigar=False, **scoring):
+        for window in api.align_all(sequences, span="local", cigar=False, **scoring):
             n_windows += 1
             assert len(window.query) == window.found.n_pairs
         wall = time.perf_counter() - wall

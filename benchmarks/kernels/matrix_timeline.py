@@ -64,9 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--span", default="global", help="[%(default)s]")
     parser.add_argument("--path", action="store_true", help="with CIGARs")
     options = parser.parse_args(arguments)
+    from mapper.align.matrix import api, cuda_engine, engine, matrix_device
     from mapper.cuda.api import Kernel, cuda
     from mapper.cuda.memory import Workspace
-    from mapper.pairwise import all_pairs, matrix_device, matrix_engine, matrix_launch
 
     alphabet, scoring = TASKS["protein, BLOSUM62, 10 + n"]
     sequences = make_set(options.sequences, alphabet)
@@ -75,10 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"without notes: {1e3 * seconds(sequences, options.device, **how)[0]:.1f} ms")
     recorder = Recorder()
     places = [
-        (all_pairs, "check_scoring"), (all_pairs, "MatrixEngine"), (all_pairs, "_coded"),
-        (all_pairs, "_next_window"), (all_pairs, "_pairs"), (matrix_engine, "choose_device"),
-        (matrix_launch, "plan_twins"), (matrix_launch, "plan_batch"),
-        (matrix_launch.Launcher, "fill"), (matrix_device.MatrixWorker, "align"),
+        (api, "check_scoring"), (api, "MatrixEngine"), (api, "_coded"),
+        (api, "_next_window"), (api, "_pairs"), (engine, "choose_device"),
+        (cuda_engine, "plan_twins"), (cuda_engine, "plan_batch"),
+        (cuda_engine.Launcher, "fill"), (matrix_device.MatrixWorker, "align"),
         (matrix_device, "codes_on_device"), (matrix_device, "without_memory"),
         (matrix_device, "_columns"), (Workspace, "upload_joined"), (Workspace, "device"),
         (Workspace, "download_results"), (Workspace, "synchronize"),

@@ -59,10 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda:0", help="[%(default)s]")
     options = parser.parse_args(arguments)
     from mapper import edit_distance
-    from mapper.pairwise import flat_batch, flat_cuda, flat_packed
+    from mapper.align.cuda import flat_cuda, flat_packed, sources
 
     variants = variants_of(flat_cuda.CHUNKS_A_DEVICE, len(os.sched_getaffinity(0)))
-    streamable = flat_batch.is_streamable
+    streamable = sources.is_streamable
     for length, percent in options.rows:
         row = row_of(length, percent, options.pairs)
         copies = max(1, min(options.pairs * 150, BASES) // (length * len(row.pairs)))
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     with (
                         mock.patch.object(flat_cuda, "CHUNKS_A_DEVICE", variant.chunks),
                         mock.patch.object(flat_cuda, "FEWEST_PAIRS", 1 << 12),
-                        mock.patch.object(flat_batch, "is_streamable", is_streamed),
+                        mock.patch.object(sources, "is_streamable", is_streamed),
                         mock.patch.object(flat_packed, "is_streamable", is_streamed),
                     ):
                         begin = time.perf_counter()

@@ -81,7 +81,7 @@ def seconds_of(call: Callable[[], Any], repeats: int, short_s: float) -> tuple[l
 
 def traced_call(call: Callable[[], Any]) -> dict[str, float]:
     """Return where the seconds of a call went."""
-    from mapper.pairwise.flat_trace import traced
+    from mapper.align.cuda.trace import traced
 
     with traced() as trace:
         begin = time.perf_counter()
@@ -156,7 +156,7 @@ def measure(row: Row, task: str, options: argparse.Namespace) -> dict[str, Any]:
     )
     if task in (BAND, BAND_CIGAR):
         from mapper import align_affine
-        from mapper.pairwise.result import HEURISTIC
+        from mapper.align.result import HEURISTIC
 
         exact = align_affine(
             row.queries, row.refs, cigar=False, penalties=PENALTIES, device="cpu"

@@ -91,11 +91,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=5, help="[%(default)s]")
     options = parser.parse_args(arguments)
     from mapper import packed_pairs
-    from mapper.pairwise import flat_cuda, flat_found
-    from mapper.pairwise.flat_batch import LetterSource
-    from mapper.pairwise.flat_edit_metric import SmallEdit
-    from mapper.pairwise.flat_packed import PackedSource
-    from mapper.pairwise.given import as_batch
+    from mapper.align.cuda import flat_cuda, flat_found
+    from mapper.align.cuda.flat_packed import PackedSource
+    from mapper.align.cuda.sources import LetterSource
+    from mapper.align.edit.cuda_plan import SmallEdit
+    from mapper.align.given import as_batch
     from mapper.parallel.buffers import RECYCLER
 
     def ordinary(n: int, dtype: Any, behind_line: int = 0) -> np.ndarray:

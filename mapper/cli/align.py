@@ -12,8 +12,8 @@ from mapper.cli.align_engines import check_options, engine_of, matrix_options, n
 from mapper.errors import UsageError
 
 if TYPE_CHECKING:
-    from mapper.pairwise.spans import Span
-    from mapper.pairwise.stream import StreamCounts
+    from mapper.align.spans import Span
+    from mapper.align.stream import StreamCounts
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             engine = engine_of(args, span, held)
 
-            from mapper.pairwise.stream import align_files
+            from mapper.align.stream import align_files
 
             done = align_files(args.pairs, args.output, engine, with_spans=span != "global")
     statuses = ", ".join(f"{n} {name}" for name, n in done.by_status.items())
@@ -166,6 +166,6 @@ def _align_sets(args: argparse.Namespace, span: Span, held: ExitStack) -> Stream
     check_options(args, held)
     options = matrix_options(args, span)
 
-    from mapper.pairwise.stream_all import align_sets
+    from mapper.align.files import align_sets
 
     return align_sets(args.pairs, args.output, form=args.format or "tsv", **options)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from mapper.errors import UsageError
 
 if TYPE_CHECKING:
-    from mapper.pairwise.spans import Span
-    from mapper.pairwise.stream import Engine
+    from mapper.align.spans import Span
+    from mapper.align.stream import Engine
 
 _ONLY_WITH = {
     "penalties": ("affine",),
@@ -41,7 +41,7 @@ def numbers(option: str, text: str, n: int) -> list[int]:
 
 def check_options(args: argparse.Namespace, held: ExitStack) -> None:
     """Refuse options that do not belong to the metric; choose the device, `held` so long."""
-    from mapper.pairwise.run import thread_count
+    from mapper.align.threads import thread_count
 
     thread_count(args.threads)
     args.device = _device(args, held)
@@ -55,7 +55,7 @@ def check_options(args: argparse.Namespace, held: ExitStack) -> None:
 
 def engine_of(args: argparse.Namespace, span: Span, held: ExitStack) -> Engine:
     """Return what aligns a batch."""
-    from mapper.pairwise.edit import edit_distance
+    from mapper.align.edit.api import edit_distance
 
     check_options(args, held)
     if args.scores is not None and span != "extension":
@@ -84,7 +84,7 @@ def _device(args: argparse.Namespace, held: ExitStack) -> str:
 
 
 def _affine_engine(args: argparse.Namespace, span: Span) -> Engine:
-    from mapper.pairwise.affine import DEFAULT_PENALTIES, align_affine, check_band, check_penalties
+    from mapper.align.affine.api import DEFAULT_PENALTIES, align_affine, check_band, check_penalties
 
     penalties = DEFAULT_PENALTIES
     if args.penalties is not None:
@@ -102,7 +102,7 @@ def _affine_engine(args: argparse.Namespace, span: Span) -> Engine:
 
 
 def _extension_engine(args: argparse.Namespace) -> Engine:
-    from mapper.pairwise.extension import DEFAULT_SCORES, align_extension, check_scores
+    from mapper.align.affine.extension_part import DEFAULT_SCORES, align_extension, check_scores
 
     for option in ("penalties", "band", "max_score"):
         if getattr(args, option) is not None:
@@ -120,7 +120,7 @@ def _extension_engine(args: argparse.Namespace) -> Engine:
 
 
 def _matrix_engine(args: argparse.Namespace, span: Span) -> Engine:
-    from mapper.pairwise.matrix import align_matrix
+    from mapper.align.matrix.matrix import align_matrix
 
     options = matrix_options(args, span)
     return lambda batch, first_pair: align_matrix(batch, first_pair=first_pair, **options)
@@ -128,8 +128,8 @@ def _matrix_engine(args: argparse.Namespace, span: Span) -> Engine:
 
 def matrix_options(args: argparse.Namespace, span: Span) -> dict[str, Any]:
     """Return the options of :func:`mapper.align_matrix`."""
-    from mapper.pairwise.matrices import substitution_matrix
-    from mapper.pairwise.matrix_scoring import DEFAULT_GAPS, MODES, check_gaps
+    from mapper.align.matrix.matrix_scoring import DEFAULT_GAPS, MODES, check_gaps
+    from mapper.align.matrix.scoring import substitution_matrix
 
     if not isinstance(span, str) or span not in MODES:
         raise UsageError(f"--span {span}: with --metric matrix, {', '.join(MODES)} are possible")
@@ -145,7 +145,7 @@ def matrix_options(args: argparse.Namespace, span: Span) -> dict[str, Any]:
 
 
 def _matrix(text: str) -> str | Path | tuple[int, int]:
-    from mapper.pairwise.matrices import is_known
+    from mapper.align.matrix.scoring import is_known
 
     if "/" in text or (Path(text).exists() and not is_known(text)):
         return Path(text)

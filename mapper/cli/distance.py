@@ -14,7 +14,7 @@ from mapper.cuda.devices import check_device_name
 from mapper.errors import InputFormatError, UsageError
 
 if TYPE_CHECKING:
-    from mapper.pairwise.long_path import Progress
+    from mapper.align.long.search import Progress
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +59,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Compute and print."""
+    from mapper.align.long.api import long_edit_distance
+    from mapper.align.threads import thread_count
     from mapper.io.sequences import only_sequence
-    from mapper.pairwise.long import long_edit_distance
-    from mapper.pairwise.run import thread_count
 
     if args.max_distance is not None and args.max_distance < 0:
         raise UsageError(f"--max-distance {args.max_distance}: 0 or more is expected")

@@ -27,7 +27,7 @@ from benchmarks.kernels.pairwise_peers import (
     best,
 )
 from benchmarks.kernels.pairwise_tables import Report, lines_of, row_of
-from mapper.pairwise.edit import edit_distance
+from mapper.align.edit.api import edit_distance
 
 NAMES = {
     "affine_score": AFFINE, "affine_cigar": AFFINE_CIGAR, "edit_score": EDIT,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from mapper.align.packing import is_acgt
 from mapper.cuda.api import cuda, kernel
 from mapper.jit.intrinsics import leading_zeros, popcount, trailing_zeros
-from mapper.pairwise.packing import is_acgt
 
 
 @kernel(32)

@@ -1,0 +1,170 @@
+"""Gap-affine alignment of lists of pairs: the public call."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import TYPE_CHECKING
+
+from mapper.align.affine.cpu import align_affine_pairs
+from mapper.align.affine.low_memory import Problem, with_long_paths
+from mapper.align.affine.wavefront_affine import AffinePenalties, Band
+from mapper.align.given import Given, align_given
+from mapper.align.lengths import limit_of
+from mapper.align.packing import PackedPairs
+from mapper.align.pairs import Sequences
+from mapper.align.result import PairAlignments
+from mapper.align.spans import Span, ends_of
+from mapper.align.threads import run_chunks, thread_count
+from mapper.cuda.devices import choose_device
+from mapper.errors import UsageError
+
+if TYPE_CHECKING:
+    from mapper.align.cuda.launch_plan import FlatMetric
+    from mapper.align.dispatch import Worker
+
+DEFAULT_PENALTIES = (4, 6, 2)
+"""Mismatch, gap open, gap extend: WFA2-lib's."""
+
+MAX_PENALTY = 1000
+"""Greatest single penalty; the work space holds as many rows as the greatest looks back."""
+
+DEFAULT_MEMORY = 1 << 30
+"""Bytes a thread may take for the origins of the cells of one path."""
+
+_NO_LIMIT = 2**60
+
+
+def align_affine(
+    queries: Given,
+    refs: Sequences | None = None,
+    *,
+    penalties: tuple[int, int, int] = DEFAULT_PENALTIES,
+    span: Span = "global",
+    cigar: bool = True,
+    max_penalty: int | None = None,
+    band: tuple[int, int] | None = None,
+    symbols: str = "dna",
+    memory: int = DEFAULT_MEMORY,
+    device: str = "auto",
+    threads: int | None = None,
+    first_pair: int = 0,
+) -> PairAlignments:
+    """Align with the lowest gap-affine penalty, pair by pair.
+
+    Parameters
+    ----------
+    queries, refs
+        As for :func:`mapper.edit_distance`.
+    penalties
+        Mismatch x, gap open o and gap extend e, integers up to 1000, x and e at least 1: a
+        gap of n symbols costs ``o + n * e``, a match nothing.
+    span
+        As for :func:`mapper.edit_distance`.
+    cigar
+        Also find an alignment: operations ``= X I D``.
+    max_penalty
+        Give pairs above it the status ``over_limit`` and no score.
+    band
+        Heuristic: ``(width, interval)`` keeps, every `interval` rows, the `width` diagonals
+        around that which is closest to the end. Pairs from which cells were cut have the
+        status ``heuristic``: valid, perhaps not optimal. None is exact.
+    symbols
+        What matches (``packing.py``).
+    memory
+        Bytes a thread may use for where the cells of one path came from. A pair that needs
+        more is computed twice, or a few times, in stretches (``affine_long.py``), with the same
+        result; one of which not even a row fits has the status ``no_memory``. Without CIGARs
+        memory is O(s).
+    device, threads, first_pair
+        As for :func:`mapper.edit_distance`.
+
+    Returns
+    -------
+    Arrays of one row a pair, in input order. The score is the penalty.
+
+    Raises
+    ------
+    UsageError, InputFormatError, DeviceError
+        As for :func:`mapper.edit_distance`.
+
+    Notes
+    -----
+    O(n s) time for length n and penalty s, worst; O(s) memory, and with CIGARs a byte a
+    cell, at most ``s * (s - o) / e`` bytes, up to `memory`.
+
+    References
+    ----------
+    Marco-Sola et al. (2021), doi:10.1093/bioinformatics/btaa777; Aguado-Puig et al. (2023),
+    doi:10.1093/bioinformatics/btad061.
+
+    Examples
+    --------
+    >>> found = align_affine(["GATTACA"], ["GAATA"])
+    >>> int(found.score[0]), found.cigar(0)
+    (14, '2=1X2=2I')
+    """
+    free = ends_of(span)
+    x, o, e = check_penalties(penalties)
+    scale = gcd(x, gcd(o, e))
+    scaled = AffinePenalties(x // scale, o // scale, e // scale)
+    limit = _NO_LIMIT
+    if max_penalty is not None:
+        limit = limit_of("max_penalty", max_penalty, _NO_LIMIT) // scale
+    cut = Band(0, 1) if band is None else Band(*check_band(band))
+    check_memory(memory)
+
+    def on_cpu(packed: PackedPairs) -> PairAlignments:
+        found = run_chunks(
+            lambda first, last, columns, counts: align_affine_pairs(
+                packed, first, last, free, scaled, scale, cut, limit, memory, cigar, columns, counts
+            ),
+            packed.query_len + packed.ref_len,
+            cigar,
+            threads,
+        )
+        problem = Problem(free, scaled, scale, cut, limit, memory)
+        return with_long_paths(found, packed, problem, thread_count(threads)) if cigar else found
+
+    def on_device(ordinal: int) -> Worker:
+        from mapper.align.affine.cuda_general import AffineWorker
+
+        return AffineWorker(ordinal, free, scaled, scale, limit, cut)
+
+    def metric() -> FlatMetric:
+        from mapper.align.affine.cuda_plan import SmallAffine
+
+        return SmallAffine(scaled, scale, limit, cut)
+
+    return align_given(
+        queries, refs, choice=choose_device(device), symbols=symbols, first_pair=first_pair,
+        threads=threads, cigar=cigar, is_global=sum(free) == 0, on_cpu=on_cpu,
+        on_device=on_device, metric=metric,
+    )  # fmt: skip
+
+
+def check_memory(memory: int) -> None:
+    """Refuse less memory than the first work space takes."""
+    if memory < 1 << 16:
+        raise UsageError(f"memory {memory}: at least 65536 bytes are expected")
+
+
+def check_band(band: tuple[int, int]) -> tuple[int, int]:
+    """Return a band, or refuse one that is none."""
+    if len(band) != 2 or band[0] < 2 or band[1] < 1:
+        raise UsageError(
+            f"band {band}: a width of at least 2 and an interval of at least 1 are expected"
+        )
+    return int(band[0]), int(band[1])
+
+
+def check_penalties(penalties: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Return penalties, or refuse what the wavefronts cannot count in."""
+    if len(penalties) != 3 or any(int(p) != p for p in penalties):
+        raise UsageError(f"penalties {penalties}: three whole numbers x, o, e are expected")
+    x, o, e = (int(p) for p in penalties)
+    if x < 1 or o < 0 or e < 1 or max(x, o, e) > MAX_PENALTY:
+        raise UsageError(
+            f"penalties {x},{o},{e}: mismatch and gap extend from 1, gap open from 0, all up to "
+            f"{MAX_PENALTY} are expected"
+        )
+    return x, o, e

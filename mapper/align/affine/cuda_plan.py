@@ -1,0 +1,149 @@
+"""What a first pass over short pairs launches on a CUDA device for gap-affine alignments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mapper.align.affine.affine_space import affine_space
+from mapper.align.affine.cuda_kernels import (
+    GroupShape,
+    group_affine_kernel,
+    group_shape,
+    group_space,
+)
+from mapper.align.affine.flat_affine_space import (
+    LARGE_BOUND,
+    BandShape,
+    band_shape,
+    band_space,
+    block_shape,
+    block_space,
+)
+from mapper.align.affine.flat_band import band_affine_kernel
+from mapper.align.affine.flat_block_affine import wide_affine_kernel
+from mapper.align.affine.wavefront_affine import AffinePenalties, Band
+from mapper.align.cuda.cooperative import most_shared_bytes
+from mapper.align.cuda.kernels import BLOCK, FlatResults, small_affine_kernel
+from mapper.align.cuda.launch_plan import FlatMetric, GroupRung, PairLaunch, left_pairs, listing
+from mapper.align.cuda.retry import Rung
+from mapper.cuda.api import SHARED_BYTES
+from mapper.cuda.launch import BoundKernel
+from mapper.cuda.memory import Workspace
+
+MOST_PENALTY = 220
+"""Greatest (divided) penalty of the first pass."""
+
+GROUP_RUNGS = (GroupRung(40, 8), GroupRung(MOST_PENALTY, 32))
+
+BAND_RUNGS = (
+    GroupRung(MOST_PENALTY, 8), GroupRung(1024, 8), GroupRung(4096, 8), GroupRung(LARGE_BOUND, 32)
+)  # fmt: skip
+"""In a band: where chunks begin, by the number of their kinds of blocks; what the first leaves goes
+to the last (measured: ``benchmarks/results/pairwise_cuda_band.md``)."""
+
+AFFINE_RUNGS = (Rung(40, 1 << 15), Rung(MOST_PENALTY, 1 << 12))
+"""The same with a thread a pair, for penalties and bands whose rows do not fit shared memory:
+threads of a chunk."""
+
+BLOCK_WIDTHS = (2048, 4096)
+"""Columns of a row of exact alignment by blocks: with a gap extend of 1 the greatest (divided)
+penalty that it goes to."""
+
+
+@dataclass(frozen=True)
+class SmallAffine(FlatMetric):
+    """Global gap-affine alignments; penalties have been divided by `scale`."""
+
+    penalties: AffinePenalties
+    scale: int
+    max_penalty: int
+    band: Band
+
+    slot: ClassVar[int] = 2 * MOST_PENALTY + 2
+    last_first: ClassVar[bool] = False
+
+    def in_groups(self) -> bool:
+        """Whether groups of lanes align the pairs."""
+        fit = all(shape.shared_bytes <= SHARED_BYTES for shape in self.shapes())
+        return self.band.width == 0 and fit
+
+    def band_shapes(self, n_kinds: int) -> list[BandShape]:
+        """Return the shapes of groups in a band that fit; none without a band."""
+        if self.band.width == 0:
+            return []
+        rungs = BAND_RUNGS[min(n_kinds, len(BAND_RUNGS) - 1)], BAND_RUNGS[-1]
+        shapes = [band_shape(self.penalties, self.band, *rung) for rung in dict.fromkeys(rungs)]
+        return [shape for shape in shapes if shape.shared_bytes <= most_shared_bytes()]
+
+    def in_band(
+        self, space: Workspace, given: tuple[Any, ...], shapes: list[BandShape], want_path: bool,
+        out: FlatResults,
+    ) -> list[PairLaunch]:  # fmt: skip
+        """Return the kernels for a band."""
+        launches = []
+        staged, most_pairs, *_ = given
+        left = left_pairs(space, most_pairs)
+        for i, shape in enumerate(shapes):
+            n_blocks, place = band_space(space, f"flat band {i}", shape, most_pairs, want_path)
+            bound = BoundKernel(
+                band_affine_kernel, space.stream, *given, self.band, shape, int(want_path), place,
+                left, self.slot, out, shared_bytes=shape.shared_bytes,
+            )  # fmt: skip
+            launches += listing(space, staged, most_pairs, out, left, i == 0, i == 0)
+            launches.append(PairLaunch(bound, n_blocks, shape.groups))
+        return launches
+
+    def shapes(self) -> list[GroupShape]:
+        """Return the shapes of groups, one a rung."""
+        return [group_shape(self.penalties, *rung) for rung in GROUP_RUNGS]
+
+    def launches(
+        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults,
+        n_kinds: int,
+    ) -> list[PairLaunch]:  # fmt: skip
+        """Return the kernels of groups, or of a thread a pair where rows do not fit, and of blocks.
+
+        In a band groups of a few lanes align the pairs, and a warp each those of high penalties.
+        """
+        given = staged, most_pairs, self.penalties, self.scale, self.max_penalty
+        bands = self.band_shapes(n_kinds)
+        if bands:
+            return self.in_band(space, given, bands, want_path, out)
+        launches = []
+        if self.in_groups():
+            for i, shape in enumerate(self.shapes()):
+                n_blocks, groups = group_space(
+                    space, f"flat groups {i}", self.penalties, shape, most_pairs, want_path
+                )
+                bound = BoundKernel(
+                    group_affine_kernel, space.stream, *given, shape, int(i == 0), int(want_path),
+                    groups, self.slot, out, shared_bytes=shape.shared_bytes,
+                )  # fmt: skip
+                launches.append(PairLaunch(bound, n_blocks, shape.groups))
+        else:
+            for i, rung in enumerate(AFFINE_RUNGS):
+                n_blocks = min(rung.n_threads, most_pairs + BLOCK - 1) // BLOCK
+                own = affine_space(
+                    space, self.penalties, rung.bound, n_blocks * BLOCK, 0, want_path,
+                    f"flat rung {i} ",
+                )  # fmt: skip
+                bound = BoundKernel(
+                    small_affine_kernel, space.stream, *given, self.band, rung.bound, int(i == 0),
+                    int(want_path), own, self.slot, out,
+                )  # fmt: skip
+                launches.append(PairLaunch(bound, n_blocks, BLOCK))
+        widths = BLOCK_WIDTHS[:n_kinds] if self.band.width == 0 else ()
+        blocks = [block_shape(self.penalties, width) for width in widths]
+        for i, room in enumerate(
+            room for room in blocks if room.shared_bytes <= most_shared_bytes()
+        ):
+            n_blocks, place = block_space(space, f"flat blocks {i}", room, most_pairs, want_path)
+            left = left_pairs(space, most_pairs)
+            bound = BoundKernel(
+                wide_affine_kernel, space.stream, *given, room, int(want_path), place, left,
+                self.slot, out, shared_bytes=room.shared_bytes,
+            )  # fmt: skip
+            launches += listing(space, staged, most_pairs, out, left, i == 0, False)
+            launches.append(PairLaunch(bound, n_blocks, 1))
+        return launches

@@ -1,0 +1,219 @@
+"""Rows of gap-affine offsets in shared memory, as rings: what the kernels that use them share.
+
+Diagonal k of a row lies in column ``k mod width``, so that narrow rows may wander as far as they
+like. The rows themselves are rings, too, of as many as the recurrence looks back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.align.affine.affine_origins import (
+    DELETION_OPENED,
+    INSERTION_OPENED,
+    gap_origin,
+    match_origin,
+)
+from mapper.align.affine.wavefront_affine import next_deletion, next_insertion, next_match
+from mapper.align.edit.strip import slide
+from mapper.cuda.api import device_function
+
+NULL_16 = np.int32(-(2**15))
+"""Offset of a cell that does not exist, where a cell takes 16 bits."""
+
+FAR = np.int32(2**30)
+"""Beyond all diagonals, and more symbols than can be left."""
+
+
+class Ring(NamedTuple):
+    """The rows of a pair, all int32: items of 16 bits from some shared memory's start on."""
+
+    mismatch: int  # rows that the recurrence looks back
+    opening: int
+    extend: int
+    n_match: int  # rows of M
+    n_gap: int  # rows of I, and of D
+    width: int  # columns, a power of two
+    mask: int  # of the bits of a column
+    bounds: int  # word of 32 bits with the bounds of M's first row; then its others', then rows
+    matches: int  # first row of M
+    insertions: int
+    deletions: int
+
+
+class Row(NamedTuple):
+    """Where a row of each state lies."""
+
+    match: int
+    insertion: int
+    deletion: int
+
+
+class RowsBefore(NamedTuple):
+    """The rows that a row looks back to: where they lie, their lowest diagonals, and cells."""
+
+    match_x: int
+    lo_x: int
+    n_x: int
+    beside_x: int  # what is found where it has no cells
+    match_oe: int
+    lo_oe: int
+    n_oe: int
+    insertion: int
+    deletion: int
+    lo_e: int
+    n_e: int
+
+
+@device_function
+def ring_of(penalties, shape, bounds):
+    """The ring of a pair whose words begin with `bounds`; `shape`: BlockShape or BandShape."""
+    extend = np.int32(penalties.gap_extend)
+    n_match, n_gap, width = np.int32(shape.n_match), np.int32(shape.n_gap), np.int32(shape.width)
+    matches = np.int32(np.int32(2) * np.int32(bounds + n_match))
+    insertions = np.int32(matches + n_match * width)
+    deletions = np.int32(insertions + n_gap * width)
+    return Ring(
+        np.int32(penalties.mismatch), np.int32(np.int32(penalties.gap_open) + extend), extend,
+        n_match, n_gap, width, np.int32(width - np.int32(1)), bounds, matches, insertions,
+        deletions,
+    )  # fmt: skip
+
+
+@device_function
+def _back(at, by, n):
+    """The row of a ring of n that was written `by` rows before row `at`."""
+    row = np.int32(at - by)
+    return np.int32(row + n) if row < 0 else row
+
+
+@device_function
+def row_after(at, n):
+    """The row of a ring of n that is written after row `at`."""
+    row = np.int32(at + np.int32(1))
+    return row if row < n else np.int32(0)
+
+
+@device_function
+def row_at(ring, row, gap_row):
+    """The rows of M's ring and of the others'."""
+    gap_at = np.int32(gap_row * ring.width)
+    return Row(
+        np.int32(ring.matches + row * ring.width), np.int32(ring.insertions + gap_at),
+        np.int32(ring.deletions + gap_at),
+    )  # fmt: skip
+
+
+@device_function
+def rows_before(state, ring, s, row, gap_row):
+    """What row s looks back to."""
+    from_x, from_oe = (
+        _back(row, ring.mismatch, ring.n_match),
+        _back(row, ring.opening, ring.n_match),
+    )
+    lo_x, n_x = bounds_from(state, np.int32(ring.bounds + from_x))
+    lo_oe, n_oe = bounds_from(state, np.int32(ring.bounds + from_oe))
+    lo_e, n_e = bounds_from(state, np.int32(ring.bounds + _back(row, ring.extend, ring.n_match)))
+    gap_from = np.int32(_back(gap_row, ring.extend, ring.n_gap) * ring.width)
+    return RowsBefore(
+        np.int32(ring.matches + from_x * ring.width), lo_x, n_x,
+        np.int32(-1) if s == 0 else NULL_16,  # row 0 comes from a mismatch
+        np.int32(ring.matches + from_oe * ring.width), lo_oe, n_oe,
+        np.int32(ring.insertions + gap_from), np.int32(ring.deletions + gap_from), lo_e, n_e,
+    )  # fmt: skip
+
+
+@device_function
+def diagonals_of(before, ring, s, goal, bound):
+    """Lowest and highest diagonal of row s: there may be cells, and the end within the bound."""
+    lo, hi = FAR, np.int32(-FAR)
+    if s == 0:
+        lo, hi = np.int32(0), np.int32(0)
+    if before.n_x > 0:
+        lo, hi = before.lo_x, np.int32(before.lo_x + before.n_x - np.int32(1))
+    if before.n_oe > 0:
+        lo = min(lo, np.int32(before.lo_oe - np.int32(1)))
+        hi = max(hi, np.int32(before.lo_oe + before.n_oe))
+    if before.n_e > 0:
+        lo = min(lo, np.int32(before.lo_e - np.int32(1)))
+        hi = max(hi, np.int32(before.lo_e + before.n_e))
+    slack = np.int32(bound - s)
+    if ring.extend > 1:
+        slack = np.int32(slack // ring.extend)
+    return max(lo, np.int32(goal - slack)), min(hi, np.int32(goal + slack))
+
+
+@device_function
+def offset_on(rows, row_at, k, mask, lo, n, beside):
+    """The offset on diagonal k of a row of n cells from `lo` on; `beside` them, what is given."""
+    # Loaded in any case, so that no branch keeps loads from being under way together. One
+    # comparison for both ends: below `lo` the difference wraps to a great number.
+    offset = np.int32(rows[np.uint32(row_at + (k & mask))])
+    return offset if np.uint32(np.int32(k - lo)) < np.uint32(n) else beside
+
+
+@device_function
+def write_cell(strings, rows, ring, before, row, k):
+    """Compute the cell on diagonal k of a row, all states; return where it came from."""
+    mask, lo_oe, n_oe, lo_e, n_e = ring.mask, before.lo_oe, before.n_oe, before.lo_e, before.n_e
+    above, below = np.int32(k + np.int32(1)), np.int32(k - np.int32(1))
+    opened_i = offset_on(rows, before.match_oe, above, mask, lo_oe, n_oe, NULL_16)
+    opened_d = offset_on(rows, before.match_oe, below, mask, lo_oe, n_oe, NULL_16)
+    extended_i = offset_on(rows, before.insertion, above, mask, lo_e, n_e, NULL_16)
+    extended_d = offset_on(rows, before.deletion, below, mask, lo_e, n_e, NULL_16)
+    mismatch = offset_on(rows, before.match_x, k, mask, before.lo_x, before.n_x, before.beside_x)
+    insertion = np.int32(next_insertion(opened_i, extended_i, np.int32(strings.query_len + k)))
+    deletion = np.int32(next_deletion(opened_d, extended_d, strings.ref_len))
+    h = np.int32(next_match(mismatch, insertion, deletion))
+    column = np.int32(k & ring.mask)
+    rows[np.uint32(row.match + column)] = np.int16(slide(strings, h, k, NULL_16))
+    rows[np.uint32(row.insertion + column)] = np.int16(max(insertion, NULL_16))
+    rows[np.uint32(row.deletion + column)] = np.int16(max(deletion, NULL_16))
+    origin = gap_origin(opened_i, extended_i, INSERTION_OPENED)
+    origin |= gap_origin(opened_d, extended_d, DELETION_OPENED)
+    return origin | match_origin(np.int32(mismatch + np.int32(1)), insertion, deletion)
+
+
+@device_function
+def _has_none(rows, row, column):
+    """Whether a column of a row holds no offset in any state."""
+    # Mostly M has one, and the others need not be loaded.
+    if rows[np.uint32(row.match + column)] >= 0:
+        return False
+    return max(rows[np.uint32(row.insertion + column)], rows[np.uint32(row.deletion + column)]) < 0
+
+
+@device_function
+def trimmed(rows, ring, row, lo, hi):
+    """Take columns without any offset off both sides of a row; return its lowest and highest."""
+    while lo <= hi and _has_none(rows, row, lo & ring.mask):
+        lo = np.int32(lo + np.int32(1))
+    while lo <= hi and _has_none(rows, row, hi & ring.mask):
+        hi = np.int32(hi - np.int32(1))
+    return lo, hi
+
+
+@device_function
+def bounds_from(state, word):
+    """The lowest diagonal and the number of cells of a row, which a word of `state` tells."""
+    both = np.int32(state[np.uint32(word)])
+    return np.int32(both >> np.int32(16)), np.int32(both & np.int32(0xFFFF))
+
+
+@device_function
+def note_bounds(state, word, lo, hi):
+    """Write what :func:`bounds_from` reads; no cells where `lo` is above `hi`."""
+    n = np.int32(hi - lo + np.int32(1))
+    state[np.uint32(word)] = np.int32(lo << np.int32(16)) | n if n > 0 else np.int32(0)
+
+
+@device_function
+def cut_bounds(state, ring, lo, hi):
+    """Leave all rows of the ring the cells from `lo` to `hi` only; by all threads alike."""
+    for other in range(ring.n_match):
+        word = np.int32(ring.bounds + np.int32(other))
+        its_lo, its_n = bounds_from(state, word)
+        its_hi = np.int32(its_lo + its_n - np.int32(1))
+        note_bounds(state, word, max(its_lo, lo), min(its_hi, hi))

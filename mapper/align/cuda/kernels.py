@@ -1,0 +1,214 @@
+"""CUDA kernels for many short pairs: staged chunks in, rows of results out.
+
+A thread aligns a pair in work space of its own. What it finds goes to a slot of fixed size, from
+where ``flat_columns.py`` takes it. Pairs that do not fit are left.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mapper.align.affine.affine_origins import replay, trace_back
+from mapper.align.affine.affine_space import origins_of, rows_of
+from mapper.align.affine.cuda_general import search_within
+from mapper.align.affine.wavefront_affine import highest_bound
+from mapper.align.cuda.retry import DONE, LEFT
+from mapper.align.cuda.stages import hand_on, is_idle
+from mapper.align.edit.small_rows import MAX_SMALL_LENGTH, small_search
+from mapper.align.edit.strip import Strings
+from mapper.align.edit.wavefront import Ends, Rows, trace_edit
+from mapper.align.lengths import is_misplaced
+from mapper.align.matches import Pair
+from mapper.cuda.api import cuda, device_function, kernel
+
+BLOCK = 128
+
+SMALL = 8
+"""Greatest distance of the small kernel: its cells take 21 kB of shared memory a block, so that as
+many blocks fit a multiprocessor as its registers allow."""
+
+_SHARED_CELLS = BLOCK * (SMALL + 1) * (SMALL + 1)
+
+
+UNFIT = 3
+"""Status beside those of ``cuda_batch``: other letters, or too long."""
+
+WRONG = -2
+"""Length, in a staged chunk, of a packed pair that does not lie where it should."""
+
+
+class GivenRows(NamedTuple):
+    """Columns of a chunk of packed pairs, as they were given."""
+
+    query_start: Any  # int64: word
+    query_len: Any  # int64: symbols
+    ref_start: Any  # int64
+    ref_len: Any  # int64
+    shift: Any  # uint8
+
+
+GIVEN_TYPES = (np.int64, np.int64, np.int64, np.int64, np.uint8)
+"""Of the columns of packed pairs."""
+
+
+class FlatResults(NamedTuple):
+    """Rows of results, one a pair, and slots of operations, in the order that the metric says.
+
+    A path that is longer than a slot lies in `long_ops`; the slot's first item says where.
+
+    `totals` holds a row of operations, one of pairs not done and one of wrong ones: first of each
+    block, then of the blocks before it, and last of all.
+    """
+
+    score: Any  # int32; -1 where there is none
+    status: Any  # int8: DONE, LEFT, CUT or UNFIT
+    n_ops: Any  # int32
+    slots: Any  # uint32, n * slot
+    long_ops: Any  # uint32
+    totals: Any  # int64 (3, at least n_blocks + 1)
+
+
+@device_function
+def strings_of(staged, n, i):
+    """Pair i of a staged chunk of n, in the direction of a search."""
+    words, columns = staged.view(np.uint32), staged.view(np.int32)
+    return Strings(
+        words, words, np.uint32(columns[i]), np.uint32(columns[n + i]), columns[2 * n + i],
+        columns[3 * n + i], np.int32(1),
+    )  # fmt: skip
+
+
+@device_function
+def pair_of(staged, strings):
+    """A pair of a staged chunk as the cores of paths take it."""
+    return Pair(
+        staged, staged, np.int64(strings.query_at) << 1, np.int64(strings.ref_at) << 1,
+        np.int64(strings.query_len), np.int64(strings.ref_len), 1,
+    )  # fmt: skip
+
+
+@device_function
+def two_bits(strings):
+    """The same strings, whose symbols are seen by the compiler to take 2 bits, loops regardless."""
+    return Strings(
+        strings.query, strings.ref, strings.query_at, strings.ref_at, strings.query_len,
+        strings.ref_len, np.int32(1),
+    )  # fmt: skip
+
+
+@device_function
+def _is_outside(start, length, shift, following, begin, behind):
+    """Whether a packed sequence is not between the one before and the `following`, in a span."""
+    return is_misplaced(start - begin + 1, length, shift, min(following, behind) - begin + 1)
+
+
+@kernel(BLOCK)
+def rows_kernel(given, n, query_begin, query_behind, ref_begin, ref_behind, query_at, ref_at,
+                staged):  # fmt: skip
+    """Write the four columns of a chunk of packed pairs.
+
+    Parameters
+    ----------
+    query_begin, query_behind, ref_begin, ref_behind
+        Words of the caller's arrays that the chunk has, from its words `query_at` and `ref_at` on.
+    """
+    i = cuda.grid(1)
+    if i >= n:
+        return
+    shift = given.shift[i]
+    query_start, query_len = given.query_start[i], given.query_len[i]
+    ref_start, ref_len = given.ref_start[i], given.ref_len[i]
+    query_next = given.query_start[i + 1] if i + 1 < n else query_behind
+    ref_next = given.ref_start[i + 1] if i + 1 < n else ref_behind
+    columns = staged.view(np.int32)
+    if _is_outside(query_start, query_len, shift, query_next, query_begin, query_behind) or (
+        _is_outside(ref_start, ref_len, shift, ref_next, ref_begin, ref_behind)
+    ):
+        columns[2 * n + i] = WRONG
+        columns[3 * n + i] = WRONG
+        return
+    fits = shift == 1 and max(query_len, ref_len) <= MAX_SMALL_LENGTH
+    columns[i] = (query_start - query_begin + query_at) << 5
+    columns[n + i] = (ref_start - ref_begin + ref_at) << 5
+    columns[2 * n + i] = query_len if fits else -1
+    columns[3 * n + i] = ref_len if fits else -1
+
+
+@device_function
+def align_small(strings, i, max_distance, bound, cells, layout, want_path, slot, out):
+    """Align a pair within `bound`, and write its row and operations."""
+    most = min(max_distance, max(strings.query_len, strings.ref_len))
+    score = small_search(two_bits(strings), min(most, bound), cells)
+    n_ops = np.int64(0)
+    if score >= 0 and want_path:
+        rows = Rows(cells, layout.at, layout.lo, layout.hi)
+        goal = np.int64(strings.ref_len - strings.query_len)
+        ops = out.slots[i * slot : (i + 1) * slot]
+        n_ops, _ = trace_edit(rows, score, goal, np.int64(strings.ref_len), ops, 0)
+    out.score[i] = score
+    # Above the limit if the room did not lower it.
+    out.status[i] = DONE if score >= 0 or most <= bound else LEFT
+    out.n_ops[i] = n_ops
+
+
+@kernel(BLOCK)
+def small_edit_kernel(staged, n, max_distance, want_path, layout, stages, slot, out):
+    """Find global edit distances up to SMALL, and paths; a thread a pair.
+
+    `layout` is that of ``small_rows.small_layout``; its cells are not used. The kernel is the first
+    of its `stages`; if idle it hands on all pairs.
+    """
+    cells = cuda.shared.array(_SHARED_CELLS, np.int16)
+    i = cuda.grid(1)
+    if i >= n:
+        return
+    strings = strings_of(staged, n, i)
+    if strings.query_len < 0:
+        out.score[i] = -1
+        out.status[i] = UNFIT
+        out.n_ops[i] = 0
+        return
+    # Every 128th cell, so that the threads of a warp touch neighbouring ones.
+    own = cells[cuda.threadIdx.x :: BLOCK]
+    bound = -1 if is_idle(stages, 0) else SMALL
+    align_small(strings, i, max_distance, bound, own, layout, want_path, slot, out)
+    if out.status[i] == LEFT:
+        hand_on(stages, 0, i)
+
+
+@kernel(BLOCK)
+def small_affine_kernel(staged, n, penalties, scale, max_penalty, band, bound, is_first,
+                        want_path, space, slot, out):  # fmt: skip
+    """Find global gap-affine alignments up to a (divided) penalty; threads stride over pairs.
+
+    The first launch looks at every pair; others do those that are left.
+    """
+    thread = cuda.grid(1)
+    own, own_origins = rows_of(space, thread), origins_of(space, thread)
+    own_events = space.events[:, thread]
+    ends = Ends(0, 0, 0, 0)
+    columns = staged.view(np.int32)
+    for i in range(thread, n, cuda.gridsize(1)):
+        query_len, ref_len = np.int64(columns[2 * n + i]), np.int64(columns[3 * n + i])
+        if is_first:
+            out.n_ops[i] = 0
+            out.score[i] = -1
+            out.status[i] = UNFIT if query_len < 0 else LEFT
+        if out.status[i] != LEFT:
+            continue
+        query_at, ref_at = np.int64(columns[i]), np.int64(columns[n + i])
+        pair = Pair(staged, staged, query_at << 1, ref_at << 1, query_len, ref_len, 1)
+        most = min(max_penalty, highest_bound(pair, penalties))
+        status, s, k = search_within(
+            pair, ends, own, own_origins, penalties, band, most, bound, want_path
+        )
+        out.status[i] = status
+        if s < 0:
+            continue
+        out.score[i] = s * scale
+        if want_path:
+            n_events, _ = trace_back(own_origins, penalties, s, k, own_events)
+            ops = out.slots[i * slot : (i + 1) * slot]
+            out.n_ops[i] = replay(pair, own_events, n_events, 0, 0, pair.ref_len, ops)

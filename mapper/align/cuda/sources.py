@@ -1,0 +1,246 @@
+"""Chunks of pairs on their way to a device: what the host does to their letters.
+
+A chunk is *staged* in one array of words, which one copy takes to the device: four columns
+(int32, one row a pair: first symbol of query and reference, counted from the array's start, and
+their lengths, -1 for a pair that the device is not given), then the letters of both sides, 32 a
+word. Letters are packed as they lie in memory, whatever the bounds of the sequences
+(``flat_letters.py``): packing then takes no longer than copying, and a quarter of the bytes goes
+over the link. Several threads stage parts of a chunk (``flat_tickets.py``). Pairs with other
+letters are taken out by the thread that has staged the last part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from mapper.align.cuda.chunks import (
+    BEHIND,
+    Chunk,
+    chunk_of,
+    chunks_of,
+    cut_letters,
+    line_words,
+    table_of,
+    whole_lines,
+)
+from mapper.align.cuda.flat_stream import is_streamable, streams_done
+from mapper.align.cuda.pack_letters import blocks_of, is_acgt_where_noted, pack_blocks
+from mapper.align.cuda.work_queue import (
+    ALL,
+    Tickets,
+    is_last_part,
+    is_wrong,
+    next_ticket,
+    note_ready,
+    note_wrong,
+    ticket_at_hand,
+)
+from mapper.align.edit.small_rows import MAX_SMALL_LENGTH
+from mapper.align.lengths import are_lengths_wrong
+from mapper.align.pairs import PADDING, PairBatch, check_lengths
+from mapper.errors import UsageError
+from mapper.jit.accelerate import core, driver
+
+Stager = Callable[[Tickets, int], int]
+"""Takes tickets and does their parts: all that are left, waiting for places; or at most so many,
+if that is not ALL, of those at hand. Returns how many."""
+
+
+class LetterSource:
+    """Pairs as letters, to be packed while they are staged.
+
+    Parameters
+    ----------
+    batch
+        Lengths need not be allowed ones: :meth:`check` says if they are, and staging finds out.
+    """
+
+    def __init__(self, batch: PairBatch) -> None:
+        self._batch = batch
+        self.n_pairs = batch.n_pairs
+
+    def check(self, threads: int) -> None:
+        """Raise UsageError unless all lengths are allowed."""
+        check_lengths(self._batch, threads)
+
+    def chunks(self, most_pairs: int) -> list[Chunk]:
+        """Cut the batch into runs of pairs.
+
+        Raises
+        ------
+        UsageError
+            If the letters of a run are not all there.
+        """
+        table = cut_letters(self._batch, most_pairs)
+        ends = len(self._batch.queries), len(self._batch.refs)
+        if (table[:, 2::2] < 0).any() or (table[:, 3::2] > ends).any() or (
+            table[:, 2::2] > table[:, 3::2]
+        ).any():  # fmt: skip
+            self.check(1)
+            raise UsageError("pairs: sequences must lie in their arrays")
+        return chunks_of(table)
+
+    def n_words(self, chunk: Chunk) -> int:
+        """Words of a staged chunk."""
+        n_query = (chunk.query_behind - chunk.query_begin + 31) >> 5
+        n_ref = (chunk.ref_behind - chunk.ref_begin + 31) >> 5
+        ref_at = line_words(line_words(2 * chunk.n_pairs) + n_query)
+        return ref_at + n_ref + BEHIND
+
+    def stager(self, chunks: Sequence[Chunk], places: np.ndarray) -> Stager:
+        """Return what stages chunks, by any threads; chunk i goes to place ``i % n_places``.
+
+        `places`: uint64 (n_places, at least the words of the largest).
+        """
+        table, streamed = table_of(chunks), is_streamable(places)
+        most = (table[:, 3::2] - table[:, 2::2]).max(initial=0)
+        noted = np.empty((len(places), 2, blocks_of(0, most)), np.bool_)
+
+        def stage(tickets: Tickets, most: int) -> int:
+            return int(_stage(self._batch, table, places, noted, streamed, tickets, most))
+
+        return stage
+
+    def selected(self, pairs: np.ndarray) -> PairBatch:
+        """Return some pairs (int64) with their letters only."""
+        return selected(self._batch, pairs)
+
+
+@driver
+def _stage(batch, chunks, places, noted, streamed, tickets, most):
+    """Stage parts as a `Stager` does; `streamed`: as for :func:`pack_blocks`."""
+    done = 0
+    while done != most:
+        ticket = next_ticket(tickets) if most == ALL else ticket_at_hand(tickets)
+        if ticket < 0:
+            break
+        c, part = divmod(ticket, tickets.n_parts)
+        chunk = chunk_of(chunks, c)
+        place = c % len(places)
+        n_query = blocks_of(chunk.query_begin, chunk.query_behind)
+        n_ref = blocks_of(chunk.ref_begin, chunk.ref_behind)
+        if _stage_part(batch, chunk, places[place], noted[place], streamed, part, tickets.n_parts):
+            note_wrong(tickets)
+        streams_done()
+        if is_last_part(tickets, c):
+            if is_wrong(tickets):
+                pass  # sequences may lie anywhere
+            elif _any(noted[place, 0, :n_query]) or _any(noted[place, 1, :n_ref]):
+                _take_out(batch, chunk, noted[place], places[place].view(np.int32))
+            note_ready(tickets, c)
+        done += 1
+    return done
+
+
+@driver
+def _stage_part(batch, chunk, place, noted, streamed, part, n_parts):
+    """Pack a part of a chunk's letters, and write a part of its rows; say if any is wrong."""
+    n = chunk.last - chunk.first
+    codes, columns = place.view(np.uint8), place.view(np.int32)
+    # Words at which the letters of both sides begin.
+    query_at = whole_lines(2 * n)
+    ref_at = whole_lines(query_at + ((chunk.query_behind - chunk.query_begin + 31) >> 5))
+    n_blocks = blocks_of(chunk.query_begin, chunk.query_behind)
+    pack_blocks(
+        batch.queries, chunk.query_begin, chunk.query_behind, n_blocks * part // n_parts,
+        n_blocks * (part + 1) // n_parts, codes[8 * query_at :], noted[0],
+        streamed,
+    )  # fmt: skip
+    n_blocks = blocks_of(chunk.ref_begin, chunk.ref_behind)
+    pack_blocks(
+        batch.refs, chunk.ref_begin, chunk.ref_behind, n_blocks * part // n_parts,
+        n_blocks * (part + 1) // n_parts, codes[8 * ref_at :], noted[1], streamed,
+    )  # fmt: skip
+    begin, end = n * part // n_parts, n * (part + 1) // n_parts
+    first, last = chunk.first + begin, chunk.first + end
+    if are_lengths_wrong(batch.query_start[first:last], batch.query_end[first:last]) or (
+        are_lengths_wrong(batch.ref_start[first:last], batch.ref_end[first:last])
+    ):
+        return True
+    _stage_rows(
+        batch.query_start, batch.query_end, batch.ref_start, batch.ref_end, chunk.first,
+        chunk.query_begin - 32 * query_at, chunk.ref_begin - 32 * ref_at, begin, end, n, columns,
+    )  # fmt: skip
+    return False
+
+
+@core
+def _any(flags):
+    """Whether any is set; all are looked at, by vector code."""
+    found = np.uint8(0)
+    for i in range(len(flags)):
+        found |= np.uint8(flags[i])
+    return found != 0
+
+
+@driver
+def _stage_rows(query_start, query_end, ref_start, ref_end, first, query_origin, ref_origin, begin,
+                end, n, columns):  # fmt: skip
+    """Write rows begin:end of the four columns of a chunk of n pairs."""
+    query_start, query_end = query_start[first + begin :], query_end[first + begin :]
+    ref_start, ref_end = ref_start[first + begin :], ref_end[first + begin :]
+    # Short loops over few arrays, counted from 0: others are not vectorised.
+    _subtract_number(query_start, query_origin, columns[begin:end])
+    _subtract_number(ref_start, ref_origin, columns[n + begin : n + end])
+    query_len, ref_len = columns[2 * n + begin : 2 * n + end], columns[3 * n + begin : 3 * n + end]
+    _subtract(query_end, query_start, query_len)
+    _subtract(ref_end, ref_start, ref_len)
+    take_out_long(query_len, ref_len)
+
+
+@core
+def _subtract_number(values, number, out):
+    for j in range(len(out)):
+        out[j] = values[j] - number
+
+
+@core
+def _subtract(values, others, out):
+    for j in range(len(out)):
+        out[j] = values[j] - others[j]
+
+
+@core
+def take_out_long(query_len, ref_len):
+    """Give pairs that are too long for a first pass the length -1."""
+    for j in range(len(query_len)):
+        fits = max(query_len[j], ref_len[j]) <= MAX_SMALL_LENGTH
+        query_len[j] = query_len[j] if fits else np.int32(-1)
+        ref_len[j] = ref_len[j] if fits else np.int32(-1)
+
+
+@driver
+def _take_out(batch, chunk, noted, columns):
+    """Give pairs with other letters the length -1."""
+    n = chunk.last - chunk.first
+    for j in range(n):
+        i = chunk.first + j
+        if not is_acgt_where_noted(
+            batch.queries, batch.query_start[i], batch.query_end[i], chunk.query_begin, noted[0]
+        ) or not is_acgt_where_noted(
+            batch.refs, batch.ref_start[i], batch.ref_end[i], chunk.ref_begin, noted[1]
+        ):
+            columns[2 * n + j] = -1
+            columns[3 * n + j] = -1
+
+
+def selected(batch: PairBatch, pairs: np.ndarray) -> PairBatch:
+    """Return a batch of some pairs (int64), with their letters only."""
+    sides: list[np.ndarray] = []
+    for letters, start, end in (batch[:3], batch[3:]):
+        offsets = np.zeros(len(pairs) + 1, np.int64)
+        np.cumsum(end[pairs] - start[pairs], out=offsets[1:])
+        own = np.zeros(int(offsets[-1]) + PADDING, np.uint8)
+        _select_letters(letters, start, pairs, offsets, own)
+        sides += [own, offsets[:-1], offsets[1:]]
+    return PairBatch(*sides)
+
+
+@driver
+def _select_letters(letters, start, pairs, offsets, own):
+    for j in range(len(pairs)):
+        at = start[pairs[j]]
+        for i in range(offsets[j + 1] - offsets[j]):
+            own[offsets[j] + i] = letters[at + i]

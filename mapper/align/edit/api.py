@@ -1,0 +1,122 @@
+"""Edit distance of lists of pairs: the public call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mapper.align.edit.cpu import align_edit
+from mapper.align.given import Given, align_given
+from mapper.align.lengths import MAX_LENGTH, limit_of
+from mapper.align.packing import PackedPairs
+from mapper.align.pairs import Sequences
+from mapper.align.result import PairAlignments
+from mapper.align.spans import Span, ends_of
+from mapper.align.threads import run_chunks
+from mapper.cuda.devices import choose_device
+
+if TYPE_CHECKING:
+    from mapper.align.cuda.launch_plan import FlatMetric
+    from mapper.align.dispatch import Worker
+
+
+def edit_distance(
+    queries: Given,
+    refs: Sequences | None = None,
+    *,
+    span: Span = "global",
+    cigar: bool = False,
+    max_distance: int | None = None,
+    symbols: str = "dna",
+    device: str = "auto",
+    threads: int | None = None,
+    first_pair: int = 0,
+) -> PairAlignments:
+    """Compute exact edit distances (mismatch, insertion and deletion cost 1), pair by pair.
+
+    Parameters
+    ----------
+    queries, refs
+        Sequence i of `queries` is compared with sequence i of `refs`: lists of str or
+        bytes, or tuples of a flat uint8 array and its int64 offsets (n + 1 values), which are
+        not copied where a device takes them, or paths (:class:`pathlib.Path`) of FASTA or FASTQ
+        files; or alone the path of a ``.seq`` file (``>query``, ``<reference``), a
+        :class:`mapper.align.pairs.PairBatch`, or what :func:`mapper.packed_pairs` returns.
+        Files are read whole; ``fmwave align`` streams them. Any lengths up to 2**30.
+    span
+        ``global``; ``semiglobal``, the whole query anywhere in the reference; ``prefix``, at
+        its start; or four numbers, the symbols that may stay unaligned at no cost at the
+        query's begin and end and the reference's begin and end.
+    cigar
+        Also find an alignment: operations ``= X I D``, where I consumes the query only. Of
+        equal alignments the same one is returned, whatever the threads or the device.
+    max_distance
+        Give pairs above it the status ``over_limit`` and no score.
+    symbols
+        What matches: ``dna`` (N and other IUPAC letters match nothing), ``iupac`` (each
+        letter matches itself) or ``bytes`` (equal bytes match); see ``packing.py``. Packed pairs
+        carry their rule.
+    device
+        ``auto``, ``cpu``, ``cuda`` (all visible devices) or ``cuda:0,1``. No effect on the
+        result: pairs that do not fit a device are aligned on the CPU.
+    threads
+        Threads on the CPU; default: all cores of the process. No effect on the result.
+    first_pair
+        Number of the first pair in messages.
+
+    Returns
+    -------
+    Arrays of one row a pair, in input order. The score is the distance.
+
+    Raises
+    ------
+    UsageError
+        For options or sequences that cannot be meant.
+    InputFormatError
+        For a character that is no nucleotide letter, unless `symbols` is ``bytes``.
+    DeviceError
+        For a device that cannot be used.
+
+    Notes
+    -----
+    O(n + d²) expected time and O(d) memory for a pair of length n and distance d; the path
+    of a large distance is found by divide and conquer in linear memory.
+
+    References
+    ----------
+    Aguado-Puig et al. (2022), doi:10.1109/ACCESS.2022.3182714; Marco-Sola et al. (2023),
+    doi:10.1093/bioinformatics/btad074.
+
+    Examples
+    --------
+    >>> found = edit_distance(["GATTACA"], ["GAATA"], cigar=True)
+    >>> int(found.score[0]), found.cigar(0)
+    (3, '2=1X2=2I')
+    """
+    free = ends_of(span)
+    limit = limit_of("max_distance", max_distance, MAX_LENGTH)
+
+    def on_cpu(packed: PackedPairs) -> PairAlignments:
+        return run_chunks(
+            lambda first, last, columns, counts: align_edit(
+                packed, first, last, free, limit, cigar, columns, counts
+            ),
+            packed.query_len + packed.ref_len,
+            cigar,
+            threads,
+        )
+
+    def on_device(ordinal: int) -> Worker:
+        from mapper.align.edit.cuda_general import EditWorker
+
+        return EditWorker(ordinal, free, limit)
+
+    def metric() -> FlatMetric:
+        from mapper.align.edit.cuda_plan import SmallEdit
+
+        return SmallEdit(limit)
+
+    return align_given(
+        queries, refs, choice=choose_device(device), symbols=symbols, first_pair=first_pair,
+        threads=threads, cigar=cigar, is_global=sum(free) == 0, on_cpu=on_cpu,
+        on_device=on_device, metric=metric,
+    )  # fmt: skip

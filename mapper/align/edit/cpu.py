@@ -1,0 +1,282 @@
+"""CPU drivers of edit distance: one pair after the other, for one thread.
+
+A pair is first searched in work space for all rows of a limited distance, unless its first rows
+say that it will not fit. One that does not is searched from both ends in rows that grow with its
+distance; its path is then found by divide and conquer in linear memory: each half has half of the
+distance, until a part fits the small work space (Hirschberg's idea on wavefronts, Marco-Sola et
+al. 2023).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.align.edit.edit_space import clear_rows, meet_with_room, new_rows
+from mapper.align.edit.middle import (
+    MIDDLE_K,
+    MIDDLE_OFFSET,
+    N_STATE,
+    R,
+    S,
+    reset_state,
+)
+from mapper.align.edit.wavefront import (
+    EXCEEDED,
+    FINISHED,
+    GOING,
+    NO_ROOM,
+    Ends,
+    cell,
+    edit_rows_on,
+    edit_search,
+    ends_within,
+    trace_edit,
+)
+from mapper.align.matches import pair_at, part_of
+from mapper.align.result import OK, OVER_LIMIT
+from mapper.cigar import D, I, append_op
+from mapper.jit.accelerate import driver, grown
+
+LEAF_ROWS = 1 << 10
+LEAF_CELLS = 1 << 20
+"""Work space for paths: distances up to about 1020, which take 4 MB; a pair touches no more of it
+than its own distance needs."""
+
+ROWS_BEFORE_GUESS = 1 << 8
+"""Rows that are searched for a path before the distance is guessed from how far they lead."""
+
+SCORE_BOUND = 256
+"""Distances up to this are searched from one end; above, meeting in the middle is faster."""
+
+# Flags as numbers: numba would compile the search anew for each literal truth value.
+_YES, _NO = np.int64(1), np.int64(0)
+
+_ALL_STEPS = 2**62
+_STACK = 160
+
+
+@driver
+def _meet(pair, bound, state, rows, back_rows):
+    """Search the middle; return status and the rows."""
+    reset_state(state, bound)
+    clear_rows(rows)
+    clear_rows(back_rows)
+    return meet_with_room(pair, state, rows, back_rows, np.int64(_ALL_STEPS))
+
+
+@driver
+def search(pair, ends, bound, rows, keep, forward):
+    """:func:`edit_search`, compiled once for all that call it."""
+    return edit_search(pair, ends, bound, rows, keep, forward)
+
+
+@driver
+def _search_on(pair, ends, rows, s, last, bound):
+    """:func:`edit_rows_on`, keeping all rows; compiled once, too."""
+    return edit_rows_on(pair, ends, rows, s, last, bound, _YES, _YES)
+
+
+@driver
+def _search_growing(pair, ends, bound, rows, forward):
+    """Search one end from the other with as much room as it takes."""
+    while True:
+        status, s, k = search(pair, ends, bound, rows, _NO, forward)
+        if status != NO_ROOM:
+            return status, s, k, rows
+        rows = new_rows(4 * len(rows.cells), 2)
+
+
+@driver
+def global_path(pair, bound, leaf, rows, back_rows, state, ops, n_ops):
+    """Append the path of a whole pair, or of a part, last operation first.
+
+    Returns
+    -------
+    distance, ops, n_ops, rows, back_rows
+        The distance is -1 if it exceeds the bound; arrays may have been replaced by larger.
+    """
+    stack = np.empty((_STACK, 5), np.int64)  # v, h, query_len, ref_len, bound
+    stack[0, 0] = stack[0, 1] = 0
+    stack[0, 2] = pair.query_len
+    stack[0, 3] = pair.ref_len
+    stack[0, 4] = bound
+    depth = 1
+    total = np.int64(0)
+    ends = Ends(np.int64(0), np.int64(0), np.int64(0), np.int64(0))
+    while depth:
+        depth -= 1
+        v, h, query_len, ref_len, most = stack[depth]
+        if n_ops + 4 > len(ops):
+            ops = grown(ops, 2 * len(ops) + 4)
+        if query_len == 0 or ref_len == 0:
+            if query_len + ref_len > most:
+                return np.int64(-1), ops, n_ops, rows, back_rows
+            n_ops = append_op(ops, n_ops, I, query_len)
+            n_ops = append_op(ops, n_ops, D, ref_len)
+            total += query_len + ref_len
+            continue
+        part = part_of(pair, v, h, query_len, ref_len)
+        status, s, k = NO_ROOM, np.int64(0), np.int64(0)
+        if fits_leaf(most):
+            status, s, k = search(part, ends, most, leaf, _YES, _YES)
+        elif depth == 0 and most == bound:
+            status, s, k = _search_likely(part, ends, most, leaf)
+        if status == EXCEEDED:
+            return np.int64(-1), ops, n_ops, rows, back_rows
+        if status == FINISHED:
+            if n_ops + 2 * s + 4 > len(ops):
+                ops = grown(ops, 2 * (n_ops + 2 * s + 4))
+            n_ops, _ = trace_edit(leaf, s, k, ref_len, ops, n_ops)
+            total += s
+            continue
+        status, rows, back_rows = _meet(part, most, state, rows, back_rows)
+        distance = state[S] + state[R]
+        if status == EXCEEDED or distance > most:
+            return np.int64(-1), ops, n_ops, rows, back_rows
+        if fits_leaf(distance):
+            # The guess was wrong. What fits is traced as a whole: of equal paths the same is found.
+            stack[depth] = v, h, query_len, ref_len, distance
+            depth += 1
+            continue
+        middle_h = state[MIDDLE_OFFSET]
+        middle_v = middle_h - state[MIDDLE_K]
+        stack[depth] = v, h, middle_v, middle_h, state[S]
+        stack[depth + 1] = (
+            v + middle_v, h + middle_h, query_len - middle_v, ref_len - middle_h, state[R]
+        )  # fmt: skip
+        depth += 2
+    return total, ops, n_ops, rows, back_rows
+
+
+@driver
+def _search_likely(pair, ends, bound, leaf):
+    """As :func:`search`, keeping all rows; NO_ROOM, too, where they will hardly do."""
+    last = np.int64(ROWS_BEFORE_GUESS - 1)
+    status, s, k, bound = _search_on(pair, ends, leaf, np.int64(0), last, bound)
+    if status != GOING:
+        return status, s, k
+    far = np.int64(1)
+    for i in range(leaf.lo[last], leaf.hi[last] + 1):
+        far = max(far, 2 * cell(leaf, last, i) - i)
+    if not fits_leaf(s * (pair.query_len + pair.ref_len) // far):
+        return np.int64(NO_ROOM), s, k
+    status, s, k, _ = _search_on(pair, ends, leaf, s, np.int64(_ALL_STEPS), bound)
+    return status, s, k
+
+
+@driver
+def fits_leaf(distance):
+    """Whether every row of a search up to `distance` fits the small work space."""
+    return distance + 2 < LEAF_ROWS and (distance + 1) * (distance + 5) < LEAF_CELLS
+
+
+@driver
+def _distance(pair, ends, bound, leaf, rows, back_rows, state):
+    """Return distance (or -1), end of query and reference, and the rows."""
+    n, m = pair.query_len, pair.ref_len
+    is_global = ends.query_begin + ends.query_end + ends.ref_begin + ends.ref_end == 0
+    status, s, k = search(pair, ends, min(bound, SCORE_BOUND), leaf, _NO, _YES)
+    if status == FINISHED:
+        h = cell(leaf, s & 1, k)
+        return s, h - k, h, rows, back_rows
+    if status == EXCEEDED and bound <= SCORE_BOUND:
+        return np.int64(-1), n, m, rows, back_rows
+    if is_global:
+        status, rows, back_rows = _meet(pair, bound, state, rows, back_rows)
+        distance = state[S] + state[R]
+        if status == EXCEEDED or distance > bound:
+            distance = np.int64(-1)
+        return distance, n, m, rows, back_rows
+    status, s, k, rows = _search_growing(pair, ends, bound, rows, _YES)
+    if status == EXCEEDED:
+        return np.int64(-1), n, m, rows, back_rows
+    h = cell(rows, s & 1, k)
+    return s, h - k, h, rows, back_rows
+
+
+@driver
+def _path(pair, ends, bound, leaf, rows, back_rows, state, ops):
+    """Return distance (or -1), span of query and reference, operations, and the rows."""
+    n, m = pair.query_len, pair.ref_len
+    v = h = np.int64(0)
+    end_v, end_h = n, m
+    if ends.query_begin + ends.query_end + ends.ref_begin + ends.ref_end > 0:
+        status, s, k = search(pair, ends, bound, leaf, _YES, _YES)
+        if status == FINISHED:
+            if 2 * s + 4 > len(ops):
+                ops = grown(ops, 2 * (2 * s + 4))
+            end_h = cell(leaf, s, k)
+            end_v = end_h - k
+            n_ops, start_k = trace_edit(leaf, s, k, end_h, ops, 0)
+            v = max(np.int64(0), -start_k)
+            h = max(np.int64(0), start_k)
+            return s, v, end_v, h, end_h, ops, n_ops, rows, back_rows
+        if status == NO_ROOM:
+            status, s, k, rows = _search_growing(pair, ends, bound, rows, _YES)
+        if status == EXCEEDED:
+            return np.int64(-1), v, end_v, h, end_h, ops, 0, rows, back_rows
+        end_h = cell(rows, s & 1, k)
+        end_v = end_h - k
+        # From that end back: what may be free at the beginning is at the far end now.
+        part = part_of(pair, 0, 0, end_v, end_h)
+        back_ends = Ends(np.int64(0), ends.query_begin, np.int64(0), ends.ref_begin)
+        _, s, k, rows = _search_growing(part, back_ends, s, rows, _NO)
+        back_h = cell(rows, s & 1, k)
+        h = end_h - back_h
+        v = end_v - (back_h - k)
+        bound = s
+    part = part_of(pair, v, h, end_v - v, end_h - h)
+    distance, ops, n_ops, rows, back_rows = global_path(
+        part, bound, leaf, rows, back_rows, state, ops, 0
+    )
+    return distance, v, end_v, h, end_h, ops, n_ops, rows, back_rows
+
+
+@driver
+def align_edit(packed, first, last, free, max_distance, want_path, columns, cigar_counts):
+    """Align pairs first:last, and write their rows of `columns` and `cigar_counts`.
+
+    Returns
+    -------
+    The operations of all these pairs (uint32), in order.
+    """
+    leaf = new_rows(LEAF_CELLS, LEAF_ROWS)
+    rows = new_rows(1 << 12, 2)
+    back_rows = new_rows(1 << 12, 2)
+    state = np.empty(N_STATE, np.int64)
+    ops = np.empty(1 << 10, np.uint32)
+    all_ops = np.empty(8 * (last - first) + 16 if want_path else 0, np.uint32)
+    n_all = 0
+    for i in range(first, last):
+        pair = pair_at(packed, i)
+        n, m = pair.query_len, pair.ref_len
+        ends = ends_within(free, n, m)
+        bound = min(max_distance, max(n, m))
+        v = h = np.int64(0)
+        n_ops = 0
+        if want_path:
+            distance, v, end_v, h, end_h, ops, n_ops, rows, back_rows = _path(
+                pair, ends, bound, leaf, rows, back_rows, state, ops
+            )
+        else:
+            distance, end_v, end_h, rows, back_rows = _distance(
+                pair, ends, bound, leaf, rows, back_rows, state
+            )
+            if ends.query_begin + ends.ref_begin > 0:
+                v = h = np.int64(-1)  # where it starts only a path says
+        if distance < 0:
+            v = end_v = h = end_h = np.int64(-1)
+            n_ops = 0
+        columns.score[i] = distance
+        columns.status[i] = OVER_LIMIT if distance < 0 else OK
+        columns.query_start[i] = v
+        columns.query_end[i] = end_v
+        columns.ref_start[i] = h
+        columns.ref_end[i] = end_h
+        cigar_counts[i] = n_ops
+        if n_all + n_ops > len(all_ops):
+            all_ops = grown(all_ops, 2 * (n_all + n_ops))
+        for j in range(n_ops):
+            all_ops[n_all + j] = ops[n_ops - 1 - j]
+        n_all += n_ops
+    return all_ops[:n_all].copy()

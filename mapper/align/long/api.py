@@ -1,0 +1,197 @@
+"""Edit distance and path of two very long strings, in memory that grows with the distance.
+
+The middle of a shortest path is searched in slices of rows, between which progress is
+reported, rows are widened, and the state may be saved. It divides the path, which
+``long_path.py`` finds part by part.
+
+References
+----------
+Castells-Rufas (2023), Parallel Computing, 103019: distance in O(d) memory. The path, which
+that paper leaves open, by divide and conquer on wavefronts: Marco-Sola et al. (2023),
+doi:10.1093/bioinformatics/btad074.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper import cigar
+from mapper.align.edit.wavefront import EXCEEDED, FINISHED, GOING
+from mapper.align.lengths import MAX_LENGTH, limit_of
+from mapper.align.long.checkpoint import Checkpoint, Part, Work
+from mapper.align.long.long_search import Search
+from mapper.align.long.search import MakeSearch, Progress, Report, find_path, joined_ops, n_edits
+from mapper.align.matches import Pair, pair_at
+from mapper.align.packing import PackedPairs, pack_pairs
+from mapper.align.pairs import batch_of
+from mapper.align.threads import thread_count
+from mapper.cuda.devices import CPU, DeviceChoice, choose_device
+from mapper.errors import UsageError
+from mapper.io.sequences import only_sequence
+from mapper.parallel.map import aside
+
+MAX_PATH_LENGTH = 2**28 - 1
+"""Longest run that a CIGAR operation in BAM's packing holds."""
+
+
+_UNKNOWN = -1
+"""Status of a search that is at work, or that failed."""
+
+
+class LongAlignment(NamedTuple):
+    """Distance and, if asked for, path of two long strings."""
+
+    distance: int | None  # None: above the limit
+    cigar_ops: np.ndarray | None  # uint32, length << 4 | op; operations = X I D
+
+    @property
+    def cigar(self) -> str | None:
+        return None if self.cigar_ops is None else cigar.to_text(self.cigar_ops)
+
+
+def long_edit_distance(
+    query: str | bytes | np.ndarray | Path,
+    ref: str | bytes | np.ndarray | Path,
+    *,
+    path: bool = False,
+    max_distance: int | None = None,
+    symbols: str = "dna",
+    device: str = "auto",
+    threads: int | None = None,
+    progress: Progress | None = None,
+    checkpoint: Path | str | None = None,
+    checkpoint_seconds: float | None = None,
+) -> LongAlignment:
+    """Compute the exact edit distance of two strings of up to 2**30 symbols.
+
+    Parameters
+    ----------
+    query, ref
+        The strings: str, bytes, uint8 arrays of ASCII, or paths of FASTA or FASTQ files that hold
+        one sequence each.
+    path
+        Also find a shortest path; then up to 2**28 - 1 symbols.
+    max_distance
+        Stop above it; the distance is then None.
+    symbols
+        What matches (``packing.py``).
+    device
+        ``auto``, ``cpu``, ``cuda`` (all visible devices) or ``cuda:0,1``. No effect on the
+        result. Several devices share the parts of the path; the distance alone takes one.
+    threads
+        Threads for the parts of the path, with a device for the small ones; the distance
+        alone takes one.
+    progress
+        Called some times a second with the number of edits whose place in the path is known
+        and the number of edits known to be needed.
+    checkpoint
+        File to which the state is saved from time to time and when KeyboardInterrupt ends the
+        search, and from which a search that was interrupted goes on; removed when all is done.
+    checkpoint_seconds
+        Time between two states saved; None: a minute.
+
+    Raises
+    ------
+    UsageError
+        For strings that are too long, or a checkpoint of other strings or options.
+    InputFormatError
+        For a character that is no nucleotide letter, unless `symbols` is ``bytes``.
+    DeviceError
+        For a device that cannot be used, or whose memory does not suffice.
+
+    Notes
+    -----
+    About d²/2 cells for a distance of d, and as many again for the path; memory O(d), and
+    half a byte a symbol for packed DNA, on a device one byte. A checkpoint does not depend
+    on where it was made.
+    """
+    choice = choose_device(device)
+    packed = pack_pairs(batch_of([_bytes(query)], [_bytes(ref)]), symbols)
+    pair = pair_at(packed, 0)
+    longest = max(pair.query_len, pair.ref_len)
+    if path and longest > MAX_PATH_LENGTH:
+        raise UsageError(
+            f"a path of {longest} symbols: at most {MAX_PATH_LENGTH} are supported; ask for the "
+            "distance only"
+        )
+    limit = limit_of("max_distance", max_distance, MAX_LENGTH)
+    whole = Part(0, 0, int(pair.query_len), int(pair.ref_len), min(limit, int(longest)))
+    n_threads = thread_count(threads)
+    digest = "" if checkpoint is None else _digest(packed, path, whole.bound)
+    saved = Checkpoint(checkpoint, digest, checkpoint_seconds)
+    makers = _searches_on_devices(choice, pair)
+    work = saved.load() or Work([whole], {}, None)
+    report = Report(progress)
+    if whole in work.pending:
+        search = (makers or [Search])[0](pair, whole)
+        status, work = _first_middle(search, whole, work, saved, report)
+        if status == EXCEEDED:
+            saved.remove()
+            return LongAlignment(None, None)
+    distance = sum(part.bound for part in work.pending)
+    distance += sum(n_edits(ops) for ops in work.done.values())
+    ops = None
+    if path:
+        find_path(pair, work, saved, n_threads, makers, report)
+        ops = joined_ops(work.done)
+    saved.remove()
+    return LongAlignment(distance, ops)
+
+
+def _bytes(sequence: str | bytes | np.ndarray | Path) -> bytes:
+    if isinstance(sequence, Path):
+        return only_sequence(str(sequence))
+    if isinstance(sequence, str):
+        if not sequence.isascii():
+            raise UsageError("a sequence is not ASCII")
+        return sequence.encode()
+    return sequence.tobytes() if isinstance(sequence, np.ndarray) else sequence
+
+
+def _digest(packed: PackedPairs, path: bool, bound: int) -> str:
+    """Return what tells one problem from another."""
+    digest = hashlib.sha256(repr((path, bound, *map(int, packed.query_len))).encode())
+    digest.update(repr([*map(int, packed.ref_len), *map(int, packed.shift)]).encode())
+    digest.update(packed.query_words.data)
+    digest.update(packed.ref_words.data)
+    return digest.hexdigest()
+
+
+def _searches_on_devices(choice: DeviceChoice, pair: Pair) -> list[MakeSearch]:
+    """Bring the pair to all devices; return what makes a search on each."""
+    if choice.backend == CPU:
+        return []
+    from mapper.align.long.cuda import LongPair
+
+    return [LongPair(ordinal, pair).search for ordinal in choice.ordinals]
+
+
+def _first_middle(
+    search: Search, whole: Part, work: Work, saved: Checkpoint, report: Report
+) -> tuple[int, Work]:
+    """Search the middle of the whole, saving now and then; divide the work there."""
+    if work.search is not None:
+        search.restore(work.search)
+    status = _UNKNOWN
+
+    def advance() -> None:
+        nonlocal status
+        status = _UNKNOWN  # an error or a signal may come before the slice has ended
+        status = search.slice()
+
+    def state() -> Work:
+        return work._replace(search=search.saved())
+
+    with saved.kept_by_signals(lambda: state() if status == GOING else None), aside() as call:
+        call(advance)
+        while status == GOING:
+            report.add(0, search.edits)
+            saved.save_if_due(state)
+            call(advance)
+    if status == EXCEEDED or search.edits > whole.bound:
+        return EXCEEDED, work
+    return FINISHED, Work(search.halves(whole), {}, None)

@@ -1,0 +1,247 @@
+"""A long pair on a CUDA device: the search of ``long_search.py``, with the same result.
+
+The first rows, of a few cells each, and the last are the host's; between them the device
+advances both searches (``long_kernels.py``). What it reports at the end are diagonals on which
+its rows overlap, perhaps some rows too late; from the rows before that batch the host computes
+the few rows to the first two that do, on these diagonals and as many beside them as a cell can
+come from. Its core decides, as on the CPU, so the middle is the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mapper.align.edit.edit_space import clear_rows, new_rows
+from mapper.align.edit.middle import BACK_REACH, REACH, R, S
+from mapper.align.edit.middle import BOUND as SEARCH_BOUND
+from mapper.align.edit.wavefront import FINISHED, GOING, NULL, PAD, Rows
+from mapper.align.long.checkpoint import Part
+from mapper.align.long.long_kernels import (
+    BATCH_ROWS,
+    BOUND,
+    FOUND_HI,
+    FOUND_LO,
+    HI,
+    LO,
+    N_STATE,
+    PLACE,
+    ROW,
+    STATUS,
+    TILE,
+    Sides,
+    meet_kernel,
+    reverse_kernel,
+)
+from mapper.align.long.long_search import Search
+from mapper.align.matches import Pair
+from mapper.cuda.api import DRIVER, cuda
+from mapper.cuda.memory import device_memory
+
+FIRST_ROWS = 64
+"""Rows of each end that the host computes before it hands them over."""
+
+FIRST_REACH = 1 << 16
+"""Diagonals on each side that rows have room for at first."""
+
+SLICE_CELLS = 40_000_000_000
+"""Cells between two reports: some tenths of a second."""
+
+_MIN_BATCHES = 64
+_BEFORE, _BEHIND = 1, 3
+"""Words of padding around the words of a sequence."""
+
+
+class LongPair:
+    """Both sequences of a pair on one device, forward and reversed.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If they do not fit the device's memory.
+    """
+
+    def __init__(self, ordinal: int, pair: Pair) -> None:
+        self.ordinal = ordinal
+        self.shift = int(pair.shift)
+        with cuda.gpus[ordinal]:
+            self._query = _both_ways(pair.query_words)
+            self._ref = _both_ways(pair.ref_words)
+
+    def sides(self, part: Pair) -> Sides:
+        """Return a part of the pair for the kernel."""
+        query_at = _starts(self._query, int(part.query_bit), int(part.query_len), self.shift)
+        ref_at = _starts(self._ref, int(part.ref_bit), int(part.ref_len), self.shift)
+        return Sides(
+            self._query.view(np.uint32), self._ref.view(np.uint32), _uploaded(query_at),
+            _uploaded(ref_at), int(part.query_len), int(part.ref_len), self.shift,
+        )  # fmt: skip
+
+    def search(self, pair: Pair, part: Part) -> DeviceSearch:
+        """Return a search for the middle of a part."""
+        return DeviceSearch(self, pair, part)
+
+
+def _both_ways(words: np.ndarray) -> Any:
+    """Return words on the device with padding, and behind them the same reversed."""
+    n = len(words) + _BEFORE + _BEHIND
+    padded = np.zeros(2 * n + _BEHIND, np.uint64)
+    padded[_BEFORE : _BEFORE + len(words)] = words
+    both = _uploaded(padded)
+    reverse_kernel.launch(n, 0, both[:n], both[n : 2 * n])
+    return both
+
+
+def _uploaded(column: np.ndarray) -> Any:
+    """Return a copy on the current device."""
+    with device_memory(f"an array of {column.nbytes / 1e6:.1f} MB"):
+        array = cuda.device_array(column.shape, column.dtype)
+    array.copy_to_device(column)
+    return array
+
+
+def _starts(both: Any, bit: int, length: int, shift: int) -> np.ndarray:
+    """Return the symbols where a part starts in the words and in the reversed words."""
+    n_bits = 64 * ((len(both) - _BEHIND) // 2)
+    start = bit + 64 * _BEFORE
+    return np.array([start >> shift, (2 * n_bits - start - (length << shift)) >> shift], np.uint32)
+
+
+class DeviceSearch(Search):
+    """The search for the middle of one part, by a device; first and last rows by the host."""
+
+    def __init__(self, on_device: LongPair, pair: Pair, part: Part) -> None:
+        super().__init__(pair, part)
+        self._on_device = on_device
+        self._cells: Any = None  # int32 (2, 2, 2 * reach + 1) on the device, once it is used
+        self._sides: Any = None
+        self._reach = 0
+        self._device_state = np.zeros(N_STATE, np.int64)  # as of the last launch
+        self._state_on_device: Any = None
+
+    def slice(self) -> int:
+        """Search some rows on; return the status."""
+        if self._cells is None:
+            # Both ends must have the same number of rows for the device.
+            n_steps = 2 * FIRST_ROWS - int(self.state[S] + self.state[R]) - 2
+            if self.state[S] > self.state[R]:
+                n_steps = max(n_steps, 1)
+            if n_steps > 0:
+                status = self.steps(n_steps)
+                if status != GOING:
+                    return status
+        with cuda.gpus[self._on_device.ordinal]:
+            if self._cells is None:
+                self._hand_over()
+            status = self._launch()
+            return self._finish() if status == FINISHED else status
+
+    def saved(self) -> list[np.ndarray]:
+        """Return all that :meth:`restore` needs, here or on a device."""
+        if self._cells is not None:
+            lo, hi = int(self._device_state[LO]), int(self._device_state[HI])
+            with cuda.gpus[self._on_device.ordinal]:
+                self._take_rows(lo, hi, lo, hi)
+        return super().saved()
+
+    def restore(self, arrays: list[np.ndarray]) -> None:
+        """Go on where a search was saved."""
+        super().restore(arrays)
+        self.release()
+
+    def release(self) -> None:
+        """Give back what the search holds on a device."""
+        with DRIVER:
+            self._cells = self._sides = self._state_on_device = None
+
+    def _hand_over(self) -> None:
+        """Bring the host's rows to the device."""
+        row = int(self.state[S])
+        r = row & 1
+        los = [int(rows.lo[r]) for rows in (self.rows, self.back_rows)]
+        his = [int(rows.hi[r]) for rows in (self.rows, self.back_rows)]
+        lo, hi = min(los), max(his)
+        self._sides = self._on_device.sides(self.pair)
+        self._cells, self._reach = None, 0
+        # Rows go as far as half of the distance; where that is known, all room is made at once.
+        most = int(self.state[SEARCH_BOUND]) // 2 + 2 * BATCH_ROWS
+        self._make_room(max(min(FIRST_REACH, most), hi, -lo))
+        for end, rows in enumerate((self.rows, self.back_rows)):
+            column = np.full(hi - lo + 1, NULL, np.int32)
+            at, n = int(rows.at[r]), his[end] - los[end] + 1
+            column[los[end] - lo : los[end] - lo + n] = rows.cells[at : at + n]
+            self._cells[0, end][lo + self._reach : hi + self._reach + 1].copy_to_device(column)
+        state = np.zeros(N_STATE, np.int64)
+        state[ROW], state[LO], state[HI] = row, lo, hi
+        state[BOUND] = self.state[SEARCH_BOUND]
+        state[FOUND_LO], state[FOUND_HI] = 2**40, -(2**40)
+        self._device_state = state
+        self._state_on_device = _uploaded(state)
+
+    def _make_room(self, reach: int) -> None:
+        """Give rows room for the diagonals -reach to reach; keep what they hold."""
+        shape = (2, 2, 2 * reach + 1)
+        with device_memory(f"rows of {2 * reach + 1} diagonals"):
+            cells = cuda.device_array(shape, np.int32)
+        if self._cells is not None:
+            place, shifted = int(self._device_state[PLACE]), reach - self._reach
+            for end in range(2):
+                held = self._cells[place, end]
+                cells[place, end][shifted : shifted + len(held)].copy_to_device(held)
+        with DRIVER:
+            self._cells, self._reach = cells, reach
+
+    def _launch(self) -> int:
+        """Advance both searches for some batches; return the status."""
+        state = self._device_state
+        row = int(state[ROW])
+        if row + 2 * BATCH_ROWS > self._reach:
+            self._make_room(2 * self._reach + 2 * BATCH_ROWS)
+        n_batches = max(SLICE_CELLS // (8 * BATCH_ROWS * (row + 1)), 1)
+        n_batches = min(n_batches, row // BATCH_ROWS + _MIN_BATCHES)
+        n_batches = min(n_batches, (self._reach - row) // BATCH_ROWS)
+        arguments = (self._sides, self._cells, -self._reach, self._state_on_device, n_batches)
+        n_tiles = 2 * (2 * (row + n_batches * BATCH_ROWS) // TILE + 1)
+        n_blocks = min(meet_kernel.resident_blocks(*arguments), n_tiles)
+        meet_kernel.launch_blocks(n_blocks, 0, *arguments)
+        self._state_on_device.copy_to_host(state)
+        self.state[S] = self.state[R] = state[ROW]
+        self.state[SEARCH_BOUND] = state[BOUND]
+        return int(state[STATUS])
+
+    def _finish(self) -> int:
+        """Find the first two rows that overlap, and the middle, from those before the batch."""
+        state = self._device_state
+        lo, hi = int(state[FOUND_LO]) - BATCH_ROWS, int(state[FOUND_HI]) + BATCH_ROWS
+        goal = int(self.pair.ref_len - self.pair.query_len)
+        self._take_rows(lo, hi, goal - hi, goal - lo)
+        self.release()
+        status = self.steps(2 * BATCH_ROWS)
+        if status == GOING:
+            raise RuntimeError("rows that overlap on the device do not on the host")
+        return status
+
+    def _take_rows(self, lo: int, hi: int, back_lo: int, back_hi: int) -> None:
+        """Fetch the diagonals lo to hi, and back_lo to back_hi, of the rows of both ends."""
+        self.rows, self.state[REACH] = self._taken(0, lo, hi)
+        self.back_rows, self.state[BACK_REACH] = self._taken(1, back_lo, back_hi)
+
+    def _taken(self, end: int, lo: int, hi: int) -> tuple[Rows, int]:
+        """Return a row as the host holds it, and the most symbols that its cells consumed."""
+        state = self._device_state
+        lo, hi = max(lo, int(state[LO])), min(hi, int(state[HI]))
+        r = int(state[ROW]) & 1
+        n = max(hi - lo + 1, 0)
+        rows: Rows = new_rows(2 * (n + 2 * BATCH_ROWS + 4 * PAD), 2)
+        clear_rows(rows)
+        rows.lo[r], rows.hi[r] = lo, hi
+        if n == 0:
+            return rows, 0
+        cells = self._cells[int(state[PLACE]), end]
+        taken = cells[lo + self._reach : hi + self._reach + 1].copy_to_host()
+        at = int(rows.at[r])
+        rows.cells[at - PAD : at] = rows.cells[at + n : at + n + PAD] = NULL
+        rows.cells[at : at + n] = taken
+        consumed = 2 * taken.astype(np.int64) - np.arange(lo, hi + 1)
+        return rows, max(int(consumed.max()), 0)

@@ -1,0 +1,230 @@
+"""Arithmetic of matrix cells, one or two in a register, for one text of the recurrence.
+
+A core that is handed ``OneCell`` computes in int32, and one that is handed ``ByteCell`` in int8,
+with differences of scores: a vector register of the CPU holds 16 to 64 of them. One that is
+handed ``TwoCells`` computes two cells at a time, each in half of a uint32, and with the same
+functions: on the device each is one instruction (:mod:`mapper.align.matrix.cuda_cells`). Numba
+picks them by the type of the costs; the Python bodies are their meaning, which the simulator runs.
+
+Halves hold *biased* scores, from 0 to 32767, so that differences of halves need no borrow;
+who packs must know that the scores fit (:func:`mapper.align.matrix.matrix_numbers.bias_of`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from mapper.jit.accelerate import core
+
+
+class OneCell(NamedTuple):
+    """Costs of gaps, as they are added, for one cell in an int32."""
+
+    opening: np.int32  # of the first symbol: -(gap_open + gap_extend)
+    extend: np.int32  # of each further one: -gap_extend
+    floor: np.int32  # of scores
+    extend_each: np.int32  # as ``extend``
+
+
+class ByteCell(NamedTuple):
+    """The same for one cell in an int8, where sums wrap around; there is no floor."""
+
+    opening: np.int8
+    extend: np.int8
+    floor: np.int8  # none
+    extend_each: np.int8
+
+
+class TwoCells(NamedTuple):
+    """The same for two cells in the halves of a uint32.
+
+    Words are added whole, as numbers of 32 bits, wherever no half of the sum is below 0: that
+    takes none of the instructions that are scarce. A negative half of a summand then borrows
+    from the other half. ``extend_each`` is the extension for sums of each half apart.
+    """
+
+    opening: np.uint32
+    extend: np.uint32
+    floor: np.uint32  # of both halves
+    extend_each: np.uint32
+
+
+def half_of(word, half):
+    """Return one half of a word as a signed number (Python only)."""
+    return ((int(word) >> (16 * int(half)) & 0xFFFF) ^ 0x8000) - 0x8000
+
+
+def joined_halves(low, high):
+    """Return a word of two numbers (Python only)."""
+    return np.uint32((int(low) & 0xFFFF) | (int(high) & 0xFFFF) << 16)
+
+
+def words_of_scores(low, high):
+    """Return two numbers, of either sign, as :func:`plus` takes them (Python only)."""
+    return np.uint32((int(low) + (int(high) << 16)) & 0xFFFFFFFF)
+
+
+def byte_of(number):
+    """Return the low byte of a number as a signed number (Python only)."""
+    return np.int8(((int(number) & 0xFF) ^ 0x80) - 0x80)
+
+
+def plus(a, b, cells):
+    """Return ``a + b``, of which no half may be negative."""
+    if isinstance(cells, OneCell):
+        return np.int32(a + b)
+    if isinstance(cells, ByteCell):
+        return byte_of(int(a) + int(b))
+    return np.uint32((int(a) + int(b)) & 0xFFFFFFFF)
+
+
+def minus(a, b, cells):
+    """Return ``a - b``, of bytes."""
+    return byte_of(int(a) - int(b))
+
+
+def sum_or(a, b, least, cells):
+    """Return ``max(a + b, least)``, of each half apart."""
+    if isinstance(cells, OneCell):
+        return np.int32(max(a + b, least))
+    if isinstance(cells, ByteCell):
+        return max(byte_of(int(a) + int(b)), least)
+    return joined_halves(
+        *(max(half_of(a, half) + half_of(b, half), half_of(least, half)) for half in (0, 1))
+    )
+
+
+def higher(a, b, cells):
+    """Return ``max(a, b)``."""
+    if isinstance(cells, OneCell):
+        return np.int32(max(a, b))
+    if isinstance(cells, ByteCell):
+        return max(a, b)
+    return joined_halves(*(max(half_of(a, half), half_of(b, half)) for half in (0, 1)))
+
+
+def highest(a, b, c, cells):
+    """Return ``max(a, b, c)``."""
+    return higher(higher(a, b, cells), c, cells)
+
+
+def exceeds(a, b, cells):
+    """Return 1 where a is greater than b, else 0; a is never less than b."""
+    if isinstance(cells, (OneCell, ByteCell)):
+        return np.uint32(a != b)
+    return joined_halves(*(half_of(a, half) != half_of(b, half) for half in (0, 1)))
+
+
+def is_cells(cells, kind):
+    """Whether a numba type is that of some kind of cells."""
+    return getattr(cells, "instance_class", None) is kind
+
+
+INLINED = {"forceinline": True, "_nrt": False}
+"""Options of functions that are chosen by type. (Numba's own inlining, ``inline="always"``,
+loses arguments when numba-cuda compiles the caller: seen with 0.30.4.)"""
+
+
+@core
+def _plus(a, b):
+    return np.int32(a + b)
+
+
+@core
+def _plus_of_words(a, b):
+    return np.uint32(np.uint32(a) + np.uint32(b))
+
+
+@core
+def _plus_of_bytes(a, b):
+    return np.int8(a + b)
+
+
+@core
+def _minus_of_bytes(a, b):
+    return np.int8(a - b)
+
+
+@core
+def _sum_or_of_bytes(a, b, least):
+    return max(np.int8(a + b), np.int8(least))
+
+
+@core
+def _higher_of_bytes(a, b):
+    return max(np.int8(a), np.int8(b))
+
+
+@core
+def _highest_of_bytes(a, b, c):
+    return max(max(np.int8(a), np.int8(b)), np.int8(c))
+
+
+@core
+def _sum_or(a, b, least):
+    return max(np.int32(a + b), np.int32(least))
+
+
+@core
+def _higher(a, b):
+    return max(np.int32(a), np.int32(b))
+
+
+@core
+def _highest(a, b, c):
+    return max(max(np.int32(a), np.int32(b)), np.int32(c))
+
+
+@core
+def _exceeds(a, b):
+    return np.uint32(a != b)
+
+
+@overload(plus, jit_options=INLINED)
+def _plus_of_any(a, b, cells):
+    if is_cells(cells, OneCell):
+        return lambda a, b, cells: _plus(a, b)
+    if is_cells(cells, ByteCell):
+        return lambda a, b, cells: _plus_of_bytes(a, b)
+    return lambda a, b, cells: _plus_of_words(a, b)
+
+
+@overload(minus, jit_options=INLINED)
+def _minus_of_one(a, b, cells):
+    if is_cells(cells, ByteCell):
+        return lambda a, b, cells: _minus_of_bytes(a, b)
+
+
+@overload(sum_or, jit_options=INLINED)
+def _sum_or_of_one(a, b, least, cells):
+    if is_cells(cells, OneCell):
+        return lambda a, b, least, cells: _sum_or(a, b, least)
+    if is_cells(cells, ByteCell):
+        return lambda a, b, least, cells: _sum_or_of_bytes(a, b, least)
+
+
+@overload(higher, jit_options=INLINED)
+def _higher_of_one(a, b, cells):
+    if is_cells(cells, OneCell):
+        return lambda a, b, cells: _higher(a, b)
+    if is_cells(cells, ByteCell):
+        return lambda a, b, cells: _higher_of_bytes(a, b)
+
+
+@overload(highest, jit_options=INLINED)
+def _highest_of_one(a, b, c, cells):
+    if is_cells(cells, OneCell):
+        return lambda a, b, c, cells: _highest(a, b, c)
+    if is_cells(cells, ByteCell):
+        return lambda a, b, c, cells: _highest_of_bytes(a, b, c)
+
+
+@overload(exceeds, jit_options=INLINED)
+def _exceeds_of_one(a, b, cells):
+    if is_cells(cells, OneCell):
+        return lambda a, b, cells: _exceeds(a, b)
+    if is_cells(cells, ByteCell):
+        return lambda a, b, cells: _exceeds(a, b)

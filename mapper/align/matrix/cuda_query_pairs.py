@@ -1,0 +1,331 @@
+"""CUDA kernel that computes the matrices of two queries and one reference at a time.
+
+Where many queries are aligned with the same references, two queries are *twins*: each has a half
+of every register, and both look at the same letter of the reference, so that one load from a query
+profile in shared memory brings the scores of four rows of both, ready to be added. A group of
+lanes sweeps the matrices of twins and a reference in strips, as in ``matrix_fill_cuda.py``; here
+both halves are in the same column. Rows come in units of four; the first strip has as many
+units as are left over by full ones, and rows that a query has too few stand above its first.
+
+Blocks are launched all at once, the dearest first, so that a device has work for all its
+multiprocessors until nearly the end.
+
+References
+----------
+Blazewicz et al. (2011), BMC Bioinformatics 12:181 (strips, four bits a cell).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from numba import types
+
+from mapper.align.matrix.cells import exceeds, higher, plus
+from mapper.align.matrix.cuda_cells import number_of, word_of
+from mapper.align.matrix.dp import (
+    GLOBAL,
+    LOCAL,
+    NEVER,
+    SEMIGLOBAL,
+    border,
+    is_better,
+)
+from mapper.align.matrix.matrix_cuda import (
+    QUERY_END,
+    REF_END,
+    SCORE,
+    any_lane,
+    from_lane,
+    meet,
+    start_border,
+)
+from mapper.align.matrix.matrix_numbers import bias_of
+from mapper.align.matrix.plan_query_pairs import (
+    HIGH_AT,
+    HIGH_LEN,
+    LOW,
+    LOW_AT,
+    LOW_LEN,
+    REF_AT,
+    REF_SIZE,
+    TURN,
+    UNIT,
+)
+from mapper.align.matrix.twins_lanes import (
+    fill_profile,
+    in_query,
+    joined_words,
+    next_unit,
+    score_of,
+)
+from mapper.cuda.api import SIMULATED, Kernel, cuda, kernel
+
+LANES = 1 if SIMULATED else 8
+GROUPS = 2 if SIMULATED else 16
+BLOCK = LANES * GROUPS
+WARP = 1 if SIMULATED else 32
+UNITS = 2 if SIMULATED else 8
+"""Units of four rows that a lane has in a strip."""
+
+WORDS_BEFORE = UNITS * LANES
+"""Room before the first origins: a lane counts its units from the first that there might be."""
+
+BLOCKS_A_MULTIPROCESSOR = 4
+"""So that a thread may have 128 registers."""
+
+LETTER_WORDS = UNITS * UNIT * LANES
+"""Words of a profile for a letter: of each unit of rows, every lane's four."""
+
+
+def shared_bytes(n_letters: int) -> int:
+    """Bytes of shared memory of a block, for a matrix of so many letters."""
+    return 4 * (n_letters + 1) * LETTER_WORDS
+
+
+def boundary_words(longest: int) -> int:
+    """Room that a group needs for a row between strips, for references up to `longest`."""
+    return longest + 2 * LANES + 2
+
+
+@cache
+def twins_kernel(mode: int, want_path: bool) -> Kernel:
+    """Return the kernel that computes the matrices of twins."""
+    most_rows = UNIT * UNITS
+    last = LANES - 1
+
+    def fill(tasks, origin_starts, blocks, query_codes, ref_codes, scores, gaps, cells, stride,
+             boundary, origins, out):  # fmt: skip
+        """Compute all matrices: scores, ends, and the origins of cells."""
+        thread = np.int32(cuda.threadIdx.x)
+        lane = np.int32(thread % LANES)
+        group = np.int32(thread // LANES)
+        before = np.int32(thread - 1)
+        words = cuda.shared.array(0, types.uint32)
+        scores_of_row = cuda.local.array(most_rows, np.uint32)
+        deletions = cuda.local.array(most_rows, np.uint32)
+        best = cuda.local.array(2, np.int32)
+        best_i = cuda.local.array(2, np.int32)
+        best_j = cuda.local.array(2, np.int32)
+        best_column = cuda.local.array(2, np.int32)
+        lengths = cuda.local.array(2, np.int32)
+        above = cuda.local.array(2, np.int32)
+
+        none = np.uint32(scores.shape[0] - 1)
+        over_at = np.uint64(cuda.blockIdx.x * GROUPS + group) * np.uint64(stride)
+        block = blocks[TURN, cuda.blockIdx.x]
+        slot = block * GROUPS + group
+        ref_at = np.uint64(tasks[REF_AT, slot])
+        m = np.int32(tasks[REF_SIZE, slot])
+        lengths[0] = np.int32(blocks[LOW_LEN, block])
+        lengths[1] = np.int32(blocks[HIGH_LEN, block])
+        longest = max(lengths[0], lengths[1])
+        all_units = np.int32((longest + UNIT * LANES - 1) // (UNIT * LANES))
+        n_strips = np.int32((all_units + UNITS - 1) // UNITS)
+        first_units = np.int32(all_units - (n_strips - 1) * UNITS)
+        for half in range(2):
+            above[half] = all_units * (UNIT * LANES) - lengths[half]
+            best[half] = np.int32(0) if mode == LOCAL else NEVER
+            best_i[half] = 0
+            best_j[half] = 0
+        bias = np.int32(bias_of(longest, m, gaps, mode, LANES))
+        floor = np.int32(0) if mode == LOCAL else np.int32(-bias)
+        n_steps = np.int32(m + LANES - 1) if m > 0 else np.int32(0)
+        warp_steps = n_steps
+        other = LANES
+        while other < WARP:
+            warp_steps = max(warp_steps, np.int32(from_lane(warp_steps, thread ^ other)))
+            other *= 2
+        # What lies above the first row, as if a strip had left it.
+        for column in range(lane, warp_steps + 1, LANES):
+            over = np.int32(border(np.int64(column + 1), gaps, mode) + bias)
+            score = word_of(over, over, cells)
+            gap = higher(plus(score, cells.opening, cells), cells.floor, cells)
+            boundary[over_at + np.uint64(LANES + column)] = joined_words(score, gap)
+
+        lowest = word_of(bias, bias, cells)
+        highest = lowest
+        for strip in range(n_strips):
+            units = np.int32(UNITS) if strip > 0 else first_units
+            rows = np.int32(UNIT * units)
+            units_before = np.int32(0)
+            if strip > 0:
+                units_before = np.int32(first_units + (strip - 1) * UNITS)
+            strip_row = np.int32(units_before * (UNIT * LANES))
+            cuda.syncthreads()
+            fill_profile(
+                words, scores, query_codes, (blocks[LOW_AT, block], above[0]),
+                (blocks[HIGH_AT, block], above[1]), strip_row, units, thread,
+                BLOCK, LANES, UNITS,
+            )  # fmt: skip
+            cuda.syncthreads()
+            # Where there are fewer units, the last ones are used: row k is row + k.
+            skipped = np.int32(UNITS - units)
+            row = np.int32(strip_row + lane * rows - UNIT * skipped)
+            low_row, high_row = np.int32(row - above[0]), np.int32(row - above[1])
+            for k in range(most_rows):
+                low = np.int32(border(max(np.int32(low_row + k + 1), 0), gaps, mode))
+                high = np.int32(border(max(np.int32(high_row + k + 1), 0), gaps, mode))
+                scores_of_row[k] = word_of(np.int32(low + bias), np.int32(high + bias), cells)
+                deletions[k] = plus(scores_of_row[k], cells.opening, cells)
+            low, gap_low = start_border(np.int32(low_row + most_rows), gaps, mode, floor)
+            high, gap_high = start_border(np.int32(high_row + most_rows), gaps, mode, floor)
+            bottom = word_of(low + bias, high + bias, cells)
+            gap_bottom = word_of(gap_low + bias, gap_high + bias, cells)
+            first_row = np.int32(UNIT * skipped)
+            low, _ = start_border(np.int32(low_row + first_row), gaps, mode, floor)
+            high, _ = start_border(np.int32(high_row + first_row), gaps, mode, floor)
+            top = word_of(low + bias, high + bias, cells)
+            # A score that another strip has found is found again, in case it ends earlier.
+            highest = higher(np.uint32(highest - np.uint32(0x10001)), lowest, cells)
+            found, found_rows = lowest, np.uint32(0)
+            best_column[0] = 0
+            best_column[1] = 0
+            origin_at = np.uint64(lane)
+            if want_path:
+                origin_at += np.uint64(origin_starts[slot])
+                origin_at += np.uint64(units_before) * np.uint64(n_steps) * np.uint64(LANES)
+                origin_at += np.uint64(LANES * units)  # of the words before, less the skipped
+
+            # What comes in at the next step is loaded a step ahead.
+            column = np.int32(-lane)
+            letter = none
+            if column == 0 and m > 0:
+                letter = np.uint32(ref_codes[ref_at])
+            over_read = np.uint64(over_at + np.uint64(LANES))
+            over_write = np.uint64(over_at)
+            over = boundary[over_read]
+            for step in range(warp_steps):
+                at = np.uint32(letter * np.uint32(LETTER_WORDS) + np.uint32(UNIT * lane))
+                column = np.int32(column + 1)
+                letter = none
+                if np.uint32(column) < np.uint32(m):
+                    letter = np.uint32(ref_codes[ref_at + np.uint64(np.uint32(column))])
+                diagonal = top
+                top = np.uint32(from_lane(bottom, before))
+                insertion = np.uint32(from_lane(gap_bottom, before))
+                if lane == 0:
+                    top, insertion = score_of(over), np.uint32(over >> np.uint64(32))
+                over_read += np.uint64(1)
+                over_write += np.uint64(1)
+                over = boundary[over_read]
+
+                step_highest = highest
+                # Twice the same: strips of all units take less where that is not asked each time.
+                # With a path there are not registers enough for both.
+                if skipped == 0 and not want_path:
+                    for unit in range(UNITS):
+                        diagonal, insertion, step_highest, _ = next_unit(
+                            words, at, unit, LANES, diagonal, insertion, step_highest,
+                            scores_of_row, deletions, mode, cells,
+                        )  # fmt: skip
+                else:
+                    for unit in range(UNITS):
+                        if unit >= skipped:
+                            diagonal, insertion, step_highest, bits = next_unit(
+                                words, at, unit, LANES, diagonal, insertion, step_highest,
+                                scores_of_row, deletions, mode, cells,
+                            )  # fmt: skip
+                            if want_path and step < n_steps:
+                                origins[origin_at + np.uint64(unit * LANES)] = bits
+                bottom, gap_bottom = scores_of_row[most_rows - 1], insertion
+                if want_path:
+                    origin_at += np.uint64(units * LANES)
+                if lane == last:
+                    boundary[over_write] = joined_words(bottom, gap_bottom)
+
+                if mode == LOCAL and any_lane(step_highest != highest):
+                    rises = exceeds(step_highest, highest, cells)
+                    here = np.uint32(0)
+                    for x in range(most_rows):
+                        k = np.uint32(most_rows - 1 - x)
+                        other_rows = exceeds(step_highest, scores_of_row[k], cells)
+                        mask = np.uint32(other_rows * np.uint32(0xFFFF))
+                        both = np.uint32(k * np.uint32(0x10001))
+                        here = np.uint32((here & mask) | (both & ~mask))
+                    mask = np.uint32(rises * np.uint32(0xFFFF))
+                    found = np.uint32((found & ~mask) | (step_highest & mask))
+                    found_rows = np.uint32((found_rows & ~mask) | (here & mask))
+                    if mask & np.uint32(0xFFFF) != 0:
+                        best_column[0] = column
+                    if mask >> np.uint32(16) != 0:
+                        best_column[1] = column
+                    # Lower scores need not be noted by the other lanes of the group, either.
+                    highest = step_highest
+                    other = 1
+                    while other < LANES:
+                        there = np.uint32(from_lane(step_highest, thread ^ other))
+                        step_highest = higher(step_highest, there, cells)
+                        other *= 2
+                    highest = higher(highest, np.uint32(step_highest - np.uint32(0x10001)), cells)
+                if mode == SEMIGLOBAL and column == m and m > 0:
+                    found = np.uint32(0)
+                    # 0, but the compiler must not know: it would compute all masks before.
+                    late = np.int32(np.int32(step + 1) - lane - m)
+                    for x in range(most_rows):
+                        k = np.int32(most_rows - 1 - x)
+                        mask = in_query(np.int32(low_row + late), k)
+                        mask |= in_query(np.int32(high_row + late), k) << np.uint32(16)
+                        score = np.uint32(scores_of_row[k] & mask)
+                        if k >= first_row:
+                            found = higher(found, score, cells)
+                            others = exceeds(found, score, cells)
+                            mask = np.uint32(others * np.uint32(0xFFFF))
+                            both = np.uint32(np.uint32(k) * np.uint32(0x10001))
+                            found_rows = np.uint32((found_rows & mask) | (both & ~mask))
+                    best_column[0] = m
+                    best_column[1] = m
+            if mode != GLOBAL:
+                for half in range(2):
+                    value = np.int32(number_of(found, half, cells) - bias)
+                    i = np.int32(row - above[half] + number_of(found_rows, half, cells) + 1)
+                    j = best_column[half]
+                    if (
+                        j > 0
+                        and i > 0
+                        and is_better(value, i, j, best[half], best_i[half], best_j[half])
+                    ):
+                        best[half] = value
+                        best_i[half] = i
+                        best_j[half] = j
+        meet()
+
+        # The last row is where a strip below would find it.
+        if mode == SEMIGLOBAL:
+            for column in range(lane, m, LANES):
+                over = boundary[over_at + np.uint64(LANES + column)]
+                for half in range(2):
+                    value = np.int32(number_of(score_of(over), half, cells) - bias)
+                    j = np.int32(column + 1)
+                    if is_better(value, lengths[half], j, best[half], best_i[half], best_j[half]):
+                        best[half] = value
+                        best_i[half] = lengths[half]
+                        best_j[half] = j
+        if mode != GLOBAL:
+            other = 1
+            while other < LANES:
+                for half in range(2):
+                    value = np.int32(from_lane(best[half], thread ^ other))
+                    i = np.int32(from_lane(best_i[half], thread ^ other))
+                    j = np.int32(from_lane(best_j[half], thread ^ other))
+                    if is_better(value, i, j, best[half], best_i[half], best_j[half]):
+                        best[half] = value
+                        best_i[half] = i
+                        best_j[half] = j
+                other *= 2
+        if lane == last and m > 0:
+            if mode == GLOBAL:
+                over = boundary[over_at + np.uint64(LANES + m - 1)]
+                for half in range(2):
+                    best[half] = np.int32(number_of(score_of(over), half, cells) - bias)
+                    best_i[half] = lengths[half]
+                    best_j[half] = m
+            for half in range(2):
+                pair = tasks[LOW + half, slot]
+                if pair >= 0:
+                    out[SCORE, pair] = best[half]
+                    out[QUERY_END, pair] = best_i[half]
+                    out[REF_END, pair] = best_j[half]
+
+    return kernel(BLOCK, blocks_per_sm=BLOCKS_A_MULTIPROCESSOR)(fill)

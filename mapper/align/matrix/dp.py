@@ -1,0 +1,253 @@
+"""Core: alignment by the full matrix, affine gaps and any substitution scores.
+
+With H the best score of prefixes of i query and j reference symbols, I and D those that end
+in a gap that consumes the query or the reference::
+
+    H(i, j)   = max(H(i-1, j-1) + S(query i, ref j), D(i, j), I(i, j))    [local: and 0]
+    I(i+1, j) = max(H(i, j) - o - e, I(i, j) - e)
+    D(i, j+1) = max(H(i, j) - o - e, D(i, j) - e)
+
+A gap of n costs ``o + n e``, at the borders too. Each cell leaves four bits: where H came
+from, and whether the gaps *behind* it, which it is the first to know, go on or begin there.
+The backtrace so asks the cell that a gap comes from, and follows the bits in linear time.
+
+References
+----------
+Gotoh (1982), doi:10.1016/0022-2836(82)90398-9. Blazewicz et al. (2011), BMC Bioinformatics
+12:181, equations 1 to 14 (four bits a cell), with the errata of its backtrace put right.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.align.matrix.cells import OneCell, exceeds, highest, plus, sum_or
+from mapper.align.matrix.origins import origin_at
+from mapper.cigar import EQUAL, D, I, X, append_op
+from mapper.jit.accelerate import core
+
+GLOBAL, SEMIGLOBAL, LOCAL = range(3)
+"""Both sequences whole; free ends of both, where at least one symbol of each takes part; the
+best parts of both, or nothing."""
+
+NEVER = np.int32(-(2**30))
+"""Score of what cannot be; leaves room to subtract from it."""
+
+# The bits of a cell.
+NOT_DIAGONAL, NOT_DELETION, INSERTION_GOES_ON, DELETION_GOES_ON = 8, 4, 2, 1
+
+
+class Gaps(NamedTuple):
+    """A gap of n symbols costs ``gap_open + n * gap_extend``."""
+
+    gap_open: int
+    gap_extend: int
+
+
+@core
+def one_cell(gaps, mode):
+    """Return the costs for cells of their own; without a floor unless the span is local."""
+    extend = np.int32(-gaps.gap_extend)
+    opening = np.int32(-(gaps.gap_open + gaps.gap_extend))
+    return OneCell(opening, extend, np.int32(0) if mode == LOCAL else NEVER, extend)
+
+
+@core
+def next_cell(matched, insertion, deletion, floored, cells):
+    """Compute one cell, or two: from H(i-1, j-1) + S, I(i, j) and D(i, j).
+
+    Parameters
+    ----------
+    floored
+        Whether the floor counts. It need not where no score can come to it.
+
+    Returns
+    -------
+    H(i, j), I(i+1, j), D(i, j+1), bits
+        Of equals the diagonal is taken before a deletion, that before an insertion, and a gap
+        is opened before it is lengthened. Insertions are never below ``cells.floor``, and so
+        no score is. Where the floor is that of a local alignment, one begins where H
+        is on it, whatever the bits say; and gaps that are lower lead to no score above it.
+    """
+    score = highest(matched, deletion, insertion, cells)
+    bits = exceeds(score, matched, cells)
+    bits = np.uint32(np.uint32(2) * bits) + exceeds(score, deletion, cells)
+    opened = plus(score, cells.opening, cells)
+    if floored:
+        lengthened = plus(insertion, cells.extend, cells)
+        insertion_below = highest(lengthened, opened, cells.floor, cells)
+    else:
+        insertion_below = sum_or(insertion, cells.extend_each, opened, cells)
+    deletion_behind = sum_or(deletion, cells.extend_each, opened, cells)
+    bits = np.uint32(2) * np.uint32(bits) + exceeds(insertion_below, opened, cells)
+    bits = np.uint32(2) * np.uint32(bits) + exceeds(deletion_behind, opened, cells)
+    return score, insertion_below, deletion_behind, np.uint32(bits)
+
+
+@core
+def border(length, gaps, mode):
+    """H of the first row or column."""
+    if mode == GLOBAL and length > 0:
+        return -np.int64(gaps.gap_open + length * gaps.gap_extend)
+    return np.int64(0)
+
+
+@core
+def is_better(score, i, j, best, best_i, best_j):
+    """Whether an alignment that ends at (i, j) is preferred.
+
+    Of equal ones that with the first column is, then that with the first row.
+    """
+    if score != best:
+        return score > best
+    return j < best_j or (j == best_j and i < best_i)
+
+
+class FillSpace(NamedTuple):
+    """Work space of :func:`fill_matrix`: int32, one more than the reference is long."""
+
+    scores: np.ndarray  # H of the row above
+    row_scores: np.ndarray  # H of the row
+    insertions: np.ndarray  # I
+    deletions: np.ndarray  # D of the row
+    substitutions: np.ndarray  # S of the row
+
+
+@core
+def begin_row(of_letter, ref, deletion, space, cells):
+    """Find the deletions of a row before its scores, so that these depend on no neighbour.
+
+    After a deletion, to open another one is never better than to lengthen it; so
+    D(i, j+1) is the best of D(i, j) - e and of what else leads to (i, j), less o + e.
+    """
+    for j in range(len(ref)):
+        substitution = of_letter[ref[j]]
+        space.substitutions[j] = substitution
+        space.deletions[j] = deletion
+        other = sum_or(space.scores[j], substitution, space.insertions[j + 1], cells)
+        opened = plus(other, cells.opening, cells)
+        deletion = sum_or(deletion, cells.extend_each, opened, cells)
+
+
+@core
+def fill_matrix(query, ref, scores, gaps, mode, space, origins, keep):
+    """Compute all cells, row by row.
+
+    Parameters
+    ----------
+    query, ref
+        Codes, uint8: rows and columns of `scores`.
+    origins
+        uint8, for ``len(query) * len(ref)`` bytes if `keep`.
+
+    Returns
+    -------
+    score, query_end, ref_end
+        Of several best cells that with the lowest ref_end, then query_end.
+    """
+    n, m = len(query), len(ref)
+    cells = one_cell(gaps, mode)
+    above, row = space.scores, space.row_scores
+    for j in range(m + 1):
+        above[j] = border(j, gaps, mode)
+        space.insertions[j] = max(above[j] + cells.opening, cells.floor)
+    best = np.int64(NEVER)
+    best_i = np.int64(0)
+    best_j = np.int64(0)
+    if mode == LOCAL or (mode == SEMIGLOBAL and min(n, m) == 0):
+        best = np.int64(0)
+    for i in range(n):
+        row[0] = border(i + 1, gaps, mode)
+        deletion = max(np.int32(row[0] + cells.opening), cells.floor)
+        begin_row(scores[query[i]], ref, deletion, space, cells)
+        highest = np.int32(NEVER)
+        if keep:
+            own = origins[i * m : (i + 1) * m]
+            for j in range(m):
+                matched = plus(above[j], space.substitutions[j], cells)
+                score, below, _, bits = next_cell(
+                    matched, space.insertions[j + 1], space.deletions[j], True, cells
+                )
+                row[j + 1] = score
+                space.insertions[j + 1] = below
+                own[j] = bits
+                highest = max(highest, score)
+        else:
+            for j in range(m):
+                matched = plus(above[j], space.substitutions[j], cells)
+                score, below, _, _ = next_cell(
+                    matched, space.insertions[j + 1], space.deletions[j], True, cells
+                )
+                row[j + 1] = score
+                space.insertions[j + 1] = below
+                highest = max(highest, score)
+        if mode == LOCAL and highest >= best:
+            j = 0
+            while row[j + 1] != highest:
+                j += 1
+            if is_better(highest, i, j, best, best_i, best_j):
+                best, best_i, best_j = np.int64(highest), np.int64(i), np.int64(j)
+        if mode == SEMIGLOBAL and m > 0 and row[m] > best:
+            best, best_i, best_j = np.int64(row[m]), np.int64(i), np.int64(m - 1)
+        for j in range(m + 1):
+            above[j] = row[j]
+    if mode == GLOBAL:
+        return np.int64(above[m]), np.int64(n), np.int64(m)
+    if mode == SEMIGLOBAL and n > 0:
+        for j in range(m):
+            if is_better(above[j + 1], n - 1, j, best, best_i, best_j):
+                best, best_i, best_j = np.int64(above[j + 1]), np.int64(n - 1), np.int64(j)
+    if best == 0 and (mode == LOCAL or min(n, m) == 0):
+        return best, np.int64(0), np.int64(0)
+    return best, best_i + 1, best_j + 1
+
+
+@core
+def trace_matrix(query, ref, scores, gaps, origins, mode, score, i, j, ops):
+    """Write the operations back from cell (i, j), of this score, last first.
+
+    The score that is left says where a local alignment begins.
+
+    Returns
+    -------
+    n_ops, query_start, ref_start
+    """
+    n_ops = np.int64(0)
+    code, length = np.int64(EQUAL), np.int64(0)  # of the operation that may still grow
+    while i > 0 and j > 0 and not (mode == LOCAL and score == 0):
+        bits = origin_at(origins, i, j)
+        if bits & NOT_DIAGONAL == 0:
+            i -= 1
+            j -= 1
+            a, b = query[i], ref[j]
+            here = np.int64(EQUAL if a == b else X)
+            if here != code:
+                n_ops = append_op(ops, n_ops, code, length)
+                code, length = here, np.int64(0)
+            length += 1
+            if mode == LOCAL:
+                score -= scores[a, b]
+            continue
+        n_ops = append_op(ops, n_ops, code, length)
+        is_insertion = bits & NOT_DELETION != 0
+        goes_on = INSERTION_GOES_ON if is_insertion else DELETION_GOES_ON
+        length = np.int64(0)
+        going = True
+        while going:
+            length += 1
+            if is_insertion:
+                i -= 1
+            else:
+                j -= 1
+            going = i > 0 and j > 0 and origin_at(origins, i, j) & goes_on != 0
+        n_ops = append_op(ops, n_ops, I if is_insertion else D, length)
+        score += gaps.gap_open + length * gaps.gap_extend
+        length = np.int64(0)
+    n_ops = append_op(ops, n_ops, code, length)
+    if mode == GLOBAL:
+        n_ops = append_op(ops, n_ops, I, i)
+        n_ops = append_op(ops, n_ops, D, j)
+        return n_ops, np.int64(0), np.int64(0)
+    return n_ops, i, j

@@ -1,0 +1,180 @@
+"""Coded pairs to alignments, on the CPU or on devices, with the same result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from mapper.align.matrix.cpu import align_matrix_pairs
+from mapper.align.matrix.matrix_scoring import CodedPairs, Scoring
+from mapper.align.result import Columns, PairAlignments
+from mapper.align.threads import chunk_bounds, run_chunks
+from mapper.cuda.devices import CPU, choose_device
+from mapper.parallel.map import in_order, longest_first, map_in_threads
+
+if TYPE_CHECKING:
+    from mapper.align.matrix.matrix_device import MatrixWorker
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+Align = Callable[[CodedPairs], PairAlignments]
+"""Aligns a batch."""
+
+BATCH_PAIRS = 1 << 17
+"""Most pairs of a batch of a device."""
+
+_BATCHES_A_WORKER = 3
+"""Batches that each worker gets, at least, where there is work for so many."""
+
+_WINDOWS_A_DEVICE = 48
+"""Windows that each device would get if all were as small as the first.
+
+Fewer, and devices begin and end apart; more, and their workers wait for Python's one lock: each
+window takes it for half a millisecond (four H200: 3.75 times one with 48, 3.67 with 32 or 96).
+"""
+
+_FEW_CELLS = 1 << 33
+"""Cells of a batch that is not worth cutting, about two milliseconds."""
+
+_CELLS_A_SYMBOL = 256  # a chunk of run_chunks holds so many cells for each symbol it counts
+_CPU_CELLS = 1 << 34
+
+
+class MatrixEngine:
+    """Aligns batches of pairs.
+
+    Parameters
+    ----------
+    device, threads
+        As for :func:`mapper.align_matrix`.
+    """
+
+    def __init__(self, scoring: Scoring, device: str, threads: int | None) -> None:
+        self._scoring = scoring
+        self._threads = threads
+        self._workers: list[MatrixWorker] = []
+        self._n_devices = 1
+        choice = choose_device(device)
+        if choice.backend != CPU:
+            from mapper.align.matrix.matrix_device import MatrixWorker, workers_a_device
+
+            self._n_devices = len(choice.ordinals)
+            n_workers = workers_a_device(scoring.cigar)
+            self._workers = [
+                MatrixWorker(ordinal, n_workers * place + number, scoring)
+                for number in range(n_workers)
+                for place, ordinal in enumerate(choice.ordinals)
+            ]
+
+    def batch_cells(self, n_cells: int) -> int:
+        """Return the cells of a batch, so that all workers have work and memory suffices."""
+        if not self._workers:
+            return _CPU_CELLS
+        return self._within_limits(n_cells // (_BATCHES_A_WORKER * len(self._workers)))
+
+    def window_cells(self, number: int, left: int, total: int) -> int:
+        """Return the cells of the next batch of many that are made one after the other.
+
+        Parameters
+        ----------
+        number, left, total
+            Batches before; cells that are left, of how many.
+
+        Notes
+        -----
+        The first of each device is small, so that it has work soon, and each next one is twice
+        as large, while others compute. The last ones shrink, so that all devices end together.
+        """
+        if not self._workers:
+            return _CPU_CELLS
+        least = total // (_WINDOWS_A_DEVICE * self._n_devices)
+        growing = least << min(number // self._n_devices, 32)
+        return self._within_limits(min(growing, max(left // len(self._workers), least)))
+
+    def _within_limits(self, n_cells: int) -> int:
+        return max(min(self._workers[0].most_cells, max(n_cells, _FEW_CELLS)), 1)
+
+    def align(self, pairs: CodedPairs) -> PairAlignments:
+        """Align all pairs; batches go to whichever device is free, the longest first."""
+        if not self._workers:
+            return self._on_cpu(pairs)
+        cells = pairs.cells()
+        bounds = chunk_bounds(cells, self.batch_cells(int(cells.sum())), BATCH_PAIRS)
+        if len(bounds) == 1:
+            return self._workers[0].align(pairs)
+        out = _Joined(pairs.n_pairs, self._scoring.cigar)
+
+        def work(align: Align, rows: tuple[int, int]) -> None:
+            out.put(*rows, align(pairs.part(*rows)))
+
+        costs = [int(cells[first:last].sum()) for first, last in bounds]
+        longest_first([partial(work, worker.align) for worker in self._workers], bounds, costs)
+        return out.result(len(self._workers))
+
+    def run_each(
+        self, function: Callable[[Align, Item], Result], items: Iterable[Item]
+    ) -> Iterator[Result]:
+        """Call a function for each item; yield what it returns in order.
+
+        Its first argument aligns, a batch of no more than :meth:`window_cells`. It is called by
+        the threads of the workers: what it does besides is done by as many as there are.
+        """
+        if self._workers:
+            yield from in_order(
+                [partial(function, worker.align) for worker in self._workers], items
+            )
+        else:
+            yield from map(partial(function, self._on_cpu), items)
+
+    def _on_cpu(self, pairs: CodedPairs) -> PairAlignments:
+        scoring = self._scoring
+        return run_chunks(
+            lambda first, last, columns, counts: align_matrix_pairs(
+                *pairs, first, last, scoring.scores, scoring.gaps, scoring.mode, scoring.memory,
+                scoring.cigar, columns, counts,
+            ),
+            pairs.cells() // _CELLS_A_SYMBOL + 1,
+            scoring.cigar,
+            self._threads,
+        )  # fmt: skip
+
+
+class _Joined:
+    """Results of batches, put into their place by whoever has them."""
+
+    def __init__(self, n_pairs: int, cigar: bool) -> None:
+        spans = [np.empty(n_pairs, np.int64) for _ in range(4)]
+        self._columns = Columns(np.empty(n_pairs, np.int64), np.empty(n_pairs, np.int8), *spans)
+        self._offsets = np.zeros(n_pairs + 1, np.int64) if cigar else None
+        self._ops: dict[int, np.ndarray] = {}  # by the batch's first pair
+
+    def put(self, first: int, last: int, found: PairAlignments) -> None:
+        """Copy what there is of pairs first:last."""
+        for column, values in zip(self._columns, found, strict=False):
+            column[first:last] = values
+        if self._offsets is not None:
+            assert found.cigar_offsets is not None and found.cigar_ops is not None
+            np.subtract(
+                found.cigar_offsets[1:], found.cigar_offsets[:-1],
+                out=self._offsets[first + 1 : last + 1],
+            )  # fmt: skip
+            self._ops[first] = found.cigar_ops
+
+    def result(self, n_threads: int) -> PairAlignments:
+        """Return the whole, when all has been put."""
+        offsets = self._offsets
+        if offsets is None:
+            return PairAlignments(*self._columns, None, None)
+        np.cumsum(offsets, out=offsets)
+        ops = np.empty(int(offsets[-1]), np.uint32)
+
+        def copy(first: int) -> None:
+            some = self._ops.pop(first)
+            ops[offsets[first] : offsets[first] + len(some)] = some
+
+        map_in_threads(copy, list(self._ops), n_threads)
+        return PairAlignments(*self._columns, offsets, ops)

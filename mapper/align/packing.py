@@ -1,0 +1,248 @@
+"""Letters of pairs → packed symbols; the packing carries the rule of what matches.
+
+======== ========================================================================= ======
+symbols  what matches                                                              bits
+======== ========================================================================= ======
+dna      A, C, G and T match themselves, U reads as T, case is ignored. N and the  2 or 4
+         other IUPAC letters are *ambiguous*: they match nothing, not even
+         themselves (the rule of ``fmwave map``).
+iupac    The same letters, but each IUPAC letter matches itself (N matches N), as  2 or 4
+         other aligners compare letters.
+bytes    Equal bytes match: any alphabet, case counts.                             8
+======== ========================================================================= ======
+
+A pair that holds nothing but A, C, G, T takes 2 bits a symbol, in the paper's code (bits 1
+and 2 of ASCII: A 0, C 1, T 2, G 3; Aguado-Puig et al. 2022, section III). With other
+letters it takes 4 bits; for ``dna`` all ambiguous letters become code 4 in a query and 5
+in a reference, which differ from everything. Comparing is then one XOR in every case
+(``compare.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.align.matches import unaligned_word
+from mapper.align.pairs import PairBatch
+from mapper.dna import AMBIGUOUS, CODE_OF_ASCII, NOT_A_BASE
+from mapper.errors import InputFormatError, UsageError
+from mapper.jit.accelerate import core, driver
+
+SYMBOLS = ("dna", "iupac", "bytes")
+_QUERY_AMBIGUOUS, _REF_AMBIGUOUS = 4, 5
+_PAIRS_A_THREAD = 1 << 14
+
+
+class PackedPairs(NamedTuple):
+    """Packed pairs; a word of padding lies before the first sequence and two behind the last."""
+
+    query_words: np.ndarray  # uint64, all queries
+    query_start: np.ndarray  # int64 (n,): word at which a query begins
+    query_len: np.ndarray  # int64 (n,): symbols
+    ref_words: np.ndarray  # uint64
+    ref_start: np.ndarray  # int64 (n,)
+    ref_len: np.ndarray  # int64 (n,)
+    shift: np.ndarray  # uint8 (n,): log2 of the bits a symbol takes: 1, 2 or 3
+
+    @property
+    def n_pairs(self) -> int:
+        return len(self.shift)
+
+
+NewArray = Callable[[int, np.dtype], np.ndarray]
+
+
+@core
+def differs_from_acgt(word):
+    """Bits that are set where one of 8 letters is none of A C G T U, in either case."""
+    ones = np.uint64(0x0101010101010101)
+    word &= ~(ones << np.uint64(5))  # upper case
+    low = (word >> np.uint64(1)) & ones
+    high = (word >> np.uint64(2)) & ones
+    is_t = high & ~low
+    letter = (ones << np.uint64(6)) | (low << np.uint64(1)) | (high << np.uint64(2))
+    letter |= (is_t << np.uint64(4)) | (is_t ^ ones)
+    # U is T plus one: with T, the lowest bit is free.
+    return (word ^ letter) & ~is_t
+
+
+@core
+def squeezed(word):
+    """The 2-bit codes of 8 letters, in the low 16 bits."""
+    word = (word >> np.uint64(1)) & np.uint64(0x0303030303030303)
+    word = (word | (word >> np.uint64(6))) & np.uint64(0x000F000F000F000F)
+    word = (word | (word >> np.uint64(12))) & np.uint64(0x000000FF000000FF)
+    return (word | (word >> np.uint64(24))) & np.uint64(0xFFFF)
+
+
+@core
+def is_acgt(letters, start, end):
+    """Whether letters start:end are all A, C, G, T or U, in either case."""
+    differ = np.uint64(0)
+    at = start
+    while at < end:
+        # One call: of a second, behind the loop, numba-cuda 0.30.4 loses the argument.
+        behind = np.uint64(8 * max(at + 8 - end, np.int64(0)))  # bits that are none of ours
+        differ |= differs_from_acgt(unaligned_word(letters, at)) << behind
+        at += 8
+    return differ == 0
+
+
+@core
+def pack_acgt(letters, start, end, words, at):
+    """Pack 32 letters a word; letters behind `end` may fill the last word."""
+    pos = start
+    while pos < end:
+        word = np.uint64(0)
+        for part in range(4):
+            if pos + 8 * part < end:
+                codes = squeezed(unaligned_word(letters, pos + 8 * part))
+                word |= codes << np.uint64(16 * part)
+        words[at] = word
+        at += 1
+        pos += 32
+
+
+@core
+def _pack_codes(letters, start, end, code_of, words, at):
+    """Pack 16 letters a word by a table; return the position of the first that has no code."""
+    pos = start
+    while pos < end:
+        word = np.uint64(0)
+        for i in range(min(np.int64(16), end - pos)):
+            code = code_of[letters[pos + i]]
+            if code == NOT_A_BASE:
+                return pos + i
+            word |= np.uint64(code) << np.uint64(4 * i)
+        words[at] = word
+        at += 1
+        pos += 16
+    return np.int64(-1)
+
+
+@core
+def _pack_bytes(letters, start, end, words, at):
+    pos = start
+    while pos < end:
+        words[at] = unaligned_word(letters, pos)
+        at += 1
+        pos += 8
+
+
+@driver
+def _choose_widths(queries, query_start, query_end, refs, ref_start, ref_end, first, last, shift):
+    for i in range(first, last):
+        pure = is_acgt(queries, query_start[i], query_end[i]) and is_acgt(
+            refs, ref_start[i], ref_end[i]
+        )
+        shift[i] = 1 if pure else 2
+
+
+@driver
+def _pack_side(letters, starts, ends, first, last, shift, word_starts, code_of, words):
+    """Pack one side of pairs first:last.
+
+    Returns
+    -------
+    Pair and position of the first letter that has no code, or -1, -1.
+    """
+    for i in range(first, last):
+        start, end, at = starts[i], ends[i], word_starts[i]
+        if shift[i] == 1:
+            pack_acgt(letters, start, end, words, at)
+        elif shift[i] == 3:
+            _pack_bytes(letters, start, end, words, at)
+        else:
+            bad = _pack_codes(letters, start, end, code_of, words, at)
+            if bad >= 0:
+                return i, bad - start
+    return -1, -1
+
+
+def pack_pairs(
+    batch: PairBatch, symbols: str = "dna", first_pair: int = 0, threads: int = 1,
+    numbers: np.ndarray | None = None, new: NewArray = np.empty,
+) -> PackedPairs:  # fmt: skip
+    """Pack every pair with the fewest bits that hold it.
+
+    Parameters
+    ----------
+    symbols
+        The rule, one of SYMBOLS.
+    first_pair
+        Number of the batch's first pair in messages.
+    threads
+        Threads that pack; no effect on the result.
+    numbers
+        What to add to `first_pair` for each pair, int64 (n,); 0, 1, ... if not given.
+    new
+        Makes an array of some items of a type, of any content.
+
+    Raises
+    ------
+    UsageError
+        For a rule that does not exist.
+    InputFormatError
+        For a character that is no IUPAC nucleotide, unless the rule is ``bytes``.
+    """
+    if symbols not in SYMBOLS:
+        raise UsageError(f"symbols {symbols!r}: one of {', '.join(SYMBOLS)} is expected")
+    shift = new(batch.n_pairs, np.dtype(np.uint8))
+    shift[:] = 3
+    bounds = np.arange(0, batch.n_pairs + _PAIRS_A_THREAD, _PAIRS_A_THREAD)
+    parts = [(int(a), min(int(b), batch.n_pairs)) for a, b in pairwise(bounds)]
+    query_codes, ref_codes = _code_tables(symbols)
+    with ThreadPoolExecutor(threads) as pool:
+        if symbols != "bytes":
+            list(pool.map(lambda part: _choose_widths(*batch, *part, shift), parts))
+        query = _packed_side(
+            pool, parts, *batch[:3], shift, query_codes, "query", first_pair, numbers, new
+        )
+        ref = _packed_side(
+            pool, parts, *batch[3:], shift, ref_codes, "reference", first_pair, numbers, new
+        )
+    return PackedPairs(*query, *ref, shift)
+
+
+def _code_tables(symbols: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the 4-bit code of each byte, in a query and in a reference."""
+    if symbols != "dna":
+        return CODE_OF_ASCII, CODE_OF_ASCII
+    ambiguous = (CODE_OF_ASCII >= AMBIGUOUS) & (CODE_OF_ASCII != NOT_A_BASE)
+    tables = [np.where(ambiguous, c, CODE_OF_ASCII) for c in (_QUERY_AMBIGUOUS, _REF_AMBIGUOUS)]
+    return tables[0].astype(np.uint8), tables[1].astype(np.uint8)
+
+
+def _packed_side(
+    pool: ThreadPoolExecutor, parts: list[tuple[int, int]], letters: np.ndarray,
+    starts: np.ndarray, ends: np.ndarray, shift: np.ndarray, code_of: np.ndarray, side: str,
+    first_pair: int, numbers: np.ndarray | None, new: NewArray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    lengths = new(len(starts), np.dtype(np.int64))
+    np.subtract(ends, starts, out=lengths)
+    n_words = ((lengths << shift.astype(np.int64)) + 63) >> 6
+    word_starts = new(len(lengths) + 1, np.dtype(np.int64))
+    word_starts[0] = 1
+    np.cumsum(n_words, out=word_starts[1:])
+    word_starts[1:] += 1
+    words = new(int(word_starts[-1]) + 2, np.dtype(np.uint64))
+    words[0] = 0
+    words[-2:] = 0
+    packed = pool.map(
+        lambda part: _pack_side(letters, starts, ends, *part, shift, word_starts, code_of, words),
+        parts,
+    )
+    pair, pos = next(((pair, pos) for pair, pos in packed if pair >= 0), (-1, -1))
+    if pair >= 0:
+        bad = chr(letters[starts[pair] + pos])
+        number = first_pair + (pair if numbers is None else int(numbers[pair]))
+        raise InputFormatError(
+            f"pair {number}: character {bad!r} at position {pos} of the {side} is no "
+            "IUPAC nucleotide (for other alphabets compare bytes)"
+        )
+    return words, word_starts[:-1], lengths

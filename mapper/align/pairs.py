@@ -1,0 +1,161 @@
+"""Pairs as given: lists, arrays or files of sequences become flat arrays of letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mapper.align.lengths import MAX_LENGTH, OFFSETS_RULE, TOO_LONG, check_side
+from mapper.align.threads import thread_count
+from mapper.errors import UsageError
+
+PADDING = 8
+"""Bytes behind the last sequence of a batch, so that eight can be loaded at a time."""
+
+_PIECE = 1 << 16
+"""Letters that are joined and encoded at a time, in the cache: as a whole they take five times as
+long, and one sequence after the other, too."""
+
+
+class PairBatch(NamedTuple):
+    """Pairs as given; query i is ``queries[query_start[i]:query_end[i]]``.
+
+    Both sides may lie in one array. 8 bytes of padding must follow the last sequence.
+    """
+
+    queries: np.ndarray  # uint8, ASCII
+    query_start: np.ndarray  # int64 (n,)
+    query_end: np.ndarray  # int64 (n,)
+    refs: np.ndarray  # uint8, ASCII
+    ref_start: np.ndarray  # int64 (n,)
+    ref_end: np.ndarray  # int64 (n,)
+
+    @property
+    def n_pairs(self) -> int:
+        return len(self.query_start)
+
+
+Sequences = Sequence[str] | Sequence[bytes] | tuple[np.ndarray, np.ndarray] | Path
+
+
+def batch_of(
+    queries: Sequences, refs: Sequences, padded: bool = True, checked: bool = True
+) -> PairBatch:
+    """Return a batch of pairs.
+
+    Parameters
+    ----------
+    queries, refs
+        Lists of str or bytes, or tuples of a flat uint8 array of ASCII and its offsets
+        (int64, n + 1 values, first 0), or the path of a FASTA or FASTQ file.
+    padded
+        Copy arrays, to put the padding behind them; without, they are taken as they are.
+    checked
+        Look at all lengths; without, the caller does (:func:`check_lengths`).
+
+    Raises
+    ------
+    UsageError
+        If the numbers of both sides differ, a sequence is longer than MAX_LENGTH, text is
+        not ASCII, or arrays are not of this form.
+    """
+    query_bytes, query_offsets = sequence_set(queries, "queries", padded=padded, checked=checked)
+    ref_bytes, ref_offsets = sequence_set(refs, "refs", padded=padded, checked=checked)
+    if len(query_offsets) != len(ref_offsets):
+        raise UsageError(
+            f"{len(query_offsets) - 1} queries and {len(ref_offsets) - 1} references: "
+            "each query needs its reference"
+        )
+    return PairBatch(
+        query_bytes, query_offsets[:-1], query_offsets[1:],
+        ref_bytes, ref_offsets[:-1], ref_offsets[1:],
+    )  # fmt: skip
+
+
+def sequence_set(
+    sequences: Sequences, side: str, *, padded: bool = True, checked: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return sequences as a flat array of ASCII and their offsets.
+
+    `side` names them in messages; what is raised, `padded` and `checked` are as for
+    :func:`batch_of`.
+    """
+    if isinstance(sequences, (str, bytes)):
+        raise UsageError(
+            f"{side}: a list of sequences is expected, not one sequence (a file is a pathlib.Path)"
+        )
+    if isinstance(sequences, Path):
+        from mapper.io.sequences import read_sequences
+
+        sequences = list(read_sequences(str(sequences)))
+    if isinstance(sequences, tuple) and len(sequences) == 2 and isinstance(
+        sequences[0], np.ndarray
+    ):  # fmt: skip
+        given, offsets = sequences
+        offsets = np.ascontiguousarray(offsets, np.int64)
+        if given.dtype != np.uint8 or given.ndim != 1 or offsets.ndim != 1 or len(offsets) == 0:
+            raise UsageError(f"{side}: a flat uint8 array and its int64 offsets are expected")
+        if offsets[0] != 0 or not 0 <= offsets[-1] <= len(given):
+            raise UsageError(f"{side}: {OFFSETS_RULE}")
+        if checked:
+            check_side(offsets[:-1], offsets[1:], side, thread_count(None))
+        letters = np.ascontiguousarray(given[: offsets[-1]])
+        if padded:
+            letters = np.concatenate([letters, np.zeros(PADDING, np.uint8)])
+    else:
+        letters, lengths = _joined(list(sequences), side)
+        offsets = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        if lengths.max(initial=0) > MAX_LENGTH:
+            raise UsageError(f"{side}: {TOO_LONG}")
+    return letters, offsets
+
+
+def _joined(sequences: list[Any], side: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the letters of all, padding behind them, and their lengths (int64)."""
+    try:
+        try:
+            return _in_pieces(sequences, lambda texts: "".join(texts).encode("ascii"))
+        except TypeError:  # not all are str
+            sequences = [s.encode("ascii") if isinstance(s, str) else _bytes(s, side)
+                         for s in sequences]  # fmt: skip
+            return _in_pieces(sequences, b"".join)
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{side}: {error.object[error.start]!r} is not ASCII") from error
+
+
+def _in_pieces(
+    sequences: list[Any], join: Callable[[list[Any]], bytes]
+) -> tuple[np.ndarray, np.ndarray]:
+    lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+    letters = np.empty(int(lengths.sum()) + PADDING, np.uint8)
+    step = max(1, _PIECE * len(sequences) // len(letters))
+    at = 0
+    for first in range(0, len(sequences), step):
+        piece = join(sequences[first : first + step])
+        letters[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+        at += len(piece)
+    letters[at:] = 0
+    return letters, lengths
+
+
+def _bytes(sequence: object, side: str) -> bytes:
+    """Return a sequence of bytes; of a number, Python would make as many zeros."""
+    if isinstance(sequence, bytes):
+        return sequence
+    if isinstance(sequence, bytearray | memoryview):
+        return bytes(sequence)
+    if isinstance(sequence, np.ndarray) and sequence.dtype == np.uint8:
+        return sequence.tobytes()
+    raise UsageError(
+        f"{side}: {sequence!r:.40} is no sequence; str, bytes or uint8 arrays are expected"
+    )
+
+
+def check_lengths(batch: PairBatch, threads: int) -> None:
+    """Raise UsageError unless all lengths are 0 to MAX_LENGTH."""
+    check_side(batch.query_start, batch.query_end, "queries", threads)
+    check_side(batch.ref_start, batch.ref_end, "refs", threads)

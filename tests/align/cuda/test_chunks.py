@@ -1,0 +1,113 @@
+"""How chunks are cut, dealt to threads, and go through the slots of a device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mapper.align.cuda.chunks import SMALLEST
+from mapper.align.cuda.flat_packed import PackedSource
+from mapper.align.cuda.sources import LetterSource
+from mapper.align.cuda.work_queue import give_places, stop, ticket_at_hand, tickets_of
+from mapper.align.given import packed_pairs
+from mapper.align.pairs import batch_of
+from tests.align.cuda.test_sources import expected_rows, places_at, symbols
+from tests.helpers.sequence_pairs import random_pairs
+
+PAIRS = random_pairs(np.random.default_rng(21), 300, 40)
+
+
+def source_of(packed: bool) -> LetterSource | PackedSource:
+    queries, refs = [q for q, _ in PAIRS], [r for _, r in PAIRS]
+    return PackedSource(packed_pairs(queries, refs)) if packed else LetterSource(
+        batch_of(queries, refs)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("most", [1, 3, 32, 80, 5000])
+def test_chunks_are_all_pairs_and_smaller_at_both_ends(packed: bool, most: int) -> None:
+    chunks = source_of(packed).chunks(most)
+    sizes = [chunk.n_pairs for chunk in chunks]
+    assert [chunk.first for chunk in chunks] == np.cumsum([0, *sizes[:-1]]).tolist()
+    assert chunks[-1].last == len(PAIRS)
+    assert min(sizes) > 0 and max(sizes) <= most
+    if most == 32:
+        assert sizes[:4] == [8, 16, 32, 32]
+        assert sizes[-1] <= 32 // SMALLEST and sizes[-5:] == sorted(sizes[-5:], reverse=True)
+
+
+def test_tickets_at_hand_are_those_of_chunks_that_have_a_place() -> None:
+    tickets = tickets_of(2, 3)
+    assert ticket_at_hand(tickets) == -1
+    give_places(tickets, 1)
+    assert [ticket_at_hand(tickets) for _ in range(4)] == [0, 1, 2, -1]
+    give_places(tickets, 2)  # of which the second is of no chunk
+    assert [ticket_at_hand(tickets) for _ in range(4)] == [3, 4, 5, -1]
+    stop(tickets)
+
+
+class Slot:
+    """Has its chunk done when it is asked the second time, and notes what it was given."""
+
+    def __init__(self, notes: list[tuple[str, int]], rows: list) -> None:
+        self.notes, self.rows, self.asked = notes, rows, 0
+        self.staged = np.zeros(0, np.uint64)
+
+    def queue(self, chunk, staged: np.ndarray, n_words: int) -> None:
+        self.notes.append(("queued", chunk.first))
+        self.staged, self.asked = staged, 0  # read later, when the place must be as it was
+        assert n_words <= len(staged)
+
+    def is_done(self) -> bool:
+        self.asked += 1
+        return self.asked > 1
+
+    def finish(self, chunk, n_pairs: int, found, wait_for_all) -> None:
+        self.notes.append(("finished", chunk.first))
+        n = chunk.n_pairs
+        columns = self.staged.view(np.int32)[: 4 * n].reshape(4, n)
+        for query_at, ref_at, query_len, ref_len in columns.T.tolist():
+            sides = (query_at, query_len), (ref_at, ref_len)
+            self.rows.append(tuple(symbols(self.staged, *side) for side in sides))
+
+    def wait(self) -> None:
+        self.notes.append(("waited", -1))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("n_slots", "threads"), [(1, 1), (1, 3), (2, 2), (4, 1), (4, 3)])
+def test_chunks_go_through_slots_in_order(
+    packed: bool, n_slots: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flat_cuda = pytest.importorskip("mapper.align.cuda.flat_cuda")
+    monkeypatch.setattr(
+        flat_cuda, "page_locked", lambda n, dtype: places_at(0, 1, n)[0].view(dtype)
+    )
+    source = source_of(packed)
+    chunks = source.chunks(32)
+    notes: list[tuple[str, int]] = []
+    rows: list = []
+    slots = [Slot(notes, rows) for _ in range(n_slots)]
+    found = flat_cuda.run_staged(n_slots, source, chunks, threads, lambda: ("found", slots))
+    assert found == "found"
+    assert rows == expected_rows(PAIRS)
+    for kind in ("queued", "finished"):
+        assert [first for note, first in notes if note == kind] == [c.first for c in chunks]
+    under_way = np.cumsum([{"queued": 1, "finished": -1}.get(note, 0) for note, _ in notes])
+    assert max(under_way) <= n_slots
+    assert notes[-n_slots:] == [("waited", -1)] * n_slots
+
+
+def test_threads_end_where_nothing_can_be_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    flat_cuda = pytest.importorskip("mapper.align.cuda.flat_cuda")
+    monkeypatch.setattr(
+        flat_cuda, "page_locked", lambda n, dtype: places_at(0, 1, n)[0].view(dtype)
+    )
+    source = source_of(False)
+
+    def prepared():
+        raise MemoryError("no slots")
+
+    with pytest.raises(MemoryError, match="no slots"):
+        flat_cuda.run_staged(2, source, source.chunks(32), 3, prepared)
