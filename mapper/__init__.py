@@ -6,13 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mapper.align.affine.api import align_affine
-    from mapper.align.affine.extension_part import align_extension
+    from mapper.align.affine.api import align_affine, align_extension
+    from mapper.align.dispatch import packed_pairs
     from mapper.align.edit.api import edit_distance
-    from mapper.align.given import packed_pairs
     from mapper.align.long.api import long_edit_distance
-    from mapper.align.matrix.api import align_all
-    from mapper.align.matrix.matrix import align_matrix
+    from mapper.align.matrix.api import align_all, align_matrix
 
 __version__ = "0.1.0"
 __all__ = [
@@ -28,12 +26,12 @@ __all__ = [
 
 _HOMES = {
     "align_affine": "mapper.align.affine.api",
-    "align_extension": "mapper.align.affine.extension_part",
+    "align_extension": "mapper.align.affine.api",
     "align_all": "mapper.align.matrix.api",
-    "align_matrix": "mapper.align.matrix.matrix",
+    "align_matrix": "mapper.align.matrix.api",
     "edit_distance": "mapper.align.edit.api",
     "long_edit_distance": "mapper.align.long.api",
-    "packed_pairs": "mapper.align.given",
+    "packed_pairs": "mapper.align.dispatch",
 }
 
 

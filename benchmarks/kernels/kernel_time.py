@@ -50,7 +50,7 @@ class KernelTimes:
 def kernel_times() -> Iterator[KernelTimes]:
     """Time all kernels that are launched inside, by one thread."""
     from mapper.align import dispatch
-    from mapper.align.cuda import flat_cuda
+    from mapper.align.cuda import stream as flat_cuda
     from mapper.cuda.api import SIMULATED, Kernel
     from mapper.cuda.launch import BoundKernel, Calls
 

@@ -97,7 +97,7 @@ def seconds(sequences: list[str], device: str, **options: Any) -> tuple[float, i
 
 def kernel_seconds(sequences: list[str], device: str, **options: Any) -> dict[str, float]:
     """Return the seconds of each kernel, and of everything else, with one worker."""
-    from mapper.align.matrix import matrix_device
+    from mapper.align.matrix import cuda_engine
     from mapper.cuda.api import Kernel
 
     spent: defaultdict[str, float] = defaultdict(float)
@@ -113,7 +113,7 @@ def kernel_seconds(sequences: list[str], device: str, **options: Any) -> dict[st
 
     with (
         mock.patch.object(Kernel, "launch_blocks", timed),
-        mock.patch.object(matrix_device, "workers_a_device", lambda _cigar: 1),
+        mock.patch.object(cuda_engine, "workers_a_device", lambda _cigar: 1),
     ):
         wall, _ = seconds(sequences, device, **options)
     return {**spent, "the rest": wall - sum(spent.values())}

@@ -27,8 +27,8 @@ from benchmarks.harness import machine
 from benchmarks.kernels.matrix_cuda import TASKS, make_set
 from mapper.align.matrix import api
 from mapper.align.matrix import engine as matrix_engine
-from mapper.align.matrix.matrix_scoring import CodedPairs, Scoring
 from mapper.align.matrix.plan_query_pairs import plan_twins
+from mapper.align.matrix.scoring import CodedPairs, Scoring
 from mapper.align.result import OK, PairAlignments
 
 _LANES, _GROUPS = 8, 16  # as twins_cuda has them

@@ -64,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--span", default="global", help="[%(default)s]")
     parser.add_argument("--path", action="store_true", help="with CIGARs")
     options = parser.parse_args(arguments)
-    from mapper.align.matrix import api, cuda_engine, engine, matrix_device
+    from mapper.align.matrix import api, cuda_engine, engine
+    from mapper.align.matrix import cuda_engine as matrix_device
     from mapper.cuda.api import Kernel, cuda
     from mapper.cuda.memory import Workspace
 

@@ -59,9 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda:0", help="[%(default)s]")
     options = parser.parse_args(arguments)
     from mapper import edit_distance
-    from mapper.align.cuda import flat_cuda, flat_packed, sources
+    from mapper.align.cuda import sources, stream
+    from mapper.align.cuda import sources as flat_packed
 
-    variants = variants_of(flat_cuda.CHUNKS_A_DEVICE, len(os.sched_getaffinity(0)))
+    variants = variants_of(stream.CHUNKS_A_DEVICE, len(os.sched_getaffinity(0)))
     streamable = sources.is_streamable
     for length, percent in options.rows:
         row = row_of(length, percent, options.pairs)
@@ -77,8 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for variant in variants:
                     is_streamed = streamable if variant.streamed else lambda array: False
                     with (
-                        mock.patch.object(flat_cuda, "CHUNKS_A_DEVICE", variant.chunks),
-                        mock.patch.object(flat_cuda, "FEWEST_PAIRS", 1 << 12),
+                        mock.patch.object(stream, "CHUNKS_A_DEVICE", variant.chunks),
+                        mock.patch.object(stream, "FEWEST_PAIRS", 1 << 12),
                         mock.patch.object(sources, "is_streamable", is_streamed),
                         mock.patch.object(flat_packed, "is_streamable", is_streamed),
                     ):

@@ -91,11 +91,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=5, help="[%(default)s]")
     options = parser.parse_args(arguments)
     from mapper import packed_pairs
-    from mapper.align.cuda import flat_cuda, flat_found
-    from mapper.align.cuda.flat_packed import PackedSource
-    from mapper.align.cuda.sources import LetterSource
+    from mapper.align.cuda import stream
+    from mapper.align.cuda.sources import LetterSource, PackedSource
+    from mapper.align.dispatch import as_batch
     from mapper.align.edit.cuda_plan import SmallEdit
-    from mapper.align.given import as_batch
     from mapper.parallel.buffers import RECYCLER
 
     def ordinary(n: int, dtype: Any, behind_line: int = 0) -> np.ndarray:
@@ -106,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def beside_lines(n: int, dtype: Any) -> np.ndarray:
         return ordinary(n, dtype, 8)
 
-    spaces: Any = [(0, None)] * flat_cuda.SLOTS
+    spaces: Any = [(0, None)] * stream.SLOTS
     for length in (150, 1000):
         pairs = make_pairs(length, 0.02, 8000 * 150 // length)
         copies = max(1, options.pairs * 150 // length // len(pairs))
@@ -115,8 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         packed = packed_pairs(queries, refs, threads=options.threads)
 
         def align(source: Any) -> None:
-            flat_cuda._in_chunks(
-                spaces, SmallEdit(64), source, True, options.threads, flat_cuda.CHUNK_PAIRS
+            stream._in_chunks(
+                spaces, SmallEdit(64), source, True, options.threads, stream.CHUNK_PAIRS
             )
 
         def letters(queries: Any = queries, refs: Any = refs) -> None:
@@ -126,19 +125,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             align(PackedSource(packed))
 
         def cached(call: Callable[[], None]) -> None:
-            with mock.patch.object(flat_cuda, "page_locked", beside_lines):
+            with mock.patch.object(stream, "page_locked", beside_lines):
                 call()
 
         def direct(packed: Any = packed) -> None:
-            with mock.patch.object(flat_cuda, "is_page_locked", lambda arrays: True):
+            with mock.patch.object(stream, "is_page_locked", lambda arrays: True):
                 words(packed)
 
         with (
-            mock.patch.object(flat_found, "page_locked", ordinary),
-            mock.patch.object(flat_cuda, "page_locked", ordinary),
-            mock.patch.object(flat_cuda, "total_bytes", lambda: 140 << 30),
-            mock.patch.object(flat_cuda, "is_page_locked", lambda arrays: False),
-            mock.patch.object(flat_cuda, "slot_of", lambda *args: PretendedSlot()),
+            mock.patch.object(stream, "page_locked", ordinary),
+            mock.patch.object(stream, "page_locked", ordinary),
+            mock.patch.object(stream, "total_bytes", lambda: 140 << 30),
+            mock.patch.object(stream, "is_page_locked", lambda arrays: False),
+            mock.patch.object(stream, "slot_of", lambda *args: PretendedSlot()),
             ThreadPoolExecutor(options.threads) as pool,
         ):
             for name, call, arrays in (

@@ -1,23 +1,30 @@
-"""Files of sets to alignments of all with all, window by window."""
+"""Files of sets to alignments of all with all, window by window.
+
+Files of pairs to a table of alignments, batch by batch.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mapper.align.matrix.api import align_all
-from mapper.align.result import STATUS_NAMES
-from mapper.align.stream import StreamCounts
+from mapper.align.pair_reader import BATCH_BYTES, read_pairs
+from mapper.align.pairs import PairBatch
+from mapper.align.result import STATUS_NAMES, PairAlignments
 from mapper.align.tables import (
     FORMATS,
     NamedSet,
     encode_alignments,
-    header,
+    encode_rows,
     is_written,
     named_set,
+    pair_header,
+    set_header,
 )
 from mapper.errors import InputFormatError, UsageError
 from mapper.io.input_file import same_file
@@ -25,6 +32,59 @@ from mapper.io.output_file import OutputFile
 from mapper.io.sequences import read_named_sequences
 
 log = logging.getLogger(__name__)
+
+Engine = Callable[[PairBatch, int], PairAlignments]
+"""Aligns a batch whose first pair has the given number."""
+
+
+class StreamCounts(NamedTuple):
+    """What went through."""
+
+    n_pairs: int
+    by_status: dict[str, int]  # only statuses that occurred
+
+
+def align_files(
+    paths: Sequence[str], output: str, engine: Engine, *, with_spans: bool,
+    batch_bytes: int = BATCH_BYTES,
+) -> StreamCounts:  # fmt: skip
+    """Align every pair of the files and write the table, in input order.
+
+    Parameters
+    ----------
+    paths
+        As :func:`mapper.align.pair_reader.read_pairs` takes them.
+    output
+        File that appears when it is complete; ``-`` for standard output.
+    with_spans
+        Add the columns of aligned spans.
+
+    Raises
+    ------
+    MapperError
+        For bad input, naming file and place, or output that cannot be written.
+    """
+    n_pairs = 0
+    counts = dict.fromkeys(STATUS_NAMES, 0)
+    with OutputFile(output) as out:
+        head = pair_header(with_spans)
+        for batch in read_pairs(paths, batch_bytes):
+            begin = time.perf_counter()
+            try:
+                found = engine(batch, n_pairs)
+            except InputFormatError as error:
+                raise InputFormatError(f"{', '.join(paths)}: {error}") from error
+            rows = encode_rows(n_pairs, batch, found, with_spans)
+            out.write(head)  # not before: what is refused at once leaves standard output empty
+            out.write(rows.data)
+            head = b""
+            n_pairs += found.n_pairs
+            for code, name in enumerate(STATUS_NAMES):
+                counts[name] += int((found.status == code).sum())
+            seconds = time.perf_counter() - begin
+            log.debug("%d pairs in %.2f s", found.n_pairs, seconds)
+        out.write(head)
+    return StreamCounts(n_pairs, {name: n for name, n in counts.items() if n})
 
 
 def align_sets(
@@ -63,7 +123,7 @@ def align_sets(
     n_pairs = n_left_out = 0
     with OutputFile(output) as out:
         sets = [named_set(read_named_sequences(path)) for path in paths]
-        head = header(form)
+        head = set_header(form)
         others = sets[1] if len(sets) == 2 else None
         try:
             for window in align_all(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mapper.align.edit.wavefront import Ends
-from mapper.align.lengths import MAX_LENGTH
+from mapper.align.pairs import MAX_LENGTH
 from mapper.errors import UsageError
 
 ALL = MAX_LENGTH

@@ -1,18 +1,47 @@
-"""Pairs over threads: chunks of pairs, results in input order whatever the threads."""
+"""Pairs over threads: chunks of pairs, results in input order whatever the threads.
+
+Threads that are kept from call to call: starting sixteen takes longer than some batches do.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
 
 import numpy as np
 
-from mapper.align.crew import crew
 from mapper.align.result import Columns, PairAlignments, new_columns
 from mapper.errors import UsageError
 from mapper.parallel.map import MAX_THREADS, map_in_threads
+
+_CREWS: dict[int, ThreadPoolExecutor] = {}
+_LOCK = threading.Lock()
+
+
+def crew(threads: int) -> ThreadPoolExecutor:
+    """Return the process's pool of so many threads; it is not to be shut down.
+
+    What runs in it must end without help of anything else that is to run in it.
+    """
+    with _LOCK:
+        if threads not in _CREWS:
+            _CREWS[threads] = ThreadPoolExecutor(threads, f"pairs-of-{threads}")
+        return _CREWS[threads]
+
+
+def _forget() -> None:
+    """Begin anew in a forked process, which has none of the threads."""
+    global _LOCK
+    _LOCK = threading.Lock()
+    _CREWS.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
 
 CHUNK_SYMBOLS = 1 << 20
 CHUNK_PAIRS = 1 << 12

@@ -12,8 +12,8 @@ from mapper.cli.align_engines import check_options, engine_of, matrix_options, n
 from mapper.errors import UsageError
 
 if TYPE_CHECKING:
+    from mapper.align.files import StreamCounts
     from mapper.align.spans import Span
-    from mapper.align.stream import StreamCounts
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             engine = engine_of(args, span, held)
 
-            from mapper.align.stream import align_files
+            from mapper.align.files import align_files
 
             done = align_files(args.pairs, args.output, engine, with_spans=span != "global")
     statuses = ", ".join(f"{n} {name}" for name, n in done.by_status.items())

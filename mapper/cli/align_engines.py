@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from mapper.errors import UsageError
 
 if TYPE_CHECKING:
+    from mapper.align.files import Engine
     from mapper.align.spans import Span
-    from mapper.align.stream import Engine
 
 _ONLY_WITH = {
     "penalties": ("affine",),
@@ -102,7 +102,7 @@ def _affine_engine(args: argparse.Namespace, span: Span) -> Engine:
 
 
 def _extension_engine(args: argparse.Namespace) -> Engine:
-    from mapper.align.affine.extension_part import DEFAULT_SCORES, align_extension, check_scores
+    from mapper.align.affine.api import DEFAULT_SCORES, align_extension, check_scores
 
     for option in ("penalties", "band", "max_score"):
         if getattr(args, option) is not None:
@@ -120,7 +120,7 @@ def _extension_engine(args: argparse.Namespace) -> Engine:
 
 
 def _matrix_engine(args: argparse.Namespace, span: Span) -> Engine:
-    from mapper.align.matrix.matrix import align_matrix
+    from mapper.align.matrix.api import align_matrix
 
     options = matrix_options(args, span)
     return lambda batch, first_pair: align_matrix(batch, first_pair=first_pair, **options)
@@ -128,8 +128,7 @@ def _matrix_engine(args: argparse.Namespace, span: Span) -> Engine:
 
 def matrix_options(args: argparse.Namespace, span: Span) -> dict[str, Any]:
     """Return the options of :func:`mapper.align_matrix`."""
-    from mapper.align.matrix.matrix_scoring import DEFAULT_GAPS, MODES, check_gaps
-    from mapper.align.matrix.scoring import substitution_matrix
+    from mapper.align.matrix.scoring import DEFAULT_GAPS, MODES, check_gaps, substitution_matrix
 
     if not isinstance(span, str) or span not in MODES:
         raise UsageError(f"--span {span}: with --metric matrix, {', '.join(MODES)} are possible")

@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mapper.align.affine.api import align_affine
-from mapper.align.affine.extension_part import align_extension
+from mapper.align.affine.api import align_affine, align_extension
 from mapper.align.edit.api import edit_distance
-from mapper.align.matrix.matrix import align_matrix
+from mapper.align.files import align_files
+from mapper.align.matrix.api import align_matrix
 from mapper.align.pair_reader import read_pairs
-from mapper.align.stream import align_files
 from mapper.cli.main import main
 from tests.helpers.sequence_pairs import random_pairs
 from tests.naive.pairwise import RULES, penalty_of

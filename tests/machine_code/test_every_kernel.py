@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from numba import types
 
-from mapper.align.affine.affine_origins import Origins
-from mapper.align.affine.wavefront import AffineRows
-from mapper.align.affine.wavefront_affine import AffinePenalties
+from mapper.align.affine.wavefront import AffinePenalties, AffineRows, Origins
 from mapper.batch import LocusBatch
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.index.reference import ContigBounds
@@ -76,10 +74,9 @@ def index_and_kmers():
 
 
 def pairwise():
-    from mapper.align.affine.affine_space import AffineSpace
-    from mapper.align.affine.extension_cuda import extension_kernel
+    from mapper.align.affine.cuda_general import AffineSpace, extension_kernel
     from mapper.align.cuda.retry import DevicePairs, DeviceResults
-    from mapper.align.long.long_kernels import reverse_kernel
+    from mapper.align.long.cuda import reverse_kernel
 
     pairs = types.NamedTuple([U8, I8, I8, U8, I8, I8, U1, I8], DevicePairs)
     columns = [array(np.int8) if name == "status" else I8 for name in DeviceResults._fields[:-1]]

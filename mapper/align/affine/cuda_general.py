@@ -1,17 +1,31 @@
-"""CUDA kernel of gap-affine alignment: one thread a pair, the cores of the CPU."""
+"""CUDA kernel of gap-affine alignment: one thread a pair, the cores of the CPU.
+
+Work space of gap-affine alignment on CUDA devices: rows, origins and events of many threads.
+
+The last axis of every array is the thread, so that the threads of a warp, which are at about
+the same cells of their pairs, touch neighbouring memory.
+
+CUDA kernel of extension: one thread a pair, the cores of the CPU.
+"""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from mapper.align.affine.affine_origins import replay, trace_back
-from mapper.align.affine.affine_space import affine_space, origins_of, rows_of
-from mapper.align.affine.wavefront_affine import (
+from mapper.align.affine.extension import extension_search
+from mapper.align.affine.wavefront import (
     AffinePenalties,
+    AffineRows,
     Band,
+    Origins,
     affine_search,
     end_offset,
     highest_bound,
+    look_back,
+    replay,
+    trace_back,
 )
 from mapper.align.cuda.retry import (
     BLOCK,
@@ -25,8 +39,70 @@ from mapper.align.cuda.retry import (
 )
 from mapper.align.edit.wavefront import EXCEEDED, FINISHED, Ends, ends_within
 from mapper.align.matches import Pair
+from mapper.cigar import S, append_op
 from mapper.cuda.api import cuda, device_function, kernel
 from mapper.cuda.memory import Workspace
+
+_MAX_CELLS = 1 << 20
+"""Most origins of a thread; a pair that needs more is left."""
+
+
+class AffineSpace(NamedTuple):
+    """Arrays of all threads, or views of one thread's."""
+
+    rows: Any  # AffineRows
+    origins: Any  # Origins
+    events: Any  # uint32
+
+
+def affine_space(
+    space: Workspace, penalties: AffinePenalties, bound: int, n_threads: int, begin_width: int,
+    want_path: bool, name: str = "",
+) -> AffineSpace:  # fmt: skip
+    """Return work space for penalties up to `bound`.
+
+    `begin_width`: the most diagonals, less one, on which an alignment can begin. A diagonal
+    more for each gap symbol that the bound allows, on both sides; where alignments may begin
+    on more diagonals than that, the pair is left. `name`: what the names of the arrays begin with.
+    """
+
+    def room(what: str, dtype: Any, *shape: int) -> Any:
+        n_items = int(np.prod(shape)) * n_threads
+        return space.device(name + what, n_items, dtype).reshape((*shape, n_threads))
+
+    n_rows = look_back(penalties)
+    reach = max(0, bound - penalties.gap_open) // penalties.gap_extend
+    n_columns = 2 * (reach + 4)
+    kept = bound + 2 if want_path else 1
+    n_cells = (bound + 1) * (reach + 4) + begin_width * kept if want_path else 1
+    rows = AffineRows(
+        room("match", np.int32, n_rows, n_columns), room("insertion", np.int32, n_rows, n_columns),
+        room("deletion", np.int32, n_rows, n_columns), room("lo", np.int64, n_rows),
+        room("hi", np.int64, n_rows),
+    )  # fmt: skip
+    origins = Origins(
+        room("origins", np.uint8, min(n_cells, _MAX_CELLS)), room("origin at", np.int64, kept),
+        room("origin lo", np.int64, kept),
+    )  # fmt: skip
+    return AffineSpace(rows, origins, room("events", np.uint32, bound + 1))
+
+
+@device_function
+def rows_of(space, thread):
+    """Rows of one thread."""
+    rows = space.rows
+    return AffineRows(
+        rows.match[:, :, thread], rows.insertion[:, :, thread], rows.deletion[:, :, thread],
+        rows.lo[:, thread], rows.hi[:, thread],
+    )  # fmt: skip
+
+
+@device_function
+def origins_of(space, thread):
+    """Origins of one thread."""
+    origins = space.origins
+    return Origins(origins.cells[:, thread], origins.at[:, thread], origins.lo[:, thread])
+
 
 RUNGS = (Rung(40, 1 << 15), Rung(220, 1 << 14))
 """Penalties divided by their common divisor; with usual ones at most 1.5 GB of work space. A
@@ -122,4 +198,68 @@ class AffineWorker(RungWorker):
         affine_kernel.launch(
             n_threads, space.stream, pairs, self._free, self._penalties, self._scale,
             self._max_penalty, self._band, rung.bound, int(want_path), own, out,
+        )  # fmt: skip
+
+
+EXTENSION_RUNGS = (Rung(90, 1 << 15), Rung(250, 1 << 13))
+"""Penalties into which scores are turned: bwa's mismatch is 10 of them, and what is left of a
+sequence counts a match bonus a symbol."""
+
+
+@kernel(BLOCK)
+def extension_kernel(pairs, penalties, match, bound, want_path, space, out):
+    """Extend pairs by threads that stride over them; as ``extension_cpu``, one rung."""
+    thread = cuda.grid(1)
+    n_threads = cuda.gridsize(1)
+    own, own_origins = rows_of(space, thread), origins_of(space, thread)
+    own_events = space.events[:, thread]
+    centre = own.match.shape[1] >> 1
+    slot = 2 * bound + 2
+    for j in range(thread, len(pairs.todo), n_threads):
+        i = pairs.todo[j]
+        n, m = pairs.query_len[i], pairs.ref_len[i]
+        pair = Pair(
+            pairs.query_words, pairs.ref_words, pairs.query_start[i] << 6, pairs.ref_start[i] << 6,
+            n, m, pairs.shift[i],
+        )  # fmt: skip
+        status, doubled, s, k, h = extension_search(
+            pair, own, own_origins, penalties, match, centre, bound, want_path
+        )
+        out.n_ops[j] = 0
+        out.score[j] = -1
+        if status != FINISHED:
+            out.status[j] = LEFT
+            continue
+        out.status[j] = DONE
+        out.score[j] = doubled >> 1
+        out.query_start[j] = 0
+        out.query_end[j] = h - k
+        out.ref_start[j] = 0
+        out.ref_end[j] = h
+        if want_path:
+            n_events, _ = trace_back(own_origins, penalties, s, k, own_events)
+            ops = out.ops[j * slot : (j + 1) * slot]
+            n_ops = replay(pair, own_events, n_events, 0, 0, h, ops)
+            out.n_ops[j] = append_op(ops, n_ops, S, n - h + k)
+
+
+class ExtensionWorker(RungWorker):
+    """Extension on one device."""
+
+    rungs = EXTENSION_RUNGS
+
+    def __init__(self, ordinal: int, penalties: AffinePenalties, match: int) -> None:
+        super().__init__(ordinal, Ends(0, 0, 0, 0))
+        self._penalties = penalties
+        self._match = match
+
+    def launch(
+        self, space: Workspace, rung: Rung, pairs: DevicePairs, n_todo: int, want_path: bool,
+        begin_width: int, out: DeviceResults,
+    ) -> None:  # fmt: skip
+        n_threads = min(rung.n_threads, (n_todo + BLOCK - 1) // BLOCK * BLOCK)
+        own = affine_space(space, self._penalties, rung.bound, n_threads, begin_width, want_path)
+        extension_kernel.launch(
+            n_threads, space.stream, pairs, self._penalties, self._match, rung.bound,
+            int(want_path), own, out,
         )  # fmt: skip

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mapper.align.affine.affine_space import affine_space
+from mapper.align.affine.cuda_general import affine_space
 from mapper.align.affine.cuda_kernels import (
     GroupShape,
+    band_affine_kernel,
     group_affine_kernel,
     group_shape,
     group_space,
+    wide_affine_kernel,
 )
-from mapper.align.affine.flat_affine_space import (
+from mapper.align.affine.cuda_rows import (
     LARGE_BOUND,
     BandShape,
     band_shape,
@@ -20,9 +22,7 @@ from mapper.align.affine.flat_affine_space import (
     block_shape,
     block_space,
 )
-from mapper.align.affine.flat_band import band_affine_kernel
-from mapper.align.affine.flat_block_affine import wide_affine_kernel
-from mapper.align.affine.wavefront_affine import AffinePenalties, Band
+from mapper.align.affine.wavefront import AffinePenalties, Band
 from mapper.align.cuda.cooperative import most_shared_bytes
 from mapper.align.cuda.kernels import BLOCK, FlatResults, small_affine_kernel
 from mapper.align.cuda.launch_plan import FlatMetric, GroupRung, PairLaunch, left_pairs, listing

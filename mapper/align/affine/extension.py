@@ -13,10 +13,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.align.affine.affine_origins import replay, trace_back
 from mapper.align.affine.cpu import FIRST_CELLS, FIRST_MARGIN, FIRST_ROWS, new_origins, new_rows
-from mapper.align.affine.wavefront import NO_COLUMNS, look_back
-from mapper.align.affine.wavefront_affine import ALL_ROWS, Band, affine_row
+from mapper.align.affine.wavefront import (
+    ALL_ROWS,
+    NO_COLUMNS,
+    Band,
+    affine_row,
+    look_back,
+    replay,
+    trace_back,
+)
 from mapper.align.edit.wavefront import FINISHED, GOING, NO_ROOM, Ends
 from mapper.align.matches import pair_at
 from mapper.align.result import NO_MEMORY, OK

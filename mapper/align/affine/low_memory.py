@@ -23,21 +23,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.align.affine.affine_origins import Origins, replay, trace_rows
-from mapper.align.affine.affine_rows_cpu import BLOCK, rows_on
-from mapper.align.affine.cpu import FIRST_MARGIN, columns_within, new_rows
-from mapper.align.affine.wavefront import NO_COLUMNS, AffineRows, look_back
-from mapper.align.affine.wavefront_affine import (
+from mapper.align.affine.cpu import BLOCK, FIRST_MARGIN, columns_within, new_rows, rows_on
+from mapper.align.affine.wavefront import (
     ALL_ROWS,
+    NO_COLUMNS,
     AffinePenalties,
+    AffineRows,
     Band,
+    Origins,
     end_offset,
     highest_bound,
+    look_back,
+    replay,
+    trace_rows,
 )
 from mapper.align.dispatch import scatter_ops
 from mapper.align.edit.wavefront import EXCEEDED, FINISHED, NO_ROOM, Ends, ends_within
-from mapper.align.letters import letters_of, no_letters
-from mapper.align.matches import Pair, pair_at
+from mapper.align.matches import Pair, letters_of, no_letters, pair_at
 from mapper.align.packing import PackedPairs
 from mapper.align.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT, PairAlignments
 from mapper.jit.accelerate import driver

@@ -9,10 +9,8 @@ from contextvars import copy_context
 import numba
 import numpy as np
 
-from mapper.align.crew import crew
 from mapper.align.cuda.chunks import Chunk
-from mapper.align.cuda.flat_packed import PackedSource
-from mapper.align.cuda.sources import LetterSource
+from mapper.align.cuda.sources import LetterSource, PackedSource
 from mapper.align.cuda.work_queue import (
     ALL,
     FAILED,
@@ -24,6 +22,7 @@ from mapper.align.cuda.work_queue import (
     stop,
     tickets_of,
 )
+from mapper.align.threads import crew
 from mapper.errors import DeviceError
 
 Source = LetterSource | PackedSource

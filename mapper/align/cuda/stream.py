@@ -2,37 +2,114 @@
 
 Everything here is done by the one thread that queues work, so that arguments and addresses are
 prepared once, and what is queued is handed to the driver in one go (``device/calls.py``).
+
+Many short pairs on CUDA devices: the first pass of a batch.
+
+What limits it is the way to the device and back, so that the host touches every letter once:
+
+- Threads pack the letters of a chunk of pairs into page-locked memory (``flat_batch.py``; what is
+  packed already is copied there), several chunks ahead of the device. Packed pairs that lie in
+  page-locked memory are copied from where they lie, and a kernel looks at their columns.
+- One thread, this one, queues for each chunk the copies, the kernels, and the copies back
+  (``flat_slots.py``), and packs like the others while it has nothing to queue or to finish.
+- The device writes the columns of results as the caller gets them, and they are copied into
+  page-locked arrays that are the caller's to keep, and used again when the caller lets go.
+  Where the operations of a chunk go follows from the number of those before, so chunks are
+  finished in their order.
+
+Pairs with other letters than A C G T, and those that do not fit the small work space of a
+kernel, are left to what follows.
+
+What a first pass over short pairs finds: columns in memory that is the caller's to keep.
+
+All pairs of a batch on CUDA devices: a first pass, and the pairs that it leaves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import numpy as np
 
-from mapper.align.cuda.chunks import Chunk
-from mapper.align.cuda.flat_columns import (
-    FlatColumns,
-    count_blocks_kernel,
-    finish_kernel,
-    sum_blocks_kernel,
-)
-from mapper.align.cuda.flat_found import COLUMN_TYPES, FirstPass
-from mapper.align.cuda.flat_packed import PackedSource, sides_at
+from mapper.align.cuda.chunks import CHUNK_PAIRS, Chunk
 from mapper.align.cuda.kernels import (
     BLOCK,
     GIVEN_TYPES,
+    NOT_DONE,
+    FlatColumns,
     FlatResults,
     GivenRows,
+    count_blocks_kernel,
+    finish_kernel,
     rows_kernel,
+    sum_blocks_kernel,
 )
 from mapper.align.cuda.launch_plan import FlatMetric, PairLaunch, room_for
+from mapper.align.cuda.retry import workspace_of
+from mapper.align.cuda.sources import PackedSource, sides_at
+from mapper.align.cuda.staging import Source, Staging, words_of_place
 from mapper.align.cuda.trace import host_time, mark
+from mapper.align.result import Columns, PairAlignments
 from mapper.cuda.api import cuda
 from mapper.cuda.launch import BoundKernel, Calls
-from mapper.cuda.memory import Workspace
+from mapper.cuda.memory import Workspace, is_page_locked, page_locked, total_bytes
+from mapper.errors import DeviceError, DeviceMemoryError
+from mapper.jit.accelerate import driver
+
+COLUMN_TYPES = (np.int64, np.int8, *[np.int64] * 5)
+"""Of the columns of results, and of the offsets of operations."""
+
+
+class FirstPass:
+    """What the first pass has found: columns of all pairs, filled where they are done."""
+
+    def __init__(self, n_pairs: int, want_path: bool) -> None:
+        types = COLUMN_TYPES[: 7 if want_path else 6]
+        arrays = [page_locked(n_pairs + 1, np.dtype(dtype)) for dtype in types]
+        self.columns = Columns(*(array[:n_pairs] for array in arrays[:6]))
+        self.offsets = arrays[6] if want_path else None
+        self._ops = np.empty(0, np.uint32)
+        self.n_ops = 0
+        self.n_left = 0
+        self.n_wrong = 0
+        """Packed pairs that do not lie where they should; they are left."""
+
+    def ops(self) -> np.ndarray:
+        """Return the operations of all pairs."""
+        return self._ops[: self.n_ops]
+
+    def room(self, n_more: int, share: float, wait: Callable[[], None]) -> np.ndarray:
+        """Return where the next operations go.
+
+        Parameters
+        ----------
+        share
+            Of all pairs, that of these and those before.
+        wait
+            Waits for all copies that are queued.
+        """
+        needed = self.n_ops + n_more
+        if needed > len(self._ops):
+            wait()  # what is on its way goes to the old array
+            larger = page_locked(int(needed / share * 1.125) + 1024, np.dtype(np.uint32))
+            larger[: self.n_ops] = self.ops()
+            self._ops = larger
+        return self._ops[self.n_ops : needed]
+
+    def close(self, unfit: Sequence[Chunk]) -> None:
+        """Fill what is missing: the rows of chunks that no device got, and the last offset."""
+        for chunk in unfit:
+            self.columns.status[chunk.first : chunk.last] = NOT_DONE
+            self.n_left += chunk.n_pairs
+        if self.offsets is not None:
+            self.offsets[-1] = self.n_ops
+            for chunk in reversed(unfit):
+                self.offsets[chunk.first : chunk.last] = self.offsets[chunk.last]
+
 
 LONG_OPS_A_WORD = 4
 """Operations that there is room for beside the slots, for 32 staged letters: an edit in four
@@ -218,3 +295,222 @@ def slot_of(
         space.kept["flat slot"] = slot
     slot.begin(is_current)
     return slot
+
+
+log = logging.getLogger(__name__)
+
+SLOTS = 4
+"""Chunks of a device that are on their way: being staged, copied, computed and copied back."""
+
+CHUNKS_A_DEVICE = 16
+"""Of full size of a batch, if they are not smaller than is worth what each takes, nor larger than
+there is room for."""
+
+FEWEST_PAIRS = 1 << 14
+"""Of a chunk of full size."""
+
+MOST_WORDS = 1 << 25
+"""Of a staged chunk; a longer pair is left."""
+
+_LEAST_CHUNK = 1 << 10
+
+
+def first_pass(
+    ordinals: Sequence[int], metric: FlatMetric, source: Source, want_path: bool, threads: int
+) -> FirstPass:
+    """Align the pairs that fit; with less memory in smaller chunks."""
+    most_pairs = CHUNK_PAIRS
+    while True:
+        with ExitStack() as stack:
+            spaces = [
+                (ordinal, stack.enter_context(workspace_of(ordinal, i)))
+                for i in range(SLOTS)
+                for ordinal in ordinals
+            ]
+            try:
+                return _in_chunks(spaces, metric, source, want_path, threads, most_pairs)
+            except DeviceMemoryError as error:
+                for ordinal, space in spaces:
+                    with cuda.gpus[ordinal]:
+                        space.release()
+                most_pairs //= 4
+                log.debug("%s; going on with chunks of %d pairs", error, most_pairs)
+                if most_pairs < min(_LEAST_CHUNK, CHUNK_PAIRS):
+                    source.check(threads)  # nothing has been looked at
+                    found = FirstPass(source.n_pairs, want_path)
+                    found.close([Chunk(0, source.n_pairs, 0, 0, 0, 0)])
+                    return found
+
+
+def _in_chunks(
+    spaces: Sequence[tuple[int, Workspace]], metric: FlatMetric, source: Source, want_path: bool,
+    threads: int, most_pairs: int,
+) -> FirstPass:  # fmt: skip
+    """Stage, align and fetch all chunks, each in the next slot."""
+    with host_time("preparing"):
+        direct = isinstance(source, PackedSource) and is_page_locked(source.packed)
+        by_memory = (total_bytes() >> 6) // (4 * metric.slot)
+        share = source.n_pairs * SLOTS // (CHUNKS_A_DEVICE * len(spaces)) + 1
+        chunks = source.chunks(max(1, min(most_pairs, by_memory, max(share, FEWEST_PAIRS))))
+        unfit = [chunk for chunk in chunks if source.n_words(chunk) > MOST_WORDS]
+        if unfit:
+            source.check(threads)  # they are not looked at on the way
+        chunks = [chunk for chunk in chunks if source.n_words(chunk) <= MOST_WORDS]
+        is_current = len({ordinal for ordinal, _ in spaces}) == 1
+        spaces = spaces[: len(chunks)]
+
+    def prepared() -> tuple[FirstPass, list[Slot]]:
+        most = max((chunk.n_pairs for chunk in chunks), default=0)
+        n_words = words_of_place(source, chunks)
+        slots = [slot_of(*space, metric, most, n_words, want_path, is_current) for space in spaces]
+        return FirstPass(source.n_pairs, want_path), slots
+
+    if chunks and direct and isinstance(source, PackedSource):
+        with host_time("preparing"):
+            found, slots = prepared()
+        run_direct(slots, source, chunks, found)
+        if found.n_wrong:
+            source.check(threads)
+            raise DeviceError(f"{found.n_wrong} packed pairs were not read as they are")
+    elif chunks:
+        found = run_staged(len(spaces), source, chunks, threads, prepared)
+    else:
+        found = FirstPass(source.n_pairs, want_path)
+    with host_time("closing"):
+        found.close(unfit)
+    return found
+
+
+def run_staged(
+    n_slots: int, source: Source, chunks: Sequence[Chunk], threads: int,
+    prepared: Callable[[], tuple[FirstPass, list[Slot]]],
+) -> FirstPass:  # fmt: skip
+    """Stage, align and fetch chunks; a place for each slot, which it is copied from.
+
+    `prepared` makes what results go to, and the slots, while the first chunks are staged.
+    """
+    with host_time("preparing"):
+        n_words = words_of_place(source, chunks)
+        places = page_locked(n_slots * n_words, np.dtype(np.uint64)).reshape(n_slots, n_words)
+        staging = Staging(source, chunks, places, threads)
+    slots: list[Slot] = []
+    try:
+        with host_time("preparing"):
+            staging.begin(n_slots)
+            found, slots = prepared()
+        begun, queued, finished, turn = n_slots, 0, 0, 0
+        while finished < len(chunks):
+            if queued < begun and staging.is_ready(queued):
+                with host_time("queueing"):
+                    chunk = chunks[queued]
+                    staged = staging.place(queued)
+                    slots[queued % n_slots].queue(chunk, staged, source.n_words(chunk))
+                queued += 1
+            elif queued == begun or (finished < queued and slots[finished % n_slots].is_done()):
+                _finish(slots, finished, source, chunks, found)
+                finished += 1
+                if begun < len(chunks):
+                    staging.begin()
+                    begun += 1
+            else:
+                with host_time("waiting for staging"):
+                    turn = staging.help(turn)
+        return found
+    finally:
+        with host_time("closing"):
+            staging.close()
+            wait_for(slots)
+
+
+def run_direct(
+    slots: Sequence[Slot], source: PackedSource, chunks: Sequence[Chunk], found: FirstPass
+) -> None:
+    """Align and fetch chunks that the device copies from where they lie."""
+    n_slots = len(slots)
+    try:
+        for step in range(len(chunks) + n_slots):
+            if step >= n_slots:
+                _finish(slots, step - n_slots, source, chunks, found)
+            if step < len(chunks):
+                with host_time("queueing"):
+                    slots[step % n_slots].queue_packed(chunks[step], source)
+    finally:
+        wait_for(slots)
+
+
+def _finish(
+    slots: Sequence[Slot], c: int, source: Source, chunks: Sequence[Chunk], found: FirstPass
+) -> None:
+    """Fetch chunk c; the slot is free for what follows on its stream."""
+    slots[c % len(slots)].finish(chunks[c], source.n_pairs, found, lambda: wait_for(slots))
+
+
+def wait_for(slots: Sequence[Slot]) -> None:
+    """Wait for all that is queued."""
+    for slot in slots:
+        slot.wait()
+
+
+Rest = Callable[[Any, np.ndarray], PairAlignments]
+"""Aligns pairs that are left (what the source gives), of the given numbers."""
+
+_PAIRS_A_JOB = 1 << 18
+
+
+def align_flat(
+    ordinals: Sequence[int], metric: FlatMetric, source: Source, want_path: bool, threads: int,
+    rest: Rest,
+) -> PairAlignments:  # fmt: skip
+    """Align all pairs: those that fit in a first pass, the others by `rest`.
+
+    `threads` stage letters; no effect on the result.
+    """
+    found = first_pass(ordinals, metric, source, want_path, threads)
+    if found.n_left == 0:
+        return _result(found)
+    with host_time("pairs left"):
+        numbers = np.flatnonzero(found.columns.status == NOT_DONE)
+        log.debug("%d of %d pairs are left by the first pass", len(numbers), source.n_pairs)
+        later = rest(source.selected(numbers), numbers)
+        for column, values in zip(found.columns, later[:6], strict=True):
+            column[numbers] = values
+        if found.offsets is None or later.cigar_offsets is None or later.cigar_ops is None:
+            return _result(found)
+        n_ops = found.n_ops + len(later.cigar_ops)
+        offsets, ops = np.empty(len(found.offsets), np.int64), np.empty(n_ops, np.uint32)
+        pieces = range(0, source.n_pairs, _PAIRS_A_JOB)
+        with ThreadPoolExecutor(min(threads, len(pieces))) as pool:
+            merged = pool.map(
+                lambda first: _merge(
+                    first, min(first + _PAIRS_A_JOB, source.n_pairs), found.offsets, found.ops(),
+                    numbers, later.cigar_offsets, later.cigar_ops, offsets, ops,
+                ),
+                pieces,
+            )  # fmt: skip
+            list(merged)
+        offsets[-1] = n_ops
+        return PairAlignments(*found.columns, offsets, ops)
+
+
+def _result(found: FirstPass) -> PairAlignments:
+    if found.offsets is None:
+        return PairAlignments(*found.columns, None, None)
+    return PairAlignments(*found.columns, found.offsets, found.ops())
+
+
+@driver
+def _merge(first, last, done_offsets, done_ops, numbers, later_offsets, later_ops, offsets, ops):
+    """Write the operations of pairs first:last, of those numbered from `later_ops`."""
+    rank = np.searchsorted(numbers, first)
+    for i in range(first, last):
+        at = done_offsets[i] + later_offsets[rank]
+        offsets[i] = at
+        if rank < len(numbers) and numbers[rank] == i:
+            for x in range(later_offsets[rank], later_offsets[rank + 1]):
+                ops[at] = later_ops[x]
+                at += 1
+            rank += 1
+        else:
+            for x in range(done_offsets[i], done_offsets[i + 1]):
+                ops[at] = done_ops[x]
+                at += 1

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mapper.align.dispatch import Given, align_given
 from mapper.align.edit.cpu import align_edit
-from mapper.align.given import Given, align_given
-from mapper.align.lengths import MAX_LENGTH, limit_of
 from mapper.align.packing import PackedPairs
-from mapper.align.pairs import Sequences
+from mapper.align.pairs import MAX_LENGTH, Sequences, limit_of
 from mapper.align.result import PairAlignments
 from mapper.align.spans import Span, ends_of
 from mapper.align.threads import run_chunks

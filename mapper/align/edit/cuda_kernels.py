@@ -9,6 +9,26 @@ References
 ----------
 Aguado-Puig et al. (2022), IEEE Access 10:63782. Castells-Rufas (2023), Parallel Computing, 103019,
 section 3 (the dynamic diamond).
+
+CUDA kernel of edit distance of short pairs: a group of lanes a pair.
+
+The lanes of a group share out the diagonals of a row. All rows lie in shared memory, laid out as in
+``small_rows.py``; one lane traces the path, into shared memory too, and all lanes copy it. As in
+``flat_affine.py`` the groups of a warp are at the same row.
+
+CUDA kernel of edit distance of short pairs by bit vectors: a thread a pair.
+
+Where a wavefront of s edits has some s cells a row, a column of a band of the matrix is one word,
+whatever the pair: the threads of a warp do the same, each its own pair, and wait for nobody. With
+their words as wide as the band, 32 or 64 bits, pairs of up to so many edits, less one, are worth it
+(``bit_vectors.py``). For the path two words a column go to global memory, those of the threads of
+a block side by side.
+
+A launch is one of several stages (``flat_stages.py``), each with a wider band.
+
+References
+----------
+Myers (1999), J. ACM 46:395. Hyyrö (2003), Nordic J. Computing 10:29.
 """
 
 from __future__ import annotations
@@ -18,8 +38,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from mapper.align.cuda.kernels import strings_of, two_bits
+from mapper.align.cuda.cooperative import (
+    GROUP_BLOCK,
+    any_lane,
+    blocks_by_shared,
+    lanes_of_warp_meet,
+)
+from mapper.align.cuda.kernels import BLOCK, strings_of, two_bits
 from mapper.align.cuda.retry import DONE, LEFT
+from mapper.align.cuda.stages import hand_on, is_idle, source_of
 from mapper.align.cuda.worklist import (
     IN_SLOT,
     NO_PLACE,
@@ -29,8 +56,8 @@ from mapper.align.cuda.worklist import (
     place_of_path,
     take_left,
 )
+from mapper.align.edit.bit_vectors import search_columns, trace_columns
 from mapper.align.edit.cpu import LEAF_ROWS, fits_leaf
-from mapper.align.edit.strip import slide
 from mapper.align.edit.wavefront import (
     EXCEEDED,
     FINISHED,
@@ -39,10 +66,11 @@ from mapper.align.edit.wavefront import (
     PAD,
     Rows,
     next_offset,
+    slide,
     trace_edit,
 )
 from mapper.cuda.api import cuda, device_function, kernel
-from mapper.cuda.memory import Workspace
+from mapper.cuda.memory import Workspace, multiprocessors, total_bytes
 
 _NULL = np.int32(-(2**15))
 _STATE_WORDS = 2
@@ -221,3 +249,198 @@ def wide_edit_kernel(staged, n, max_distance, shape, want_path, rows, left, slot
             out.score[i] = s if is_found else -1
             out.n_ops[i] = n_ops if is_found else 0
             out.status[i] = found
+
+
+_MOST_BLOCKS = 12
+"""Of a multiprocessor, by the registers of a thread."""
+
+
+class EditShape(NamedTuple):
+    """How the lanes and the shared memory of a block are dealt to groups."""
+
+    log_lanes: int  # of a group
+    groups: int  # of a block
+    bound: int  # greatest distance
+    words: int  # of 32 bits, of a group: cells, and behind them operations
+    cell_words: int
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block."""
+        return 4 * self.groups * self.words
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that a multiprocessor holds, or somewhat fewer."""
+        return blocks_by_shared(self.shared_bytes, _MOST_BLOCKS)
+
+
+def edit_shape(bound: int, lanes: int) -> EditShape:
+    """Return the shape for distances up to `bound` and groups of so many lanes."""
+    cell_words = ((bound + 1) ** 2 + 1) // 2
+    return EditShape(
+        log_lanes=lanes.bit_length() - 1,
+        groups=GROUP_BLOCK // lanes,
+        bound=bound,
+        words=cell_words + 2 * bound + 2,
+        cell_words=cell_words,
+    )
+
+
+@device_function
+def _write_row(strings, s, lo, hi, cells, first_cell, lane, lanes):
+    """Compute the cells from lo to hi of row s that are a lane's."""
+    before = np.int32(first_cell + (s - np.int32(1)) * s)  # diagonal 0 of the row before
+    here = np.int32(first_cell + s * s + s)
+    strings = two_bits(strings)
+    k = np.int32(lo + lane)
+    while k <= hi:
+        left, middle, right = _NULL, _NULL, _NULL
+        # Unsigned, as an index that may be negative would be checked for that.
+        if k > np.int32(1) - s:
+            left = np.int32(cells[np.uint32(before + k - np.int32(1))])
+        if k > -s and k < s:
+            middle = np.int32(cells[np.uint32(before + k)])
+        if k < s - np.int32(1):
+            right = np.int32(cells[np.uint32(before + k + np.int32(1))])
+        h = np.int32(0) if s == 0 else np.int32(next_offset(left, middle, right))
+        cells[np.uint32(here + k)] = np.int16(slide(strings, h, k, _NULL))
+        k = np.int32(k + lanes)
+
+
+@kernel(GROUP_BLOCK)
+def group_edit_kernel(staged, n, max_distance, shape, number, want_path, layout, stages, slot, out):
+    """Find global edit distances, and paths, as stage `number`; groups stride over pairs.
+
+    `layout` is that of ``small_rows.small_layout``; its cells are not used. Operations are written
+    last one first.
+    """
+    cells = cuda.shared.array(0, types.int16)
+    words = cuda.shared.array(0, types.uint32)
+    lanes = np.int32(np.int32(1) << np.int32(shape.log_lanes))
+    group = np.int32(np.int32(cuda.threadIdx.x) >> np.int32(shape.log_lanes))
+    lane = np.int32(np.int32(cuda.threadIdx.x) & np.int32(lanes - np.int32(1)))
+    worker = np.int32(np.int32(cuda.blockIdx.x) * np.int32(shape.groups) + group)
+    n_workers = np.int32(np.int32(cuda.gridDim.x) * np.int32(shape.groups))
+    first_word = np.int32(group * np.int32(shape.words))
+    first_cell = np.int32(first_word + first_word)
+    first_op = np.int32(first_word + np.int32(shape.cell_words))
+    source = source_of(stages, number)
+    n_pairs = np.int32(0) if is_idle(stages, number) else np.int32(stages.counts[source])
+    first = np.int32(0)
+    while first < n_pairs:
+        x = np.int32(first + worker)
+        first = np.int32(first + n_workers)
+        running = x < n_pairs
+        todo = running
+        i = np.int64(stages.pairs[source - 1, x if running else np.int32(0)])
+        strings = strings_of(staged, n, i)
+        most = min(max_distance, np.int64(max(strings.query_len, strings.ref_len)))
+        last = np.int32(min(most, np.int64(shape.bound)))
+        goal = np.int32(strings.ref_len - strings.query_len)
+        s = np.int32(0)
+        found = False
+        while any_lane(running):
+            if running:
+                # What is farther from the end cannot get there within the bound.
+                slack = np.int32(last - s)
+                lo = max(np.int32(-s), np.int32(goal - slack))
+                hi = min(s, np.int32(goal + slack))
+                _write_row(strings, s, lo, hi, cells, first_cell, lane, lanes)
+            lanes_of_warp_meet()
+            if running:
+                here = np.int32(first_cell + s * s + s)
+                if -s <= goal <= s and cells[np.uint32(here + goal)] == strings.ref_len:
+                    found = True
+                    running = False
+                else:
+                    s = np.int32(s + np.int32(1))
+                    running = s <= last
+        if todo and lane == 0:
+            n_ops = np.int64(0)
+            if found and want_path:
+                rows = Rows(cells[first_cell:], layout.at, layout.lo, layout.hi)
+                n_ops, _ = trace_edit(
+                    rows, np.int64(s), np.int64(goal), np.int64(strings.ref_len),
+                    words[first_op:], 0,
+                )  # fmt: skip
+            out.score[i] = s if found else -1
+            out.n_ops[i] = n_ops
+            if found or most <= shape.bound:  # above the limit if the room did not lower it
+                out.status[i] = DONE
+            else:
+                hand_on(stages, number, i)
+        lanes_of_warp_meet()
+        if todo and found and want_path:
+            n_ops = np.int64(out.n_ops[i])
+            j = np.int64(lane)
+            while j < n_ops:
+                out.slots[i * slot + j] = words[np.uint32(first_op + j)]
+                j += lanes
+        lanes_of_warp_meet()
+
+
+_BLOCKS = 4
+"""Of a multiprocessor; twice as many would fit, and wait for memory."""
+
+WORD_TYPES = {32: np.uint32, 64: np.uint64}
+
+
+class VectorSpace(NamedTuple):
+    """Where the moves of all threads of a launch lie, for references of up to `columns`."""
+
+    moves: Any  # uint32 or uint64 (n_blocks * 2 * columns * BLOCK,)
+    columns: int
+
+
+def vector_space(
+    space: Workspace, width: int, columns: int, n_pairs: int, want_path: bool
+) -> tuple[int, VectorSpace]:
+    """Return how many blocks to launch for up to `n_pairs`, and their work space.
+
+    Launches of all widths share it; make that of the widest first.
+    """
+    n_blocks = min((n_pairs + BLOCK - 1) // BLOCK, multiprocessors() * _BLOCKS)
+    items = 2 * columns * BLOCK
+    if want_path:
+        n_blocks = max(1, min(n_blocks, (total_bytes() >> 6) // (items * width // 8)))
+    n_items = n_blocks * items if want_path else 1
+    moves = space.device("flat moves", n_items, WORD_TYPES[width])
+    return n_blocks, VectorSpace(moves, columns)
+
+
+@kernel(BLOCK)
+def vector_edit_kernel(staged, n, max_distance, width, number, is_widest, want_path, space, stages,
+                       slot, out):  # fmt: skip
+    """Find global edit distances below `width`, and paths, as stage `number`.
+
+    Handed on are pairs that are too long, and, but for the widest, those that have more edits: the
+    groups behind that go no farther. Operations are written last one first.
+    """
+    source = source_of(stages, number)
+    n_pairs = np.int32(0) if is_idle(stages, number) else stages.counts[source]
+    first = np.int64(0)
+    if want_path:
+        first = np.int64(cuda.blockIdx.x) * 2 * space.columns * BLOCK + cuda.threadIdx.x
+    x, step = np.int32(cuda.grid(1)), np.int32(cuda.gridsize(1))
+    while x < n_pairs:
+        i = np.int64(stages.pairs[source - 1, x])
+        x = np.int32(x + step)
+        strings = two_bits(strings_of(staged, n, i))
+        if strings.ref_len > space.columns:  # would keep its warp waiting
+            hand_on(stages, number, i)
+            continue
+        most = min(max_distance, np.int64(max(strings.query_len, strings.ref_len)))
+        last = np.int32(min(most, np.int64(width - 1)))
+        score = search_columns(strings, last, width, space.moves, first, BLOCK, want_path)
+        if score < 0 and most >= width:
+            if not is_widest:
+                hand_on(stages, number, i)
+            continue
+        n_ops = np.int32(0)
+        if score >= 0 and want_path:
+            ops = out.slots[i * slot : (i + 1) * slot]
+            n_ops = trace_columns(strings, width, space.moves, first, BLOCK, ops)
+        out.score[i] = score
+        out.status[i] = DONE
+        out.n_ops[i] = n_ops

@@ -11,11 +11,16 @@ import numpy as np
 from mapper.align.cuda.kernels import BLOCK, FlatResults, small_edit_kernel
 from mapper.align.cuda.launch_plan import FlatMetric, GroupRung, PairLaunch, left_pairs, listing
 from mapper.align.cuda.stages import begin_stages_kernel, stages_for
-from mapper.align.edit.cuda_kernels import edit_block_shape, edit_block_space, wide_edit_kernel
-from mapper.align.edit.flat_edit import edit_shape, group_edit_kernel
-from mapper.align.edit.flat_vectors import vector_edit_kernel, vector_space
-from mapper.align.edit.small_rows import small_layout
-from mapper.align.edit.wavefront import Rows
+from mapper.align.edit.cuda_kernels import (
+    edit_block_shape,
+    edit_block_space,
+    edit_shape,
+    group_edit_kernel,
+    vector_edit_kernel,
+    vector_space,
+    wide_edit_kernel,
+)
+from mapper.align.edit.wavefront import Rows, small_layout
 from mapper.cuda.launch import BoundKernel
 from mapper.cuda.memory import Workspace, multiprocessors
 

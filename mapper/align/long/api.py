@@ -21,13 +21,21 @@ import numpy as np
 
 from mapper import cigar
 from mapper.align.edit.wavefront import EXCEEDED, FINISHED, GOING
-from mapper.align.lengths import MAX_LENGTH, limit_of
-from mapper.align.long.checkpoint import Checkpoint, Part, Work
-from mapper.align.long.long_search import Search
-from mapper.align.long.search import MakeSearch, Progress, Report, find_path, joined_ops, n_edits
+from mapper.align.long.search import (
+    Checkpoint,
+    MakeSearch,
+    Part,
+    Progress,
+    Report,
+    Search,
+    Work,
+    find_path,
+    joined_ops,
+    n_edits,
+)
 from mapper.align.matches import Pair, pair_at
 from mapper.align.packing import PackedPairs, pack_pairs
-from mapper.align.pairs import batch_of
+from mapper.align.pairs import MAX_LENGTH, batch_of, limit_of
 from mapper.align.threads import thread_count
 from mapper.cuda.devices import CPU, DeviceChoice, choose_device
 from mapper.errors import UsageError

@@ -6,26 +6,248 @@ whole. Both halves of a part are independent, so several threads and devices sha
 References
 ----------
 Marco-Sola et al. (2023), doi:10.1093/bioinformatics/btad074: divide and conquer on wavefronts.
+
+The state of a long search on disk, so that a run of hours can be interrupted.
+
+The search for the middle of one part of a long pair, in slices, on the CPU.
+
+Between slices progress is reported, and the state may be saved.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
-from collections.abc import Callable
+import time
+import zipfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from mapper import cigar
-from mapper.align.edit.cpu import LEAF_CELLS, LEAF_ROWS, global_path
-from mapper.align.edit.edit_space import new_rows
-from mapper.align.edit.middle import N_STATE
-from mapper.align.edit.wavefront import GOING
-from mapper.align.long.checkpoint import Checkpoint, Part, Work
-from mapper.align.long.long_search import Search
+from mapper.align.edit.cpu import (
+    LEAF_CELLS,
+    LEAF_ROWS,
+    clear_rows,
+    global_path,
+    meet_with_room,
+    new_rows,
+)
+from mapper.align.edit.wavefront import (
+    GOING,
+    MIDDLE_K,
+    MIDDLE_OFFSET,
+    N_STATE,
+    R,
+    Rows,
+    S,
+    new_state,
+)
 from mapper.align.matches import Pair, part_of
+from mapper.errors import OutputError, UsageError
+from mapper.io.output_file import (
+    check_writable,
+    output_error,
+    remove_quietly,
+    sync_and_rename,
+    temporary_name,
+)
 from mapper.jit.accelerate import driver
+
+log = logging.getLogger(__name__)
+
+SECONDS = 60.0
+"""Time between two states saved, where nothing else is said."""
+
+
+class Part(NamedTuple):
+    """A part of a path: from (v, h), so long, with this distance (or at most)."""
+
+    v: int
+    h: int
+    query_len: int
+    ref_len: int
+    bound: int
+
+
+class Work(NamedTuple):
+    """What is done and what is left."""
+
+    pending: list[Part]
+    done: dict[tuple[int, int], np.ndarray]  # operations by the place where a part starts
+    search: list[np.ndarray] | None  # state and rows of the search in the first part
+
+
+class Checkpoint:
+    """Where the work is saved, if anywhere.
+
+    Parameters
+    ----------
+    path
+        File, or None to save nothing.
+    digest
+        Of the problem; a file with another is refused.
+    seconds
+        Time between two states saved; None: ``SECONDS``.
+
+    Raises
+    ------
+    OutputError
+        If no file can be made there.
+    """
+
+    def __init__(self, path: Path | str | None, digest: str, seconds: float | None) -> None:
+        self._path = None if path is None else Path(path)
+        self._digest = digest
+        self._seconds = SECONDS if seconds is None else seconds
+        self._last = time.monotonic()
+        if self._path is not None:
+            check_writable(self._path)
+
+    def load(self) -> Work | None:
+        """Return the work saved by an interrupted run, or None if there is no file.
+
+        Raises
+        ------
+        UsageError
+            If the file is no checkpoint, or one of another problem.
+        """
+        if self._path is None or not self._path.exists():
+            return None
+        try:
+            # Opened here: np.load would leave a broken file open.
+            with self._path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                if str(file["digest"]) != self._digest:
+                    raise UsageError(
+                        f"{self._path}: a checkpoint of other sequences or options; remove it, or "
+                        "name another file"
+                    )
+                pending = [Part(*map(int, row)) for row in file["pending"]]
+                places = [(int(v), int(h)) for v, h in file["places"]]
+                done = {place: file[f"ops{i}"] for i, place in enumerate(places)}
+                n_arrays = int(file["n_arrays"])
+                search = [file[f"search{i}"] for i in range(n_arrays)] if n_arrays else None
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise UsageError(
+                f"{self._path}: is no checkpoint; remove it, or name another file"
+            ) from error
+        return Work(pending, done, search)
+
+    def save_if_due(self, work: Callable[[], Work]) -> None:
+        """Save, if the time for it has come."""
+        if self._path is None or time.monotonic() - self._last < self._seconds:
+            return
+        self._save(self._path, work())
+        self._last = time.monotonic()
+
+    @contextmanager
+    def kept_by_signals(self, work: Callable[[], Work | None]) -> Iterator[None]:
+        """Save, too, when KeyboardInterrupt or its like ends what is within; then raise it.
+
+        An error saves nothing: it may have left things half done. Neither is anything saved where
+        `work` returns None; the last state saved stays.
+        """
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            left = None if self._path is None else work()
+            if self._path is not None and left is not None:
+                try:
+                    self._save(self._path, left)
+                    log.info("the state is saved in %s", self._path)
+                except OutputError as error:
+                    log.warning("the state of now is not saved: %s", error)
+            raise
+
+    def remove(self) -> None:
+        """Remove the file: the work is complete."""
+        if self._path is not None:
+            remove_quietly(self._path)
+
+    def _save(self, path: Path, work: Work) -> None:
+        search = work.search or []
+        arrays = {f"ops{i}": ops for i, ops in enumerate(work.done.values())}
+        arrays |= {f"search{i}": array for i, array in enumerate(search)}
+        temporary = temporary_name(path)
+        try:
+            with temporary.open("wb") as file:
+                np.savez(
+                    file,
+                    digest=np.array(self._digest),
+                    pending=np.array(work.pending, np.int64).reshape(-1, 5),
+                    places=np.array(list(work.done), np.int64).reshape(-1, 2),
+                    n_arrays=np.array(len(search)),
+                    **arrays,  # type: ignore[arg-type]
+                )
+            sync_and_rename(temporary, path)
+        except OSError as error:
+            raise output_error(path, error) from error
+        finally:
+            remove_quietly(temporary)
+
+
+SLICE_CELLS = 50_000_000
+"""Cells between two reports: some tenths of a second."""
+
+
+class Search:
+    """The search for the middle of one part."""
+
+    def __init__(self, pair: Pair, part: Part) -> None:
+        self.pair = part_of(pair, part.v, part.h, part.query_len, part.ref_len)
+        self.state = new_state(part.bound)
+        self.rows: Rows = new_rows(1 << 12, 2)
+        self.back_rows: Rows = new_rows(1 << 12, 2)
+        clear_rows(self.rows)
+        clear_rows(self.back_rows)
+
+    @property
+    def edits(self) -> int:
+        """Edits known to be needed."""
+        return max(0, int(self.state[S] + self.state[R]))
+
+    def halves(self, part: Part) -> list[Part]:
+        """Return the parts before and behind the middle, with their distances."""
+        h = int(self.state[MIDDLE_OFFSET])
+        v = h - int(self.state[MIDDLE_K])
+        return [
+            Part(part.v, part.h, v, h, int(self.state[S])),
+            Part(part.v + v, part.h + h, part.query_len - v, part.ref_len - h, int(self.state[R])),
+        ]
+
+    def saved(self) -> list[np.ndarray]:
+        """Return all that :meth:`restore` needs, here or on a device."""
+        return [self.state.copy(), *self.rows, *self.back_rows]
+
+    def restore(self, arrays: list[np.ndarray]) -> None:
+        """Go on where a search was saved."""
+        self.state = arrays[0]
+        self.rows, self.back_rows = Rows(*arrays[1:5]), Rows(*arrays[5:9])
+
+    def slice(self) -> int:
+        """Search some rows on; return the status."""
+        # Row r of either end has up to 2 r + 1 cells, so that each of the n rows from here on has
+        # about as many as there are rows: n edits + n^2 / 2 in all.
+        n_steps = math.isqrt(self.edits**2 + 2 * SLICE_CELLS) - self.edits
+        return self.steps(max(1, n_steps))
+
+    def steps(self, n_steps: int) -> int:
+        """Compute so many rows, of both ends in turn; return the status."""
+        status, self.rows, self.back_rows = meet_with_room(
+            self.pair, self.state, self.rows, self.back_rows, n_steps
+        )
+        return int(status)
+
+    def release(self) -> None:
+        """Give back what the search holds on a device."""
+
 
 _WHOLE_PART = 4096
 """Parts with this distance or less are not divided in slices, nor by a device."""

@@ -7,7 +7,7 @@ functions: on the device each is one instruction (:mod:`mapper.align.matrix.cuda
 picks them by the type of the costs; the Python bodies are their meaning, which the simulator runs.
 
 Halves hold *biased* scores, from 0 to 32767, so that differences of halves need no borrow;
-who packs must know that the scores fit (:func:`mapper.align.matrix.matrix_numbers.bias_of`).
+who packs must know that the scores fit (:func:`mapper.align.matrix.scoring.bias_of`).
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.align.matrix.dp import GLOBAL, FillSpace, fill_matrix, trace_matrix
-from mapper.align.matrix.origins import ByteOrigins
+from mapper.align.matrix.dp import GLOBAL, ByteOrigins, FillSpace, fill_matrix, trace_matrix
 from mapper.align.result import NO_MEMORY, OK
 from mapper.jit.accelerate import driver, grown
 

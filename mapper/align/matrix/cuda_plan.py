@@ -5,7 +5,7 @@ each of its ``halves`` (cells in a register), and each half is one column behind
 it: the wavefront runs down the group. Rows that the query has too few stand *above* its
 first one, and columns before the first let the lanes that begin later wait: both hold an
 extra letter, whose scores make the recurrence itself yield the borders
-(:func:`mapper.align.matrix.matrix_numbers.padded_scores`). So the last row of the matrix is always
+(:func:`mapper.align.matrix.scoring.padded_scores`). So the last row of the matrix is always
 the last of the last lane.
 """
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.align.matrix.dp import Gaps
-from mapper.align.matrix.matrix_numbers import fits_halves, halves_possible
+from mapper.align.matrix.scoring import fits_halves, halves_possible
 from mapper.jit.accelerate import driver
 
 _COSTS = {False: (100, 8), True: (100, 22)}

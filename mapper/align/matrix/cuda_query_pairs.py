@@ -13,6 +13,16 @@ multiprocessors until nearly the end.
 References
 ----------
 Blazewicz et al. (2011), BMC Bioinformatics 12:181 (strips, four bits a cell).
+
+Core: what the lanes of a group do for twins, two queries against one reference.
+
+See ``twins_cuda.py``, whose kernel calls these.
+
+CUDA kernel that walks back along the paths of twins, one thread a pair.
+
+References
+----------
+Blazewicz et al. (2011), BMC Bioinformatics 12:181 (second kernel for the backtrace).
 """
 
 from __future__ import annotations
@@ -24,16 +34,11 @@ from numba import types
 
 from mapper.align.matrix.cells import exceeds, higher, plus
 from mapper.align.matrix.cuda_cells import number_of, word_of
-from mapper.align.matrix.dp import (
-    GLOBAL,
-    LOCAL,
-    NEVER,
-    SEMIGLOBAL,
-    border,
-    is_better,
-)
-from mapper.align.matrix.matrix_cuda import (
+from mapper.align.matrix.cuda_fill import (
+    N_OPS,
+    QUERY_BEGIN,
     QUERY_END,
+    REF_BEGIN,
     REF_END,
     SCORE,
     any_lane,
@@ -41,7 +46,17 @@ from mapper.align.matrix.matrix_cuda import (
     meet,
     start_border,
 )
-from mapper.align.matrix.matrix_numbers import bias_of
+from mapper.align.matrix.dp import (
+    GLOBAL,
+    LOCAL,
+    NEVER,
+    SEMIGLOBAL,
+    TwinOrigins,
+    border,
+    is_better,
+    next_cell,
+    trace_matrix,
+)
 from mapper.align.matrix.plan_query_pairs import (
     HIGH_AT,
     HIGH_LEN,
@@ -53,14 +68,102 @@ from mapper.align.matrix.plan_query_pairs import (
     TURN,
     UNIT,
 )
-from mapper.align.matrix.twins_lanes import (
-    fill_profile,
-    in_query,
-    joined_words,
-    next_unit,
-    score_of,
-)
+from mapper.align.matrix.scoring import bias_of
 from mapper.cuda.api import SIMULATED, Kernel, cuda, kernel
+from mapper.cuda.warp import four_words
+from mapper.jit.accelerate import core
+
+
+@core
+def _score_word(low, high):
+    """Two scores as :func:`mapper.align.matrix.cells.plus` takes them."""
+    return np.uint32((np.int64(low) + np.int64(high) * 65536) & np.int64(0xFFFFFFFF))
+
+
+@core
+def joined_words(score, gap):
+    """Two words of a row between strips as one."""
+    return np.uint64(score) | (np.uint64(gap) << np.uint64(32))
+
+
+@core
+def score_of(over):
+    """The first of two words that are joined."""
+    return np.uint32(over & np.uint64(0xFFFFFFFF))
+
+
+@core
+def in_query(row, k):
+    """0xFFFF if row k of those that begin at `row` is in the query, else 0."""
+    return np.uint32(0xFFFF) if np.int32(row + k) >= 0 else np.uint32(0)
+
+
+@core
+def fill_profile(words, scores, codes, low, high, strip_row, units, thread, n_threads, lanes,
+                 most_units):  # fmt: skip
+    """Write the scores of a strip's rows with each letter.
+
+    For a letter there are ``4 * lanes * most_units`` words: of each unit of rows, every lane's
+    four. Of fewer units the last ones are used.
+
+    Parameters
+    ----------
+    low, high
+        Of both queries: where its codes start, and how many rows stand above its first.
+    """
+    n_letters = np.int32(scores.shape[0])
+    rows = np.int32(UNIT * units)
+    skipped = np.int32(most_units - units) * np.int32(UNIT * lanes)
+    for place in range(thread, rows * lanes, n_threads):
+        lane = np.int32((place // UNIT) % lanes)
+        row = np.int32(strip_row + lane * rows + place // (UNIT * lanes) * UNIT + place % UNIT)
+        low_code, high_code = np.uint32(n_letters - 1), np.uint32(n_letters - 1)
+        if row >= low[1]:
+            low_code = np.uint32(codes[np.uint64(low[0] + row - low[1])])
+        if row >= high[1]:
+            high_code = np.uint32(codes[np.uint64(high[0] + row - high[1])])
+        at = np.uint32(skipped + place)
+        for letter in range(n_letters):
+            words[at] = _score_word(
+                scores[low_code, np.uint32(letter)], scores[high_code, np.uint32(letter)]
+            )
+            at = np.uint32(at + np.uint32(UNIT * lanes * most_units))
+
+
+@core
+def next_unit(words, at, unit, lanes, diagonal, insertion, highest, scores_of_row, deletions,
+              mode, cells):  # fmt: skip
+    """Compute a column of a lane's unit of rows, whose scores and deletions are replaced.
+
+    Parameters
+    ----------
+    words, at
+        A profile, and where its words for the letter and the lane begin.
+    diagonal, insertion
+        H of the row above in the column before; I of the first row.
+    highest
+        Of the scores before; only a local alignment asks for it.
+
+    Returns
+    -------
+    The same for the next unit (the diagonal is the last row's), and the bits of all rows.
+    """
+    substitutions = four_words(words, at, np.uint32(unit * UNIT * lanes))
+    bits = np.uint32(0)
+    for x in range(UNIT):
+        k = unit * UNIT + x
+        matched = plus(diagonal, substitutions[x], cells)
+        diagonal = scores_of_row[k]
+        score, insertion, deletion, origin = next_cell(
+            matched, insertion, deletions[k], mode == LOCAL, cells
+        )
+        scores_of_row[k] = score
+        deletions[k] = deletion
+        if mode == LOCAL:
+            highest = higher(highest, score, cells)
+        bits = np.uint32(bits * np.uint32(16) + origin)
+    return diagonal, insertion, highest, bits
+
 
 LANES = 1 if SIMULATED else 8
 GROUPS = 2 if SIMULATED else 16
@@ -329,3 +432,34 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
                     out[REF_END, pair] = best_j[half]
 
     return kernel(BLOCK, blocks_per_sm=BLOCKS_A_MULTIPROCESSOR)(fill)
+
+
+@kernel(64)
+def trace_twins(tasks, origin_starts, blocks, query_codes, ref_codes, scores, gaps, mode, origins,
+                ops_start, ops, out):  # fmt: skip
+    """Walk the path of each pair back: its operations, last first, from ``ops_start`` on."""
+    x = cuda.grid(1)
+    slot, half = x // 2, x % 2
+    if slot < tasks.shape[1] and tasks[LOW + half, slot] >= 0:
+        lanes = LANES
+        pair = tasks[LOW + half, slot]
+        block = slot // GROUPS
+        longest = max(blocks[LOW_LEN, block], blocks[HIGH_LEN, block])
+        n = blocks[HIGH_LEN if half else LOW_LEN, block]
+        m = tasks[REF_SIZE, slot]
+        units = (longest + UNIT * lanes - 1) // (UNIT * lanes)
+        own = TwinOrigins(
+            origins, origin_starts[slot] + WORDS_BEFORE, m + lanes - 1,
+            (units - 1) % UNITS + 1, UNITS,
+            units * UNIT * lanes - n, lanes, half,
+        )  # fmt: skip
+        query_at, ref_at = blocks[HIGH_AT if half else LOW_AT, block], tasks[REF_AT, slot]
+        at = ops_start[pair]
+        n_ops, query_start, ref_start = trace_matrix(
+            query_codes[query_at : query_at + n], ref_codes[ref_at : ref_at + m],
+            scores, gaps, own, mode, out[SCORE, pair], out[QUERY_END, pair], out[REF_END, pair],
+            ops[at : at + n + m + 2],
+        )  # fmt: skip
+        out[N_OPS, pair] = n_ops
+        out[QUERY_BEGIN, pair] = query_start
+        out[REF_BEGIN, pair] = ref_start

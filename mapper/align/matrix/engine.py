@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from mapper.align.matrix.cpu import align_matrix_pairs
-from mapper.align.matrix.matrix_scoring import CodedPairs, Scoring
+from mapper.align.matrix.scoring import CodedPairs, Scoring
 from mapper.align.result import Columns, PairAlignments
 from mapper.align.threads import chunk_bounds, run_chunks
 from mapper.cuda.devices import CPU, choose_device
 from mapper.parallel.map import in_order, longest_first, map_in_threads
 
 if TYPE_CHECKING:
-    from mapper.align.matrix.matrix_device import MatrixWorker
+    from mapper.align.matrix.cuda_engine import MatrixWorker
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -60,7 +60,7 @@ class MatrixEngine:
         self._n_devices = 1
         choice = choose_device(device)
         if choice.backend != CPU:
-            from mapper.align.matrix.matrix_device import MatrixWorker, workers_a_device
+            from mapper.align.matrix.cuda_engine import MatrixWorker, workers_a_device
 
             self._n_devices = len(choice.ordinals)
             n_workers = workers_a_device(scoring.cigar)

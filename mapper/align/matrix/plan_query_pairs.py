@@ -15,7 +15,7 @@ import numpy as np
 
 from mapper.align.matrix.cuda_plan import order_pairs
 from mapper.align.matrix.dp import Gaps
-from mapper.align.matrix.matrix_numbers import GREATEST_HALF, bias_of, halves_possible
+from mapper.align.matrix.scoring import GREATEST_HALF, bias_of, halves_possible
 from mapper.jit.accelerate import driver
 from mapper.parallel.buffers import RECYCLER
 

@@ -1,7 +1,18 @@
-"""Substitution matrices: from Biopython by name, of a file, given, or made of two scores."""
+"""Substitution matrices: from Biopython by name, of a file, given, or made of two scores.
+
+Files of substitution matrices, as BLAST, EMBOSS and Biopython write them.
+
+Lines that begin with ``#`` are comments. The first other line names the letters of the columns;
+each that follows, the letter of a row and its scores.
+
+The numbers of a matrix alignment as kernels take them: costs, padded scores, and if they fit.
+
+What a matrix alignment is asked to be, and pairs in the codes of its letters.
+"""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -9,9 +20,82 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mapper.align.matrix.cells import OneCell, TwoCells, joined_halves, words_of_scores
+from mapper.align.matrix.dp import GLOBAL, LOCAL, NEVER, SEMIGLOBAL, Gaps
+from mapper.align.pairs import PairBatch
 from mapper.align.threads import in_slices
 from mapper.errors import InputFormatError, UsageError
-from mapper.jit.accelerate import driver
+from mapper.io.fastq_errors import show
+from mapper.io.input_file import BrokenStreamError, ByteSource
+from mapper.jit.accelerate import core, driver
+from mapper.parallel.buffers import RECYCLER
+
+_MAX_BYTES = 1 << 20
+"""More than any matrix of letters takes; what is longer is something else."""
+
+
+def read_matrix(path: str) -> tuple[str, list[list[float]]]:
+    """Return the letters and the scores of a file, rows in the order of the columns.
+
+    Raises
+    ------
+    InputFormatError
+        If the file cannot be read, or is no square matrix of letters; names file and line.
+    """
+    rows: dict[str, list[float]] = {}
+    letters: list[str] = []
+    for number, line in enumerate(_text(path).split("\n"), 1):
+        words = line.split("#", 1)[0].split()
+        if not words:
+            continue
+        if not letters:
+            letters = words
+            if any(len(letter) != 1 for letter in letters) or len(set(letters)) != len(letters):
+                raise _wrong(path, number, line, "the letters of the columns, each once,")
+            continue
+        if words[0] not in letters or words[0] in rows:
+            raise _wrong(path, number, line, "one of the columns' letters that had no row yet")
+        try:
+            rows[words[0]] = [float(word) for word in words[1:]]
+        except ValueError:
+            raise _wrong(path, number, line, "a letter and numbers") from None
+        if len(words) != len(letters) + 1:
+            raise _wrong(path, number, line, f"a letter and {len(letters)} scores")
+    missing = [letter for letter in letters if letter not in rows]
+    if missing or not letters:
+        raise InputFormatError(
+            f"{path}: no matrix of scores: "
+            + (
+                f"the row of {missing[0]!r} is missing"
+                if missing
+                else "it holds no line of letters"
+            )
+        )
+    return "".join(letters), [rows[letter] for letter in letters]
+
+
+def _text(path: str) -> str:
+    source = ByteSource(path)
+    try:
+        data = bytearray(_MAX_BYTES + 1)
+        end = 0
+        while end < len(data) and (n := source.readinto(memoryview(data)[end:])):
+            end += n
+    except BrokenStreamError as error:
+        raise InputFormatError(f"{path}: {error}") from error
+    finally:
+        source.close()
+    if end > _MAX_BYTES:
+        raise InputFormatError(f"{path}: longer than {_MAX_BYTES} bytes, so no matrix of letters")
+    return io.TextIOWrapper(io.BytesIO(data[:end]), "latin-1").read()
+
+
+def _wrong(path: str, number: int, line: str, expected: str) -> InputFormatError:
+    return InputFormatError(
+        f"{path}: line {number} is {show(line[:40].encode('latin-1'))}; {expected} is expected "
+        "there (a matrix as BLAST's: a line of letters, then a line for each of them)"
+    )
+
 
 NO_LETTER = 255
 MAX_SCORE = 1000
@@ -41,7 +125,7 @@ def substitution_matrix(
     ----------
     matrix
         A name that Biopython knows (``BLOSUM62``, ``PAM250``, ``NUC.4.4``...; needs the
-        package biopython); the path of a file (:mod:`mapper.align.matrix.matrix_file`); two
+        package biopython); the path of a file (:mod:`mapper.align.matrix.scoring`); two
         numbers, the scores of equal and of different letters of ``ACGTN`` (N scores as different,
         even with N); or n letters and their scores, whole numbers (n, n), the row for the query's
         letter.
@@ -61,8 +145,6 @@ def substitution_matrix(
     if isinstance(matrix, str):
         letters, scores = _named(matrix)
     elif isinstance(matrix, Path):
-        from mapper.align.matrix.matrix_file import read_matrix
-
         letters, rows = read_matrix(str(matrix))
         scores = np.array(rows)
     elif not isinstance(matrix, tuple | list) or len(matrix) != 2:
@@ -168,3 +250,189 @@ def _encode(code_of, letters, starts, ends, first, last, codes):
         if greatest == NO_LETTER:
             return i
     return -1
+
+
+GREATEST_HALF, GREATEST_BYTE = 2**15 - 1, 127
+PAD_OF_BYTE, PAD_OF_SHORT = -128, -(2**15) + 1
+"""Score of the extra letter with any other; below every gap cost that the kernel takes."""
+
+
+def costs_of(gaps: Gaps, mode: int, halves: int) -> OneCell | TwoCells:
+    """Return the costs of gaps as the cells of a kernel take them."""
+    opening, extend = -sum(gaps), -gaps.gap_extend
+    if halves == 1:
+        floor = 0 if mode == LOCAL else NEVER
+        return OneCell(*(np.int32(cost) for cost in (opening, extend, floor, extend)))
+    floor = int(bias_of(0, 0, gaps, mode, 0)) if mode == LOCAL else 0
+    return TwoCells(
+        words_of_scores(opening, opening), words_of_scores(extend, extend),
+        words_of_scores(floor, floor), joined_halves(extend, extend),
+    )  # fmt: skip
+
+
+@core
+def bias_of(n, m, gaps, mode, lanes):
+    """What is added to scores in halves, so that no score less what may cost is below 0.
+
+    That is the lowest score of a pair of letters, or a gap's first symbol.
+    """
+    lowest = 1 - PAD_OF_BYTE + gaps.gap_open + gaps.gap_extend
+    if mode == LOCAL:
+        return np.int64(lowest)
+    return np.int64(lowest + 2 * gaps.gap_open + (n + m + 2 * lanes + 2) * gaps.gap_extend)
+
+
+@core
+def fits_halves(n, m, highest, gaps, mode, lanes):
+    """Whether all scores of a matrix fit 16 bits; `highest`: of a pair of letters, or 0."""
+    return bias_of(n, m, gaps, mode, lanes) + (min(n, m) + 1) * highest <= GREATEST_HALF
+
+
+def halves_possible(scores: np.ndarray, gaps: Gaps) -> bool:
+    """Say whether int32 scores fit a query profile's bytes, and gaps cost less than its padding."""
+    return int(np.abs(scores).max()) <= GREATEST_BYTE and sum(gaps) < -PAD_OF_BYTE
+
+
+def padded_scores(scores: np.ndarray, mode: int, halves: int) -> np.ndarray:
+    """Return a matrix with a letter more, which makes the borders: int16.
+
+    Rows above the query must hold the border's first row, columns before the reference its
+    first column: where borders cost gaps, by the gap alone, and where they are free, by the
+    diagonal.
+    """
+    n = len(scores)
+    pad = PAD_OF_BYTE if halves == 2 else PAD_OF_SHORT
+    padded = np.full((n + 1, n + 1), 0 if mode == SEMIGLOBAL else pad, np.int16)
+    padded[:n, :n] = scores
+    padded[n, n] = 0
+    return padded
+
+
+MODES = {"global": GLOBAL, "semiglobal": SEMIGLOBAL, "local": LOCAL}
+"""Needleman-Wunsch; free ends of both sequences (overlaps); Smith-Waterman."""
+
+DEFAULT_MATRIX = "BLOSUM62"
+DEFAULT_GAPS = (10, 1)
+"""Gap open and gap extend: a gap of n costs 10 + n."""
+
+DEFAULT_MEMORY = 1 << 30
+"""Cells of a pair whose path is wanted, at most."""
+
+_MAX_SUM = 2**29  # of scores along a path, in int32
+
+
+class Scoring(NamedTuple):
+    """A matrix alignment, checked."""
+
+    table: SubstitutionMatrix
+    gaps: Gaps
+    mode: int  # GLOBAL, SEMIGLOBAL, LOCAL
+    cigar: bool
+    memory: int  # most cells of a pair whose path is wanted
+
+    @property
+    def scores(self) -> np.ndarray:
+        return self.table.scores
+
+    @property
+    def starts_whole(self) -> bool:
+        """Whether every alignment begins with the first symbols."""
+        return self.mode == GLOBAL
+
+
+class CodedPairs(NamedTuple):
+    """Pairs in the codes of a matrix; query i is ``query_codes[query_start[i]:query_end[i]]``."""
+
+    query_codes: np.ndarray  # uint8
+    query_start: np.ndarray  # int64 (n,)
+    query_end: np.ndarray  # int64 (n,)
+    ref_codes: np.ndarray  # uint8
+    ref_start: np.ndarray  # int64 (n,)
+    ref_end: np.ndarray  # int64 (n,)
+
+    @property
+    def n_pairs(self) -> int:
+        return len(self.query_start)
+
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the symbols of each query, and of each reference, int64 (n,), to be kept."""
+        n, m = (RECYCLER.empty(8 * self.n_pairs).view(np.int64) for _ in range(2))
+        np.subtract(self.query_end, self.query_start, out=n)
+        np.subtract(self.ref_end, self.ref_start, out=m)
+        return n, m
+
+    def cells(self) -> np.ndarray:
+        """Return the cells of each matrix."""
+        n, m = self.lengths()
+        n *= m
+        return n
+
+    def part(self, first: int, last: int) -> CodedPairs:
+        """Return pairs first:last."""
+        rows = slice(first, last)
+        return self._replace(
+            query_start=self.query_start[rows], query_end=self.query_end[rows],
+            ref_start=self.ref_start[rows], ref_end=self.ref_end[rows],
+        )  # fmt: skip
+
+
+def check_scoring(
+    matrix: str | Path | tuple | SubstitutionMatrix, gaps: tuple[int, int], span: str, cigar: bool,
+    memory: int,
+) -> Scoring:  # fmt: skip
+    """Return what is asked for, or raise UsageError for what cannot be meant."""
+    table = matrix if isinstance(matrix, SubstitutionMatrix) else substitution_matrix(matrix)
+    if span not in MODES:
+        raise UsageError(f"span {span!r}: one of {', '.join(MODES)} is expected")
+    return Scoring(table, check_gaps(gaps), MODES[span], cigar, memory)
+
+
+def check_gaps(gaps: tuple[int, int]) -> Gaps:
+    """Return gap costs, or refuse what cannot be meant."""
+    if len(gaps) != 2 or any(int(cost) != cost or not 0 <= cost <= MAX_SCORE for cost in gaps):
+        raise UsageError(f"gaps {gaps}: open and extend, whole numbers from 0 to {MAX_SCORE}")
+    return Gaps(int(gaps[0]), int(gaps[1]))
+
+
+def check_lengths(longest: int, scoring: Scoring) -> None:
+    """Raise UsageError if scores could leave 32 bits, for two sequences of so many symbols."""
+    greatest = max(int(np.abs(scoring.scores).max()), sum(scoring.gaps))
+    if longest * greatest > _MAX_SUM:
+        raise UsageError(
+            f"sequences of {longest} symbols together with scores of up to {greatest}: "
+            f"the product must not exceed {_MAX_SUM}"
+        )
+
+
+def code_pairs(batch: PairBatch, scoring: Scoring, first_pair: int, threads: int = 1) -> CodedPairs:
+    """Return a batch in the codes of the matrix; `threads` have no effect on the result.
+
+    Raises
+    ------
+    UsageError
+        If scores could leave 32 bits.
+    InputFormatError
+        At the first letter that the matrix does not score.
+    """
+    if batch.n_pairs:
+        lengths = batch.query_end - batch.query_start + batch.ref_end - batch.ref_start
+        check_lengths(int(lengths.max()), scoring)
+    query_codes = encode_letters(
+        scoring.table, batch.queries, batch.query_start, batch.query_end, "the query", first_pair,
+        threads=threads,
+    )  # fmt: skip
+    ref_codes = encode_letters(
+        scoring.table, batch.refs, batch.ref_start, batch.ref_end, "the reference", first_pair,
+        threads=threads,
+    )  # fmt: skip
+    return CodedPairs(
+        query_codes, batch.query_start, batch.query_end, ref_codes, batch.ref_start, batch.ref_end
+    )
+
+
+def without_memory(pairs: CodedPairs, scoring: Scoring) -> np.ndarray:
+    """Say of each pair whether its path would take more memory than is allowed: bool (n,)."""
+    if not scoring.cigar:
+        return np.zeros(pairs.n_pairs, np.bool_)
+    over: np.ndarray = pairs.cells() > scoring.memory
+    return over

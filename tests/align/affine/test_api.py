@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mapper.align.affine import low_memory
 from mapper.align.affine.api import align_affine
 from mapper.align.affine.cpu import ROWS_BEFORE_BAND
-from mapper.align.affine.wavefront_affine import AffinePenalties, Band
+from mapper.align.affine.wavefront import AffinePenalties, Band
 from mapper.align.edit.wavefront import Ends
 from mapper.align.matches import pair_at
 from mapper.align.packing import pack_pairs

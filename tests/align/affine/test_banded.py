@@ -5,13 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapper.align.affine.affine_dp import NARROW, WIDEST_GUESS, dp_align, new_dp_space, rows_for
-from mapper.align.affine.banded import BLOCK, BandSpace, fill_band, fits_bytes
+from mapper.align.affine.banded import (
+    BLOCK,
+    NARROW,
+    WIDEST_GUESS,
+    BandSpace,
+    dp_align,
+    fill_band,
+    fits_bytes,
+    new_dp_space,
+    rows_for,
+)
 from mapper.align.affine.low_memory import Problem, path_in_stretches
-from mapper.align.affine.wavefront_affine import AffinePenalties, Band
+from mapper.align.affine.wavefront import AffinePenalties, Band
 from mapper.align.edit.wavefront import Ends
-from mapper.align.letters import letters_of, no_letters, run_to_fence
-from mapper.align.matches import pair_at
+from mapper.align.matches import letters_of, no_letters, pair_at, run_to_fence
 from mapper.align.matrix.cells import ByteCell, OneCell
 from mapper.align.matrix.dp import next_cell
 from mapper.align.packing import pack_pairs

@@ -8,7 +8,7 @@ import pytest
 from numba import types
 
 from mapper.align.affine.api import align_affine
-from mapper.align.affine.wavefront_affine import AffinePenalties, Band
+from mapper.align.affine.wavefront import AffinePenalties, Band
 from mapper.align.result import HEURISTIC, OK, OVER_LIMIT
 from tests.align.cuda.test_stream import check
 from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
@@ -21,11 +21,11 @@ SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Make work space anew for each call; return how many pairs each call left to the CPU."""
-    from mapper.align.cuda import flat_rest, retry
+    from mapper.align.cuda import retry, stream
 
     monkeypatch.setattr(retry, "_SPACES", {})
     counts = []
-    first_pass = flat_rest.first_pass
+    first_pass = stream.first_pass
 
     def noted(*args):
         found = first_pass(*args)
@@ -33,7 +33,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         retry._SPACES.clear()
         return found
 
-    monkeypatch.setattr(flat_rest, "first_pass", noted)
+    monkeypatch.setattr(stream, "first_pass", noted)
     return counts
 
 
@@ -55,12 +55,12 @@ def short_pairs(rng: np.random.Generator) -> list[tuple[str, str]]:
 def test_groups_of_all_sizes_equal_the_cpu(
     penalties, lanes: int, left, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mapper.align.affine import cuda_plan, flat_affine_space
+    from mapper.align.affine import cuda_plan, cuda_rows
     from mapper.align.cuda import worklist
     from mapper.align.cuda.launch_plan import GroupRung
 
     monkeypatch.setattr(worklist, "multiprocessors", lambda: 1)
-    monkeypatch.setattr(flat_affine_space, "MOST_BAND_BLOCKS", 1)  # takes pairs again and again
+    monkeypatch.setattr(cuda_rows, "MOST_BAND_BLOCKS", 1)  # takes pairs again and again
     monkeypatch.setattr(cuda_plan, "BAND_RUNGS", (GroupRung(120, lanes),))
     pairs = short_pairs(np.random.default_rng(41))
     bands = ((3, 2),) if SIMULATED else ((3, 2), (2, 1), (32, 8), (33, 1), (90, 20))
@@ -107,7 +107,7 @@ def test_long_pairs_equal_the_cpu(length: int, left, device: str) -> None:
 @pytest.mark.parametrize("width", [3000, 9000])
 def test_wide_bands_equal_the_cpu(width: int, left, device: str) -> None:
     """A warp with most of a block's shared memory, and a thread a pair where that is too small."""
-    from mapper.align.affine.flat_affine_space import band_shape
+    from mapper.align.affine.cuda_rows import band_shape
     from mapper.align.cuda.cooperative import most_shared_bytes
 
     shape = band_shape(AffinePenalties(2, 3, 1), Band(width, 1), 220, 8)
@@ -146,7 +146,7 @@ def test_cut_over_the_limit_and_whole(left, device: str) -> None:
 @pytest.mark.parametrize("band", [(2, 1), (32, 8), (100, 25), (1000, 8)])
 def test_shapes_hold_what_a_band_needs(penalties, band) -> None:
     require_compiler()
-    from mapper.align.affine.flat_affine_space import GROUP_BLOCK, WARP, band_shape
+    from mapper.align.affine.cuda_rows import GROUP_BLOCK, WARP, band_shape
     from mapper.cuda.api import SHARED_BYTES
 
     for lanes in (8, 32):
@@ -164,8 +164,8 @@ def test_shapes_hold_what_a_band_needs(penalties, band) -> None:
 
 def test_the_kernel_compiles_for_hopper_without_spills() -> None:
     require_compiler()
-    from mapper.align.affine import flat_affine_space as room
-    from mapper.align.affine import flat_band as band
+    from mapper.align.affine import cuda_kernels as band
+    from mapper.align.affine import cuda_rows as room
     from mapper.align.cuda import kernels as flat
     from mapper.align.cuda import worklist as lists
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapper.align.affine.extension_part import align_extension
+from mapper.align.affine.api import align_extension
 from mapper.align.result import NO_MEMORY, OK
 from mapper.errors import MapperError
 from tests.helpers.read_batches import random_letters

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from mapper.align.cuda.chunks import SMALLEST
-from mapper.align.cuda.flat_packed import PackedSource
-from mapper.align.cuda.sources import LetterSource
+from mapper.align.cuda.sources import LetterSource, PackedSource
 from mapper.align.cuda.work_queue import give_places, stop, ticket_at_hand, tickets_of
-from mapper.align.given import packed_pairs
+from mapper.align.dispatch import packed_pairs
 from mapper.align.pairs import batch_of
 from tests.align.cuda.test_sources import expected_rows, places_at, symbols
 from tests.helpers.sequence_pairs import random_pairs
@@ -80,7 +79,7 @@ class Slot:
 def test_chunks_go_through_slots_in_order(
     packed: bool, n_slots: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flat_cuda = pytest.importorskip("mapper.align.cuda.flat_cuda")
+    flat_cuda = pytest.importorskip("mapper.align.cuda.stream")
     monkeypatch.setattr(
         flat_cuda, "page_locked", lambda n, dtype: places_at(0, 1, n)[0].view(dtype)
     )
@@ -100,7 +99,7 @@ def test_chunks_go_through_slots_in_order(
 
 
 def test_threads_end_where_nothing_can_be_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    flat_cuda = pytest.importorskip("mapper.align.cuda.flat_cuda")
+    flat_cuda = pytest.importorskip("mapper.align.cuda.stream")
     monkeypatch.setattr(
         flat_cuda, "page_locked", lambda n, dtype: places_at(0, 1, n)[0].view(dtype)
     )

@@ -8,7 +8,7 @@ import pytest
 from numba import types
 
 from mapper.align.affine.api import align_affine
-from mapper.align.affine.wavefront_affine import AffinePenalties
+from mapper.align.affine.wavefront import AffinePenalties
 from mapper.align.edit.wavefront import Rows
 from mapper.align.result import HEURISTIC
 from tests.align.cuda.test_stream import check
@@ -23,7 +23,8 @@ SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Make chunks of all lengths go to blocks at once; return how many pairs each batch left."""
     from mapper.align.affine import cuda_plan as affine_plan
-    from mapper.align.cuda import flat_rest, launch_plan, retry
+    from mapper.align.cuda import launch_plan, retry
+    from mapper.align.cuda import stream as flat_rest
     from mapper.align.cuda.launch_plan import GroupRung
     from mapper.align.edit import cuda_plan as edit_plan
 
@@ -155,8 +156,8 @@ def test_without_room_for_their_paths_pairs_are_left(
 
 def test_kernels_compile_for_hopper_without_spills() -> None:
     require_compiler()
-    from mapper.align.affine import flat_affine_space as room
-    from mapper.align.affine import flat_block_affine as block
+    from mapper.align.affine import cuda_kernels as block
+    from mapper.align.affine import cuda_rows as room
     from mapper.align.cuda import kernels as flat
     from mapper.align.cuda import worklist as lists
     from mapper.align.edit import cuda_kernels as edit

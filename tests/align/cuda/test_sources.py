@@ -7,14 +7,11 @@ import pytest
 
 from mapper.align.affine.api import align_affine
 from mapper.align.cuda import chunks as flat_chunks
-from mapper.align.cuda.flat_lines import LINE_LETTERS, pack_line
-from mapper.align.cuda.flat_packed import PackedSource
-from mapper.align.cuda.flat_stream import LINE
-from mapper.align.cuda.pack_letters import BLOCK_LETTERS, pack_blocks
-from mapper.align.cuda.sources import LetterSource
+from mapper.align.cuda.pack_letters import BLOCK_LETTERS, LINE, LINE_LETTERS, pack_blocks, pack_line
+from mapper.align.cuda.sources import LetterSource, PackedSource
 from mapper.align.cuda.staging import Staging, words_of_place
+from mapper.align.dispatch import packed_pairs
 from mapper.align.edit.api import edit_distance
-from mapper.align.given import packed_pairs
 from mapper.align.pairs import PairBatch, batch_of
 from mapper.errors import UsageError
 from mapper.jit.accelerate import driver

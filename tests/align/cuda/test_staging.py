@@ -8,13 +8,13 @@ import sys
 import numpy as np
 import pytest
 
-from mapper.align.crew import crew
 from mapper.align.cuda.chunks import Chunk
 from mapper.align.cuda.staging import Staging
+from mapper.align.threads import crew
 
 FORK = """
 import os
-from mapper.align.crew import crew
+from mapper.align.threads import crew
 assert crew(2).submit(int).result() == 0
 child = os.fork()
 if child == 0:

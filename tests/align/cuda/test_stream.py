@@ -7,16 +7,11 @@ import numpy as np
 import pytest
 from numba import types
 
-from mapper.align.affine.affine_origins import Origins
-from mapper.align.affine.api import align_affine
-from mapper.align.affine.extension_part import align_extension
-from mapper.align.affine.wavefront import AffineRows
-from mapper.align.affine.wavefront_affine import AffinePenalties, Band
+from mapper.align.affine.api import align_affine, align_extension
+from mapper.align.affine.wavefront import AffinePenalties, AffineRows, Band, Origins
+from mapper.align.dispatch import packed_pairs
 from mapper.align.edit.api import edit_distance
-from mapper.align.edit.small_rows import small_search
-from mapper.align.edit.strip import Strings
-from mapper.align.edit.wavefront import Ends, Rows
-from mapper.align.given import packed_pairs
+from mapper.align.edit.wavefront import Ends, Rows, Strings, small_search
 from mapper.align.packing import pack_pairs
 from mapper.align.pairs import PADDING, PairBatch, batch_of
 from mapper.align.result import HEURISTIC, OK
@@ -161,7 +156,7 @@ def test_a_device_without_memory_gets_less(device: str, monkeypatch: pytest.Monk
 def test_chunks_do_not_matter(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mapper.align.dispatch.CHUNK_PAIRS", 7)
     monkeypatch.setattr("mapper.align.dispatch.CHUNK_SYMBOLS", 300)
-    monkeypatch.setattr("mapper.align.cuda.flat_cuda.CHUNK_PAIRS", 7)
+    monkeypatch.setattr("mapper.align.cuda.stream.CHUNK_PAIRS", 7)
     monkeypatch.setattr("mapper.align.cuda.chunks.CHUNK_SYMBOLS", 100)
     pairs = random_pairs(np.random.default_rng(4), 20, 60)
     for span in ("global", "semiglobal"):
@@ -174,8 +169,8 @@ def test_what_the_first_pass_leaves_is_aligned_later(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other letters, distances above its own, pairs for which there is no memory."""
-    from mapper.align.cuda import flat_cuda, flat_rest
-    from mapper.align.cuda.flat_columns import NOT_DONE
+    from mapper.align.cuda import stream
+    from mapper.align.cuda.kernels import NOT_DONE
     from mapper.align.cuda.launch_plan import GroupRung
     from mapper.align.edit import cuda_plan
 
@@ -186,14 +181,14 @@ def test_what_the_first_pass_leaves_is_aligned_later(
     pairs = [(edited(rng, ref, 0.05), ref), (ref, ref[:20] + "N" + ref[21:]), ("ACGU", "acgt"),
              (random_letters(rng, 60), ref), ("", ref), (edited(rng, ref, 0.1), ref)]  # fmt: skip
     left = []
-    first_pass = flat_cuda.first_pass
+    first_pass = stream.first_pass
 
     def noted(*args):
         found = first_pass(*args)
         left.append(np.flatnonzero(found.columns.status == NOT_DONE).tolist())
         return found
 
-    monkeypatch.setattr(flat_rest, "first_pass", noted)
+    monkeypatch.setattr(stream, "first_pass", noted)
     check(pairs, device)
     check(pairs, device, symbols="iupac", max_distance=12)
     assert left[:2] == [[1, 3, 4]] * 2
@@ -202,7 +197,7 @@ def test_what_the_first_pass_leaves_is_aligned_later(
     def full(*args):
         raise DeviceMemoryError("full")
 
-    monkeypatch.setattr(flat_cuda, "_in_chunks", full)
+    monkeypatch.setattr(stream, "_in_chunks", full)
     check(pairs, device)
     assert left[-1] == list(range(len(pairs)))
 
@@ -212,7 +207,7 @@ def test_kernels_that_found_little_are_left_out(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Results are the same, whatever the chunks before were like."""
-    from mapper.align.cuda import flat_cuda, retry
+    from mapper.align.cuda import retry, stream
     from mapper.align.edit import cuda_plan
     from mapper.cuda.memory import copy_out
 
@@ -234,8 +229,8 @@ def test_kernels_that_found_little_are_left_out(
 
     monkeypatch.setattr(cuda_plan, "stages_for", noted)
     monkeypatch.setattr(retry, "_SPACES", {})
-    monkeypatch.setattr(flat_cuda, "FEWEST_PAIRS", 4)
-    monkeypatch.setattr(flat_cuda, "SLOTS", 1)
+    monkeypatch.setattr(stream, "FEWEST_PAIRS", 4)
+    monkeypatch.setattr(stream, "SLOTS", 1)
     rng = np.random.default_rng(19)
     near, middle, far = [], [], []
     for pairs, n_edits in ((near, 3), (middle, 20), (far, 45)):
@@ -305,18 +300,18 @@ def test_packed_pairs_are_copied_from_where_they_lie(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From page-locked memory, by all chunks, without the host's help."""
-    from mapper.align.cuda import flat_cuda
+    from mapper.align.cuda import stream
 
-    monkeypatch.setattr(flat_cuda, "FEWEST_PAIRS", 7)
+    monkeypatch.setattr(stream, "FEWEST_PAIRS", 7)
     if SIMULATED:  # whose memory is never page-locked
-        monkeypatch.setattr(flat_cuda, "is_page_locked", lambda arrays: True)
-    direct, run_direct = [], flat_cuda.run_direct
+        monkeypatch.setattr(stream, "is_page_locked", lambda arrays: True)
+    direct, run_direct = [], stream.run_direct
 
     def noted(slots, source, chunks, found):
         direct.append(len(chunks))
         run_direct(slots, source, chunks, found)
 
-    monkeypatch.setattr(flat_cuda, "run_direct", noted)
+    monkeypatch.setattr(stream, "run_direct", noted)
     rng = np.random.default_rng(18)
     monkeypatch.setattr(buffers, "LEAST_BYTES", 1)  # small arrays are page-locked, too
     n = 12 if SIMULATED else 2_000
@@ -335,10 +330,10 @@ def test_packed_pairs_are_copied_from_where_they_lie(
 def test_packed_pairs_that_are_none_are_refused_by_a_device(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mapper.align.cuda import flat_cuda
+    from mapper.align.cuda import stream
 
     if SIMULATED:
-        monkeypatch.setattr(flat_cuda, "is_page_locked", lambda arrays: True)
+        monkeypatch.setattr(stream, "is_page_locked", lambda arrays: True)
     n = 8 if SIMULATED else 60_000
     packed = packed_pairs(["ACGT" * 10] * n, ["ACGT" * 10] * n, device=device)
     for field, pair, value, what in (
@@ -409,7 +404,7 @@ def test_kernels_compile_for_hopper_without_spills() -> None:
 
 
 def affine_space_type():
-    from mapper.align.affine.affine_space import AffineSpace
+    from mapper.align.affine.cuda_general import AffineSpace
 
     rows = AffineRows(
         *(np.zeros((1, 1, 1), np.int32) for _ in range(3)),
@@ -422,17 +417,22 @@ def affine_space_type():
 def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     require_compiler()
     from mapper.align.affine.cuda_kernels import GroupSpace, group_affine_kernel, group_shape
-    from mapper.align.cuda import flat_columns
+    from mapper.align.cuda import kernels
     from mapper.align.cuda import kernels as flat
     from mapper.align.cuda.stages import Stages, begin_stages_kernel
-    from mapper.align.edit.flat_edit import edit_shape, group_edit_kernel
-    from mapper.align.edit.flat_vectors import WORD_TYPES, VectorSpace, vector_edit_kernel
+    from mapper.align.edit.cuda_kernels import (
+        WORD_TYPES,
+        VectorSpace,
+        edit_shape,
+        group_edit_kernel,
+        vector_edit_kernel,
+    )
 
     number, u32, byte = np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.int8)
     n_ops = np.zeros(1, np.int32)
     staged, i64 = array(np.uint64), types.int64
     out = type_of(flat.FlatResults(n_ops, byte, n_ops, u32, u32, np.zeros((1, 1), np.int64)))
-    columns = type_of(flat_columns.FlatColumns(number, byte, *[number] * 5, u32))
+    columns = type_of(kernels.FlatColumns(number, byte, *[number] * 5, u32))
     layout = type_of(Rows(np.zeros(1, np.int16), number, number, number))
     stages = type_of(Stages(np.zeros((1, 1), np.int32), n_ops, n_ops))
     arguments = [staged, i64, i64, i64, layout, stages, i64, out]
@@ -476,9 +476,9 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     for kernel, arguments in (
         (flat.rows_kernel, [given, *[i64] * 7, staged]),
         (begin_stages_kernel, [stages, i64]),
-        (flat_columns.count_blocks_kernel, [staged, i64, out]),
-        (flat_columns.sum_blocks_kernel, [array(np.int64, 2), i64, array(np.int64)]),
-        (flat_columns.finish_kernel, [staged, i64, out, i64, i64, i64, i64, columns]),
+        (kernels.count_blocks_kernel, [staged, i64, out]),
+        (kernels.sum_blocks_kernel, [array(np.int64, 2), i64, array(np.int64)]),
+        (kernels.finish_kernel, [staged, i64, out, i64, i64, i64, i64, columns]),
     ):
         assert compile_offline(kernel, arguments).spills == 0
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mapper.align.edit import cpu
 from mapper.align.edit.api import edit_distance
-from mapper.align.edit.edit_space import new_rows
+from mapper.align.edit.cpu import new_rows
 from mapper.align.edit.wavefront import FINISHED, Ends, trace_edit
 from mapper.align.matches import pair_at
 from mapper.align.packing import pack_pairs

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from mapper.align.edit.api import edit_distance
-from mapper.align.long import api, long_search
+from mapper.align.long import api
 from mapper.align.long import search as long_path
+from mapper.align.long import search as long_search
 from mapper.align.long.api import long_edit_distance
-from mapper.align.long.checkpoint import Checkpoint, Part, Work
+from mapper.align.long.search import Checkpoint, Part, Work
 from mapper.cli.signals import Terminated
 from mapper.errors import OutputError, UsageError
 from tests.helpers.read_batches import random_letters
@@ -128,7 +129,7 @@ def test_a_signal_saves_the_state(number: signal.Signals, tmp_path: Path) -> Non
     code = (
         "import os, time\n"
         "from mapper.cli.main import main\n"
-        "from mapper.align.long.long_search import Search\n"
+        "from mapper.align.long.search import Search\n"
         "whole_slice, n_slices = Search.slice, 0\n"
         "def slice_with_signal(self):\n"
         "    global n_slices\n"

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numba import types
 
-from mapper.align.edit.strip import WIDTH, Strings, next_strip
-from mapper.align.long import long_search, search
+from mapper.align.edit.wavefront import WIDTH, Strings, next_strip
+from mapper.align.long import search
+from mapper.align.long import search as long_search
 from mapper.align.long.api import long_edit_distance
 from mapper.align.packing import pack_pairs
 from mapper.align.pairs import batch_of
@@ -186,7 +187,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 def test_kernels_compile_for_hopper_without_spills() -> None:
     require_compiler()
-    from mapper.align.long.long_kernels import BLOCK, BLOCKS_PER_SM, Sides, meet_kernel
+    from mapper.align.long.cuda import BLOCK, BLOCKS_PER_SM, Sides, meet_kernel
 
     word = np.zeros(1, np.uint32)
     sides = type_of(Sides(word, word, word, word, 1, 1, 1))

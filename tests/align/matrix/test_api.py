@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from mapper.align.matrix import scoring
-from mapper.align.matrix.api import align_all
-from mapper.align.matrix.matrix import align_matrix
+from mapper.align.matrix.api import align_all, align_matrix
 from mapper.align.matrix.scoring import substitution_matrix
 from mapper.align.result import NO_MEMORY, OK
 from mapper.errors import InputFormatError, MapperError

@@ -8,11 +8,10 @@ import pytest
 from numba import types
 
 from mapper.align.matrix import cuda_plan
-from mapper.align.matrix.api import align_all
+from mapper.align.matrix.api import align_all, align_matrix
 from mapper.align.matrix.cuda_plan import Shape
 from mapper.align.matrix.dp import GLOBAL, LOCAL, SEMIGLOBAL, Gaps
-from mapper.align.matrix.matrix import align_matrix
-from mapper.align.matrix.matrix_numbers import costs_of
+from mapper.align.matrix.scoring import costs_of
 from mapper.errors import DeviceMemoryError
 from tests.helpers.offline_compile import Machine, array, compile_offline, require_compiler, type_of
 from tests.helpers.read_batches import random_letters
@@ -130,7 +129,8 @@ def test_all_with_all_equals_the_cpu(device: str) -> None:
 def test_batches_and_lack_of_memory_do_not_matter(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mapper.align.matrix import cuda_engine, engine, matrix_device
+    from mapper.align.matrix import cuda_engine, engine
+    from mapper.align.matrix import cuda_engine as matrix_device
 
     whole = matrix_device.MatrixWorker._align
     sizes = []
@@ -170,7 +170,7 @@ def test_two_cells_compile_to_instructions_of_two(rows: int, mode: int, want_pat
 
 def test_one_cell_and_the_walk_compile_without_spills() -> None:
     require_compiler()
-    from mapper.align.matrix import matrix_cuda
+    from mapper.align.matrix import cuda_fill
 
     machine = _compiled(cuda_plan.ONE_CELL, SEMIGLOBAL, True)
     assert machine.spills == 0
@@ -187,13 +187,13 @@ def test_one_cell_and_the_walk_compile_without_spills() -> None:
         word,
         out,
     ]
-    assert compile_offline(matrix_cuda.trace_kernel, walk).spills == 0
+    assert compile_offline(cuda_fill.trace_kernel, walk).spills == 0
     gather = [word, number, number, word]
-    assert compile_offline(matrix_cuda.gather_kernel, gather).spills == 0
+    assert compile_offline(cuda_fill.gather_kernel, gather).spills == 0
 
 
 def _pairs():
-    from mapper.align.matrix.matrix_cuda import MatrixPairs
+    from mapper.align.matrix.cuda_fill import MatrixPairs
 
     code = np.zeros(1, np.uint8)
     return type_of(MatrixPairs(code, code, np.zeros((1, 1), np.int64)))

@@ -14,7 +14,7 @@ from mapper.align.matrix.cuda_plan import (
     plan_batch,
 )
 from mapper.align.matrix.dp import GLOBAL, LOCAL, SEMIGLOBAL, Gaps
-from mapper.align.matrix.matrix_numbers import (
+from mapper.align.matrix.scoring import (
     GREATEST_HALF,
     bias_of,
     fits_halves,

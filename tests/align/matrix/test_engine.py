@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mapper.align.matrix import api
 from mapper.align.matrix import engine as matrix_engine
 from mapper.align.matrix.engine import MatrixEngine
-from mapper.align.matrix.matrix_scoring import CodedPairs, check_scoring
+from mapper.align.matrix.scoring import CodedPairs, check_scoring
 from mapper.align.threads import chunk_bounds
 
 SCORING = check_scoring((1, -1), (1, 1), "global", False, 1 << 30)

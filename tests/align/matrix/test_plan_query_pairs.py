@@ -10,7 +10,6 @@ from numba import types
 from mapper.align.matrix import cuda_engine
 from mapper.align.matrix.api import align_all
 from mapper.align.matrix.dp import GLOBAL, LOCAL, SEMIGLOBAL, Gaps
-from mapper.align.matrix.matrix_numbers import costs_of
 from mapper.align.matrix.plan_query_pairs import (
     HIGH,
     HIGH_LEN,
@@ -21,6 +20,7 @@ from mapper.align.matrix.plan_query_pairs import (
     TURN,
     plan_twins,
 )
+from mapper.align.matrix.scoring import costs_of
 from tests.align.matrix.test_cuda_fill import LETTERS, MODES, PROTEIN
 from tests.helpers.offline_compile import Machine, array, compile_offline, require_compiler, type_of
 from tests.helpers.read_batches import random_letters
@@ -157,7 +157,7 @@ def test_twins_compile_to_few_instructions(mode: int, want_path: bool) -> None:
 
 def test_the_walk_compiles_without_spills() -> None:
     require_compiler()
-    from mapper.align.matrix.twins_trace import trace_twins
+    from mapper.align.matrix.cuda_query_pairs import trace_twins
 
     number, word, code = array(np.int64), array(np.uint32), array(np.uint8)
     table = array(np.int32, 2)

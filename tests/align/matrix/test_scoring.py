@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mapper.align.matrix.matrix import align_matrix
+from mapper.align.matrix.api import align_matrix
 from mapper.align.matrix.scoring import substitution_matrix
 from mapper.cli.main import main
 from mapper.errors import InputFormatError
