@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mapper.cuda.devices import find_devices
-from tests.whole import World, build_world
+from tests.helpers.mapping_runs import World, build_world
 
 # No deadline: the first example of a test may have to wait for numba. derandomize: the same
 # examples in every run; `pytest --hypothesis-profile explore` draws new ones.

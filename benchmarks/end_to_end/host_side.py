@@ -43,13 +43,13 @@ from mapper.cuda.devices import CUDA, DeviceChoice
 from mapper.index.reference import Index
 from mapper.index.storage import open_index
 from mapper.io.fastq import FastqReader
-from mapper.job import MapJob
+from mapper.mapping.job import MapJob
+from mapper.mapping.pipeline_part import map_reads
+from mapper.mapping.stages import align_reads, rescue_mates
+from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel, in_score_units, model_from
 from mapper.params import DEVICE_BATCH_BASES, MapParams
-from mapper.pipeline import map_reads
 from mapper.seed.exact import resolve
-from mapper.stages import align_reads, rescue_mates
-from mapper.stats import RunStats
 
 RECORDED_BASES = 3_000_000
 MODEL = model_from(320.0, 50.0, 120, 520, 0)
@@ -74,7 +74,7 @@ def record(index: Index, paths: Sequence[str], threads: int) -> Found:
 
 
 class PretendedDevice:
-    """Stands in for :class:`mapper.device.backend.DeviceStages`."""
+    """Stands in for :class:`mapper.mapping.stages_cuda.DeviceStages`."""
 
     def __init__(self, index: Index, recorded: Found, lanes: int, us_per_read: float) -> None:
         self._index = index
@@ -125,10 +125,10 @@ class PretendedDevice:
 
 def run(index: Index, job: MapJob, device: Callable[..., Any]) -> tuple[RunStats, float]:
     """Map with a stand-in for the device's stages; return the CPU seconds, too."""
-    from mapper.device import backend
+    from mapper.mapping import stages_cuda
 
     before = resource.getrusage(resource.RUSAGE_SELF)
-    with mock.patch.object(backend, "DeviceStages", device):
+    with mock.patch.object(stages_cuda, "DeviceStages", device):
         stats = map_reads(index, job)
     after = resource.getrusage(resource.RUSAGE_SELF)
     return stats, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime

@@ -26,12 +26,12 @@ from benchmarks.harness import BenchmarkError
 from mapper.batch import ReadBatch
 from mapper.index.reference import Index
 from mapper.io.reads import Lane, ReadOptions, ReadsReader
+from mapper.mapping.stages import Aligned, align_reads, rescue_mates
+from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, confident_inserts, estimate
 from mapper.pair.placement import PlacementBatch, place_reads
 from mapper.params import BATCH_BASES, MAX_READ_LEN, MapParams
 from mapper.seed.exact import resolve
-from mapper.stages import Aligned, align_reads, rescue_mates
-from mapper.stats import RunStats
 
 THRESHOLDS = (1, 10, 20, 30, 60)
 

@@ -76,11 +76,11 @@ def convert_fmwave(
     paths: list[str], out: str, threads: int, batch_bases: int = BATCH_BASES
 ) -> None:
     """Read, encode and write with the readers and writers of fmwave."""
-    from mapper.cut_ahead import CutAhead
     from mapper.io.header import header_text
     from mapper.io.input_tags import carry_over
     from mapper.io.output import open_output
     from mapper.io.reads import Lane, ReadOptions, ReadsReader
+    from mapper.mapping.cut_ahead import CutAhead
     from mapper.parallel.pool import MAP, READ, WRITE, Workers
 
     def convert(raw: RawBatch) -> np.ndarray:

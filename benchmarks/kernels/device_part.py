@@ -27,6 +27,8 @@ from mapper.batch import AlignmentBatch, ReadBatch
 from mapper.index.reference import Index
 from mapper.index.storage import open_index
 from mapper.io.fastq import FastqReader
+from mapper.mapping.stages import align_reads, rescue_mates
+from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import (
     InsertSizeModel,
     confident_inserts,
@@ -35,8 +37,6 @@ from mapper.pair.insert_size import (
 )
 from mapper.params import DEVICE_BATCH_BASES, MapParams
 from mapper.seed.exact import resolve
-from mapper.stages import align_reads, rescue_mates
-from mapper.stats import RunStats
 
 WARM_UPS = 2
 
@@ -67,9 +67,9 @@ def measure_batch(
     index: Index, batch: ReadBatch, params: MapParams, repeats: int
 ) -> InsertSizeModel:
     """Print what a batch takes in one lane: the first time, and when all buffers have grown."""
-    from mapper.device import backend
+    from mapper.mapping import stages_cuda
 
-    stages = backend.DeviceStages(index, [0], lanes=1)
+    stages = stages_cuda.DeviceStages(index, [0], lanes=1)
     model = model_of(batch, stages.align(batch, params, RunStats()).alignments, params)
     for lane in stages.lanes:
         lane.space.release()
@@ -104,7 +104,7 @@ def measure_lanes(
     repeats: int,
 ) -> None:  # fmt: skip
     """Print millions of reads a second with `n_lanes` threads, each in its lane."""
-    from mapper.device.backend import DeviceStages
+    from mapper.mapping.stages_cuda import DeviceStages
 
     stages = DeviceStages(index, [0], lanes=n_lanes)
 
@@ -158,7 +158,7 @@ def main() -> None:
             )
         return
     from mapper.cuda.devices import choose_device, find_devices
-    from mapper.pipeline import DEVICE_SWITCH_SECONDS
+    from mapper.mapping.pipeline_part import DEVICE_SWITCH_SECONDS
 
     choose_device("cuda")
     sys.setswitchinterval(DEVICE_SWITCH_SECONDS)

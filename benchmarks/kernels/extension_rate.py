@@ -35,10 +35,10 @@ from mapper.batch import ReadBatch
 from mapper.cli.sizes import size
 from mapper.index.reference import Index
 from mapper.index.storage import open_index
+from mapper.mapping.stages import align_reads
+from mapper.mapping.stats import RunStats
 from mapper.params import DEVICE_BATCH_BASES, DEVICE_LANES, KEEP_ALL, KeepParams, MapParams
 from mapper.seed.exact import resolve
-from mapper.stages import align_reads
-from mapper.stats import RunStats
 
 WARM_UPS = 2
 GOAL = 50e6
@@ -84,8 +84,8 @@ def measure_batch(
     *, compare: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the rates of a batch in one lane, and its kernels' times."""
-    from mapper.device.backend import DeviceStages
     from mapper.extend.cuda import download_alignments
+    from mapper.mapping.stages_cuda import DeviceStages
 
     extend = Extension(DeviceStages(index, [0], lanes=1).lanes[0], batch, params, keep)
     for _ in range(WARM_UPS):
@@ -126,7 +126,7 @@ def measure_lanes(
 ) -> dict[str, Any]:
     """Return loci a second with `n_lanes` threads that extend the batch, each in its lane."""
     from mapper.cuda.api import cuda
-    from mapper.device.backend import DeviceStages
+    from mapper.mapping.stages_cuda import DeviceStages
 
     lanes = DeviceStages(index, [0], lanes=n_lanes).lanes
     work = [Extension(lane, batch, params, keep) for lane in lanes]
@@ -218,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     harness.add_commit(parser)
     options = parser.parse_args(arguments)
     from mapper.cuda.devices import choose_device
-    from mapper.pipeline import DEVICE_SWITCH_SECONDS
+    from mapper.mapping.pipeline_part import DEVICE_SWITCH_SECONDS
 
     choose_device("cuda")
     sys.setswitchinterval(DEVICE_SWITCH_SECONDS)

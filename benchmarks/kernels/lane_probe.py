@@ -131,7 +131,7 @@ class Probe:
     def __enter__(self) -> Probe:
         from mapper.cuda import memory
         from mapper.cuda.api import Kernel, cuda
-        from mapper.device import backend
+        from mapper.mapping import stages_cuda
 
         space = memory.Workspace
 
@@ -147,13 +147,15 @@ class Probe:
         patch(space, "synchronize", lambda f: self._timed(f, "wait_seconds"))
         patch(cuda, "pinned_array", lambda f: self._allocating(f, "pinned"))
         patch(cuda, "device_array", lambda f: self._allocating(f, "device"))
-        patch(backend, "upload_reads", lambda f: self._as_part(f, "pack"))
-        patch(backend, "seed_reads", lambda f: self._as_part(f, "seed"))
-        patch(backend, "find_loci", lambda f: self._as_part(f, "chain"))
-        patch(backend, "propose_loci", lambda f: self._as_part(f, "rescue: propose", self._loci))
-        patch(backend, "extend_loci", self._extend)
-        patch(backend, "merge_on_device", self._merge)
-        patch(backend, "download_alignments", lambda f: self._as_part(f, "download"))
+        patch(stages_cuda, "upload_reads", lambda f: self._as_part(f, "pack"))
+        patch(stages_cuda, "seed_reads", lambda f: self._as_part(f, "seed"))
+        patch(stages_cuda, "find_loci", lambda f: self._as_part(f, "chain"))
+        patch(
+            stages_cuda, "propose_loci", lambda f: self._as_part(f, "rescue: propose", self._loci)
+        )
+        patch(stages_cuda, "extend_loci", self._extend)
+        patch(stages_cuda, "merge_on_device", self._merge)
+        patch(stages_cuda, "download_alignments", lambda f: self._as_part(f, "download"))
         return self
 
     def __exit__(self, *_: object) -> None:

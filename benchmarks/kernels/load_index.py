@@ -56,7 +56,7 @@ def device_rows(path: Path, ordinals: Sequence[int]) -> dict[str, float]:
     """Return the times on the first of the devices."""
     from mapper.cuda.api import cuda
     from mapper.cuda.upload import upload
-    from mapper.device.backend import DeviceStages
+    from mapper.mapping.stages_cuda import DeviceStages
 
     index = open_index(path)
     n_bytes = sum(array.nbytes for array in arrays_of(index))

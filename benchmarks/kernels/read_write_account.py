@@ -66,7 +66,6 @@ class TimedStream:
 @contextlib.contextmanager
 def clocks(sums: Account) -> Iterator[None]:
     """Put clocks into what is imported."""
-    from mapper import cut_ahead
     from mapper.io import (
         bam_reader,
         bam_writer,
@@ -80,6 +79,7 @@ def clocks(sums: Account) -> Iterator[None]:
         output_file,
     )
     from mapper.io import fastq as fastq_parse
+    from mapper.mapping import cut_ahead
     from mapper.parallel import pool as workers
 
     main = threading.main_thread()

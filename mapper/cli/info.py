@@ -130,7 +130,7 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
     from mapper.cuda.devices import CPU, choose_device
     from mapper.index.plan import LIBRARY_UP_TO, plan_blocks, plan_device, plan_library
     from mapper.index.storage import columns, index_bytes
-    from mapper.memory_plan import mapping_bytes
+    from mapper.mapping.memory_plan import mapping_bytes
     from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, DEVICE_LANES, IndexParams
 
     params = IndexParams()

@@ -27,7 +27,7 @@ from mapper.params import (
 )
 
 if TYPE_CHECKING:
-    from mapper.job import MapJob
+    from mapper.mapping.job import MapJob
     from mapper.pair.insert_size import InsertSizeModel
 
 log = logging.getLogger(__name__)
@@ -139,8 +139,8 @@ def run(args: argparse.Namespace) -> int:
     """Map, then report; with --batch, one sample after another."""
     from mapper.cli import map_batch
     from mapper.index.storage import open_checked
-    from mapper.pipeline import map_reads
-    from mapper.session import Session
+    from mapper.mapping.pipeline_part import map_reads
+    from mapper.mapping.session import Session
 
     params = _params(args)
     check_device_name(args.device)
@@ -169,8 +169,8 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
     """Return what one run is to do; refuse what cannot be meant."""
     from mapper.io.output import SortOptions
     from mapper.io.reads import Lane
-    from mapper.job import MapJob
-    from mapper.memory_plan import SORT_BYTES
+    from mapper.mapping.job import MapJob
+    from mapper.mapping.memory_plan import SORT_BYTES
 
     output_format = args.output_format or format_by_name(args.output)
     check_files(args, output_format)

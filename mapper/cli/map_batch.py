@@ -17,7 +17,7 @@ from mapper.io.input_file import STDIN
 from mapper.io.output_file import STDOUT
 
 if TYPE_CHECKING:
-    from mapper.job import MapJob
+    from mapper.mapping.job import MapJob
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ import pytest
 
 from mapper.cli.main import main
 from mapper.io.bgzf import EOF_BLOCK
-from tests.whole import World, lines_of, records_of
+from tests.helpers.mapping_runs import World, lines_of, records_of
 
 ODD = Path(__file__).parents[3] / "shared" / "data" / "odd"
 

@@ -11,7 +11,7 @@ import pytest
 
 from mapper.cli.main import main
 from mapper.index import storage as index_format
-from tests.whole import World
+from tests.helpers.mapping_runs import World
 
 
 @pytest.mark.parametrize("at_once", [0, 1 << 30], ids=["beside", "at once"])

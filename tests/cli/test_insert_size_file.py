@@ -11,10 +11,10 @@ import pytest
 from mapper.cli.insert_size_file import read_model
 from mapper.cli.main import main
 from mapper.errors import InputFormatError
-from mapper.first_pairs import report_insert_size
+from mapper.mapping.first_pairs import report_insert_size
+from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import assumed_model, estimate, model_from
-from mapper.stats import RunStats
-from tests.whole import lines_of
+from tests.helpers.mapping_runs import lines_of
 
 RNG = np.random.default_rng(5)
 MODELS = {

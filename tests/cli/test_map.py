@@ -12,10 +12,10 @@ import pytest
 
 from mapper import __version__
 from mapper.cli.main import main
-from mapper.stats import STAGES
+from mapper.mapping.stats import STAGES
+from tests.helpers.mapping_runs import World, lines_of, records_of
 from tests.naive.gotoh import parse_cigar
 from tests.naive.sam_check import Checker
-from tests.whole import World, lines_of, records_of
 
 
 def run(world: World, output: Path, *options: str, reads: tuple[str, ...] | None = None) -> list:

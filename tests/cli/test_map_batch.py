@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from mapper import pipeline, run
 from mapper.cli import map_sheet
 from mapper.cli.main import main
 from mapper.errors import MapperError
 from mapper.io.reference_fasta import check_reference
-from mapper.session import Session
-from tests.whole import World, lines_of
+from mapper.mapping import pipeline as run
+from mapper.mapping import pipeline_part
+from mapper.mapping.session import Session
+from tests.helpers.mapping_runs import World, lines_of
 
 COLUMNS = ("output", "reads1", "reads2", "interleaved", "ID", "SM", "insert_size", "json_stats")
 
@@ -84,7 +85,7 @@ def test_what_runs_share_is_made_once(world: World, tmp_path: Path, monkeypatch:
         return whole_cut(self, reader)
 
     monkeypatch.setattr(index_format, "open_index", opening)
-    monkeypatch.setattr("mapper.session.check_reference", checking)
+    monkeypatch.setattr("mapper.mapping.session.check_reference", checking)
     monkeypatch.setattr(run.Run, "cut", cutting)
     # No thread is made anew, so no identifier that the system may give twice.
     started: list[str] = []
@@ -244,7 +245,7 @@ def test_an_interrupted_batch_says_where(world: World, tmp_path: Path, monkeypat
     def interrupt(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline, "map_reads", interrupt)
+    monkeypatch.setattr(pipeline_part, "map_reads", interrupt)
     rows = [{"output": tmp_path / "a.bam", "reads1": world.first}]
     assert batch(world.index_path, write_sheet(tmp_path / "s.tsv", rows)) == 130
     err = capsys.readouterr().err

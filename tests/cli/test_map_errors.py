@@ -12,8 +12,8 @@ import pytest
 from mapper.cli.main import main
 from mapper.errors import DeviceError, IndexFormatError, InputFormatError, OutputError, UsageError
 from mapper.io.samtools import check_fasta
-from tests.simulate import write_fastq
-from tests.whole import World
+from tests.helpers.mapping_runs import World
+from tests.helpers.simulate import write_fastq
 
 USAGE, DATA, OUTPUT, DEVICE = (
     error.exit_status for error in (UsageError, InputFormatError, OutputError, DeviceError)

@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 
 import pytest
 
-from tests.whole import World, map_to
+from tests.helpers.mapping_runs import World, map_to
 
 ROOT = Path(__file__).parents[2]
 

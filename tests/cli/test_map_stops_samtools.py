@@ -10,7 +10,7 @@ from pathlib import Path
 import pysam
 
 from tests.cli.test_map_stops import endless_input, last_error, start, wait_until
-from tests.whole import World
+from tests.helpers.mapping_runs import World
 
 
 def children_of(pid: int) -> list[int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.whole import World, map_to
+from tests.helpers.mapping_runs import World, map_to
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ import pytest
 
 from mapper.cli.main import main
 from mapper.errors import OutputError
-from tests.whole import World
+from tests.helpers.mapping_runs import World
 
 COMMANDS = {
     "index": "index ref.fa -o {}",

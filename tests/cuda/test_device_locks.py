@@ -18,7 +18,7 @@ from mapper.cuda import devices as choose
 from mapper.cuda import devices as lock
 from mapper.cuda.devices import CudaDevice, DeviceChoice, FoundDevices, hold_device
 from mapper.errors import DeviceError
-from mapper.stats import RunStats
+from mapper.mapping.stats import RunStats
 
 TWO = (
     CudaDevice(0, "a", (9, 0), "", "GPU-a"),
@@ -188,7 +188,7 @@ def test_fmwave_map_holds_its_device_while_it_maps(two_devices, monkeypatch, wor
             given.append(free)
         return RunStats()
 
-    monkeypatch.setattr("mapper.pipeline.map_reads", map_reads)
+    monkeypatch.setattr("mapper.mapping.pipeline_part.map_reads", map_reads)
     argv = ["map", world.index_path, world.first, "-o", str(tmp_path / "x.bam"), "--quiet"]
     for _ in range(2):
         assert main(argv) == 0

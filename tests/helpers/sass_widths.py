@@ -25,9 +25,9 @@ from mapper.index.fm import FMIndex
 from mapper.params import SeedParams
 from mapper.seed.diagonals import SeedScratch
 from mapper.seed.rounds import SeedColumns
-from tests.device.batches import index_of, small_genome
 from tests.helpers.inner_loops import instructions_of, needless
 from tests.helpers.offline_compile import Machine, array, compile_offline, type_of
+from tests.helpers.stage_batches import index_of, small_genome
 from tests.kmers.test_cuda import search_types
 from tests.machine_code.test_mapping_kernels import NUMBER, extension_types, struct
 

@@ -32,7 +32,7 @@ def run(code: str, cache: Path) -> str:
 
 
 def test_functions_that_are_not_called_make_no_files(tmp_path):
-    run("import mapper.stages", tmp_path)
+    run("import mapper.mapping.stages", tmp_path)
     assert [path.name.split("-")[0] for path in tmp_path.rglob("*")] == ["fmwave"]
 
 

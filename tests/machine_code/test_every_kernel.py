@@ -16,8 +16,8 @@ from mapper.index.reference import ContigBounds
 from mapper.kmers.hits import HitStore
 from mapper.params import ExtendParams
 from mapper.seed.rounds import SeedColumns
-from tests.device.batches import index_of, small_genome
 from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
+from tests.helpers.stage_batches import index_of, small_genome
 
 ROOT = Path(__file__).parents[2]
 NUMBER = types.int64

@@ -10,16 +10,16 @@ from mapper.batch import AlignmentBatch, LocusBatch
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.extend.wavefront import Wavefronts, wavefront_penalties
 from mapper.index.reference import ContigBounds
+from mapper.mapping.stages import align_reads
+from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import assumed_model
 from mapper.params import KEEP_ALL, ExtendParams, PairParams, SeedParams
 from mapper.seed.diagonals import SeedScratch
 from mapper.seed.rounds import SeedColumns
-from mapper.stages import align_reads
-from mapper.stats import RunStats
-from tests.device.batches import index_of, small_genome, some_reads
-from tests.device.test_stages import resolved
 from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
 from tests.helpers.read_batches import reads_of
+from tests.helpers.stage_batches import index_of, small_genome, some_reads
+from tests.mapping.test_stages_cuda import resolved
 
 NUMBER = types.int64
 

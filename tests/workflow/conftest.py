@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.workflow.runs import records, snakemake
-from tests.workflow.slurm import LONG_LIMIT, Node, queue, settings, wait_for
+from tests.helpers.slurm import LONG_LIMIT, Node, queue, settings, wait_for
+from tests.helpers.workflow_runs import records, snakemake
 
 
 @pytest.fixture(scope="session")

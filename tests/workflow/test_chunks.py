@@ -8,7 +8,7 @@ import json
 import pysam
 import pytest
 
-from tests.workflow.runs import (
+from tests.helpers.workflow_runs import (
     CONFIG,
     PORTIERA,
     SAMPLES_HEADER,

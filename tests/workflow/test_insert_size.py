@@ -14,9 +14,9 @@ from pathlib import Path
 import pysam
 import pytest
 
-from mapper import first_pairs
 from mapper.cli.main import main
-from tests.workflow.runs import (
+from mapper.mapping import first_pairs
+from tests.helpers.workflow_runs import (
     CONFIG,
     PORTIERA,
     UNIT,

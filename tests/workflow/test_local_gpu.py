@@ -11,7 +11,7 @@ import pytest
 
 from mapper.cuda.devices import find_devices
 from mapper.cuda.gpu_table import propose, read_table
-from tests.workflow.runs import ROOT, records, snakemake
+from tests.helpers.workflow_runs import ROOT, records, snakemake
 
 pytestmark = [
     pytest.mark.gpu,

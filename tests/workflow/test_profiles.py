@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workflow.runs import (
+from tests.helpers.workflow_runs import (
     CONFIG,
     PHIX,
     ROOT,

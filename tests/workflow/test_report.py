@@ -11,7 +11,7 @@ from pathlib import Path
 import pysam
 import pytest
 
-from tests.workflow.runs import ROOT, needs_snakemake, snakemake
+from tests.helpers.workflow_runs import ROOT, needs_snakemake, snakemake
 
 CHROMIUM = os.environ.get("FMWAVE_CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

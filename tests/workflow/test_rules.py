@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workflow.runs import (
+from tests.helpers.workflow_runs import (
     CONFIG,
     PHIX,
     ROOT,

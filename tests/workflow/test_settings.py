@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.workflow.runs import (
+from tests.helpers.workflow_runs import (
     CONFIG,
     ROOT,
     SAMPLE,

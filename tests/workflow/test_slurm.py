@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.workflow.slurm import (
+from tests.helpers.slurm import (
     SLEEP,
     UNTIL,
     check,

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from tests.workflow.slurm import (
+from tests.helpers.slurm import (
     EAT,
     LONG_LIMIT,
     SLEEP,

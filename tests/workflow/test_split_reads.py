@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workflow.runs import script_module
+from tests.helpers.workflow_runs import script_module
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.workflow.runs import ROOT
+from tests.helpers.workflow_runs import ROOT
 
 SCRIPT = ROOT / "workflow" / "scripts" / "stage_index.py"
 

@@ -8,7 +8,14 @@ import shutil
 import pysam
 import pytest
 
-from tests.workflow.runs import CONFIG, DATA, UNITS_HEADER, needs_snakemake, project, snakemake
+from tests.helpers.workflow_runs import (
+    CONFIG,
+    DATA,
+    UNITS_HEADER,
+    needs_snakemake,
+    project,
+    snakemake,
+)
 
 pytestmark = [
     needs_snakemake,

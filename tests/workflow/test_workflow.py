@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pysam
 import pytest
 
-from tests.workflow.runs import (
+from tests.helpers.workflow_runs import (
     CONFIG,
     DATA,
     PHIX,

@@ -8,7 +8,7 @@ import re
 import pysam
 import pytest
 
-from tests.workflow.runs import DATA, PHIX, ROOT, needs_snakemake, snakemake
+from tests.helpers.workflow_runs import DATA, PHIX, ROOT, needs_snakemake, snakemake
 
 yaml = pytest.importorskip("yaml", reason="comes with snakemake: pip install -e '.[workflow]'")
 pytestmark = needs_snakemake

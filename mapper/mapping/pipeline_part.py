@@ -1,11 +1,12 @@
 """A whole mapping run: reading, the stages, writing, overlapped and in order.
 
 Batches are independent: each is parsed and goes through all stages on one thread of a pool
-(with a device, through the stages there in a group of batches: :mod:`mapper.device.groups`),
-and the calling thread hands the encoded batches to the output in input order. Decompressing
-the input, cutting it into batches and compressing the output are tasks of the same pool, so
-``threads`` is what the run uses. What one batch must know of others, the insert size, is
-estimated from the first pairs of the sample before any batch is finished, and frozen.
+(with a device, through the stages there in a group of batches:
+:mod:`mapper.mapping.device_batches`), and the calling thread hands the encoded batches to the
+output in input order. Decompressing the input, cutting it into batches and compressing the output
+are tasks of the same pool, so ``threads`` is what the run uses. What one batch must know of others,
+the insert size, is estimated from the first pairs of the sample before any batch is finished, and
+frozen.
 
 Nothing in a batch depends on where batches are cut, on the number of threads, or on time.
 """
@@ -19,22 +20,22 @@ from functools import partial
 
 from tqdm import tqdm
 
-from mapper.compile_ahead import FINISHING, READING, Helpers
-from mapper.cut_ahead import CutAhead
 from mapper.errors import OutputError
-from mapper.first_pairs import freeze_insert_size
 from mapper.index.reference import Index
 from mapper.io.header import header_text
 from mapper.io.output import RecordOutput, open_output
 from mapper.io.reads import Lane, ReadOptions, ReadsReader
-from mapper.job import MapJob
+from mapper.mapping.compile_ahead import FINISHING, READING, Helpers
+from mapper.mapping.cut_ahead import CutAhead
+from mapper.mapping.first_pairs import freeze_insert_size
+from mapper.mapping.job import MapJob
+from mapper.mapping.pipeline import Finished, Run
+from mapper.mapping.session import Session
+from mapper.mapping.stats import RunStats
+from mapper.mapping.warm_up import compile_stages
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import READ, WRITE, Workers, share_threads
 from mapper.params import MAX_READ_LEN
-from mapper.run import Finished, Run
-from mapper.session import Session
-from mapper.stats import RunStats
-from mapper.warm_up import compile_stages
 
 DEVICE_SWITCH_SECONDS = 0.0002
 """How long a thread may keep Python's lock while others wait for it, with a device: threads

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mapper import memory_plan
 from mapper.cli.info import plan_facts
 from mapper.errors import ResourceError
 from mapper.index.storage import index_bytes
-from mapper.memory_plan import (
+from mapper.mapping import memory_plan
+from mapper.mapping.memory_plan import (
     LEAST_BATCH_BASES,
     LEAST_SORT_BYTES,
     SAMTOOLS_BYTES,
@@ -27,7 +27,7 @@ from mapper.memory_plan import (
 )
 from mapper.parallel.pool import share_threads
 from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, DEVICE_LANES, IndexParams
-from tests.whole import World, build_world
+from tests.helpers.mapping_runs import World, build_world
 
 ROOT = Path(__file__).parents[1]
 
@@ -94,7 +94,7 @@ def test_pool_and_helpers_share_the_threads(threads: int, n_helpers: int) -> Non
 
 COUNT_THREADS = """
 import json, os, sys, threading, time
-from mapper.run import Run
+from mapper.mapping.pipeline import Run
 from mapper.cli.main import main
 most, names = 0, set()
 align = Run.align

@@ -11,19 +11,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mapper import first_pairs, pipeline, run
 from mapper.batch import ReadBatch
 from mapper.batch_ops import Found, Share, join_offsets, packed_of, reads_of
 from mapper.cuda.devices import CUDA, DeviceChoice
-from mapper.cut_ahead import CutAhead
 from mapper.errors import InputFormatError
+from mapper.mapping import first_pairs, pipeline_part
+from mapper.mapping import pipeline as run
+from mapper.mapping.cut_ahead import CutAhead
+from mapper.mapping.stages import align_reads, rescue_mates
 from mapper.pair.insert_size import model_from
 from mapper.params import DEVICE_BATCH_BASES
 from mapper.seed.pack import pack_reads
-from mapper.stages import align_reads, rescue_mates
+from tests.end_to_end.test_formats_in import import_pairs
+from tests.helpers.mapping_runs import map_to
 from tests.helpers.read_batches import reads_of as batch_of
-from tests.test_formats import import_pairs
-from tests.whole import map_to
 
 
 def joined(batches: Sequence[ReadBatch]) -> ReadBatch:
@@ -63,7 +64,7 @@ class CpuAsDevice:
 def as_device(monkeypatch):
     """Make a run with a device take the CPU for it; return the stand-ins made."""
     pytest.importorskip("numba_cuda")
-    from mapper.device import backend
+    from mapper.mapping import stages_cuda
 
     made: list[CpuAsDevice] = []
 
@@ -71,7 +72,7 @@ def as_device(monkeypatch):
         made.append(CpuAsDevice(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(backend, "DeviceStages", make)
+    monkeypatch.setattr(stages_cuda, "DeviceStages", make)
     return made
 
 
@@ -134,7 +135,7 @@ class SeenLate(CutAhead):
 def test_the_last_group_goes_whenever_the_end_shows(
     world, as_device, monkeypatch, tmp_path, n_batches
 ) -> None:
-    monkeypatch.setattr(pipeline, "CutAhead", SeenLate)
+    monkeypatch.setattr(pipeline_part, "CutAhead", SeenLate)
     monkeypatch.setattr(run, "BATCH_BASES", 6_000)
     monkeypatch.setattr(first_pairs, "ESTIMATION_PAIRS", 50)
     cpu, path = tmp_path / "cpu.bam", tmp_path / "x.bam"

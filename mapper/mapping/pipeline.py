@@ -12,26 +12,26 @@ import numpy as np
 from mapper import batch_ops
 from mapper.batch import ReadBatch
 from mapper.cuda.devices import CPU
-from mapper.device.groups import DeviceGroups
 from mapper.io.batch_reader import RawBatch
 from mapper.io.header import parse_read_group
 from mapper.io.input_tags import carry_over
 from mapper.io.output import RecordOutput
 from mapper.io.reads import ReadsReader
-from mapper.job import MapJob
-from mapper.memory_plan import SAMTOOLS_BYTES, MemoryPlan, plan_memory, say_memory
+from mapper.mapping.device_batches import DeviceGroups
+from mapper.mapping.job import MapJob
+from mapper.mapping.memory_plan import SAMTOOLS_BYTES, MemoryPlan, plan_memory, say_memory
+from mapper.mapping.session import Session
+from mapper.mapping.stages import AlignedBatch, align_reads, place_batch
+from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.placement import PlacementBatch, tally
 from mapper.pair.records import Names, make_names
 from mapper.parallel.pool import MAP, Workers, share_threads
 from mapper.params import BATCH_BASES
 from mapper.seed.exact import resolve
-from mapper.session import Session
-from mapper.stages import AlignedBatch, align_reads, place_batch
-from mapper.stats import RunStats
 
 if TYPE_CHECKING:
-    from mapper.device.backend import DeviceStages
+    from mapper.mapping.stages_cuda import DeviceStages
 
 
 log = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.helpers.mapping_runs import World, map_to, records_of
+from tests.helpers.simulate import Place, Read, Sample, sample_pairs, write_fastq
 from tests.naive.seeds import oriented
-from tests.simulate import Place, Read, Sample, sample_pairs, write_fastq
-from tests.whole import World, map_to, records_of
 
 N_PAIRS = 3000
 NEAR = 12  # bases: an indel of a read can move its start by so much

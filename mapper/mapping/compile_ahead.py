@@ -73,7 +73,7 @@ def _start(parts: Sequence[str]) -> subprocess.Popen[bytes]:
     root = str(Path(__file__).parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "mapper.compile_ahead", *parts],
+        [sys.executable, "-P", "-m", "mapper.mapping.compile_ahead", *parts],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -93,7 +93,7 @@ def main(parts: Sequence[str]) -> None:
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
     set_up_process()
-    from mapper import warm_up
+    from mapper.mapping import warm_up
 
     compile_part = {READING: warm_up.compile_reading, FINISHING: warm_up.compile_finishing}
     for part in parts:

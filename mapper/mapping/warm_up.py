@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.batch import PackedReads, ReadBatch, RecordBatch, SeedSummary, no_alignments
-from mapper.compile_ahead import Helpers
 from mapper.dna import reverse_complement
 from mapper.extend.merge import merge_alignments
 from mapper.index.fm import FMIndex
@@ -23,15 +22,16 @@ from mapper.io.input_tags import carry_over, with_tag
 from mapper.io.output import RecordOutput
 from mapper.io.record_ends import FASTQ, few_line_ends, whole_records
 from mapper.jit.accelerate import CACHE_DIR, is_compiled
+from mapper.mapping.compile_ahead import Helpers
+from mapper.mapping.stages import Aligned, align_reads, place_batch
+from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import assumed_model, confident_inserts
 from mapper.pair.placement import tally
 from mapper.pair.records import Names, make_names
 from mapper.params import IndexParams, MapParams
-from mapper.stages import Aligned, align_reads, place_batch
-from mapper.stats import RunStats
 
 if TYPE_CHECKING:
-    from mapper.device.backend import DeviceStages
+    from mapper.mapping.stages_cuda import DeviceStages
 
 log = logging.getLogger(__name__)
 

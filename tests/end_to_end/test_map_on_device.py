@@ -10,13 +10,13 @@ import pytest
 
 from mapper.cli.main import main
 from mapper.cuda.devices import CPU, CUDA, DeviceChoice
-from mapper.job import MapJob
+from mapper.mapping.job import MapJob
+from mapper.mapping.pipeline import Run
+from mapper.mapping.session import Session
+from mapper.mapping.stats import RunStats
 from mapper.params import BATCH_BASES
-from mapper.run import Run
-from mapper.session import Session
-from mapper.stats import RunStats
 from tests.helpers.big_offsets import BEYOND, index_at
-from tests.whole import DATA, build_index, map_to
+from tests.helpers.mapping_runs import DATA, build_index, map_to
 
 pytestmark = [
     pytest.mark.gpu,
@@ -56,9 +56,9 @@ def test_small_pairs_in_batches(device, phix, tmp_path) -> None:
 
 @pytest.mark.parametrize("given", [None, 500_000])
 def test_a_batch_is_as_large_as_free_memory_allows(device, phix, monkeypatch, given) -> None:
-    from mapper.device import backend
+    from mapper.mapping import stages_cuda
 
-    monkeypatch.setattr(backend, "free_bytes", lambda: 4 * 10**9)
+    monkeypatch.setattr(stages_cuda, "free_bytes", lambda: 4 * 10**9)
     with Session(phix) as session:
         sizes = {}
         for ordinals in ((0,), (0, 0)):
@@ -71,14 +71,14 @@ def test_a_batch_is_as_large_as_free_memory_allows(device, phix, monkeypatch, gi
 @pytest.mark.parametrize("far", [False, True])
 def test_rows_of_64_bits_and_positions_beyond_32(device, tmp_path, monkeypatch, far) -> None:
     """Near, the suffix array is expanded on the device; far, that would take 34 GB."""
-    from mapper.device import backend
     from mapper.index import storage
+    from mapper.mapping import stages_cuda
 
     monkeypatch.setattr(storage, "NARROW_ROWS", 1000)
     index = build_index(DATA / "phix174.fa", tmp_path / "phix.fmw")
     if far:
         index = index_at(index, BEYOND)
-        monkeypatch.setattr(backend, "expand_suffix_array", lambda fm: fm)
+        monkeypatch.setattr(stages_cuda, "expand_suffix_array", lambda fm: fm)
     n_pairs = 2 if is_simulated() else 45
     reads = [head(DATA / f"phix_R{mate}.fq", tmp_path / f"{mate}.fq", n_pairs) for mate in (1, 2)]
     for name, choice in (("cpu", DeviceChoice(CPU)), ("cuda", DeviceChoice(CUDA, (0,)))):
@@ -119,16 +119,16 @@ def test_the_command_names_its_device(device, phix, tmp_path, capfd) -> None:
 
 
 def test_a_batch_copies_the_index_to_the_device_once(device, phix, tmp_path, monkeypatch) -> None:
-    from mapper.device import backend
+    from mapper.mapping import stages_cuda
 
     made = []
-    whole = backend.DeviceStages.__init__
+    whole = stages_cuda.DeviceStages.__init__
 
     def making(*arguments) -> None:
         made.append(arguments)
         whole(*arguments)
 
-    monkeypatch.setattr(backend.DeviceStages, "__init__", making)
+    monkeypatch.setattr(stages_cuda.DeviceStages, "__init__", making)
     index = tmp_path / "phix.fmw"
     phix.save(index)
     reads = [head(DATA / f"phix_R{mate}.fq", tmp_path / f"{mate}.fq", 3) for mate in (1, 2)]

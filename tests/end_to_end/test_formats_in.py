@@ -11,7 +11,7 @@ import pytest
 from mapper.errors import UsageError
 from mapper.io.output import SortOptions
 from mapper.io.reads import Lane
-from tests.whole import World, lines_of, map_to, records_of
+from tests.helpers.mapping_runs import World, lines_of, map_to, records_of
 
 READ_GROUP = r"@RG\tID:a\tSM:s"
 
@@ -295,7 +295,7 @@ def test_lanes_on_the_command_line(world, tmp_path):
 
 def test_insert_size_is_estimated_from_the_first_reads(world, tmp_path, monkeypatch):
     """However few of them are pairs, and wherever batches are cut."""
-    from mapper import first_pairs
+    from mapper.mapping import first_pairs
 
     monkeypatch.setattr(first_pairs, "ESTIMATION_READS", 300)
     path = import_pairs(world, tmp_path / "u.bam", kinds="ssp")  # 50 pairs in 300 reads

@@ -10,8 +10,8 @@ from typing import Any
 import pysam
 import pytest
 
+from tests.helpers.mapping_runs import World, map_to
 from tests.naive.sam_check import Checker, Walk, walk
-from tests.whole import World, map_to
 
 Spoil = Callable[[Any], None]
 

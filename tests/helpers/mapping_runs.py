@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pysam
 
-from tests.simulate import Read, Sample, make_genome, sample_pairs, write_fasta, write_fastq
+from tests.helpers.simulate import Read, Sample, make_genome, sample_pairs, write_fasta, write_fastq
 
 if TYPE_CHECKING:
     from mapper.index.reference import Index
-    from mapper.stats import RunStats
+    from mapper.mapping.stats import RunStats
 
 DATA = Path(__file__).parent / "data"
 N_PAIRS = 600
@@ -60,8 +60,8 @@ def build_world(directory: Path) -> World:
 
 def map_to(index: Index, output: Path, *reads: str, **options: Any) -> RunStats:
     """Map with options of ``MapJob``; the command line in the header is always the same."""
-    from mapper.job import MapJob
-    from mapper.pipeline import map_reads
+    from mapper.mapping.job import MapJob
+    from mapper.mapping.pipeline_part import map_reads
 
     output_format = options.pop("output_format", output.suffix.removeprefix("."))
     return map_reads(index, MapJob(list(reads), str(output), output_format, **options))

@@ -9,9 +9,12 @@ from functools import partial
 
 import numpy as np
 
-from mapper.cut_ahead import CutAhead
 from mapper.io.output import RecordOutput
 from mapper.io.reads import ReadsReader
+from mapper.mapping.cut_ahead import CutAhead
+from mapper.mapping.pipeline import Finished, Run
+from mapper.mapping.stages import AlignedBatch
+from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import (
     ESTIMATION_PAIRS,
     ESTIMATION_READS,
@@ -22,9 +25,6 @@ from mapper.pair.insert_size import (
     in_score_units,
 )
 from mapper.parallel.pool import MAP, Workers
-from mapper.run import Finished, Run
-from mapper.stages import AlignedBatch
-from mapper.stats import RunStats
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numba
 import pytest
 
-from mapper import compile_ahead
-from mapper.compile_ahead import FINISHING, READING, Helpers
+from mapper.mapping import compile_ahead
+from mapper.mapping.compile_ahead import FINISHING, READING, Helpers
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's JIT")
 

@@ -21,10 +21,10 @@ from mapper.io.output import SortOptions
 from mapper.kmers import pipeline
 from mapper.params import KmerParams
 from tests.helpers.big_offsets import BEYOND, index_at, loose
+from tests.helpers.mapping_runs import World, map_to, records_of
+from tests.helpers.mapping_runs import build_index as save_and_open
+from tests.helpers.simulate import write_fasta
 from tests.naive.sam_check import Checker
-from tests.simulate import write_fasta
-from tests.whole import World, map_to, records_of
-from tests.whole import build_index as save_and_open
 
 WORDS = np.dtype(np.uint64)
 

@@ -11,11 +11,11 @@ import pytest
 
 from mapper.errors import InputFormatError
 from mapper.params import MAX_READ_LEN
+from tests.helpers.mapping_runs import World, map_to, records_of
 from tests.helpers.read_batches import random_letters
+from tests.helpers.simulate import Read, write_fastq
 from tests.naive.sam_check import Checker
 from tests.naive.seeds import oriented
-from tests.simulate import Read, write_fastq
-from tests.whole import World, map_to, records_of
 
 
 def named(sequences: Sequence[str], *, paired: bool = False) -> list[Read]:

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mapper import batch_ops
 from mapper.batch import ReadBatch
-from mapper.memory_plan import groups_under_way
+from mapper.mapping.memory_plan import groups_under_way
+from mapper.mapping.stages import Aligned, AlignedBatch
+from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.parallel.pool import MAP, READ, Workers, run_into
 from mapper.params import MapParams
-from mapper.stages import Aligned, AlignedBatch
-from mapper.stats import RunStats
 
 if TYPE_CHECKING:
     from mapper.batch_ops import Share
-    from mapper.device.backend import DeviceStages
+    from mapper.mapping.stages_cuda import DeviceStages
 
 Result = TypeVar("Result")
 

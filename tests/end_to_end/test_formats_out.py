@@ -10,7 +10,7 @@ import pysam
 import pytest
 
 from mapper.io.output import SortOptions
-from tests.whole import World, lines_of, map_to, records_of
+from tests.helpers.mapping_runs import World, lines_of, map_to, records_of
 
 READ_GROUP = r"@RG\tID:a\tSM:s"
 

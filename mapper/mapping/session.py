@@ -17,7 +17,7 @@ from mapper.io.samtools import check_fasta
 from mapper.parallel.pool import READ, Workers
 
 if TYPE_CHECKING:
-    from mapper.device.backend import DeviceStages
+    from mapper.mapping.stages_cuda import DeviceStages
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Session:
         if choice.backend == CPU:
             return None
         if self._stages is None or choice != self._choice:
-            from mapper.device.backend import DeviceStages
+            from mapper.mapping.stages_cuda import DeviceStages
 
             self._stages = None  # its memory may be needed
             self._stages = DeviceStages(self.index, choice.ordinals)

@@ -13,16 +13,16 @@ from mapper.chain.cpu import find_loci
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cpu import extend_loci
 from mapper.index.reference import Index
+from mapper.mapping.stages import align_reads, rescue_mates
+from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import model_from
 from mapper.params import ExtendParams, MapParams
 from mapper.seed.cpu import seed_reads
 from mapper.seed.exact import resolve
 from mapper.seed.pack import pack_reads
-from mapper.stages import align_reads, rescue_mates
-from mapper.stats import RunStats
-from tests.device.batches import index_of, small_genome, some_pairs, some_reads
 from tests.helpers.alignment_views import alignments_of, loci_of
 from tests.helpers.read_batches import Genome, genome_of, random_letters, reads_of
+from tests.helpers.stage_batches import index_of, small_genome, some_pairs, some_reads
 
 pytestmark = pytest.mark.gpu
 
@@ -58,8 +58,8 @@ def reads(genome: Genome) -> ReadBatch:
 def check_stages(index: Index, reads: ReadBatch, params: MapParams):
     """Run stage by stage on both; return the counters of both stages with buckets."""
     from mapper.chain import cuda as device_chain
-    from mapper.device.backend import DeviceStages
     from mapper.extend import cuda as device_extend
+    from mapper.mapping.stages_cuda import DeviceStages
     from mapper.seed import cuda as device_seed
     from mapper.seed.cuda import download_packed, upload_reads
 
@@ -169,7 +169,7 @@ def pairs(genome: Genome) -> ReadBatch:
 
 
 def test_mates_are_rescued_as_on_the_cpu(device, monkeypatch, index, pairs) -> None:
-    from mapper.device.backend import DeviceStages
+    from mapper.mapping.stages_cuda import DeviceStages
     from mapper.pair import cuda as device_pair
 
     params, model = resolved(index), model_from(150.0, 30.0, 60, 320, 1000)
@@ -185,10 +185,10 @@ def test_mates_are_rescued_as_on_the_cpu(device, monkeypatch, index, pairs) -> N
 
 
 def test_what_does_not_fit_is_done_in_halves(device, monkeypatch, index, reads) -> None:
-    from mapper.device import backend
+    from mapper.mapping import stages_cuda
 
     sizes = []
-    at_once = backend._align_at_once
+    at_once = stages_cuda._align_at_once
 
     def limited(lane, batches, params, stats, model):
         sizes.append(sum(batch.n_reads for batch in batches))
@@ -196,9 +196,9 @@ def test_what_does_not_fit_is_done_in_halves(device, monkeypatch, index, reads) 
             raise DeviceMemoryError("pretended")
         return at_once(lane, batches, params, stats, model)
 
-    monkeypatch.setattr(backend, "_align_at_once", limited)
+    monkeypatch.setattr(stages_cuda, "_align_at_once", limited)
     params = resolved(index)
-    stages = backend.DeviceStages(index, [0], lanes=1)
+    stages = stages_cuda.DeviceStages(index, [0], lanes=1)
     ours = align_reads(index, reads, params, RunStats(), stages)
     theirs = align_reads(index, reads, params, RunStats())
     for a, b in zip(ours[1:4], theirs[1:4], strict=True):
@@ -211,9 +211,9 @@ def test_what_does_not_fit_is_done_in_halves(device, monkeypatch, index, reads) 
 def test_what_does_not_fit_alone_is_done_by_the_cpu(
     device, monkeypatch, caplog, index, reads, pairs, paired
 ) -> None:
-    from mapper.device import backend
+    from mapper.mapping import stages_cuda
 
-    at_once = backend._align_at_once
+    at_once = stages_cuda._align_at_once
     room = 2 if paired else 1
 
     def limited(lane, batches, params, stats, model):
@@ -222,9 +222,9 @@ def test_what_does_not_fit_alone_is_done_by_the_cpu(
             raise DeviceMemoryError("pretended")
         return at_once(lane, batches, params, stats, model)
 
-    monkeypatch.setattr(backend, "_align_at_once", limited)
+    monkeypatch.setattr(stages_cuda, "_align_at_once", limited)
     params, model = resolved(index), model_from(150.0, 30.0, 60, 320, 1000)
-    stages, stats = backend.DeviceStages(index, [0], lanes=1), RunStats()
+    stages, stats = stages_cuda.DeviceStages(index, [0], lanes=1), RunStats()
     batch = part_of(pairs if paired else reads, 0, 5 * room)
     given = model if paired else None
     ours = align_reads(index, batch, params, stats, stages, given)
@@ -243,7 +243,7 @@ def test_what_does_not_fit_alone_is_done_by_the_cpu(
 
 def test_lanes_and_workers_do_not_show(device, index, reads) -> None:
     """Batches of several threads at a time, on one device taken for two."""
-    from mapper.device.backend import DeviceStages
+    from mapper.mapping.stages_cuda import DeviceStages
 
     params = resolved(index)
     stages = DeviceStages(index, [0, 0], lanes=2)
@@ -262,7 +262,7 @@ def test_lanes_and_workers_do_not_show(device, index, reads) -> None:
 
 @pytest.mark.parametrize("sequences", [["N" * 60, "A"], []], ids=["no hits", "no reads"])
 def test_a_batch_without_hits(device, index, sequences) -> None:
-    from mapper.device.backend import DeviceStages
+    from mapper.mapping.stages_cuda import DeviceStages
 
     batch = reads_of(sequences)
     found = DeviceStages(index, [0], lanes=1).align(batch, resolved(index), RunStats())

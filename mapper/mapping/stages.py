@@ -1,7 +1,7 @@
 """One batch through the stages: pure functions from batch to batch.
 
 Packing, seeding, chaining and extension run on the CPU or, given a
-:class:`mapper.device.backend.DeviceStages`, on a device, with the same result; the stages
+:class:`mapper.mapping.stages_cuda.DeviceStages`, on a device, with the same result; the stages
 that pair and place are the host's.
 """
 
@@ -16,6 +16,7 @@ from mapper.chain.cpu import find_loci
 from mapper.extend.cpu import extend_loci
 from mapper.extend.merge import merge_alignments
 from mapper.index.reference import Index
+from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.placement import PlacementBatch, place_reads
 from mapper.pair.records import Names, make_records
@@ -23,10 +24,9 @@ from mapper.pair.rescue import propose_loci
 from mapper.params import MapParams
 from mapper.seed.cpu import seed_reads
 from mapper.seed.pack import pack_reads
-from mapper.stats import RunStats
 
 if TYPE_CHECKING:
-    from mapper.device.backend import DeviceStages
+    from mapper.mapping.stages_cuda import DeviceStages
 
 
 class Aligned(NamedTuple):

@@ -16,9 +16,9 @@ import pysam
 import pytest
 
 from mapper.io.output import SortOptions
+from tests.end_to_end.test_formats_in import import_pairs
+from tests.helpers.mapping_runs import World, map_to
 from tests.naive.sam_check import Checker
-from tests.test_formats import import_pairs
-from tests.whole import World, map_to
 
 PICARD = shutil.which("PicardCommandLine")
 READ_GROUP = r"@RG\tID:a\tSM:s\tPL:ILLUMINA"

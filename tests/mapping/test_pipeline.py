@@ -10,14 +10,14 @@ from typing import Any
 import pysam
 import pytest
 
-from mapper import first_pairs, run
 from mapper.errors import InputFormatError, OutputError
 from mapper.io.output import SortOptions
+from mapper.mapping import first_pairs, pipeline
 from mapper.pair.insert_size import model_from
 from mapper.params import BATCH_BASES, MapParams, RecordParams
+from tests.helpers.mapping_runs import DATA, World, build_index, lines_of, map_to, records_of
+from tests.helpers.simulate import Read, interleaved, read_fastq
 from tests.naive.sam_check import Checker
-from tests.simulate import Read, interleaved, read_fastq
-from tests.whole import DATA, World, build_index, lines_of, map_to, records_of
 
 LAYOUTS = ("paired", "interleaved", "single")
 BATCHES = (4_000, 50_001, BATCH_BASES)
@@ -208,7 +208,7 @@ def test_no_reads_give_a_header_and_no_records(world, tmp_path, files):
 
 def test_a_lost_read_is_noticed(world, tmp_path, monkeypatch):
     """The last line of defence: a stage that drops a record ends the run without output."""
-    whole = run.place_batch
+    whole = pipeline.place_batch
 
     def dropping(*arguments: Any) -> Any:
         placements, records = whole(*arguments)
@@ -216,7 +216,7 @@ def test_a_lost_read_is_noticed(world, tmp_path, monkeypatch):
         flags[0] |= 0x800
         return placements, records._replace(flag=flags)
 
-    monkeypatch.setattr(run, "place_batch", dropping)
+    monkeypatch.setattr(pipeline, "place_batch", dropping)
     with pytest.raises(OutputError, match=r"1200 reads came in and 1199 primary records"):
         map_to(world.index, tmp_path / "x.bam", world.both)
     assert list(tmp_path.iterdir()) == []
@@ -228,14 +228,14 @@ def test_an_error_in_a_task_ends_the_run_without_output(
     world, tmp_path, monkeypatch, step, threads
 ):
     n_calls = itertools.count()
-    whole = getattr(run.Run, step)
+    whole = getattr(pipeline.Run, step)
 
     def failing(*arguments: Any) -> Any:
         if next(n_calls) == 3:
             raise ZeroDivisionError(step)
         return whole(*arguments)
 
-    monkeypatch.setattr(run.Run, step, failing)
+    monkeypatch.setattr(pipeline.Run, step, failing)
     for estimation_pairs in (1, 100_000):  # the error comes after the estimate, and during it
         monkeypatch.setattr(first_pairs, "ESTIMATION_PAIRS", estimation_pairs)
         n_calls = itertools.count()

@@ -34,14 +34,14 @@ from mapper.extend.merge_cuda import merge_on_device
 from mapper.index.cuda import expand_suffix_array
 from mapper.index.fm import FMIndex
 from mapper.index.reference import ContigBounds, Index
-from mapper.memory_plan import device_batch_bases
+from mapper.mapping.memory_plan import device_batch_bases
+from mapper.mapping.stages import align_reads, rescue_mates
+from mapper.mapping.stats import ON_CPU, RunStats
 from mapper.pair.cuda import propose_loci
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.parallel.map import map_in_threads
 from mapper.params import DEVICE_LANES, MapParams
 from mapper.seed.cuda import download_packed, seed_reads, upload_reads
-from mapper.stages import align_reads, rescue_mates
-from mapper.stats import ON_CPU, RunStats
 
 log = logging.getLogger(__name__)
 

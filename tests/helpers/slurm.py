@@ -21,7 +21,7 @@ from pathlib import Path
 import pysam
 import pytest
 
-from tests.workflow.runs import (
+from tests.helpers.workflow_runs import (
     CONFIG,
     PORTIERA,
     ROOT,
