@@ -44,7 +44,7 @@ from mapper.index.reference import Index
 from mapper.index.storage import open_index
 from mapper.io.fastq import FastqReader
 from mapper.mapping.job import MapJob
-from mapper.mapping.pipeline_part import map_reads
+from mapper.mapping.pipeline import map_reads
 from mapper.mapping.stages import align_reads, rescue_mates
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel, in_score_units, model_from

@@ -80,7 +80,7 @@ def convert_fmwave(
     from mapper.io.input_tags import carry_over
     from mapper.io.output import open_output
     from mapper.io.reads import Lane, ReadOptions, ReadsReader
-    from mapper.mapping.cut_ahead import CutAhead
+    from mapper.mapping.pipeline import CutAhead
     from mapper.parallel.pool import MAP, READ, WRITE, Workers
 
     def convert(raw: RawBatch) -> np.ndarray:

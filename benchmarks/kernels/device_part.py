@@ -158,7 +158,7 @@ def main() -> None:
             )
         return
     from mapper.cuda.devices import choose_device, find_devices
-    from mapper.mapping.pipeline_part import DEVICE_SWITCH_SECONDS
+    from mapper.mapping.pipeline import DEVICE_SWITCH_SECONDS
 
     choose_device("cuda")
     sys.setswitchinterval(DEVICE_SWITCH_SECONDS)

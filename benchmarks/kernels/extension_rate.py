@@ -218,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     harness.add_commit(parser)
     options = parser.parse_args(arguments)
     from mapper.cuda.devices import choose_device
-    from mapper.mapping.pipeline_part import DEVICE_SWITCH_SECONDS
+    from mapper.mapping.pipeline import DEVICE_SWITCH_SECONDS
 
     choose_device("cuda")
     sys.setswitchinterval(DEVICE_SWITCH_SECONDS)

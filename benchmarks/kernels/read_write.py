@@ -4,7 +4,7 @@
     python -m benchmarks.kernels.read_write --reads 24000000 --threads 16 --rounds 2 \
         --batch-bases 12000000 --tools fmwave samtools --data /dev/shm/read_write
 
-fmwave's readers and writers are driven as `mapper.mapping.pipeline_part` drives them (`convert`);
+fmwave's readers and writers are driven as `mapper.mapping.pipeline` drives them (`convert`);
 every read leaves as an unmapped record. Beside it, on the same files and in the same rounds:
 samtools (`import`, `view`; the program, or pysam's where there is none) and pysam (a loop over
 records). All write BAM at level 1; fmwave's is made by ISA-L, the others' by zlib or libdeflate.

@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
     """Map, then report; with --batch, one sample after another."""
     from mapper.cli import map_batch
     from mapper.index.storage import open_checked
-    from mapper.mapping.pipeline_part import map_reads
+    from mapper.mapping.pipeline import map_reads
     from mapper.mapping.session import Session
 
     params = _params(args)

@@ -1,37 +1,188 @@
-"""One mapping run: its state, and its steps, which are tasks of the pool."""
+"""One mapping run: its state, and its steps, which are tasks of the pool.
+
+The batches of an input, cut off by a pool one after another, and kept for who is not ready yet.
+
+One thread cuts on as long as batches are wanted: no other, which may be writing, wait for Python's
+lock or have to be woken, stands between two cuts. With many threads the chain of cuts is what all
+of them live on.
+
+The first pairs of a sample: mapped as far as the insert size, which is then frozen.
+
+A whole mapping run: reading, the stages, writing, overlapped and in order.
+
+Batches are independent: each is parsed and goes through all stages on one thread of a pool
+(with a device, through the stages there in a group of batches:
+:mod:`mapper.mapping.device_batches`), and the calling thread hands the encoded batches to the
+output in input order. Decompressing the input, cutting it into batches and compressing the output
+are tasks of the same pool, so ``threads`` is what the run uses. What one batch must know of others,
+the insert size, is estimated from the first pairs of the sample before any batch is finished, and
+frozen.
+
+Nothing in a batch depends on where batches are cut, on the number of threads, or on time.
+"""
 
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Future
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from tqdm import tqdm
 
 from mapper import batch_ops
 from mapper.batch import ReadBatch
 from mapper.cuda.devices import CPU
+from mapper.errors import OutputError
+from mapper.index.reference import Index
 from mapper.io.batch_reader import RawBatch
-from mapper.io.header import parse_read_group
+from mapper.io.header import header_text, parse_read_group
 from mapper.io.input_tags import carry_over
-from mapper.io.output import RecordOutput
-from mapper.io.reads import ReadsReader
+from mapper.io.output import RecordOutput, open_output
+from mapper.io.reads import Lane, ReadOptions, ReadsReader
 from mapper.mapping.device_batches import DeviceGroups
 from mapper.mapping.job import MapJob
 from mapper.mapping.memory_plan import SAMTOOLS_BYTES, MemoryPlan, plan_memory, say_memory
 from mapper.mapping.session import Session
 from mapper.mapping.stages import AlignedBatch, align_reads, place_batch
 from mapper.mapping.stats import RunStats
-from mapper.pair.insert_size import InsertSizeModel
+from mapper.mapping.warm_up import FINISHING, READING, Helpers, compile_stages
+from mapper.pair.insert_size import (
+    ESTIMATION_PAIRS,
+    ESTIMATION_READS,
+    InsertSizeModel,
+    assumed_model,
+    confident_inserts,
+    estimate,
+    in_score_units,
+)
 from mapper.pair.placement import PlacementBatch, tally
 from mapper.pair.records import Names, make_names
-from mapper.parallel.pool import MAP, Workers, share_threads
-from mapper.params import BATCH_BASES
+from mapper.parallel.buffers import RECYCLER
+from mapper.parallel.pool import MAP, READ, WRITE, Workers, share_threads
+from mapper.params import BATCH_BASES, MAX_READ_LEN
 from mapper.seed.exact import resolve
 
 if TYPE_CHECKING:
     from mapper.mapping.stages_cuda import DeviceStages
+
+AHEAD = 2
+"""Batches that are kept, at least, before anyone wants them."""
+
+THREADS_A_BATCH = 4
+"""With so many threads for each, more are kept: 16 threads take two while the output is written."""
+
+
+class CutAhead:
+    """Batches in input order; the next ones are cut ahead. Called by one thread.
+
+    Parameters
+    ----------
+    cut
+        Cuts the next batch, or returns None at the end: a task, never two at a time. What it
+        raises, the caller of a method here gets, if that waits for a batch.
+    n_threads
+        Of the pool.
+    """
+
+    def __init__(
+        self, pool: Workers, cut: Callable[[], RawBatch | None], n_threads: int = 1
+    ) -> None:
+        self._pool, self._cut = pool, cut
+        self._lock = threading.Lock()
+        self._kept: deque[RawBatch] = deque()
+        self._ahead = max(AHEAD, n_threads // THREADS_A_BATCH)
+        self._most = self._ahead  # batches to keep
+        self._all_cut = False
+        self._cutting: Future[None] | None = None  # None: enough are kept, or all are cut
+        with self._lock:
+            self._go_on()
+
+    @property
+    def ended(self) -> bool:
+        """Whether all batches have been taken."""
+        with self._lock:
+            return self._all_cut and not self._kept
+
+    def take(self) -> RawBatch | None:
+        """Return the next batch, waiting for it; None at the end."""
+        self.wait_or(())
+        with self._lock:
+            raw = self._kept.popleft() if self._kept else None
+            self._go_on()
+            return raw
+
+    def wait_or(self, others: Iterable[Future[Any]]) -> bool:
+        """Wait until a batch can be taken, or one of `others` is done; say whether one can be."""
+        with self._lock:
+            cutting = self._cutting
+            if self._kept or cutting is None:
+                return bool(self._kept)
+        wait([cutting, *others], return_when=FIRST_COMPLETED)
+        if cutting.done():
+            cutting.result()
+        with self._lock:
+            return bool(self._kept)
+
+    def go_on_until(self, done: Iterable[Future[Any]], most: int) -> None:
+        """Cut on, keeping up to `most` batches, until all of `done` are."""
+        left = list(done)
+        self._keep(max(most, self._ahead))
+        while left := [future for future in left if not future.done()]:
+            with self._lock:
+                cutting = self._cutting
+            if cutting is None:  # enough are kept, or all are cut
+                break
+            wait([cutting, *left], return_when=FIRST_COMPLETED)
+            if cutting.done():
+                cutting.result()
+        self._keep(self._ahead)
+
+    def _keep(self, most: int) -> None:
+        with self._lock:
+            self._most = most
+            self._go_on()
+
+    def _cut_on(self) -> None:
+        """Cut batches until enough are kept (a task)."""
+        with self._lock:
+            cutting = self._cutting
+        while cutting is not None:
+            try:
+                raw = self._cut()
+            except BaseException as error:
+                cutting.set_exception(error)
+                return
+            with self._lock:
+                if raw is None:
+                    self._all_cut = True
+                else:
+                    self._kept.append(raw)
+                following = self._cutting = Future() if self._wants_more() else None
+            del raw  # nor its memory held while the next is cut
+            cutting.set_result(None)
+            cutting = following
+
+    # With the lock held:
+
+    def _wants_more(self) -> bool:
+        return not self._all_cut and len(self._kept) < self._most
+
+    def _go_on(self) -> None:
+        """Have batches cut, unless one is being cut or enough are kept."""
+        if self._cutting is None and self._wants_more():
+            cutting = self._cutting = Future()
+
+            def hear(task: Future[None]) -> None:
+                if task.cancelled():  # the pool has dropped it: who waits for a batch must know
+                    cutting.set_exception(CancelledError())
+
+            self._pool.submit(READ, self._cut_on).add_done_callback(hear)
 
 
 log = logging.getLogger(__name__)
@@ -186,3 +337,201 @@ def _warn_of_mates(reads: ReadBatch) -> None:
             "the first two single reads have one name, %s; if the file holds mates alternately, "
             "give -p", first.decode(errors="replace"),
         )  # fmt: skip
+
+
+def freeze_insert_size(
+    run: Run, reader: ReadsReader, cuts: CutAhead, most_pending: int, pool: Workers,
+    pending: deque[Future[Finished]], output: RecordOutput,
+) -> InsertSizeModel:  # fmt: skip
+    """Return the insert-size model; queue the batches that were read to estimate it."""
+    given = run.job.insert_size
+    if given is not None or not reader.may_hold_pairs:
+        model = given if given is not None else assumed_model()
+        if reader.may_hold_pairs:
+            report_insert_size(run.stats, model)
+        elif given is not None:
+            # No error: a workflow gives single and paired units the same options.
+            log.warning("--insert-size has no effect on single-end reads (-p: the file has pairs)")
+        return in_score_units(model, run.params.extend.match)
+    head: list[Future[AlignedBatch]] = []
+    n_pairs = n_reads = 0
+    while n_pairs < ESTIMATION_PAIRS and n_reads < ESTIMATION_READS:
+        raw = cuts.take()
+        if raw is None:
+            break
+        head.append(run.start_align(pool, raw))
+        n_pairs += raw.n_pairs
+        n_reads += raw.n_reads
+    run.flush()
+    # Nothing else can begin before the model is known; but reading is what takes longest.
+    cuts.go_on_until(head, most_pending - len(head))
+    inserts = [np.empty(0, np.int64)]
+    for future in head:
+        batch = future.result()
+        for rows, part in zip(batch.rows, batch.parts, strict=True):
+            if part.reads.paired:
+                ordinals = batch.reads.first_read + rows[::2]
+                found = confident_inserts(
+                    part.reads.base_offsets, part.alignments, run.params.extend
+                )
+                inserts.append(found[ordinals < ESTIMATION_READS])
+    first = np.concatenate(inserts)[:ESTIMATION_PAIRS]
+    model = estimate(first[first != 0])
+    if n_pairs:
+        report_insert_size(run.stats, model)
+    model = in_score_units(model, run.params.extend.match)
+    for future in head:
+        pending.append(pool.submit(MAP, partial(run.finish, future.result(), model, output)))
+    return model
+
+
+def report_insert_size(stats: RunStats, model: InsertSizeModel) -> None:
+    """Note the model for the statistics of the run, in bases."""
+    stats.insert_size = {
+        "mean": model.mean, "std": model.std, "low": model.low, "high": model.high,
+        "pairs": model.n_pairs,
+    }  # fmt: skip
+
+
+DEVICE_SWITCH_SECONDS = 0.0002
+"""How long a thread may keep Python's lock while others wait for it, with a device: threads
+that queue kernels give the lock away in every call of the driver, and at Python's default of
+5 ms would wait so long to have it back."""
+
+
+def map_reads(index: Index, job: MapJob, session: Session | None = None) -> RunStats:
+    """Map reads and write their records.
+
+    Parameters
+    ----------
+    session
+        What earlier runs with this index have left; None for a run on its own.
+
+    Returns
+    -------
+    Counts and times. The output is complete, under its final name, when this returns; on
+    any exception there is nothing under that name.
+
+    Raises
+    ------
+    MapperError
+        For input, options or output that will not do.
+    """
+    stats = RunStats()
+    if session is None:
+        with Session(index) as own:
+            return _map_reads(own, job, stats)
+    if session.index is not index:
+        raise ValueError("the session is one of another index")
+    return _map_reads(session, job, stats)
+
+
+def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
+    run = Run(session, job, stats)
+    index = session.index
+    contigs = index.contigs
+    lanes = job.lanes or [Lane(tuple(job.reads), job.read_group)]
+    if job.output_format == "cram" and job.reference is not None:
+        session.check_reference(job.reference, share_threads(job.threads, 1)[0])
+    pool = session.pool
+    options = ReadOptions(
+        interleaved=job.interleaved, keep_comments=job.keep_comments,
+        tag_groups=bool(job.lanes), reference=job.input_reference,
+        threads=share_threads(job.threads, 1)[1], executor=stats.timed(pool.at(READ), "inflate"),
+        n_threads=run.workers, max_read_len=MAX_READ_LEN, batch_bases=run.batch_bases,
+    )  # fmt: skip
+    reader = ReadsReader(lanes, options)
+    try:
+        plan = run.share_out(reader.converts)
+    except BaseException:
+        reader.close()
+        raise
+    reader.limit_batches(min(plan.batch_bases, run.batch_bases))
+    sort = job.sort
+    if sort is not None and job.memory is not None:
+        sort = sort._replace(memory=plan.sort_bytes)
+    pool.resize(run.workers)
+    run.form_groups(pool, plan.batch_bases)
+    switch_interval = sys.getswitchinterval()
+    if run.device is not None:
+        sys.setswitchinterval(DEVICE_SWITCH_SECONDS)
+    try:
+        groups = [lane.read_group for lane in lanes if lane.read_group is not None]
+        header = header_text(
+            contigs.names, contigs.lengths.tolist(), job.command_line, groups,
+            job.sort is not None, reader.headers,
+        )  # fmt: skip
+        # Their memory is not part of any bound.
+        may_help = job.compile_ahead and job.memory is None
+        parts = [FINISHING, READING] if reader.has_text else [FINISHING]
+        with Helpers(parts, job.threads if may_help else 1) as helpers, open_output(
+            job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(),
+            stats.timed(pool.at(WRITE), "compress"), sort=sort, level=job.compression,
+            reference=job.reference, threads=run.helper_threads,
+        ) as output:  # fmt: skip
+            checked = session.check_index()
+            stats.compile_seconds = compile_stages(
+                index, run.params, run.names, output, run.device, from_text=reader.has_text,
+                helpers=helpers,
+            )  # fmt: skip
+            with stats.idling(pool.idle_seconds):
+                _map_all(run, reader, output, pool)
+            checked.result()  # records of a damaged index must not get their name
+    finally:
+        sys.setswitchinterval(switch_interval)
+        reader.close()
+        if run.groups is not None:
+            run.groups.close()
+        pool.cancel_all()
+        RECYCLER.clear()
+    stats.finish()
+    return stats
+
+
+def _map_all(run: Run, reader: ReadsReader, output: RecordOutput, pool: Workers) -> None:
+    """Read, map and write until the input ends; check that every read came out."""
+    # Enough batches that no thread waits for another's slow one.
+    most_pending = run.workers + 2 if run.groups is None else run.groups.most_pending
+    pending: deque[Future[Finished]] = deque()
+    written = 0
+    with tqdm(
+        unit=" reads", unit_scale=True, disable=not run.job.progress, file=sys.stderr,
+        desc="mapping", mininterval=0.5,
+    ) as progress:  # fmt: skip
+
+        def write_next() -> None:
+            nonlocal written
+            finished = pending.popleft().result()
+            if finished.n_primary != finished.n_reads:
+                raise OutputError(
+                    f"{finished.n_reads} reads came in and {finished.n_primary} primary records "
+                    "would go out; this is a bug in fmwave, please report it"
+                )
+            output.append(finished.encoded)
+            written += finished.n_reads
+            progress.update(finished.n_reads)
+
+        cuts = CutAhead(pool, partial(run.cut, reader), run.workers)
+        model = freeze_insert_size(run, reader, cuts, most_pending, pool, pending, output)
+        while True:
+            # Asked once a turn: the input's end may show at any time, and then what waits for
+            # others of its group must go before anyone waits for it.
+            ended = cuts.ended
+            if ended:
+                run.flush()
+                if not pending:
+                    break
+            if ended or len(pending) >= most_pending:
+                write_next()
+                continue
+            if cuts.wait_or(list(pending)[:1]):
+                raw = cuts.take()
+                assert raw is not None
+                pending.append(run.start(pool, raw, model, output))
+            if pending and pending[0].done():
+                write_next()
+    if written != reader.n_reads:
+        raise OutputError(
+            f"{reader.n_reads} reads were read and {written} written; this is a bug in fmwave, "
+            "please report it"
+        )

@@ -1,12 +1,24 @@
-"""Compiling every stage, or loading it compiled, before the work starts."""
+"""Compiling every stage, or loading it compiled, before the work starts.
+
+A first run's helpers: processes that compile some stages while the run compiles the others.
+
+Numba compiles one function at a time in a process. What helpers compile goes through the cache on
+disk, so nothing depends on them: the run takes what is there, and compiles what is not.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numba
 import numpy as np
 
 from mapper.batch import PackedReads, ReadBatch, RecordBatch, SeedSummary, no_alignments
@@ -22,7 +34,6 @@ from mapper.io.input_tags import carry_over, with_tag
 from mapper.io.output import RecordOutput
 from mapper.io.record_ends import FASTQ, few_line_ends, whole_records
 from mapper.jit.accelerate import CACHE_DIR, is_compiled
-from mapper.mapping.compile_ahead import Helpers
 from mapper.mapping.stages import Aligned, align_reads, place_batch
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import assumed_model, confident_inserts
@@ -34,6 +45,89 @@ if TYPE_CHECKING:
     from mapper.mapping.stages_cuda import DeviceStages
 
 log = logging.getLogger(__name__)
+
+READING, FINISHING = "reading", "finishing"
+
+_MODULES = {READING: "mapper.io.fastq_parser", FINISHING: "mapper.pair.placement"}
+"""One of those that each part of the stages compiles."""
+
+
+class Helpers:
+    """Processes that compile; a context manager that ends them.
+
+    Parameters
+    ----------
+    parts
+        Of READING and FINISHING, those that the run will need.
+    threads
+        Of the run, which itself is one of them: the processes are fewer.
+    """
+
+    def __init__(self, parts: Sequence[str], threads: int) -> None:
+        wanted = [part for part in parts if not is_compiled(_MODULES[part])]
+        n = 0 if numba.config.DISABLE_JIT else min(threads - 1, len(wanted))
+        self._processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for i in range(n):
+                self._processes.append(_start(wanted[i::n]))
+        except OSError as error:  # no process to be had, or no memory for one
+            log.debug("no process to help compiling: %s", error)
+
+    def __enter__(self) -> Helpers:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for process in self._processes:
+            process.kill()
+        self.wait()
+
+    def __bool__(self) -> bool:
+        return bool(self._processes)
+
+    def wait(self) -> None:
+        """Wait until all have ended, in whatever way."""
+        for process in self._processes:
+            process.wait()
+            log.debug("process %d, compiling, ended with %d", process.pid, process.returncode)
+            assert process.stdin is not None
+            process.stdin.close()
+        self._processes.clear()
+
+
+def _start(parts: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a process that ends when this one does, as its standard input ends with it."""
+    root = str(Path(__file__).parent.parent)
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "mapper.mapping.warm_up", *parts],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
+def main(parts: Sequence[str]) -> None:
+    """Compile those parts: what a helper does."""
+    from mapper.cli.main import set_up_process
+
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    set_up_process()
+
+    compile_part = {READING: compile_reading, FINISHING: compile_finishing}
+    for part in parts:
+        compile_part[part]()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+
 
 WINDOW = 128
 """Bases of the text that the made-up reads are cut from: two words of its bit planes."""

@@ -11,7 +11,7 @@ import pytest
 from mapper.cli.insert_size_file import read_model
 from mapper.cli.main import main
 from mapper.errors import InputFormatError
-from mapper.mapping.first_pairs import report_insert_size
+from mapper.mapping.pipeline import report_insert_size
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import assumed_model, estimate, model_from
 from tests.helpers.mapping_runs import lines_of

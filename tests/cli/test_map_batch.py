@@ -15,8 +15,8 @@ from mapper.cli import map_sheet
 from mapper.cli.main import main
 from mapper.errors import MapperError
 from mapper.io.reference_fasta import check_reference
+from mapper.mapping import pipeline
 from mapper.mapping import pipeline as run
-from mapper.mapping import pipeline_part
 from mapper.mapping.session import Session
 from tests.helpers.mapping_runs import World, lines_of
 
@@ -245,7 +245,7 @@ def test_an_interrupted_batch_says_where(world: World, tmp_path: Path, monkeypat
     def interrupt(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline_part, "map_reads", interrupt)
+    monkeypatch.setattr(pipeline, "map_reads", interrupt)
     rows = [{"output": tmp_path / "a.bam", "reads1": world.first}]
     assert batch(world.index_path, write_sheet(tmp_path / "s.tsv", rows)) == 130
     err = capsys.readouterr().err

@@ -188,7 +188,7 @@ def test_fmwave_map_holds_its_device_while_it_maps(two_devices, monkeypatch, wor
             given.append(free)
         return RunStats()
 
-    monkeypatch.setattr("mapper.mapping.pipeline_part.map_reads", map_reads)
+    monkeypatch.setattr("mapper.mapping.pipeline.map_reads", map_reads)
     argv = ["map", world.index_path, world.first, "-o", str(tmp_path / "x.bam"), "--quiet"]
     for _ in range(2):
         assert main(argv) == 0

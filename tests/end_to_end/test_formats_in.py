@@ -295,9 +295,9 @@ def test_lanes_on_the_command_line(world, tmp_path):
 
 def test_insert_size_is_estimated_from_the_first_reads(world, tmp_path, monkeypatch):
     """However few of them are pairs, and wherever batches are cut."""
-    from mapper.mapping import first_pairs
+    from mapper.mapping import pipeline
 
-    monkeypatch.setattr(first_pairs, "ESTIMATION_READS", 300)
+    monkeypatch.setattr(pipeline, "ESTIMATION_READS", 300)
     path = import_pairs(world, tmp_path / "u.bam", kinds="ssp")  # 50 pairs in 300 reads
     found = []
     for batch_bases in (3_000, 40_000, 10_000_000):

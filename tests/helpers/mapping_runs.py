@@ -61,7 +61,7 @@ def build_world(directory: Path) -> World:
 def map_to(index: Index, output: Path, *reads: str, **options: Any) -> RunStats:
     """Map with options of ``MapJob``; the command line in the header is always the same."""
     from mapper.mapping.job import MapJob
-    from mapper.mapping.pipeline_part import map_reads
+    from mapper.mapping.pipeline import map_reads
 
     output_format = options.pop("output_format", output.suffix.removeprefix("."))
     return map_reads(index, MapJob(list(reads), str(output), output_format, **options))

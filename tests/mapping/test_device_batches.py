@@ -15,9 +15,9 @@ from mapper.batch import ReadBatch
 from mapper.batch_ops import Found, Share, join_offsets, packed_of, reads_of
 from mapper.cuda.devices import CUDA, DeviceChoice
 from mapper.errors import InputFormatError
-from mapper.mapping import first_pairs, pipeline_part
+from mapper.mapping import pipeline
 from mapper.mapping import pipeline as run
-from mapper.mapping.cut_ahead import CutAhead
+from mapper.mapping.pipeline import CutAhead
 from mapper.mapping.stages import align_reads, rescue_mates
 from mapper.pair.insert_size import model_from
 from mapper.params import DEVICE_BATCH_BASES
@@ -85,8 +85,8 @@ def test_groups_do_not_show(world, as_device, monkeypatch, tmp_path, files) -> N
     }[files]
     cpu, path = tmp_path / "cpu.bam", tmp_path / "x.bam"
     # The insert size comes from the whole sample, and from its first batches.
-    for estimation_pairs in (first_pairs.ESTIMATION_PAIRS, 100):
-        monkeypatch.setattr(first_pairs, "ESTIMATION_PAIRS", estimation_pairs)
+    for estimation_pairs in (pipeline.ESTIMATION_PAIRS, 100):
+        monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", estimation_pairs)
         map_to(world.index, cpu, *reads)
         for batch_bases, n_batches, threads in ((6_000, 1, 3), (6_000, 5, 1), (14_000, 3, 3)):
             monkeypatch.setattr(run, "BATCH_BASES", batch_bases)
@@ -135,9 +135,9 @@ class SeenLate(CutAhead):
 def test_the_last_group_goes_whenever_the_end_shows(
     world, as_device, monkeypatch, tmp_path, n_batches
 ) -> None:
-    monkeypatch.setattr(pipeline_part, "CutAhead", SeenLate)
+    monkeypatch.setattr(pipeline, "CutAhead", SeenLate)
     monkeypatch.setattr(run, "BATCH_BASES", 6_000)
-    monkeypatch.setattr(first_pairs, "ESTIMATION_PAIRS", 50)
+    monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 50)
     cpu, path = tmp_path / "cpu.bam", tmp_path / "x.bam"
     map_to(world.index, cpu, world.first, world.second)
     map_to(
@@ -164,7 +164,7 @@ def test_an_error_ends_the_run_without_output(
 
     monkeypatch.setattr(owner, step, failing)
     monkeypatch.setattr(run, "BATCH_BASES", 6_000)
-    monkeypatch.setattr(first_pairs, "ESTIMATION_PAIRS", 50)
+    monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 50)
     with pytest.raises(ZeroDivisionError, match=step):
         map_to(
             world.index, tmp_path / "x.bam", world.first, world.second, threads=2,

@@ -12,7 +12,8 @@ import pytest
 
 from mapper.errors import InputFormatError, OutputError
 from mapper.io.output import SortOptions
-from mapper.mapping import first_pairs, pipeline
+from mapper.mapping import pipeline
+from mapper.mapping import pipeline as first_pairs
 from mapper.pair.insert_size import model_from
 from mapper.params import BATCH_BASES, MapParams, RecordParams
 from tests.helpers.mapping_runs import DATA, World, build_index, lines_of, map_to, records_of

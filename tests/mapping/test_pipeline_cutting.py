@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future, wait
 import pytest
 
 from mapper.io.batch_reader import RawBatch
-from mapper.mapping.cut_ahead import AHEAD, CutAhead
+from mapper.mapping.pipeline import AHEAD, CutAhead
 from mapper.parallel.pool import MAP, Workers
 
 

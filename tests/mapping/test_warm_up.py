@@ -11,8 +11,8 @@ from pathlib import Path
 import numba
 import pytest
 
-from mapper.mapping import compile_ahead
-from mapper.mapping.compile_ahead import FINISHING, READING, Helpers
+from mapper.mapping import warm_up
+from mapper.mapping.warm_up import FINISHING, READING, Helpers
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's JIT")
 
@@ -67,7 +67,7 @@ def test_helpers_compile_what_the_run_calls(world, tmp_path):
 def fresh(tmp_path, monkeypatch):
     """An empty cache, for this process and those that it starts."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(compile_ahead, "is_compiled", lambda module: False)
+    monkeypatch.setattr(warm_up, "is_compiled", lambda module: False)
 
 
 def test_a_run_with_its_helpers_is_as_many_processes_as_it_has_threads(fresh):
@@ -78,7 +78,7 @@ def test_a_run_with_its_helpers_is_as_many_processes_as_it_has_threads(fresh):
 
 
 def test_there_are_none_where_all_is_compiled(monkeypatch):
-    monkeypatch.setattr(compile_ahead, "is_compiled", lambda module: True)
+    monkeypatch.setattr(warm_up, "is_compiled", lambda module: True)
     with Helpers([FINISHING, READING], 8) as helpers:
         assert not helpers
 

@@ -15,7 +15,7 @@ import pysam
 import pytest
 
 from mapper.cli.main import main
-from mapper.mapping import first_pairs
+from mapper.mapping import pipeline
 from tests.helpers.workflow_runs import (
     CONFIG,
     PORTIERA,
@@ -235,7 +235,7 @@ def test_the_estimate_from_the_first_reads_is_that_of_one_run_on_all(
     script, world, tmp_path, monkeypatch
 ):
     """Of 600 pairs in two units, the estimate looks at 200 in the first 500 reads."""
-    for module in (first_pairs, script):
+    for module in (pipeline, script):
         monkeypatch.setattr(module, "ESTIMATION_PAIRS", 200)
         monkeypatch.setattr(module, "ESTIMATION_READS", 500)
     text = [
