@@ -10,7 +10,7 @@ import pytest
 
 import mapper
 
-REPO = Path(__file__).parents[2]
+REPO = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("name", mapper.__all__)

@@ -96,7 +96,7 @@ class Helpers:
 
 def _start(parts: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start a process that ends when this one does, as its standard input ends with it."""
-    root = str(Path(__file__).parent.parent)
+    root = str(Path(__file__).parents[2])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "mapper.mapping.warm_up", *parts],
@@ -123,10 +123,6 @@ def main(parts: Sequence[str]) -> None:
     compile_part = {READING: compile_reading, FINISHING: compile_finishing}
     for part in parts:
         compile_part[part]()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
 
 
 WINDOW = 128
@@ -259,3 +255,7 @@ def _clean_window(fm: FMIndex) -> np.ndarray | None:
         for plane in (0, 1)
     )
     return low | high << 1
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

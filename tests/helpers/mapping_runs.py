@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mapper.index.reference import Index
     from mapper.mapping.stats import RunStats
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 N_PAIRS = 600
 
 

@@ -29,7 +29,7 @@ from mapper.parallel.pool import share_threads
 from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, DEVICE_LANES, IndexParams
 from tests.helpers.mapping_runs import World, build_world
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_without_a_bound_nothing_changes() -> None:
