@@ -105,7 +105,8 @@ from mapper.align.cuda.worklist import (
     move_path,
     take_pair,
 )
-from mapper.align.edit.wavefront import EXCEEDED, FINISHED, GOING, NO_ROOM, slide
+from mapper.align.edit.wavefront import EXCEEDED, FINISHED, GOING, NO_ROOM
+from mapper.align.matches import slide
 from mapper.cuda.api import cuda, device_function, kernel
 from mapper.cuda.memory import Workspace, multiprocessors, total_bytes
 

@@ -29,7 +29,7 @@ from mapper.align.affine.wavefront import (
 )
 from mapper.align.cuda.cooperative import GROUP_BLOCK, WARP
 from mapper.align.cuda.worklist import resident_blocks
-from mapper.align.edit.wavefront import slide
+from mapper.align.matches import slide
 from mapper.cuda.api import SHARED_BYTES, device_function
 from mapper.cuda.memory import Workspace
 

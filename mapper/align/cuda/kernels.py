@@ -19,15 +19,8 @@ from mapper.align.affine.cuda_general import origins_of, rows_of, search_within
 from mapper.align.affine.wavefront import highest_bound, replay, trace_back
 from mapper.align.cuda.kernel_chain import is_idle, pass_on
 from mapper.align.cuda.retry import CUT, DONE, UNSOLVED
-from mapper.align.edit.wavefront import (
-    MAX_SMALL_LENGTH,
-    Ends,
-    Rows,
-    Strings,
-    small_search,
-    trace_edit,
-)
-from mapper.align.matches import Pair
+from mapper.align.edit.wavefront import MAX_SMALL_LENGTH, Ends, Rows, small_search, trace_edit
+from mapper.align.matches import Pair, Strings
 from mapper.align.pairs import is_misplaced
 from mapper.align.result import HEURISTIC, OK, OVER_LIMIT
 from mapper.cuda.api import cuda, device_function, kernel

@@ -66,9 +66,9 @@ from mapper.align.edit.wavefront import (
     PAD,
     Rows,
     next_offset,
-    slide,
     trace_edit,
 )
+from mapper.align.matches import slide
 from mapper.cuda.api import cuda, device_function, kernel
 from mapper.cuda.memory import Workspace, multiprocessors, total_bytes
 

@@ -11,7 +11,8 @@ from mapper.align.affine.api import align_affine, align_extension
 from mapper.align.affine.wavefront import AffinePenalties, AffineRows, Band, Origins
 from mapper.align.dispatch import packed_pairs
 from mapper.align.edit.api import edit_distance
-from mapper.align.edit.wavefront import Ends, Rows, Strings, small_search
+from mapper.align.edit.wavefront import Ends, Rows, small_search
+from mapper.align.matches import Strings
 from mapper.align.packing import pack_pairs
 from mapper.align.pairs import PADDING, PairBatch, batch_of
 from mapper.align.result import HEURISTIC, OK
