@@ -81,14 +81,14 @@ def convert_fmwave(
     from mapper.io.output import open_output
     from mapper.io.reads import Lane, ReadOptions, ReadsReader
     from mapper.mapping.pipeline import CutAhead
-    from mapper.parallel.pool import MAP, READ, WRITE, Workers
+    from mapper.parallel.pool import MAP, READ, WRITE, PriorityPool
 
     def convert(raw: RawBatch) -> np.ndarray:
         reads = raw.parse()
         return output.encode(carry_over(unmapped.records(reads), reads), reads)
 
     unmapped = Unmapped()
-    pool = Workers(threads)
+    pool = PriorityPool(threads)
     options = ReadOptions(
         threads=threads, batch_bases=batch_bases, executor=pool.at(READ), n_threads=threads
     )

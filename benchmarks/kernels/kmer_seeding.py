@@ -46,7 +46,7 @@ from mapper.kmers.cpu import CpuKmerSearch, fit_table, table_len_for_work
 from mapper.kmers.cuda import CudaKmerSearch, device_contexts
 from mapper.kmers.cut import ListFullError, join
 from mapper.kmers.search import Places, make_places
-from mapper.parallel.map import in_order
+from mapper.parallel.map import any_idle, ordered_map
 from mapper.params import IndexParams, KmerParams
 
 PAPER_SETS = (  # name, k, mismatches, seconds of the paper: GPU whole, CPU 1 and 4 cores
@@ -165,7 +165,12 @@ def transfer_rate(
     contexts = device_contexts(fm, params)
     workers = [CudaKmerSearch(0, fm, contexts, places, params) for _ in range(n_workers)]
     batches = cut(kmers, batch)
-    seconds = timed(lambda: sum(len(hits.skipped) for hits in in_order(workers, batches)), repeats)
+    seconds = timed(
+        lambda: sum(
+            len(hits.skipped) for hits in ordered_map(any_idle(workers), batches, len(workers))
+        ),
+        repeats,
+    )
     for worker in workers:
         worker._space.release()
     return kmers.n_kmers / median(seconds)
@@ -198,9 +203,9 @@ def paper_table(
         table_seconds = time.perf_counter() - start
         workers = [CpuKmerSearch(longer, places, params) for _ in range(threads)]
         batches = cut(kmers, 5_000)
-        list(in_order(workers, batches[:1]))
+        list(ordered_map(any_idle(workers), batches[:1], len(workers)))
         start = time.perf_counter()
-        cpu_hits = join(list(in_order(workers, batches)))
+        cpu_hits = join(list(ordered_map(any_idle(workers), batches, len(workers))))
         cpu_seconds = time.perf_counter() - start
         row = {
             "set": name, "k": k, "mismatches": most, "hits": len(gpu_hits.text_pos),

@@ -83,9 +83,15 @@ def clocks(sums: Account) -> Iterator[None]:
     from mapper.parallel import pool as workers
 
     main = threading.main_thread()
-    at, submit, gzip_stream = workers.Workers.at, workers.Workers.submit, input_file._gzip_stream
+    at, submit, gzip_stream = (
+        workers.PriorityPool.at,
+        workers.PriorityPool.submit,
+        input_file._gzip_stream,
+    )
 
-    def timed_submit(self: workers.Workers, priority: int, call: Callable[[], Any]) -> Future[Any]:
+    def timed_submit(
+        self: workers.PriorityPool, priority: int, call: Callable[[], Any]
+    ) -> Future[Any]:
         if priority == workers.MAP:
             call = sums.timed("task: parse, encode", call)
         elif getattr(call, "__name__", "") == "_cut_on":
@@ -100,15 +106,15 @@ def clocks(sums: Account) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         for owner, name, changed in (
-            (workers.Workers, "at", lambda self, p: TimedPool(sums, at(self, p))),
-            (workers.Workers, "submit", timed_submit),
+            (workers.PriorityPool, "at", lambda self, p: TimedPool(sums, at(self, p))),
+            (workers.PriorityPool, "submit", timed_submit),
             (input_file, "_gzip_stream", lambda raw: TimedStream(sums, gzip_stream(raw))),
         ):
             stack.enter_context(mock.patch.object(owner, name, changed))
         parts: tuple[tuple[Any, str, Any], ...] = (
             (pipeline.CutAhead, "wait_or", WAITS[0]),
             (Future, "result", waiting),
-            (workers.Workers, "_next_task", WAITS[3]),
+            (workers.PriorityPool, "_next_task", WAITS[3]),
             (batch_reader.BatchReader, "next_raw", CUT[1]),
             (input_buffer.InputBuffer, "_begin_step", begins),
             (input_buffer.InputBuffer, "_do_part", "do a part of a step"),

@@ -25,7 +25,8 @@ from mapper.align.threads import chunk_bounds, thread_count
 from mapper.cuda.devices import CPU, DeviceChoice, choose_device
 from mapper.errors import DeviceMemoryError, UsageError
 from mapper.jit.accelerate import driver
-from mapper.parallel.map import in_order, threads_for
+from mapper.parallel.map import any_idle, ordered_map
+from mapper.parallel.pool import thread_pool
 
 if TYPE_CHECKING:
     from mapper.align.cuda.launch_plan import LaunchPlan
@@ -202,7 +203,7 @@ def run_on_devices(
     bounds = chunk_bounds(packed.query_len + packed.ref_len, CHUNK_SYMBOLS, CHUNK_PAIRS)
     chunks = [packed_part(packed, first, last) for first, last in bounds]
     # One thread: the CPU's driver takes all cores by itself.
-    with threads_for(1, abandon=True) as cpu:
+    with thread_pool(1, abandon=True) as cpu:
 
         def align(worker: Worker, chunk: PackedPairs) -> list[Future[PairAlignments]]:
             return [
@@ -210,7 +211,8 @@ def run_on_devices(
                 for part in _on_device(worker, chunk, want_path)
             ]
 
-        begun = list(in_order([partial(align, worker) for worker in workers], chunks))
+        work = any_idle([partial(align, worker) for worker in workers])
+        begun = list(ordered_map(work, chunks, len(workers)))
         return joined([future.result() for parts in begun for future in parts], want_path)
 
 

@@ -23,9 +23,9 @@ Whether what is given as packed pairs is what kernels and cores take for granted
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,8 @@ from mapper.align.threads import in_slices
 from mapper.dna import AMBIGUOUS, CODE_OF_ASCII, NOT_A_BASE
 from mapper.errors import InputFormatError, UsageError
 from mapper.jit.accelerate import core, driver
+from mapper.parallel.map import map_in_threads
+from mapper.parallel.pool import thread_pool
 
 SYMBOLS = ("dna", "iupac", "bytes")
 _QUERY_AMBIGUOUS, _REF_AMBIGUOUS = 4, 5
@@ -200,14 +202,15 @@ def pack_pairs(
     bounds = np.arange(0, batch.n_pairs + _PAIRS_A_THREAD, _PAIRS_A_THREAD)
     parts = [(int(a), min(int(b), batch.n_pairs)) for a, b in pairwise(bounds)]
     query_codes, ref_codes = _code_tables(symbols)
-    with ThreadPoolExecutor(threads) as pool:
+    with thread_pool(threads) as pool:
+        for_parts = partial(map_in_threads, items=parts, n_threads=threads, pool=pool)
         if symbols != "bytes":
-            list(pool.map(lambda part: _choose_widths(*batch, *part, shift), parts))
+            for_parts(lambda part: _choose_widths(*batch, *part, shift))
         query = _packed_side(
-            pool, parts, *batch[:3], shift, query_codes, "query", first_pair, numbers, new
+            for_parts, *batch[:3], shift, query_codes, "query", first_pair, numbers, new
         )
         ref = _packed_side(
-            pool, parts, *batch[3:], shift, ref_codes, "reference", first_pair, numbers, new
+            for_parts, *batch[3:], shift, ref_codes, "reference", first_pair, numbers, new
         )
     return PackedPairs(*query, *ref, shift)
 
@@ -222,8 +225,8 @@ def _code_tables(symbols: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _packed_side(
-    pool: ThreadPoolExecutor, parts: list[tuple[int, int]], letters: np.ndarray,
-    starts: np.ndarray, ends: np.ndarray, shift: np.ndarray, code_of: np.ndarray, side: str,
+    for_parts: Callable[..., list[Any]], letters: np.ndarray, starts: np.ndarray, ends: np.ndarray,
+    shift: np.ndarray, code_of: np.ndarray, side: str,
     first_pair: int, numbers: np.ndarray | None, new: NewArray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     lengths = new(len(starts), np.dtype(np.int64))
@@ -236,9 +239,8 @@ def _packed_side(
     words = new(int(word_starts[-1]) + 2, np.dtype(np.uint64))
     words[0] = 0
     words[-2:] = 0
-    packed = pool.map(
-        lambda part: _pack_side(letters, starts, ends, *part, shift, word_starts, code_of, words),
-        parts,
+    packed = for_parts(
+        lambda part: _pack_side(letters, starts, ends, *part, shift, word_starts, code_of, words)
     )
     pair, pos = next(((pair, pos) for pair, pos in packed if pair >= 0), (-1, -1))
     if pair >= 0:

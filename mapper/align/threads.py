@@ -1,15 +1,9 @@
-"""Pairs over threads: chunks of pairs, results in input order whatever the threads.
-
-Threads that are kept from call to call: starting sixteen takes longer than some batches do.
-"""
+"""Chunks of pairs over threads; results come in input order, whatever the number of threads."""
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from typing import TypeVar
 
 import numpy as np
@@ -17,31 +11,7 @@ import numpy as np
 from mapper.align.result import Columns, PairAlignments, new_columns
 from mapper.errors import UsageError
 from mapper.parallel.map import MAX_THREADS, map_in_threads
-
-_CREWS: dict[int, ThreadPoolExecutor] = {}
-_LOCK = threading.Lock()
-
-
-def crew(threads: int) -> ThreadPoolExecutor:
-    """Return the process's pool of so many threads; it is not to be shut down.
-
-    What runs in it must end without help of anything else that is to run in it.
-    """
-    with _LOCK:
-        if threads not in _CREWS:
-            _CREWS[threads] = ThreadPoolExecutor(threads, f"pairs-of-{threads}")
-        return _CREWS[threads]
-
-
-def _forget() -> None:
-    """Begin anew in a forked process, which has none of the threads."""
-    global _LOCK
-    _LOCK = threading.Lock()
-    _CREWS.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
-
+from mapper.parallel.pool import kept_pool
 
 CHUNK_SYMBOLS = 1 << 20
 CHUNK_PAIRS = 1 << 12
@@ -52,7 +22,7 @@ CHUNKS_A_THREAD = 8
 
 _AT_ONCE = 1 << 14
 """Symbols of so few pairs that starting a thread takes longer; others go to threads, be it one,
-where no signal meets compiled code (:func:`mapper.parallel.map.aside`)."""
+where no signal meets compiled code (:func:`mapper.parallel.pool.dedicated_thread`)."""
 
 Driver = Callable[[int, int, Columns, np.ndarray], np.ndarray]
 """Aligns pairs first:last, fills their rows of columns and counts, returns operations."""
@@ -146,5 +116,4 @@ def in_slices(
     pieces = [(first, min(first + step, n)) for first in range(0, n, step)]
     if min(threads, len(pieces)) < 2:
         return [function(*piece) for piece in pieces]
-    context = copy_context()  # NumPy's error state is part of it, where the JIT is off
-    return list(crew(threads).map(lambda piece: context.copy().run(function, *piece), pieces))
+    return map_in_threads(lambda piece: function(*piece), pieces, threads, pool=kept_pool(threads))

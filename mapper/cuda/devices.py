@@ -1,11 +1,13 @@
-"""Which device to compute on, and what there is to choose from.
+"""Choice of the CUDA devices of a run, with a lock on a device where no scheduler assigns them.
 
-Devices for one run at a time, where no scheduler deals them out.
+Slurm, LSF and Kubernetes set ``CUDA_VISIBLE_DEVICES`` to the devices of a job. Grid Engine, and a
+machine without a scheduler, do not: runs that start together would all use device 0. So each
+run locks a file that stands for a device, and holds it until it ends. The kernel releases the
+lock when the process ends, for whatever reason.
 
-Slurm, LSF and Kubernetes say by ``CUDA_VISIBLE_DEVICES`` which devices a job may use. Grid
-Engine, and a machine without a scheduler, say nothing: runs that start together would all meet
-on device 0. So each takes a lock on a file that stands for a device, and keeps it to its end.
-The kernel gives the lock back when the process ends, however it ends.
+The package filelock is no replacement: it opens lock files for writing and truncates them, so the
+files of one user would have to be writable by all; it unlinks them on release, which the sticky
+folder forbids to other users; and it follows a symbolic link in place of the folder.
 """
 
 from __future__ import annotations
@@ -28,21 +30,23 @@ from mapper.errors import DeviceError, UsageError
 log = logging.getLogger(__name__)
 
 FOLDER = Path("/tmp/fmwave-devices")
-"""Of the machine, not of the user or the job: Grid Engine gives each job a TMPDIR of its own."""
+"""Lock files of the machine, not of the user or job: Grid Engine gives each job its own TMPDIR."""
 
 POLL_SECONDS = 0.5
+
+# --- locks ---
 
 
 @contextmanager
 def one_of(names: Sequence[str], sharers: int = 1) -> Iterator[int]:
-    """Hold one of several things that processes of this machine share; wait for a free one.
+    """Lock one of several devices that processes of this machine share; wait for a free one.
 
     Parameters
     ----------
     names
-        What is shared, each by a name that is the same in every process (a device's UUID).
+        Names of the devices, the same in every process (UUIDs).
     sharers
-        Processes that may hold one thing at the same time; each thing is filled evenly.
+        Processes that may hold one device at the same time; devices are filled evenly.
 
     Yields
     ------
@@ -51,7 +55,7 @@ def one_of(names: Sequence[str], sharers: int = 1) -> Iterator[int]:
     Raises
     ------
     DeviceError
-        If the files of the locks cannot be made.
+        If the lock files cannot be made.
     """
     try:
         folder = _open_folder()
@@ -70,12 +74,12 @@ def one_of(names: Sequence[str], sharers: int = 1) -> Iterator[int]:
 
 
 def _wait_for_one(folder: int, names: Sequence[str], sharers: int) -> tuple[int, int]:
-    """Return the descriptor of a lock, and the position of what it stands for."""
+    """Return the descriptor of a lock, and the position of its device."""
     waits = False
     while True:
-        for place in range(sharers):
+        for share in range(sharers):
             for position, name in enumerate(names):
-                held = _try_lock(folder, f"{name}.{place}")
+                held = _try_lock(folder, f"{name}.{share}")
                 if held is not None:
                     return held, position
         if not waits:
@@ -91,7 +95,7 @@ def _wait_for_one(folder: int, names: Sequence[str], sharers: int) -> tuple[int,
 def _open_folder() -> int:
     try:
         FOLDER.mkdir()
-        FOLDER.chmod(0o1777)  # other users make their files here; none removes another's
+        FOLDER.chmod(0o1777)  # other users make files here, and cannot remove those of others
     except FileExistsError:
         pass
     return os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -111,11 +115,11 @@ def _try_lock(folder: int, name: str) -> int | None:
 
 
 def _open_file(folder: int, name: str) -> int:
-    """Open for reading, which is enough to lock it; whoever made it, it stays for all."""
+    """Open for reading, which is enough to lock a file of any user; make it if it is missing."""
     flags = os.O_RDONLY | os.O_NOFOLLOW
     while True:
         try:
-            # Apart from making it: in /tmp the kernel may refuse O_CREAT on another user's file.
+            # Without O_CREAT, which the kernel may refuse in /tmp on another user's file.
             return os.open(name, flags, dir_fd=folder)
         except FileNotFoundError:
             pass
@@ -134,6 +138,8 @@ def _cannot_lock(error: OSError) -> DeviceError:
     )
 
 
+# --- choice ---
+
 CPU = "cpu"
 CUDA = "cuda"
 AUTO = "auto"
@@ -145,7 +151,7 @@ EXPECTED = "auto, cpu, cuda (all visible devices) or cuda:0,2 (these) is expecte
 _DEVICE_FILES = ("nvidiactl", "nvhost-gpu", "nvmap", "dxg")
 """Device files of NVIDIA's driver, of Jetson's two, and of Windows' subsystem for Linux."""
 _NAMED_DRIVERS = ("NUMBA_CUDA_DRIVER", "NUMBA_ENABLE_CUDASIM")
-"""Variables of numba that name a driver, or that do without."""
+"""Variables of numba that name a driver, or replace it by the simulator."""
 
 
 class DeviceChoice(NamedTuple):
@@ -157,7 +163,7 @@ class DeviceChoice(NamedTuple):
 
 
 class CudaDevice(NamedTuple):
-    """What the driver says of a device."""
+    """Properties of a device, from the driver."""
 
     ordinal: int  # among the visible devices
     name: str
@@ -170,11 +176,11 @@ class FoundDevices(NamedTuple):
     """The visible devices, or why there are none."""
 
     devices: tuple[CudaDevice, ...]
-    problem: str  # empty where some device can be used
+    problem: str  # empty if some device can be used
 
 
 def check_device_name(text: str) -> None:
-    """Raise UsageError unless `text` is a value of ``--device``; looks at no device."""
+    """Raise UsageError unless `text` is a value of ``--device``; no device is asked."""
     if not _PATTERN.fullmatch(text):
         raise UsageError(f"--device {text}: {EXPECTED}")
 
@@ -183,14 +189,14 @@ def choose_device(text: str) -> DeviceChoice:
     """Choose from ``auto``, ``cpu``, ``cuda`` or ``cuda:0,2``.
 
     Ordinals count the visible devices: those that ``CUDA_VISIBLE_DEVICES`` names, from 0.
-    ``auto`` takes every usable device, or the CPU where there is none, and says which.
+    ``auto`` takes every usable device, or the CPU if there is none, which is logged.
 
     Raises
     ------
     UsageError
         If `text` is none of these.
     DeviceError
-        If CUDA is asked for and numba-cuda, the driver or a device is missing or too old.
+        If CUDA is requested and numba-cuda, the driver or a device is missing or too old.
     """
     check_device_name(text)
     if text == "cpu":
@@ -220,19 +226,18 @@ def choose_device(text: str) -> DeviceChoice:
 
 @contextmanager
 def hold_device(text: str, sharers: int = 1) -> Iterator[DeviceChoice]:
-    """Choose as :func:`choose_device`, for a run that may not be alone on its machine.
+    """Choose as :func:`choose_device`, and lock the device if no scheduler has assigned it.
 
-    Where ``CUDA_VISIBLE_DEVICES`` is not set, nobody deals devices out to runs: ``auto`` then
-    takes a single one that no other such run has, waits if there is none, and has it to the end
-    of the ``with`` block or of the process. What is named (``cuda``, ``cuda:0``) is taken
-    without asking.
+    If ``CUDA_VISIBLE_DEVICES`` is not set, ``auto`` takes a single device that no other such run
+    holds, waits if there is none, and holds it to the end of the ``with`` block or of the
+    process. Devices that are named (``cuda``, ``cuda:0``) are taken without a lock.
 
     Parameters
     ----------
     text
-        What ``--device`` takes.
+        Value of ``--device``.
     sharers
-        Runs that may have one device at the same time; all must give the same number.
+        Runs that may hold one device at the same time; all must give the same number.
 
     Raises
     ------
@@ -245,17 +250,17 @@ def hold_device(text: str, sharers: int = 1) -> Iterator[DeviceChoice]:
         return
     devices = find_devices().devices
     if text != AUTO or "CUDA_VISIBLE_DEVICES" in os.environ:
-        _say(choice, devices)
+        _log_devices(choice, devices)
         yield choice
         return
     names = [devices[ordinal].uuid or f"device-{ordinal}" for ordinal in choice.ordinals]
     with one_of(names, sharers) as position:
         held = DeviceChoice(CUDA, (choice.ordinals[position],))
-        _say(held, devices)
+        _log_devices(held, devices)
         yield held
 
 
-def _say(choice: DeviceChoice, devices: tuple[CudaDevice, ...]) -> None:
+def _log_devices(choice: DeviceChoice, devices: tuple[CudaDevice, ...]) -> None:
     log.info(
         "computing on %s",
         ", ".join(f"cuda:{ordinal} ({devices[ordinal].name})" for ordinal in choice.ordinals),
@@ -263,10 +268,10 @@ def _say(choice: DeviceChoice, devices: tuple[CudaDevice, ...]) -> None:
 
 
 def _without_driver() -> bool:
-    """Whether there can be no device: no driver library, and no device file of any kind.
+    """Return True if there is no driver library and no device file, and so no device.
 
-    Importing numba-cuda to find that out would take a quarter of a short run. Where anything
-    of a driver is there, numba-cuda is asked.
+    Importing numba-cuda to find that out would take a quarter of the time of a short run. If
+    there is any trace of a driver, numba-cuda is asked.
     """
     if sys.platform != "linux" or any(map(os.environ.get, _NAMED_DRIVERS)):
         return False
@@ -280,7 +285,7 @@ def _without_driver() -> bool:
 
 
 def find_devices() -> FoundDevices:
-    """Look for CUDA devices; nothing is raised, what is missing is said."""
+    """Return the visible CUDA devices, or the reason for there being none; nothing is raised."""
     if _without_driver():
         return FoundDevices((), "no CUDA device can be used: there is no driver (libcuda.so.1)")
     try:
@@ -313,7 +318,7 @@ def find_devices() -> FoundDevices:
 
 
 def describe_devices() -> list[str]:
-    """Return a line for each visible device, or one that says why there is none."""
+    """Return a line for each visible device, or one with the reason for there being none."""
     found = find_devices()
     if not found.devices:
         return [f"none; {found.problem}"]
@@ -334,7 +339,7 @@ def describe_devices() -> list[str]:
         except Exception as error:
             if not is_driver_error(error):
                 raise
-            # Full, or another process's alone.
+            # Its memory is full, or it is in another process's exclusive mode.
             line += f"; cannot be used now: {problem_of(error)}"
         lines.append(line)
     return lines

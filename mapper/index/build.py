@@ -39,7 +39,7 @@ from mapper.io.reference_fasta import FastaCodes, plain_bytes, read_fasta, sums_
 from mapper.jit.accelerate import core, driver
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.map import map_in_threads, parts
-from mapper.parallel.pool import WRITE, Workers, in_turn
+from mapper.parallel.pool import WRITE, PriorityPool, ordered_calls
 from mapper.params import IndexParams
 
 
@@ -190,12 +190,12 @@ def read_text(
                 otherwise.append(targets)
             yield partial(_copy, runs, targets)
 
-    pool = Workers(n_threads - 1) if n_threads > 1 else None
+    pool = PriorityPool(n_threads - 1) if n_threads > 1 else None
     try:
         sums = sums_of_contigs(pool)
         copying = pool.at(WRITE) if pool is not None else None
         with closing(read_fasta(fasta, pool)) as blocks:
-            for targets in in_turn(placements(blocks), copying, _BLOCKS_AHEAD):
+            for targets in ordered_calls(placements(blocks), copying, _BLOCKS_AHEAD):
                 sums.add_runs(targets)
         md5 = sums.digests()
     finally:

@@ -17,8 +17,8 @@ The suffix sort by libdivsufsort, for small texts: nothing to compile, one threa
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -36,6 +36,7 @@ from mapper.index.packed_text import (
 from mapper.index.suffix_sort import SortedText, Tied
 from mapper.jit.accelerate import core, driver
 from mapper.parallel.map import map_in_threads, parts
+from mapper.parallel.pool import call_in_daemon
 
 STACK = 128
 """Items of the stack: two for each halving of a range, of at most 2**63 items."""
@@ -471,18 +472,5 @@ def sort_suffixes(text: np.ndarray) -> np.ndarray:
     """
     from pydivsufsort import divsufsort  # slow to import, and needed only here
 
-    results: list[np.ndarray | BaseException] = []
-
-    def sort() -> None:
-        try:
-            results.append(divsufsort(text))
-        except BaseException as error:  # handed to the caller
-            results.append(error)
-
-    thread = threading.Thread(target=sort, daemon=True)
-    thread.start()
-    thread.join()
-    result = results.pop()
-    if isinstance(result, BaseException):
-        raise result
-    return result
+    suffix_array: np.ndarray = call_in_daemon(partial(divsufsort, text))
+    return suffix_array

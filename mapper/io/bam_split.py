@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from mapper.io.input_buffer import InputBuffer
 from mapper.io.input_file import ByteSource
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import get16
+from mapper.parallel.pool import thread_pool
 
 _CHUNK_BYTES = 4 << 20
 _FULL = -1  # beside the statuses of bam_scan: the limit is reached
@@ -133,7 +134,7 @@ def split_bam(path: str, ends: Sequence[int], targets: Sequence[Path], threads: 
     InputFormatError
         See :class:`RecordReader`.
     """
-    with ThreadPoolExecutor(threads) as pool, RecordReader(path, pool) as reader:
+    with thread_pool(threads) as pool, RecordReader(path, pool) as reader:
         for end, target in zip(ends, targets, strict=True):
             with target.open("wb") as sink:
                 writer = BgzfWriter(sink, pool)

@@ -21,7 +21,7 @@ from mapper.io.record_ends import line_ends
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import get16, get32
 from mapper.parallel.buffers import RECYCLER
-from mapper.parallel.pool import do_all
+from mapper.parallel.pool import fork_join
 
 READ_BYTES = 1 << 22
 """Compressed bytes that are read at a time."""
@@ -277,7 +277,7 @@ class BgzfStream:
 
     def _finish(self, step: Step) -> int:
         """Do the parts of a step; return how many bytes they gave, if there should be any."""
-        for part in do_all(step.parts, self._executor):
+        for part in fork_join(step.parts, self._executor):
             if part.error is not None:
                 self._error = part.error
                 self.last_block_empty = False

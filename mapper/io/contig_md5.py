@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from mapper.io.fasta_codes import write_letters
-from mapper.parallel.pool import Handed
+from mapper.parallel.pool import ReclaimableTask
 
 _TASK_BYTES = 1 << 20
 """Of one task, at least: small contigs share one."""
@@ -106,7 +106,7 @@ class ContigSums:
         self._last: _Sum | None = None  # of the contig that may go on
         self._next: list[_Sum | _SumsOfWhole] = []  # sums that are to go on in the next task
         self._next_bytes = 0
-        self._tasks: deque[tuple[Handed[None], int]] = deque()
+        self._tasks: deque[tuple[ReclaimableTask[None], int]] = deque()
         self._waiting = 0
 
     def add_runs(self, runs: list[np.ndarray]) -> None:
@@ -158,7 +158,7 @@ class ContigSums:
         if self._executor is None:
             call()
         else:
-            self._tasks.append((Handed(self._executor, call), self._next_bytes))
+            self._tasks.append((ReclaimableTask(self._executor, call), self._next_bytes))
             self._waiting += self._next_bytes
         self._next, self._next_bytes = [], 0
 

@@ -21,6 +21,7 @@ from isal import igzip, isal_zlib
 
 from mapper.errors import InputFormatError
 from mapper.io.bgzf_reader import BgzfStream, Done, NotBgzfError, Step, is_bgzf
+from mapper.parallel.pool import start_daemon
 
 CHUNK_BYTES = 1 << 16
 """What a pipe gives at a time, at most, on Linux."""
@@ -56,7 +57,7 @@ class ReadAhead(io.RawIOBase):
         self._ended = False
         self._stopped = threading.Event()
         # A daemon, because a thread that waits for an idle pipe cannot be ended otherwise.
-        threading.Thread(target=self._run, name=f"read {name}", daemon=True).start()
+        start_daemon(self._run, f"read {name}")
 
     def readable(self) -> bool:
         return True

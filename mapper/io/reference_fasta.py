@@ -26,7 +26,7 @@ from mapper.io.fasta_codes import AT, BAD_BASE, BAD_LINE, FULL, OK, encode_lines
 from mapper.io.input_buffer import InputBuffer
 from mapper.io.input_file import GZIP_MAGIC, ByteSource
 from mapper.parallel.buffers import RECYCLER
-from mapper.parallel.pool import MAP, READ, WRITE, Workers, in_turn
+from mapper.parallel.pool import MAP, READ, WRITE, PriorityPool, ordered_calls
 
 BLOCK_BYTES = 1 << 21
 """Of a block, at most, unless a header is longer."""
@@ -211,7 +211,7 @@ class _Encoded(NamedTuple):
     otherwise: bool
 
 
-def read_fasta(path: Path, pool: Workers | None = None) -> Generator[FastaCodes, None, None]:
+def read_fasta(path: Path, pool: PriorityPool | None = None) -> Generator[FastaCodes, None, None]:
     """Yield the contigs of a FASTA file, block by block.
 
     Parameters
@@ -232,18 +232,18 @@ def read_fasta(path: Path, pool: Workers | None = None) -> Generator[FastaCodes,
     reading, encoding = (pool.at(READ), pool.at(WRITE)) if pool is not None else (None, None)
     with closing(fasta_blocks(path, reading)) as blocks:
         calls = (partial(_encode, block) for block in blocks)
-        for block in in_turn(calls, encoding, _BLOCKS_AHEAD):
+        for block in ordered_calls(calls, encoding, _BLOCKS_AHEAD):
             yield records.follow(block)
     records.end()
 
 
-def sums_of_contigs(pool: Workers | None, most_waiting: int | None = None) -> ContigSums:
+def sums_of_contigs(pool: PriorityPool | None, most_waiting: int | None = None) -> ContigSums:
     """Return what computes the MD5 of contigs by a pool, when it has nothing else to do."""
     return ContigSums(pool.at(MAP) if pool is not None else None, most_waiting)
 
 
 def check_reference(
-    path: Path, names: Sequence[str], md5: Sequence[str], pool: Workers | None = None
+    path: Path, names: Sequence[str], md5: Sequence[str], pool: PriorityPool | None = None
 ) -> None:
     """Raise UsageError unless a FASTA file holds these contigs, in this order.
 

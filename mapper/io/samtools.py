@@ -14,9 +14,9 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,6 +32,7 @@ from mapper.io.output_file import (
     sync_and_rename,
     temporary_name,
 )
+from mapper.parallel.pool import start_daemon
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _CALL = (
@@ -167,7 +168,7 @@ class ConvertedSource:
         )  # fmt: skip
         process = self._samtools.process
         if process.stdin is not None:
-            threading.Thread(target=self._feed, args=(process.stdin,), daemon=True).start()
+            start_daemon(partial(self._feed, process.stdin))
         assert process.stdout is not None
         self._plain = ByteSource.of_stream(process.stdout, source.name)
 

@@ -1,4 +1,4 @@
-"""The one place for numba's options and for where compiled code is kept.
+"""Decorators for compiled functions: numba's options, and the directory of compiled code.
 
 ``core`` marks the text of a recurrence: scalars and arrays in, scalars out, no
 allocation, no exceptions, so that a CUDA kernel can call the same function. Cores are
@@ -8,31 +8,33 @@ access to an array of a tuple counts a reference, an atomic operation in the inn
 ``driver`` marks the loops over a batch; they release the GIL, and the pipeline runs
 them from a pool of Python threads, each on its own batch (numba's default threading
 layer is not safe when several Python threads enter ``parallel=True`` functions, and a
-batch per thread needs no barrier between stages). ``brief`` marks what takes microseconds, and
-keeps the GIL: with many threads at work it takes up to milliseconds to have it back.
+batch per thread needs no barrier between stages). ``brief`` marks functions that take
+microseconds and keep the GIL: with many busy threads, acquiring it again takes up to milliseconds.
 
 The code of a driver depends on the files of all cores it inlines. The name of the cache
 directory therefore carries a digest of the package's sources: other sources, other directory,
 never stale code.
+
+With ``FMWAVE_PLAIN_NUMBA=1``, or a numba whose internals :mod:`mapper.jit.cache` does not know,
+numba's own dispatcher and cache serve: all functions work, but start and compile more slowly.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
+import logging
 import os
 import stat
 import tempfile
 from pathlib import Path
+from types import ModuleType
 
 import numba
 import numpy as np
 import platformdirs
-from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
-from numba.core.registry import CPUDispatcher
 
-from mapper.jit.cache import CodeCache, CoreCompiler
+log = logging.getLogger(__name__)
 
 
 def source_digest() -> str:
@@ -56,8 +58,8 @@ def _usable(directory: Path) -> bool:
 def choose_cache_dir() -> Path:
     """Return a writable directory for compiled code.
 
-    ``NUMBA_CACHE_DIR`` is honoured; else the user's cache directory; else, where the
-    home is read-only (containers, some cluster nodes), a per-user temporary one.
+    It lies in ``NUMBA_CACHE_DIR`` if that is set, else in the user's cache directory, else,
+    where the home is read-only (containers, some cluster nodes), in a private temporary one.
     """
     name = f"fmwave-{source_digest()}"
     bases = []
@@ -73,106 +75,86 @@ def choose_cache_dir() -> Path:
 
 
 def _private_temporary() -> Path:
-    """Return this user's directory for temporary files: what lies there will be run."""
+    """Return a temporary directory that no other user can write to: its files will be run."""
     directory = Path(tempfile.gettempdir()) / f"fmwave-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o700)
     found = directory.lstat()
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
         return directory
-    return Path(tempfile.mkdtemp(prefix="fmwave-"))  # the name was taken by another
+    return Path(tempfile.mkdtemp(prefix="fmwave-"))  # another user took the name
 
 
 CACHE_DIR = choose_cache_dir()
 numba.config.CACHE_DIR = str(CACHE_DIR)
 
-_COMMON = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-_CORE = _COMMON | {"nopython": True, "forceinline": True, "_nrt": False}
+_COMMON = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "nopython": True}
+_CORE = _COMMON | {"forceinline": True, "_nrt": False}
 
 
-class Core(CPUDispatcher):
-    """A core: called by compiled code, and, through a compilation apart, by Python.
+def _own_dispatchers() -> ModuleType | None:
+    """Return :mod:`mapper.jit.cache`, or None if numba's own dispatcher and cache are to serve."""
+    if os.environ.get("FMWAVE_PLAIN_NUMBA", "0") not in ("", "0"):
+        return None
+    try:
+        from mapper.jit import cache
+    except (ImportError, AttributeError) as error:
+        log.warning(
+            "fmwave does not know the internals of numba %s (%s) and uses its plain compiler: "
+            "programs start and compile more slowly, results are the same",
+            numba.__version__, error,
+        )  # fmt: skip
+        return None
+    return cache
 
-    What Python needs to call a function (taking tuples of arrays to pieces) is a third of a
-    core's compile time, and only tests ever do: compiled code takes the core without it.
-    """
 
-    def __init__(self, py_func):
-        options = _CORE | {"no_cpython_wrapper": True}
-        super().__init__(py_func, targetoptions=options, pipeline_class=CoreCompiler)
-        self._cache = CodeCache(py_func, CACHE_DIR)
+_OWN = _own_dispatchers()
 
-    @functools.cached_property
-    def _from_python(self):
-        dispatcher = CPUDispatcher(self.py_func, targetoptions=dict(_CORE))
-        dispatcher._cache = CodeCache(self.py_func, CACHE_DIR, "callable from Python")
-        return dispatcher
 
-    def __call__(self, *arguments):
-        return self._from_python(*arguments)
+def _compile(function, options, is_core=False, is_disjoint=False):
+    """Return the dispatcher of a function; where numba's JIT is off, the function itself."""
+    if numba.config.DISABLE_JIT:
+        return function
+    if _OWN is None:
+        return numba.jit(cache=True, **options)(function)
+    dispatcher = (_OWN.Core if is_core else _OWN.Driver)(function, options, CACHE_DIR)
+    return _OWN.without_aliases(dispatcher) if is_disjoint else dispatcher
 
 
 def core(function):
-    """Compile a core; where numba's JIT is off, it stays the Python function that it is."""
-    return function if numba.config.DISABLE_JIT else Core(function)
-
-
-class Driver(CPUDispatcher):
-    """A function that Python calls, its code kept on disk."""
-
-    def __init__(self, py_func, nogil=True):
-        super().__init__(py_func, targetoptions=_COMMON | {"nopython": True, "nogil": nogil})
-        self._cache = CodeCache(py_func, CACHE_DIR)
-
-    def _compilation_chain_init_hook(self):
-        """Leave out what other packages teach numba: looking for them takes long in a large venv.
-
-        Nothing here is compiled with it.
-        """
-
-
-class _DisjointCompiler(_FunctionCompiler):
-    """Compiles for arrays that do not overlap."""
-
-    def _customize_flags(self, flags):
-        flags.noalias = True
-        return flags
-
-
-def _disjoint(dispatcher):
-    own = dispatcher._compiler
-    dispatcher._compiler = _DisjointCompiler(
-        own.py_func, own.targetdescr, own.targetoptions, own.locals, own.pipeline_class
-    )
-    return dispatcher
+    """Compile a core."""
+    return _compile(function, _CORE, is_core=True)
 
 
 def disjoint_core(function):
-    """Compile a core for the CPU that writes to no array that overlaps with another.
+    """Compile a core for the CPU whose arrays do not overlap, which its callers ensure.
 
-    Its callers must see to that. A loop that writes to several arrays is not vectorised otherwise:
-    the compiler would have to check each of them for overlap with every other.
+    A loop that writes to several arrays is not vectorised otherwise: the compiler would have to
+    check each of them for overlap with every other.
     """
-    return function if numba.config.DISABLE_JIT else _disjoint(Core(function))
+    return _compile(function, _CORE, is_core=True, is_disjoint=True)
 
 
 def driver(function):
     """Compile a loop over a batch, for one thread."""
-    return function if numba.config.DISABLE_JIT else Driver(function)
+    return _compile(function, _COMMON)
 
 
 def brief(function):
-    """Compile a function that takes less time than to have Python's lock back."""
-    return function if numba.config.DISABLE_JIT else Driver(function, nogil=False)
+    """Compile a function that takes less time than acquiring the GIL again."""
+    return _compile(function, _COMMON | {"nogil": False})
 
 
 def disjoint_driver(function):
-    """Compile a driver that writes to no array that overlaps with another; as `disjoint_core`."""
-    return function if numba.config.DISABLE_JIT else _disjoint(Driver(function))
+    """Compile a driver whose arrays do not overlap, as :func:`disjoint_core`."""
+    return _compile(function, _COMMON, is_disjoint=True)
 
 
 def is_compiled(module: str = "mapper") -> bool:
-    """Say whether this version has compiled code on disk already, of a module or of any."""
+    """Return True if this version has compiled code on disk, of a module or of any."""
+    if _OWN is None:  # numba's file names begin with the last part of a module's name
+        name = module.rpartition(".")[2] if "." in module else "*"
+        return next(CACHE_DIR.rglob(f"{name}.*.nbi"), None) is not None
     return next(CACHE_DIR.glob(f"{module}.*.code"), None) is not None
 
 

@@ -1,17 +1,15 @@
-"""Compiled code on disk: a file for each function and signature.
+"""Dispatchers and a compile cache in place of numba's: the only text that relies on its internals.
 
-In place of numba's own cache, for three reasons. Numba keeps a list of a function's signatures in
-a second file, which two processes that compile at the same time rewrite without looking at each
-other's: code of one signature could come to lie under the name of another. It imports and
-registers all that it can compile before it looks for compiled code, 0.3 s of a start (its compiler
-does so again when it has something to compile). And it tries for every function whether files
-can be made, which takes long on the file systems of clusters.
+**The cache** has a file for each function and signature. Numba's has three faults. It keeps a list
+of a function's signatures in a second file, which two processes that compile at the same time
+rewrite without looking at each other's: code of one signature could come to lie under the name
+of another. It imports and registers everything it can compile before it looks for compiled
+code, 0.3 s of a start (its compiler does so again when it has something to compile). And it
+tests for every function whether files can be made, which is slow on the file systems of clusters.
 
-How compiled code is held and kept on disk: cores as code to inline, drivers ready to run.
-
-Numba makes machine code of every function, and keeps machine code and intermediate code (IR) of
-each. Of a core only the IR is ever wanted, as it is inlined into whatever calls it, and of a
-driver only the machine code, unless another driver calls it.
+**Code in memory and on disk.** Numba makes machine code of every function, and keeps machine code
+and intermediate code (IR) of each. Of a core only the IR is needed, as it is inlined into its
+callers, and of a driver only the machine code, unless another driver calls it.
 """
 
 from __future__ import annotations
@@ -33,9 +31,13 @@ import numba
 from llvmlite import binding as llvm
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
+from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.errors import NumbaWarning
+from numba.core.registry import CPUDispatcher
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
+
+# --- code in memory ---
 
 
 class CoreLibrary(JITCodeLibrary):
@@ -43,20 +45,20 @@ class CoreLibrary(JITCodeLibrary):
 
     @property
     def codegen(self):
-        """What would set the environment of the machine code, of which there is none."""
+        """Return this object in place of the code generator, for :meth:`set_env`."""
         return self
 
     def set_env(self, env_name, env):
-        """Leave it: only code that handles Python objects looks there."""
+        """Do nothing: only machine code that handles Python objects reads the environment."""
 
     def get_pointer_to_function(self, name):
-        """Return the null pointer: nothing can be called."""
+        """Return the null pointer: there is no machine code to call."""
         return 0
 
     def _optimize_final_module(self):
-        """Inline and clean up only: it is optimised as part of the drivers that it ends in.
+        """Inline and clean up only: the core is optimised as part of the drivers that inline it.
 
-        Done here in full as well, it would be a fifth of all the time that compiling takes.
+        Full optimisation here as well would take a fifth of all compile time.
         """
         passes, builder = self._codegen._module_pass_manager(
             loop_vectorize=False, slp_vectorize=False, opt=self._codegen._opt_level, cost="cheap"
@@ -74,7 +76,7 @@ class CoreLibrary(JITCodeLibrary):
 
     @classmethod
     def restored(cls, codegen, name, bitcode):
-        """Return the library of a function whose IR was kept."""
+        """Return the library of a function from its IR."""
         library = cls(codegen, name)
         library._final_module = library._shared_module = llvm.parse_bitcode(bitcode)
         library._finalize_final_module()
@@ -82,15 +84,15 @@ class CoreLibrary(JITCodeLibrary):
 
 
 class DriverLibrary(JITCodeLibrary):
-    """The code of a driver, from disk: machine code, and IR that is read when it is wanted."""
+    """The code of a driver from disk: machine code, and IR that is parsed on demand."""
 
     _bitcode: bytes
 
     @classmethod
     def restored(cls, codegen, name, data, symbols):
-        """Return the library of a function whose machine code and IR were kept.
+        """Return the library of a function from its machine code and IR.
 
-        `symbols` are the names of functions that will be asked for.
+        `symbols` are the names of functions that will be looked up.
         """
         library = cls(codegen, name)
         object_code, library._bitcode = data
@@ -116,9 +118,9 @@ class CoreCompiler(Compiler):
 
 
 def restored(target_context, kept):
-    """Return the result of a compilation from what its ``_reduce`` returned.
+    """Return the result of a compilation from the tuple that its ``_reduce`` returned.
 
-    As ``CompileResult._rebuild`` does, which knows numba's own libraries only.
+    As ``CompileResult._rebuild``, which knows numba's own libraries only.
     """
     (
         (name, kind, data), fndesc, environment, signature, objectmode, lifted, annotation,
@@ -154,27 +156,30 @@ def restored(target_context, kept):
     )
 
 
+# --- code on disk ---
+
 log = logging.getLogger(__name__)
 
 _VERSION = (numba.__version__, sys.implementation.cache_tag)
 
 
 class CodeCache:
-    """The compiled code of one function; what numba's dispatcher asks before it compiles.
+    """Compiled code of one function on disk, which numba's dispatcher asks before it compiles.
 
     Parameters
     ----------
     py_func
         The function.
     directory
-        Where files are; its name tells the sources of this package apart.
+        Directory of the files; its name depends on the sources of this package.
     variant
-        Of the options it is compiled with.
+        Name of the compile options, where a function is compiled with several.
 
     Notes
     -----
-    A file is named after all that its code depends on, holds that again to compare, and appears
-    by renaming: processes that compile the same write the same. One that is damaged is not there.
+    The name of a file is a digest of everything that its code depends on, which the file holds
+    again for comparison. It is written under a temporary name and renamed, so processes may
+    compile the same function at the same time. A damaged file counts as missing.
     """
 
     def __init__(self, py_func: FunctionType, directory: Path, variant: str = "") -> None:
@@ -184,17 +189,17 @@ class CodeCache:
 
     @property
     def name(self) -> str:
-        """Name of the function, with which the names of its files begin."""
+        """Name of the function; the names of its files begin with it."""
         function = self._py_func
         return f"{function.__module__}.{function.__qualname__}".replace("<", "").replace(">", "")
 
     def load_overload(self, sig, target_context):
-        """Return the result of an earlier compilation, or None."""
+        """Return the result of an earlier compilation, or None if there is none."""
         rtsys.initialize(target_context)  # the functions that compiled code calls
         key = self._key(sig, target_context.codegen())
         try:
             data = self._path(key).read_bytes()
-        except OSError:  # there is none, most often
+        except OSError:  # most often: there is none
             return None
         if zlib.crc32(data[4:]).to_bytes(4, "little") != data[:4]:
             log.debug("%s is damaged", self._path(key))
@@ -205,14 +210,14 @@ class CodeCache:
         return restored(target_context, pickle.load(stream))
 
     def save_overload(self, sig, result):
-        """Keep the result of a compilation; without room for it on disk, go on without."""
+        """Write the result of a compilation to disk; if that fails, log it once and go on."""
         if result.library.has_dynamic_globals or any(not part.can_cache for part in result.lifted):
             warnings.warn(f"the code of {self.name} cannot be kept on disk", NumbaWarning, 2)
             return
         key = self._key(sig, result.codegen)
         *kept, environments = result._reduce()
-        # Of other functions' environments, code of numba's nopython mode reads the constants
-        # only. To restore one imports its function's module: for nothing, most often.
+        # Nopython code reads only the constants of other functions' environments, and most have
+        # none. To restore an environment, numba imports the module of its function.
         environments = tuple(other for other in environments if other.consts)
         data = dumps(key) + dumps((*kept, environments))
         path = self._path(key)
@@ -255,10 +260,71 @@ def _source_digest(function: FunctionType) -> str:
 def _file_digest(path: str) -> str:
     try:
         return _digest(Path(path).read_bytes())
-    except OSError:  # typed in: there is nothing but the code
+    except OSError:  # typed in: there is no file
         return ""
 
 
 @functools.cache
 def _say_once(message: str) -> None:
     log.warning("%s", message)
+
+
+# --- dispatchers ---
+
+
+class Core(CPUDispatcher):
+    """A core: called by compiled code, and by Python through a separate compilation.
+
+    The wrapper for calls from Python (which unpacks tuples of arrays) takes a third of a
+    core's compile time, and only tests use it: compiled code takes the core without it.
+    """
+
+    def __init__(self, py_func, options, directory):
+        super().__init__(
+            py_func,
+            targetoptions=options | {"no_cpython_wrapper": True},
+            pipeline_class=CoreCompiler,
+        )
+        self._cache = CodeCache(py_func, directory)
+        self._directory = directory
+
+    @functools.cached_property
+    def _from_python(self):
+        options = self.targetoptions | {"no_cpython_wrapper": False}
+        dispatcher = CPUDispatcher(self.py_func, targetoptions=options)
+        dispatcher._cache = CodeCache(self.py_func, self._directory, "callable from Python")
+        return dispatcher
+
+    def __call__(self, *arguments):
+        return self._from_python(*arguments)
+
+
+class Driver(CPUDispatcher):
+    """A function that Python calls, with its code on disk."""
+
+    def __init__(self, py_func, options, directory):
+        super().__init__(py_func, targetoptions=options)
+        self._cache = CodeCache(py_func, directory)
+
+    def _compilation_chain_init_hook(self):
+        """Skip numba's search for extensions by other packages, which is slow in a large venv.
+
+        Nothing here is compiled with one.
+        """
+
+
+class _DisjointCompiler(_FunctionCompiler):
+    """A compiler for arguments that do not overlap in memory."""
+
+    def _customize_flags(self, flags):
+        flags.noalias = True
+        return flags
+
+
+def without_aliases(dispatcher):
+    """Let a dispatcher compile for arrays that do not overlap, and return it."""
+    own = dispatcher._compiler
+    dispatcher._compiler = _DisjointCompiler(
+        own.py_func, own.targetdescr, own.targetoptions, own.locals, own.pipeline_class
+    )
+    return dispatcher

@@ -33,7 +33,7 @@ from mapper.kmers.table import (
     encode_hits,
     encode_skipped,
 )
-from mapper.parallel.map import in_order
+from mapper.parallel.map import any_idle, ordered_map
 from mapper.params import KmerParams
 
 log = logging.getLogger(__name__)
@@ -179,8 +179,9 @@ def _search(
     def with_reads(search: Callable[[KmerBatch], KmerHits]) -> Callable[[_Piece], _Found]:
         return lambda piece: _Found(*piece, search(piece.kmers))
 
-    workers = [with_reads(search) for search in searchers]
-    for found in in_order(workers, _pieces(reader, job, n_bases, counts)):
+    search = any_idle([with_reads(search) for search in searchers])
+    pieces = _pieces(reader, job, n_bases, counts)
+    for found in ordered_map(search, pieces, len(searchers)):
         per_row = np.diff(found.hits.hit_offsets)
         counts.matched += int(np.count_nonzero(per_row[0::2] + per_row[1::2]))
         counts.skipped += int(found.hits.skipped.sum())
@@ -227,7 +228,7 @@ def _write(
         return lines, encode_skipped(part.reads, part.kmers, part.hits.skipped)
 
     parts = (part for whole in found for part in _parts(whole))
-    for lines, skipped_lines in in_order([encode] * job.threads, parts):
+    for lines, skipped_lines in ordered_map(encode, parts, job.threads):
         output.write(lines.data)
         if skipped is not None:
             skipped.write(skipped_lines.data)

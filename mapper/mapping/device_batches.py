@@ -13,7 +13,6 @@ Threads of the pool never wait for a device, nor do those of lanes compute.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -26,7 +25,7 @@ from mapper.mapping.memory_plan import groups_under_way
 from mapper.mapping.stages import Aligned, AlignedBatch
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel
-from mapper.parallel.pool import MAP, READ, Workers, run_into
+from mapper.parallel.pool import MAP, READ, PriorityPool, complete, start_daemon
 from mapper.params import MapParams
 
 if TYPE_CHECKING:
@@ -66,7 +65,12 @@ class DeviceGroups:
     """
 
     def __init__(
-        self, device: DeviceStages, pool: Workers, params: MapParams, stats: RunStats, size: int
+        self,
+        device: DeviceStages,
+        pool: PriorityPool,
+        params: MapParams,
+        stats: RunStats,
+        size: int,
     ) -> None:
         self._device, self._pool, self._params, self._stats = device, pool, params, stats
         self._size = size
@@ -74,12 +78,7 @@ class DeviceGroups:
         self._model: InsertSizeModel | None = None
         self._ready: SimpleQueue[_Group | None] = SimpleQueue()
         self._closed = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"lane {i}", daemon=True)
-            for i in range(len(device.lanes))
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads = [start_daemon(self._work, f"lane {i}") for i in range(len(device.lanes))]
 
     @property
     def most_pending(self) -> int:
@@ -164,7 +163,7 @@ class DeviceGroups:
                     shares[i].append(share)
         for member, batch, own in zip(group.members, batches, shares, strict=True):
             call = partial(_follow, member.follow, batch, own, group.model is not None)
-            self._pool.submit(MAP, partial(run_into, member.result, call))
+            self._pool.submit(MAP, partial(complete, member.result, call))
 
 
 def _follow(

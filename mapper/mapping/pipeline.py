@@ -64,7 +64,7 @@ from mapper.pair.insert_size import (
 from mapper.pair.placement import PlacementBatch, tally
 from mapper.pair.records import Names, make_names
 from mapper.parallel.buffers import RECYCLER
-from mapper.parallel.pool import MAP, READ, WRITE, Workers, share_threads
+from mapper.parallel.pool import MAP, READ, WRITE, PriorityPool, share_threads
 from mapper.params import BATCH_BASES, MAX_READ_LEN
 from mapper.seed.exact import resolve
 
@@ -91,7 +91,7 @@ class CutAhead:
     """
 
     def __init__(
-        self, pool: Workers, cut: Callable[[], RawBatch | None], n_threads: int = 1
+        self, pool: PriorityPool, cut: Callable[[], RawBatch | None], n_threads: int = 1
     ) -> None:
         self._pool, self._cut = pool, cut
         self._lock = threading.Lock()
@@ -245,7 +245,7 @@ class Run:
         bases = self._wanted_bases
         return bases if self.device is None else min(bases, BATCH_BASES)
 
-    def form_groups(self, pool: Workers, group_bases: int) -> None:
+    def form_groups(self, pool: PriorityPool, group_bases: int) -> None:
         """Start the threads of a device's lanes, if there is one."""
         if self.device is not None:
             size = max(1, group_bases // self.batch_bases)
@@ -271,14 +271,14 @@ class Run:
         aligned = [align_reads(self.index, part.reads, self.params, self.stats) for part in parts]
         return AlignedBatch(reads, [part.rows for part in parts], aligned)
 
-    def start_align(self, pool: Workers, raw: RawBatch) -> Future[AlignedBatch]:
+    def start_align(self, pool: PriorityPool, raw: RawBatch) -> Future[AlignedBatch]:
         """Queue all that needs no insert size."""
         if self.groups is not None:
             return self.groups.add(partial(self.parse, raw), None, lambda aligned: aligned)
         return pool.submit(MAP, partial(self.align, raw))
 
     def start(
-        self, pool: Workers, raw: RawBatch, model: InsertSizeModel, output: RecordOutput
+        self, pool: PriorityPool, raw: RawBatch, model: InsertSizeModel, output: RecordOutput
     ) -> Future[Finished]:
         """Queue all stages."""
         if self.groups is not None:
@@ -340,7 +340,7 @@ def _warn_of_mates(reads: ReadBatch) -> None:
 
 
 def freeze_insert_size(
-    run: Run, reader: ReadsReader, cuts: CutAhead, most_pending: int, pool: Workers,
+    run: Run, reader: ReadsReader, cuts: CutAhead, most_pending: int, pool: PriorityPool,
     pending: deque[Future[Finished]], output: RecordOutput,
 ) -> InsertSizeModel:  # fmt: skip
     """Return the insert-size model; queue the batches that were read to estimate it."""
@@ -488,7 +488,7 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
     return stats
 
 
-def _map_all(run: Run, reader: ReadsReader, output: RecordOutput, pool: Workers) -> None:
+def _map_all(run: Run, reader: ReadsReader, output: RecordOutput, pool: PriorityPool) -> None:
     """Read, map and write until the input ends; check that every read came out."""
     # Enough batches that no thread waits for another's slow one.
     most_pending = run.workers + 2 if run.groups is None else run.groups.most_pending

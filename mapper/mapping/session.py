@@ -14,7 +14,7 @@ from mapper.cuda.devices import CPU, DeviceChoice
 from mapper.index.reference import Index
 from mapper.io.reference_fasta import check_reference
 from mapper.io.samtools import check_fasta
-from mapper.parallel.pool import READ, Workers
+from mapper.parallel.pool import READ, PriorityPool
 
 if TYPE_CHECKING:
     from mapper.mapping.stages_cuda import DeviceStages
@@ -38,7 +38,7 @@ class Session:
     def __init__(self, index: Index, checks: Iterator[None] | None = None) -> None:
         self.index = index
         self._checks = checks
-        self.pool = Workers(0)
+        self.pool = PriorityPool(0)
         self._choice = DeviceChoice(CPU)
         self._stages: DeviceStages | None = None
         self._checked: set[tuple[str, int, int, int]] = set()

@@ -12,7 +12,6 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,6 +38,7 @@ from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import assumed_model, confident_inserts
 from mapper.pair.placement import tally
 from mapper.pair.records import Names, make_names
+from mapper.parallel.pool import start_daemon
 from mapper.params import IndexParams, MapParams
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def main(parts: Sequence[str]) -> None:
     """Compile those parts: what a helper does."""
     from mapper.cli.main import set_up_process
 
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    start_daemon(_end_with_parent)
     set_up_process()
 
     compile_part = {READING: compile_reading, FINISHING: compile_finishing}

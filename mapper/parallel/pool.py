@@ -1,37 +1,43 @@
-"""A pool of threads that serves urgent tasks first, and tasks that help each other.
+"""Thread pools, the only place that starts threads: a pool with priorities, and plain ones.
 
-A run has one pool, and whatever computes is a task of it: reading, decompressing, mapping,
-encoding, compressing. Its size is therefore what the run takes of the machine. Reading is
-serial where the format is (a gzip stream, the order of records), so it goes first:
+A mapping run has one pool, and all computing is a task of it: reading, decompressing, mapping,
+encoding, compressing. The size of the pool is therefore the number of cores that the run takes.
+Reading is serial where the format is (a gzip stream, the order of records), so it goes first:
 otherwise its steps would queue behind batches, and the threads would run dry.
 """
 
 from __future__ import annotations
 
 import heapq
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from mapper.errors import ResourceError
 
 READ, WRITE, MAP = range(3)
-"""Priorities, the most urgent first: input feeds all, output frees memory."""
+"""Priorities, the highest first: input feeds all, output frees memory."""
 
 T = TypeVar("T")
 
 
+# --- a pool with priorities ---
+
+
 class _Task(NamedTuple):
     priority: int
-    number: int  # tasks of one priority run in the order in which they came
+    number: int  # tasks of one priority run in the order of submission
     future: Future[Any]
     call: Callable[[], Any]
 
 
-class Workers:
+class PriorityPool:
     """Threads that run tasks by priority, then in order.
 
     Parameters
@@ -59,7 +65,7 @@ class Workers:
         self.resize(n_threads)
 
     def resize(self, n_threads: int) -> None:
-        """Have so many threads: start some, or let some end when they have nothing to do."""
+        """Change the number of threads: start some, or let some end when they are idle."""
         with self._changed:
             self._n_threads = n_threads
             for _ in range(n_threads - len(self._threads)):
@@ -77,7 +83,7 @@ class Workers:
             self._changed.notify_all()
 
     def at(self, priority: int) -> Executor:
-        """Return these workers as an executor whose tasks have that priority."""
+        """Return an executor that submits its tasks with a priority."""
         return _AtPriority(self, priority)
 
     def submit(self, priority: int, call: Callable[[], T]) -> Future[T]:
@@ -92,20 +98,20 @@ class Workers:
         return future
 
     def idle_seconds(self) -> float:
-        """Return for how long threads have had nothing to do, all together, up to now."""
+        """Return the total time that threads have been idle, summed over all, up to now."""
         with self._changed:
             self._count_idle(0)
             return self._idle_seconds
 
     def _count_idle(self, change: int) -> None:
-        """Add up, before so many threads more have nothing to do; the lock is held."""
+        """Add the idle time up to now, then change the number of idle threads; lock is held."""
         now = time.perf_counter()
         self._idle_seconds += self._n_idle * (now - self._idle_since)
         self._idle_since = now
         self._n_idle += change
 
     def cancel_all(self) -> None:
-        """Cancel what has not begun, and wait for what has."""
+        """Cancel queued tasks, and wait for running ones."""
         with self._changed:
             self._is_awaited = True
             while self._tasks or self._n_running:
@@ -117,7 +123,7 @@ class Workers:
             self._is_awaited = False
 
     def shutdown(self) -> None:
-        """Cancel what has not begun, wait for what has, and let the threads end."""
+        """Cancel queued tasks, wait for running ones, and end the threads."""
         with self._changed:
             self._closed = True
             threads = list(self._threads)
@@ -131,19 +137,19 @@ class Workers:
         task = self._next_task(n_done=0)
         while task is not None:
             if task.future.set_running_or_notify_cancel():
-                run_into(task.future, task.call)
-            del task  # nor the result's memory held while waiting for the next
+                complete(task.future, task.call)
+            del task  # so that the result's memory is not held while waiting for the next task
             task = self._next_task(n_done=1)
 
     def _next_task(self, n_done: int) -> _Task | None:
-        """Wait for a task, after `n_done` that this thread has done; None if it is to end."""
+        """Wait for a task, after this thread has done `n_done`; None if the thread is to end."""
         with self._changed:
             self._n_running -= n_done
             if self._is_awaited:
                 self._changed.notify_all()
             while True:
                 if len(self._threads) > self._n_threads or (self._closed and not self._tasks):
-                    # It is not among them where a signal came between its start and that.
+                    # It is missing from the set if a signal came between its start and add().
                     self._threads.discard(threading.current_thread())
                     return None
                 if self._tasks:
@@ -155,26 +161,29 @@ class Workers:
 
 
 class _AtPriority(Executor):
-    def __init__(self, workers: Workers, priority: int) -> None:
-        self._workers = workers
+    def __init__(self, pool: PriorityPool, priority: int) -> None:
+        self._pool = pool
         self._priority = priority
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        return self._workers.submit(self._priority, lambda: fn(*args, **kwargs))
+        return self._pool.submit(self._priority, lambda: fn(*args, **kwargs))
 
 
 def share_threads(threads: int, n_helpers: int) -> tuple[int, int]:
-    """Return how many threads the pool has, and each process that helps it.
+    """Return the number of threads of the pool, and of each process that helps it.
 
-    A quarter is for each samtools process that reads or writes beside the pool, and one at
-    least: only with fewer threads than processes is the sum larger than `threads`.
+    Each samtools process that reads or writes concurrently gets a quarter of `threads`, at
+    least one: the sum exceeds `threads` only if there are fewer threads than processes.
     """
     each = max(threads // 4, 1)
     return max(threads - n_helpers * each, 1), each
 
 
-def run_into(future: Future[T], call: Callable[[], T]) -> None:
-    """Call, and let `future` have what comes of it."""
+# --- tasks of a shared pool that wait for other tasks of it ---
+
+
+def complete(future: Future[T], call: Callable[[], T]) -> None:
+    """Set a future to the result of a call, or to the exception it raises."""
     try:
         result = call()
     except BaseException as error:
@@ -183,10 +192,10 @@ def run_into(future: Future[T], call: Callable[[], T]) -> None:
         future.set_result(result)
 
 
-class Handed(Generic[T]):
-    """A call that is handed to an executor, and taken back when its result is wanted first.
+class ReclaimableTask(Generic[T]):
+    """A task that the thread that wants its result runs itself if no other has begun it.
 
-    So whoever wants it waits for nothing but calls that are running.
+    So a task may wait for another one of the same pool: it waits for running tasks only.
     """
 
     def __init__(self, executor: Executor, call: Callable[[], T]) -> None:
@@ -194,71 +203,75 @@ class Handed(Generic[T]):
         self._future = executor.submit(self._run)
 
     def _run(self) -> T:
-        call, self._call = self._call, None  # the executor may keep what was taken back
+        call, self._call = self._call, None  # the executor may keep a reclaimed task queued
         assert call is not None
         return call()
 
     def result(self) -> T:
-        """Return what comes of the call."""
+        """Return the result of the call."""
         return self._run() if self._future.cancel() else self._future.result()
 
     def cancel(self) -> None:
-        """Leave it out, unless it has begun."""
+        """Cancel the call, unless it has begun."""
         if self._future.cancel():
             self._call = None
 
 
-def in_turn(calls: Iterable[Callable[[], T]], executor: Executor | None, most: int) -> Iterator[T]:
-    """Call all, up to `most` of them in other threads ahead of the one that is waited for.
+def ordered_calls(
+    calls: Iterable[Callable[[], T]], executor: Executor | None, ahead: int
+) -> Iterator[T]:
+    """Run calls as tasks of a shared pool; yield their results in order.
 
-    Results come in order, and so does an error of `calls` itself: after those of what came before.
+    An error of `calls` itself is raised after the results of the calls before it.
 
     Parameters
     ----------
     calls
         None of them may wait for a task.
     executor
-        None: each when its turn comes, in this thread.
+        None: each call runs in this thread when its result is taken.
+    ahead
+        Calls that may be queued or running beyond the awaited one.
     """
     if executor is None:
         for call in calls:
             yield call()
         return
-    begun: deque[Handed[T]] = deque()
+    begun: deque[ReclaimableTask[T]] = deque()
     failure = None
-    left = iter(calls)
+    remaining = iter(calls)
     try:
         while True:
             try:
-                begun.append(Handed(executor, next(left)))
+                begun.append(ReclaimableTask(executor, next(remaining)))
             except StopIteration:
                 break
             except Exception as error:
                 failure = error
                 break
-            if len(begun) > most:
+            if len(begun) > ahead:
                 yield begun.popleft().result()
         while begun:
             yield begun.popleft().result()
     finally:
-        for handed in begun:
-            handed.cancel()
+        for task in begun:
+            task.cancel()
     if failure is not None:
         raise failure
 
 
-def do_all(calls: Sequence[Callable[[], T]], executor: Executor | None) -> list[T]:
-    """Call all, some in other threads, and return the results in order.
+def fork_join(calls: Sequence[Callable[[], T]], executor: Executor | None) -> list[T]:
+    """Run calls as tasks of a shared pool, with this thread's help; return the results in order.
 
-    May itself run as a task of `executor`: whatever no other thread has begun, this one does,
-    so that it waits for nothing but tasks that are running.
+    May itself run as a task of `executor`: this thread runs all calls that no other has begun,
+    and so waits for running tasks only.
 
     Parameters
     ----------
     calls
         None of them may wait for a task.
     executor
-        None: all in this thread.
+        None: all calls run in this thread.
     """
     if executor is None:
         return [call() for call in calls]
@@ -266,3 +279,82 @@ def do_all(calls: Sequence[Callable[[], T]], executor: Executor | None) -> list[
     results = [call() for call in calls[:1]]
     own = {i: call() for i, call in reversed(list(enumerate(calls[1:]))) if futures[i].cancel()}
     return results + [own[i] if i in own else f.result() for i, f in enumerate(futures)]
+
+
+# --- plain pools and single threads ---
+
+
+@contextmanager
+def thread_pool(n_threads: int, *, abandon: bool = False) -> Iterator[Executor]:
+    """Start a pool for a block; an error or a signal in the block cancels queued tasks.
+
+    With `abandon`, a signal does not wait for running tasks either.
+    """
+    pool = ThreadPoolExecutor(max(1, n_threads), thread_name_prefix="worker")
+    waits = True
+    try:
+        yield pool
+    except BaseException as error:
+        waits = not abandon or isinstance(error, Exception)
+        raise
+    finally:
+        pool.shutdown(waits, cancel_futures=True)
+
+
+_KEPT: dict[int, ThreadPoolExecutor] = {}
+_KEPT_LOCK = threading.Lock()
+
+
+def kept_pool(n_threads: int) -> Executor:
+    """Return the process's pool of `n_threads` threads, which is not to be shut down.
+
+    Starting sixteen threads takes longer than some batches of pairs. Tasks of it must not wait
+    for other tasks of it.
+    """
+    with _KEPT_LOCK:
+        if n_threads not in _KEPT:
+            _KEPT[n_threads] = ThreadPoolExecutor(n_threads, f"kept-{n_threads}")
+        return _KEPT[n_threads]
+
+
+def _forget_kept_pools() -> None:
+    """Drop the pools in a forked process, which has none of the threads."""
+    global _KEPT_LOCK
+    _KEPT_LOCK = threading.Lock()
+    _KEPT.clear()
+
+
+os.register_at_fork(after_in_child=_forget_kept_pools)
+
+
+@contextmanager
+def dedicated_thread() -> Iterator[Callable[[Callable[[], T]], T]]:
+    """Start a thread for long compiled calls; yield a function that runs a call there and waits.
+
+    Python handles signals in the main thread, between two bytecodes. A compiled function ends
+    with some bytecodes, which make Python objects of its result, and numba does not check
+    whether one of them raised: a KeyboardInterrupt there is a crash. A main thread that waits
+    gets the signal at once instead; it is raised when the function has returned.
+    """
+    context = copy_context()
+    # One thread for all calls: a signal during the start of a thread would not wait for it.
+    with ThreadPoolExecutor(1) as pool:
+        yield lambda function: pool.submit(context.run, function).result()
+
+
+def call_in_daemon(function: Callable[[], T]) -> T:
+    """Run a function in a daemon thread and wait; a signal is raised at once.
+
+    The function goes on then, and the process can end meanwhile: for C functions that release
+    the GIL for minutes and touch nothing but memory.
+    """
+    future: Future[T] = Future()
+    start_daemon(lambda: complete(future, function)).join()
+    return future.result()
+
+
+def start_daemon(function: Callable[[], None], name: str | None = None) -> threading.Thread:
+    """Start a thread that does not keep the process alive; for loops that mostly wait."""
+    thread = threading.Thread(target=function, name=name, daemon=True)
+    thread.start()
+    return thread

@@ -1,4 +1,4 @@
-"""Runs that find a device for themselves: one each, given back however a run ends."""
+"""Locks on devices: one device for each run, released however the run ends."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from mapper.cli.main import main
-from mapper.cuda import devices as choose
-from mapper.cuda import devices as lock
+from mapper.cuda import devices
 from mapper.cuda.devices import CudaDevice, DeviceChoice, FoundDevices, hold_device
 from mapper.errors import DeviceError
 from mapper.mapping.stats import RunStats
@@ -28,12 +27,12 @@ TWO = (
 A_RUN = f"""
 import sys
 from pathlib import Path
-from mapper.device import choose, lock
+from mapper.cuda import devices
 from mapper.cuda.devices import CudaDevice, FoundDevices
-lock.FOLDER = Path(sys.argv[1])
-lock.POLL_SECONDS = 0.01
-choose.find_devices = lambda: FoundDevices({TWO!r}, "")
-with choose.hold_device("auto", int(sys.argv[2])) as held:
+devices.FOLDER = Path(sys.argv[1])
+devices.POLL_SECONDS = 0.01
+devices.find_devices = lambda: FoundDevices({TWO!r}, "")
+with devices.hold_device("auto", int(sys.argv[2])) as held:
     print(held.ordinals, flush=True)
     sys.stdin.readline()
 """
@@ -76,9 +75,9 @@ def runs(tmp_path: Path) -> Iterator:
 def two_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Two devices for this process, and a folder of locks of its own."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(choose, "find_devices", lambda: FoundDevices(TWO, ""))
-    monkeypatch.setattr(lock, "FOLDER", tmp_path / "locks")
-    monkeypatch.setattr(lock, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(devices, "find_devices", lambda: FoundDevices(TWO, ""))
+    monkeypatch.setattr(devices, "FOLDER", tmp_path / "locks")
+    monkeypatch.setattr(devices, "POLL_SECONDS", 0.01)
     return tmp_path / "locks"
 
 
@@ -96,11 +95,11 @@ def test_each_run_has_a_device_and_a_killed_one_gives_it_back(runs):
 
     fourth = runs()
     second.end()
-    devices = {fourth.held()}
+    ordinals = {fourth.held()}
     third.end()
     fifth = runs()
-    devices.add(fifth.held())
-    assert devices == {"(0,)", "(2,)"}
+    ordinals.add(fifth.held())
+    assert ordinals == {"(0,)", "(2,)"}
     fourth.end()
     fifth.end()
 
@@ -148,7 +147,7 @@ def test_the_device_is_told(two_devices, caplog):
 
 
 def test_no_device_no_lock(two_devices, monkeypatch):
-    monkeypatch.setattr(choose, "find_devices", lambda: FoundDevices((), "no driver"))
+    monkeypatch.setattr(devices, "find_devices", lambda: FoundDevices((), "no driver"))
     with hold_device("auto") as held:
         assert held.backend == "cpu"
     assert not two_devices.exists()
@@ -184,7 +183,7 @@ def test_fmwave_map_holds_its_device_while_it_maps(two_devices, monkeypatch, wor
 
     def map_reads(index, job, session):
         given.append(job.device)
-        with lock.one_of(["GPU-a", "GPU-b"]) as free:
+        with devices.one_of(["GPU-a", "GPU-b"]) as free:
             given.append(free)
         return RunStats()
 

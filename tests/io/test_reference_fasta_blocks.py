@@ -19,7 +19,7 @@ from mapper.index import build
 from mapper.io import contig_md5, reference_fasta
 from mapper.io import reference_fasta as fasta_blocks
 from mapper.io.reference_fasta import check_reference
-from mapper.parallel.pool import Workers
+from mapper.parallel.pool import PriorityPool
 from tests.io.test_reference_fasta import read
 from tests.naive.fasta import contigs_of
 
@@ -144,7 +144,7 @@ def test_the_reference_of_an_index_is_recognised(tmp_path: Path, n_threads: int)
     path = tmp_path / "x.fa"
     path.write_bytes(b">a\nACGT\n>b x\nUUN\n")
     names, _, md5 = zip(*contigs_of(path.read_bytes()), strict=True)
-    pool = Workers(n_threads) if n_threads else None
+    pool = PriorityPool(n_threads) if n_threads else None
     with mock.patch.multiple(reference_fasta, MOST_WAITING=1):
         check_reference(path, names, md5, pool)
         with pytest.raises(UsageError, match=r"contig 'b' is not that of the index \('c'"):

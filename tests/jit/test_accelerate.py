@@ -1,4 +1,4 @@
-"""Compiled code on disk: what is made and imported for it, and when."""
+"""The decorators of compiled functions: options, cache directory, and the plain-numba switch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_functions_that_are_not_called_make_no_files(tmp_path):
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's JIT")
-def test_compiled_code_is_loaded_without_what_compiles(tmp_path):
+def test_compiled_code_is_loaded_without_the_compiler(tmp_path):
     assert run(CALL, tmp_path) == "True"
     made = sorted(path.name for path in tmp_path.rglob("*.code"))
     assert len(made) == 1
@@ -46,9 +46,46 @@ def test_compiled_code_is_loaded_without_what_compiles(tmp_path):
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's JIT")
-def test_brief_functions_keep_pythons_lock():
+def test_brief_functions_keep_the_gil():
     assert not accelerate.brief(run).targetoptions["nogil"]
     assert accelerate.driver(run).targetoptions["nogil"]
+
+
+PLAIN = """
+import sys
+import numba.core.codegen
+if "broken" in sys.argv:
+    del numba.core.codegen.JITCodeLibrary
+import numpy as np
+from mapper.jit.accelerate import grown, is_compiled
+assert not is_compiled()
+if "broken" in sys.argv:
+    print(len(grown(np.zeros(3), 5)))
+else:
+    from mapper import edit_distance
+    pairs = ["ACGTTACG", "GATTACA", "ACGT"], ["ACTTACG", "GATTACA", "TTTT"]
+    print(*edit_distance(*pairs, cigar=True, device="cpu", threads=1).score)
+    assert is_compiled("mapper.align.packing") and not is_compiled("mapper.io.paf")
+assert is_compiled()
+print(type(grown).__name__, "mapper.jit.cache" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's JIT")
+@pytest.mark.parametrize(("reason", "printed"), [("asked for", "1 0 3"), ("broken", "5")])
+def test_numbas_own_dispatcher_and_cache_serve(tmp_path, monkeypatch, reason, printed):
+    """By the user's choice, and if numba's internals have changed."""
+    if reason == "asked for":
+        monkeypatch.setenv("FMWAVE_PLAIN_NUMBA", "1")
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, reason], capture_output=True, text=True, check=False,
+        env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.stdout.split() == [*printed.split(), "CPUDispatcher", "False"], done.stderr
+    assert not list(tmp_path.rglob("*.code")) and list(tmp_path.rglob("*.nbc"))
+    lines = done.stderr.splitlines()
+    assert len(lines) == (reason == "broken")
+    assert not lines or "plain compiler" in lines[0]
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ CALLS = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from mapper import accelerate
+from mapper.jit import accelerate
 accelerate.CACHE_DIR = Path(sys.argv[2])
 import cached_functions as module
 print(*[module.outer(float(x) if "." in x else int(x)) for x in sys.argv[3:]])

@@ -10,12 +10,12 @@ import pytest
 
 from mapper.io.batch_reader import RawBatch
 from mapper.mapping.pipeline import AHEAD, CutAhead
-from mapper.parallel.pool import MAP, Workers
+from mapper.parallel.pool import MAP, PriorityPool
 
 
 @pytest.fixture
-def pool() -> Iterator[Workers]:
-    workers = Workers(3)
+def pool() -> Iterator[PriorityPool]:
+    workers = PriorityPool(3)
     yield workers
     workers.shutdown()
 
@@ -46,7 +46,7 @@ def taken(cuts: CutAhead) -> list[int]:
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])
-def test_all_are_taken_in_order(pool: Workers, n: int) -> None:
+def test_all_are_taken_in_order(pool: PriorityPool, n: int) -> None:
     cuts = CutAhead(pool, Input(n).cut)
     assert taken(cuts) == list(range(1, n + 1))
     assert cuts.ended
@@ -54,7 +54,7 @@ def test_all_are_taken_in_order(pool: Workers, n: int) -> None:
     assert not cuts.wait_or([])
 
 
-def test_cutting_goes_on_while_others_are_awaited_but_not_for_ever(pool: Workers) -> None:
+def test_cutting_goes_on_while_others_are_awaited_but_not_for_ever(pool: PriorityPool) -> None:
     source = Input(20)
     cuts = CutAhead(pool, source.cut)
     cuts.go_on_until([Future()], 6)  # it never ends by itself
@@ -66,7 +66,7 @@ def test_cutting_goes_on_while_others_are_awaited_but_not_for_ever(pool: Workers
     assert taken(cuts) == list(range(6, 21))
 
 
-def test_who_is_done_is_not_kept_waiting(pool: Workers) -> None:
+def test_who_is_done_is_not_kept_waiting(pool: PriorityPool) -> None:
     never = threading.Event()
     done: Future[int] = Future()
     done.set_result(1)
@@ -83,7 +83,7 @@ def test_who_is_done_is_not_kept_waiting(pool: Workers) -> None:
     assert cuts.take() is None and cuts.ended
 
 
-def test_what_is_wrong_with_the_input_is_raised_where_it_is_taken(pool: Workers) -> None:
+def test_what_is_wrong_with_the_input_is_raised_where_it_is_taken(pool: PriorityPool) -> None:
     def wrong() -> RawBatch | None:
         raise ValueError("line 7")
 
@@ -92,7 +92,9 @@ def test_what_is_wrong_with_the_input_is_raised_where_it_is_taken(pool: Workers)
 
 
 @pytest.mark.parametrize(("n_threads", "ahead"), [(2, AHEAD), (16, 4)])
-def test_cuts_follow_each_other_without_a_call(pool: Workers, n_threads: int, ahead: int) -> None:
+def test_cuts_follow_each_other_without_a_call(
+    pool: PriorityPool, n_threads: int, ahead: int
+) -> None:
     """As far as is kept ahead; then one more for each that is taken."""
     source, seen = Input(20), threading.Semaphore(0)
 
@@ -111,7 +113,7 @@ def test_cuts_follow_each_other_without_a_call(pool: Workers, n_threads: int, ah
     assert taken(cuts) == list(range(2, 21))
 
 
-def test_an_error_comes_after_what_was_cut_before(pool: Workers) -> None:
+def test_an_error_comes_after_what_was_cut_before(pool: PriorityPool) -> None:
     source = Input(3)
 
     def cut() -> RawBatch | None:
@@ -128,7 +130,7 @@ def test_an_error_comes_after_what_was_cut_before(pool: Workers) -> None:
         cuts.take()
 
 
-def test_who_waits_for_a_batch_hears_that_the_pool_has_dropped_it(pool: Workers) -> None:
+def test_who_waits_for_a_batch_hears_that_the_pool_has_dropped_it(pool: PriorityPool) -> None:
     busy = threading.Event()
     for _ in range(3):
         pool.submit(MAP, busy.wait)

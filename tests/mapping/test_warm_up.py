@@ -19,7 +19,8 @@ pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's 
 COMPILE_AND_MAP = """
 import gc, sys
 from mapper import warm_up
-from mapper.jit.accelerate import Driver, grown
+from mapper.jit.accelerate import grown
+from mapper.jit.cache import Driver
 from mapper.cli.main import main
 
 warm_up.compile_finishing()

@@ -1,22 +1,26 @@
-"""Loops over parts, shared by threads.
-
-Results in the order of the items, from workers of any speed.
-
-Longest-first scheduling: order, results, and what happens on failure.
-"""
+"""The ordered map: order, bounds, scheduling, errors and signals."""
 
 from __future__ import annotations
 
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapper.parallel.map import AHEAD, in_order, longest_first, map_in_threads, parts
+from mapper.parallel.map import AHEAD, any_idle, map_in_threads, ordered_map, parts
+
+
+def in_order(workers, items):
+    return ordered_map(any_idle(workers), items, len(workers))
+
+
+def longest_first(workers, items, costs):
+    return map_in_threads(any_idle(workers), items, len(workers), costs=costs)
 
 
 @given(st.integers(0, 200), st.integers(1, 50))
@@ -135,6 +139,32 @@ def test_no_items_no_results():
     assert list(in_order([int], [])) == []
 
 
+def test_a_pool_of_the_caller_is_used_and_left_open():
+    begun = []
+
+    def work(item):
+        begun.append(item)
+        time.sleep(0.001)
+        if item == 2:
+            raise ValueError("no")
+        return item
+
+    with ThreadPoolExecutor(1) as pool:
+        assert map_in_threads(int, ["3", "4"], 1, pool=pool) == [3, 4]
+        with pytest.raises(ValueError, match="no"):
+            map_in_threads(work, range(1000), 1, pool=pool)
+        assert pool.submit(int).result() == 0
+    assert len(begun) < 999
+
+
+def test_calls_that_have_not_begun_are_left_out_when_no_more_results_are_taken():
+    begun = []
+    results = in_order([begun.append], range(1000))
+    next(results)
+    results.close()
+    assert len(begun) <= 1 + AHEAD
+
+
 def test_results_are_in_the_order_of_the_items() -> None:
     items = list(range(40))
     workers = [lambda x: 10 * x for _ in range(3)]
@@ -142,14 +172,14 @@ def test_results_are_in_the_order_of_the_items() -> None:
     assert longest_first(workers, [], []) == []
 
 
-def test_the_dearest_is_dealt_first() -> None:
+def test_the_most_expensive_item_starts_first() -> None:
     seen: list[str] = []
     longest_first([seen.append], ["b", "a", "d", "c"], [2, 9, 1, 2])
     assert seen == ["a", "b", "c", "d"]
 
 
-def test_a_free_worker_takes_the_next() -> None:
-    """One worker holds the dearest item until the other has done all the rest."""
+def test_an_idle_worker_takes_the_next() -> None:
+    """One worker holds the most expensive item until the other has done all the rest."""
     done: dict[str, list[int]] = {"x": [], "y": []}
     rest_done = threading.Event()
 

@@ -1,7 +1,10 @@
-"""Threads with priorities, and tasks that share their work."""
+"""The pool with priorities, tasks that wait for tasks, and kept and dedicated threads."""
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -14,11 +17,22 @@ import numpy as np
 import pytest
 
 from mapper.errors import ResourceError
-from mapper.parallel.pool import MAP, READ, WRITE, Handed, Workers, do_all, in_turn
+from mapper.parallel.pool import (
+    MAP,
+    READ,
+    WRITE,
+    PriorityPool,
+    ReclaimableTask,
+    call_in_daemon,
+    dedicated_thread,
+    fork_join,
+    kept_pool,
+    ordered_calls,
+)
 
 
 def test_the_most_urgent_come_first_then_the_oldest() -> None:
-    workers = Workers(1)
+    workers = PriorityPool(1)
     gate = threading.Event()
     started = workers.submit(READ, gate.wait)
     order: list[str] = []
@@ -34,7 +48,7 @@ def test_the_most_urgent_come_first_then_the_oldest() -> None:
 
 
 def test_results_and_errors_reach_who_asked() -> None:
-    workers = Workers(2)
+    workers = PriorityPool(2)
     executor = workers.at(MAP)
     assert executor.submit(pow, 2, exp=10).result() == 1024
     with pytest.raises(ZeroDivisionError):
@@ -45,7 +59,7 @@ def test_results_and_errors_reach_who_asked() -> None:
 
 
 def test_shutdown_cancels_what_waits_and_ends_the_threads() -> None:
-    workers = Workers(1)
+    workers = PriorityPool(1)
     begun, gate = threading.Event(), threading.Event()
 
     def task() -> str:
@@ -70,7 +84,7 @@ def test_tasks_share_their_work_and_never_wait_for_a_free_thread(n_threads: int)
 
     def parts(base: int) -> list[int]:
         calls = [partial(pow, base, exponent) for exponent in range(5)]
-        return do_all(calls, pool if n_threads else None)
+        return fork_join(calls, pool if n_threads else None)
 
     with ThreadPoolExecutor(max(n_threads, 1)) as pool:
         found = [future.result() for future in [pool.submit(parts, base) for base in range(20)]]
@@ -79,13 +93,13 @@ def test_tasks_share_their_work_and_never_wait_for_a_free_thread(n_threads: int)
 
 def test_an_error_in_a_part_is_raised() -> None:
     with ThreadPoolExecutor(2) as pool, pytest.raises(ZeroDivisionError):
-        do_all([int, lambda: 1 // 0, int], pool)
+        fork_join([int, lambda: 1 // 0, int], pool)
     with pytest.raises(ZeroDivisionError):
-        do_all([int, lambda: 1 // 0, int], None)
+        fork_join([int, lambda: 1 // 0, int], None)
 
 
 def test_threads_come_and_go() -> None:
-    workers = Workers(0)
+    workers = PriorityPool(0)
     waiting = [workers.submit(MAP, threading.get_ident) for _ in range(3)]
     workers.resize(3)
     assert all(isinstance(future.result(), int) for future in waiting)
@@ -101,7 +115,7 @@ def test_threads_come_and_go() -> None:
 
 
 def test_all_tasks_are_cancelled_and_the_threads_go_on() -> None:
-    workers = Workers(1)
+    workers = PriorityPool(1)
     gate, begun = threading.Event(), threading.Event()
 
     def wait() -> str:
@@ -125,14 +139,14 @@ def test_all_tasks_are_cancelled_and_the_threads_go_on() -> None:
 
 
 def test_a_call_is_taken_back_from_busy_threads_and_leaves_nothing_there() -> None:
-    workers = Workers(1)
+    workers = PriorityPool(1)
     gate, begun = threading.Event(), threading.Event()
-    running = Handed(workers.at(MAP), lambda: (begun.set(), gate.wait()))
+    running = ReclaimableTask(workers.at(MAP), lambda: (begun.set(), gate.wait()))
     begun.wait()
     kept = np.zeros(3)
     seen = weakref.ref(kept)
-    handed = Handed(workers.at(MAP), partial(np.sum, kept))
-    left_out = Handed(workers.at(MAP), partial(np.sum, kept))
+    handed = ReclaimableTask(workers.at(MAP), partial(np.sum, kept))
+    left_out = ReclaimableTask(workers.at(MAP), partial(np.sum, kept))
     assert handed.result() == 0
     left_out.cancel()
     del kept
@@ -146,7 +160,7 @@ def test_a_call_is_taken_back_from_busy_threads_and_leaves_nothing_there() -> No
 @pytest.mark.parametrize("most", [0, 2, 50])
 def test_calls_in_turn(n_threads: int, most: int) -> None:
     """In order, no more than `most` ahead, and errors where they belong."""
-    workers = Workers(n_threads)
+    workers = PriorityPool(n_threads)
     begun: list[int] = []
 
     def calls(n: int) -> Iterator[Callable[[], int]]:
@@ -159,12 +173,12 @@ def test_calls_in_turn(n_threads: int, most: int) -> None:
         begun.clear()
         found = []
         with pytest.raises(ValueError, match="after all"):
-            for result in in_turn(calls(20), executor, most):
+            for result in ordered_calls(calls(20), executor, most):
                 found.append(result)
                 assert len(begun) <= len(found) + most
         assert found == list(range(20))
     wrong: list[Callable[[], int]] = [partial(int, "1"), partial(int, "x"), partial(int, "2")]
-    results = in_turn(wrong, workers.at(MAP), most)
+    results = ordered_calls(wrong, workers.at(MAP), most)
     assert next(results) == 1
     with pytest.raises(ValueError, match="'x'"):
         next(results)
@@ -180,7 +194,7 @@ def test_more_threads_than_the_system_allows(monkeypatch: pytest.MonkeyPatch) ->
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_three)
-    workers = Workers(1)
+    workers = PriorityPool(1)
     with pytest.raises(ResourceError, match="of 8 threads only 3 could be started"):
         workers.resize(8)
     workers.shutdown()  # waits for the three
@@ -189,7 +203,7 @@ def test_more_threads_than_the_system_allows(monkeypatch: pytest.MonkeyPatch) ->
 def test_threads_without_a_task_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("mapper.parallel.pool.time", SimpleNamespace(perf_counter=lambda: now[0]))
-    workers = Workers(3)
+    workers = PriorityPool(3)
 
     def until(n_idle: int) -> None:
         while workers._n_idle != n_idle:
@@ -209,3 +223,58 @@ def test_threads_without_a_task_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
     now[0] = 16.0
     assert workers.idle_seconds() == 43
     workers.shutdown()
+
+
+FORK = """
+import os
+from mapper.parallel.pool import kept_pool
+assert kept_pool(2).submit(int).result() == 0
+child = os.fork()
+if child == 0:
+    os._exit(kept_pool(2).submit(lambda: 7).result(timeout=300))
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+"""
+
+
+def test_threads_are_kept() -> None:
+    assert kept_pool(2) is kept_pool(2)
+    assert kept_pool(2) is not kept_pool(3)
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=60)
+
+
+def test_a_daemon_thread_returns_results_and_errors() -> None:
+    assert call_in_daemon(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        call_in_daemon(lambda: 1 // 0)
+
+
+def test_a_signal_does_not_wait_for_a_daemon_thread() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        ended.wait()
+
+    def interrupt() -> None:
+        begun.wait()
+        time.sleep(0.2)  # until the caller waits
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            call_in_daemon(work)
+    finally:
+        ended.set()
+        signal.signal(signal.SIGINT, previous)
+
+
+def test_a_dedicated_thread_runs_all_calls() -> None:
+    with dedicated_thread() as call:
+        assert call(threading.get_ident) == call(threading.get_ident) != threading.get_ident()
+        with pytest.raises(ZeroDivisionError):
+            call(lambda: 1 // 0)

@@ -18,7 +18,6 @@ about half as many cells, but choose between paths of the same penalty in anothe
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +42,7 @@ from mapper.align.matches import Pair, letters_of, no_letters, pair_at
 from mapper.align.packing import PackedPairs
 from mapper.align.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT, PairAlignments
 from mapper.jit.accelerate import driver
+from mapper.parallel.map import map_in_threads
 
 MAX_SAVED = 24
 
@@ -224,8 +224,9 @@ def with_long_paths(
     pairs = np.flatnonzero(found.status == NO_MEMORY)
     if len(pairs) == 0 or found.cigar_offsets is None or found.cigar_ops is None:
         return found
-    with ThreadPoolExecutor(min(threads, len(pairs))) as pool:
-        paths = list(pool.map(lambda i: path_in_stretches(pair_at(packed, i), problem), pairs))
+    paths = map_in_threads(
+        lambda i: path_in_stretches(pair_at(packed, i), problem), pairs, min(threads, len(pairs))
+    )
     counts = np.diff(found.cigar_offsets)
     for i, path in zip(pairs, paths, strict=True):
         found.status[i], found.score[i], counts[i] = path.status, path.score, len(path.ops)

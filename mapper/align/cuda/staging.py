@@ -22,8 +22,8 @@ from mapper.align.cuda.work_queue import (
     stop,
     work_queue,
 )
-from mapper.align.threads import crew
 from mapper.errors import DeviceError
+from mapper.parallel.pool import kept_pool
 
 Source = LetterSource | PackedSource
 
@@ -62,7 +62,7 @@ class Staging:
         others = max(1, threads - 1)
         context = copy_context()  # NumPy's error state is part of it, where the JIT is off
         self._futures: list[Future[None]] = [
-            crew(others).submit(context.copy().run, self._stage_all) for _ in range(others)
+            kept_pool(others).submit(context.copy().run, self._stage_all) for _ in range(others)
         ]
 
     def _stage_all(self) -> None:

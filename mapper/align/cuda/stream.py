@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
@@ -59,6 +58,7 @@ from mapper.cuda.launch import BoundKernel, Calls
 from mapper.cuda.memory import Workspace, is_page_locked, page_locked, total_bytes
 from mapper.errors import DeviceError, DeviceMemoryError
 from mapper.jit.accelerate import driver
+from mapper.parallel.map import map_in_threads
 
 COLUMN_TYPES = (np.int64, np.int8, *[np.int64] * 5)
 """Of the columns of results, and of the offsets of operations."""
@@ -491,15 +491,14 @@ def align_streamed(
         n_ops = results.n_ops + len(later.cigar_ops)
         offsets, ops = np.empty(len(results.offsets), np.int64), np.empty(n_ops, np.uint32)
         pieces = range(0, source.n_pairs, _PAIRS_A_JOB)
-        with ThreadPoolExecutor(min(threads, len(pieces))) as pool:
-            merged = pool.map(
-                lambda first: _merge(
-                    first, min(first + _PAIRS_A_JOB, source.n_pairs), results.offsets,
-                    results.ops(), numbers, later.cigar_offsets, later.cigar_ops, offsets, ops,
-                ),
-                pieces,
-            )  # fmt: skip
-            list(merged)
+        map_in_threads(
+            lambda first: _merge(
+                first, min(first + _PAIRS_A_JOB, source.n_pairs), results.offsets, results.ops(),
+                numbers, later.cigar_offsets, later.cigar_ops, offsets, ops,
+            ),
+            pieces,
+            min(threads, len(pieces)),
+        )  # fmt: skip
         offsets[-1] = n_ops
         return PairAlignments(*results.columns, offsets, ops)
 

@@ -40,7 +40,7 @@ from mapper.align.threads import thread_count
 from mapper.cuda.devices import CPU, DeviceChoice, choose_device
 from mapper.errors import UsageError
 from mapper.io.sequences import only_sequence
-from mapper.parallel.map import aside
+from mapper.parallel.pool import dedicated_thread
 
 MAX_PATH_LENGTH = 2**28 - 1
 """Longest run that a CIGAR operation in BAM's packing holds."""
@@ -194,7 +194,10 @@ def _first_middle(
     def state() -> Work:
         return work._replace(search=search.saved())
 
-    with saved.kept_by_signals(lambda: state() if status == GOING else None), aside() as call:
+    with (
+        saved.kept_by_signals(lambda: state() if status == GOING else None),
+        dedicated_thread() as call,
+    ):
         call(advance)
         while status == GOING:
             report.add(0, search.edits)

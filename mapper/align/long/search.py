@@ -22,7 +22,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -58,6 +58,7 @@ from mapper.io.output_file import (
     temporary_name,
 )
 from mapper.jit.accelerate import driver
+from mapper.parallel.pool import thread_pool
 
 log = logging.getLogger(__name__)
 
@@ -310,7 +311,7 @@ def find_path(
     base = sum(part.bound for part in work.pending)
     with (
         saved.kept_by_signals(lambda: _consistent(work)),
-        ThreadPoolExecutor(n_threads + len(makers)) as pool,
+        thread_pool(n_threads + len(makers)) as pool,
     ):
         try:
             while waiting or running:

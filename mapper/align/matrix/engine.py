@@ -13,7 +13,7 @@ from mapper.align.matrix.scoring import CodedPairs, Scoring
 from mapper.align.result import Columns, PairAlignments
 from mapper.align.threads import chunk_bounds, run_chunks
 from mapper.cuda.devices import CPU, choose_device
-from mapper.parallel.map import in_order, longest_first, map_in_threads
+from mapper.parallel.map import any_idle, map_in_threads, ordered_map
 
 if TYPE_CHECKING:
     from mapper.align.matrix.cuda_engine import MatrixWorker
@@ -112,7 +112,8 @@ class MatrixEngine:
             out.put(*rows, align(pairs.part(*rows)))
 
         costs = [int(cells[first:last].sum()) for first, last in bounds]
-        longest_first([partial(work, worker.align) for worker in self._workers], bounds, costs)
+        workers = [partial(work, worker.align) for worker in self._workers]
+        map_in_threads(any_idle(workers), bounds, len(workers), costs=costs)
         return out.result(len(self._workers))
 
     def run_each(
@@ -124,9 +125,8 @@ class MatrixEngine:
         the threads of the workers: what it does besides is done by as many as there are.
         """
         if self._workers:
-            yield from in_order(
-                [partial(function, worker.align) for worker in self._workers], items
-            )
+            workers = [partial(function, worker.align) for worker in self._workers]
+            yield from ordered_map(any_idle(workers), items, len(workers))
         else:
             yield from map(partial(function, self._on_cpu), items)
 

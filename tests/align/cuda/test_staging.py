@@ -1,35 +1,12 @@
-"""Threads that are kept, and what becomes of their failures."""
+"""Threads that stage chunks: their errors and their end."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from mapper.align.cuda.chunks import Chunk
 from mapper.align.cuda.staging import Staging
-from mapper.align.threads import crew
-
-FORK = """
-import os
-from mapper.align.threads import crew
-assert crew(2).submit(int).result() == 0
-child = os.fork()
-if child == 0:
-    os._exit(crew(2).submit(lambda: 7).result(timeout=300))
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-"""
-
-
-def test_threads_are_kept() -> None:
-    assert crew(2) is crew(2)
-    assert crew(2) is not crew(3)
-
-
-def test_a_forked_process_has_threads_of_its_own() -> None:
-    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=60)
 
 
 class Failing:
