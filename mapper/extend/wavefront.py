@@ -56,6 +56,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mapper.align.affine.wavefront import next_offsets
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.dna import mismatch_word
 from mapper.extend.block_losses import (
@@ -396,16 +397,13 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, reserve, 
             objective = best
             if k <= k_hi:
                 above, below = np.int32(k + 1), np.int32(k - 1)
-                insertion = max(
+                insertion, deletion, offset = next_offsets(
+                    cell(wavefronts.match, mismatched, k),
                     cell(wavefronts.match, opened, above),
                     cell(wavefronts.insertion, lengthened, above),
-                )
-                deletion = max(
                     cell(wavefronts.match, opened, below),
                     cell(wavefronts.deletion, lengthened, below),
                 )
-                deletion = np.int32(deletion + 1)
-                offset = np.int32(cell(wavefronts.match, mismatched, k) + 1)
             # Nothing leads to most cells between those that are alive.
             if max(offset, max(insertion, deletion)) >= 0 or (s == 0 and k == 0):
                 # Up to an end, and not where all is lost: match * (v + h) - s > -reserve.

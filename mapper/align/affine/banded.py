@@ -115,7 +115,7 @@ def _begin(space, n_rows, highest, query_len, ref_len, mismatch, cells):
 
 
 @disjoint_driver
-def fill_band(space, query_len, ref_len, highest, n_rows, penalties, origins, keep):
+def fill_band(space, query_len, ref_len, highest, n_rows, penalties, origins):
     """Compute all cells of a band.
 
     Parameters
@@ -125,7 +125,7 @@ def fill_band(space, query_len, ref_len, highest, n_rows, penalties, origins, ke
     highest, n_rows
         The band; it holds diagonal 0 and that of the end, and those beside them.
     origins
-        uint8, for ``(query_len + ref_len - 1) * n_rows`` bytes if `keep`.
+        uint8, ``(query_len + ref_len - 1) * n_rows`` items for the traceback; or None.
 
     Returns
     -------
@@ -158,21 +158,14 @@ def fill_band(space, query_len, ref_len, highest, n_rows, penalties, origins, ke
         row = np.uint64(first)
         column = np.uint64(zero - t + first)
         for _ in range(n_rows // BLOCK):
-            if keep:
-                for lane in range(BLOCK):
-                    r, c = row + np.uint64(lane), column + np.uint64(lane)
-                    left[r], above[c], insertions[c], deletions[r], bits = difference_cell(
-                        query[r] == ref[c], mismatch, above[c], insertions[c], left[r],
-                        deletions[r], cells,
-                    )  # fmt: skip
+            for lane in range(BLOCK):
+                r, c = row + np.uint64(lane), column + np.uint64(lane)
+                left[r], above[c], insertions[c], deletions[r], bits = difference_cell(
+                    query[r] == ref[c], mismatch, above[c], insertions[c], left[r], deletions[r],
+                    cells,
+                )  # fmt: skip
+                if origins is not None:
                     origins[cell + np.uint64(lane)] = bits
-            else:
-                for lane in range(BLOCK):
-                    r, c = row + np.uint64(lane), column + np.uint64(lane)
-                    left[r], above[c], insertions[c], deletions[r], _ = difference_cell(
-                        query[r] == ref[c], mismatch, above[c], insertions[c], left[r],
-                        deletions[r], cells,
-                    )  # fmt: skip
             row += block
             column += block
             cell += block
@@ -269,9 +262,10 @@ def dp_align(pair, letters, penalties, guess, bound, max_cells, want_path, space
         if with_path and n_cells > len(space.origins):
             space = DpSpace(space.band, np.empty(n_cells + n_cells // 4, np.uint8), space.ops)
         highest = (goal + 2 * n_rows - 1) >> 1
-        penalty = fill_band(
-            space.band, n, m, highest, n_rows, penalties, space.origins, np.int64(with_path)
-        )
+        if with_path:
+            penalty = fill_band(space.band, n, m, highest, n_rows, penalties, space.origins)
+        else:
+            penalty = fill_band(space.band, n, m, highest, n_rows, penalties, None)
         needed = max(least_rows, rows_for(min(penalty, bound), penalties))
         if needed > n_rows:
             with_path = want_path != 0

@@ -23,24 +23,19 @@ import numpy as np
 from mapper.align.affine.banded import dp_align, fits_bytes, new_dp_space
 from mapper.align.affine.wavefront import (
     ALL_ROWS,
-    DELETION_OPENED,
-    INSERTION_OPENED,
     NO_COLUMNS,
     AffineRows,
     Band,
     Origins,
+    affine_cell,
+    begin_origins,
     begin_row,
     clear_affine_rows,
     end_offset,
     end_row,
-    gap_origin,
     highest_bound,
     look_back,
     lowered_penalty,
-    match_origin,
-    next_deletion,
-    next_insertion,
-    next_match,
     null_beside,
     replay,
     start_row,
@@ -65,7 +60,7 @@ BLOCK = 16
 
 @disjoint_core
 def _fill_blocks(match_x, match_oe, insertion_e, deletion_e, match, insertion, deletion, cells, n,
-                 column, cell, most_insertion, most_deletion, keep):  # fmt: skip
+                 column, cell, most_insertion, most_deletion):  # fmt: skip
     """Compute n cells, and more up to a whole block.
 
     Parameters
@@ -84,30 +79,15 @@ def _fill_blocks(match_x, match_oe, insertion_e, deletion_e, match, insertion, d
         start = column + np.uint64(first)
         to = cell + np.uint64(first)
         most_first = np.int32(most_insertion + first)
-        if keep:
-            for lane in range(BLOCK):
-                i = start + np.uint64(lane)
-                above, below = match_oe[i + np.uint64(1)], match_oe[i - np.uint64(1)]
-                longer_i, longer_d = insertion_e[i + np.uint64(1)], deletion_e[i - np.uint64(1)]
-                offset_i = next_insertion(above, longer_i, np.int32(most_first + np.int32(lane)))
-                offset_d = next_deletion(below, longer_d, most_deletion)
-                origin = gap_origin(above, longer_i, INSERTION_OPENED)
-                origin |= gap_origin(below, longer_d, DELETION_OPENED)
-                origin |= match_origin(np.int32(match_x[i] + np.int32(1)), offset_i, offset_d)
-                match[i] = next_match(match_x[i], offset_i, offset_d)
-                insertion[i] = offset_i
-                deletion[i] = offset_d
+        for lane in range(BLOCK):
+            i = start + np.uint64(lane)
+            insertion[i], deletion[i], match[i], origin = affine_cell(
+                match_x[i], match_oe[i + np.uint64(1)], insertion_e[i + np.uint64(1)],
+                match_oe[i - np.uint64(1)], deletion_e[i - np.uint64(1)],
+                np.int32(most_first + np.int32(lane)), most_deletion,
+            )  # fmt: skip
+            if cells is not None:
                 cells[to + np.uint64(lane)] = origin
-        else:
-            for lane in range(BLOCK):
-                i = start + np.uint64(lane)
-                above, below = match_oe[i + np.uint64(1)], match_oe[i - np.uint64(1)]
-                longer_i, longer_d = insertion_e[i + np.uint64(1)], deletion_e[i - np.uint64(1)]
-                offset_i = next_insertion(above, longer_i, np.int32(most_first + np.int32(lane)))
-                offset_d = next_deletion(below, longer_d, most_deletion)
-                match[i] = next_match(match_x[i], offset_i, offset_d)
-                insertion[i] = offset_i
-                deletion[i] = offset_d
 
 
 @disjoint_core
@@ -145,8 +125,7 @@ def _follow_letters(letters, query_len, ref_len, row, lo):
 
 
 @driver
-def rows_on(pair, letters, ends, rows, origins, penalties, band, centre, s, last, bound, cut,
-            keep):  # fmt: skip
+def rows_on(pair, letters, ends, rows, origins, penalties, band, centre, s, last, bound, cut):
     """As ``affine_rows_on``, forward; it needs BLOCK columns on each side and origins more.
 
     Rows have a block of nulls on each side, so that it is rare that more must be written for those
@@ -160,9 +139,9 @@ def rows_on(pair, letters, ends, rows, origins, penalties, band, centre, s, last
     by_letters = letters.fenced != 0 and free == 0
     last_row = len(rows.lo) - 1
     while s <= last:
-        status, lo, hi = begin_row(
-            pair, ends, rows, origins, penalties, centre, s, bound, keep, np.int64(BLOCK)
-        )
+        status, lo, hi = begin_row(pair, ends, rows, penalties, centre, s, bound, np.int64(BLOCK))
+        if origins is not None and status == GOING:
+            status = begin_origins(origins, s, lo, hi, np.int64(BLOCK))
         if status != GOING:
             return status, s, end_k, bound, cut
         if lo <= hi:
@@ -179,12 +158,15 @@ def rows_on(pair, letters, ends, rows, origins, penalties, band, centre, s, last
                     and _is_null_beside(rows, from_e, lo, hi)
                 ):
                     null_beside(rows, penalties, centre, s, lo, hi)
+                if origins is None:
+                    cells, cell = None, np.uint64(0)
+                else:
+                    cells, cell = origins.cells, np.uint64(origins.at[s])
                 _fill_blocks(
                     rows.match[np.uint64(from_x)], rows.match[np.uint64(from_oe)],
                     rows.insertion[np.uint64(from_e)], rows.deletion[np.uint64(from_e)],
-                    rows.match[r], rows.insertion[r], rows.deletion[r], origins.cells, hi - lo + 1,
-                    np.uint64(lo + centre), np.uint64(origins.at[s] if keep else 0),
-                    pair.query_len + lo, most_deletion, keep,
+                    rows.match[r], rows.insertion[r], rows.deletion[r], cells, hi - lo + 1,
+                    np.uint64(lo + centre), cell, pair.query_len + lo, most_deletion,
                 )  # fmt: skip
             row = rows.match[r, lo + centre : hi + centre + 1]
             if by_letters:
@@ -257,7 +239,7 @@ def columns_within(pair, ends, margin):
 
 
 @driver
-def _bound_by_band(pair, letters, ends, penalties, rows, origins, centre, s, bound):
+def _bound_by_band(pair, letters, ends, penalties, rows, centre, s, bound):
     """Return the penalty of an alignment that a band finds from row s on, or `bound`."""
     ahead = AffineRows(
         rows.match.copy(), rows.insertion.copy(), rows.deletion.copy(), rows.lo.copy(),
@@ -265,8 +247,8 @@ def _bound_by_band(pair, letters, ends, penalties, rows, origins, centre, s, bou
     )  # fmt: skip
     band = Band(np.int64(BAND_WIDTH), np.int64(BAND_INTERVAL))
     status, penalty, _, _, _ = rows_on(
-        pair, letters, ends, ahead, origins, penalties, band, centre, s, np.int64(ALL_ROWS), bound,
-        False, np.int64(0),
+        pair, letters, ends, ahead, None, penalties, band, centre, s, np.int64(ALL_ROWS), bound,
+        False,
     )  # fmt: skip
     return penalty if status == FINISHED else bound
 
@@ -324,9 +306,14 @@ def _search_growing(pair, letters, ends, penalties, band, bound, keep, max_cells
         origins.at[0] = 0
         s, now, cut = np.int64(0), bound, False
         while True:
-            status, s, k, now, cut = rows_on(
-                pair, letters, ends, rows, origins, penalties, band, centre, s, last, now, cut, keep
-            )
+            if keep:
+                status, s, k, now, cut = rows_on(
+                    pair, letters, ends, rows, origins, penalties, band, centre, s, last, now, cut
+                )
+            else:
+                status, s, k, now, cut = rows_on(
+                    pair, letters, ends, rows, None, penalties, band, centre, s, last, now, cut
+                )
             if status != GOING:
                 break
             if by_dp and last < ROWS_BEFORE_BAND:
@@ -335,7 +322,7 @@ def _search_growing(pair, letters, ends, penalties, band, bound, keep, max_cells
                     return status, guess, k, np.int64(-1), cut, margin, rows, origins
                 last = np.int64(ROWS_BEFORE_BAND)
                 continue
-            ahead = _bound_by_band(pair, letters, ends, penalties, rows, origins, centre, s, now)
+            ahead = _bound_by_band(pair, letters, ends, penalties, rows, centre, s, now)
             bound = min(bound, ahead)
             if by_dp and bound > 2 * penalty_worth(pair):
                 return status, bound, k, np.int64(-1), cut, margin, rows, origins

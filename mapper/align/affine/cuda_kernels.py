@@ -69,22 +69,17 @@ from mapper.align.affine.cuda_rows import (
     ring_of,
     row_after,
     row_at,
+    row_back,
     rows_before,
     trimmed,
     write_cell,
 )
 from mapper.align.affine.wavefront import (
-    DELETION_OPENED,
-    INSERTION_OPENED,
     AffinePenalties,
     Band,
     Origins,
-    gap_origin,
+    affine_cell,
     highest_bound,
-    match_origin,
-    next_deletion,
-    next_insertion,
-    next_match,
     replay,
     trace_back,
 )
@@ -211,25 +206,15 @@ def _write_row(strings, lo, hi, rows, match_at, mismatch_at, opened_at, insertio
         extended_d = np.int32(rows[np.uint32(deletion_from + k - np.int32(1))])
         mismatch = np.int32(rows[np.uint32(mismatch_at + k)])
         most = np.int32(strings.query_len + k)
-        insertion = np.int32(next_insertion(opened_i, extended_i, most))
-        deletion = np.int32(next_deletion(opened_d, extended_d, strings.ref_len))
-        h = np.int32(next_match(mismatch, insertion, deletion))
+        insertion, deletion, h, origin = affine_cell(
+            mismatch, opened_i, extended_i, opened_d, extended_d, most, strings.ref_len
+        )
         if keep:
-            origin = gap_origin(opened_i, extended_i, INSERTION_OPENED)
-            origin |= gap_origin(opened_d, extended_d, DELETION_OPENED)
-            origin |= match_origin(np.int32(mismatch + np.int32(1)), insertion, deletion)
             cells[np.uint32(cell_at + k)] = origin
         rows[np.uint32(match_at + k)] = np.int16(slide(strings, h, k, _NULL))
         rows[np.uint32(insertion_at + k)] = np.int16(max(insertion, _NULL))
         rows[np.uint32(deletion_at + k)] = np.int16(max(deletion, _NULL))
         k = np.int32(k + lanes)
-
-
-@device_function
-def _back(at, by, n):
-    """The row of a ring of n that was written `by` rows before row `at`."""
-    row = np.int32(at - by)
-    return np.int32(row + n) if row < 0 else row
 
 
 @device_function
@@ -289,7 +274,9 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
             at = np.int32(matches + other * width)
             rows[np.uint32(at - np.int32(1))] = np.int16(_NULL)
             # Row 0 comes from a mismatch before it, which no other row sees.
-            rows[np.uint32(at)] = np.int16(-1 if other == _back(np.int32(0), x, n_match) else _NULL)
+            rows[np.uint32(at)] = np.int16(
+                -1 if other == row_back(np.int32(0), x, n_match) else _NULL
+            )
             rows[np.uint32(at + np.int32(1))] = np.int16(_NULL)
             other = np.int32(other + lanes)
         s, reach, to_wider = np.int32(0), np.int32(0), opening
@@ -303,12 +290,12 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
         while any_lane(running):
             match_at = np.int32(matches + row * width)
             if running:
-                gap_from = _back(gap_row, extend, n_gap)
+                gap_from = row_back(gap_row, extend, n_gap)
                 _write_row(
                     strings, max(np.int32(-reach), np.int32(goal - slack)),
                     min(reach, np.int32(goal + slack)), rows, match_at,
-                    np.int32(matches + _back(row, x, n_match) * width),
-                    np.int32(matches + _back(row, opening, n_match) * width),
+                    np.int32(matches + row_back(row, x, n_match) * width),
+                    np.int32(matches + row_back(row, opening, n_match) * width),
                     np.int32(insertions + gap_row * width), np.int32(deletions + gap_row * width),
                     np.int32(insertions + gap_from * width),
                     np.int32(deletions + gap_from * width), lane, lanes, space.cells,

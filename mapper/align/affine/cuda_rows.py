@@ -15,16 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.align.affine.wavefront import (
-    DELETION_OPENED,
-    INSERTION_OPENED,
     AffinePenalties,
     Band,
-    gap_origin,
+    affine_cell,
     kept_diagonals,
-    match_origin,
-    next_deletion,
-    next_insertion,
-    next_match,
     symbols_left,
 )
 from mapper.align.cuda.cooperative import GROUP_BLOCK, WARP
@@ -96,7 +90,7 @@ def ring_of(penalties, shape, bounds):
 
 
 @device_function
-def _back(at, by, n):
+def row_back(at, by, n):
     """The row of a ring of n that was written `by` rows before row `at`."""
     row = np.int32(at - by)
     return np.int32(row + n) if row < 0 else row
@@ -123,13 +117,13 @@ def row_at(ring, row, gap_row):
 def rows_before(state, ring, s, row, gap_row):
     """What row s looks back to."""
     from_x, from_oe = (
-        _back(row, ring.mismatch, ring.n_match),
-        _back(row, ring.opening, ring.n_match),
+        row_back(row, ring.mismatch, ring.n_match),
+        row_back(row, ring.opening, ring.n_match),
     )
     lo_x, n_x = bounds_from(state, np.int32(ring.bounds + from_x))
     lo_oe, n_oe = bounds_from(state, np.int32(ring.bounds + from_oe))
-    lo_e, n_e = bounds_from(state, np.int32(ring.bounds + _back(row, ring.extend, ring.n_match)))
-    gap_from = np.int32(_back(gap_row, ring.extend, ring.n_gap) * ring.width)
+    lo_e, n_e = bounds_from(state, np.int32(ring.bounds + row_back(row, ring.extend, ring.n_match)))
+    gap_from = np.int32(row_back(gap_row, ring.extend, ring.n_gap) * ring.width)
     return RowsBefore(
         np.int32(ring.matches + from_x * ring.width), lo_x, n_x,
         np.int32(-1) if s == 0 else NULL_16,  # row 0 comes from a mismatch
@@ -177,16 +171,15 @@ def write_cell(strings, rows, ring, before, row, k):
     extended_i = offset_on(rows, before.insertion, above, mask, lo_e, n_e, NULL_16)
     extended_d = offset_on(rows, before.deletion, below, mask, lo_e, n_e, NULL_16)
     mismatch = offset_on(rows, before.match_x, k, mask, before.lo_x, before.n_x, before.beside_x)
-    insertion = np.int32(next_insertion(opened_i, extended_i, np.int32(strings.query_len + k)))
-    deletion = np.int32(next_deletion(opened_d, extended_d, strings.ref_len))
-    h = np.int32(next_match(mismatch, insertion, deletion))
+    insertion, deletion, h, origin = affine_cell(
+        mismatch, opened_i, extended_i, opened_d, extended_d, np.int32(strings.query_len + k),
+        strings.ref_len,
+    )  # fmt: skip
     column = np.int32(k & ring.mask)
     rows[np.uint32(row.match + column)] = np.int16(slide(strings, h, k, NULL_16))
     rows[np.uint32(row.insertion + column)] = np.int16(max(insertion, NULL_16))
     rows[np.uint32(row.deletion + column)] = np.int16(max(deletion, NULL_16))
-    origin = gap_origin(opened_i, extended_i, INSERTION_OPENED)
-    origin |= gap_origin(opened_d, extended_d, DELETION_OPENED)
-    return origin | match_origin(np.int32(mismatch + np.int32(1)), insertion, deletion)
+    return origin
 
 
 @device_function

@@ -140,7 +140,7 @@ class _Stretches:
         while True:
             status, s, k, bound, cut = rows_on(
                 self._pair, self._letters, self._ends, self.rows, self.origins, self._penalties,
-                self._band, self.centre, s, last, bound, cut, 1,
+                self._band, self.centre, s, last, bound, cut,
             )  # fmt: skip
             if status != NO_ROOM:
                 return int(status), int(s), int(k), bool(cut)

@@ -46,7 +46,7 @@ import numpy as np
 from mapper.align.edit.wavefront import EXCEEDED, FINISHED, GOING, NO_ROOM, NULL, extend_row
 from mapper.align.matches import run_of_matches
 from mapper.cigar import EQUAL, D, I, X, append_op
-from mapper.jit.accelerate import core
+from mapper.jit.accelerate import core, disjoint_core
 
 # Bits of a cell's byte.
 _FROM_DELETION = np.uint8(1)
@@ -61,20 +61,6 @@ class Origins(NamedTuple):
     cells: np.ndarray  # uint8
     at: np.ndarray  # int64
     lo: np.ndarray  # int64
-
-
-@core
-def gap_origin(opened, extended, flag):
-    """A cell's byte for a gap: `flag` where it was opened; of equals it was."""
-    return flag if opened >= extended else np.uint8(0)
-
-
-@core
-def match_origin(match, insertion, deletion):
-    """A cell's byte for M: of equals a mismatch before a deletion, that before an insertion."""
-    if match >= max(insertion, deletion):
-        return np.uint8(0)
-    return _FROM_DELETION if deletion >= insertion else _FROM_INSERTION
 
 
 @core
@@ -295,13 +281,13 @@ def _cut_to_band(pair, rows, r, centre, band):
 
 
 @core
-def begin_row(pair, ends, rows, origins, penalties, centre, s, bound, keep, spare):
-    """Find the diagonals of row s, and room for them and `spare` columns on each side.
+def begin_row(pair, ends, rows, penalties, centre, s, bound, spare):
+    """Find the diagonals of row s, and check that they and `spare` columns on each side fit.
 
     Returns
     -------
     status, lo, hi
-        GOING, also where there are none (lo is above hi), EXCEEDED, NO_ROOM or NO_COLUMNS.
+        GOING, also where there are none (lo is above hi), EXCEEDED or NO_COLUMNS.
     """
     none = np.int64(NULL)
     if s > bound:
@@ -317,20 +303,22 @@ def begin_row(pair, ends, rows, origins, penalties, centre, s, bound, keep, spar
     hi = min(hi, goal + ends.query_end + slack)
     rows.lo[r] = 0
     rows.hi[r] = -1
-    if keep:
-        if s + 1 >= len(origins.at):
-            return NO_ROOM, lo, hi
-        origins.lo[s] = lo
-        origins.at[s + 1] = origins.at[s]
-    if lo > hi:
-        return GOING, lo, hi
-    if lo + centre < 1 + spare or hi + centre + 2 + spare > rows.match.shape[1]:
+    if lo <= hi and (lo + centre < 1 + spare or hi + centre + 2 + spare > rows.match.shape[1]):
         return NO_COLUMNS, lo, hi
-    if keep:
-        if origins.at[s] + hi - lo + 1 + spare > len(origins.cells):
-            return NO_ROOM, lo, hi
-        origins.at[s + 1] = origins.at[s] + hi - lo + 1
     return GOING, lo, hi
+
+
+@core
+def begin_origins(origins, s, lo, hi, spare):
+    """Reserve the bytes of row s and check that `spare` more fit; return GOING or NO_ROOM."""
+    if s + 1 >= len(origins.at):
+        return NO_ROOM
+    n = max(hi - lo + 1, np.int64(0))
+    if n > 0 and origins.at[s] + n + spare > len(origins.cells):
+        return NO_ROOM
+    origins.lo[s] = lo
+    origins.at[s + 1] = origins.at[s] + n
+    return GOING
 
 
 @core
@@ -385,23 +373,70 @@ def highest_bound(pair, penalties):
 
 
 @core
-def next_insertion(opened, extended, most):
-    """Offset of I from those of M and I on diagonal k + 1; `most`: the greatest inside."""
-    offset = max(opened, extended)
-    return NULL if offset > most else offset
+def next_offsets(mismatched, opened_i, extended_i, opened_d, extended_d):
+    """Apply the recurrence to one cell, without bounds.
+
+    Parameters
+    ----------
+    mismatched
+        M of penalty s - x on the same diagonal.
+    opened_i, extended_i
+        M of penalty s - o - e, and I of penalty s - e, on diagonal k + 1.
+    opened_d, extended_d
+        M of penalty s - o - e, and D of penalty s - e, on diagonal k - 1.
+
+    Returns
+    -------
+    insertion, deletion, mismatch
+        Offsets (int32) of I and D, and the one that a mismatch leads to.
+    """
+    deletion = np.int32(max(opened_d, extended_d) + np.int32(1))
+    return max(opened_i, extended_i), deletion, np.int32(mismatched + np.int32(1))
 
 
 @core
-def next_deletion(opened, extended, most):
-    """Offset of D from those of M and D on diagonal k - 1; `most`: the greatest inside."""
-    offset = np.int32(max(opened, extended) + np.int32(1))
-    return NULL if offset > most else offset
+def affine_cell(mismatched, opened_i, extended_i, opened_d, extended_d, most_i, most_d):
+    """Compute one cell, before its run of matches.
+
+    Parameters
+    ----------
+    mismatched, opened_i, extended_i, opened_d, extended_d
+        As for :func:`next_offsets`.
+    most_i, most_d
+        Greatest offsets of I and D inside both sequences; beyond them the result is NULL.
+
+    Returns
+    -------
+    insertion, deletion, match
+        Offsets of I, D and M. That of M may lie outside if it comes from a mismatch.
+    origin
+        Byte for the traceback (uint8). A gap is opened rather than extended if both reach as far;
+        M comes from a mismatch rather than a deletion, from a deletion rather than an insertion.
+    """
+    insertion, deletion, mismatch = next_offsets(
+        mismatched, opened_i, extended_i, opened_d, extended_d
+    )
+    insertion = NULL if insertion > most_i else insertion
+    deletion = NULL if deletion > most_d else deletion
+    gap = max(insertion, deletion)
+    origin = INSERTION_OPENED if opened_i >= extended_i else np.uint8(0)
+    origin |= DELETION_OPENED if opened_d >= extended_d else np.uint8(0)
+    if mismatch < gap:
+        origin |= _FROM_DELETION if deletion >= insertion else _FROM_INSERTION
+    return insertion, deletion, max(mismatch, gap), origin
 
 
-@core
-def next_match(mismatch, insertion, deletion):
-    """Offset of M, before matches, from M's farther back and I and D of the same cell."""
-    return max(np.int32(mismatch + np.int32(1)), max(insertion, deletion))
+@disjoint_core
+def _fill_cells(match_x, match_oe, insertion_e, deletion_e, match, insertion, deletion, cells, n,
+                most_insertion, most_deletion, keep):  # fmt: skip
+    """Compute n cells; rows of M that are looked back to begin a column before the others."""
+    for i in range(n):
+        insertion[i], deletion[i], match[i], origin = affine_cell(
+            match_x[i], match_oe[i + 2], insertion_e[i], match_oe[i], deletion_e[i],
+            np.int32(most_insertion + i), most_deletion,
+        )  # fmt: skip
+        if keep:
+            cells[i] = origin
 
 
 @core
@@ -409,35 +444,15 @@ def _fill_rows(pair, rows, penalties, centre, s, lo, hi, origins, keep):
     """Compute a row, all three states, before matches are followed."""
     r = s & (len(rows.lo) - 1)
     from_x, from_oe, from_e = null_beside(rows, penalties, centre, s, lo, hi)
-    first, last = lo + centre, hi + centre
-    n = hi - lo + 1
-    mismatch = rows.match[from_x, first : last + 1]
-    opened_i = rows.match[from_oe, first + 1 : last + 2]
-    extended_i = rows.insertion[from_e, first + 1 : last + 2]
-    opened_d = rows.match[from_oe, first - 1 : last]
-    extended_d = rows.deletion[from_e, first - 1 : last]
-    match = rows.match[r, first : last + 1]
-    insertion = rows.insertion[r, first : last + 1]
-    deletion = rows.deletion[r, first : last + 1]
-    most_deletion = np.int32(pair.ref_len)
-    most_insertion = np.int32(pair.query_len + lo)
-    # One short loop after the other: with more arrays in a loop it is not vectorised, as
-    # the compiler would have to check too many for overlap.
-    for i in range(n):
-        most = np.int32(most_insertion + np.int32(i))
-        insertion[i] = next_insertion(opened_i[i], extended_i[i], most)
-    for i in range(n):
-        deletion[i] = next_deletion(opened_d[i], extended_d[i], most_deletion)
-    for i in range(n):
-        match[i] = next_match(mismatch[i], insertion[i], deletion[i])
-    if keep:
-        cells = origins.cells[origins.at[s] : origins.at[s] + n]
-        for i in range(n):
-            cells[i] = gap_origin(opened_i[i], extended_i[i], INSERTION_OPENED)
-        for i in range(n):
-            cells[i] |= gap_origin(opened_d[i], extended_d[i], DELETION_OPENED)
-        for i in range(n):
-            cells[i] |= match_origin(np.int32(mismatch[i] + np.int32(1)), insertion[i], deletion[i])
+    first, behind = lo + centre, hi + centre + 1
+    _fill_cells(
+        rows.match[from_x, first:behind], rows.match[from_oe, first - 1 : behind + 1],
+        rows.insertion[from_e, first + 1 : behind + 1],
+        rows.deletion[from_e, first - 1 : behind - 1], rows.match[r, first:behind],
+        rows.insertion[r, first:behind], rows.deletion[r, first:behind],
+        origins.cells[origins.at[s] if keep else 0 :], hi - lo + 1,
+        np.int32(pair.query_len + lo), np.int32(pair.ref_len), keep,
+    )  # fmt: skip
 
 
 @core
@@ -450,9 +465,10 @@ def affine_row(pair, ends, rows, origins, penalties, band, centre, s, bound, kee
         GOING, FINISHED (and the diagonal of the end), EXCEEDED, NO_ROOM for origins, or
         NO_COLUMNS for offsets; whether the band has cut cells off.
     """
-    status, lo, hi = begin_row(
-        pair, ends, rows, origins, penalties, centre, s, bound, keep, np.int64(0)
-    )
+    none = np.int64(0)
+    status, lo, hi = begin_row(pair, ends, rows, penalties, centre, s, bound, none)
+    if keep and status == GOING:
+        status = begin_origins(origins, s, lo, hi, none)
     if status != GOING or lo > hi:
         return status, np.int64(NULL), False
     if s == 0:

@@ -51,7 +51,7 @@ def in_band(pair, penalties: AffinePenalties, n_rows: int) -> int:
     by_column = np.full((2, m + 2 * n_rows), -99, np.int8)
     space = BandSpace(query, ref, *by_row, *by_column)
     highest = (m - n + 2 * n_rows - 1) >> 1
-    return fill_band(space, n, m, highest, n_rows, penalties, np.empty(0, np.uint8), np.int64(0))
+    return fill_band(space, n, m, highest, n_rows, penalties, None)
 
 
 def naive_in_band(query: str, ref: str, penalties, lowest: int, highest: int) -> int:
