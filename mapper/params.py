@@ -211,7 +211,7 @@ BATCH_BASES = 3_000_000
 DEVICE_BATCH_BASES = 30_000_000
 """Bases in a batch for a CUDA device: enough reads that its slowest do not count."""
 
-DEVICE_LANES = 4
+DEVICE_STREAMS = 4
 """Batches in work on a device at a time: while the slowest reads of one are finished, others
-are copied and computed. A lane takes 6 GB of a device's memory where reads have many loci; with
-less, it does its batches in parts."""
+are copied and computed. A stream takes 6 GB of a device's memory where reads have many loci; with
+less, its batches are aligned in parts."""

@@ -45,7 +45,7 @@ from mapper.index.storage import open_index
 from mapper.io.fastq import FastqReader
 from mapper.mapping.job import MapJob
 from mapper.mapping.pipeline import map_reads
-from mapper.mapping.stages import align_reads, rescue_mates
+from mapper.mapping.stages import Aligned, align_reads, rescue_mates
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel, in_score_units, model_from
 from mapper.params import DEVICE_BATCH_BASES, MapParams
@@ -76,9 +76,9 @@ def record(index: Index, paths: Sequence[str], threads: int) -> Found:
 class PretendedDevice:
     """Stands in for :class:`mapper.mapping.stages_cuda.DeviceStages`."""
 
-    def __init__(self, index: Index, recorded: Found, lanes: int, us_per_read: float) -> None:
+    def __init__(self, index: Index, recorded: Found, streams: int, us_per_read: float) -> None:
         self._index = index
-        self.lanes = [SimpleNamespace(fm=index.fm)] * lanes
+        self.streams = [SimpleNamespace(fm=index.fm)] * streams
         self.batch_bases = DEVICE_BATCH_BASES
         self._recorded = recorded
         self._busy = threading.Lock()
@@ -87,10 +87,9 @@ class PretendedDevice:
     def align(
         self, reads: ReadBatch, params: MapParams, stats: RunStats,
         _model: InsertSizeModel | None = None,
-    ) -> Found:  # fmt: skip
-        """Map the reads that are made up to compile everything ahead of the run."""
-        made = align_reads(self._index, reads, params, stats)
-        return Found(made.packed, made.seeds, made.alignments)
+    ) -> Aligned:  # fmt: skip
+        """Align the reads that are made up to compile everything before the run."""
+        return align_reads(self._index, reads, params, stats)
 
     def align_batches(
         self, batches: Sequence[ReadBatch], _params: MapParams, _stats: RunStats,
@@ -141,7 +140,7 @@ def main() -> int:
     parser.add_argument("--copies", type=int, default=4)
     parser.add_argument("--batch-bases", type=int, nargs="+", default=[DEVICE_BATCH_BASES])
     parser.add_argument("--device-us", type=float, nargs="+", default=[0.0])
-    parser.add_argument("--lanes", type=int, default=3)
+    parser.add_argument("--streams", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-t", "--threads", type=int, nargs="+", default=[2])
     args = parser.parse_args()
@@ -167,7 +166,7 @@ def main() -> int:
                         )  # fmt: skip
                         stats, cpu = run(
                             index, job,
-                            lambda *_, us=us: PretendedDevice(index, recorded, args.lanes, us),
+                            lambda *_, us=us: PretendedDevice(index, recorded, args.streams, us),
                         )  # fmt: skip
                         digests.add(records_digest(out))
                         show(stats, cpu, threads, batch_bases, us)

@@ -80,7 +80,7 @@ def convert_fmwave(
     from mapper.io.input_tags import carry_over
     from mapper.io.output import open_output
     from mapper.io.reads import Lane, ReadOptions, ReadsReader
-    from mapper.mapping.pipeline import CutAhead
+    from mapper.mapping.prefetch import BatchPrefetcher
     from mapper.parallel.pool import MAP, READ, WRITE, PriorityPool
 
     def convert(raw: RawBatch) -> np.ndarray:
@@ -100,7 +100,7 @@ def convert_fmwave(
             pool.at(WRITE),
         ) as output,
     ):  # fmt: skip
-        cuts = CutAhead(pool, reader.next_raw, threads)
+        cuts = BatchPrefetcher(pool, reader.next_raw, threads)
         while not cuts.ended or pending:
             if not cuts.ended and len(pending) < threads + 2:
                 if cuts.wait_or(list(pending)[:1]):

@@ -1,11 +1,11 @@
 """Measure what a device does of mapping: pack, seed, chain, extend and rescue, reads to alignments.
 
-    python -m benchmarks.kernels.device_part REF.fmw R1.fq R2.fq [--bases N ...] [--lanes N ...]
+    python -m benchmarks.kernels.device_part REF.fmw R1.fq R2.fq [--bases N ...] [--streams N ...]
 
-For each batch size the first batch goes through the stages in one lane, five times after two that
+For each batch size the first batch goes through the stages in one stream, five times after two that
 grow the buffers. Tables of the first time and the last: wall and CPU time of every part, kernels
 by CUDA events, launches, waiting, copies, allocations and page faults (`lane_probe.py`). Then
-batches of the last size through several lanes at a time, by the wall clock; then once more with
+batches of the last size through several streams at a time, by the wall clock; then once more with
 events around every kernel, which tell how many run at a time. The MD5 of the
 alignments' columns is printed; ``--device cpu`` prints that of the CPU's.
 """
@@ -66,20 +66,20 @@ def model_of(batch: ReadBatch, alignments: AlignmentBatch, params: MapParams) ->
 def measure_batch(
     index: Index, batch: ReadBatch, params: MapParams, repeats: int
 ) -> InsertSizeModel:
-    """Print what a batch takes in one lane: the first time, and when all buffers have grown."""
+    """Print what a batch takes in one stream: the first time, and when all buffers have grown."""
     from mapper.mapping import stages_cuda
 
-    stages = stages_cuda.DeviceStages(index, [0], lanes=1)
+    stages = stages_cuda.DeviceStages(index, [0], n_streams=1)
     model = model_of(batch, stages.align(batch, params, RunStats()).alignments, params)
-    for lane in stages.lanes:
-        lane.space.release()
+    for stream in stages.streams:
+        stream.space.release()
     probe = Probe()
     walls = []
     with probe:
         for repeat in range(WARM_UPS + repeats):
             probe.clear()
             start = time.perf_counter()
-            found = align_reads(index, batch, params, RunStats(), stages, model)
+            found = stages.align(batch, params, RunStats(), model)
             alignments = found.alignments
             if repeat >= WARM_UPS:
                 walls.append(time.perf_counter() - start)
@@ -99,21 +99,21 @@ def measure_batch(
     return model
 
 
-def measure_lanes(
-    index: Index, batch: ReadBatch, params: MapParams, model: InsertSizeModel, n_lanes: int,
+def measure_streams(
+    index: Index, batch: ReadBatch, params: MapParams, model: InsertSizeModel, n_streams: int,
     repeats: int,
 ) -> None:  # fmt: skip
-    """Print millions of reads a second with `n_lanes` threads, each in its lane."""
+    """Print millions of reads a second with `n_streams` threads, each in its stream."""
     from mapper.mapping.stages_cuda import DeviceStages
 
-    stages = DeviceStages(index, [0], lanes=n_lanes)
+    stages = DeviceStages(index, [0], n_streams=n_streams)
 
     def run(times: int) -> float:
         def work() -> None:
             for _ in range(times):
-                align_reads(index, batch, params, RunStats(), stages, model)
+                stages.align(batch, params, RunStats(), model)
 
-        threads = [threading.Thread(target=work) for _ in range(n_lanes)]
+        threads = [threading.Thread(target=work) for _ in range(n_streams)]
         start = time.perf_counter()
         for thread in threads:
             thread.start()
@@ -121,15 +121,15 @@ def measure_lanes(
             thread.join()
         return time.perf_counter() - start
 
-    first = n_lanes * batch.n_reads / run(1) / 1e6
-    rate = n_lanes * repeats * batch.n_reads / run(repeats) / 1e6
+    first = n_streams * batch.n_reads / run(1) / 1e6
+    rate = n_streams * repeats * batch.n_reads / run(repeats) / 1e6
     cpu = time.process_time()
     run(repeats)
-    cpu = (time.process_time() - cpu) / (n_lanes * repeats)
+    cpu = (time.process_time() - cpu) / (n_streams * repeats)
     with Overlap() as overlap:
         run(repeats)
     print(
-        f"{n_lanes} lanes: {rate:.2f} M reads/s; while the buffers grow {first:.2f}; CPU "
+        f"{n_streams} streams: {rate:.2f} M reads/s; while the buffers grow {first:.2f}; CPU "
         f"{1e3 * cpu:.1f} ms a batch; {overlap.summary()}",
         flush=True,
     )
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("index")
     parser.add_argument("reads", nargs=2)
     parser.add_argument("--bases", type=int, nargs="+", default=[DEVICE_BATCH_BASES])
-    parser.add_argument("--lanes", type=int, nargs="*", default=[1, 3, 6])
+    parser.add_argument("--streams", type=int, nargs="*", default=[1, 3, 6])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     args = parser.parse_args()
@@ -158,17 +158,17 @@ def main() -> None:
             )
         return
     from mapper.cuda.devices import choose_device, find_devices
-    from mapper.mapping.pipeline import DEVICE_SWITCH_SECONDS
+    from mapper.mapping.device_batches import SWITCH_SECONDS
 
     choose_device("cuda")
-    sys.setswitchinterval(DEVICE_SWITCH_SECONDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
     print(f"{find_devices().devices[0].name}, commit {harness.commit()}")
     for n_bases in args.bases:
         batch = first_batch(args.reads, n_bases)
         model = measure_batch(index, batch, params, args.repeats)
     print()
-    for n_lanes in args.lanes:
-        measure_lanes(index, batch, params, model, n_lanes, args.repeats)
+    for n_streams in args.streams:
+        measure_streams(index, batch, params, model, n_streams, args.repeats)
 
 
 if __name__ == "__main__":

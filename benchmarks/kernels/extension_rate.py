@@ -1,14 +1,15 @@
 """Measure extension on a device: read–locus pairs a second with CIGAR, data on the device.
 
-    python -m benchmarks.kernels.extension_rate REF.fmw R1.fq R2.fq [--bases 30M 120M] [--lanes 1 4]
+    python -m benchmarks.kernels.extension_rate REF.fmw R1.fq R2.fq [--bases 30M 120M]
+        [--streams 1 4]
 
 For each batch size the first reads are uploaded, seeded and chained once; their loci are then
 extended `repeats` times after two that grow the buffers: every locus aligned, CIGARs of the
 alignments that are kept (`--keep all`: of all; `mapping`: of those that may matter to a mapper's
 records). Rates count all loci. *kernels*: the sum of the kernels' times by CUDA events; *wall*:
 from the first launch to the last result on the device, the counts that come to the host in between
-included; *lanes*: the same batch in several lanes at a time, by the wall clock. Medians, with the
-lowest and the highest. The alignments of the smallest batch are compared with the CPU's.
+included; *streams*: the same batch in several streams at a time, by the wall clock. Medians, with
+the lowest and the highest. The alignments of the smallest batch are compared with the CPU's.
 Results: OUT/extension_rate.{md,json}.
 """
 
@@ -37,7 +38,7 @@ from mapper.index.reference import Index
 from mapper.index.storage import open_index
 from mapper.mapping.stages import align_reads
 from mapper.mapping.stats import RunStats
-from mapper.params import DEVICE_BATCH_BASES, DEVICE_LANES, KEEP_ALL, KeepParams, MapParams
+from mapper.params import DEVICE_BATCH_BASES, DEVICE_STREAMS, KEEP_ALL, KeepParams, MapParams
 from mapper.seed.exact import resolve
 
 WARM_UPS = 2
@@ -46,16 +47,16 @@ GOAL = 50e6
 
 
 class Extension:
-    """A batch whose loci are on the device, in one lane."""
+    """A batch whose loci are on the device, in one stream."""
 
-    def __init__(self, lane: Any, batch: ReadBatch, params: MapParams, keep: KeepParams) -> None:
+    def __init__(self, stream: Any, batch: ReadBatch, params: MapParams, keep: KeepParams) -> None:
         from mapper.chain.cuda import find_loci
         from mapper.seed.cuda import seed_reads, upload_reads
 
-        self.lane, self.params, self.keep = lane, params, keep
-        self.reads, self.longest = upload_reads(lane.space, [batch])
-        self.seeds = seed_reads(lane.space, lane.fm, self.reads, self.longest, params.seed)
-        self.loci = find_loci(lane.space, lane.contigs, self.seeds)
+        self.stream, self.params, self.keep = stream, params, keep
+        self.reads, self.longest = upload_reads(stream.space, [batch])
+        self.seeds = seed_reads(stream.space, stream.fm, self.reads, self.longest, params.seed)
+        self.loci = find_loci(stream.space, stream.contigs, self.seeds)
 
     @property
     def n_loci(self) -> int:
@@ -65,9 +66,9 @@ class Extension:
         """Extend all loci; return the alignments, which stay on the device."""
         from mapper.extend.cuda import extend_loci
 
-        space = self.lane.space
+        space = self.stream.space
         there = extend_loci(
-            space, self.lane.fm.ref_planes, self.reads, self.longest, self.loci, self.seeds.read,
+            space, self.stream.fm.ref_planes, self.reads, self.longest, self.loci, self.seeds.read,
             self.params.extend, self.keep,
         )  # fmt: skip
         space.synchronize()
@@ -83,16 +84,16 @@ def measure_batch(
     index: Index, batch: ReadBatch, params: MapParams, keep: KeepParams, repeats: int,
     *, compare: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the rates of a batch in one lane, and its kernels' times."""
+    """Return the rates of a batch in one stream, and its kernels' times."""
     from mapper.extend.cuda import download_alignments
     from mapper.mapping.stages_cuda import DeviceStages
 
-    extend = Extension(DeviceStages(index, [0], lanes=1).lanes[0], batch, params, keep)
+    extend = Extension(DeviceStages(index, [0], n_streams=1).streams[0], batch, params, keep)
     for _ in range(WARM_UPS):
         there = extend()
     same = None
     if compare:
-        found = download_alignments(extend.lane.space, there)
+        found = download_alignments(extend.stream.space, there)
         expected = align_reads(index, batch, params, RunStats()).alignments
         same = all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
     walls = []
@@ -117,19 +118,24 @@ def measure_batch(
         "by_kernel_ms": {name: median(t[name] for t in kernels) for name in kernels[0]},
         "as_the_cpu": same,
     }  # fmt: skip
-    extend.lane.space.release()
+    extend.stream.space.release()
     return row
 
 
-def measure_lanes(
-    index: Index, batch: ReadBatch, params: MapParams, keep: KeepParams, n_lanes: int, repeats: int
+def measure_streams(
+    index: Index,
+    batch: ReadBatch,
+    params: MapParams,
+    keep: KeepParams,
+    n_streams: int,
+    repeats: int,
 ) -> dict[str, Any]:
-    """Return loci a second with `n_lanes` threads that extend the batch, each in its lane."""
+    """Return loci a second with `n_streams` threads that extend the batch, each in its stream."""
     from mapper.cuda.api import cuda
     from mapper.mapping.stages_cuda import DeviceStages
 
-    lanes = DeviceStages(index, [0], lanes=n_lanes).lanes
-    work = [Extension(lane, batch, params, keep) for lane in lanes]
+    streams = DeviceStages(index, [0], n_streams=n_streams).streams
+    work = [Extension(stream, batch, params, keep) for stream in streams]
 
     def run(extend: Extension, times: int) -> None:
         with cuda.gpus[0]:
@@ -144,11 +150,11 @@ def measure_lanes(
             thread.start()
         for thread in threads:
             thread.join()
-        rates.append(n_lanes * times * work[0].n_loci / (time.perf_counter() - start))
-    for lane in lanes:
-        lane.space.release()
+        rates.append(n_streams * times * work[0].n_loci / (time.perf_counter() - start))
+    for stream in streams:
+        stream.space.release()
     return {
-        "lanes": n_lanes, "reads": batch.n_reads, "loci": work[0].n_loci,
+        "streams": n_streams, "reads": batch.n_reads, "loci": work[0].n_loci,
         "loci_per_s": spread(rates[1:]),
     }  # fmt: skip
 
@@ -171,7 +177,10 @@ def lines_of(report: dict[str, Any]) -> list[str]:
         "",
     ]  # fmt: skip
     lines += harness.table(
-        ["CIGARs of", "reads a batch", "loci", "CIGARs", "kernels", "wall, one lane", "the CPU's"],
+        [
+            *("CIGARs of", "reads a batch", "loci", "CIGARs", "kernels", "wall, one stream"),
+            "the CPU's",
+        ],
         [
             [row["keep"], f"{row['reads']:,}", f"{row['loci']:,}", f"{row['spelled']:,}",
              millions(row["loci"], row["kernels_ms"]), millions(row["loci"], row["wall_ms"]),
@@ -180,13 +189,13 @@ def lines_of(report: dict[str, Any]) -> list[str]:
         ],
     )  # fmt: skip
     lines += harness.table(
-        ["CIGARs of", "lanes at a time", "reads a batch", "wall"],
+        ["CIGARs of", "streams at a time", "reads a batch", "wall"],
         [
-            [row["keep"], row["lanes"], f"{row['reads']:,}",
+            [row["keep"], row["streams"], f"{row['reads']:,}",
              f"**{1e-6 * row['loci_per_s']['median']:.1f}** "
              f"({1e-6 * row['loci_per_s']['lowest']:.1f}–"
              f"{1e-6 * row['loci_per_s']['highest']:.1f})"]
-            for row in report["lanes"]
+            for row in report["streams"]
         ],
     )  # fmt: skip
     if report["batches"]:
@@ -209,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("index")
     parser.add_argument("reads", nargs=2)
     parser.add_argument("--bases", type=size, nargs="+", default=[DEVICE_BATCH_BASES])
-    parser.add_argument("--lanes", type=int, nargs="*", default=[1, DEVICE_LANES])
+    parser.add_argument("--streams", type=int, nargs="*", default=[1, DEVICE_STREAMS])
     parser.add_argument("--keep", nargs="+", choices=["all", "mapping"], default=["all", "mapping"])
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--what", default="", help="what the reads are, for the report")
@@ -218,10 +227,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     harness.add_commit(parser)
     options = parser.parse_args(arguments)
     from mapper.cuda.devices import choose_device
-    from mapper.mapping.pipeline import DEVICE_SWITCH_SECONDS
+    from mapper.mapping.device_batches import SWITCH_SECONDS
 
     choose_device("cuda")
-    sys.setswitchinterval(DEVICE_SWITCH_SECONDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
     index = open_index(options.index)
     params = MapParams()
     params = params._replace(seed=resolve(params.seed, index.fm.n_rows - 1))
@@ -230,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     about = harness.provenance(versions) | {"commit": options.commit, "gpus": gpus()}
     what = options.what or " ".join(Path(path).name for path in options.reads)
     report: dict[str, Any] = {
-        "about": about, "what": what, "repeats": options.repeats, "batches": [], "lanes": [],
+        "about": about, "what": what, "repeats": options.repeats, "batches": [], "streams": [],
     }  # fmt: skip
     batches = [first_batch(options.reads, n_bases) for n_bases in sorted(options.bases)]
     for name in options.keep:
@@ -239,9 +248,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             row = measure_batch(index, batch, params, kept[name], options.repeats, compare=compare)
             report["batches"].append({"keep": name, **row})
             harness.write_results(options.out, options.stem, report, lines_of(report))
-    for n_lanes in options.lanes:
-        row = measure_lanes(index, batches[0], params, KEEP_ALL, n_lanes, options.repeats)
-        report["lanes"].append({"keep": "all", **row})
+    for n_streams in options.streams:
+        row = measure_streams(index, batches[0], params, KEEP_ALL, n_streams, options.repeats)
+        report["streams"].append({"keep": "all", **row})
         harness.write_results(options.out, options.stem, report, lines_of(report))
     print("\n".join(lines_of(report)))
     return 1 if any(row["as_the_cpu"] is False for row in report["batches"]) else 0

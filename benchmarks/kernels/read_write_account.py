@@ -79,7 +79,7 @@ def clocks(sums: Account) -> Iterator[None]:
         output_file,
     )
     from mapper.io import fastq as fastq_parse
-    from mapper.mapping import pipeline
+    from mapper.mapping import prefetch
     from mapper.parallel import pool as workers
 
     main = threading.main_thread()
@@ -112,7 +112,7 @@ def clocks(sums: Account) -> Iterator[None]:
         ):
             stack.enter_context(mock.patch.object(owner, name, changed))
         parts: tuple[tuple[Any, str, Any], ...] = (
-            (pipeline.CutAhead, "wait_or", WAITS[0]),
+            (prefetch.BatchPrefetcher, "wait_or", WAITS[0]),
             (Future, "result", waiting),
             (workers.PriorityPool, "_next_task", WAITS[3]),
             (batch_reader.BatchReader, "next_raw", CUT[1]),

@@ -131,7 +131,7 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
     from mapper.index.plan import LIBRARY_UP_TO, plan_blocks, plan_device, plan_library
     from mapper.index.storage import columns, index_bytes
     from mapper.mapping.memory_plan import mapping_bytes
-    from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, DEVICE_LANES, IndexParams
+    from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, DEVICE_STREAMS, IndexParams
 
     params = IndexParams()
     choice = choose_device(device)
@@ -159,7 +159,7 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
     mapping = f"{_size(size_of_index)} of device memory, and batches, made smaller until they "
     mapping += f"fit; the whole suffix array as well where {_size(size_of_index + 2 * whole)} "
     mapping += "are free"
-    with_device = mapping_bytes(size_of_index, cores, DEVICE_BATCH_BASES, DEVICE_LANES)
+    with_device = mapping_bytes(size_of_index, cores, DEVICE_BATCH_BASES, DEVICE_STREAMS)
     mapping += f"; {_size(with_device)} of the host's for one device and {cores} threads"
     if choice.backend != CPU:
         from mapper.cuda.api import cuda

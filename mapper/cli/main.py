@@ -39,6 +39,7 @@ SUBCOMMANDS = {
     "seed": "find all matches of k-mers",
     "align": "align pairs of sequences: distances and CIGARs",
     "distance": "edit distance, and path, of two very long sequences",
+    "compile": "compile the stages of map before its first run",
     "info": "show versions, this machine, and what an index holds",
 }
 """Name and one line of help of each subcommand, in the order of the help."""

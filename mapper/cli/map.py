@@ -167,6 +167,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
     """Return what one run is to do; refuse what cannot be meant."""
+    from mapper.cli.compile import HELPER_COMMAND
     from mapper.io.output import SortOptions
     from mapper.io.reads import Lane
     from mapper.mapping.job import MapJob
@@ -192,7 +193,7 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
         insert_size=_given_insert_size(args),
         progress=sys.stderr.isatty() and not args.quiet,
         params=params,
-        compile_ahead=True,
+        compile_command=HELPER_COMMAND,
     )
 
 

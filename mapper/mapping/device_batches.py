@@ -1,18 +1,20 @@
-"""Batches of a run dealt to devices: small ones for the host, joined to large ones for a device.
+"""The backend of CUDA devices: batches of the host are grouped into large ones for a device.
 
-A device wants hundreds of thousands of reads at a time, so that its slowest threads do not
-count. A thread of the host wants few: their columns then stay in its caches, and in memory that
-the allocator has at hand, and many threads share the work between two devices' turns. So the
-host parses, places and encodes batches of the size that it takes without a device, and so many
-of them go through a device together.
+A device needs hundreds of thousands of reads at a time, so that its slowest threads do not
+count. A thread of the host works best on few: their columns stay in its caches and in memory that
+the allocator has at hand, and many threads share the work between two batches of a device. So the
+host parses, places and encodes batches as large as without a device, and a group of them is
+aligned on a device as one:
 
-    parse, a task each → join → a lane of a device, a thread of its own → what follows, a task each
+    parse (a task each) → align the group (a thread for each stream) → finish (a task each)
 
-Threads of the pool never wait for a device, nor do those of lanes compute.
+Threads of the pool never wait for a device, and threads of streams do no work of the CPU's.
 """
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -21,18 +23,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mapper import batch_ops
 from mapper.batch import ReadBatch
-from mapper.mapping.memory_plan import groups_under_way
+from mapper.mapping.backend import Backend
+from mapper.mapping.memory_plan import groups_in_flight
 from mapper.mapping.stages import Aligned, AlignedBatch
 from mapper.mapping.stats import RunStats
-from mapper.pair.insert_size import InsertSizeModel
+from mapper.pair.insert_size import InsertSizeModel, assumed_model
 from mapper.parallel.pool import MAP, READ, PriorityPool, complete, start_daemon
-from mapper.params import MapParams
+from mapper.params import BATCH_BASES, MapParams
 
 if TYPE_CHECKING:
     from mapper.batch_ops import Share
     from mapper.mapping.stages_cuda import DeviceStages
 
 Result = TypeVar("Result")
+
+SWITCH_SECONDS = 0.0002
+"""How long a thread may keep the GIL while others wait for it. Threads that queue kernels release
+the GIL in every call of the driver, and with Python's default of 5 ms would wait as long to have
+it back."""
 
 
 class _Parsed(NamedTuple):
@@ -41,10 +49,10 @@ class _Parsed(NamedTuple):
 
 
 class _Member(NamedTuple):
-    """A batch on its way."""
+    """A batch of a group."""
 
     parsed: Future[_Parsed]
-    follow: Callable[[AlignedBatch], Any]
+    finish: Callable[[AlignedBatch], Any]
     result: Future[Any]
 
 
@@ -53,75 +61,66 @@ class _Group(NamedTuple):
     model: InsertSizeModel | None
 
 
-class DeviceGroups:
-    """Takes batches in input order, and runs what follows their alignment on a device.
+class CudaBackend(Backend):
+    """Aligns groups of batches on devices, each in a thread of the stream that it takes."""
 
-    Called by one thread.
-
-    Parameters
-    ----------
-    size
-        Batches of a group.
-    """
-
-    def __init__(
-        self,
-        device: DeviceStages,
-        pool: PriorityPool,
-        params: MapParams,
-        stats: RunStats,
-        size: int,
-    ) -> None:
-        self._device, self._pool, self._params, self._stats = device, pool, params, stats
-        self._size = size
+    def __init__(self, stages: DeviceStages, params: MapParams, stats: RunStats) -> None:
+        self.n_streams = len(stages.streams)
+        self.default_batch_bases = stages.batch_bases
+        self._stages, self._params, self._stats = stages, params, stats
+        self._pool: PriorityPool
+        self._size = 1  # batches of a group
         self._open: list[_Member] = []
         self._model: InsertSizeModel | None = None
         self._ready: SimpleQueue[_Group | None] = SimpleQueue()
         self._closed = False
-        self._threads = [start_daemon(self._work, f"lane {i}") for i in range(len(device.lanes))]
+        self._threads: list[threading.Thread] = []
+        self._switch_interval = sys.getswitchinterval()
+
+    def host_batch_bases(self, batch_bases: int) -> int:
+        return min(batch_bases, BATCH_BASES)
+
+    def warm_up(self, reads: ReadBatch) -> Aligned:
+        aligned = self._stages.align(reads, self._params, RunStats())
+        self._stages.align(reads, self._params, RunStats(), assumed_model())
+        return aligned
+
+    def start(self, pool: PriorityPool, n_threads: int, batch_bases: int) -> None:
+        self._pool = pool
+        self._size = max(1, batch_bases // self.host_batch_bases(batch_bases))
+        self._threads = [start_daemon(self._work, f"stream {i}") for i in range(self.n_streams)]
+        sys.setswitchinterval(SWITCH_SECONDS)
 
     @property
     def most_pending(self) -> int:
-        """Batches under way with which all lanes have something to do."""
-        return self._size * groups_under_way(len(self._threads))
+        return self._size * groups_in_flight(self.n_streams)
 
-    def add(
+    def submit(
         self, parse: Callable[[], ReadBatch], model: InsertSizeModel | None,
-        follow: Callable[[AlignedBatch], Result],
+        finish: Callable[[AlignedBatch], Result],
     ) -> Future[Result]:  # fmt: skip
-        """Take the next batch; return the future of what `follow` makes of it.
+        """Add the next batch to a group, which starts when it is full, or by :meth:`flush`.
 
-        It may wait for others of its group, or for :meth:`flush`.
-
-        Parameters
-        ----------
-        parse
-            Returns the batch (a task).
-        model
-            With it, mates are rescued. Another one than that of the batch before ends the
-            group.
-        follow
-            Takes the aligned batch (a task).
+        A group also ends where `model` changes. With a model, mates are rescued on the device.
         """
         if self._open and model is not self._model:
             self.flush()
         self._model = model
-        # Before what follows earlier groups: a device without reads is the dearest to wait.
+        # Parsed before earlier groups are finished: a device without reads costs most.
         parsed = self._pool.submit(READ, partial(_parse, parse))
-        member = _Member(parsed, follow, Future())
+        member = _Member(parsed, finish, Future())
         self._open.append(member)
         if len(self._open) == self._size:
             self.flush()
         return member.result
 
     def flush(self) -> None:
-        """Let the batches go that wait for others of their group."""
         if self._open:
             self._ready.put(_Group(self._open, self._model))
             self._open = []
 
     def close(self) -> None:
-        """Let the threads end: after what they do, and without what has not begun."""
+        sys.setswitchinterval(self._switch_interval)
         self._closed = True
         for _ in self._threads:
             self._ready.put(None)
@@ -140,42 +139,42 @@ class DeviceGroups:
                 for member in group.members:
                     if not member.result.done():
                         member.result.set_exception(error)
-            del group  # nor its reads held while waiting for the next
+            del group  # its reads would stay in memory while the thread waits for the next
 
     def _align(self, group: _Group) -> None:
-        """Align a group in a lane, and queue what follows."""
+        """Align a group on a device; queue the tasks that finish its batches."""
         with self._stats.stage("wait"):
             batches = [member.parsed.result() for member in group.members]
         # A device takes pairs, or single reads; most batches are of one kind.
         shares: list[list[Share]] = [[] for _ in batches]
         for paired in (True, False):
-            places = [
+            numbered = [
                 (i, part.reads)
                 for i, batch in enumerate(batches)
                 for part in batch.parts
                 if part.reads.paired == paired
             ]
-            if places:
-                found = self._device.align_batches(
-                    [reads for _, reads in places], self._params, self._stats, group.model
+            if numbered:
+                found = self._stages.align_batches(
+                    [reads for _, reads in numbered], self._params, self._stats, group.model
                 )
-                for (i, _), share in zip(places, found, strict=True):
+                for (i, _), share in zip(numbered, found, strict=True):
                     shares[i].append(share)
         for member, batch, own in zip(group.members, batches, shares, strict=True):
-            call = partial(_follow, member.follow, batch, own, group.model is not None)
+            call = partial(_finish, member.finish, batch, own, group.model is not None)
             self._pool.submit(MAP, partial(complete, member.result, call))
-
-
-def _follow(
-    follow: Callable[[AlignedBatch], Result], batch: _Parsed, shares: Sequence[Share], rescued: bool
-) -> Result:
-    aligned = [
-        Aligned(part.reads, *share.cut(), rescued)
-        for part, share in zip(batch.parts, shares, strict=True)
-    ]
-    return follow(AlignedBatch(batch.reads, [part.rows for part in batch.parts], aligned))
 
 
 def _parse(parse: Callable[[], ReadBatch]) -> _Parsed:
     reads = parse()
     return _Parsed(reads, batch_ops.split(reads))
+
+
+def _finish(
+    finish: Callable[[AlignedBatch], Result], batch: _Parsed, shares: Sequence[Share], rescued: bool
+) -> Result:
+    aligned = [
+        Aligned(part.reads, *share.cut(), rescued)
+        for part, share in zip(batch.parts, shares, strict=True)
+    ]
+    return finish(AlignedBatch(batch.reads, [part.rows for part in batch.parts], aligned))

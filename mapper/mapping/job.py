@@ -1,4 +1,4 @@
-"""What a mapping run is asked to do."""
+"""The request to a mapping run: files, options and limits."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ from mapper.params import MapParams
 
 @dataclass(frozen=True)
 class MapJob:
-    """What to map, and how to write it."""
+    """The reads to map, and how to write their records."""
 
     reads: Sequence[str]
-    """The files of the one lane; none if there are several ``lanes``."""
+    """The files of the only sequencing lane; empty if there are several ``lanes``."""
     output: str
     output_format: str
     interleaved: bool = False
     read_group: str | None = None
-    """Of the one lane."""
+    """Of the only lane."""
     lanes: Sequence[Lane] = ()
     keep_comments: bool = False
     reference: str | None = None
     """FASTA file of the indexed reference, for CRAM output."""
     input_reference: str | None = None
-    """FASTA file that CRAM input was made with."""
+    """FASTA file to which CRAM input was compressed."""
     command_line: str = "fmwave map"
     sort: SortOptions | None = None
     compression: int = 1
     threads: int = 1
-    """Of all processes of the run."""
+    """Threads of all processes of the run."""
     memory: int | None = None
-    """Bytes, of all processes of the run; None for no bound."""
+    """Bytes of all processes of the run; None for no bound."""
     batch_bases: int | None = None
-    """Bases of a batch; None for BATCH_BASES or, with a device, for what fits its memory."""
+    """Bases of a batch; None for BATCH_BASES or, with a device, for as many as fit its memory."""
     insert_size: InsertSizeModel | None = None
     progress: bool = False
     params: MapParams = field(default_factory=MapParams)
     device: DeviceChoice = field(default_factory=lambda: DeviceChoice(CPU))
-    compile_ahead: bool = False
-    """Whether the first run of this version may start Python processes that help compiling."""
+    compile_command: Sequence[str] = ()
+    """Command that compiles the parts of the stages named behind it, and ends when its standard
+    input does: the first run of this version starts it to compile faster. Empty for none."""

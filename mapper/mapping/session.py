@@ -1,4 +1,4 @@
-"""What mapping runs share, one after another: the index, on devices too, and the threads."""
+"""The state that mapping runs share, one after another: the index, on devices too, and threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from mapper.cuda.devices import CPU, DeviceChoice
 from mapper.index.reference import Index
 from mapper.io.reference_fasta import check_reference
 from mapper.io.samtools import check_fasta
+from mapper.mapping.backend import Backend, CpuBackend
+from mapper.mapping.stats import RunStats
 from mapper.parallel.pool import READ, PriorityPool
+from mapper.params import MapParams
 
 if TYPE_CHECKING:
     from mapper.mapping.stages_cuda import DeviceStages
@@ -25,14 +28,14 @@ log = logging.getLogger(__name__)
 class Session:
     """Runs with one index, one at a time; a context manager.
 
-    What a run finds here it need not make again: threads, the index in a device's memory, and
-    that a FASTA file is the one that was indexed. Compiled code stays with the process anyway.
+    It keeps the threads, the index in a device's memory, and which FASTA files have been compared
+    with the index.
 
     Parameters
     ----------
     checks
-        Reads the index's files beside the first run, and raises if one is damaged
-        (:func:`mapper.index.storage.checks`); none where nobody knows of files.
+        Reads the index's files during the first run, and raises if one is damaged
+        (:func:`mapper.index.storage.checks`); None for an index that has no files.
     """
 
     def __init__(self, index: Index, checks: Iterator[None] | None = None) -> None:
@@ -55,12 +58,12 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Let the threads end, and the devices' memory go."""
+        """End the threads, and release the devices' memory."""
         self.pool.shutdown()
         self._stages = None
 
-    def stages_on(self, choice: DeviceChoice) -> DeviceStages | None:
-        """Return the stages of devices, the index copied there when they are first asked for.
+    def backend(self, choice: DeviceChoice, params: MapParams, stats: RunStats) -> Backend:
+        """Return a run's backend; the first one of a device copies the index there.
 
         Raises
         ------
@@ -68,14 +71,20 @@ class Session:
             If the index does not fit.
         """
         if choice.backend == CPU:
-            return None
+            return CpuBackend(self.index, params, stats)
+        with stats.starting():
+            from mapper.mapping.device_batches import CudaBackend
+
+            return CudaBackend(self._stages_on(choice), params, stats)
+
+    def _stages_on(self, choice: DeviceChoice) -> DeviceStages:
         if self._stages is None or choice != self._choice:
             from mapper.mapping.stages_cuda import DeviceStages
 
             self._stages = None  # its memory may be needed
             self._stages = DeviceStages(self.index, choice.ordinals)
             self._choice = choice
-            held = self._stages.lanes[0].fm
+            held = self._stages.streams[0].fm
             n_bytes = sum(column.nbytes for column in held if hasattr(column, "nbytes"))
             log.info(
                 "the index takes %.2f GB of each device's memory; in the rest batches of %.1f M "
@@ -85,18 +94,19 @@ class Session:
         return self._stages
 
     def check_index(self) -> Future[None]:
-        """Have the index's files checked, once, by the pool, in steps between its other tasks.
+        """Check the index's files once, by the pool, in steps between its other tasks.
 
-        Early, as most of it is going to be read anyway, and so nobody waits for it at the end.
+        It starts early, so that no run waits for it at the end.
 
         Returns
         -------
-        What fails with IndexFormatError if one is damaged; to be asked before a run ends.
+        A future that raises IndexFormatError if a file is damaged; to be waited for before a run
+        ends.
         """
         done: Future[None] = Future()
         checks, self._checks = self._checks or iter(()), None
 
-        def go_on() -> None:
+        def step() -> None:
             try:
                 next(checks)
             except StopIteration:
@@ -104,18 +114,18 @@ class Session:
             except BaseException as error:
                 done.set_exception(error)
             else:
-                self.pool.submit(READ, go_on)
+                self.pool.submit(READ, step)
 
-        self.pool.submit(READ, go_on)
+        self.pool.submit(READ, step)
         return done
 
     def check_reference(self, fasta: str, threads: int = 1) -> None:
-        """Compare a FASTA file with the index, contig by contig, unless it has been already.
+        """Compare a FASTA file with the index, contig by contig, unless that has been done.
 
         Parameters
         ----------
         threads
-            Threads of the pool for this.
+            Threads of the pool for the comparison.
 
         Raises
         ------
@@ -126,7 +136,7 @@ class Session:
         check_fasta(Path(fasta))
         try:
             found = Path(fasta).stat()
-        except OSError:  # check_reference says it better
+        except OSError:  # check_reference has the better message
             check_reference(Path(fasta), contigs.names, contigs.md5)
             return
         state = (os.path.realpath(fasta), found.st_ino, found.st_size, found.st_mtime_ns)

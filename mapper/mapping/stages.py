@@ -1,13 +1,12 @@
-"""One batch through the stages: pure functions from batch to batch.
+"""The stages on the CPU: pure functions from batch to batch.
 
-Packing, seeding, chaining and extension run on the CPU or, given a
-:class:`mapper.mapping.stages_cuda.DeviceStages`, on a device, with the same result; the stages
-that pair and place are the host's.
+Packing, seeding, chaining, extension and rescue have a second form for CUDA devices with the same
+results (:mod:`mapper.mapping.stages_cuda`); placement and records are made on the CPU in any case.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,40 +24,29 @@ from mapper.params import MapParams
 from mapper.seed.cpu import seed_reads
 from mapper.seed.pack import pack_reads
 
-if TYPE_CHECKING:
-    from mapper.mapping.stages_cuda import DeviceStages
-
 
 class Aligned(NamedTuple):
     """A batch after extension."""
 
     reads: ReadBatch
     packed: PackedReads | None
-    """None after rescue on a device; nothing else needs it."""
+    """None after rescue on a device: no later stage reads it."""
     seeds: SeedSummary
     alignments: AlignmentBatch
     rescued: bool
-    """Whether mates have been rescued already."""
+    """True if mates have been rescued already."""
 
 
 class AlignedBatch(NamedTuple):
-    """A batch after extension, in parts if it mixes pairs and single reads."""
+    """A batch after extension, in two parts if it mixes pairs and single reads."""
 
     reads: ReadBatch
-    rows: list[np.ndarray]  # of each part, in the batch
+    rows: list[np.ndarray]  # of each part: its reads' numbers in the batch
     parts: list[Aligned]
 
 
-def align_reads(
-    index: Index, reads: ReadBatch, params: MapParams, stats: RunStats,
-    device: DeviceStages | None = None, model: InsertSizeModel | None = None,
-) -> Aligned:  # fmt: skip
-    """Seed, chain and extend every read for itself, on the CPU if no device is given.
-
-    A device that is given the insert-size model rescues mates, too.
-    """
-    if device is not None:
-        return Aligned(reads, *device.align(reads, params, stats, model), model is not None)
+def align_reads(index: Index, reads: ReadBatch, params: MapParams, stats: RunStats) -> Aligned:
+    """Seed, chain and extend every read independently of its mate."""
     contigs = index.contigs
     with stats.stage("pack"):
         packed = pack_reads(reads)
@@ -77,12 +65,12 @@ def align_reads(
 def rescue_mates(
     index: Index, aligned: Aligned, model: InsertSizeModel, params: MapParams, stats: RunStats
 ) -> AlignmentBatch:
-    """Return the alignments with those of mates found near each other's, on the CPU.
+    """Return the alignments, and those of mates found near each other's alignments.
 
     Raises
     ------
     ValueError
-        If the mates of these reads have been rescued before.
+        If the mates of these reads have been rescued already.
     """
     reads, packed, seeds, alignments, _ = aligned
     contigs = index.contigs
@@ -105,7 +93,7 @@ def place_batch(
     index: Index, aligned: Aligned, model: InsertSizeModel, params: MapParams, names: Names,
     stats: RunStats,
 ) -> tuple[PlacementBatch, RecordBatch]:  # fmt: skip
-    """Rescue mates where that is still to be done, choose placements and make records."""
+    """Rescue mates unless that has been done, choose placements and make records."""
     reads, alignments = aligned.reads, aligned.alignments
     if reads.paired and not aligned.rescued:
         alignments = rescue_mates(index, aligned, model, params, stats)

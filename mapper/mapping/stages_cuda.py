@@ -1,9 +1,8 @@
-"""The stages that a device does: reads → seeds → loci → alignments, as on the CPU.
+"""The stages on CUDA devices: reads → seeds → loci → alignments, identical to the CPU's.
 
-A lane is a stream with its workspace; a thread that brings a batch takes a free lane, waits
-until the batch is done, and gives the lane back. With several lanes the copies of one batch
-overlap the kernels of another, and short kernels share the device. With several devices each
-has lanes of its own.
+A thread that brings a batch takes an idle stream with its workspace, waits until the batch is
+done, and returns it. With several streams the copies of one batch overlap the kernels of another,
+and short kernels share the device. Each device has streams of its own.
 """
 
 from __future__ import annotations
@@ -35,21 +34,21 @@ from mapper.index.cuda import expand_suffix_array
 from mapper.index.fm import FMIndex
 from mapper.index.reference import ContigBounds, Index
 from mapper.mapping.memory_plan import device_batch_bases
-from mapper.mapping.stages import align_reads, rescue_mates
+from mapper.mapping.stages import Aligned, align_reads, rescue_mates
 from mapper.mapping.stats import ON_CPU, RunStats
 from mapper.pair.cuda import propose_loci
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.parallel.map import map_in_threads
-from mapper.params import DEVICE_LANES, MapParams
+from mapper.params import DEVICE_STREAMS, MapParams
 from mapper.seed.cuda import download_packed, seed_reads, upload_reads
 
 log = logging.getLogger(__name__)
 
 
-class Lane(NamedTuple):
-    """What one batch needs of a device."""
+class StreamWorkspace(NamedTuple):
+    """What aligns one batch at a time: a stream with its buffers, and the index on its device."""
 
-    on_host: Index
+    host_index: Index
     ordinal: int
     fm: FMIndex
     contigs: ContigBounds
@@ -59,14 +58,16 @@ class Lane(NamedTuple):
 class DeviceStages:
     """An index on one or several devices, and the stages there.
 
-    The suffix array is expanded where there is memory for it. The table of k-mers is not: rows of
-    the text's end that its length puts into an interval are counted, so another one could
-    give other seeds than the CPU's.
+    The suffix array is expanded if there is memory for it. The table of k-mers is not: its
+    intervals depend on its k in rows of the text's end, so another k could give other seeds than
+    the CPU's.
 
     Parameters
     ----------
     ordinals
         Devices, among the visible ones; one named twice works as two.
+    n_streams
+        Of each device.
 
     Raises
     ------
@@ -74,10 +75,10 @@ class DeviceStages:
         If the index does not fit.
     """
 
-    def __init__(self, index: Index, ordinals: Sequence[int], lanes: int = DEVICE_LANES) -> None:
-        self._free: SimpleQueue[Lane] = SimpleQueue()
-
-        def begin(ordinal: int) -> list[Lane]:
+    def __init__(
+        self, index: Index, ordinals: Sequence[int], n_streams: int = DEVICE_STREAMS
+    ) -> None:
+        def open_device(ordinal: int) -> list[StreamWorkspace]:
             with cuda.gpus[ordinal]:
                 fm = upload(index.fm, f"the index {index.meta.source_name}")
                 fm = expand_suffix_array(fm)
@@ -86,90 +87,100 @@ class DeviceStages:
                 )
                 slabs = Slabs()
                 return [
-                    Lane(index, ordinal, fm, contigs, Workspace(slabs, sleeps=True))
-                    for _ in range(lanes)
+                    StreamWorkspace(index, ordinal, fm, contigs, Workspace(slabs, sleeps=True))
+                    for _ in range(n_streams)
                 ]
 
-        made = map_in_threads(begin, ordinals, len(ordinals))
-        self.lanes = [lane for turn in zip(*made, strict=True) for lane in turn]  # by turns
-        for lane in self.lanes:
-            self._free.put(lane)
-        self.batch_bases = min(_batch_bases(i, ordinals.count(i) * lanes) for i in set(ordinals))
-        """Bases in a batch for which the free memory of every device suffices, about."""
+        opened = map_in_threads(open_device, ordinals, len(ordinals))
+        # The devices take turns, so that the first batches are spread over all of them.
+        self.streams = [stream for turn in zip(*opened, strict=True) for stream in turn]
+        self._idle: SimpleQueue[StreamWorkspace] = SimpleQueue()
+        for stream in self.streams:
+            self._idle.put(stream)
+        self.batch_bases = min(
+            _batch_bases(i, ordinals.count(i) * n_streams) for i in set(ordinals)
+        )
+        """Bases of a batch for which the free memory of every device suffices, about."""
 
     def align(
         self, reads: ReadBatch, params: MapParams, stats: RunStats,
         model: InsertSizeModel | None = None,
-    ) -> Found:  # fmt: skip
-        """Do the one batch: see :meth:`align_batches`."""
+    ) -> Aligned:  # fmt: skip
+        """Align one batch: see :meth:`align_batches`."""
         (share,) = self.align_batches([reads], params, stats, model)
-        return share.cut()
+        return Aligned(reads, *share.cut(), model is not None)
 
     def align_batches(
         self, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
         model: InsertSizeModel | None = None,
     ) -> list[Share]:  # fmt: skip
-        """Pack, seed, chain and extend every read for itself; identical to the CPU's results.
+        """Pack, seed, chain and extend every read; the results are identical to the CPU's.
 
-        Batches, all of pairs or all of single reads, are done as one. With the insert-size
-        `model`, mates are rescued too, and packed reads, which serve only for that on the
-        host, are not returned. What the device's memory does not suffice for is done in halves, and
-        a read or pair that does not fit alone by the CPU.
+        Batches, all of pairs or all of single reads, are aligned as one. If the device's memory
+        does not suffice, they are aligned in halves, and a read or pair that does not fit alone
+        by the CPU.
+
+        Parameters
+        ----------
+        model
+            With it, mates are rescued too, and no packed reads are returned: the host needs them
+            only for rescue.
 
         Returns
         -------
-        Each batch's share of the results. These lie in page-locked memory, which is used again
-        when nothing refers to them any more.
+        Each batch's share of the results. These lie in page-locked memory, which is reused when
+        nothing refers to them any more.
         """
-        lane = self._free.get()
+        stream = self._idle.get()
         try:
-            with cuda.gpus[lane.ordinal]:
-                return knowing_its_device(_align)(lane, batches, params, stats, model)
+            with cuda.gpus[stream.ordinal]:
+                return knowing_its_device(_align)(stream, batches, params, stats, model)
         finally:
-            self._free.put(lane)
+            self._idle.put(stream)
 
 
-def _batch_bases(ordinal: int, lanes: int) -> int:
+def _batch_bases(ordinal: int, n_streams: int) -> int:
     with cuda.gpus[ordinal]:
-        return device_batch_bases(free_bytes(), lanes)
+        return device_batch_bases(free_bytes(), n_streams)
 
 
 def _align(
-    lane: Lane, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
+    stream: StreamWorkspace, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
     model: InsertSizeModel | None,
 ) -> list[Share]:  # fmt: skip
+    """Align batches as one; in halves if memory does not suffice."""
     try:
-        return _align_at_once(lane, batches, params, stats, model)
+        return _align_at_once(stream, batches, params, stats, model)
     except DeviceMemoryError as error:
-        lane.space.release()
+        stream.space.release()
         step = 2 if batches[0].paired else 1  # mates stay together
         if len(batches) == 1 and batches[0].n_reads < 2 * step:
             if not stats.counts.get(ON_CPU):
                 log.warning("%s; reads that do not fit even alone are mapped by the CPU", error)
             stats.count(**{ON_CPU: batches[0].n_reads})
-            found = _on_cpu(lane.on_host, batches[0], params, stats, model)
+            found = _align_on_cpu(stream.host_index, batches[0], params, stats, model)
             return [Share(found, 0, batches[0].n_reads)]
     if len(batches) > 1:
         n = len(batches) // 2
         return [
             share
             for half in (batches[:n], batches[n:])
-            for share in _align(lane, half, params, stats, model)
+            for share in _align(stream, half, params, stats, model)
         ]
     (reads,) = batches
     middle = reads.n_reads // (2 * step) * step
     halves = [
-        _align(lane, [half], params, stats, model)[0].cut()
+        _align(stream, [half], params, stats, model)[0].cut()
         for half in (reads_of(reads, 0, middle), reads_of(reads, middle, reads.n_reads))
     ]
     return [Share(_join(halves), 0, reads.n_reads)]
 
 
-def _on_cpu(
+def _align_on_cpu(
     index: Index, reads: ReadBatch, params: MapParams, stats: RunStats,
     model: InsertSizeModel | None,
 ) -> Found:  # fmt: skip
-    """Return what the device would have found."""
+    """Return what the device would return."""
     aligned = align_reads(index, reads, params, stats)
     if model is None:
         return Found(aligned.packed, aligned.seeds, aligned.alignments)
@@ -180,7 +191,7 @@ def _on_cpu(
 
 
 def _join(parts: Sequence[Found]) -> Found:
-    """Join what was found for batches that follow one another."""
+    """Join the results of batches that follow one another."""
     packed = [part.packed for part in parts if part.packed is not None]
     return Found(
         join_packed(packed) if packed else None,
@@ -190,38 +201,38 @@ def _join(parts: Sequence[Found]) -> Found:
 
 
 def _align_at_once(
-    lane: Lane, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
+    stream: StreamWorkspace, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
     model: InsertSizeModel | None,
 ) -> list[Share]:  # fmt: skip
-    space = lane.space
+    """Run the stages, one after another, in a stream."""
+    _, _, fm, contigs, space = stream
     with stats.stage("pack"):
         on_device, longest = upload_reads(space, batches)
         packed = None if model is not None else download_packed(space, on_device)
     with stats.stage("seed"):
-        found = seed_reads(space, lane.fm, on_device, longest, params.seed)
+        seeds = seed_reads(space, fm, on_device, longest, params.seed)
     with stats.stage("chain"):
-        loci = find_loci(space, lane.contigs, found)
+        loci = find_loci(space, contigs, seeds)
     with stats.stage("extend"):
-        there = extend_loci(
-            space, lane.fm.ref_planes, on_device, longest, loci, found.read, params.extend,
-            params.keep,
-        )  # fmt: skip
+        extended = extend_loci(
+            space, fm.ref_planes, on_device, longest, loci, seeds.read, params.extend, params.keep
+        )
         if model is None or not batches[0].paired:
-            alignments = download_alignments(space, there)
+            alignments = download_alignments(space, extended)
     if model is not None and batches[0].paired:
         with stats.stage("rescue"):
-            near = propose_loci(
-                space, lane.fm.ref_planes, lane.contigs, on_device, found, there.batch, model,
+            proposed = propose_loci(
+                space, fm.ref_planes, contigs, on_device, seeds, extended.batch, model,
                 params.pair, params.extend,
             )  # fmt: skip
-            if near.host_offsets[-1]:
+            if proposed.host_offsets[-1]:
                 rescued = extend_loci(
-                    space, lane.fm.ref_planes, on_device, longest, near.loci, near.read,
+                    space, fm.ref_planes, on_device, longest, proposed.loci, proposed.read,
                     params.extend, params.keep, "rescued",
                 )  # fmt: skip
-                there = merge_on_device(space, there, rescued)
-            alignments = download_alignments(space, there)
-    whole = Found(packed, found.summary, alignments)
+                extended = merge_on_device(space, extended, rescued)
+            alignments = download_alignments(space, extended)
+    whole = Found(packed, seeds.summary, alignments)
     ends = np.cumsum([reads.n_reads for reads in batches]).tolist()
     return [
         Share(whole, end - reads.n_reads, end) for reads, end in zip(batches, ends, strict=True)

@@ -1,9 +1,8 @@
-"""Compiling every stage, or loading it compiled, before the work starts.
+"""Warm-up: compile every stage, or load its compiled code, before the work starts.
 
-A first run's helpers: processes that compile some stages while the run compiles the others.
-
-Numba compiles one function at a time in a process. What helpers compile goes through the cache on
-disk, so nothing depends on them: the run takes what is there, and compiles what is not.
+In the first run of a version, helper processes compile some stages while the run compiles the
+others: numba compiles one function at a time in a process. The code passes through the compile
+cache on disk, so the run does not depend on helpers: it compiles what is not in the cache.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
@@ -33,23 +30,23 @@ from mapper.io.input_tags import carry_over, with_tag
 from mapper.io.output import RecordOutput
 from mapper.io.record_ends import FASTQ, few_line_ends, whole_records
 from mapper.jit.accelerate import CACHE_DIR, is_compiled
-from mapper.mapping.stages import Aligned, align_reads, place_batch
+from mapper.mapping.backend import Backend
+from mapper.mapping.stages import Aligned, place_batch
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import assumed_model, confident_inserts
 from mapper.pair.placement import tally
 from mapper.pair.records import Names, make_names
-from mapper.parallel.pool import start_daemon
 from mapper.params import IndexParams, MapParams
-
-if TYPE_CHECKING:
-    from mapper.mapping.stages_cuda import DeviceStages
 
 log = logging.getLogger(__name__)
 
 READING, FINISHING = "reading", "finishing"
 
 _MODULES = {READING: "mapper.io.fastq_parser", FINISHING: "mapper.pair.placement"}
-"""One of those that each part of the stages compiles."""
+"""For each part of the stages a module that is compiled with it, and only then."""
+
+
+# --- helper processes ---
 
 
 class Helpers:
@@ -57,20 +54,22 @@ class Helpers:
 
     Parameters
     ----------
+    command
+        Compiles the parts named behind it; empty for no helpers.
     parts
-        Of READING and FINISHING, those that the run will need.
-    threads
-        Of the run, which itself is one of them: the processes are fewer.
+        Those of READING and FINISHING that the run needs.
+    most
+        Processes, at most.
     """
 
-    def __init__(self, parts: Sequence[str], threads: int) -> None:
-        wanted = [part for part in parts if not is_compiled(_MODULES[part])]
-        n = 0 if numba.config.DISABLE_JIT else min(threads - 1, len(wanted))
+    def __init__(self, command: Sequence[str], parts: Sequence[str], most: int) -> None:
+        missing = [part for part in parts if not is_compiled(_MODULES[part])]
+        n = 0 if numba.config.DISABLE_JIT or not command else min(most, len(missing))
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
             for i in range(n):
-                self._processes.append(_start(wanted[i::n]))
-        except OSError as error:  # no process to be had, or no memory for one
+                self._processes.append(_start([*command, *missing[i::n]]))
+        except OSError as error:  # no process can be started, or there is no memory for one
             log.debug("no process to help compiling: %s", error)
 
     def __enter__(self) -> Helpers:
@@ -85,7 +84,7 @@ class Helpers:
         return bool(self._processes)
 
     def wait(self) -> None:
-        """Wait until all have ended, in whatever way."""
+        """Wait until all have ended, successfully or not."""
         for process in self._processes:
             process.wait()
             log.debug("process %d, compiling, ended with %d", process.pid, process.returncode)
@@ -94,12 +93,12 @@ class Helpers:
         self._processes.clear()
 
 
-def _start(parts: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a process that ends when this one does, as its standard input ends with it."""
+def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a process whose standard input ends when this process does."""
     root = str(Path(__file__).parents[2])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "mapper.mapping.warm_up", *parts],
+        command,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -107,44 +106,28 @@ def _start(parts: Sequence[str]) -> subprocess.Popen[bytes]:
     )
 
 
-def _end_with_parent() -> None:
-    while os.read(0, 1):
-        pass
-    os._exit(1)
-
-
-def main(parts: Sequence[str]) -> None:
-    """Compile those parts: what a helper does."""
-    from mapper.cli.main import set_up_process
-
-    start_daemon(_end_with_parent)
-    set_up_process()
-
-    compile_part = {READING: compile_reading, FINISHING: compile_finishing}
-    for part in parts:
-        compile_part[part]()
-
+# --- the stages ---
 
 WINDOW = 128
-"""Bases of the text that the made-up reads are cut from: two words of its bit planes."""
+"""Bases of the text from which the made-up reads are cut: two words of its bit planes."""
 
 SEARCHED_WORDS = 1 << 20
 """Words of the text that are searched for such bases; genomes can begin with millions of N."""
 
 
 def compile_stages(
-    index: Index, params: MapParams, names: Names, output: RecordOutput,
-    device: DeviceStages | None = None, *, from_text: bool = True, helpers: Helpers | None = None,
+    index: Index, params: MapParams, names: Names, output: RecordOutput, backend: Backend, *,
+    from_text: bool = True, helpers: Helpers | None = None,
 ) -> float:  # fmt: skip
-    """Compile every stage, or load it compiled, by mapping two made-up pairs.
+    """Compile every stage, or load its compiled code, by mapping two made-up pairs.
 
-    Reading is included if it is `from_text`, FASTQ or FASTA; the reader of BAM is small.
-
-    Done before the work starts, so that its time is known and no thread waits in the
+    This is done before the work starts, so that its time is known and no thread waits for it in the
     middle of a batch.
 
     Parameters
     ----------
+    from_text
+        Include the reader of FASTQ and FASTA; the reader of BAM is small.
     helpers
         Processes that compile the first and the last stages meanwhile.
 
@@ -156,22 +139,23 @@ def compile_stages(
     if not is_compiled("mapper.pair.placement"):
         log.info("compiling for this machine, once (up to a minute); kept in %s", CACHE_DIR)
     if helpers:
-        align_reads(index, _made_up_reads(index.fm, True), params, RunStats(), device)
+        backend.warm_up(_made_up_reads(index.fm, True))
         helpers.wait()
     if from_text:
         compile_reading()
     for paired in (False, True):
-        reads = _made_up_reads(index.fm, paired)
-        quiet = RunStats()
-        aligned = align_reads(index, reads, params, quiet, device)
-        if device is not None:
-            align_reads(index, reads, params, quiet, device, assumed_model())
+        aligned = backend.warm_up(_made_up_reads(index.fm, paired))
         _finish(index, aligned, params, names, output.encode)
     return time.perf_counter() - start
 
 
+def compile_part(part: str) -> None:
+    """Compile READING or FINISHING."""
+    {READING: compile_reading, FINISHING: compile_finishing}[part]()
+
+
 def compile_reading() -> None:
-    """Compile the reading of FASTQ and FASTA."""
+    """Compile the reader of FASTQ and FASTA."""
     text = np.frombuffer(bytearray(b"@r\nACGT\n+\nIIII\n"), np.uint8)
     whole_records(FASTQ, text, False, 1, -1)
     whole_records(FASTQ, text, False, 2, -1)
@@ -180,7 +164,7 @@ def compile_reading() -> None:
 
 
 def compile_finishing() -> None:
-    """Compile all that follows extension, up to BAM, with reads that align nowhere."""
+    """Compile the stages from rescue to encoding BAM, with reads that have no alignment."""
     index = _made_up_index()
     reads = _made_up_reads(index.fm, paired=True)
     n = reads.n_reads
@@ -205,7 +189,7 @@ def _finish(
 
 
 def _made_up_index() -> Index:
-    """Return an index of WINDOW bases that has the arrays of one, without their content."""
+    """Return an index of WINDOW bases whose arrays have the right shapes and types, all zero."""
     params = IndexParams()
     arrays = {
         name: np.zeros(column.shape, column.dtype)
@@ -223,7 +207,7 @@ def _made_up_index() -> Index:
 
 
 def _made_up_reads(fm: FMIndex, paired: bool) -> ReadBatch:
-    """Two pairs: one cut from the text, so that no stage has nothing to do, one half random."""
+    """Return two pairs: one cut from the text, so that every stage has work, one half random."""
     length = 100
     random = np.random.default_rng(1).integers(0, 4, 2 * WINDOW).astype(np.uint8)
     window = _clean_window(fm)
@@ -243,7 +227,7 @@ def _made_up_reads(fm: FMIndex, paired: bool) -> ReadBatch:
 
 
 def _clean_window(fm: FMIndex) -> np.ndarray | None:
-    """Return the codes of the first WINDOW bases of the text without an ambiguous one, if any."""
+    """Return the codes of the first WINDOW bases without an ambiguous one; None without such."""
     planes = fm.ref_planes[:SEARCHED_WORDS]
     clean = planes[:, 2] == 0
     starts = np.flatnonzero(clean[:-1] & clean[1:])
@@ -255,7 +239,3 @@ def _clean_window(fm: FMIndex) -> np.ndarray | None:
         for plane in (0, 1)
     )
     return low | high << 1
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

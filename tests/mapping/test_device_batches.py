@@ -15,10 +15,9 @@ from mapper.batch import ReadBatch
 from mapper.batch_ops import Found, Share, join_offsets, packed_of, reads_of
 from mapper.cuda.devices import CUDA, DeviceChoice
 from mapper.errors import InputFormatError
-from mapper.mapping import pipeline
-from mapper.mapping import pipeline as run
-from mapper.mapping.pipeline import CutAhead
-from mapper.mapping.stages import align_reads, rescue_mates
+from mapper.mapping import device_batches, pipeline
+from mapper.mapping.prefetch import BatchPrefetcher
+from mapper.mapping.stages import Aligned, align_reads, rescue_mates
 from mapper.pair.insert_size import model_from
 from mapper.params import DEVICE_BATCH_BASES
 from mapper.seed.pack import pack_reads
@@ -39,14 +38,14 @@ class CpuAsDevice:
     """Aligns the batches of a group as one."""
 
     def __init__(self, index, _ordinals) -> None:
-        self.lanes = [SimpleNamespace(fm=index.fm)] * 2
+        self.streams = [SimpleNamespace(fm=index.fm)] * 2
         self.batch_bases = DEVICE_BATCH_BASES
         self.group_sizes: list[int] = []
         self._index = index
 
-    def align(self, reads, params, stats, model=None) -> Found:
+    def align(self, reads, params, stats, model=None) -> Aligned:
         (share,) = self.align_batches([reads], params, stats, model)
-        return share.cut()
+        return Aligned(reads, *share.cut(), model is not None)
 
     def align_batches(self, batches, params, stats, model=None) -> list[Share]:
         self.group_sizes.append(len(batches))
@@ -89,7 +88,7 @@ def test_groups_do_not_show(world, as_device, monkeypatch, tmp_path, files) -> N
         monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", estimation_pairs)
         map_to(world.index, cpu, *reads)
         for batch_bases, n_batches, threads in ((6_000, 1, 3), (6_000, 5, 1), (14_000, 3, 3)):
-            monkeypatch.setattr(run, "BATCH_BASES", batch_bases)
+            monkeypatch.setattr(device_batches, "BATCH_BASES", batch_bases)
             map_to(
                 world.index, path, *reads, threads=threads, device=DeviceChoice(CUDA, (0,)),
                 batch_bases=n_batches * batch_bases,
@@ -97,7 +96,7 @@ def test_groups_do_not_show(world, as_device, monkeypatch, tmp_path, files) -> N
             assert path.read_bytes() == cpu.read_bytes()
             # Batches that mix pairs and single reads come to the device in two parts.
             assert max(as_device[-1].group_sizes) == n_batches
-    assert not any(thread.name.startswith("lane") for thread in threading.enumerate())
+    assert not any(thread.name.startswith("stream") for thread in threading.enumerate())
 
 
 def test_the_table_says_who_waits_for_whom(world, as_device, monkeypatch, tmp_path) -> None:
@@ -119,7 +118,7 @@ def test_the_table_says_who_waits_for_whom(world, as_device, monkeypatch, tmp_pa
     assert idle["slow"] > idle["quick"] + 0.3  # of 0.6
 
 
-class SeenLate(CutAhead):
+class SeenLate(BatchPrefetcher):
     """Batches whose end is seen by the second look at it, as by a thread that is slow."""
 
     looks = 0
@@ -135,8 +134,8 @@ class SeenLate(CutAhead):
 def test_the_last_group_goes_whenever_the_end_shows(
     world, as_device, monkeypatch, tmp_path, n_batches
 ) -> None:
-    monkeypatch.setattr(pipeline, "CutAhead", SeenLate)
-    monkeypatch.setattr(run, "BATCH_BASES", 6_000)
+    monkeypatch.setattr(pipeline, "BatchPrefetcher", SeenLate)
+    monkeypatch.setattr(device_batches, "BATCH_BASES", 6_000)
     monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 50)
     cpu, path = tmp_path / "cpu.bam", tmp_path / "x.bam"
     map_to(world.index, cpu, world.first, world.second)
@@ -151,7 +150,7 @@ def test_the_last_group_goes_whenever_the_end_shows(
 def test_an_error_ends_the_run_without_output(
     world, as_device, monkeypatch, tmp_path, step
 ) -> None:
-    owner = CpuAsDevice if step == "align_batches" else run.Run
+    owner = CpuAsDevice if step == "align_batches" else pipeline.Run
     whole = getattr(owner, step)
     lock, calls = threading.Lock(), [0]
 
@@ -163,7 +162,7 @@ def test_an_error_ends_the_run_without_output(
         return whole(*arguments, **options)
 
     monkeypatch.setattr(owner, step, failing)
-    monkeypatch.setattr(run, "BATCH_BASES", 6_000)
+    monkeypatch.setattr(device_batches, "BATCH_BASES", 6_000)
     monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 50)
     with pytest.raises(ZeroDivisionError, match=step):
         map_to(
@@ -171,7 +170,7 @@ def test_an_error_ends_the_run_without_output(
             batch_bases=12_000, device=DeviceChoice(CUDA, (0,)),
         )  # fmt: skip
     assert list(tmp_path.iterdir()) == []
-    assert not any(thread.name.startswith("lane") for thread in threading.enumerate())
+    assert not any(thread.name.startswith("stream") for thread in threading.enumerate())
 
 
 def test_the_first_thing_wrong_with_the_input_is_what_is_said(world, as_device, tmp_path) -> None:

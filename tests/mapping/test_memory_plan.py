@@ -26,7 +26,7 @@ from mapper.mapping.memory_plan import (
     plan_memory,
 )
 from mapper.parallel.pool import share_threads
-from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, DEVICE_LANES, IndexParams
+from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, DEVICE_STREAMS, IndexParams
 from tests.helpers.mapping_runs import World, build_world
 
 ROOT = Path(__file__).parents[2]
@@ -58,15 +58,15 @@ def test_a_batch_of_a_device_is_what_its_free_memory_holds() -> None:
         assert device_batch_bases(free, 4) == LEAST_BATCH_BASES
 
 
-@pytest.mark.parametrize("lanes", [1, 6])
-def test_groups_for_a_device_fill_the_bound_and_do_not_exceed_it(lanes: int) -> None:
-    least = mapping_bytes(10**9, 4, 0, lanes)
+@pytest.mark.parametrize("n_streams", [1, 6])
+def test_groups_for_a_device_fill_the_bound_and_do_not_exceed_it(n_streams: int) -> None:
+    least = mapping_bytes(10**9, 4, 0, n_streams)
     for bound in range(least + 200_000_000, least + 12_000_000_000, 600_000_000):
-        plan = plan_memory(bound, 10**9, 4, 30_000_000, lanes=lanes)
-        assert mapping_bytes(10**9, 4, plan.batch_bases, lanes) <= bound
+        plan = plan_memory(bound, 10**9, 4, 30_000_000, n_streams=n_streams)
+        assert mapping_bytes(10**9, 4, plan.batch_bases, n_streams) <= bound
         assert (
             plan.batch_bases == 30_000_000
-            or mapping_bytes(10**9, 4, plan.batch_bases + 1, lanes) > bound
+            or mapping_bytes(10**9, 4, plan.batch_bases + 1, n_streams) > bound
         )
     assert plan.batch_bases == 30_000_000
 
@@ -94,16 +94,16 @@ def test_pool_and_helpers_share_the_threads(threads: int, n_helpers: int) -> Non
 
 COUNT_THREADS = """
 import json, os, sys, threading, time
-from mapper.mapping.pipeline import Run
+from mapper.mapping.backend import CpuBackend
 from mapper.cli.main import main
 most, names = 0, set()
-align = Run.align
+align = CpuBackend.align
 def watched(*arguments):
     global most
     names.update(t.name for t in threading.enumerate() if t is not threading.main_thread())
     most = max(most, len(os.listdir("/proc/self/task")) - before)
     return align(*arguments)
-Run.align = watched
+CpuBackend.align = watched
 import numpy, numba, pysam, isal
 before = len(os.listdir("/proc/self/task"))
 status = main(sys.argv[1:])
@@ -177,18 +177,18 @@ def test_map_stays_under_what_it_says(world: World, tmp_path: Path, options: lis
 def test_what_is_not_there_is_warned_of(monkeypatch, caplog) -> None:
     monkeypatch.setattr(memory_plan, "available_bytes", lambda: 400_000_000)
     with caplog.at_level("INFO", logger="mapper"):
-        memory_plan.say_memory(10**10, 1, 10**6, 0)
+        memory_plan.log_memory(10**10, 1, 10**6, 0)
         assert "about 10.35 GB of memory are needed, 10.00 GB of it" in caplog.text
         assert "available" not in caplog.text
-        memory_plan.say_memory(10**10, 4, 10**6, 0)
+        memory_plan.log_memory(10**10, 4, 10**6, 0)
     assert "0.40 GB are available: --memory makes batches smaller" in caplog.text
 
 
 INDEX = """
 import sys
 from mapper.cli.main import main
-from mapper.index import route
-route.LIBRARY_UP_TO = int(sys.argv.pop(1))
+from mapper.index import plan
+plan.LIBRARY_UP_TO = int(sys.argv.pop(1))
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -219,7 +219,7 @@ def test_a_plan_for_map_is_what_map_says(capsys) -> None:
     whole = mapping_bytes(index_bytes(10**9, IndexParams()), cores, BATCH_BASES)
     assert facts["fmwave map, CPU"].startswith(f"{whole / 1e9:.2f} GB with {cores} threads, ")
     whole = mapping_bytes(
-        index_bytes(10**9, IndexParams()), cores, DEVICE_BATCH_BASES, DEVICE_LANES
+        index_bytes(10**9, IndexParams()), cores, DEVICE_BATCH_BASES, DEVICE_STREAMS
     )
     assert f"; {whole / 1e9:.2f} GB of the host's for one device" in facts["fmwave map, CUDA"]
 
@@ -231,5 +231,5 @@ def test_a_plan_for_map_is_what_map_says(capsys) -> None:
 )
 def test_what_map_took_with_a_device_is_covered_with_a_margin(bases: int, peak: float) -> None:
     """benchmarks/results/whole_genome-*-2026-11-22-7cf0fe7.md: H200, 16 threads, 2 x 150."""
-    said = mapping_bytes(index_bytes(bases, IndexParams()), 16, DEVICE_BATCH_BASES, DEVICE_LANES)
+    said = mapping_bytes(index_bytes(bases, IndexParams()), 16, DEVICE_BATCH_BASES, DEVICE_STREAMS)
     assert 1.05 * peak < said < 1.4 * peak

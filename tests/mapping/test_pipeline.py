@@ -12,8 +12,7 @@ import pytest
 
 from mapper.errors import InputFormatError, OutputError
 from mapper.io.output import SortOptions
-from mapper.mapping import pipeline
-from mapper.mapping import pipeline as first_pairs
+from mapper.mapping import backend, pipeline
 from mapper.pair.insert_size import model_from
 from mapper.params import BATCH_BASES, MapParams, RecordParams
 from tests.helpers.mapping_runs import DATA, World, build_index, lines_of, map_to, records_of
@@ -34,7 +33,7 @@ def inputs(world: World, layout: str) -> tuple[tuple[str, ...], dict[str, Any]]:
 @pytest.fixture
 def early_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Freeze the insert size after 200 pairs, so that most batches come after that."""
-    monkeypatch.setattr(first_pairs, "ESTIMATION_PAIRS", 200)
+    monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 200)
 
 
 @pytest.mark.usefixtures("early_estimate")
@@ -229,16 +228,17 @@ def test_an_error_in_a_task_ends_the_run_without_output(
     world, tmp_path, monkeypatch, step, threads
 ):
     n_calls = itertools.count()
-    whole = getattr(pipeline.Run, step)
+    owner = backend.CpuBackend if step == "align" else pipeline.Run
+    whole = getattr(owner, step)
 
     def failing(*arguments: Any) -> Any:
         if next(n_calls) == 3:
             raise ZeroDivisionError(step)
         return whole(*arguments)
 
-    monkeypatch.setattr(pipeline.Run, step, failing)
+    monkeypatch.setattr(owner, step, failing)
     for estimation_pairs in (1, 100_000):  # the error comes after the estimate, and during it
-        monkeypatch.setattr(first_pairs, "ESTIMATION_PAIRS", estimation_pairs)
+        monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", estimation_pairs)
         n_calls = itertools.count()
         with pytest.raises(ZeroDivisionError, match=step):
             map_to(

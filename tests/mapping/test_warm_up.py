@@ -11,6 +11,7 @@ from pathlib import Path
 import numba
 import pytest
 
+from mapper.cli.compile import HELPER_COMMAND
 from mapper.mapping import warm_up
 from mapper.mapping.warm_up import FINISHING, READING, Helpers
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's 
 
 COMPILE_AND_MAP = """
 import gc, sys
-from mapper import warm_up
+from mapper.mapping import warm_up
 from mapper.jit.accelerate import grown
 from mapper.jit.cache import Driver
 from mapper.cli.main import main
@@ -36,9 +37,10 @@ for function, signatures in called.items():
 
 ENDLESS = """
 import time
-from mapper import compile_ahead, warm_up
+from mapper.cli.compile import help_compiling
+from mapper.mapping import warm_up
 warm_up.compile_finishing = lambda: time.sleep(10_000)
-compile_ahead.main(["finishing"])
+help_compiling(["finishing"])
 """
 
 LEAVE_BEHIND = """
@@ -71,34 +73,36 @@ def fresh(tmp_path, monkeypatch):
     monkeypatch.setattr(warm_up, "is_compiled", lambda module: False)
 
 
-def test_a_run_with_its_helpers_is_as_many_processes_as_it_has_threads(fresh):
-    for threads, n in ((1, 0), (2, 1), (3, 2), (8, 2)):
-        with Helpers([FINISHING, READING], threads) as helpers:
+def test_there_are_no_more_processes_than_parts(fresh):
+    for most, n in ((0, 0), (1, 1), (2, 2), (7, 2)):
+        with Helpers(HELPER_COMMAND, [FINISHING, READING], most) as helpers:
             assert len(helpers._processes) == n
             assert bool(helpers) == (n > 0)
 
 
 def test_there_are_none_where_all_is_compiled(monkeypatch):
     monkeypatch.setattr(warm_up, "is_compiled", lambda module: True)
-    with Helpers([FINISHING, READING], 8) as helpers:
+    with Helpers(HELPER_COMMAND, [FINISHING, READING], 7) as helpers:
         assert not helpers
 
 
-def test_a_run_goes_on_where_no_process_can_be_had(fresh, monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with Helpers([FINISHING, READING], 8) as helpers:
+def test_a_run_goes_on_if_no_process_can_be_started(fresh):
+    with Helpers(["/nowhere/python"], [FINISHING, READING], 7) as helpers:
         assert not helpers
 
 
 def test_a_helper_that_was_killed_is_not_waited_for(fresh):
-    with Helpers([FINISHING], 2) as helpers:
+    with Helpers(HELPER_COMMAND, [FINISHING], 1) as helpers:
         helpers._processes[0].kill()
         helpers.wait()
         assert not helpers
 
 
 def test_helpers_end_with_what_they_are_for(fresh):
-    with pytest.raises(RuntimeError, match="gives up"), Helpers([FINISHING], 2) as helpers:
+    with (
+        pytest.raises(RuntimeError, match="gives up"),
+        Helpers(HELPER_COMMAND, [FINISHING], 1) as helpers,
+    ):
         process = helpers._processes[0]
         raise RuntimeError("the run gives up")
     assert process.returncode == -signal.SIGKILL

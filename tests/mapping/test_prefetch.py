@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future, wait
 import pytest
 
 from mapper.io.batch_reader import RawBatch
-from mapper.mapping.pipeline import AHEAD, CutAhead
+from mapper.mapping.prefetch import AHEAD, BatchPrefetcher
 from mapper.parallel.pool import MAP, PriorityPool
 
 
@@ -38,32 +38,32 @@ class Input:
             self._alone.release()
 
 
-def taken(cuts: CutAhead) -> list[int]:
+def taken(batches: BatchPrefetcher) -> list[int]:
     found = []
-    while (raw := cuts.take()) is not None:
+    while (raw := batches.take()) is not None:
         found.append(raw.n_reads)
     return found
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])
 def test_all_are_taken_in_order(pool: PriorityPool, n: int) -> None:
-    cuts = CutAhead(pool, Input(n).cut)
-    assert taken(cuts) == list(range(1, n + 1))
-    assert cuts.ended
-    assert cuts.take() is None
-    assert not cuts.wait_or([])
+    batches = BatchPrefetcher(pool, Input(n).cut)
+    assert taken(batches) == list(range(1, n + 1))
+    assert batches.ended
+    assert batches.take() is None
+    assert not batches.wait_or([])
 
 
 def test_cutting_goes_on_while_others_are_awaited_but_not_for_ever(pool: PriorityPool) -> None:
     source = Input(20)
-    cuts = CutAhead(pool, source.cut)
-    cuts.go_on_until([Future()], 6)  # it never ends by itself
-    assert cuts.wait_or([])
+    batches = BatchPrefetcher(pool, source.cut)
+    batches.read_on_until([Future()], 6)  # it never ends by itself
+    assert batches.wait_or([])
     for number in range(1, 6):
-        raw = cuts.take()
+        raw = batches.take()
         assert raw is not None and raw.n_reads == number
     assert source.n_cut in (6, 7)  # six kept, and one that was being cut
-    assert taken(cuts) == list(range(6, 21))
+    assert taken(batches) == list(range(6, 21))
 
 
 def test_who_is_done_is_not_kept_waiting(pool: PriorityPool) -> None:
@@ -75,12 +75,12 @@ def test_who_is_done_is_not_kept_waiting(pool: PriorityPool) -> None:
         never.wait()
         return None
 
-    cuts = CutAhead(pool, stuck)
-    cuts.go_on_until([done], 6)
-    assert not cuts.wait_or([done])
-    assert not cuts.ended
+    batches = BatchPrefetcher(pool, stuck)
+    batches.read_on_until([done], 6)
+    assert not batches.wait_or([done])
+    assert not batches.ended
     never.set()
-    assert cuts.take() is None and cuts.ended
+    assert batches.take() is None and batches.ended
 
 
 def test_what_is_wrong_with_the_input_is_raised_where_it_is_taken(pool: PriorityPool) -> None:
@@ -88,7 +88,7 @@ def test_what_is_wrong_with_the_input_is_raised_where_it_is_taken(pool: Priority
         raise ValueError("line 7")
 
     with pytest.raises(ValueError, match="line 7"):
-        CutAhead(pool, wrong).take()
+        BatchPrefetcher(pool, wrong).take()
 
 
 @pytest.mark.parametrize(("n_threads", "ahead"), [(2, AHEAD), (16, 4)])
@@ -102,15 +102,15 @@ def test_cuts_follow_each_other_without_a_call(
         seen.release()
         return source.cut()
 
-    cuts = CutAhead(pool, cut, n_threads)
+    batches = BatchPrefetcher(pool, cut, n_threads)
     for _ in range(ahead):
         assert seen.acquire(timeout=60)
-    while cuts._cutting is not None:  # the last of them is about to be kept
-        wait([cuts._cutting])
+    while batches._cutting is not None:  # the last of them is about to be kept
+        wait([batches._cutting])
     assert source.n_cut == ahead
-    assert cuts.take() is not None
+    assert batches.take() is not None
     assert seen.acquire(timeout=60)
-    assert taken(cuts) == list(range(2, 21))
+    assert taken(batches) == list(range(2, 21))
 
 
 def test_an_error_comes_after_what_was_cut_before(pool: PriorityPool) -> None:
@@ -122,12 +122,12 @@ def test_an_error_comes_after_what_was_cut_before(pool: PriorityPool) -> None:
             raise ValueError("line 7")
         return raw
 
-    cuts = CutAhead(pool, cut)
+    batches = BatchPrefetcher(pool, cut)
     for number in (1, 2, 3):
-        raw = cuts.take()
+        raw = batches.take()
         assert raw is not None and raw.n_reads == number
     with pytest.raises(ValueError, match="line 7"):
-        cuts.take()
+        batches.take()
 
 
 def test_who_waits_for_a_batch_hears_that_the_pool_has_dropped_it(pool: PriorityPool) -> None:
@@ -136,10 +136,10 @@ def test_who_waits_for_a_batch_hears_that_the_pool_has_dropped_it(pool: Priority
         pool.submit(MAP, busy.wait)
     while pool._tasks:  # all threads are busy before anything is to be cut
         threading.Event().wait(0.001)
-    cuts = CutAhead(pool, Input(3).cut)
+    batches = BatchPrefetcher(pool, Input(3).cut)
     dropping = threading.Thread(target=pool.cancel_all)
     dropping.start()
     with pytest.raises(CancelledError):
-        cuts.take()
+        batches.take()
     busy.set()
     dropping.join()

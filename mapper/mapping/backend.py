@@ -1,0 +1,132 @@
+"""The interface between a mapping run and the hardware that aligns its reads; the CPU backend.
+
+A run submits batches in input order and takes futures of their results. On which threads a batch
+is parsed and aligned, and whether several batches are aligned as one, is up to the backend. The
+backend of CUDA devices is :class:`mapper.mapping.device_batches.CudaBackend`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeVar
+
+from mapper import batch_ops
+from mapper.batch import ReadBatch
+from mapper.index.reference import Index
+from mapper.mapping.stages import Aligned, AlignedBatch, align_reads
+from mapper.mapping.stats import RunStats
+from mapper.pair.insert_size import InsertSizeModel
+from mapper.parallel.pool import MAP, PriorityPool
+from mapper.params import BATCH_BASES, MapParams
+
+Result = TypeVar("Result")
+
+
+class Backend(ABC):
+    """Aligns the batches of one run. Called by one thread."""
+
+    n_streams: int = 0
+    """CUDA streams of all devices; 0 on the CPU."""
+
+    default_batch_bases: int = BATCH_BASES
+    """Bases of a batch if the user names no number."""
+
+    def host_batch_bases(self, batch_bases: int) -> int:
+        """Return the bases of the batches to submit, given those of the batches to align."""
+        return batch_bases
+
+    @abstractmethod
+    def warm_up(self, reads: ReadBatch) -> Aligned:
+        """Align a few reads in every way that a run does, so that all code is compiled."""
+
+    @abstractmethod
+    def start(self, pool: PriorityPool, n_threads: int, batch_bases: int) -> None:
+        """Prepare for batches.
+
+        Parameters
+        ----------
+        pool
+            Runs the tasks of the CPU.
+        n_threads
+            Size of the pool.
+        batch_bases
+            Bases of the batches to align.
+        """
+
+    @property
+    @abstractmethod
+    def most_pending(self) -> int:
+        """Batches to keep in flight so that nothing waits for another's slow batch."""
+
+    @abstractmethod
+    def submit(
+        self, parse: Callable[[], ReadBatch], model: InsertSizeModel | None,
+        finish: Callable[[AlignedBatch], Result],
+    ) -> Future[Result]:  # fmt: skip
+        """Queue the next batch; return the future of what `finish` returns for it.
+
+        Parameters
+        ----------
+        parse
+            Returns the batch; called by a thread of the pool.
+        model
+            None if mates are not to be rescued yet: the insert size is still to be estimated.
+        finish
+            Takes the aligned batch; called by a thread of the pool.
+        """
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Start batches that wait to be aligned together with later ones."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the backend's own threads; wait for batches in work, and drop the others."""
+
+
+class CpuBackend(Backend):
+    """Parses, aligns and finishes each batch in one task of the pool."""
+
+    def __init__(self, index: Index, params: MapParams, stats: RunStats) -> None:
+        self._index, self._params, self._stats = index, params, stats
+        self._pool: PriorityPool
+        self._n_threads = 0
+
+    def warm_up(self, reads: ReadBatch) -> Aligned:
+        return align_reads(self._index, reads, self._params, RunStats())
+
+    def start(self, pool: PriorityPool, n_threads: int, batch_bases: int) -> None:
+        self._pool, self._n_threads = pool, n_threads
+
+    @property
+    def most_pending(self) -> int:
+        return self._n_threads + 2
+
+    def submit(
+        self, parse: Callable[[], ReadBatch], model: InsertSizeModel | None,
+        finish: Callable[[AlignedBatch], Result],
+    ) -> Future[Result]:  # fmt: skip
+        # `finish` rescues the mates, as for every batch of which that has not been done.
+        return self._pool.submit(MAP, partial(self._map, parse, finish))
+
+    def _map(
+        self, parse: Callable[[], ReadBatch], finish: Callable[[AlignedBatch], Result]
+    ) -> Result:
+        return finish(self.align(parse()))
+
+    def flush(self) -> None:
+        pass  # no batch waits for others
+
+    def close(self) -> None:
+        pass  # the session's pool has the only threads
+
+    def align(self, reads: ReadBatch) -> AlignedBatch:
+        """Align pairs and single reads of a batch apart."""
+        parts = batch_ops.split(reads)
+        aligned = [
+            align_reads(self._index, part.reads, self._params, self._stats) for part in parts
+        ]
+        return AlignedBatch(reads, [part.rows for part in parts], aligned)
