@@ -33,6 +33,7 @@ from mapper.host_memory import available_bytes, require_bytes
 from mapper.index.packed_text import PackedText, n_words
 from mapper.index.storage import columns, index_bytes, row_dtype
 from mapper.index.suffix_sort import SortedText, bucket_len_for, sort_in_blocks
+from mapper.index.suffix_sort_cpu import CpuSorter, sort_with_library
 from mapper.params import IndexParams
 
 LIBRARY, BLOCKS, DEVICE = "library", "blocks", "device"
@@ -297,13 +298,9 @@ def sort_suffixes(
         with _device_kernels(plan, text) as (xp, kernels):
             return _sort_on_device(plan, text.n, row_type, sa_shift, xp, kernels)
     if plan.route == BLOCKS:
-        from mapper.index.suffix_sort_cpu import CpuSorter
-
         bucket_len = bucket_len_for(text.n)
         sorter = CpuSorter(text.words, text.n, bucket_len, row_type, sa_shift, n_threads)
         return sort_in_blocks(sorter, text.n, plan.block_size)
-    from mapper.index.suffix_sort_cpu import sort_with_library
-
     assert unpacked is not None, "the library sorts the text as it is"
     return sort_with_library(unpacked, row_type, sa_shift)
 

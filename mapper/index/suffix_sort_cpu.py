@@ -23,7 +23,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from mapper.index import build
 from mapper.index.packed_text import (
     base_at,
     count_leading,
@@ -451,16 +450,34 @@ class CpuSorter:
         return SortedText(bwt, sa_samples, int(self.rank[0]))
 
 
+@driver
+def find_primary(suffix_array):
+    """Row of the suffix that is the whole text, whose BWT character is the sentinel."""
+    for i in range(len(suffix_array)):
+        if suffix_array[i] == 0:
+            return i + 1
+    return 0
+
+
+@driver
+def transform_rows(text, suffix_array, first_row, end_row, bwt):
+    """Write the base before the suffix of each row; at the primary, 0."""
+    n = len(text)
+    for row in range(first_row, end_row):
+        text_pos = n if row == 0 else np.int64(suffix_array[row - 1])
+        bwt[row - first_row] = text[text_pos - 1] if text_pos > 0 else 0
+
+
 def sort_with_library(text: np.ndarray, row_type: np.dtype, sa_shift: int) -> SortedText:
     """Sort the suffixes of `text` (uint8 codes 0 to 3, n > 0)."""
     n = len(text)
     suffix_array = sort_suffixes(text)
     bwt = np.empty(n + 1, np.uint8)
-    build.transform_rows(text, suffix_array, 0, n + 1, bwt)
+    transform_rows(text, suffix_array, 0, n + 1, bwt)
     sa_samples = np.empty((n >> sa_shift) + 1, row_type)
     sa_samples[0] = n
     sa_samples[1:] = suffix_array[(1 << sa_shift) - 1 :: 1 << sa_shift]
-    return SortedText(bwt, sa_samples, int(build.find_primary(suffix_array)))
+    return SortedText(bwt, sa_samples, int(find_primary(suffix_array)))
 
 
 def sort_suffixes(text: np.ndarray) -> np.ndarray:

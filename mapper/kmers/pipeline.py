@@ -21,7 +21,7 @@ from mapper.batch import KmerBatch, KmerHits, ReadBatch
 from mapper.cuda.devices import CPU, CUDA, DeviceChoice
 from mapper.host_memory import available_bytes
 from mapper.index.fm import with_table
-from mapper.index.reference import Index
+from mapper.index.index import Index
 from mapper.io.fastq import FastqReader, open_sequences
 from mapper.io.output_file import OutputFile
 from mapper.kmers.cut import cut_kmers

@@ -13,14 +13,27 @@ import numpy as np
 
 from mapper.dna import AMBIGUOUS, n_words
 from mapper.index.fm import locate
-from mapper.index.kmer_filter import choose_seeds, look_up, pass_absent
+from mapper.index.kmer_filter import look_up, runs_of
 from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import trailing_zeros
 from mapper.seed.diagonals import DIAGONALS_FULL, find_diagonals, seed_matches
-from mapper.seed.exact import complete_unique, lengthen_seed, n_disjoint, narrow_seeds
+from mapper.seed.exact import (
+    complete_unique,
+    lengthen_seed,
+    n_disjoint,
+    narrow_seeds,
+    seed_start,
+)
 
 SEEDS_FULL = DIAGONALS_FULL
 """The seeds or diagonals of a read do not fit their work space."""
 
+
+SEARCHED_TOGETHER = 16
+"""Seeds, of either strand, whose searches take turns."""
+
+ROWS_FULL = -1
+"""The seeds to be searched do not fit their work space."""
 
 NO_PILOT = -(2**62)
 """No diagonal."""
@@ -38,6 +51,89 @@ class SeedColumns(NamedTuple):
 def most_seeds(max_len: int) -> int:
     """Return how many seeds any read of up to `max_len` bases can have: 3 rounds, 2 strands."""
     return 6 * max(max_len, 1)
+
+
+@core
+def choose_seeds(fm, present, codes, read_start, first, stretch, seed_len, step, n_starts, done,
+                 scratch, n_seeds):  # fmt: skip
+    """List the next seeds to search, each with its strand, by start.
+
+    Parameters
+    ----------
+    present
+        :class:`Present`, looked up for the read; None for a search of all seeds.
+    first, stretch
+        Where on `codes` a stretch without ambiguous bases starts, and its length.
+    step, n_starts, done
+        Distance of seeds, 0 where they are disjoint; how many there are, and are done.
+    scratch, n_seeds
+        Rows from `n_seeds` on get ``start`` and ``strand``.
+
+    Returns
+    -------
+    done, n_listed
+        n_listed is ROWS_FULL where the rows do not suffice.
+    """
+    n_listed = np.int32(0)
+    capacity = np.int32(len(scratch.start))
+    done, n_starts, step = np.int32(done), np.int32(n_starts), np.int32(step)
+    n_kmers = np.int64(0)  # of a seed, that have to be there
+    if present is not None and step > 0 and len(present.kmers) > 0:
+        n_kmers = min(np.int64(64), np.int64(seed_len) - fm.kmer_len + 1)
+    row = np.int64(-1)
+    runs_0 = runs_1 = ~np.uint64(0)
+    while done < n_starts and n_listed <= SEARCHED_TOGETHER - 2:
+        start = np.int32(first + seed_start(stretch, seed_len, step, n_starts, done))
+        worth_0 = worth_1 = True
+        if n_kmers > 0 and present is not None:
+            pos = start - read_start
+            if pos >> 6 != row:
+                row = pos >> 6
+                runs_0 = runs_of(present.of_read, row, 0, n_kmers)
+                runs_1 = runs_of(present.of_read, row, 1, n_kmers)
+            left = (runs_0 | runs_1) >> np.uint64(pos & 63)
+            if not left & np.uint64(1):
+                # To the next start at which either strand has all, or to that of the next row.
+                ahead = 64 - (pos & 63)
+                if left:
+                    ahead = trailing_zeros(left)
+                done = np.int32(done + (ahead + step - 1) // step)
+                continue
+            worth_0 = (runs_0 >> np.uint64(pos & 63)) & np.uint64(1) != np.uint64(0)
+            worth_1 = (runs_1 >> np.uint64(pos & 63)) & np.uint64(1) != np.uint64(0)
+        done = np.int32(done + 1)
+        for strand in range(2):
+            if worth_1 if strand else worth_0:
+                seed = np.int32(n_seeds + n_listed)
+                if seed >= capacity:
+                    return done, np.int32(ROWS_FULL)
+                scratch.start[np.uint32(seed)] = start
+                scratch.strand[np.uint32(seed)] = strand
+                n_listed = np.int32(n_listed + 1)
+    return min(done, n_starts), n_listed
+
+
+@core
+def pass_absent(first, last, step, seed_len, n_disjoint, last_end):
+    """Count seeds that do not occur, one every `step` bases from `first` to `last`.
+
+    Parameters
+    ----------
+    n_disjoint, last_end
+        Disjoint seeds of the strand counted so far, and where the last one ends.
+
+    Returns
+    -------
+    n_disjoint, last_end
+        With those that are disjoint of them and of the last one, greedily.
+    """
+    last_end = min(last_end, first + seed_len)
+    start = first + max(np.int64(0), last_end - first + step - 1) // step * step
+    if start > last:
+        return n_disjoint, last_end
+    period = (seed_len + step - 1) // step * step
+    n_more = (last - start) // period
+    return n_disjoint + n_more + 1, start + n_more * period + seed_len
 
 
 @core

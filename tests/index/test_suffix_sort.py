@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from mapper import dna
 from mapper.index import plan as plans
-from mapper.index.build import build_fm, build_index
+from mapper.index.build import build_fm
 from mapper.index.fm import FMIndex
+from mapper.index.index import Index
 from mapper.index.plan import BLOCKS, DEVICE, BuildPlan
 from mapper.index.suffix_sort import SortedText, Sorter, blocks_of, sort_in_blocks
 from mapper.index.suffix_sort_cpu import STACK, CpuSorter, sort_pairs, sort_with_library
@@ -225,11 +226,10 @@ def test_files_are_the_same_by_every_route(tmp_path: Path, monkeypatch: pytest.M
     letters = np.random.default_rng(3).choice(list("ACGTN"), 5000, p=[0.24, 0.24, 0.24, 0.24, 0.04])
     fasta = tmp_path / "x.fa"
     fasta.write_text(">a\n" + "".join(letters) + "\n>b\n" + "".join(letters[:900]) + "\n")
-    build_index(fasta, device="cpu").save(tmp_path / "library")
+    Index.build(fasta, device="cpu").save(tmp_path / "library")
     monkeypatch.setattr(plans, "LIBRARY_UP_TO", 10)
-    monkeypatch.setattr("mapper.index.plan.LIBRARY_UP_TO", 10)
     for n_threads in (1, 2):
-        index = build_index(fasta, device="cpu", n_threads=n_threads, memory=10**9)
+        index = Index.build(fasta, device="cpu", n_threads=n_threads, memory=10**9)
         index.save(tmp_path / f"blocks{n_threads}")
     for file in (tmp_path / "library").iterdir():
         for n_threads in (1, 2):

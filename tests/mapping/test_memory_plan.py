@@ -187,8 +187,8 @@ def test_what_is_not_there_is_warned_of(monkeypatch, caplog) -> None:
 INDEX = """
 import sys
 from mapper.cli.main import main
-from mapper.index import route
-route.LIBRARY_UP_TO = int(sys.argv.pop(1))
+from mapper.index import plan
+plan.LIBRARY_UP_TO = int(sys.argv.pop(1))
 sys.exit(main(sys.argv[1:]))
 """
 
