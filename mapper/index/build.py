@@ -30,7 +30,7 @@ from mapper.dna import AMBIGUOUS
 from mapper.index import packed_text as packed
 from mapper.index.fm import SUPERBLOCK_SHIFT, FMIndex, with_table
 from mapper.index.packed_text import PackedText
-from mapper.index.plan import LIBRARY, BuildPlan, choose_route, sort_suffixes
+from mapper.index.plan import LIBRARY, BuildPlan, choose_route, plan_cpu, sort_suffixes
 from mapper.index.reference import Contigs, IndexData, IndexMeta, make_contigs
 from mapper.index.storage import columns, row_dtype
 from mapper.index.suffix_sort import SortedText
@@ -309,10 +309,10 @@ def build_fm(
     text
         uint8 (n,), n > 0, codes of mapper.dna. Overwritten: ambiguous bases are replaced.
     plan
-        How; None: by the library.
+        How; None: on the CPU (:func:`mapper.index.plan.plan_cpu`).
     """
-    packed_text = pack_text(text, n_threads)
-    return index_text(packed_text, text, params, plan or BuildPlan(LIBRARY), n_threads)
+    plan = plan or plan_cpu(len(text), params, n_threads, None)
+    return index_text(pack_text(text, n_threads), text, params, plan, n_threads)
 
 
 def pack_text(text: np.ndarray, n_threads: int = 1) -> PackedText:

@@ -5,9 +5,15 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from mapper.index.packed_text import n_words, pack_words
+from mapper.index.plan import has_library
+
+needs_library = pytest.mark.skipif(
+    not has_library(), reason="compares with libdivsufsort: pydivsufsort is not installed"
+)
 
 
 @st.composite

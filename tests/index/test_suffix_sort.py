@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapper import dna
+from mapper.cli.info import machine_facts
 from mapper.index import plan as plans
 from mapper.index.build import build_fm
 from mapper.index.fm import FMIndex
@@ -19,7 +22,7 @@ from mapper.index.suffix_sort import SortedText, Sorter, blocks_of, sort_in_bloc
 from mapper.index.suffix_sort_cpu import STACK, CpuSorter, sort_pairs, sort_with_library
 from mapper.index.suffix_sort_cuda import ArraySorter
 from mapper.params import IndexParams
-from tests.helpers.hard_texts import HostKernels, fibonacci, repetitive, words_of
+from tests.helpers.hard_texts import HostKernels, fibonacci, needs_library, repetitive, words_of
 from tests.index.test_fm import texts
 from tests.naive import fm as naive
 
@@ -74,6 +77,7 @@ def hard_texts() -> dict[str, np.ndarray]:
     }
 
 
+@needs_library
 @pytest.mark.parametrize("name", hard_texts())
 def test_long_repeats_give_what_the_library_gives(name: str) -> None:
     text = hard_texts()[name]
@@ -87,6 +91,7 @@ def test_long_repeats_give_what_the_library_gives(name: str) -> None:
         assert result.sa_samples.dtype == row_type
 
 
+@needs_library
 def test_rows_of_64_bits_by_threads() -> None:
     text = hard_texts()["long exact repeats"]
     expected = sort_with_library(text, UINT64, 0)
@@ -168,6 +173,7 @@ def test_a_device_gives_the_index_of_the_library(seed: int) -> None:
     assert_same_index(by_library, by_device)
 
 
+@needs_library
 @pytest.mark.gpu
 @pytest.mark.usefixtures("device")
 def test_a_device_takes_rows_of_64_bits() -> None:
@@ -188,6 +194,7 @@ def test_a_device_takes_rows_of_64_bits() -> None:
     assert np.array_equal(result.bwt, expected.bwt)
 
 
+@needs_library
 @pytest.mark.gpu
 @pytest.mark.usefixtures("device")
 def test_no_copy_of_the_text_is_left_in_page_locked_memory() -> None:
@@ -222,6 +229,7 @@ def test_no_copy_of_the_text_is_left_in_page_locked_memory() -> None:
     assert max(locked, default=0) < words.nbytes
 
 
+@needs_library
 def test_files_are_the_same_by_every_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     letters = np.random.default_rng(3).choice(list("ACGTN"), 5000, p=[0.24, 0.24, 0.24, 0.24, 0.04])
     fasta = tmp_path / "x.fa"
@@ -234,6 +242,23 @@ def test_files_are_the_same_by_every_route(tmp_path: Path, monkeypatch: pytest.M
     for file in (tmp_path / "library").iterdir():
         for n_threads in (1, 2):
             assert file.read_bytes() == (tmp_path / f"blocks{n_threads}" / file.name).read_bytes()
+
+
+def test_an_index_is_the_same_without_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fasta = tmp_path / "x.fa"
+    fasta.write_text(">a\n" + "".join(np.random.default_rng(4).choice(list("ACGT"), 3000)) + "\n")
+    text = hard_texts()["tandem"]
+    options: dict[str, Any] = {"device": "cpu", "n_threads": 2}
+    built = Index.build(fasta, **options).fm
+    built_fm = build_fm(text.copy(), IndexParams())
+    monkeypatch.setitem(sys.modules, "pydivsufsort", None)  # as if it were not installed
+    with caplog.at_level("INFO", logger="mapper"):
+        assert_same_index(built, Index.build(fasta, **options).fm)
+    assert "suffixes are sorted by 2 threads" in caplog.text
+    assert_same_index(built_fm, build_fm(text.copy(), IndexParams()))
+    assert "pydivsufsort is not installed" in dict(machine_facts())["suffixes sorted on the CPU"]
 
 
 @pytest.mark.parametrize(
