@@ -36,21 +36,21 @@ def present_kmers(fm: FMIndex) -> np.ndarray:
     return np.packbits(some, bitorder="little").view(np.uint64)
 
 
-class Present(NamedTuple):
+class KmerFilter(NamedTuple):
     """The k-mers of the text, and those of one read that are among them."""
 
     kmers: np.ndarray  # uint64: of present_kmers()
-    of_read: np.ndarray
+    in_read: np.ndarray
     """uint64 (n_words + 1, 2): bit i & 63 of row i >> 6 is set if the k-mer from base i of the
     read as given is in the text: column 0 for itself, 1 for its reverse complement."""
 
 
 @core
-def look_up(present, kmer_len, codes, read_start, read_end):
+def mark_present(present, kmer_len, codes, read_start, read_end):
     """Fill ``present.of_read`` for the read that `codes` hold at ``read_start:read_end``."""
     kmer_0 = kmer_1 = np.int64(0)
     mask = (np.int64(1) << (2 * kmer_len)) - 1
-    words = present.of_read
+    words = present.in_read
     word_0 = word_1 = np.uint64(0)
     n_clean = np.int64(0)
     row = np.int64(0)
@@ -79,7 +79,7 @@ def look_up(present, kmer_len, codes, read_start, read_end):
 
 
 @core
-def runs_of(words, row, strand, n_kmers):
+def consecutive_present(words, row, strand, n_kmers):
     """Set bit i where `n_kmers` (1 to 64) k-mers, from the one of bit i on, are in the text."""
     word, following = words[row, strand], words[row + 1, strand]
     runs = word

@@ -28,9 +28,9 @@ from mapper.index.packed_text import (
     count_leading,
     key_at,
     next_window,
-    place,
     rank_after,
     window_at,
+    write_row,
 )
 from mapper.index.suffix_sort import SortedText, Tied
 from mapper.jit.accelerate import core, driver
@@ -44,7 +44,7 @@ _SHORT = 16
 
 
 @core
-def scrambled(lo, hi, turn, size):
+def hashed_offset(lo, hi, turn, size):
     """An offset below `size` that depends on nothing in the data (a multiplicative hash)."""
     mixed = np.uint64(lo + 3 * hi + turn) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed >> np.uint64(33)) % np.uint64(size))
@@ -68,9 +68,9 @@ def middle_of_three(keys, lo, hi):
     No order of the keys that a text could bring about is bad for such pivots.
     """
     size = hi - lo
-    a = lo + scrambled(lo, hi, 0, size)
-    b = lo + scrambled(lo, hi, 1, size)
-    c = lo + scrambled(lo, hi, 2, size)
+    a = lo + hashed_offset(lo, hi, 0, size)
+    b = lo + hashed_offset(lo, hi, 1, size)
+    c = lo + hashed_offset(lo, hi, 2, size)
     if keys[a] > keys[b]:
         a, b = b, a
     if keys[b] <= keys[c]:
@@ -274,7 +274,7 @@ def write_ranks(rank, row, positions, heads):
 
 
 @driver
-def look_ahead(rank, n, depth, offset, positions, keys):
+def read_keys(rank, n, depth, offset, positions, keys):
     """Write the key of each position; no rank may change meanwhile."""
     for i in range(len(positions)):
         keys[i] = rank_after(rank, n, np.int64(positions[i]), depth, offset)
@@ -316,10 +316,10 @@ def refine_groups(rank, rows, positions, keys):
 
 
 @driver
-def place_suffixes(words, rank, first, end, sa_shift, bwt, sa_samples):
+def write_rows(words, rank, first, end, sa_shift, bwt, sa_samples):
     """Write out the suffixes of ``[first, end)``, whose rank is now their row."""
     for text_pos in range(first, end):
-        place(words, rank, text_pos, 0, len(bwt), sa_shift, bwt, sa_samples)
+        write_row(words, rank, text_pos, 0, len(bwt), sa_shift, bwt, sa_samples)
 
 
 WORDS_DEEP = 4
@@ -425,7 +425,7 @@ class CpuSorter:
 
         def look(chunk: Tied) -> np.ndarray:
             keys = np.empty(len(chunk.rows), np.uint64)
-            look_ahead(self.rank, self.n, depth, self.depth, chunk.positions, keys)
+            read_keys(self.rank, self.n, depth, self.depth, chunk.positions, keys)
             return keys
 
         def sort(item: tuple[Tied, np.ndarray]) -> Tied:
@@ -444,7 +444,7 @@ class CpuSorter:
         sa_samples[0] = self.n
 
         def write(part: tuple[int, int]) -> None:
-            place_suffixes(self.words, self.rank, *part, self.sa_shift, bwt, sa_samples)
+            write_rows(self.words, self.rank, *part, self.sa_shift, bwt, sa_samples)
 
         map_in_threads(write, self.parts, self.n_threads)
         return SortedText(bwt, sa_samples, int(self.rank[0]))
