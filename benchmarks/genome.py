@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from mapper.dna import AMBIGUOUS, ASCII_OF_CODE
-from mapper.index.build import position_hash
 from mapper.jit.accelerate import core, driver
+from mapper.jit.hashing import splitmix64
 from mapper.parallel.map import map_in_threads
 
 PIECE = 1 << 21
@@ -31,7 +31,7 @@ CENTROMERE = 50
 def draw(state):
     """Next number of ``[0, 1)``; `state` is uint64 (1,)."""
     state[0] += np.uint64(1)
-    return np.float64(position_hash(state[0]) >> np.uint64(11)) / 9007199254740992.0
+    return np.float64(splitmix64(state[0], 1) >> np.uint64(11)) / 9007199254740992.0
 
 
 @core

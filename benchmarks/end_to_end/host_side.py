@@ -40,8 +40,7 @@ from mapper.batch_ops import (
     join_summaries,
 )
 from mapper.cuda.devices import CUDA, DeviceChoice
-from mapper.index.reference import Index
-from mapper.index.storage import open_index
+from mapper.index.index import Index
 from mapper.io.fastq import FastqReader
 from mapper.mapping.job import MapJob
 from mapper.mapping.pipeline import map_reads
@@ -144,7 +143,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-t", "--threads", type=int, nargs="+", default=[2])
     args = parser.parse_args()
-    index = open_index(args.index)
+    index = Index.open(args.index)
     recorded = record(index, args.reads, max(args.threads))
     print(f"commit {commit()}; {len(recorded.seeds.guarantee)} reads recorded", flush=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks import data, harness, mappers, strata
 from benchmarks.harness import BenchmarkError
 from mapper.batch import ReadBatch
-from mapper.index.reference import Index
+from mapper.index.index import Index
 from mapper.io.reads import Lane, ReadOptions, ReadsReader
 from mapper.mapping.stages import Aligned, align_reads, rescue_mates
 from mapper.mapping.stats import RunStats

@@ -24,8 +24,7 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.kernels.lane_probe import COLUMNS, Overlap, Probe, rows
 from mapper.batch import AlignmentBatch, ReadBatch
-from mapper.index.reference import Index
-from mapper.index.storage import open_index
+from mapper.index.index import Index
 from mapper.io.fastq import FastqReader
 from mapper.mapping.stages import align_reads, rescue_mates
 from mapper.mapping.stats import RunStats
@@ -144,7 +143,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     args = parser.parse_args()
-    index = open_index(args.index)
+    index = Index.open(args.index)
     params = MapParams()
     params = params._replace(seed=resolve(params.seed, index.fm.n_rows - 1))
     if args.device == "cpu":

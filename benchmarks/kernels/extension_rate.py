@@ -34,8 +34,7 @@ from benchmarks.kernels.device_part import first_batch
 from benchmarks.kernels.lane_probe import Probe
 from mapper.batch import ReadBatch
 from mapper.cli.sizes import size
-from mapper.index.reference import Index
-from mapper.index.storage import open_index
+from mapper.index.index import Index
 from mapper.mapping.stages import align_reads
 from mapper.mapping.stats import RunStats
 from mapper.params import DEVICE_BATCH_BASES, DEVICE_STREAMS, KEEP_ALL, KeepParams, MapParams
@@ -231,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     choose_device("cuda")
     sys.setswitchinterval(SWITCH_SECONDS)
-    index = open_index(options.index)
+    index = Index.open(options.index)
     params = MapParams()
     params = params._replace(seed=resolve(params.seed, index.fm.n_rows - 1))
     kept = {"all": KEEP_ALL, "mapping": params.keep}

@@ -30,8 +30,8 @@ SMALL = 20_000_000
 _BY_ROUTE = """
 import sys
 from mapper.cli.main import main
-from mapper.index import route
-route.LIBRARY_UP_TO = {limit}
+from mapper.index import plan
+plan.LIBRARY_UP_TO = {limit}
 sys.exit(main(["index", *sys.argv[1:]]))
 """
 

@@ -95,7 +95,7 @@ class Measured:
     def __init__(self, options: argparse.Namespace) -> None:
         from benchmarks.kernels import kmer_seeding
         from mapper.cuda.memory import Workspace
-        from mapper.kmers.search import make_places
+        from mapper.kmers.search import make_text_bounds
         from mapper.params import SeedParams
         from mapper.seed.cuda import upload_reads
         from mapper.seed.exact import resolve
@@ -104,7 +104,7 @@ class Measured:
         contigs, text = kmer_seeding.reference(options.reference)
         self.n_bases = len(text)
         self.fm = built(text, options.build)
-        self.places = make_places(contigs.starts, contigs.lengths, self.fm.ref_planes)
+        self.bounds = make_text_bounds(contigs.starts, contigs.lengths, self.fm.ref_planes)
         self.kmers = kmer_seeding.sample_kmers(text, options.kmers, KMER_LEN, 0, 1)
         self.space = Workspace()
         self.reads, _ = upload_reads(self.space, [simulated_reads(text, self.n_reads)])
@@ -121,7 +121,7 @@ class Measured:
         arrays = (fm.blocks, fm.super_counts, fm.first_row, fm.sa_samples, fm.kmer_starts)
         n_bytes = sum(a.nbytes for a in arrays) + fm.ref_planes.nbytes
         exact = kmer_seeding.device_rate(
-            fm, self.places, KmerParams(KMER_LEN), self.kmers, self.repeats
+            fm, self.bounds, KmerParams(KMER_LEN), self.kmers, self.repeats
         )
 
         def seeding() -> Any:

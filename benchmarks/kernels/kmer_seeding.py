@@ -45,7 +45,7 @@ from mapper.jit.accelerate import driver
 from mapper.kmers.cpu import CpuKmerSearch, fit_table, table_len_for_work
 from mapper.kmers.cuda import CudaKmerSearch, device_contexts
 from mapper.kmers.cut import ListFullError, join
-from mapper.kmers.search import Places, make_places
+from mapper.kmers.search import TextBounds, make_text_bounds
 from mapper.parallel.map import any_idle, ordered_map
 from mapper.params import IndexParams, KmerParams
 
@@ -131,11 +131,11 @@ def random_read_rate(words: Any, repeats: int) -> float:
 
 
 def device_rate(
-    fm: FMIndex, places: Places, params: KmerParams, kmers: KmerBatch, repeats: int,
+    fm: FMIndex, bounds: TextBounds, params: KmerParams, kmers: KmerBatch, repeats: int,
     verify_rows: int | None = None,
 ) -> dict[str, float]:  # fmt: skip
     """Rate with k-mers and hits in device memory, and of the search kernel alone."""
-    search = CudaKmerSearch(0, fm, device_contexts(fm, params), places, params)
+    search = CudaKmerSearch(0, fm, device_contexts(fm, params), bounds, params)
     if verify_rows is not None:
         search.params = params._replace(verify_rows=verify_rows)
     low, high = cuda.to_device(kmers.low), cuda.to_device(kmers.high)
@@ -158,12 +158,12 @@ def device_rate(
 
 
 def transfer_rate(
-    fm: FMIndex, places: Places, params: KmerParams, kmers: KmerBatch, repeats: int,
+    fm: FMIndex, bounds: TextBounds, params: KmerParams, kmers: KmerBatch, repeats: int,
     n_workers: int, batch: int,
 ) -> float:  # fmt: skip
     """Rate from host arrays to host arrays, batches dealt to workers with a stream each."""
     contexts = device_contexts(fm, params)
-    workers = [CudaKmerSearch(0, fm, contexts, places, params) for _ in range(n_workers)]
+    workers = [CudaKmerSearch(0, fm, contexts, bounds, params) for _ in range(n_workers)]
     batches = cut(kmers, batch)
     seconds = timed(
         lambda: sum(
@@ -185,14 +185,14 @@ def cut(kmers: KmerBatch, size: int) -> list[KmerBatch]:
 
 
 def paper_table(
-    text: np.ndarray, fm: FMIndex, host_fm: FMIndex, places: Places, threads: int, repeats: int
+    text: np.ndarray, fm: FMIndex, host_fm: FMIndex, bounds: TextBounds, threads: int, repeats: int
 ) -> Iterator[dict[str, Any]]:
     """Search the five sets on both backends and compare their results."""
     for name, k, most, gpu_paper, cpu_1, cpu_4 in PAPER_SETS:
         params = KmerParams(k, most)
         kmers = sample_kmers(text, N_SET, k, most, seed=k)
         fitted = fit_table_on_device(fm, k) if fm.kmer_len > k or fm.kmer_len == 0 else fm
-        search = CudaKmerSearch(0, fitted, device_contexts(fitted, params), places, params)
+        search = CudaKmerSearch(0, fitted, device_contexts(fitted, params), bounds, params)
         gpu_seconds = timed(partial(search, kmers), repeats)
         gpu_hits = search(kmers)
         search._space.release()
@@ -201,7 +201,7 @@ def paper_table(
         length = table_len_for_work(own, params, N_SET, available_bytes() or 0)
         longer = with_table(own, length, threads)
         table_seconds = time.perf_counter() - start
-        workers = [CpuKmerSearch(longer, places, params) for _ in range(threads)]
+        workers = [CpuKmerSearch(longer, bounds, params) for _ in range(threads)]
         batches = cut(kmers, 5_000)
         list(ordered_map(any_idle(workers), batches[:1], len(workers)))
         start = time.perf_counter()
@@ -260,7 +260,7 @@ def main() -> None:
     contigs, text = reference(args.reference)
     lap(f"text of {len(text)} bases")
     host_fm, bare = indexed(text)
-    places = make_places(contigs.starts, contigs.lengths, host_fm.ref_planes)
+    bounds = make_text_bounds(contigs.starts, contigs.lengths, host_fm.ref_planes)
     lap("index on the device")
     report: dict[str, Any] = {
         "commit": args.commit, "reference": args.reference, "text_bases": len(text),
@@ -287,11 +287,11 @@ def main() -> None:
     lap("k-mers")
     best = fit_table_on_device(bare, 20)
     for name, (params, kmers) in sets.items():
-        rates[name] = device_rate(best, places, params, kmers, args.repeats)
+        rates[name] = device_rate(best, bounds, params, kmers, args.repeats)
         rates[name]["table"] = best.kmer_len
         for n_workers, batch in ((1, 1 << 19), (2, 1 << 19), (2, 1 << 21), (3, 1 << 21)):
             rates[name][f"transfers, {n_workers} streams, {batch} a batch"] = transfer_rate(
-                best, places, params, kmers, args.repeats, n_workers, batch
+                best, bounds, params, kmers, args.repeats, n_workers, batch
             )
         write()
         lap(f"{name}: {rates[name]}")
@@ -301,14 +301,14 @@ def main() -> None:
             fm = with_table_on_device(bare, table_len)
             for name, (params, kmers) in sets.items():
                 for verify_rows in (1, 4, 16):
-                    row = device_rate(fm, places, params, kmers, 3, verify_rows)
+                    row = device_rate(fm, bounds, params, kmers, 3, verify_rows)
                     tuning.append({"set": name, "table": table_len, "verify": verify_rows} | row)
                     write()
                     lap(f"{tuning[-1]}")
             del fm
     if not args.skip_cpu:
         rows = report["paper_sets"] = []
-        for row in paper_table(text, best, host_fm, places, args.threads, args.repeats):
+        for row in paper_table(text, best, host_fm, bounds, args.threads, args.repeats):
             rows.append(row)
             write()
         lap("paper's sets")

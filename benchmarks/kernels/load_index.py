@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 
 from mapper.cuda.devices import CPU, hold_device
-from mapper.index.reference import Index
-from mapper.index.storage import open_index
+from mapper.index.index import Index
 
 PAGE = 4096
 
@@ -58,7 +57,7 @@ def device_rows(path: Path, ordinals: Sequence[int]) -> dict[str, float]:
     from mapper.cuda.upload import upload
     from mapper.mapping.stages_cuda import DeviceStages
 
-    index = open_index(path)
+    index = Index.open(path)
     n_bytes = sum(array.nbytes for array in arrays_of(index))
     ordinal = ordinals[0]
 
@@ -103,14 +102,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu", help="[%(default)s]")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
-    index = open_index(options.index)
+    index = Index.open(options.index)
     first = median_time(lambda: touch(index), 1)
     rows: dict[str, float] = {
         "size, GB": index.n_bytes / 1e9,
         "every page, not mapped before, s": first,
-        "opened (warm), s": median_time(lambda: open_index(options.index), 5),
+        "opened (warm), s": median_time(lambda: Index.open(options.index), 5),
         "opened and every page touched (warm), s": median_time(
-            lambda: touch(open_index(options.index)), 5
+            lambda: touch(Index.open(options.index)), 5
         ),
     }
     with hold_device(options.device, 1) as device:

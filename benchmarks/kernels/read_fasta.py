@@ -47,8 +47,8 @@ with tempfile.NamedTemporaryFile("wb", suffix=path.suffix) as small:
     small.flush()
     read(Path(small.name))
 if path.suffix == ".gz":
-    from mapper.io import isa_l
-    isa_l.usable()
+    from mapper.io import isal
+    isal.usable()
 before = time.process_time(), time.perf_counter()
 contigs, text = read(path)
 cpu_s, wall_s = time.process_time() - before[0], time.perf_counter() - before[1]

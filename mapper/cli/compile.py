@@ -13,7 +13,6 @@ import logging
 import os
 import random
 import sys
-from mapper.parallel.pool import start_daemon
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from mapper.cli.sizes import thread_number
+from mapper.parallel.pool import start_daemon
 
 if TYPE_CHECKING:
     from mapper.cuda.devices import DeviceChoice

@@ -104,12 +104,12 @@ def run(args: argparse.Namespace) -> int:
 
     from mapper.cuda.devices import check_device_name
     from mapper.host_memory import peak_bytes
-    from mapper.index.build import build_index
-    from mapper.index.storage import save_index, target_path, verify
+    from mapper.index.index import Index
+    from mapper.index.storage import target_path, verify
 
     target_path(output, force=args.force)  # before the work, not after
     check_device_name(args.device)
-    index = build_index(
+    index = Index.build(
         args.fasta,
         params,
         check_memory=not args.ignore_memory,
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         memory=args.memory,
         n_threads=args.threads,
     )
-    save_index(index, output, force=args.force)
+    index.save(output, force=args.force)
     if args.verify:
         verify(output)
         log.info("%s: every checksum agrees", output)

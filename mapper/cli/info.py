@@ -78,9 +78,13 @@ def machine_facts() -> list[tuple[str, str]]:
     """Return versions, cores and memory."""
     from mapper.cuda.devices import describe_devices
     from mapper.host_memory import available_bytes
+    from mapper.index.plan import LIBRARY_UP_TO, has_library
     from mapper.jit.accelerate import CACHE_DIR, is_compiled
 
     available = available_bytes()
+    sorter = "by blocks (pydivsufsort is not installed)"
+    if has_library():
+        sorter = f"by libdivsufsort up to {LIBRARY_UP_TO / 1e6:.1f} Mbp, by blocks above"
     versions = ", ".join(f"{name} {_version(name)}" for name in _LIBRARIES)
     return [
         ("fmwave", __version__),
@@ -88,6 +92,7 @@ def machine_facts() -> list[tuple[str, str]]:
         ("machine", f"{platform.system()} {platform.machine()}"),
         ("cores for this process", str(len(os.sched_getaffinity(0)))),
         ("memory available", "unknown" if available is None else _size(available)),
+        ("suffixes sorted on the CPU", sorter),
         *(("CUDA device", line) for line in describe_devices()),
         ("compiled code", f"{CACHE_DIR} ({'present' if is_compiled() else 'empty'})"),
     ]
@@ -128,7 +133,7 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
         If `device` is no device, or one that cannot be used.
     """
     from mapper.cuda.devices import CPU, choose_device
-    from mapper.index.plan import LIBRARY_UP_TO, plan_blocks, plan_device, plan_library
+    from mapper.index.plan import LIBRARY, plan_blocks, plan_cpu, plan_device
     from mapper.index.storage import columns, index_bytes
     from mapper.mapping.memory_plan import mapping_bytes
     from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, DEVICE_STREAMS, IndexParams
@@ -137,12 +142,12 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
     choice = choose_device(device)
     cores = len(os.sched_getaffinity(0))
     size_of_index = index_bytes(n, params)
-    if n <= LIBRARY_UP_TO:
-        by_cpu = f"{_size(plan_library(n, params).host_bytes)} of memory"
+    plan = plan_cpu(n, params, cores, None)
+    if plan.route == LIBRARY:
+        by_cpu = f"{_size(plan.host_bytes)} of memory"
     else:
-        least = plan_blocks(n, params, cores, None).host_bytes
         most = plan_blocks(n, params, cores, 1 << 62).host_bytes
-        by_cpu = f"{_size(least)} of memory at least, {_size(most)} for full speed"
+        by_cpu = f"{_size(plan.host_bytes)} of memory at least, {_size(most)} for full speed"
     whole_run = mapping_bytes(size_of_index, cores, BATCH_BASES)
     by_threads = f"{_size(whole_run)} with {cores} threads, {_size(size_of_index)} of it for the "
     by_threads += "index, which runs share"

@@ -138,7 +138,7 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Map, then report; with --batch, one sample after another."""
     from mapper.cli import map_batch
-    from mapper.index.storage import open_checked
+    from mapper.index.index import Index
     from mapper.mapping.pipeline import map_reads
     from mapper.mapping.session import Session
 
@@ -149,7 +149,7 @@ def run(args: argparse.Namespace) -> int:
         jobs = map_batch.jobs_of(rows, lambda row: _job(row, params))
     else:
         rows, jobs = [map_batch.Row(args)], [_job(args, params)]
-    index, checks = open_checked(args.index)
+    index, checks = Index.open_checked(args.index)
     with (
         hold_device(args.device, args.jobs_per_device) as device,
         Session(index, checks) as session,

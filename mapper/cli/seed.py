@@ -115,10 +115,10 @@ def run(args: argparse.Namespace) -> int:
 
     check_device_name(args.device)
 
-    from mapper.index.storage import open_checked
+    from mapper.index.index import Index
     from mapper.kmers.pipeline import SeedJob, seed_reads
 
-    index, checks = open_checked(args.index)
+    index, checks = Index.open_checked(args.index)
     job = SeedJob(
         reads=args.reads,
         output=args.output,

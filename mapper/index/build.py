@@ -30,31 +30,18 @@ from mapper.dna import AMBIGUOUS
 from mapper.index import packed_text as packed
 from mapper.index.fm import SUPERBLOCK_SHIFT, FMIndex, with_table
 from mapper.index.packed_text import PackedText
-from mapper.index.plan import LIBRARY, BuildPlan, choose_route, sort_suffixes
-from mapper.index.reference import Contigs, Index, IndexMeta, make_contigs
+from mapper.index.plan import LIBRARY, BuildPlan, choose_route, plan_cpu, sort_suffixes
+from mapper.index.reference import Contigs, IndexData, IndexMeta, make_contigs
 from mapper.index.storage import columns, row_dtype
 from mapper.index.suffix_sort import SortedText
 from mapper.io.fasta_codes import WRITTEN_OTHERWISE
 from mapper.io.reference_fasta import FastaCodes, plain_bytes, read_fasta, sums_of_contigs
-from mapper.jit.accelerate import core, driver
+from mapper.jit.accelerate import driver
+from mapper.jit.hashing import splitmix64
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.map import map_in_threads, parts
 from mapper.parallel.pool import WRITE, PriorityPool, ordered_calls
 from mapper.params import IndexParams
-
-
-@core
-def position_hash(text_pos):
-    """Mix a text position into 64 bits (the finalizer of splitmix64).
-
-    References
-    ----------
-    Steele, Lea, Flood (2014), doi:10.1145/2660193.2660195.
-    """
-    mixed = np.uint64(text_pos) + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
 
 
 @driver
@@ -66,25 +53,7 @@ def replace_ambiguous(text, first, end):
     """
     for i in range(first, end):
         if text[i] > 3:
-            text[i] = np.uint8(position_hash(i) & np.uint64(3))
-
-
-@driver
-def find_primary(suffix_array):
-    """Row of the suffix that is the whole text, whose BWT character is the sentinel."""
-    for i in range(len(suffix_array)):
-        if suffix_array[i] == 0:
-            return i + 1
-    return 0
-
-
-@driver
-def transform_rows(text, suffix_array, first_row, end_row, bwt):
-    """Write the base before the suffix of each row; at the primary, 0."""
-    n = len(text)
-    for row in range(first_row, end_row):
-        text_pos = n if row == 0 else np.int64(suffix_array[row - 1])
-        bwt[row - first_row] = text[text_pos - 1] if text_pos > 0 else 0
+            text[i] = np.uint8(splitmix64(i, 1) & np.uint64(3))
 
 
 @driver
@@ -278,7 +247,7 @@ def build_index(
     device: str = "auto",
     memory: int | None = None,
     n_threads: int | None = None,
-) -> Index:
+) -> IndexData:
     """Index the contigs of a FASTA file (plain, gzip or BGZF).
 
     The index is the same, byte for byte, whatever the options below.
@@ -327,7 +296,7 @@ def build_index(
     gc.collect()  # where packing was compiled, numba left the text to it
     fm = index_text(packed_text, unpacked, params, plan, n_threads)
     meta = IndexMeta(fasta.name, fasta.stat().st_size, params, __version__)
-    return Index(fm, contigs, meta)
+    return IndexData(fm, contigs, meta)
 
 
 def build_fm(
@@ -340,10 +309,10 @@ def build_fm(
     text
         uint8 (n,), n > 0, codes of mapper.dna. Overwritten: ambiguous bases are replaced.
     plan
-        How; None: by the library.
+        How; None: on the CPU (:func:`mapper.index.plan.plan_cpu`).
     """
-    packed_text = pack_text(text, n_threads)
-    return index_text(packed_text, text, params, plan or BuildPlan(LIBRARY), n_threads)
+    plan = plan or plan_cpu(len(text), params, n_threads, None)
+    return index_text(pack_text(text, n_threads), text, params, plan, n_threads)
 
 
 def pack_text(text: np.ndarray, n_threads: int = 1) -> PackedText:

@@ -116,7 +116,7 @@ def rank_after(rank, n, text_pos, depth, offset):
 
 
 @core
-def place(words, rank, text_pos, first_row, end_row, sa_shift, bwt, sa_samples):
+def write_row(words, rank, text_pos, first_row, end_row, sa_shift, bwt, sa_samples):
     """Write what the row of a suffix says, if the row lies in ``[first_row, end_row)``.
 
     Parameters

@@ -5,8 +5,8 @@ What building an index needs, and by which of three routes it is built.
 All routes give the same index, byte for byte:
 
 ``library``
-    libdivsufsort on the whole text in memory; for small texts, whose sort takes less time than
-    the code of the others takes to compile.
+    libdivsufsort on the whole text in memory, where the package pydivsufsort is installed; for
+    small texts, whose sort takes less time than the code of the others takes to compile.
 ``blocks``
     :mod:`mapper.index.suffix_sort_cpu`: by all threads, block by block.
 ``device``
@@ -33,6 +33,7 @@ from mapper.host_memory import available_bytes, require_bytes
 from mapper.index.packed_text import PackedText, n_words
 from mapper.index.storage import columns, index_bytes, row_dtype
 from mapper.index.suffix_sort import SortedText, bucket_len_for, sort_in_blocks
+from mapper.index.suffix_sort_cpu import CpuSorter, sort_with_library
 from mapper.params import IndexParams
 
 LIBRARY, BLOCKS, DEVICE = "library", "blocks", "device"
@@ -85,6 +86,24 @@ def plan_library(n: int, params: IndexParams) -> BuildPlan:
     suffix_array = n * (4 if n < 2**31 else 8)
     held = n + suffix_array + n + index_bytes(n, params)
     return BuildPlan(LIBRARY, 0, held + PROCESS_BYTES, 0)
+
+
+def has_library() -> bool:
+    """Return True if pydivsufsort, the Python package of libdivsufsort, is installed."""
+    return importlib.util.find_spec("pydivsufsort") is not None
+
+
+def plan_cpu(n: int, params: IndexParams, n_threads: int, memory: int | None) -> BuildPlan:
+    """Plan a build on the CPU: by the library for a small text, if it is installed, else by blocks.
+
+    Raises
+    ------
+    ResourceError
+        See :func:`plan_blocks`.
+    """
+    if n <= LIBRARY_UP_TO and has_library():
+        return plan_library(n, params)
+    return plan_blocks(n, params, n_threads, memory)
 
 
 def plan_blocks(n: int, params: IndexParams, n_threads: int, memory: int | None) -> BuildPlan:
@@ -229,7 +248,7 @@ def choose_route(
 def _say(plan: BuildPlan, n: int, n_threads: int) -> None:
     """Log a plan and its memory."""
     where = {
-        LIBRARY: "by the library",
+        LIBRARY: "by libdivsufsort",
         BLOCKS: f"by {n_threads} threads, {plan.block_size} suffixes at a time",
         DEVICE: f"on device {plan.ordinal}, {plan.block_size} suffixes at a time",
     }
@@ -255,9 +274,7 @@ def _plan(
             if device != "auto":
                 raise
             log.info("sorting on the CPU: %s", error)
-    if n <= LIBRARY_UP_TO:
-        return plan_library(n, params)
-    return plan_blocks(n, params, n_threads, memory)
+    return plan_cpu(n, params, n_threads, memory)
 
 
 def _plan_on(ordinal: int, n: int, params: IndexParams) -> BuildPlan:
@@ -297,13 +314,9 @@ def sort_suffixes(
         with _device_kernels(plan, text) as (xp, kernels):
             return _sort_on_device(plan, text.n, row_type, sa_shift, xp, kernels)
     if plan.route == BLOCKS:
-        from mapper.index.suffix_sort_cpu import CpuSorter
-
         bucket_len = bucket_len_for(text.n)
         sorter = CpuSorter(text.words, text.n, bucket_len, row_type, sa_shift, n_threads)
         return sort_in_blocks(sorter, text.n, plan.block_size)
-    from mapper.index.suffix_sort_cpu import sort_with_library
-
     assert unpacked is not None, "the library sorts the text as it is"
     return sort_with_library(unpacked, row_type, sa_shift)
 

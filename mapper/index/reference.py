@@ -1,4 +1,4 @@
-"""Contigs of the reference, where they lie in the indexed text, and the open index.
+"""Contigs of the reference, their bounds in the indexed text, and the data of an index.
 
 The text is all contigs in order, each followed by one separator base. ``text_pos`` is
 0-based in the text, ``ref_pos`` 0-based in a contig.
@@ -6,11 +6,8 @@ The text is all contigs in order, each followed by one separator base. ``text_po
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,45 +72,13 @@ class IndexMeta:
     fmwave_version: str
 
 
-_ONCE = threading.Lock()
-
-
 @dataclass(frozen=True)
-class Index:
-    """A reference ready to be searched: all arrays are read-only plain ndarrays."""
+class IndexData:
+    """The arrays of an index, its contigs and its origin; all arrays are read-only."""
 
     fm: FMIndex
     contigs: Contigs
     meta: IndexMeta
-
-    @staticmethod
-    def build(fasta: str | Path, params: IndexParams | None = None, **options: Any) -> Index:
-        """Build from a FASTA file; see :func:`mapper.index.build.build_index`."""
-        from mapper.index.build import build_index
-
-        return build_index(fasta, params, **options)
-
-    @staticmethod
-    def open(path: str | Path) -> Index:
-        """Memory-map an index directory; see :func:`mapper.index.storage.open_index`."""
-        from mapper.index.storage import open_index
-
-        return open_index(path)
-
-    def save(self, path: str | Path, *, force: bool = False) -> None:
-        """Write an index directory; see :func:`mapper.index.storage.save_index`."""
-        from mapper.index.storage import save_index
-
-        save_index(self, path, force=force)
-
-    @cached_property
-    def present_kmers(self) -> np.ndarray:
-        """Which k-mers the text has: :func:`mapper.index.kmer_filter.present_kmers`."""
-        from mapper.index.kmer_filter import present_kmers
-
-        with _ONCE:  # all threads of a run come at the same time, and one of them makes it
-            made = self.__dict__.get("present_kmers")
-            return present_kmers(self.fm) if made is None else made
 
     @property
     def n_bytes(self) -> int:

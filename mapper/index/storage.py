@@ -38,7 +38,7 @@ from isal.isal_zlib import crc32
 
 from mapper.errors import IndexFormatError, OutputError, UsageError
 from mapper.index.fm import SUPERBLOCK_SHIFT, FMIndex
-from mapper.index.reference import Index, IndexMeta, make_contigs
+from mapper.index.reference import IndexData, IndexMeta, make_contigs
 from mapper.io.output_file import check_directory_of, sync_to_disk
 from mapper.params import IndexParams
 
@@ -149,11 +149,8 @@ _SMALL = ("super_counts", "first_row")
 CHUNK_BYTES = 1 << 24
 """Read or written at a time."""
 
-CHECKED_AT_ONCE = 1 << 30
-"""Bytes of an index, at most, that a run checks before it begins: 0.1 s."""
 
-
-def open_index(path: str | Path) -> Index:
+def open_index(path: str | Path) -> IndexData:
     """Memory-map an index; sizes and some places are checked (:func:`checks` reads it all).
 
     Returns
@@ -205,23 +202,7 @@ def open_index(path: str | Path) -> Index:
     for name, check in SPOT_CHECKS.items():
         with _reading(path / f"{name}.npy"):
             check(fm)
-    return Index(fm, contigs, source)
-
-
-def open_checked(path: str | Path) -> tuple[Index, Iterator[None]]:
-    """Open an index and check it: a small one now, a large one while it is in use.
-
-    Returns
-    -------
-    The index; steps that check the rest (:func:`checks`), to be done before results are kept.
-    Until then one with damage that opening it did not find may give wrong results, or end the
-    process.
-    """
-    index = open_index(path)
-    left = checks(path)
-    if index.n_bytes <= CHECKED_AT_ONCE:
-        left = iter(list(left))
-    return index, left
+    return IndexData(fm, contigs, source)
 
 
 def verify(path: str | Path) -> None:
@@ -351,7 +332,7 @@ def _meta_fields(path: Path) -> Iterator[None]:
         raise IndexFormatError(f"{path / META}: misses or misstates {error}; {_REBUILD}") from error
 
 
-def save_index(index: Index, path: str | Path, *, force: bool = False) -> None:
+def save_index(index: IndexData, path: str | Path, *, force: bool = False) -> None:
     """Write an index directory, complete or not at all.
 
     Parameters
@@ -437,7 +418,7 @@ class _ChecksumFile:
         return self.file.write(data)
 
 
-def _write_files(index: Index, directory: Path) -> None:
+def _write_files(index: IndexData, directory: Path) -> None:
     files = {}
     for name in ARRAYS:
         with (directory / f"{name}.npy").open("wb") as raw:

@@ -23,15 +23,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from mapper.index import build
 from mapper.index.packed_text import (
     base_at,
     count_leading,
     key_at,
     next_window,
-    place,
     rank_after,
     window_at,
+    write_row,
 )
 from mapper.index.suffix_sort import SortedText, Tied
 from mapper.jit.accelerate import core, driver
@@ -46,7 +45,7 @@ _SHORT = 16
 
 
 @core
-def scrambled(lo, hi, turn, size):
+def hashed_offset(lo, hi, turn, size):
     """An offset below `size` that depends on nothing in the data (a multiplicative hash)."""
     mixed = np.uint64(lo + 3 * hi + turn) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed >> np.uint64(33)) % np.uint64(size))
@@ -70,9 +69,9 @@ def middle_of_three(keys, lo, hi):
     No order of the keys that a text could bring about is bad for such pivots.
     """
     size = hi - lo
-    a = lo + scrambled(lo, hi, 0, size)
-    b = lo + scrambled(lo, hi, 1, size)
-    c = lo + scrambled(lo, hi, 2, size)
+    a = lo + hashed_offset(lo, hi, 0, size)
+    b = lo + hashed_offset(lo, hi, 1, size)
+    c = lo + hashed_offset(lo, hi, 2, size)
     if keys[a] > keys[b]:
         a, b = b, a
     if keys[b] <= keys[c]:
@@ -276,7 +275,7 @@ def write_ranks(rank, row, positions, heads):
 
 
 @driver
-def look_ahead(rank, n, depth, offset, positions, keys):
+def read_keys(rank, n, depth, offset, positions, keys):
     """Write the key of each position; no rank may change meanwhile."""
     for i in range(len(positions)):
         keys[i] = rank_after(rank, n, np.int64(positions[i]), depth, offset)
@@ -318,10 +317,10 @@ def refine_groups(rank, rows, positions, keys):
 
 
 @driver
-def place_suffixes(words, rank, first, end, sa_shift, bwt, sa_samples):
+def write_rows(words, rank, first, end, sa_shift, bwt, sa_samples):
     """Write out the suffixes of ``[first, end)``, whose rank is now their row."""
     for text_pos in range(first, end):
-        place(words, rank, text_pos, 0, len(bwt), sa_shift, bwt, sa_samples)
+        write_row(words, rank, text_pos, 0, len(bwt), sa_shift, bwt, sa_samples)
 
 
 WORDS_DEEP = 4
@@ -427,7 +426,7 @@ class CpuSorter:
 
         def look(chunk: Tied) -> np.ndarray:
             keys = np.empty(len(chunk.rows), np.uint64)
-            look_ahead(self.rank, self.n, depth, self.depth, chunk.positions, keys)
+            read_keys(self.rank, self.n, depth, self.depth, chunk.positions, keys)
             return keys
 
         def sort(item: tuple[Tied, np.ndarray]) -> Tied:
@@ -446,10 +445,28 @@ class CpuSorter:
         sa_samples[0] = self.n
 
         def write(part: tuple[int, int]) -> None:
-            place_suffixes(self.words, self.rank, *part, self.sa_shift, bwt, sa_samples)
+            write_rows(self.words, self.rank, *part, self.sa_shift, bwt, sa_samples)
 
         map_in_threads(write, self.parts, self.n_threads)
         return SortedText(bwt, sa_samples, int(self.rank[0]))
+
+
+@driver
+def find_primary(suffix_array):
+    """Row of the suffix that is the whole text, whose BWT character is the sentinel."""
+    for i in range(len(suffix_array)):
+        if suffix_array[i] == 0:
+            return i + 1
+    return 0
+
+
+@driver
+def transform_rows(text, suffix_array, first_row, end_row, bwt):
+    """Write the base before the suffix of each row; at the primary, 0."""
+    n = len(text)
+    for row in range(first_row, end_row):
+        text_pos = n if row == 0 else np.int64(suffix_array[row - 1])
+        bwt[row - first_row] = text[text_pos - 1] if text_pos > 0 else 0
 
 
 def sort_with_library(text: np.ndarray, row_type: np.dtype, sa_shift: int) -> SortedText:
@@ -457,11 +474,11 @@ def sort_with_library(text: np.ndarray, row_type: np.dtype, sa_shift: int) -> So
     n = len(text)
     suffix_array = sort_suffixes(text)
     bwt = np.empty(n + 1, np.uint8)
-    build.transform_rows(text, suffix_array, 0, n + 1, bwt)
+    transform_rows(text, suffix_array, 0, n + 1, bwt)
     sa_samples = np.empty((n >> sa_shift) + 1, row_type)
     sa_samples[0] = n
     sa_samples[1:] = suffix_array[(1 << sa_shift) - 1 :: 1 << sa_shift]
-    return SortedText(bwt, sa_samples, int(build.find_primary(suffix_array)))
+    return SortedText(bwt, sa_samples, int(find_primary(suffix_array)))
 
 
 def sort_suffixes(text: np.ndarray) -> np.ndarray:

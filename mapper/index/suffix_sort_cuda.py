@@ -17,7 +17,7 @@ import numpy as np
 from mapper.cuda.api import SIMULATED, as_device_array, cuda, kernel
 from mapper.cuda.memory import device_memory, free_bytes
 from mapper.errors import DeviceMemoryError
-from mapper.index.packed_text import WORD_BASES, base_at, key_at, place, rank_after
+from mapper.index.packed_text import WORD_BASES, base_at, key_at, rank_after, write_row
 from mapper.index.suffix_sort import SortedText, Tied
 
 
@@ -173,7 +173,7 @@ class ArraySorter:
             end = min(n + 1, first + self.rows_at_once)
             samples = sa_samples[first >> self.sa_shift : ((end - 1) >> self.sa_shift) + 1]
             with self.kernels.memory(f"{end - first} rows of the BWT"):
-                self.kernels.place(self.rank, first, self.sa_shift, bwt[first:end], samples)
+                self.kernels.write_row(self.rank, first, self.sa_shift, bwt[first:end], samples)
         sa_samples[0] = n
         bwt[0] = self.kernels.last_base()
         return SortedText(bwt, sa_samples, int(self.rank[0]))
@@ -242,10 +242,10 @@ def _ranks_after(rank, n, depth, offset, n_items, positions, keys):
 
 
 @kernel(256)
-def _place(words, rank, n, first_row, end_row, sa_shift, bwt, sa_samples):
+def _write_rows(words, rank, n, first_row, end_row, sa_shift, bwt, sa_samples):
     text_pos = cuda.grid(1)
     if text_pos < n:
-        place(words, rank, text_pos, first_row, end_row, sa_shift, bwt, sa_samples)
+        write_row(words, rank, text_pos, first_row, end_row, sa_shift, bwt, sa_samples)
 
 
 class Kernels:
@@ -341,7 +341,7 @@ class Kernels:
         )  # fmt: skip
         return keys
 
-    def place(
+    def write_row(
         self,
         rank: Any,
         first_row: int,
@@ -356,7 +356,7 @@ class Kernels:
         end_row = first_row + len(to_bwt)
         bwt = self.xp.zeros(len(to_bwt), np.uint8)
         sa_samples = self.xp.zeros(len(to_samples), to_samples.dtype)
-        _place.launch(
+        _write_rows.launch(
             self.n, 0, self._on(self.words), self._on(rank), self.n, first_row, end_row, sa_shift,
             self._on(bwt), self._on(sa_samples),
         )  # fmt: skip

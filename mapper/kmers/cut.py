@@ -1,7 +1,4 @@
-"""Cut reads into k-mers.
-
-Search a batch of k-mers whole or, where its hits are too many at a time, in pieces.
-"""
+"""Cut reads into batches of k-mers, and a batch with too many hits into smaller ones."""
 
 from __future__ import annotations
 
@@ -23,9 +20,9 @@ def _cut(bases, base_offsets, kmer_len, stride, read, start, low, high, reads, o
     Returns
     -------
     n_kmers, n_ambiguous
-        k-mers cut, and those left out because they hold an ambiguous base.
+        k-mers cut, and k-mers skipped because of an ambiguous base.
     read, start
-        Where to go on; `read` is the number of reads at the end.
+        Read and k-mer start to continue from; `read` is the number of reads at the end.
     """
     n_reads = len(base_offsets) - 1
     one = np.uint64(1)
@@ -68,8 +65,8 @@ def cut_kmers(
 ) -> Iterator[tuple[KmerBatch, int]]:
     """Yield the k-mers of reads, in order, in batches.
 
-    One starts at every multiple of `stride` from which k bases are left. Those with an
-    ambiguous base are left out.
+    A k-mer starts at every multiple of `stride` with k bases to the end of the read. k-mers
+    with an ambiguous base are skipped.
 
     Parameters
     ----------
@@ -78,11 +75,11 @@ def cut_kmers(
     stride
         Distance of starts in bases, at least 1.
     max_kmers
-        k-mers in a batch at most.
+        Largest number of k-mers in a batch.
 
     Yields
     ------
-    A batch, and how many k-mers were left out on the way. Nothing for reads without either.
+    A batch, and the number of k-mers skipped up to its end. Nothing for reads without k-mers.
     """
     lengths = np.diff(reads.base_offsets)
     most = int(np.maximum(0, (lengths - kmer_len) // stride + 1).sum())
@@ -112,7 +109,7 @@ class ListFullError(Exception):
 def search_in_pieces(
     search: Callable[[KmerBatch, int], KmerHits], kmers: KmerBatch, capacity: int
 ) -> KmerHits:
-    """Search a batch, cutting it into pieces as often as it takes.
+    """Search a batch of k-mers, in pieces if memory does not suffice for all its hits.
 
     Parameters
     ----------
@@ -120,13 +117,13 @@ def search_in_pieces(
         Takes k-mers and the capacity of the list of hits; raises ListFullError if that does
         not suffice, DeviceMemoryError if the device's memory does not.
     capacity
-        Room for hits. Only a single k-mer gets more, if it needs it; pieces get less where the
-        device's memory did not suffice.
+        Items of the list of hits. A single k-mer gets more if it needs more; pieces get less
+        where the device's memory did not suffice.
 
     Raises
     ------
     DeviceMemoryError
-        If a single k-mer is too much for the device.
+        If a single k-mer does not fit the device.
     """
     try:
         return search(kmers, capacity)
@@ -145,7 +142,7 @@ def search_in_pieces(
 
 
 def join(pieces: list[KmerHits]) -> KmerHits:
-    """Return the hits of consecutive batches as those of one."""
+    """Concatenate the hits of consecutive batches."""
     offsets = [pieces[0].hit_offsets]
     for piece in pieces[1:]:
         offsets.append(piece.hit_offsets[1:] + offsets[-1][-1])

@@ -1,9 +1,9 @@
-"""A run of ``fmwave seed``: reading, cutting, searching and writing, overlapped and in order.
+"""The pipeline of ``fmwave seed``: read, cut, search and write, overlapped and in order.
 
-Batches of k-mers are dealt to searchers, one for each CPU thread or two for each CUDA device
-(one copies while the other computes); their hits come back in order and are written as text
-by another pool. Each stage runs only a few batches ahead of the next: memory is bounded by
-the index and the batches, not by the input.
+Batches of k-mers go to searchers, one for each CPU thread or two for each CUDA device (one
+copies while the other computes). Their hits are encoded as text by a second pool of threads and
+written in the order of the input. Each stage is only a few batches ahead of the next: memory is
+bounded by the index and the batches, not by the input.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mapper.batch import KmerBatch, KmerHits, ReadBatch
 from mapper.cuda.devices import CPU, CUDA, DeviceChoice
 from mapper.host_memory import available_bytes
 from mapper.index.fm import with_table
-from mapper.index.reference import Index
+from mapper.index.index import Index
 from mapper.io.fastq import FastqReader, open_sequences
 from mapper.io.output_file import OutputFile
 from mapper.kmers.cut import cut_kmers
-from mapper.kmers.search import make_places
+from mapper.kmers.search import make_text_bounds
 from mapper.kmers.table import (
     HEADER,
     SKIPPED_HEADER,
@@ -41,22 +41,22 @@ log = logging.getLogger(__name__)
 READ_BASES = {CPU: 1 << 20, CUDA: 1 << 23}
 """Bases read at a time: a device needs more k-mers at once to be busy."""
 HITS_OF_BATCH = 1 << 26
-"""Hits that the k-mers of a batch have at most (``max_hits`` each) ..."""
+"""Most hits of a batch, if each k-mer has ``max_hits``. Unless that allows fewer than ..."""
 FEWEST_KMERS = 1 << 12
-"""... unless that would be fewer k-mers than this; then there may be as many of them ..."""
+"""... k-mers. A batch then has so many at most, and no more than are expected to have ..."""
 EXPECTED_HITS = 1 << 22
-"""... as have so many hits in a random text."""
+"""... hits in a random text."""
 KMERS_OF_BATCH = {CPU: 1 << 13, CUDA: 1 << 19}
 HITS_OF_TEXT = 1 << 19
-"""Hits written as text at a time, some tens of megabytes."""
+"""Hits encoded as text at a time, some tens of megabytes."""
 STREAMS_OF_DEVICE = 2
 BASES_OF_BYTE = 4
-"""Of a file of reads at most, if compressed."""
+"""Most bases in a byte of a compressed file of reads."""
 
 
 @dataclass(frozen=True)
 class SeedJob:
-    """What to search, and where to write it."""
+    """Input, output and options of a run."""
 
     reads: str
     output: str
@@ -72,11 +72,11 @@ class SeedJob:
 
 @dataclass
 class SeedCounts:
-    """What a run did."""
+    """Counts of a run."""
 
     reads: int = 0
     kmers: int = 0
-    ambiguous: int = 0  # left out: they hold an ambiguous base
+    ambiguous: int = 0  # not searched: with an ambiguous base
     matched: int = 0
     skipped: int = 0  # more hits than the limit
     hits: int = 0
@@ -101,12 +101,12 @@ def seed_reads(index: Index, job: SeedJob) -> SeedCounts:
     Returns
     -------
     Counts. The output is complete, under its final name, when this returns; on any exception
-    there is nothing under that name.
+    no file has that name.
 
     Raises
     ------
     MapperError
-        For input, options, device or output that will not do.
+        If input, options, device or output are invalid.
     """
     counts = SeedCounts()
     searchers = make_searchers(index, job)
@@ -123,7 +123,7 @@ def seed_reads(index: Index, job: SeedJob) -> SeedCounts:
                 with OutputFile(job.skipped) as skipped:
                     skipped.write(SKIPPED_HEADER)
                     _write(found, names, job, output, skipped)
-            for _ in job.checks:  # matches of a damaged index must not get their name
+            for _ in job.checks:  # matches of a damaged index must not be published
                 pass
     finally:
         reader.close()
@@ -131,14 +131,14 @@ def seed_reads(index: Index, job: SeedJob) -> SeedCounts:
 
 
 def make_searchers(index: Index, job: SeedJob) -> list[Callable[[KmerBatch], KmerHits]]:
-    """Return what searches batches of k-mers, one for each worker.
+    """Return the functions that search batches of k-mers, one for each worker.
 
     Raises
     ------
     DeviceMemoryError
         If the index does not fit on a device.
     """
-    places = make_places(index.contigs.starts, index.contigs.lengths, index.fm.ref_planes)
+    bounds = make_text_bounds(index.contigs.starts, index.contigs.lengths, index.fm.ref_planes)
     if job.device.backend != CUDA:
         from mapper.kmers.cpu import CpuKmerSearch, fit_table, table_len_for_work
 
@@ -146,7 +146,7 @@ def make_searchers(index: Index, job: SeedJob) -> list[Callable[[KmerBatch], Kme
         free = available_bytes() or 0
         wanted = table_len_for_work(fm, job.params, kmers_at_most(job), free)
         fm = with_table(fm, wanted, job.threads)
-        return [CpuKmerSearch(fm, places, job.params) for _ in range(job.threads)]
+        return [CpuKmerSearch(fm, bounds, job.params) for _ in range(job.threads)]
     from mapper.cuda.api import cuda
     from mapper.index.cuda import device_index
     from mapper.kmers.cuda import CudaKmerSearch, device_contexts
@@ -158,14 +158,14 @@ def make_searchers(index: Index, job: SeedJob) -> list[Callable[[KmerBatch], Kme
                 fm = device_index(index.fm, job.params.kmer_len)
                 on_device[ordinal] = fm, device_contexts(fm, job.params)
     return [
-        CudaKmerSearch(ordinal, *on_device[ordinal], places, job.params)
+        CudaKmerSearch(ordinal, *on_device[ordinal], bounds, job.params)
         for _ in range(STREAMS_OF_DEVICE)
         for ordinal in job.device.ordinals
     ]
 
 
 def kmers_at_most(job: SeedJob) -> float:
-    """Return how many k-mers a file of that size may hold; infinity for what is no file."""
+    """Return the most k-mers that the file of reads may hold; infinity if it is no file."""
     reads = Path(job.reads)
     return reads.stat().st_size * BASES_OF_BYTE / job.stride if reads.is_file() else inf
 
@@ -190,7 +190,7 @@ def _search(
 
 
 def most_kmers(params: KmerParams, n_bases: int) -> int:
-    """Return how many k-mers a batch may have, for a reference of so many bases."""
+    """Return the most k-mers of a batch, for a reference of `n_bases` bases."""
     limit = HITS_OF_BATCH // params.max_hits
     if limit >= FEWEST_KMERS:
         return limit
@@ -203,7 +203,7 @@ def most_kmers(params: KmerParams, n_bases: int) -> int:
 def _pieces(
     reader: FastqReader, job: SeedJob, n_bases: int, counts: SeedCounts
 ) -> Iterator[_Piece]:
-    """Read, and cut into batches of k-mers."""
+    """Yield the k-mers of all reads, in batches."""
     limit = most_kmers(job.params, n_bases)
     most = min(limit, job.batch_kmers or KMERS_OF_BATCH[job.device.backend])
     while (reads := reader.next_batch()) is not None:

@@ -1,4 +1,4 @@
-"""Matches of k-mers to lines of tab-separated text."""
+"""Write matches of k-mers as lines of tab-separated text."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SKIPPED_HEADER = b"read\toffset\n"
 
 _TAB, _LF, _PLUS, _MINUS = b"\t\n+-"
 _NUMBERS = 32
-"""Characters of the other fields of a line at most: three numbers of 10, 10 and 2 digits
-(positions are below 2**31), strand, five tabs and the line feed."""
+"""Most characters of a line without its names: three numbers of 10, 10 and 2 digits (positions
+are below 2**31), strand, five tabs and the line feed."""
 
 
 class ContigNames:
-    """Names of the contigs, flat, and where the contigs begin in the text."""
+    """Names of the contigs, concatenated, and the start of each contig in the text."""
 
     def __init__(self, names: Sequence[str], starts: np.ndarray) -> None:
         encoded = [name.encode("ascii") for name in names]
@@ -43,7 +43,7 @@ def _put_letters(out, at, letters, start, end):
 @driver
 def _fill(names, name_offsets, read, offset, hit_offsets, text_pos, mismatches, contig_letters,
           contig_offsets, contig_starts, out):  # fmt: skip
-    """Write the lines; return their bytes."""
+    """Write the lines; return their number of bytes."""
     at = 0
     for row in range(len(hit_offsets) - 1):
         kmer = row >> 1

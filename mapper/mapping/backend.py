@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from mapper import batch_ops
 from mapper.batch import ReadBatch
-from mapper.index.reference import Index
+from mapper.index.index import Index
 from mapper.mapping.stages import Aligned, AlignedBatch, align_reads
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel

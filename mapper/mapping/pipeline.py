@@ -26,7 +26,7 @@ from tqdm import tqdm
 from mapper import batch_ops
 from mapper.batch import ReadBatch
 from mapper.errors import OutputError
-from mapper.index.reference import Index
+from mapper.index.index import Index
 from mapper.io.batch_reader import RawBatch
 from mapper.io.header import header_text, parse_read_group
 from mapper.io.input_tags import carry_over

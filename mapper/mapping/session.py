@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from mapper.cuda.devices import CPU, DeviceChoice
-from mapper.index.reference import Index
+from mapper.index.index import Index
 from mapper.io.reference_fasta import check_reference
 from mapper.io.samtools import check_fasta
 from mapper.mapping.backend import Backend, CpuBackend

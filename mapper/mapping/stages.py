@@ -14,7 +14,7 @@ from mapper.batch import AlignmentBatch, PackedReads, ReadBatch, RecordBatch, Se
 from mapper.chain.cpu import find_loci
 from mapper.extend.cpu import extend_loci
 from mapper.extend.merge import merge_alignments
-from mapper.index.reference import Index
+from mapper.index.index import Index
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.placement import PlacementBatch, place_reads

@@ -32,7 +32,8 @@ from mapper.extend.cuda import download_alignments, extend_loci
 from mapper.extend.merge_cuda import merge_on_device
 from mapper.index.cuda import expand_suffix_array
 from mapper.index.fm import FMIndex
-from mapper.index.reference import ContigBounds, Index
+from mapper.index.index import Index
+from mapper.index.reference import ContigBounds
 from mapper.mapping.memory_plan import device_batch_bases
 from mapper.mapping.stages import Aligned, align_reads, rescue_mates
 from mapper.mapping.stats import ON_CPU, RunStats

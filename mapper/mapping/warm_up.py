@@ -21,7 +21,8 @@ from mapper.batch import PackedReads, ReadBatch, RecordBatch, SeedSummary, no_al
 from mapper.dna import reverse_complement
 from mapper.extend.merge import merge_alignments
 from mapper.index.fm import FMIndex
-from mapper.index.reference import Index, IndexMeta, make_contigs
+from mapper.index.index import Index
+from mapper.index.reference import IndexMeta, make_contigs
 from mapper.index.storage import columns
 from mapper.io.bam_writer import encode_bam
 from mapper.io.fastq import TextBatch, TextPart

@@ -12,20 +12,12 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.jit.accelerate import core
+from mapper.jit.hashing import splitmix64
 from mapper.jit.lanes import lane_max
 from mapper.pair.insert_size import SCALE, five_prime, insert_size
 
 NO_PAIR = -(2**40)
 """Score of a pair that does not exist."""
-
-
-@core
-def mix(value, key):
-    """Hash an integer with a key: the finaliser of splitmix64."""
-    x = np.uint64(value) + np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 @core
@@ -40,7 +32,7 @@ def name_key(names, start, end):
 @core
 def place_hash(alignments, i, key):
     """Tie-breaker of an alignment; lower wins. Does not depend on the order found."""
-    return mix(alignments.text_start[i] * 2 + np.int64(alignments.strand[i]), key)
+    return splitmix64(alignments.text_start[i] * 2 + np.int64(alignments.strand[i]), key)
 
 
 @core

@@ -7,7 +7,7 @@ import numpy as np
 from mapper.batch import PackedReads, ReadBatch, SeedBatch
 from mapper.batch_ops import longest_row
 from mapper.index.fm import FMIndex
-from mapper.index.kmer_filter import EVERY_KMER, Present
+from mapper.index.kmer_filter import EVERY_KMER, KmerFilter
 from mapper.jit.accelerate import driver, grown
 from mapper.params import SeedParams
 from mapper.seed.diagonals import SeedScratch, table_size
@@ -98,7 +98,7 @@ def seed_reads(
     """
     longest = int(longest_row(reads.base_offsets))
     scratch = _new_scratch(most_seeds(longest), params.max_hits)
-    kmers = Present(present, np.empty(((longest + 63) // 64 + 1, 2), np.uint64))
+    kmers = KmerFilter(present, np.empty(((longest + 63) // 64 + 1, 2), np.uint64))
     columns = _seed_reads(
         index, kmers, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets,
         params, scratch,

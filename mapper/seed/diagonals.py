@@ -98,7 +98,7 @@ def count_known(fm, planes, word, scratch, n_diags, seed):
 
 
 @core
-def slot_of(scratch, diagonal):
+def find_slot(scratch, diagonal):
     """Where in the table a diagonal is, or belongs (open addressing, linear probing)."""
     mask = np.uint32(len(scratch.slots) - 1)
     # Multiplicative hashing: Knuth (1998), The Art of Computer Programming 3, section 6.4.
@@ -112,7 +112,7 @@ def slot_of(scratch, diagonal):
 
 
 @core
-def forget_diagonals(scratch):
+def clear_diagonals(scratch):
     """Empty the table."""
     for i in range(np.int32(len(scratch.slots))):
         scratch.slots[np.uint32(i)] = -1
@@ -124,7 +124,7 @@ def add_diagonal(scratch, n_diags, seed, diagonal):
 
     `diagonal` is with its strand, as in ``SeedScratch.diag``.
     """
-    slot = slot_of(scratch, diagonal)
+    slot = find_slot(scratch, diagonal)
     if scratch.slots[slot] >= 0:
         return n_diags
     if n_diags == len(scratch.diag):
@@ -160,7 +160,7 @@ def locate_rows(fm, scratch, seed, step, n_rows, n_diags):
 
 @core
 def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ, max_hits,
-                   asks):  # fmt: skip
+                   prefetching):  # fmt: skip
     """Fill the scratch with the diagonals of a read's seeds.
 
     Parameters
@@ -181,12 +181,12 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
     n_over_budget
         How many of these were left out because the read has enough hits already.
     """
-    if asks is not None and fm.sa_shift == 0:
+    if prefetching is not None and fm.sa_shift == 0:
         for i in range(n_seeds):
             if scratch.sa_lo[i] >= 0:
                 prefetch(fm.sa_samples, scratch.sa_lo[i])
     sort_by_rows(scratch, n_seeds)
-    forget_diagonals(scratch)
+    clear_diagonals(scratch)
     n_diags = np.int64(0)
     repeat_bases = np.int64(0)
     n_over_budget = np.int64(0)

@@ -84,7 +84,7 @@ def begin_seed(fm, kmer):
 
 
 @core
-def ask_for(fm, sa_lo, sa_hi, is_last):
+def prefetch_step(fm, sa_lo, sa_hi, is_last):
     """Ask for the memory that the next step of a seed reads, or locating it if `is_last`."""
     if sa_lo >= sa_hi:
         return
@@ -98,7 +98,7 @@ def ask_for(fm, sa_lo, sa_hi, is_last):
 
 
 @core
-def narrow_seeds(fm, codes, seed_len, scratch, first, n, asks):
+def narrow_seeds(fm, codes, seed_len, scratch, first, n, prefetching):
     """Search seeds until each is complete or has at most one row left.
 
     All take one step after the other together: the memory accesses of different seeds do
@@ -116,7 +116,7 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n, asks):
         before it is needed: the table of k-mers above all is in no cache.
     """
     most_rows = np.int64(1)
-    if asks is not None:
+    if prefetching is not None:
         if seed_len - fm.kmer_len <= FEW_LEFT:
             most_rows = np.int64(0)
         for i in range(first, first + n):
@@ -127,7 +127,7 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n, asks):
     for row in range(np.int32(first), np.int32(first + n)):
         i = np.uint32(row)
         start = np.int64(scratch.start[i])
-        if asks is not None:
+        if prefetching is not None:
             kmer = scratch.sa_lo[i]
         else:
             kmer = table_kmer(fm, codes, start, start + seed_len, scratch.strand[i])
@@ -135,8 +135,8 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n, asks):
         scratch.sa_lo[i] = sa_lo
         scratch.sa_hi[i] = sa_hi
         scratch.length[i] = length
-        if asks is not None:
-            ask_for(fm, sa_lo, sa_hi, length == seed_len or sa_hi - sa_lo <= most_rows)
+        if prefetching is not None:
+            prefetch_step(fm, sa_lo, sa_hi, length == seed_len or sa_hi - sa_lo <= most_rows)
     seed_len = np.int32(seed_len)
     is_alive = n > 0
     while is_alive:
@@ -154,9 +154,9 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n, asks):
                 scratch.sa_hi[i] = sa_hi
                 scratch.length[i] = length + 1
                 is_alive = True
-                if asks is not None:
+                if prefetching is not None:
                     is_last = length + 1 == seed_len or sa_hi - sa_lo <= most_rows
-                    ask_for(fm, sa_lo, sa_hi, is_last)
+                    prefetch_step(fm, sa_lo, sa_hi, is_last)
 
 
 @core

@@ -13,16 +13,29 @@ import numpy as np
 
 from mapper.dna import AMBIGUOUS, n_words
 from mapper.index.fm import locate
-from mapper.index.kmer_filter import choose_seeds, look_up, pass_absent
+from mapper.index.kmer_filter import consecutive_present, mark_present
 from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import trailing_zeros
 from mapper.seed.diagonals import DIAGONALS_FULL, find_diagonals, seed_matches
-from mapper.seed.exact import complete_unique, lengthen_seed, n_disjoint, narrow_seeds
+from mapper.seed.exact import (
+    complete_unique,
+    lengthen_seed,
+    n_disjoint,
+    narrow_seeds,
+    seed_start,
+)
 
 SEEDS_FULL = DIAGONALS_FULL
 """The seeds or diagonals of a read do not fit their work space."""
 
 
-NO_PILOT = -(2**62)
+SEARCHED_TOGETHER = 16
+"""Seeds, of either strand, whose searches take turns."""
+
+ROWS_FULL = -1
+"""The seeds to be searched do not fit their work space."""
+
+NO_DIAGONAL = -(2**62)
 """No diagonal."""
 
 
@@ -41,8 +54,91 @@ def most_seeds(max_len: int) -> int:
 
 
 @core
-def _place_unique(fm, codes, start, end, strand, planes, word, query_start, row, length, pilot,
-                  others):  # fmt: skip
+def choose_seeds(fm, present, codes, read_start, first, stretch, seed_len, step, n_starts, done,
+                 scratch, n_seeds):  # fmt: skip
+    """List the next seeds to search, each with its strand, by start.
+
+    Parameters
+    ----------
+    present
+        :class:`KmerFilter`, looked up for the read; None for a search of all seeds.
+    first, stretch
+        Where on `codes` a stretch without ambiguous bases starts, and its length.
+    step, n_starts, done
+        Distance of seeds, 0 where they are disjoint; how many there are, and are done.
+    scratch, n_seeds
+        Rows from `n_seeds` on get ``start`` and ``strand``.
+
+    Returns
+    -------
+    done, n_listed
+        n_listed is ROWS_FULL where the rows do not suffice.
+    """
+    n_listed = np.int32(0)
+    capacity = np.int32(len(scratch.start))
+    done, n_starts, step = np.int32(done), np.int32(n_starts), np.int32(step)
+    n_kmers = np.int64(0)  # of a seed, that have to be there
+    if present is not None and step > 0 and len(present.kmers) > 0:
+        n_kmers = min(np.int64(64), np.int64(seed_len) - fm.kmer_len + 1)
+    row = np.int64(-1)
+    runs_0 = runs_1 = ~np.uint64(0)
+    while done < n_starts and n_listed <= SEARCHED_TOGETHER - 2:
+        start = np.int32(first + seed_start(stretch, seed_len, step, n_starts, done))
+        worth_0 = worth_1 = True
+        if n_kmers > 0 and present is not None:
+            pos = start - read_start
+            if pos >> 6 != row:
+                row = pos >> 6
+                runs_0 = consecutive_present(present.in_read, row, 0, n_kmers)
+                runs_1 = consecutive_present(present.in_read, row, 1, n_kmers)
+            left = (runs_0 | runs_1) >> np.uint64(pos & 63)
+            if not left & np.uint64(1):
+                # To the next start at which either strand has all, or to that of the next row.
+                ahead = 64 - (pos & 63)
+                if left:
+                    ahead = trailing_zeros(left)
+                done = np.int32(done + (ahead + step - 1) // step)
+                continue
+            worth_0 = (runs_0 >> np.uint64(pos & 63)) & np.uint64(1) != np.uint64(0)
+            worth_1 = (runs_1 >> np.uint64(pos & 63)) & np.uint64(1) != np.uint64(0)
+        done = np.int32(done + 1)
+        for strand in range(2):
+            if worth_1 if strand else worth_0:
+                seed = np.int32(n_seeds + n_listed)
+                if seed >= capacity:
+                    return done, np.int32(ROWS_FULL)
+                scratch.start[np.uint32(seed)] = start
+                scratch.strand[np.uint32(seed)] = strand
+                n_listed = np.int32(n_listed + 1)
+    return min(done, n_starts), n_listed
+
+
+@core
+def count_absent(first, last, step, seed_len, n_disjoint, last_end):
+    """Count seeds that do not occur, one every `step` bases from `first` to `last`.
+
+    Parameters
+    ----------
+    n_disjoint, last_end
+        Disjoint seeds of the strand counted so far, and where the last one ends.
+
+    Returns
+    -------
+    n_disjoint, last_end
+        With those that are disjoint of them and of the last one, greedily.
+    """
+    last_end = min(last_end, first + seed_len)
+    start = first + max(np.int64(0), last_end - first + step - 1) // step * step
+    if start > last:
+        return n_disjoint, last_end
+    period = (seed_len + step - 1) // step * step
+    n_more = (last - start) // period
+    return n_disjoint + n_more + 1, start + n_more * period + seed_len
+
+
+@core
+def _place_unique(fm, codes, start, end, strand, planes, word, query_start, row, length, anchor,
+                  other_anchor):  # fmt: skip
     """Find where a seed occurs whose last `length` bases have a single row.
 
     The rest of the seed need not be searched: if it equals the text on the pilot's diagonal,
@@ -54,9 +150,9 @@ def _place_unique(fm, codes, start, end, strand, planes, word, query_start, row,
         `text_pos` is -1 if it is not known yet; `row` is -1 if the seed does not occur.
     """
     seed_len = end - start
-    if pilot != NO_PILOT and seed_matches(fm, planes, word, query_start, seed_len, pilot):
-        return row, pilot + query_start
-    if pilot == NO_PILOT and others == NO_PILOT:
+    if anchor != NO_DIAGONAL and seed_matches(fm, planes, word, query_start, seed_len, anchor):
+        return row, anchor + query_start
+    if anchor == NO_DIAGONAL and other_anchor == NO_DIAGONAL:
         text_pos = locate(fm, row) - (seed_len - length)
         if seed_matches(fm, planes, word, query_start, seed_len, text_pos - query_start):
             return row, text_pos
@@ -65,8 +161,8 @@ def _place_unique(fm, codes, start, end, strand, planes, word, query_start, row,
 
 
 @core
-def _finish_seed(fm, codes, read_start, read_len, room, seed_len, planes, word, pilot, others,
-                 params, scratch, row, n_seeds):  # fmt: skip
+def _finish_seed(fm, codes, read_start, read_len, room, seed_len, planes, word, anchor,
+                 other_anchor, params, scratch, row, n_seeds):  # fmt: skip
     """Complete the narrowed seed of a row of `scratch`; store it as seed `n_seeds` if it occurs.
 
     Parameters
@@ -95,17 +191,17 @@ def _finish_seed(fm, codes, read_start, read_len, room, seed_len, planes, word, 
         query_start = start - read_start if strand == 0 else read_start + read_len - end
         sa_lo, text_pos = _place_unique(
             fm, codes, start, end, strand, planes, word, query_start, sa_lo,
-            np.int64(scratch.length[row]), pilot, others,
+            np.int64(scratch.length[row]), anchor, other_anchor,
         )  # fmt: skip
         if text_pos >= 0:
-            pilot = text_pos - query_start
+            anchor = text_pos - query_start
         sa_hi = sa_lo + 1
     elif sa_lo < sa_hi:
         sa_lo, sa_hi, length = lengthen_seed(
             fm, codes, start, end, strand, sa_lo, sa_hi, room, params.extend_over
         )
     if sa_lo >= sa_hi or sa_lo < 0:
-        return n_seeds, np.int64(seed_len), True, pilot
+        return n_seeds, np.int64(seed_len), True, anchor
     if text_pos >= 0:
         sa_lo, sa_hi = ~text_pos, -text_pos
     # The pattern of strand 0 ends with the seed; that of strand 1 begins, on the forward
@@ -118,7 +214,7 @@ def _finish_seed(fm, codes, read_start, read_len, room, seed_len, planes, word, 
     scratch.strand[n_seeds] = strand
     scratch.sa_lo[n_seeds] = sa_lo
     scratch.sa_hi[n_seeds] = sa_hi
-    return n_seeds + 1, length, sa_hi - sa_lo <= params.max_occ, pilot
+    return n_seeds + 1, length, sa_hi - sa_lo <= params.max_occ, anchor
 
 
 @core
@@ -145,7 +241,7 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
     # the one that ends first is kept.
     disjoint_0 = disjoint_1 = np.int64(0)
     last_end_0 = last_end_1 = np.int64(read_start)
-    pilot_0 = pilot_1 = np.int64(NO_PILOT)
+    anchor_0 = anchor_1 = np.int64(NO_DIAGONAL)
     n_strand_words = n_words(read_end - read_start)
     clean = read_start
     while clean < read_end:
@@ -175,22 +271,22 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
                 start = np.int64(scratch.start[row])
                 strand = np.int64(scratch.strand[row])
                 room = start - clean if strand == 0 else stretch_end - start - seed_len
-                n_seeds, length, located, pilot = _finish_seed(
+                n_seeds, length, located, anchor = _finish_seed(
                     fm, codes, read_start, read_end - read_start, room, seed_len, planes,
-                    word + n_strand_words * strand, pilot_1 if strand else pilot_0,
-                    pilot_0 if strand else pilot_1, params, scratch, row, n_seeds,
+                    word + n_strand_words * strand, anchor_1 if strand else anchor_0,
+                    anchor_0 if strand else anchor_1, params, scratch, row, n_seeds,
                 )  # fmt: skip
                 if strand:
-                    pilot_1 = pilot
+                    anchor_1 = anchor
                     if next_1 < start and step > 0:
-                        disjoint_1, last_end_1 = pass_absent(
+                        disjoint_1, last_end_1 = count_absent(
                             next_1, start - step, step, seed_len, disjoint_1, last_end_1
                         )
                     next_1 = start + step
                 else:
-                    pilot_0 = pilot
+                    anchor_0 = anchor
                     if next_0 < start and step > 0:
-                        disjoint_0, last_end_0 = pass_absent(
+                        disjoint_0, last_end_0 = count_absent(
                             next_0, start - step, step, seed_len, disjoint_0, last_end_0
                         )
                     next_0 = start + step
@@ -210,11 +306,11 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
                     last_end_1 = min(last_end_1, start + length)
         last = clean + (n_starts - 1) * step
         if next_0 <= last and step > 0:
-            disjoint_0, last_end_0 = pass_absent(
+            disjoint_0, last_end_0 = count_absent(
                 next_0, last, step, seed_len, disjoint_0, last_end_0
             )
         if next_1 <= last and step > 0:
-            disjoint_1, last_end_1 = pass_absent(
+            disjoint_1, last_end_1 = count_absent(
                 next_1, last, step, seed_len, disjoint_1, last_end_1
             )
         n_tried += n_starts
@@ -229,8 +325,8 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
     Parameters
     ----------
     present
-        Which k-mers the text has (:class:`mapper.index.kmer_filter.Present`), or None; no effect on
-        the result.
+        The k-mers of the text (:class:`mapper.index.kmer_filter.KmerFilter`), or None; no effect
+        on the result.
     codes
         uint8 base codes, the read's at ``read_start:read_end``.
     planes, word
@@ -257,7 +353,7 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
         elif round_number == 1:
             length, step = params.seed_len, np.int64(params.dense_step)
             if present is not None and len(present.kmers) > 0:
-                look_up(present, fm.kmer_len, codes, read_start, read_end)
+                mark_present(present, fm.kmer_len, codes, read_start, read_end)
         else:
             length, step = params.last_len, np.int64(1)
         n_seeds, n_tried, guarantee, thinned = _search_round(

@@ -20,7 +20,7 @@ def test_one_bit_is_enough(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str], words: str, at_once: int,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(index_format, "CHECKED_AT_ONCE", at_once)
+    monkeypatch.setattr("mapper.index.index.CHECKED_AT_ONCE", at_once)
     command, *options = words.split()
     options[-1] = str(tmp_path / options[-1])
     argv = [command, world.index_path, world.first, *options, "-t", "2", "--quiet"]
@@ -51,7 +51,7 @@ def test_a_large_index_that_would_crash_a_search_is_told_before(
         yield from ()
         raise AssertionError(f"the checksums of {path} were asked")
 
-    monkeypatch.setattr(index_format, "CHECKED_AT_ONCE", 0)
+    monkeypatch.setattr("mapper.index.index.CHECKED_AT_ONCE", 0)
     monkeypatch.setattr(index_format, "checks", too_late)
     index = tmp_path / "ref.fmw"
     shutil.copytree(world.index_path, index)

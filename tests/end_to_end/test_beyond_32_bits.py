@@ -15,8 +15,7 @@ import pytest
 from mapper.errors import IndexFormatError
 from mapper.index import plan as route_module
 from mapper.index import storage
-from mapper.index.build import build_index
-from mapper.index.reference import Index
+from mapper.index.index import Index
 from mapper.io.output import SortOptions
 from mapper.kmers import pipeline
 from mapper.params import KmerParams
@@ -137,7 +136,7 @@ def test_rows_of_64_bits(world, near, tmp_path, monkeypatch, route) -> None:
     if route == "blocks":
         monkeypatch.setattr(storage, "NARROW_ROWS", 1000)
         monkeypatch.setattr(route_module, "LIBRARY_UP_TO", 0)
-        index = build_index(near.fasta, device="cpu", n_threads=2)
+        index = Index.build(near.fasta, device="cpu", n_threads=2)
     assert_wide(index, narrow)
     if route == "library":
         for name, own in (("wide", index), ("narrow", narrow)):

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from mapper.index.fm import FMIndex
-from mapper.index.reference import Index
+from mapper.index.index import Index
 
 BEYOND = (1 << 32) + (5 << 20)
 """A multiple of 64, so that the planes keep their words."""

@@ -5,9 +5,15 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from mapper.index.packed_text import n_words, pack_words
+from mapper.index.plan import has_library
+
+needs_library = pytest.mark.skipif(
+    not has_library(), reason="compares with libdivsufsort: pydivsufsort is not installed"
+)
 
 
 @st.composite
@@ -91,7 +97,7 @@ class HostKernels:
         keys = np.where(inside, rank[np.where(inside, after, 0)].astype(np.int64), self.n - after)
         return (keys + offset).astype(np.uint64)
 
-    def place(
+    def write_row(
         self, rank: np.ndarray, first_row: int, sa_shift: int, to_bwt: np.ndarray,
         to_samples: np.ndarray,
     ) -> None:  # fmt: skip

@@ -12,16 +12,16 @@ from mapper.index.fm import FMIndex
 from mapper.jit.accelerate import driver
 from mapper.kmers.cpu import CpuKmerSearch
 from mapper.kmers.cut import cut_kmers
-from mapper.kmers.hits import NEVER, HitStore, KmerWork, Pace
-from mapper.kmers.search import Places, fill_contexts, make_places, search_rows
+from mapper.kmers.hits import NO_LIMIT, HitStore, KmerWork, StepMasks
+from mapper.kmers.search import TextBounds, fill_contexts, make_text_bounds, search_rows
 from mapper.params import KmerParams
 from tests.helpers.read_batches import Genome, reads_of
 from tests.naive.kmers import Match
 
 
-def places_of(genome: Genome) -> Places:
+def bounds_of(genome: Genome) -> TextBounds:
     """Places of a genome's text."""
-    return make_places(genome.starts, genome.lengths, genome.fm.ref_planes)
+    return make_text_bounds(genome.starts, genome.lengths, genome.fm.ref_planes)
 
 
 @driver
@@ -31,35 +31,46 @@ def _fill(fm, left_len, contexts):
 
 
 @driver
-def _search_by_contexts(fm, places, contexts, low, high, work, params, hits):
-    search_rows(fm, places, contexts, low, high, work, params, hits, 0)
+def _search_by_contexts(fm, bounds, contexts, low, high, work, params, hits):
+    search_rows(fm, bounds, contexts, low, high, work, params, hits, 0)
 
 
 class SearchAsOnDevice(CpuKmerSearch):
     """What kernels run, by one thread of the CPU."""
 
     def __init__(
-        self, fm: FMIndex, places: Places, params: KmerParams, patience: int, pace: Pace
+        self,
+        fm: FMIndex,
+        bounds: TextBounds,
+        params: KmerParams,
+        max_turns: int,
+        step_masks: StepMasks,
     ) -> None:
-        super().__init__(fm, places, params)
-        self._pace = pace
-        self.n_aside = 0
-        self._patience = patience
+        super().__init__(fm, bounds, params)
+        self._step_masks = step_masks
+        self.n_deferred = 0
+        self._max_turns = max_turns
         self.contexts = np.empty((2, fm.n_rows), np.uint32)
         _fill(self._fm, params.kmer_len - self._fm.kmer_len, self.contexts)
 
     def _find(self, kmers: KmerBatch, store: HitStore) -> None:
         n_rows = 2 * kmers.n_kmers
-        n_aside, aside = np.zeros(1, np.int64), np.empty(n_rows, np.int32)
-        for patience, in_parts in ((self._patience, False), (NEVER, True)):
+        n_deferred, deferred = np.zeros(1, np.int64), np.empty(n_rows, np.int32)
+        for max_turns, in_parts in ((self._max_turns, False), (NO_LIMIT, True)):
             work = KmerWork(
-                np.zeros(1, np.int64), n_rows, patience, n_aside, aside, in_parts, self._pace
+                np.zeros(1, np.int64),
+                n_rows,
+                max_turns,
+                n_deferred,
+                deferred,
+                in_parts,
+                self._step_masks,
             )
             _search_by_contexts(
-                self._fm, self._places, self.contexts, kmers.low, kmers.high, work, self.params,
+                self._fm, self._bounds, self.contexts, kmers.low, kmers.high, work, self.params,
                 store,
             )  # fmt: skip
-        self.n_aside += int(n_aside[0])
+        self.n_deferred += int(n_deferred[0])
 
 
 def letters_of(kmers: KmerBatch, kmer_len: int) -> list[str]:

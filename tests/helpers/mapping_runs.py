@@ -10,7 +10,7 @@ import pysam
 from tests.helpers.simulate import Read, Sample, make_genome, sample_pairs, write_fasta, write_fastq
 
 if TYPE_CHECKING:
-    from mapper.index.reference import Index
+    from mapper.index.index import Index
     from mapper.mapping.stats import RunStats
 
 DATA = Path(__file__).parents[1] / "data"
@@ -34,12 +34,10 @@ class World(NamedTuple):
 
 
 def build_index(fasta: Path, target: Path) -> Index:
-    from mapper.index.build import build_index
-    from mapper.index.storage import open_index, save_index
-    from mapper.params import IndexParams
+    from mapper.index.index import Index
 
-    save_index(build_index(fasta, IndexParams()), target)
-    return open_index(target)
+    Index.build(fasta).save(target)
+    return Index.open(target)
 
 
 def build_world(directory: Path) -> World:

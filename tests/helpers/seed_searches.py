@@ -31,17 +31,20 @@ def search_seed(
     fm: FMIndex, codes: np.ndarray, start: int, end: int, strand: int, room: int, extend_over: int
 ) -> tuple[int, int, int]:
     """Return a seed's rows and final length, by index alone: as on a device, and as on the CPU."""
-    found = [_search(fm, codes, start, end, strand, room, extend_over, asks) for asks in (None, 0)]
+    found = [
+        _search(fm, codes, start, end, strand, room, extend_over, prefetching)
+        for prefetching in (None, 0)
+    ]
     assert found[0] == found[1]
     return found[0]
 
 
 def _search(
     fm: FMIndex, codes: np.ndarray, start: int, end: int, strand: int, room: int,
-    extend_over: int, asks: int | None,
+    extend_over: int, prefetching: int | None,
 ) -> tuple[int, int, int]:  # fmt: skip
     scratch = scratch_of([(start, 0, strand, 0, 0)])
-    narrow_seeds(fm, codes, end - start, scratch, 0, 1, asks)
+    narrow_seeds(fm, codes, end - start, scratch, 0, 1, prefetching)
     sa_lo, sa_hi, length = scratch.sa_lo[0], scratch.sa_hi[0], scratch.length[0]
     if sa_lo == sa_hi:
         return 0, 0, end - start

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.index.reference import Contigs, Index, IndexMeta, make_contigs
+from mapper.index.index import Index
+from mapper.index.reference import Contigs, IndexMeta, make_contigs
 from mapper.params import IndexParams
 from tests.helpers.read_batches import Genome, genome_of, mutated, random_letters
 

@@ -17,6 +17,7 @@ from mapper.index.plan import DEVICE, BuildPlan, device_stages, plan_device
 from mapper.index.suffix_sort import SortedText
 from mapper.index.suffix_sort_cpu import sort_with_library
 from mapper.params import IndexParams
+from tests.helpers.hard_texts import needs_library
 
 N = 3_000_000
 PARAMS = IndexParams(kmer_len=9)
@@ -65,6 +66,7 @@ def write_random(path: Path, n: int) -> None:
     path.write_bytes(b">g\n" + bases.tobytes() + b"\n")
 
 
+@needs_library
 @pytest.mark.parametrize("row_bytes", [4, 8])
 def test_each_stage_holds_what_is_counted_for_it(
     row_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,8 @@ import pytest
 
 from mapper.errors import IndexFormatError, MapperError, OutputError, UsageError
 from mapper.index import storage
-from mapper.index.reference import Index, contig_bounds, find_contig
+from mapper.index.index import Index
+from mapper.index.reference import contig_bounds, find_contig
 from mapper.index.storage import FILES, open_index, save_index, verify
 from mapper.params import IndexParams
 
@@ -250,14 +251,14 @@ def test_too_little_disk_is_told(
 
 _DIE_WHILE_SAVING = """
 import os, signal, sys
-from mapper.index import save
-from mapper.index.reference import Index
+from mapper.index import storage
+from mapper.index.index import Index
 calls = []
 def sync(file):
     calls.append(file)
     if len(calls) == int(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
-save._sync = sync
+storage._sync = sync
 Index.build(sys.argv[1]).save(sys.argv[2])
 """
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mapper.errors import IndexFormatError
 from mapper.index import storage
-from mapper.index.reference import Index
+from mapper.index.index import Index
 from mapper.index.storage import SPOT_CHECKS, open_index
 from mapper.params import IndexParams
 from tests.helpers.hard_texts import repetitive

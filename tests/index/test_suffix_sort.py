@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,15 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapper import dna
+from mapper.cli.info import machine_facts
 from mapper.index import plan as plans
-from mapper.index.build import build_fm, build_index
+from mapper.index.build import build_fm
 from mapper.index.fm import FMIndex
+from mapper.index.index import Index
 from mapper.index.plan import BLOCKS, DEVICE, BuildPlan
 from mapper.index.suffix_sort import SortedText, Sorter, blocks_of, sort_in_blocks
 from mapper.index.suffix_sort_cpu import STACK, CpuSorter, sort_pairs, sort_with_library
 from mapper.index.suffix_sort_cuda import ArraySorter
 from mapper.params import IndexParams
-from tests.helpers.hard_texts import HostKernels, fibonacci, repetitive, words_of
+from tests.helpers.hard_texts import HostKernels, fibonacci, needs_library, repetitive, words_of
 from tests.index.test_fm import texts
 from tests.naive import fm as naive
 
@@ -73,6 +77,7 @@ def hard_texts() -> dict[str, np.ndarray]:
     }
 
 
+@needs_library
 @pytest.mark.parametrize("name", hard_texts())
 def test_long_repeats_give_what_the_library_gives(name: str) -> None:
     text = hard_texts()[name]
@@ -86,6 +91,7 @@ def test_long_repeats_give_what_the_library_gives(name: str) -> None:
         assert result.sa_samples.dtype == row_type
 
 
+@needs_library
 def test_rows_of_64_bits_by_threads() -> None:
     text = hard_texts()["long exact repeats"]
     expected = sort_with_library(text, UINT64, 0)
@@ -167,6 +173,7 @@ def test_a_device_gives_the_index_of_the_library(seed: int) -> None:
     assert_same_index(by_library, by_device)
 
 
+@needs_library
 @pytest.mark.gpu
 @pytest.mark.usefixtures("device")
 def test_a_device_takes_rows_of_64_bits() -> None:
@@ -187,6 +194,7 @@ def test_a_device_takes_rows_of_64_bits() -> None:
     assert np.array_equal(result.bwt, expected.bwt)
 
 
+@needs_library
 @pytest.mark.gpu
 @pytest.mark.usefixtures("device")
 def test_no_copy_of_the_text_is_left_in_page_locked_memory() -> None:
@@ -221,19 +229,36 @@ def test_no_copy_of_the_text_is_left_in_page_locked_memory() -> None:
     assert max(locked, default=0) < words.nbytes
 
 
+@needs_library
 def test_files_are_the_same_by_every_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     letters = np.random.default_rng(3).choice(list("ACGTN"), 5000, p=[0.24, 0.24, 0.24, 0.24, 0.04])
     fasta = tmp_path / "x.fa"
     fasta.write_text(">a\n" + "".join(letters) + "\n>b\n" + "".join(letters[:900]) + "\n")
-    build_index(fasta, device="cpu").save(tmp_path / "library")
+    Index.build(fasta, device="cpu").save(tmp_path / "library")
     monkeypatch.setattr(plans, "LIBRARY_UP_TO", 10)
-    monkeypatch.setattr("mapper.index.plan.LIBRARY_UP_TO", 10)
     for n_threads in (1, 2):
-        index = build_index(fasta, device="cpu", n_threads=n_threads, memory=10**9)
+        index = Index.build(fasta, device="cpu", n_threads=n_threads, memory=10**9)
         index.save(tmp_path / f"blocks{n_threads}")
     for file in (tmp_path / "library").iterdir():
         for n_threads in (1, 2):
             assert file.read_bytes() == (tmp_path / f"blocks{n_threads}" / file.name).read_bytes()
+
+
+def test_an_index_is_the_same_without_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fasta = tmp_path / "x.fa"
+    fasta.write_text(">a\n" + "".join(np.random.default_rng(4).choice(list("ACGT"), 3000)) + "\n")
+    text = hard_texts()["tandem"]
+    options: dict[str, Any] = {"device": "cpu", "n_threads": 2}
+    built = Index.build(fasta, **options).fm
+    built_fm = build_fm(text.copy(), IndexParams())
+    monkeypatch.setitem(sys.modules, "pydivsufsort", None)  # as if it were not installed
+    with caplog.at_level("INFO", logger="mapper"):
+        assert_same_index(built, Index.build(fasta, **options).fm)
+    assert "suffixes are sorted by 2 threads" in caplog.text
+    assert_same_index(built_fm, build_fm(text.copy(), IndexParams()))
+    assert "pydivsufsort is not installed" in dict(machine_facts())["suffixes sorted on the CPU"]
 
 
 @pytest.mark.parametrize(

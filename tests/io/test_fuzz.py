@@ -17,9 +17,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mapper.errors import IndexFormatError, InputFormatError, UsageError
-from mapper.index.build import build_index
-from mapper.index.reference import Index
-from mapper.index.storage import meta_checksum, open_index, save_index, verify
+from mapper.index.index import Index
+from mapper.index.storage import meta_checksum, verify
 from mapper.io.bam_reader import find_record
 from mapper.io.input_buffer import InputBuffer
 from mapper.io.reads import Lane, ReadOptions, ReadsReader
@@ -229,7 +228,7 @@ def index(tmp_path_factory) -> Path:
     directory = tmp_path_factory.mktemp("index")
     bases = np.random.default_rng(1).choice(list("ACGT"), 3000)
     (directory / "r.fa").write_text(f">c\n{''.join(bases)}\n")
-    save_index(build_index(directory / "r.fa"), directory / "r.fmw")
+    Index.build(directory / "r.fa").save(directory / "r.fmw")
     return directory / "r.fmw"
 
 
@@ -273,7 +272,7 @@ def test_meta_with_any_values(tmp_path, index, data):
     meta["crc32"] = meta_checksum(meta)
     (path / "meta.json").write_text(json.dumps(meta))
     try:
-        opened = open_index(path)
+        opened = Index.open(path)
     except IndexFormatError as error:
         assert str(path) in str(error)
     else:

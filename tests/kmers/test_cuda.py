@@ -16,7 +16,7 @@ from mapper.kmers.cpu import CpuKmerSearch, all_rows, new_store
 from mapper.kmers.cut import cut_kmers
 from mapper.params import IndexParams, KmerParams
 from tests.helpers.big_offsets import BEYOND, fm_at
-from tests.helpers.kmer_searches import places_of
+from tests.helpers.kmer_searches import bounds_of
 from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
 from tests.helpers.read_batches import genome_of, mutated, random_letters, reads_of
 
@@ -46,15 +46,15 @@ def assert_same(given, expected):
 @pytest.mark.parametrize("list_capacity", [60, 10**4])
 def test_hits_are_those_of_the_cpu(device, most, list_capacity):
     from mapper.index.cuda import device_index, upload_index
-    from mapper.kmers.cuda import PATIENCE, CudaKmerSearch, device_contexts
+    from mapper.kmers.cuda import MAX_TURNS, CudaKmerSearch, device_contexts
 
     rng = np.random.default_rng(most)
     contigs, genome = repetitive_genome(rng, 300, IndexParams(kmer_len=3))
     reads = [mutated(rng, contigs[0][start : start + 25], 0.04) for start in (0, 100, 290, 380)]
     kmers = first_batch([*reads, "A" * 20, contigs[1][:30]], 12, 3)
     params = KmerParams(12, most, 12)
-    places = places_of(genome)
-    expected = CpuKmerSearch(genome.fm, places, params)(kmers)
+    bounds = bounds_of(genome)
+    expected = CpuKmerSearch(genome.fm, bounds, params)(kmers)
     assert expected.skipped.any()
     assert set(expected.mismatches.tolist()) == set(range(most + 1))
     assert np.diff(expected.hit_offsets).max() > 1
@@ -64,10 +64,10 @@ def test_hits_are_those_of_the_cpu(device, most, list_capacity):
     uploaded, contexts = upload_index(genome.fm), device_contexts(expanded, params)
     assert device_contexts(uploaded, params) is None
     assert (contexts is None) == (most == 0)
-    for fm, near, patience in ((expanded, contexts, PATIENCE), (expanded, contexts, 30),
+    for fm, near, max_turns in ((expanded, contexts, MAX_TURNS), (expanded, contexts, 30),
                                (uploaded, None, 60)):  # fmt: skip
-        search = CudaKmerSearch(0, fm, near, places, params, list_capacity)
-        search.patience = patience
+        search = CudaKmerSearch(0, fm, near, bounds, params, list_capacity)
+        search.max_turns = max_turns
         assert_same(search(kmers), expected)
         empty = KmerBatch(*(column[:0] for column in kmers))
         assert search(empty).hit_offsets.tolist() == [0]
@@ -106,17 +106,17 @@ def test_hits_with_rows_of_64_bits(device, monkeypatch, far):
     assert genome.fm.sa_samples.dtype == genome.fm.kmer_starts.dtype == np.uint64
     kmers = first_batch([contigs[0][350:420], contigs[1][200:230]], 12, 3)
     params = KmerParams(12, 1, 12)
-    expected = CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
+    expected = CpuKmerSearch(genome.fm, bounds_of(genome), params)(kmers)
     assert len(expected.text_pos) >= kmers.n_kmers
     if far:
         if SIMULATED:
             pytest.skip("the simulator would look at 67 M words of the text one by one")
         genome = genome._replace(fm=fm_at(genome.fm, BEYOND), starts=genome.starts + BEYOND)
-        near, expected = expected, CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
+        near, expected = expected, CpuKmerSearch(genome.fm, bounds_of(genome), params)(kmers)
         assert np.array_equal(expected.text_pos, near.text_pos + np.uint64(BEYOND))
     fm = upload_index(genome.fm) if far else device_index(genome.fm, 12)
     contexts = None if far else device_contexts(fm, params)
-    assert_same(CudaKmerSearch(0, fm, contexts, places_of(genome), params)(kmers), expected)
+    assert_same(CudaKmerSearch(0, fm, contexts, bounds_of(genome), params)(kmers), expected)
 
 
 @pytest.mark.gpu
@@ -142,8 +142,8 @@ def test_a_device_without_memory_gets_smaller_pieces(device, monkeypatch):
     contigs, genome = repetitive_genome(np.random.default_rng(4), 100)
     kmers = first_batch([contigs[0]], 15, 9)
     params = KmerParams(15, 0, 100)
-    expected = CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
-    search = CudaKmerSearch(0, device_index(genome.fm, 15), None, places_of(genome), params)
+    expected = CpuKmerSearch(genome.fm, bounds_of(genome), params)(kmers)
+    search = CudaKmerSearch(0, device_index(genome.fm, 15), None, bounds_of(genome), params)
     sizes, whole = [], search.search_on_device
 
     def cramped(low, high, n_kmers, capacity):
@@ -171,12 +171,12 @@ def test_room_for_hits_grows_once(device, monkeypatch):
     contigs, genome = repetitive_genome(np.random.default_rng(4), 100)
     kmers = first_batch([contigs[0]], 15, 2)
     params = KmerParams(15, 0, 100)
-    expected = CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
+    expected = CpuKmerSearch(genome.fm, bounds_of(genome), params)(kmers)
     n_rows = int(np.count_nonzero(np.diff(expected.hit_offsets)))
     n_listed = len(expected.text_pos) - n_rows
     assert n_listed > 20
     search = CudaKmerSearch(
-        0, device_index(genome.fm, 15), None, places_of(genome), params, n_listed // 3
+        0, device_index(genome.fm, 15), None, bounds_of(genome), params, n_listed // 3
     )
     capacities, whole = [], search.search_on_device
 
@@ -207,10 +207,10 @@ def test_a_device_that_is_really_full_gets_smaller_pieces(device):
     contigs, genome = repetitive_genome(np.random.default_rng(4), 300)
     kmers = first_batch([contigs[0]], 15)
     params = KmerParams(15, 1, 100)
-    expected = CpuKmerSearch(genome.fm, places_of(genome), params)(kmers)
+    expected = CpuKmerSearch(genome.fm, bounds_of(genome), params)(kmers)
     fm = device_index(genome.fm, 15)
     # The list takes 13 bytes an item, 1.7 GB; a fifth of that is left.
-    search = CudaKmerSearch(0, fm, None, places_of(genome), params, list_capacity=1 << 27)
+    search = CudaKmerSearch(0, fm, None, bounds_of(genome), params, list_capacity=1 << 27)
     filler = cuda.device_array(free_bytes() - (350 << 20), np.uint8)
     assert_same(search(kmers), expected)
     assert len(filler) > 0  # held until here
@@ -225,7 +225,7 @@ def search_types(kmer_len, row_type=np.uint32, *, contexts=False):
     )
     column = array(np.uint64)
     return (
-        type_of(fm), type_of(places_of(genome)), *[array(np.uint32, 2)][: int(contexts)], column,
+        type_of(fm), type_of(bounds_of(genome)), *[array(np.uint32, 2)][: int(contexts)], column,
         column, type_of(all_rows(1)), type_of(KmerParams(kmer_len)),
         type_of(new_store(2, 2, np.dtype(row_type))),
     )  # fmt: skip

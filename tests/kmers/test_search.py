@@ -12,14 +12,14 @@ from mapper.index.build import build_fm
 from mapper.index.fm import locate
 from mapper.kmers.cpu import CpuKmerSearch, fit_table, table_len_for_work
 from mapper.kmers.cut import cut_kmers
-from mapper.kmers.hits import HELD, LONG_ROW, Pace
+from mapper.kmers.hits import BUFFERED, LONG_ROW, StepMasks
 from mapper.kmers.search import KmerQuery, table_index
 from mapper.params import IndexParams, KmerParams
 from tests.helpers.kmer_searches import (
     SearchAsOnDevice,
+    bounds_of,
     genomes,
     letters_of,
-    places_of,
     reads_from,
     run_search,
 )
@@ -28,7 +28,7 @@ from tests.naive import kmers as naive
 
 
 def searcher(genome, params, **options):
-    return CpuKmerSearch(genome.fm, places_of(genome), params, **options)
+    return CpuKmerSearch(genome.fm, bounds_of(genome), params, **options)
 
 
 @settings(max_examples=80)
@@ -62,9 +62,9 @@ def test_rows_are_ruled_out_by_contexts_and_searched_in_parts(data):
     most = data.draw(st.integers(1, 2))
     max_hits = data.draw(st.sampled_from([1, 3, 20, 10**6]))
     params = KmerParams(kmer_len, most, max_hits, data.draw(st.sampled_from([0, 1, 4, 64])))
-    patience = data.draw(st.sampled_from([1, 5, 50, 10**4]))
-    pace = data.draw(st.sampled_from([Pace(), Pace(7, 3, 1), Pace(0, 1, 3)]))
-    search = SearchAsOnDevice(genome.fm, places_of(genome), params, patience, pace)
+    max_turns = data.draw(st.sampled_from([1, 5, 50, 10**4]))
+    step_masks = data.draw(st.sampled_from([StepMasks(), StepMasks(7, 3, 1), StepMasks(0, 1, 3)]))
+    search = SearchAsOnDevice(genome.fm, bounds_of(genome), params, max_turns, step_masks)
     found = run_search(genome, search, reads, kmer_len, 2)
     assert found == naive.search(contigs, reads, kmer_len, 2, most, max_hits)
 
@@ -72,7 +72,7 @@ def test_rows_are_ruled_out_by_contexts_and_searched_in_parts(data):
 def test_contexts_are_the_bases_beside_each_suffix():
     rng = np.random.default_rng(2)
     genome = genome_of([random_letters(rng, 300), random_letters(rng, 90)], IndexParams(64, 4, 3))
-    search = SearchAsOnDevice(genome.fm, places_of(genome), KmerParams(20, 1), 1, Pace())
+    search = SearchAsOnDevice(genome.fm, bounds_of(genome), KmerParams(20, 1), 1, StepMasks())
     left_len, n_seen = 20 - 3, 0
     for row in range(genome.fm.n_rows):
         pos = int(locate(genome.fm, row))
@@ -93,21 +93,21 @@ def test_some_rows_are_searched_in_parts_and_some_are_not():
     contigs = [random_letters(rng, 500) + "".join(mutated(rng, unit, 0.1) for _ in range(40))]
     genome = genome_of(contigs, IndexParams(64, 4, 3))
     reads = [contigs[0][:40], contigs[0][1000:1040]]
-    n_aside = []
-    for patience in (100, 10**6):
+    n_deferred = []
+    for max_turns in (100, 10**6):
         params = KmerParams(16, 2, 50)
-        search = SearchAsOnDevice(genome.fm, places_of(genome), params, patience, Pace())
+        search = SearchAsOnDevice(genome.fm, bounds_of(genome), params, max_turns, StepMasks())
         found = run_search(genome, search, reads, 16, 4)
         assert found == naive.search(contigs, reads, 16, 4, 2, 50)
-        n_aside.append(search.n_aside)
-    assert 0 < n_aside[0] < 2 * 14
-    assert n_aside[1] == 0
+        n_deferred.append(search.n_deferred)
+    assert 0 < n_deferred[0] < 2 * 14
+    assert n_deferred[1] == 0
 
 
 def test_hits_of_skipped_kmers_take_no_room_in_the_list():
     contigs = ["AC" * 200 + "GATTACA"]
     genome = genome_of(contigs)
-    for max_hits, room in ((HELD - 1, 1), (10**6, 400)):
+    for max_hits, room in ((BUFFERED - 1, 1), (10**6, 400)):
         search = searcher(genome, KmerParams(10, 0, max_hits), list_capacity=room)
         found = run_search(genome, search, ["ACACACACAC"], 10, 1)
         assert found == naive.search(contigs, ["ACACACACAC"], 10, 1, 0, max_hits)

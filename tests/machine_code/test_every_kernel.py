@@ -66,11 +66,11 @@ def index_and_kmers():
     yield _lengthen_table, [fm, U4, NUMBER, NUMBER, U4]
     yield _fill_contexts, [fm, NUMBER, array(np.uint32, 2)]
     yield cuda._drop, [I4, NUMBER, NUMBER, U1]
-    yield cuda._place_first, [HITS, NUMBER, I8, *FOUND]
-    yield cuda._place_more, [HITS, NUMBER, I8, *FOUND]
+    yield cuda._gather_first, [HITS, NUMBER, I8, *FOUND]
+    yield cuda._gather_listed, [HITS, NUMBER, I8, *FOUND]
     yield cuda._sort_long, [NUMBER, I8, *FOUND]
-    yield cuda._settle_first, [NUMBER, I8, *FOUND, *FOUND]
-    yield cuda._settle_more, [HITS, NUMBER, I8, *FOUND, *FOUND]
+    yield cuda._scatter_first, [NUMBER, I8, *FOUND, *FOUND]
+    yield cuda._scatter_listed, [HITS, NUMBER, I8, *FOUND, *FOUND]
 
 
 def pairwise():

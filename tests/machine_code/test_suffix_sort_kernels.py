@@ -24,7 +24,7 @@ def test_hot_kernels_keep_everything_in_registers(row: type) -> None:
     rows = array(row)
     kernels = {
         "_keys_at": (WORDS, NUMBER, NUMBER, NUMBER, rows, WORDS),
-        "_place": (WORDS, rows, *[NUMBER] * 4, array(np.uint8), rows),
+        "_write_rows": (WORDS, rows, *[NUMBER] * 4, array(np.uint8), rows),
         "_fill_range": (WORDS, *[NUMBER] * 5, array(np.int64), rows),
         "_ranks_after": (rows, *[NUMBER] * 4, rows, WORDS),
     }

@@ -12,7 +12,7 @@ from mapper.batch_ops import reads_of as part_of
 from mapper.chain.cpu import find_loci
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cpu import extend_loci
-from mapper.index.reference import Index
+from mapper.index.index import Index
 from mapper.mapping.stages import align_reads, rescue_mates
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import model_from

@@ -8,7 +8,7 @@ import pytest
 from mapper import dna
 from mapper.index.fm import clean_hit, locate
 from mapper.params import IndexParams
-from mapper.seed.diagonals import DIAGONALS_FULL, add_diagonal, find_diagonals, forget_diagonals
+from mapper.seed.diagonals import DIAGONALS_FULL, add_diagonal, clear_diagonals, find_diagonals
 from tests.helpers.read_batches import Genome, genome_of, mutated, packed_reads, random_letters
 from tests.helpers.seed_searches import Seed, scratch_of, search_seed
 from tests.naive.seeds import oriented
@@ -142,7 +142,7 @@ def test_the_table_of_many_diagonals_knows_what_a_set_knows() -> None:
     wanted = np.array(list(dict.fromkeys([*near, *far, *alike]))[:256])
     rng.shuffle(wanted)
     scratch = scratch_of([(0, 1, 0, 0, 0)], max_hits=256)
-    forget_diagonals(scratch)
+    clear_diagonals(scratch)
     for i, diagonal in enumerate([*wanted, *wanted]):
         n = add_diagonal(scratch, min(i, len(wanted)), 0, diagonal)
         assert n == min(i + 1, len(wanted))
