@@ -34,6 +34,7 @@ for _kind, _size in (("A", 1), ("c", 1), ("C", 1), ("s", 2), ("S", 2), ("i", 4),
                      ("f", 4)):  # fmt: skip
     VALUE_SIZE[ord(_kind)] = _size
 _Z, _H, _B, _A, _F = b"ZHBAf"
+_MINUS, _ZERO = b"-0"
 
 
 @core
@@ -89,6 +90,25 @@ def get_number(data, at, kind):
     if kind >= 97:  # lower case: signed
         value -= (value >> (8 * size - 1)) << (8 * size)
     return value
+
+
+@core
+def put_int(out, at, value):
+    """Write an integer in decimal; return the position after it."""
+    value = np.int64(value)
+    if value < 0:
+        out[at] = _MINUS
+        at += 1
+        value = -value
+    n_digits = 1
+    rest = value // 10
+    while rest > 0:
+        n_digits += 1
+        rest //= 10
+    for i in range(n_digits - 1, -1, -1):
+        out[at + i] = _ZERO + value % 10
+        value //= 10
+    return at + n_digits
 
 
 @driver
