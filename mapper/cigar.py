@@ -12,6 +12,7 @@ import numpy as np
 from mapper.jit.accelerate import core
 
 LETTERS = "MIDNSHP=X"
+ASCII_OF_OP = np.frombuffer(LETTERS.ljust(16, "?").encode(), np.uint8).copy()
 M, I, D, N, S, H, P, EQUAL, X = range(9)  # noqa: E741  (SAM's letters)
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from mapper.align.pairs import PairBatch
 from mapper.align.result import STATUS_NAMES, PairAlignments
-from mapper.cigar import EQUAL, D, I
-from mapper.io.sam import put_int
+from mapper.cigar import ASCII_OF_OP, EQUAL, D, I
+from mapper.io.tags import put_int
 from mapper.jit.accelerate import driver
 
 PAIR_COLUMNS = ("pair", "query_length", "ref_length", "score", "status", "cigar")
@@ -21,7 +21,6 @@ SPAN_COLUMNS = ("query_start", "query_end", "ref_start", "ref_end")
 """Follow where a span leaves ends unaligned."""
 
 _TAB, _NEWLINE, _STAR = b"\t\n*"
-CIGAR_LETTERS = np.frombuffer(b"MIDNSHP=X???????", np.uint8).copy()
 STATUSES = np.frombuffer(b"".join(name.ljust(16).encode() for name in STATUS_NAMES), np.uint8)
 STATUSES = STATUSES.reshape(-1, 16).copy()
 _PAIR_FIXED = 200
@@ -72,7 +71,7 @@ def put_cigar(out, at, ops, start, end):
         return at + 1
     for j in range(start, end):
         at = put_int(out, at, ops[j] >> 4)
-        out[at] = CIGAR_LETTERS[ops[j] & 15]
+        out[at] = ASCII_OF_OP[ops[j] & 15]
         at += 1
     return at
 

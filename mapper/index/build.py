@@ -34,8 +34,9 @@ from mapper.index.plan import LIBRARY, BuildPlan, choose_route, plan_cpu, sort_s
 from mapper.index.reference import Contigs, IndexData, IndexMeta, make_contigs
 from mapper.index.storage import columns, row_dtype
 from mapper.index.suffix_sort import SortedText
+from mapper.io.contig_md5 import md5_of_contigs
 from mapper.io.fasta_codes import WRITTEN_OTHERWISE
-from mapper.io.reference_fasta import FastaCodes, plain_bytes, read_fasta, sums_of_contigs
+from mapper.io.reference_fasta import FastaCodes, plain_bytes, read_fasta
 from mapper.jit.accelerate import driver
 from mapper.jit.hashing import splitmix64
 from mapper.parallel.buffers import RECYCLER
@@ -143,45 +144,45 @@ def read_text(
     InputFormatError
         See :func:`mapper.io.reference_fasta.read_fasta`.
     """
-    text = _Text(most, check)
+    segments = _Text(most, check)
     names: list[str] = []
     lengths: list[int] = [0]  # of what comes before the first contig
-    otherwise: list[list[np.ndarray]] = []
+    otherwise = False
 
-    def placements(blocks: Iterator[FastaCodes]) -> Iterator[Callable[[], list[np.ndarray]]]:
+    def copies(blocks: Iterator[FastaCodes]) -> Iterator[Callable[[], None]]:
+        nonlocal otherwise
         for block in blocks:
             runs = block.runs()
             lengths[-1] += len(runs[0])
             lengths.extend(len(run) for run in runs[1:])
             names.extend(block.names)
-            targets = text.room(runs)
-            if block.otherwise:
-                otherwise.append(targets)
-            yield partial(_copy, runs, targets)
+            otherwise |= block.otherwise
+            yield partial(_copy, runs, segments.room(runs))
 
     pool = PriorityPool(n_threads - 1) if n_threads > 1 else None
     try:
-        sums = sums_of_contigs(pool)
         copying = pool.at(WRITE) if pool is not None else None
         with closing(read_fasta(fasta, pool)) as blocks:
-            for targets in ordered_calls(placements(blocks), copying, _BLOCKS_AHEAD):
-                sums.add_runs(targets)
-        md5 = sums.digests()
+            for _ in ordered_calls(copies(blocks), copying, _BLOCKS_AHEAD):
+                pass
     finally:
         if pool is not None:
             pool.shutdown()
         RECYCLER.clear()  # of blocks of the file
-    while otherwise:
-        for codes in otherwise.pop():
-            codes &= np.uint8(WRITTEN_OTHERWISE - 1)
-    return make_contigs(names, md5, lengths[1:]), text.joined(n_threads)
+    text = segments.joined(n_threads)
+    ends = list(itertools.accumulate(n + 1 for n in lengths[1:]))
+    starts = [0, *ends[:-1]]
+    contigs = [text[start : end - 1] for start, end in zip(starts, ends, strict=True)]
+    md5 = md5_of_contigs(contigs, n_threads)
+    if otherwise:
+        text &= np.uint8(WRITTEN_OTHERWISE - 1)
+    return make_contigs(names, md5, lengths[1:]), text
 
 
-def _copy(runs: list[np.ndarray], targets: list[np.ndarray]) -> list[np.ndarray]:
+def _copy(runs: list[np.ndarray], targets: list[np.ndarray]) -> None:
     """Copy codes to where they belong, which is memory that nobody has touched yet (a task)."""
     for run, target in zip(runs, targets, strict=True):
         target[:] = run
-    return targets
 
 
 class _Text:

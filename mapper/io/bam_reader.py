@@ -1,13 +1,9 @@
-"""BAM bytes to read columns: one pass of compiled code over a byte buffer.
+"""Read BAM, CRAM and SAM files in batches.
 
-Reads are taken as the instrument gave them: the record's sequence turned back where flag
-0x10 says that it was reversed; secondary and supplementary records skipped, as they repeat
-what a primary record holds. What other mappers found is not kept: tags that describe an
-alignment (DROPPED_TAGS) are left out, all others go along.
-
-What to tell the user about a BAM, CRAM or SAM file that cannot be read.
-
-BAM, CRAM and SAM files to batches of reads.
+Reads are taken as the instrument gave them: a record's sequence is reversed back where flag 0x10 is
+set, and secondary and supplementary records are skipped, as they repeat parts of a primary one.
+Tags that describe an alignment (DROPPED_TAGS) are left out; all others are kept. Compiled code
+parses the bytes of a batch in one pass; CRAM and SAM are converted to BAM by samtools first.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ import numpy as np
 
 from mapper.batch import MIN_COST, ReadBatch
 from mapper.errors import InputFormatError
-from mapper.io.bam_writer import NOT_A_BASE, copy_bytes, read_bases
+from mapper.io.bam_writer import FIXED_BYTES, NOT_A_BASE, REVERSE, copy_bytes, read_bases
 from mapper.io.batch_reader import BatchReader, RawBatch, bytes_ahead, giving
 from mapper.io.fastq_errors import format_error, show
 from mapper.io.header import header_field
@@ -30,18 +26,20 @@ from mapper.io.input_buffer import InputBuffer
 from mapper.io.input_file import BrokenStreamError, ByteSource
 from mapper.io.samtools import ConvertedSource
 from mapper.io.simd_text import copy_phred, copy_visible
-from mapper.io.tags import DROPPED_TAGS, tag_end, tag_key, turn_base_tag
+from mapper.io.tags import RG, is_dropped, tag_end, turn_base_tag
 from mapper.jit.accelerate import core, driver
-from mapper.jit.simd import RUN, get16, get32
+from mapper.jit.simd import VECTOR, get16, get32
 from mapper.parallel.buffers import RECYCLER
 
-OK = 0
+# --- parsing records ---
+
+OK = 0  # status of a record
 MORE = 2  # the buffer ends inside a record or pair, the file does not
 DONE = 3  # the file ends where a record would begin
 CUT_OFF = 4  # the file ends inside a record
 BAD_RECORD = 5  # its lengths contradict each other
 BAD_NAME = 6
-BAD_BASE = 7  # "=", which no reference is at hand for
+BAD_BASE = 7  # "=", which only a reference can resolve
 BAD_QUALITY = 8
 BAD_TAGS = 9
 NO_SEQUENCE = 10  # an aligned record without one
@@ -49,35 +47,31 @@ UNKNOWN_READ_GROUP = 11
 BAD_SEGMENT = 12  # a pair's read that is neither its first nor its last
 NO_MATE = 13  # the next record is not the mate
 
-PAIRED, REVERSE, FIRST, LAST, NOT_PRIMARY, QC_FAIL = 0x1, 0x10, 0x40, 0x80, 0x900, 0x200
+PAIRED, FIRST, LAST, NOT_PRIMARY, QC_FAIL = 0x1, 0x40, 0x80, 0x900, 0x200
 _UNMAPPED = 0x4
 
-_DROPPED = np.array([tag_key(tag) for tag in DROPPED_TAGS], np.uint16)
-_RG = tag_key("RG")
-
-_FIXED = 36  # bytes of a record before its name, block_size included
 _MAX_PHRED = 93
 _NO_QUALITY = 255
 
 
 @core
 def find_record(data, at, end, ended):
-    """Return the status of the record at `at`, and its end (or where the trouble is)."""
+    """Return the status of the record at `at`, and its end or the position of the error."""
     if at >= end:
         return (DONE if ended else MORE), at
     unfinished = CUT_OFF if ended else MORE
     if at + 4 > end:
         return unfinished, at
     size = get32(data, at)
-    if size < _FIXED - 4 + 2:
+    if size < FIXED_BYTES - 4 + 2:
         return BAD_RECORD, at
-    if at + _FIXED > end:
+    if at + FIXED_BYTES > end:
         return unfinished, at
     n_bases = get32(data, at + 20)
     if n_bases < 0:
         return BAD_RECORD, at
     name_len = np.int64(data[at + 12])
-    used = _FIXED - 4 + name_len + 4 * get16(data, at + 16) + (n_bases + 1) // 2 + n_bases
+    used = FIXED_BYTES - 4 + name_len + 4 * get16(data, at + 16) + (n_bases + 1) // 2 + n_bases
     if name_len == 0 or used > size:
         return BAD_RECORD, at
     if at + 4 + size > end:
@@ -98,7 +92,7 @@ def _next_primary(data, at, end, ended, n_records):
 
 @core
 def _known_read_group(data, at, ids, id_offsets):
-    """Say whether the NUL-terminated text at `at` is one of the read groups."""
+    """Return True if the NUL-terminated text at `at` is one of the read groups."""
     for group in range(len(id_offsets) - 1):
         length = id_offsets[group + 1] - id_offsets[group]
         i = 0
@@ -111,20 +105,17 @@ def _known_read_group(data, at, ids, id_offsets):
 
 @core
 def _copy_tags(data, at, end, reverse, n_bases, ids, id_offsets, tags, tag_at):
-    """Copy the tags of a record that are kept; return (status, end of the copied)."""
+    """Copy the tags of a record but dropped ones; return (status, end of the copied ones)."""
     while at < end:
         following = tag_end(data, at, end)
         if following < 0:
             return BAD_TAGS, tag_at
         key = get16(data, at)
-        dropped = False
-        for other in _DROPPED:
-            dropped |= key == other
-        if key == _RG and (
+        if key == RG and (
             data[at + 2] != ord("Z") or not _known_read_group(data, at + 3, ids, id_offsets)
         ):
             return UNKNOWN_READ_GROUP, tag_at
-        if not dropped:
+        if not is_dropped(key):
             copied = tag_at
             tag_at = copy_bytes(tags, tag_at, data, at, following)
             if reverse and following - at - 4 == n_bases and data[at + 2] == ord("Z"):
@@ -135,9 +126,9 @@ def _copy_tags(data, at, end, reverse, n_bases, ids, id_offsets, tags, tag_at):
 
 @core
 def _copy_name(data, at, length, names, name_at):
-    """Write the name of `length` characters at `at`; say whether all are visible."""
-    if length <= RUN and at + RUN <= len(data) and name_at + RUN <= len(names):
-        return copy_visible(data, at, names, name_at) >= length  # and some bytes behind
+    """Write the name of `length` characters at `at`; return True if all are visible."""
+    if length <= VECTOR and at + VECTOR <= len(data) and name_at + VECTOR <= len(names):
+        return copy_visible(data, at, names, name_at) >= length  # copies bytes after the name, too
     letters = data[at : at + length]
     worst = np.uint8(0)
     for i in range(length):
@@ -158,7 +149,7 @@ def _append_read(data, at, end, ids, id_offsets, row, bases, quals, base_offsets
         return NO_SEQUENCE
     reverse = (flag & REVERSE) != 0
     name_len = np.int64(data[at + 12]) - 1
-    name = at + _FIXED
+    name = at + FIXED_BYTES
     if name_len == 0 or data[name + name_len] != 0:
         return BAD_NAME
     if not _copy_name(data, name, name_len, names, name_offsets[row]):
@@ -182,10 +173,10 @@ def _append_read(data, at, end, ids, id_offsets, row, bases, quals, base_offsets
         for i in range(n_bases):
             target[i] = given[n_bases - 1 - i]
             worst = max(worst, given[i])
-    elif n_bases >= RUN:
+    elif n_bases >= VECTOR:
         bad = np.int64(0)
-        for run in range(n_bases // RUN + 1):
-            first = min(run * RUN, n_bases - RUN)  # the last is what is left, and some again
+        for vector in range(n_bases // VECTOR + 1):
+            first = min(vector * VECTOR, n_bases - VECTOR)  # the last one overlaps
             bad |= copy_phred(given, first, target, first)
         if bad:
             return BAD_QUALITY
@@ -205,15 +196,15 @@ def _append_read(data, at, end, ids, id_offsets, row, bases, quals, base_offsets
 
 @core
 def _are_mates(data, a, b):
-    """Say whether two records are the first and last read of one template, in any order."""
+    """Return True if two records are the first and last read of one template, in any order."""
     flag_a, flag_b = get16(data, a + 18), get16(data, b + 18)
     if (flag_b & PAIRED) == 0 or ((flag_a ^ flag_b) & (FIRST | LAST)) != (FIRST | LAST):
         return False
     length = np.int64(data[a + 12])
     if data[b + 12] != length:
         return False
-    name_a = data[a + _FIXED : a + _FIXED + length]
-    name_b = data[b + _FIXED : b + _FIXED + length]
+    name_a = data[a + FIXED_BYTES : a + FIXED_BYTES + length]
+    name_b = data[b + FIXED_BYTES : b + FIXED_BYTES + length]
     differ = np.uint8(0)
     for i in range(length):
         differ = max(differ, np.uint8(name_a[i] ^ name_b[i]))
@@ -222,21 +213,21 @@ def _are_mates(data, a, b):
 
 @driver
 def whole_reads(data, all_left, most):
-    """Find reads and pairs that lie in uncompressed BAM as a whole, by lengths and flags only.
+    """Find the whole reads and pairs at the start of uncompressed BAM, by lengths and flags only.
 
     Parameters
     ----------
     data
         uint8; begins with a record.
     all_left
-        Whether the file ends with it.
+        True if the file ends with it.
     most
-        Reads that are enough.
+        Upper limit of the reads to find.
 
     Returns
     -------
     Reads; pairs among them; records up to the last of them, skipped ones included; the position
-    after them; what stopped the search: OK, MORE, DONE, or a record's trouble.
+    after them; why the search ended: OK, MORE, DONE, or the status of a malformed record.
     """
     end = len(data)
     n_reads = n_pairs = n_records = at = 0
@@ -258,12 +249,12 @@ def whole_reads(data, all_left, most):
 @driver
 def fill_batch(data, ended, ids, id_offsets, bases, quals, base_offsets, names, name_offsets, flags,
                tags, tag_offsets):  # fmt: skip
-    """Turn records into the columns of a batch, until they end or something is wrong.
+    """Parse records into the columns of a batch, up to the end or the first error.
 
     Parameters
     ----------
     data, ended
-        Uncompressed BAM (uint8), and whether records, or the file, end where that does.
+        Uncompressed BAM (uint8); True if a record, or the file, ends where that does.
     ids, id_offsets
         IDs of the header's read groups, flat (uint8, int64).
     bases, quals, base_offsets, names, name_offsets, flags, tags, tag_offsets
@@ -272,7 +263,7 @@ def fill_batch(data, ended, ids, id_offsets, bases, quals, base_offsets, names, 
 
     Returns
     -------
-    Status; position of the record that it is about; records before that one, skipped ones
+    Status; position of the record that it concerns; records before that one, skipped ones
     included; reads.
     """
     end = len(data)
@@ -315,6 +306,8 @@ def fill_batch(data, ended, ids, id_offsets, bases, quals, base_offsets, names, 
         n_reads += rows
 
 
+# --- messages ---
+
 _EXPORT = "export the file again"
 _GROUP = "group mates with `samtools collate`, or take single reads out by `samtools view -F 1`"
 _REASONS = {
@@ -344,12 +337,12 @@ _REASONS = {
 def explain(
     status: int, name: str, number: int, record: bytes, header: Sequence[str]
 ) -> InputFormatError:
-    """Return the error for a status of :mod:`mapper.io.bam_reader`.
+    """Return the error for a status of :func:`fill_batch`.
 
     Parameters
     ----------
     status
-        What the scan found.
+        From :func:`fill_batch`.
     name, number
         File, and 1-based number of the record in it, skipped ones counted.
     record
@@ -382,12 +375,14 @@ def _size(record: bytes) -> int:
 
 
 def _from_next_primary(record: bytes) -> bytes:
-    """Return the bytes from the next primary record on; none if there is none in memory."""
+    """Return the bytes from the next primary record on; empty if none is in memory."""
     record = record[_size(record) :]
     while len(record) > 36 and int.from_bytes(record[18:20], "little") & NOT_PRIMARY:
         record = record[_size(record) :]
     return record
 
+
+# --- files ---
 
 BAM_MAGIC = b"BAM\x01"
 CRAM_MAGIC = b"CRAM"
@@ -396,7 +391,7 @@ _MAX_HEADER_BYTES = 1 << 30
 
 
 def alignment_format(source: ByteSource) -> str | None:
-    """Return ``bam``, ``cram`` or ``sam`` if a file begins like one, else None."""
+    """Return ``bam``, ``cram`` or ``sam`` by the first bytes of a file; None for other formats."""
     if source.raw_head.startswith(CRAM_MAGIC):
         return "cram"
     start = source.peek(4)
@@ -406,11 +401,11 @@ def alignment_format(source: ByteSource) -> str | None:
 
 
 class BamReader(BatchReader):
-    """Reads of one BAM, CRAM or SAM file in batches.
+    """Reader of one BAM, CRAM or SAM file in batches.
 
     Mates must be next to each other (unaligned files, name-grouped ones); secondary and
     supplementary records between them are skipped. Pairs and single reads may be mixed.
-    See :mod:`mapper.io.bam_reader` for what is kept of a record.
+    See the module's docstring for the parts of a record that are kept.
 
     Parameters
     ----------
@@ -419,9 +414,9 @@ class BamReader(BatchReader):
     fmt
         That format.
     batch_bases
-        A batch takes as many whole reads or pairs as there are in ``2 * batch_bases`` bytes of
-        uncompressed BAM, but one at least, and no more than one for each
-        ``MIN_COST`` bases (a pair may exceed that by one).
+        Size of a batch: the whole reads or pairs in ``2 * batch_bases`` bytes of uncompressed
+        BAM, at least one, and at most one for each ``MIN_COST`` bases (a pair may exceed that
+        by one).
     chunk_bytes
         Bytes read at a time; no effect on the batches.
     reference, threads
@@ -480,7 +475,7 @@ class BamReader(BatchReader):
         return [line for line in self.header if line.startswith("@RG\t")]
 
     def limit_batches(self, batch_bases: int) -> None:
-        """Set the size of the batches that are still to come."""
+        """Set the size of later batches."""
         self._window_bytes = 2 * batch_bases
         self._most_reads = max(batch_bases // MIN_COST, 1)
 
@@ -525,7 +520,7 @@ class BamReader(BatchReader):
         )  # fmt: skip
 
     def _last_batch(self, n_bytes: int, n_reads: int, is_rest: bool) -> RawBatch | None:
-        """Parse what must be the last batch, if the input is in order; raise if it is not."""
+        """Parse the last batch; raise if the file does not end there, as it does if well formed."""
         self._finished = True
         assert self._file is not None
         ended = is_rest and self._file.broken is None
@@ -535,7 +530,7 @@ class BamReader(BatchReader):
         return giving(batch) if batch.n_reads else None
 
     def _check_end(self, n_records: int) -> None:
-        """Raise if the file, of so many records, lacks its last block."""
+        """Raise if the file, of `n_records` records, lacks the end-of-file block."""
         if self._source.is_bgzf and not self._source.ends_with_eof_block:
             raise InputFormatError(
                 f"{self.name}: no end-of-file block after record {n_records}: the file is "
@@ -586,7 +581,7 @@ class _BamPart(NamedTuple):
 
     name: str
     data: np.ndarray  # uint8, begins with a record
-    ended: bool  # records, or the file, end where `data` does
+    ended: bool  # a record, or the file, ends where `data` does
     most_reads: int
     first_read: int  # reads that came before
     first_record: int  # records that came before, skipped ones included
@@ -600,7 +595,7 @@ class _BamPart(NamedTuple):
         Raises
         ------
         InputFormatError
-            For the first thing that is wrong with the records.
+            For the first error in the records.
         """
         n_bytes, n_rows = len(self.data), self.most_reads + 1
         bases, quals, names, tags = (RECYCLER.empty(n_bytes) for _ in range(4))
@@ -634,7 +629,7 @@ class _BamPart(NamedTuple):
         )
 
     def count_records(self) -> int:
-        """Return how many records there are, skipped ones included; all must be whole."""
+        """Return the number of records, skipped ones included; all must be whole."""
         n = at = 0
         while at < len(self.data):
             at += 4 + int.from_bytes(self.data[at : at + 4].tobytes(), "little")

@@ -1,4 +1,4 @@
-"""Cut a BAM, CRAM or SAM file of reads into consecutive BAM files, for jobs of their own."""
+"""Cut a BAM, CRAM or SAM file of reads into consecutive BAM files, one for each job."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from mapper.errors import InputFormatError
-from mapper.io import bam_reader as scan
-from mapper.io.bam_reader import BamReader, alignment_format, explain
+from mapper.io.bam_reader import (
+    DONE,
+    MORE,
+    NOT_PRIMARY,
+    OK,
+    PAIRED,
+    BamReader,
+    alignment_format,
+    explain,
+    find_record,
+)
 from mapper.io.bgzf import BgzfWriter
 from mapper.io.input_buffer import InputBuffer
 from mapper.io.input_file import ByteSource
@@ -19,16 +28,16 @@ from mapper.jit.simd import get16
 from mapper.parallel.pool import thread_pool
 
 _CHUNK_BYTES = 4 << 20
-_FULL = -1  # beside the statuses of bam_scan: the limit is reached
+_FULL = -1  # a further status: the limit is reached
 _NO_LIMIT = int(np.iinfo(np.int64).max)
 
 
 @driver
 def pass_reads(data, at, end, ended, n_reads, half, limit):
-    """Pass over records until there are `limit` reads and no pair lacks its mate.
+    """Pass over records until there are `limit` reads and no pair is incomplete.
 
     A read is a primary record; a pair is two that follow one another, as for
-    :func:`mapper.io.bam_reader.fill_batch`. `half` says that a pair lacks its mate.
+    :func:`mapper.io.bam_reader.fill_batch`. `half` is True while a pair lacks its second read.
 
     Returns
     -------
@@ -36,27 +45,27 @@ def pass_reads(data, at, end, ended, n_reads, half, limit):
     and `half` there.
     """
     while n_reads < limit or half:
-        status, record_end = scan.find_record(data, at, end, ended)
-        if status != scan.OK:
+        status, record_end = find_record(data, at, end, ended)
+        if status != OK:
             return status, at, n_reads, half
         flag = get16(data, at + 18)
-        if (flag & scan.NOT_PRIMARY) == 0:
+        if (flag & NOT_PRIMARY) == 0:
             n_reads += 1
-            half = (flag & scan.PAIRED) != 0 and not half
+            half = (flag & PAIRED) != 0 and not half
         at = record_end
     return _FULL, at, n_reads, half
 
 
 class RecordReader(BamReader):
-    """The records of a file as bytes, to be handed on as they are.
+    """Reader of the records of a file as bytes, unchanged.
 
-    Only their lengths are checked, and that the file is whole; what else may be wrong with a
-    record is found by whoever reads it.
+    Only their lengths are checked, and that the file is complete; the job that parses a record
+    finds other errors in it.
 
     Parameters
     ----------
     path
-        BAM, CRAM or SAM; CRAM that needs a reference leaves it to htslib to find it.
+        BAM, CRAM or SAM; htslib looks for the reference of a CRAM that needs one.
     executor
         Its threads decompress.
 
@@ -69,11 +78,11 @@ class RecordReader(BamReader):
     def __init__(self, path: str, executor: Executor | None = None) -> None:
         self.header_bytes = b""
         source = ByteSource(path, executor)
-        # What is none of these has no BAM header either, which is then said.
+        # Any other file is read as BAM, whose missing header is the error then.
         fmt = alignment_format(source) or "bam"
         super().__init__(source, fmt, 0, _CHUNK_BYTES, executor=executor)
         self._records = InputBuffer(self._source, _CHUNK_BYTES, executor)
-        self._file = self._records  # which `close` closes
+        self._file = self._records  # closed by `close`
         self._half = False
 
     def _take(self, n: int) -> bytes:
@@ -96,11 +105,11 @@ class RecordReader(BamReader):
                 yield file.take(end).tobytes()
             if status == _FULL:
                 return
-            number = self.n_reads + 1  # of the read; records between are not counted
-            if status == scan.DONE:
+            number = self.n_reads + 1  # of the read; skipped records are not counted
+            if status == DONE:
                 self._finished = True
                 self._check_end(number - 1)
-            elif status != scan.MORE:
+            elif status != MORE:
                 raise explain(status, self.name, number, data[end:].tobytes(), self.header)
             elif is_rest:
                 raise InputFormatError(f"{self.name}: {file.broken} (found at record {number})")
@@ -122,12 +131,12 @@ def split_bam(path: str, ends: Sequence[int], targets: Sequence[Path], threads: 
     Parameters
     ----------
     ends
-        Reads [0, ends[0]), [ends[0], ends[1]) … go to the targets, nondecreasing. A pair is
-        not cut: it belongs to where its first read belongs. What comes behind the last end is
-        left out; to the end of the file, give a number no smaller than its reads.
+        Reads [0, ends[0]), [ends[0], ends[1]) … go to the targets; nondecreasing. A pair is not
+        split and goes where its first read goes. Reads after the last end are left out; for all
+        reads, give a number no smaller than theirs.
     targets
-        One for each end; each exists afterwards, if without a record. They have no temporary
-        names: on an exception whoever called removes them.
+        One for each end; each exists afterwards, possibly without a record. They are written
+        under their final names: the caller removes them after an exception.
 
     Raises
     ------

@@ -1,7 +1,4 @@
-"""Records to BAM bytes.
-
-Bases of BAM records, two in a byte, from and to base codes.
-"""
+"""Encode records as BAM bytes, and convert bases between codes and BAM's two in a byte."""
 
 from __future__ import annotations
 
@@ -11,13 +8,15 @@ from mapper.batch import ReadBatch, RecordBatch
 from mapper.cigar import N, S
 from mapper.dna import COMPLEMENT, LETTERS
 from mapper.errors import OutputError
-from mapper.io.simd_text import RUN, pack_run, unpack_run
+from mapper.io.simd_text import VECTOR, pack_vector, unpack_vector
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import copy, put16, put32
 from mapper.parallel.buffers import RECYCLER
 
+# --- bases ---
+
 NOT_A_BASE = 255
-"""Code of "=", which stands for the reference's base."""
+"""Code of "=", the base of the reference."""
 
 _BAM_LETTERS = b"=ACMGRSVTWYHKDBN"
 _NIBBLE_OF_CODE = np.array([_BAM_LETTERS.index(letter) for letter in LETTERS], np.uint8)
@@ -32,33 +31,33 @@ _COMPLEMENT_OF_NIBBLE = np.array(
 
 @core
 def _put_plain(target, part, reverse):
-    """Write bases in runs, an odd last one left out; say whether all are A, C, G or T.
+    """Write bases in vectors, without an odd last one; return True if all are A, C, G or T.
 
-    They must be, and RUN of them at the least. The last run is what is left, and some of that
-    before it again.
+    Otherwise what is written has no meaning. There must be VECTOR bases or more; the last vector
+    overlaps the one before.
     """
     length = len(part)
-    half = RUN // 2
+    half = VECTOR // 2
     others = np.int64(0)
-    for run in range(length // RUN + 1):
-        pair = min(run * half, (length >> 1) - half)
-        start = length - 2 * pair - RUN if reverse else 2 * pair
-        others |= pack_run(part, start, target, pair, reverse)
+    for vector in range(length // VECTOR + 1):
+        pair = min(vector * half, (length >> 1) - half)
+        start = length - 2 * pair - VECTOR if reverse else 2 * pair
+        others |= pack_vector(part, start, target, pair, reverse)
     return others == 0
 
 
 @core
 def put_bases(out, at, bases, start, end, reverse):
-    """Write ``bases[start:end]`` as a record has them; return the position after that.
+    """Write ``bases[start:end]`` as a record stores them; return the position after them.
 
     Parameters
     ----------
     out, at
-        uint8, and where in it.
+        Output (uint8) and position in it.
     bases, start, end
         uint8 codes.
     reverse
-        Whether they are to be turned and complemented.
+        Write the reverse complement.
     """
     length = end - start
     n_pairs = length >> 1
@@ -66,7 +65,7 @@ def put_bases(out, at, bases, start, end, reverse):
     part = bases[start:end]
     nibbles = _NIBBLE_OF_COMPLEMENT if reverse else _NIBBLE_OF_CODE
     last = length - 1
-    if length < RUN or not _put_plain(target, part, reverse):
+    if length < VECTOR or not _put_plain(target, part, reverse):
         for i in range(n_pairs):
             first, second = 2 * i, 2 * i + 1
             high = nibbles[part[last - first if reverse else first]]
@@ -78,14 +77,14 @@ def put_bases(out, at, bases, start, end, reverse):
 
 @core
 def _read_plain(sequence, target, reverse):
-    """The opposite of :func:`_put_plain`."""
+    """Read bases in vectors; return True if all are A, C, G or T, as :func:`_put_plain`."""
     length = len(target)
-    half = RUN // 2
+    half = VECTOR // 2
     others = np.int64(0)
-    for run in range(length // RUN + 1):
-        pair = min(run * half, (length >> 1) - half)
-        start = length - 2 * pair - RUN if reverse else 2 * pair
-        others |= unpack_run(sequence, pair, target, start, reverse)
+    for vector in range(length // VECTOR + 1):
+        pair = min(vector * half, (length >> 1) - half)
+        start = length - 2 * pair - VECTOR if reverse else 2 * pair
+        others |= unpack_vector(sequence, pair, target, start, reverse)
     return others == 0
 
 
@@ -98,19 +97,19 @@ def read_bases(sequence, target, reverse):
     sequence
         uint8: two bases a byte, the first in the high half.
     target
-        uint8, as long as there are bases.
+        uint8, one byte per base.
     reverse
-        Whether they are to be turned and complemented.
+        Write the reverse complement.
 
     Returns
     -------
-    The largest code: NOT_A_BASE if there is a "=".
+    The largest code; NOT_A_BASE if there is a "=".
     """
     length = len(target)
     codes = _COMPLEMENT_OF_NIBBLE if reverse else _CODE_OF_NIBBLE
     worst = np.uint8(0)
     done = np.int64(0)
-    if length >= RUN and _read_plain(sequence, target, reverse):
+    if length >= VECTOR and _read_plain(sequence, target, reverse):
         done = length & ~1
     for i in range(done, length):
         nibble = (sequence[i >> 1] >> (0 if i & 1 else 4)) & 15
@@ -120,16 +119,20 @@ def read_bases(sequence, target, reverse):
     return worst
 
 
+# --- records ---
+
 MAX_NAME = 254
+"""Longest read name: BAM has one byte for its length, NUL included."""
+
 MAX_CIGAR_OPS = 65535
 """More operations go into the tag CG; the CIGAR field then holds ``<bases>S<span>N``."""
 
-_CG_BYTES = 8  # of the tag, its values apart
+_CG_BYTES = 8  # of the tag without its values
 REVERSE = 0x10
 
 _CG_START = np.frombuffer(b"CGBI", np.uint8).copy()
-_FIXED = 36  # bytes of a record before its name, block_size included
-_RUN = 64  # bytes written together: the compiler makes that a few instructions
+FIXED_BYTES = 36  # bytes of a record before its name, block_size included
+_WIDTH = 64  # bytes reversed by one loop, which becomes a few instructions
 _CONSUMES_REF = np.array([op in "MDN=X" for op in "MIDNSHP=X"] + [False] * 7)
 
 
@@ -171,11 +174,11 @@ def check_names(reads: ReadBatch) -> None:
 
 @driver
 def _fill_offsets(records, reads, offsets):
-    """Write where each record begins, and the end: int64, shape (n_records + 1,).
+    """Write the offsets of the records: int64, shape (n_records + 1,).
 
     Returns
     -------
-    Bytes of the longest name, 1 at least.
+    Bytes of the longest name, at least 1.
     """
     offsets[0] = 0
     longest = np.int64(1)
@@ -185,7 +188,7 @@ def _fill_offsets(records, reads, offsets):
         longest = max(longest, name_length)
         length = np.int64(records.query_end[r]) - records.query_start[r]
         n_ops = records.cigar_offsets[r + 1] - records.cigar_offsets[r]
-        size = _FIXED + name_length + 1 + ((length + 1) >> 1) + length + 4 * n_ops
+        size = FIXED_BYTES + name_length + 1 + ((length + 1) >> 1) + length + 4 * n_ops
         if n_ops > MAX_CIGAR_OPS:
             size += _CG_BYTES + 4 * 2
         size += records.tag_offsets[r + 1] - records.tag_offsets[r]
@@ -209,25 +212,25 @@ def copy_bytes(out, at, source, start, end):
 
 
 @core
-def _reverse_run(source, target):
-    for i in range(_RUN):
-        target[i] = source[_RUN - 1 - i]
+def _reverse_some(source, target):
+    for i in range(_WIDTH):
+        target[i] = source[_WIDTH - 1 - i]
 
 
 @core
 def _copy_reversed(out, at, source, start, end):
-    """As :func:`copy_bytes`, last byte first."""
+    """Copy bytes in reverse order; return the position after them."""
     length = end - start
     target = out[at : at + length]
     part = source[start:end]
-    if length < _RUN:
+    if length < _WIDTH:
         for i in range(length):
             target[i] = part[length - 1 - i]
         return at + length
-    for run in range(length // _RUN):
-        i = run * _RUN
-        _reverse_run(part[length - i - _RUN : length - i], target[i : i + _RUN])
-    _reverse_run(part[:_RUN], target[length - _RUN :])  # what is left, and some of that again
+    for part_number in range(length // _WIDTH):
+        i = part_number * _WIDTH
+        _reverse_some(part[length - i - _WIDTH : length - i], target[i : i + _WIDTH])
+    _reverse_some(part[:_WIDTH], target[length - _WIDTH :])  # overlaps the part before
     return at + length
 
 
@@ -246,8 +249,8 @@ def reference_span(cigar_ops, start, end):
 def reg2bin(start, end):
     """Return the BAI bin of ``[start, end)``, as the SAM specification computes it.
 
-    The lowest 16 bits, that is: beyond 2**29 bases, where indexes are CSI and the field
-    is not used, the true number does not fit.
+    Only its lowest 16 bits: the number does not fit beyond 2**29 bases, where indexes are CSI and
+    the field is not used.
     """
     end -= 1
     first_bin = 4681
@@ -262,7 +265,7 @@ def reg2bin(start, end):
 
 @core
 def given_bounds(base_offsets, read, query_start, query_end, reverse):
-    """Return where a record's bases lie in the column of bases as the reads were given."""
+    """Return the bounds of a record's bases in the batch's column of bases."""
     first = base_offsets[read]
     last = base_offsets[read + 1]
     if reverse:
@@ -284,7 +287,7 @@ def _fill_bam(records, reads, offsets, out):
         cigar_start = records.cigar_offsets[r]
         cigar_end = records.cigar_offsets[r + 1]
         pos = records.ref_pos[r]
-        # The specification: a record without alignment counts as one base long.
+        # By the specification a record without alignment counts as one base long.
         span = max(reference_span(records.cigar_ops, cigar_start, cigar_end), 1)
 
         at = offsets[r]
@@ -301,7 +304,7 @@ def _fill_bam(records, reads, offsets, out):
         put32(out, at + 24, np.int64(records.next_ref_id[r]))
         put32(out, at + 28, records.next_pos[r])
         put32(out, at + 32, np.int64(records.template_len[r]))
-        at += _FIXED
+        at += FIXED_BYTES
 
         at = copy_bytes(out, at, reads.names, name_start, name_end)
         if name_end == name_start:

@@ -1,14 +1,12 @@
-"""Comments of FASTQ and FASTA as tags: ``TAG:TYPE:VALUE`` fields, separated by tabs."""
+"""Convert comments of FASTQ and FASTA (``TAG:TYPE:VALUE``, separated by tabs) to BAM tags."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mapper.io.tags import DROPPED_TAGS, VALUE_SIZE, tag_key
+from mapper.io.tags import RG, VALUE_SIZE, is_dropped
 from mapper.jit.accelerate import driver
 
-_DROPPED = np.array([tag_key(tag) for tag in DROPPED_TAGS], np.uint16)
-_RG = tag_key("RG")
 _TAB, _LF, _CR, _SPACE, _COLON, _COMMA, _DOT = b"\t\n\r :,."
 _MINUS, _PLUS, _ZERO, _E, _SMALL_E = b"-+0Ee"
 _A, _B, _F, _H, _I, _UNSIGNED_I, _Z = b"ABfHiIZ"
@@ -34,7 +32,7 @@ def _is_digit(c):
 
 @driver
 def _read_int(text, at, end):
-    """Return (number, position after it); the position is -1 if there is none."""
+    """Return (number, position after it); the position is -1 if there is no number."""
     negative = at < end and text[at] == _MINUS
     if at < end and (text[at] == _MINUS or text[at] == _PLUS):
         at += 1
@@ -50,7 +48,7 @@ def _read_int(text, at, end):
 
 @driver
 def _read_float(text, at, end):
-    """Return (number, position after it), the position -1 if there is none.
+    """Return (number, position after it); the position is -1 if there is no number.
 
     Correct to the float32 that is stored unless there are more than 15 digits or the exponent
     exceeds 22: then the last bit may differ.
@@ -93,7 +91,7 @@ def _put_bits(tags, at, value, size):
 
 @driver
 def _put_value(text, at, end, kind, tags, tag_at):
-    """Read one number of BAM type `kind` and write it; return (after it in text, in tags)."""
+    """Convert one number of BAM type `kind`; return the positions after it in text and tags."""
     if kind == _F:
         real, at = _read_float(text, at, end)
         bits = np.int64(np.float32(real).view(np.int32))
@@ -106,7 +104,7 @@ def _put_value(text, at, end, kind, tags, tag_at):
 
 @driver
 def _put_field(text, at, end, tags, tag_at):
-    """Turn the field ``text[at:end]`` into a tag; return where it ends, or -1 if it is none."""
+    """Convert the field ``text[at:end]`` to a tag; return its end, or -1 for a malformed field."""
     if end - at < 5 or text[at + 2] != _COLON or text[at + 4] != _COLON:
         return -1
     if not _is_letter(text[at]) or not (_is_letter(text[at + 1]) or _is_digit(text[at + 1])):
@@ -165,19 +163,19 @@ def _put_field(text, at, end, tags, tag_at):
 
 @driver
 def put_comment(text, at, end, tags, tag_at):
-    """Write the tags of a comment.
+    """Write the tags of a comment, but those that describe an alignment.
 
     Parameters
     ----------
     text, at, end
         The comment begins, with the white space before it, at `at`; its line ends before `end`.
     tags, tag_at
-        Where to write BAM-encoded tags. They take no more than twice the text, and 8 bytes.
+        Buffer for BAM-encoded tags, with room for twice the text and 8 bytes, and position in it.
 
     Returns
     -------
-    End of the tags; position of the field that is none (or is RG, which only an option may
-    give), -1 if all are. Tags that describe an alignment are left out.
+    End of the tags; position of the first field that is malformed (or RG, which only an option
+    may give), -1 if there is none.
     """
     if at < end and (text[at] == _SPACE or text[at] == _TAB):
         at += 1
@@ -189,12 +187,9 @@ def put_comment(text, at, end, tags, tag_at):
         if written < 0:
             return tag_at, at
         key = np.int64(tags[tag_at]) | np.int64(tags[tag_at + 1]) << 8
-        if key == _RG:
+        if key == RG:
             return tag_at, at
-        dropped = False
-        for other in _DROPPED:
-            dropped |= key == other
-        if not dropped:
+        if not is_dropped(key):
             tag_at = written
         at = stop
         if at < end and text[at] == _TAB:

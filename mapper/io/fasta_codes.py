@@ -1,9 +1,8 @@
-"""Lines of a reference FASTA to base codes, and back to the letters that its MD5 is of.
+"""Encode lines of a reference FASTA as base codes, and decode them for the MD5 of the contigs.
 
-A reference is read a block at a time, by several threads, so a block is all that a function here
-knows of it. **Written codes** (uint8) are those of :mod:`mapper.dna` with one bit more,
-``WRITTEN_OTHERWISE``, set for U and ``.``: they mean T and N, but the M5 of SAM's @SQ line is of
-the upper-case letters as given.
+A reference is read in blocks by several threads, so each function sees one block. **Written
+codes** (uint8) are those of :mod:`mapper.dna` with one more bit, ``WRITTEN_OTHERWISE``, set for U
+and ``.``: they mean T and N, but the M5 of SAM's @SQ line is of the upper-case letters as written.
 """
 
 from __future__ import annotations
@@ -18,16 +17,17 @@ WRITTEN_OTHERWISE = 16
 """Bit of a written code."""
 
 OK, FULL, BAD_BASE, BAD_LINE = range(4)
-"""All is encoded; no room for another header; a character is no base; a line begins as in FASTQ."""
+"""Status: all is encoded; no room for another header; a character is no base; a line begins as in
+FASTQ."""
 
 START, END, AT = range(3)
-"""Columns of a table of headers: the line in the text, its ``>`` left out, and codes before it."""
+"""Columns of a table of headers: bounds of the line without its ``>``, and codes before it."""
 
 _LF, _CR, _GREATER, _AT, _PLUS = (ord(c) for c in "\n\r>@+")
 _A, _C, _G, _T = b"ACGT"
-_RUN = 32  # letters that are encoded together: lines have 60 and more
-_LETTERS_RUN = 64  # codes that become letters together: with 32 the compiler uses no vectors
-_LONG_LINE = 4096  # of which so many letters are
+_WIDTH = 32  # letters encoded by one vectorised loop: lines have 60 and more
+_LETTERS_WIDTH = 64  # codes decoded by one loop: with 32 the compiler uses no vectors
+_LONG_LINE = 4096  # letters of a line that are encoded by one call
 
 _WRITTEN = CODE_OF_ASCII.copy()
 for _c in b"Uu.":
@@ -50,7 +50,7 @@ def _line_end(text, at):
 
 @core
 def _code_of_acgt(c):
-    """Return the code of A, C, G or T, NOT_A_BASE for all else; arithmetic, to be vectorised."""
+    """Return the code of A, C, G or T, else NOT_A_BASE; without branches, to be vectorised."""
     letter = np.uint8(c & np.uint8(0xDF))  # upper case
     code = np.uint8(NOT_A_BASE)
     code = np.uint8(0) if letter == _A else code
@@ -60,10 +60,10 @@ def _code_of_acgt(c):
 
 
 @core
-def _encode_run(source, target):
-    """Write the codes of _RUN letters; return the largest."""
+def _encode_some(source, target):
+    """Write the codes of _WIDTH letters; return the largest."""
     worst = np.uint8(0)
-    for i in range(_RUN):
+    for i in range(_WIDTH):
         code = _code_of_acgt(source[i])
         target[i] = code
         worst = max(worst, code)
@@ -72,23 +72,23 @@ def _encode_run(source, target):
 
 @core
 def _encode_acgt(source, target):
-    """Write the codes of a line's letters, _RUN or more; say whether all are A, C, G or T."""
+    """Write the codes of _WIDTH or more letters; return True if all are A, C, G or T."""
     worst = np.uint8(0)
     n = len(source)
-    for run in range(n // _RUN):
-        at = run * _RUN
-        worst = max(worst, _encode_run(source[at : at + _RUN], target[at : at + _RUN]))
-    # What is left, as a run that begins before it.
-    worst = max(worst, _encode_run(source[n - _RUN : n], target[n - _RUN : n]))
+    for part in range(n // _WIDTH):
+        at = part * _WIDTH
+        worst = max(
+            worst,
+            _encode_some(source[at : at + _WIDTH], target[at : at + _WIDTH]),
+        )
+    # The rest is encoded with some letters before it again.
+    worst = max(worst, _encode_some(source[n - _WIDTH : n], target[n - _WIDTH : n]))
     return worst < AMBIGUOUS
 
 
 @core
 def _encode_letters(text, at, codes, n):
-    """Encode letters up to the first character that is none; return how many, and their bits.
-
-    No more than _LONG_LINE.
-    """
+    """Encode up to _LONG_LINE letters; return their number and the union of their codes' bits."""
     source = text[at : at + _LONG_LINE]
     target = codes[n:]
     i = 0
@@ -110,10 +110,10 @@ def encode_lines(text, in_line, codes, heads):
     Parameters
     ----------
     text
-        uint8 (n,): whole lines; the first may have begun before, and the last may go on behind if
-        they are of a sequence. No CR is parted from its LF.
+        uint8 (n,): whole lines. A sequence line may begin before the block or end after it, but CR
+        and LF are never separated.
     in_line
-        Whether the text begins inside a line.
+        True if the text begins inside a line.
     codes
         Written codes, uint8 (n,), to be written.
     heads
@@ -122,8 +122,8 @@ def encode_lines(text, in_line, codes, heads):
     Returns
     -------
     status, at, n_codes, n_heads, otherwise
-        Why it ended, and where in the text; what was written; whether WRITTEN_OTHERWISE is set
-        in any code. Blank lines are skipped.
+        Status and its position in the text; numbers of codes and headers written; whether
+        WRITTEN_OTHERWISE is set in any code. Blank lines are skipped.
     """
     n, n_heads, at, guess = 0, 0, 0, 0
     bits = np.uint8(0)
@@ -139,7 +139,7 @@ def encode_lines(text, in_line, codes, heads):
             continue
         # Lines are mostly as long as the one before, and of A, C, G and T.
         n_letters = min(guess, len(text) - at)
-        if n_letters < _RUN or not _encode_acgt(
+        if n_letters < _WIDTH or not _encode_acgt(
             text[at : at + n_letters], codes[n : n + n_letters]
         ):
             n_letters, some = _encode_letters(text, at, codes, n)
@@ -161,10 +161,10 @@ def encode_lines(text, in_line, codes, heads):
 
 
 @core
-def _letters_run(source, target):
-    """Write the letters of _LETTERS_RUN codes below 4; return all their bits."""
+def _decode_some(source, target):
+    """Write the letters of _LETTERS_WIDTH codes below 4; return the union of the codes' bits."""
     bits = np.uint8(0)
-    for i in range(_LETTERS_RUN):
+    for i in range(_LETTERS_WIDTH):
         code = source[i]
         letter = np.uint8(65)
         letter = np.uint8(67) if code == 1 else letter
@@ -176,11 +176,11 @@ def _letters_run(source, target):
 
 @driver
 def write_letters(codes, letters):
-    """Write the upper-case letter of each written code, uint8 (n,) both."""
-    for start in range(0, len(codes), _LETTERS_RUN):
-        source = codes[start : start + _LETTERS_RUN]
-        target = letters[start : start + _LETTERS_RUN]
-        if len(source) == _LETTERS_RUN and _letters_run(source, target) < 4:
+    """Write the upper-case letter of each written code; both are uint8 (n,)."""
+    for start in range(0, len(codes), _LETTERS_WIDTH):
+        source = codes[start : start + _LETTERS_WIDTH]
+        target = letters[start : start + _LETTERS_WIDTH]
+        if len(source) == _LETTERS_WIDTH and _decode_some(source, target) < 4:
             continue
         for i in range(len(source)):
             target[i] = _LETTER[source[i]]

@@ -1,8 +1,7 @@
-"""FASTQ files, FASTA files and lists of sequences to batches of reads.
+"""Read FASTQ files, FASTA files and lists of sequences in batches.
 
-The text of one batch, FASTQ, FASTA or a list, to its reads.
-
-Open a file of sequences whatever its format: FASTQ, FASTA, or one sequence a line.
+:class:`FastqReader` cuts the text of a batch off its files; :class:`TextBatch` parses it, in any
+thread. :func:`open_sequences` finds out the format.
 """
 
 from __future__ import annotations
@@ -16,30 +15,50 @@ import numpy as np
 
 from mapper.batch import MIN_COST, NO_OFFSETS, NO_TAGS, ReadBatch
 from mapper.errors import InputFormatError, UsageError
-from mapper.io import fastq_parser as scan
+from mapper.io import fastq_parser as parser
 from mapper.io.batch_reader import BatchReader, RawBatch, bytes_ahead, giving
 from mapper.io.fastq_errors import ALIGNMENT_STARTS, explain, foreign_format, read_name, show
 from mapper.io.fastq_parser import fill_batch
 from mapper.io.input_buffer import InputBuffer
 from mapper.io.input_file import STDIN, BrokenStreamError, ByteSource, same_file
-from mapper.io.record_ends import FASTA, FASTQ, LIST, before_lines, whole_records
+from mapper.io.record_ends import (
+    FASTA,
+    FASTQ,
+    LIST,
+    before_lines,
+    not_line_ends,
+    whole_records,
+)
 from mapper.parallel.buffers import RECYCLER
+
+log = logging.getLogger(__name__)
+
+DEFAULT_BATCH_BASES = 10_000_000
+DEFAULT_CHUNK_BYTES = 4 << 20
+FORMATS = ("fastq", "fasta", "list")
+
+_START_BYTES = 64  # that tell FASTQ and FASTA from other formats
+_HEAD_BYTES = 4  # that tell FASTQ, FASTA and lists apart
+_FEW = 16  # one record of so many is few
+
+
+# --- parsing a batch ---
 
 
 class TextPart(NamedTuple):
-    """What a batch takes from one file."""
+    """The text of one file in a batch."""
 
     name: str
     kind: int  # FASTQ, FASTA or LIST
     text: np.ndarray  # uint8, begins with a record
     most_records: int
-    """No fewer records than there are in the text."""
+    """Upper bound of the records in the text."""
     broken: BrokenStreamError | None = None
-    """Why the file cannot be read on behind the text, if so."""
+    """Why the file cannot be read beyond the text, if so."""
 
 
 class TextBatch(NamedTuple):
-    """The text of a batch: of one file, or of two that hold mates."""
+    """The text of a batch, from one file or from two files of mates."""
 
     parts: tuple[TextPart, ...]
     layout: int  # SINGLE, TWO_FILES or INTERLEAVED
@@ -52,7 +71,7 @@ class TextBatch(NamedTuple):
         Raises
         ------
         InputFormatError
-            For the first thing that is wrong with the text.
+            For the first error in the text.
         """
         first, second = self.parts[0], self.parts[-1]
         columns = _make_columns(self.parts, self.keep_comments)
@@ -65,13 +84,13 @@ class TextBatch(NamedTuple):
         ends = [at1] if len(self.parts) == 1 else [at1, at2]
         if error := self._error(status, mate, ends, where, self.first_read + n_reads):
             raise error
-        paired = self.layout != scan.SINGLE
+        paired = self.layout != parser.SINGLE
         return columns.batch(n_reads, self.first_read, paired, self.keep_comments)
 
     def _error(
         self, status: int, mate: int, ends: Sequence[int], where: int, n_whole: int
     ) -> InputFormatError | None:
-        """Say what was wrong where the scan stopped; None if it is the end of all texts.
+        """Return the error at which the parser stopped; None if it is the end of all texts.
 
         Parameters
         ----------
@@ -81,38 +100,38 @@ class TextBatch(NamedTuple):
             Reads of the whole input before the read or pair at which it stopped.
         """
         part, number = self._place(mate, n_whole)
-        if status == scan.MORE:
+        if status == parser.MORE:
             assert part.broken is not None  # or else the text ends with a record
             return broken_stream(part.name, part.broken, number)
-        if status == scan.MATES_DIFFER:
+        if status == parser.MATES_DIFFER:
             return self._mates_differ(ends, n_whole)
-        at_end = status == scan.DONE
-        if status == scan.BLANK:
-            at_end = not len(solid_bytes(part.text[where:]))
+        at_end = status == parser.DONE
+        if status == parser.BLANK:
+            at_end = not len(not_line_ends(part.text[where:]))
         if not at_end:
             start = self._record_start(mate, ends)
             return explain(status, part.name, number, part.text[start:].tobytes(), where - start)
-        if self.layout == scan.INTERLEAVED and mate == 2:
+        if self.layout == parser.INTERLEAVED and mate == 2:
             return InputFormatError(
                 f"{part.name}: {n_whole + 1} reads, an odd number, in an interleaved file; the "
                 "last has no mate (single-end reads, or a truncated file?)"
             )
-        if self.layout == scan.TWO_FILES:
-            # The first file has ended, or (mate 2) a read of it is left without a mate.
+        if self.layout == parser.TWO_FILES:
+            # The first file has ended, or (mate 2) its last read has no mate.
             other = self.parts[2 - mate]
-            if mate == 2 or len(solid_bytes(other.text[ends[1] :])):
+            if mate == 2 or len(not_line_ends(other.text[ends[1] :])):
                 return unequal_files(part.name, other.name, n_whole // 2)
         return None
 
     def _place(self, mate: int, n_whole: int) -> tuple[TextPart, int]:
-        """Return the part of a mate, and the 1-based number of its record in the file."""
-        if self.layout == scan.TWO_FILES:
+        """Return the file's part that holds a mate, and the 1-based number of its record there."""
+        if self.layout == parser.TWO_FILES:
             return self.parts[mate - 1], n_whole // 2 + 1
         return self.parts[0], n_whole + mate
 
     def _record_start(self, mate: int, ends: Sequence[int]) -> int:
         """Return the position of the first mate's record, or the second's, in its text."""
-        if self.layout == scan.TWO_FILES or mate == 1:
+        if self.layout == parser.TWO_FILES or mate == 1:
             return ends[mate - 1]
         text = self.parts[0].text[ends[0] :]
         newlines = np.flatnonzero(text == ord("\n"))
@@ -164,7 +183,7 @@ class _Columns(NamedTuple):
 
 
 def _make_columns(parts: Sequence[TextPart], has_tags: bool) -> _Columns:
-    """Make columns with all the room they may need."""
+    """Allocate columns large enough for any content of the parts."""
     n_bytes = sum(len(part.text) for part in parts)
     n_rows = sum(part.most_records for part in parts)
     return _Columns(
@@ -179,55 +198,45 @@ def _make_columns(parts: Sequence[TextPart], has_tags: bool) -> _Columns:
 
 
 def _offsets(n: int) -> np.ndarray:
-    """Return a column of offsets of which the first is written, and a second one that is read."""
+    """Return a column of offsets, with zero in the first two: the parser reads both."""
     offsets = np.empty(n, np.int64)
     offsets[:2] = 0
     return offsets
 
 
-def solid_bytes(text: np.ndarray) -> np.ndarray:
-    """Return the positions of all bytes that are no line ends."""
-    return np.flatnonzero((text != ord("\n")) & (text != ord("\r")))
-
-
 def broken_stream(name: str, broken: BrokenStreamError, number: int) -> InputFormatError:
-    """Return the error of a file that cannot be read on, at record `number` (1-based)."""
+    """Return the error of a file that breaks off at record `number` (1-based)."""
     return InputFormatError(f"{name}: {broken} (found after record {number - 1} or later)")
 
 
 def unequal_files(ended: str, other: str, n_pairs: int) -> InputFormatError:
-    """Return the error of two files of mates of which one goes on."""
+    """Return the error of two files of mates that differ in length."""
     return InputFormatError(
         f"{ended} ends after {n_pairs} reads, {other} goes on; give the two complete files of one "
         "run"
     )
 
 
-log = logging.getLogger(__name__)
-
-_START_BYTES = 64
-_FEW = 16  # of so many records, one is few
-DEFAULT_BATCH_BASES = 10_000_000
-DEFAULT_CHUNK_BYTES = 4 << 20
+# --- cutting batches ---
 
 
 class _Window(NamedTuple):
-    """The bytes of one file that may go into the next batch."""
+    """The bytes of one file that are available for the next batch."""
 
     text: np.ndarray  # begins where a record does
-    n_records: int  # whole ones in it
+    n_records: int  # whole records in it
     end: int  # the position after them
     is_rest: bool  # the file ends with it
 
 
 class FastqReader(BatchReader):
-    """Reads of one or two FASTQ or FASTA files in batches.
+    """Reader of one or two FASTQ or FASTA files, or of one list, in batches.
 
     FASTQ has four lines a record; FASTA (recognised by the ``>``) any number, and gives reads
     without qualities. LF or CRLF; plain or gzip. What follows ``+`` is ignored. Names
     end at the first white space and lose one trailing ``/1`` or ``/2``; mates must then
     have equal names, or names that differ only by ``.1``/``.2`` or ``_1``/``_2``, which
-    is removed as well.
+    are removed as well.
 
     Parameters
     ----------
@@ -235,27 +244,27 @@ class FastqReader(BatchReader):
         One file, or two files of mates; ``-`` is standard input. Files that are open
         already are closed by this reader.
     interleaved
-        The one file holds mates alternately.
+        The file holds the two mates of each pair one after the other.
     batch_bases
-        A batch takes as many whole reads or pairs as there are in ``2 * batch_bases`` bytes
-        of text (half of that of each of two files; in ``batch_bases`` bytes of FASTA), but
-        one at least, and no more than one for each ``MIN_COST`` bases.
+        Size of a batch: the whole reads or pairs in ``2 * batch_bases`` bytes of text (half of
+        that from each of two files; ``batch_bases`` bytes of FASTA), at least one, and at most
+        one for each ``MIN_COST`` bases.
     chunk_bytes
         Bytes of text read at a time from each file; no effect on the batches.
     keep_comments
-        Take what follows the name as SAM tags (``TAG:TYPE:VALUE``, separated by tabs). Those
-        that describe an alignment (``tags.DROPPED_TAGS``) are left out.
+        Take what follows the name as SAM tags (``TAG:TYPE:VALUE``, separated by tabs), except
+        ``tags.DROPPED_TAGS``, which describe an alignment.
     executor
         Its threads read ahead.
     is_list
-        The one file holds a sequence in each line, which is its own name.
+        The file holds a sequence in each line, which is also its name.
     n_threads
         Of `executor`; no effect on the batches.
 
     Raises
     ------
     UsageError
-        For a number of files, or the same file twice, that cannot be meant.
+        If there are not one or two files, or the same file is given twice.
     InputFormatError
         If a file cannot be opened.
     """
@@ -274,9 +283,9 @@ class FastqReader(BatchReader):
         super().__init__()
         check_files([p if isinstance(p, str) else p.path for p in paths], interleaved)
         if len(paths) == 2:
-            self._layout = scan.TWO_FILES
+            self._layout = parser.TWO_FILES
         else:
-            self._layout = scan.INTERLEAVED if interleaved else scan.SINGLE
+            self._layout = parser.INTERLEAVED if interleaved else parser.SINGLE
         self._batch_bases = batch_bases
         self._most_records = max(batch_bases // MIN_COST // len(paths), 1)
         self._unit = 2 if interleaved else 1  # records of a file that go together
@@ -298,7 +307,7 @@ class FastqReader(BatchReader):
 
     @property
     def paired(self) -> bool:
-        return self._layout != scan.SINGLE
+        return self._layout != parser.SINGLE
 
     def close(self) -> None:
         """Close the files."""
@@ -321,7 +330,7 @@ class FastqReader(BatchReader):
             for window, kind in zip(windows, self._kinds, strict=True)
         ]
         if any(window.n_records < n_records for window in windows):
-            # That file ends before its mates do, which is an error, or some record is broken.
+            # One file ends before the other, or a record is malformed: an error either way.
             return self._last_batch(windows, ends)
         if any(
             kind == FASTQ and _ends_with_blank_lines(window.text, end)
@@ -333,7 +342,7 @@ class FastqReader(BatchReader):
         return RawBatch(n_reads, n_reads // 2 if self.paired else 0, batch.parse)
 
     def _window(self, file: InputBuffer, kind: int) -> _Window:
-        """Return what may go into a batch: one unit at least, unless the file ends before."""
+        """Return the text available for a batch: at least one read or pair, or the file's rest."""
         size = self._batch_bases if kind == FASTA else 2 * self._batch_bases
         size = max(size // len(self._files), 1)
         most = max(self._most_records // self._unit, 1) * self._unit
@@ -355,7 +364,7 @@ class FastqReader(BatchReader):
     def _take(
         self, ends: Sequence[int], most: Sequence[int], are_rest: Sequence[bool] = (False, False)
     ) -> TextBatch:
-        """Take the text of each file up to its position in `ends`."""
+        """Take the text of each file up to its position in `ends` off the buffers."""
         parts = tuple(
             TextPart(file.name, kind, file.take(end), n, file.broken if is_rest else None)
             for file, kind, end, n, is_rest in zip(
@@ -365,7 +374,7 @@ class FastqReader(BatchReader):
         return TextBatch(parts, self._layout, self._keep_comments, self.n_reads)
 
     def _last_batch(self, windows: Sequence[_Window], ends: Sequence[int]) -> RawBatch | None:
-        """Parse what must be the last batch, if the input is in order; raise if it is not."""
+        """Parse the last batch; raise if the files do not end there, as they do if well formed."""
         self._finished = True
         text = self._take(
             [len(w.text) if w.is_rest else end for w, end in zip(windows, ends, strict=True)],
@@ -378,7 +387,7 @@ class FastqReader(BatchReader):
             if not file.only_blank_lines_left():
                 if len(self._files) == 2:
                     raise unequal_files(self._files[1 - i].name, file.name, n_before)
-                raise explain(scan.BLANK, file.name, n_before + 1, b"", 0)
+                raise explain(parser.BLANK, file.name, n_before + 1, b"", 0)
             if file.broken is not None:
                 raise broken_stream(file.name, file.broken, n_before + 1)
         for source in self._sources:
@@ -391,14 +400,14 @@ def _end_of(window: _Window, kind: int, n_records: int) -> int:
     n_behind = window.n_records - n_records
     if n_behind <= 0:
         return window.end
-    # Mates of about one length: the end is near. Else lines are counted faster forwards.
+    # With mates of similar length the end is near; otherwise counting forwards is faster.
     if kind == FASTQ and not window.is_rest and n_behind < n_records // _FEW:
         return int(before_lines(window.text, window.end, 4 * n_behind))
     return int(whole_records(kind, window.text, window.is_rest, n_records, -1)[1])
 
 
 def _kind_of(file: InputBuffer) -> int:
-    """Return FASTQ or FASTA, by the first bytes of a file; raise for anything else."""
+    """Return FASTQ or FASTA by the first bytes of a file; raise for other formats."""
     start = file.unread(_START_BYTES)[0][:_START_BYTES].tobytes()
     if error := foreign_format(file.name, start):
         raise error
@@ -406,9 +415,9 @@ def _kind_of(file: InputBuffer) -> int:
 
 
 def _warn_of_missing_end(source: ByteSource) -> None:
-    """Say that a file has been read to its end, which is not marked as one.
+    """Warn of a BGZF file without end-of-file block.
 
-    No error, as for BAM: software of sequencers writes FASTQ as BGZF without a last, empty block.
+    It is no error, as it is for BAM: software of sequencers writes FASTQ as BGZF without the block.
     """
     if source.is_bgzf and not source.ends_with_eof_block:
         log.warning(
@@ -418,12 +427,12 @@ def _warn_of_missing_end(source: ByteSource) -> None:
 
 
 def _ends_with_blank_lines(text: np.ndarray, end: int) -> bool:
-    """Say whether the last four lines before `end` begin with a blank one."""
+    """Return True if the first of the last four lines before `end` is blank."""
     return text[before_lines(text, end, 4)] in b"\r\n"
 
 
 def check_files(paths: Sequence[str], interleaved: bool) -> None:
-    """Raise UsageError for a number of files, or the same twice, that cannot be meant."""
+    """Raise UsageError unless there are one or two files, different ones and not interleaved."""
     if len(paths) not in (1, 2):
         raise UsageError(f"{len(paths)} read files; give one, or two files of mates")
     if len(paths) == 2 and interleaved:
@@ -432,9 +441,7 @@ def check_files(paths: Sequence[str], interleaved: bool) -> None:
         raise UsageError(f"{paths[0]} given twice; give the two files of mates")
 
 
-FORMATS = ("fastq", "fasta", "list")
-
-_HEAD_BYTES = 4
+# --- formats ---
 
 
 def open_sequences(path: str, batch_bases: int, file_format: str | None = None) -> FastqReader:
@@ -443,12 +450,12 @@ def open_sequences(path: str, batch_bases: int, file_format: str | None = None) 
     Parameters
     ----------
     path
-        File name, or ``-`` for standard input, which is FASTQ unless `file_format` says.
+        File name, or ``-`` for standard input, which is FASTQ by default.
     batch_bases
-        A batch ends with the sequence that brings it to so many bases.
+        See :class:`FastqReader`.
     file_format
-        One of FORMATS; None to go by the first character: ``@`` FASTQ, ``>`` FASTA, else a
-        list.
+        One of FORMATS; None to decide by the first character: ``@`` FASTQ, ``>`` FASTA,
+        otherwise a list.
 
     Raises
     ------
@@ -471,5 +478,5 @@ def _format_of(path: str) -> str:
     if not head:
         raise InputFormatError(f"{path}: the file is empty; FASTQ, FASTA or a list is expected")
     if head.startswith(ALIGNMENT_STARTS):
-        return "fastq"  # whose reader says what it is instead
+        return "fastq"  # whose reader names the format in its error
     return {b"@": "fastq", b">": "fasta"}.get(head[:1], "list")

@@ -1,4 +1,4 @@
-"""What to tell the user about a FASTQ or FASTA file that cannot be read."""
+"""Error messages for FASTQ and FASTA files that cannot be parsed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
 from mapper.errors import InputFormatError
-from mapper.io import fastq_parser as scan
+from mapper.io import fastq_parser as parser
 
 _FIX_LINES = "repair or re-export the file"
 _UNWRAP = "write each record on four lines, for instance with `seqtk seq`"
@@ -35,7 +35,7 @@ def format_error(name: str, record: int, reason: str, remedy: str = _FIX_LINES) 
 
 
 def foreign_format(name: str, text: bytes) -> InputFormatError | None:
-    """Return an error if the first bytes of a file say that it is no FASTQ."""
+    """Return an error if the first bytes of a file show another format than FASTQ or FASTA."""
     for start, what in _FOREIGN_STARTS.items():
         if text.startswith(start):
             return InputFormatError(f"{name}: not FASTQ but {what}")
@@ -59,16 +59,16 @@ def explain(status: int, name: str, number: int, record: bytes, where: int) -> I
     Parameters
     ----------
     status
-        What the scan found.
+        From the parser.
     name, number
         File, and 1-based number of the record in it.
     record
         The file's bytes from the start of the record on, as far as they are in memory.
     where
-        Position of the trouble in `record`.
+        Position of the error in `record`.
     """
     found = show(record[where : where + 1])
-    if status == scan.NO_AT:
+    if status == parser.NO_AT:
         line = show(record.split(b"\n", 1)[0].rstrip(b"\r"))
         return format_error(
             name,
@@ -76,22 +76,22 @@ def explain(status: int, name: str, number: int, record: bytes, where: int) -> I
             f"begins with {line} where '@' and a name must be (a line too many or too few "
             "before it, or a record of more than four lines)",
         )
-    if status == scan.BLANK:
+    if status == parser.BLANK:
         return format_error(name, number, "an empty line where '@' and a name must be")
-    if status == scan.BAD_NAME:
+    if status == parser.BAD_NAME:
         return format_error(name, number, f"character {found} in the read name")
-    if status == scan.NO_NAME:
+    if status == parser.NO_NAME:
         return format_error(name, number, "has no name", "give each record of a FASTA file one")
-    if status == scan.LONG_NAME:
+    if status == parser.LONG_NAME:
         return format_error(
-            name, number, f"read name longer than {scan.MAX_NAME} characters, the limit of BAM",
+            name, number, f"read name longer than {parser.MAX_NAME} characters, the limit of BAM",
             "shorten the names",
         )  # fmt: skip
-    if status == scan.BAD_BASE:
+    if status == parser.BAD_BASE:
         return format_error(
             name, number, f"character {found} in the sequence is no IUPAC nucleotide letter"
         )
-    if status == scan.BAD_COMMENT:
+    if status == parser.BAD_COMMENT:
         field = record[where:].split(b"\n", 1)[0].split(b"\t", 1)[0].rstrip(b"\r")
         if field.startswith(b"RG:"):
             reason = f"{show(field)} in the comment: read groups are given by option"
@@ -100,13 +100,13 @@ def explain(status: int, name: str, number: int, record: bytes, where: int) -> I
             name, number, f"{show(field)} in the comment is no SAM tag (TAG:TYPE:VALUE)",
             "do not take comments as tags",
         )  # fmt: skip
-    if status == scan.NO_PLUS:
+    if status == parser.NO_PLUS:
         return _explain_no_plus(name, number, record[where:])
-    if status == scan.BAD_QUALITY:
+    if status == parser.BAD_QUALITY:
         return format_error(
             name, number, f"character {found} in the quality is not between '!' and '~'"
         )
-    if status == scan.QUALITY_LENGTH:
+    if status == parser.QUALITY_LENGTH:
         return _explain_quality_length(name, number, record)
     return format_error(
         name, number, "the file ends inside the record (truncated)", "copy or export it again"

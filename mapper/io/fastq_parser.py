@@ -1,16 +1,9 @@
-"""FASTQ text to read columns: one pass of compiled code over a byte buffer.
+"""Parse FASTQ, FASTA and lists of sequences into read columns (compiled).
 
-Reads of one run mostly have one length, so a sequence line is first taken to be as long as that
-of the read before and to hold nothing but A, C, G and T: runs of letters, without a search for
-their end. Otherwise the line ends at the first character that is no base. The quality line must
-have the same length, so there is no search either.
-
-FASTA and lists of sequences to read columns.
-
-A FASTA record is one name line and any number of sequence lines; a list has a sequence in each
-line, which is its own name.
-
-Text of FASTQ, FASTA and lists to columns: single reads, or mates from one file or two.
+Reads of one run mostly have one length. So a sequence line is first assumed to be as long as that
+of the read before and to hold only A, C, G and T, which vectors encode without a search for its
+end; otherwise the line ends at the first character that is no base. A quality line must have the
+length of its sequence, so there is no search either.
 """
 
 from __future__ import annotations
@@ -19,7 +12,7 @@ import numpy as np
 
 from mapper.batch import NO_QUALITY
 from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
-from mapper.io.bam_writer import copy_bytes
+from mapper.io.bam_writer import MAX_NAME, copy_bytes
 from mapper.io.comment_tags import put_comment
 from mapper.io.record_ends import FASTA, FASTQ
 from mapper.io.simd_text import (
@@ -30,16 +23,13 @@ from mapper.io.simd_text import (
     copy_visible,
 )
 from mapper.jit.accelerate import core, driver
-from mapper.jit.simd import RUN
+from mapper.jit.simd import VECTOR
 
-MAX_NAME = 254
-"""Longest read name, without ``/1``: BAM has one byte for its length, NUL included."""
-
-SINGLE = 0
+SINGLE = 0  # layouts of reads in files
 TWO_FILES = 1
 INTERLEAVED = 2
 
-OK = 0
+OK = 0  # status of a record
 MORE = 2  # the buffer ends inside a record, the file does not
 DONE = 3  # the file ends where a record would begin
 BLANK = 4  # an empty line where a record would begin
@@ -60,9 +50,12 @@ _AT, _PLUS, _SLASH, _DOT, _UNDERSCORE, _ONE, _TWO = (ord(c) for c in "@+/._12")
 _MAX_PHRED = 93
 
 
+# --- FASTQ ---
+
+
 @core
 def skip_line_end(text, at, end):
-    """Return the position after the LF or CRLF at `at`, -1 if `end` hides it, -2 if none."""
+    """Return the position after the LF or CRLF at `at`; -1 if cut off by `end`, -2 if absent."""
     if at < end and text[at] == _CR:
         at += 1
         if at < end and text[at] != _LF:
@@ -75,10 +68,10 @@ def skip_line_end(text, at, end):
 @core
 def skip_line(text, at, end):
     """Return the position after the next LF, or -1 if there is none before `end`."""
-    while at + RUN <= end:
+    while at + VECTOR <= end:
         n_before = before_line_end(text, at)
         at += n_before
-        if n_before < RUN:
+        if n_before < VECTOR:
             return at + 1
     while at < end:
         if text[at] == _LF:
@@ -89,11 +82,11 @@ def skip_line(text, at, end):
 
 @core
 def read_name(text, at, end, names, name_at):
-    """Copy a name up to the first white space; return (status, where, end of the name)."""
+    """Copy a name up to the first white space; return (status, position, end of the name)."""
     name_end = name_at
-    n_good = np.int64(RUN)
-    while n_good == RUN and name_end - name_at <= MAX_NAME - RUN and at + RUN <= end:
-        if name_end + RUN > len(names):
+    n_good = np.int64(VECTOR)
+    while n_good == VECTOR and name_end - name_at <= MAX_NAME - VECTOR and at + VECTOR <= end:
+        if name_end + VECTOR > len(names):
             break
         n_good = copy_visible(text, at, names, name_end)
         name_end += n_good
@@ -107,7 +100,7 @@ def read_name(text, at, end, names, name_at):
         name_end += 1
         at += 1
     if at >= end:
-        return OK, at, name_end  # the name may go on; the caller will find no end of the line
+        return OK, at, name_end  # possibly incomplete; the caller will find no end of the line
     if text[at] not in (_SPACE, _TAB, _LF, _CR):
         return BAD_NAME, at, name_end
     if text[at] == _CR and at + 1 < end and text[at + 1] != _LF:
@@ -125,11 +118,11 @@ def read_name(text, at, end, names, name_at):
 
 @core
 def _copy_phred(text, at, quals, base_at, n):
-    """Write `n` Phred values; say whether all are."""
-    if n >= RUN:
+    """Write `n` Phred values; return True if all characters are valid."""
+    if n >= VECTOR:
         bad = np.int64(0)
-        for run in range(n // RUN + 1):
-            first = min(run * RUN, n - RUN)
+        for vector in range(n // VECTOR + 1):
+            first = min(vector * VECTOR, n - VECTOR)
             bad |= copy_quality(text, at + first, quals, base_at + first)
         return bad == 0
     worst = np.uint8(0)
@@ -143,7 +136,7 @@ def _copy_phred(text, at, quals, base_at, n):
 
 @core
 def _read_quality(text, at, end, ended, quals, base_at, n_bases):
-    """Copy one Phred value per base; return (status, position after the line, or where)."""
+    """Copy one Phred value per base; return (status, position after the line or of the error)."""
     if at + n_bases > end:
         if not ended:
             return MORE, at
@@ -169,25 +162,27 @@ def _read_quality(text, at, end, ended, quals, base_at, n_bases):
 
 @core
 def _copy_acgt(text, at, bases, base_at, n):
-    """Write the codes of `n` letters, RUN or more; say whether all are A, C, G or T."""
+    """Write the codes of `n` letters, VECTOR or more; return True if all are A, C, G or T."""
     others = np.int64(0)
-    for run in range(n // RUN + 1):
-        first = min(run * RUN, n - RUN)  # the last is what is left, and some of that before it
+    for vector in range(n // VECTOR + 1):
+        first = min(
+            vector * VECTOR, n - VECTOR
+        )  # the last is what is left, and some of that before it
         others |= copy_letters(text, at + first, bases, base_at + first)
     return others == 0
 
 
 @core
 def copy_bases(text, at, end, bases, base_at, guess):
-    """Write the codes of the bases at `at`; return how many there are.
+    """Write the codes of the bases at `at`; return their number.
 
     Parameters
     ----------
     guess
-        How many there may be; no effect on the result.
+        Expected number; no effect on the result.
     """
     if (
-        RUN <= guess < end - at
+        VECTOR <= guess < end - at
         and (text[at + guess] == _LF or text[at + guess] == _CR)
         and _copy_acgt(text, at, bases, base_at, guess)
     ):
@@ -206,12 +201,12 @@ def copy_bases(text, at, end, bases, base_at, guess):
 
 @core
 def read_record(text, at, end, ended, guess, bases, quals, base_at, names, name_at):
-    """Parse the record at `at`, which may have `guess` bases.
+    """Parse the FASTQ record at `at`, which probably has `guess` bases.
 
     Returns
     -------
-    Status; position after the record (or of the trouble); end of its bases; end of its
-    name; position after the name in `text`.
+    Status; position after the record, or of the error; end of its bases; end of its name;
+    position after the name in `text`.
     """
     unfinished = CUT_OFF if ended else MORE
     base_end = base_at
@@ -243,7 +238,7 @@ def read_record(text, at, end, ended, guess, bases, quals, base_at, names, name_
         return unfinished, end, base_end, name_end, comment
     if text[at] != _PLUS:
         return NO_PLUS, at, base_end, name_end, comment
-    # The line mostly ends there: a test that is foreseen, where a search would be waited for.
+    # The line mostly ends here; testing that first is a branch that the processor predicts.
     plain = at + 1 < end and text[at + 1] == _LF
     at = at + 2 if plain else skip_line(text, at, end)
     if at < 0:
@@ -251,6 +246,8 @@ def read_record(text, at, end, ended, guess, bases, quals, base_at, names, name_
     status, at = _read_quality(text, at, end, ended, quals, base_at, n_bases)
     return status, at, base_end, name_end, comment
 
+
+# --- FASTA and lists ---
 
 _GREATER = ord(">")
 
@@ -264,10 +261,10 @@ def _skip_blank_lines(text, at, end):
 
 @core
 def read_fasta_record(text, at, end, ended, guess, bases, quals, base_at, names, name_at):
-    """Parse the record at `at`; returns as ``fastq_scan.read_record`` does.
+    """Parse the FASTA record at `at`; return as :func:`read_record` does.
 
-    A record ends where the next begins or the file ends; empty lines are skipped. Without
-    either in the buffer it is not known to be whole.
+    A record ends where the next begins or the file ends, and is incomplete where the buffer holds
+    neither. Empty lines are skipped.
     """
     base_end = base_at
     name_end = name_at
@@ -303,7 +300,7 @@ def read_fasta_record(text, at, end, ended, guess, bases, quals, base_at, names,
 
 @core
 def read_list_line(text, at, end, ended, guess, bases, quals, base_at, names, name_at):
-    """Parse the next line that is not empty; returns as ``fastq_scan.read_record`` does."""
+    """Parse the next line that is not empty as a sequence; return as :func:`read_record` does."""
     at = _skip_blank_lines(text, at, end)
     if at >= end:
         return (DONE if ended else MORE), at, base_at, name_at, at
@@ -320,9 +317,12 @@ def read_list_line(text, at, end, ended, guess, bases, quals, base_at, names, na
     return OK, after, base_end, name_end, after
 
 
+# --- batches ---
+
+
 @core
 def _match_mates(names, start, middle, end):
-    """Return how many characters to cut from the end of both names of a pair; -1: no pair.
+    """Return the number of characters to cut from both names of a pair; -1 if they differ.
 
     The names are ``names[start:middle]`` and ``names[middle:end]``. They are equal, or
     differ only by the endings ``.1`` and ``.2`` or ``_1`` and ``_2``.
@@ -331,15 +331,15 @@ def _match_mates(names, start, middle, end):
     if end - middle != length:
         return -1
     if (
-        length <= RUN
-        and middle + RUN <= len(names)
+        length <= VECTOR
+        and middle + VECTOR <= len(names)
         and before_difference(names, start, names, middle) >= length
     ):
         return 0
     first = names[start:middle]
     second = names[middle:end]
     differ = np.uint8(0)
-    for i in range(length):  # to the end: so the loop is vectorised
+    for i in range(length):  # no early exit, so that the loop is vectorised
         differ = max(differ, np.uint8(first[i] ^ second[i]))
     if differ == 0:
         return 0
@@ -382,17 +382,17 @@ def _next_read(kind, text, at, ended, guess, keep_comments, bases, quals, base_a
 @driver
 def fill_batch(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bases, quals,
                base_offsets, names, name_offsets, tags, tag_offsets):  # fmt: skip
-    """Parse texts into the columns of a batch, until one ends or something is wrong.
+    """Parse texts into the columns of a batch, up to the end of one or the first error.
 
     Parameters
     ----------
     layout
-        SINGLE, TWO_FILES or INTERLEAVED (the latter two take whole pairs only).
+        SINGLE, TWO_FILES or INTERLEAVED; the latter two take whole pairs only.
     kind1, text1, ended1
-        Of the first file: FASTQ, FASTA or LIST; its text (uint8), and whether records, or the
-        file, end where that does. Likewise ``2`` for TWO_FILES.
+        Of the first file: FASTQ, FASTA or LIST; its text (uint8); True if a record, or the
+        file, ends where the text does. The same with ``2`` for TWO_FILES.
     keep_comments
-        Turn comments into tags.
+        Convert comments to tags.
     bases, quals, base_offsets, names, name_offsets, tags, tag_offsets
         Columns of the batch, to be written. `bases`, `quals` and `names` have room for as
         many bytes as there are in both texts, `tags` (if comments are kept) for twice that
@@ -401,7 +401,7 @@ def fill_batch(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments
     Returns
     -------
     Status; mate (1 or 2) that it concerns; position in `text1` and `text2` after the last
-    whole pair; position of the trouble; number of reads.
+    whole pair; position of the error; number of reads.
     """
     return _fill(
         layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bases, quals,
@@ -413,7 +413,7 @@ def fill_batch(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments
 def _fill(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bases, quals,
           base_offsets, names, name_offsets, tags, tag_offsets):  # fmt: skip
     unit = 1 if layout == SINGLE else 2
-    # Not plain zeros: for a literal the reading of a record would be compiled once more.
+    # Typed zeros: numba would compile the parsing of a record once more for literals.
     n_reads = at1 = at2 = here1 = here2 = np.int64(0)
     mate = 1
     while True:

@@ -1,11 +1,8 @@
-"""The part of an input file that is in memory, filled ahead by whichever threads are free.
+"""Buffer the unread bytes of an input file, read ahead by idle threads.
 
-Line ends that were counted where bytes were inflated: in a cache, and by many threads.
-
-To cut a text in batches they are counted once more, by one thread at a time and from memory, where
-nobody has done it before.
-
-Steps of reading a file ahead, and the memory that they write to.
+:class:`InputBuffer` reads in steps, whose parts (blocks of BGZF to decompress) any thread may do.
+Its :class:`LineCounts` keep the line ends that were counted where bytes were decompressed: in
+a cache, and by many threads. Cutting a text in batches needs them, and one thread counts the rest.
 """
 
 from __future__ import annotations
@@ -23,42 +20,53 @@ import numpy as np
 from mapper.errors import InputFormatError
 from mapper.io.bgzf_reader import N_LINES, PLAIN_END, Done, Step
 from mapper.io.input_file import BrokenStreamError, PlainBytes
-from mapper.io.record_ends import few_line_ends, line_ends
+from mapper.io.record_ends import few_line_ends, line_ends, not_line_ends
 from mapper.parallel.buffers import RECYCLER
 
+MAX_RECORD_BYTES = 1 << 28
+"""A larger record is taken for a broken file, not for a read."""
+
+_WANTED_AHEAD = 2
+_CHUNKS_AHEAD = 2
+_LEAST_STEP = 1 << 16
+"""Bytes. A smaller rest of a block stays unused: a BGZF block might not fit."""
+
 _FEW_BYTES = 1 << 18
-"""In which line ends are counted sooner than Python's lock is had back."""
+"""Line ends of fewer bytes are counted in less time than it takes to reacquire the GIL."""
+
+
+# --- line counts ---
 
 
 class Counted(NamedTuple):
-    """Pieces of a stream that follow each other, of which line ends were counted.
+    """Consecutive pieces of a stream and the numbers of their line ends.
 
-    Lists: to search an array NumPy gives Python's lock away, and the thread that cuts batches, on
-    which all others live, would wait for it again and again.
+    Lists, because NumPy releases the GIL to search an array, and the thread that cuts batches for
+    all others would wait to reacquire it.
     """
 
-    ends: list[int]  # n + 1: where the first begins, where each ends
-    n_before: list[int]  # n + 1: line ends before each of these, from the first on
+    ends: list[int]  # n + 1: start of the first piece, end of each
+    n_before: list[int]  # n + 1: line ends between the first of these positions and each
 
 
 class LineCounts:
-    """What is known of the line ends in the unread part of a stream."""
+    """Known numbers of line ends in the unread part of a stream."""
 
     def __init__(self) -> None:
         self._known: deque[Counted] = deque()
-        self._end = 0  # of the part of the stream that has been told of
-        self._taken = 0  # where the unread part begins
+        self._end = 0  # of the part of the stream that was added
+        self._taken = 0  # start of the unread part
 
     def add(self, n_bytes: int, ends: np.ndarray | None, n_lines: np.ndarray | None) -> None:
-        """Tell of the next bytes of the stream, and how many line ends each piece of them has.
+        """Add the next bytes of the stream, and the numbers of line ends in their pieces.
 
         Parameters
         ----------
         n_bytes
-            How many.
+            Their number.
         ends, n_lines
-            Where pieces of them end (int64, ascending, the last at `n_bytes`), and their line ends;
-            None if that is not known.
+            End of each piece (int64, ascending, the last `n_bytes`), and line ends in it; None if
+            not known.
         """
         if ends is not None and n_lines is not None:
             pieces = [self._end, *(self._end + end for end in ends.tolist())]
@@ -66,18 +74,18 @@ class LineCounts:
         self._end += n_bytes
 
     def take(self, n_bytes: int) -> None:
-        """Count the first bytes of the unread part as read."""
+        """Move the start of the unread part by `n_bytes`."""
         self._taken += n_bytes
         while self._known and self._known[0].ends[-1] <= self._taken:
             self._known.popleft()
 
     def known(self, n_bytes: int) -> tuple[int, list[tuple[int, int]]]:
-        """Return what is known of the first bytes of the unread part.
+        """Return the known line ends in the first bytes of the unread part.
 
         Returns
         -------
-        Line ends in pieces that lie in them as a whole; the parts of these bytes, first and end, of
-        which nothing is known.
+        Line ends in pieces that lie wholly in these bytes; bounds (start, end) of the other parts,
+        whose line ends are not known.
         """
         total, unknown = 0, []
         at, end = self._taken, self._taken + n_bytes
@@ -97,29 +105,32 @@ class LineCounts:
 
 
 def count(text: np.ndarray, known: int, unknown: list[tuple[int, int]]) -> int:
-    """Return the line ends of a text, from what :meth:`LineCounts.known` returns of it."""
+    """Return the line ends of a text, given what :meth:`LineCounts.known` returns for it."""
     n_bytes = sum(end - first for first, end in unknown)
     ends = few_line_ends if n_bytes <= _FEW_BYTES else line_ends
     return known + sum(int(ends(text[first:end])) for first, end in unknown)
 
 
+# --- steps ---
+
+
 class Block:
-    """Memory that bytes of the file are read into, one step behind the other.
+    """Memory that consecutive steps read into.
 
     Parameters
     ----------
     front
-        Bytes that are left free at the start, for unread ones of the block before.
+        Bytes kept free at the start, for unread bytes of the previous block.
     """
 
     def __init__(self, size: int, front: int) -> None:
         self.data = RECYCLER.empty(size)
         self.at = self.end = front  # data[at:end] is unread
-        self.begun = front  # steps have begun up to here
+        self.begun = front  # end of the steps that have begun
 
 
 class StepAhead:
-    """A step that has begun and whose bytes cannot be handed out yet."""
+    """A step of reading that has begun and whose bytes are not available yet."""
 
     def __init__(self, block: Block, n_bytes: int, n_parts: int) -> None:
         self.block = block
@@ -128,7 +139,7 @@ class StepAhead:
         self.n_left = n_parts
         self.error: Exception | None = None
         self.n_parts = n_parts
-        self.counted: list[np.ndarray] = []  # tables of blocks whose line ends are known
+        self.counted: list[np.ndarray] = []  # tables of blocks with known line ends
         block.begun += n_bytes
 
     def part_done(self, done: Done) -> None:
@@ -139,40 +150,34 @@ class StepAhead:
             self.n_bytes, self.error = done.plain_end, done.error
 
     def line_ends(self) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return where blocks of the step end, and their line ends; None if that is not known."""
+        """Return the ends of the step's blocks and their line ends; None if not known."""
         if not self.counted or len(self.counted) < self.n_parts or self.error is not None:
             return None, None
         blocks = np.concatenate(sorted(self.counted, key=lambda table: int(table[0, PLAIN_END])))
         return blocks[:, PLAIN_END], blocks[:, N_LINES]
 
 
-MAX_RECORD_BYTES = 1 << 28
-"""A record that does not fit into this is taken for a broken file, not for a read."""
-
-_WANTED_AHEAD = 2
-_CHUNKS_AHEAD = 2
-_LEAST_STEP = 1 << 16
-"""Bytes. Less than that at the end of a block stays unused: a BGZF block might not fit."""
+# --- the buffer ---
 
 
 class InputBuffer:
     """The unread bytes of one file, as far as they are in memory.
 
-    They lie one after the other in a large block of memory, from which batches are handed out
-    as views; bytes move only when a block is used up, and then only what is unread of it.
-    Reading goes on in steps ahead of what is taken. Steps begin one at a time; the parts of
-    several (runs of BGZF blocks to decompress) may be done by any number of threads at once.
+    They are contiguous in a large block of memory, and batches are views of it; bytes are copied
+    only when a block is used up, and then only its unread ones. The file is read ahead in steps.
+    Steps begin one at a time; the parts of several (groups of BGZF blocks to decompress) may be
+    done by any number of threads at once.
 
     Parameters
     ----------
     source
         The file.
     chunk_bytes
-        Bytes of a step; no effect on what is handed out.
+        Bytes of a step; no effect on what is returned.
     executor
         Its threads read ahead; None: the calling thread reads when bytes are missing.
     ahead
-        Bytes to read ahead, besides twice the most that were wanted at once; two steps at least.
+        Bytes to read ahead, in addition to twice the largest `wanted` so far; at least two steps.
     """
 
     def __init__(
@@ -180,32 +185,32 @@ class InputBuffer:
     ) -> None:
         self.name = source.name
         self.broken: BrokenStreamError | None = None
-        """Why the file cannot be read on, once all that could be read is in memory."""
+        """Why the file cannot be read further, once all readable bytes are in memory."""
         self._source = source
         self._chunk = chunk_bytes
         self._ahead = max(ahead, _CHUNKS_AHEAD * chunk_bytes)
         self._executor = executor
-        self._block = self._filled = Block(0, 0)  # what is taken from, what steps write to
+        self._block = self._filled = Block(0, 0)  # that batches are taken from; that steps write to
         self._steps: deque[StepAhead] = deque()  # in the order of the file
-        self._parts: deque[tuple[StepAhead, Callable[[], Done]]] = deque()  # nobody does them yet
-        self._all_begun = False  # no step is left to begin
-        self._ended = False  # all bytes of the file are unread or taken
-        self._wanted = 0  # most bytes that were asked for at once
-        self._is_beginning = False  # some thread is at the beginning of a step
-        self._is_queued = False  # such a beginning is
+        self._parts: deque[tuple[StepAhead, Callable[[], Done]]] = deque()  # not begun
+        self._all_begun = False  # the last step has begun
+        self._ended = False  # all bytes of the file have been read
+        self._wanted = 0  # largest number of bytes asked for at once
+        self._is_beginning = False  # a thread is beginning a step
+        self._is_queued = False  # a task that begins steps is queued
         self._failure: BaseException | None = None
         self._lines = LineCounts()
         self._closed = False
-        self._changed = threading.Condition()  # its lock is for all of these
-        self._source_lock = threading.Lock()  # held while the source is asked
+        self._changed = threading.Condition()  # guards all of these
+        self._source_lock = threading.Lock()  # held while the source is read
 
     def unread(self, wanted: int) -> tuple[np.ndarray, bool]:
         """Return the unread bytes, at least `wanted` of them unless the file has fewer.
 
         Returns
         -------
-        uint8, which must not be written to; whether that is all (the file has ended, or is
-        `broken` there).
+        Bytes (uint8), not to be written to; True if these are all (the file ends, or is `broken`
+        there).
         """
         while True:
             with self._changed:
@@ -221,20 +226,20 @@ class InputBuffer:
                     self._is_beginning = True
                 elif not self._parts:
                     self._changed.wait()
-            # Nobody waits for tasks that have not begun: they may be behind this one.
+            # Never wait for tasks that have not begun: they may be queued after this one.
             if begins:
                 self._begin_step()
             else:
                 self._do_part()
 
     def line_ends(self, text: np.ndarray) -> int:
-        """Return how many line ends there are in the first unread bytes, `text`."""
+        """Return the number of line ends in the first unread bytes, `text`."""
         with self._changed:
             known = self._lines.known(len(text))
         return count(text, *known)
 
     def take(self, n: int) -> np.ndarray:
-        """Return the first `n` unread bytes, which count as read from now on."""
+        """Take the first `n` unread bytes off the buffer and return them."""
         with self._changed:
             self._lines.take(n)
             block = self._block
@@ -244,16 +249,16 @@ class InputBuffer:
             return taken
 
     def only_blank_lines_left(self) -> bool:
-        """Read on to the end of the file or the first character that is no line end."""
+        """Return True if nothing but line ends is left; skip them."""
         while True:
             rest, ended = self.unread(1)
-            solid = np.flatnonzero((rest != ord("\n")) & (rest != ord("\r")))
+            solid = not_line_ends(rest)
             self.take(int(solid[0]) if solid.size else len(rest))
             if solid.size or ended:
                 return not solid.size
 
     def larger(self, size: int, record: int) -> int:
-        """Return the size of a larger part of the file to look at: `size` has no record's end.
+        """Return a larger number of bytes to search for the end of a record than `size`.
 
         Raises
         ------
@@ -268,18 +273,18 @@ class InputBuffer:
         return min(2 * size, MAX_RECORD_BYTES)
 
     def close(self) -> None:
-        """Close the file; whoever waits for it, in another thread, finds it broken."""
+        """Close the file; threads that wait for bytes find it broken."""
         with self._changed:
             self._closed = self._all_begun = self._ended = True
-            self._settle()
+            self._finish_steps()
         self._source.stop()
         with self._source_lock:
             self._source.close()
 
-    # The following four are called with the lock held.
+    # The following methods are called with the lock held.
 
     def _block_with(self, wanted: int) -> Block | None:
-        """Return a block with so many unread bytes, or all there are; None if others come first."""
+        """Return the block if it has `wanted` unread bytes or the last ones; None if not yet."""
         block, filled = self._block, self._filled
         if block.end - block.at >= wanted:
             return block
@@ -287,9 +292,9 @@ class InputBuffer:
             return block if self._ended else None
         if block.end < block.begun and not self._ended:
             return None
-        # The block is used up: its last bytes go in front of those of the next.
+        # The block is used up: move its last bytes in front of those of the next.
         rest = block.data[block.at : block.end]
-        if len(rest) > filled.at:  # more is wanted now than was when that block was made
+        if len(rest) > filled.at:  # more is wanted than when that block was allocated
             if not self._ended and (filled.end < filled.begun or self._is_beginning):
                 return None
             unread = filled.data[filled.at : filled.end]
@@ -306,7 +311,7 @@ class InputBuffer:
         return Block(front + size, front)
 
     def _may_begin(self) -> bool:
-        """Say whether a step may begin now."""
+        """Return True if a step may begin now."""
         if self._all_begun or self._is_beginning or self._failure is not None:
             return False
         if self._block is self._filled:
@@ -314,29 +319,29 @@ class InputBuffer:
         return self._has_room() and self._wanted <= self._filled.at
 
     def _has_room(self) -> bool:
-        """Say whether a step fits into the block that steps write to."""
+        """Return True if a step fits into the block that steps write to."""
         filled = self._filled
         return len(filled.data) - filled.begun >= min(self._chunk, _LEAST_STEP)
 
     def _wants_step(self) -> bool:
-        """Say whether a step may begin now, and not enough has begun."""
+        """Return True if a step may begin now and too few have begun."""
         n_begun = self._block.begun - self._block.at
         if self._block is not self._filled:
             n_begun += self._filled.begun - self._filled.at
         return self._may_begin() and n_begun < _WANTED_AHEAD * self._wanted + self._ahead
 
     def _go_on_ahead(self) -> None:
-        """Queue the beginning of steps, unless that is queued or enough has begun."""
+        """Queue a task that begins steps, unless one is queued or enough steps have begun."""
         if self._executor is not None and not self._is_queued and self._wants_step():
             self._is_queued = True
             self._executor.submit(self._begin_ahead)
 
-    # And these without it.
+    # The following methods are called without the lock, but for _finish_steps.
 
     def _begin_ahead(self) -> None:
         """Begin steps until enough have begun, and do a part of one (a task).
 
-        One task for as many as are wanted, instead of a chain in which each waits for a thread.
+        One task for all steps, as each task of a chain would wait for a thread.
         """
         while True:
             with self._changed:
@@ -348,7 +353,7 @@ class InputBuffer:
         self._do_part()
 
     def _begin_step(self) -> None:
-        """Begin a step, with `_is_beginning` set; its parts are tasks."""
+        """Begin a step, with `_is_beginning` set, and queue its parts as tasks."""
         step, error = Step(0), None
         with self._changed:
             if not self._has_room():
@@ -371,14 +376,14 @@ class InputBuffer:
             ahead.error = error
             self._steps.append(ahead)
             self._parts.extend((ahead, part) for part in step.parts)
-            self._settle()
+            self._finish_steps()
             self._go_on_ahead()
         if self._executor is not None:
             for _ in step.parts:
                 self._executor.submit(self._do_part)
 
     def _do_part(self) -> None:
-        """Do the first part of a step that nobody does yet, if there is one (a task)."""
+        """Do the first part that has not begun, if there is one (a task)."""
         with self._changed:
             if not self._parts:
                 return
@@ -390,10 +395,10 @@ class InputBuffer:
             return
         with self._changed:
             step.part_done(done)
-            self._settle()
+            self._finish_steps()
 
-    def _settle(self) -> None:
-        """Hand out the bytes of steps that are done, in order (with the lock held)."""
+    def _finish_steps(self) -> None:
+        """Add the bytes of finished steps to the unread ones, in order (with the lock held)."""
         while self._steps and self._steps[0].n_left == 0 and not self._ended:
             step = self._steps.popleft()
             step.block.end = step.start + step.n_bytes
@@ -408,7 +413,7 @@ class InputBuffer:
         self._changed.notify_all()
 
     def _fail(self, failure: BaseException) -> None:
-        """Let whoever waits for bytes have an exception that is none of the file's."""
+        """Raise an exception that is not the file's in the threads that wait for bytes."""
         with self._changed:
             self._is_beginning = False
             self._failure = failure

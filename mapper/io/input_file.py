@@ -1,6 +1,7 @@
-"""Byte sources: a file, gzip file or standard input as one stream of plain bytes.
+"""Open a file, gzip file or standard input as one stream of plain bytes.
 
-Reading a pipe ahead of the decoder, by a thread that only waits for it.
+:class:`ByteSource` recognises the format and decompresses; :class:`ReadAhead` reads pipes in a
+thread of its own.
 """
 
 from __future__ import annotations
@@ -23,28 +24,42 @@ from mapper.errors import InputFormatError
 from mapper.io.bgzf_reader import BgzfStream, Done, NotBgzfError, Step, is_bgzf
 from mapper.parallel.pool import start_daemon
 
+STDIN = "-"
+
+GZIP_MAGIC = b"\x1f\x8b"
+_FOREIGN_COMPRESSION = {
+    b"BZh": "bzip2",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ": "xz",
+    b"PK\x03\x04": "zip",
+}
+_HEAD_BYTES = 8
+_GZIP_HEAD_BYTES = 18  # a BGZF header; no gzip file is shorter
+
+# --- pipes ---
+
 CHUNK_BYTES = 1 << 16
-"""What a pipe gives at a time, at most, on Linux."""
+"""Largest read of a pipe on Linux."""
 
 _CHUNKS_AHEAD = 64
 _STOP_CHECK_S = 0.2
 
 
 class StoppedError(Exception):
-    """Reading was ended by :meth:`ReadAhead.close`."""
+    """Reading was stopped by :meth:`ReadAhead.close`."""
 
 
 class ReadAhead(io.RawIOBase):
-    """A pipe (or terminal, or socket) that a thread of its own reads, some chunks ahead.
+    """A pipe (or terminal, or socket) that a dedicated thread reads some chunks ahead.
 
-    Two pipes of mates may be written by one program, in turns: both must be read, whichever
-    of them is waited for. And who waits for an idle pipe cannot be stopped; who waits for
-    this can. The thread copies bytes and computes nothing.
+    One program may write two pipes of mates alternately: both must be read, whichever is waited
+    for. Moreover a read of an idle pipe cannot be interrupted, and a read of this can. The thread
+    only copies bytes.
 
     Parameters
     ----------
     raw
-        What to read; the thread closes it.
+        The pipe; the thread closes it.
     name
         For the thread.
     """
@@ -68,7 +83,7 @@ class ReadAhead(io.RawIOBase):
         Raises
         ------
         OSError
-            If the pipe cannot be read on, when all that could be read has been handed out.
+            If the pipe cannot be read further, after all bytes that could be read.
         StoppedError
             After :meth:`close`.
         """
@@ -84,12 +99,12 @@ class ReadAhead(io.RawIOBase):
         return n
 
     def close(self) -> None:
-        """Let the thread end, and whoever waits in ``readinto``; does not wait for them."""
+        """End the thread, and ``readinto`` in other threads, without waiting for them."""
         self._stopped.set()
         super().close()
 
     def _next_item(self) -> bytes | BaseException:
-        # Whoever writes to a pipe may be idle for ever: a run that is stopped must not wait.
+        # The writer of a pipe may be idle for ever, and a stopped run must not wait for it.
         while True:
             try:
                 return self._ready.get(timeout=_STOP_CHECK_S)
@@ -105,7 +120,7 @@ class ReadAhead(io.RawIOBase):
                 self._put(bytes(memoryview(buffer)[:n]))
                 if n == 0:
                     break
-        except BaseException as error:  # whatever it is, it is raised where the bytes are missed
+        except BaseException as error:  # raised again by readinto
             self._put(error)
         finally:
             self._raw.close()
@@ -119,25 +134,15 @@ class ReadAhead(io.RawIOBase):
                 continue
 
 
-STDIN = "-"
-
-GZIP_MAGIC = b"\x1f\x8b"
-_FOREIGN_COMPRESSION = {
-    b"BZh": "bzip2",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\xfd7zXZ": "xz",
-    b"PK\x03\x04": "zip",
-}
-_HEAD_BYTES = 8
-_GZIP_HEAD_BYTES = 18  # a BGZF header; no gzip file is shorter
+# --- byte sources ---
 
 
 class BrokenStreamError(Exception):
-    """A stream that cannot be read on; the message is the reason, for a user to read."""
+    """A stream that cannot be read further; the message gives the user the reason."""
 
 
 class PlainBytes(Protocol):
-    """A stream of plain bytes, as :class:`ByteSource` is one."""
+    """The interface of a stream of plain bytes, such as :class:`ByteSource`."""
 
     name: str
 
@@ -151,7 +156,7 @@ class PlainBytes(Protocol):
 
 
 class _WithHead(io.RawIOBase):
-    """A raw file with the bytes that were read to recognise it put back in front.
+    """A raw file preceded by the bytes that were read to recognise it.
 
     Pipes cannot seek, and ``BufferedReader.peek`` may return less than was asked for.
     """
@@ -177,10 +182,10 @@ class _WithHead(io.RawIOBase):
 
 
 def _gzip_stream(raw: Any) -> Any:
-    """Return a stream, with ``readinto``, of what an unbuffered gzip file holds.
+    """Return the decompressed stream of an unbuffered gzip file, with ``readinto``.
 
-    IGzipFile inherits a ``readinto`` that reads into bytes of its own and copies these. The reader
-    under it writes where it is told; where isal has no such reader, the file does the same, slower.
+    ``IGzipFile.readinto`` copies from a buffer of its own; the private reader under it does not.
+    The slower IGzipFile is used with a version of isal that has no such reader.
     """
     reader = getattr(isal_zlib, "_GzipReader", None)
     if reader is None:
@@ -189,29 +194,28 @@ def _gzip_stream(raw: Any) -> Any:
 
 
 def source_name(path: str) -> str:
-    """Return what messages call an input."""
+    """Return the name of an input in messages."""
     return "standard input" if path == STDIN else path
 
 
 class ByteSource:
-    """Plain bytes of a file, decompressed where it is gzip (any number of members, BGZF).
+    """Plain bytes of a file, decompressed if it is gzip (any number of members) or BGZF.
 
-    The calling thread decompresses. What is no regular file has a thread besides, which
-    waits for it (:class:`ReadAhead`).
+    The calling thread decompresses. Pipes and devices are read by a further thread
+    (:class:`ReadAhead`).
 
     Parameters
     ----------
     path
         File name, or ``-`` for standard input.
     executor
-        Its threads help to decompress BGZF; other gzip cannot be decompressed by more than
-        one.
+        Its threads help to decompress BGZF; other gzip can only be decompressed by one thread.
 
     Raises
     ------
     InputFormatError
         If there is no such file, it cannot be read, is a directory, or is compressed
-        with something else than gzip.
+        by another format than gzip.
     """
 
     def __init__(self, path: str, executor: Executor | None = None) -> None:
@@ -252,23 +256,23 @@ class ByteSource:
 
     @property
     def is_bgzf(self) -> bool:
-        """Whether the file is BGZF, as far as it has been read."""
+        """True if the file is BGZF, as far as it has been read."""
         return self._bgzf is not None
 
     @property
     def ends_with_eof_block(self) -> bool:
-        """Whether the last block read is empty, as at the end of a complete BGZF file."""
+        """True if the last block read is empty, as at the end of a complete BGZF file."""
         return self._bgzf is not None and self._bgzf.last_block_empty
 
     def count_lines(self) -> None:
-        """Have line ends counted where bytes are inflated, if others than the reader do that."""
+        """Count line ends of BGZF blocks in the threads that decompress them."""
         if self._bgzf is not None:
             self._bgzf.count_lines = True
 
     def peek(self, n: int) -> bytes:
-        """Return the first `n` plain bytes (fewer if there are no more), without taking them.
+        """Return the first `n` plain bytes (fewer if there are no more) without consuming them.
 
-        To be called before anything was read. A broken stream shows when it is read.
+        To be called before any read. A broken stream raises its error when it is read.
         """
         buffer = bytearray(n)
         filled = 0
@@ -286,7 +290,7 @@ class ByteSource:
         Raises
         ------
         BrokenStreamError
-            If the gzip data are cut off or damaged, or the file cannot be read on.
+            If the gzip data are cut off or damaged, or the file cannot be read further.
         """
         if self._ahead:
             n = min(len(self._ahead), len(buffer))
@@ -298,9 +302,9 @@ class ByteSource:
         return self._read_plain(buffer)
 
     def begin(self, buffer: memoryview) -> Step:
-        """Begin to fill the start of `buffer`: as ``readinto``, but what can be done later is.
+        """Begin to fill the start of `buffer` as ``readinto`` does, leaving parts to be done later.
 
-        The next step may begin before that. Errors of its parts are BrokenStreamError, too.
+        The next step may begin before they are done. Errors of parts are BrokenStreamError, too.
         """
         if self._bgzf is None or self._ahead or self._error is not None:
             return Step(self.readinto(buffer))
@@ -323,17 +327,17 @@ class ByteSource:
             raise _broken(error) from error
 
     def _go_on_as_gzip(self, found: NotBgzfError) -> None:
-        """Read on in a gzip member of another kind behind BGZF blocks, as `cat` makes them."""
+        """Continue with a plain gzip member after BGZF blocks, as `cat` joins them."""
         self._bgzf = None
         self._stream = _gzip_stream(_WithHead(self._raw, found.rest))
 
     def stop(self) -> None:
-        """Let whoever waits in ``readinto``, in another thread, find the stream broken."""
+        """End ``readinto`` in other threads: they find the stream broken."""
         if self._pipe is not None:
             self._pipe.close()
 
     def close(self) -> None:
-        """Close the file (not standard input), which nobody reads any more."""
+        """Close the file (not standard input); no thread may read it."""
         self._stream.close()
         self._raw.close()  # a gzip stream leaves its file open
 
@@ -343,7 +347,7 @@ _READ_ERRORS: Any = (EOFError, OSError, isal_zlib.error, StoppedError)
 
 
 def _broken(error: Exception) -> BrokenStreamError:
-    """Return the reason why a stream cannot be read on, for a user to read."""
+    """Return the reason, for the user, why a stream cannot be read further."""
     if isinstance(error, EOFError):
         return BrokenStreamError(
             "the gzip data end early: the file is truncated; copy or download it again"
@@ -358,7 +362,7 @@ def _broken(error: Exception) -> BrokenStreamError:
 
 
 def _explained(part: Callable[[], Done]) -> Done:
-    """Do a part of a step; its error is for a user to read."""
+    """Do a part of a step; convert its error to one for the user."""
     done = part()
     return done if done.error is None else done._replace(error=_broken(done.error))
 
@@ -379,7 +383,7 @@ def _open_raw(path: str, name: str) -> io.FileIO:
 def _read_head(raw: Any, name: str) -> bytes:
     head = b""
     try:
-        # No more than is needed: a pipe may have nothing else to give yet.
+        # Only the bytes needed: a pipe may have no more yet.
         for wanted in (_HEAD_BYTES, _GZIP_HEAD_BYTES):
             if wanted > _HEAD_BYTES and not head.startswith(GZIP_MAGIC):
                 break
@@ -392,7 +396,7 @@ def _read_head(raw: Any, name: str) -> bytes:
 
 
 def same_file(a: str, b: str) -> bool:
-    """Say whether two paths name one file (or both standard input)."""
+    """Return True if two paths name one file (or both standard input)."""
     if STDIN in (a, b):
         return a == b
     try:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from mapper.batch import ReadBatch, RecordBatch
+from mapper.cigar import ASCII_OF_OP, H, I, S
 from mapper.cigar import D as DELETION
-from mapper.cigar import H, I, S
 from mapper.io.bam_writer import REVERSE, copy_bytes
-from mapper.io.sam import CIGAR_LETTERS, flat_names, put_int
-from mapper.io.tags import VALUE_SIZE, get_number, tag_end, tag_key
+from mapper.io.sam import flat_names
+from mapper.io.tags import VALUE_SIZE, get_number, put_int, tag_end, tag_key
 from mapper.jit.accelerate import driver
 
 _TAB, _NEWLINE, _PLUS, _MINUS, _SLASH, _ONE, _TWO = b"\t\n+-/12"
@@ -119,7 +119,7 @@ def _fill_paf(records, reads, contigs, contig_offsets, lengths, out):
             op = np.int64(records.cigar_ops[i])
             if op & 15 != S and op & 15 != H:
                 at = put_int(out, at, op >> 4)
-                out[at] = CIGAR_LETTERS[op & 15]
+                out[at] = ASCII_OF_OP[op & 15]
                 at += 1
         out[at] = _NEWLINE
         at += 1

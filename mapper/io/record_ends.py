@@ -1,7 +1,7 @@
-"""Where records of FASTQ, FASTA and lists end: all that must be known to cut a text in batches.
+"""Find where records of FASTQ, FASTA and lists end, to cut a text in batches.
 
-Line ends are counted, not records read, so this keeps up with any decompressor (10 GB/s).
-Where a text breaks its format the count is off, and the parser finds the first such place.
+Line ends are counted and records are not read, so this keeps up with any decompressor (10 GB/s).
+Where a text breaks its format the count is wrong; the parser then finds the first such place.
 """
 
 from __future__ import annotations
@@ -16,38 +16,43 @@ LIST = 2  # one sequence a line, which is its own name
 
 _LF, _CR = 10, 13
 _GREATER = ord(">")
-_RUN = 128  # bytes whose line ends a uint8 can count: the compiler vectorises that
+_WIDTH = 128  # bytes whose line ends a uint8 can count, so that the loop is vectorised
+
+
+def not_line_ends(text: np.ndarray) -> np.ndarray:
+    """Return the positions of all bytes that are no line ends."""
+    return np.flatnonzero((text != _LF) & (text != _CR))
 
 
 @driver
 def line_ends(text):
-    """Return how many line ends there are."""
+    """Return the number of line ends."""
     found = np.int64(0)
-    n_runs = len(text) // _RUN
-    for run in range(n_runs):
-        part = text[run * _RUN : (run + 1) * _RUN]
+    n_parts = len(text) // _WIDTH
+    for number in range(n_parts):
+        part = text[number * _WIDTH : (number + 1) * _WIDTH]
         count = np.uint8(0)
-        for i in range(_RUN):
+        for i in range(_WIDTH):
             count = np.uint8(count + np.uint8(part[i] == _LF))
         found += count
-    for i in range(n_runs * _RUN, len(text)):
+    for i in range(n_parts * _WIDTH, len(text)):
         found += text[i] == _LF
     return found
 
 
 @brief
 def few_line_ends(text):
-    """Return how many line ends there are in a short text."""
+    """Return the number of line ends of a short text."""
     return line_ends(text)
 
 
 @driver
 def _after_lines(text, n_lines):
-    """Return the position after the first `n_lines` lines, which must be there."""
+    """Return the position after the first `n_lines` lines; there must be as many."""
     at = 0
-    while n_lines > _RUN and at + _RUN <= len(text):
-        n_lines -= line_ends(text[at : at + _RUN])
-        at += _RUN
+    while n_lines > _WIDTH and at + _WIDTH <= len(text):
+        n_lines -= line_ends(text[at : at + _WIDTH])
+        at += _WIDTH
     while n_lines > 0:
         n_lines -= text[at] == _LF
         at += 1
@@ -107,7 +112,7 @@ def _whole_list_lines(text, all_left, most):
 def whole_records(
     kind: int, text: np.ndarray, all_left: bool, most: int, n_lines: int
 ) -> tuple[int, int]:
-    """Find records that lie in a text as a whole.
+    """Find the whole records at the start of a text.
 
     Parameters
     ----------
@@ -116,15 +121,15 @@ def whole_records(
     text
         uint8; begins where a record does.
     all_left
-        Whether the file ends with it.
+        True if the file ends with it.
     most
-        Records that are enough.
+        Upper limit of the records to find.
     n_lines
-        Line ends in `text`, if they are known; -1 if not. Needed for FASTQ only.
+        Line ends in `text`; -1 if not known. Needed for FASTQ only.
 
     Returns
     -------
-    How many, at most `most`; the position after them.
+    Number of records; the position after them.
     """
     if kind != FASTQ:
         find = _whole_fasta_records if kind == FASTA else _whole_list_lines

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 import stat
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from functools import partial
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.errors import InputFormatError, UsageError
-from mapper.io.contig_md5 import ContigSums
+from mapper.io.contig_md5 import contig_md5
 from mapper.io.fasta_codes import AT, BAD_BASE, BAD_LINE, FULL, OK, encode_lines
 from mapper.io.input_buffer import InputBuffer
 from mapper.io.input_file import GZIP_MAGIC, ByteSource
@@ -180,10 +180,8 @@ _CONTIG_NAME = re.compile(r"[0-9A-Za-z!#$%&+./:;?@^_|~-][0-9A-Za-z!#$%&*+./:;=?@
 
 _FIRST_WORD = re.compile(rb"\S*")
 _BLOCKS_AHEAD = 16
+_CONTIGS_AHEAD = 2  # in memory, while their MD5 is computed
 _HEADS = 1 << 12  # of a block; more make it encoded again
-
-MOST_WAITING = 1 << 28
-"""Bytes of contigs that may wait for their MD5 where they are not kept."""
 
 
 class FastaCodes(NamedTuple):
@@ -237,11 +235,6 @@ def read_fasta(path: Path, pool: PriorityPool | None = None) -> Generator[FastaC
     records.end()
 
 
-def sums_of_contigs(pool: PriorityPool | None, most_waiting: int | None = None) -> ContigSums:
-    """Return what computes the MD5 of contigs by a pool, when it has nothing else to do."""
-    return ContigSums(pool.at(MAP) if pool is not None else None, most_waiting)
-
-
 def check_reference(
     path: Path, names: Sequence[str], md5: Sequence[str], pool: PriorityPool | None = None
 ) -> None:
@@ -251,16 +244,28 @@ def check_reference(
     same names would give other bases.
     """
     n_contigs = 0
-    sums = sums_of_contigs(pool, MOST_WAITING)
-    for block in read_fasta(path, pool):
-        for name in block.names:
-            if n_contigs >= len(names) or name != names[n_contigs]:
-                more = n_contigs < len(names)
-                raise _other_contig(path, name, repr(names[n_contigs]) if more else None)
-            n_contigs += 1
-        sums.add_runs(block.runs())
-    for name, found, expected in zip(names, sums.digests(), md5, strict=False):
-        if found != expected:
+
+    def contigs() -> Iterator[Callable[[], str]]:
+        nonlocal n_contigs
+        pieces: list[np.ndarray] = []
+        for block in read_fasta(path, pool):
+            first, *others = block.runs()
+            pieces.append(first)
+            for name, codes in zip(block.names, others, strict=True):
+                if n_contigs >= len(names) or name != names[n_contigs]:
+                    more = n_contigs < len(names)
+                    raise _other_contig(path, name, repr(names[n_contigs]) if more else None)
+                if n_contigs:
+                    yield partial(contig_md5, pieces)
+                n_contigs += 1
+                pieces = [codes]
+        yield partial(contig_md5, pieces)
+
+    hashing = pool.at(MAP) if pool is not None else None
+    found = list(ordered_calls(contigs(), hashing, _CONTIGS_AHEAD))
+    RECYCLER.clear()  # of blocks of the file
+    for name, md5_found, expected in zip(names, found, md5, strict=False):
+        if md5_found != expected:
             raise _other_contig(path, name, repr(name))
     if n_contigs != len(names):
         raise UsageError(f"{path}: {n_contigs} contigs, and the index has {len(names)}")

@@ -1,7 +1,4 @@
-"""Records to SAM text.
-
-Numbers as text, for the compiled writers of SAM, PAF and TSV.
-"""
+"""Records to SAM text."""
 
 from __future__ import annotations
 
@@ -10,37 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from mapper.batch import NO_QUALITY, ReadBatch, RecordBatch
+from mapper.cigar import ASCII_OF_OP
 from mapper.dna import ASCII_OF_CODE, COMPLEMENT
 from mapper.io.bam_writer import REVERSE, check_names, copy_bytes, given_bounds
-from mapper.io.tags import VALUE_SIZE, float_texts, get_number
+from mapper.io.tags import VALUE_SIZE, float_texts, get_number, put_int
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import get32
 
-_MINUS, _ZERO = b"-0"
-
-
-@driver
-def put_int(out, at, value):
-    """Write a number in decimal; return the position after it."""
-    value = np.int64(value)
-    if value < 0:
-        out[at] = _MINUS
-        at += 1
-        value = -value
-    n_digits = 1
-    rest = value // 10
-    while rest > 0:
-        n_digits += 1
-        rest //= 10
-    for i in range(n_digits - 1, -1, -1):
-        out[at + i] = _ZERO + value % 10
-        value //= 10
-    return at + n_digits
-
-
 _TAB, _NEWLINE, _STAR, _EQUALS, _COLON = b"\t\n*=:"
 _COMMA, _TYPE_A, _TYPE_B, _TYPE_F, _TYPE_H, _TYPE_I, _TYPE_Z = b",ABfHiZ"
-CIGAR_LETTERS = np.frombuffer(b"MIDNSHP=X???????", np.uint8).copy()
 _ASCII_OF_COMPLEMENT = ASCII_OF_CODE[COMPLEMENT]
 
 _FIXED = 128
@@ -234,7 +209,7 @@ def _fill_sam(records, reads, contigs, contig_offsets, floats, float_offsets, ou
         for i in range(records.cigar_offsets[r], records.cigar_offsets[r + 1]):
             op = np.int64(records.cigar_ops[i])
             at = put_int(out, at, op >> 4)
-            out[at] = CIGAR_LETTERS[op & 15]
+            out[at] = ASCII_OF_OP[op & 15]
             at += 1
         out[at] = _TAB
         at += 1

@@ -1,10 +1,6 @@
-"""Coordinate sorting, duplicates and indexing, by the samtools that comes with pysam.
+"""Run the samtools of pysam in processes, to convert CRAM and SAM, sort, mark duplicates and index.
 
-The samtools that comes with pysam, in processes of its own.
-
-Within this process it would hold up signals until it is done, and could not be stopped.
-
-CRAM and SAM as uncompressed BAM, by a samtools process.
+Within this process samtools would block signals until it is done, and could not be stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ import pysam
 
 from mapper.errors import OutputError, UsageError
 from mapper.io.bgzf_reader import HEAD_BYTES, Step, is_bgzf
-from mapper.io.input_file import BrokenStreamError, ByteSource
+from mapper.io.input_file import GZIP_MAGIC, BrokenStreamError, ByteSource
 from mapper.io.output_file import (
     check_writable,
     output_error,
@@ -34,11 +30,13 @@ from mapper.io.output_file import (
 )
 from mapper.parallel.pool import start_daemon
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _CALL = (
     "import sys, pysam; pysam.set_verbosity(1); "  # 1: htslib's errors, not its warnings
     "pysam.{command}(*sys.argv[1:], catch_stdout=False)"
 )
+
+
+# --- processes ---
 
 
 class SamtoolsProcess:
@@ -56,7 +54,7 @@ class SamtoolsProcess:
         self, command: str, *arguments: str, stdin: Any = None, stdout: Any = None
     ) -> None:
         self.command = command
-        # A file: a pipe that nobody empties would stop samtools after 64 kB of warnings.
+        # A file, because a pipe that is not read would block samtools after 64 kB of warnings.
         self._messages: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-c", _CALL.format(command=command), *arguments],
@@ -67,7 +65,7 @@ class SamtoolsProcess:
         )
 
     def wait(self) -> str | None:
-        """Wait for the end; return None if all went well, else what samtools said."""
+        """Wait for the end; return None on success, else the messages of samtools."""
         try:
             status = self.process.wait()
         except BaseException:
@@ -81,7 +79,7 @@ class SamtoolsProcess:
         return None if status == 0 else _reason(said, status)
 
     def kill(self) -> None:
-        """End the process, if it has not ended, and forget what it said."""
+        """Kill the process, if it runs, and drop its messages."""
         self.process.kill()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
@@ -91,17 +89,17 @@ class SamtoolsProcess:
 
 
 def check_fasta(path: Path) -> None:
-    """Raise UsageError for a FASTA file that others read and samtools does not.
+    """Raise UsageError for a FASTA file that samtools cannot use.
 
-    It needs an index beside the file, which it makes if there is none. A file that cannot be
-    opened is left to who reads it.
+    It needs an index next to the file, and makes it if there is none. A file that cannot be opened
+    is no error here.
     """
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
     except OSError:
         return
-    if head.startswith(_GZIP_MAGIC) and not is_bgzf(head):
+    if head.startswith(GZIP_MAGIC) and not is_bgzf(head):
         raise UsageError(
             f"{path}: compressed with gzip, and CRAM needs it plain or by bgzip; run "
             f"'gunzip -k {path}' and name what comes out"
@@ -114,15 +112,10 @@ def check_fasta(path: Path) -> None:
         )
 
 
-def run(command: str, *arguments: str) -> str | None:
-    """Run a command to its end; return as :meth:`SamtoolsProcess.wait` does."""
-    return SamtoolsProcess(command, *arguments).wait()
-
-
 def _reason(said: str, status: int) -> str:
-    r"""Return the messages in what a failed process wrote.
+    r"""Extract the messages from the output of a failed process.
 
-    htslib's come first, as "[E::function] message"; samtools' own stand in the last line of
+    Those of htslib come first, as "[E::function] message"; samtools' own are in the last line of
     pysam's traceback: "SamtoolsError: '... stderr=samtools view: message\n'".
     """
     lines = said.strip().splitlines() or [f"exit status {status}"]
@@ -134,22 +127,24 @@ def _reason(said: str, status: int) -> str:
 def _close(stream: IO[bytes]) -> None:
     try:
         stream.close()
-    except OSError:  # a broken pipe on flushing what nobody will read
+    except OSError:  # a broken pipe while flushing
         return
 
 
+# --- CRAM and SAM input ---
+
+
 class ConvertedSource:
-    """A CRAM or SAM file as the bytes of an uncompressed BAM file, by samtools.
+    """A CRAM or SAM file as the bytes of an uncompressed BAM file, converted by samtools.
 
     Parameters
     ----------
     source
-        The file. A regular one is opened once more, by samtools; from a pipe the bytes are
-        passed on.
+        The file. Samtools opens a regular file itself; the bytes of a pipe are passed to it.
     reference
-        FASTA file of the reference that a CRAM was made with, or None if it needs none.
+        FASTA file of the reference of a CRAM; None if it needs none.
     threads
-        Threads that samtools takes.
+        Threads of samtools.
     """
 
     def __init__(self, source: ByteSource, reference: str | None, threads: int) -> None:
@@ -174,7 +169,7 @@ class ConvertedSource:
 
     @property
     def ends_with_eof_block(self) -> bool:
-        """Whether samtools got to the end; it fails on files that are cut off."""
+        """True if samtools read to the end; it fails on files that are cut off."""
         return self._plain.ends_with_eof_block
 
     def readinto(self, buffer: memoryview) -> int:
@@ -200,15 +195,15 @@ class ConvertedSource:
         return n
 
     def begin(self, buffer: memoryview) -> Step:
-        """As :meth:`readinto`; nothing is left to be done."""
+        """Fill the start of `buffer` as :meth:`readinto` does; the step has no parts."""
         return Step(self.readinto(buffer))
 
     def stop(self) -> None:
-        """End samtools at once; whoever reads, in another thread, finds the stream broken."""
+        """Kill samtools; threads that read find the stream broken."""
         self._samtools.process.kill()
 
     def close(self) -> None:
-        """End samtools and close the file."""
+        """Kill samtools and close the file."""
         self._samtools.kill()
         self._source.close()
 
@@ -220,14 +215,16 @@ class ConvertedSource:
         except BrokenStreamError as error:
             self._broken = error
         except (OSError, ValueError):
-            return  # samtools has ended, and says why
+            return  # samtools has ended and its messages give the reason
         finally:
             with suppress(OSError):
                 pipe.close()
 
 
+# --- sorting and indexing ---
+
 MAX_BAI_LENGTH = 1 << 29
-"""Contigs longer than this cannot be indexed by a .bai, only by a .csi."""
+"""Longest contig that a .bai can index; longer ones need a .csi."""
 
 _MIN_MEMORY = 16 << 20
 _INDEX_KINDS = (".bai", ".csi", ".crai")
@@ -235,10 +232,10 @@ _INDEX_KINDS = (".bai", ".csi", ".crai")
 
 @contextmanager
 def scratch_directory(final: Path) -> Iterator[Path]:
-    """Make a directory for temporary files, and remove it with all it holds.
+    """Make a temporary directory, and remove it with its content.
 
-    In TMPDIR if that is set, else beside `final`: there must be room for the data there,
-    which cannot be said of /tmp.
+    It is in TMPDIR if that is set, else in the directory of `final`, which must have room for the
+    data anyway; /tmp may not.
     """
     parent = Path(os.environ.get("TMPDIR") or final.parent)
     prefix = f".{final.name}.fmwave-{os.getpid()}-"
@@ -267,18 +264,17 @@ def sort_and_index(
     unsorted
         BAM file to sort; it is left as it is.
     final
-        The sorted file, which appears when complete, followed by the same name and ``.bai``
-        (``.csi`` if a contig exceeds MAX_BAI_LENGTH; ``.crai`` for CRAM). An old file's index
-        goes before it.
+        The sorted file, which appears when complete, and then its index, ``.bai`` (``.csi`` if a
+        contig exceeds MAX_BAI_LENGTH; ``.crai`` for CRAM). An old index is removed before.
     threads
         Threads that sort and compress.
     memory
-        Bytes for records, of all threads together; beyond that they go to temporary files.
+        Bytes for records of all threads together; further records go to temporary files.
     level
         zlib's compression level.
     mark_duplicates
-        Set flag 0x400 on all but the best of the pairs (or single reads) that begin and end
-        at the same places, as ``samtools markdup`` does. It uses the tags MC and ms.
+        Set flag 0x400 on all but the best of the pairs (or single reads) with the same start
+        and end, as ``samtools markdup`` does. It uses the tags MC and ms.
     reference
         FASTA file; with it CRAM is written.
 
@@ -298,7 +294,7 @@ def sort_and_index(
         target = ["-O", cram_format(level), "--reference", reference]
     try:
         with scratch_directory(final) as scratch:
-            # Both work at once: sort merges what markdup reads.
+            # Both run at once: markdup reads while sort merges.
             marking = max(threads // 2, 1) if mark_duplicates else 0
             sorting = max(threads - marking, 1)
             per_thread = max(memory // sorting, _MIN_MEMORY)
@@ -308,14 +304,14 @@ def sort_and_index(
                 mark = ["-@", str(marking - 1), "--no-PG", "-T", str(scratch / "marked"), *target]
                 _sort_and_mark(final, [*sort, "-u", "-o", "-"], [*mark, "-", str(sorted_file)])
             else:
-                _samtools(final, "sort", *sort, *target, "-o", str(sorted_file))
+                _run(final, "sort", *sort, *target, "-o", str(sorted_file))
         format_options = [] if kind == ".crai" else ["-c" if kind == ".csi" else "-b"]
-        _samtools(
+        _run(
             final,
             "index",
             *(*format_options, "-@", str(threads - 1), "-o", str(index), str(sorted_file)),
         )
-        # A new file must not stand beside the old one's index, whenever this is killed.
+        # If this is killed, a new file must not be left with the index of the old one.
         for old_kind in _INDEX_KINDS:
             remove_quietly(final.with_name(final.name + old_kind))
         sync_and_rename(sorted_file, final)
@@ -326,10 +322,10 @@ def sort_and_index(
 
 
 def cram_format(level: int) -> str:
-    """Return samtools' word for CRAM output.
+    """Return samtools' option for CRAM output.
 
-    Version 3.0, as many readers know no later one, and NM stored, as htsjdk (GATK, Picard) does
-    not make it anew.
+    Version 3.0, as many readers support no later one, and with NM, as htsjdk (GATK, Picard) does
+    not recompute it.
     """
     return f"cram,version=3.0,store_nm=1,level={level}"
 
@@ -342,8 +338,9 @@ def _index_kind(bam_path: Path) -> str:
         raise OutputError(f"{bam_path}: cannot be read back for sorting: {error}") from error
 
 
-def _samtools(final: Path, command: str, *arguments: str) -> None:
-    reason = run(command, *arguments)
+def _run(final: Path, command: str, *arguments: str) -> None:
+    """Run a samtools command; raise OutputError if it fails."""
+    reason = SamtoolsProcess(command, *arguments).wait()
     if reason is not None:
         raise OutputError(f"{final}: samtools {command} failed: {reason}")
 
@@ -362,7 +359,7 @@ def _sort_and_mark(final: Path, sort: list[str], mark: list[str]) -> None:
             marking.kill()
     finally:
         sorting.kill()
-    # What went wrong first: markdup fails of what sort did not write.
+    # If sort fails, markdup fails too, so the error of sort comes first.
     for command, reason in (("sort", done), ("markdup", marked)):
         if reason is not None:
             raise OutputError(f"{final}: samtools {command} failed: {reason}")

@@ -1,68 +1,20 @@
-"""Sequences of a FASTA or FASTQ file, one after the other, with their qualities left out.
+"""Read a FASTA or FASTQ file of sequences to be aligned, one after the other.
 
-Plain or gzip, LF or CRLF; FASTA may be wrapped, FASTQ has four lines a record. A FASTA
-record may be empty (an empty sequence can be aligned).
-
-Text of a FASTA file to its records, for sequences to be aligned.
-
-Reads in FASTA, which come in batches and in millions, have a compiled reader
-(:mod:`mapper.io.fastq_parser`; a test compares the two), and so have references, which are read by
-all threads (:mod:`mapper.io.fasta_codes`).
+Any letters of either case are kept, so that proteins can be read; a record may be empty and of any
+length. Plain or gzip, LF or CRLF; FASTA may be wrapped, FASTQ has four lines a record and loses its
+qualities. Reads have a compiled reader (:mod:`mapper.io.fastq_parser`) that takes nucleotides only
+and encodes them; a test compares the two.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterator
 from typing import Any
 
 from mapper.errors import InputFormatError
 from mapper.io.fastq_errors import format_error, show
 from mapper.io.input_file import BrokenStreamError, ByteSource
-
-
-def fasta_records(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the header line, without its ``>``, and the sequence of each record.
-
-    Lines end with LF or CRLF, and blank ones are skipped; any other character stays. Memory is
-    three times the longest record at most.
-
-    Parameters
-    ----------
-    chunks
-        The text, cut anywhere. Apart from white space it begins with ``>``.
-    """
-    parts: list[bytes] = []  # of the record, its ">" left out
-    held = b""  # a line end that a ">" may follow
-    begun = False
-    for chunk in chunks:
-        if not begun:
-            chunk = chunk.lstrip()
-            if not chunk:
-                continue
-            begun = True
-            chunk = chunk[1:]
-        pieces = (held + chunk).split(b"\n>")
-        held = b"\n" if pieces[-1].endswith(b"\n") else b""
-        pieces[-1] = pieces[-1][: len(pieces[-1]) - len(held)]
-        for piece in pieces[:-1]:
-            parts.append(piece)
-            yield _record(parts)
-            parts = []
-        parts.append(pieces[-1])
-    if begun:
-        yield _record(parts)
-
-
-def _record(parts: list[bytes]) -> tuple[bytes, bytes]:
-    text = b"".join(parts)
-    if b"\r" in text:
-        text = text.replace(b"\r\n", b"\n").removesuffix(b"\r")
-    header, _, lines = text.partition(b"\n")
-    del text
-    return header, lines.translate(None, b"\n")
-
 
 _CHUNK = 1 << 20
 
@@ -155,11 +107,16 @@ def _name_of(header: bytes) -> bytes:
     return (header.split(None, 1) or [b""])[0]
 
 
-def _fasta(lines: io.BufferedReader[_Raw], first: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _fasta(lines: io.BufferedReader[_Raw], header: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield names and sequences; the first header line has been read."""
-    rest = iter(lambda: lines.read1(_CHUNK), b"")
-    for header, sequence in fasta_records(chain([first + b"\n"], rest)):
-        yield _name_of(header), sequence
+    parts: list[bytes] = []
+    for line in lines:
+        if line.startswith(b">"):
+            yield _name_of(header[1:]), b"".join(parts)
+            header, parts = line, []
+        else:
+            parts.append(line.removesuffix(b"\n").removesuffix(b"\r"))
+    yield _name_of(header[1:]), b"".join(parts)
 
 
 def _fastq(

@@ -1,13 +1,9 @@
-"""Runs of 64 characters of FASTQ in vector instructions.
+"""Text and bases in vector instructions: 64 characters of FASTQ or 64 bases of BAM at a time.
 
-The compiler would find the first character of some kind by the least of 64 numbers, on which
-everything behind waits. Beside each function in vectors stands the plain one: it is the meaning,
-and what runs where the JIT is off.
-
-Runs of 64 bases to and from BAM's form of two in a byte, in vector instructions.
-
-The compiler would widen each byte to 32 bits and gather single ones. Beside each function in
-vectors stands the plain one: it is the meaning, and what runs where the JIT is off.
+The compiler does not vectorise these loops well: it would find the first character of some kind
+as the least of 64 numbers, on which everything behind waits, and widen each base to 32 bits to put
+two in a byte. Each function has a plain version first, which says what it does and is called where
+the JIT is off; the compiled one replaces it by overload.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from numba.extending import overload
 from mapper.jit.simd import (
     BYTE,
     BYTES,
-    RUN,
+    VECTOR,
     any_bits,
     before_first,
     constant,
@@ -31,72 +27,74 @@ from mapper.jit.simd import (
     store,
 )
 
-_HALF = ir.VectorType(BYTE, RUN // 2)
-_PAIRS = ir.VectorType(ir.IntType(16), RUN // 2)
+# --- bases, two in a byte ---
+
+_HALF = ir.VectorType(BYTE, VECTOR // 2)
+_PAIRS = ir.VectorType(ir.IntType(16), VECTOR // 2)
 
 
-def pack_run(codes, at, packed, to, reverse):
-    """Write RUN bases as the nibbles 1, 2, 4 and 8, two in a byte, the first in the high half.
+def pack_vector(codes, at, packed, to, reverse):
+    """Write 64 bases as the nibbles 1, 2, 4 and 8, two in a byte, the first in the high half.
 
     Parameters
     ----------
     codes, at
-        uint8; the bases are ``codes[at:at + RUN]``.
+        uint8; the bases are ``codes[at:at + VECTOR]``.
     packed, to
-        uint8; where the RUN / 2 bytes go.
+        uint8; where the VECTOR / 2 bytes go.
     reverse
-        Whether the bases are to be turned and complemented.
+        Write the reverse complement.
 
     Returns
     -------
-    0 if all bases are A, C, G or T; else what is written has no meaning.
+    0 if all bases are A, C, G or T; otherwise what is written has no meaning.
     """
-    run = codes[at : at + RUN]
-    others = np.int64(np.bitwise_or.reduce(run & np.uint8(0xFC)))
+    vector = codes[at : at + VECTOR]
+    others = np.int64(np.bitwise_or.reduce(vector & np.uint8(0xFC)))
     if reverse:
-        run = (run ^ np.uint8(3))[::-1]
-    nibbles = np.uint8(1) << (run & np.uint8(3))
-    packed[to : to + RUN // 2] = (nibbles[0::2] << np.uint8(4)) | nibbles[1::2]
+        vector = (vector ^ np.uint8(3))[::-1]
+    nibbles = np.uint8(1) << (vector & np.uint8(3))
+    packed[to : to + VECTOR // 2] = (nibbles[0::2] << np.uint8(4)) | nibbles[1::2]
     return others
 
 
-def unpack_run(packed, at, codes, to, reverse):
-    """Write the codes of RUN bases that :func:`pack_run` wrote.
+def unpack_vector(packed, at, codes, to, reverse):
+    """Write the codes of 64 bases that :func:`pack_vector` wrote.
 
     Parameters
     ----------
     packed, at
-        uint8; the bases are in ``packed[at:at + RUN / 2]``.
+        uint8; the bases are in ``packed[at:at + VECTOR / 2]``.
     codes, to
-        uint8; where the RUN codes go.
+        uint8; where the VECTOR codes go.
     reverse
-        Whether the bases are to be turned and complemented.
+        Write the reverse complement.
 
     Returns
     -------
-    0 if all nibbles are those of A, C, G or T; else what is written has no meaning.
+    0 if all nibbles are those of A, C, G or T; otherwise what is written has no meaning.
     """
-    pairs = packed[at : at + RUN // 2]
+    pairs = packed[at : at + VECTOR // 2]
     nibbles = np.stack([pairs >> np.uint8(4), pairs & np.uint8(15)], axis=1).ravel()
-    run = (nibbles >> np.uint8(1)) - (nibbles >> np.uint8(3))
-    codes[to : to + RUN] = (run ^ np.uint8(3))[::-1] if reverse else run
+    vector = (nibbles >> np.uint8(1)) - (nibbles >> np.uint8(3))
+    codes[to : to + VECTOR] = (vector ^ np.uint8(3))[::-1] if reverse else vector
     return np.int64(not np.isin(nibbles, (1, 2, 4, 8)).all())
 
 
-def _turned(builder, run):
-    """Return the codes of a run's reverse complement."""
-    order = ir.Constant(ir.VectorType(ir.IntType(32), RUN), list(range(RUN - 1, -1, -1)))
-    return builder.xor(builder.shuffle_vector(run, run, order), constant(BYTES, 3))
+def _turned(builder, vector):
+    """Return the codes of the reverse complement."""
+    order = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), list(range(VECTOR - 1, -1, -1)))
+    return builder.xor(builder.shuffle_vector(vector, vector, order), constant(BYTES, 3))
 
 
 def _pack(builder, source, target, reverse):
-    run = load(builder, source, BYTES)
+    vector = load(builder, source, BYTES)
     if reverse:
-        run = _turned(builder, run)
+        vector = _turned(builder, vector)
     # 1 or 2 for the low bit, four times that for the high one.
-    nibbles = builder.add(builder.and_(run, constant(BYTES, 1)), constant(BYTES, 1))
+    nibbles = builder.add(builder.and_(vector, constant(BYTES, 1)), constant(BYTES, 1))
     nibbles = builder.select(
-        builder.icmp_unsigned(">", run, constant(BYTES, 1)),
+        builder.icmp_unsigned(">", vector, constant(BYTES, 1)),
         builder.shl(nibbles, constant(BYTES, 2)), nibbles,
     )  # fmt: skip
     # Two bytes are a number of 16 bits; the first of them is its low half.
@@ -106,7 +104,7 @@ def _pack(builder, source, target, reverse):
         builder.lshr(pairs, constant(_PAIRS, 8)),
     )
     store(builder, target, builder.trunc(builder.or_(first, second), _HALF))
-    return any_bits(builder, builder.and_(run, constant(BYTES, 0xFC)))
+    return any_bits(builder, builder.and_(vector, constant(BYTES, 0xFC)))
 
 
 def _unpack(builder, source, target, reverse):
@@ -117,11 +115,11 @@ def _unpack(builder, source, target, reverse):
     )
     pairs = builder.or_(first, builder.shl(second, constant(_PAIRS, 8)))
     nibbles = builder.bitcast(pairs, BYTES)
-    run = builder.sub(
+    vector = builder.sub(
         builder.lshr(nibbles, constant(BYTES, 1)), builder.lshr(nibbles, constant(BYTES, 3))
     )
-    store(builder, target, _turned(builder, run) if reverse else run)
-    # What has one bit set shares none with the number before it; before 0 come all bits.
+    store(builder, target, _turned(builder, vector) if reverse else vector)
+    # A number with one bit set shares no bit with its predecessor; that of 0 has all bits.
     less = builder.sub(nibbles, constant(BYTES, 1))
     several = builder.and_(nibbles, less)
     return any_bits(builder, builder.or_(several, builder.and_(less, constant(BYTES, 0xF0))))
@@ -131,86 +129,85 @@ _pack_forward, _pack_reverse = (moving(partial(_pack, reverse=r)) for r in (Fals
 _unpack_forward, _unpack_reverse = (moving(partial(_unpack, reverse=r)) for r in (False, True))
 
 
-@overload(pack_run, inline="always")
+@overload(pack_vector, inline="always")
 def _pack_compiled(codes, at, packed, to, reverse):
-    def run(codes, at, packed, to, reverse):
+    def pack(codes, at, packed, to, reverse):
         if reverse:
             return _pack_reverse(codes, at, packed, to)
         return _pack_forward(codes, at, packed, to)
 
-    return run
+    return pack
 
 
-@overload(unpack_run, inline="always")
+@overload(unpack_vector, inline="always")
 def _unpack_compiled(packed, at, codes, to, reverse):
-    def run(packed, at, codes, to, reverse):
+    def unpack(packed, at, codes, to, reverse):
         if reverse:
             return _unpack_reverse(packed, at, codes, to)
         return _unpack_forward(packed, at, codes, to)
 
-    return run
+    return unpack
 
+
+# --- characters ---
 
 _LF = 10
 _LETTERS = b"ACGT"
 _UPPER = 0xDF  # makes a small letter a capital
 _SPACE, _FIRST_VISIBLE, _N_VISIBLE = 32, 33, 94
-"""Characters of names and qualities: 33 to 126. Those below wrap round to large values. The space
+"""Names and qualities have characters 33 to 126; smaller ones wrap round to large values. The space
 is printable, too."""
 
 
 def before_line_end(text, at):
-    """Return how many of ``text[at:at + RUN]`` come before the first LF."""
-    found = np.flatnonzero(text[at : at + RUN] == _LF)
-    return np.int64(found[0] if len(found) else RUN)
+    """Return the number of ``text[at:at + VECTOR]`` before the first LF, VECTOR without one."""
+    found = np.flatnonzero(text[at : at + VECTOR] == _LF)
+    return np.int64(found[0] if len(found) else VECTOR)
 
 
 def before_difference(text, at, other, there):
-    """Return how many of ``text[at:at + RUN]`` come before the first that another text differs in.
-
-    The other text is ``other[there:there + RUN]``.
-    """
-    found = np.flatnonzero(text[at : at + RUN] != other[there : there + RUN])
-    return np.int64(found[0] if len(found) else RUN)
+    """Return the common prefix length of ``text[at:]`` and ``other[there:]``, up to VECTOR."""
+    found = np.flatnonzero(text[at : at + VECTOR] != other[there : there + VECTOR])
+    return np.int64(found[0] if len(found) else VECTOR)
 
 
 def before_unprintable(text, at):
-    """Return how many of ``text[at:at + RUN]`` come before the first that is not printable."""
-    found = np.flatnonzero(text[at : at + RUN] - np.uint8(_SPACE) > _N_VISIBLE)
-    return np.int64(found[0] if len(found) else RUN)
+    """Return the number of ``text[at:at + VECTOR]`` before the first that is not printable."""
+    found = np.flatnonzero(text[at : at + VECTOR] - np.uint8(_SPACE) > _N_VISIBLE)
+    return np.int64(found[0] if len(found) else VECTOR)
 
 
 def copy_visible(text, at, target, to):
-    """Copy ``text[at:at + RUN]``; return how many come before the first that is not visible."""
-    run = text[at : at + RUN]
-    target[to : to + RUN] = run
-    found = np.flatnonzero(run - np.uint8(_FIRST_VISIBLE) >= _N_VISIBLE)
-    return np.int64(found[0] if len(found) else RUN)
+    """Copy ``text[at:at + VECTOR]``; return the number before the first that is not visible."""
+    vector = text[at : at + VECTOR]
+    target[to : to + VECTOR] = vector
+    found = np.flatnonzero(vector - np.uint8(_FIRST_VISIBLE) >= _N_VISIBLE)
+    return np.int64(found[0] if len(found) else VECTOR)
 
 
 def copy_quality(text, at, quals, to):
-    """Write the Phred values of ``text[at:at + RUN]``; return 0 if all are visible."""
-    run = text[at : at + RUN] - np.uint8(_FIRST_VISIBLE)
-    quals[to : to + RUN] = run
-    return np.int64((run >= _N_VISIBLE).any())
+    """Write the Phred values of ``text[at:at + VECTOR]``; return 0 if all are visible."""
+    vector = text[at : at + VECTOR] - np.uint8(_FIRST_VISIBLE)
+    quals[to : to + VECTOR] = vector
+    return np.int64((vector >= _N_VISIBLE).any())
 
 
 def copy_phred(phred, at, quals, to):
-    """Copy the Phred values ``phred[at:at + RUN]``; return 0 if all can be written as text."""
-    run = phred[at : at + RUN]
-    quals[to : to + RUN] = run
-    return np.int64((run >= _N_VISIBLE).any())
+    """Copy the Phred values ``phred[at:at + VECTOR]``; return 0 if all can be written as text."""
+    vector = phred[at : at + VECTOR]
+    quals[to : to + VECTOR] = vector
+    return np.int64((vector >= _N_VISIBLE).any())
 
 
 def copy_letters(text, at, codes, to):
-    """Write the codes of ``text[at:at + RUN]``; return 0 if all are A, C, G or T, of any case.
+    """Write the codes of ``text[at:at + VECTOR]``; return 0 if all are A, C, G or T, of any case.
 
-    Else what is written has no meaning.
+    Otherwise what is written has no meaning.
     """
-    run = text[at : at + RUN] & np.uint8(_UPPER)
-    twice = (run >> np.uint8(1)) & np.uint8(3)
-    codes[to : to + RUN] = twice ^ (twice >> np.uint8(1))
-    return np.int64(not np.isin(run, np.frombuffer(_LETTERS, np.uint8)).all())
+    vector = text[at : at + VECTOR] & np.uint8(_UPPER)
+    twice = (vector >> np.uint8(1)) & np.uint8(3)
+    codes[to : to + VECTOR] = twice ^ (twice >> np.uint8(1))
+    return np.int64(not np.isin(vector, np.frombuffer(_LETTERS, np.uint8)).all())
 
 
 def _invisible(builder, phred):
@@ -218,13 +215,13 @@ def _invisible(builder, phred):
 
 
 def _before_line_end(builder, source):
-    run = load(builder, source, BYTES)
-    return before_first(builder, builder.icmp_unsigned("==", run, constant(BYTES, _LF)))
+    vector = load(builder, source, BYTES)
+    return before_first(builder, builder.icmp_unsigned("==", vector, constant(BYTES, _LF)))
 
 
 def _before_difference(builder, source, other):
-    runs = load(builder, source, BYTES), load(builder, other, BYTES)
-    return before_first(builder, builder.icmp_unsigned("!=", *runs))
+    vectors = load(builder, source, BYTES), load(builder, other, BYTES)
+    return before_first(builder, builder.icmp_unsigned("!=", *vectors))
 
 
 def _before_unprintable(builder, source):
@@ -233,9 +230,9 @@ def _before_unprintable(builder, source):
 
 
 def _copy_visible(builder, source, target):
-    run = load(builder, source, BYTES)
-    store(builder, target, run)
-    phred = builder.sub(run, constant(BYTES, _FIRST_VISIBLE))
+    vector = load(builder, source, BYTES)
+    store(builder, target, vector)
+    phred = builder.sub(vector, constant(BYTES, _FIRST_VISIBLE))
     return before_first(builder, _invisible(builder, phred))
 
 
@@ -252,13 +249,13 @@ def _copy_phred(builder, source, target):
 
 
 def _copy_letters(builder, source, target):
-    run = builder.and_(load(builder, source, BYTES), constant(BYTES, _UPPER))
+    vector = builder.and_(load(builder, source, BYTES), constant(BYTES, _UPPER))
     # Two bits of the letters differ: 0 for A, 1 for C, 2 for T, 3 for G.
-    twice = builder.and_(builder.lshr(run, constant(BYTES, 1)), constant(BYTES, 3))
+    twice = builder.and_(builder.lshr(vector, constant(BYTES, 1)), constant(BYTES, 3))
     store(builder, target, builder.xor(twice, builder.lshr(twice, constant(BYTES, 1))))
     are_letters = constant(BYTES, 0)
     for letter in _LETTERS:
-        is_letter = builder.icmp_unsigned("==", run, constant(BYTES, letter))
+        is_letter = builder.icmp_unsigned("==", vector, constant(BYTES, letter))
         are_letters = builder.or_(are_letters, builder.sext(is_letter, BYTES))
     return any_bits(builder, builder.not_(are_letters))
 

@@ -1,4 +1,4 @@
-"""BAM-encoded tags: where each ends, and those that follow the orientation of SEQ."""
+"""Parse BAM-encoded tags, reverse those that follow the orientation of SEQ, and print numbers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from mapper.dna import COMPLEMENT, LETTERS
 from mapper.io.simd_text import before_unprintable
 from mapper.jit.accelerate import core, driver
-from mapper.jit.simd import RUN, get16, get32
+from mapper.jit.simd import VECTOR, get16, get32
 
 DROPPED_TAGS = (
     "NM", "MD", "AS", "XS", "SA", "XA", "MC", "MQ", "ms",
     "BQ", "CC", "CG", "CM", "CP", "H0", "H1", "H2", "HI", "IH", "NH", "PG", "TS", "UQ",
 )  # fmt: skip
-"""Tags that are left out of the input's: those that fmwave writes itself, and the standard ones
-that describe an alignment."""
+"""Tags of the input that are dropped: those that fmwave writes itself, and the standard ones that
+describe an alignment."""
 
 
 def tag_key(tag: str) -> int:
@@ -22,6 +22,8 @@ def tag_key(tag: str) -> int:
     return ord(tag[0]) | ord(tag[1]) << 8
 
 
+RG = tag_key("RG")
+_DROPPED = np.array([tag_key(tag) for tag in DROPPED_TAGS], np.uint16)
 _OQ, _U2, _E2 = (tag_key(tag) for tag in ("OQ", "U2", "E2"))
 
 _COMPLEMENT_OF_ASCII = np.arange(256).astype(np.uint8)
@@ -29,11 +31,12 @@ for _a, _b in zip(LETTERS, COMPLEMENT, strict=True):
     _COMPLEMENT_OF_ASCII[_a] = LETTERS[_b]
 
 VALUE_SIZE = np.zeros(256, np.int64)
-"""Bytes of a tag's value by its type; 0 for those that say their length themselves."""
+"""Bytes of a tag's value by its type; 0 for types of variable length."""
 for _kind, _size in (("A", 1), ("c", 1), ("C", 1), ("s", 2), ("S", 2), ("i", 4), ("I", 4),
                      ("f", 4)):  # fmt: skip
     VALUE_SIZE[ord(_kind)] = _size
 _Z, _H, _B, _A, _F = b"ZHBAf"
+_MINUS, _ZERO = b"-0"
 
 
 @core
@@ -47,8 +50,8 @@ def tag_end(data, at, end):
     if size > 0:
         return at + size if at + size <= end else -1
     if kind == _Z or kind == _H:
-        n_before = np.int64(RUN)
-        while n_before == RUN and at + RUN <= len(data):  # beyond `end` it does no harm
+        n_before = np.int64(VECTOR)
+        while n_before == VECTOR and at + VECTOR <= len(data):  # may look beyond `end`
             n_before = before_unprintable(data, at)
             at += n_before
         while at < end and data[at] != 0:
@@ -63,6 +66,15 @@ def tag_end(data, at, end):
     if size == 0 or data[at] == _A or count < 0 or count > (end - at - 5) // size:
         return -1
     return at + 5 + size * count
+
+
+@core
+def is_dropped(key):
+    """Return True for the key of one of DROPPED_TAGS."""
+    dropped = False
+    for other in _DROPPED:
+        dropped |= key == other
+    return dropped
 
 
 @core
@@ -89,6 +101,25 @@ def get_number(data, at, kind):
     if kind >= 97:  # lower case: signed
         value -= (value >> (8 * size - 1)) << (8 * size)
     return value
+
+
+@core
+def put_int(out, at, value):
+    """Write an integer in decimal; return the position after it."""
+    value = np.int64(value)
+    if value < 0:
+        out[at] = _MINUS
+        at += 1
+        value = -value
+    n_digits = 1
+    rest = value // 10
+    while rest > 0:
+        n_digits += 1
+        rest //= 10
+    for i in range(n_digits - 1, -1, -1):
+        out[at + i] = _ZERO + value % 10
+        value //= 10
+    return at + n_digits
 
 
 @driver

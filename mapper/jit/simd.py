@@ -24,11 +24,11 @@ from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
-RUN = 64
-"""Bytes."""
+VECTOR = 64
+"""Bytes of a vector."""
 
 BYTE, WORD = ir.IntType(8), ir.IntType(64)
-BYTES = ir.VectorType(BYTE, RUN)
+BYTES = ir.VectorType(BYTE, VECTOR)
 
 Emit = Callable[..., Any]
 
@@ -50,7 +50,7 @@ def store(builder: Any, place: Any, value: Any) -> None:
 
 def any_bits(builder: Any, run: Any) -> Any:
     """Return the bits that are set in any byte of a run, as int64."""
-    name, kind = f"llvm.vector.reduce.or.v{RUN}i8", ir.FunctionType(BYTE, [BYTES])
+    name, kind = f"llvm.vector.reduce.or.v{VECTOR}i8", ir.FunctionType(BYTE, [BYTES])
     function = builder.module.declare_intrinsic(name, (), kind)
     return builder.zext(builder.call(function, [run]), WORD)
 

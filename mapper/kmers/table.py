@@ -8,7 +8,7 @@ import numpy as np
 
 from mapper.batch import KmerBatch, KmerHits, ReadBatch
 from mapper.index.reference import find_contig
-from mapper.io.sam import put_int
+from mapper.io.tags import put_int
 from mapper.jit.accelerate import driver
 
 HEADER = b"read\toffset\tstrand\tcontig\tposition\tmismatches\n"

@@ -10,31 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.cigar import EQUAL, M, S, X, base_at
+from mapper.cigar import ASCII_OF_OP, EQUAL, M, S, X, base_at
 from mapper.cigar import D as DELETION
 from mapper.dna import ASCII_OF_CODE
+from mapper.io.tags import put_int
 from mapper.jit.accelerate import core
 from mapper.pair.mapq import PRIMARY, SECONDARY, SUPPLEMENTARY
-
-OP_LETTERS = np.frombuffer(b"MIDNSHP=X", np.uint8).copy()
-
-
-@core
-def put_number(buffer, pos, number):
-    """Write a decimal number as text."""
-    if number < 0:
-        buffer[pos] = ord("-")
-        pos += 1
-        number = -number
-    digits = 1
-    rest = number
-    while rest >= 10:
-        rest //= 10
-        digits += 1
-    for i in range(digits - 1, -1, -1):
-        buffer[pos + i] = ord("0") + number % 10
-        number //= 10
-    return pos + digits
 
 
 @core
@@ -69,8 +50,8 @@ def put_int_tag(buffer, pos, first, second, value):
 def put_cigar_text(buffer, pos, ops, start, end):
     """Write packed operations as SAM text."""
     for i in range(start, end):
-        pos = put_number(buffer, pos, np.int64(ops[i] >> 4))
-        buffer[pos] = OP_LETTERS[ops[i] & 15]
+        pos = put_int(buffer, pos, np.int64(ops[i] >> 4))
+        buffer[pos] = ASCII_OF_OP[ops[i] & 15]
         pos += 1
     return pos
 
@@ -87,13 +68,13 @@ def put_md(buffer, pos, ops, start, end, ref_planes, text_pos):
             text_pos += length
         elif code == X:
             for _ in range(length):
-                pos = put_number(buffer, pos, run)
+                pos = put_int(buffer, pos, run)
                 run = np.int64(0)
                 buffer[pos] = ASCII_OF_CODE[base_at(ref_planes, 0, text_pos)]
                 pos += 1
                 text_pos += 1
         elif code == DELETION:
-            pos = put_number(buffer, pos, run)
+            pos = put_int(buffer, pos, run)
             run = np.int64(0)
             buffer[pos] = ord("^")
             pos += 1
@@ -101,7 +82,7 @@ def put_md(buffer, pos, ops, start, end, ref_planes, text_pos):
                 buffer[pos] = ASCII_OF_CODE[base_at(ref_planes, 0, text_pos)]
                 pos += 1
                 text_pos += 1
-    return put_number(buffer, pos, run)
+    return put_int(buffer, pos, run)
 
 
 @core
@@ -150,9 +131,9 @@ def put_place(buffer, pos, alignments, names, i, cigar, n_cigar, strand_first):
     ref_pos = alignments.text_start[i] - names.contig_starts[ref_id] + 1
     if strand_first:
         buffer[pos] = sign
-        pos = put_number(buffer, pos + 1, ref_pos)
+        pos = put_int(buffer, pos + 1, ref_pos)
     else:
-        pos = put_number(buffer, pos, ref_pos)
+        pos = put_int(buffer, pos, ref_pos)
         buffer[pos] = ord(",")
         buffer[pos + 1] = sign
         pos += 2
@@ -190,7 +171,7 @@ def put_alternatives(buffer, pos, alignments, placements, names, first, end, hea
             continue
         n = cigar_of(alignments, i, read_len, S, params.extended_cigar, cigar)
         pos = put_place(buffer, pos, alignments, names, i, cigar, n, True)
-        pos = put_number(buffer, pos, np.int64(alignments.edit_distance[i]))
+        pos = put_int(buffer, pos, np.int64(alignments.edit_distance[i]))
         buffer[pos] = ord(";")
         pos += 1
     buffer[pos] = 0
@@ -213,9 +194,9 @@ def put_split(buffer, pos, alignments, placements, names, first, end, this, prim
             continue
         n = cigar_of(alignments, i, read_len, S, params.extended_cigar, cigar)
         pos = put_place(buffer, pos, alignments, names, i, cigar, n, False)
-        pos = put_number(buffer, pos, np.int64(placements.mapq[i]))
+        pos = put_int(buffer, pos, np.int64(placements.mapq[i]))
         buffer[pos] = ord(",")
-        pos = put_number(buffer, pos + 1, np.int64(alignments.edit_distance[i]))
+        pos = put_int(buffer, pos + 1, np.int64(alignments.edit_distance[i]))
         buffer[pos] = ord(";")
         pos += 1
     buffer[pos] = 0

@@ -59,7 +59,7 @@ def read_small(path: Path, block: int, step: int, n_threads: int) -> list[tuple[
     """Read with blocks, steps, tasks and segments so small that every edge is met."""
     with (
         mock.patch.multiple(fasta_blocks, BLOCK_BYTES=block, _STEP_BYTES=step),
-        mock.patch.multiple(contig_md5, _TASK_BYTES=50, _LETTERS_AT_ONCE=70),
+        mock.patch.multiple(contig_md5, _TASK_BASES=50, _LETTERS_AT_ONCE=70),
         mock.patch.multiple(build, SEGMENT_BYTES=100, _BLOCKS_AHEAD=2),
         mock.patch.multiple(reference_fasta, _HEADS=1, _BLOCKS_AHEAD=3),
     ):
@@ -145,7 +145,7 @@ def test_the_reference_of_an_index_is_recognised(tmp_path: Path, n_threads: int)
     path.write_bytes(b">a\nACGT\n>b x\nUUN\n")
     names, _, md5 = zip(*contigs_of(path.read_bytes()), strict=True)
     pool = PriorityPool(n_threads) if n_threads else None
-    with mock.patch.multiple(reference_fasta, MOST_WAITING=1):
+    with mock.patch.multiple(reference_fasta, BLOCK_BYTES=3):
         check_reference(path, names, md5, pool)
         with pytest.raises(UsageError, match=r"contig 'b' is not that of the index \('c'"):
             check_reference(path, ("a", "c"), md5, pool)

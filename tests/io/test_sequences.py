@@ -1,13 +1,15 @@
-"""Where FASTA records end: however the text is cut, and as the reader of reads has it."""
+"""FASTA records end at the same places for any size of buffer, and as in the reader of reads."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mapper.io.sequences import fasta_records, read_named_sequences
+from mapper.io import sequences
+from mapper.io.sequences import read_named_sequences
 from tests.helpers.record_batches import as_reads
 from tests.io.test_fastq import read_all
 
@@ -30,18 +32,19 @@ def texts(draw) -> tuple[bytes, list[tuple[bytes, bytes]]]:
 
 @given(texts(), st.integers(1, 20))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_text_cut_anywhere(tmp_path: Path, made, size: int) -> None:
+def test_any_text_with_any_buffer(tmp_path: Path, made, size: int) -> None:
     text, records = made
-    chunks = [text[i : i + size] for i in range(0, len(text), size)]
-    assert list(fasta_records(chunks)) == records
     path = tmp_path / "x.fa"
     path.write_bytes(text)
     named = [(header.split()[0], sequence) for header, sequence in records]
-    assert list(read_named_sequences(str(path))) == named
+    with mock.patch.object(sequences, "_CHUNK", size):
+        assert list(read_named_sequences(str(path))) == named
     reads = [(read.name.encode(), read.sequence.encode()) for read in as_reads(read_all(path))]
     assert reads == [(name, sequence.upper()) for name, sequence in named]
 
 
-def test_no_text() -> None:
-    assert list(fasta_records([])) == list(fasta_records([b"", b"\n", b" \n"])) == []
-    assert list(fasta_records([b">"])) == [(b"", b"")]
+def test_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "x.fa"
+    for text, records in ((b"", []), (b"\n\n", []), (b">", [(b"", b"")])):
+        path.write_bytes(text)
+        assert list(read_named_sequences(str(path))) == records

@@ -10,22 +10,21 @@ from hypothesis import strategies as st
 from numba.core.errors import TypingError
 
 from mapper.io import simd_text
-from mapper.io import simd_text as base_runs
 from mapper.jit.accelerate import driver
-from mapper.jit.simd import RUN
+from mapper.jit.simd import VECTOR
 
 SLACK = 5  # bytes before and behind, which must stay as they are
 
-# Most runs hold what is expected, some one byte that is not, some anything.
+# Most vectors hold what is expected, some one byte that is not, some anything.
 LETTERS = st.sampled_from(b"ACGTacgt")
 BYTES = st.integers(0, 255)
 
 
-def runs(usual, n=RUN):
+def vectors(usual, n=VECTOR):
     """Return a strategy for `n` bytes: all of them usual, all but one, or any."""
     good = st.lists(usual, min_size=n, max_size=n)
     one_other = st.builds(
-        lambda run, at, other: [*run[:at], other, *run[at + 1 :]],
+        lambda vector, at, other: [*vector[:at], other, *vector[at + 1 :]],
         good,
         st.integers(0, n - 1),
         BYTES,
@@ -35,12 +34,12 @@ def runs(usual, n=RUN):
 
 @driver
 def _pack(source, target, reverse):
-    return base_runs.pack_run(source, SLACK, target, SLACK, reverse)
+    return simd_text.pack_vector(source, SLACK, target, SLACK, reverse)
 
 
 @driver
 def _unpack(source, target, reverse):
-    return base_runs.unpack_run(source, SLACK, target, SLACK, reverse)
+    return simd_text.unpack_vector(source, SLACK, target, SLACK, reverse)
 
 
 @driver
@@ -78,9 +77,9 @@ def _copy_letters(source, target):
     return simd_text.copy_letters(source, SLACK, target, SLACK)
 
 
-def padded(run):
-    source = np.full(len(run) + 2 * SLACK, 10, np.uint8)
-    source[SLACK:-SLACK] = run
+def padded(vector):
+    source = np.full(len(vector) + 2 * SLACK, 10, np.uint8)
+    source[SLACK:-SLACK] = vector
     return source
 
 
@@ -103,99 +102,104 @@ def agree(compiled, plain, source, n_written, *options):
     return result
 
 
-@given(run=runs(st.integers(0, 3)), reverse=st.booleans())
-def test_packing(run, reverse):
+@given(vector=vectors(st.integers(0, 3)), reverse=st.booleans())
+def test_packing(vector, reverse):
     def plain(source, target, reverse):
-        return base_runs.pack_run(source, SLACK, target, SLACK, reverse)
+        return simd_text.pack_vector(source, SLACK, target, SLACK, reverse)
 
-    result = agree(_pack, plain, padded(run), RUN // 2, reverse)
-    assert (result == 0) == (max(run) <= 3)
+    result = agree(_pack, plain, padded(vector), VECTOR // 2, reverse)
+    assert (result == 0) == (max(vector) <= 3)
 
 
 @given(
-    run=runs(st.sampled_from([16 * a + b for a in (1, 2, 4, 8) for b in (1, 2, 4, 8)]), RUN // 2),
+    vector=vectors(
+        st.sampled_from([16 * a + b for a in (1, 2, 4, 8) for b in (1, 2, 4, 8)]), VECTOR // 2
+    ),
     reverse=st.booleans(),
 )
-def test_unpacking(run, reverse):
+def test_unpacking(vector, reverse):
     def plain(source, target, reverse):
-        return base_runs.unpack_run(source, SLACK, target, SLACK, reverse)
+        return simd_text.unpack_vector(source, SLACK, target, SLACK, reverse)
 
-    result = agree(_unpack, plain, padded(run), RUN, reverse)
-    nibbles = {n for pair in run for n in divmod(pair, 16)}
+    result = agree(_unpack, plain, padded(vector), VECTOR, reverse)
+    nibbles = {n for pair in vector for n in divmod(pair, 16)}
     assert (result == 0) == (nibbles <= {1, 2, 4, 8})
 
 
-@given(st.lists(st.integers(0, 3), min_size=RUN, max_size=RUN), st.booleans())
-def test_unpacking_what_was_packed(run, reverse):
-    packed, again = np.zeros(RUN // 2 + 2 * SLACK, np.uint8), np.zeros(RUN + 2 * SLACK, np.uint8)
-    assert _pack(padded(run), packed, reverse) == 0
+@given(st.lists(st.integers(0, 3), min_size=VECTOR, max_size=VECTOR), st.booleans())
+def test_unpacking_what_was_packed(vector, reverse):
+    packed, again = (
+        np.zeros(VECTOR // 2 + 2 * SLACK, np.uint8),
+        np.zeros(VECTOR + 2 * SLACK, np.uint8),
+    )
+    assert _pack(padded(vector), packed, reverse) == 0
     assert _unpack(packed, again, reverse) == 0
-    assert again[SLACK:-SLACK].tolist() == run
+    assert again[SLACK:-SLACK].tolist() == vector
 
 
-@given(runs(st.integers(33, 126)))
-def test_the_first_that_is_not_visible(run):
-    source = padded(run)
-    target = np.zeros(RUN + 2 * SLACK, np.uint8)
-    expected = next((i for i, c in enumerate(run) if not 33 <= c <= 126), RUN)
+@given(vectors(st.integers(33, 126)))
+def test_the_first_that_is_not_visible(vector):
+    source = padded(vector)
+    target = np.zeros(VECTOR + 2 * SLACK, np.uint8)
+    expected = next((i for i, c in enumerate(vector) if not 33 <= c <= 126), VECTOR)
     assert _copy_visible(source, target) == expected
-    assert target[SLACK:-SLACK].tolist() == run
+    assert target[SLACK:-SLACK].tolist() == vector
     assert simd_text.copy_visible(source, SLACK, target, SLACK) == expected
 
 
-@given(runs(st.integers(11, 255)))
-def test_the_first_line_end(run):
-    expected = run.index(10) if 10 in run else RUN
-    assert _before_line_end(padded(run)) == expected
-    assert simd_text.before_line_end(padded(run), SLACK) == expected
+@given(vectors(st.integers(11, 255)))
+def test_the_first_line_end(vector):
+    expected = vector.index(10) if 10 in vector else VECTOR
+    assert _before_line_end(padded(vector)) == expected
+    assert simd_text.before_line_end(padded(vector), SLACK) == expected
 
 
-@given(runs(st.just(65)), st.integers(0, 3))
-def test_the_first_difference(run, n_same):
+@given(vectors(st.just(65)), st.integers(0, 3))
+def test_the_first_difference(vector, n_same):
     """To the same, with some bytes more in front, and to others from some place on."""
-    other = run[: 16 * n_same] + [66] * (RUN - 16 * n_same) if n_same else run
-    expected = next((i for i in range(RUN) if run[i] != other[i]), RUN)
-    texts = padded(run), np.concatenate([np.zeros(SLACK, np.uint8), padded(other)])
+    other = vector[: 16 * n_same] + [66] * (VECTOR - 16 * n_same) if n_same else vector
+    expected = next((i for i in range(VECTOR) if vector[i] != other[i]), VECTOR)
+    texts = padded(vector), np.concatenate([np.zeros(SLACK, np.uint8), padded(other)])
     assert _before_difference(*texts) == expected
     assert simd_text.before_difference(texts[0], SLACK, texts[1], 2 * SLACK) == expected
 
 
-@given(runs(st.integers(32, 126)))
-def test_the_first_that_is_not_printable(run):
-    expected = next((i for i, c in enumerate(run) if not 32 <= c <= 126), RUN)
-    assert _before_unprintable(padded(run)) == expected
-    assert simd_text.before_unprintable(padded(run), SLACK) == expected
+@given(vectors(st.integers(32, 126)))
+def test_the_first_that_is_not_printable(vector):
+    expected = next((i for i, c in enumerate(vector) if not 32 <= c <= 126), VECTOR)
+    assert _before_unprintable(padded(vector)) == expected
+    assert simd_text.before_unprintable(padded(vector), SLACK) == expected
 
 
-@given(runs(st.integers(0, 93)))
-def test_phred_values(run):
+@given(vectors(st.integers(0, 93)))
+def test_phred_values(vector):
     def plain(source, target):
         return simd_text.copy_phred(source, SLACK, target, SLACK)
 
-    result = agree(_copy_phred, plain, padded(run), RUN)
-    assert (result == 0) == all(c <= 93 for c in run)
+    result = agree(_copy_phred, plain, padded(vector), VECTOR)
+    assert (result == 0) == all(c <= 93 for c in vector)
 
 
-@given(runs(st.integers(33, 126)))
-def test_quality(run):
+@given(vectors(st.integers(33, 126)))
+def test_quality(vector):
     def plain(source, target):
         return simd_text.copy_quality(source, SLACK, target, SLACK)
 
-    result = agree(_copy_quality, plain, padded(run), RUN)
-    assert (result == 0) == all(33 <= c <= 126 for c in run)
+    result = agree(_copy_quality, plain, padded(vector), VECTOR)
+    assert (result == 0) == all(33 <= c <= 126 for c in vector)
 
 
-@given(runs(LETTERS))
-def test_letters(run):
+@given(vectors(LETTERS))
+def test_letters(vector):
     def plain(source, target):
         return simd_text.copy_letters(source, SLACK, target, SLACK)
 
-    result = agree(_copy_letters, plain, padded(run), RUN)
-    assert (result == 0) == all(c in b"ACGTacgt" for c in run)
+    result = agree(_copy_letters, plain, padded(vector), VECTOR)
+    assert (result == 0) == all(c in b"ACGTacgt" for c in vector)
 
 
 def test_codes_of_letters():
-    target = np.zeros(RUN + 2 * SLACK, np.uint8)
+    target = np.zeros(VECTOR + 2 * SLACK, np.uint8)
     assert _copy_letters(padded(list(b"ACGTacgt" * 8)), target) == 0
     assert target[SLACK:-SLACK].tolist() == [0, 1, 2, 3] * 16
 

@@ -33,7 +33,7 @@ from numba.extending import intrinsic, overload
 from mapper.align.matches import unaligned_half, unaligned_word
 from mapper.align.packing import differs_from_acgt
 from mapper.jit.accelerate import core, driver
-from mapper.jit.simd import BYTE, RUN, WORD, constant, load, moving
+from mapper.jit.simd import BYTE, VECTOR, WORD, constant, load, moving
 
 LINE = 64
 """Bytes; addresses that are stored to must be multiples of it."""
@@ -109,8 +109,8 @@ times as fast with it (512 ahead: as without)."""
 
 _LETTERS = np.frombuffer(b"ACGTUacgtu", np.uint8)
 
-_FOURS = ir.VectorType(ir.IntType(32), RUN // 4)
-_PACKED = ir.VectorType(BYTE, RUN // 4)
+_FOURS = ir.VectorType(ir.IntType(32), VECTOR // 4)
+_PACKED = ir.VectorType(BYTE, VECTOR // 4)
 
 
 def pack_line(letters, at, codes, to, streamed):
@@ -179,7 +179,7 @@ def _joined(builder, parts):
 def _pack(builder, source, target, streamed):
     odd = others = constant(_FOURS, 0)
     packed = []
-    for at in range(0, LINE_LETTERS, RUN):
+    for at in range(0, LINE_LETTERS, VECTOR):
         _fetch(builder, builder.gep(source, [WORD(_AHEAD + at)]))
         run = load(builder, builder.gep(source, [WORD(at)]), _FOURS)
         once, twice = (builder.lshr(run, constant(_FOURS, n)) for n in (1, 2))
