@@ -95,20 +95,27 @@ def test_slices_are_bounded_from_the_first_one_on(monkeypatch: pytest.MonkeyPatc
         assert sum(range(done, edits + 1)) <= 4000 + edits  # cells of rows, e + 1 in row e at most
 
 
-def test_an_interrupt_ends_a_long_search(tmp_path: Path) -> None:
-    rng = np.random.default_rng(29)
-    words = ["distance"]
-    for name in ("a.fa", "b.fa"):  # unrelated: minutes of work
+_HANDLED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""A shell's background jobs, and what they start, ignore SIGINT."""
+
+
+def unrelated_files(rng: np.random.Generator, tmp_path: Path) -> list[str]:
+    """Write two sequences; return the words of a command that would compare them for seconds."""
+    for name in ("a.fa", "b.fa"):
         (tmp_path / name).write_text(f">{name}\n{random_letters(rng, 400_000)}\n")
-        words.append(str(tmp_path / name))
-    checkpoint = tmp_path / "state"
-    words += ["--device", "cpu", "-t", "1", "--checkpoint", str(checkpoint)]
-    code = "from mapper.pairwise import checkpoint; checkpoint.SECONDS = 0;"
+    files = [str(tmp_path / "a.fa"), str(tmp_path / "b.fa")]
+    return ["distance", *files, "--device", "cpu", "-t", "1", "--max-distance", "60000",
+            "--checkpoint", str(tmp_path / "state")]  # fmt: skip
+
+
+def test_an_interrupt_ends_a_long_search(tmp_path: Path) -> None:
+    words = unrelated_files(np.random.default_rng(29), tmp_path)
+    code = _HANDLED + "from mapper.align.long import search; search.SECONDS = 0\n"
     code += f"from mapper.cli.main import main; raise SystemExit(main({words!r}))"
     with subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL
     ) as process:
-        while not checkpoint.exists() and process.poll() is None:
+        while not (tmp_path / "state").exists() and process.poll() is None:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate()
@@ -120,13 +127,8 @@ def test_an_interrupt_ends_a_long_search(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_the_state(number: signal.Signals, tmp_path: Path) -> None:
     """Before the minute is over after which the state is saved anyway."""
-    rng = np.random.default_rng(30)
-    words = ["distance"]
-    for name in ("a.fa", "b.fa"):
-        (tmp_path / name).write_text(f">{name}\n{random_letters(rng, 400_000)}\n")
-        words.append(str(tmp_path / name))
-    words += ["--device", "cpu", "-t", "1", "--checkpoint", str(tmp_path / "state")]
-    code = (
+    words = unrelated_files(np.random.default_rng(30), tmp_path)
+    code = _HANDLED + (
         "import os, time\n"
         "from mapper.cli.main import main\n"
         "from mapper.align.long.search import Search\n"
