@@ -73,6 +73,7 @@ def hard_texts() -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", hard_texts())
 def test_long_repeats_give_what_the_library_gives(name: str) -> None:
     text = hard_texts()[name]

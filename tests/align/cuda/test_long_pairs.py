@@ -65,6 +65,7 @@ def long_pairs(rng: np.random.Generator) -> list[tuple[str, str]]:
     return pairs + random_pairs(rng, 2 if SIMULATED else 100, 30 if SIMULATED else 200)
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 @pytest.mark.parametrize("penalties", [(4, 6, 2), (3, 1, 4)])
 def test_exact_alignment_equals_the_cpu(penalties, by_blocks, device: str) -> None:
@@ -122,6 +123,7 @@ def test_no_pair_that_fits_is_left(by_blocks, device: str) -> None:
     assert by_blocks == [0] * 6
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 @pytest.mark.parametrize("penalties", [(4, 6, 2), (3, 1, 4)])
 def test_bands_cut_the_same(penalties, by_blocks, device: str) -> None:
@@ -136,6 +138,7 @@ def test_bands_cut_the_same(penalties, by_blocks, device: str) -> None:
     assert max(by_blocks) < len(pairs) // 2
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 def test_without_room_for_their_paths_pairs_are_left(
     by_blocks, device: str, monkeypatch: pytest.MonkeyPatch
@@ -154,6 +157,7 @@ def test_without_room_for_their_paths_pairs_are_left(
     assert by_blocks[0] == 0 < by_blocks[1] < n  # without paths, and with
 
 
+@pytest.mark.medium
 def test_kernels_compile_for_hopper_without_spills() -> None:
     require_compiler()
     from mapper.align.affine import cuda_kernels as block

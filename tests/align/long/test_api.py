@@ -50,6 +50,7 @@ def check(query: str, ref: str, **options) -> None:
     assert penalty_of(cigar, query, ref, RULES[options.get("symbols", "dna")]) == expected
 
 
+@pytest.mark.medium
 def test_equals_the_engine_of_pairs(small_steps: None) -> None:
     rng = np.random.default_rng(3)
     for query, ref in [*random_pairs(rng, 40, 60), *adversarial_pairs(90)]:
@@ -108,6 +109,7 @@ def unrelated_files(rng: np.random.Generator, tmp_path: Path) -> list[str]:
             "--checkpoint", str(tmp_path / "state")]  # fmt: skip
 
 
+@pytest.mark.medium
 def test_an_interrupt_ends_a_long_search(tmp_path: Path) -> None:
     words = unrelated_files(np.random.default_rng(29), tmp_path)
     code = _HANDLED + "from mapper.align.long import search; search.SECONDS = 0\n"
@@ -124,6 +126,7 @@ def test_an_interrupt_ends_a_long_search(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.fa", "b.fa", "state"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_the_state(number: signal.Signals, tmp_path: Path) -> None:
     """Before the minute is over after which the state is saved anyway."""
@@ -232,6 +235,7 @@ class _PowerCutError(Exception):
     pass
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("cut_after", [1, 5, 15])
 def test_an_interrupted_run_goes_on(
     cut_after: int, small_steps: None, pair: tuple[str, str], tmp_path: Path,
@@ -296,6 +300,7 @@ def test_what_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     assert long_edit_distance("A" * 11, "A").distance == 10
 
 
+@pytest.mark.medium
 def test_phage_at_80_percent() -> None:
     query, ref = fasta_sequence("edlib_phage.fa.gz"), fasta_sequence("edlib_phage_mut80.fa.gz")
     found = long_edit_distance(query, ref, path=True, threads=2)
