@@ -1,9 +1,13 @@
-# make demo, make test: everything from a fresh clone, with nothing but Python >= 3.11.
+# Every target works on a fresh clone with nothing but Python >= 3.11: `make help` lists them.
 
 VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 2
 PYTEST_ARGS ?= -n auto --dist loadfile
+PYTEST = $(BIN)/python -m pytest
+# numba's simulator runs CUDA kernels as Python threads; it takes cores as Python functions,
+# hence no JIT.
+SIMULATED = NUMBA_ENABLE_CUDASIM=1 NUMBA_DISABLE_JIT=1 $(PYTEST) -n auto
 
 # The first of these that runs and is new enough. Override: make PYTHON=/path/to/python3.12
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -16,15 +20,21 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # reinstalls, a mere checkout does not.
 STAMP := $(VENV)/.fmwave-$(shell cat pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: help setup demo test simulate test-profiles test-slurm plan-cohort lint types check clean
+.PHONY: help setup demo test test-quick test-all simulate fuzz test-profiles test-slurm plan-cohort \
+	lint types check clean
 help:
-	@echo "make demo    map the bundled real reads with the workflow, show the result"
-	@echo "make test    all tests (PYTEST_ARGS='-k name' for some); make simulate: CUDA kernels only, simulated"
+	@echo "make demo          map the bundled real reads with the workflow, show the result"
+	@echo "make test-quick    a cross-section of all rooms, 2 minutes on two cores: while working"
+	@echo "make test          all but the slowest tests, 8 minutes (PYTEST_ARGS='tests/seed -x' for some)"
+	@echo "make test-all      everything that needs no Slurm, 25 minutes"
+	@echo "make simulate      the tests of CUDA kernels in numba's simulator, 5 minutes"
+	@echo "make fuzz          damaged and odd input files, new ones in each run"
 	@echo "make test-profiles every profile of the workflow, with all executor plugins"
 	@echo "make test-slurm    the workflow on a running Slurm with two GPUs (docs/cluster.md), 20 minutes"
-	@echo "make plan-cohort  time and memory of planning 2 000 samples"
-	@echo "make lint    ruff, snakefmt, snakemake --lint; make types: mypy; make check: lint, types and tests"
-	@echo "make clean   remove the environment, caches and the demo's results"
+	@echo "make plan-cohort   time and memory of planning 2 000 samples"
+	@echo "make lint          ruff, snakefmt, snakemake --lint; make types: mypy"
+	@echo "make check         lint, types and test: before each commit"
+	@echo "make clean         remove the environment, caches and the demo's results"
 
 setup: $(STAMP)
 
@@ -42,25 +52,36 @@ demo: $(STAMP)
 	$(BIN)/snakemake --profile profiles/local-cpu --cores $(CORES) --quiet all --report results/report.html
 	@$(BIN)/python workflow/scripts/show_summary.py results
 
+# The marks slow, medium and slow_simulated are explained in pyproject.toml.
+test-quick: $(STAMP)
+	$(PYTEST) $(PYTEST_ARGS) -m "not slow and not medium"
+
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS) -m "not slow"
+	$(SIMULATED) -m "gpu and not slow and not slow_simulated"
+
+# Profiles last: with the executors installed, each process of Snakemake starts more slowly.
+test-all: $(STAMP)
+	$(PYTEST) -n auto --dist loadfile
 	$(MAKE) simulate
+	$(MAKE) fuzz
+	$(MAKE) test-profiles
 
-# The CUDA kernels as Python threads, for machines without a device (numba's simulator takes
-# cores as Python functions, hence no JIT).
 simulate: $(STAMP)
-	NUMBA_ENABLE_CUDASIM=1 NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n auto -m gpu
+	$(SIMULATED) -m gpu
 
-# Dry runs of every profile, and a run without a shared disk; apart, because each process of
-# Snakemake loads all executors that are installed.
+fuzz: $(STAMP)
+	$(PYTEST) -n auto --hypothesis-profile explore tests/io/test_fuzz.py
+
+# Dry runs of every profile, and a run without a shared disk.
 test-profiles: $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[executors]'
-	$(BIN)/python -m pytest tests/workflow/test_profiles.py tests/workflow/test_storage.py
+	$(PYTEST) tests/workflow/test_profiles.py tests/workflow/test_storage.py
 
 # Needs a Slurm of its own: the tests cancel whatever is in its queue.
 test-slurm: $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[executors]'
-	FMWAVE_TEST_SLURM=1 $(BIN)/python -m pytest tests/workflow/test_slurm.py tests/workflow/test_slurm_trouble.py -v
+	FMWAVE_TEST_SLURM=1 $(PYTEST) tests/workflow/test_slurm.py tests/workflow/test_slurm_trouble.py -v
 
 # How long Snakemake plans 2 000 samples of 2 units, and in what memory; fails beyond 60 s or 2 GB.
 plan-cohort: $(STAMP)

@@ -1,1 +1,1 @@
-"""Alignments → records: insert size, rescue, placement, quality, tags."""
+"""From alignments to records: insert size, rescue, placement, mapping quality, tags."""

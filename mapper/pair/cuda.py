@@ -1,4 +1,4 @@
-"""CUDA kernels of mate rescue: alignments → proposed loci, a warp for each pair."""
+"""CUDA kernels of mate rescue: propose loci, one warp for each pair."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from mapper.index.reference import ContigBounds
 from mapper.jit.lanes import lane_max, lanes_meet
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.pairing import best_pair_score
-from mapper.pair.rescue import MOST_IN_WINDOW, anchors_of, look_near
+from mapper.pair.rescue import MOST_IN_WINDOW, rescue_anchors, search_near
 from mapper.params import ExtendParams, PairParams
 from mapper.seed.cuda import DeviceReads, DeviceSeeds
 
 NEXT_PAIR = POOL + 1
-"""The counter from which warps take their next pair: few pairs have much to look for."""
+"""Counter from which warps take their next pair: the work differs much between pairs."""
 
 
 class Proposed(NamedTuple):
-    """Columns of proposed loci, in the order in which warps found them."""
+    """Columns of proposed loci, in the order of their discovery by warps."""
 
     strand: Any  # uint8
     diagonal: Any  # int64
@@ -33,14 +33,14 @@ class Proposed(NamedTuple):
 
 
 class PerWarp(NamedTuple):
-    """What was found for one read; that of one warp lies behind that of the other."""
+    """Diagonals of one read and their anchors; the workspaces of warps follow each other."""
 
     diagonal: Any  # int64
     anchor: Any  # int64
 
 
 class DeviceProposals(NamedTuple):
-    """A LocusBatch on the device, and whose locus each is."""
+    """A LocusBatch on the device, and the read of each locus."""
 
     loci: LocusBatch
     read: Any  # int32 (n_loci,)
@@ -50,7 +50,7 @@ class DeviceProposals(NamedTuple):
 @kernel(128)
 def _propose(text_planes, reads, contigs, alignments, guarantee, model, params, scores,
              counters, n_pairs, n_threads, room, scratch, pool, proposed):  # fmt: skip
-    """Propose loci for both mates of one pair a warp at a time."""
+    """Propose loci for both mates of a pair; each warp takes one pair at a time."""
     thread = cuda.grid(1)
     if thread >= n_threads:
         return
@@ -67,12 +67,12 @@ def _propose(text_planes, reads, contigs, alignments, guarantee, model, params, 
             break
         score = best_pair_score(reads.base_offsets, alignments, 2 * pair, model, lanes)
         for read in range(2 * pair, 2 * pair + 2):
-            first, end = anchors_of(
+            first, end = rescue_anchors(
                 reads.base_offsets, alignments, guarantee, read, score, params, scores
             )
             n = np.int64(0)
             for anchor in range(first, end):
-                n_found, _ = look_near(
+                n_found, _ = search_near(
                     text_planes, reads.base_offsets, reads.planes, reads.word_offsets, contigs,
                     alignments, model, read, anchor, diagonals[n : n + MOST_IN_WINDOW], lanes,
                 )  # fmt: skip
@@ -100,7 +100,7 @@ def _propose(text_planes, reads, contigs, alignments, guarantee, model, params, 
 
 @kernel(128)
 def _gather_proposed(n_reads, contigs, pool, proposed, loci, locus_read):
-    """Copy the loci of one read a thread from the pool to their place."""
+    """Copy loci from the pool to their rows, one read for each thread."""
     read = cuda.grid(1)
     if read < n_reads:
         start, row = pool.start[read], loci.locus_offsets[read]
@@ -119,7 +119,7 @@ def propose_loci(
     seeds: DeviceSeeds, alignments: AlignmentBatch, model: InsertSizeModel, params: PairParams,
     scores: ExtendParams,
 ) -> DeviceProposals:  # fmt: skip
-    """Propose loci near mates' alignments: :func:`mapper.pair.rescue.propose_loci`.
+    """Propose loci near mates' alignments, as :func:`mapper.pair.rescue.propose_loci` does.
 
     Parameters
     ----------
@@ -130,21 +130,21 @@ def propose_loci(
 
     Returns
     -------
-    Arrays that hold until `space` is used for another batch. Waits for the stream.
+    Arrays that are valid until `space` is used for another batch. Waits for the stream.
     """
     n_reads = len(reads.base_offsets) - 1
     room = params.max_rescue * MOST_IN_WINDOW
     n_warps = threads_for(n_reads // 2, 16 * room)
     scratch = columns(space, "rescue.scratch", PerWarp, ("i8", "i8"), n_warps * room)
     pool = columns(space, "rescue.pool", Pool, ("i4", "i8"), n_reads)
-    there = model._replace(penalty=space.upload("rescue.penalty", model.penalty))
+    device_model = model._replace(penalty=space.upload("rescue.penalty", model.penalty))
     capacity = first_capacity(n_reads, 1)
     while True:
         counters = space.upload("counters", np.zeros(2, np.int64))
         proposed = columns(space, "rescue.proposed", Proposed, ("u1", "i8", "i4"), capacity)
         _propose.launch(
             n_warps * WARP, space.stream, text_planes, reads, contigs, alignments,
-            seeds.per_read.guarantee, there, params, scores, counters,
+            seeds.per_read.guarantee, device_model, params, scores, counters,
             n_reads // 2, n_warps * WARP, room, scratch, pool, proposed,
         )  # fmt: skip
         counts = space.download("rescue.count", pool.count)

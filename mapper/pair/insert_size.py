@@ -2,10 +2,10 @@
 
 The insert size is signed: the 5' end of the reverse-strand mate minus the 5' end of the
 forward-strand mate, soft clips included. Ordinary (FR) libraries give positive numbers,
-mate-pair (RF) libraries negative ones, and one text serves both. Pairs with both mates on
+mate-pair (RF) libraries negative ones; the code is the same. Pairs with both mates on
 one strand are never proper.
 
-Floating point happens here and nowhere else in pairing: the model holds integers.
+Of pairing, only this module uses floating point: the model holds integers.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ SCALE = 4
 """Pair scores are in quarters of a score unit, so that insert-size penalties fit integers."""
 
 ESTIMATION_PAIRS = 16384
-"""Pairs at the start of the sample that the model is estimated from."""
+"""Pairs at the start of the sample from which the model is estimated."""
 
 ESTIMATION_READS = 4 * ESTIMATION_PAIRS
-"""Reads at the start of the sample among which these pairs must be; in a file that mixes pairs
-and single reads, fewer may be there."""
+"""Reads at the start of the sample that are searched for these pairs: a file may mix pairs and
+single reads."""
 
 MIN_PAIRS = 16
 """Fewer confident pairs than this give no estimate."""
 
 USUAL_DEVIATIONS = 4
-"""Deviations from the mean up to which sizes are proper at least, and within which those of
-fragments shorter than the mean are costed."""
+"""Standard deviations from the mean: sizes up to there are proper at least, and the cost of
+fragments shorter than the mean grows no further."""
 
 CONFIDENT_GAP = 12
-"""A mate counts for the estimate if its best alignment leads by this many matches' worth."""
+"""Lead, in matches, of the best alignment of a mate that counts for the estimate."""
 
 
 class InsertSizeModel(NamedTuple):
-    """Which signed insert sizes are proper, and what each costs."""
+    """Range of proper signed insert sizes, and the cost of each."""
 
     low: int
     """Smallest proper insert size."""
@@ -53,16 +53,15 @@ class InsertSizeModel(NamedTuple):
     mean: float
     std: float
     n_pairs: int
-    """Confident pairs it rests on; 0 if given or assumed."""
+    """Confident pairs of the estimate; 0 if the model was given or assumed."""
 
 
 def model_from(mean: float, std: float, low: int, high: int, n_pairs: int) -> InsertSizeModel:
-    """Build a model: the log-probability of a deviation at least as large, as a score.
+    """Build a model in which a size costs the log-probability of a deviation as large or larger.
 
-    A match is worth ``log(4)`` of likelihood ratio per score unit; deviations are costed
-    on the same scale. Short fragments are commoner than a normal distribution has them (they
-    are what shearing, size selection and PCR leave over), so that none costs more than one of
-    ``USUAL_DEVIATIONS``.
+    A match is worth a likelihood ratio of 4, so costs are in units of ``log(4)``. Shearing, size
+    selection and PCR leave more short fragments than a normal distribution has: none costs more
+    than a deviation of ``USUAL_DEVIATIONS``.
     """
     sizes = np.arange(low, high + 1)
     deviations = np.abs(sizes - mean) / max(std, 1.0)
@@ -93,13 +92,13 @@ def estimate(inserts: np.ndarray) -> InsertSizeModel:
     """Estimate the model from signed insert sizes of confident pairs (int64, bases; 0: none).
 
     The library's orientation is the commoner sign. Outliers are cut at two quartile ranges
-    beyond the quartiles before mean and deviation are taken; proper are sizes up to three
+    beyond the quartiles before mean and deviation are taken. Sizes are proper up to three
     quartile ranges beyond the upper quartile, and at least ``USUAL_DEVIATIONS`` beyond the mean.
     Shorter fragments are proper whatever their size: of the variants that change inserts, only
-    an insertion makes one look shorter, and a single pair does not tell it from the short
+    an insertion makes one look shorter, and one pair cannot distinguish it from the short
     fragments that every library has.
     """
-    # Pairs without a confident insert are in there as zeros, and have no say.
+    # Zeros are pairs without a confident insert size; they count for neither sign.
     sign = 1 if (inserts > 0).sum() >= (inserts < 0).sum() else -1
     sizes = np.sort(sign * inserts[sign * inserts > 0])
     if len(sizes) < MIN_PAIRS:
@@ -115,7 +114,7 @@ def estimate(inserts: np.ndarray) -> InsertSizeModel:
 
 @core
 def five_prime(alignments, i, read_len):
-    """Text position of the 5' end of an aligned read, soft clips included."""
+    """Return the text position of the 5' end of an aligned read, soft clips included."""
     if alignments.strand[i] == 0:
         return alignments.text_start[i] - alignments.query_start[i]
     return alignments.text_end[i] + read_len - alignments.query_end[i]
@@ -123,7 +122,7 @@ def five_prime(alignments, i, read_len):
 
 @core
 def insert_size(alignments, a, a_len, b, b_len):
-    """Signed insert size of two alignments on opposite strands of one contig."""
+    """Return the signed insert size of two alignments on opposite strands of one contig."""
     distance = five_prime(alignments, b, b_len) - five_prime(alignments, a, a_len)
     return distance if alignments.strand[a] == 0 else -distance
 
@@ -165,5 +164,5 @@ def _confident_inserts(base_offsets, alignments, scores):
 def confident_inserts(
     base_offsets: np.ndarray, alignments: AlignmentBatch, scores: ExtendParams
 ) -> np.ndarray:
-    """Signed insert size (int64) of each pair; 0 where it has no confident one."""
+    """Return the signed insert size (int64) of each pair, 0 for a pair that is not confident."""
     return _confident_inserts(base_offsets, alignments, scores)

@@ -1,15 +1,11 @@
-"""Core: how sure the placement of a read is, from its alignments and from what may hide.
+"""Core: mapping quality, from the lead of a placement over its best alternative.
 
-The formula is :mod:`mapper.pair.mapq`'s; here is what goes into it: the best alternative,
-found or only possible, for the read alone and for the pair.
-
-Mapping quality, from the lead over the best alternative placement.
-
-A mapping is wrong when differences between the read and its true place happen to favour
-another one. Each mismatch that would be needed makes that about ten times less likely on
-simulated reads (``docs/accuracy.md``), so the quality grows in proportion to the lead,
-counted in matches, and shrinks with the number of alternatives, with the part of the read in
-seeds too frequent to be looked at, and with the differences of the placement itself.
+A mapping is wrong when differences between the read and its true position happen to favour
+another one. Each mismatch needed for that makes it about ten times less likely on simulated reads
+(``docs/accuracy.md``). So the quality grows in proportion to the lead, counted in matches, and
+shrinks with the number of alternatives, with the share of the read in seeds too frequent to be
+located, and with the differences of the placement itself. The best alternative is one that was
+found or one that seeds may have missed, for the read alone and for the pair.
 """
 
 from __future__ import annotations
@@ -24,12 +20,12 @@ from mapper.pair.insert_size import SCALE
 
 MAX_MAPQ = 60
 PAIR_BOOST = 40
-"""What a pair can add to what a mate's own alignments say."""
+"""Most that a pair can add to the quality from a mate's own alignments."""
 
 
 @core
 def lead_quality(lead, per_score, n_alternatives, per_tenfold, identity, repeat_fraction):
-    """Quality of a placement that leads the best alternative by `lead` matches' worth.
+    """Return the quality of a placement whose score leads the best alternative by `lead` matches.
 
     Parameters
     ----------
@@ -53,9 +49,9 @@ def lead_quality(lead, per_score, n_alternatives, per_tenfold, identity, repeat_
 
 @core
 def chance_cap(score, log10_text):
-    """Cap for short alignments: a random place of this score must be unlikely.
+    """Return the highest quality of an alignment of this score, which chance may reach.
 
-    The expected number of places in the text (both strands) that match `score` bases by
+    The expected number of positions in the text (both strands) that match `score` bases by
     chance is ``2 n / 4**score``; `log10_text` is ``log10(2 n)``.
     """
     return max(0.0, 10.0 * (score * 0.6020599913279624 - log10_text))
@@ -64,19 +60,19 @@ def chance_cap(score, log10_text):
 UNUSED, PRIMARY, SUPPLEMENTARY, SECONDARY = range(4)
 
 NEAR_SCORE = 5
-"""Alternatives within this many matches' worth of the best count as about as good."""
+"""Alternatives count as about as good as the best up to this many matches below it."""
 
 UNSEEN_SCORE = 19
-"""Score, in matches, that an alternative which was not found is assumed to reach: no lead is
-larger than the placement's score minus this (half the read's length for shorter reads)."""
+"""Score, in matches, that an alternative missed by seeding is assumed to reach (half the read's
+length for shorter reads): no lead exceeds the placement's score minus this."""
 
 
 @core
 def unseen_score(read_len, guarantee, thinned, match, mismatch):
-    """Score that a place may reach without having been found.
+    """Return the highest score of a position that seeding may have missed.
 
-    Where seeds were lengthened or left out, copies of a repeat can hide: a place with as
-    many substitutions as the seeds guarantee against.
+    Where seeds were lengthened or left out, it may miss copies of a repeat that have `guarantee`
+    substitutions or more.
     """
     score = match * min(np.int64(UNSEEN_SCORE), read_len // 2)
     if thinned:
@@ -86,10 +82,10 @@ def unseen_score(read_len, guarantee, thinned, match, mismatch):
 
 @core
 def score_by_differences(alignments, i, match, mismatch):
-    """Score of an alignment in which a gap costs two mismatches, whatever its length.
+    """Return the score of an alignment if a gap cost two mismatches, whatever its length.
 
-    What is compared with :func:`unseen_score`, which counts differences: one long gap is a
-    rare event, but not as many as it has bases. Never below the score itself.
+    It is compared with :func:`unseen_score`, which counts differences: one long gap is one rare
+    event, not one for each of its bases. Never below the score itself.
     """
     score = np.int64(0)
     for j in range(alignments.cigar_offsets[i], alignments.cigar_offsets[i + 1]):
@@ -106,7 +102,7 @@ def score_by_differences(alignments, i, match, mismatch):
 
 @core
 def lead_over(alignments, chosen, unseen, scores):
-    """Lead of an alignment over a place of score `unseen` that was not found."""
+    """Return the lead of an alignment over a position of score `unseen` that seeding missed."""
     score = score_by_differences(alignments, chosen, scores.match, scores.mismatch)
     return max(score - unseen, np.int64(0))
 
@@ -114,9 +110,9 @@ def lead_over(alignments, chosen, unseen, scores):
 @core
 def _head_quality(alignments, first, end, chosen, values, head, read_len, unseen, repeat_bases,
                   scores, log10_text, per_score, per_tenfold):  # fmt: skip
-    """Quality of a head from `values` (1 / SCALE score units) of the read's alignments.
+    """Return the quality of a head from `values` (1 / SCALE score units) of the read's alignments.
 
-    `unseen` is the score that an alternative may have without having been found.
+    `unseen` is the highest score of an alternative that seeding may have missed.
     """
     score = np.int64(alignments.score[chosen])
     second = values[chosen - first] - SCALE * lead_over(alignments, chosen, unseen, scores)
@@ -137,15 +133,15 @@ def _head_quality(alignments, first, end, chosen, values, head, read_len, unseen
 
 
 @core
-def grade(alignments, first, end, primary, values, alone, head, role, read_len, unseen,
-          paired_unseen, repeat_bases, scores, params, log10_text, proper, mapq):  # fmt: skip
+def assign_mapq(alignments, first, end, primary, values, alone, head, role, read_len, unseen,
+                paired_unseen, repeat_bases, scores, params, log10_text, proper, mapq):  # fmt: skip
     """Set the quality of each head of a read.
 
-    `values` carry what the mate adds; `alone` are the read's own scores. An alternative that
-    was not found does not lie near the mate, where rescue has looked: it would break the pair,
-    or the mate has an alternative beside it that was not found either. Hence the lower
-    `paired_unseen`. A pair can lift a mate's own quality by PAIR_BOOST
-    at most; supplementary heads have only their own, and are never surer than the primary.
+    `values` are scores with the mate, `alone` the read's own scores. An alternative that seeding
+    missed does not lie near the mate, where rescue has searched: it breaks the pair, or the mate
+    has an alternative near it that seeding missed too. Hence `paired_unseen` is below `unseen`.
+    A pair adds PAIR_BOOST at most to a mate's own quality; supplementary heads have only their
+    own, up to that of the primary.
     """
     own = _head_quality(
         alignments, first, end, primary, alone, head, read_len, unseen, repeat_bases, scores,

@@ -1,10 +1,10 @@
-"""Core: which alignments of a pair go together.
+"""Core: find the best pair among the alignments of two mates.
 
 A pair of alignments is *proper* if they lie on one contig, on opposite strands, at an
 insert size that the model allows. Its score is the sum of both minus the insert size's
 cost, in 1 / SCALE score units. Ties are broken by a hash of the read's name and of the
-places, never by the order in which alignments were found: multi-mapping reads spread over
-their places, the same way in every run.
+positions, never by the order in which alignments were found: multi-mapping reads are spread over
+their positions, the same way in every run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_PAIR = -(2**40)
 
 @core
 def name_key(names, start, end):
-    """Hash of a read's name (64-bit FNV-1a)."""
+    """Hash a read's name (64-bit FNV-1a)."""
     key = np.uint64(0xCBF29CE484222325)
     for i in range(start, end):
         key = (key ^ np.uint64(names[i])) * np.uint64(0x100000001B3)
@@ -76,16 +76,16 @@ def signed_end(alignments, i, read_len):
 
 
 @core
-def weigh_pairs(base_offsets, alignments, first_read, model, key, ends, values):
-    """Look at all proper pairs of the mates `first_read` and the next, and find the best.
+def score_pairs(base_offsets, alignments, first_read, model, key, ends, values):
+    """Score all proper pairs of the mates `first_read` and the next; return the best.
 
     Parameters
     ----------
     ends
-        Work space: int64, of at least as many items as the second mate has alignments.
+        Workspace: int64, one item or more for each alignment of the second mate.
     values
         int64; ``values[0]`` has an item for each alignment of the first mate, ``values[1]`` of
-        the second. Raised to the best score of a proper pair that the alignment is part of.
+        the second. Raised to the best score of the proper pairs that hold the alignment.
 
     Returns
     -------
@@ -106,7 +106,7 @@ def weigh_pairs(base_offsets, alignments, first_read, model, key, ends, values):
     for a in range(a_first, b_first):
         lowest = model.low - signed_end(alignments, a, a_len)
         for i in range(n_second):
-            # Tells nearly all that lie apart: what is too low is, unsigned, far too high.
+            # Rules out nearly all improper pairs: a difference below 0 is huge as unsigned.
             if np.uint64(ends[i] - lowest) > span:
                 continue
             b = b_first + i

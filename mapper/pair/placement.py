@@ -1,15 +1,14 @@
-"""From alignments to placements: primary, supplementary, secondary, and mapping quality.
+"""Placement: choose primary, supplementary and secondary alignments, and assign mapping qualities.
 
 A read's alignments compete where they overlap on the read. Its *heads* do not overlap:
 the first is the primary, the others become supplementary records (a split read). Every
 other alignment is secondary to the first head it overlaps.
 
-The scores by which placements of a read are compared.
-
-They are alignment scores and two things more. A clipped end speaks against a place as more
-than a mismatch does: of two copies of a repeat, the one in which the read reaches its end with
-a mismatch near it is the likelier; hence the end bonuses, as in extension. And a mismatch at a
-base that the sequencer doubts speaks less against a place than one at a base it is sure of.
+Placements are compared by *ranking scores*: alignment scores with two corrections. A clipped end is
+stronger evidence against a position than a mismatch: of two copies of a repeat, the likelier is the
+one in which the read reaches its end with a mismatch near it; hence the end bonuses, as in
+extension. And a mismatch at a base of low quality is weaker evidence than one at a base of high
+quality.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from mapper.pair.mapq import (
     SECONDARY,
     SUPPLEMENTARY,
     UNUSED,
-    grade,
+    assign_mapq,
     lead_over,
     unseen_score,
 )
-from mapper.pair.pairing import name_key, place_hash, weigh_pairs
+from mapper.pair.pairing import name_key, place_hash, score_pairs
 from mapper.params import ExtendParams, PairParams
 
 DIFFERENCE_RATE = 0.001
@@ -43,35 +42,35 @@ DIFFERENCE_RATE = 0.001
 
 
 @functools.cache
-def forgiven_scores(match: int, mismatch: int) -> np.ndarray:
-    """Return what is given back of the score of a mismatch, for each base quality.
+def mismatch_refunds(match: int, mismatch: int) -> np.ndarray:
+    """Return how much of a mismatch's cost is refunded, for each base quality.
 
-    A base of error rate e differs from its true place with the probability e + v, v being
-    DIFFERENCE_RATE; to have become this very base, it had a third of the e. A mismatch lowers
-    the likelihood of a place by ``(1 - e) / (e / 3 + v)``, at most by ``1 / v``; the score
-    takes the logarithms' share of what it costs to mismatch instead of to match, rounded to
-    the severer side in matches. Nothing is given back without qualities.
+    A base of error rate e differs from its true position with the probability e + v, v being
+    DIFFERENCE_RATE; an error produces this very base with the probability e / 3. A mismatch lowers
+    the likelihood of a position by ``(1 - e) / (e / 3 + v)``, at most by ``1 / v``. It costs the
+    ratio of the two logarithms, times the cost of a mismatch instead of a match; the refund is
+    rounded down to whole matches. Without qualities it is 0.
 
     Returns
     -------
     int32, shape (256,), by Phred quality.
     """
-    forgiven = np.zeros(256, np.int32)
+    refunds = np.zeros(256, np.int32)
     most = math.log(1 / DIFFERENCE_RATE)
     for quality in range(NO_QUALITY):
         error = min(10 ** (-quality / 10), 0.75)
         evidence = math.log((1 - error) / (error / 3 + DIFFERENCE_RATE))
         share = min(max(evidence / most, 0.0), 1.0)
-        forgiven[quality] = match * math.floor((match + mismatch) / match * (1 - share))
-    forgiven.flags.writeable = False
-    return forgiven
+        refunds[quality] = match * math.floor((match + mismatch) / match * (1 - share))
+    refunds.flags.writeable = False
+    return refunds
 
 
 @core
-def forgiven_score(alignments, i, quals, read_start, read_end, forgiven):
-    """What is given back for the mismatches of an alignment.
+def mismatch_refund(alignments, i, quals, read_start, read_end, refunds):
+    """Return the refund for the mismatches of an alignment (:func:`mismatch_refunds`).
 
-    ``quals[read_start:read_end]`` are the qualities of the read as given.
+    ``quals[read_start:read_end]`` are the qualities in the order of the input.
     """
     total = np.int64(0)
     step = np.int64(1)
@@ -84,7 +83,7 @@ def forgiven_score(alignments, i, quals, read_start, read_end, forgiven):
         length = np.int64(alignments.cigar_ops[j] >> 4)
         if op == X:
             for _ in range(length):
-                total += forgiven[quals[base]]
+                total += refunds[quals[base]]
                 base += step
         elif op != D:
             base += step * length
@@ -92,7 +91,7 @@ def forgiven_score(alignments, i, quals, read_start, read_end, forgiven):
 
 
 @driver
-def _ranking_scores(base_offsets, quals, alignments, end_bonus, forgiven):
+def _ranking_scores(base_offsets, quals, alignments, end_bonus, refunds):
     offsets = alignments.alignment_offsets
     ranking = np.empty(len(alignments.score), np.int32)
     for read in range(len(offsets) - 1):
@@ -103,7 +102,7 @@ def _ranking_scores(base_offsets, quals, alignments, end_bonus, forgiven):
                 score += end_bonus
             if alignments.query_end[i] == end - start:
                 score += end_bonus
-            ranking[i] = score + forgiven_score(alignments, i, quals, start, end, forgiven)
+            ranking[i] = score + mismatch_refund(alignments, i, quals, start, end, refunds)
     return ranking
 
 
@@ -111,15 +110,15 @@ def with_ranking_scores(
     reads: ReadBatch, alignments: AlignmentBatch, scores: ExtendParams
 ) -> AlignmentBatch:
     """Return the alignments with the scores by which placement compares them."""
-    forgiven = forgiven_scores(scores.match, scores.mismatch)
+    refunds = mismatch_refunds(scores.match, scores.mismatch)
     ranking = _ranking_scores(
-        reads.base_offsets, reads.quals, alignments, scores.end_bonus, forgiven
+        reads.base_offsets, reads.quals, alignments, scores.end_bonus, refunds
     )
     return alignments._replace(score=ranking)
 
 
 class PlacementBatch(NamedTuple):
-    """What becomes of each read and of each of its alignments."""
+    """The placement of each read, and the role and quality of each alignment."""
 
     primary: np.ndarray  # int64 (n_reads,): row of the AlignmentBatch, -1 if unmapped
     proper: np.ndarray  # bool (n_reads,): member of a proper pair
@@ -131,7 +130,7 @@ class PlacementBatch(NamedTuple):
 
 @core
 def _competes(alignments, a, b, read_len, share):
-    """Whether two alignments of a read overlap, on the read, by `share` of the shorter one."""
+    """Return True if two alignments overlap, on the read, by `share` of the shorter one."""
     a_start, a_end = as_given(
         alignments.query_start[a], alignments.query_end[a], alignments.strand[a], read_len
     )
@@ -144,7 +143,7 @@ def _competes(alignments, a, b, read_len, share):
 
 @core
 def _best_alone(alignments, first, end, key):
-    """The best-scoring alignment in first:end, ties by hash; -1 if there is none."""
+    """Return the best-scoring alignment in first:end, ties by hash, or -1 if there is none."""
     best = np.int64(-1)
     for i in range(first, end):
         if (
@@ -164,7 +163,7 @@ def _assign_roles(alignments, first, end, primary, read_len, lowest, share, role
                   sub_score):  # fmt: skip
     """Make `primary` the first head; sort the read's other alignments under heads.
 
-    Those that score below `lowest` compete, but get no role: they are not reported.
+    Alignments that score below `lowest` compete, but get no role: they are not reported.
     """
     role[primary] = PRIMARY
     head[primary] = primary
@@ -191,10 +190,10 @@ def _assign_roles(alignments, first, end, primary, read_len, lowest, share, role
 
 
 @core
-def _value_apart(alignments, first, end, partner, unpaired_penalty, values):
-    """Set the value of each alignment in first:end beside the mate's best, not as a pair.
+def _set_unpaired_values(alignments, first, end, partner, unpaired_penalty, values):
+    """Set the value of each alignment in first:end with the mate's best, as an improper pair.
 
-    In 1 / SCALE score units. Without a mate's alignment (`partner` -1) nothing is broken up.
+    In 1 / SCALE score units. Without an alignment of the mate (`partner` -1), without penalty.
     """
     other = np.int64(0)
     if partner >= 0:
@@ -205,7 +204,7 @@ def _value_apart(alignments, first, end, partner, unpaired_penalty, values):
 
 @core
 def _unseen(base_offsets, seeds, read, scores):
-    """Score that a place of the read may reach without having been found."""
+    """Return the highest score of a position that the read's seeds may have missed."""
     return unseen_score(
         base_offsets[read + 1] - base_offsets[read], seeds.guarantee[read], seeds.thinned[read],
         scores.match, scores.mismatch,
@@ -213,8 +212,8 @@ def _unseen(base_offsets, seeds, read, scores):
 
 
 @core
-def _leave_out(first, end, role, head, mapq, sub_score):
-    """Give alignments first:end no role."""
+def _clear_roles(first, end, role, head, mapq, sub_score):
+    """Reset the columns of alignments first:end to no role."""
     for i in range(first, end):
         role[i] = UNUSED
         head[i] = -1
@@ -225,7 +224,7 @@ def _leave_out(first, end, role, head, mapq, sub_score):
 @driver
 def _place(names, name_offsets, base_offsets, seeds, alignments, ranked, paired, model, params,
            scores, log10_text, primary, proper, role, head, mapq, sub_score):  # fmt: skip
-    """Fill the columns from `primary` on, whatever is in them."""
+    """Fill the columns from `primary` on; their contents do not matter."""
     offsets = alignments.alignment_offsets
     n_reads = len(offsets) - 1
     most = np.int64(1)
@@ -235,7 +234,7 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, ranked, paired,
     step = 2 if paired else 1
     for read in range(0, n_reads, step):
         key = name_key(names, name_offsets[read], name_offsets[read + 1])
-        _leave_out(offsets[read], offsets[read + step], role, head, mapq, sub_score)
+        _clear_roles(offsets[read], offsets[read + step], role, head, mapq, sub_score)
         for mate in range(step):
             proper[read + mate] = False
             primary[read + mate] = _best_alone(
@@ -245,10 +244,12 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, ranked, paired,
         if paired:
             a, b = primary[read], primary[read + 1]
             penalty = params.unpaired_penalty
-            _value_apart(ranked, offsets[read], offsets[read + 1], b, penalty, values[0])
-            _value_apart(ranked, offsets[read + 1], offsets[read + 2], a, penalty, values[1])
+            _set_unpaired_values(ranked, offsets[read], offsets[read + 1], b, penalty, values[0])
+            _set_unpaired_values(
+                ranked, offsets[read + 1], offsets[read + 2], a, penalty, values[1]
+            )
             if a >= 0 and b >= 0:
-                score, pair_a, pair_b = weigh_pairs(
+                score, pair_a, pair_b = score_pairs(
                     base_offsets, ranked, read, model, key, alone, values
                 )
                 apart = np.int64(ranked.score[a]) + np.int64(ranked.score[b])
@@ -276,13 +277,13 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, ranked, paired,
             unseen = _unseen(base_offsets, seeds, read + mate, scores)
             paired_unseen = unseen
             if proper[read + mate]:
-                # What hides either breaks the pair, or hides a place of the mate beside it.
+                # A missed position either breaks the pair or implies a missed one of the mate.
                 other = read + 1 - mate
                 mate_lead = lead_over(
                     alignments, primary[other], _unseen(base_offsets, seeds, other, scores), scores
                 )
                 paired_unseen -= min(np.int64(params.unpaired_penalty), mate_lead)
-            grade(
+            assign_mapq(
                 alignments, first, end, chosen, values[mate], alone, head, role, read_len, unseen,
                 paired_unseen, seeds.repeat_bases[read + mate], scores,
                 params, log10_text, proper[read + mate], mapq,
@@ -298,7 +299,7 @@ def place_reads(
     scores: ExtendParams,
     text_len: int,
 ) -> PlacementBatch:
-    """Choose each read's placement and grade it.
+    """Choose the placement of each read and assign its mapping quality.
 
     Parameters
     ----------
@@ -325,7 +326,7 @@ def place_reads(
 
 
 class Tally(NamedTuple):
-    """What came of a batch of reads."""
+    """Counts of a batch of reads."""
 
     mapped: int
     proper: int

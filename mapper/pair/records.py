@@ -1,12 +1,10 @@
-"""Placements → SAM records: flags, mate fields, CIGARs and tags.
+"""From placements to SAM records: flags, mate fields, CIGARs and tags.
 
-As bwa writes them: an unmapped mate takes its mate's place; RNEXT and PNEXT name the
+As bwa writes them: an unmapped read has the position of its mate; RNEXT and PNEXT name the
 mate's primary; supplementary records are hard-clipped unless asked otherwise; XA lists
 the secondary alignments. TLEN is the SAM specification's: from the leftmost to the
 rightmost mapped base, positive for the leftmost read (of two that start together, the
 first). ``ms`` is samtools' mate score, the sum of the mate's base qualities of 15 and more.
-
-Names that tags quote, as flat bytes for compiled code.
 """
 
 from __future__ import annotations
@@ -22,20 +20,20 @@ from mapper.jit.intrinsics import prefetch
 from mapper.pair.placement import SECONDARY, SUPPLEMENTARY, PlacementBatch
 from mapper.pair.tags import (
     cigar_of,
-    put_alternatives,
     put_bytes,
     put_cigar_text,
     put_int_tag,
     put_md,
-    put_split,
+    put_sa,
     put_tag,
+    put_xa,
 )
 from mapper.parallel.buffers import RECYCLER
 from mapper.params import RecordParams
 
 
 class Names(NamedTuple):
-    """Texts that tags quote, as flat bytes."""
+    """Names of contigs and read group, as flat bytes for compiled code."""
 
     contigs: np.ndarray  # uint8
     contig_offsets: np.ndarray  # int64 (n_contigs + 1,)
@@ -65,9 +63,9 @@ REVERSE, MATE_REVERSE, FIRST, LAST = 0x10, 0x20, 0x40, 0x80
 NOT_PRIMARY, SUPPLEMENTARY_FLAG = 0x100, 0x800
 MATE_SCORE_QUALITY = 15
 READS_AHEAD = 8
-"""How far ahead the reference is asked for: 3 µs, some times what memory takes."""
+"""Distance of prefetching the reference, in reads: 3 µs, several times the latency of memory."""
 FEW_PLACES = 16
-"""Places that room is made for in the tags of every record; exactly counted where more may come."""
+"""Alignments in the tags of a record for which room is always reserved; more are counted."""
 
 
 class _Fields(NamedTuple):
@@ -88,7 +86,7 @@ class _Fields(NamedTuple):
 
 
 class _Sizes(NamedTuple):
-    """How many records a batch has, and the most of each."""
+    """Number of records of a batch, and upper bounds of their parts."""
 
     n_records: int
     cigar: int  # operations of an alignment
@@ -105,7 +103,7 @@ def _new_fields(capacity: int) -> _Fields:
 
 @core
 def _mate_score(quals, start, end):
-    # A slice's indices cannot be negative, and the sum fits 32 bits: so the loop is vectorised.
+    # Vectorised because indices of a slice are not negative and the sum has 32 bits.
     part = quals[start:end]
     total = np.int32(0)
     for i in range(len(part)):
@@ -117,7 +115,7 @@ def _mate_score(quals, start, end):
 
 @core
 def _template_len(alignments, this, mate, is_first):
-    """Signed template length of alignment `this` and its mate's primary."""
+    """Return the signed template length of alignment `this` and its mate's primary."""
     if alignments.ref_id[this] != alignments.ref_id[mate]:
         return np.int64(0)
     start = min(alignments.text_start[this], alignments.text_start[mate])
@@ -129,9 +127,9 @@ def _template_len(alignments, this, mate, is_first):
 
 @core
 def _tag_room(sizes, n_places, n_group):
-    """Bytes that the tags of one record may take at the most, generously.
+    """Return an upper bound of the bytes of one record's tags.
 
-    `n_places` alignments have their place and CIGAR in it; `n_group` is the read group's length.
+    They hold position and CIGAR of `n_places` alignments; `n_group` is the read group's length.
     """
     place = sizes.name + 11 * (sizes.cigar + 2) + 64
     return 256 + 4 * (sizes.span + sizes.read) + n_places * place + n_group
@@ -153,19 +151,19 @@ def _measure(base_offsets, alignments, role, all_alignments):
 
 @core
 def _fetch_reference(alignments, primary, ref_planes):
-    """Ask for the text under a primary alignment, which MD will quote."""
+    """Prefetch the text of a primary alignment, which MD will quote."""
     if primary >= 0:
         item = 3 * (alignments.text_start[primary] >> 6)  # three words for each 64 bases
         prefetch(ref_planes, item)
-        prefetch(ref_planes, item + 8)  # 150 bases are in two lines of the cache, mostly
+        prefetch(ref_planes, item + 8)  # 150 bases mostly take two cache lines
 
 
 @driver
 def _make_records(quals, base_offsets, alignments, placements, names, ref_planes, paired,
                   params, sizes, fields, cigar_ops, tags):  # fmt: skip
-    """Fill `fields`; return the number of records, and operations and tags with their ends.
+    """Fill `fields`; return the number of records, and the arrays of operations and tags.
 
-    These are written to `cigar_ops` and `tags`, or to larger arrays when these are full.
+    These are `cigar_ops` and `tags`, or larger copies where they were too small.
     """
     n_reads = len(base_offsets) - 1
     offsets = alignments.alignment_offsets
@@ -201,7 +199,7 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                 if role != SUPPLEMENTARY and not (role == SECONDARY and params.all_alignments):
                     continue
             room = room_for_few
-            if end - first + 2 > FEW_PLACES:  # its own, its mate's, and others
+            if end - first + 2 > FEW_PLACES:  # its own, its mate's, and the alternatives
                 room = _tag_room(sizes, end - first + 2, n_group)
             if pos + room > len(tags):
                 tags = grown(tags, 2 * (pos + room))
@@ -270,12 +268,12 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                 pos = put_int_tag(tags, pos + 1, ord("A"), ord("S"), alignments.score[this])
                 if placements.role[this] != SECONDARY:
                     pos = put_int_tag(tags, pos, ord("X"), ord("S"), placements.sub_score[this])
-                    pos = put_split(
+                    pos = put_sa(
                         tags, pos, alignments, placements, names, first, end, this, primary,
                         read_len, params, cigar,
                     )  # fmt: skip
                     if not params.all_alignments:
-                        pos = put_alternatives(
+                        pos = put_xa(
                             tags, pos, alignments, placements, names, first, end, this, read_len,
                             params, cigar,
                         )  # fmt: skip
@@ -320,12 +318,12 @@ def make_records(
 
     Returns
     -------
-    Records of each read one after the other, the primary (or the unmapped one) first.
+    Records of each read together, the primary (or the unmapped one) first.
 
     Raises
     ------
     RuntimeError
-        If not as many records came out as were counted: a bug.
+        If the number of records differs from the count made before: a bug.
 
     References
     ----------

@@ -1,18 +1,15 @@
-"""Mate rescue: propose a locus for a read near where its mate aligned.
+"""Mate rescue: propose loci for a read near the alignments of its mate.
 
 The read is compared, without gaps, with every diagonal in the window that the insert-size
 model allows, 64 bases at a time, and the diagonal with the fewest mismatches is proposed.
-A gap in the middle leaves half of the read on one diagonal, far fewer mismatches than
-chance; extension then finds the gap. Where the read is known to lie already, nothing is
-proposed. The proposed loci go through the extend stage like
-any others.
+A gap in the middle leaves half of the read on one diagonal, with far fewer mismatches than
+chance; extension then finds the gap. Diagonals on which the read already has an alignment are not
+proposed. The extend stage takes the proposed loci like any others.
 
-Core: a bound for the mismatches of a read on some dozens of diagonals side by side.
-
-Mate rescue looks at hundreds of diagonals, nearly all of them random. One loop over those that
-start in one word of the text, of nothing but shifts and logic, so that a compiler takes several
-at a time, tells that none of them is of use. Two words of a random diagonal mostly have as many
-mismatches as a whole read may have: that is seen first.
+Nearly all of the hundreds of diagonals are random. :func:`least_mismatches` rules out up to 64 at
+once, those that start in one word of the text, by a loop of shifts and logic that the compiler
+vectorises. Two words of a random diagonal mostly have more mismatches than a whole read may have,
+so these are counted first.
 """
 
 from __future__ import annotations
@@ -31,15 +28,15 @@ from mapper.pair.pairing import best_pair_score
 from mapper.params import ExtendParams, PairParams
 
 LONGEST = 256
-"""Bases of the longest read that is compared so: four words."""
+"""Bases of the longest read for :func:`least_mismatches`: four words."""
 
 MOST_BY_TWO = 84
-"""Mismatches that two words of the best of 64 random diagonals exceed, mostly: 96 ± 5 each."""
+"""Mismatches in two words that the best of 64 random diagonals mostly exceeds: 96 ± 5 each."""
 
 
 @core
 def word_of_read(planes, first_word, read_len, i):
-    """Word i of a read: low and high bits, and which bases it has that are not ambiguous."""
+    """Return word i of a read: low and high bits, and a mask of its unambiguous bases."""
     row = min(first_word + i, np.int64(len(planes) - 1))
     n_left = min(np.int64(64), max(np.int64(0), read_len - 64 * i))
     bases = np.uint64(0)
@@ -50,14 +47,14 @@ def word_of_read(planes, first_word, read_len, i):
 
 @core
 def word_of_text(planes, row):
-    """Low and high bits of a word; the last one's, beyond it."""
+    """Return low and high bits of a word; beyond the last word, those of the last."""
     row = min(row, np.int64(len(planes) - 1))
     return planes[row, 0], planes[row, 1]
 
 
 @core
 def differing(read, text, following, shift):
-    """Which bases of a word of the read differ from the text, `shift` bases on in a word."""
+    """Return a mask of the bases of a read's word that differ from the text `shift` bases on."""
     left = np.uint64(63) - shift
     one = np.uint64(1)
     differ = read[0] ^ ((text[0] >> shift) | ((following[0] << one) << left))
@@ -67,7 +64,7 @@ def differing(read, text, following, shift):
 
 @core
 def least_mismatches(read_planes, read_word, read_len, text_planes, first, n, most):
-    """Return what a read's mismatches are at least, on n diagonals from `first` on.
+    """Return a lower bound of a read's mismatches on n diagonals from `first` on.
 
     Parameters
     ----------
@@ -76,12 +73,12 @@ def least_mismatches(read_planes, read_word, read_len, text_planes, first, n, mo
     first, n
         All of these diagonals start in the same word of the text: ``(first & 63) + n <= 64``.
     most
-        What is asked is whether there are more.
+        Callers compare the result with it.
 
     Returns
     -------
-    The fewest mismatches on any of them, without those at ambiguous bases of read or text; or
-    fewer, but more than `most`.
+    The fewest mismatches on any of the diagonals, without those at ambiguous bases of read or
+    text. Where these exceed `most`, the result may be lower, but exceeds it too.
     """
     read_0 = word_of_read(read_planes, read_word, read_len, 0)
     read_1 = word_of_read(read_planes, read_word, read_len, 1)
@@ -115,27 +112,26 @@ def least_mismatches(read_planes, read_word, read_len, text_planes, first, n, mo
 
 
 RESCUE_MISMATCHES = 0.55
-"""A diagonal is proposed with up to this part of the read mismatching. Chance leaves 0.75,
-and 0.63 at the best of 600 diagonals of a 150-base read."""
-
+"""Share of mismatches up to which a diagonal is proposed. Chance leaves 0.75, and 0.63 on the best
+of 600 diagonals of a 150-base read."""
 
 STRONG_MISMATCHES = 0.08
-"""All diagonals this good are proposed, so that copies in one window compete."""
+"""Share of mismatches up to which all diagonals are proposed: copies in one window compete."""
 
 MOST_IN_WINDOW = 16
-"""Diagonals that one window may propose."""
+"""Most diagonals proposed in one window."""
 
 FEW_DIAGONALS = 8
-"""So many are compared side by side where one of some dozens may be of use."""
+"""Diagonals compared at once where those of a word could not be ruled out."""
 
 HIDDEN_MARGIN = 5
-"""A read that has been found is looked for near its mate's alignments with which a place that
-seeds may have missed comes this close to the best pair, in matches."""
+"""Margin, in matches: a paired read is searched for near the mate's alignments with which a
+position that seeds may have missed would come this close to the best pair."""
 
 
 @core
 def count_mismatches(read_planes, read_word, read_len, text_planes, diagonal, limit):
-    """Mismatches of a whole read on a diagonal; stops counting beyond `limit`."""
+    """Count the mismatches of a whole read on a diagonal; stop beyond `limit`."""
     mismatches = np.int64(0)
     pos = 0
     while pos < read_len and mismatches <= limit:
@@ -150,17 +146,17 @@ def count_mismatches(read_planes, read_word, read_len, text_planes, diagonal, li
 
 @core
 def near_diagonals(read_planes, read_word, read_len, text_planes, first, last, found, lanes):
-    """Diagonals of first..last (inclusive) on which a read comes near the text.
+    """Find the diagonals of first..last (inclusive) on which a read is similar to the text.
 
-    Those with up to STRONG_MISMATCHES, and the one with the fewest mismatches (the lowest
-    of equals) if it has up to RESCUE_MISMATCHES.
+    All with up to STRONG_MISMATCHES; if there is none, the one with the fewest mismatches (the
+    lowest of equals) if it has up to RESCUE_MISMATCHES.
 
     Parameters
     ----------
     found
-        int64; gets the diagonals, as many as fit.
+        int64; receives the diagonals, as many as fit.
     lanes
-        Each looks at every n-th diagonal (:mod:`mapper.jit.lanes`).
+        Each takes every n-th diagonal (:mod:`mapper.jit.lanes`).
 
     Returns
     -------
@@ -187,7 +183,7 @@ def near_diagonals(read_planes, read_word, read_len, text_planes, first, last, f
             if least > most:
                 start = compared_to
                 continue
-            if n_together > FEW_DIAGONALS:  # narrow down which of them
+            if n_together > FEW_DIAGONALS:  # compare smaller groups
                 chunk_end = compared_to
                 compared_to = start
                 continue
@@ -210,7 +206,7 @@ def near_diagonals(read_planes, read_word, read_len, text_planes, first, last, f
             fewest = mismatches
             best = diagonal
         start += lanes.n_lanes
-    # Fewest first, then the lowest diagonal: one number that is highest for the best lane.
+    # Fewest mismatches, then the lowest diagonal, as one number: highest in the best lane.
     width = np.int64(last) - np.int64(first) + 1
     if width <= 0:
         return np.int64(0)
@@ -224,7 +220,7 @@ def near_diagonals(read_planes, read_word, read_len, text_planes, first, last, f
 
 @core
 def mate_diagonals(alignments, anchor, anchor_len, mate_len, low, high):
-    """First and last diagonal on which the anchor's mate makes a proper pair."""
+    """Return the first and last diagonal on which the anchor's mate makes a proper pair."""
     end = five_prime(alignments, anchor, anchor_len)
     if alignments.strand[anchor] == 0:
         return end + low - mate_len, end + high - mate_len
@@ -232,20 +228,20 @@ def mate_diagonals(alignments, anchor, anchor_len, mate_len, low, high):
 
 
 @core
-def anchors_of(base_offsets, alignments, guarantee, read, pair_score, params, scores):
-    """Alignments of a read's mate near which the read is to be looked for.
+def rescue_anchors(base_offsets, alignments, guarantee, read, pair_score, params, scores):
+    """Return the alignments of a read's mate near which to search for the read.
 
     Parameters
     ----------
     guarantee
         Column of the SeedBatch.
     pair_score
-        Of the best proper pair of the two (:func:`mapper.pair.pairing.best_pair_score`).
+        Of their best proper pair (:func:`mapper.pair.pairing.best_pair_score`).
 
     Returns
     -------
     first, end
-        Rows of `alignments`: the best of the mate, and none if nothing is to be rescued.
+        Rows of `alignments`: the best of the mate; none if there is nothing to rescue.
     """
     mate = read ^ 1
     offsets = alignments.alignment_offsets
@@ -267,14 +263,14 @@ def anchors_of(base_offsets, alignments, guarantee, read, pair_score, params, sc
 
 
 @core
-def leave_unknown(alignments, first, end, strand, found, n_found, lanes):
+def drop_known(alignments, first, end, strand, found, n_found, lanes):
     """Drop the diagonals on which an alignment of the read, of rows first:end, begins or ends.
 
-    Extension has been there: from the same anchor it would find the same again.
+    Extension from there would give the same alignment again.
 
     Returns
     -------
-    Number of diagonals left in `found`, in their order.
+    Number of diagonals kept in `found`, in their order.
     """
     n_left = np.int64(0)
     lanes_meet(lanes)  # each has written some of the diagonals
@@ -297,9 +293,9 @@ def leave_unknown(alignments, first, end, strand, found, n_found, lanes):
 
 
 @core
-def look_near(text_planes, base_offsets, planes, word_offsets, contigs, alignments, model, read,
-              anchor, found, lanes):  # fmt: skip
-    """Diagonals of a read near an alignment of its mate (:func:`near_diagonals`), if unknown.
+def search_near(text_planes, base_offsets, planes, word_offsets, contigs, alignments, model, read,
+                anchor, found, lanes):  # fmt: skip
+    """Find new diagonals of a read near an alignment of its mate (:func:`near_diagonals`).
 
     Returns
     -------
@@ -315,7 +311,7 @@ def look_near(text_planes, base_offsets, planes, word_offsets, contigs, alignmen
     strand = 1 - np.int64(alignments.strand[anchor])
     word = word_offsets[read] + strand * n_words(read_len)
     n_found = near_diagonals(planes, word, read_len, text_planes, start, stop, found, lanes)
-    n_found = leave_unknown(
+    n_found = drop_known(
         alignments, alignments.alignment_offsets[read], alignments.alignment_offsets[read + 1],
         strand, found, n_found, lanes,
     )  # fmt: skip
@@ -336,9 +332,11 @@ def _propose(text_planes, base_offsets, planes, word_offsets, contigs, alignment
     for read in range(n_reads):
         if read % 2 == 0:
             score = best_pair_score(base_offsets, alignments, read, model, ONE_LANE)
-        first, end = anchors_of(base_offsets, alignments, guarantee, read, score, params, scores)
+        first, end = rescue_anchors(
+            base_offsets, alignments, guarantee, read, score, params, scores
+        )
         for anchor in range(first, end):
-            n_found, mate_strand = look_near(
+            n_found, mate_strand = search_near(
                 text_planes, base_offsets, planes, word_offsets, contigs, alignments, model, read,
                 anchor, found, ONE_LANE,
             )  # fmt: skip
@@ -367,11 +365,11 @@ def propose_loci(
     params: PairParams,
     scores: ExtendParams,
 ) -> LocusBatch:
-    """Propose loci for reads near where their mates aligned.
+    """Propose loci for reads near the alignments of their mates.
 
-    For pairs without a convincing proper pair, near each of the best alignments of one
-    mate (at most ``max_rescue``, within ``unpaired_penalty`` of its best); for reads in
-    repeats, near those with which a place that seeds missed could make as good a pair.
+    Where mates have no proper pair that beats two separate alignments, near each of the best
+    alignments of a mate (at most ``max_rescue``, within ``unpaired_penalty`` of its best); for
+    reads in repeats, near those with which a position that seeds missed could make as good a pair.
 
     Parameters
     ----------

@@ -1,9 +1,7 @@
-"""Core: SAM tags as BAM bytes, written into a flat buffer.
+"""Core: write SAM tags as BAM bytes into a flat buffer.
 
-Every function takes the buffer and the next free position and returns the position after
-what it wrote; the caller has reserved room.
-
-Core: the tags SA and XA, which quote other alignments of a read.
+Every function takes the buffer and the next free position, and returns the position behind its
+output; the caller has reserved room.
 """
 
 from __future__ import annotations
@@ -87,7 +85,7 @@ def put_md(buffer, pos, ops, start, end, ref_planes, text_pos):
 
 @core
 def output_cigar(ops, start, end, query_start, query_end, read_len, clip, extended, out):
-    """Write an alignment's operations as they go into a record; return how many.
+    """Write an alignment's operations in the form of a record; return their number.
 
     Parameters
     ----------
@@ -120,7 +118,7 @@ def output_cigar(ops, start, end, query_start, query_end, read_len, clip, extend
 
 @core
 def put_place(buffer, pos, alignments, names, i, cigar, n_cigar, strand_first):
-    """Write one alignment as XA (``name,+pos,CIGAR,``) or SA (``name,pos,+,CIGAR,``) has it."""
+    """Write one alignment as in XA (``name,+pos,CIGAR,``) or SA (``name,pos,+,CIGAR,``)."""
     ref_id = alignments.ref_id[i]
     pos = put_bytes(
         buffer, pos, names.contigs, names.contig_offsets[ref_id], names.contig_offsets[ref_id + 1]
@@ -145,7 +143,7 @@ def put_place(buffer, pos, alignments, names, i, cigar, n_cigar, strand_first):
 
 @core
 def cigar_of(alignments, i, read_len, clip, extended, cigar):
-    """Write the operations of an alignment as :func:`mapper.pair.tags.output_cigar` does."""
+    """Write the operations of row i by :func:`output_cigar`."""
     return output_cigar(
         alignments.cigar_ops, alignments.cigar_offsets[i], alignments.cigar_offsets[i + 1],
         alignments.query_start[i], alignments.query_end[i], read_len, clip, extended, cigar,
@@ -153,9 +151,9 @@ def cigar_of(alignments, i, read_len, clip, extended, cigar):
 
 
 @core
-def put_alternatives(buffer, pos, alignments, placements, names, first, end, head, read_len,
-                      params, cigar):  # fmt: skip
-    """Write XA for a head if it has few enough alternatives."""
+def put_xa(buffer, pos, alignments, placements, names, first, end, head, read_len,
+           params, cigar):  # fmt: skip
+    """Write XA, the alternatives of a head, unless there are too many."""
     bar = params.xa_ratio * alignments.score[head]
     listed = 0
     for i in range(first, end):
@@ -179,8 +177,8 @@ def put_alternatives(buffer, pos, alignments, placements, names, first, end, hea
 
 
 @core
-def put_split(buffer, pos, alignments, placements, names, first, end, this, primary, read_len,
-               params, cigar):  # fmt: skip
+def put_sa(buffer, pos, alignments, placements, names, first, end, this, primary, read_len,
+           params, cigar):  # fmt: skip
     """Write SA: the other heads of a split read, the primary first."""
     n_heads = 0
     for i in range(first, end):

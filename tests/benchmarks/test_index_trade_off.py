@@ -13,6 +13,7 @@ from mapper.index.build import build_fm
 from mapper.params import IndexParams
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("q", "p"), [(64, 1), (64, 8), (128, 4), (512, 64)])
 def test_a_thinned_index_is_the_one_that_is_built(q: int, p: int) -> None:
     text = np.random.default_rng(1).integers(0, 4, 5000).astype(np.uint8)

@@ -166,6 +166,7 @@ def test_libraries_on_cores_agree_or_say_so() -> None:
             cores.rate(EDIT, row.pairs, [score + 1 for score in scores], 0.02)
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 def test_the_whole_program(device, tmp_path, monkeypatch) -> None:
     """On a device or in the simulator; ended after the first task, and taken up again."""

@@ -42,6 +42,7 @@ def test_letters_are_found_by_arithmetic(genome) -> None:
         planted.Genome(fasta.letters.filename, SIZE + 100)
 
 
+@pytest.mark.medium
 def test_the_whole_program_and_what_it_refuses(genome, tmp_path, capsys) -> None:
     fasta, _ = genome
     index, out = tmp_path / "genome.fmw", tmp_path / "planted.json"

@@ -120,6 +120,7 @@ def test_steps_end_at_the_limit(tmp_path):
     assert [row["step"] for row in steps.rows] == ["true"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     "FMWAVE_EVAL" not in os.environ and not (SHARED / "eval").is_dir(),
     reason="no evaluation kit: ../shared/eval is not there and FMWAVE_EVAL not set",

@@ -59,6 +59,7 @@ def expected(sets, n: int, **options):
             yield f"a{i}", name, own[i], others[j], window.found.pair(x)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("span", ["global", "local"])
 def test_the_table_has_every_pair(n: int, span: str, tmp_path: Path, sets) -> None:

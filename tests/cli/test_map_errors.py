@@ -212,6 +212,7 @@ CASES = {
 TO_STDOUT = ("ref.fmw 1.fq --sort", "ref.fmw 1.fq --json-stats -")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("words", "status", "message"), CASES.values(), ids=CASES)
 def test_wrong_use(
     world: World, place: Path, monkeypatch: pytest.MonkeyPatch,

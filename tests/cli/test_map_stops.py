@@ -117,6 +117,7 @@ def compiled(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
     map_to(world.index, tmp_path_factory.mktemp("compiled") / "x.bam", world.first, world.second)
 
 
+@pytest.mark.medium
 def test_signals_in_the_middle_of_a_run(world: World, tmp_path: Path) -> None:
     text = Path(world.both).read_bytes()
     runs = []
@@ -149,6 +150,7 @@ def test_signals_in_the_middle_of_a_run(world: World, tmp_path: Path) -> None:
             assert left == []
 
 
+@pytest.mark.medium
 def test_no_room_for_the_output(world: World, tmp_path: Path) -> None:
     for name in ("plain", "sorted", "stats"):
         (tmp_path / name).mkdir()

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pysam
+import pytest
 
 from tests.cli.test_map_stops import endless_input, last_error, start, wait_until
 from tests.helpers.mapping_runs import World
@@ -33,6 +34,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.medium
 def test_signals_end_samtools_too(world: World, tmp_path: Path) -> None:
     """Endless SAM in, through samtools; CRAM out, through another samtools."""
     reference = tmp_path / "genome.fa"

@@ -58,6 +58,7 @@ def errors_of(process: subprocess.Popen[str]) -> list[str]:
     return process.communicate()[1].splitlines()
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, which Linux has")
 @pytest.mark.parametrize(
     "redirected,reason", [(">/dev/full", "No space left"), (">&-", "Bad file descriptor")]

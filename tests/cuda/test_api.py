@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -14,7 +12,6 @@ import numpy as np
 import pytest
 from numba import types
 
-import mapper
 from mapper.index.reference import ContigBounds
 from tests.helpers.offline_compile import array, compile_offline, require_compiler
 
@@ -184,17 +181,3 @@ def test_bit_counts_are_single_instructions():
     assert machine.count("FLO") > 0
     assert machine.spills == 0
     assert machine.count("CALL") == 0
-
-
-def test_nothing_else_imports_numba_cuda():
-    """Another implementation of it would have one file to come in by."""
-    root = Path(mapper.__file__).parent
-    importing = {
-        path.relative_to(root).as_posix()
-        for path in root.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in node.names
-        if f"{getattr(node, 'module', '')}.{name.name}".strip(".").startswith("numba.cuda")
-    }
-    assert importing == {"device/seam.py"}

@@ -81,6 +81,7 @@ def two_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "locks"
 
 
+@pytest.mark.medium
 def test_each_run_has_a_device_and_a_killed_one_gives_it_back(runs):
     first, second = runs(), runs()
     assert {first.held(), second.held()} == {"(0,)", "(2,)"}

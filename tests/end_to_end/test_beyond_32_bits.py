@@ -55,6 +55,7 @@ def seeds_of(index: Index, reads: str, output: Path, most: int) -> list[str]:
     return output.read_text().splitlines()
 
 
+@pytest.mark.slow
 def test_records_do_not_depend_on_where_the_text_lies(world, near, tmp_path) -> None:
     """Seeds, loci, alignments, rescued mates, pairs, XA, SA and mate fields.
 
@@ -96,6 +97,7 @@ def best_scores(records: list[Any]) -> list[int]:
     return [r.get_tag("AS") if r.has_tag("AS") else -1 for r in records if not r.flag & 0x900]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("most", [0, 2])
 def test_seeds_do_not_depend_on_where_the_text_lies(world, near, tmp_path, most) -> None:
     expected = seeds_of(near.index, world.first, tmp_path / "near.tsv", most)

@@ -41,6 +41,7 @@ def head(source: Path, target: Path, n_reads: int) -> str:
     return str(target)
 
 
+@pytest.mark.medium
 def test_small_pairs_in_batches(device, phix, tmp_path) -> None:
     reads = [head(DATA / f"phix_R{mate}.fq", tmp_path / f"{mate}.fq", 3) for mate in (1, 2)]
     map_to(phix, tmp_path / "cpu.bam", *reads)
@@ -118,6 +119,7 @@ def test_the_command_names_its_device(device, phix, tmp_path, capfd) -> None:
     assert "of each device's memory" in err
 
 
+@pytest.mark.slow_simulated
 def test_a_batch_copies_the_index_to_the_device_once(device, phix, tmp_path, monkeypatch) -> None:
     from mapper.mapping import stages_cuda
 

@@ -96,6 +96,7 @@ def test_nothing_is_wrong_in_good_records(world, lines):
     assert problems(world, parsed(lines)) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("which", "spoil", "found"), SPOILED.values(), ids=SPOILED)
 def test_spoiled_records_are_found(world, lines, which, spoil, found):
     records = parsed(lines)

@@ -99,6 +99,7 @@ def records_of(text: str) -> list[str]:
     return ["\t".join(fields[:11] + sorted(fields[11:])) for fields in split]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_samtools_and_the_checker_find_nothing(
     world: World, tmp_path: Path, case: Case, fmt: str

@@ -90,6 +90,7 @@ def test_byte_popcounts() -> None:
         assert int(byte_popcounts(np.uint64(word))) == expected
 
 
+@pytest.mark.medium
 @DIRECTIONS
 @pytest.mark.parametrize("scoring", SCORINGS, ids=str)
 def test_the_bound_never_changes_the_optimum(forward: bool, scoring: Scoring) -> None:
@@ -116,6 +117,7 @@ def test_the_bound_never_changes_the_optimum(forward: bool, scoring: Scoring) ->
     assert n_bounded > 10  # and often it says that no gap can pay
 
 
+@pytest.mark.medium
 @DIRECTIONS
 @pytest.mark.parametrize("scoring", SCORINGS[:5], ids=str)
 def test_wide_bands_with_and_without_the_bound(forward: bool, scoring: Scoring) -> None:
@@ -153,6 +155,7 @@ def test_wide_bands_with_and_without_the_bound(forward: bool, scoring: Scoring) 
     assert n_gapped > 5 and n_cut > 3
 
 
+@pytest.mark.medium
 @DIRECTIONS
 @pytest.mark.parametrize("scoring", SCORINGS, ids=str)
 def test_an_insertion_that_ends_just_inside_a_block_is_not_cut_off(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from mapper.extend.bounds import bound_sides, worth_extending
 from mapper.extend.locus import align_gapped, align_ungapped
@@ -15,6 +16,7 @@ from tests.helpers.read_batches import mutated, packed_reads, random_letters, te
 WIDEST = 400  # more diagonals than any band has
 
 
+@pytest.mark.medium
 def test_what_is_screened_out_has_no_gaps_worth_it() -> None:
     rng = np.random.default_rng(1)
     params = ExtendParams(max_gap=30)

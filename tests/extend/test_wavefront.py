@@ -67,6 +67,7 @@ def test_only_what_exceeds_the_floor_is_found(forward: bool) -> None:
                 assert found == Extension(floor, -1, 0, 0, "")
 
 
+@pytest.mark.medium
 @DIRECTIONS
 @pytest.mark.parametrize("scoring", SCORINGS[:3], ids=str)
 def test_nothing_lies_behind_the_loss_of_all_there_was(forward: bool, scoring: Scoring) -> None:

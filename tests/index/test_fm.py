@@ -88,6 +88,7 @@ def interval(fm: FMIndex, query: bytes) -> tuple[int, int]:
     return lo, hi
 
 
+@pytest.mark.medium
 @given(texts(), PARAMS)
 def test_occ_lf_and_locate_are_the_naive_ones(given_text: np.ndarray, params: IndexParams) -> None:
     fm, text = indexed(given_text, params)
@@ -106,6 +107,7 @@ def test_occ_lf_and_locate_are_the_naive_ones(given_text: np.ndarray, params: In
             assert core.lf(fm, row) == row_of[start - 1]
 
 
+@pytest.mark.medium
 @given(texts(), PARAMS, st.data())
 def test_a_planted_substring_is_found_everywhere_it_is(
     given_text: np.ndarray, params: IndexParams, data: st.DataObject
@@ -123,6 +125,7 @@ def test_a_planted_substring_is_found_everywhere_it_is(
     assert clean == naive.find_all(given_text.tobytes(), query)
 
 
+@pytest.mark.medium
 @given(texts(), PARAMS)
 def test_kmer_table_holds_the_first_row_of_every_kmer(
     given_text: np.ndarray, params: IndexParams
@@ -138,6 +141,7 @@ def test_kmer_table_holds_the_first_row_of_every_kmer(
     assert fm.kmer_starts[-1] == fm.n_rows
 
 
+@pytest.mark.medium
 @given(texts(), PARAMS)
 def test_planes_hold_the_text_and_mark_what_is_ambiguous(
     given_text: np.ndarray, params: IndexParams
@@ -155,6 +159,7 @@ def test_planes_hold_the_text_and_mark_what_is_ambiguous(
         assert text[i] == given_text[i] == bits[0][i] + 2 * bits[1][i]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("occ_spacing", [64, 128, 256, 512, 1024])
 @pytest.mark.parametrize("sa_sampling", [1, 8, 1024])
 @pytest.mark.parametrize("kmer_len", [0, 2, 8])

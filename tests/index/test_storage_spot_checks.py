@@ -72,6 +72,7 @@ def test_counts_begin_anew_in_each_superblock(saved: Path, monkeypatch: pytest.M
     SPOT_CHECKS["blocks"](fm._replace(blocks=blocks))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("content", ["random", "ones"])
 @pytest.mark.parametrize("name", sorted(SPOT_CHECKS))
 def test_damage_to_a_hundredth_is_found_wherever_it_lies(

@@ -78,6 +78,7 @@ def hard_texts() -> dict[str, np.ndarray]:
 
 
 @needs_library
+@pytest.mark.medium
 @pytest.mark.parametrize("name", hard_texts())
 def test_long_repeats_give_what_the_library_gives(name: str) -> None:
     text = hard_texts()[name]

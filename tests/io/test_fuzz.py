@@ -255,6 +255,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.medium
 @given(st.data())
 @settings(SETTINGS, max_examples=60)
 def test_meta_with_any_values(tmp_path, index, data):

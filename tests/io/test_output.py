@@ -155,6 +155,7 @@ def test_nothing_is_left_after_an_exception(tmp_path, batches, options, kind):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.medium
 def test_symbolic_link_stays(tmp_path, batches):
     (tmp_path / "there").mkdir()
     target, link = tmp_path / "there" / "real.sam", tmp_path / "out.sam"

@@ -41,6 +41,7 @@ def assert_same(given, expected):
         assert np.array_equal(column, other), name
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 @pytest.mark.parametrize("most", [0, 1, 2])
 @pytest.mark.parametrize("list_capacity", [60, 10**4])
@@ -231,6 +232,7 @@ def search_types(kmer_len, row_type=np.uint32, *, contexts=False):
     )  # fmt: skip
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("contexts", [False, True])
 def test_the_search_kernel_as_machine_code(contexts):
     """No local memory, no calls; the blocks of 128 threads fit on a multiprocessor."""

@@ -31,6 +31,7 @@ def searcher(genome, params, **options):
     return CpuKmerSearch(genome.fm, bounds_of(genome), params, **options)
 
 
+@pytest.mark.medium
 @settings(max_examples=80)
 @given(st.data())
 def test_matches_are_those_of_every_window(data):
@@ -50,6 +51,7 @@ def test_matches_are_those_of_every_window(data):
     assert found == naive.search(contigs, reads, kmer_len, stride, most, max_hits)
 
 
+@pytest.mark.medium
 @settings(max_examples=80)
 @given(st.data())
 def test_rows_are_ruled_out_by_contexts_and_searched_in_parts(data):
@@ -114,6 +116,7 @@ def test_hits_of_skipped_kmers_take_no_room_in_the_list():
         assert search.most_listed == (0 if room == 1 else 195)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("most", [0, 1, 2])
 @pytest.mark.parametrize("kmer_len", [9, 16])
 def test_random_genome_with_repeats(most, kmer_len):

@@ -92,6 +92,7 @@ def pairwise():
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kernels", [seeding_and_chaining, index_and_kmers, pairwise])
 def test_kernels_keep_everything_in_registers(kernels) -> None:
     require_compiler()

@@ -72,6 +72,7 @@ def test_a_score_of_64_bits_is_seen(name, seen) -> None:
     assert any(needless(loop) for loop in loops) == seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOT)
 def test_inner_loops_count_in_32_bits(name) -> None:
     require_compiler()
@@ -83,6 +84,7 @@ def test_inner_loops_count_in_32_bits(name) -> None:
         assert len(found) <= MOST_NEEDLESS, "\n".join([*found, "in", *(i.text for i in loop)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["extend_alone", "extend_by_warp"])
 def test_cells_are_computed_in_32_bits(name) -> None:
     """The loop over diagonals is no inner one: runs of matches are compared in it."""

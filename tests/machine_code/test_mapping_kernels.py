@@ -71,6 +71,7 @@ def extension_types(shared_types):
     )  # fmt: skip
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("rows", [np.uint32, np.uint64])
 def test_seeding_keeps_everything_in_registers(on_cpu, shared_types, rows) -> None:
     """With rows of 64 bits, too; mixed with signed numbers they would become floating point."""
@@ -95,6 +96,7 @@ def test_seeding_keeps_everything_in_registers(on_cpu, shared_types, rows) -> No
     assert machine.wide_share <= MOST_WIDE
 
 
+@pytest.mark.medium
 def test_a_warp_votes_and_keeps_everything_in_registers(shared_types) -> None:
     """Lane functions of one lane in this kernel would let 32 lanes go their own ways."""
     from mapper.extend.cuda_kernels import extend_by_warp
@@ -110,6 +112,7 @@ def alignment_types() -> types.NamedTuple:
     return struct(AlignmentBatch, "i8", "u1", *["i4", "i8", "i8", "i4"], *["i4"] * 3, "i8", "u4")
 
 
+@pytest.mark.medium
 def test_merging_keeps_everything_in_registers(on_cpu) -> None:
     from mapper.extend import merge_cuda
 
@@ -120,6 +123,7 @@ def test_merging_keeps_everything_in_registers(on_cpu) -> None:
     assert copy.spills == 0
 
 
+@pytest.mark.medium
 def test_rescue_votes_and_keeps_everything_in_registers(shared_types) -> None:
     from mapper.pair import cuda as device_pair
 
@@ -147,6 +151,7 @@ def test_rescue_votes_and_keeps_everything_in_registers(shared_types) -> None:
     assert gather.spills == 0
 
 
+@pytest.mark.medium
 def test_a_thread_alone_shuffles_nothing(shared_types) -> None:
     from mapper.extend.cuda_kernels import extend_alone
 
@@ -179,6 +184,7 @@ def test_screening_leaves_room_for_four_blocks(shared_types) -> None:
         assert others <= len(loop.instructions) // 8
 
 
+@pytest.mark.medium
 def test_settling_keeps_everything_in_registers(shared_types) -> None:
     from mapper.extend import cuda_kernels
     from mapper.extend.cuda_kernels import settle_by_warp

@@ -17,6 +17,7 @@ def compiler() -> None:
     require_compiler()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("row", [np.uint32, np.uint64])
 def test_hot_kernels_keep_everything_in_registers(row: type) -> None:
     from mapper.index import suffix_sort_cuda

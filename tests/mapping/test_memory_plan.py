@@ -194,6 +194,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("route", ["library", "blocks"])
 def test_index_stays_under_what_it_says(tmp_path: Path, route: str) -> None:
     """And fmwave info --plan says no less for a genome of that size, built by the library."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
-from mapper.pair.pairing import NO_PAIR, name_key, weigh_pairs
+from mapper.pair.pairing import NO_PAIR, name_key, score_pairs
 from mapper.pair.placement import _value_apart
 from tests.helpers.placements import base_offsets_of, batch_of_placed, naive_model, random_read
 from tests.naive.pairing import Placed, best_pairs, values
@@ -29,7 +29,7 @@ def key_of(name: str) -> np.uint64:
 
 def chosen(reads: list[list[Placed]], model: InsertSizeModel, key: np.uint64):
     """Score, and the rows within each mate."""
-    score, a, b = weigh_pairs(
+    score, a, b = score_pairs(
         base_offsets_of(reads),
         batch_of_placed(reads),
         0,
@@ -98,7 +98,7 @@ def test_pair_values(model: InsertSizeModel, penalty: int) -> None:
             partner = int(offsets[1 - mate]) if reads[1 - mate] else -1  # the best comes first
             first, end = offsets[mate], offsets[mate + 1]
             _value_apart(batch, first, end, partner, penalty, out[mate])
-        weigh_pairs(base_offsets_of(reads), batch, 0, model, np.uint64(1), ENDS, out)
+        score_pairs(base_offsets_of(reads), batch, 0, model, np.uint64(1), ENDS, out)
         for mate in range(2):
             expected = values(reads[mate], reads[1 - mate], naive_model(model), penalty)
             assert out[mate, : len(expected)].tolist() == expected

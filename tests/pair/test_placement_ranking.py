@@ -8,7 +8,7 @@ import numpy as np
 
 from mapper.batch import NO_QUALITY
 from mapper.pair.insert_size import assumed_model
-from mapper.pair.placement import DIFFERENCE_RATE, forgiven_scores, with_ranking_scores
+from mapper.pair.placement import DIFFERENCE_RATE, mismatch_refunds, with_ranking_scores
 from mapper.params import ExtendParams
 from tests.helpers.alignment_views import Aligned, batch_of
 from tests.helpers.placements import no_seeds, place
@@ -18,22 +18,22 @@ SCORES = ExtendParams()
 
 
 def test_a_mismatch_costs_as_much_as_it_says() -> None:
-    forgiven = forgiven_scores(SCORES.match, SCORES.mismatch)
-    assert forgiven[NO_QUALITY] == 0
-    assert forgiven.tolist() == [*sorted(forgiven[:NO_QUALITY].tolist(), reverse=True), 0]
+    refunds = mismatch_refunds(SCORES.match, SCORES.mismatch)
+    assert refunds[NO_QUALITY] == 0
+    assert refunds.tolist() == [*sorted(refunds[:NO_QUALITY].tolist(), reverse=True), 0]
     # Illumina's bins; with no error at all a mismatch is a difference of the sample.
-    assert forgiven[[2, 11, 25, 37]].tolist() == [4, 2, 0, 0]
-    assert (forgiven_scores(2, 8) == 2 * forgiven).all()
+    assert refunds[[2, 11, 25, 37]].tolist() == [4, 2, 0, 0]
+    assert (mismatch_refunds(2, 8) == 2 * refunds).all()
     for quality in (2, 11, 20):
         error = 10 ** (-quality / 10)
         ratio = math.log((1 - error) / (error / 3 + DIFFERENCE_RATE)) / -math.log(DIFFERENCE_RATE)
         cost = SCORES.match + SCORES.mismatch
-        assert 0 <= cost * (1 - ratio) - forgiven[quality] < 1
+        assert 0 <= cost * (1 - ratio) - refunds[quality] < 1
 
 
 def test_ranking_scores_of_random_alignments() -> None:
     rng = np.random.default_rng(1)
-    forgiven = forgiven_scores(SCORES.match, SCORES.mismatch).tolist()
+    refunds = mismatch_refunds(SCORES.match, SCORES.mismatch).tolist()
     read_len = 60
     reads, quals, expected = [], [], []
     for _ in range(150):
@@ -50,7 +50,7 @@ def test_ranking_scores_of_random_alignments() -> None:
             oriented = quality[::-1] if strand else quality
             expected.append(
                 score + SCORES.end_bonus * ((start == 0) + (end == read_len))
-                + sum(forgiven[oriented[start + i]] for i, x in enumerate(letters) if x == "X")
+                + sum(refunds[oriented[start + i]] for i, x in enumerate(letters) if x == "X")
             )  # fmt: skip
         reads.append(found)
         quals.append(quality)

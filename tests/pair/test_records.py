@@ -132,6 +132,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("paired", [True, False], ids=["paired", "single"])
 def test_lines_are_those_of_the_rules(paired: bool, options: Options) -> None:

@@ -48,6 +48,7 @@ def sampled_reads(rng: np.random.Generator, genome: Genome, n: int, rate: float)
     return reads
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("rate", [0.0, 0.05, 0.2])
 @pytest.mark.parametrize("kmer_len", [0, 6])
 def test_every_seed_is_exact_and_every_diagonal_unique(rate: float, kmer_len: int) -> None:

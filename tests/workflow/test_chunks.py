@@ -23,6 +23,7 @@ from tests.helpers.workflow_runs import (
 pytestmark = [needs_snakemake, pytest.mark.timeout(620)]  # 55 jobs, on a busy machine
 
 
+@pytest.mark.slow
 def test_chunks_give_the_records_of_the_whole(tmp_path):
     """1, 3 and 8 chunks; single reads; more chunks than reads. Order, flags, tags: all equal.
 

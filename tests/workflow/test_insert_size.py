@@ -55,6 +55,7 @@ def of_pairs(path: Path) -> list[str]:
     return kept
 
 
+@pytest.mark.medium
 @needs_snakemake
 @pytest.mark.timeout(520)  # a busy machine, on which numba has yet to compile
 def test_units_and_chunks_of_a_library_give_the_records_of_the_whole(tmp_path):
@@ -152,6 +153,7 @@ def test_a_given_insert_size_is_not_estimated(tmp_path):
     assert "estimate_insert_size" not in run.stdout
 
 
+@pytest.mark.medium
 @needs_snakemake
 def test_mates_out_of_step_are_told_of_by_the_units_name(tmp_path):
     """The estimate finds them first, in files of its own, which bear that name."""

@@ -174,6 +174,7 @@ def test_what_a_mapping_job_asks_for_on_kubernetes(tmp_path, monkeypatch):
     assert f"{store}/results/mapped/phix.bam (send to storage)" in run.stdout
 
 
+@pytest.mark.medium
 def test_mapping_jobs_of_one_machine_wait_for_its_gpu(tmp_path):
     """``resources: gpu: 1`` bounds them, though cores are free; the estimate runs on the CPU."""
     units = UNITS_HEADER
@@ -205,6 +206,7 @@ def test_mapping_jobs_of_one_machine_wait_for_its_gpu(tmp_path):
     assert events.read_text().split() == ["start", "stop", "start", "stop"]
 
 
+@pytest.mark.medium
 def test_jobs_that_share_a_gpu_and_tables_of_ones_own(tmp_path):
     directory = project(tmp_path, CONFIG + "gpu: {model: mine, table: gpus.toml, device: cuda}\n")
     (directory / "gpus.toml").write_text(GPU_TABLE)

@@ -35,6 +35,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.medium
 def test_the_bundled_samples_have_a_valid_file_each(directory):
     for sample, n_reads, groups in (
         ("portiera", 3500, {"portiera-SRR2838702"}),

@@ -73,6 +73,7 @@ def jobs_of(directory: Path, attempt: int) -> dict[str, tuple[set[str], dict[str
     return jobs
 
 
+@pytest.mark.medium
 def test_every_rule_logs_is_measured_and_asks_for_more_when_tried_again(tmp_path):
     directory = settings(tmp_path)
     first, second = (jobs_of(directory, attempt) for attempt in (1, 2))
@@ -118,6 +119,7 @@ def content(path: Path, reference: Path) -> object:
 MEASURED = ("reads_per_second", "peak_memory_bytes")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", OUTPUTS)
 def test_a_rule_makes_its_outputs_again(rule, finished, tmp_path):
     """The other rules are forbidden: what this one needs must be among its inputs."""

@@ -28,6 +28,7 @@ def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS):
     return pytest.param(config, samples, units, messages, id=name)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("config", "samples", "units", "messages"),
     [

@@ -45,6 +45,7 @@ def test_dry_run_of_the_bundled_settings():
     assert "gpu=1" not in run.stdout
 
 
+@pytest.mark.medium
 def test_samples_of_pairs_and_single_reads_to_cram_and_reports(tmp_path):
     """Two libraries, single reads, duplicates marked and not; write-protected CRAM."""
     twice = copied(tmp_path, "twice", *PHIX)  # the same molecules, in another library and run
@@ -132,6 +133,7 @@ def test_samples_of_pairs_and_single_reads_to_cram_and_reports(tmp_path):
         assert f"results/plots/{plot}.svg" in html
 
 
+@pytest.mark.medium
 def test_units_of_unaligned_bam_beside_fastq(tmp_path):
     unaligned(tmp_path / "phix.bam", "phix")
     unaligned(tmp_path / "other.bam", "somebody")
@@ -175,6 +177,7 @@ def test_multiqc_knows_every_statistic(tmp_path):
     assert "phix.coverage<" not in (directory / "results" / "multiqc.html").read_text()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("prefix", [None, "mapping/"])
 def test_another_workflow_imports_this_one_and_moves_its_results(tmp_path, prefix):
     """With overridden config, threads and paths; user files stay where they are."""

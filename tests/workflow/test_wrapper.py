@@ -14,6 +14,7 @@ yaml = pytest.importorskip("yaml", reason="comes with snakemake: pip install -e 
 pytestmark = needs_snakemake
 
 
+@pytest.mark.medium
 def test_a_rule_with_the_wrapper(tmp_path):
     wrapper = ROOT / "wrappers" / "fmwave" / "map"
     text = (wrapper / "test" / "Snakefile").read_text()

@@ -49,6 +49,7 @@ def short_pairs(rng: np.random.Generator) -> list[tuple[str, str]]:
     return pairs + random_pairs(rng, 4 if SIMULATED else 300, 25 if SIMULATED else 90)
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 @pytest.mark.parametrize("lanes", [8] if SIMULATED else [8, 16, 32])
 @pytest.mark.parametrize("penalties", [(4, 6, 2), (1, 0, 1), (3, 1, 4)])
@@ -70,6 +71,7 @@ def test_groups_of_all_sizes_equal_the_cpu(
     assert max(left) < len(pairs) // 2
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 def test_what_a_rung_has_no_room_for_goes_to_the_last(
     left, device: str, monkeypatch: pytest.MonkeyPatch
@@ -119,6 +121,7 @@ def test_wide_bands_equal_the_cpu(width: int, left, device: str) -> None:
     assert max(left) < len(pairs)
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 def test_cut_over_the_limit_and_whole(left, device: str) -> None:
     """A pair that comes out above the limit is only known to be above it if nothing was cut off."""
@@ -162,6 +165,7 @@ def test_shapes_hold_what_a_band_needs(penalties, band) -> None:
         assert 2 * rows * shape.width + 4 * (3 + shape.n_match) <= 4 * shape.stride
 
 
+@pytest.mark.medium
 def test_the_kernel_compiles_for_hopper_without_spills() -> None:
     require_compiler()
     from mapper.align.affine import cuda_kernels as band

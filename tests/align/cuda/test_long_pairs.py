@@ -64,6 +64,7 @@ def long_pairs(rng: np.random.Generator) -> list[tuple[str, str]]:
     return pairs + random_pairs(rng, 2 if SIMULATED else 100, 30 if SIMULATED else 200)
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 @pytest.mark.parametrize("penalties", [(4, 6, 2), (3, 1, 4)])
 def test_exact_alignment_equals_the_cpu(penalties, by_blocks, device: str) -> None:
@@ -123,6 +124,7 @@ def test_every_pair_that_fits_is_solved(by_blocks, device: str) -> None:
     assert by_blocks == [0] * 6
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 @pytest.mark.parametrize("penalties", [(4, 6, 2), (3, 1, 4)])
 def test_bands_cut_the_same(penalties, by_blocks, device: str) -> None:
@@ -137,6 +139,7 @@ def test_bands_cut_the_same(penalties, by_blocks, device: str) -> None:
     assert max(by_blocks) < len(pairs) // 2
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 def test_pairs_without_memory_for_paths_are_unsolved(
     by_blocks, device: str, monkeypatch: pytest.MonkeyPatch
@@ -155,6 +158,7 @@ def test_pairs_without_memory_for_paths_are_unsolved(
     assert by_blocks[0] == 0 < by_blocks[1] < n  # without paths, and with
 
 
+@pytest.mark.medium
 def test_kernels_compile_for_hopper_without_spills() -> None:
     require_compiler()
     from mapper.align.affine import cuda_kernels as block

@@ -88,6 +88,7 @@ def pairs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return made
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("byte", [0, 8])  # at a line: past the caches
 def test_letters_are_staged_as_they_lie(pairs, byte: int) -> None:
     queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
@@ -97,6 +98,7 @@ def test_letters_are_staged_as_they_lie(pairs, byte: int) -> None:
     assert rows.count(None) > 3  # pairs with other letters
 
 
+@pytest.mark.medium
 def test_every_byte_is_known_for_what_it_is() -> None:
     """In each of four places, and in what is left at the end."""
     texts = ["".join("A" if i != at else chr(byte) for i in range(9))
@@ -177,6 +179,7 @@ def test_sequences_may_lie_anywhere() -> None:
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("byte", [0, 8])
 def test_packed_pairs_are_staged(pairs, byte: int) -> None:
     queries, refs = [q for q, _ in pairs], [r for _, r in pairs]

@@ -67,6 +67,7 @@ def test_adversarial_pairs_equal_the_cpu(device: str) -> None:
     check(pairs[:: 9 if SIMULATED else 1], device)
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 @pytest.mark.parametrize("span", ["global", "semiglobal", (9, 3, 2, 9)])
 @pytest.mark.parametrize("penalties", [(4, 6, 2), (3, 1, 4), (1, 0, 1)])
@@ -107,6 +108,7 @@ def test_a_bound_that_is_just_enough_cuts_no_path(device: str) -> None:
     check(pairs, device, max_distance=int(limit))
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 @pytest.mark.parametrize("span", ["global", (5, 0, 0, 9)])
 def test_bands_cut_the_same(span, device: str) -> None:
@@ -153,6 +155,7 @@ def test_a_device_without_memory_gets_less(device: str, monkeypatch: pytest.Monk
     assert max(sizes) == 10 and min(sizes) <= 3
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 def test_chunks_do_not_matter(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mapper.align.dispatch.CHUNK_PAIRS", 7)
@@ -243,6 +246,7 @@ def test_packed_pairs_equal_their_letters(device: str) -> None:
                     assert (a == b).all()
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 def test_packed_pairs_are_copied_from_where_they_lie(
     device: str, monkeypatch: pytest.MonkeyPatch
@@ -322,6 +326,7 @@ def test_a_bad_letter_is_named_by_the_number_of_its_pair(device: str) -> None:
         edit_distance(["ACGT", "ACGT", "AC!T"], ["ACGT"] * 3, device=device, first_pair=10)
 
 
+@pytest.mark.medium
 def test_kernels_compile_for_hopper_without_spills() -> None:
     require_compiler()
     from mapper.align.affine.cuda_general import affine_kernel
@@ -362,6 +367,7 @@ def affine_space_type():
     return type_of(AffineSpace(rows, origins, np.zeros((1, 1), np.uint32)))
 
 
+@pytest.mark.medium
 def test_kernels_of_the_streamed_pass_compile_for_hopper_without_spills() -> None:
     require_compiler()
     from mapper.align.affine.cuda_kernels import GroupSpace, group_affine_kernel, group_shape

@@ -53,6 +53,7 @@ def some_pairs(rng: np.random.Generator) -> list[tuple[str, str]]:
     return pairs
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("width", [32, 64])
 def test_paths_are_those_of_wavefronts(width: int) -> None:
     rng = np.random.default_rng(61)

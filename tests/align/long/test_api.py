@@ -50,6 +50,7 @@ def check(query: str, ref: str, **options) -> None:
     assert penalty_of(cigar, query, ref, RULES[options.get("symbols", "dna")]) == expected
 
 
+@pytest.mark.medium
 def test_equals_the_engine_of_pairs(small_steps: None) -> None:
     rng = np.random.default_rng(3)
     for query, ref in [*random_pairs(rng, 40, 60), *adversarial_pairs(90)]:
@@ -95,20 +96,28 @@ def test_slices_are_bounded_from_the_first_one_on(monkeypatch: pytest.MonkeyPatc
         assert sum(range(done, edits + 1)) <= 4000 + edits  # cells of rows, e + 1 in row e at most
 
 
-def test_an_interrupt_ends_a_long_search(tmp_path: Path) -> None:
-    rng = np.random.default_rng(29)
-    words = ["distance"]
-    for name in ("a.fa", "b.fa"):  # unrelated: minutes of work
+_HANDLED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""A shell's background jobs, and what they start, ignore SIGINT."""
+
+
+def unrelated_files(rng: np.random.Generator, tmp_path: Path) -> list[str]:
+    """Write two sequences; return the words of a command that would compare them for seconds."""
+    for name in ("a.fa", "b.fa"):
         (tmp_path / name).write_text(f">{name}\n{random_letters(rng, 400_000)}\n")
-        words.append(str(tmp_path / name))
-    checkpoint = tmp_path / "state"
-    words += ["--device", "cpu", "-t", "1", "--checkpoint", str(checkpoint)]
-    code = "from mapper.align.long import search; search.SECONDS = 0;"
+    files = [str(tmp_path / "a.fa"), str(tmp_path / "b.fa")]
+    return ["distance", *files, "--device", "cpu", "-t", "1", "--max-distance", "60000",
+            "--checkpoint", str(tmp_path / "state")]  # fmt: skip
+
+
+@pytest.mark.medium
+def test_an_interrupt_ends_a_long_search(tmp_path: Path) -> None:
+    words = unrelated_files(np.random.default_rng(29), tmp_path)
+    code = _HANDLED + "from mapper.align.long import search; search.SECONDS = 0\n"
     code += f"from mapper.cli.main import main; raise SystemExit(main({words!r}))"
     with subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL
     ) as process:
-        while not checkpoint.exists() and process.poll() is None:
+        while not (tmp_path / "state").exists() and process.poll() is None:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate()
@@ -117,16 +126,12 @@ def test_an_interrupt_ends_a_long_search(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.fa", "b.fa", "state"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_the_state(number: signal.Signals, tmp_path: Path) -> None:
     """Before the minute is over after which the state is saved anyway."""
-    rng = np.random.default_rng(30)
-    words = ["distance"]
-    for name in ("a.fa", "b.fa"):
-        (tmp_path / name).write_text(f">{name}\n{random_letters(rng, 400_000)}\n")
-        words.append(str(tmp_path / name))
-    words += ["--device", "cpu", "-t", "1", "--checkpoint", str(tmp_path / "state")]
-    code = (
+    words = unrelated_files(np.random.default_rng(30), tmp_path)
+    code = _HANDLED + (
         "import os, time\n"
         "from mapper.cli.main import main\n"
         "from mapper.align.long.search import Search\n"
@@ -230,6 +235,7 @@ class _PowerCutError(Exception):
     pass
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("cut_after", [1, 5, 15])
 def test_an_interrupted_run_goes_on(
     cut_after: int, small_steps: None, pair: tuple[str, str], tmp_path: Path,
@@ -294,6 +300,7 @@ def test_what_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     assert long_edit_distance("A" * 11, "A").distance == 10
 
 
+@pytest.mark.medium
 def test_phage_at_80_percent() -> None:
     query, ref = fasta_sequence("edlib_phage.fa.gz"), fasta_sequence("edlib_phage_mut80.fa.gz")
     found = long_edit_distance(query, ref, path=True, threads=2)

@@ -186,6 +186,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         long_edit_distance("A", "A", device="gpu")
 
 
+@pytest.mark.medium
 def test_kernels_compile_for_hopper_without_spills() -> None:
     require_compiler()
     from mapper.align.long.cuda import BLOCK, BLOCKS_PER_SM, Sides, meet_kernel

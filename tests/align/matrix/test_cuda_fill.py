@@ -152,6 +152,7 @@ def test_batches_and_lack_of_memory_do_not_matter(
     check([], device, matrix=(2, -3))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("rows", "mode", "want_path"), [(32, LOCAL, False), (20, GLOBAL, True)])
 def test_two_cells_compile_to_instructions_of_two(rows: int, mode: int, want_path: bool) -> None:
     """The highest strips stay in registers, and a cell costs a handful of instructions."""
@@ -168,6 +169,7 @@ def test_two_cells_compile_to_instructions_of_two(rows: int, mode: int, want_pat
         assert 4 * rows <= machine.count("VIMNMX") < 4 * rows + 12  # four bits
 
 
+@pytest.mark.medium
 def test_one_cell_and_the_walk_compile_without_spills() -> None:
     require_compiler()
     from mapper.align.matrix import cuda_fill

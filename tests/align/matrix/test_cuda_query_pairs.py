@@ -75,6 +75,7 @@ def lanes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     cuda_query_pairs.twins_kernel.cache_clear()
 
 
+@pytest.mark.slow_simulated
 @pytest.mark.gpu
 @pytest.mark.parametrize("span", MODES)
 def test_lanes_hand_on_what_the_cpu_has(span: str, lanes, monkeypatch) -> None:

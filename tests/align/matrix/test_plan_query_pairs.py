@@ -46,6 +46,7 @@ def used(_: str, n: int, dtype: type) -> np.ndarray:
     return np.full(n, -77, dtype)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("within", [True, False])
 def test_every_pair_is_planned_once(within: bool) -> None:
     rng = np.random.default_rng(1)
@@ -140,6 +141,7 @@ def test_all_with_all_equals_the_cpu(span: str, gaps, device: str, monkeypatch) 
         assert rows == [cpu.found.pair(i) for i in range(cpu.found.n_pairs)]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("mode", "want_path"), [(LOCAL, False), (GLOBAL, False), (SEMIGLOBAL, True)]
 )
