@@ -403,7 +403,7 @@ def run_staged(
         with host_time("preparing"):
             staging.begin(n_streams)
             results, streams = prepared()
-        begun, queued, finished, turn = n_streams, 0, 0, 0
+        begun, queued, finished, attempts = n_streams, 0, 0, 0
         while finished < len(chunks):
             if queued < begun and staging.is_ready(queued):
                 with host_time("queueing"):
@@ -419,7 +419,7 @@ def run_staged(
                     begun += 1
             else:
                 with host_time("waiting for staging"):
-                    turn = staging.help(turn)
+                    attempts = staging.help(attempts)
         return results
     finally:
         with host_time("closing"):
