@@ -24,25 +24,25 @@ import numpy as np
 from benchmarks.kernels.kernel_time import KernelTimes, kernel_times
 from benchmarks.kernels.pairwise_cuda import BASES, rows_of
 from benchmarks.kernels.pairwise_rows import check, inputs_of, repeated, row_of
-from mapper.align.cuda.stages import Stages, stages_for
+from mapper.align.cuda.kernel_chain import KernelChain, chain_for
 from mapper.cuda.memory import Workspace
 
 
-def never_small(space: Workspace, n_stages: int, most_pairs: int) -> Stages:
-    """Return stages of which the small kernel is idle."""
-    idle = np.array([1 << 30] + [0] * (n_stages - 1), np.int32)
-    stages = stages_for(space, n_stages, most_pairs)
-    return stages._replace(idle=space.upload(f"idle of {n_stages} but the small", idle))
+def never_small(space: Workspace, n_kernels: int, most_pairs: int) -> KernelChain:
+    """Return chain of which the small kernel is idle."""
+    idle = np.array([1 << 30] + [0] * (n_kernels - 1), np.int32)
+    chain = chain_for(space, n_kernels, most_pairs)
+    return chain._replace(idle=space.upload(f"idle of {n_kernels} but the small", idle))
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "now": {},
-    "64": {"flat_edit_metric.VECTOR_WIDTHS": (64,)},
-    "groups": {"flat_edit_metric.VECTOR_COLUMNS": ()},
-    "vectors": {"flat_edit_metric.stages_for": never_small},
-    "two": {"flat_vectors._BLOCKS": 2},
-    "three": {"flat_vectors._BLOCKS": 3},
-    "eight": {"flat_vectors._BLOCKS": 8},
+    "64": {"edit.cuda_plan.VECTOR_WIDTHS": (64,)},
+    "groups": {"edit.cuda_plan.VECTOR_COLUMNS": ()},
+    "vectors": {"edit.cuda_plan.chain_for": never_small},
+    "two": {"edit.cuda_kernels._BLOCKS": 2},
+    "three": {"edit.cuda_kernels._BLOCKS": 3},
+    "eight": {"edit.cuda_kernels._BLOCKS": 8},
 }
 
 
@@ -50,8 +50,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def patched(variant: str) -> Iterator[None]:
     """Do as a variant says, in work space of its own."""
     with ExitStack() as stack:
-        for name, value in {"cuda_batch._SPACES": {}, **VARIANTS[variant]}.items():
-            stack.enter_context(mock.patch(f"mapper.pairwise.{name}", value))
+        for name, value in {"cuda.retry._SPACES": {}, **VARIANTS[variant]}.items():
+            stack.enter_context(mock.patch(f"mapper.align.{name}", value))
         yield
 
 

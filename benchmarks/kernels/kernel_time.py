@@ -50,7 +50,7 @@ class KernelTimes:
 def kernel_times() -> Iterator[KernelTimes]:
     """Time all kernels that are launched inside, by one thread."""
     from mapper.align import dispatch
-    from mapper.align.cuda import stream as flat_cuda
+    from mapper.align.cuda import stream
     from mapper.cuda.api import SIMULATED, Kernel
     from mapper.cuda.launch import BoundKernel, Calls
 
@@ -76,10 +76,10 @@ def kernel_times() -> Iterator[KernelTimes]:
         calls.make()  # what comes before it
         times.note(bound._kernel.function.__name__, calls.stream, launch)
 
-    def counted(workers: Any, packed: Any, want_path: bool, rescue: Any) -> Any:
+    def counted(workers: Any, packed: Any, want_path: bool, on_cpu: Any) -> Any:
         def rescued(left: Any) -> Any:
             times.pairs_on_cpu += len(left.shift)
-            return rescue(left)
+            return on_cpu(left)
 
         return run_on_devices(workers, packed, want_path, rescued)
 
@@ -87,7 +87,7 @@ def kernel_times() -> Iterator[KernelTimes]:
         mock.patch.object(Kernel, "launch_blocks", launched),
         mock.patch.object(Calls, "launch", launched_noted),
         mock.patch.object(dispatch, "run_on_devices", counted),
-        mock.patch.object(flat_cuda, "SLOTS", 1),
-        mock.patch.object(flat_cuda, "CHUNKS_A_DEVICE", 1),
+        mock.patch.object(stream, "STREAMS", 1),
+        mock.patch.object(stream, "CHUNKS_A_DEVICE", 1),
     ):
         yield times

@@ -30,7 +30,7 @@ from mapper.parallel.map import parts
 OPS_A_PAIR = 7
 
 
-class PretendedSlot:
+class PretendedStream:
     """A slot that is done with a chunk as soon as it has it."""
 
     def wait(self) -> None:
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from mapper.align.cuda import stream
     from mapper.align.cuda.sources import LetterSource, PackedSource
     from mapper.align.dispatch import as_batch
-    from mapper.align.edit.cuda_plan import SmallEdit
+    from mapper.align.edit.cuda_plan import EditPlan
     from mapper.parallel.buffers import RECYCLER
 
     def ordinary(n: int, dtype: Any, behind_line: int = 0) -> np.ndarray:
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def beside_lines(n: int, dtype: Any) -> np.ndarray:
         return ordinary(n, dtype, 8)
 
-    spaces: Any = [(0, None)] * stream.SLOTS
+    spaces: Any = [(0, None)] * stream.STREAMS
     for length in (150, 1000):
         pairs = make_pairs(length, 0.02, 8000 * 150 // length)
         copies = max(1, options.pairs * 150 // length // len(pairs))
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         def align(source: Any) -> None:
             stream._in_chunks(
-                spaces, SmallEdit(64), source, True, options.threads, stream.CHUNK_PAIRS
+                spaces, EditPlan(64), source, True, options.threads, stream.CHUNK_PAIRS
             )
 
         def letters(queries: Any = queries, refs: Any = refs) -> None:
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             mock.patch.object(stream, "page_locked", ordinary),
             mock.patch.object(stream, "total_bytes", lambda: 140 << 30),
             mock.patch.object(stream, "is_page_locked", lambda arrays: False),
-            mock.patch.object(stream, "slot_of", lambda *args: PretendedSlot()),
+            mock.patch.object(stream, "chunk_stream", lambda *args: PretendedStream()),
             ThreadPoolExecutor(options.threads) as pool,
         ):
             for name, call, arrays in (

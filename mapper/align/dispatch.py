@@ -28,9 +28,9 @@ from mapper.jit.accelerate import driver
 from mapper.parallel.map import in_order, threads_for
 
 if TYPE_CHECKING:
-    from mapper.align.cuda.launch_plan import FlatMetric
+    from mapper.align.cuda.launch_plan import LaunchPlan
 
-Given = Sequences | PairBatch | PackedPairs
+PairInput = Sequences | PairBatch | PackedPairs
 
 
 def packed_pairs(
@@ -101,8 +101,8 @@ def _check_alone(refs: Sequences | None) -> None:
         raise UsageError("pairs hold the references already; give no others")
 
 
-def align_given(
-    queries: Given,
+def align_pairs(
+    queries: PairInput,
     refs: Sequences | None,
     *,
     choice: DeviceChoice,
@@ -113,9 +113,9 @@ def align_given(
     is_global: bool,
     on_cpu: Callable[[PackedPairs], PairAlignments],
     on_device: Callable[[int], Worker],
-    metric: Callable[[], FlatMetric],
+    plan: Callable[[], LaunchPlan],
 ) -> PairAlignments:
-    """Align pairs where `choice` says, by what a metric brings along for that.
+    """Align pairs where `choice` says, by what a plan brings along for that.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def align_given(
         Whether no end is free: such pairs go through the first pass of a device.
     on_cpu, on_device
         Aligns packed pairs on the CPU; makes what does so on a device (of this ordinal).
-    metric
+    plan
         Makes what the first pass launches.
     """
     pairs: PairBatch | PackedPairs
@@ -131,31 +131,31 @@ def align_given(
         _check_alone(refs)
         check_columns(queries)
         pairs = queries
-        flat = choice.backend != CPU and is_global and _has_two_bits(pairs.shift)
-        if not flat:  # else it is found out on the way
+        streamed = choice.backend != CPU and is_global and _has_two_bits(pairs.shift)
+        if not streamed:  # else it is found out on the way
             check_places(pairs, thread_count(threads))
     else:
         # A device takes most pairs as they lie in memory, and lengths are looked at on the way.
-        flat = choice.backend != CPU and is_global and symbols in ("dna", "iupac")
-        pairs = as_batch(queries, refs, padded=not flat, checked=not flat)
-        if not flat:
+        streamed = choice.backend != CPU and is_global and symbols in ("dna", "iupac")
+        pairs = as_batch(queries, refs, padded=not streamed, checked=not streamed)
+        if not streamed:
             pairs = pack_pairs(pairs, symbols, first_pair, thread_count(threads))
     if choice.backend == CPU and isinstance(pairs, PackedPairs):
         return on_cpu(pairs)
     from mapper.align.cuda.sources import LetterSource, PackedSource
-    from mapper.align.cuda.stream import align_flat
+    from mapper.align.cuda.stream import align_streamed
 
     workers = [on_device(ordinal) for ordinal in choice.ordinals]
 
-    def rest(left: PairBatch | PackedPairs, numbers: np.ndarray) -> PairAlignments:
+    def fallback(left: PairBatch | PackedPairs, numbers: np.ndarray) -> PairAlignments:
         if isinstance(left, PairBatch):
             left = pack_pairs(left, symbols, first_pair, thread_count(threads), numbers)
         return run_on_devices(workers, left, cigar, on_cpu)
 
-    if isinstance(pairs, PackedPairs) and not flat:
+    if isinstance(pairs, PackedPairs) and not streamed:
         return run_on_devices(workers, pairs, cigar, on_cpu)
     source = PackedSource(pairs) if isinstance(pairs, PackedPairs) else LetterSource(pairs)
-    return align_flat(choice.ordinals, metric(), source, cigar, thread_count(threads), rest)
+    return align_streamed(choice.ordinals, plan(), source, cigar, thread_count(threads), fallback)
 
 
 def _has_two_bits(shift: np.ndarray) -> bool:
@@ -188,12 +188,12 @@ class Worker(Protocol):
         """Free the device's memory."""
 
 
-Rescue = Callable[[PackedPairs], PairAlignments]
+CpuFallback = Callable[[PackedPairs], PairAlignments]
 """Aligns pairs on the CPU."""
 
 
 def run_on_devices(
-    workers: Sequence[Worker], packed: PackedPairs, want_path: bool, rescue: Rescue
+    workers: Sequence[Worker], packed: PackedPairs, want_path: bool, on_cpu: CpuFallback
 ) -> PairAlignments:
     """Align all pairs, in chunks, by several workers.
 
@@ -201,12 +201,12 @@ def run_on_devices(
     """
     bounds = chunk_bounds(packed.query_len + packed.ref_len, CHUNK_SYMBOLS, CHUNK_PAIRS)
     chunks = [packed_part(packed, first, last) for first, last in bounds]
-    # One thread: a rescue takes all cores by itself.
+    # One thread: the CPU's driver takes all cores by itself.
     with threads_for(1, abandon=True) as cpu:
 
         def align(worker: Worker, chunk: PackedPairs) -> list[Future[PairAlignments]]:
             return [
-                cpu.submit(_rescued, part, want_path, rescue)
+                cpu.submit(_completed, part, want_path, on_cpu)
                 for part in _on_device(worker, chunk, want_path)
             ]
 
@@ -260,12 +260,12 @@ def _on_device(worker: Worker, packed: PackedPairs, want_path: bool) -> list[_Pa
     return [part for half in halves for part in _on_device(worker, half, want_path)]
 
 
-def _rescued(part: _Part, want_path: bool, rescue: Rescue) -> PairAlignments:
+def _completed(part: _Part, want_path: bool, on_cpu: CpuFallback) -> PairAlignments:
     """Align the pairs that are left, and put all operations in the order of the pairs."""
     packed, columns, counts, left, done, ops = part
     all_pairs, all_ops = [done], [ops]
     if len(left):
-        rescued = rescue(
+        rescued = on_cpu(
             packed._replace(
                 query_start=packed.query_start[left], query_len=packed.query_len[left],
                 ref_start=packed.ref_start[left], ref_len=packed.ref_len[left],

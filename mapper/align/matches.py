@@ -1,14 +1,16 @@
-"""Core: runs of equal symbols of two packed sequences, many symbols at a time.
+"""Runs of equal symbols of two packed sequences, many symbols at a time.
 
-A sequence is packed with 2, 4 or 8 bits a symbol (``packing.py``), symbol 0 in the lowest
-bits of its first word. Eight bytes are loaded from any byte address, so that a comparison
-sees at least 58, 60 or 64 bits: 29, 15 or 8 symbols. The packing decides what is equal:
-symbols match exactly where their codes agree.
+A sequence is packed with 2, 4 or 8 bits a symbol (``packing.py``), symbol 0 in the lowest bits of
+its first word. The packing decides what is equal: symbols match exactly where their codes agree.
+There are three forms of the comparison:
 
-Symbols of a pair, a byte each, for loops of the CPU that look at many of them.
-
-Behind the last symbol of either side lies a byte that differs from all, so that a run of matches
-ends there by itself: a comparison needs neither shifts nor the number of symbols that are left.
+- By words of 64 bits (:func:`run_of_matches`), in both directions: eight bytes are loaded from any
+  byte address, so that a comparison sees at least 58, 60 or 64 bits: 29, 15 or 8 symbols.
+- By letters (:func:`run_to_fence`), for loops of the CPU that visit many cells: the codes of a pair
+  are unpacked, a byte each. After the last symbol of either side comes a byte that differs from
+  all others, so that every run of matches ends there: a comparison needs neither shifts nor the
+  number of symbols left.
+- By words of 32 bits (:func:`slide`), for CUDA threads, whose registers have 32 bits.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 from mapper.jit.accelerate import core, driver
-from mapper.jit.intrinsics import leading_zeros, trailing_zeros
+from mapper.jit.intrinsics import leading_zeros, trailing_zeros, trailing_zeros_32
 
 
 class Pair(NamedTuple):
@@ -37,10 +39,10 @@ class Pair(NamedTuple):
     shift: int  # log2 of the bits of a symbol: 1, 2 or 3
 
 
-# What returns arrays counts references, which cores do not.
+# Drivers: functions that return arrays count references, which cores do not.
 @driver
 def pair_at(packed, i):
-    """Pair i as a whole."""
+    """Return pair i as a whole."""
     return Pair(
         packed.query_words, packed.ref_words, packed.query_start[i] << 6, packed.ref_start[i] << 6,
         packed.query_len[i], packed.ref_len[i], np.int64(packed.shift[i]),
@@ -49,7 +51,7 @@ def pair_at(packed, i):
 
 @driver
 def part_of(pair, v, h, query_len, ref_len):
-    """The part of a pair that starts at query symbol v and reference symbol h."""
+    """Return the part of a pair that starts at query symbol v and reference symbol h."""
     return Pair(
         pair.query_words, pair.ref_words, pair.query_bit + (v << pair.shift),
         pair.ref_bit + (h << pair.shift), query_len, ref_len, pair.shift,
@@ -59,8 +61,8 @@ def part_of(pair, v, h, query_len, ref_len):
 def unaligned_word(words, byte):
     """Return the 8 bytes from byte `byte` of an array of uint64 or uint8 on, as a uint64.
 
-    This body is the meaning, for where the JIT is off. Compiled, it is one load, or two
-    aligned ones where the machine asks for alignment (CUDA; arrays of uint64 only there).
+    This body runs where the JIT is off. Compiled, it is one load, or two aligned ones where the
+    machine requires alignment (CUDA; arrays of uint64 only there).
     """
     size = words.dtype.itemsize
     at, rest = divmod(int(byte), size)
@@ -100,7 +102,7 @@ def _load(typingctx, words, byte):
 def unaligned_half(letters, byte):
     """Return the 4 bytes from byte `byte` of an array of uint8 on, as a uint32.
 
-    This body is the meaning, for where the JIT is off. Compiled, it is one load, on the CPU only.
+    This body runs where the JIT is off. Compiled, it is one load, on the CPU only.
     """
     return np.uint32(sum(int(letters[int(byte) + i]) << (8 * i) for i in range(4)))
 
@@ -128,26 +130,26 @@ def _unaligned_word_compiled(words, byte):
 
 @core
 def word_at(words, bit):
-    """The symbols from `bit` on in the low bits; the top 6 bits (or fewer) may be missing."""
+    """Return the symbols from `bit` on in the low bits; up to 6 top bits may be missing."""
     return unaligned_word(words, bit >> 3) >> np.uint64(bit & 7)
 
 
 @core
 def word_before(words, bit):
-    """The symbols that end before `bit` in the high bits; the low 6 bits may be missing."""
+    """Return the symbols before `bit` in the high bits; up to 6 low bits may be missing."""
     byte = (bit + 7) >> 3
     return unaligned_word(words, byte - 8) << np.uint64((byte << 3) - bit)
 
 
 @core
 def symbols_a_word(shift):
-    """Symbols of 2, 4 or 8 bits that a load from any byte address holds whole."""
+    """Return how many symbols of 2, 4 or 8 bits a load from any byte address holds whole."""
     return (56 + (1 << shift)) >> shift
 
 
 @core
 def fence_of(shift, forward):
-    """A bit that always differs, behind the symbols that a load is sure to hold."""
+    """Return a bit that always differs, after the symbols that every load holds."""
     n_bits = symbols_a_word(shift) << shift
     if n_bits == 64:
         return np.uint64(0)
@@ -156,10 +158,10 @@ def fence_of(shift, forward):
 
 @core
 def first_run(pair, v, h, fence, forward):
-    """Matches after v and h consumed symbols, as far as one load sees.
+    """Return the number of matches after v and h symbols, as far as one load sees.
 
-    v and h count from the starts of both sequences or, backward, from their ends. What lies
-    beyond an end is compared too; callers cut it off.
+    v and h count from the starts of both sequences or, backward, from their ends. Symbols beyond
+    an end are compared, too; callers limit the result.
     """
     if forward:
         at_query = word_at(pair.query_words, pair.query_bit + (v << pair.shift))
@@ -172,7 +174,7 @@ def first_run(pair, v, h, fence, forward):
 
 @core
 def run_of_matches(pair, v, h, limit, forward):
-    """Matches after v and h consumed symbols, at most `limit`; as :func:`first_run`."""
+    """Return the number of matches after v and h symbols, at most `limit`."""
     step = symbols_a_word(pair.shift)
     fence = fence_of(pair.shift, forward)
     done = np.int64(0)
@@ -184,30 +186,32 @@ def run_of_matches(pair, v, h, limit, forward):
     return min(done, limit)
 
 
-_BEHIND = 8
-"""Bytes behind the symbols, so that eight can be loaded at a time."""
+# --- symbols unpacked to letters, for the CPU ---
+
+_PADDING = 8
+"""Bytes after the symbols, so that eight can be loaded at a time."""
 
 _QUERY_FENCE, _REF_FENCE = np.uint8(0x80), np.uint8(0x40)
-"""No codes of 2 or 4 bits."""
+"""Differ from each other and from all codes of 2 or 4 bits."""
 
 
 class Letters(NamedTuple):
-    """Codes of both sequences."""
+    """Codes of both sequences, a byte each."""
 
-    query: np.ndarray  # uint8, more than the query has
+    query: np.ndarray  # uint8, longer than the query
     ref: np.ndarray  # uint8
-    fenced: int  # 0: all bytes may be codes, or nothing is in the arrays
+    fenced: int  # 0 if all bytes may be codes, or the arrays are empty
 
 
 @driver
 def no_letters():
-    """Letters of no pair."""
+    """Return empty letters."""
     return Letters(np.empty(0, np.uint8), np.empty(0, np.uint8), np.int64(0))
 
 
 @driver
 def _unpack(words, word, n, shift, letters):
-    """Write n codes; n is not that of a pair with 2 bits a symbol without room for 31 more."""
+    """Write n codes; with 2 bits a symbol `letters` must have room for 31 more."""
     if shift == 1:
         for at in range(0, n, 32):
             codes = words[word]
@@ -229,9 +233,9 @@ def _unpack(words, word, n, shift, letters):
 
 @driver
 def letters_of(pair, letters):
-    """Return the letters of a pair that begins at whole words; arrays are taken while they last."""
+    """Return the letters of a pair that starts at whole words; reuse the arrays if they suffice."""
     n, m = pair.query_len, pair.ref_len
-    needed = max(n, m) + 32 + _BEHIND
+    needed = max(n, m) + 32 + _PADDING
     query, ref = letters.query, letters.ref
     if len(query) < needed:
         query, ref = np.empty(2 * needed, np.uint8), np.empty(2 * needed, np.uint8)
@@ -244,7 +248,7 @@ def letters_of(pair, letters):
 
 @core
 def run_to_fence(letters, v, h):
-    """Matches after v and h symbols."""
+    """Return the number of matches after v and h symbols."""
     differ = unaligned_word(letters.query, v) ^ unaligned_word(letters.ref, h)
     run = trailing_zeros(differ) >> 3
     if run < 8:
@@ -255,3 +259,95 @@ def run_to_fence(letters, v, h):
         run += step
         if step < 8:
             return run
+
+
+# --- packed symbols by words of 32 bits, for CUDA ---
+
+
+class Strings(NamedTuple):
+    """Both packed sequences of a part, in the direction of a search.
+
+    The arrays have at least one word before the part and six after it.
+    """
+
+    query: np.ndarray  # uint32
+    ref: np.ndarray  # uint32
+    query_at: int  # uint32: symbol of `query` where the part starts
+    ref_at: int  # uint32
+    query_len: int  # int32, symbols
+    ref_len: int  # int32
+    shift: int  # int32: log2 of the bits of a symbol: 1, 2 or 3
+
+
+@core
+def window(words, symbol, shift):
+    """Return the 32 bits from a symbol (uint32) on."""
+    # Unsigned, as an index that may be negative would be checked for that.
+    at = np.uint64(np.uint32(symbol >> np.uint32(np.int32(5) - shift)))
+    low = np.uint64(words[at])
+    high = np.uint64(words[at + np.uint64(1)])
+    bits = np.uint64(np.uint32(symbol << np.uint32(shift)) & np.uint32(31))
+    return np.uint32(((high << np.uint64(32)) | low) >> bits)
+
+
+@core
+def _window_64(words, symbol, shift):
+    """Return the 64 bits from a symbol (uint32) on."""
+    low = np.uint64(window(words, symbol, shift))
+    second = np.uint32(symbol + np.uint32(np.int32(32) >> shift))
+    return (np.uint64(window(words, second, shift)) << np.uint64(32)) | low
+
+
+@core
+def farthest(k, query_len, ref_len):
+    """Return the greatest offset on diagonal k."""
+    return np.int32(min(np.int32(query_len + k), ref_len))
+
+
+@core
+def look(strings, h, k):
+    """Return the number of matches from offset h of diagonal k within 32 bits, ends ignored.
+
+    For a null cell (h < 0) the symbols at the start of the part are compared.
+    """
+    v = np.uint32(max(np.int32(h - k), np.int32(0)))
+    at_query = window(strings.query, np.uint32(strings.query_at + v), strings.shift)
+    at = np.uint32(max(h, np.int32(0)))
+    at_ref = window(strings.ref, np.uint32(strings.ref_at + at), strings.shift)
+    return np.int32(trailing_zeros_32(np.uint32(at_query ^ at_ref)) >> strings.shift)
+
+
+@core
+def follow(strings, h, k, limit):
+    """Return the offset after the matches from offset h of diagonal k, 128 bits at a time."""
+    step = np.uint32(np.int32(64) >> strings.shift)
+    while h < limit:
+        at_query = np.uint32(strings.query_at + np.uint32(h - k))
+        at_ref = np.uint32(strings.ref_at + np.uint32(h))
+        near = _window_64(strings.query, at_query, strings.shift)
+        near ^= _window_64(strings.ref, at_ref, strings.shift)
+        far = _window_64(strings.query, np.uint32(at_query + step), strings.shift)
+        far ^= _window_64(strings.ref, np.uint32(at_ref + step), strings.shift)
+        bits = trailing_zeros(near) if near != 0 else 64 + trailing_zeros(far)
+        h = np.int32(h + (bits >> strings.shift))
+        if bits < 128:
+            break
+    return np.int32(min(h, limit))
+
+
+@core
+def slide(strings, h, k, null):
+    """Return the offset after the matches from offset h of diagonal k.
+
+    Returns
+    -------
+    The offset, or `null` for a null cell or one beyond an end.
+    """
+    limit = farthest(k, strings.query_len, strings.ref_len)
+    if h < 0 or h > limit:
+        return null
+    run = look(strings, h, k)
+    h = np.int32(min(np.int32(h + run), limit))
+    if run == np.int32(32) >> strings.shift and h < limit:
+        h = follow(strings, h, k, limit)
+    return h

@@ -66,14 +66,14 @@ def assert_equal(found, expected) -> None:
 
 
 @pytest.mark.parametrize("want_path", [False, True])
-def test_a_worker_goes_on_while_what_it_left_is_rescued(packed, want_path: bool) -> None:
+def test_a_worker_goes_on_while_what_it_left_is_aligned_on_the_cpu(packed, want_path: bool) -> None:
     worker = LeavesOdd()
 
-    def rescue(left):
-        assert worker.went_on.wait(SECONDS)  # the first rescue, too
+    def fallback(left):
+        assert worker.went_on.wait(SECONDS)  # the first fallback, too
         return on_cpu(left, want_path)
 
-    found = run_on_devices([worker], packed, want_path, rescue)
+    found = run_on_devices([worker], packed, want_path, fallback)
     assert worker.begun == 5
     assert_equal(found, on_cpu(packed, want_path))
 
@@ -91,15 +91,15 @@ def test_without_memory_a_chunk_is_done_in_halves(packed) -> None:
     assert_equal(found, on_cpu(packed, True))
 
 
-def test_an_error_of_a_rescue_is_raised(packed) -> None:
-    def rescue(_):
+def test_an_error_of_the_fallback_is_raised(packed) -> None:
+    def fallback(_):
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        run_on_devices([LeavesOdd(), LeavesOdd()], packed, True, rescue)
+        run_on_devices([LeavesOdd(), LeavesOdd()], packed, True, fallback)
 
 
-def test_a_signal_does_not_wait_for_a_rescue(packed) -> None:
+def test_a_signal_does_not_wait_for_the_fallback(packed) -> None:
     """It may take hours; what has begun goes on unseen."""
     may_end, ended = threading.Event(), threading.Event()
 
@@ -109,13 +109,13 @@ def test_a_signal_does_not_wait_for_a_rescue(packed) -> None:
                 raise KeyboardInterrupt
             return super().align(*chunk)
 
-    def rescue(left):
+    def fallback(left):
         may_end.wait(SECONDS)
         ended.set()
         return on_cpu(left, False)
 
     with pytest.raises(KeyboardInterrupt):
-        run_on_devices([Interrupted()], packed, False, rescue)
+        run_on_devices([Interrupted()], packed, False, fallback)
     assert not ended.is_set()
     may_end.set()
     assert ended.wait(SECONDS)

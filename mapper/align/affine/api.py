@@ -12,7 +12,7 @@ from mapper.align.affine.cpu import align_affine_pairs
 from mapper.align.affine.extension import extend_pairs
 from mapper.align.affine.low_memory import Problem, with_long_paths
 from mapper.align.affine.wavefront import AffinePenalties, Band
-from mapper.align.dispatch import Given, align_given, as_batch
+from mapper.align.dispatch import PairInput, align_pairs, as_batch
 from mapper.align.packing import PackedPairs, pack_pairs
 from mapper.align.pairs import PairBatch, Sequences, limit_of
 from mapper.align.result import PairAlignments
@@ -24,7 +24,7 @@ from mapper.extend.wavefront import wavefront_penalties
 from mapper.params import ExtendParams
 
 if TYPE_CHECKING:
-    from mapper.align.cuda.launch_plan import FlatMetric
+    from mapper.align.cuda.launch_plan import LaunchPlan
     from mapper.align.dispatch import Worker
 
 DEFAULT_PENALTIES = (4, 6, 2)
@@ -40,7 +40,7 @@ _NO_LIMIT = 2**60
 
 
 def align_affine(
-    queries: Given,
+    queries: PairInput,
     refs: Sequences | None = None,
     *,
     penalties: tuple[int, int, int] = DEFAULT_PENALTIES,
@@ -135,15 +135,15 @@ def align_affine(
 
         return AffineWorker(ordinal, free, scaled, scale, limit, cut)
 
-    def metric() -> FlatMetric:
-        from mapper.align.affine.cuda_plan import SmallAffine
+    def plan() -> LaunchPlan:
+        from mapper.align.affine.cuda_plan import AffinePlan
 
-        return SmallAffine(scaled, scale, limit, cut)
+        return AffinePlan(scaled, scale, limit, cut)
 
-    return align_given(
+    return align_pairs(
         queries, refs, choice=choose_device(device), symbols=symbols, first_pair=first_pair,
         threads=threads, cigar=cigar, is_global=sum(free) == 0, on_cpu=on_cpu,
-        on_device=on_device, metric=metric,
+        on_device=on_device, plan=plan,
     )  # fmt: skip
 
 

@@ -31,11 +31,11 @@ from mapper.align.cuda.retry import (
     BLOCK,
     CUT,
     DONE,
-    LEFT,
+    UNSOLVED,
+    Attempt,
     DevicePairs,
     DeviceResults,
-    Rung,
-    RungWorker,
+    RetryWorker,
 )
 from mapper.align.edit.wavefront import EXCEEDED, FINISHED, Ends, ends_within
 from mapper.align.matches import Pair
@@ -104,9 +104,9 @@ def origins_of(space, thread):
     return Origins(origins.cells[:, thread], origins.at[:, thread], origins.lo[:, thread])
 
 
-RUNGS = (Rung(40, 1 << 15), Rung(220, 1 << 14))
+ATTEMPTS = (Attempt(40, 1 << 15), Attempt(220, 1 << 14))
 """Penalties divided by their common divisor; with usual ones at most 1.5 GB of work space. A
-third rung for higher penalties has room for so few threads that the CPU is faster
+third attempt for higher penalties has room for so few threads that the CPU is faster
 (``benchmarks/results/pairwise_cuda_rungs.md``)."""
 
 
@@ -117,7 +117,7 @@ def search_within(pair, ends, rows, origins, penalties, band, most, bound, want_
     Returns
     -------
     status, s, k
-        Of the pair (DONE, LEFT, CUT), and the end; s is -1 where there is none up to `most`.
+        Of the pair (DONE, UNSOLVED, CUT), and the end; s is -1 where there is none up to `most`.
     """
     # A band's cuts follow from what the rows hold, so `bound` must not prune them.
     limit = most if band.width > 0 else min(most, bound)
@@ -129,12 +129,12 @@ def search_within(pair, ends, rows, origins, penalties, band, most, bound, want_
         return CUT if cut else DONE, s, k
     # Above the limit, if the room did not lower it, and no band cut off what might not be.
     known = found == EXCEEDED and most <= bound and not cut
-    return DONE if known else LEFT, np.int64(-1), k
+    return DONE if known else UNSOLVED, np.int64(-1), k
 
 
 @kernel(BLOCK)
 def affine_kernel(pairs, free, penalties, scale, max_penalty, band, bound, want_path, space, out):
-    """Align pairs by threads that stride over them; as ``affine_cpu``, one rung."""
+    """Align pairs by threads that stride over them; as ``affine_cpu``, one attempt."""
     thread = cuda.grid(1)
     n_threads = cuda.gridsize(1)
     own, own_origins = rows_of(space, thread), origins_of(space, thread)
@@ -174,10 +174,10 @@ def affine_kernel(pairs, free, penalties, scale, max_penalty, band, bound, want_
             out.ref_start[j] = known
 
 
-class AffineWorker(RungWorker):
+class AffineWorker(RetryWorker):
     """Gap-affine alignment on one device; penalties have been divided by `scale`."""
 
-    rungs = RUNGS
+    attempts = ATTEMPTS
 
     def __init__(
         self, ordinal: int, free: Ends, penalties: AffinePenalties, scale: int, max_penalty: int,
@@ -190,25 +190,25 @@ class AffineWorker(RungWorker):
         self._band = band
 
     def launch(
-        self, space: Workspace, rung: Rung, pairs: DevicePairs, n_todo: int, want_path: bool,
+        self, space: Workspace, attempt: Attempt, pairs: DevicePairs, n_todo: int, want_path: bool,
         begin_width: int, out: DeviceResults,
     ) -> None:  # fmt: skip
-        n_threads = min(rung.n_threads, (n_todo + BLOCK - 1) // BLOCK * BLOCK)
-        own = affine_space(space, self._penalties, rung.bound, n_threads, begin_width, want_path)
+        n_threads = min(attempt.n_threads, (n_todo + BLOCK - 1) // BLOCK * BLOCK)
+        own = affine_space(space, self._penalties, attempt.bound, n_threads, begin_width, want_path)
         affine_kernel.launch(
             n_threads, space.stream, pairs, self._free, self._penalties, self._scale,
-            self._max_penalty, self._band, rung.bound, int(want_path), own, out,
+            self._max_penalty, self._band, attempt.bound, int(want_path), own, out,
         )  # fmt: skip
 
 
-EXTENSION_RUNGS = (Rung(90, 1 << 15), Rung(250, 1 << 13))
+EXTENSION_ATTEMPTS = (Attempt(90, 1 << 15), Attempt(250, 1 << 13))
 """Penalties into which scores are turned: bwa's mismatch is 10 of them, and what is left of a
 sequence counts a match bonus a symbol."""
 
 
 @kernel(BLOCK)
 def extension_kernel(pairs, penalties, match, bound, want_path, space, out):
-    """Extend pairs by threads that stride over them; as ``extension_cpu``, one rung."""
+    """Extend pairs by threads that stride over them; as ``extension_cpu``, one attempt."""
     thread = cuda.grid(1)
     n_threads = cuda.gridsize(1)
     own, own_origins = rows_of(space, thread), origins_of(space, thread)
@@ -228,7 +228,7 @@ def extension_kernel(pairs, penalties, match, bound, want_path, space, out):
         out.n_ops[j] = 0
         out.score[j] = -1
         if status != FINISHED:
-            out.status[j] = LEFT
+            out.status[j] = UNSOLVED
             continue
         out.status[j] = DONE
         out.score[j] = doubled >> 1
@@ -243,10 +243,10 @@ def extension_kernel(pairs, penalties, match, bound, want_path, space, out):
             out.n_ops[j] = append_op(ops, n_ops, S, n - h + k)
 
 
-class ExtensionWorker(RungWorker):
+class ExtensionWorker(RetryWorker):
     """Extension on one device."""
 
-    rungs = EXTENSION_RUNGS
+    attempts = EXTENSION_ATTEMPTS
 
     def __init__(self, ordinal: int, penalties: AffinePenalties, match: int) -> None:
         super().__init__(ordinal, Ends(0, 0, 0, 0))
@@ -254,12 +254,12 @@ class ExtensionWorker(RungWorker):
         self._match = match
 
     def launch(
-        self, space: Workspace, rung: Rung, pairs: DevicePairs, n_todo: int, want_path: bool,
+        self, space: Workspace, attempt: Attempt, pairs: DevicePairs, n_todo: int, want_path: bool,
         begin_width: int, out: DeviceResults,
     ) -> None:  # fmt: skip
-        n_threads = min(rung.n_threads, (n_todo + BLOCK - 1) // BLOCK * BLOCK)
-        own = affine_space(space, self._penalties, rung.bound, n_threads, begin_width, want_path)
+        n_threads = min(attempt.n_threads, (n_todo + BLOCK - 1) // BLOCK * BLOCK)
+        own = affine_space(space, self._penalties, attempt.bound, n_threads, begin_width, want_path)
         extension_kernel.launch(
-            n_threads, space.stream, pairs, self._penalties, self._match, rung.bound,
+            n_threads, space.stream, pairs, self._penalties, self._match, attempt.bound,
             int(want_path), own, out,
         )  # fmt: skip

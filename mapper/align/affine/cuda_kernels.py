@@ -91,16 +91,17 @@ from mapper.align.cuda.cooperative import (
     lanes_of_warp_meet,
 )
 from mapper.align.cuda.kernels import UNFIT, pair_of, strings_of, two_bits
-from mapper.align.cuda.retry import CUT, DONE, LEFT
+from mapper.align.cuda.retry import CUT, DONE, UNSOLVED
 from mapper.align.cuda.worklist import (
     IN_SLOT,
-    NO_PLACE,
+    NO_SPACE,
     WIDE_BLOCK,
-    note_place,
-    place_of_path,
-    take_left,
+    allocate_path,
+    move_path,
+    take_pair,
 )
-from mapper.align.edit.wavefront import EXCEEDED, FINISHED, GOING, NO_ROOM, slide
+from mapper.align.edit.wavefront import EXCEEDED, FINISHED, GOING, NO_ROOM
+from mapper.align.matches import slide
 from mapper.cuda.api import cuda, device_function, kernel
 from mapper.cuda.memory import Workspace, multiprocessors, total_bytes
 
@@ -255,12 +256,12 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
         first += n_workers
         status = np.int32(DONE)
         if i < n:
-            status = np.int32(LEFT)
+            status = np.int32(UNSOLVED)
             if not is_first:
                 status = np.int32(out.status[i])
             elif columns[2 * n + i] < 0:
                 status = np.int32(UNFIT)
-        running = status == LEFT
+        running = status == UNSOLVED
         if not is_first and not any_lane(running):
             continue
         strings = strings_of(staged, n, i if running else np.int64(0))
@@ -325,7 +326,7 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
                     if to_wider == 0:
                         to_wider = extend
                         reach = np.int32(reach + np.int32(1))
-        if lane == 0 and i < n and (is_first or status == LEFT):
+        if lane == 0 and i < n and (is_first or status == UNSOLVED):
             n_ops = np.int64(0)
             if found and want_path:
                 cells = space.cells[worker * n_cells : (worker + 1) * n_cells]
@@ -336,15 +337,15 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
             out.n_ops[i] = n_ops
             out.score[i] = s * scale if found else -1
             # Above the limit, if the room did not lower it.
-            if status == LEFT:
-                status = np.int32(DONE if found or most <= shape.bound else LEFT)
+            if status == UNSOLVED:
+                status = np.int32(DONE if found or most <= shape.bound else UNSOLVED)
             out.status[i] = status
         lanes_of_warp_meet()
 
 
 @device_function
 def write_listed_path(staged, strings, penalties, s, origins, events, i, slot, left, out):
-    """Write the operations of a path that has been found, where ``FlatResults`` says.
+    """Write the operations of a path that has been found, where ``ChunkResults`` says.
 
     Returns
     -------
@@ -353,13 +354,13 @@ def write_listed_path(staged, strings, penalties, s, origins, events, i, slot, l
     goal = np.int64(strings.ref_len - strings.query_len)
     n_events, _ = trace_back(origins, penalties, np.int64(s), goal, events)
     pair = pair_of(staged, strings)
-    first = place_of_path(left, out, slot, np.int64(2 * n_events + 1))
-    if first == NO_PLACE:
+    first = allocate_path(left, out, slot, np.int64(2 * n_events + 1))
+    if first == NO_SPACE:
         return np.int64(-1)
     if first == IN_SLOT:
         return replay(pair, events, n_events, 0, 0, pair.ref_len, out.slots[i * slot :])
     n_ops = replay(pair, events, n_events, 0, 0, pair.ref_len, out.long_ops[first:])
-    note_place(out, i, slot, first, n_ops)
+    move_path(out, i, slot, first, n_ops)
     return n_ops
 
 
@@ -516,7 +517,7 @@ def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, wa
             np.int32(want_path), lane, lanes, running,
         )  # fmt: skip
         if running and lane == 0:
-            found = np.int32(LEFT)
+            found = np.int32(UNSOLVED)
             n_ops = np.int64(0)
             if status == FINISHED:
                 found = np.int32(CUT if cut else DONE)
@@ -526,10 +527,10 @@ def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, wa
                         slot, left, out,
                     )  # fmt: skip
                     if n_ops < 0:
-                        found = np.int32(LEFT)
+                        found = np.int32(UNSOLVED)
             elif status == EXCEEDED and not cut:
                 found = np.int32(DONE)  # above the limit, and nothing cut off might not be
-            is_found = status == FINISHED and found != LEFT
+            is_found = status == FINISHED and found != UNSOLVED
             out.score[i] = np.int64(s) * scale if is_found else -1
             out.n_ops[i] = n_ops if is_found else 0
             out.status[i] = found
@@ -639,7 +640,7 @@ def wide_affine_kernel(staged, n, penalties, scale, max_penalty, shape, want_pat
         first_row = np.int64(0)
     at, lows, events = space.at[first_row:], space.lo[first_row:], space.events[first_row:]
     while True:
-        i = take_left(left, state, lane)
+        i = take_pair(left, state, lane)
         if i < 0:
             break
         strings = strings_of(staged, n, i)
@@ -665,7 +666,7 @@ def wide_affine_kernel(staged, n, penalties, scale, max_penalty, shape, want_pat
                     status = np.int32(GOING)  # the band may have lost what there is
                 probes = False
         if lane == 0:
-            found = np.int32(LEFT)
+            found = np.int32(UNSOLVED)
             n_ops = np.int64(0)
             if status == FINISHED:
                 found = np.int32(DONE)
@@ -675,10 +676,10 @@ def wide_affine_kernel(staged, n, penalties, scale, max_penalty, shape, want_pat
                         left, out,
                     )  # fmt: skip
                     if n_ops < 0:
-                        found = np.int32(LEFT)
+                        found = np.int32(UNSOLVED)
             elif status == EXCEEDED and most <= shape.bound:
                 found = np.int32(DONE)  # above the limit, which the room has not lowered
-            is_found = status == FINISHED and found != LEFT
+            is_found = status == FINISHED and found != UNSOLVED
             out.score[i] = np.int64(s) * scale if is_found else -1
             out.n_ops[i] = n_ops if is_found else 0
             out.status[i] = found

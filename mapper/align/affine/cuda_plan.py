@@ -24,9 +24,15 @@ from mapper.align.affine.cuda_rows import (
 )
 from mapper.align.affine.wavefront import AffinePenalties, Band
 from mapper.align.cuda.cooperative import most_shared_bytes
-from mapper.align.cuda.kernels import BLOCK, FlatResults, small_affine_kernel
-from mapper.align.cuda.launch_plan import FlatMetric, GroupRung, PairLaunch, left_pairs, listing
-from mapper.align.cuda.retry import Rung
+from mapper.align.cuda.kernels import BLOCK, ChunkResults, small_affine_kernel
+from mapper.align.cuda.launch_plan import (
+    GroupLaunch,
+    LaunchPlan,
+    PairLaunch,
+    worklist_for,
+    worklist_launches,
+)
+from mapper.align.cuda.retry import Attempt
 from mapper.cuda.api import SHARED_BYTES
 from mapper.cuda.launch import BoundKernel
 from mapper.cuda.memory import Workspace
@@ -34,15 +40,18 @@ from mapper.cuda.memory import Workspace
 MOST_PENALTY = 220
 """Greatest (divided) penalty of the first pass."""
 
-GROUP_RUNGS = (GroupRung(40, 8), GroupRung(MOST_PENALTY, 32))
+GROUP_LAUNCHES = (GroupLaunch(40, 8), GroupLaunch(MOST_PENALTY, 32))
 
-BAND_RUNGS = (
-    GroupRung(MOST_PENALTY, 8), GroupRung(1024, 8), GroupRung(4096, 8), GroupRung(LARGE_BOUND, 32)
-)  # fmt: skip
+BAND_LAUNCHES = (
+    GroupLaunch(MOST_PENALTY, 8),
+    GroupLaunch(1024, 8),
+    GroupLaunch(4096, 8),
+    GroupLaunch(LARGE_BOUND, 32),
+)
 """In a band: where chunks begin, by the number of their kinds of blocks; what the first leaves goes
 to the last (measured: ``benchmarks/results/pairwise_cuda_band.md``)."""
 
-AFFINE_RUNGS = (Rung(40, 1 << 15), Rung(MOST_PENALTY, 1 << 12))
+THREAD_ATTEMPTS = (Attempt(40, 1 << 15), Attempt(MOST_PENALTY, 1 << 12))
 """The same with a thread a pair, for penalties and bands whose rows do not fit shared memory:
 threads of a chunk."""
 
@@ -52,7 +61,7 @@ penalty that it goes to."""
 
 
 @dataclass(frozen=True)
-class SmallAffine(FlatMetric):
+class AffinePlan(LaunchPlan):
     """Global gap-affine alignments; penalties have been divided by `scale`."""
 
     penalties: AffinePenalties
@@ -68,53 +77,55 @@ class SmallAffine(FlatMetric):
         fit = all(shape.shared_bytes <= SHARED_BYTES for shape in self.shapes())
         return self.band.width == 0 and fit
 
-    def band_shapes(self, n_kinds: int) -> list[BandShape]:
+    def band_shapes(self, n_block_kernels: int) -> list[BandShape]:
         """Return the shapes of groups in a band that fit; none without a band."""
         if self.band.width == 0:
             return []
-        rungs = BAND_RUNGS[min(n_kinds, len(BAND_RUNGS) - 1)], BAND_RUNGS[-1]
-        shapes = [band_shape(self.penalties, self.band, *rung) for rung in dict.fromkeys(rungs)]
+        wanted = BAND_LAUNCHES[min(n_block_kernels, len(BAND_LAUNCHES) - 1)], BAND_LAUNCHES[-1]
+        shapes = [
+            band_shape(self.penalties, self.band, *launch) for launch in dict.fromkeys(wanted)
+        ]
         return [shape for shape in shapes if shape.shared_bytes <= most_shared_bytes()]
 
     def in_band(
         self, space: Workspace, given: tuple[Any, ...], shapes: list[BandShape], want_path: bool,
-        out: FlatResults,
+        out: ChunkResults,
     ) -> list[PairLaunch]:  # fmt: skip
         """Return the kernels for a band."""
         launches = []
         staged, most_pairs, *_ = given
-        left = left_pairs(space, most_pairs)
+        left = worklist_for(space, most_pairs)
         for i, shape in enumerate(shapes):
-            n_blocks, place = band_space(space, f"flat band {i}", shape, most_pairs, want_path)
+            n_blocks, place = band_space(space, f"band {i}", shape, most_pairs, want_path)
             bound = BoundKernel(
                 band_affine_kernel, space.stream, *given, self.band, shape, int(want_path), place,
                 left, self.slot, out, shared_bytes=shape.shared_bytes,
             )  # fmt: skip
-            launches += listing(space, staged, most_pairs, out, left, i == 0, i == 0)
+            launches += worklist_launches(space, staged, most_pairs, out, left, i == 0, i == 0)
             launches.append(PairLaunch(bound, n_blocks, shape.groups))
         return launches
 
     def shapes(self) -> list[GroupShape]:
-        """Return the shapes of groups, one a rung."""
-        return [group_shape(self.penalties, *rung) for rung in GROUP_RUNGS]
+        """Return the shapes of groups, one a launch."""
+        return [group_shape(self.penalties, *launch) for launch in GROUP_LAUNCHES]
 
     def launches(
-        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults,
-        n_kinds: int,
+        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: ChunkResults,
+        n_block_kernels: int,
     ) -> list[PairLaunch]:  # fmt: skip
         """Return the kernels of groups, or of a thread a pair where rows do not fit, and of blocks.
 
         In a band groups of a few lanes align the pairs, and a warp each those of high penalties.
         """
         given = staged, most_pairs, self.penalties, self.scale, self.max_penalty
-        bands = self.band_shapes(n_kinds)
+        bands = self.band_shapes(n_block_kernels)
         if bands:
             return self.in_band(space, given, bands, want_path, out)
         launches = []
         if self.in_groups():
             for i, shape in enumerate(self.shapes()):
                 n_blocks, groups = group_space(
-                    space, f"flat groups {i}", self.penalties, shape, most_pairs, want_path
+                    space, f"groups {i}", self.penalties, shape, most_pairs, want_path
                 )
                 bound = BoundKernel(
                     group_affine_kernel, space.stream, *given, shape, int(i == 0), int(want_path),
@@ -122,28 +133,28 @@ class SmallAffine(FlatMetric):
                 )  # fmt: skip
                 launches.append(PairLaunch(bound, n_blocks, shape.groups))
         else:
-            for i, rung in enumerate(AFFINE_RUNGS):
-                n_blocks = min(rung.n_threads, most_pairs + BLOCK - 1) // BLOCK
+            for i, attempt in enumerate(THREAD_ATTEMPTS):
+                n_blocks = min(attempt.n_threads, most_pairs + BLOCK - 1) // BLOCK
                 own = affine_space(
-                    space, self.penalties, rung.bound, n_blocks * BLOCK, 0, want_path,
-                    f"flat rung {i} ",
+                    space, self.penalties, attempt.bound, n_blocks * BLOCK, 0, want_path,
+                    f"attempt {i} ",
                 )  # fmt: skip
                 bound = BoundKernel(
-                    small_affine_kernel, space.stream, *given, self.band, rung.bound, int(i == 0),
-                    int(want_path), own, self.slot, out,
+                    small_affine_kernel, space.stream, *given, self.band, attempt.bound,
+                    int(i == 0), int(want_path), own, self.slot, out,
                 )  # fmt: skip
                 launches.append(PairLaunch(bound, n_blocks, BLOCK))
-        widths = BLOCK_WIDTHS[:n_kinds] if self.band.width == 0 else ()
+        widths = BLOCK_WIDTHS[:n_block_kernels] if self.band.width == 0 else ()
         blocks = [block_shape(self.penalties, width) for width in widths]
         for i, room in enumerate(
             room for room in blocks if room.shared_bytes <= most_shared_bytes()
         ):
-            n_blocks, place = block_space(space, f"flat blocks {i}", room, most_pairs, want_path)
-            left = left_pairs(space, most_pairs)
+            n_blocks, place = block_space(space, f"blocks {i}", room, most_pairs, want_path)
+            left = worklist_for(space, most_pairs)
             bound = BoundKernel(
                 wide_affine_kernel, space.stream, *given, room, int(want_path), place, left,
                 self.slot, out, shared_bytes=room.shared_bytes,
             )  # fmt: skip
-            launches += listing(space, staged, most_pairs, out, left, i == 0, False)
+            launches += worklist_launches(space, staged, most_pairs, out, left, i == 0, False)
             launches.append(PairLaunch(bound, n_blocks, 1))
         return launches

@@ -22,8 +22,8 @@ from mapper.align.affine.wavefront import (
     symbols_left,
 )
 from mapper.align.cuda.cooperative import GROUP_BLOCK, WARP
-from mapper.align.cuda.worklist import blocks_with_room
-from mapper.align.edit.wavefront import slide
+from mapper.align.cuda.worklist import resident_blocks
+from mapper.align.matches import slide
 from mapper.cuda.api import SHARED_BYTES, device_function
 from mapper.cuda.memory import Workspace
 
@@ -280,7 +280,7 @@ def block_space(
 ) -> tuple[int, BlockSpace]:
     """Return how many blocks to launch for up to `n_pairs`, and their work space."""
     cells, rows = (shape.cells, shape.bound + 2) if want_path else (1, 1)
-    n_blocks = blocks_with_room(n_pairs, shape.shared_bytes, 16, cells + 20 * rows)
+    n_blocks = resident_blocks(n_pairs, shape.shared_bytes, 16, cells + 20 * rows)
     return n_blocks, BlockSpace(
         space.device(f"{name} cells", n_blocks * cells, np.uint8),
         space.device(f"{name} at", n_blocks * rows, np.int64),
@@ -345,7 +345,7 @@ def band_space(
 ) -> tuple[int, BandSpace]:
     """Return how many blocks to launch for up to `n_pairs`, and their work space."""
     cells, rows = (shape.cells, shape.bound + 1) if want_path else (1, 1)
-    n_blocks = blocks_with_room(
+    n_blocks = resident_blocks(
         -(-n_pairs // shape.groups), shape.shared_bytes, MOST_BAND_BLOCKS,
         shape.groups * (cells + 8 * rows),
     )  # fmt: skip

@@ -18,7 +18,7 @@ CHUNK_SYMBOLS = 1 << 27
 SMALLEST = 4
 """How many of the smallest chunks make one of full size."""
 
-BEHIND = 8
+TAIL_WORDS = 8
 """Words behind a chunk's last, for loads that go beyond."""
 
 
@@ -34,9 +34,9 @@ class Chunk(NamedTuple):
     first: int
     last: int
     query_begin: int
-    query_behind: int
+    query_end: int
     ref_begin: int
-    ref_behind: int
+    ref_end: int
 
     @property
     def n_pairs(self) -> int:
@@ -48,12 +48,12 @@ def table_of(chunks: Sequence[Chunk]) -> np.ndarray:
     return np.array(chunks, np.int64).reshape(-1, len(Chunk._fields))
 
 
-def line_words(n_words):
+def round_to_line(n_words):
     """Round words up to a cache line, at which each side of a staged chunk begins."""
     return (n_words + 7) & ~7
 
 
-whole_lines = core(line_words)
+round_to_line_compiled = core(round_to_line)
 """The same for compiled code; to call that from Python takes longer."""
 
 
@@ -65,7 +65,7 @@ def chunk_of(table, i):
     )  # fmt: skip
 
 
-def in_turn(start: np.ndarray, end: np.ndarray) -> bool:
+def are_adjacent(start: np.ndarray, end: np.ndarray) -> bool:
     """Whether each sequence begins where that before it ends, as both are one array."""
     return len(start) > 0 and start.ctypes.data + start.itemsize == end.ctypes.data
 
@@ -94,9 +94,9 @@ def _first_above(values, begin, end, value):
 
 
 @core
-def _end_of_letters(start, end, are_in_turn, first, last, most_symbols):
+def _end_of_letters(start, end, adjacent, first, last, most_symbols):
     """The pair behind those that fit from `first` on, at most `last`: at least one does."""
-    if are_in_turn:
+    if adjacent:
         return max(_first_above(end, first, last, start[first] + most_symbols), first + 1)
     begin, behind = start[first], end[first]
     for i in range(first + 1, last):
@@ -108,10 +108,10 @@ def _end_of_letters(start, end, are_in_turn, first, last, most_symbols):
 
 
 @core
-def _span_of_letters(start, end, are_in_turn, first, last):
+def _span_of_letters(start, end, adjacent, first, last):
     """The first symbol of some sequences, and that behind the last."""
     begin, behind = start[first], end[last - 1]
-    if not are_in_turn:
+    if not adjacent:
         for i in range(first, last):
             begin = min(begin, start[i])
             behind = max(behind, end[i])
@@ -119,7 +119,7 @@ def _span_of_letters(start, end, are_in_turn, first, last):
 
 
 @driver
-def _cut_letters(batch, first, query_in_turn, ref_in_turn, most_pairs, most_symbols, table):
+def _cut_letters(batch, first, query_adjacent, ref_adjacent, most_pairs, most_symbols, table):
     """Fill rows of a table with the chunks from pair `first` on; return their number."""
     n = len(batch.query_start)
     for c in range(len(table)):
@@ -127,13 +127,13 @@ def _cut_letters(batch, first, query_in_turn, ref_in_turn, most_pairs, most_symb
             return c
         last = min(first + most_pairs_of(first, n, most_pairs), n)
         last = _end_of_letters(
-            batch.query_start, batch.query_end, query_in_turn, first, last, most_symbols
+            batch.query_start, batch.query_end, query_adjacent, first, last, most_symbols
         )
         last = _end_of_letters(
-            batch.ref_start, batch.ref_end, ref_in_turn, first, last, most_symbols
+            batch.ref_start, batch.ref_end, ref_adjacent, first, last, most_symbols
         )
-        query = _span_of_letters(batch.query_start, batch.query_end, query_in_turn, first, last)
-        ref = _span_of_letters(batch.ref_start, batch.ref_end, ref_in_turn, first, last)
+        query = _span_of_letters(batch.query_start, batch.query_end, query_adjacent, first, last)
+        ref = _span_of_letters(batch.ref_start, batch.ref_end, ref_adjacent, first, last)
         table[c, 0], table[c, 1], table[c, 2] = first, last, query[0]
         table[c, 3], table[c, 4], table[c, 5] = query[1], ref[0], ref[1]
         first = last
@@ -183,10 +183,10 @@ def _cut_words(packed, first, most_pairs, most_words, table):
 
 def cut_letters(batch: PairBatch, most_pairs: int) -> np.ndarray:
     """Return the chunks of a batch of letters, as :func:`table_of` does."""
-    are_in_turn = in_turn(*batch[1:3]), in_turn(*batch[4:6])
+    adjacent = are_adjacent(*batch[1:3]), are_adjacent(*batch[4:6])
     return _all_rows(
         lambda first, table: _cut_letters(
-            batch, first, *are_in_turn, most_pairs, CHUNK_SYMBOLS, table
+            batch, first, *adjacent, most_pairs, CHUNK_SYMBOLS, table
         ),
         batch.n_pairs,
     )

@@ -17,17 +17,10 @@ import numpy as np
 
 from mapper.align.affine.cuda_general import origins_of, rows_of, search_within
 from mapper.align.affine.wavefront import highest_bound, replay, trace_back
-from mapper.align.cuda.retry import CUT, DONE, LEFT
-from mapper.align.cuda.stages import hand_on, is_idle
-from mapper.align.edit.wavefront import (
-    MAX_SMALL_LENGTH,
-    Ends,
-    Rows,
-    Strings,
-    small_search,
-    trace_edit,
-)
-from mapper.align.matches import Pair
+from mapper.align.cuda.kernel_chain import is_idle, pass_on
+from mapper.align.cuda.retry import CUT, DONE, UNSOLVED
+from mapper.align.edit.wavefront import MAX_SMALL_LENGTH, Ends, Rows, small_search, trace_edit
+from mapper.align.matches import Pair, Strings
 from mapper.align.pairs import is_misplaced
 from mapper.align.result import HEURISTIC, OK, OVER_LIMIT
 from mapper.cuda.api import cuda, device_function, kernel
@@ -48,7 +41,7 @@ WRONG = -2
 """Length, in a staged chunk, of a packed pair that does not lie where it should."""
 
 
-class GivenRows(NamedTuple):
+class PackedColumns(NamedTuple):
     """Columns of a chunk of packed pairs, as they were given."""
 
     query_start: Any  # int64: word
@@ -58,11 +51,11 @@ class GivenRows(NamedTuple):
     shift: Any  # uint8
 
 
-GIVEN_TYPES = (np.int64, np.int64, np.int64, np.int64, np.uint8)
+PACKED_TYPES = (np.int64, np.int64, np.int64, np.int64, np.uint8)
 """Of the columns of packed pairs."""
 
 
-class FlatResults(NamedTuple):
+class ChunkResults(NamedTuple):
     """Rows of results, one a pair, and slots of operations, in the order that the metric says.
 
     A path that is longer than a slot lies in `long_ops`; the slot's first item says where.
@@ -72,7 +65,7 @@ class FlatResults(NamedTuple):
     """
 
     score: Any  # int32; -1 where there is none
-    status: Any  # int8: DONE, LEFT, CUT or UNFIT
+    status: Any  # int8: DONE, UNSOLVED, CUT or UNFIT
     n_ops: Any  # int32
     slots: Any  # uint32, n * slot
     long_ops: Any  # uint32
@@ -114,13 +107,13 @@ def _is_outside(start, length, shift, following, begin, behind):
 
 
 @kernel(BLOCK)
-def rows_kernel(given, n, query_begin, query_behind, ref_begin, ref_behind, query_at, ref_at,
+def packed_columns_kernel(given, n, query_begin, query_end, ref_begin, ref_end, query_at, ref_at,
                 staged):  # fmt: skip
     """Write the four columns of a chunk of packed pairs.
 
     Parameters
     ----------
-    query_begin, query_behind, ref_begin, ref_behind
+    query_begin, query_end, ref_begin, ref_end
         Words of the caller's arrays that the chunk has, from its words `query_at` and `ref_at` on.
     """
     i = cuda.grid(1)
@@ -129,11 +122,11 @@ def rows_kernel(given, n, query_begin, query_behind, ref_begin, ref_behind, quer
     shift = given.shift[i]
     query_start, query_len = given.query_start[i], given.query_len[i]
     ref_start, ref_len = given.ref_start[i], given.ref_len[i]
-    query_next = given.query_start[i + 1] if i + 1 < n else query_behind
-    ref_next = given.ref_start[i + 1] if i + 1 < n else ref_behind
+    query_next = given.query_start[i + 1] if i + 1 < n else query_end
+    ref_next = given.ref_start[i + 1] if i + 1 < n else ref_end
     columns = staged.view(np.int32)
-    if _is_outside(query_start, query_len, shift, query_next, query_begin, query_behind) or (
-        _is_outside(ref_start, ref_len, shift, ref_next, ref_begin, ref_behind)
+    if _is_outside(query_start, query_len, shift, query_next, query_begin, query_end) or (
+        _is_outside(ref_start, ref_len, shift, ref_next, ref_begin, ref_end)
     ):
         columns[2 * n + i] = WRONG
         columns[3 * n + i] = WRONG
@@ -158,16 +151,16 @@ def align_small(strings, i, max_distance, bound, cells, layout, want_path, slot,
         n_ops, _ = trace_edit(rows, score, goal, np.int64(strings.ref_len), ops, 0)
     out.score[i] = score
     # Above the limit if the room did not lower it.
-    out.status[i] = DONE if score >= 0 or most <= bound else LEFT
+    out.status[i] = DONE if score >= 0 or most <= bound else UNSOLVED
     out.n_ops[i] = n_ops
 
 
 @kernel(BLOCK)
-def small_edit_kernel(staged, n, max_distance, want_path, layout, stages, slot, out):
+def small_edit_kernel(staged, n, max_distance, want_path, layout, chain, slot, out):
     """Find global edit distances up to SMALL, and paths; a thread a pair.
 
     `layout` is that of ``small_rows.small_layout``; its cells are not used. The kernel is the first
-    of its `stages`; if idle it hands on all pairs.
+    of its `chain`; if idle it hands on all pairs.
     """
     cells = cuda.shared.array(_SHARED_CELLS, np.int16)
     i = cuda.grid(1)
@@ -181,10 +174,10 @@ def small_edit_kernel(staged, n, max_distance, want_path, layout, stages, slot, 
         return
     # Every 128th cell, so that the threads of a warp touch neighbouring ones.
     own = cells[cuda.threadIdx.x :: BLOCK]
-    bound = -1 if is_idle(stages, 0) else SMALL
+    bound = -1 if is_idle(chain, 0) else SMALL
     align_small(strings, i, max_distance, bound, own, layout, want_path, slot, out)
-    if out.status[i] == LEFT:
-        hand_on(stages, 0, i)
+    if out.status[i] == UNSOLVED:
+        pass_on(chain, 0, i)
 
 
 @kernel(BLOCK)
@@ -204,8 +197,8 @@ def small_affine_kernel(staged, n, penalties, scale, max_penalty, band, bound, i
         if is_first:
             out.n_ops[i] = 0
             out.score[i] = -1
-            out.status[i] = UNFIT if query_len < 0 else LEFT
-        if out.status[i] != LEFT:
+            out.status[i] = UNFIT if query_len < 0 else UNSOLVED
+        if out.status[i] != UNSOLVED:
             continue
         query_at, ref_at = np.int64(columns[i]), np.int64(columns[n + i])
         pair = Pair(staged, staged, query_at << 1, ref_at << 1, query_len, ref_len, 1)
@@ -231,7 +224,7 @@ LANES = 8
 """Threads that copy the operations of a pair."""
 
 
-class FlatColumns(NamedTuple):
+class OutputColumns(NamedTuple):
     """The columns of results as the caller gets them, and the operations."""
 
     score: Any  # int64
@@ -254,7 +247,7 @@ def count_blocks_kernel(staged, n, out):
     cuda.syncthreads()
     if i < n:
         cuda.atomic.add(total, 0, out.n_ops[i])
-        if out.status[i] == LEFT or out.status[i] == UNFIT:
+        if out.status[i] == UNSOLVED or out.status[i] == UNFIT:
             cuda.atomic.add(total, 1, 1)
         columns = staged.view(np.int32)
         if columns[2 * n + i] == WRONG:
@@ -351,7 +344,7 @@ def finish_kernel(staged, n, results, slot, last_first, want_path, first_op, col
     columns.query_end[i] = lengths[2 * n + i] if found else -1
     columns.ref_start[i] = 0 if found else -1
     columns.ref_end[i] = lengths[3 * n + i] if found else -1
-    if status == LEFT or status == UNFIT:
+    if status == UNSOLVED or status == UNFIT:
         columns.status[i] = NOT_DONE
     elif not found:
         columns.status[i] = OVER_LIMIT

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mapper.align.cuda.kernels import BLOCK, FlatResults
-from mapper.align.cuda.worklist import LeftPairs, clear_list_kernel, list_left_kernel
+from mapper.align.cuda.kernels import BLOCK, ChunkResults
+from mapper.align.cuda.worklist import Worklist, clear_worklist_kernel, fill_worklist_kernel
 from mapper.cuda.launch import BoundKernel, Calls
 from mapper.cuda.memory import Workspace
 
 
-class GroupRung(NamedTuple):
+class GroupLaunch(NamedTuple):
     """How far a launch of groups goes, and how many lanes a group has."""
 
     bound: int  # greatest distance or (divided) penalty
@@ -26,7 +26,7 @@ to one with more room. Others are hardly ever left, and every launch costs the h
 of pairs do."""
 
 
-def room_for(mean_letters: int) -> int:
+def block_kernels_for(mean_letters: int) -> int:
     """Return how many kinds of blocks a chunk is given, by the mean length of its sequences."""
     return sum(mean_letters >= least for least in BLOCKS_FROM)
 
@@ -43,27 +43,27 @@ class PairLaunch(NamedTuple):
         calls.launch(self.bound, min(self.most_blocks, -(-n // self.pairs)), {1: n})
 
 
-def left_pairs(space: Workspace, most_pairs: int) -> LeftPairs:
+def worklist_for(space: Workspace, most_pairs: int) -> Worklist:
     """Return room for a list of the pairs that are left."""
-    return LeftPairs(
-        space.device("flat left", most_pairs, np.int32),
-        space.device("flat left counts", 3, np.int32),
+    return Worklist(
+        space.device("worklist", most_pairs, np.int32),
+        space.device("worklist counts", 3, np.int32),
     )
 
 
-def listing(
-    space: Workspace, staged: Any, most_pairs: int, out: FlatResults, left: LeftPairs,
+def worklist_launches(
+    space: Workspace, staged: Any, most_pairs: int, out: ChunkResults, left: Worklist,
     is_first_list: bool, is_first_look: bool,
 ) -> list[PairLaunch]:  # fmt: skip
     """Return what lists the pairs that are left; `is_first_look`: all are."""
-    clear = BoundKernel(clear_list_kernel, space.stream, left, 1, 3 if is_first_list else 2)
+    clear = BoundKernel(clear_worklist_kernel, space.stream, left, 1, 3 if is_first_list else 2)
     to_list = BoundKernel(
-        list_left_kernel, space.stream, staged, most_pairs, int(is_first_look), out, left
+        fill_worklist_kernel, space.stream, staged, most_pairs, int(is_first_look), out, left
     )
     return [PairLaunch(clear, 1, BLOCK), PairLaunch(to_list, most_pairs, BLOCK)]
 
 
-class FlatMetric(ABC):
+class LaunchPlan(ABC):
     """What aligns the pairs of a chunk."""
 
     slot: ClassVar[int]
@@ -74,10 +74,10 @@ class FlatMetric(ABC):
 
     @abstractmethod
     def launches(
-        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: FlatResults,
-        n_kinds: int,
+        self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: ChunkResults,
+        n_block_kernels: int,
     ) -> list[PairLaunch]:  # fmt: skip
         """Return the kernels that align staged chunks of up to `most_pairs`, in work space.
 
-        `n_kinds`: kinds of blocks for pairs that others leave (:func:`room_for`).
+        `n_block_kernels`: kinds of blocks for pairs that others leave (:func:`block_kernels_for`).
         """

@@ -1,6 +1,6 @@
-"""Batches of pairs on a CUDA device, whatever the metric: rungs, results, work space.
+"""Batches of pairs on a CUDA device, whatever the metric: attempts, results, work space.
 
-Every thread aligns one pair after the other in work space of its own, so much as the *rung*
+Every thread aligns one pair after the other in work space of its own, so much as the *attempt*
 allows: the first is for small distances and many threads. Pairs that do not fit are launched
 again on the next; those that fit none are left to the CPU.
 """
@@ -21,14 +21,14 @@ from mapper.align.result import HEURISTIC, OK, OVER_LIMIT, Columns
 from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
 
-DONE, LEFT, CUT = range(3)
-"""Statuses of a pair on the device; LEFT: for the next rung, or the CPU; CUT: done, but a band
-has cut cells off."""
+DONE, UNSOLVED, CUT = range(3)
+"""Statuses of a pair on the device. UNSOLVED: for the next attempt, or the CPU. CUT: done, but a
+band has cut cells off."""
 
 BLOCK = 64
 
 
-class Rung(NamedTuple):
+class Attempt(NamedTuple):
     """How far a launch goes, and with how many threads."""
 
     bound: int  # greatest distance or (divided) penalty that is tried
@@ -52,7 +52,7 @@ class DeviceResults(NamedTuple):
     """Rows of results, one a pair to be done; operations in slots of ``2 * bound + 2``."""
 
     score: Any  # int64; -1 above the limit
-    status: Any  # int8: DONE, LEFT or CUT
+    status: Any  # int8: DONE, UNSOLVED or CUT
     query_start: Any
     query_end: Any
     ref_start: Any
@@ -87,10 +87,10 @@ def workspace_of(ordinal: int, number: int = 0) -> Iterator[Workspace]:
             yield space
 
 
-class RungWorker(ABC):
-    """Aligns batches on one device, rung after rung; a metric says what a launch is."""
+class RetryWorker(ABC):
+    """Aligns batches on one device, attempt after attempt; a metric says what a launch is."""
 
-    rungs: Sequence[Rung]
+    attempts: Sequence[Attempt]
 
     def __init__(self, ordinal: int, free: Ends) -> None:
         self._ordinal = ordinal
@@ -98,10 +98,10 @@ class RungWorker(ABC):
 
     @abstractmethod
     def launch(
-        self, space: Workspace, rung: Rung, pairs: DevicePairs, n_todo: int, want_path: bool,
+        self, space: Workspace, attempt: Attempt, pairs: DevicePairs, n_todo: int, want_path: bool,
         begin_width: int, out: DeviceResults,
     ) -> None:  # fmt: skip
-        """Queue the kernel that aligns ``pairs.todo`` as far as the rung allows.
+        """Queue the kernel that aligns ``pairs.todo`` as far as the attempt allows.
 
         `begin_width`: the most diagonals, less one, on which an alignment can begin.
         """
@@ -131,13 +131,15 @@ class RungWorker(ABC):
         begin_width += min(self._free.ref_begin, int(packed.ref_len.max(initial=0)))
         all_done = [np.empty(0, np.int64)]
         all_ops = [np.empty(0, np.uint32)]
-        for rung in self.rungs:
+        for attempt in self.attempts:
             if len(todo) == 0:
                 break
             pairs = DevicePairs._make([*uploaded, space.upload("todo", todo)])
-            out = _results(space, len(todo), 2 * rung.bound + 2 if want_path else 0)
-            self.launch(space, rung, pairs, len(todo), want_path, begin_width, out)
-            done, ops = _collect(space, todo, 2 * rung.bound + 2, want_path, out, columns, counts)
+            out = _results(space, len(todo), 2 * attempt.bound + 2 if want_path else 0)
+            self.launch(space, attempt, pairs, len(todo), want_path, begin_width, out)
+            done, ops = _collect(
+                space, todo, 2 * attempt.bound + 2, want_path, out, columns, counts
+            )
             all_done.append(todo[done])
             all_ops.append(ops)
             todo = todo[~done]
@@ -170,7 +172,7 @@ def _collect(
     ]
     space.synchronize()
     score, status, *spans, n_ops = (column.copy() for column in host)
-    done = status != LEFT
+    done = status != UNSOLVED
     columns.score[todo[done]] = score[done]
     columns.status[todo[done]] = public_status(score[done], status[done])
     found = done & (score >= 0)
@@ -181,10 +183,10 @@ def _collect(
         return done, np.empty(0, np.uint32)
     offsets = np.zeros(len(todo) + 1, np.int64)
     np.cumsum(n_ops, out=offsets[1:])
-    flat = space.device("flat ops", max(int(offsets[-1]), 1), np.uint32)
+    flat = space.device("ops", max(int(offsets[-1]), 1), np.uint32)
     gather_ops_kernel.launch(
         len(todo), space.stream, out.ops, slot, out.n_ops, space.upload("offsets", offsets), flat
     )
-    ops = space.download("flat ops", flat)
+    ops = space.download("ops", flat)
     space.synchronize()
     return done, ops[: offsets[-1]].copy()

@@ -18,15 +18,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from mapper.align.cuda.chunks import (
-    BEHIND,
+    TAIL_WORDS,
     Chunk,
     chunk_of,
     chunks_of,
     cut_letters,
     cut_words,
-    line_words,
+    round_to_line,
+    round_to_line_compiled,
     table_of,
-    whole_lines,
 )
 from mapper.align.cuda.pack_letters import (
     blocks_of,
@@ -38,13 +38,13 @@ from mapper.align.cuda.pack_letters import (
 )
 from mapper.align.cuda.work_queue import (
     ALL,
-    Tickets,
-    is_last_part,
-    is_wrong,
-    next_ticket,
-    note_ready,
-    note_wrong,
-    ticket_at_hand,
+    WorkQueue,
+    finish_job,
+    is_invalid,
+    mark_invalid,
+    mark_ready,
+    take_job,
+    try_take_job,
 )
 from mapper.align.edit.wavefront import MAX_SMALL_LENGTH
 from mapper.align.packing import PackedPairs, check_places, is_any_misplaced
@@ -52,8 +52,8 @@ from mapper.align.pairs import PADDING, PairBatch, are_lengths_wrong, check_leng
 from mapper.errors import UsageError
 from mapper.jit.accelerate import core, driver
 
-Stager = Callable[[Tickets, int], int]
-"""Takes tickets and does their parts: all that are left, waiting for places; or at most so many,
+Stager = Callable[[WorkQueue, int], int]
+"""Takes queue and does their parts: all that are left, waiting for buffers; or at most so many,
 if that is not ALL, of those at hand. Returns how many."""
 
 
@@ -93,22 +93,22 @@ class LetterSource:
 
     def n_words(self, chunk: Chunk) -> int:
         """Words of a staged chunk."""
-        n_query = (chunk.query_behind - chunk.query_begin + 31) >> 5
-        n_ref = (chunk.ref_behind - chunk.ref_begin + 31) >> 5
-        ref_at = line_words(line_words(2 * chunk.n_pairs) + n_query)
-        return ref_at + n_ref + BEHIND
+        n_query = (chunk.query_end - chunk.query_begin + 31) >> 5
+        n_ref = (chunk.ref_end - chunk.ref_begin + 31) >> 5
+        ref_at = round_to_line(round_to_line(2 * chunk.n_pairs) + n_query)
+        return ref_at + n_ref + TAIL_WORDS
 
-    def stager(self, chunks: Sequence[Chunk], places: np.ndarray) -> Stager:
-        """Return what stages chunks, by any threads; chunk i goes to place ``i % n_places``.
+    def stager(self, chunks: Sequence[Chunk], buffers: np.ndarray) -> Stager:
+        """Return what stages chunks, by any threads; chunk i goes to buffer ``i % n_buffers``.
 
-        `places`: uint64 (n_places, at least the words of the largest).
+        `buffers`: uint64 (n_buffers, at least the words of the largest).
         """
-        table, streamed = table_of(chunks), is_streamable(places)
+        table, streamed = table_of(chunks), is_streamable(buffers)
         most = (table[:, 3::2] - table[:, 2::2]).max(initial=0)
-        noted = np.empty((len(places), 2, blocks_of(0, most)), np.bool_)
+        noted = np.empty((len(buffers), 2, blocks_of(0, most)), np.bool_)
 
-        def stage(tickets: Tickets, most: int) -> int:
-            return int(_stage(self._batch, table, places, noted, streamed, tickets, most))
+        def stage(queue: WorkQueue, most: int) -> int:
+            return int(_stage(self._batch, table, buffers, noted, streamed, queue, most))
 
         return stage
 
@@ -118,48 +118,48 @@ class LetterSource:
 
 
 @driver
-def _stage(batch, chunks, places, noted, streamed, tickets, most):
+def _stage(batch, chunks, buffers, noted, streamed, queue, most):
     """Stage parts as a `Stager` does; `streamed`: as for :func:`pack_blocks`."""
     done = 0
     while done != most:
-        ticket = next_ticket(tickets) if most == ALL else ticket_at_hand(tickets)
-        if ticket < 0:
+        job = take_job(queue) if most == ALL else try_take_job(queue)
+        if job < 0:
             break
-        c, part = divmod(ticket, tickets.n_parts)
+        c, part = divmod(job, queue.n_parts)
         chunk = chunk_of(chunks, c)
-        place = c % len(places)
-        n_query = blocks_of(chunk.query_begin, chunk.query_behind)
-        n_ref = blocks_of(chunk.ref_begin, chunk.ref_behind)
-        if _stage_part(batch, chunk, places[place], noted[place], streamed, part, tickets.n_parts):
-            note_wrong(tickets)
+        buffer = c % len(buffers)
+        n_query = blocks_of(chunk.query_begin, chunk.query_end)
+        n_ref = blocks_of(chunk.ref_begin, chunk.ref_end)
+        if _stage_part(batch, chunk, buffers[buffer], noted[buffer], streamed, part, queue.n_parts):
+            mark_invalid(queue)
         streams_done()
-        if is_last_part(tickets, c):
-            if is_wrong(tickets):
+        if finish_job(queue, c):
+            if is_invalid(queue):
                 pass  # sequences may lie anywhere
-            elif _any(noted[place, 0, :n_query]) or _any(noted[place, 1, :n_ref]):
-                _take_out(batch, chunk, noted[place], places[place].view(np.int32))
-            note_ready(tickets, c)
+            elif _any(noted[buffer, 0, :n_query]) or _any(noted[buffer, 1, :n_ref]):
+                _take_out(batch, chunk, noted[buffer], buffers[buffer].view(np.int32))
+            mark_ready(queue, c)
         done += 1
     return done
 
 
 @driver
-def _stage_part(batch, chunk, place, noted, streamed, part, n_parts):
+def _stage_part(batch, chunk, buffer, noted, streamed, part, n_parts):
     """Pack a part of a chunk's letters, and write a part of its rows; say if any is wrong."""
     n = chunk.last - chunk.first
-    codes, columns = place.view(np.uint8), place.view(np.int32)
+    codes, columns = buffer.view(np.uint8), buffer.view(np.int32)
     # Words at which the letters of both sides begin.
-    query_at = whole_lines(2 * n)
-    ref_at = whole_lines(query_at + ((chunk.query_behind - chunk.query_begin + 31) >> 5))
-    n_blocks = blocks_of(chunk.query_begin, chunk.query_behind)
+    query_at = round_to_line_compiled(2 * n)
+    ref_at = round_to_line_compiled(query_at + ((chunk.query_end - chunk.query_begin + 31) >> 5))
+    n_blocks = blocks_of(chunk.query_begin, chunk.query_end)
     pack_blocks(
-        batch.queries, chunk.query_begin, chunk.query_behind, n_blocks * part // n_parts,
+        batch.queries, chunk.query_begin, chunk.query_end, n_blocks * part // n_parts,
         n_blocks * (part + 1) // n_parts, codes[8 * query_at :], noted[0],
         streamed,
     )  # fmt: skip
-    n_blocks = blocks_of(chunk.ref_begin, chunk.ref_behind)
+    n_blocks = blocks_of(chunk.ref_begin, chunk.ref_end)
     pack_blocks(
-        batch.refs, chunk.ref_begin, chunk.ref_behind, n_blocks * part // n_parts,
+        batch.refs, chunk.ref_begin, chunk.ref_end, n_blocks * part // n_parts,
         n_blocks * (part + 1) // n_parts, codes[8 * ref_at :], noted[1], streamed,
     )  # fmt: skip
     begin, end = n * part // n_parts, n * (part + 1) // n_parts
@@ -281,21 +281,21 @@ class PackedSource:
             If the spans of runs are not inside the arrays, or not one behind the other.
         """
         table = cut_words(self.packed, most_pairs)
-        if not _in_turn(table, len(self.packed.query_words), len(self.packed.ref_words)):
+        if not _are_adjacent(table, len(self.packed.query_words), len(self.packed.ref_words)):
             self.check(1)
         return chunks_of(table)
 
     def n_words(self, chunk: Chunk) -> int:
         """Words of a staged chunk."""
         _, ref_at = sides_at(chunk)
-        return ref_at + chunk.ref_behind - chunk.ref_begin + BEHIND
+        return ref_at + chunk.ref_end - chunk.ref_begin + TAIL_WORDS
 
-    def stager(self, chunks: Sequence[Chunk], places: np.ndarray) -> Stager:
+    def stager(self, chunks: Sequence[Chunk], buffers: np.ndarray) -> Stager:
         """As that of :class:`mapper.align.cuda.sources.LetterSource`."""
-        table, streamed = table_of(chunks), is_streamable(places)
+        table, streamed = table_of(chunks), is_streamable(buffers)
 
-        def stage(tickets: Tickets, most: int) -> int:
-            return int(_stage_words(self.packed, table, places, streamed, tickets, most))
+        def stage(queue: WorkQueue, most: int) -> int:
+            return int(_stage_words(self.packed, table, buffers, streamed, queue, most))
 
         return stage
 
@@ -309,7 +309,7 @@ class PackedSource:
         )  # fmt: skip
 
 
-def _in_turn(chunks: np.ndarray, *n_words: int) -> bool:
+def _are_adjacent(chunks: np.ndarray, *n_words: int) -> bool:
     """Whether the spans of both sides lie one behind the other, between the paddings."""
     for begin, behind, n in zip(chunks[:, 2::2].T, chunks[:, 3::2].T, n_words, strict=True):
         bounds = np.concatenate([[1], np.stack([begin, behind], 1).ravel(), [n - 2]])
@@ -320,48 +320,48 @@ def _in_turn(chunks: np.ndarray, *n_words: int) -> bool:
 
 def sides_at(chunk: Chunk) -> tuple[int, int]:
     """Return the words of a staged chunk at which queries and references begin."""
-    query_at = line_words(2 * chunk.n_pairs)
-    return query_at, line_words(query_at + chunk.query_behind - chunk.query_begin)
+    query_at = round_to_line(2 * chunk.n_pairs)
+    return query_at, round_to_line(query_at + chunk.query_end - chunk.query_begin)
 
 
 @driver
-def _stage_words(packed, chunks, places, streamed, tickets, most):
+def _stage_words(packed, chunks, buffers, streamed, queue, most):
     """Stage parts as a `Stager` does."""
     done = 0
     while done != most:
-        ticket = next_ticket(tickets) if most == ALL else ticket_at_hand(tickets)
-        if ticket < 0:
+        job = take_job(queue) if most == ALL else try_take_job(queue)
+        if job < 0:
             break
-        c, part = divmod(ticket, tickets.n_parts)
+        c, part = divmod(job, queue.n_parts)
         chunk = chunk_of(chunks, c)
         if _stage_words_part(
-            packed, chunk, places[c % len(places)], streamed, part, tickets.n_parts
+            packed, chunk, buffers[c % len(buffers)], streamed, part, queue.n_parts
         ):
-            note_wrong(tickets)
+            mark_invalid(queue)
         streams_done()
-        if is_last_part(tickets, c):
-            note_ready(tickets, c)
+        if finish_job(queue, c):
+            mark_ready(queue, c)
         done += 1
     return done
 
 
 @driver
-def _stage_words_part(packed, chunk, place, streamed, part, n_parts):
+def _stage_words_part(packed, chunk, buffer, streamed, part, n_parts):
     """Copy a part of a chunk's words, and write a part of its rows; say if any is wrong."""
     n = chunk.last - chunk.first
-    n_query, n_ref = chunk.query_behind - chunk.query_begin, chunk.ref_behind - chunk.ref_begin
-    query_at = whole_lines(2 * n)
-    ref_at = whole_lines(query_at + n_query)
-    _copy_part(packed.query_words, chunk.query_begin, n_query, part, n_parts, place, query_at,
+    n_query, n_ref = chunk.query_end - chunk.query_begin, chunk.ref_end - chunk.ref_begin
+    query_at = round_to_line_compiled(2 * n)
+    ref_at = round_to_line_compiled(query_at + n_query)
+    _copy_part(packed.query_words, chunk.query_begin, n_query, part, n_parts, buffer, query_at,
                streamed)  # fmt: skip
-    _copy_part(packed.ref_words, chunk.ref_begin, n_ref, part, n_parts, place, ref_at, streamed)
+    _copy_part(packed.ref_words, chunk.ref_begin, n_ref, part, n_parts, buffer, ref_at, streamed)
     begin, end = n * part // n_parts, n * (part + 1) // n_parts
     if begin < end and _are_misplaced(packed, chunk, chunk.first + begin, chunk.first + end):
         return True
     _stage_word_rows(
         packed.query_start, packed.query_len, packed.ref_start, packed.ref_len, packed.shift,
         chunk.first, chunk.query_begin - query_at, chunk.ref_begin - ref_at, begin, end, n,
-        place.view(np.int32),
+        buffer.view(np.int32),
     )  # fmt: skip
     return False
 
@@ -369,28 +369,26 @@ def _stage_words_part(packed, chunk, place, streamed, part, n_parts):
 @core
 def _are_misplaced(packed, chunk, first, last):
     """Whether any of the pairs first:last of a chunk is not where it should be."""
-    query_behind, ref_behind = chunk.query_behind, chunk.ref_behind
+    query_end, ref_end = chunk.query_end, chunk.ref_end
     if last < chunk.last:
-        query_behind, ref_behind = packed.query_start[last], packed.ref_start[last]
+        query_end, ref_end = packed.query_start[last], packed.ref_start[last]
     shift = packed.shift[first:last]
     return is_any_misplaced(
-        packed.query_start[first:last], packed.query_len[first:last], shift, query_behind
-    ) or is_any_misplaced(
-        packed.ref_start[first:last], packed.ref_len[first:last], shift, ref_behind
-    )
+        packed.query_start[first:last], packed.query_len[first:last], shift, query_end
+    ) or is_any_misplaced(packed.ref_start[first:last], packed.ref_len[first:last], shift, ref_end)
 
 
 @core
-def _copy_part(words, begin, n, part, n_parts, place, at, streamed):
-    """Copy a part of n words from `begin` on to a place, from its word `at` on: whole lines."""
+def _copy_part(words, begin, n, part, n_parts, buffer, at, streamed):
+    """Copy a part of n words from `begin` on to a buffer, from its word `at` on: whole lines."""
     first = (n * part // n_parts) & ~7
     last = n if part + 1 == n_parts else (n * (part + 1) // n_parts) & ~7
     lines = (last - first) >> 3 if streamed else 0
     for x in range(lines):
         word = first + 8 * x
-        stream_line(words, np.int64(8 * (begin + word)), place, np.int64(8 * (at + word)))
+        stream_line(words, np.int64(8 * (begin + word)), buffer, np.int64(8 * (at + word)))
     first += 8 * lines
-    source, target = words[begin + first : begin + last], place[at + first : at + last]
+    source, target = words[begin + first : begin + last], buffer[at + first : at + last]
     for i in range(len(target)):
         target[i] = source[i]
 

@@ -1,4 +1,4 @@
-"""The staging of a batch: threads fill places, one chunk each, in the chunks' order."""
+"""The staging of a batch: threads fill buffers, one chunk each, in the chunks' order."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mapper.align.cuda.work_queue import (
     FAILED,
     NOT_READY,
     READY,
-    give_places,
-    rest,
-    state_of,
+    add_buffers,
+    back_off,
+    chunk_state,
     stop,
-    tickets_of,
+    work_queue,
 )
-from mapper.align.threads import crew
+from mapper.align.threads import thread_pool
 from mapper.errors import DeviceError
 
 Source = LetterSource | PackedSource
@@ -32,10 +32,10 @@ _PARTS_A_THREAD = 4
 meanwhile is back soon."""
 
 
-def words_of_place(source: Source, chunks: Sequence[Chunk]) -> int:
-    """Return the words of a place, which is to hold any of the chunks."""
+def buffer_words(source: Source, chunks: Sequence[Chunk]) -> int:
+    """Return the words of a buffer, which is to hold any of the chunks."""
     n_words = max((source.n_words(chunk) for chunk in chunks), default=0)
-    return (n_words + 63) & ~63  # so that all places begin where copies like best
+    return (n_words + 63) & ~63  # so that all buffers begin where copies like best
 
 
 class Staging:
@@ -43,42 +43,42 @@ class Staging:
 
     Parameters
     ----------
-    places
-        uint64 (n_places, n_words): chunk i goes to place ``i % n_places``.
+    buffers
+        uint64 (n_buffers, n_words): chunk i goes to buffer ``i % n_buffers``.
     threads
         That stage. One of them is the caller's, by :meth:`help`; with one alone, another does.
         No effect on the result.
     """
 
     def __init__(
-        self, source: Source, chunks: Sequence[Chunk], places: np.ndarray, threads: int
+        self, source: Source, chunks: Sequence[Chunk], buffers: np.ndarray, threads: int
     ) -> None:
-        self._source, self._places, self._threads = source, places, threads
+        self._source, self._buffers, self._threads = source, buffers, threads
         threads = 1 if numba.config.DISABLE_JIT else threads
-        self._tickets = tickets_of(len(chunks), _PARTS_A_THREAD * threads)
-        self._stage = source.stager(chunks, places)
+        self._queue = work_queue(len(chunks), _PARTS_A_THREAD * threads)
+        self._stage = source.stager(chunks, buffers)
         self._helps = threads > 1
         self._failures: list[BaseException] = []
         others = max(1, threads - 1)
         context = copy_context()  # NumPy's error state is part of it, where the JIT is off
         self._futures: list[Future[None]] = [
-            crew(others).submit(context.copy().run, self._stage_all) for _ in range(others)
+            thread_pool(others).submit(context.copy().run, self._stage_all) for _ in range(others)
         ]
 
     def _stage_all(self) -> None:
         try:
-            self._stage(self._tickets, ALL)
+            self._stage(self._queue, ALL)
         except BaseException as error:
             self._failures.append(error)
 
-    def place(self, chunk: int) -> np.ndarray:
-        """Return the words of a chunk's place."""
-        row: np.ndarray = self._places[chunk % len(self._places)]
+    def buffer(self, chunk: int) -> np.ndarray:
+        """Return the words of a chunk's buffer."""
+        row: np.ndarray = self._buffers[chunk % len(self._buffers)]
         return row
 
     def begin(self, n: int = 1) -> None:
-        """Let the next chunks be staged: their places are free."""
-        give_places(self._tickets, n)
+        """Let the next chunks be staged: their buffers are free."""
+        add_buffers(self._queue, n)
 
     def is_ready(self, chunk: int) -> bool:
         """Say whether a chunk is staged.
@@ -88,7 +88,7 @@ class Staging:
         UsageError
             If it, or one behind it, holds what is not allowed; or what a thread has raised.
         """
-        state = state_of(self._tickets, chunk)
+        state = chunk_state(self._queue, chunk)
         if state == FAILED:
             self._source.check(self._threads)
             raise DeviceError("pairs were found to be wrong, and then right")
@@ -96,20 +96,20 @@ class Staging:
             raise self._failures[0]
         return bool(state == READY)
 
-    def help(self, turn: int) -> int:
-        """Stage a part, or rest if there is none; return the turns of rest in a row."""
-        if self._helps and self._stage(self._tickets, 1):
+    def help(self, attempt: int) -> int:
+        """Stage a part, or back_off if there is none; return the turns of back_off in a row."""
+        if self._helps and self._stage(self._queue, 1):
             return 0
-        rest(turn)
-        return turn + 1
+        back_off(attempt)
+        return attempt + 1
 
     def wait(self, chunk: int) -> None:
         """Wait until a chunk is staged, and help; what is raised is as for :meth:`is_ready`."""
-        turn = 0
+        attempt = 0
         while not self.is_ready(chunk):
-            turn = self.help(turn)
+            attempt = self.help(attempt)
 
     def close(self) -> None:
         """End the threads' work on this batch."""
-        stop(self._tickets)
+        stop(self._queue)
         wait(self._futures)

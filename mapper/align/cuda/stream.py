@@ -38,20 +38,20 @@ import numpy as np
 from mapper.align.cuda.chunks import CHUNK_PAIRS, Chunk
 from mapper.align.cuda.kernels import (
     BLOCK,
-    GIVEN_TYPES,
     NOT_DONE,
-    FlatColumns,
-    FlatResults,
-    GivenRows,
+    PACKED_TYPES,
+    ChunkResults,
+    OutputColumns,
+    PackedColumns,
     count_blocks_kernel,
     finish_kernel,
-    rows_kernel,
+    packed_columns_kernel,
     sum_blocks_kernel,
 )
-from mapper.align.cuda.launch_plan import FlatMetric, PairLaunch, room_for
+from mapper.align.cuda.launch_plan import LaunchPlan, PairLaunch, block_kernels_for
 from mapper.align.cuda.retry import workspace_of
 from mapper.align.cuda.sources import PackedSource, sides_at
-from mapper.align.cuda.staging import Source, Staging, words_of_place
+from mapper.align.cuda.staging import Source, Staging, buffer_words
 from mapper.align.cuda.trace import host_time, mark
 from mapper.align.result import Columns, PairAlignments
 from mapper.cuda.api import cuda
@@ -64,8 +64,8 @@ COLUMN_TYPES = (np.int64, np.int8, *[np.int64] * 5)
 """Of the columns of results, and of the offsets of operations."""
 
 
-class FirstPass:
-    """What the first pass has found: columns of all pairs, filled where they are done."""
+class StreamedResults:
+    """What the first pass has results: columns of all pairs, filled where they are done."""
 
     def __init__(self, n_pairs: int, want_path: bool) -> None:
         types = COLUMN_TYPES[: 7 if want_path else 6]
@@ -112,25 +112,25 @@ class FirstPass:
 
 
 LONG_OPS_A_WORD = 4
-"""Operations that there is room for beside the slots, for 32 staged letters: an edit in four
+"""Operations that there is room for beside the streams, for 32 staged letters: an edit in four
 letters of a pair. Pairs for whose path there is none left are left to the CPU."""
 
 
-class Slot:
+class ChunkStream:
     """Room for a chunk on a device, and its stream."""
 
     def __init__(
-        self, ordinal: int, space: Workspace, metric: FlatMetric, most_pairs: int, n_words: int,
+        self, ordinal: int, space: Workspace, plan: LaunchPlan, most_pairs: int, n_words: int,
         want_path: bool,
     ) -> None:  # fmt: skip
         self.most_pairs, self.n_words = most_pairs, n_words
-        self.metric, self.want_path = metric, want_path
+        self.plan, self.want_path = plan, want_path
         self._ordinal, self._space, self._calls = ordinal, space, Calls(space.stream)
         self._is_current = False
-        self._slot = metric.slot if want_path else 0
+        self._slot = plan.slot if want_path else 0
         n_blocks = (most_pairs + BLOCK - 1) // BLOCK
-        self._there = self._room("staged", n_words, np.uint64)
-        self._out = FlatResults(
+        self._staged = self._room("staged", n_words, np.uint64)
+        self._out = ChunkResults(
             self._room("score", most_pairs, np.int32), self._room("status", most_pairs, np.int8),
             self._room("n_ops", most_pairs, np.int32),
             self._room("slots", most_pairs * self._slot + 1, np.uint32),
@@ -138,40 +138,40 @@ class Slot:
             self._room("totals", 3 * (n_blocks + 1), np.int64).reshape((3, n_blocks + 1)),
         )  # fmt: skip
         self._sums = self._room("sums", 3, np.int64)
-        self._host_sums = space.pinned("flat sums", 3, np.int64)
+        self._host_sums = space.pinned("chunk sums", 3, np.int64)
         columns = [
             self._room(f"column {name}", most_pairs, dtype)
-            for name, dtype in zip(FlatColumns._fields[:7], COLUMN_TYPES, strict=True)
+            for name, dtype in zip(OutputColumns._fields[:7], COLUMN_TYPES, strict=True)
         ]
-        self._columns = FlatColumns._make([*columns, self._room("ops", 1, np.uint32)])
+        self._columns = OutputColumns._make([*columns, self._room("ops", 1, np.uint32)])
         self._align: dict[int, list[PairLaunch]] = {}
         self._count = BoundKernel(
-            count_blocks_kernel, space.stream, self._there, most_pairs, self._out
+            count_blocks_kernel, space.stream, self._staged, most_pairs, self._out
         )
         self._sum = BoundKernel(
             sum_blocks_kernel, space.stream, self._out.totals, n_blocks, self._sums
         )
         self._finish = self._finishing()
-        self._given: GivenRows | None = None
+        self._packed: PackedColumns | None = None
         self._rows: BoundKernel | None = None
         space.synchronize()
 
     def _room(self, name: str, n: int, dtype: Any) -> Any:
-        return self._space.device(f"flat {name}", n, dtype)
+        return self._space.device(f"chunk {name}", n, dtype)
 
     def _finishing(self) -> BoundKernel:
         return BoundKernel(
-            finish_kernel, self._space.stream, self._there, self.most_pairs, self._out, self._slot,
-            int(self.metric.last_first), int(self.want_path), 0, self._columns,
+            finish_kernel, self._space.stream, self._staged, self.most_pairs, self._out, self._slot,
+            int(self.plan.last_first), int(self.want_path), 0, self._columns,
         )  # fmt: skip
 
-    def suits(self, metric: FlatMetric, most_pairs: int, n_words: int, want_path: bool) -> bool:
+    def suits(self, plan: LaunchPlan, most_pairs: int, n_words: int, want_path: bool) -> bool:
         """Say whether the slot does for such chunks."""
         return (
             most_pairs <= self.most_pairs
             and n_words <= self.n_words
             and want_path == self.want_path
-            and metric == self.metric
+            and plan == self.plan
         )
 
     def begin(self, is_current: bool) -> None:
@@ -197,7 +197,7 @@ class Slot:
         calls = self._calls
         with self._device():
             mark(calls, "start")
-            calls.copy_in(self._there, 0, staged[:n_words])
+            calls.copy_in(self._staged, 0, staged[:n_words])
             mark(calls, "copy in")
             self._note_kernels(chunk.n_pairs, n_words)
             calls.make()
@@ -207,29 +207,29 @@ class Slot:
         n, calls, packed = chunk.n_pairs, self._calls, source.packed
         query_at, ref_at = sides_at(chunk)
         with self._device():
-            if self._given is None or self._rows is None:
+            if self._packed is None or self._rows is None:
                 columns = [
                     self._room(f"given {name}", self.most_pairs, dtype)
-                    for name, dtype in zip(GivenRows._fields, GIVEN_TYPES, strict=True)
+                    for name, dtype in zip(PackedColumns._fields, PACKED_TYPES, strict=True)
                 ]
-                self._given = GivenRows._make(columns)
+                self._packed = PackedColumns._make(columns)
                 self._rows = BoundKernel(
-                    rows_kernel, self._space.stream, self._given, n, *chunk[2:], query_at, ref_at,
-                    self._there,
+                    packed_columns_kernel, self._space.stream, self._packed, n, *chunk[2:],
+                    query_at, ref_at, self._staged,
                 )  # fmt: skip
             mark(calls, "start")
-            query_words = packed.query_words[chunk.query_begin : chunk.query_behind]
-            ref_words = packed.ref_words[chunk.ref_begin : chunk.ref_behind]
-            calls.copy_in(self._there, query_at, query_words)
-            calls.copy_in(self._there, ref_at, ref_words)
+            query_words = packed.query_words[chunk.query_begin : chunk.query_end]
+            ref_words = packed.ref_words[chunk.ref_begin : chunk.ref_end]
+            calls.copy_in(self._staged, query_at, query_words)
+            calls.copy_in(self._staged, ref_at, ref_words)
             given = (packed.query_start, packed.query_len, packed.ref_start, packed.ref_len)
-            for there, column in zip(self._given, (*given, packed.shift), strict=True):
+            for there, column in zip(self._packed, (*given, packed.shift), strict=True):
                 calls.copy_in(there, 0, column[chunk.first : chunk.last])
             mark(calls, "copy in")
             spans = dict(zip(range(2, 6), chunk[2:], strict=True))
             numbers = {1: n, **spans, 6: query_at, 7: ref_at}
             calls.launch(self._rows, (n + BLOCK - 1) // BLOCK, numbers)
-            n_words = chunk.query_behind - chunk.query_begin + chunk.ref_behind - chunk.ref_begin
+            n_words = chunk.query_end - chunk.query_begin + chunk.ref_end - chunk.ref_begin
             self._note_kernels(n, n_words)
             calls.make()
 
@@ -244,16 +244,16 @@ class Slot:
 
     def _launches(self, mean_letters: int) -> list[PairLaunch]:
         """Return what aligns a chunk; prepared when its like is first met, for room is dear."""
-        n_kinds = room_for(mean_letters)
-        if n_kinds not in self._align:
-            self._align[n_kinds] = self.metric.launches(
-                self._space, self._there, self.most_pairs, self.want_path, self._out, n_kinds
+        n_kernels = block_kernels_for(mean_letters)
+        if n_kernels not in self._align:
+            self._align[n_kernels] = self.plan.launches(
+                self._space, self._staged, self.most_pairs, self.want_path, self._out, n_kernels
             )
             self._space.synchronize()
-        return self._align[n_kinds]
+        return self._align[n_kernels]
 
     def finish(
-        self, chunk: Chunk, n_pairs: int, found: FirstPass, wait_for_all: Callable[[], None]
+        self, chunk: Chunk, n_pairs: int, results: StreamedResults, wait_for_all: Callable[[], None]
     ) -> None:
         """Wait for a queued chunk, and queue the copies of its results."""
         n, space, calls = chunk.n_pairs, self._space, self._calls
@@ -262,44 +262,47 @@ class Slot:
                 space.synchronize()
             with host_time("finishing"):
                 n_ops, n_left, n_wrong = (int(x) for x in self._host_sums)
-                room = found.room(n_ops, chunk.last / n_pairs, wait_for_all)
+                room = results.room(n_ops, chunk.last / n_pairs, wait_for_all)
                 if n_ops > len(self._columns.cigar_ops):
-                    ops = space.device("flat ops", n_ops + (n_ops >> 3), np.uint32)
+                    ops = space.device("ops", n_ops + (n_ops >> 3), np.uint32)
                     self._columns = self._columns._replace(cigar_ops=ops)
                     self._finish = self._finishing()
                 mark(calls, "waiting")
-                calls.launch(self._finish, (n + BLOCK - 1) // BLOCK, {1: n, 6: found.n_ops})
+                calls.launch(self._finish, (n + BLOCK - 1) // BLOCK, {1: n, 6: results.n_ops})
                 mark(calls, "kernels")
-                columns = [*found.columns, *([] if found.offsets is None else [found.offsets])]
+                columns = [
+                    *results.columns,
+                    *([] if results.offsets is None else [results.offsets]),
+                ]
                 for there, column in zip(self._columns, columns, strict=False):
                     calls.copy_out(column[chunk.first : chunk.last], there)
                 calls.copy_out(room, self._columns.cigar_ops)
                 mark(calls, "copy out")
                 calls.make()
-        found.n_ops += n_ops
-        found.n_left += n_left
-        found.n_wrong += n_wrong
+        results.n_ops += n_ops
+        results.n_left += n_left
+        results.n_wrong += n_wrong
 
 
-def slot_of(
-    ordinal: int, space: Workspace, metric: FlatMetric, most_pairs: int, n_words: int,
+def chunk_stream(
+    ordinal: int, space: Workspace, plan: LaunchPlan, most_pairs: int, n_words: int,
     want_path: bool, is_current: bool,
-) -> Slot:  # fmt: skip
+) -> ChunkStream:  # fmt: skip
     """Return a slot of a work space, that of an earlier batch if it does."""
-    slot = space.kept.get("flat slot")
-    if slot is None or not slot.suits(metric, most_pairs, n_words, want_path):
-        if slot is not None:
-            most_pairs, n_words = max(most_pairs, slot.most_pairs), max(n_words, slot.n_words)
+    stream = space.kept.get("chunk stream")
+    if stream is None or not stream.suits(plan, most_pairs, n_words, want_path):
+        if stream is not None:
+            most_pairs, n_words = max(most_pairs, stream.most_pairs), max(n_words, stream.n_words)
         with cuda.gpus[ordinal]:
-            slot = Slot(ordinal, space, metric, most_pairs, n_words, want_path)
-        space.kept["flat slot"] = slot
-    slot.begin(is_current)
-    return slot
+            stream = ChunkStream(ordinal, space, plan, most_pairs, n_words, want_path)
+        space.kept["chunk stream"] = stream
+    stream.begin(is_current)
+    return stream
 
 
 log = logging.getLogger(__name__)
 
-SLOTS = 4
+STREAMS = 4
 """Chunks of a device that are on their way: being staged, copied, computed and copied back."""
 
 CHUNKS_A_DEVICE = 16
@@ -315,20 +318,20 @@ MOST_WORDS = 1 << 25
 _LEAST_CHUNK = 1 << 10
 
 
-def first_pass(
-    ordinals: Sequence[int], metric: FlatMetric, source: Source, want_path: bool, threads: int
-) -> FirstPass:
+def streamed_pass(
+    ordinals: Sequence[int], plan: LaunchPlan, source: Source, want_path: bool, threads: int
+) -> StreamedResults:
     """Align the pairs that fit; with less memory in smaller chunks."""
     most_pairs = CHUNK_PAIRS
     while True:
         with ExitStack() as stack:
             spaces = [
                 (ordinal, stack.enter_context(workspace_of(ordinal, i)))
-                for i in range(SLOTS)
+                for i in range(STREAMS)
                 for ordinal in ordinals
             ]
             try:
-                return _in_chunks(spaces, metric, source, want_path, threads, most_pairs)
+                return _in_chunks(spaces, plan, source, want_path, threads, most_pairs)
             except DeviceMemoryError as error:
                 for ordinal, space in spaces:
                     with cuda.gpus[ordinal]:
@@ -337,20 +340,20 @@ def first_pass(
                 log.debug("%s; going on with chunks of %d pairs", error, most_pairs)
                 if most_pairs < min(_LEAST_CHUNK, CHUNK_PAIRS):
                     source.check(threads)  # nothing has been looked at
-                    found = FirstPass(source.n_pairs, want_path)
-                    found.close([Chunk(0, source.n_pairs, 0, 0, 0, 0)])
-                    return found
+                    results = StreamedResults(source.n_pairs, want_path)
+                    results.close([Chunk(0, source.n_pairs, 0, 0, 0, 0)])
+                    return results
 
 
 def _in_chunks(
-    spaces: Sequence[tuple[int, Workspace]], metric: FlatMetric, source: Source, want_path: bool,
+    spaces: Sequence[tuple[int, Workspace]], plan: LaunchPlan, source: Source, want_path: bool,
     threads: int, most_pairs: int,
-) -> FirstPass:  # fmt: skip
+) -> StreamedResults:  # fmt: skip
     """Stage, align and fetch all chunks, each in the next slot."""
     with host_time("preparing"):
         direct = isinstance(source, PackedSource) and is_page_locked(source.packed)
-        by_memory = (total_bytes() >> 6) // (4 * metric.slot)
-        share = source.n_pairs * SLOTS // (CHUNKS_A_DEVICE * len(spaces)) + 1
+        by_memory = (total_bytes() >> 6) // (4 * plan.slot)
+        share = source.n_pairs * STREAMS // (CHUNKS_A_DEVICE * len(spaces)) + 1
         chunks = source.chunks(max(1, min(most_pairs, by_memory, max(share, FEWEST_PAIRS))))
         unfit = [chunk for chunk in chunks if source.n_words(chunk) > MOST_WORDS]
         if unfit:
@@ -359,55 +362,57 @@ def _in_chunks(
         is_current = len({ordinal for ordinal, _ in spaces}) == 1
         spaces = spaces[: len(chunks)]
 
-    def prepared() -> tuple[FirstPass, list[Slot]]:
+    def prepared() -> tuple[StreamedResults, list[ChunkStream]]:
         most = max((chunk.n_pairs for chunk in chunks), default=0)
-        n_words = words_of_place(source, chunks)
-        slots = [slot_of(*space, metric, most, n_words, want_path, is_current) for space in spaces]
-        return FirstPass(source.n_pairs, want_path), slots
+        n_words = buffer_words(source, chunks)
+        streams = [
+            chunk_stream(*space, plan, most, n_words, want_path, is_current) for space in spaces
+        ]
+        return StreamedResults(source.n_pairs, want_path), streams
 
     if chunks and direct and isinstance(source, PackedSource):
         with host_time("preparing"):
-            found, slots = prepared()
-        run_direct(slots, source, chunks, found)
-        if found.n_wrong:
+            results, streams = prepared()
+        run_direct(streams, source, chunks, results)
+        if results.n_wrong:
             source.check(threads)
-            raise DeviceError(f"{found.n_wrong} packed pairs were not read as they are")
+            raise DeviceError(f"{results.n_wrong} packed pairs were not read as they are")
     elif chunks:
-        found = run_staged(len(spaces), source, chunks, threads, prepared)
+        results = run_staged(len(spaces), source, chunks, threads, prepared)
     else:
-        found = FirstPass(source.n_pairs, want_path)
+        results = StreamedResults(source.n_pairs, want_path)
     with host_time("closing"):
-        found.close(unfit)
-    return found
+        results.close(unfit)
+    return results
 
 
 def run_staged(
-    n_slots: int, source: Source, chunks: Sequence[Chunk], threads: int,
-    prepared: Callable[[], tuple[FirstPass, list[Slot]]],
-) -> FirstPass:  # fmt: skip
+    n_streams: int, source: Source, chunks: Sequence[Chunk], threads: int,
+    prepared: Callable[[], tuple[StreamedResults, list[ChunkStream]]],
+) -> StreamedResults:  # fmt: skip
     """Stage, align and fetch chunks; a place for each slot, which it is copied from.
 
-    `prepared` makes what results go to, and the slots, while the first chunks are staged.
+    `prepared` makes what results go to, and the streams, while the first chunks are staged.
     """
     with host_time("preparing"):
-        n_words = words_of_place(source, chunks)
-        places = page_locked(n_slots * n_words, np.dtype(np.uint64)).reshape(n_slots, n_words)
-        staging = Staging(source, chunks, places, threads)
-    slots: list[Slot] = []
+        n_words = buffer_words(source, chunks)
+        buffers = page_locked(n_streams * n_words, np.dtype(np.uint64)).reshape(n_streams, n_words)
+        staging = Staging(source, chunks, buffers, threads)
+    streams: list[ChunkStream] = []
     try:
         with host_time("preparing"):
-            staging.begin(n_slots)
-            found, slots = prepared()
-        begun, queued, finished, turn = n_slots, 0, 0, 0
+            staging.begin(n_streams)
+            results, streams = prepared()
+        begun, queued, finished, turn = n_streams, 0, 0, 0
         while finished < len(chunks):
             if queued < begun and staging.is_ready(queued):
                 with host_time("queueing"):
                     chunk = chunks[queued]
-                    staged = staging.place(queued)
-                    slots[queued % n_slots].queue(chunk, staged, source.n_words(chunk))
+                    staged = staging.buffer(queued)
+                    streams[queued % n_streams].queue(chunk, staged, source.n_words(chunk))
                 queued += 1
-            elif queued == begun or (finished < queued and slots[finished % n_slots].is_done()):
-                _finish(slots, finished, source, chunks, found)
+            elif queued == begun or (finished < queued and streams[finished % n_streams].is_done()):
+                _finish(streams, finished, source, chunks, results)
                 finished += 1
                 if begun < len(chunks):
                     staging.begin()
@@ -415,87 +420,94 @@ def run_staged(
             else:
                 with host_time("waiting for staging"):
                     turn = staging.help(turn)
-        return found
+        return results
     finally:
         with host_time("closing"):
             staging.close()
-            wait_for(slots)
+            wait_for(streams)
 
 
 def run_direct(
-    slots: Sequence[Slot], source: PackedSource, chunks: Sequence[Chunk], found: FirstPass
+    streams: Sequence[ChunkStream],
+    source: PackedSource,
+    chunks: Sequence[Chunk],
+    results: StreamedResults,
 ) -> None:
     """Align and fetch chunks that the device copies from where they lie."""
-    n_slots = len(slots)
+    n_streams = len(streams)
     try:
-        for step in range(len(chunks) + n_slots):
-            if step >= n_slots:
-                _finish(slots, step - n_slots, source, chunks, found)
+        for step in range(len(chunks) + n_streams):
+            if step >= n_streams:
+                _finish(streams, step - n_streams, source, chunks, results)
             if step < len(chunks):
                 with host_time("queueing"):
-                    slots[step % n_slots].queue_packed(chunks[step], source)
+                    streams[step % n_streams].queue_packed(chunks[step], source)
     finally:
-        wait_for(slots)
+        wait_for(streams)
 
 
 def _finish(
-    slots: Sequence[Slot], c: int, source: Source, chunks: Sequence[Chunk], found: FirstPass
+    streams: Sequence[ChunkStream],
+    c: int,
+    source: Source,
+    chunks: Sequence[Chunk],
+    results: StreamedResults,
 ) -> None:
     """Fetch chunk c; the slot is free for what follows on its stream."""
-    slots[c % len(slots)].finish(chunks[c], source.n_pairs, found, lambda: wait_for(slots))
+    streams[c % len(streams)].finish(chunks[c], source.n_pairs, results, lambda: wait_for(streams))
 
 
-def wait_for(slots: Sequence[Slot]) -> None:
+def wait_for(streams: Sequence[ChunkStream]) -> None:
     """Wait for all that is queued."""
-    for slot in slots:
-        slot.wait()
+    for stream in streams:
+        stream.wait()
 
 
-Rest = Callable[[Any, np.ndarray], PairAlignments]
+Fallback = Callable[[Any, np.ndarray], PairAlignments]
 """Aligns pairs that are left (what the source gives), of the given numbers."""
 
 _PAIRS_A_JOB = 1 << 18
 
 
-def align_flat(
-    ordinals: Sequence[int], metric: FlatMetric, source: Source, want_path: bool, threads: int,
-    rest: Rest,
+def align_streamed(
+    ordinals: Sequence[int], plan: LaunchPlan, source: Source, want_path: bool, threads: int,
+    fallback: Fallback,
 ) -> PairAlignments:  # fmt: skip
-    """Align all pairs: those that fit in a first pass, the others by `rest`.
+    """Align all pairs: those that fit in a first pass, the others by `fallback`.
 
     `threads` stage letters; no effect on the result.
     """
-    found = first_pass(ordinals, metric, source, want_path, threads)
-    if found.n_left == 0:
-        return _result(found)
+    results = streamed_pass(ordinals, plan, source, want_path, threads)
+    if results.n_left == 0:
+        return _result(results)
     with host_time("pairs left"):
-        numbers = np.flatnonzero(found.columns.status == NOT_DONE)
+        numbers = np.flatnonzero(results.columns.status == NOT_DONE)
         log.debug("%d of %d pairs are left by the first pass", len(numbers), source.n_pairs)
-        later = rest(source.selected(numbers), numbers)
-        for column, values in zip(found.columns, later[:6], strict=True):
+        later = fallback(source.selected(numbers), numbers)
+        for column, values in zip(results.columns, later[:6], strict=True):
             column[numbers] = values
-        if found.offsets is None or later.cigar_offsets is None or later.cigar_ops is None:
-            return _result(found)
-        n_ops = found.n_ops + len(later.cigar_ops)
-        offsets, ops = np.empty(len(found.offsets), np.int64), np.empty(n_ops, np.uint32)
+        if results.offsets is None or later.cigar_offsets is None or later.cigar_ops is None:
+            return _result(results)
+        n_ops = results.n_ops + len(later.cigar_ops)
+        offsets, ops = np.empty(len(results.offsets), np.int64), np.empty(n_ops, np.uint32)
         pieces = range(0, source.n_pairs, _PAIRS_A_JOB)
         with ThreadPoolExecutor(min(threads, len(pieces))) as pool:
             merged = pool.map(
                 lambda first: _merge(
-                    first, min(first + _PAIRS_A_JOB, source.n_pairs), found.offsets, found.ops(),
-                    numbers, later.cigar_offsets, later.cigar_ops, offsets, ops,
+                    first, min(first + _PAIRS_A_JOB, source.n_pairs), results.offsets,
+                    results.ops(), numbers, later.cigar_offsets, later.cigar_ops, offsets, ops,
                 ),
                 pieces,
             )  # fmt: skip
             list(merged)
         offsets[-1] = n_ops
-        return PairAlignments(*found.columns, offsets, ops)
+        return PairAlignments(*results.columns, offsets, ops)
 
 
-def _result(found: FirstPass) -> PairAlignments:
-    if found.offsets is None:
-        return PairAlignments(*found.columns, None, None)
-    return PairAlignments(*found.columns, found.offsets, found.ops())
+def _result(results: StreamedResults) -> PairAlignments:
+    if results.offsets is None:
+        return PairAlignments(*results.columns, None, None)
+    return PairAlignments(*results.columns, results.offsets, results.ops())
 
 
 @driver

@@ -2,13 +2,13 @@
 
 A batch is staged in some thousand parts. Handing each to a thread through the interpreter costs as
 much as the part takes, and the threads then fight for the interpreter with the one that queues work
-on the devices. Here each thread enters compiled code once a batch and takes one *ticket* after
+on the devices. Here each thread enters compiled code once a batch and takes one *job* after
 the other: all parts of a chunk before those of the next, so that chunks are ready in their order.
 A chunk is begun when it has been given a place; the thread that queues gives places, and waits
 for what is ready. The numbers that they share are changed by atomic operations only.
 
 The Python bodies of those operations are their meaning, for where the JIT is off; there one thread
-takes tickets.
+takes queue.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from mapper.jit.accelerate import core, driver
 _LINE = 8
 """Numbers (of 8 bytes) in a cache line: each that threads share has one of its own."""
 
-_TAKEN, _PLACED, _STOPPED, _WRONG, _CHUNKS = range(5)
-"""Lines: tickets taken; chunks that have a place; whether to stop; whether anything was found that
+_TAKEN, _BUFFERS, _STOPPED, _INVALID, _CHUNKS = range(5)
+"""Lines: queue taken; chunks that have a place; whether to stop; whether anything was found that
 is not allowed; two of each chunk from here."""
 
 _TURNS = 1 << 10
@@ -38,10 +38,10 @@ _MICROSECONDS = 50
 
 
 ALL = -1
-"""Of tickets: as many as there are."""
+"""Of queue: as many as there are."""
 
 
-class Tickets(NamedTuple):
+class WorkQueue(NamedTuple):
     """What threads share about the parts of a batch."""
 
     numbers: np.ndarray  # int64, a line of 8 for each
@@ -49,9 +49,9 @@ class Tickets(NamedTuple):
     n_parts: int  # of a chunk
 
 
-def tickets_of(n_chunks: int, n_parts: int) -> Tickets:
-    """Return tickets of so many chunks, none of which has a place."""
-    return Tickets(np.zeros(_LINE * (_CHUNKS + 2 * n_chunks), np.int64), n_chunks, n_parts)
+def work_queue(n_chunks: int, n_parts: int) -> WorkQueue:
+    """Return queue of so many chunks, none of which has a place."""
+    return WorkQueue(np.zeros(_LINE * (_CHUNKS + 2 * n_chunks), np.int64), n_chunks, n_parts)
 
 
 def atomic_add(numbers, at, n):
@@ -74,8 +74,8 @@ def atomic_replace(numbers, at, expected, value):
     return before
 
 
-def _rest(turn):
-    time.sleep(0 if turn < _TURNS else 1e-6 * _MICROSECONDS)
+def _back_off(attempt):
+    time.sleep(0 if attempt < _TURNS else 1e-6 * _MICROSECONDS)
 
 
 def _item(context, builder, array_type, array, at):
@@ -148,46 +148,46 @@ def _atomic_read_compiled(numbers, at):
     return lambda numbers, at: _read(numbers, at)
 
 
-@overload(_rest)
-def _rest_compiled(turn):
-    def rest(turn):
-        if turn < _TURNS:
+@overload(_back_off)
+def _back_off_compiled(attempt):
+    def back_off(attempt):
+        if attempt < _TURNS:
             _let_others_run()
         else:
             _sleep(_MICROSECONDS)
 
-    return rest
+    return back_off
 
 
 @core
-def next_ticket(tickets):
-    """Take a ticket, and wait until its chunk has a place.
+def take_job(queue):
+    """Take a job, and wait until its chunk has a place.
 
     Returns
     -------
     ``chunk * n_parts + part``; -1 when there is none left, or threads are to stop.
     """
-    ticket = atomic_add(tickets.numbers, _LINE * _TAKEN, 1)
-    chunk = ticket // tickets.n_parts
-    if chunk >= tickets.n_chunks:
+    job = atomic_add(queue.numbers, _LINE * _TAKEN, 1)
+    chunk = job // queue.n_parts
+    if chunk >= queue.n_chunks:
         return np.int64(-1)
-    turn = 0
-    while atomic_read(tickets.numbers, _LINE * _PLACED) <= chunk:
-        if atomic_read(tickets.numbers, _LINE * _STOPPED) != 0:
+    attempt = 0
+    while atomic_read(queue.numbers, _LINE * _BUFFERS) <= chunk:
+        if atomic_read(queue.numbers, _LINE * _STOPPED) != 0:
             return np.int64(-1)
-        _rest(turn)
-        turn += 1
-    return np.int64(ticket)
+        _back_off(attempt)
+        attempt += 1
+    return np.int64(job)
 
 
 @core
-def ticket_at_hand(tickets):
-    """Take a ticket of a chunk that has a place, as :func:`next_ticket`; -1 if there is none."""
-    taken = atomic_read(tickets.numbers, _LINE * _TAKEN)
-    while taken // tickets.n_parts < min(
-        atomic_read(tickets.numbers, _LINE * _PLACED), tickets.n_chunks
+def try_take_job(queue):
+    """Take a job of a chunk that has a place, as :func:`take_job`; -1 if there is none."""
+    taken = atomic_read(queue.numbers, _LINE * _TAKEN)
+    while taken // queue.n_parts < min(
+        atomic_read(queue.numbers, _LINE * _BUFFERS), queue.n_chunks
     ):
-        before = atomic_replace(tickets.numbers, _LINE * _TAKEN, taken, taken + 1)
+        before = atomic_replace(queue.numbers, _LINE * _TAKEN, taken, taken + 1)
         if before == taken:
             return np.int64(taken)
         taken = before
@@ -195,54 +195,54 @@ def ticket_at_hand(tickets):
 
 
 @core
-def is_last_part(tickets, chunk):
+def finish_job(queue, chunk):
     """Note that a part is done; say whether it was the last of its chunk."""
-    before = atomic_add(tickets.numbers, _LINE * (_CHUNKS + 2 * chunk), 1)
-    return before + 1 == tickets.n_parts
+    before = atomic_add(queue.numbers, _LINE * (_CHUNKS + 2 * chunk), 1)
+    return before + 1 == queue.n_parts
 
 
 @core
-def note_ready(tickets, chunk):
+def mark_ready(queue, chunk):
     """Note that a chunk is ready."""
-    atomic_add(tickets.numbers, _LINE * (_CHUNKS + 2 * chunk + 1), 1)
+    atomic_add(queue.numbers, _LINE * (_CHUNKS + 2 * chunk + 1), 1)
 
 
 @core
-def note_wrong(tickets):
+def mark_invalid(queue):
     """Note that something was found that is not allowed."""
-    atomic_add(tickets.numbers, _LINE * _WRONG, 1)
+    atomic_add(queue.numbers, _LINE * _INVALID, 1)
 
 
 @core
-def is_wrong(tickets):
+def is_invalid(queue):
     """Whether anything was found that is not allowed, in what is ready."""
-    return atomic_read(tickets.numbers, _LINE * _WRONG) != 0
+    return atomic_read(queue.numbers, _LINE * _INVALID) != 0
 
 
 @driver
-def give_places(tickets, n):
+def add_buffers(queue, n):
     """Give places to n more chunks."""
-    atomic_add(tickets.numbers, _LINE * _PLACED, n)
+    atomic_add(queue.numbers, _LINE * _BUFFERS, n)
 
 
 @driver
-def stop(tickets):
-    """Have threads take no more tickets."""
-    atomic_add(tickets.numbers, _LINE * _STOPPED, 1)
+def stop(queue):
+    """Have threads take no more queue."""
+    atomic_add(queue.numbers, _LINE * _STOPPED, 1)
 
 
 NOT_READY, READY, FAILED = range(3)
 
 
 @driver
-def state_of(tickets, chunk):
-    """Say whether a chunk is ready; FAILED if it is, and :func:`is_wrong`."""
-    if atomic_read(tickets.numbers, _LINE * (_CHUNKS + 2 * chunk + 1)) == 0:
+def chunk_state(queue, chunk):
+    """Say whether a chunk is ready; FAILED if it is, and :func:`is_invalid`."""
+    if atomic_read(queue.numbers, _LINE * (_CHUNKS + 2 * chunk + 1)) == 0:
         return NOT_READY
-    return FAILED if is_wrong(tickets) else READY
+    return FAILED if is_invalid(queue) else READY
 
 
 @driver
-def rest(turn):
+def back_off(attempt):
     """Let other threads run; the longer the more turns there were before."""
-    _rest(turn)
+    _back_off(attempt)

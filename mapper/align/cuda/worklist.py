@@ -12,7 +12,7 @@ import numpy as np
 
 from mapper.align.cuda.cooperative import blocks_by_shared
 from mapper.align.cuda.kernels import BLOCK, UNFIT
-from mapper.align.cuda.retry import LEFT
+from mapper.align.cuda.retry import UNSOLVED
 from mapper.cuda.api import SIMULATED, cuda, device_function, kernel
 from mapper.cuda.memory import multiprocessors, total_bytes
 
@@ -23,18 +23,18 @@ step. What all threads of a block compute alike for a row is a third of the work
 MOST_BLOCKS = 2048
 """Of a launch: more are not resident at once."""
 
-IN_SLOT, NO_PLACE = -1, -2
+IN_SLOT, NO_SPACE = -1, -2
 """Where a path goes, beside places in ``long_ops``."""
 
 
-class LeftPairs(NamedTuple):
+class Worklist(NamedTuple):
     """The pairs of a chunk that are left."""
 
     pairs: Any  # int32 (most pairs,)
     counts: Any  # int32 (3,): how many are listed, are taken, and operations in ``long_ops``
 
 
-def blocks_with_room(n_pairs: int, shared_bytes: int, most_resident: int, own_bytes: int) -> int:
+def resident_blocks(n_pairs: int, shared_bytes: int, most_resident: int, own_bytes: int) -> int:
     """Return how many blocks to launch for up to `n_pairs`, or as many groups of pairs.
 
     Parameters
@@ -54,7 +54,7 @@ def blocks_with_room(n_pairs: int, shared_bytes: int, most_resident: int, own_by
 
 
 @kernel(BLOCK)
-def clear_list_kernel(left, n, n_counts):
+def clear_worklist_kernel(left, n, n_counts):
     """Empty the list; `n_counts`: 3 before the first of a chunk, 2 to keep the operations."""
     i = cuda.grid(1)
     if i < n_counts:
@@ -62,21 +62,21 @@ def clear_list_kernel(left, n, n_counts):
 
 
 @kernel(BLOCK)
-def list_left_kernel(staged, n, is_first, out, left):
+def fill_worklist_kernel(staged, n, is_first, out, left):
     """List the pairs that are left; `is_first`: no other kernel has looked at the chunk."""
     i = cuda.grid(1)
     if i >= n:
         return
     if is_first:
-        out.status[i] = UNFIT if staged.view(np.int32)[2 * n + i] < 0 else LEFT
+        out.status[i] = UNFIT if staged.view(np.int32)[2 * n + i] < 0 else UNSOLVED
         out.score[i] = -1
         out.n_ops[i] = 0
-    if out.status[i] == LEFT:
+    if out.status[i] == UNSOLVED:
         left.pairs[cuda.atomic.add(left.counts, 0, np.int32(1))] = i
 
 
 @device_function
-def take_left(left, state, lane):
+def take_pair(left, state, lane):
     """Take the next pair, by all threads of a block; return it, or -1 behind the last.
 
     `state`: int32, shared; its first item is written.
@@ -90,16 +90,16 @@ def take_left(left, state, lane):
 
 
 @device_function
-def place_of_path(left, out, slot, most):
+def allocate_path(left, out, slot, most):
     """Return where a path of up to `most` operations can be written; by one thread."""
     if most <= slot:
         return np.int64(IN_SLOT)
     first = np.int64(cuda.atomic.add(left.counts, 2, np.int32(most)))
-    return first if first + most <= len(out.long_ops) else np.int64(NO_PLACE)
+    return first if first + most <= len(out.long_ops) else np.int64(NO_SPACE)
 
 
 @device_function
-def note_place(out, i, slot, first, n_ops):
+def move_path(out, i, slot, first, n_ops):
     """Say, for what gathers paths, where in ``long_ops`` one has been written."""
     if n_ops > slot:
         out.slots[i * slot] = first

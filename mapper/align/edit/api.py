@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mapper.align.dispatch import Given, align_given
+from mapper.align.dispatch import PairInput, align_pairs
 from mapper.align.edit.cpu import align_edit
 from mapper.align.packing import PackedPairs
 from mapper.align.pairs import MAX_LENGTH, Sequences, limit_of
@@ -14,12 +14,12 @@ from mapper.align.threads import run_chunks
 from mapper.cuda.devices import choose_device
 
 if TYPE_CHECKING:
-    from mapper.align.cuda.launch_plan import FlatMetric
+    from mapper.align.cuda.launch_plan import LaunchPlan
     from mapper.align.dispatch import Worker
 
 
 def edit_distance(
-    queries: Given,
+    queries: PairInput,
     refs: Sequences | None = None,
     *,
     span: Span = "global",
@@ -109,13 +109,13 @@ def edit_distance(
 
         return EditWorker(ordinal, free, limit)
 
-    def metric() -> FlatMetric:
-        from mapper.align.edit.cuda_plan import SmallEdit
+    def plan() -> LaunchPlan:
+        from mapper.align.edit.cuda_plan import EditPlan
 
-        return SmallEdit(limit)
+        return EditPlan(limit)
 
-    return align_given(
+    return align_pairs(
         queries, refs, choice=choose_device(device), symbols=symbols, first_pair=first_pair,
         threads=threads, cigar=cigar, is_global=sum(free) == 0, on_cpu=on_cpu,
-        on_device=on_device, metric=metric,
+        on_device=on_device, plan=plan,
     )  # fmt: skip

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.align.edit.wavefront import window
+from mapper.align.matches import window
 from mapper.cigar import EQUAL, D, I, X
 from mapper.jit.accelerate import core
 

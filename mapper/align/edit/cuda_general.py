@@ -11,11 +11,11 @@ import numpy as np
 from mapper.align.cuda.retry import (
     BLOCK,
     DONE,
-    LEFT,
+    UNSOLVED,
+    Attempt,
     DevicePairs,
     DeviceResults,
-    Rung,
-    RungWorker,
+    RetryWorker,
 )
 from mapper.align.edit.cpu import LEAF_CELLS, LEAF_ROWS
 from mapper.align.edit.wavefront import (
@@ -32,7 +32,7 @@ from mapper.align.matches import Pair
 from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
 
-RUNGS = (Rung(20, 1 << 18), Rung(64, 1 << 15), Rung(250, 1 << 12))
+ATTEMPTS = (Attempt(20, 1 << 18), Attempt(64, 1 << 15), Attempt(250, 1 << 12))
 """At most about 1 GB of work space each, but where alignments may begin on many diagonals.
 Chosen on an H200 (``benchmarks/results/pairwise_cuda_rungs.md``)."""
 
@@ -42,7 +42,7 @@ _MOST_CELLS = 1 << 16
 
 @kernel(BLOCK)
 def edit_kernel(pairs, free, max_distance, bound, want_path, rows, n_cells, n_rows, out):
-    """Align pairs by threads that stride over them; as ``edit_cpu.align_edit``, one rung."""
+    """Align pairs by threads that stride over them; as ``edit_cpu.align_edit``, one attempt."""
     thread = cuda.grid(1)
     n_threads = cuda.gridsize(1)
     own = Rows(
@@ -66,13 +66,13 @@ def edit_kernel(pairs, free, max_distance, bound, want_path, rows, n_cells, n_ro
         out.n_ops[j] = 0
         out.score[j] = -1
         if status != FINISHED:
-            # Above the limit if the rung did not lower it.
-            out.status[j] = DONE if status == EXCEEDED and most <= bound else LEFT
+            # Above the limit if the attempt did not lower it.
+            out.status[j] = DONE if status == EXCEEDED and most <= bound else UNSOLVED
             continue
         first_width = ends.query_begin + ends.ref_begin + 1
         leaf_holds = s + 2 < LEAF_ROWS and (s + 1) * (s + 4 + first_width) <= LEAF_CELLS
         if want_path and not leaf_holds:
-            out.status[j] = LEFT
+            out.status[j] = UNSOLVED
             continue
         h = cell(own, s if want_path else s & 1, k)
         out.score[j] = s
@@ -92,28 +92,28 @@ def edit_kernel(pairs, free, max_distance, bound, want_path, rows, n_cells, n_ro
             out.ref_start[j] = known
 
 
-class EditWorker(RungWorker):
+class EditWorker(RetryWorker):
     """Edit distance on one device."""
 
-    rungs = RUNGS
+    attempts = ATTEMPTS
 
     def __init__(self, ordinal: int, free: Ends, max_distance: int) -> None:
         super().__init__(ordinal, free)
         self._max_distance = max_distance
 
     def launch(
-        self, space: Workspace, rung: Rung, pairs: DevicePairs, n_todo: int, want_path: bool,
+        self, space: Workspace, attempt: Attempt, pairs: DevicePairs, n_todo: int, want_path: bool,
         begin_width: int, out: DeviceResults,
     ) -> None:  # fmt: skip
-        n_cells = _cells(rung.bound, want_path, begin_width)
-        n_rows = rung.bound + 3 if want_path else 2
-        n_threads = min(rung.n_threads, (n_todo + BLOCK - 1) // BLOCK * BLOCK)
+        n_cells = _cells(attempt.bound, want_path, begin_width)
+        n_rows = attempt.bound + 3 if want_path else 2
+        n_threads = min(attempt.n_threads, (n_todo + BLOCK - 1) // BLOCK * BLOCK)
         rows = Rows(
             space.device("cells", n_threads * n_cells, np.int32),
             *(space.device(name, n_threads * n_rows, np.int64) for name in ("at", "lo", "hi")),
         )
         edit_kernel.launch(
-            n_threads, space.stream, pairs, self._free, self._max_distance, rung.bound,
+            n_threads, space.stream, pairs, self._free, self._max_distance, attempt.bound,
             int(want_path), rows, n_cells, n_rows, out,
         )  # fmt: skip
 

@@ -24,7 +24,7 @@ their words as wide as the band, 32 or 64 bits, pairs of up to so many edits, le
 (``bit_vectors.py``). For the path two words a column go to global memory, those of the threads of
 a block side by side.
 
-A launch is one of several stages (``flat_stages.py``), each with a wider band.
+A launch is one of several chain (``flat_stages.py``), each with a wider band.
 
 References
 ----------
@@ -44,17 +44,17 @@ from mapper.align.cuda.cooperative import (
     blocks_by_shared,
     lanes_of_warp_meet,
 )
+from mapper.align.cuda.kernel_chain import is_idle, pass_on, source_of
 from mapper.align.cuda.kernels import BLOCK, strings_of, two_bits
-from mapper.align.cuda.retry import DONE, LEFT
-from mapper.align.cuda.stages import hand_on, is_idle, source_of
+from mapper.align.cuda.retry import DONE, UNSOLVED
 from mapper.align.cuda.worklist import (
     IN_SLOT,
-    NO_PLACE,
+    NO_SPACE,
     WIDE_BLOCK,
-    blocks_with_room,
-    note_place,
-    place_of_path,
-    take_left,
+    allocate_path,
+    move_path,
+    resident_blocks,
+    take_pair,
 )
 from mapper.align.edit.bit_vectors import search_columns, trace_columns
 from mapper.align.edit.cpu import LEAF_ROWS, fits_leaf
@@ -66,9 +66,9 @@ from mapper.align.edit.wavefront import (
     PAD,
     Rows,
     next_offset,
-    slide,
     trace_edit,
 )
+from mapper.align.matches import slide
 from mapper.cuda.api import cuda, device_function, kernel
 from mapper.cuda.memory import Workspace, multiprocessors, total_bytes
 
@@ -110,7 +110,7 @@ def edit_block_space(
 ) -> tuple[int, Rows]:
     """Return how many blocks to launch for up to `n_pairs`, and room for all rows of each."""
     cells, rows = (shape.cells, shape.bound + 1) if want_path else (1, 1)
-    n_blocks = blocks_with_room(n_pairs, shape.shared_bytes, 12, 2 * cells + 24 * rows)
+    n_blocks = resident_blocks(n_pairs, shape.shared_bytes, 12, 2 * cells + 24 * rows)
     columns: list[Any] = [space.device(f"{name} cells", n_blocks * cells, np.int16)]
     columns += [
         space.device(f"{name} {what}", n_blocks * rows, np.int64) for what in Rows._fields[1:]
@@ -204,14 +204,14 @@ def _write_path(rows, s, strings, i, slot, left, out):
     """Write the operations of a path, last one first; return how many, -1 without room."""
     goal, end = np.int64(strings.ref_len - strings.query_len), np.int64(strings.ref_len)
     s = np.int64(s)
-    first = place_of_path(left, out, slot, 2 * s + 1)
-    if first == NO_PLACE:
+    first = allocate_path(left, out, slot, 2 * s + 1)
+    if first == NO_SPACE:
         return np.int64(-1)
     if first == IN_SLOT:
         n_ops, _ = trace_edit(rows, s, goal, end, out.slots[i * slot :], 0)
         return np.int64(n_ops)
     n_ops, _ = trace_edit(rows, s, goal, end, out.long_ops[first:], 0)
-    note_place(out, i, slot, first, n_ops)
+    move_path(out, i, slot, first, n_ops)
     return np.int64(n_ops)
 
 
@@ -228,7 +228,7 @@ def wide_edit_kernel(staged, n, max_distance, shape, want_path, rows, left, slot
         rows.hi[first_row:],
     )  # fmt: skip
     while True:
-        i = take_left(left, state, lane)
+        i = take_pair(left, state, lane)
         if i < 0:
             break
         strings = strings_of(staged, n, i)
@@ -239,12 +239,12 @@ def wide_edit_kernel(staged, n, max_distance, shape, want_path, rows, left, slot
         )  # fmt: skip
         if lane == 0:
             # Above the limit if the room did not lower it.
-            found = np.int32(DONE if status == EXCEEDED and most <= shape.bound else LEFT)
+            found = np.int32(DONE if status == EXCEEDED and most <= shape.bound else UNSOLVED)
             n_ops = np.int64(0)
             if status == FINISHED:
                 if want_path:
                     n_ops = _write_path(own, s, strings, i, slot, left, out)
-                found = np.int32(LEFT if n_ops < 0 else DONE)
+                found = np.int32(UNSOLVED if n_ops < 0 else DONE)
             is_found = status == FINISHED and found == DONE
             out.score[i] = s if is_found else -1
             out.n_ops[i] = n_ops if is_found else 0
@@ -309,7 +309,7 @@ def _write_row(strings, s, lo, hi, cells, first_cell, lane, lanes):
 
 
 @kernel(GROUP_BLOCK)
-def group_edit_kernel(staged, n, max_distance, shape, number, want_path, layout, stages, slot, out):
+def group_edit_kernel(staged, n, max_distance, shape, number, want_path, layout, chain, slot, out):
     """Find global edit distances, and paths, as stage `number`; groups stride over pairs.
 
     `layout` is that of ``small_rows.small_layout``; its cells are not used. Operations are written
@@ -325,15 +325,15 @@ def group_edit_kernel(staged, n, max_distance, shape, number, want_path, layout,
     first_word = np.int32(group * np.int32(shape.words))
     first_cell = np.int32(first_word + first_word)
     first_op = np.int32(first_word + np.int32(shape.cell_words))
-    source = source_of(stages, number)
-    n_pairs = np.int32(0) if is_idle(stages, number) else np.int32(stages.counts[source])
+    source = source_of(chain, number)
+    n_pairs = np.int32(0) if is_idle(chain, number) else np.int32(chain.counts[source])
     first = np.int32(0)
     while first < n_pairs:
         x = np.int32(first + worker)
         first = np.int32(first + n_workers)
         running = x < n_pairs
         todo = running
-        i = np.int64(stages.pairs[source - 1, x if running else np.int32(0)])
+        i = np.int64(chain.pairs[source - 1, x if running else np.int32(0)])
         strings = strings_of(staged, n, i)
         most = min(max_distance, np.int64(max(strings.query_len, strings.ref_len)))
         last = np.int32(min(most, np.int64(shape.bound)))
@@ -369,7 +369,7 @@ def group_edit_kernel(staged, n, max_distance, shape, number, want_path, layout,
             if found or most <= shape.bound:  # above the limit if the room did not lower it
                 out.status[i] = DONE
             else:
-                hand_on(stages, number, i)
+                pass_on(chain, number, i)
         lanes_of_warp_meet()
         if todo and found and want_path:
             n_ops = np.int64(out.n_ops[i])
@@ -405,37 +405,37 @@ def vector_space(
     if want_path:
         n_blocks = max(1, min(n_blocks, (total_bytes() >> 6) // (items * width // 8)))
     n_items = n_blocks * items if want_path else 1
-    moves = space.device("flat moves", n_items, WORD_TYPES[width])
+    moves = space.device("moves", n_items, WORD_TYPES[width])
     return n_blocks, VectorSpace(moves, columns)
 
 
 @kernel(BLOCK)
-def vector_edit_kernel(staged, n, max_distance, width, number, is_widest, want_path, space, stages,
+def vector_edit_kernel(staged, n, max_distance, width, number, is_widest, want_path, space, chain,
                        slot, out):  # fmt: skip
     """Find global edit distances below `width`, and paths, as stage `number`.
 
     Handed on are pairs that are too long, and, but for the widest, those that have more edits: the
     groups behind that go no farther. Operations are written last one first.
     """
-    source = source_of(stages, number)
-    n_pairs = np.int32(0) if is_idle(stages, number) else stages.counts[source]
+    source = source_of(chain, number)
+    n_pairs = np.int32(0) if is_idle(chain, number) else chain.counts[source]
     first = np.int64(0)
     if want_path:
         first = np.int64(cuda.blockIdx.x) * 2 * space.columns * BLOCK + cuda.threadIdx.x
     x, step = np.int32(cuda.grid(1)), np.int32(cuda.gridsize(1))
     while x < n_pairs:
-        i = np.int64(stages.pairs[source - 1, x])
+        i = np.int64(chain.pairs[source - 1, x])
         x = np.int32(x + step)
         strings = two_bits(strings_of(staged, n, i))
         if strings.ref_len > space.columns:  # would keep its warp waiting
-            hand_on(stages, number, i)
+            pass_on(chain, number, i)
             continue
         most = min(max_distance, np.int64(max(strings.query_len, strings.ref_len)))
         last = np.int32(min(most, np.int64(width - 1)))
         score = search_columns(strings, last, width, space.moves, first, BLOCK, want_path)
         if score < 0 and most >= width:
             if not is_widest:
-                hand_on(stages, number, i)
+                pass_on(chain, number, i)
             continue
         n_ops = np.int32(0)
         if score >= 0 and want_path:

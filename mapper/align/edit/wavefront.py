@@ -1,59 +1,49 @@
-"""Core: edit-distance wavefronts, for a distance, a path, or the middle of a path.
+"""Edit-distance wavefronts: the recurrence, the search, the bidirectional search and the traceback.
 
 v and h count the symbols of query and reference consumed, ``k = h - v`` is the diagonal.
 Wavefront s holds for each diagonal the farthest h (the *offset*) that s edits reach::
 
     W(s, k) = run of matches from max(W(s-1, k-1) + 1, W(s-1, k) + 1, W(s-1, k+1))
 
-(deletion, mismatch, insertion, in SAM's sense: an insertion consumes the query). A
-wavefront lies in a row of `Rows`, diagonal ``lo`` first, with two null cells on each side,
-so that the recurrence needs no bounds. Either every row is kept, for the path, or two.
+(deletion, mismatch, insertion, in SAM's sense: an insertion consumes the query). A wavefront is
+stored as a row of cells, diagonal ``lo`` first, with two null cells on each side, so that the
+recurrence needs no bounds checks. `Rows` keeps either all wavefronts, for the path, or the last
+two.
 
-Diagonals from which the end cannot be reached within the *bound* are not computed:
-a cell needs an edit for every diagonal between it and the end's. The bound falls as the
-wavefront goes ahead on the end's own diagonal, where the rest could be all mismatches
-(the dynamic diamond of Castells-Rufas 2023, section 3).
+Diagonals from which the end cannot be reached within the *bound* are not computed: a cell needs
+one edit for every diagonal between it and the end's. The bound falls as the wavefront advances on
+the end's own diagonal, where the rest of both sequences could be all mismatches (the dynamic
+diamond of Castells-Rufas 2023, section 3).
+
+*Bidirectional search* (:func:`meet`). Wavefronts from the start and from the end are computed in
+turn. As soon as forward wavefront s and backward wavefront r overlap on a diagonal, ``s + r`` is
+the distance, and the forward offset there lies on a shortest path, s edits from the start and r
+from the end: distances do not fall along a diagonal, so a path through any point between both
+offsets costs no more (Myers 1986). Memory is O(distance), and half as many cells are computed as
+from one end alone. The search can be interrupted after any wavefront and resumed, which the
+progress bar, the growing of rows and the checkpoints of ``long/search.py`` use.
+
+*Strips* (:func:`next_strip`) are for one long pair whose wavefronts many threads compute: a thread
+holds eight neighbouring cells in registers and advances them by several wavefronts before it
+writes. Two things differ from :func:`extend_row`, without effect on results. A cell that passes
+the end of a sequence stays at that end instead of becoming null; whatever stands at the end is
+reached with as many edits or fewer, so cells never fall from one wavefront to the next, and two
+that overlap on a diagonal still do later. And all eight cells are first compared by 32 bits,
+without a branch; only those that match throughout are compared further. The backward search is the
+same on the reversed sequences: reversing all bits of their words also reverses the bits of each
+symbol, in both sequences alike, so that equal symbols stay equal.
+
+*Small distances* (:func:`small_search`). Wavefront s of a global alignment has the diagonals -s to
+s; here diagonal k is cell ``s * s + s + k``. Nothing is looked up, cut off or padded, and a cell
+takes two bytes, so that one CUDA thread keeps all wavefronts of a short pair in shared memory. The
+cells are those of :func:`edit_search` (cells that it cuts off are on no path), and
+:func:`trace_edit` traces both.
 
 References
 ----------
-Aguado-Puig et al. (2022), IEEE Access 10:63782, algorithms 1 to 3: wavefronts for edit
-distance. Castells-Rufas (2023), Parallel Computing, 103019. Myers (1986), lemma 3, and
-Marco-Sola et al. (2023), doi:10.1093/bioinformatics/btad074: meeting in the middle.
-
-Core: the middle of a shortest edit path, from wavefronts of both ends that meet.
-
-Rows from the start and from the end are computed in turn. As soon as a forward row s and a
-backward row r overlap on a diagonal, ``s + r`` is the distance, and the forward offset there
-lies on a shortest path, s edits behind it and r before it: distances do not fall along a
-diagonal, so a path through any point between both offsets costs no more (Myers 1986). The
-memory is O(distance); the rows computed are half of what one end alone would need.
-
-The search can be left after any number of rows and resumed, which the progress bar, the
-growing of rows and the checkpoints of ``long.py`` use.
-
-Core: edit-distance wavefronts of small distances, every row in a square of cells.
-
-Wavefront s of a global alignment has the diagonals -s to s and lies behind those before it:
-diagonal k in cell ``s * s + s + k``. Nothing is looked up, cut or padded, and a cell takes two
-bytes, so that one thread of a device holds all rows of a short pair in fast memory. The cells
-are those of ``wavefront_edit`` (where that leaves some out, no path leads through them), and
-its core traces the path.
-
-Core: a strip of eight neighbouring cells of an edit wavefront, advanced row after row.
-
-Where the rows of one long pair are computed by many threads, a thread holds eight cells in
-registers and advances them for some rows, together with its neighbours, before anything is
-written. Two things differ from ``wavefront_edit.extend_row``, neither seen in a result:
-
-- A cell that passes the end of a sequence stays at that end; there it is dropped. What
-  stands at the end is reached with as many edits or fewer, so cells never fall from row to
-  row, and two rows that overlap on a diagonal still do some rows later.
-- All eight cells are compared by a first look of 32 bits without a branch; only those whose
-  look was not enough go on.
-
-The search of the other end is this one on the reversed sequences. Reversing all bits of the
-words does that: it turns the bits of each symbol about too, in both sequences alike, so that
-equal symbols stay equal.
+Aguado-Puig et al. (2022), IEEE Access 10:63782, algorithms 1 to 3: wavefronts for edit distance.
+Castells-Rufas (2023), Parallel Computing, 103019. Myers (1986), lemma 3, and Marco-Sola et al.
+(2023), doi:10.1093/bioinformatics/btad074: bidirectional search.
 """
 
 from __future__ import annotations
@@ -62,10 +52,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.align.matches import fence_of, first_run, run_of_matches, symbols_a_word
+from mapper.align.matches import (
+    farthest,
+    fence_of,
+    first_run,
+    follow,
+    look,
+    run_of_matches,
+    slide,
+    symbols_a_word,
+)
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.jit.accelerate import core
-from mapper.jit.intrinsics import trailing_zeros, trailing_zeros_32
 
 NULL = np.int32(-(2**30))
 """Offset of a cell that does not exist; two of them can still be added."""
@@ -74,11 +72,11 @@ PAD = 2
 """Null cells on each side of a row."""
 
 GOING, FINISHED, EXCEEDED, NO_ROOM = range(4)
-"""What a step leads to: go on; the end is reached; the bound is; the rows are full."""
+"""Outcome of a step: go on; end reached; bound exceeded; no room for another row."""
 
 
 class Ends(NamedTuple):
-    """Symbols at each end that may stay unaligned at no cost."""
+    """Numbers of symbols at each end that may stay unaligned at no cost."""
 
     query_begin: int
     query_end: int
@@ -87,7 +85,7 @@ class Ends(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Wavefronts in a flat array: row r is ``cells[at[r]:]``, diagonals lo[r] to hi[r]."""
+    """Wavefronts in one array: row r is ``cells[at[r]:]``, for the diagonals lo[r] to hi[r]."""
 
     cells: np.ndarray  # int32
     at: np.ndarray  # int64
@@ -97,7 +95,7 @@ class Rows(NamedTuple):
 
 @core
 def ends_within(free, query_len, ref_len):
-    """What of `free` a pair of these lengths has."""
+    """Return `free`, limited to the lengths of a pair."""
     return Ends(
         min(free.query_begin, query_len), min(free.query_end, query_len),
         min(free.ref_begin, ref_len), min(free.ref_end, ref_len),
@@ -106,24 +104,24 @@ def ends_within(free, query_len, ref_len):
 
 @core
 def next_offset(left, here, right):
-    """Offset that one more edit reaches, from those on the diagonals k - 1, k and k + 1."""
+    """Return the offset that one more edit reaches, from those on diagonals k - 1, k and k + 1."""
     return max(np.int32(max(left, here) + np.int32(1)), right)
 
 
 @core
 def fill_row(before, after):
-    """Compute a row from the one before, which reaches one cell farther on each side."""
+    """Compute a row from the previous one, which has one more cell on each side."""
     for i in range(len(after)):
         after[i] = next_offset(before[i], before[i + 1], before[i + 2])
 
 
 @core
 def extend_row(pair, ends, row, lo, forward):
-    """Follow the matches from every cell of a row; drop cells beyond an end.
+    """Follow the matches from every cell of a row; set cells beyond an end to null.
 
     Returns
     -------
-    Lowest diagonal on which the end is reached, or null.
+    The lowest diagonal on which the end is reached, or null.
     """
     n, m = pair.query_len, pair.ref_len
     step = symbols_a_word(pair.shift)
@@ -151,8 +149,8 @@ def extend_row(pair, ends, row, lo, forward):
 
 
 @core
-def _place(rows, r, lo, hi, keep):
-    """Reserve a row; False if there is no room."""
+def _reserve(rows, r, lo, hi, keep):
+    """Reserve a row; return False if there is no room."""
     n = hi - lo + 1
     half = len(rows.cells) >> 1
     if keep:
@@ -171,7 +169,7 @@ def _place(rows, r, lo, hi, keep):
 
 @core
 def _trim(rows, r):
-    """Take null cells off both sides of a row, and put the padding there."""
+    """Remove null cells at both sides of a row, and pad it there."""
     at, lo, hi = rows.at[r], rows.lo[r], rows.hi[r]
     while lo <= hi and rows.cells[at] < 0:
         at += 1
@@ -193,17 +191,17 @@ def edit_row(pair, ends, rows, s, bound, keep, forward):
     Parameters
     ----------
     bound
-        Distances above it are of no interest.
+        Greatest distance of interest.
     keep
-        Whether every row is kept, or only the last two.
+        Keep every row, or only the last two.
     forward
-        Whether v and h count from the starts of both sequences, or from their ends.
+        v and h count from the starts of both sequences, or from their ends.
 
     Returns
     -------
     status, end_k
-        GOING, FINISHED (and the diagonal of the end, of several the lowest), EXCEEDED, or
-        NO_ROOM: then nothing has changed.
+        GOING; FINISHED, with the lowest diagonal on which the end is reached; EXCEEDED; or
+        NO_ROOM, with nothing changed.
     """
     r = s if keep else s & 1
     goal = pair.ref_len - pair.query_len
@@ -218,7 +216,7 @@ def edit_row(pair, ends, rows, s, bound, keep, forward):
         hi = min(hi, rows.hi[before] + 1)
     if lo > hi or s > bound:
         return EXCEEDED, np.int64(NULL)
-    if not _place(rows, r, lo, hi, keep):
+    if not _reserve(rows, r, lo, hi, keep):
         return NO_ROOM, np.int64(NULL)
     row = rows.cells[rows.at[r] : rows.at[r] + hi - lo + 1]
     if s == 0:
@@ -238,7 +236,7 @@ def edit_row(pair, ends, rows, s, bound, keep, forward):
 
 @core
 def cell(rows, r, k):
-    """Offset in row r on diagonal k, or null."""
+    """Return the offset in row r on diagonal k, or null."""
     if k < rows.lo[r] or k > rows.hi[r]:
         return np.int64(NULL)
     return np.int64(rows.cells[rows.at[r] + k - rows.lo[r]])
@@ -246,7 +244,7 @@ def cell(rows, r, k):
 
 @core
 def lowered_bound(pair, rows, r, s, bound):
-    """The bound, or what mismatches to the end of both sequences would cost from row r."""
+    """Return the bound, lowered to the cost of mismatches from row r to the end of both sides."""
     goal = pair.ref_len - pair.query_len
     offset = cell(rows, r, goal)
     if offset < 0:
@@ -256,19 +254,18 @@ def lowered_bound(pair, rows, r, s, bound):
 
 @core
 def edit_rows_on(pair, ends, rows, s, last, bound, keep, forward):
-    """Go on from row s until the end is reached, row `last` is done, or there is no room.
+    """Compute rows from row s on until the end is reached, row `last` is done, or room runs out.
 
     Parameters
     ----------
     last
-        None: the search has no last row, and its loop does not ask.
+        None if there is no last row; the compiled loop then has no test for it.
 
     Returns
     -------
     status, s, k, bound
-        FINISHED, the distance and the diagonal of the end (of several the lowest); EXCEEDED or
-        NO_ROOM, and the row where that was found; or GOING, and the next row. The bound as
-        lowered so far.
+        FINISHED, the distance and the lowest diagonal of the end; EXCEEDED or NO_ROOM, and the
+        row where that happened; or GOING, and the next row. The bound as lowered so far.
     """
     while True:
         status, end_k = edit_row(pair, ends, rows, s, bound, keep, forward)
@@ -282,7 +279,7 @@ def edit_rows_on(pair, ends, rows, s, last, bound, keep, forward):
 
 @core
 def edit_search(pair, ends, bound, rows, keep, forward):
-    """Search the end with one row after the other; return what :func:`edit_rows_on` does."""
+    """Search the end row by row; return status, s and k of :func:`edit_rows_on`."""
     status, s, k, _ = edit_rows_on(pair, ends, rows, np.int64(0), None, bound, keep, forward)
     return status, s, k
 
@@ -291,7 +288,7 @@ def edit_search(pair, ends, bound, rows, keep, forward):
 def trace_edit(rows, s, k, offset, ops, n_ops):
     """Append the operations from a cell back to row 0, last first; needs every row.
 
-    Of equal ways into a cell a mismatch is taken before a deletion, that before an insertion.
+    Of equal origins of a cell a mismatch is preferred to a deletion, and that to an insertion.
 
     Returns
     -------
@@ -318,13 +315,15 @@ def trace_edit(rows, s, k, offset, ops, n_ops):
     return append_op(ops, n_ops, EQUAL, offset - max(np.int64(0), k)), k
 
 
-# Fields of a search's state (int64).
+# --- bidirectional search ---
+
+# Fields of the state of a search (int64).
 S, R, BOUND, REACH, BACK_REACH, MIDDLE_K, MIDDLE_OFFSET = range(7)
 N_STATE = 7
 
 
 def new_state(bound: int) -> np.ndarray:
-    """Return the state of a search that has not begun."""
+    """Return the state of a new search."""
     state = np.zeros(N_STATE, np.int64)
     reset_state(state, bound)
     return state
@@ -332,7 +331,7 @@ def new_state(bound: int) -> np.ndarray:
 
 @core
 def reset_state(state, bound):
-    """Begin a search; `bound`: greatest distance of interest."""
+    """Start a search anew; `bound`: greatest distance of interest."""
     state[S] = -1  # rows done, from the start and from the end, are S + 1 and R + 1
     state[R] = -1
     state[BOUND] = bound
@@ -342,7 +341,7 @@ def reset_state(state, bound):
 
 @core
 def _reach(rows, r):
-    """Greatest number of symbols that a cell of a row has consumed."""
+    """Return the greatest number of symbols that a cell of a row has consumed."""
     lo = rows.lo[r]
     row = rows.cells[rows.at[r] : rows.at[r] + rows.hi[r] - lo + 1]
     reach = np.int64(0)
@@ -353,7 +352,7 @@ def _reach(rows, r):
 
 @core
 def _overlap(pair, rows, r, back_rows, back_r):
-    """Lowest diagonal on which a forward and a backward row overlap, or null."""
+    """Return the lowest diagonal on which a forward and a backward row overlap, or null."""
     goal = pair.ref_len - pair.query_len
     lo = max(rows.lo[r], goal - back_rows.hi[back_r])
     hi = min(rows.hi[r], goal - back_rows.lo[back_r])
@@ -368,13 +367,13 @@ def _overlap(pair, rows, r, back_rows, back_r):
 
 @core
 def meet(pair, state, rows, back_rows, n_steps):
-    """Go on with a search for at most `n_steps` rows.
+    """Continue a bidirectional search for at most `n_steps` rows.
 
     Returns
     -------
-    FINISHED: the distance is ``state[S] + state[R]``, the middle on diagonal
-    ``state[MIDDLE_K]`` at ``state[MIDDLE_OFFSET]``. EXCEEDED: it is above the bound.
-    NO_ROOM: give wider rows and go on. GOING: after `n_steps`.
+    FINISHED: the distance is ``state[S] + state[R]``, the middle of a path on diagonal
+    ``state[MIDDLE_K]`` at ``state[MIDDLE_OFFSET]``. EXCEEDED: the distance is above the bound.
+    NO_ROOM: call again with wider rows. GOING: not finished after `n_steps`.
     """
     ends = Ends(np.int64(0), np.int64(0), np.int64(0), np.int64(0))
     for _ in range(n_steps):
@@ -382,7 +381,7 @@ def meet(pair, state, rows, back_rows, n_steps):
             return EXCEEDED
         forward = state[S] <= state[R]
         s = (state[S] if forward else state[R]) + 1
-        # Two calls, as a choice between both rows would be an array that is counted.
+        # Two calls: choosing one of both rows would make an array with a reference count.
         if forward:
             status, _ = edit_row(pair, ends, rows, s, state[BOUND], False, True)
         else:
@@ -408,102 +407,15 @@ def meet(pair, state, rows, back_rows, n_steps):
     return GOING
 
 
+# --- strips of eight cells, for many threads on one pair ---
+
 WIDTH = 8
 """Cells of a strip."""
 
 
-class Strings(NamedTuple):
-    """Both packed sequences of a part, in the direction of a search.
-
-    At least one word lies before a part and six behind it.
-    """
-
-    query: np.ndarray  # uint32
-    ref: np.ndarray  # uint32
-    query_at: int  # uint32: symbol of `query` where the part starts
-    ref_at: int  # uint32
-    query_len: int  # int32, symbols
-    ref_len: int  # int32
-    shift: int  # int32: log2 of the bits of a symbol: 1, 2 or 3
-
-
-@core
-def window(words, symbol, shift):
-    """The 32 bits from a symbol (uint32) on."""
-    # Unsigned, as an index that may be negative would be checked for that.
-    at = np.uint64(np.uint32(symbol >> np.uint32(np.int32(5) - shift)))
-    low = np.uint64(words[at])
-    high = np.uint64(words[at + np.uint64(1)])
-    bits = np.uint64(np.uint32(symbol << np.uint32(shift)) & np.uint32(31))
-    return np.uint32(((high << np.uint64(32)) | low) >> bits)
-
-
-@core
-def _window_64(words, symbol, shift):
-    """The 64 bits from a symbol (uint32) on."""
-    low = np.uint64(window(words, symbol, shift))
-    behind = np.uint32(symbol + np.uint32(np.int32(32) >> shift))
-    return (np.uint64(window(words, behind, shift)) << np.uint64(32)) | low
-
-
-@core
-def farthest(k, query_len, ref_len):
-    """Greatest offset on diagonal k."""
-    return np.int32(min(np.int32(query_len + k), ref_len))
-
-
-@core
-def look(strings, h, k):
-    """Matches at offset h of diagonal k as far as 32 bits show, ends not regarded.
-
-    A cell that does not exist (h < 0) looks at the start of the part.
-    """
-    v = np.uint32(max(np.int32(h - k), np.int32(0)))
-    at_query = window(strings.query, np.uint32(strings.query_at + v), strings.shift)
-    at = np.uint32(max(h, np.int32(0)))
-    at_ref = window(strings.ref, np.uint32(strings.ref_at + at), strings.shift)
-    return np.int32(trailing_zeros_32(np.uint32(at_query ^ at_ref)) >> strings.shift)
-
-
-@core
-def follow(strings, h, k, limit):
-    """Go on from offset h of diagonal k along matches, 128 bits at a time."""
-    step = np.uint32(np.int32(64) >> strings.shift)
-    while h < limit:
-        at_query = np.uint32(strings.query_at + np.uint32(h - k))
-        at_ref = np.uint32(strings.ref_at + np.uint32(h))
-        near = _window_64(strings.query, at_query, strings.shift)
-        near ^= _window_64(strings.ref, at_ref, strings.shift)
-        far = _window_64(strings.query, np.uint32(at_query + step), strings.shift)
-        far ^= _window_64(strings.ref, np.uint32(at_ref + step), strings.shift)
-        bits = trailing_zeros(near) if near != 0 else 64 + trailing_zeros(far)
-        h = np.int32(h + (bits >> strings.shift))
-        if bits < 128:
-            break
-    return np.int32(min(h, limit))
-
-
-@core
-def slide(strings, h, k, null):
-    """Follow the matches from offset h of diagonal k on.
-
-    Returns
-    -------
-    The offset behind them; `null` for a cell that does not exist or lies beyond an end.
-    """
-    limit = farthest(k, strings.query_len, strings.ref_len)
-    if h < 0 or h > limit:
-        return null
-    run = look(strings, h, k)
-    h = np.int32(min(np.int32(h + run), limit))
-    if run == np.int32(32) >> strings.shift and h < limit:
-        h = follow(strings, h, k, limit)
-    return h
-
-
 @core
 def _first_look(strings, k, left, here, right):
-    """Return the next cell as far as the first look shows, and whether to go on from it."""
+    """Return the next cell after one comparison, and True if matches may continue from there."""
     limit = farthest(k, strings.query_len, strings.ref_len)
     h = np.int32(min(next_offset(left, here, right), limit))
     run = look(strings, h, k)
@@ -511,8 +423,8 @@ def _first_look(strings, k, left, here, right):
 
 
 @core
-def _rest(strings, k, h):
-    """Return the cell that a first look did not show the end of."""
+def _follow_on(strings, k, h):
+    """Return the cell after all matches, from where the first comparison ended."""
     if h < 0:
         return h
     return follow(strings, h, k, farthest(k, strings.query_len, strings.ref_len))
@@ -520,16 +432,16 @@ def _rest(strings, k, h):
 
 @core
 def next_strip(strings, k, before, strip, behind):
-    """Return the next row of the cells on the diagonals k to k + 7.
+    """Return the cells of the next wavefront on the diagonals k to k + 7.
 
     Parameters
     ----------
     k
         int32.
     before, behind
-        Offsets on the diagonals k - 1 and k + 8 of the row that `strip` is of.
+        Offsets on the diagonals k - 1 and k + 8 of the wavefront of `strip`.
     strip
-        Eight offsets (int32); below 0 where there is no cell.
+        Eight offsets (int32), negative for null cells.
     """
     c0, c1, c2, c3, c4, c5, c6, c7 = strip
     k1, k2, k3, k4 = np.int32(k + 1), np.int32(k + 2), np.int32(k + 3), np.int32(k + 4)
@@ -544,32 +456,34 @@ def next_strip(strings, k, before, strip, behind):
     h7, more7 = _first_look(strings, k7, c6, c7, behind)
     if more0 | more1 | more2 | more3 | more4 | more5 | more6 | more7:
         if more0:
-            h0 = _rest(strings, k, h0)
+            h0 = _follow_on(strings, k, h0)
         if more1:
-            h1 = _rest(strings, k1, h1)
+            h1 = _follow_on(strings, k1, h1)
         if more2:
-            h2 = _rest(strings, k2, h2)
+            h2 = _follow_on(strings, k2, h2)
         if more3:
-            h3 = _rest(strings, k3, h3)
+            h3 = _follow_on(strings, k3, h3)
         if more4:
-            h4 = _rest(strings, k4, h4)
+            h4 = _follow_on(strings, k4, h4)
         if more5:
-            h5 = _rest(strings, k5, h5)
+            h5 = _follow_on(strings, k5, h5)
         if more6:
-            h6 = _rest(strings, k6, h6)
+            h6 = _follow_on(strings, k6, h6)
         if more7:
-            h7 = _rest(strings, k7, h7)
+            h7 = _follow_on(strings, k7, h7)
     return h0, h1, h2, h3, h4, h5, h6, h7
 
 
+# --- small distances, in a triangle of 16-bit cells ---
+
 MAX_SMALL_LENGTH = 2**15 - 2
-"""Longest reference whose offsets fit."""
+"""Longest reference whose offsets fit 16 bits."""
 
 _SMALL_NULL = -(2**15)
 
 
 def small_layout(bound: int, cells: np.ndarray) -> Rows:
-    """Return `cells` (int16) as rows up to wavefront `bound`, for ``trace_edit``."""
+    """Return `cells` (int16) as rows up to wavefront `bound`, for :func:`trace_edit`."""
     s = np.arange(bound + 1, dtype=np.int64)
     return Rows(cells, s * s, -s, s)
 
@@ -587,7 +501,7 @@ def small_search(strings, bound, cells):
 
     Returns
     -------
-    The distance; -1 above `bound`.
+    The distance, or -1 if it is above `bound`.
     """
     goal = np.int32(strings.ref_len - strings.query_len)
     for s in range(bound + 1):

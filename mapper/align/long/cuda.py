@@ -39,12 +39,11 @@ from mapper.align.edit.wavefront import (
     R,
     Rows,
     S,
-    Strings,
     next_strip,
 )
 from mapper.align.edit.wavefront import BOUND as SEARCH_BOUND
 from mapper.align.long.search import Part, Search
-from mapper.align.matches import Pair
+from mapper.align.matches import Pair, Strings
 from mapper.cuda.api import DRIVER, SIMULATED, cuda, device_function, kernel
 from mapper.cuda.memory import device_memory
 from mapper.cuda.warp import WARP, WarpLanes

@@ -25,15 +25,15 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(retry, "_SPACES", {})
     counts = []
-    first_pass = stream.first_pass
+    streamed_pass = stream.streamed_pass
 
     def noted(*args):
-        found = first_pass(*args)
+        found = streamed_pass(*args)
         counts.append(found.n_left)
         retry._SPACES.clear()
         return found
 
-    monkeypatch.setattr(stream, "first_pass", noted)
+    monkeypatch.setattr(stream, "streamed_pass", noted)
     return counts
 
 
@@ -57,11 +57,11 @@ def test_groups_of_all_sizes_equal_the_cpu(
 ) -> None:
     from mapper.align.affine import cuda_plan, cuda_rows
     from mapper.align.cuda import worklist
-    from mapper.align.cuda.launch_plan import GroupRung
+    from mapper.align.cuda.launch_plan import GroupLaunch
 
     monkeypatch.setattr(worklist, "multiprocessors", lambda: 1)
     monkeypatch.setattr(cuda_rows, "MOST_BAND_BLOCKS", 1)  # takes pairs again and again
-    monkeypatch.setattr(cuda_plan, "BAND_RUNGS", (GroupRung(120, lanes),))
+    monkeypatch.setattr(cuda_plan, "BAND_LAUNCHES", (GroupLaunch(120, lanes),))
     pairs = short_pairs(np.random.default_rng(41))
     bands = ((3, 2),) if SIMULATED else ((3, 2), (2, 1), (32, 8), (33, 1), (90, 20))
     for band in bands:
@@ -76,12 +76,12 @@ def test_what_a_rung_has_no_room_for_goes_to_the_last(
 ) -> None:
     from mapper.align.affine import cuda_plan
     from mapper.align.cuda import launch_plan
-    from mapper.align.cuda.launch_plan import GroupRung
+    from mapper.align.cuda.launch_plan import GroupLaunch
 
     pairs = short_pairs(np.random.default_rng(42))
-    rungs = [GroupRung(bound, 8) for bound in (4, 6, 10)]
+    attempts = [GroupLaunch(bound, 8) for bound in (4, 6, 10)]
     for n_rungs in (1, 3):
-        monkeypatch.setattr(cuda_plan, "BAND_RUNGS", tuple(rungs[:n_rungs]))
+        monkeypatch.setattr(cuda_plan, "BAND_LAUNCHES", tuple(attempts[:n_rungs]))
         check(pairs, device, align_affine, band=(8, 4))
     monkeypatch.setattr(launch_plan, "BLOCKS_FROM", (0, 10**6))  # these begin with the second
     check(pairs, device, align_affine, band=(8, 4))
@@ -172,7 +172,7 @@ def test_the_kernel_compiles_for_hopper_without_spills() -> None:
     number, u32, byte = np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.int8)
     i32 = np.zeros(1, np.int32)
     staged, i64 = array(np.uint64), types.int64
-    out = type_of(flat.FlatResults(i32, byte, i32, u32, u32, np.zeros((1, 1), np.int64)))
+    out = type_of(flat.ChunkResults(i32, byte, i32, u32, u32, np.zeros((1, 1), np.int64)))
     penalties, width = AffinePenalties(2, 3, 1), Band(32, 8)
     machine = compile_offline(
         band.band_affine_kernel,
@@ -180,7 +180,7 @@ def test_the_kernel_compiles_for_hopper_without_spills() -> None:
             staged, i64, type_of(penalties), i64, i64, type_of(width),
             type_of(room.band_shape(penalties, width, 220, 8)), i64,
             type_of(room.BandSpace(np.zeros(1, np.uint8), i32, u32, number)),
-            type_of(lists.LeftPairs(i32, i32)), i64, out,
+            type_of(lists.Worklist(i32, i32)), i64, out,
         ],
     )  # fmt: skip
     assert machine.spills == 0

@@ -1,4 +1,4 @@
-"""How chunks are cut, dealt to threads, and go through the slots of a device."""
+"""How chunks are cut, dealt to threads, and go through the streams of a device."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 
 from mapper.align.cuda.chunks import SMALLEST
 from mapper.align.cuda.sources import LetterSource, PackedSource
-from mapper.align.cuda.work_queue import give_places, stop, ticket_at_hand, tickets_of
+from mapper.align.cuda.work_queue import add_buffers, stop, try_take_job, work_queue
 from mapper.align.dispatch import packed_pairs
 from mapper.align.pairs import batch_of
-from tests.align.cuda.test_sources import expected_rows, places_at, symbols
+from tests.align.cuda.test_sources import buffers_at, expected_rows, symbols
 from tests.helpers.sequence_pairs import random_pairs
 
 PAIRS = random_pairs(np.random.default_rng(21), 300, 40)
@@ -37,16 +37,16 @@ def test_chunks_are_all_pairs_and_smaller_at_both_ends(packed: bool, most: int) 
 
 
 def test_tickets_at_hand_are_those_of_chunks_that_have_a_place() -> None:
-    tickets = tickets_of(2, 3)
-    assert ticket_at_hand(tickets) == -1
-    give_places(tickets, 1)
-    assert [ticket_at_hand(tickets) for _ in range(4)] == [0, 1, 2, -1]
-    give_places(tickets, 2)  # of which the second is of no chunk
-    assert [ticket_at_hand(tickets) for _ in range(4)] == [3, 4, 5, -1]
-    stop(tickets)
+    queue = work_queue(2, 3)
+    assert try_take_job(queue) == -1
+    add_buffers(queue, 1)
+    assert [try_take_job(queue) for _ in range(4)] == [0, 1, 2, -1]
+    add_buffers(queue, 2)  # of which the second is of no chunk
+    assert [try_take_job(queue) for _ in range(4)] == [3, 4, 5, -1]
+    stop(queue)
 
 
-class Slot:
+class FakeStream:
     """Has its chunk done when it is asked the second time, and notes what it was given."""
 
     def __init__(self, notes: list[tuple[str, int]], rows: list) -> None:
@@ -55,7 +55,7 @@ class Slot:
 
     def queue(self, chunk, staged: np.ndarray, n_words: int) -> None:
         self.notes.append(("queued", chunk.first))
-        self.staged, self.asked = staged, 0  # read later, when the place must be as it was
+        self.staged, self.asked = staged, 0  # read later, when the buffer must be as it was
         assert n_words <= len(staged)
 
     def is_done(self) -> bool:
@@ -75,38 +75,34 @@ class Slot:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize(("n_slots", "threads"), [(1, 1), (1, 3), (2, 2), (4, 1), (4, 3)])
+@pytest.mark.parametrize(("n_streams", "threads"), [(1, 1), (1, 3), (2, 2), (4, 1), (4, 3)])
 def test_chunks_go_through_slots_in_order(
-    packed: bool, n_slots: int, threads: int, monkeypatch: pytest.MonkeyPatch
+    packed: bool, n_streams: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flat_cuda = pytest.importorskip("mapper.align.cuda.stream")
-    monkeypatch.setattr(
-        flat_cuda, "page_locked", lambda n, dtype: places_at(0, 1, n)[0].view(dtype)
-    )
+    stream = pytest.importorskip("mapper.align.cuda.stream")
+    monkeypatch.setattr(stream, "page_locked", lambda n, dtype: buffers_at(0, 1, n)[0].view(dtype))
     source = source_of(packed)
     chunks = source.chunks(32)
     notes: list[tuple[str, int]] = []
     rows: list = []
-    slots = [Slot(notes, rows) for _ in range(n_slots)]
-    found = flat_cuda.run_staged(n_slots, source, chunks, threads, lambda: ("found", slots))
+    streams = [FakeStream(notes, rows) for _ in range(n_streams)]
+    found = stream.run_staged(n_streams, source, chunks, threads, lambda: ("found", streams))
     assert found == "found"
     assert rows == expected_rows(PAIRS)
     for kind in ("queued", "finished"):
         assert [first for note, first in notes if note == kind] == [c.first for c in chunks]
     under_way = np.cumsum([{"queued": 1, "finished": -1}.get(note, 0) for note, _ in notes])
-    assert max(under_way) <= n_slots
-    assert notes[-n_slots:] == [("waited", -1)] * n_slots
+    assert max(under_way) <= n_streams
+    assert notes[-n_streams:] == [("waited", -1)] * n_streams
 
 
 def test_threads_end_where_nothing_can_be_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    flat_cuda = pytest.importorskip("mapper.align.cuda.stream")
-    monkeypatch.setattr(
-        flat_cuda, "page_locked", lambda n, dtype: places_at(0, 1, n)[0].view(dtype)
-    )
+    stream = pytest.importorskip("mapper.align.cuda.stream")
+    monkeypatch.setattr(stream, "page_locked", lambda n, dtype: buffers_at(0, 1, n)[0].view(dtype))
     source = source_of(False)
 
     def prepared():
-        raise MemoryError("no slots")
+        raise MemoryError("no streams")
 
-    with pytest.raises(MemoryError, match="no slots"):
-        flat_cuda.run_staged(2, source, source.chunks(32), 3, prepared)
+    with pytest.raises(MemoryError, match="no streams"):
+        stream.run_staged(2, source, source.chunks(32), 3, prepared)

@@ -25,26 +25,26 @@ def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     from mapper.align.affine import cuda_plan as affine_plan
     from mapper.align.cuda import launch_plan, retry
     from mapper.align.cuda import stream as flat_rest
-    from mapper.align.cuda.launch_plan import GroupRung
+    from mapper.align.cuda.launch_plan import GroupLaunch
     from mapper.align.edit import cuda_plan as edit_plan
 
     monkeypatch.setattr(retry, "_SPACES", {})  # what is kept there is made for other lengths
     monkeypatch.setattr(launch_plan, "BLOCKS_FROM", (0, 0))
     monkeypatch.setattr(affine_plan, "BLOCK_WIDTHS", (16, 64) if SIMULATED else (128, 2048))
     monkeypatch.setattr(edit_plan, "EDIT_BLOCK_WIDTHS", (64, 128) if SIMULATED else (2048, 8192))
-    monkeypatch.setattr(affine_plan, "GROUP_RUNGS", (GroupRung(6, 8),))
+    monkeypatch.setattr(affine_plan, "GROUP_LAUNCHES", (GroupLaunch(6, 8),))
     if SIMULATED:  # several pairs at a time
-        monkeypatch.setattr(affine_plan, "BAND_RUNGS", (GroupRung(2**14, 8),))
-    monkeypatch.setattr(edit_plan, "EDIT_RUNGS", (GroupRung(9, 8),))
+        monkeypatch.setattr(affine_plan, "BAND_LAUNCHES", (GroupLaunch(2**14, 8),))
+    monkeypatch.setattr(edit_plan, "EDIT_GROUPS", (GroupLaunch(9, 8),))
     left = []
-    first_pass = flat_rest.first_pass
+    streamed_pass = flat_rest.streamed_pass
 
     def noted(*args):
-        found = first_pass(*args)
+        found = streamed_pass(*args)
         left.append(found.n_left)
         return found
 
-    monkeypatch.setattr(flat_rest, "first_pass", noted)
+    monkeypatch.setattr(flat_rest, "streamed_pass", noted)
     return left
 
 
@@ -91,15 +91,15 @@ def test_what_bit_vectors_leave_goes_on(
 ) -> None:
     """References that are too long for them; and more edits, for which there are blocks or none."""
     from mapper.align.cuda import launch_plan
-    from mapper.align.cuda.launch_plan import GroupRung
+    from mapper.align.cuda.launch_plan import GroupLaunch
     from mapper.align.edit import cuda_plan
 
     monkeypatch.setattr(launch_plan, "BLOCKS_FROM", (blocks_from, 10**6))
     monkeypatch.setattr(cuda_plan, "VECTOR_COLUMNS", (40, 40))
     monkeypatch.setattr(cuda_plan, "VECTOR_WIDTHS", (32,))
     monkeypatch.setattr(cuda_plan, "EDIT_BLOCK_WIDTHS", (128, 256))
-    rungs = GroupRung(12, 8), GroupRung(64, 32)
-    monkeypatch.setattr(cuda_plan, "EDIT_RUNGS", rungs)
+    attempts = GroupLaunch(12, 8), GroupLaunch(64, 32)
+    monkeypatch.setattr(cuda_plan, "EDIT_GROUPS", attempts)
     rng = np.random.default_rng(36)
     pairs = []
     for _ in range(2 if SIMULATED else 200):
@@ -142,11 +142,11 @@ def test_without_room_for_their_paths_pairs_are_left(
 ) -> None:
     from mapper.align.affine import cuda_plan
     from mapper.align.cuda import stream
-    from mapper.align.cuda.launch_plan import GroupRung
+    from mapper.align.cuda.launch_plan import GroupLaunch
 
     monkeypatch.setattr(stream, "LONG_OPS_A_WORD", 1)
-    monkeypatch.setattr(cuda_plan.SmallAffine, "slot", 4)
-    monkeypatch.setattr(cuda_plan, "GROUP_RUNGS", (GroupRung(1, 8),))
+    monkeypatch.setattr(cuda_plan.AffinePlan, "slot", 4)
+    monkeypatch.setattr(cuda_plan, "GROUP_LAUNCHES", (GroupLaunch(1, 8),))
     rng = np.random.default_rng(34)
     n = 6 if SIMULATED else 60
     pairs = [(edited(rng, r, 0.2), r) for r in (random_letters(rng, 60) for _ in range(n))]
@@ -165,9 +165,9 @@ def test_kernels_compile_for_hopper_without_spills() -> None:
     number, u32, byte = np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.int8)
     i32, i16 = np.zeros(1, np.int32), np.zeros(1, np.int16)
     staged, i64 = array(np.uint64), types.int64
-    out = type_of(flat.FlatResults(i32, byte, i32, u32, u32, np.zeros((1, 1), np.int64)))
+    out = type_of(flat.ChunkResults(i32, byte, i32, u32, u32, np.zeros((1, 1), np.int64)))
     penalties = AffinePenalties(2, 3, 1)
-    left = type_of(lists.LeftPairs(i32, i32))
+    left = type_of(lists.Worklist(i32, i32))
     space = type_of(room.BlockSpace(np.zeros(1, np.uint8), number, number, u32))
     shape = type_of(room.block_shape(penalties, 2048))
     arguments = [staged, i64, type_of(penalties), i64, i64, shape, i64, space, left, i64, out]
@@ -184,5 +184,5 @@ def test_kernels_compile_for_hopper_without_spills() -> None:
     assert machine.spills == 0
     assert machine.wide_share <= 0.25
     assert machine.registers <= 64
-    assert compile_offline(lists.list_left_kernel, [staged, i64, i64, out, left]).spills == 0
-    assert compile_offline(lists.clear_list_kernel, [left, i64, i64]).spills == 0
+    assert compile_offline(lists.fill_worklist_kernel, [staged, i64, i64, out, left]).spills == 0
+    assert compile_offline(lists.clear_worklist_kernel, [left, i64, i64]).spills == 0

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from mapper.align.affine.api import align_affine
-from mapper.align.cuda import chunks as flat_chunks
+from mapper.align.cuda import chunks as chunks_module
 from mapper.align.cuda.pack_letters import BLOCK_LETTERS, LINE, LINE_LETTERS, pack_blocks, pack_line
 from mapper.align.cuda.sources import LetterSource, PackedSource
-from mapper.align.cuda.staging import Staging, words_of_place
+from mapper.align.cuda.staging import Staging, buffer_words
 from mapper.align.dispatch import packed_pairs
 from mapper.align.edit.api import edit_distance
 from mapper.align.pairs import PairBatch, batch_of
@@ -28,32 +28,34 @@ def pack_some(letters, at, codes, doubts):
 CODES = {"A": 0, "C": 1, "T": 2, "U": 2, "G": 3, "a": 0, "c": 1, "t": 2, "u": 2, "g": 3}
 
 
-def staged_rows(source, most_pairs: int = 1000, n_places: int = 2, threads: int = 3, byte: int = 0):
+def staged_rows(
+    source, most_pairs: int = 1000, n_buffers: int = 2, threads: int = 3, byte: int = 0
+):
     """Stage every chunk as the pipeline does; return the symbols of each pair, or None."""
     rows = []
     chunks = source.chunks(most_pairs)
-    places = places_at(byte, n_places, words_of_place(source, chunks))
+    places = buffers_at(byte, n_buffers, buffer_words(source, chunks))
     staging = Staging(source, chunks, places, threads)
     try:
-        _collect(staging, chunks, n_places, rows)
+        _collect(staging, chunks, n_buffers, rows)
     finally:
         staging.close()
     return rows, len(chunks)
 
 
-def places_at(byte: int, n_places: int, n_words: int) -> np.ndarray:
+def buffers_at(byte: int, n_buffers: int, n_words: int) -> np.ndarray:
     """Return places that begin so many bytes behind a line of 64."""
-    room = np.full(n_places * n_words * 8 + 128, 255, np.uint8)
+    room = np.full(n_buffers * n_words * 8 + 128, 255, np.uint8)
     first = -room.ctypes.data % 64 + byte
-    return room[first : first + n_places * n_words * 8].view(np.uint64).reshape(n_places, n_words)
+    return room[first : first + n_buffers * n_words * 8].view(np.uint64).reshape(n_buffers, n_words)
 
 
-def _collect(staging: Staging, chunks, n_places: int, rows: list) -> None:
+def _collect(staging: Staging, chunks, n_buffers: int, rows: list) -> None:
     for c, chunk in enumerate(chunks):
-        for _ in range(n_places if c == 0 else 1):
+        for _ in range(n_buffers if c == 0 else 1):
             staging.begin()
         staging.wait(c)
-        n, staged = chunk.n_pairs, staging.place(c).copy()
+        n, staged = chunk.n_pairs, staging.buffer(c).copy()
         columns = staged.view(np.int32)[: 4 * n].reshape(4, n)
         for query_at, ref_at, query_len, ref_len in columns.T.tolist():
             assert (query_len < 0) == (ref_len < 0)
@@ -77,7 +79,7 @@ def expected_rows(pairs):
 @pytest.fixture
 def pairs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Pairs of every length around a word, with other letters here and there; small blocks."""
-    monkeypatch.setattr(flat_chunks, "CHUNK_SYMBOLS", 900)
+    monkeypatch.setattr(chunks_module, "CHUNK_SYMBOLS", 900)
     rng = np.random.default_rng(3)
     made = random_pairs(rng, 30, 80) + random_pairs(rng, 10, 60, "ACGTNacgtu")
     made += [("", ""), ("ACGT" * 600, "A"), ("", "ACGT")]
@@ -120,7 +122,7 @@ def test_every_byte_is_known_wherever_it_is_in_a_line(byte: int) -> None:
     )
     blocks[number, places] = values
     letters = np.frombuffer(b"N" + blocks.tobytes() + b"N", np.uint8)
-    codes = places_at(byte, 1, letters.size // 32)[0].view(np.uint8)
+    codes = buffers_at(byte, 1, letters.size // 32)[0].view(np.uint8)
     noted = np.zeros(len(blocks), np.bool_)
     pack_blocks(letters, 1, len(letters) - 1, 0, len(blocks), codes, noted, byte == 0)
     assert (noted == ~np.isin(values, [ord(letter) for letter in CODES])).all()

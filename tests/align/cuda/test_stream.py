@@ -11,7 +11,8 @@ from mapper.align.affine.api import align_affine, align_extension
 from mapper.align.affine.wavefront import AffinePenalties, AffineRows, Band, Origins
 from mapper.align.dispatch import packed_pairs
 from mapper.align.edit.api import edit_distance
-from mapper.align.edit.wavefront import Ends, Rows, Strings, small_search
+from mapper.align.edit.wavefront import Ends, Rows, small_search
+from mapper.align.matches import Strings
 from mapper.align.packing import pack_pairs
 from mapper.align.pairs import PADDING, PairBatch, batch_of
 from mapper.align.result import HEURISTIC, OK
@@ -47,7 +48,7 @@ def test_small_pairs_equal_the_cpu(span, symbols: str, device: str) -> None:
 
 @pytest.mark.gpu
 def test_pairs_of_every_rung_equal_the_cpu(device: str) -> None:
-    """Distances that fit the first, the second, the last rung, and none."""
+    """Distances that fit the first, the second, the last attempt, and none."""
     rng = np.random.default_rng(2)
     pairs = []
     for length, rate in ((60, 0.1), (100, 0.4), (150, 0.05)) if SIMULATED else (
@@ -171,24 +172,24 @@ def test_what_the_first_pass_leaves_is_aligned_later(
     """Other letters, distances above its own, pairs for which there is no memory."""
     from mapper.align.cuda import stream
     from mapper.align.cuda.kernels import NOT_DONE
-    from mapper.align.cuda.launch_plan import GroupRung
+    from mapper.align.cuda.launch_plan import GroupLaunch
     from mapper.align.edit import cuda_plan
 
     monkeypatch.setattr(cuda_plan, "VECTOR_WIDTHS", ())
-    monkeypatch.setattr(cuda_plan, "EDIT_RUNGS", (GroupRung(16, 8),))
+    monkeypatch.setattr(cuda_plan, "EDIT_GROUPS", (GroupLaunch(16, 8),))
     rng = np.random.default_rng(6)
     ref = random_letters(rng, 60)
     pairs = [(edited(rng, ref, 0.05), ref), (ref, ref[:20] + "N" + ref[21:]), ("ACGU", "acgt"),
              (random_letters(rng, 60), ref), ("", ref), (edited(rng, ref, 0.1), ref)]  # fmt: skip
     left = []
-    first_pass = stream.first_pass
+    streamed_pass = stream.streamed_pass
 
     def noted(*args):
-        found = first_pass(*args)
+        found = streamed_pass(*args)
         left.append(np.flatnonzero(found.columns.status == NOT_DONE).tolist())
         return found
 
-    monkeypatch.setattr(stream, "first_pass", noted)
+    monkeypatch.setattr(stream, "streamed_pass", noted)
     check(pairs, device)
     check(pairs, device, symbols="iupac", max_distance=12)
     assert left[:2] == [[1, 3, 4]] * 2
@@ -211,26 +212,26 @@ def test_kernels_that_found_little_are_left_out(
     from mapper.align.edit import cuda_plan
     from mapper.cuda.memory import copy_out
 
-    made, stages_for = [], cuda_plan.stages_for
+    made, chain_for = [], cuda_plan.chain_for
 
     def noted(space, *args):
-        made.append((space, stages_for(space, *args)))
+        made.append((space, chain_for(space, *args)))
         return made[-1][1]
 
     def idle():
         found = []
-        for space, stages in made:
+        for space, chain in made:
             with retry.cuda.gpus[0]:
-                counts = np.empty(len(stages.idle), np.int32)
-                copy_out(counts, stages.idle, len(counts), space.stream)
+                counts = np.empty(len(chain.idle), np.int32)
+                copy_out(counts, chain.idle, len(counts), space.stream)
                 space.synchronize()
             found.append(np.flatnonzero(counts).tolist())
         return found
 
-    monkeypatch.setattr(cuda_plan, "stages_for", noted)
+    monkeypatch.setattr(cuda_plan, "chain_for", noted)
     monkeypatch.setattr(retry, "_SPACES", {})
     monkeypatch.setattr(stream, "FEWEST_PAIRS", 4)
-    monkeypatch.setattr(stream, "SLOTS", 1)
+    monkeypatch.setattr(stream, "STREAMS", 1)
     rng = np.random.default_rng(19)
     near, middle, far = [], [], []
     for pairs, n_edits in ((near, 3), (middle, 20), (far, 45)):
@@ -419,7 +420,7 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     from mapper.align.affine.cuda_kernels import GroupSpace, group_affine_kernel, group_shape
     from mapper.align.cuda import kernels
     from mapper.align.cuda import kernels as flat
-    from mapper.align.cuda.stages import Stages, begin_stages_kernel
+    from mapper.align.cuda.kernel_chain import KernelChain, begin_chain_kernel
     from mapper.align.edit.cuda_kernels import (
         WORD_TYPES,
         VectorSpace,
@@ -431,16 +432,16 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     number, u32, byte = np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.int8)
     n_ops = np.zeros(1, np.int32)
     staged, i64 = array(np.uint64), types.int64
-    out = type_of(flat.FlatResults(n_ops, byte, n_ops, u32, u32, np.zeros((1, 1), np.int64)))
-    columns = type_of(kernels.FlatColumns(number, byte, *[number] * 5, u32))
+    out = type_of(flat.ChunkResults(n_ops, byte, n_ops, u32, u32, np.zeros((1, 1), np.int64)))
+    columns = type_of(kernels.OutputColumns(number, byte, *[number] * 5, u32))
     layout = type_of(Rows(np.zeros(1, np.int16), number, number, number))
-    stages = type_of(Stages(np.zeros((1, 1), np.int32), n_ops, n_ops))
-    arguments = [staged, i64, i64, i64, layout, stages, i64, out]
+    chain = type_of(KernelChain(np.zeros((1, 1), np.int32), n_ops, n_ops))
+    arguments = [staged, i64, i64, i64, layout, chain, i64, out]
     machine = compile_offline(flat.small_edit_kernel, arguments)
     assert machine.spills == 0
     assert machine.wide_share <= 0.21  # that counts in 64 bits
     assert machine.registers <= 80  # as many blocks as shared memory allows
-    arguments = [staged, i64, i64, type_of(edit_shape(24, 8)), i64, i64, layout, stages, i64, out]
+    arguments = [staged, i64, i64, type_of(edit_shape(24, 8)), i64, i64, layout, chain, i64, out]
     machine = compile_offline(group_edit_kernel, arguments)
     assert machine.spills == 0
     assert machine.wide_share <= 0.15  # that counts in 64 bits
@@ -461,7 +462,7 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     assert machine.count("VOTE") >= 1  # a warp stays in step
     for width, most in ((32, 34), (64, 55)):
         space = type_of(VectorSpace(np.zeros(1, WORD_TYPES[width]), 1))
-        arguments = [staged, *[i64] * 6, space, stages, i64, out]
+        arguments = [staged, *[i64] * 6, space, chain, i64, out]
         machine = compile_offline(vector_edit_kernel, arguments)
         assert machine.spills == 0
         assert machine.wide_share <= 0.1  # that counts in 64 bits
@@ -472,10 +473,10 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
         for loop in with_moves:
             assert len(loop.instructions) <= most * loop.count("STG") // 2
             assert loop.count("LDG", "LD", "CALL") == 0
-    given = type_of(flat.GivenRows(*[number] * 4, np.zeros(1, np.uint8)))
+    given = type_of(flat.PackedColumns(*[number] * 4, np.zeros(1, np.uint8)))
     for kernel, arguments in (
-        (flat.rows_kernel, [given, *[i64] * 7, staged]),
-        (begin_stages_kernel, [stages, i64]),
+        (flat.packed_columns_kernel, [given, *[i64] * 7, staged]),
+        (begin_chain_kernel, [chain, i64]),
         (kernels.count_blocks_kernel, [staged, i64, out]),
         (kernels.sum_blocks_kernel, [array(np.int64, 2), i64, array(np.int64)]),
         (kernels.finish_kernel, [staged, i64, out, i64, i64, i64, i64, columns]),

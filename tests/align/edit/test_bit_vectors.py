@@ -7,7 +7,7 @@ import pytest
 
 from mapper.align.edit.api import edit_distance
 from mapper.align.edit.bit_vectors import search_columns, trace_columns
-from mapper.align.edit.wavefront import Strings
+from mapper.align.matches import Strings
 from mapper.jit.accelerate import driver
 from tests.helpers.read_batches import random_letters
 from tests.helpers.sequence_pairs import adversarial_pairs, edited, random_pairs

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from numba import types
 
-from mapper.align.edit.wavefront import WIDTH, Strings, next_strip
+from mapper.align.edit.wavefront import WIDTH, next_strip
 from mapper.align.long import search
 from mapper.align.long import search as long_search
 from mapper.align.long.api import long_edit_distance
+from mapper.align.matches import Strings
 from mapper.align.packing import pack_pairs
 from mapper.align.pairs import batch_of
 from mapper.errors import UsageError
