@@ -1,8 +1,9 @@
-"""Kernels that hand the pairs of a chunk on: each has a wider reach than that before it.
+"""Chains of kernels on a device: each kernel solves more distant pairs than the one before.
 
-A pair is found by the first kernel that reaches it, whichever others have looked at it in vain;
-so a kernel that found little in a chunk is left out of the next ones, until it is asked again.
-What is found is the same either way.
+The first kernel sees every pair of a chunk and appends those that it cannot solve to the worklist
+of the next kernel, and so on. A kernel that solved few pairs of a chunk idles during the next
+chunks, after which it is tried again. Results do not depend on that: a pair is solved by some
+kernel that reaches it, whichever have tried before.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from mapper.cuda.api import cuda, device_function, kernel
 from mapper.cuda.memory import Workspace
 
 IDLE_CHUNKS = 15
-"""For how many chunks a kernel is left out that has found less than a quarter of its pairs."""
+"""Chunks during which a kernel idles after it solved less than a quarter of its pairs."""
 
 
 class KernelChain(NamedTuple):
-    """What a chain of kernels keeps on the device. The first looks at every pair of a chunk.
+    """Worklists of a chain of kernels, on the device.
 
-    ``counts[t]`` pairs have come to kernel t, and the last item has left them all.
+    ``counts[t]`` pairs have reached kernel t; the last count is of those that no kernel solved.
     """
 
-    pairs: Any  # int32 (n_kernels, most pairs): row t for kernel t + 1
+    pairs: Any  # int32 (n_kernels, most pairs): row t is the worklist of kernel t + 1
     counts: Any  # int32 (n_kernels + 1,)
-    idle: Any  # int32 (n_kernels,): chunks, this one included, for which a kernel is left out
+    idle: Any  # int32 (n_kernels,): chunks, with this one, during which a kernel idles
 
 
 def chain_for(space: Workspace, n_kernels: int, most_pairs: int) -> KernelChain:
-    """Return room for so many kernels, none of them idle."""
+    """Return the worklists of so many kernels, none of them idle."""
     pairs = space.device(f"worklists of {n_kernels} kernels", n_kernels * most_pairs, np.int32)
     return KernelChain(
         pairs.reshape((n_kernels, most_pairs)),
@@ -41,15 +42,16 @@ def chain_for(space: Workspace, n_kernels: int, most_pairs: int) -> KernelChain:
 
 @device_function
 def is_idle(chain, number):
-    """Whether a kernel is left out of the chunk; the last one never is."""
+    """Return True if a kernel idles during this chunk; the last one never does."""
     return number + 1 < len(chain.idle) and chain.idle[number] > 0
 
 
 @device_function
 def source_of(chain, number):
-    """To which kernel the pairs were handed that kernel `number` takes, which is not the first.
+    """Return the kernel whose worklist kernel `number` (number ≥ 1) takes.
 
-    To itself, or to the first of the idle ones before it. (Kernel 0, if idle, hands on all pairs.)
+    Its own, or that of the first of the idle kernels before it. (Kernel 0, if idle, passes on all
+    pairs.)
     """
     while number > 1 and is_idle(chain, number - 1):
         number -= 1
@@ -58,15 +60,15 @@ def source_of(chain, number):
 
 @kernel(32)
 def begin_chain_kernel(chain, n):
-    """Begin with a chunk of n pairs; by one thread."""
+    """Empty the worklists for a chunk of n pairs, and choose idle kernels; by one thread."""
     if cuda.grid(1) > 0:
         return
     for number in range(len(chain.idle) - 1, -1, -1):
-        came = chain.counts[source_of(chain, number)]
-        left = chain.counts[number + 1]
+        taken = chain.counts[source_of(chain, number)]
+        unsolved = chain.counts[number + 1]
         if chain.idle[number] > 0:
             chain.idle[number] -= 1
-        elif 4 * left > 3 * came:
+        elif 4 * unsolved > 3 * taken:
             chain.idle[number] = IDLE_CHUNKS
     for number in range(1, len(chain.counts)):
         chain.counts[number] = 0
@@ -75,5 +77,5 @@ def begin_chain_kernel(chain, n):
 
 @device_function
 def pass_on(chain, number, i):
-    """Hand pair i on to the kernel behind kernel `number`."""
+    """Append pair i to the worklist of the kernel after kernel `number`."""
     chain.pairs[number, cuda.atomic.add(chain.counts, number + 1, np.int32(1))] = i

@@ -1,12 +1,9 @@
-"""CUDA kernels for many short pairs: staged chunks in, rows of results out.
+"""CUDA kernels that every metric shares: from staged chunks to the caller's result columns.
 
-A thread aligns a pair in work space of its own. What it finds goes to a slot of fixed size, from
-where ``flat_columns.py`` takes it. Pairs that do not fit are left.
-
-CUDA kernels that write the rows of results as the caller gets them.
-
-They count, and write the columns of a chunk, and the operations of all its pairs one behind the
-other.
+A chunk is staged as in ``sources.py``. The kernels of a metric (``edit/cuda_kernels.py``,
+``affine/cuda_kernels.py``) write `ChunkResults`: a row a pair, and the operations of its path in a
+slot of fixed size. The kernels at the end of this module count the operations, compute prefix sums
+of the counts, and write `OutputColumns`, with the operations of all pairs contiguous.
 """
 
 from __future__ import annotations
@@ -17,32 +14,26 @@ import numpy as np
 
 from mapper.align.affine.cuda_general import origins_of, rows_of, search_within
 from mapper.align.affine.wavefront import highest_bound, replay, trace_back
-from mapper.align.cuda.kernel_chain import is_idle, pass_on
-from mapper.align.cuda.retry import CUT, DONE, UNSOLVED
-from mapper.align.edit.wavefront import MAX_SMALL_LENGTH, Ends, Rows, small_search, trace_edit
+from mapper.align.cuda.retry import CUT, UNSOLVED
+from mapper.align.edit.wavefront import MAX_SMALL_LENGTH, Ends
 from mapper.align.matches import Pair, Strings
 from mapper.align.pairs import is_misplaced
 from mapper.align.result import HEURISTIC, OK, OVER_LIMIT
 from mapper.cuda.api import cuda, device_function, kernel
 
 BLOCK = 128
-
-SMALL = 8
-"""Greatest distance of the small kernel: its cells take 21 kB of shared memory a block, so that as
-many blocks fit a multiprocessor as its registers allow."""
-
-_SHARED_CELLS = BLOCK * (SMALL + 1) * (SMALL + 1)
-
+"""Threads of a block."""
 
 UNFIT = 3
-"""Status beside those of ``cuda_batch``: other letters, or too long."""
+"""Status, in addition to those of ``retry.py``: other letters than A, C, G, T, or too long."""
 
-WRONG = -2
-"""Length, in a staged chunk, of a packed pair that does not lie where it should."""
+MISPLACED = -2
+"""Length, in a staged chunk, of a packed pair whose words overlap those of its neighbours or lie
+outside the chunk."""
 
 
 class PackedColumns(NamedTuple):
-    """Columns of a chunk of packed pairs, as they were given."""
+    """The caller's columns of a chunk of packed pairs."""
 
     query_start: Any  # int64: word
     query_len: Any  # int64: symbols
@@ -52,19 +43,19 @@ class PackedColumns(NamedTuple):
 
 
 PACKED_TYPES = (np.int64, np.int64, np.int64, np.int64, np.uint8)
-"""Of the columns of packed pairs."""
+"""Types of :class:`PackedColumns`."""
 
 
 class ChunkResults(NamedTuple):
-    """Rows of results, one a pair, and slots of operations, in the order that the metric says.
+    """Results of a chunk, a row a pair, and slots of operations, in the order of the launch plan.
 
-    A path that is longer than a slot lies in `long_ops`; the slot's first item says where.
+    A path longer than its slot lies in `long_ops`; the first item of the slot is its index there.
 
-    `totals` holds a row of operations, one of pairs not done and one of wrong ones: first of each
-    block, then of the blocks before it, and last of all.
+    The rows of `totals` count operations, unsolved pairs and misplaced pairs of each block;
+    :func:`sum_blocks_kernel` replaces them by prefix sums.
     """
 
-    score: Any  # int32; -1 where there is none
+    score: Any  # int32; -1 without an alignment
     status: Any  # int8: DONE, UNSOLVED, CUT or UNFIT
     n_ops: Any  # int32
     slots: Any  # uint32, n * slot
@@ -74,7 +65,7 @@ class ChunkResults(NamedTuple):
 
 @device_function
 def strings_of(staged, n, i):
-    """Pair i of a staged chunk of n, in the direction of a search."""
+    """Return pair i of a staged chunk of n."""
     words, columns = staged.view(np.uint32), staged.view(np.int32)
     return Strings(
         words, words, np.uint32(columns[i]), np.uint32(columns[n + i]), columns[2 * n + i],
@@ -84,7 +75,7 @@ def strings_of(staged, n, i):
 
 @device_function
 def pair_of(staged, strings):
-    """A pair of a staged chunk as the cores of paths take it."""
+    """Return the same pair in the form that tracebacks take."""
     return Pair(
         staged, staged, np.int64(strings.query_at) << 1, np.int64(strings.ref_at) << 1,
         np.int64(strings.query_len), np.int64(strings.ref_len), 1,
@@ -93,7 +84,7 @@ def pair_of(staged, strings):
 
 @device_function
 def two_bits(strings):
-    """The same strings, whose symbols are seen by the compiler to take 2 bits, loops regardless."""
+    """Return the same strings with a constant shift, so that the compiler sees 2-bit symbols."""
     return Strings(
         strings.query, strings.ref, strings.query_at, strings.ref_at, strings.query_len,
         strings.ref_len, np.int32(1),
@@ -101,20 +92,20 @@ def two_bits(strings):
 
 
 @device_function
-def _is_outside(start, length, shift, following, begin, behind):
-    """Whether a packed sequence is not between the one before and the `following`, in a span."""
-    return is_misplaced(start - begin + 1, length, shift, min(following, behind) - begin + 1)
+def _is_outside(start, length, shift, following, begin, end):
+    """Return True if a packed sequence overlaps the `following` one or exceeds begin:end."""
+    return is_misplaced(start - begin + 1, length, shift, min(following, end) - begin + 1)
 
 
 @kernel(BLOCK)
 def packed_columns_kernel(given, n, query_begin, query_end, ref_begin, ref_end, query_at, ref_at,
                 staged):  # fmt: skip
-    """Write the four columns of a chunk of packed pairs.
+    """Write the four staged columns of a chunk of packed pairs.
 
     Parameters
     ----------
     query_begin, query_end, ref_begin, ref_end
-        Words of the caller's arrays that the chunk has, from its words `query_at` and `ref_at` on.
+        Words of the caller's arrays; in the chunk they start at words `query_at` and `ref_at`.
     """
     i = cuda.grid(1)
     if i >= n:
@@ -128,56 +119,14 @@ def packed_columns_kernel(given, n, query_begin, query_end, ref_begin, ref_end, 
     if _is_outside(query_start, query_len, shift, query_next, query_begin, query_end) or (
         _is_outside(ref_start, ref_len, shift, ref_next, ref_begin, ref_end)
     ):
-        columns[2 * n + i] = WRONG
-        columns[3 * n + i] = WRONG
+        columns[2 * n + i] = MISPLACED
+        columns[3 * n + i] = MISPLACED
         return
     fits = shift == 1 and max(query_len, ref_len) <= MAX_SMALL_LENGTH
     columns[i] = (query_start - query_begin + query_at) << 5
     columns[n + i] = (ref_start - ref_begin + ref_at) << 5
     columns[2 * n + i] = query_len if fits else -1
     columns[3 * n + i] = ref_len if fits else -1
-
-
-@device_function
-def align_small(strings, i, max_distance, bound, cells, layout, want_path, slot, out):
-    """Align a pair within `bound`, and write its row and operations."""
-    most = min(max_distance, max(strings.query_len, strings.ref_len))
-    score = small_search(two_bits(strings), min(most, bound), cells)
-    n_ops = np.int64(0)
-    if score >= 0 and want_path:
-        rows = Rows(cells, layout.at, layout.lo, layout.hi)
-        goal = np.int64(strings.ref_len - strings.query_len)
-        ops = out.slots[i * slot : (i + 1) * slot]
-        n_ops, _ = trace_edit(rows, score, goal, np.int64(strings.ref_len), ops, 0)
-    out.score[i] = score
-    # Above the limit if the room did not lower it.
-    out.status[i] = DONE if score >= 0 or most <= bound else UNSOLVED
-    out.n_ops[i] = n_ops
-
-
-@kernel(BLOCK)
-def small_edit_kernel(staged, n, max_distance, want_path, layout, chain, slot, out):
-    """Find global edit distances up to SMALL, and paths; a thread a pair.
-
-    `layout` is that of ``small_rows.small_layout``; its cells are not used. The kernel is the first
-    of its `chain`; if idle it hands on all pairs.
-    """
-    cells = cuda.shared.array(_SHARED_CELLS, np.int16)
-    i = cuda.grid(1)
-    if i >= n:
-        return
-    strings = strings_of(staged, n, i)
-    if strings.query_len < 0:
-        out.score[i] = -1
-        out.status[i] = UNFIT
-        out.n_ops[i] = 0
-        return
-    # Every 128th cell, so that the threads of a warp touch neighbouring ones.
-    own = cells[cuda.threadIdx.x :: BLOCK]
-    bound = -1 if is_idle(chain, 0) else SMALL
-    align_small(strings, i, max_distance, bound, own, layout, want_path, slot, out)
-    if out.status[i] == UNSOLVED:
-        pass_on(chain, 0, i)
 
 
 @kernel(BLOCK)
@@ -216,19 +165,20 @@ def small_affine_kernel(staged, n, penalties, scale, max_penalty, band, bound, i
             out.n_ops[i] = replay(pair, own_events, n_events, 0, 0, pair.ref_len, ops)
 
 
-NOT_DONE = -1
-"""Status, in the columns, of a pair that is left or unfit."""
+# --- columns of results ---
 
+NOT_DONE = -1
+"""Status, in the output columns, of a pair that is unsolved or unfit."""
 
 LANES = 8
 """Threads that copy the operations of a pair."""
 
 
 class OutputColumns(NamedTuple):
-    """The columns of results as the caller gets them, and the operations."""
+    """The columns of results as the caller gets them, and the operations of a chunk."""
 
     score: Any  # int64
-    status: Any  # int8, that of `result`; or NOT_DONE
+    status: Any  # int8: a status of ``result.py``, or NOT_DONE
     query_start: Any  # int64
     query_end: Any  # int64
     ref_start: Any  # int64
@@ -239,7 +189,7 @@ class OutputColumns(NamedTuple):
 
 @kernel(BLOCK)
 def count_blocks_kernel(staged, n, out):
-    """Add up the operations, the pairs not done and the wrong ones, of each block of pairs."""
+    """Count the operations, the unsolved pairs and the misplaced pairs of each block of pairs."""
     total = cuda.shared.array(3, np.int32)
     i = cuda.grid(1)
     if cuda.threadIdx.x < 3:
@@ -250,7 +200,7 @@ def count_blocks_kernel(staged, n, out):
         if out.status[i] == UNSOLVED or out.status[i] == UNFIT:
             cuda.atomic.add(total, 1, 1)
         columns = staged.view(np.int32)
-        if columns[2 * n + i] == WRONG:
+        if columns[2 * n + i] == MISPLACED:
             cuda.atomic.add(total, 2, 1)
     cuda.syncthreads()
     if cuda.threadIdx.x < 3:
@@ -259,9 +209,9 @@ def count_blocks_kernel(staged, n, out):
 
 @kernel(BLOCK)
 def sum_blocks_kernel(totals, n_blocks, sums_of_all):
-    """Turn the totals of blocks into the totals of the blocks before; a block for each row.
+    """Replace the totals of blocks by their exclusive prefix sums; one block for each row.
 
-    `sums_of_all`: int64 (3,), gets the sums of the rows.
+    `sums_of_all`: int64 (3,), receives the sums of the rows.
     """
     sums = cuda.shared.array(BLOCK, np.int64)
     thread, row = cuda.threadIdx.x, cuda.blockIdx.x
@@ -285,9 +235,9 @@ def sum_blocks_kernel(totals, n_blocks, sums_of_all):
 
 @device_function
 def _copy_paths(results, slot, last_first, counts, firsts, cigar_ops):
-    """Copy the operations of a block's pairs; LANES threads a pair, so that neighbours go together.
+    """Copy the operations of a block's pairs; LANES threads a pair, so that accesses coalesce.
 
-    `counts`, `firsts`: int32, shared: how many each has, and where they go from the block's first.
+    `counts`, `firsts`: int32, shared: the operations of each pair, and their prefix sums.
     """
     thread = np.int32(cuda.threadIdx.x)
     lane = np.int32(thread & np.int32(LANES - 1))
@@ -314,10 +264,9 @@ def _copy_paths(results, slot, last_first, counts, firsts, cigar_ops):
 
 @kernel(BLOCK)
 def finish_kernel(staged, n, results, slot, last_first, want_path, first_op, columns):
-    """Write the columns of a chunk, and its operations one behind the other.
+    """Write the output columns of a chunk, and its operations contiguously.
 
-    `last_first`: whether those of a slot are in this order. `first_op`: operations of the chunks
-    before.
+    `last_first`: slots hold the last operation first. `first_op`: operations of the chunks before.
     """
     counts = cuda.shared.array(BLOCK, np.int32)
     firsts = cuda.shared.array(BLOCK, np.int32)

@@ -1,4 +1,4 @@
-"""What a first pass over short pairs launches on a CUDA device: the same for every metric."""
+"""Launch plans: which kernels align a chunk of pairs. Base class and common launches."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from mapper.cuda.memory import Workspace
 
 
 class GroupLaunch(NamedTuple):
-    """How far a launch of groups goes, and how many lanes a group has."""
+    """Bound of a launch of groups, and the lanes of a group."""
 
     bound: int  # greatest distance or (divided) penalty
     lanes: int
 
 
 BLOCKS_FROM = (512, 2048)
-"""Mean letters of a chunk's sequences from which pairs that are left go to a block each, and then
-to one with more room. Others are hardly ever left, and every launch costs the host what thousands
-of pairs do."""
+"""Mean letters of a chunk's sequences from which unsolved pairs go to a block each, and then to one
+with more room. In chunks of shorter sequences hardly any pair is unsolved, and a launch costs the
+host as much as thousands of pairs."""
 
 
 def block_kernels_for(mean_letters: int) -> int:
-    """Return how many kinds of blocks a chunk is given, by the mean length of its sequences."""
+    """Return how many block kernels a chunk gets, by the mean length of its sequences."""
     return sum(mean_letters >= least for least in BLOCKS_FROM)
 
 
 class PairLaunch(NamedTuple):
-    """A kernel whose second argument is the number of pairs, with all arguments."""
+    """A kernel with all arguments, of which the second is the number of pairs."""
 
     bound: BoundKernel
     most_blocks: int
-    pairs: int  # that a block does at a time
+    pairs: int  # of a block at a time
 
-    def note(self, calls: Calls, n: int) -> None:
-        """Note its launch for n pairs."""
+    def queue(self, calls: Calls, n: int) -> None:
+        """Queue the launch for n pairs."""
         calls.launch(self.bound, min(self.most_blocks, -(-n // self.pairs)), {1: n})
 
 
 def worklist_for(space: Workspace, most_pairs: int) -> Worklist:
-    """Return room for a list of the pairs that are left."""
+    """Return a worklist for up to `most_pairs`."""
     return Worklist(
         space.device("worklist", most_pairs, np.int32),
         space.device("worklist counts", 3, np.int32),
@@ -52,32 +52,35 @@ def worklist_for(space: Workspace, most_pairs: int) -> Worklist:
 
 
 def worklist_launches(
-    space: Workspace, staged: Any, most_pairs: int, out: ChunkResults, left: Worklist,
+    space: Workspace, staged: Any, most_pairs: int, out: ChunkResults, worklist: Worklist,
     is_first_list: bool, is_first_look: bool,
 ) -> list[PairLaunch]:  # fmt: skip
-    """Return what lists the pairs that are left; `is_first_look`: all are."""
-    clear = BoundKernel(clear_worklist_kernel, space.stream, left, 1, 3 if is_first_list else 2)
+    """Return the launches that list the unsolved pairs.
+
+    `is_first_list`: of the chunk. `is_first_look`: no kernel has seen the chunk.
+    """
+    clear = BoundKernel(clear_worklist_kernel, space.stream, worklist, 1, 3 if is_first_list else 2)
     to_list = BoundKernel(
-        fill_worklist_kernel, space.stream, staged, most_pairs, int(is_first_look), out, left
+        fill_worklist_kernel, space.stream, staged, most_pairs, int(is_first_look), out, worklist
     )
     return [PairLaunch(clear, 1, BLOCK), PairLaunch(to_list, most_pairs, BLOCK)]
 
 
 class LaunchPlan(ABC):
-    """What aligns the pairs of a chunk."""
+    """Kernels of a metric that align the pairs of a chunk."""
 
     slot: ClassVar[int]
-    """Most operations of a path."""
+    """Operations of the slot of a pair."""
 
     last_first: ClassVar[bool]
-    """Whether kernels write the last operation first."""
+    """Kernels write the last operation first."""
 
     @abstractmethod
     def launches(
         self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: ChunkResults,
         n_block_kernels: int,
     ) -> list[PairLaunch]:  # fmt: skip
-        """Return the kernels that align staged chunks of up to `most_pairs`, in work space.
+        """Return the kernels that align staged chunks of up to `most_pairs`, in launch order.
 
-        `n_block_kernels`: kinds of blocks for pairs that others leave (:func:`block_kernels_for`).
+        `n_block_kernels`: of pairs that others do not solve (:func:`block_kernels_for`).
         """

@@ -74,8 +74,8 @@ class StreamedResults:
         self.offsets = arrays[6] if want_path else None
         self._ops = np.empty(0, np.uint32)
         self.n_ops = 0
-        self.n_left = 0
-        self.n_wrong = 0
+        self.n_unsolved = 0
+        self.n_misplaced = 0
         """Packed pairs that do not lie where they should; they are left."""
 
     def ops(self) -> np.ndarray:
@@ -104,7 +104,7 @@ class StreamedResults:
         """Fill what is missing: the rows of chunks that no device got, and the last offset."""
         for chunk in unfit:
             self.columns.status[chunk.first : chunk.last] = NOT_DONE
-            self.n_left += chunk.n_pairs
+            self.n_unsolved += chunk.n_pairs
         if self.offsets is not None:
             self.offsets[-1] = self.n_ops
             for chunk in reversed(unfit):
@@ -236,7 +236,7 @@ class ChunkStream:
     def _note_kernels(self, n: int, n_words: int) -> None:
         calls, n_blocks = self._calls, (n + BLOCK - 1) // BLOCK
         for launch in self._launches(16 * n_words // n):  # 32 letters a word, two sequences
-            launch.note(calls, n)
+            launch.queue(calls, n)
         calls.launch(self._count, n_blocks, {1: n})
         calls.launch(self._sum, 3, {1: n_blocks})
         calls.copy_out(self._host_sums, self._sums)
@@ -261,7 +261,7 @@ class ChunkStream:
             with host_time("waiting for the device"):
                 space.synchronize()
             with host_time("finishing"):
-                n_ops, n_left, n_wrong = (int(x) for x in self._host_sums)
+                n_ops, n_unsolved, n_misplaced = (int(x) for x in self._host_sums)
                 room = results.room(n_ops, chunk.last / n_pairs, wait_for_all)
                 if n_ops > len(self._columns.cigar_ops):
                     ops = space.device("ops", n_ops + (n_ops >> 3), np.uint32)
@@ -280,8 +280,8 @@ class ChunkStream:
                 mark(calls, "copy out")
                 calls.make()
         results.n_ops += n_ops
-        results.n_left += n_left
-        results.n_wrong += n_wrong
+        results.n_unsolved += n_unsolved
+        results.n_misplaced += n_misplaced
 
 
 def chunk_stream(
@@ -374,9 +374,9 @@ def _in_chunks(
         with host_time("preparing"):
             results, streams = prepared()
         run_direct(streams, source, chunks, results)
-        if results.n_wrong:
+        if results.n_misplaced:
             source.check(threads)
-            raise DeviceError(f"{results.n_wrong} packed pairs were not read as they are")
+            raise DeviceError(f"{results.n_misplaced} packed pairs were not read as they are")
     elif chunks:
         results = run_staged(len(spaces), source, chunks, threads, prepared)
     else:
@@ -478,7 +478,7 @@ def align_streamed(
     `threads` stage letters; no effect on the result.
     """
     results = streamed_pass(ordinals, plan, source, want_path, threads)
-    if results.n_left == 0:
+    if results.n_unsolved == 0:
         return _result(results)
     with host_time("pairs left"):
         numbers = np.flatnonzero(results.columns.status == NOT_DONE)

@@ -1,7 +1,7 @@
-"""The pairs of a chunk that other kernels have left: listed, taken by blocks, and their paths.
+"""Worklist of the pairs of a chunk that are unsolved, for kernels with a block or group a pair.
 
-A block takes the next pair of the list when it has ended one. Paths that do not fit the slot of a
-pair go to room that all pairs of a chunk share.
+A block takes the next pair of the list when it has finished one. Paths that do not fit the slot of
+a pair go to memory that all pairs of a chunk share.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from mapper.cuda.api import SIMULATED, cuda, device_function, kernel
 from mapper.cuda.memory import multiprocessors, total_bytes
 
 WIDE_BLOCK = 8 if SIMULATED else 128
-"""Threads of a block that aligns a long pair; few in the simulator, which is slow to keep them in
-step. What all threads of a block compute alike for a row is a third of the work of 256."""
+"""Threads of a block that aligns a long pair; few in the simulator, whose barriers are slow. With
+256, a third of the work would be what all threads compute alike for each wavefront."""
 
 MOST_BLOCKS = 2048
-"""Of a launch: more are not resident at once."""
+"""Most blocks of a launch: more are not resident at once."""
 
 IN_SLOT, NO_SPACE = -1, -2
-"""Where a path goes, beside places in ``long_ops``."""
+"""Result of :func:`allocate_path` that is no index of ``long_ops``."""
 
 
 class Worklist(NamedTuple):
-    """The pairs of a chunk that are left."""
+    """The unsolved pairs of a chunk."""
 
     pairs: Any  # int32 (most pairs,)
-    counts: Any  # int32 (3,): how many are listed, are taken, and operations in ``long_ops``
+    counts: Any  # int32 (3,): pairs listed, pairs taken, operations allocated in ``long_ops``
 
 
 def resident_blocks(n_pairs: int, shared_bytes: int, most_resident: int, own_bytes: int) -> int:
-    """Return how many blocks to launch for up to `n_pairs`, or as many groups of pairs.
+    """Return how many blocks to launch for up to `n_pairs` (or as many groups of pairs).
 
     Parameters
     ----------
     shared_bytes, own_bytes
-        Shared memory, and global memory, of a block. Of global memory all blocks take at most a
-        32nd of the device's.
+        Shared and global memory of a block. All blocks together take at most a 32nd of the
+        device's memory.
     most_resident
-        Blocks that a multiprocessor holds by the registers of a thread.
+        Blocks that a multiprocessor holds, by the registers of a thread.
     """
     return min(
         n_pairs,
@@ -54,16 +54,16 @@ def resident_blocks(n_pairs: int, shared_bytes: int, most_resident: int, own_byt
 
 
 @kernel(BLOCK)
-def clear_worklist_kernel(left, n, n_counts):
-    """Empty the list; `n_counts`: 3 before the first of a chunk, 2 to keep the operations."""
+def clear_worklist_kernel(worklist, n, n_counts):
+    """Empty the list; `n_counts`: 3 before the first list of a chunk, 2 to keep long paths."""
     i = cuda.grid(1)
     if i < n_counts:
-        left.counts[i] = 0
+        worklist.counts[i] = 0
 
 
 @kernel(BLOCK)
-def fill_worklist_kernel(staged, n, is_first, out, left):
-    """List the pairs that are left; `is_first`: no other kernel has looked at the chunk."""
+def fill_worklist_kernel(staged, n, is_first, out, worklist):
+    """List the unsolved pairs; `is_first`: no other kernel has seen the chunk."""
     i = cuda.grid(1)
     if i >= n:
         return
@@ -72,35 +72,38 @@ def fill_worklist_kernel(staged, n, is_first, out, left):
         out.score[i] = -1
         out.n_ops[i] = 0
     if out.status[i] == UNSOLVED:
-        left.pairs[cuda.atomic.add(left.counts, 0, np.int32(1))] = i
+        worklist.pairs[cuda.atomic.add(worklist.counts, 0, np.int32(1))] = i
 
 
 @device_function
-def take_pair(left, state, lane):
-    """Take the next pair, by all threads of a block; return it, or -1 behind the last.
+def take_pair(worklist, state, lane):
+    """Take the next pair; called by all threads of a block. Return it, or -1 after the last.
 
-    `state`: int32, shared; its first item is written.
+    `state`: int32, shared; its first item is overwritten.
     """
     if lane == 0:
-        state[0] = cuda.atomic.add(left.counts, 1, np.int32(1))
+        state[0] = cuda.atomic.add(worklist.counts, 1, np.int32(1))
     cuda.syncthreads()
     j = np.int32(state[0])
     cuda.syncthreads()
-    return np.int64(left.pairs[j]) if j < left.counts[0] else np.int64(-1)
+    return np.int64(worklist.pairs[j]) if j < worklist.counts[0] else np.int64(-1)
 
 
 @device_function
-def allocate_path(left, out, slot, most):
-    """Return where a path of up to `most` operations can be written; by one thread."""
+def allocate_path(worklist, out, slot, most):
+    """Reserve memory for a path of up to `most` operations; by one thread.
+
+    Return IN_SLOT if the slot suffices, an index of ``long_ops``, or NO_SPACE.
+    """
     if most <= slot:
         return np.int64(IN_SLOT)
-    first = np.int64(cuda.atomic.add(left.counts, 2, np.int32(most)))
+    first = np.int64(cuda.atomic.add(worklist.counts, 2, np.int32(most)))
     return first if first + most <= len(out.long_ops) else np.int64(NO_SPACE)
 
 
 @device_function
 def move_path(out, i, slot, first, n_ops):
-    """Say, for what gathers paths, where in ``long_ops`` one has been written."""
+    """Move a path from ``long_ops`` to its slot, or store its index there if it is too long."""
     if n_ops > slot:
         out.slots[i * slot] = first
         return

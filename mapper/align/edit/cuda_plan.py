@@ -1,4 +1,4 @@
-"""What a first pass over short pairs launches on a CUDA device for edit distances."""
+"""Launch plan of edit distance: which CUDA kernels align the pairs of a chunk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mapper.align.cuda.kernel_chain import begin_chain_kernel, chain_for
-from mapper.align.cuda.kernels import BLOCK, ChunkResults, small_edit_kernel
+from mapper.align.cuda.kernels import BLOCK, ChunkResults
 from mapper.align.cuda.launch_plan import (
     GroupLaunch,
     LaunchPlan,
@@ -22,6 +22,7 @@ from mapper.align.edit.cuda_kernels import (
     edit_block_space,
     edit_shape,
     group_edit_kernel,
+    small_edit_kernel,
     vector_edit_kernel,
     vector_space,
     wide_edit_kernel,
@@ -31,43 +32,40 @@ from mapper.cuda.launch import BoundKernel
 from mapper.cuda.memory import Workspace, multiprocessors
 
 MORE_EDITS = 64
-"""Greatest distance of the first pass."""
+"""Greatest distance of groups of lanes."""
 
 VECTOR_WIDTHS = (32, 64)
-"""Bits of the words of bit vectors, which find as many edits, less one, behind the small kernel."""
+"""Bits of the words of bit vectors, which find up to as many edits less one."""
 
 VECTOR_COLUMNS = (1024, 2048)
-"""Longest references that they take in chunks without blocks, and with one kind of these. They
-work on every column: for longer pairs wavefronts of so few edits are less."""
+"""Longest references of bit vectors in chunks without a block kernel, and with one. Bit vectors
+work on every column: for longer pairs with so few edits wavefronts are less work."""
 
 EDIT_GROUPS = (GroupLaunch(24, 8), GroupLaunch(MORE_EDITS, 32))
-"""Of groups, where bit vectors do not go; the first one before them, too, in chunks for which there
-are blocks, and the last one behind them in others."""
+"""Groups of lanes, for pairs too long for bit vectors; in chunks with one block kernel the first
+launch comes before bit vectors, in chunks without any the last one after them."""
 
 EDIT_BLOCK_WIDTHS = (2048, 8192)
-"""Columns of a row by blocks: they go to distances of half as many, and to paths of no greater ones
-than the CPU traces as a whole."""
+"""Columns of a wavefront in block kernels: they find distances of up to half as many, and paths as
+far as the CPU traces them without dividing the pair."""
 
 
 def _edit_kernels(
     n_block_kernels: int,
 ) -> tuple[Sequence[GroupLaunch], Sequence[int], Sequence[GroupLaunch]]:
-    """Return what goes on behind the small kernel: groups, widths of bit vectors, groups again."""
+    """Return the chain after the small kernel: groups, widths of bit vectors, groups again."""
     if n_block_kernels >= len(VECTOR_COLUMNS):
         return (), (), EDIT_GROUPS
     if n_block_kernels == 0:
         return (), VECTOR_WIDTHS, EDIT_GROUPS[-1:]
-    # A column takes as long however few the edits are: of long pairs with few of them wavefronts
-    # are less. What is too long for bit vectors goes to blocks.
+    # Bit vectors cost the same however few the edits are: for long pairs with few edits wavefronts
+    # are less work. Pairs that are too long for bit vectors go to blocks.
     return EDIT_GROUPS[:-1], VECTOR_WIDTHS, ()
 
 
 @dataclass(frozen=True)
 class EditPlan(LaunchPlan):
-    """Global edit distances, first up to SMALL by a thread a pair, then up to MORE_EDITS.
-
-    What is in between is for bit vectors and for groups, of longer sequences for groups alone.
-    """
+    """Global edit distances: by the small kernel, then bit vectors, groups and blocks."""
 
     max_distance: int
 
@@ -78,7 +76,7 @@ class EditPlan(LaunchPlan):
         self, space: Workspace, staged: Any, most_pairs: int, want_path: bool, out: ChunkResults,
         n_block_kernels: int,
     ) -> list[PairLaunch]:  # fmt: skip
-        """Return the small kernel, those of bit vectors or of groups, and those of blocks."""
+        """Return the launches of the chain, then those of the block kernels."""
         first_groups, widths, last_groups = _edit_kernels(n_block_kernels)
         host = small_layout(MORE_EDITS, np.zeros(1, np.int16))
         layout = Rows._make(
@@ -117,17 +115,16 @@ class EditPlan(LaunchPlan):
             launches.append(PairLaunch(bound, n_blocks, BLOCK))
         before = n_kernels - len(last_groups)
         launches += [by_groups(attempt, before + i) for i, attempt in enumerate(last_groups)]
-        n_widths = (
-            min(n_block_kernels, 1) if want_path else n_block_kernels
-        )  # the others have the same bound then
+        # With paths all widths have the same bound.
+        n_widths = min(n_block_kernels, 1) if want_path else n_block_kernels
         for i, width in enumerate(EDIT_BLOCK_WIDTHS[:n_widths]):
             wide = edit_block_shape(width, want_path)
             n_blocks, rows = edit_block_space(space, f"blocks {i}", wide, most_pairs, want_path)
-            left = worklist_for(space, most_pairs)
+            worklist = worklist_for(space, most_pairs)
             bound = BoundKernel(
-                wide_edit_kernel, space.stream, *given, wide, int(want_path), rows, left,
+                wide_edit_kernel, space.stream, *given, wide, int(want_path), rows, worklist,
                 self.slot, out, shared_bytes=wide.shared_bytes,
             )  # fmt: skip
-            launches += worklist_launches(space, staged, most_pairs, out, left, i == 0, False)
+            launches += worklist_launches(space, staged, most_pairs, out, worklist, i == 0, False)
             launches.append(PairLaunch(bound, n_blocks, 1))
         return launches

@@ -1,4 +1,4 @@
-"""Long pairs on a device, a block of threads each: the same as the CPU, and not left to it."""
+"""Long pairs on a device, a block of threads each: results of the CPU, without its help."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 
 @pytest.fixture
 def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Make chunks of all lengths go to blocks at once; return how many pairs each batch left."""
+    """Send chunks of all lengths to block kernels; return the unsolved pairs of each batch."""
     from mapper.align.affine import cuda_plan as affine_plan
-    from mapper.align.cuda import launch_plan, retry
-    from mapper.align.cuda import stream as flat_rest
+    from mapper.align.cuda import launch_plan, retry, stream
     from mapper.align.cuda.launch_plan import GroupLaunch
     from mapper.align.edit import cuda_plan as edit_plan
 
-    monkeypatch.setattr(retry, "_SPACES", {})  # what is kept there is made for other lengths
+    monkeypatch.setattr(retry, "_SPACES", {})  # kept workspaces suit other lengths
     monkeypatch.setattr(launch_plan, "BLOCKS_FROM", (0, 0))
     monkeypatch.setattr(affine_plan, "BLOCK_WIDTHS", (16, 64) if SIMULATED else (128, 2048))
     monkeypatch.setattr(edit_plan, "EDIT_BLOCK_WIDTHS", (64, 128) if SIMULATED else (2048, 8192))
@@ -36,20 +35,20 @@ def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     if SIMULATED:  # several pairs at a time
         monkeypatch.setattr(affine_plan, "BAND_LAUNCHES", (GroupLaunch(2**14, 8),))
     monkeypatch.setattr(edit_plan, "EDIT_GROUPS", (GroupLaunch(9, 8),))
-    left = []
-    streamed_pass = flat_rest.streamed_pass
+    unsolved = []
+    streamed_pass = stream.streamed_pass
 
     def noted(*args):
         found = streamed_pass(*args)
-        left.append(found.n_left)
+        unsolved.append(found.n_unsolved)
         return found
 
-    monkeypatch.setattr(flat_rest, "streamed_pass", noted)
-    return left
+    monkeypatch.setattr(stream, "streamed_pass", noted)
+    return unsolved
 
 
 def long_pairs(rng: np.random.Generator) -> list[tuple[str, str]]:
-    """Pairs of all penalties up to more than the blocks of the test have room for."""
+    """Return pairs of all penalties up to more than the block kernels of the test can hold."""
     if SIMULATED:
         sizes = [(30, 0.1), (36, 0.5)]
     else:
@@ -86,10 +85,10 @@ def test_edit_distance_equals_the_cpu(by_blocks, device: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("blocks_from", [0, 10**6], ids=["blocks", "groups"])
-def test_what_bit_vectors_leave_goes_on(
+def test_pairs_that_bit_vectors_cannot_solve_are_passed_on(
     blocks_from: int, by_blocks, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """References that are too long for them; and more edits, for which there are blocks or none."""
+    """Too long references, and too many edits, with and without block kernels."""
     from mapper.align.cuda import launch_plan
     from mapper.align.cuda.launch_plan import GroupLaunch
     from mapper.align.edit import cuda_plan
@@ -111,7 +110,7 @@ def test_what_bit_vectors_leave_goes_on(
 
 
 @pytest.mark.gpu
-def test_no_pair_that_fits_is_left(by_blocks, device: str) -> None:
+def test_every_pair_that_fits_is_solved(by_blocks, device: str) -> None:
     rng = np.random.default_rng(32)
     length = 40 if SIMULATED else 10_000
     n = 3 if SIMULATED else 9
@@ -137,7 +136,7 @@ def test_bands_cut_the_same(penalties, by_blocks, device: str) -> None:
 
 
 @pytest.mark.gpu
-def test_without_room_for_their_paths_pairs_are_left(
+def test_pairs_without_memory_for_paths_are_unsolved(
     by_blocks, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mapper.align.affine import cuda_plan
@@ -158,19 +157,19 @@ def test_kernels_compile_for_hopper_without_spills() -> None:
     require_compiler()
     from mapper.align.affine import cuda_kernels as block
     from mapper.align.affine import cuda_rows as room
-    from mapper.align.cuda import kernels as flat
+    from mapper.align.cuda import kernels
     from mapper.align.cuda import worklist as lists
     from mapper.align.edit import cuda_kernels as edit
 
     number, u32, byte = np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.int8)
     i32, i16 = np.zeros(1, np.int32), np.zeros(1, np.int16)
     staged, i64 = array(np.uint64), types.int64
-    out = type_of(flat.ChunkResults(i32, byte, i32, u32, u32, np.zeros((1, 1), np.int64)))
+    out = type_of(kernels.ChunkResults(i32, byte, i32, u32, u32, np.zeros((1, 1), np.int64)))
     penalties = AffinePenalties(2, 3, 1)
-    left = type_of(lists.Worklist(i32, i32))
+    worklist = type_of(lists.Worklist(i32, i32))
     space = type_of(room.SearchSpace(np.zeros(1, np.uint8), i32, u32, number))
     shape = type_of(room.block_shape(penalties, 2048))
-    arguments = [staged, i64, type_of(penalties), i64, i64, shape, i64, space, left, i64, out]
+    arguments = [staged, i64, type_of(penalties), i64, i64, shape, i64, space, worklist, i64, out]
     machine = compile_offline(block.wide_affine_kernel, arguments)
     assert machine.spills == 0
     assert machine.wide_share <= 0.25  # that counts in 64 bits: paths, and addresses
@@ -179,10 +178,12 @@ def test_kernels_compile_for_hopper_without_spills() -> None:
         type_of(edit.edit_block_shape(2048, True)),
         type_of(Rows(i16, number, number, number)),
     )
-    arguments = [staged, i64, i64, shape, i64, rows, left, i64, out]
+    arguments = [staged, i64, i64, shape, i64, rows, worklist, i64, out]
     machine = compile_offline(edit.wide_edit_kernel, arguments)
     assert machine.spills == 0
     assert machine.wide_share <= 0.25
     assert machine.registers <= 64
-    assert compile_offline(lists.fill_worklist_kernel, [staged, i64, i64, out, left]).spills == 0
-    assert compile_offline(lists.clear_worklist_kernel, [left, i64, i64]).spills == 0
+    assert (
+        compile_offline(lists.fill_worklist_kernel, [staged, i64, i64, out, worklist]).spills == 0
+    )
+    assert compile_offline(lists.clear_worklist_kernel, [worklist, i64, i64]).spills == 0

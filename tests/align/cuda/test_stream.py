@@ -1,4 +1,4 @@
-"""The CUDA backend: on a device, or in numba's simulator, the same as the CPU, bit for bit."""
+"""Results of the CUDA backend, on a device or in the simulator, equal those of the CPU exactly."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_small_pairs_equal_the_cpu(span, symbols: str, device: str) -> None:
 
 
 @pytest.mark.gpu
-def test_pairs_of_every_rung_equal_the_cpu(device: str) -> None:
-    """Distances that fit the first, the second, the last attempt, and none."""
+def test_pairs_of_every_attempt_equal_the_cpu(device: str) -> None:
+    """Distances within the bound of the first, the second, the last attempt, and of none."""
     rng = np.random.default_rng(2)
     pairs = []
     for length, rate in ((60, 0.1), (100, 0.4), (150, 0.05)) if SIMULATED else (
@@ -85,8 +85,8 @@ def test_affine_equals_the_cpu(span, penalties, device: str) -> None:
 
 @pytest.mark.gpu
 def test_a_bound_that_is_just_enough_cuts_no_path(device: str) -> None:
-    """The tightest rows: those of pairs whose penalty is the greatest allowed."""
-    from mapper.align.cuda.kernels import SMALL
+    """The tightest wavefronts: of pairs whose penalty is the greatest allowed."""
+    from mapper.align.edit.cuda_kernels import SMALL
 
     rng = np.random.default_rng(15)
     pairs = []
@@ -166,10 +166,10 @@ def test_chunks_do_not_matter(device: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.gpu
-def test_what_the_first_pass_leaves_is_aligned_later(
+def test_pairs_that_the_streamed_pass_cannot_solve_are_aligned_later(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other letters, distances above its own, pairs for which there is no memory."""
+    """Other letters, distances above its bounds, pairs without device memory."""
     from mapper.align.cuda import stream
     from mapper.align.cuda.kernels import NOT_DONE
     from mapper.align.cuda.launch_plan import GroupLaunch
@@ -181,33 +181,31 @@ def test_what_the_first_pass_leaves_is_aligned_later(
     ref = random_letters(rng, 60)
     pairs = [(edited(rng, ref, 0.05), ref), (ref, ref[:20] + "N" + ref[21:]), ("ACGU", "acgt"),
              (random_letters(rng, 60), ref), ("", ref), (edited(rng, ref, 0.1), ref)]  # fmt: skip
-    left = []
+    unsolved = []
     streamed_pass = stream.streamed_pass
 
     def noted(*args):
         found = streamed_pass(*args)
-        left.append(np.flatnonzero(found.columns.status == NOT_DONE).tolist())
+        unsolved.append(np.flatnonzero(found.columns.status == NOT_DONE).tolist())
         return found
 
     monkeypatch.setattr(stream, "streamed_pass", noted)
     check(pairs, device)
     check(pairs, device, symbols="iupac", max_distance=12)
-    assert left[:2] == [[1, 3, 4]] * 2
-    assert left[2:] == [[1]] * 2  # of the others it is known that they are above the limit
+    assert unsolved[:2] == [[1, 3, 4]] * 2
+    assert unsolved[2:] == [[1]] * 2  # the others are known to be above the limit
 
     def full(*args):
         raise DeviceMemoryError("full")
 
     monkeypatch.setattr(stream, "_in_chunks", full)
     check(pairs, device)
-    assert left[-1] == list(range(len(pairs)))
+    assert unsolved[-1] == list(range(len(pairs)))
 
 
 @pytest.mark.gpu
-def test_kernels_that_found_little_are_left_out(
-    device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Results are the same, whatever the chunks before were like."""
+def test_kernels_that_solve_few_pairs_idle(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results do not depend on the chunks before."""
     from mapper.align.cuda import retry, stream
     from mapper.align.edit import cuda_plan
     from mapper.cuda.memory import copy_out
@@ -300,7 +298,7 @@ def test_packed_pairs_equal_their_letters(device: str) -> None:
 def test_packed_pairs_are_copied_from_where_they_lie(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From page-locked memory, by all chunks, without the host's help."""
+    """From page-locked memory, for all chunks, without staging on the host."""
     from mapper.align.cuda import stream
 
     monkeypatch.setattr(stream, "FEWEST_PAIRS", 7)
@@ -308,9 +306,9 @@ def test_packed_pairs_are_copied_from_where_they_lie(
         monkeypatch.setattr(stream, "is_page_locked", lambda arrays: True)
     direct, run_direct = [], stream.run_direct
 
-    def noted(slots, source, chunks, found):
+    def noted(streams, source, chunks, results):
         direct.append(len(chunks))
-        run_direct(slots, source, chunks, found)
+        run_direct(streams, source, chunks, results)
 
     monkeypatch.setattr(stream, "run_direct", noted)
     rng = np.random.default_rng(18)
@@ -356,7 +354,7 @@ def test_packed_pairs_that_are_none_are_refused_by_a_device(
 
 @pytest.mark.gpu
 def test_results_outlive_the_next_call(device: str) -> None:
-    """Their memory is page-locked and used again, but not as long as they are there."""
+    """Page-locked memory of results is reused only after the caller drops them."""
     rng = np.random.default_rng(9)
     n = 40 if SIMULATED else 40_000  # in memory of its own where compiled
     refs = [random_letters(rng, 20) for _ in range(n)]
@@ -415,29 +413,29 @@ def affine_space_type():
     return type_of(AffineSpace(rows, origins, np.zeros((1, 1), np.uint32)))
 
 
-def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
+def test_kernels_of_the_streamed_pass_compile_for_hopper_without_spills() -> None:
     require_compiler()
     from mapper.align.affine.cuda_kernels import GroupSpace, group_affine_kernel, group_shape
     from mapper.align.cuda import kernels
-    from mapper.align.cuda import kernels as flat
     from mapper.align.cuda.kernel_chain import KernelChain, begin_chain_kernel
     from mapper.align.edit.cuda_kernels import (
         WORD_TYPES,
         VectorSpace,
         edit_shape,
         group_edit_kernel,
+        small_edit_kernel,
         vector_edit_kernel,
     )
 
     number, u32, byte = np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.int8)
     n_ops = np.zeros(1, np.int32)
     staged, i64 = array(np.uint64), types.int64
-    out = type_of(flat.ChunkResults(n_ops, byte, n_ops, u32, u32, np.zeros((1, 1), np.int64)))
+    out = type_of(kernels.ChunkResults(n_ops, byte, n_ops, u32, u32, np.zeros((1, 1), np.int64)))
     columns = type_of(kernels.OutputColumns(number, byte, *[number] * 5, u32))
     layout = type_of(Rows(np.zeros(1, np.int16), number, number, number))
     chain = type_of(KernelChain(np.zeros((1, 1), np.int32), n_ops, n_ops))
     arguments = [staged, i64, i64, i64, layout, chain, i64, out]
-    machine = compile_offline(flat.small_edit_kernel, arguments)
+    machine = compile_offline(small_edit_kernel, arguments)
     assert machine.spills == 0
     assert machine.wide_share <= 0.21  # that counts in 64 bits
     assert machine.registers <= 80  # as many blocks as shared memory allows
@@ -448,7 +446,7 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
     assert machine.registers <= 64
     arguments = [staged, i64, type_of(AffinePenalties(2, 3, 1)), i64, i64, type_of(Band(0, 1)),
                  i64, i64, i64, affine_space_type(), i64, out]  # fmt: skip
-    machine = compile_offline(flat.small_affine_kernel, arguments)
+    machine = compile_offline(kernels.small_affine_kernel, arguments)
     assert machine.spills == 0
     assert machine.registers <= 255
     shape = group_shape(AffinePenalties(2, 3, 1), 220, 32)
@@ -473,9 +471,9 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
         for loop in with_moves:
             assert len(loop.instructions) <= most * loop.count("STG") // 2
             assert loop.count("LDG", "LD", "CALL") == 0
-    given = type_of(flat.PackedColumns(*[number] * 4, np.zeros(1, np.uint8)))
+    given = type_of(kernels.PackedColumns(*[number] * 4, np.zeros(1, np.uint8)))
     for kernel, arguments in (
-        (flat.packed_columns_kernel, [given, *[i64] * 7, staged]),
+        (kernels.packed_columns_kernel, [given, *[i64] * 7, staged]),
         (begin_chain_kernel, [chain, i64]),
         (kernels.count_blocks_kernel, [staged, i64, out]),
         (kernels.sum_blocks_kernel, [array(np.int64, 2), i64, array(np.int64)]),
@@ -485,7 +483,7 @@ def test_kernels_of_the_first_pass_compile_for_hopper_without_spills() -> None:
 
 
 def test_letters_are_loaded_from_where_they_are() -> None:
-    """A second call behind the loop was compiled to a load of the array's first word alone."""
+    """A second call after the loop was once compiled to a load of the array's first word only."""
     require_compiler()
     from tests.helpers.small_kernels import check_letters
 
