@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mapper.align.affine.cuda_general import affine_space
+from mapper.align.affine.cuda_general import affine_space, staged_affine_kernel
 from mapper.align.affine.cuda_kernels import (
     GroupShape,
     band_affine_kernel,
@@ -25,7 +25,7 @@ from mapper.align.affine.cuda_rows import (
 )
 from mapper.align.affine.wavefront import AffinePenalties, Band
 from mapper.align.cuda.cooperative import most_shared_bytes
-from mapper.align.cuda.kernels import BLOCK, ChunkResults, small_affine_kernel
+from mapper.align.cuda.kernels import BLOCK, ChunkResults
 from mapper.align.cuda.launch_plan import (
     GroupLaunch,
     LaunchPlan,
@@ -143,7 +143,7 @@ class AffinePlan(LaunchPlan):
                     f"attempt {i} ",
                 )  # fmt: skip
                 bound = BoundKernel(
-                    small_affine_kernel, space.stream, *given, self.band, attempt.bound,
+                    staged_affine_kernel, space.stream, *given, self.band, attempt.bound,
                     int(i == 0), int(want_path), own, self.slot, out,
                 )  # fmt: skip
                 launches.append(PairLaunch(bound, n_blocks, BLOCK))
