@@ -18,26 +18,26 @@ from mapper.align.result import Columns, PairAlignments, new_columns
 from mapper.errors import UsageError
 from mapper.parallel.map import MAX_THREADS, map_in_threads
 
-_POOLS: dict[int, ThreadPoolExecutor] = {}
+_CREWS: dict[int, ThreadPoolExecutor] = {}
 _LOCK = threading.Lock()
 
 
-def thread_pool(threads: int) -> ThreadPoolExecutor:
+def crew(threads: int) -> ThreadPoolExecutor:
     """Return the process's pool of so many threads; it is not to be shut down.
 
     What runs in it must end without help of anything else that is to run in it.
     """
     with _LOCK:
-        if threads not in _POOLS:
-            _POOLS[threads] = ThreadPoolExecutor(threads, f"pairs-of-{threads}")
-        return _POOLS[threads]
+        if threads not in _CREWS:
+            _CREWS[threads] = ThreadPoolExecutor(threads, f"pairs-of-{threads}")
+        return _CREWS[threads]
 
 
 def _forget() -> None:
     """Begin anew in a forked process, which has none of the threads."""
     global _LOCK
     _LOCK = threading.Lock()
-    _POOLS.clear()
+    _CREWS.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -147,6 +147,4 @@ def in_slices(
     if min(threads, len(pieces)) < 2:
         return [function(*piece) for piece in pieces]
     context = copy_context()  # NumPy's error state is part of it, where the JIT is off
-    return list(
-        thread_pool(threads).map(lambda piece: context.copy().run(function, *piece), pieces)
-    )
+    return list(crew(threads).map(lambda piece: context.copy().run(function, *piece), pieces))

@@ -22,7 +22,7 @@ from mapper.align.cuda.work_queue import (
     stop,
     work_queue,
 )
-from mapper.align.threads import thread_pool
+from mapper.align.threads import crew
 from mapper.errors import DeviceError
 
 Source = LetterSource | PackedSource
@@ -62,7 +62,7 @@ class Staging:
         others = max(1, threads - 1)
         context = copy_context()  # NumPy's error state is part of it, where the JIT is off
         self._futures: list[Future[None]] = [
-            thread_pool(others).submit(context.copy().run, self._stage_all) for _ in range(others)
+            crew(others).submit(context.copy().run, self._stage_all) for _ in range(others)
         ]
 
     def _stage_all(self) -> None:

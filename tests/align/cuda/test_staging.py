@@ -10,22 +10,22 @@ import pytest
 
 from mapper.align.cuda.chunks import Chunk
 from mapper.align.cuda.staging import Staging
-from mapper.align.threads import thread_pool
+from mapper.align.threads import crew
 
 FORK = """
 import os
-from mapper.align.threads import thread_pool
-assert thread_pool(2).submit(int).result() == 0
+from mapper.align.threads import crew
+assert crew(2).submit(int).result() == 0
 child = os.fork()
 if child == 0:
-    os._exit(thread_pool(2).submit(lambda: 7).result(timeout=300))
+    os._exit(crew(2).submit(lambda: 7).result(timeout=300))
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 """
 
 
 def test_threads_are_kept() -> None:
-    assert thread_pool(2) is thread_pool(2)
-    assert thread_pool(2) is not thread_pool(3)
+    assert crew(2) is crew(2)
+    assert crew(2) is not crew(3)
 
 
 def test_a_forked_process_has_threads_of_its_own() -> None:
