@@ -27,6 +27,8 @@ from mapper.align.affine.wavefront import (
     replay,
     trace_back,
 )
+from mapper.align.cuda.kernels import BLOCK as CHUNK_BLOCK
+from mapper.align.cuda.kernels import UNFIT
 from mapper.align.cuda.retry import (
     BLOCK,
     CUT,
@@ -132,12 +134,36 @@ def search_within(pair, ends, rows, origins, penalties, band, most, bound, want_
     return DONE if known else UNSOLVED, np.int64(-1), k
 
 
+@device_function
+def align_pair(pair, ends, penalties, max_penalty, band, bound, want_path, rows, origins, events,
+               ops):  # fmt: skip
+    """Align a pair by one thread, up to penalty `bound`, and write its operations.
+
+    Returns
+    -------
+    status, s, k
+        As :func:`search_within`.
+    h, start_k, n_ops
+        Offset of the end, diagonal of the start (if `want_path`), and number of operations.
+    """
+    most = min(max_penalty, highest_bound(pair, penalties))
+    status, s, k = search_within(pair, ends, rows, origins, penalties, band, most, bound, want_path)
+    h = start_k = n_ops = np.int64(0)
+    if s >= 0:
+        h = end_offset(rows, rows.match.shape[1] >> 1, s, k)
+        if want_path:
+            n_events, start_k = trace_back(origins, penalties, s, k, events)
+            n_ops = replay(pair, events, n_events, max(0, -start_k), max(0, start_k), h, ops)
+    return status, s, k, h, start_k, n_ops
+
+
 @kernel(BLOCK)
 def affine_kernel(pairs, free, penalties, scale, max_penalty, band, bound, want_path, space, out):
-    """Align pairs by threads that stride over them; as ``affine_cpu``, one attempt."""
+    """Align pairs of any span by threads that stride over them, up to a (divided) penalty."""
     thread = cuda.grid(1)
     n_threads = cuda.gridsize(1)
     own, own_origins = rows_of(space, thread), origins_of(space, thread)
+    own_events = space.events[:, thread]
     slot = 2 * bound + 2
     for j in range(thread, len(pairs.todo), n_threads):
         i = pairs.todo[j]
@@ -147,31 +173,51 @@ def affine_kernel(pairs, free, penalties, scale, max_penalty, band, bound, want_
             n, m, np.int64(pairs.shift[i]),
         )  # fmt: skip
         ends = ends_within(free, n, m)
-        most = min(max_penalty, highest_bound(pair, penalties))
-        status, s, k = search_within(
-            pair, ends, own, own_origins, penalties, band, most, bound, want_path
-        )
-        out.n_ops[j] = 0
-        out.score[j] = -1
+        status, s, k, h, start_k, n_ops = align_pair(
+            pair, ends, penalties, max_penalty, band, bound, want_path, own, own_origins,
+            own_events, out.ops[j * slot : (j + 1) * slot],
+        )  # fmt: skip
+        out.n_ops[j] = n_ops
+        out.score[j] = s * scale if s >= 0 else -1
         out.status[j] = status
         if s < 0:
             continue
-        h = end_offset(own, own.match.shape[1] >> 1, s, k)
-        out.score[j] = s * scale
+        known = want_path or ends.query_begin + ends.ref_begin == 0
+        out.query_start[j] = max(0, -start_k) if known else -1
         out.query_end[j] = h - k
+        out.ref_start[j] = max(0, start_k) if known else -1
         out.ref_end[j] = h
-        if want_path:
-            own_events = space.events[:, thread]
-            n_events, start_k = trace_back(own_origins, penalties, s, k, own_events)
-            v_start, h_start = max(0, -start_k), max(0, start_k)
-            ops = out.ops[j * slot : (j + 1) * slot]
-            out.n_ops[j] = replay(pair, own_events, n_events, v_start, h_start, h, ops)
-            out.query_start[j] = v_start
-            out.ref_start[j] = h_start
-        else:
-            known = 0 if ends.query_begin + ends.ref_begin == 0 else -1
-            out.query_start[j] = known
-            out.ref_start[j] = known
+
+
+@kernel(CHUNK_BLOCK)
+def staged_affine_kernel(staged, n, penalties, scale, max_penalty, band, bound, is_first,
+                         want_path, space, slot, out):  # fmt: skip
+    """Align staged pairs globally by threads that stride over them, up to a (divided) penalty.
+
+    The first launch looks at every pair; others do those that are unsolved.
+    """
+    thread = cuda.grid(1)
+    own, own_origins = rows_of(space, thread), origins_of(space, thread)
+    own_events = space.events[:, thread]
+    ends = Ends(0, 0, 0, 0)
+    columns = staged.view(np.int32)
+    for i in range(thread, n, cuda.gridsize(1)):
+        query_len, ref_len = np.int64(columns[2 * n + i]), np.int64(columns[3 * n + i])
+        if is_first:
+            out.status[i] = UNFIT if query_len < 0 else UNSOLVED
+            out.n_ops[i] = 0
+            out.score[i] = -1
+        if out.status[i] != UNSOLVED:
+            continue
+        query_at, ref_at = np.int64(columns[i]), np.int64(columns[n + i])
+        pair = Pair(staged, staged, query_at << 1, ref_at << 1, query_len, ref_len, np.int64(1))
+        status, s, _, _, _, n_ops = align_pair(
+            pair, ends, penalties, max_penalty, band, bound, want_path, own, own_origins,
+            own_events, out.slots[i * slot : (i + 1) * slot],
+        )  # fmt: skip
+        out.n_ops[i] = n_ops
+        out.score[i] = s * scale if s >= 0 else -1
+        out.status[i] = status
 
 
 class AffineWorker(RetryWorker):

@@ -53,12 +53,10 @@ import numpy as np
 from numba import types
 
 from mapper.align.affine.cuda_rows import (
-    BLOCK_BOUNDS,
-    BLOCK_FEWEST,
+    BOUNDS,
     FAR,
-    GROUP_BOUNDS,
-    GROUP_FEWEST,
-    GROUP_NEXT,
+    FEWEST,
+    NEXT_PAIR,
     NULL_16,
     cut_bounds,
     diagonals_of,
@@ -86,9 +84,13 @@ from mapper.align.affine.wavefront import (
 from mapper.align.cuda.cooperative import (
     GROUP_BLOCK,
     WARP,
+    BlockGroup,
+    WarpGroup,
     any_lane,
+    any_of,
     blocks_by_shared,
     lanes_of_warp_meet,
+    wait,
 )
 from mapper.align.cuda.kernels import UNFIT, pair_of, strings_of, two_bits
 from mapper.align.cuda.retry import CUT, DONE, UNSOLVED
@@ -365,49 +367,73 @@ def write_listed_path(staged, strings, penalties, s, origins, events, i, slot, l
 
 
 @device_function
-def search_in_band(strings, penalties, band, limit, shape, state, rows, own, cells, at, keep, lane,
-                   lanes, running):  # fmt: skip
-    """Search the end, row after row; called by all lanes of a warp together.
+def write_result(staged, strings, penalties, scale, status, s, origins, events, want_path, i, slot,
+                 left, out):  # fmt: skip
+    """Write the row of pair i of the worklist, and its path; UNSOLVED if the path has no space.
+
+    `status`: CUT or DONE and the penalty s, or DONE or UNSOLVED and -1.
+    """
+    n_ops = np.int64(0)
+    if s >= 0 and want_path:
+        n_ops = write_listed_path(
+            staged, strings, penalties, s, origins, events, i, slot, left, out
+        )
+        if n_ops < 0:
+            status, s, n_ops = np.int32(UNSOLVED), np.int32(-1), np.int64(0)
+    out.score[i] = np.int64(s) * scale if s >= 0 else -1
+    out.n_ops[i] = n_ops
+    out.status[i] = status
+
+
+@device_function
+def search_rows(group, strings, penalties, band_width, interval, limit, shape, state, rows, own,
+                cells, at, keep, running):  # fmt: skip
+    """Search the end, row after row; called by all lanes of a warp, or of a block, together.
 
     Parameters
     ----------
+    group
+        A :class:`WarpGroup` or :class:`BlockGroup`, whose threads share out the diagonals.
+    band_width, interval
+        The adaptive band; a width of 0 for none: then rows are not trimmed either.
     limit
         Penalties above it are of no interest.
     state, rows
-        Shared memory, as int32 and int16; `own` is the word at which the group's begins. All lanes
-        of a group write the same bounds of rows, and read what they wrote themselves.
+        Shared memory, as int32 and int16; `own` is the word at which the group's begins. All
+        threads of a group write the same bounds of rows, and read what they wrote themselves.
     cells, at
-        As those of ``BandSpace``, of the group.
+        As those of ``SearchSpace``, of the group.
     keep
-        Whether to note where cells came from.
+        Nonzero to write origins.
     running
-        Whether the group has a pair.
+        False for a group of a warp that has no pair.
 
     Returns
     -------
     status, s, cut
-        FINISHED and the penalty, EXCEEDED or NO_ROOM; whether the band has cut cells off.
+        FINISHED and the penalty, EXCEEDED or NO_ROOM; True if the band has cut cells off.
     """
     strings = two_bits(strings)
-    ring = ring_of(penalties, shape, np.int32(own + np.int32(GROUP_BOUNDS)))
+    ring = ring_of(penalties, shape, np.int32(own + np.int32(BOUNDS)))
     most_s, most_cells = np.int32(shape.bound), np.int32(shape.cells)
-    band_width, interval = np.int32(band.width), np.int32(band.interval)
     goal = np.int32(strings.ref_len - strings.query_len)
     bound = np.int32(limit)
-    for other in range(ring.n_match):
-        state[np.uint32(ring.bounds + np.int32(other))] = 0
-    fewest_at = np.int32(own + np.int32(GROUP_FEWEST))
-    if lane < 2:
-        state[np.uint32(fewest_at + lane)] = FAR
-    # These are the same of all groups of the warp.
+    r = group.lane
+    while r < ring.n_match:
+        state[np.uint32(ring.bounds + r)] = 0
+        r = np.int32(r + group.n_lanes)
+    fewest_at = np.int32(own + np.int32(FEWEST))
+    if group.lane < 2:
+        state[np.uint32(fewest_at + group.lane)] = FAR
+    # All groups of a warp are at the same row.
     s, row, gap_row, to_cut = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
     turn = np.int32(0)
     lo, hi, n, end = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
     cell_at = np.int32(0)
     cut = False
     status = np.int32(GOING if running else EXCEEDED)
-    lanes_of_warp_meet()
-    while any_lane(status == GOING):
+    wait(group)
+    while any_of(group, status == GOING):
         here = row_at(ring, row, gap_row)
         if status == GOING:
             before = rows_before(state, ring, s, row, gap_row)
@@ -418,48 +444,50 @@ def search_in_band(strings, penalties, band, limit, shape, state, rows, own, cel
             elif s > most_s or n > ring.width or (keep and cell_at + n > most_cells):
                 status = np.int32(NO_ROOM)
             else:
-                if keep and lane == 0:
+                if keep and group.lane == 0:
                     at[np.uint32(s)] = np.int32(cell_at - lo)
-                k = np.int32(lo + lane)
+                k = np.int32(lo + group.lane)
                 while k <= hi:
                     origin = write_cell(strings, rows, ring, before, here, k)
                     if keep:
                         cells[np.uint32(cell_at + np.int32(k - lo))] = origin
-                    k = np.int32(k + lanes)
+                    k = np.int32(k + group.n_lanes)
                 cell_at = np.int32(cell_at + n)
         # The only wait of most rows: what follows reads this row, and writes none that is read yet.
-        lanes_of_warp_meet()
+        wait(group)
         at_goal = np.int32(-1)
         if status == GOING:
             at_goal = offset_on(rows, here.match, goal, ring.mask, lo, n, NULL_16)
             if at_goal == strings.ref_len:
                 status, end = np.int32(FINISHED), s
-            lo, hi = trimmed(rows, ring, here, lo, hi)
-        if to_cut == 0:
-            to_cut = interval
-            is_wide = status == GOING and np.int32(hi - lo) >= band_width
-            if any_lane(is_wide):
-                word = np.int32(fewest_at + turn)
-                turn = np.int32(np.int32(1) - turn)
-                if is_wide:
-                    fewest = fewest_left(strings, rows, ring, here, lo, hi, lane, lanes)
-                    cuda.atomic.min(state, np.uint32(word), fewest)
-                if lane == 0:
-                    state[np.uint32(fewest_at + turn)] = FAR  # was last read before the row's wait
-                lanes_of_warp_meet()
-                if is_wide:
-                    fewest = np.int32(state[np.uint32(word)])
-                    lo, hi = kept_around(fewest, lo, hi, band_width)
-                    cut_bounds(state, ring, lo, hi)
-                    cut = True
+        if band_width > 0:
+            if status == GOING:
+                lo, hi = trimmed(rows, ring, here, lo, hi)
+            if to_cut == 0:
+                to_cut = interval
+                is_wide = status == GOING and np.int32(hi - lo) >= band_width
+                if any_of(group, is_wide):
+                    word = np.int32(fewest_at + turn)
+                    turn = np.int32(np.int32(1) - turn)
+                    if is_wide:
+                        fewest = fewest_left(group, strings, rows, ring, here, lo, hi)
+                        cuda.atomic.min(state, np.uint32(word), fewest)
+                    if group.lane == 0:
+                        state[np.uint32(fewest_at + turn)] = FAR  # last read before the row's wait
+                    wait(group)
+                    if is_wide:
+                        fewest = np.int32(state[np.uint32(word)])
+                        lo, hi = kept_around(fewest, lo, hi, band_width)
+                        cut_bounds(state, ring, lo, hi)
+                        cut = True
+            to_cut = np.int32(to_cut - np.int32(1))
         note_bounds(state, np.int32(ring.bounds + row), lo, hi)
         if at_goal >= 0 and lo <= goal <= hi:
             # Mismatches to the end of both sequences would cost so much.
             bound = min(bound, np.int32(s + ring.mismatch * np.int32(strings.ref_len - at_goal)))
         s = np.int32(s + np.int32(1))
         row, gap_row = row_after(row, ring.n_match), row_after(gap_row, ring.n_gap)
-        to_cut = np.int32(to_cut - np.int32(1))
-    lanes_of_warp_meet()  # rows and state are free for another search
+    wait(group)  # rows and state are free for another search
     return status, end, cut
 
 
@@ -480,7 +508,7 @@ def _take_pairs(left, state, word, n):
 @kernel(GROUP_BLOCK)
 def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, want_path, space,
                        left, slot, out):  # fmt: skip
-    """Find global gap-affine alignments of the listed pairs in a band.
+    """Align the listed pairs globally in a band, by a group of lanes each.
 
     Operations are written first one first.
     """
@@ -489,7 +517,8 @@ def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, wa
     log_lanes = np.int32(shape.log_lanes)
     lanes = np.int32(np.int32(1) << log_lanes)
     thread = np.int32(cuda.threadIdx.x)
-    group, lane = np.int32(thread >> log_lanes), np.int32(thread & np.int32(lanes - np.int32(1)))
+    group = np.int32(thread >> log_lanes)
+    lane = np.int32(thread & np.int32(lanes - np.int32(1)))
     of_warp = np.int32(np.int32(WARP) >> log_lanes)  # its groups
     in_warp = np.int32(group & np.int32(of_warp - np.int32(1)))
     stride = np.int32(shape.stride)
@@ -503,7 +532,7 @@ def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, wa
     cells = space.cells[worker * shape.cells :]
     at, events = space.at[worker * n_rows :], space.events[worker * n_rows :]
     while True:
-        first = _take_pairs(left, state, np.uint32(first_of_warp + np.int32(GROUP_NEXT)), of_warp)
+        first = _take_pairs(left, state, np.uint32(first_of_warp + np.int32(NEXT_PAIR)), of_warp)
         n_listed = np.int32(left.counts[0])
         if first >= n_listed:
             break
@@ -512,28 +541,22 @@ def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, wa
         strings = strings_of(staged, n, i)
         most = min(max_penalty, highest_bound(strings, penalties))
         # Cuts follow from what rows hold, so the room must not bound them.
-        status, s, cut = search_in_band(
-            strings, penalties, band, most, shape, state, rows, own, cells, at,
-            np.int32(want_path), lane, lanes, running,
+        status, s, cut = search_rows(
+            WarpGroup(lane, lanes), strings, penalties, np.int32(band.width),
+            np.int32(band.interval), most, shape, state, rows, own, cells, at,
+            np.int32(want_path), running,
         )  # fmt: skip
         if running and lane == 0:
-            found = np.int32(UNSOLVED)
-            n_ops = np.int64(0)
+            solved = np.int32(UNSOLVED)
             if status == FINISHED:
-                found = np.int32(CUT if cut else DONE)
-                if want_path:
-                    n_ops = write_listed_path(
-                        staged, strings, penalties, s, Origins(cells, at, space.zeros), events, i,
-                        slot, left, out,
-                    )  # fmt: skip
-                    if n_ops < 0:
-                        found = np.int32(UNSOLVED)
+                solved = np.int32(CUT if cut else DONE)
             elif status == EXCEEDED and not cut:
-                found = np.int32(DONE)  # above the limit, and nothing cut off might not be
-            is_found = status == FINISHED and found != UNSOLVED
-            out.score[i] = np.int64(s) * scale if is_found else -1
-            out.n_ops[i] = n_ops if is_found else 0
-            out.status[i] = found
+                solved = np.int32(DONE)  # above the limit, and nothing cut off might not be
+            write_result(
+                staged, strings, penalties, scale, solved,
+                s if status == FINISHED else np.int32(-1), Origins(cells, at, space.zeros), events,
+                want_path, i, slot, left, out,
+            )  # fmt: skip
         lanes_of_warp_meet()
 
 
@@ -541,104 +564,18 @@ PROBE = Band(32, 16)
 """Band of the search for a penalty to stay within."""
 
 
-@device_function
-def _search(strings, penalties, band_width, interval, bound, shape, state, rows, cells, at, lows,
-            keep, lane):  # fmt: skip
-    """Search the end, row after row; called by all threads of a block alike.
-
-    Parameters
-    ----------
-    band_width, interval
-        The band; a width of 0 for none.
-    state
-        int32, shared. All threads write the same bounds of rows there, and read what they wrote
-        themselves.
-    keep
-        Whether to note where cells came from.
-
-    Returns
-    -------
-    status, s
-        FINISHED and the penalty, EXCEEDED or NO_ROOM.
-    """
-    strings = two_bits(strings)
-    lanes = np.int32(WIDE_BLOCK)
-    ring = ring_of(penalties, shape, np.int32(BLOCK_BOUNDS))
-    goal = np.int32(strings.ref_len - strings.query_len)
-    bound = np.int32(bound)
-    r = lane
-    while r < ring.n_match:
-        state[np.uint32(ring.bounds + r)] = 0
-        r = np.int32(r + lanes)
-    if lane < 2:
-        state[BLOCK_FEWEST + lane] = FAR
-    cuda.syncthreads()
-    s, row, gap_row = np.int32(0), np.int32(0), np.int32(0)
-    to_cut, turn = np.int32(0), np.int32(0)
-    cell_at = np.int64(0)
-    status = np.int32(GOING)
-    while status == GOING:
-        if s > bound:
-            status = np.int32(EXCEEDED)
-            break
-        before = rows_before(state, ring, s, row, gap_row)
-        lo, hi = diagonals_of(before, ring, s, goal, bound)
-        n = max(np.int32(hi - lo + np.int32(1)), np.int32(0))
-        if s > shape.bound or n > ring.width or (keep and cell_at + n > shape.cells):
-            status = np.int32(NO_ROOM)
-            break
-        if keep and lane == 0:
-            at[s] = cell_at
-            lows[s] = lo
-        here = row_at(ring, row, gap_row)
-        k = np.int32(lo + lane)
-        while k <= hi:
-            origin = write_cell(strings, rows, ring, before, here, k)
-            if keep:
-                cells[np.uint64(cell_at + np.int32(k - lo))] = origin
-            k = np.int32(k + lanes)
-        # The only wait of a row: what follows reads this row, and writes none that is read yet.
-        cuda.syncthreads()
-        cell_at += n
-        at_goal = offset_on(rows, here.match, goal, ring.mask, lo, n, NULL_16)
-        if at_goal == strings.ref_len:
-            status = np.int32(FINISHED)
-            break
-        if band_width > 0:
-            lo, hi = trimmed(rows, ring, here, lo, hi)
-            if to_cut == 0 and np.int32(hi - lo) >= band_width:
-                fewest = fewest_left(strings, rows, ring, here, lo, hi, lane, lanes)
-                cuda.atomic.min(state, BLOCK_FEWEST + turn, fewest)
-                turn = np.int32(np.int32(1) - turn)
-                if lane == 0:
-                    state[BLOCK_FEWEST + turn] = FAR  # was last read before the row's wait
-                cuda.syncthreads()
-                fewest = np.int32(state[BLOCK_FEWEST + np.int32(1) - turn])
-                lo, hi = kept_around(fewest, lo, hi, band_width)
-                cut_bounds(state, ring, lo, hi)
-            to_cut = np.int32(interval - np.int32(1)) if to_cut == 0 else np.int32(to_cut - 1)
-        note_bounds(state, np.int32(ring.bounds + row), lo, hi)
-        if at_goal >= 0 and lo <= goal <= hi:
-            # Mismatches to the end of both sequences would cost so much.
-            bound = min(bound, np.int32(s + ring.mismatch * np.int32(strings.ref_len - at_goal)))
-        s = np.int32(s + np.int32(1))
-        row, gap_row = row_after(row, ring.n_match), row_after(gap_row, ring.n_gap)
-    cuda.syncthreads()  # rows and state are free for another search
-    return status, s
-
-
 @kernel(WIDE_BLOCK)
 def wide_affine_kernel(staged, n, penalties, scale, max_penalty, shape, want_path, space, left,
                        slot, out):  # fmt: skip
-    """Find global gap-affine alignments of the listed pairs, by WIDE_BLOCK threads each."""
+    """Align the listed pairs globally, by WIDE_BLOCK threads each."""
     state = cuda.shared.array(0, types.int32)
     rows = cuda.shared.array(0, types.int16)
     lane = np.int32(cuda.threadIdx.x)
     cells = space.cells[np.int64(cuda.blockIdx.x) * shape.cells :]
-    first_row = np.int64(cuda.blockIdx.x) * (shape.bound + 2)
+    first_row = np.int64(cuda.blockIdx.x) * (shape.bound + 1)
     if not want_path:
         first_row = np.int64(0)
-    at, lows, events = space.at[first_row:], space.lo[first_row:], space.events[first_row:]
+    at, events = space.at[first_row:], space.events[first_row:]
     while True:
         i = take_pair(left, state, lane)
         if i < 0:
@@ -650,13 +587,13 @@ def wide_affine_kernel(staged, n, penalties, scale, max_penalty, shape, want_pat
         probes = True
         status, s = np.int32(GOING), np.int32(0)
         while status == GOING:
-            width, interval = np.int32(PROBE.width), np.int32(PROBE.interval)
-            keep = np.int32(0)
+            width, keep = np.int32(PROBE.width), np.int32(0)
             if not probes:
                 width, keep = np.int32(0), np.int32(want_path)
-            status, s = _search(
-                strings, penalties, width, interval, limit, shape, state, rows, cells, at, lows,
-                keep, lane,
+            status, s, _ = search_rows(
+                BlockGroup(lane, np.int32(WIDE_BLOCK)), strings, penalties, width,
+                np.int32(PROBE.interval), limit, shape, state, rows, np.int32(0), cells, at, keep,
+                True,
             )  # fmt: skip
             if probes:
                 if status == FINISHED:
@@ -666,20 +603,11 @@ def wide_affine_kernel(staged, n, penalties, scale, max_penalty, shape, want_pat
                     status = np.int32(GOING)  # the band may have lost what there is
                 probes = False
         if lane == 0:
-            found = np.int32(UNSOLVED)
-            n_ops = np.int64(0)
-            if status == FINISHED:
-                found = np.int32(DONE)
-                if want_path:
-                    n_ops = write_listed_path(
-                        staged, strings, penalties, s, Origins(cells, at, lows), events, i, slot,
-                        left, out,
-                    )  # fmt: skip
-                    if n_ops < 0:
-                        found = np.int32(UNSOLVED)
-            elif status == EXCEEDED and most <= shape.bound:
-                found = np.int32(DONE)  # above the limit, which the room has not lowered
-            is_found = status == FINISHED and found != UNSOLVED
-            out.score[i] = np.int64(s) * scale if is_found else -1
-            out.n_ops[i] = n_ops if is_found else 0
-            out.status[i] = found
+            solved = np.int32(UNSOLVED)
+            if status == FINISHED or (status == EXCEEDED and most <= shape.bound):
+                solved = np.int32(DONE)  # or above the limit, which the room has not lowered
+            write_result(
+                staged, strings, penalties, scale, solved,
+                s if status == FINISHED else np.int32(-1), Origins(cells, at, space.zeros), events,
+                want_path, i, slot, left, out,
+            )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mapper.align.affine.cuda_general import affine_space
+from mapper.align.affine.cuda_general import affine_space, staged_affine_kernel
 from mapper.align.affine.cuda_kernels import (
     GroupShape,
     band_affine_kernel,
@@ -16,15 +16,16 @@ from mapper.align.affine.cuda_kernels import (
 )
 from mapper.align.affine.cuda_rows import (
     LARGE_BOUND,
-    BandShape,
+    MOST_BAND_BLOCKS,
+    MOST_WIDE_BLOCKS,
+    SearchShape,
     band_shape,
-    band_space,
     block_shape,
-    block_space,
+    search_space,
 )
 from mapper.align.affine.wavefront import AffinePenalties, Band
 from mapper.align.cuda.cooperative import most_shared_bytes
-from mapper.align.cuda.kernels import BLOCK, ChunkResults, small_affine_kernel
+from mapper.align.cuda.kernels import BLOCK, ChunkResults
 from mapper.align.cuda.launch_plan import (
     GroupLaunch,
     LaunchPlan,
@@ -77,7 +78,7 @@ class AffinePlan(LaunchPlan):
         fit = all(shape.shared_bytes <= SHARED_BYTES for shape in self.shapes())
         return self.band.width == 0 and fit
 
-    def band_shapes(self, n_block_kernels: int) -> list[BandShape]:
+    def band_shapes(self, n_block_kernels: int) -> list[SearchShape]:
         """Return the shapes of groups in a band that fit; none without a band."""
         if self.band.width == 0:
             return []
@@ -88,7 +89,7 @@ class AffinePlan(LaunchPlan):
         return [shape for shape in shapes if shape.shared_bytes <= most_shared_bytes()]
 
     def in_band(
-        self, space: Workspace, given: tuple[Any, ...], shapes: list[BandShape], want_path: bool,
+        self, space: Workspace, given: tuple[Any, ...], shapes: list[SearchShape], want_path: bool,
         out: ChunkResults,
     ) -> list[PairLaunch]:  # fmt: skip
         """Return the kernels for a band."""
@@ -96,7 +97,9 @@ class AffinePlan(LaunchPlan):
         staged, most_pairs, *_ = given
         left = worklist_for(space, most_pairs)
         for i, shape in enumerate(shapes):
-            n_blocks, place = band_space(space, f"band {i}", shape, most_pairs, want_path)
+            n_blocks, place = search_space(
+                space, f"band {i}", shape, most_pairs, MOST_BAND_BLOCKS, want_path
+            )
             bound = BoundKernel(
                 band_affine_kernel, space.stream, *given, self.band, shape, int(want_path), place,
                 left, self.slot, out, shared_bytes=shape.shared_bytes,
@@ -140,7 +143,7 @@ class AffinePlan(LaunchPlan):
                     f"attempt {i} ",
                 )  # fmt: skip
                 bound = BoundKernel(
-                    small_affine_kernel, space.stream, *given, self.band, attempt.bound,
+                    staged_affine_kernel, space.stream, *given, self.band, attempt.bound,
                     int(i == 0), int(want_path), own, self.slot, out,
                 )  # fmt: skip
                 launches.append(PairLaunch(bound, n_blocks, BLOCK))
@@ -149,7 +152,9 @@ class AffinePlan(LaunchPlan):
         for i, room in enumerate(
             room for room in blocks if room.shared_bytes <= most_shared_bytes()
         ):
-            n_blocks, place = block_space(space, f"blocks {i}", room, most_pairs, want_path)
+            n_blocks, place = search_space(
+                space, f"blocks {i}", room, most_pairs, MOST_WIDE_BLOCKS, want_path
+            )
             left = worklist_for(space, most_pairs)
             bound = BoundKernel(
                 wide_affine_kernel, space.stream, *given, room, int(want_path), place, left,

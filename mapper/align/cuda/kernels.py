@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.align.affine.cuda_general import origins_of, rows_of, search_within
-from mapper.align.affine.wavefront import highest_bound, replay, trace_back
 from mapper.align.cuda.retry import CUT, UNSOLVED
-from mapper.align.edit.wavefront import MAX_SMALL_LENGTH, Ends
+from mapper.align.edit.wavefront import MAX_SMALL_LENGTH
 from mapper.align.matches import Pair, Strings
 from mapper.align.pairs import is_misplaced
 from mapper.align.result import HEURISTIC, OK, OVER_LIMIT
@@ -127,42 +125,6 @@ def packed_columns_kernel(given, n, query_begin, query_end, ref_begin, ref_end, 
     columns[n + i] = (ref_start - ref_begin + ref_at) << 5
     columns[2 * n + i] = query_len if fits else -1
     columns[3 * n + i] = ref_len if fits else -1
-
-
-@kernel(BLOCK)
-def small_affine_kernel(staged, n, penalties, scale, max_penalty, band, bound, is_first,
-                        want_path, space, slot, out):  # fmt: skip
-    """Find global gap-affine alignments up to a (divided) penalty; threads stride over pairs.
-
-    The first launch looks at every pair; others do those that are left.
-    """
-    thread = cuda.grid(1)
-    own, own_origins = rows_of(space, thread), origins_of(space, thread)
-    own_events = space.events[:, thread]
-    ends = Ends(0, 0, 0, 0)
-    columns = staged.view(np.int32)
-    for i in range(thread, n, cuda.gridsize(1)):
-        query_len, ref_len = np.int64(columns[2 * n + i]), np.int64(columns[3 * n + i])
-        if is_first:
-            out.n_ops[i] = 0
-            out.score[i] = -1
-            out.status[i] = UNFIT if query_len < 0 else UNSOLVED
-        if out.status[i] != UNSOLVED:
-            continue
-        query_at, ref_at = np.int64(columns[i]), np.int64(columns[n + i])
-        pair = Pair(staged, staged, query_at << 1, ref_at << 1, query_len, ref_len, 1)
-        most = min(max_penalty, highest_bound(pair, penalties))
-        status, s, k = search_within(
-            pair, ends, own, own_origins, penalties, band, most, bound, want_path
-        )
-        out.status[i] = status
-        if s < 0:
-            continue
-        out.score[i] = s * scale
-        if want_path:
-            n_events, _ = trace_back(own_origins, penalties, s, k, own_events)
-            ops = out.slots[i * slot : (i + 1) * slot]
-            out.n_ops[i] = replay(pair, own_events, n_events, 0, 0, pair.ref_len, ops)
 
 
 # --- columns of results ---

@@ -56,12 +56,12 @@ def short_pairs(rng: np.random.Generator) -> list[tuple[str, str]]:
 def test_groups_of_all_sizes_equal_the_cpu(
     penalties, lanes: int, left, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mapper.align.affine import cuda_plan, cuda_rows
+    from mapper.align.affine import cuda_plan
     from mapper.align.cuda import worklist
     from mapper.align.cuda.launch_plan import GroupLaunch
 
     monkeypatch.setattr(worklist, "multiprocessors", lambda: 1)
-    monkeypatch.setattr(cuda_rows, "MOST_BAND_BLOCKS", 1)  # takes pairs again and again
+    monkeypatch.setattr(cuda_plan, "MOST_BAND_BLOCKS", 1)  # takes pairs again and again
     monkeypatch.setattr(cuda_plan, "BAND_LAUNCHES", (GroupLaunch(120, lanes),))
     pairs = short_pairs(np.random.default_rng(41))
     bands = ((3, 2),) if SIMULATED else ((3, 2), (2, 1), (32, 8), (33, 1), (90, 20))
@@ -183,7 +183,7 @@ def test_the_kernel_compiles_for_hopper_without_spills() -> None:
         [
             staged, i64, type_of(penalties), i64, i64, type_of(width),
             type_of(room.band_shape(penalties, width, 220, 8)), i64,
-            type_of(room.BandSpace(np.zeros(1, np.uint8), i32, u32, number)),
+            type_of(room.SearchSpace(np.zeros(1, np.uint8), i32, u32, number)),
             type_of(lists.Worklist(i32, i32)), i64, out,
         ],
     )  # fmt: skip

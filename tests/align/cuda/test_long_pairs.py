@@ -173,7 +173,7 @@ def test_kernels_compile_for_hopper_without_spills() -> None:
     out = type_of(kernels.ChunkResults(i32, byte, i32, u32, u32, np.zeros((1, 1), np.int64)))
     penalties = AffinePenalties(2, 3, 1)
     worklist = type_of(lists.Worklist(i32, i32))
-    space = type_of(room.BlockSpace(np.zeros(1, np.uint8), number, number, u32))
+    space = type_of(room.SearchSpace(np.zeros(1, np.uint8), i32, u32, number))
     shape = type_of(room.block_shape(penalties, 2048))
     arguments = [staged, i64, type_of(penalties), i64, i64, shape, i64, space, worklist, i64, out]
     machine = compile_offline(block.wide_affine_kernel, arguments)

@@ -370,6 +370,7 @@ def affine_space_type():
 @pytest.mark.medium
 def test_kernels_of_the_streamed_pass_compile_for_hopper_without_spills() -> None:
     require_compiler()
+    from mapper.align.affine.cuda_general import staged_affine_kernel
     from mapper.align.affine.cuda_kernels import GroupSpace, group_affine_kernel, group_shape
     from mapper.align.cuda import kernels
     from mapper.align.cuda.worklist import KernelChain, clear_worklist_kernel
@@ -394,7 +395,7 @@ def test_kernels_of_the_streamed_pass_compile_for_hopper_without_spills() -> Non
     assert machine.registers <= 80  # as many blocks as shared memory allows
     arguments = [staged, i64, type_of(AffinePenalties(2, 3, 1)), i64, i64, type_of(Band(0, 1)),
                  i64, i64, i64, affine_space_type(), i64, out]  # fmt: skip
-    machine = compile_offline(kernels.small_affine_kernel, arguments)
+    machine = compile_offline(staged_affine_kernel, arguments)
     assert machine.spills == 0
     assert machine.registers <= 255
     shape = group_shape(AffinePenalties(2, 3, 1), 220, 32)
