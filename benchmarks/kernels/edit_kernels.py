@@ -1,11 +1,11 @@
 """Kernel by kernel: edit distance with CIGAR on a CUDA device, with and without bit vectors.
 
-    python -m benchmarks.kernels.edit_kernels [--rows 150:5,1000:5] [--variants now,64,blocks]
+    python -m benchmarks.kernels.edit_kernels [--rows 150:5,1000:5] [--variants now,64,groups]
 
 Times by events, in one stream (``kernel_time.py``). Each row's results are checked against the
-CPU's. Variants: ``now``, what ``mapper`` does; ``64``, words of 64 bits only; ``blocks``, blocks
-in place of bit vectors; ``two``, ``three``, ``eight``, bit vectors with that many blocks a
-multiprocessor.
+CPU's. Variants: ``now``, what ``mapper`` does; ``64``, words of 64 bits alone; ``groups``, groups
+of lanes and blocks in place of bit vectors; ``vectors``, bit vectors without the small kernel
+before them; ``two``, ``three``, ``eight``, these with so many blocks of a multiprocessor.
 """
 
 from __future__ import annotations
@@ -19,14 +19,27 @@ from statistics import median
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 from benchmarks.kernels.kernel_time import KernelTimes, kernel_times
 from benchmarks.kernels.pairwise_cuda import BASES, rows_of
 from benchmarks.kernels.pairwise_rows import check, inputs_of, repeated, row_of
+from mapper.align.cuda.kernel_chain import KernelChain, chain_for
+from mapper.cuda.memory import Workspace
+
+
+def never_small(space: Workspace, n_kernels: int, most_pairs: int) -> KernelChain:
+    """Return chain of which the small kernel is idle."""
+    idle = np.array([1 << 30] + [0] * (n_kernels - 1), np.int32)
+    chain = chain_for(space, n_kernels, most_pairs)
+    return chain._replace(idle=space.upload(f"idle of {n_kernels} but the small", idle))
+
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "now": {},
     "64": {"edit.cuda_plan.VECTOR_WIDTHS": (64,)},
-    "blocks": {"edit.cuda_plan.VECTOR_COLUMNS": (), "cuda.launch_plan.BLOCKS_FROM": (0, 0)},
+    "groups": {"edit.cuda_plan.VECTOR_COLUMNS": ()},
+    "vectors": {"edit.cuda_plan.chain_for": never_small},
     "two": {"edit.cuda_kernels._BLOCKS": 2},
     "three": {"edit.cuda_kernels._BLOCKS": 3},
     "eight": {"edit.cuda_kernels._BLOCKS": 8},

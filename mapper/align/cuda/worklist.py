@@ -1,11 +1,7 @@
-"""Worklists of the unsolved pairs of a chunk.
+"""Worklist of the pairs of a chunk that are unsolved, for kernels with a block or group a pair.
 
-The kernels of a *chain* have ever wider reach. The first sees every pair; each appends the pairs
-that it cannot solve to the worklist of the next.
-
-Kernels with a block (or a group of lanes) a pair share one worklist. A block takes the next pair of
-the list when it has finished one. Paths that do not fit the slot of a pair go to memory that all
-pairs of a chunk share.
+A block takes the next pair of the list when it has finished one. Paths that do not fit the slot of
+a pair go to memory that all pairs of a chunk share.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ from mapper.align.cuda.cooperative import blocks_by_shared
 from mapper.align.cuda.kernels import BLOCK, UNFIT
 from mapper.align.cuda.retry import UNSOLVED
 from mapper.cuda.api import SIMULATED, cuda, device_function, kernel
-from mapper.cuda.memory import Workspace, multiprocessors, total_bytes
+from mapper.cuda.memory import multiprocessors, total_bytes
 
 WIDE_BLOCK = 8 if SIMULATED else 128
 """Threads of a block that aligns a long pair; few in the simulator, whose barriers are slow. With
@@ -29,32 +25,6 @@ MOST_BLOCKS = 2048
 
 IN_SLOT, NO_SPACE = -1, -2
 """Result of :func:`allocate_path` that is no index of ``long_ops``."""
-
-
-# --- chains of kernels ---
-
-
-class KernelChain(NamedTuple):
-    """Worklists of a chain of kernels, on the device."""
-
-    pairs: Any  # int32 (n_kernels, most pairs): row t has the pairs that kernel t passed on
-    counts: Any  # int32 (n_kernels,)
-
-
-def chain_for(space: Workspace, n_kernels: int, most_pairs: int) -> KernelChain:
-    """Return the worklists of `n_kernels`; :func:`clear_worklist_kernel` empties them."""
-    pairs = space.device(f"worklists of {n_kernels} kernels", n_kernels * most_pairs, np.int32)
-    counts = space.device(f"counts of {n_kernels} kernels", n_kernels, np.int32)
-    return KernelChain(pairs.reshape((n_kernels, most_pairs)), counts)
-
-
-@device_function
-def pass_on(chain, number, i):
-    """Append pair i to the worklist of the kernel after kernel `number`."""
-    chain.pairs[number, cuda.atomic.add(chain.counts, number, np.int32(1))] = i
-
-
-# --- the worklist of blocks and groups ---
 
 
 class Worklist(NamedTuple):
@@ -85,10 +55,7 @@ def resident_blocks(n_pairs: int, shared_bytes: int, most_resident: int, own_byt
 
 @kernel(BLOCK)
 def clear_worklist_kernel(worklist, n, n_counts):
-    """Set the first `n_counts` counts of a worklist or a chain to 0.
-
-    Of a worklist: 3 before the first list of a chunk, 2 to keep the long paths of earlier kernels.
-    """
+    """Empty the list; `n_counts`: 3 before the first list of a chunk, 2 to keep long paths."""
     i = cuda.grid(1)
     if i < n_counts:
         worklist.counts[i] = 0

@@ -1,19 +1,21 @@
-"""CUDA kernels of global edit distance: a thread or a block of threads for each pair.
+"""CUDA kernels of global edit distance: a thread, a group of lanes, or a block for each pair.
 
 - :func:`small_edit_kernel`: a thread a pair, up to SMALL edits, all wavefronts in shared memory.
 - :func:`vector_edit_kernel`: a thread a pair, by bit vectors (``bit_vectors.py``). A column of a
   band of the matrix is one word, so the threads of a warp do the same work, each for its own pair,
   and never wait for each other. A word of 32 or 64 bits finds up to 31 or 63 edits. For the path,
   two words a column go to global memory, those of the threads of a block side by side.
-- :func:`wide_edit_kernel`: a block of threads a pair, for pairs that are too long for bit vectors
-  or have more edits. The threads share out the diagonals of a wavefront. The last two wavefronts
-  lie in shared memory, 16 bits a cell, diagonal k in column ``k mod width``, with two null cells on
-  each side. For the path every wavefront goes to global memory, too, and one thread traces it.
-  Diagonals from which the end is out of reach within the bound are left out (``wavefront.py``).
+- :func:`group_edit_kernel`: a group of 8 or 32 lanes a pair. The lanes share out the diagonals of
+  a wavefront; all wavefronts lie in shared memory.
+- :func:`wide_edit_kernel`: a block of threads a pair, for long pairs with more edits. The last two
+  wavefronts lie in shared memory, 16 bits a cell, diagonal k in column ``k mod width``, with two
+  null cells on each side. For the path every wavefront goes to global memory, too, and one thread
+  traces it. Diagonals from which the end is out of reach within the bound are left out
+  (``wavefront.py``).
 
-The kernels of threads form a chain (``cuda/worklist.py``): each passes the pairs that it cannot
-solve on to the next. Blocks then take all unsolved pairs from a worklist. Operations are written
-last one first.
+The first kernels form a chain (``cuda/kernel_chain.py``): each passes the pairs that it cannot
+solve on to the next. Blocks take what remains from a worklist (``cuda/worklist.py``). Operations
+are written last one first.
 
 References
 ----------
@@ -29,6 +31,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
+from mapper.align.cuda.cooperative import (
+    GROUP_BLOCK,
+    any_lane,
+    blocks_by_shared,
+    lanes_of_warp_meet,
+)
+from mapper.align.cuda.kernel_chain import is_idle, pass_on, source_of
 from mapper.align.cuda.kernels import BLOCK, UNFIT, strings_of, two_bits
 from mapper.align.cuda.retry import DONE, UNSOLVED
 from mapper.align.cuda.worklist import (
@@ -37,7 +46,6 @@ from mapper.align.cuda.worklist import (
     WIDE_BLOCK,
     allocate_path,
     move_path,
-    pass_on,
     resident_blocks,
     take_pair,
 )
@@ -91,7 +99,7 @@ def small_edit_kernel(staged, n, max_distance, want_path, layout, chain, slot, o
     """Find global edit distances up to SMALL, and paths; a thread a pair.
 
     `layout` is that of :func:`small_layout`; its cells are not used. The kernel is the first of its
-    `chain`.
+    `chain`; if idle it passes on all pairs.
     """
     cells = cuda.shared.array(_SHARED_CELLS, np.int16)
     i = cuda.grid(1)
@@ -105,7 +113,8 @@ def small_edit_kernel(staged, n, max_distance, want_path, layout, chain, slot, o
         return
     # Every 128th cell, so that the threads of a warp access adjacent ones.
     own = cells[cuda.threadIdx.x :: BLOCK]
-    align_small(strings, i, max_distance, SMALL, own, layout, want_path, slot, out)
+    bound = -1 if is_idle(chain, 0) else SMALL
+    align_small(strings, i, max_distance, bound, own, layout, want_path, slot, out)
     if out.status[i] == UNSOLVED:
         pass_on(chain, 0, i)
 
@@ -146,20 +155,21 @@ def vector_edit_kernel(staged, n, max_distance, width, number, is_widest, want_p
                        slot, out):  # fmt: skip
     """Find global edit distances below `width`, and paths, as kernel `number` of the chain.
 
-    The widest kernel is the last: it passes on no pair.
+    Pairs that are too long are passed on, and, unless this is the widest kernel, those with more
+    edits: the groups after it find no more either.
     """
-    n_pairs = chain.counts[number - 1]
+    source = source_of(chain, number)
+    n_pairs = np.int32(0) if is_idle(chain, number) else chain.counts[source]
     first = np.int64(0)
     if want_path:
         first = np.int64(cuda.blockIdx.x) * 2 * space.columns * BLOCK + cuda.threadIdx.x
     x, step = np.int32(cuda.grid(1)), np.int32(cuda.gridsize(1))
     while x < n_pairs:
-        i = np.int64(chain.pairs[number - 1, x])
+        i = np.int64(chain.pairs[source - 1, x])
         x = np.int32(x + step)
         strings = two_bits(strings_of(staged, n, i))
         if strings.ref_len > space.columns:  # its warp would wait for it
-            if not is_widest:
-                pass_on(chain, number, i)
+            pass_on(chain, number, i)
             continue
         most = min(max_distance, np.int64(max(strings.query_len, strings.ref_len)))
         last = np.int32(min(most, np.int64(width - 1)))
@@ -175,6 +185,138 @@ def vector_edit_kernel(staged, n, max_distance, width, number, is_widest, want_p
         out.score[i] = score
         out.status[i] = DONE
         out.n_ops[i] = n_ops
+
+
+# --- a group of lanes a pair ---
+
+_MOST_BLOCKS = 12
+"""Most blocks of a multiprocessor, by the registers of a thread."""
+
+
+class EditShape(NamedTuple):
+    """Division of the lanes and the shared memory of a block into groups."""
+
+    log_lanes: int  # of a group
+    groups: int  # of a block
+    bound: int  # greatest distance
+    words: int  # of 32 bits, of a group: cells, then operations
+    cell_words: int
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block."""
+        return 4 * self.groups * self.words
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that a multiprocessor holds, or somewhat fewer."""
+        return blocks_by_shared(self.shared_bytes, _MOST_BLOCKS)
+
+
+def edit_shape(bound: int, lanes: int) -> EditShape:
+    """Return the shape for distances up to `bound` and groups of so many lanes."""
+    cell_words = ((bound + 1) ** 2 + 1) // 2
+    return EditShape(
+        log_lanes=lanes.bit_length() - 1,
+        groups=GROUP_BLOCK // lanes,
+        bound=bound,
+        words=cell_words + 2 * bound + 2,
+        cell_words=cell_words,
+    )
+
+
+@device_function
+def _write_row(strings, s, lo, hi, cells, first_cell, lane, lanes):
+    """Compute the cells of one lane in wavefront s, from lo to hi."""
+    before = np.int32(first_cell + (s - np.int32(1)) * s)  # diagonal 0 of wavefront s - 1
+    here = np.int32(first_cell + s * s + s)
+    strings = two_bits(strings)
+    k = np.int32(lo + lane)
+    while k <= hi:
+        left, middle, right = _NULL, _NULL, _NULL
+        # Unsigned, as an index that may be negative would be checked for that.
+        if k > np.int32(1) - s:
+            left = np.int32(cells[np.uint32(before + k - np.int32(1))])
+        if k > -s and k < s:
+            middle = np.int32(cells[np.uint32(before + k)])
+        if k < s - np.int32(1):
+            right = np.int32(cells[np.uint32(before + k + np.int32(1))])
+        h = np.int32(0) if s == 0 else np.int32(next_offset(left, middle, right))
+        cells[np.uint32(here + k)] = np.int16(slide(strings, h, k, _NULL))
+        k = np.int32(k + lanes)
+
+
+@kernel(GROUP_BLOCK)
+def group_edit_kernel(staged, n, max_distance, shape, number, want_path, layout, chain, slot, out):
+    """Find global edit distances, and paths, as kernel `number` of the chain.
+
+    Groups stride over pairs; the groups of a warp are at the same wavefront. `layout` is that of
+    :func:`small_layout`; its cells are not used. One lane traces the path, into shared memory, and
+    all lanes copy it.
+    """
+    cells = cuda.shared.array(0, types.int16)
+    words = cuda.shared.array(0, types.uint32)
+    lanes = np.int32(np.int32(1) << np.int32(shape.log_lanes))
+    group = np.int32(np.int32(cuda.threadIdx.x) >> np.int32(shape.log_lanes))
+    lane = np.int32(np.int32(cuda.threadIdx.x) & np.int32(lanes - np.int32(1)))
+    worker = np.int32(np.int32(cuda.blockIdx.x) * np.int32(shape.groups) + group)
+    n_workers = np.int32(np.int32(cuda.gridDim.x) * np.int32(shape.groups))
+    first_word = np.int32(group * np.int32(shape.words))
+    first_cell = np.int32(first_word + first_word)
+    first_op = np.int32(first_word + np.int32(shape.cell_words))
+    source = source_of(chain, number)
+    n_pairs = np.int32(0) if is_idle(chain, number) else np.int32(chain.counts[source])
+    first = np.int32(0)
+    while first < n_pairs:
+        x = np.int32(first + worker)
+        first = np.int32(first + n_workers)
+        running = x < n_pairs
+        todo = running
+        i = np.int64(chain.pairs[source - 1, x if running else np.int32(0)])
+        strings = strings_of(staged, n, i)
+        most = min(max_distance, np.int64(max(strings.query_len, strings.ref_len)))
+        last = np.int32(min(most, np.int64(shape.bound)))
+        goal = np.int32(strings.ref_len - strings.query_len)
+        s = np.int32(0)
+        found = False
+        while any_lane(running):
+            if running:
+                # Cells farther from the end cannot reach it within the bound.
+                slack = np.int32(last - s)
+                lo = max(np.int32(-s), np.int32(goal - slack))
+                hi = min(s, np.int32(goal + slack))
+                _write_row(strings, s, lo, hi, cells, first_cell, lane, lanes)
+            lanes_of_warp_meet()
+            if running:
+                here = np.int32(first_cell + s * s + s)
+                if -s <= goal <= s and cells[np.uint32(here + goal)] == strings.ref_len:
+                    found = True
+                    running = False
+                else:
+                    s = np.int32(s + np.int32(1))
+                    running = s <= last
+        if todo and lane == 0:
+            n_ops = np.int64(0)
+            if found and want_path:
+                rows = Rows(cells[first_cell:], layout.at, layout.lo, layout.hi)
+                n_ops, _ = trace_edit(
+                    rows, np.int64(s), np.int64(goal), np.int64(strings.ref_len),
+                    words[first_op:], 0,
+                )  # fmt: skip
+            out.score[i] = s if found else -1
+            out.n_ops[i] = n_ops
+            if found or most <= shape.bound:  # above the limit, unless the bound is lower
+                out.status[i] = DONE
+            else:
+                pass_on(chain, number, i)
+        lanes_of_warp_meet()
+        if todo and found and want_path:
+            n_ops = np.int64(out.n_ops[i])
+            j = np.int64(lane)
+            while j < n_ops:
+                out.slots[i * slot + j] = words[np.uint32(first_op + j)]
+                j += lanes
+        lanes_of_warp_meet()
 
 
 # --- a block of threads a pair ---

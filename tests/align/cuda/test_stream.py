@@ -104,7 +104,7 @@ def test_a_bound_that_is_just_enough_cuts_no_path(device: str) -> None:
     pairs = [(edited(rng, ref, 0.35), ref) for _, ref in pairs]
     found = edit_distance([q for q, _ in pairs], [r for _, r in pairs], device="cpu")
     limit = np.quantile(found.score, 0.4, method="nearest")
-    assert limit > SMALL and (found.score > limit).any()  # by bit vectors
+    assert limit > SMALL and (found.score > limit).any()  # by groups of lanes
     check(pairs, device, max_distance=int(limit))
 
 
@@ -175,13 +175,15 @@ def test_pairs_that_the_streamed_pass_cannot_solve_are_aligned_later(
     """Other letters, distances above its bounds, pairs without device memory."""
     from mapper.align.cuda import stream
     from mapper.align.cuda.kernels import NOT_DONE
+    from mapper.align.cuda.launch_plan import GroupLaunch
     from mapper.align.edit import cuda_plan
 
-    monkeypatch.setattr(cuda_plan, "VECTOR_WIDTHS", (32,))
+    monkeypatch.setattr(cuda_plan, "VECTOR_WIDTHS", ())
+    monkeypatch.setattr(cuda_plan, "EDIT_GROUPS", (GroupLaunch(16, 8),))
     rng = np.random.default_rng(6)
-    ref = random_letters(rng, 80)
+    ref = random_letters(rng, 60)
     pairs = [(edited(rng, ref, 0.05), ref), (ref, ref[:20] + "N" + ref[21:]), ("ACGU", "acgt"),
-             (random_letters(rng, 80), ref), ("", ref), (edited(rng, ref, 0.1), ref)]  # fmt: skip
+             (random_letters(rng, 60), ref), ("", ref), (edited(rng, ref, 0.1), ref)]  # fmt: skip
     unsolved = []
     streamed_pass = stream.streamed_pass
 
@@ -202,6 +204,55 @@ def test_pairs_that_the_streamed_pass_cannot_solve_are_aligned_later(
     monkeypatch.setattr(stream, "_in_chunks", full)
     check(pairs, device)
     assert unsolved[-1] == list(range(len(pairs)))
+
+
+@pytest.mark.gpu
+def test_kernels_that_solve_few_pairs_idle(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results do not depend on the chunks before."""
+    from mapper.align.cuda import retry, stream
+    from mapper.align.edit import cuda_plan
+    from mapper.cuda.memory import copy_out
+
+    made, chain_for = [], cuda_plan.chain_for
+
+    def noted(space, *args):
+        made.append((space, chain_for(space, *args)))
+        return made[-1][1]
+
+    def idle():
+        found = []
+        for space, chain in made:
+            with retry.cuda.gpus[0]:
+                counts = np.empty(len(chain.idle), np.int32)
+                copy_out(counts, chain.idle, len(counts), space.stream)
+                space.synchronize()
+            found.append(np.flatnonzero(counts).tolist())
+        return found
+
+    monkeypatch.setattr(cuda_plan, "chain_for", noted)
+    monkeypatch.setattr(retry, "_SPACES", {})
+    monkeypatch.setattr(stream, "FEWEST_PAIRS", 4)
+    monkeypatch.setattr(stream, "STREAMS", 1)
+    rng = np.random.default_rng(19)
+    near, middle, far = [], [], []
+    for pairs, n_edits in ((near, 3), (middle, 20), (far, 45)):
+        for _ in range(5):
+            ref = random_letters(rng, 70)
+            query = list(ref)
+            for at in rng.choice(70, n_edits, replace=False):
+                query[at] = "ACGT"[("ACGT".index(query[at]) + 1) % 4]
+            pairs.append(("".join(query), ref))
+    for pairs, expected in (
+        (near, []),
+        (middle, [0]),
+        (far, [0, 1]),
+        (near[:2] + far[:2] + middle[:1], [0, 1]),
+    ):
+        sides = [q for q, _ in pairs], [r for _, r in pairs]
+        found = edit_distance(*sides, cigar=True, device=device)
+        for a, b in zip(edit_distance(*sides, cigar=True, device="cpu"), found, strict=True):
+            assert (a == b).all()
+        assert idle() == [expected]
 
 
 @pytest.mark.gpu
@@ -373,10 +424,12 @@ def test_kernels_of_the_streamed_pass_compile_for_hopper_without_spills() -> Non
     from mapper.align.affine.cuda_general import staged_affine_kernel
     from mapper.align.affine.cuda_kernels import GroupSpace, group_affine_kernel, group_shape
     from mapper.align.cuda import kernels
-    from mapper.align.cuda.worklist import KernelChain, clear_worklist_kernel
+    from mapper.align.cuda.kernel_chain import KernelChain, begin_chain_kernel
     from mapper.align.edit.cuda_kernels import (
         WORD_TYPES,
         VectorSpace,
+        edit_shape,
+        group_edit_kernel,
         small_edit_kernel,
         vector_edit_kernel,
     )
@@ -387,12 +440,17 @@ def test_kernels_of_the_streamed_pass_compile_for_hopper_without_spills() -> Non
     out = type_of(kernels.ChunkResults(n_ops, byte, n_ops, u32, u32, np.zeros((1, 1), np.int64)))
     columns = type_of(kernels.OutputColumns(number, byte, *[number] * 5, u32))
     layout = type_of(Rows(np.zeros(1, np.int16), number, number, number))
-    chain = type_of(KernelChain(np.zeros((1, 1), np.int32), n_ops))
+    chain = type_of(KernelChain(np.zeros((1, 1), np.int32), n_ops, n_ops))
     arguments = [staged, i64, i64, i64, layout, chain, i64, out]
     machine = compile_offline(small_edit_kernel, arguments)
     assert machine.spills == 0
     assert machine.wide_share <= 0.21  # that counts in 64 bits
     assert machine.registers <= 80  # as many blocks as shared memory allows
+    arguments = [staged, i64, i64, type_of(edit_shape(24, 8)), i64, i64, layout, chain, i64, out]
+    machine = compile_offline(group_edit_kernel, arguments)
+    assert machine.spills == 0
+    assert machine.wide_share <= 0.15  # that counts in 64 bits
+    assert machine.registers <= 64
     arguments = [staged, i64, type_of(AffinePenalties(2, 3, 1)), i64, i64, type_of(Band(0, 1)),
                  i64, i64, i64, affine_space_type(), i64, out]  # fmt: skip
     machine = compile_offline(staged_affine_kernel, arguments)
@@ -423,7 +481,7 @@ def test_kernels_of_the_streamed_pass_compile_for_hopper_without_spills() -> Non
     given = type_of(kernels.PackedColumns(*[number] * 4, np.zeros(1, np.uint8)))
     for kernel, arguments in (
         (kernels.packed_columns_kernel, [given, *[i64] * 7, staged]),
-        (clear_worklist_kernel, [chain, i64, i64]),
+        (begin_chain_kernel, [chain, i64]),
         (kernels.count_blocks_kernel, [staged, i64, out]),
         (kernels.sum_blocks_kernel, [array(np.int64, 2), i64, array(np.int64)]),
         (kernels.finish_kernel, [staged, i64, out, i64, i64, i64, i64, columns]),
