@@ -1,4 +1,4 @@
-"""Cells a second of all-against-all matrix alignment on CUDA devices; one command.
+"""Measure the cells a second of all-against-all matrix alignment on CUDA devices.
 
     python -m benchmarks.align_matrix [--sequences 1000] [--devices cuda:0] [--repeats 3]
         [--tasks protein DNA] [--results-of score path] [--kernels]

@@ -110,7 +110,7 @@ class WholeGenome:
             self.report["digests"] = {path.name: records_digest(path) for path in outputs.values()}
 
     def fits(self, what: str, kind: str) -> bool:
-        """Say whether there is time for something, as far as is known; if not, note it."""
+        """Return True if there is probably time for a step; if not, note its name."""
         left = self.steps.left()
         gbp, million = self.options.size / 1e9, 1e-6 * self.options.score_pairs
         n_peer = 1e-6 * (self.options.peer_pairs or self.options.pairs)
@@ -254,7 +254,7 @@ class WholeGenome:
 
 
 def failed(report: dict[str, Any]) -> bool:
-    """Say whether fmwave's records break a rule or differ between devices."""
+    """Return True if fmwave's records break a rule or differ between devices."""
     own = [found for who, found in report["scores"].items() if who.startswith("fmwave")]
     digests = set(report.get("digests", {}).values())
     return any(found["problems"] or found["lost_reads"] for found in own) or len(digests) > 1

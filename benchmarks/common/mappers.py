@@ -35,7 +35,7 @@ class Mapper:
     """Command for one file of reads, where it differs."""
     suffix: str = ".sam"  # of the output
     indexes_copy: bool = False
-    """Whether the index lies beside a FASTA file, which has to stay."""
+    """True if the index is made beside a copy of the FASTA file, which has to stay."""
     path: str = ""
     """The program, if it is not the one on the PATH."""
 

@@ -42,7 +42,7 @@ class Intervals:
         self.ends = np.array([end for _, end in merged], np.int64)
 
     def touch(self, start: int, end: int) -> bool:
-        """Whether an interval shares a base with start:end."""
+        """Return True if an interval shares a base with start:end."""
         i = int(np.searchsorted(self.ends, start, side="right"))
         return i < len(self.starts) and bool(self.starts[i] < end)
 
@@ -57,7 +57,7 @@ def truth_of(name: str, is_last: bool) -> Truth:
 
 
 def is_correct(truth: Truth, contig: str, start: int, end: int, reverse: bool) -> bool:
-    """Whether an alignment lies where its read comes from."""
+    """Return True if an alignment lies where its read comes from."""
     if contig != truth.contig or reverse != truth.reverse:
         return False
     shared = min(end, truth.end) - max(start, truth.start)

@@ -1,11 +1,11 @@
-"""Chunks, stores and threads of pairwise alignment on a CUDA device, beside each other in one run.
+"""Compare numbers of chunks, kinds of stores and threads of pairwise alignment on a CUDA device.
 
     python -m benchmarks.studies.align_chunks [--rows 150:2,1000:2] [--repeats 9]
 
 Edit distance with CIGAR, wall from host to host, from ASCII and from packed pairs in ordinary
-memory. Rounds go through all variants in turn, so that what else the machine does hits all; medians
-of the rounds after two others. Variants: chunks of full size of a batch; staged words stored past
-the caches or through them; threads. The first is what ``mapper`` does.
+memory. Each round goes through all variants, so that other work of the machine hits all of them;
+medians of the rounds after two warm-ups. Variants: chunks of full size of a batch; staged words
+stored past the caches or through them; threads. The first is what ``mapper`` does.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What the host does for pairs that go to a device, timed without one.
+"""Time the host's part of aligning pairs on a CUDA device, without a device.
 
     python -m benchmarks.studies.align_host [--pairs 3000000] [--threads 2] [--repeats 5]
 
-The chunks of a batch are checked, staged and finished as for a device, by slots that only pretend
-to be one: what they would queue is not queued, and results are as they happen to be. Staged words
-are stored past the caches, and for comparison (in places that do not begin at a cache line) through
-them. Beside the times are those of copying and of reading the same input, by the same threads in
-the same run: what counts is the ratio, which says how far the host is from reading its memory once.
+The chunks of a batch are checked, staged and finished as for a device, by mock streams that queue
+nothing, so results are meaningless. Staged words are stored past the caches, and for comparison
+(at addresses that do not begin a cache line) through them. Copying and reading the same input by
+the same threads are timed in the same run: the ratio says how far the host is from reading its
+memory once.
 """
 
 from __future__ import annotations

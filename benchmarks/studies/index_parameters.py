@@ -95,7 +95,7 @@ def measure(fm: FMIndex, text: np.ndarray, n_queries: int, repeats: int) -> dict
 
 
 def _sorted_alike(text: np.ndarray, rows: np.ndarray, positions: np.ndarray) -> bool:
-    """Say whether suffixes (their first 64 bases), taken in row order, ascend."""
+    """Return True if suffixes (their first 64 bases) ascend in row order."""
     order = np.argsort(rows, kind="stable")[:2000]
     suffixes = [text[positions[i] : positions[i] + 64].tobytes() for i in order]
     return all(a <= b for a, b in pairwise(suffixes))

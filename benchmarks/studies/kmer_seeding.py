@@ -213,7 +213,7 @@ def paper_table(
 
 
 def equal(a: KmerHits, b: KmerHits) -> bool:
-    """Whether every column is the same."""
+    """Return True if every column is the same."""
     return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 

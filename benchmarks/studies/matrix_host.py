@@ -1,13 +1,13 @@
-"""What an all-against-all matrix alignment takes of the host, its devices made up; one command.
+"""Time the host's part of all-against-all matrix alignment, with mock devices.
 
     python -m benchmarks.studies.matrix_host [--sequences 3000] [--tcups 4.24] [--repeats 5]
         [--devices 1 2 4]
 
-The set is that of ``matrix_cuda``, scores only. In place of a device stands something that plans
-each batch as for one, and then waits for as long as the batch's cells take at the given rate, one
-batch of a device at a time. So the share of the calling thread, which no number of devices makes
-shorter, and how wall time falls with devices can be looked at without any. The median of the
-repeats is given; the first call, which compiles, is left out.
+The set is that of ``align_matrix``, scores only. A mock device plans each batch, and then waits
+for as long as the batch's cells take at the given rate, one batch at a time. So the share of the
+calling thread, which no number of devices makes shorter, and the fall of wall time with the number
+of devices can be measured without any. The median of the repeats is given; the first call, which
+compiles, is left out.
 """
 
 from __future__ import annotations

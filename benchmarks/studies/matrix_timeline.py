@@ -1,10 +1,10 @@
-"""When each step of an all-against-all matrix alignment begins and ends; one command.
+"""Print when each step of an all-against-all matrix alignment begins and ends.
 
     python -m benchmarks.studies.matrix_timeline [--sequences 1000] [--device cuda:0] [--path]
 
-One call on the set of ``matrix_cuda``, the third, so that all is compiled and allocated. A line for
-each step of the host (milliseconds from the call's begin, how long, which thread), and for each
-kernel as the device saw it (from an event at the call's begin). Then the sums.
+One call on the set of ``align_matrix``, the third, so that all is compiled and allocated. A line
+for each step of the host (milliseconds from the call's begin, how long, which thread), and for
+each kernel as the device saw it (from an event at the call's begin). Then the sums.
 """
 
 from __future__ import annotations

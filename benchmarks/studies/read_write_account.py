@@ -9,8 +9,8 @@ BAM, and written as BAM, as `read_write` does it, in this process: without its s
 - what the main thread does, which nobody else can do at that time;
 - the chains of which each link waits for the one before: no number of threads makes the run
   faster than the slowest of them. Computing alone is what remains if nothing is waited for, and
-  the rate that would allow; its time beside that went for Python's lock or a core;
-- the tasks, and what of each is compiled code that runs without Python's lock. All other
+  the rate that would allow; its time beside that went for the GIL or a core;
+- the tasks, and what of each is compiled code that runs without the GIL. All other
   computing holds the lock, one thread at a time: it is a chain, too;
 - a probe that sleeps for a millisecond, and how much later it comes to run: what any thread pays
   for the lock.
@@ -246,7 +246,7 @@ def print_chains(rows: dict[str, Row], n_reads: int, wall: float) -> None:
         if kind.startswith(BEGIN):
             times[kind] = (rows[kind].wall, rows[kind].cpu)
     locked = sum(row.own_cpu for kind, row in rows.items() if not kind.startswith(UNLOCKED))
-    times["Python's lock, at most"] = (locked, locked)
+    times["the GIL, at most"] = (locked, locked)
     print("  serial chains:      ns a read, of these computing, share of the run, alone M reads/s")
     for name, (seconds, computing) in times.items():
         print(
