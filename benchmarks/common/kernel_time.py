@@ -50,7 +50,7 @@ class KernelTimes:
 def kernel_times() -> Iterator[KernelTimes]:
     """Time all kernels that are launched inside, by one thread."""
     from mapper.align import dispatch
-    from mapper.align.cuda import stream as cuda_stream
+    from mapper.align.cuda import stream as flat_cuda
     from mapper.cuda.api import SIMULATED, Kernel
     from mapper.cuda.launch import BoundKernel, Calls
 
@@ -87,7 +87,7 @@ def kernel_times() -> Iterator[KernelTimes]:
         mock.patch.object(Kernel, "launch_blocks", launched),
         mock.patch.object(Calls, "launch", launched_noted),
         mock.patch.object(dispatch, "run_on_devices", counted),
-        mock.patch.object(cuda_stream, "SLOTS", 1),
-        mock.patch.object(cuda_stream, "CHUNKS_A_DEVICE", 1),
+        mock.patch.object(flat_cuda, "SLOTS", 1),
+        mock.patch.object(flat_cuda, "CHUNKS_A_DEVICE", 1),
     ):
         yield times

@@ -48,7 +48,7 @@ to 0.7 where kernels are compiled in the same run."""
 
 LANE_BYTES_PER_BASE = 250
 """Of a device's memory, for each base of a lane's batch: what 25 M bases with 19 loci a read
-took of an H200 (benchmarks/results/device_part.md, first batch); the reads of
+took of an H200 (benchmarks/results/device_part-2026-11-21-8279e6b.md, first batch); the reads of
 a genome with few repeats take a third. Where it is more, a batch is done in parts."""
 
 LANES_SHARE = 0.75
