@@ -52,10 +52,10 @@ SMALL = 20_000_000
 
 _BY_ROUTE = """
 import sys
-from mapper.cli.main import cpu
+from mapper.cli.main import main
 from mapper.index import plan
 plan.LIBRARY_UP_TO = {limit}
-sys.exit(cpu(["index", *sys.argv[1:]]))
+sys.exit(main(["index", *sys.argv[1:]]))
 """
 
 
