@@ -85,7 +85,7 @@ test-slurm: $(STAMP)
 
 # How long Snakemake plans 2 000 samples of 2 units, and in what memory; fails beyond 60 s or 2 GB.
 plan-cohort: $(STAMP)
-	$(BIN)/python -m benchmarks.workflow.plan_cohort
+	$(BIN)/python -m benchmarks.studies.plan_cohort
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -133,7 +133,7 @@ class PairParams(NamedTuple):
     """Alignments that share this part of the shorter one's bases compete for them."""
     quality_in_pair: float = 5.0
     """Mapping quality per match's worth of lead of a proper pair: 25 for one mismatch, 50 for
-    two. These three by ``benchmarks/end_to_end/tune_quality.py``."""
+    two. These three by ``benchmarks/accuracy.py``."""
     quality_alone: float = 1.8
     """The same where a read speaks for itself: 9 for one mismatch, 18 for two. Nothing but
     those bases then speaks against the other place, and a donor may differ there."""

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import document, harness
-from benchmarks.kernels import index_trade_off
+from benchmarks.common import document, harness
+from benchmarks.studies import index_trade_off
 from mapper.index.build import build_fm
 from mapper.params import IndexParams
 
@@ -58,7 +58,7 @@ def test_table_and_plot_get_into_the_documentation(tmp_path, monkeypatch) -> Non
 
 
 def test_the_page_has_a_place_for_it() -> None:
-    assert "<!-- table index_trade_off -->" in (document.DOCS / "performance.md").read_text()
+    assert "<!-- table index_trade_off -->" in (document.DOCS / "index-format.md").read_text()
 
 
 @pytest.mark.gpu

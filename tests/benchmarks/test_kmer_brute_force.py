@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.kernels import kmer_brute_force as brute_force
+from benchmarks.studies import kmer_brute_force as brute_force
 from tests.helpers.read_batches import mutated, random_letters
 from tests.naive import kmers as naive
 

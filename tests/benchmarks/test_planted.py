@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.end_to_end import planted
-from benchmarks.end_to_end.whole_genome import WholeGenome, parser
-from benchmarks.genome import contig_ends, write_fasta
-from benchmarks.harness import BenchmarkError
+from benchmarks.common import planted
+from benchmarks.common.genome import contig_ends, write_fasta
+from benchmarks.common.harness import BenchmarkError
+from benchmarks.whole_genome import WholeGenome, parser
 from mapper import dna
 from mapper.cli.main import main as fmwave
 

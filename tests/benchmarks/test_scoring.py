@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import mappers, plots, strata
-from benchmarks.end_to_end import tables, ties, tune_quality, variants
-from benchmarks.end_to_end.variants import Variant
-from benchmarks.harness import BenchmarkError
-from benchmarks.strata import Intervals, Truth
+from benchmarks import accuracy, variants
+from benchmarks.common import compare_tables, mappers, plots, strata
+from benchmarks.common.harness import BenchmarkError
+from benchmarks.common.strata import Intervals, Truth
+from benchmarks.variants import Variant
 
 
 def test_names_hold_the_truth() -> None:
@@ -123,21 +123,28 @@ def report() -> dict:
 
 def test_plots_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="plots need matplotlib")
-    result = tmp_path / "compare-x.json"
+    result = tmp_path / "compare.json"
     result.write_text(json.dumps(report()))
     (target,) = plots.draw_all(result)
-    assert target.name == "compare-x.small.svg"
+    assert target.name == "compare.small.svg"
     assert "<svg" in target.read_text()
 
 
 def test_strata_and_index_have_their_rows() -> None:
     results = report()["data_sets"]["small"]["results"]
-    rows = tables.strata_rows(results)
+    rows = compare_tables.strata_rows(results)
     assert rows[0] == [
         "fmwave", strata.INDEL, "10", "90.000", "90.00 / 0", "90.00 / 0", "90.00 / 0", "90.00 / 0",
     ]  # fmt: skip
     assert len(rows) == 2
-    assert tables.preparation_rows(results)[0] == ["fmwave", "2.0", "4.0", "100", "12", "2.0"]
+    assert compare_tables.preparation_rows(results)[0] == [
+        "fmwave",
+        "2.0",
+        "4.0",
+        "100",
+        "12",
+        "2.0",
+    ]
 
 
 def test_variants_are_scored_by_kind() -> None:
@@ -207,7 +214,7 @@ def test_templates_are_compared_by_score_and_place(tmp_path: Path) -> None:
     names = [f"S{i}!c!100!120!+" for i in range(3)]
     mine = [(101, "20M", 0), (301, "3S17M", 0), (101, "10M2I8M", 2)]  # 20, 12, 10
     peers = [(301, "20M", 0), (101, "20M", 1), (101, "10M2D10M", 3)]  # 20, 15, 7
-    found = ties.compare(
+    found = accuracy.compare_templates(
         sam("a", [(n, *row) for n, row in zip(names, mine, strict=True)]),
         sam("b", [(n, *row) for n, row in zip(names, peers, strict=True)]),
     )
@@ -217,7 +224,7 @@ def test_templates_are_compared_by_score_and_place(tmp_path: Path) -> None:
 
 
 def test_weights_are_three_numbers() -> None:
-    assert tune_quality.weights_of("5/1.8/20") == (5.0, 1.8, 20.0)
+    assert accuracy.weights_of("5/1.8/20") == (5.0, 1.8, 20.0)
     for wrong in ("5", "1/2/3/4", "a/b/c"):
         with pytest.raises((TypeError, ValueError)):
-            tune_quality.weights_of(wrong)
+            accuracy.weights_of(wrong)

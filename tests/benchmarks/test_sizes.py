@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from benchmarks import sizes
+from benchmarks.common import sizes
 
 CPU = {
     "about": {}, "threads": 2,
@@ -41,10 +41,10 @@ def test_points_are_medians_by_machine_and_route():
 
 def test_the_page_and_the_plot_are_written(tmp_path):
     paths = []
-    for name, report in (("index_on_cpu-1", CPU), ("whole_genome-1", WHOLE)):
+    for name, report in (("index_cpu", CPU), ("whole_genome_3.1G", WHOLE)):
         paths.append(tmp_path / f"{name}.json")
         paths[-1].write_text(json.dumps(report))
-    page = tmp_path / "performance.md"
+    page = tmp_path / "index-format.md"
     page.write_text("a\n<!-- table sizes-index -->\nold\n<!-- end -->\nb\n")
     for _ in range(2):
         command = [*map(str, paths), "--plot", str(tmp_path / "x.svg"), "--docs", str(tmp_path)]
@@ -55,7 +55,7 @@ def test_the_page_and_the_plot_are_written(tmp_path):
             "| 3,100 | H200 host, 16 threads, --device cuda | 31.0 | 100.0 | 20 | 12.00 | 3.9 |"
             in text
         )
-        assert "whole_genome-1.md" in text
+        assert "whole_genome_3.1G.md" in text
     assert "<svg" in (tmp_path / "x.svg").read_text()
 
 

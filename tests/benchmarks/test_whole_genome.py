@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from isal import igzip
 
-from benchmarks.end_to_end.score_first import count_far, first_pairs
-from benchmarks.end_to_end.time_limit import OutOfTimeError, Steps
-from benchmarks.end_to_end.whole_genome_data import far_contigs, first_lines, gzipped, simulate
-from benchmarks.end_to_end.whole_genome_report import PEER, rate_lines
-from benchmarks.genome import contig_ends, contig_names, write_fasta
-from benchmarks.harness import SHARED, BenchmarkError, kit
+from benchmarks.common.genome import contig_ends, contig_names, write_fasta
+from benchmarks.common.harness import SHARED, BenchmarkError, kit
+from benchmarks.common.score_first import count_far, first_pairs
+from benchmarks.common.time_limit import OutOfTimeError, Steps
+from benchmarks.common.whole_genome_data import far_contigs, first_lines, gzipped, simulate
+from benchmarks.common.whole_genome_report import PEER, rate_lines
 from mapper import dna
 from mapper.io.bgzf import EOF_BLOCK
 

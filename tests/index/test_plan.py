@@ -119,7 +119,7 @@ def test_each_stage_holds_what_is_counted_for_it(
 def test_what_was_measured_on_a_device_is_covered_with_a_margin(
     most_bases: int, peak: float
 ) -> None:
-    """benchmarks/results/whole_genome-*-2026-11-22-7cf0fe7.md, H200.
+    """benchmarks/results/whole_genome_{3.1G,4.4G}.md, H200.
 
     Since then CuPy's page-locked copy of the words (a power of two) and, from the sort on,
     the words themselves are no longer held.

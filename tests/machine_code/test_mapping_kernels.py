@@ -25,7 +25,7 @@ NUMBER = types.int64
 
 MOST_WIDE = 0.17
 """Of a kernel's instructions, those that count in 64 bits or make addresses; what they are is in
-``benchmarks/results/sass_widths-2026-11-22.md``. Loops one by one: ``test_inner_loops.py``."""
+``benchmarks/results/sass_widths.md``. Loops one by one: ``test_inner_loops.py``."""
 
 
 def struct(kind, *fields) -> types.NamedTuple:

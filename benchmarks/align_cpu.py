@@ -1,0 +1,376 @@
+"""Pairs a second of the CPU aligners beside edlib and pywfa: one thread, and all cores.
+
+    python -m benchmarks.align_cpu thread [--seconds 1] [--repeats 5]
+    taskset -c 0,1 python -m benchmarks.align_cpu cores [--seconds 1] [--repeats 5]
+
+Pairs come from a seeded generator: ceil(length * rate) edits a pair, a third each mismatch,
+insertion and deletion. Every engine gets the same lists of str and gives scores, or scores
+and CIGARs, as its Python interface has them; fmwave's time includes packing. All results of
+a run are compared: another score than the peer's ends it. Compilation is excluded; engines
+take turns within each repeat, and the median and the range of the repeats are given.
+
+``cores`` runs fmwave with a thread, and edlib and pywfa with a process, for each core of the
+process, as these libraries hold the GIL while they align.
+
+Results: benchmarks/results/align_cpu.{md,json} and align_cpu_cores.{md,json}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import multiprocessing
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from importlib import metadata
+from itertools import cycle
+from math import ceil
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+from typing import Any
+
+from benchmarks.common.align_peers import AFFINE, AFFINE_CIGAR, EDIT, EDIT_CIGAR
+from benchmarks.common.harness import (
+    RESULTS,
+    BenchmarkError,
+    markdown_provenance,
+    provenance,
+    subcommands,
+    table,
+    write_results,
+)
+
+# --- one thread ---
+
+
+SEED = 4
+VERSIONS = ("numba", "numpy", "edlib", "pywfa")
+HEADER = ("length", "edits", "task", "pairs", "fmwave, pairs/s (range)", "peer",
+          "peer, pairs/s (range)", "fmwave / peer")  # fmt: skip
+Pairs = list[tuple[str, str]]
+Engine = Callable[[list[str], list[str]], list[int]]
+
+
+def make_pairs(length: int, rate: float, n: int) -> Pairs:
+    """Return pairs of query and reference."""
+    rng = random.Random(f"{SEED} {length} {rate}")
+    pairs = []
+    for _ in range(n):
+        ref = rng.choices("ACGT", k=length)
+        query = ref[:]
+        for _ in range(ceil(length * rate)):
+            kind = rng.randrange(3)
+            if kind == 0:
+                at = rng.randrange(len(query))
+                query[at] = rng.choice([base for base in "ACGT" if base != query[at]])
+            elif kind == 1:
+                query.insert(rng.randrange(len(query) + 1), rng.choice("ACGT"))
+            else:
+                del query[rng.randrange(len(query))]
+        pairs.append(("".join(query), "".join(ref)))
+    return pairs
+
+
+def engines() -> dict[str, dict[str, Engine]]:
+    """Return, for each task, the engines by name; scores are distances or penalties."""
+    import edlib
+    import pywfa
+
+    from mapper import align_affine, edit_distance
+
+    def edlib_task(task: str) -> Engine:
+        def run(queries: list[str], refs: list[str]) -> list[int]:
+            found = [edlib.align(q, r, task=task) for q, r in zip(queries, refs, strict=True)]
+            return [one["editDistance"] for one in found]
+
+        return run
+
+    def pywfa_scope(scope: str) -> Engine:
+        aligner = pywfa.WavefrontAligner(
+            mismatch=4, gap_opening=6, gap_extension=2, span="end-to-end", scope=scope
+        )
+
+        def run(queries: list[str], refs: list[str]) -> list[int]:
+            scores = []
+            for query, ref in zip(queries, refs, strict=True):
+                scores.append(-aligner.wavefront_align(query, ref))
+                if scope == "full":
+                    _ = aligner.cigartuples
+            return scores
+
+        return run
+
+    def fmwave(call: Callable[..., Any], **options: Any) -> Engine:
+        return lambda queries, refs: call(queries, refs, threads=1, **options).score.tolist()
+
+    return {
+        "edit distance": {"fmwave": fmwave(edit_distance), "edlib": edlib_task("distance")},
+        "edit distance + CIGAR": {
+            "fmwave": fmwave(edit_distance, cigar=True),
+            "edlib": edlib_task("path"),
+        },
+        "affine 4,6,2 penalty": {
+            "fmwave": fmwave(align_affine, cigar=False),
+            "pywfa": pywfa_scope("score"),
+        },
+        "affine 4,6,2 + CIGAR": {"fmwave": fmwave(align_affine), "pywfa": pywfa_scope("full")},
+    }
+
+
+def compare(task: dict[str, Engine], pairs: Pairs, repeats: int) -> dict[str, list[float]]:
+    """Return the seconds of each repeat of each engine."""
+    queries, refs = [query for query, _ in pairs], [ref for _, ref in pairs]
+    seconds: dict[str, list[float]] = {name: [] for name in task}
+    for repeat in range(repeats + 1):
+        scores = []
+        for name, engine in task.items():
+            begin = time.perf_counter()
+            scores.append(engine(queries, refs))
+            if repeat:  # the first is a warm-up
+                seconds[name].append(time.perf_counter() - begin)
+        if any(other != scores[0] for other in scores[1:]):
+            raise BenchmarkError(f"{' and '.join(task)} disagree")
+    return seconds
+
+
+def sizes(length: int, rate: float, budget: float) -> int:
+    """Return a number of pairs that takes a peer about `budget` seconds."""
+    cost = 2e-6 + 4e-9 * length * (40 * length * rate) ** 0.8  # of the slower peer, roughly
+    return max(10, min(50_000, int(budget / cost)))
+
+
+def thread(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a repeat [%(default)s]")
+    parser.add_argument("--repeats", type=int, default=5, help="[%(default)s]")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder [%(default)s]")
+    options = parser.parse_args(arguments)
+    about = provenance({name: metadata.version(name) for name in VERSIONS})
+    rows: list[list[object]] = []
+    report: list[dict[str, Any]] = []
+    try:
+        tasks = engines()
+        for length in (150, 1000, 10_000):
+            for rate in (0.02, 0.05, 0.1):
+                pairs = make_pairs(length, rate, sizes(length, rate, options.seconds))
+                for task, of_task in tasks.items():
+                    seconds = compare(of_task, pairs, options.repeats)
+                    rows.append(_row(length, rate, task, len(pairs), seconds))
+                    report.append(
+                        {"length": length, "rate": rate, "task": task, "pairs": len(pairs),
+                         "seconds": seconds}
+                    )  # fmt: skip
+                    print(*rows[-1], sep="  ", flush=True)
+    except (ImportError, BenchmarkError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    lines = ["# Pairwise alignment, one CPU thread", "", *markdown_provenance(about)]
+    lines += table(HEADER, rows)
+    write_results(options.results, "align_cpu", {"about": about, "runs": report}, lines)
+    return 0
+
+
+def _row(
+    length: int, rate: float, task: str, n: int, seconds: dict[str, list[float]]
+) -> list[object]:
+    own, peer = seconds
+    rates = {name: sorted(n / s for s in taken) for name, taken in seconds.items()}
+    shown = {name: f"{median(of):.0f} ({of[0]:.0f}–{of[-1]:.0f})" for name, of in rates.items()}
+    ratio = median(rates[own]) / median(rates[peer])
+    return [length, f"{rate:.0%}", task, n, shown[own], peer, shown[peer], f"{ratio:.2f}"]
+
+
+# --- all cores ---
+
+
+PENALTIES = (2, 3, 1)
+"""Mismatch, gap open, gap extend: those of the peers' figures."""
+
+LIBRARY = {EDIT: "edlib", EDIT_CIGAR: "edlib", AFFINE: "pywfa", AFFINE_CIGAR: "pywfa"}
+START_S = 120
+"""Longest that a process may take to start; then something is wrong."""
+
+_begin: Any = None
+
+
+def missing() -> list[str]:
+    """Return the libraries that are not installed."""
+    names = dict.fromkeys(LIBRARY.values())
+    return [name for name in names if importlib.util.find_spec(name) is None]
+
+
+def aligner(task: str) -> Callable[[str, str], int]:
+    """Return what finds the distance or penalty of a pair, and the CIGAR with it."""
+    if LIBRARY[task] == "edlib":
+        import edlib
+
+        what = "path" if task == EDIT_CIGAR else "distance"
+        return lambda query, ref: int(edlib.align(query, ref, task=what)["editDistance"])
+    import pywfa
+
+    x, o, e = PENALTIES
+    scope = "full" if task == AFFINE_CIGAR else "score"
+    wavefronts = pywfa.WavefrontAligner(
+        mismatch=x, gap_opening=o, gap_extension=e, span="end-to-end", scope=scope
+    )
+
+    def align(query: str, ref: str) -> int:
+        score = -wavefronts.wavefront_align(query, ref)
+        if scope == "full":
+            _ = wavefronts.cigartuples
+        return int(score)
+
+    return align
+
+
+def _set_barrier(barrier: Any) -> None:
+    global _begin
+    _begin = barrier
+
+
+def _sample(task: str, pairs: Pairs, seconds: float) -> tuple[int, float, list[int]]:
+    """Align pairs, again and again, for some seconds; return how many, the seconds, the scores.
+
+    All processes begin together, when each has a sample to take.
+    """
+    align = aligner(task)
+    align(*pairs[0])
+    _begin.wait(START_S)
+    scores = []
+    start = time.perf_counter()
+    for done, (query, ref) in enumerate(cycle(pairs), 1):
+        score = align(query, ref)
+        if done <= len(pairs):
+            scores.append(score)
+        # Python's clock takes far less than a pair does.
+        if (taken := time.perf_counter() - start) >= seconds:
+            return done, taken, scores
+    raise AssertionError("there are no pairs")
+
+
+class OnCores:
+    """Processes for samples, one for each core; close it.
+
+    Spawned, not forked: this process may hold a device.
+    """
+
+    def __init__(self, cores: int | None = None) -> None:
+        self.cores = cores or len(os.sched_getaffinity(0))
+        context = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(
+            self.cores, context, _set_barrier, (context.Barrier(self.cores),)
+        )
+
+    def __enter__(self) -> OnCores:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._pool.shutdown(cancel_futures=True)
+
+    def rate(self, task: str, pairs: Pairs, expected: Sequence[int], seconds: float) -> float:
+        """Return the pairs a second of all cores together.
+
+        Parameters
+        ----------
+        pairs, expected
+            Each core begins elsewhere among the pairs, and does them again if it comes to the
+            end; the distances or penalties that it should find.
+
+        Raises
+        ------
+        BenchmarkError
+            If a library finds another score.
+        """
+        starts = [len(pairs) * core // self.cores for core in range(self.cores)]
+        turned = [[*pairs[at:], *pairs[:at]] for at in starts]
+        samples = [self._pool.submit(_sample, task, part, seconds) for part in turned]
+        total = 0.0
+        for at, sample in zip(starts, samples, strict=True):
+            n, taken, scores = sample.result()
+            total += n / taken
+            right = [*expected[at:], *expected[:at]][: len(scores)]
+            if scores != right:
+                raise BenchmarkError(f"{LIBRARY[task]} and fmwave disagree: {task}")
+        return total
+
+
+def own_rate(task: str, pairs: Pairs, seconds: float, cores: int) -> tuple[float, list[int]]:
+    """Return the CPU backend's pairs a second, lists of str to arrays, and all scores."""
+    from mapper import align_affine, edit_distance
+
+    queries, refs = [query for query, _ in pairs], [ref for _, ref in pairs]
+    cigar = task in (EDIT_CIGAR, AFFINE_CIGAR)
+    n, start = 0, time.perf_counter()
+    while True:
+        if task in (EDIT, EDIT_CIGAR):
+            found = edit_distance(queries, refs, cigar=cigar, device="cpu", threads=cores)
+        else:
+            found = align_affine(
+                queries, refs, penalties=PENALTIES, cigar=cigar, device="cpu", threads=cores
+            )
+        n += len(pairs)
+        if (taken := time.perf_counter() - start) >= seconds:
+            return n / taken, found.score.tolist()
+
+
+def cores(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write the table."""
+    from benchmarks.align_cpu import HEADER, VERSIONS, make_pairs, sizes
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a sample [%(default)s]")
+    parser.add_argument("--repeats", type=int, default=5, help="[%(default)s]")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[150, 1000], help="[%(default)s]")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder [%(default)s]")
+    options = parser.parse_args(arguments)
+    about = provenance({name: metadata.version(name) for name in VERSIONS})
+    rows: list[list[object]] = []
+    with OnCores() as peers:
+        for length in options.lengths:
+            for rate in (0.02, 0.05, 0.1):
+                n_pairs = peers.cores * sizes(length, rate, options.seconds)
+                pairs = make_pairs(length, rate, n_pairs)
+                for task, library in LIBRARY.items():
+                    own_rate(task, pairs, 0, peers.cores)  # compiles
+                    own, other = [], []
+                    for _ in range(options.repeats):
+                        of_sample, scores = own_rate(task, pairs, options.seconds, peers.cores)
+                        own.append(of_sample)
+                        other.append(peers.rate(task, pairs, scores, options.seconds))
+                    row = [
+                        length,
+                        f"{rate:.0%}",
+                        task,
+                        n_pairs,
+                        _shown(own),
+                        library,
+                        _shown(other),
+                    ]
+                    rows.append([*row, f"{median(own) / median(other):.2f}"])
+                    print(*rows[-1], sep="  ", flush=True)
+    lines = [f"# Pairwise alignment, {peers.cores} cores", "", *markdown_provenance(about)]
+    lines += ["", "A thread of fmwave, and a process of edlib or pywfa, for each core; penalties "
+              f"{', '.join(map(str, PENALTIES))}.", "", *table(HEADER, rows)]  # fmt: skip
+    write_results(options.results, "align_cpu_cores", {"about": about, "rows": rows}, lines)
+    return 0
+
+
+def _shown(rates: list[float]) -> str:
+    return f"{median(rates):.0f} ({min(rates):.0f}–{max(rates):.0f})"
+
+
+main = subcommands(__doc__, {"thread": thread, "cores": cores})
+"""Run the part that the first argument names."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

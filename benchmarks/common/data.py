@@ -1,0 +1,189 @@
+"""Reference genomes and simulated reads of the benchmarks, made once with fixed seeds.
+
+    python -m benchmarks.common.data [--data DIR]
+
+Needs the evaluation kit and, for E. coli, the shared data (benchmarks/README.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+from benchmarks.common.harness import DATA, SHARED, BenchmarkError, kit, reports_errors
+
+SYNTH_SEED = 1
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Simulated reads; ``n`` counts pairs or single reads."""
+
+    name: str
+    reference: str  # "ecoli_k12", or "synth" and a size: "synth20M"
+    n: int
+    length: int
+    paired: bool
+    seed: int
+
+    @property
+    def n_reads(self) -> int:
+        return self.n * (2 if self.paired else 1)
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.name}.{self.reference}.n{self.n}.seed{self.seed}"
+
+
+@dataclass(frozen=True)
+class Files:
+    """A data set on disk."""
+
+    reference: Path
+    reads: tuple[Path, ...]
+    truth: Path
+    variants: Path
+    """VCF of the donor."""
+    repeats: Path | None
+    """BED of a synthetic genome's repeats."""
+
+
+def data_sets(
+    ecoli_pairs: int, ecoli_singles: int, synth_pairs: int, synth_size: str
+) -> dict[str, DataSet]:
+    """Return the data sets at the given sizes, by name."""
+    synth = f"synth{synth_size}"
+    sets = (
+        DataSet("ecoli_pe150", "ecoli_k12", ecoli_pairs, 150, paired=True, seed=11),
+        DataSet("ecoli_se100", "ecoli_k12", ecoli_singles, 100, paired=False, seed=12),
+        DataSet(f"{synth.removesuffix('M')}_pe150", synth, synth_pairs, 150, paired=True, seed=13),
+    )
+    return {data_set.name: data_set for data_set in sets}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where the data lie and how large they are."""
+    group = parser.add_argument_group("data")
+    group.add_argument("--data", type=Path, default=DATA, help="folder of the data [%(default)s]")
+    group.add_argument("--ecoli-pairs", type=int, default=1_000_000, help="[%(default)s]")
+    group.add_argument("--ecoli-singles", type=int, default=1_000_000, help="[%(default)s]")
+    group.add_argument("--synth-pairs", type=int, default=500_000, help="[%(default)s]")
+    group.add_argument("--synth-size", default="100M", help="bases, e.g. 20M, 100M [%(default)s]")
+
+
+def data_sets_of(options: argparse.Namespace) -> dict[str, DataSet]:
+    return data_sets(
+        options.ecoli_pairs, options.ecoli_singles, options.synth_pairs, options.synth_size
+    )
+
+
+def run_kit(script: str, *arguments: object) -> None:
+    command = [sys.executable, str(kit(script)), *map(str, arguments)]
+    print("making:", " ".join(command[1:]), flush=True)
+    run = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    if run.returncode:
+        raise BenchmarkError(f"{script} ended with status {run.returncode}")
+
+
+def shared_file(path: str) -> Path:
+    """Return a file of the shared data; FMWAVE_DATA names their folder."""
+    full = Path(os.environ.get("FMWAVE_DATA", SHARED / "data")) / path
+    if not full.is_file():
+        raise BenchmarkError(
+            f"{full} is not there. The shared data are looked for in ../shared/data beside the "
+            "checkout, or where FMWAVE_DATA says."
+        )
+    return full
+
+
+def open_plain(path: Path) -> IO[bytes]:
+    """Open a file for reading, through gzip where the name says so."""
+    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+
+
+def unpack(source: Path, target: Path) -> Path:
+    """Write a plain copy of a FASTA file, gzip or not; under its final name when complete."""
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(target.name + ".part")
+        with open_plain(source) as content, partial.open("wb") as plain:
+            shutil.copyfileobj(content, plain)
+        partial.rename(target)
+    return target
+
+
+def make_reference(name: str, folder: Path) -> Path:
+    """Return the FASTA file of a reference, made if it is not there."""
+    target = folder / f"{name}.fa"
+    synthetic = name.startswith("synth")
+    bed = target.with_suffix(".bed")
+    if target.exists() and (bed.exists() or not synthetic):
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    if synthetic:
+        partial = folder / f"{name}.part.fa"
+        size = name.removeprefix("synth")
+        run_kit("synth_genome.py", partial, "-s", size, "--seed", SYNTH_SEED, "--bed", bed)
+        return partial.rename(target)
+    return unpack(shared_file(f"ref/{name}.fa.gz"), target)
+
+
+def make(data_set: DataSet, folder: Path) -> Files:
+    """Return the files of a data set, made if they are not there or of other options."""
+    reference = make_reference(data_set.reference, folder)
+    prefix = folder / data_set.prefix
+    ends = ("_1.fq.gz", "_2.fq.gz") if data_set.paired else (".fq.gz",)
+    files = Files(
+        reference=reference,
+        reads=tuple(folder / (data_set.prefix + end) for end in ends),
+        truth=folder / f"{data_set.prefix}.json",
+        variants=folder / f"{data_set.prefix}.vcf",
+        repeats=reference.with_suffix(".bed") if data_set.reference.startswith("synth") else None,
+    )
+    complete = all(path.exists() for path in (*files.reads, files.variants))
+    if not (is_made_as(data_set, files.truth) and complete):
+        # simulate.py writes the .json last: with it the reads are complete.
+        files.truth.unlink(missing_ok=True)
+        options: list[object] = ["-n", data_set.n, "-l", data_set.length, "--seed", data_set.seed]
+        options += ["--paired"] if data_set.paired else []
+        options += ["--vcf", files.variants]
+        run_kit("simulate.py", reference, prefix, *options)
+    return files
+
+
+def is_made_as(data_set: DataSet, truth: Path) -> bool:
+    if not truth.exists():
+        return False
+    made = json.loads(truth.read_text())
+    wanted = {
+        "n": data_set.n,
+        "len": data_set.length,
+        "paired": data_set.paired,
+        "seed": data_set.seed,
+        "profile": "illumina",
+    }
+    return all(made.get(key) == value for key, value in wanted.items())
+
+
+@reports_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    add_options(parser)
+    options = parser.parse_args(arguments)
+    for data_set in data_sets_of(options).values():
+        files = make(data_set, options.data)
+        print(data_set.name, files.reference, *files.reads)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
