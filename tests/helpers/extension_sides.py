@@ -1,4 +1,4 @@
-"""Sides of an anchor for the tests of the wavefront: made of letters, run through the core."""
+"""Sides of anchors for the tests of extension: from letters, run through the core."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def params_of(scoring: Scoring, **others: int) -> ExtendParams:
 class Case(NamedTuple):
     """A read with a corner, and the reference of its contig with the corresponding corner.
 
-    The side to extend is what lies right of the corner (forward) or left of it.
+    The side to extend is right of the corner (forward) or left of it.
     """
 
     read: str
@@ -56,7 +56,7 @@ class Case(NamedTuple):
 
 
 class Extension(NamedTuple):
-    """What extend_side found; `cigar` from the corner outwards, empty for s = -1."""
+    """Result of extend_side; `cigar` from the corner outwards, empty for s = -1."""
 
     objective: int
     s: int
@@ -71,9 +71,9 @@ CONTIG_START = 70
 
 
 def laid_out(case: Case) -> tuple[np.ndarray, np.ndarray, Side]:
-    """Return the planes of text and read, and the side.
+    """Return the bit planes of text and read, and the side.
 
-    The contig stands between others, behind which nothing may look.
+    The contig is between two others, which the core must not read.
     """
     before, after = "ACGT" * 17 + "CN", "N" + "CATG" * 40
     planes = text_planes(before + case.ref + after)
@@ -90,8 +90,7 @@ def laid_out(case: Case) -> tuple[np.ndarray, np.ndarray, Side]:
 
 
 def reached(case: Case, scoring: Scoring, floor: int, insertions: int, deletions: int) -> int:
-    """Run :func:`mapper.extend.banded_screen.most_reached` in a workspace that another read
-    used."""
+    """Run :func:`mapper.extend.banded_screen.most_reached` in the workspace of another read."""
     params = params_of(scoring)
     space = new_reach(len(case.read), params)
     other = case._replace(read="T" * len(case.read), ref="T" * len(case.ref))

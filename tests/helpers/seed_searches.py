@@ -1,4 +1,4 @@
-"""One seed at a time through the search cores, and work space for some."""
+"""Search single seeds by the search cores, and workspaces for several."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def scratch_of(seeds: list[Seed], max_hits: int = 5000) -> SeedScratch:
 def search_seed(
     fm: FMIndex, codes: np.ndarray, start: int, end: int, strand: int, room: int, extend_over: int
 ) -> tuple[int, int, int]:
-    """Return a seed's rows and final length, by index alone: as on a device, and as on the CPU."""
+    """Return a seed's rows and final length; a device's and the CPU's search must agree."""
     found = [_search(fm, codes, start, end, strand, room, extend_over, asks) for asks in (None, 0)]
     assert found[0] == found[1]
     return found[0]

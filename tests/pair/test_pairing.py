@@ -1,4 +1,4 @@
-"""Best pairs and pair values, against trying all pairs."""
+"""Best pairs and pair values, against an oracle that tries all pairs."""
 
 from __future__ import annotations
 

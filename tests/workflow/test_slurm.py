@@ -1,4 +1,4 @@
-"""The workflow on a real Slurm with GPUs in its words: ``make test-slurm``."""
+"""The workflow on a real Slurm with GPUs as its resources: ``make test-slurm``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong on a cluster, on a real Slurm: the run goes on or resumes, and ends right.
+"""Failures of a cluster, on a real Slurm: the run continues or resumes, with the right result.
 
 Each first mapping job leaves half a file under its final name behind. ``make test-slurm``.
 """
