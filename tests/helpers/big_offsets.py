@@ -53,7 +53,7 @@ def index_at(index: Index, text_pos: int, *, one_contig: bool = False) -> Index:
     return replace(index, fm=fm_at(index.fm, text_pos), contigs=moved)
 
 
-def loose(index: Index, text_pos: int) -> Index:
+def with_rows_of(index: Index, text_pos: int) -> Index:
     """Return the index with the number of rows that :func:`index_at` gives it, else unchanged.
 
     Seed lengths and mapping qualities depend on that number.

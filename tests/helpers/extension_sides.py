@@ -70,7 +70,7 @@ class Extension(NamedTuple):
 CONTIG_START = 70
 
 
-def laid_out(case: Case) -> tuple[np.ndarray, np.ndarray, Side]:
+def planes_and_side(case: Case) -> tuple[np.ndarray, np.ndarray, Side]:
     """Return the bit planes of text and read, and the side.
 
     The contig is between two others, which the core must not read.
@@ -89,14 +89,16 @@ def laid_out(case: Case) -> tuple[np.ndarray, np.ndarray, Side]:
     return planes, packed.planes, side
 
 
-def reached(case: Case, scoring: Scoring, floor: int, insertions: int, deletions: int) -> int:
+def screen_in_used_workspace(
+    case: Case, scoring: Scoring, floor: int, insertions: int, deletions: int
+) -> int:
     """Run :func:`mapper.extend.banded_screen.most_reached` in the workspace of another read."""
     params = params_of(scoring)
     space = new_reach(len(case.read), params)
     other = case._replace(read="T" * len(case.read), ref="T" * len(case.ref))
     most = 0
     for this in (other, case):
-        planes, query_planes, side = laid_out(this)
+        planes, query_planes, side = planes_and_side(this)
         most = most_reached(query_planes, planes, side, params, floor, insertions, deletions, space)
     return most
 
@@ -110,7 +112,7 @@ def extend(
     `bounded`: with the least losses within the band, for which the read must lie in the contig
     on every diagonal of it. `spared`: only where gaps reach beyond the floor.
     """
-    planes, query_planes, side = laid_out(case)
+    planes, query_planes, side = planes_and_side(case)
     losses = np.zeros(3 * (len(case.read) // 8 + 3), np.int32)
     diagonal = CONTIG_START + case.ref_corner - case.corner
     penalties = wavefront_penalties(params_of(scoring))

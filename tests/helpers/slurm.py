@@ -120,7 +120,7 @@ def start_generic(directory: Path, *options: str) -> subprocess.Popen[str]:
     return start(directory, *options, profile="slurm-generic", faster=faster)
 
 
-def trouble(directory: Path, what: str) -> None:
+def fail_first_run(directory: Path, what: str) -> None:
     """Put an ``fmwave`` first on the path whose first call fails; later calls run the real one."""
     (directory / "bin").mkdir()
     shim = directory / "bin" / "fmwave"
@@ -135,7 +135,7 @@ def pid_of_first(directory: Path) -> int:
     return int(pid.read_text())
 
 
-def steps(job: str) -> list[Path]:
+def step_processes(job: str) -> list[Path]:
     """Return Slurm's processes of a job on this machine."""
     title = f"slurmstepd: [{job}."
     return [p for p in Path("/proc").glob("[0-9]*/cmdline") if title in read_process(p)]
@@ -148,14 +148,14 @@ def read_process(path: Path) -> str:
         return ""
 
 
-def end(process: subprocess.Popen[str], limit: int = LIMIT) -> int:
+def wait_for_exit(process: subprocess.Popen[str], limit: int = LIMIT) -> int:
     try:
         return process.wait(limit)
     finally:
         process.kill()
 
 
-def asked(directory: Path, resource: str) -> list[str]:
+def requested(directory: Path, resource: str) -> list[str]:
     """Return what the mapping job asked for, attempt by attempt."""
     log = (directory / "run.log").read_text()
     return re.findall(rf"rule fmwave_map:.*?\b{resource}=(\w+)", log, re.DOTALL)
