@@ -44,7 +44,7 @@ from mapper.params import IndexParams
 
 
 @core
-def place_hash(text_pos):
+def position_hash(text_pos):
     """Mix a text position into 64 bits (the finalizer of splitmix64).
 
     References
@@ -66,7 +66,7 @@ def replace_ambiguous(text, first, end):
     """
     for i in range(first, end):
         if text[i] > 3:
-            text[i] = np.uint8(place_hash(i) & np.uint64(3))
+            text[i] = np.uint8(position_hash(i) & np.uint64(3))
 
 
 @driver
