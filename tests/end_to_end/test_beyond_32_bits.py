@@ -19,7 +19,7 @@ from mapper.index.index import Index
 from mapper.io.output import SortOptions
 from mapper.kmers import pipeline
 from mapper.params import KmerParams
-from tests.helpers.big_offsets import BEYOND, index_at, loose
+from tests.helpers.big_offsets import BEYOND, index_at, with_rows_of
 from tests.helpers.mapping_runs import World, map_to, records_of
 from tests.helpers.mapping_runs import build_index as save_and_open
 from tests.helpers.simulate import write_fasta
@@ -63,7 +63,10 @@ def test_records_do_not_depend_on_where_the_text_lies(world, near, tmp_path) -> 
     the scores are the same.
     """
     by_name = []
-    for name, index in (("near", loose(near.index, BEYOND)), ("far", index_at(near.index, BEYOND))):
+    for name, index in (
+        ("near", with_rows_of(near.index, BEYOND)),
+        ("far", index_at(near.index, BEYOND)),
+    ):
         path = tmp_path / f"{name}.bam"
         stats = map_to(index, path, world.first, world.second, threads=2)
         assert stats.counts["proper"] > 800

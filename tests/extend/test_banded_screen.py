@@ -7,7 +7,13 @@ import pytest
 
 from mapper.extend.banded_screen import LOST, STATES, UNKNOWN, ByteLosses, advance, spread
 from mapper.jit.accelerate import driver
-from tests.helpers.extension_sides import SCORINGS, Case, extend, random_case, reached
+from tests.helpers.extension_sides import (
+    SCORINGS,
+    Case,
+    extend,
+    random_case,
+    screen_in_used_workspace,
+)
 from tests.helpers.read_batches import random_letters
 from tests.naive.gotoh import Scoring, best_extension
 
@@ -70,7 +76,7 @@ def test_it_is_the_objective_of_the_full_matrix(
         best = 2 * best_extension(*case.side_letters(), scoring)
         for floor in {0, best // 2, best - 1, best, best + 1} - {-1}:
             for band in (MIDDLE, WIDE):  # wider than any of these leaves the corner's diagonal
-                found = reached(case, scoring, floor, band, band)
+                found = screen_in_used_workspace(case, scoring, floor, band, band)
                 n_known += found < UNKNOWN
                 if found == UNKNOWN:
                     assert scoring.match * 60 + scoring.end_bonus > LOST
@@ -96,15 +102,15 @@ def test_no_diagonal_of_the_band_is_left_out(forward: bool, band: int) -> None:
         if not forward:
             read, ref = read[::-1], ref[::-1]
         case = Case(read, 0 if forward else len(read), ref, 0 if forward else len(ref), forward)
-        assert reached(case, Scoring(), 0, insertions, deletions) == best
+        assert screen_in_used_workspace(case, Scoring(), 0, insertions, deletions) == best
 
 
 def test_what_bytes_cannot_tell_is_unknown() -> None:
     case = Case("A" * 252, 0, "A" * 252, 0, True)
-    assert reached(case, Scoring(), 0, 3, 3) == UNKNOWN  # 257 may be lost
-    assert reached(case, Scoring(), 4, 3, 3) == 2 * 257
-    assert reached(case, Scoring(), 4, 128, 126) == 2 * 257
-    assert reached(case, Scoring(), 4, 128, 128) == UNKNOWN
+    assert screen_in_used_workspace(case, Scoring(), 0, 3, 3) == UNKNOWN  # 257 may be lost
+    assert screen_in_used_workspace(case, Scoring(), 4, 3, 3) == 2 * 257
+    assert screen_in_used_workspace(case, Scoring(), 4, 128, 126) == 2 * 257
+    assert screen_in_used_workspace(case, Scoring(), 4, 128, 128) == UNKNOWN
 
 
 @DIRECTIONS
@@ -120,7 +126,7 @@ def test_the_same_extension_is_found(forward: bool, scoring: Scoring) -> None:
                 found = extend(case, scoring, floor=floor, reserve=reserve)
                 assert found == extend(case, scoring, floor=floor, reserve=reserve, spared=True)
                 n_found += found.s >= 0
-                most = reached(case, scoring, floor, WIDE, WIDE)
+                most = screen_in_used_workspace(case, scoring, floor, WIDE, WIDE)
                 n_lost += found.objective < most < UNKNOWN
     assert n_found > 10
     assert n_lost > 10

@@ -1,4 +1,4 @@
-"""Alignment files for tests: SAM lines of awkward reads, and what must be read from them."""
+"""Alignment files for tests: SAM lines of awkward reads, and the reads expected from them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,11 @@ class ExpectedRead(NamedTuple):
 
 
 def random_lines(rng: np.random.Generator, n_templates: int, kinds: str = "spPxe") -> list[str]:
-    """SAM lines of templates: s single, p pair, P last read first, x with supplementary
-    records, e single without bases."""
+    """Return SAM lines of random templates.
+
+    Kinds: s single, p pair, P pair with the last read first, x with supplementary records, e single
+    without bases.
+    """
     lines = []
     for i in range(n_templates):
         kind = rng.choice(list(kinds))

@@ -1,4 +1,4 @@
-"""Small texts that lie far out: positions beyond 2**32 without the memory of such a text.
+"""Small indexes with text positions beyond 2**32, without the memory of such a text.
 
 An index is moved by adding to every text position that it gives: samples of the suffix array,
 starts of contigs, and the bit planes, which come to lie at the end of an array of zeros that
@@ -21,8 +21,8 @@ BEYOND = (1 << 32) + (5 << 20)
 def fm_at(fm: FMIndex, text_pos: int) -> FMIndex:
     """Return the FM-index of a text that begins at `text_pos`, a multiple of 64.
 
-    Walks to the text's first base end at position 0 as ever: nothing may be located before
-    the first sample of the suffix array.
+    LF walks that reach the first base of the text still end at position 0: no row before the first
+    sample of the suffix array may be located.
     """
     assert text_pos % 64 == 0
     planes = np.zeros((text_pos // 64 + len(fm.ref_planes), 3), np.uint64)
@@ -53,9 +53,9 @@ def index_at(index: Index, text_pos: int, *, one_contig: bool = False) -> Index:
     return replace(index, fm=fm_at(index.fm, text_pos), contigs=moved)
 
 
-def loose(index: Index, text_pos: int) -> Index:
-    """Return the index as it is, but said to be as long as :func:`index_at` makes it.
+def with_rows_of(index: Index, text_pos: int) -> Index:
+    """Return the index with the number of rows that :func:`index_at` gives it, else unchanged.
 
-    Seed lengths and mapping qualities depend on that.
+    Seed lengths and mapping qualities depend on that number.
     """
     return replace(index, fm=index.fm._replace(n_rows=index.fm.n_rows + text_pos))

@@ -1,4 +1,4 @@
-"""Sides of an anchor for the tests of the wavefront: made of letters, run through the core."""
+"""Sides of anchors for the tests of extension: from letters, run through the core."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def params_of(scoring: Scoring, **others: int) -> ExtendParams:
 class Case(NamedTuple):
     """A read with a corner, and the reference of its contig with the corresponding corner.
 
-    The side to extend is what lies right of the corner (forward) or left of it.
+    The side to extend is right of the corner (forward) or left of it.
     """
 
     read: str
@@ -56,7 +56,7 @@ class Case(NamedTuple):
 
 
 class Extension(NamedTuple):
-    """What extend_side found; `cigar` from the corner outwards, empty for s = -1."""
+    """Result of extend_side; `cigar` from the corner outwards, empty for s = -1."""
 
     objective: int
     s: int
@@ -70,10 +70,10 @@ class Extension(NamedTuple):
 CONTIG_START = 70
 
 
-def laid_out(case: Case) -> tuple[np.ndarray, np.ndarray, Side]:
-    """Return the planes of text and read, and the side.
+def planes_and_side(case: Case) -> tuple[np.ndarray, np.ndarray, Side]:
+    """Return the bit planes of text and read, and the side.
 
-    The contig stands between others, behind which nothing may look.
+    The contig is between two others, which the core must not read.
     """
     before, after = "ACGT" * 17 + "CN", "N" + "CATG" * 40
     planes = text_planes(before + case.ref + after)
@@ -89,15 +89,16 @@ def laid_out(case: Case) -> tuple[np.ndarray, np.ndarray, Side]:
     return planes, packed.planes, side
 
 
-def reached(case: Case, scoring: Scoring, floor: int, insertions: int, deletions: int) -> int:
-    """Run :func:`mapper.extend.banded_screen.most_reached` in a workspace that another read
-    used."""
+def screen_in_used_workspace(
+    case: Case, scoring: Scoring, floor: int, insertions: int, deletions: int
+) -> int:
+    """Run :func:`mapper.extend.banded_screen.most_reached` in the workspace of another read."""
     params = params_of(scoring)
     space = new_reach(len(case.read), params)
     other = case._replace(read="T" * len(case.read), ref="T" * len(case.ref))
     most = 0
     for this in (other, case):
-        planes, query_planes, side = laid_out(this)
+        planes, query_planes, side = planes_and_side(this)
         most = most_reached(query_planes, planes, side, params, floor, insertions, deletions, space)
     return most
 
@@ -111,7 +112,7 @@ def extend(
     `bounded`: with the least losses within the band, for which the read must lie in the contig
     on every diagonal of it. `spared`: only where gaps reach beyond the floor.
     """
-    planes, query_planes, side = laid_out(case)
+    planes, query_planes, side = planes_and_side(case)
     losses = np.zeros(3 * (len(case.read) // 8 + 3), np.int32)
     diagonal = CONTIG_START + case.ref_corner - case.corner
     penalties = wavefront_penalties(params_of(scoring))

@@ -1,4 +1,4 @@
-"""Seeds of the fuzz tests: small inputs that readers of FASTQ have stumbled over.
+"""Seed inputs of the fuzz tests: small files that broke other readers of FASTQ.
 
 Each has its outcome: how many reads it gives, or a part of the message that refuses it.
 """

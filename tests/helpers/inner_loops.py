@@ -1,10 +1,9 @@
-"""Sums and comparisons of 64 bits in a loop of machine code that nothing there needs.
+"""Find needless 64-bit sums and comparisons in loops of machine code.
 
-Needed are those that make an address, and those of numbers that come from memory with 64 bits, or
-from logic, shifts and sums of such: rows of the index, places in the text, words of bases. What is
-left counts, adds up or compares something that would fit 32 bits. Which instruction gave a register
-its value is looked for backwards, from the loop's start on from its end; branches within the loop
-are not followed.
+Needed are 64 bits for addresses, and for numbers that are loaded with 64 bits or computed from
+these by logic, shifts and sums: rows of the index, text positions, words of bases. All others
+count, add or compare what would fit 32 bits. The source of a register's value is searched
+backwards, and from the loop's start on at its end; branches within the loop are not followed.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ class Instruction(NamedTuple):
 
     text: str
     name: str  # with modifiers
-    predicated: bool  # it may leave its results as they were
+    predicated: bool  # it may leave its results unchanged
     results: frozenset[str]
     sources: frozenset[str]
-    address: frozenset[str]  # of its sources, those that say where in memory
+    address: frozenset[str]  # the sources that form a memory address
 
     @property
     def opcode(self) -> str:
@@ -37,14 +36,14 @@ class Instruction(NamedTuple):
 
     @property
     def carries(self) -> bool:
-        """Whether it is the upper half of a sum or a comparison of 64 bits."""
+        """True if it is the upper half of a sum or a comparison of 64 bits."""
         return bool(re.match(r"U?((IADD3|IMAD)\.X|ISETP\..*\.EX)\b", self.name))
 
     @property
     def gives_word(self) -> bool:
-        """Whether its result is (half of) a number of 64 bits that no sum has made.
+        """True if its result is (half of) a 64-bit number, by a load or by logic.
 
-        The shift by 31 bits that fills an upper half with the sign makes one of 32 bits wide.
+        The shift by 31 bits that fills an upper half with the sign widens 32 bits.
         """
         if self.opcode in _LOADS:
             return ".64" in self.name or ".128" in self.name
@@ -62,7 +61,7 @@ def _registers(text: str, width: int = 1) -> set[str]:
 
 
 def instructions_of(machine: Machine) -> list[Instruction]:
-    """Take the listing of a loop to pieces."""
+    """Parse the listing of a loop."""
     found = []
     for predicate, name, operands in _LINE.findall(machine.sass):
         first, _, others = operands.partition(", ")
@@ -84,7 +83,7 @@ def instructions_of(machine: Machine) -> list[Instruction]:
 def inner_loops(machine: Machine) -> list[list[Instruction]]:
     """Return the innermost loops of a kernel.
 
-    Behind the kernel's end lie pieces that jump back: those are none.
+    Code behind the kernel's end that jumps back is no loop.
     """
     loops = [instructions_of(loop) for loop in machine.inner_loops]
     return [
@@ -93,9 +92,9 @@ def inner_loops(machine: Machine) -> list[list[Instruction]]:
 
 
 def loop_of_diagonals(machine: Machine) -> list[Instruction]:
-    """Return the loop over a wavefront's diagonals: that around a run of matches.
+    """Return the loop over a wavefront's diagonals: the one around the loop that counts matches.
 
-    The run is what compares three planes of two words each of read and text, and counts zeros.
+    The inner one compares three planes of two words of read and text, and counts zeros.
     """
     runs = [
         loop for loop in machine.inner_loops if loop.count("LDG") >= 12 and loop.count("FLO") > 0
@@ -105,7 +104,7 @@ def loop_of_diagonals(machine: Machine) -> list[Instruction]:
 
 
 def _origins(loop: list[Instruction], at: int, register: str) -> Iterator[int]:
-    """Where the value that instruction `at` finds in a register may come from."""
+    """Yield the instructions that may have set a register that instruction `at` reads."""
     for back in range(1, len(loop) + 1):
         i = (at - back) % len(loop)
         if register in loop[i].results:
@@ -115,7 +114,7 @@ def _origins(loop: list[Instruction], at: int, register: str) -> Iterator[int]:
 
 
 def needless(loop: list[Instruction]) -> list[str]:
-    """Return the upper halves of sums and comparisons of 64 bits that nothing needs in a loop."""
+    """Return the upper halves of needless 64-bit sums and comparisons of a loop."""
     waiting = [(i, register) for i, one in enumerate(loop) for register in one.address]
     seen, for_addresses = set(waiting), set()
     while waiting:

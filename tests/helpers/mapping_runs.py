@@ -1,4 +1,4 @@
-"""Whole runs for the tests: one genome, its index, reads of it, and calls of the mapper."""
+"""Whole mapping runs for tests: a genome, its index and reads, and calls of the mapper."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ N_PAIRS = 600
 
 
 class World(NamedTuple):
-    """What tests of whole runs share."""
+    """A genome with its index and reads, shared by the tests of whole runs."""
 
     genome: dict[str, str]
     index_path: str

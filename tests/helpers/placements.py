@@ -1,4 +1,4 @@
-"""Alignments without letters, as objects for the oracle and as a batch for the stages."""
+"""Alignments without sequences, as objects for the oracle and as a batch for the stages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def naive_model(model: InsertSizeModel) -> Model:
 
 
 def no_seeds(n_reads: int, repeat_bases: int = 0) -> SeedBatch:
-    """Return what the seed stage says of reads beside their seeds, and no seeds."""
+    """Return a SeedBatch of reads without seeds."""
     return SeedBatch(
         seed_offsets=np.zeros(n_reads + 1, np.int64),
         strand=np.empty(0, np.uint8),
@@ -58,7 +58,7 @@ def place(
 def random_read(
     rng: np.random.Generator, n: int, scores: tuple[int, ...], read_len: int = 100
 ) -> list[Placed]:
-    """Return n alignments best first, of clipped reads at distinct places that can pair."""
+    """Return n alignments, best first, of clipped reads at distinct positions that can pair."""
     places = set()
     while len(places) < n:
         places.add((int(rng.integers(2)), int(rng.integers(2)), int(rng.integers(0, 1500))))

@@ -1,4 +1,4 @@
-"""Batches for the tests of this room: random ones, and a view of a batch as objects."""
+"""Random batches of reads and records for the tests of io, and a view of a batch as objects."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""How much of the hot kernels' machine code counts in 64 bits.
+"""Table of the 64-bit arithmetic in the machine code of the hot kernels.
 
     python -m tests.helpers.sass_widths [--out FOLDER]
 
-Compiles for sm_90 without a device, as the tests do (offline.py has what it needs);
-bounds are in the tests of the kernels. Instructions as they stand in the code, not as often as they
-are executed.
+Compiles for sm_90 without a device, as the tests do (offline_compile.py says what that needs);
+the tests of the kernels have bounds. Instructions are counted once, however often they run.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tests.machine_code.test_mapping_kernels import NUMBER, extension_types, str
 
 
 def hot_kernels() -> Iterator[tuple[str, Any, Sequence[types.Type]]]:
-    """Return the kernels that most of the device's time goes to, and what mapping gives them."""
+    """Yield the kernels that take most of the device's time, with the types of their arguments."""
     from mapper.cuda.worklist import Lists, Pool
     from mapper.extend.cuda_kernels import extend_alone, extend_by_warp, screen
     from mapper.index.cuda import _fill_suffix_array

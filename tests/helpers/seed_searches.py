@@ -1,4 +1,4 @@
-"""One seed at a time through the search cores, and work space for some."""
+"""Search single seeds by the search cores, and workspaces for several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairs for the tests of the pairwise engines: random, adversarial, from the suites."""
+"""Sequence pairs for the tests of the pairwise engines: random, adversarial, from other tools."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def adversarial_pairs(long: int = 700) -> list[tuple[str, str]]:
 
 
 def check_cigars(found, pairs, *, symbols="dna", penalties=(1, 0, 1), span="global") -> None:
-    """Every CIGAR fills its span, replays, and is worth its score; free ends are kept."""
+    """Assert that every CIGAR fills its span, replays and has its score; free ends are kept."""
     for i, (query, ref) in enumerate(pairs):
         if not found.has_result(i):
             continue

@@ -1,4 +1,4 @@
-"""A small genome with every trouble of a real one, and reads of it with known places."""
+"""A small genome with the difficulties of a real one, and simulated reads of known positions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.naive.seeds import oriented
 
 
 class Read(NamedTuple):
-    """A read as it stands in a FASTQ file."""
+    """A record of a FASTQ file."""
 
     name: str
     letters: str
@@ -21,7 +21,7 @@ class Read(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a read comes from; 0-based, half-open, on the forward strand."""
+    """Origin of a read; 0-based, half-open, on the forward strand."""
 
     contig: str
     start: int
@@ -30,14 +30,14 @@ class Place(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Reads, for pairs mates one after the other, and where each comes from (None: nowhere)."""
+    """Reads, mates one after the other, and the origin of each (None: no single one)."""
 
     reads: list[Read]
     places: list[Place | None]
 
 
 def make_genome(seed: int = 1) -> dict[str, str]:
-    """Random contigs of 56 kb in all, with repeats, lower case, N and other ambiguous bases.
+    """Return random contigs, 56 kb in all, with repeats, lower case, N and other ambiguous bases.
 
     Repeats: eight copies of 400 bases, 3 % diverged, on both strands; two exact copies of 900
     bases; a tandem repeat. One contig is shorter than a read, one shorter than a seed.
@@ -102,8 +102,8 @@ def sample_pairs(
 ) -> Sample:  # fmt: skip
     """Simulate pairs of ordinary (FR) libraries, insert size 350 ± 40, 1 % substitutions.
 
-    A share of `chimeras` has its first mate stuck together from two places (its place is
-    None), a share of `foreign` has random letters for the second.
+    In a share `chimeras` of the pairs the first mate is joined from two positions (its origin is
+    None), in a share `foreign` the second has random letters.
     """
     rng = np.random.default_rng(seed)
     names = [name for name, text in genome.items() if len(text) > 1000]

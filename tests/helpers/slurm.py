@@ -1,4 +1,4 @@
-"""Runs of the workflow on a real Slurm, and the troubles its jobs are got into.
+"""Runs of the workflow on a real Slurm, and failures of its jobs.
 
 Needs a running Slurm with the partitions ``cpu`` and ``gpu`` and two GPUs (devices need not be
 real: what counts is that Slurm assigns them), 4 GB a node, and snakemake-executor-plugin-slurm.
@@ -56,8 +56,7 @@ FASTER = ["--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5
 UNTIL = ["--until", "finish_sample"]  # statistics and plots would only take time
 
 SHIM = """#!/bin/bash
-# The first `fmwave map` gets into trouble, half a file under its final name; the others are as
-# always.
+# The first `fmwave map` fails with half a file under its final name; the others run normally.
 if [ "$1" = map ] && mkdir "{directory}/first" 2>/dev/null; then
     head -c 1000 "$3" > "$(printf '%s\n' "$@" | grep -x -A 1 -e -o | tail -n 1)"
     echo $$ > "{directory}/pid"
@@ -121,8 +120,8 @@ def start_generic(directory: Path, *options: str) -> subprocess.Popen[str]:
     return start(directory, *options, profile="slurm-generic", faster=faster)
 
 
-def trouble(directory: Path, what: str) -> None:
-    """Put an fmwave before the real one, that gets into trouble once."""
+def fail_first_run(directory: Path, what: str) -> None:
+    """Put an ``fmwave`` first on the path whose first call fails; later calls run the real one."""
     (directory / "bin").mkdir()
     shim = directory / "bin" / "fmwave"
     real = shutil.which("fmwave", path=environment()["PATH"])
@@ -136,8 +135,8 @@ def pid_of_first(directory: Path) -> int:
     return int(pid.read_text())
 
 
-def steps(job: str) -> list[Path]:
-    """Return the processes that look after a job on this machine."""
+def step_processes(job: str) -> list[Path]:
+    """Return Slurm's processes of a job on this machine."""
     title = f"slurmstepd: [{job}."
     return [p for p in Path("/proc").glob("[0-9]*/cmdline") if title in read_process(p)]
 
@@ -149,26 +148,26 @@ def read_process(path: Path) -> str:
         return ""
 
 
-def end(process: subprocess.Popen[str], limit: int = LIMIT) -> int:
+def wait_for_exit(process: subprocess.Popen[str], limit: int = LIMIT) -> int:
     try:
         return process.wait(limit)
     finally:
         process.kill()
 
 
-def asked(directory: Path, resource: str) -> list[str]:
+def requested(directory: Path, resource: str) -> list[str]:
     """Return what the mapping job asked for, attempt by attempt."""
     log = (directory / "run.log").read_text()
     return re.findall(rf"rule fmwave_map:.*?\b{resource}=(\w+)", log, re.DOTALL)
 
 
 def partition(name: str) -> list[str]:
-    """Return options: as the profile has it for mapping, but for the partition."""
+    """Return options of the mapping job: the profile's, in another partition."""
     return ["--set-resources", f"fmwave_map:slurm_partition={name}", "fmwave_map:nodes=1"]
 
 
 def preempt() -> None:
-    """Ask for all GPUs, for a moment, where this takes them from the partitions ``gpu-…``."""
+    """Ask for all GPUs for a moment, which preempts jobs of the partitions ``gpu-…``."""
     command = ["sbatch", "--partition=gpu", "--gpus=2", "--mem=100", "--output=/dev/null"]
     subprocess.run([*command, "--wrap=sleep 3"], check=True, timeout=30)
 
@@ -181,7 +180,7 @@ def show_job(job: str) -> str:
 
 
 def restarts(job: str) -> int:
-    """Return how often Slurm has started a job again; it remembers ended jobs for minutes."""
+    """Return the number of restarts of a job; Slurm remembers ended jobs for minutes."""
     return int(re.search(r"Restarts=(\d+)", show_job(job))[1])
 
 
@@ -191,7 +190,7 @@ def wait_for_requeue(job: str) -> None:
 
 
 def start_at_once(job: str) -> None:
-    """Spare a requeued job the 2 minutes until it may start."""
+    """Start a requeued job without its delay of 2 minutes."""
     update = ["scontrol", "update", f"JobId={job}", "StartTime=now"]
     subprocess.run(update, check=True, timeout=30)
 

@@ -1,4 +1,4 @@
-"""Small kernels for the tests of the seam; import where CUDA is there or simulated."""
+"""Small kernels for the tests of mapper.cuda; needs CUDA or its simulator on import."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def count_bits(words, n_items, out):
 
 @kernel(32)
 def check_letters(letters, start, end, out):
-    """Whether a stretch of letters is A, C, G or T alone."""
+    """Set `out` to True if a range of letters is A, C, G or T alone."""
     i = cuda.grid(1)
     out[i] = is_acgt(letters, start[i], end[i])
 

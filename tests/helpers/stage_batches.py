@@ -1,4 +1,4 @@
-"""Batches for the tests of the device stages: small, and with something of everything."""
+"""Small genomes and reads with every kind of difficulty, for the tests of device stages."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def some_pairs(rng: np.random.Generator, genome: Genome, n: int) -> list[str]:
 
 
 def some_reads(rng: np.random.Generator, genome: Genome, n: int) -> list[str]:
-    """Reads with mismatches and gaps, from both strands, over contig ends, and strangers."""
+    """Return reads with mismatches and gaps, of both strands, over contig ends, and random ones."""
     reads = ["A", "ACGTN" * 3, "N" * 70, random_letters(rng, 64), "ACG" * 40]
     while len(reads) < n:
         length = int(rng.integers(30, 151))

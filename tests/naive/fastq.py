@@ -1,4 +1,4 @@
-"""FASTQ by the book: lines in memory, one record after another."""
+"""FASTQ as specified: all lines in memory, one record after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairs by trying all of them: alignments as plain tuples, no index arithmetic."""
+"""Best pairs by trying all: alignments as plain tuples, no index arithmetic."""
 
 from __future__ import annotations
 

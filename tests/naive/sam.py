@@ -1,4 +1,4 @@
-"""SAM lines from a batch of records, spelled out field by field."""
+"""SAM lines from a batch of records, field by field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact seeds by looking everywhere: letters in, places out."""
+"""Exact seeds by comparing every position: letters in, positions out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The insert-size model: from synthetic libraries, wherever batches are cut."""
+"""The insert-size model of synthetic libraries; cuts between batches do not matter."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_library_is_recognised(sign: int, mean: int, std: int) -> None:
 
 @pytest.mark.parametrize("sign", [1, -1], ids=["FR", "RF"])
 def test_penalties_grow_with_the_distance_from_the_mean(sign: int) -> None:
-    """To the side of short fragments no further than four deviations."""
+    """Towards short fragments up to four deviations."""
     model = model_from(sign * 350.5, 50.0, *sorted((sign * 10, sign * 700)), 1000)
     by_size = model.penalty[::sign]  # of 10 and on
     usual = slice(151 - 10, 551 - 10)

@@ -1,4 +1,4 @@
-"""Best pairs and pair values, against trying all pairs."""
+"""Best pairs and pair values, against an oracle that tries all pairs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
 from mapper.pair.pairing import NO_PAIR, name_key, score_pairs
-from mapper.pair.placement import _value_apart
+from mapper.pair.placement import _set_unpaired_values
 from tests.helpers.placements import base_offsets_of, batch_of_placed, naive_model, random_read
 from tests.naive.pairing import Placed, best_pairs, values
 
@@ -97,7 +97,7 @@ def test_pair_values(model: InsertSizeModel, penalty: int) -> None:
         for mate in range(2):
             partner = int(offsets[1 - mate]) if reads[1 - mate] else -1  # the best comes first
             first, end = offsets[mate], offsets[mate + 1]
-            _value_apart(batch, first, end, partner, penalty, out[mate])
+            _set_unpaired_values(batch, first, end, partner, penalty, out[mate])
         score_pairs(base_offsets_of(reads), batch, 0, model, np.uint64(1), ENDS, out)
         for mate in range(2):
             expected = values(reads[mate], reads[1 - mate], naive_model(model), penalty)

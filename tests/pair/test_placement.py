@@ -1,4 +1,4 @@
-"""Placements: which alignment is primary, what the others are, and how sure it is."""
+"""Placements: the primary alignment, the roles of the others, and mapping quality."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scores by which placements are compared: end bonuses, and mismatches at doubtful bases."""
+"""Ranking scores of placements: end bonuses, and mismatches at bases of low quality."""
 
 from __future__ import annotations
 

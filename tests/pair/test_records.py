@@ -1,4 +1,4 @@
-"""Records, field by field, against a writer that knows only letters and rules."""
+"""Records, field by field, against a naive writer that works on letters."""
 
 from __future__ import annotations
 

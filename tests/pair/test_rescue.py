@@ -1,6 +1,6 @@
-"""Mate rescue: it finds what was planted, proposes nothing that is not there to extend.
+"""Mate rescue: planted mates are proposed, known alignments and random diagonals are not.
 
-The bound for mismatches on diagonals side by side, beside counts base by base.
+The lower bound of mismatches is compared with counts base by base.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.naive.seeds import oriented
 
 @pytest.mark.parametrize("read_len", [1, 63, 64, 65, 128, 150, 192, 220, LONGEST])
 def test_bound_for_mismatches(read_len: int) -> None:
-    """Anywhere in the text, its ends included, beside other reads, with ambiguous bases."""
+    """Anywhere in the text, its ends included, among other reads, with ambiguous bases."""
     rng = np.random.default_rng(read_len)
     n_exact = 0
     for rate in (0.05, 0.4, 0.9):
@@ -102,7 +102,7 @@ def anchor(strand: int, ref_id: int, start: int, length: int = READ_LEN) -> Alig
 
 
 def guaranteed(*guarantee: int) -> SeedBatch:
-    """Return what seeding says of reads of which any place with fewer substitutions is known."""
+    """Return a SeedSummary of reads whose positions with fewer substitutions were all found."""
     return no_seeds(len(guarantee))._replace(guarantee=np.array(guarantee, np.int32))
 
 

@@ -1,4 +1,4 @@
-"""What the tests on Slurm share."""
+"""Fixtures of the tests on Slurm."""
 
 from __future__ import annotations
 

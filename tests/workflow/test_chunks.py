@@ -1,4 +1,4 @@
-"""Scatter and gather: the records of a unit do not depend on how many jobs map it."""
+"""Scatter and gather: the records of a unit do not depend on the number of mapping jobs."""
 
 from __future__ import annotations
 

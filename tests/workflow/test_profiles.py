@@ -1,4 +1,4 @@
-"""Profiles and the table of GPUs: what a mapping job asks for, and the traps that were measured."""
+"""Profiles and the table of GPUs: the resources of a mapping job, and known faults of executors."""
 
 from __future__ import annotations
 

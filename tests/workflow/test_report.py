@@ -1,4 +1,4 @@
-"""The report of the bundled samples, opened in Chromium: what a person sees is there."""
+"""The report of the bundled samples, as Chromium shows it."""
 
 from __future__ import annotations
 

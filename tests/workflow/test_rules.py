@@ -1,4 +1,4 @@
-"""Each rule by itself: what it asks for, and that it makes its outputs again from its inputs."""
+"""Single rules: their resources, and that each remakes its outputs from its inputs."""
 
 from __future__ import annotations
 

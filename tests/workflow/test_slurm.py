@@ -1,4 +1,4 @@
-"""The workflow on a real Slurm with GPUs in its words: ``make test-slurm``."""
+"""The workflow on a real Slurm with GPUs as its resources: ``make test-slurm``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.helpers.slurm import (
     SLEEP,
     UNTIL,
     check,
-    end,
+    fail_first_run,
     only_on_slurm,
     pid_of_first,
     queue,
@@ -21,8 +21,8 @@ from tests.helpers.slurm import (
     show_job,
     start,
     start_generic,
-    trouble,
     wait_for,
+    wait_for_exit,
 )
 
 pytestmark = only_on_slurm
@@ -43,7 +43,7 @@ def test_two_gpus_two_jobs_at_a_time_and_the_local_result(tmp_path, expected, no
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    status = end(process)
+    status = wait_for_exit(process)
     watcher.join()
 
     assert status == 0, (directory / "run.log").read_text()
@@ -65,7 +65,7 @@ def test_a_group_of_mapping_jobs_asks_for_one_gpu(tmp_path, expected, no_jobs_le
     wait_for(lambda: queue("%A", "--partition=gpu"), "the group", 120)
     (job,) = queue("%A", "--partition=gpu")
     assert "TresPerJob=gres:gpu:1 " in show_job(job)
-    assert end(process) == 0, (directory / "run.log").read_text()
+    assert wait_for_exit(process) == 0, (directory / "run.log").read_text()
     assert (directory / "run.log").read_text().count("has been submitted with SLURM jobid") == 4
     check(directory, expected, 2)
 
@@ -74,12 +74,12 @@ def test_the_generic_profile_survives_what_the_plugin_does_not(tmp_path, expecte
     """A cancelled job runs again."""
     pytest.importorskip("snakemake_executor_plugin_cluster_generic")
     directory = settings(tmp_path, 1)
-    trouble(directory, SLEEP)
+    fail_first_run(directory, SLEEP)
     process = start_generic(directory, *UNTIL)
     pid_of_first(directory)
     (job,) = queue("%A", "--partition=gpu")
     subprocess.run(["scancel", job], check=True, timeout=30)
-    assert end(process) == 0, (directory / "run.log").read_text()
+    assert wait_for_exit(process) == 0, (directory / "run.log").read_text()
     first = next(iter((directory / "slurm_logs").glob(f"fmwave-fmwave_map-{job}.log")))
     assert "CANCELLED" in first.read_text()
     log = directory / "results" / "logs" / "map" / "s1-u.1-of-1.log"

@@ -1,4 +1,4 @@
-"""Copies of the index on a node's own disk: one for all jobs, complete or not there."""
+"""Copies of the index on a node's own disk: one for all jobs, complete or absent."""
 
 from __future__ import annotations
 

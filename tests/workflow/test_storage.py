@@ -1,4 +1,4 @@
-"""Where no disk is shared, as on Kubernetes: every file comes from storage and goes there."""
+"""Runs without a shared disk, as on Kubernetes: all files are read from and written to storage."""
 
 from __future__ import annotations
 

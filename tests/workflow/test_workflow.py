@@ -1,4 +1,4 @@
-"""The workflow on the bundled reads: what comes out, and that it can be imported."""
+"""The workflow on the bundled reads: its results, and its import by another workflow."""
 
 from __future__ import annotations
 

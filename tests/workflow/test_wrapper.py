@@ -1,4 +1,4 @@
-"""The wrapper of fmwave map, in a rule of its own, and the files around the workflow."""
+"""The wrapper of fmwave map in a rule, and the metadata of the workflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-# Paths, and what the rules' inputs, parameters and resources are computed by.
+# Paths, and functions that compute the inputs, parameters and resources of rules.
 import math
 import shlex
 
@@ -186,7 +186,7 @@ def final(path):
     return protected(path) if config["output"]["protect"] else path
 
 
-# Resources. What a job may need, with room to spare, and more with each attempt. Sizes of files
+# Resources: upper bounds of a job, more with each attempt. Sizes of files
 # that another workflow has yet to make count as 0.
 
 BYTES_A_READ = {
@@ -261,7 +261,7 @@ def cpu_map_mem_mb(wildcards, threads, attempt):
 
 
 def map_mem_mb(wildcards, threads, attempt):
-    """What the CPU needs; on a GPU, the table's."""
+    """Return the value for the CPU, or on a GPU that of the table."""
     if GPU is not None:
         return int(attempt * 1000 * GPU["host_memory_gb"] / GPU["jobs_per_gpu"])
     return cpu_map_mem_mb(wildcards, threads, attempt)
@@ -285,7 +285,7 @@ def map_device():
 
 
 def gpu_options():
-    """What the row of the GPU says about a run; no effect on its result."""
+    """Return the options of a run by the row of its GPU; they do not change its result."""
     if GPU is None:
         return ""
     return f"--batch-bases {GPU['batch_bases']} --jobs-per-device {GPU['jobs_per_gpu']}"

@@ -70,7 +70,7 @@ def with_numbers(schema, cells):
 
 
 def read_sheet(kind, path):
-    """The rows of a tab-separated sheet, empty cells left out, and what is wrong with them."""
+    """Return the rows of a tab-separated sheet without empty cells, and their errors."""
     schema = load_schema(kind)
     try:
         with open(path, newline="", encoding="utf-8-sig") as sheet:
@@ -96,7 +96,7 @@ def read_sheet(kind, path):
 
 
 def read_samples(path):
-    """The rows of the sheet of samples by name, and what is wrong with them."""
+    """Return the rows of the sheet of samples by name, and their errors."""
     rows, problems = read_sheet("samples", path)
     samples = {}
     for number, row in enumerate(rows, start=1):
@@ -108,7 +108,7 @@ def read_samples(path):
 
 
 def read_units(path):
-    """The rows of the sheet of units by "sample-unit", and what is wrong with them."""
+    """Return the rows of the sheet of units by "sample-unit", and their errors."""
     rows, problems = read_sheet("units", path)
     units = {}
     for number, row in enumerate(rows, start=1):
@@ -138,7 +138,7 @@ def read_units(path):
 
 
 def unmatched(samples, units):
-    """What is wrong between the two sheets."""
+    """Return the contradictions between the two sheets."""
     used = {row.get("sample") for row in units.values()}
     return [
         f"{config['units']}: sample '{name}' is not in {config['samples']}"
@@ -176,7 +176,7 @@ def names_option(words, letter, name, shortest):
 
 
 def read_extra(text):
-    """The words of map.extra; stops on those that the rules cannot take into account."""
+    """Return the words of map.extra; stop on options that the rules cannot take into account."""
     try:
         words = shlex.split(text)
     except ValueError as error:

@@ -123,7 +123,7 @@ def command(index: str, heads: list[Head], threads: int, stats: str, extra: str)
 
 
 def tell(log: TextIO, heads: list[Head], stats: Path) -> None:
-    """Say what the estimate rests on, and if there is none."""
+    """Log the number of pairs of the estimate, or that there is none."""
     log.write("".join(f"{head.unit}: its first {head.n_pairs} pairs\n" for head in heads))
     size = json.loads(stats.read_text())["insert_size"]
     if size is None or size["pairs"] == 0:

@@ -36,7 +36,7 @@ def mark(source: str, target: Path, counts: Path, distance: int, options: list[s
 
 
 def total(counts: list[Path]) -> str:
-    """Return what markdup counted in all libraries, as its own JSON."""
+    """Return the counts of markdup over all libraries, in its own JSON format."""
     sums: dict[str, int] = {}
     for path in counts:
         for key, value in json.loads(path.read_text()).items():

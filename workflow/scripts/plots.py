@@ -24,7 +24,7 @@ def section(path: str, name: str, x: int, y: int) -> tuple[list[float], list[flo
 
 
 def name_samples(axes: Axes, samples: list[str]) -> None:
-    """Write the samples beside their bars, the first on top, while there is room."""
+    """Label the bars with their samples, the first on top, if there is room."""
     few = len(samples) <= MANY
     axes.set_yticks(range(len(samples)) if few else [], samples if few else [])
     axes.set_ylim(max(len(samples), 5) - 0.4, -0.6)  # a lone bar need not fill the picture

@@ -31,7 +31,7 @@ tr:nth-child(odd) td { background: #f1f5f9; }
 
 
 def flagstat_counts(path: str) -> dict[str, str]:
-    """Return the reads that passed the vendor's filter plus those that did not, by key."""
+    """Return the sums of reads that passed the vendor's filter and reads that failed it, by key."""
     line = re.compile(r"(\d+) \+ (\d+) ([a-z0-9 ]+?)(?: \(.*)?$", re.MULTILINE)
     found = line.findall(Path(path).read_text())
     return {key: str(int(passed) + int(failed)) for passed, failed, key in found}
