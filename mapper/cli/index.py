@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     from mapper.index.build import build_index
     from mapper.index.storage import save_index, target_path, verify
 
-    target_path(output, force=args.force)  # before the work, not after
+    target_path(output, force=args.force)  # raises before the work, not after
     check_device_name(args.device)
     index = build_index(
         args.fasta,
@@ -135,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def default_output(fasta: Path) -> Path:
-    """Return the name of the index of a FASTA: beside it, without its suffixes, ``.fmw``."""
+    """Return the default index of a FASTA: in its folder, ``.fmw`` instead of its suffixes."""
     name = fasta.name.removesuffix(".gz").removesuffix(".bgz")
     for suffix in _FASTA_SUFFIXES:
         name = name.removesuffix(suffix)
