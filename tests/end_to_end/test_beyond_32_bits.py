@@ -13,8 +13,7 @@ import pysam
 import pytest
 
 from mapper.errors import IndexFormatError
-from mapper.index import plan as route_module
-from mapper.index import storage
+from mapper.index import plan, storage
 from mapper.index.build import build_index
 from mapper.index.reference import Index
 from mapper.io.output import SortOptions
@@ -87,7 +86,7 @@ def test_records_do_not_depend_on_where_the_text_lies(world, near, tmp_path) -> 
 
 
 def has_tie(records: list[Any]) -> bool:
-    """Whether equal places compete: MAPQ 0, or parts of a split read with one score."""
+    """Return True if equal loci compete: MAPQ 0, or parts of a split read with one score."""
     mapped = [record for record in records if not record.is_unmapped]
     parts = [(record.is_read2, record.get_tag("AS")) for record in mapped]
     return len(set(parts)) < len(parts) or not all(record.mapping_quality for record in mapped)
@@ -136,7 +135,7 @@ def test_rows_of_64_bits(world, near, tmp_path, monkeypatch, route) -> None:
     index = near.index
     if route == "blocks":
         monkeypatch.setattr(storage, "NARROW_ROWS", 1000)
-        monkeypatch.setattr(route_module, "LIBRARY_UP_TO", 0)
+        monkeypatch.setattr(plan, "LIBRARY_UP_TO", 0)
         index = build_index(near.fasta, device="cpu", n_threads=2)
     assert_wide(index, narrow)
     if route == "library":
