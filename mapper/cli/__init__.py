@@ -1,1 +1,1 @@
-"""The command fmwave: one file for each subcommand, and what they share."""
+"""The command fmwave: one file for each subcommand, and their common helpers."""

@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_output(args: argparse.Namespace) -> None:
-    """Refuse to write over a file of sequences."""
+    """Raise UsageError if the output would overwrite a file of sequences."""
     from mapper.io.input_file import same_file
     from mapper.io.output_file import STDOUT
 
@@ -160,7 +160,7 @@ def _span(args: argparse.Namespace) -> Span:
 
 
 def _align_sets(args: argparse.Namespace, span: Span, held: ExitStack) -> StreamCounts:
-    """Align all with all."""
+    """Align all sequences of the sets with each other."""
     if args.metric != "matrix":
         raise UsageError("--all-vs-all belongs to --metric matrix")
     check_options(args, held)

@@ -1,4 +1,4 @@
-"""From the options of ``fmwave align`` to what aligns a batch."""
+"""The engine of ``fmwave align``: a function that aligns a batch as the options say."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _ONLY_WITH = {
     "max_score": ("edit", "affine"),
     "symbols": ("edit", "affine"),
 }
-"""Options that only some metrics know."""
+"""Options that only some metrics have."""
 
 
 def numbers(option: str, text: str, n: int) -> list[int]:
-    """Parse `n` whole numbers with commas between."""
+    """Parse `n` whole numbers separated by commas."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
@@ -40,7 +40,7 @@ def numbers(option: str, text: str, n: int) -> list[int]:
 
 
 def check_options(args: argparse.Namespace, held: ExitStack) -> None:
-    """Refuse options that do not belong to the metric; choose the device, `held` so long."""
+    """Raise UsageError for options of other metrics; choose the device, held by `held`."""
     from mapper.align.threads import thread_count
 
     thread_count(args.threads)
@@ -54,7 +54,7 @@ def check_options(args: argparse.Namespace, held: ExitStack) -> None:
 
 
 def engine_of(args: argparse.Namespace, span: Span, held: ExitStack) -> Engine:
-    """Return what aligns a batch."""
+    """Return a function that aligns a batch."""
     from mapper.align.edit.api import edit_distance
 
     check_options(args, held)
@@ -74,7 +74,7 @@ def engine_of(args: argparse.Namespace, span: Span, held: ExitStack) -> Engine:
 
 
 def _device(args: argparse.Namespace, held: ExitStack) -> str:
-    """Choose the device once, before the first batch; return it in words."""
+    """Choose the device once, before the first batch; return a value of ``--device``."""
     from mapper.cuda.devices import CPU, hold_device
 
     choice = held.enter_context(hold_device(args.device))

@@ -9,6 +9,7 @@ As a module with arguments, this is the helper process of a first run: see ``HEL
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import os
 import random
@@ -69,8 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if choice.backend != CPU:
         devices.append(choice._replace(ordinals=choice.ordinals[:1]))
     with TemporaryDirectory(prefix="fmwave-compile-") as folder, _without_info():
-        for device in devices:
-            compile_all(Path(folder), device, args.threads)
+        compile_all(Path(folder), devices, args.threads)
     files = [path for path in CACHE_DIR.iterdir() if path.is_file()]
     log.info(
         "all stages of map are compiled (%s); %.1f s; %d files, %.1f MB in %s",
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def compile_all(folder: Path, device: DeviceChoice, threads: int = 1) -> None:
+def compile_all(folder: Path, devices: Sequence[DeviceChoice], threads: int) -> None:
     """Index and map made-up sequences with each reader and writer; files go to `folder`."""
     from mapper.index.build import build_index
     from mapper.index.storage import open_index, save_index
@@ -91,14 +91,15 @@ def compile_all(folder: Path, device: DeviceChoice, threads: int = 1) -> None:
     fasta, first, second, single = (folder / name for name in ("r.fa", "1.fq", "2.fq", "s.fa"))
     _write_sequences(fasta, first, second, single)
     # Opened from files, as by every run: arrays in memory would have other types.
-    save_index(build_index(fasta, device="cpu", n_threads=threads), folder / "r.fmw", force=True)
+    save_index(build_index(fasta, device="cpu", n_threads=threads), folder / "r.fmw")
     index = open_index(folder / "r.fmw")
+    runs: tuple[tuple[tuple[Path, ...], str, dict[str, Any]], ...] = (
+        ((first, second), "pairs.bam", {"read_group": "@RG\tID:r\tSM:s"}),
+        ((single,), "single.sam", {"keep_comments": True}),
+        ((folder / "pairs.bam",), "pairs.paf", {}),
+    )
     with Session(index) as session:
-        for reads, output, options in (
-            ((first, second), "pairs.bam", {"read_group": "@RG\tID:r\tSM:s"}),
-            ((single,), "single.sam", {"keep_comments": True}),
-            ((folder / "pairs.bam",), "pairs.paf", {}),
-        ):
+        for device, (reads, output, options) in itertools.product(devices, runs):
             target = folder / output
             job = MapJob(
                 [str(path) for path in reads], str(target), target.suffix[1:], threads=threads,

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_files(args: argparse.Namespace) -> None:
-    """Refuse files that cannot be meant, before any is read."""
+    """Raise UsageError for files that cannot be used together, before any is read."""
     from mapper.io.input_file import STDIN, same_file
 
     if args.query == args.ref == STDIN:
@@ -102,7 +102,7 @@ def _check_files(args: argparse.Namespace) -> None:
 
 
 def _progress(shown: bool) -> tuple[Progress | None, Any]:
-    """Return what shows progress on the terminal, and what ends it."""
+    """Return functions that show progress on the terminal, and that end the display."""
     if not shown:
         return None, lambda: None
     from tqdm import tqdm

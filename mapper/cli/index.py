@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     from mapper.index.index import Index
     from mapper.index.storage import target_path, verify
 
-    target_path(output, force=args.force)  # before the work, not after
+    target_path(output, force=args.force)  # raises before the work, not after
     check_device_name(args.device)
     index = Index.build(
         args.fasta,
@@ -135,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def default_output(fasta: Path) -> Path:
-    """Return the name of the index of a FASTA: beside it, without its suffixes, ``.fmw``."""
+    """Return the default index of a FASTA: in its folder, ``.fmw`` instead of its suffixes."""
     name = fasta.name.removesuffix(".gz").removesuffix(".bgz")
     for suffix in _FASTA_SUFFIXES:
         name = name.removesuffix(suffix)

@@ -1,4 +1,4 @@
-"""``fmwave info``: versions, this machine, what an index holds and what a run needs."""
+"""``fmwave info``: versions, this machine, the content of an index, and the memory of a run."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def machine_facts() -> list[tuple[str, str]]:
 
 
 def index_facts(path: Path, *, check: bool) -> list[tuple[str, str]]:
-    """Return what an index holds; with `check`, after comparing its checksums."""
+    """Return the content of an index; with `check`, after comparing its checksums."""
     from mapper.index.storage import FORMAT_VERSION, open_index, verify
 
     if check:
@@ -125,12 +125,12 @@ def index_facts(path: Path, *, check: bool) -> list[tuple[str, str]]:
 
 
 def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
-    """Return what index and map will need for a reference of `n` bases, with default options.
+    """Return the memory that index and map need for `n` bases, with default options.
 
     Raises
     ------
     UsageError, DeviceError
-        If `device` is no device, or one that cannot be used.
+        If `device` is not the name of a device, or cannot be used.
     """
     from mapper.cuda.devices import CPU, choose_device
     from mapper.index.plan import LIBRARY, plan_blocks, plan_cpu, plan_device

@@ -1,4 +1,4 @@
-"""The insert-size model of another run, from what it wrote with ``--json-stats``."""
+"""The insert-size model of another run, read from its ``--json-stats`` file."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def read_model(path: Path) -> InsertSizeModel:
     """Return the model that a run used, bit for bit.
 
     JSON keeps the shortest decimal text of a double, which reads back as the same double,
-    and the model follows from these five numbers alone. A run that met no pairs among its
-    first reads used the assumed model, and so does who takes its size, with a warning.
+    and the model follows from these five numbers alone. A run without pairs among its first
+    reads used the assumed model: it is returned then, with a warning.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def read_model(path: Path) -> InsertSizeModel:
 
 
 def _is_run(summary: object) -> bool:
-    """Say whether this is the summary of a run."""
+    """Return True for the summary of a run."""
     return isinstance(summary, dict) and isinstance(summary.get("counts"), dict)
 
 

@@ -5,12 +5,12 @@ A subcommand is a module ``mapper/cli/NAME.py`` with two functions:
 - ``add_parser(subparsers)`` adds its parser and returns it;
 - ``run(args) -> int`` does the work and returns the exit status.
 
-Only the module of the subcommand at hand is imported, and it imports compiled code in
+Only the module of the given subcommand is imported, and it imports compiled code in
 ``run``, so that help and usage errors are instant.
 
 Exit status: 0 done; 1 bad data or too little memory; 2 usage; 3 device; 4 output;
-130 interrupted (SIGINT); 141 the reader of a help text or report on stdout went away (of records:
-4); 143 terminated (SIGTERM).
+130 interrupted (SIGINT); 141 the reader of a help text or report on stdout went away (4 if it read
+records); 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ SUBCOMMANDS = {
 
 
 GC_THRESHOLD = 200_000
-"""New objects between two looks for garbage."""
+"""New objects between two garbage collections."""
 
 
 _STOPPED = {
     signal.SIGINT: ("interrupted", 128 + signal.SIGINT),
     signal.SIGTERM: ("terminated", 128 + signal.SIGTERM),
 }
-"""What is said of a run that a signal ended, and its exit status."""
+"""Message and exit status of a run that a signal ended."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose help fails where it cannot be written; argparse drops the error."""
+    """A parser that raises if its help cannot be written; argparse drops the error."""
 
     def print_help(self, file: Any = None) -> None:
-        """Write the help, to standard output if nothing else is given.
+        """Write the help, by default to standard output.
 
         Raises
         ------
         OutputError, BrokenPipeError
-            If standard output takes no more, or its reader went away.
+            If standard output cannot be written to, or its reader went away.
         """
         if file is None:
             report(self.format_help())
@@ -74,7 +74,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Write the version and stop, as argparse's own action; fail where it cannot be written."""
+    """Write the version and exit, like argparse's own action; raise if it cannot be written."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **options)
@@ -104,8 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         return _fail("memory is exhausted; use a machine or job with more", 1, debug)
     except BrokenPipeError:
-        # Whoever read our output went away, as `head` does. Python would complain again
-        # when it flushes stdout at exit, so that goes nowhere.
+        # The reader of our output went away, as `head` does. Python would print an error when it
+        # flushes stdout at exit, so stdout becomes /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
@@ -113,22 +113,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except signals.Terminated:
         return _fail(*_STOPPED[signal.SIGTERM], debug)
     except Exception as error:
-        # A compiler that is interrupted raises what it likes.
+        # A compiler that is interrupted may raise any exception.
         if signals.caught:
             return _fail(*_STOPPED[signals.caught[0]], debug)
         if problem := _problem_of_driver(error):
             return _fail(problem, DeviceError.exit_status, debug)
         raise
     finally:
-        signals.settle()
+        signals.stop_raising()
 
 
 def _problem_of_driver(error: Exception) -> str:
-    """Return what a CUDA driver has refused; nothing if the error is none of a driver's."""
-    seam = sys.modules.get("mapper.cuda.api")  # without it nobody has called a driver
-    if seam is None or not seam.is_driver_error(error):
+    """Return the message for an error of a CUDA driver; empty for any other error."""
+    api = sys.modules.get("mapper.cuda.api")  # not imported: no driver has been called
+    if api is None or not api.is_driver_error(error):
         return ""
-    return f"{seam.problem_of(error)}; --device cpu does without a device"
+    return f"{api.problem_of(error)}; --device cpu does without a device"
 
 
 def entry() -> NoReturn:
@@ -136,29 +136,28 @@ def entry() -> NoReturn:
     set_up_process()
     status = main()
     if signals.caught:
-        # Python would wait for what threads compute, and an alignment may take them hours; and it
-        # would end by SIGINT instead of the status if that came in the midst of `exec`.
+        # Python would wait for its threads, and an alignment may take hours; and it would end by
+        # SIGINT, not with the status, if that came during `exec`.
         sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
 
 
 def set_up_process() -> None:
-    """Set what belongs to a process of its own, before anything large is imported."""
+    """Set up signals, streams and garbage collection, before anything large is imported."""
     signals.end_at_once()
     open_closed_streams()
-    # NumPy's BLAS, which is not used, starts a thread for each core.
+    # NumPy's BLAS, which is not used, would start a thread for each core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Imports and compiled code make objects that stay; looking through them for garbage after
-    # every 700 took a tenth of the time of a start.
+    # Imports and compiled code make objects that stay; a garbage collection after every 700 took a
+    # tenth of the start-up time.
     gc.set_threshold(GC_THRESHOLD)
-    # At the end Python looks through all objects several times more, 0.15 s of the process's time;
-    # the system takes their memory back anyway.
+    # Garbage collections at exit would take 0.15 s; the system frees the memory anyway.
     atexit.register(gc.freeze)
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse, importing the module of the subcommand that `argv` names only.
+    """Parse the command line, importing only the module of its subcommand.
 
     Returns
     -------
@@ -188,7 +187,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def start_logging(*, debug: bool, quiet: bool) -> None:
-    """Send the package's messages to stderr, once, however often this is called."""
+    """Send the package's messages to stderr, once, even if this is called again."""
     log.setLevel(logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO)
     for handler in log.handlers[:]:
         log.removeHandler(handler)
@@ -198,8 +197,8 @@ def start_logging(*, debug: bool, quiet: bool) -> None:
 
 
 def _fail(message: str, status: int, debug: bool) -> int:
-    """Print an error and return `status`; with `debug`, also where it came from."""
-    signals.settle()  # now: what is freed with the error may take its time
+    """Print an error and return `status`; with `debug`, print the traceback too."""
+    signals.stop_raising()  # at once: freeing objects of the error may take long
     if debug:
         import traceback
 

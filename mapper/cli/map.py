@@ -37,14 +37,14 @@ _SHORTEST_SEED = 10
 
 
 class _Option(NamedTuple):
-    """A number that a stage takes."""
+    """An option with a whole number for a stage."""
 
     flags: tuple[str, str]
     default: int
     lowest: int
     highest: int
     scales: bool
-    """Whether the default is multiplied by the match score, as in bwa."""
+    """True if the default is multiplied by the match score, as in bwa."""
     text: str
 
     @property
@@ -52,7 +52,7 @@ class _Option(NamedTuple):
         return self.flags[1].removeprefix("--").replace("-", "_")
 
 
-# Within these limits no score, sum of the scores of a pair, or work space overflows.
+# Within these limits no score, sum of the scores of a pair, or workspace overflows.
 _OPTIONS = (
     _Option(("-A", "--match"), _EXTEND.match, 1, 20, False,
             "score of a match; the defaults of -B, -G, -E, -L, -T and -U are multiplied by it"),
@@ -155,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
         Session(index, checks) as session,
     ):
         for number, (row, job) in enumerate(zip(rows, jobs, strict=True)):
-            with map_batch.turn(row, number, len(rows)):
+            with map_batch.one_run(row, number, len(rows)):
                 job = replace(job, device=device, batch_bases=args.batch_bases)
                 stats = map_reads(index, job, session)
                 if row.args.json_stats:
@@ -166,7 +166,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
-    """Return what one run is to do; refuse what cannot be meant."""
+    """Return the job of one run; raise UsageError for options that do not go together."""
     from mapper.cli.compile import HELPER_COMMAND
     from mapper.io.output import SortOptions
     from mapper.io.reads import Lane
@@ -198,7 +198,7 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
 
 
 def _params(args: argparse.Namespace) -> MapParams:
-    """Return the parameters of the stages; refuse values that cannot be meant."""
+    """Return the parameters of the stages; raise UsageError for values out of range."""
     match = _EXTEND.match if args.match is None else args.match
     for option in _OPTIONS:
         value = getattr(args, option.dest)

@@ -24,15 +24,15 @@ log = logging.getLogger(__name__)
 _INSTEAD = {
     "reads": "READS", "read_group": "-R", "lane": "--lane", "json_stats": "--json-stats",
 }  # fmt: skip
-"""What the sheet says, so that the command line may not: destination and name."""
+"""Options that the sheet replaces: destination and name."""
 
 
 class Row(NamedTuple):
-    """One run: the options of the command line, with what the sheet says of it."""
+    """One run: the options of the command line, with those of its line of the sheet."""
 
     args: argparse.Namespace
-    place: str = ""
-    """Where the sheet says it, for messages; empty for a run without a sheet."""
+    line: str = ""
+    """Sheet and number of the line, for messages; empty for a run without a sheet."""
 
 
 def rows_of(args: argparse.Namespace) -> list[Row]:
@@ -41,7 +41,7 @@ def rows_of(args: argparse.Namespace) -> list[Row]:
     Raises
     ------
     UsageError
-        If the command line says what the sheet has to, or lines of the sheet cannot be used:
+        If an option of the command line belongs in the sheet, or lines of the sheet cannot be used:
         all of them are named.
     """
     for dest, name in _INSTEAD.items():
@@ -56,13 +56,12 @@ def rows_of(args: argparse.Namespace) -> list[Row]:
 
 
 def jobs_of(rows: Sequence[Row], job_of: Callable[[argparse.Namespace], MapJob]) -> list[MapJob]:
-    """Return what each run is to do.
+    """Return the job of each run.
 
     Raises
     ------
     MapperError
-        If any cannot be done, as far as options and the beginnings of files tell; all such runs
-        are named.
+        If options or the beginnings of files show that a run will fail; all such runs are named.
     """
     jobs: list[MapJob] = []
     errors: list[MapperError] = []
@@ -71,35 +70,35 @@ def jobs_of(rows: Sequence[Row], job_of: Callable[[argparse.Namespace], MapJob])
             jobs.append(job_of(row.args))
             _check(jobs[-1])
         except MapperError as error:
-            errors.append(type(error)(f"{row.place}: {error}"))
+            errors.append(type(error)(f"{row.line}: {error}"))
     _raise_all(errors)
     return jobs
 
 
 @contextmanager
-def turn(row: Row, number: int, n_rows: int) -> Iterator[None]:
-    """Do one of the runs inside this; its errors say which it was, and what is done.
+def one_run(row: Row, number: int, n_rows: int) -> Iterator[None]:
+    """Add to the errors of a run, the block, its line of the sheet and how many lines are done.
 
-    `number` counts from 0. A run without a sheet is left as it is.
+    `number` counts from 0. Errors of a run without a sheet are not changed.
     """
-    if not row.place:
+    if not row.line:
         yield
         return
-    place = f"{row.place} ({row.args.output})"
-    log.info("%s: %d of %d", place, number + 1, n_rows)
+    line = f"{row.line} ({row.args.output})"
+    log.info("%s: %d of %d", line, number + 1, n_rows)
     done = f"{number} of {n_rows} lines are done, and their outputs stay"
     try:
         yield
     except MapperError as error:
-        error.args = (f"{place}: {error}; {done}",)
+        error.args = (f"{line}: {error}; {done}",)
         raise
     except BaseException:
-        log.warning("%s: not finished; %s", place, done)
+        log.warning("%s: not finished; %s", line, done)
         raise
 
 
 def _args_of(args: argparse.Namespace, row: SheetRow) -> argparse.Namespace:
-    """Return the options of one run; a cell outdoes the command line."""
+    """Return the options of one run; a cell overrides the command line."""
     own = copy.copy(args)
     own.output, own.reads = row.output, list(row.reads)
     own.read_group, own.json_stats = row.read_group, row.json_stats
@@ -111,40 +110,40 @@ def _args_of(args: argparse.Namespace, row: SheetRow) -> argparse.Namespace:
 
 
 def _clashes(rows: Sequence[Row]) -> list[MapperError]:
-    """Return an error for each file that two runs write, read, or one writes and one reads."""
+    """Return an error for each file that two runs use."""
     errors: list[MapperError] = []
     writers: dict[Path, Row] = {}
     readers: dict[Path, Row] = {}
     for row in rows:
         for name in (row.args.output, row.args.json_stats):
             if name == STDOUT:
-                errors.append(UsageError(f"{row.place}: '-' is no output here; name a file"))
+                errors.append(UsageError(f"{row.line}: '-' is no output here; name a file"))
             elif name is not None:
                 _enter(Path(name), row, writers, "is written", errors)
         for name in row.args.reads:
             if name == STDIN:
-                errors.append(UsageError(f"{row.place}: '-' is no input here; name a file"))
+                errors.append(UsageError(f"{row.line}: '-' is no input here; name a file"))
             else:
                 _enter(Path(name), row, readers, "is read", errors)
     for path, row in writers.items():
         if path in readers:
             errors.append(
-                UsageError(f"{row.place}: {path} is written, and read by {readers[path].place}")
+                UsageError(f"{row.line}: {path} is written, and read by {readers[path].line}")
             )
     return errors
 
 
 def _enter(
-    path: Path, row: Row, users: dict[Path, Row], what: str, errors: list[MapperError]
+    path: Path, row: Row, users: dict[Path, Row], use: str, errors: list[MapperError]
 ) -> None:
-    """Note who uses a file; a second one is an error."""
+    """Record the user of a file; add an error if it has one already."""
     first = users.setdefault(path.resolve(), row)
     if first is not row:
-        errors.append(UsageError(f"{row.place}: {path} {what} by {first.place} already"))
+        errors.append(UsageError(f"{row.line}: {path} {use} by {first.line} already"))
 
 
 def _check(job: MapJob) -> None:
-    """Look at what a run on its own finds out when it starts: formats and read group."""
+    """Check formats and read group, as a run does when it starts."""
     from mapper.io.header import parse_read_group
     from mapper.io.output import check_format
     from mapper.io.output_file import check_writable
@@ -155,7 +154,7 @@ def _check(job: MapJob) -> None:
     if job.read_group is not None:
         parse_read_group(job.read_group)
     if any(_is_stream(Path(path)) for path in job.reads):
-        return  # what is read of it now, the run would miss
+        return  # the run could not read again what is read here
     options = ReadOptions(
         interleaved=job.interleaved, keep_comments=job.keep_comments,
         reference=job.input_reference,
@@ -164,7 +163,7 @@ def _check(job: MapJob) -> None:
 
 
 def _is_stream(path: Path) -> bool:
-    """Say whether a file is a pipe or a device, as a shell's process substitution gives."""
+    """Return True for a pipe or a device, as from a shell's process substitution."""
     try:
         return not stat.S_ISREG(path.stat().st_mode)
     except OSError:
@@ -172,6 +171,6 @@ def _is_stream(path: Path) -> bool:
 
 
 def _raise_all(errors: Sequence[MapperError]) -> None:
-    """Raise the errors as one, of the first one's kind, a line for each."""
+    """Raise all errors as one of the first one's type, a line for each."""
     if errors:
         raise type(errors[0])("\n".join(map(str, errors)))

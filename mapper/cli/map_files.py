@@ -1,4 +1,4 @@
-"""The files of ``fmwave map``: their options, and which cannot be meant together."""
+"""The files of ``fmwave map``: their options, and checks of combinations."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mapper.errors import UsageError
 
 
 class _InsteadOf(argparse.Action):
-    """An option that takes the place of a positional argument.
+    """An option that replaces a positional argument.
 
-    With ``nargs="*"`` it could not stand behind options (``map REF.fmw -o OUT READS``).
+    With ``nargs="*"`` that argument could not follow options (``map REF.fmw -o OUT READS``).
     """
 
     def __init__(self, *, replaced: argparse.Action, **kwargs: Any) -> None:
@@ -33,7 +33,7 @@ class _InsteadOf(argparse.Action):
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
-    """Add what names and describes the files."""
+    """Add the arguments that name and describe files."""
     reads = parser.add_argument(
         "reads",
         nargs="+",
@@ -101,7 +101,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
 
 
 def lanes_of(args: argparse.Namespace) -> list[tuple[str, tuple[str, ...]]]:
-    """Return read group line and files of each lane; nothing if there is but one."""
+    """Return read group line and files of each sequencing lane; empty if there is only one."""
     if not args.lane:
         return []
     first = (args.read_group, tuple(args.reads))
@@ -109,7 +109,7 @@ def lanes_of(args: argparse.Namespace) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def check_files(args: argparse.Namespace, output_format: str) -> None:
-    """Refuse outputs that would overwrite an input or each other, or cannot be made."""
+    """Raise UsageError if an output would overwrite an input or the other, or cannot be made."""
     from mapper.io.input_file import same_file
     from mapper.io.output_file import STDOUT, check_output
 
@@ -150,7 +150,7 @@ def _check_combinations(args: argparse.Namespace, output_format: str) -> None:
 
 
 def format_by_name(output: str) -> str:
-    """Return the format of an output: BAM on standard output, else by the name."""
+    """Return the format of an output: BAM for standard output, else by the name."""
     from mapper.io.output import format_of
 
     return "bam" if output == "-" else format_of(output)

@@ -1,4 +1,4 @@
-"""The sheet of ``fmwave map --batch``: one line per run, tab-separated, with a header line."""
+"""The sheet of ``fmwave map --batch``: a header line, and one tab-separated line for each run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ANSWERS = {"yes": True, "no": False}
 
 @dataclass(frozen=True)
 class SheetRow:
-    """One line: what its cells say; None where a cell is empty or its column is not there."""
+    """The cells of a line; None for an empty cell or a missing column."""
 
     number: int  # of the line in the file, from 1
     output: str
@@ -119,7 +119,7 @@ def _row(number: int, header: list[str], cells: list[str]) -> SheetRow:
 
 
 def _read_group(row: dict[str, str]) -> str | None:
-    """Return the read group as for -R: the cell, or made of the fields that have columns."""
+    """Return the read group as for -R: the cell, or built from the columns of its fields."""
     fields = [f"{tag}:{row[tag]}" for tag in GROUP_FIELDS if tag in row]
     line = row.get("read_group")
     if line is not None and fields:

@@ -1,4 +1,4 @@
-"""``fmwave seed``: every place where the k-mers of reads match."""
+"""``fmwave seed``: every match of the k-mers of reads."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _add_files_and_machine(parser: argparse.ArgumentParser) -> None:
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
-    """Refuse to write over the reads, or two things into one file."""
+    """Raise UsageError if an output would overwrite the reads or the other output."""
     from mapper.io.input_file import same_file
     from mapper.io.output_file import STDOUT
 
@@ -143,7 +143,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _format_of_pipe(path: str) -> str | None:
-    """Return what reads of a pipe must be: there is no looking into it and beginning again."""
+    """Return the format assumed for a pipe, which cannot be read twice; None for a regular file."""
     from mapper.io.output_file import is_special
 
     return "fastq" if is_special(Path(path)) else None

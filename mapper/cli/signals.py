@@ -1,9 +1,9 @@
-"""SIGINT and SIGTERM as exceptions that arrive.
+"""SIGINT and SIGTERM as exceptions that always reach the bottom of the stack.
 
-A handler runs between two instructions of the main thread, wherever that is. What it raises in
-a ``__del__`` or in a function that C code has called, Python drops: the run would go on as if no
-signal had come. LLVM even crashed where its callback had been cut short. So the handler waits
-until the main thread is elsewhere, and comes again if its exception was dropped nevertheless.
+A handler runs between two instructions of the main thread, wherever that is. Python drops an
+exception that it raises in a ``__del__`` or in a function called by C code: the run would continue
+as if no signal had come, and LLVM crashed when its callback was cut short. So the handler sets a
+timer until the main thread is elsewhere, and raises again if its exception was dropped.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.005
 _CALLED_BACK = "llvmlite.binding"
-"""Modules that C code calls, or whose objects complain if they are left half made."""
+"""Modules that C code calls, or whose objects fail if their construction is cut short."""
 
 caught: list[signal.Signals] = []
-"""Those that came during this run."""
+"""Signals that came during this run."""
 
 _raised: set[weakref.ref[BaseException]] = set()
-"""Exceptions that are on their way."""
+"""Exceptions that have not been caught at the bottom of the stack yet."""
 
 
 class Terminated(BaseException):
@@ -35,9 +35,9 @@ class Interrupted(KeyboardInterrupt):
 
 
 def end_at_once() -> None:
-    """Let SIGINT end the process without a word, as SIGTERM does: there is nothing to clean up.
+    """Let SIGINT end the process without a message, as SIGTERM does: there is nothing to clean up.
 
-    Until :func:`raise_on_signals`; Python itself would show a traceback of its imports.
+    This holds until :func:`raise_on_signals`; Python itself would print a traceback of its imports.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -55,8 +55,8 @@ def raise_on_signals() -> None:
         log.debug("not in the main thread: signals keep their handlers")
 
 
-def settle() -> None:
-    """Raise nothing again: exceptions have arrived, or the run has ended without."""
+def stop_raising() -> None:
+    """Raise nothing again: the exceptions have been caught, or the run has ended without any."""
     if caught:
         _raised.clear()
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -66,7 +66,7 @@ def _stop(signum: int, frame: FrameType | None) -> None:
     if signum != signal.SIGALRM:
         caught.append(signal.Signals(signum))
     if _would_be_dropped(frame):
-        _come_again()
+        _retry()
         return
     error = Interrupted() if caught[0] == signal.SIGINT else Terminated()
     _raised.add(weakref.ref(error, _dropped))
@@ -77,19 +77,19 @@ def _stop(signum: int, frame: FrameType | None) -> None:
 
 
 def _dropped(error: weakref.ref[BaseException]) -> None:
-    """Hear that an exception is gone."""
+    """Retry if an exception was deleted before it was caught; called by its weak reference."""
     if error in _raised:  # nobody has caught it at the bottom of the stack
         _raised.remove(error)
-        _come_again()
+        _retry()
 
 
-def _come_again() -> None:
+def _retry() -> None:
     signal.signal(signal.SIGALRM, _stop)
     signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)
 
 
 def _would_be_dropped(frame: FrameType | None) -> bool:
-    """Say whether what is raised in a frame may not reach the bottom of its stack."""
+    """Return True if an exception raised in a frame may not reach the bottom of its stack."""
     while frame is not None:
         if frame.f_code.co_name == "__del__":
             return True

@@ -1,4 +1,4 @@
-"""Numbers of bytes, bases and threads as options give them: one spelling for every command."""
+"""Parsers of numbers of bytes, bases and threads, for the options of all commands."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mapper.parallel.map import MAX_THREADS
 
 
 def size(text: str) -> int:
-    """Return the number that a size stands for: 3.1G is 3.1 times 10 to the 9.
+    """Parse a size: 3.1G is 3.1 times 10 to the 9.
 
     Raises
     ------
     argparse.ArgumentTypeError
-        For anything but a number of at least 1, with k, M, G or T behind it or not.
+        For anything but a number of at least 1, optionally followed by k, M, G or T.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKMGT]?)B?", text)
     value = (
@@ -28,7 +28,7 @@ def size(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """Return a whole number of at least 1."""
+    """Parse a whole number of at least 1."""
     try:
         value = int(text)
     except ValueError:
@@ -39,7 +39,7 @@ def positive(text: str) -> int:
 
 
 def thread_number(text: str) -> int:
-    """Return a number of threads."""
+    """Parse a number of threads."""
     value = positive(text)
     if value > MAX_THREADS:
         raise argparse.ArgumentTypeError(f"{text}: at most {MAX_THREADS} threads are expected")

@@ -1,4 +1,4 @@
-"""The three streams that a process is given: there even where it was started without them."""
+"""Standard input, output and error: opened if the process was started without them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from mapper.io.output_file import output_error
 
 
 def open_closed_streams() -> None:
-    """Take the places of closed standard streams, as ``fmwave ... >&-`` leaves them.
+    """Open standard streams that are closed, as after ``fmwave ... >&-``.
 
-    The next file to be opened would take them, and get what is meant for the stream. Reading
-    such standard input, and writing to such standard output, fail as on a closed one; messages
-    are lost. Call this before any file is opened.
+    Otherwise the next file to be opened would get the stream's descriptor, and its data. Reading
+    from standard input and writing to standard output fail as on a closed stream; messages are
+    lost. Call this before any file is opened.
     """
     for descriptor, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
@@ -32,7 +32,7 @@ def report(text: str) -> None:
     Raises
     ------
     OutputError
-        If it takes no more, as on a full disk.
+        If it cannot be written to, as on a full disk.
     BrokenPipeError
         If its reader went away.
     """
@@ -42,6 +42,6 @@ def report(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        # Python would try once more at exit, and complain.
+        # Python would flush again at exit, and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise output_error("standard output", error) from error

@@ -22,7 +22,7 @@ class MapJob:
     output_format: str
     interleaved: bool = False
     read_group: str | None = None
-    """Of the only lane."""
+    """Read group line of the only lane."""
     lanes: Sequence[Lane] = ()
     keep_comments: bool = False
     reference: str | None = None

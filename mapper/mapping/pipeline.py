@@ -102,7 +102,7 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
     )  # fmt: skip
     reader = ReadsReader(lanes, options)
     try:
-        plan = run.share_out(reader.converts)
+        plan = run.plan_resources(reader.converts)
     except BaseException:
         reader.close()
         raise
@@ -120,8 +120,8 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
         )  # fmt: skip
         parts = [FINISHING, READING] if reader.has_text else [FINISHING]
         # The memory of helper processes is not part of the plan.
-        n_helpers = 0 if job.memory is not None else job.threads - 1
-        with Helpers(job.compile_command, parts, n_helpers) as helpers, open_output(
+        n_processes = 0 if job.memory is not None else job.threads - 1
+        with Helpers(job.compile_command, parts, n_processes) as helpers, open_output(
             job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(),
             stats.timed(pool.at(WRITE), "compress"), sort=sort, level=job.compression,
             reference=job.reference, threads=run.helper_threads,
@@ -275,7 +275,7 @@ class Run:
         group = None if job.lanes else job.read_group
         read_group = parse_read_group(group)[1] if group else ""
         self.names: Names = make_names(index.contigs.names, index.contigs.starts, read_group)
-        self.workers = job.threads  # share_out() leaves some to samtools
+        self.workers = job.threads  # plan_resources() leaves some to samtools
         self.helper_threads = 1
         self.backend = session.backend(job.device, self.params, stats)
         self._batch_bases = job.batch_bases or self.backend.default_batch_bases
@@ -285,7 +285,7 @@ class Run:
         """Bases of the batches to read; a device aligns groups of them."""
         return self.backend.host_batch_bases(self._batch_bases)
 
-    def share_out(self, converts_input: bool) -> MemoryPlan:
+    def plan_resources(self, converts_input: bool) -> MemoryPlan:
         """Divide threads and memory between this process and samtools processes that it starts."""
         job = self.job
         writes_cram = job.output_format == "cram" and job.sort is None

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class StreamWorkspace(NamedTuple):
-    """What aligns one batch at a time: a stream with its buffers, and the index on its device."""
+    """A stream with its buffers, and the index on its device; it aligns one batch at a time."""
 
     host_index: Index
     ordinal: int
@@ -59,9 +59,9 @@ class StreamWorkspace(NamedTuple):
 class DeviceStages:
     """An index on one or several devices, and the stages there.
 
-    The suffix array is expanded if there is memory for it. The table of k-mers is not: its
-    intervals depend on its k in rows of the text's end, so another k could give other seeds than
-    the CPU's.
+    The suffix array is expanded if there is memory for it. The table of k-mers keeps its k: its
+    intervals count some rows of the text's end, which depend on k, so another k could give other
+    seeds than the CPU's.
 
     Parameters
     ----------

@@ -21,28 +21,27 @@ STAGES = (
     "inflate", "read", "wait", "pack", "seed", "chain", "extend", "rescue", "place", "records",
     "encode", "compress", "idle",
 )  # fmt: skip
-"""Stages in the order of the flow; times are summed over threads. ``inflate`` and ``compress``:
-steps of reading and of writing BAM, of BGZF input with the time for which its threads wait for each
-other. ``wait``: lanes of a device
-that have no reads; a device's own stages, ``pack`` to ``rescue``, last until their results are
-back. ``idle``: the pool's threads without a task, for input, output or a device is waited for."""
-
+"""Stages in the order of the data flow; times are summed over threads. ``inflate``: decompressing
+the input; with BGZF also the time in which its threads wait for each other. ``compress``:
+compressing the output. ``wait``: streams of a device without reads. The stages of a device,
+``pack`` to ``rescue``, last until their results are back. ``idle``: threads of the pool without a
+task, because they wait for input, output or a device."""
 
 ON_CPU = "reads_on_cpu"
-"""The counter of reads that a device has no room for, even alone."""
+"""Counter of reads that do not fit a device's memory, even alone."""
 
 
 @dataclass
 class RunStats:
-    """What a run did, filled in by many threads."""
+    """Counts and times of a run, filled in by many threads."""
 
     started: float = field(default_factory=time.perf_counter)
     stage_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
     stage_cpu_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
-    """Of them, those with a CPU: the rest the threads waited, for one or for one another."""
+    """CPU time of each stage; for the rest of its seconds, threads waited."""
     counts: dict[str, int] = field(default_factory=dict)
     start_seconds: float = 0.0
-    """Bringing the index to a device."""
+    """Time to copy the index to a device."""
     compile_seconds: float = 0.0
     wall_seconds: float = 0.0
     insert_size: dict[str, float] | None = None
@@ -62,20 +61,20 @@ class RunStats:
 
     @contextmanager
     def idling(self, idle_seconds: Callable[[], float]) -> Iterator[None]:
-        """Add to ``idle`` by how much the sum that `idle_seconds` returns grows in the block."""
+        """Add to ``idle`` the increase of `idle_seconds()` during the block."""
         before = idle_seconds()
         yield
         self.stage_seconds["idle"] += idle_seconds() - before
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Add the time of the block to that of the start."""
+        """Add the time of the block to ``start_seconds``."""
         start = time.perf_counter()
         yield
         self.start_seconds += time.perf_counter() - start
 
     def timed(self, executor: Executor, name: str) -> Executor:
-        """Return an executor whose tasks are run by another, and are of that stage."""
+        """Return an executor that adds the times of its tasks to a stage; `executor` runs them."""
         return _TimedTasks(self, executor, name)
 
     def count(self, **increments: int) -> None:
@@ -89,7 +88,7 @@ class RunStats:
         self.wall_seconds = time.perf_counter() - self.started
 
     def summary(self) -> dict[str, Any]:
-        """Return everything as plain values, for JSON."""
+        """Return counts and times as plain values, for JSON."""
         reads = self.counts.get("reads", 0)
         before = self.start_seconds + self.compile_seconds
         mapping = max(self.wall_seconds - before, 1e-9)
@@ -109,7 +108,7 @@ class RunStats:
         }
 
     def table(self) -> str:
-        """Return the summary as lines for people."""
+        """Return the summary as lines of text."""
         counts = self.counts
         reads = counts.get("reads", 0)
         mapped = counts.get("mapped", 0)
@@ -142,14 +141,14 @@ class RunStats:
         return "\n".join(lines)
 
     def _before(self) -> str:
-        """Say what went before the mapping."""
+        """Return the times before mapping, in words."""
         compiling = f"{self.compile_seconds:.1f} s of it compiling"
         if not self.start_seconds:
             return compiling
         return f"{self.start_seconds:.1f} s of it bringing the index to the device, {compiling}"
 
     def write_json(self, path: str) -> None:
-        """Write the summary, under its name only once complete; ``-`` is standard output."""
+        """Write the summary; the file appears when complete. ``-`` is standard output."""
         with OutputFile(path) as file:
             file.write(f"{json.dumps(self.summary(), indent=2)}\n".encode())
 

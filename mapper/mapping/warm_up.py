@@ -228,7 +228,7 @@ def _made_up_reads(fm: FMIndex, paired: bool) -> ReadBatch:
 
 
 def _clean_window(fm: FMIndex) -> np.ndarray | None:
-    """Return the codes of the first WINDOW bases without an ambiguous one; None without such."""
+    """Return the codes of the first WINDOW bases without an ambiguous one, or None."""
     planes = fm.ref_planes[:SEARCHED_WORDS]
     clean = planes[:, 2] == 0
     starts = np.flatnonzero(clean[:-1] & clean[1:])

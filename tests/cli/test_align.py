@@ -1,4 +1,4 @@
-"""``fmwave align`` and ``fmwave distance``: files in, tables out, what is refused."""
+"""``fmwave align`` and ``fmwave distance``: input files, tables, usage errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fmwave align --all-vs-all``: sets in, a table, PAF or gapped FASTA out."""
+"""``fmwave align --all-vs-all``: sets of sequences to a table, PAF or gapped FASTA."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def align(tmp_path: Path, paths: list[Path], *argv: str) -> str:
 
 
 def expected(sets, n: int, **options):
-    """Names, sequences and result of each pair, from the public call."""
+    """Return names, sequences and result of each pair, from the public function."""
     own, others = sets[0], sets[0] if n == 1 else sets[1]
     found = align_all(own, None if n == 1 else others, device="cpu", **MATRIX, **options)
     for window in found:

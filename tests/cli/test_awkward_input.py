@@ -23,7 +23,7 @@ ODD = Path(__file__).parents[3] / "shared" / "data" / "odd"
 
 
 class Files:
-    """The mates of a sample, to be spoiled."""
+    """The two FASTQ files of a sample, to be damaged by tests."""
 
     def __init__(self, world: World, directory: Path) -> None:
         self.directory = directory
@@ -39,7 +39,7 @@ class Files:
         return str(path)
 
     def both(self, **spoiled: bytes | str) -> list[str]:
-        """Write both files, one of them spoiled; return their paths."""
+        """Write both files, one of them changed; return their paths."""
         data = {"first": self.texts[0], "second": self.texts[1], **spoiled}
         return [
             self.write(f"{name}.fq" + (".gz" if bytes(raw[:2]) == b"\x1f\x8b" else ""), raw)

@@ -1,4 +1,4 @@
-"""A damaged index is named, and what was found with it gets no name."""
+"""A damaged index is named in the error, and there is no output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_one_bit_is_enough(
     index = tmp_path / "index" / "ref.fmw"
     shutil.copytree(world.index_path, index)
     planes = bytearray((index / "ref_planes.npy").read_bytes())
-    planes[-1] ^= 0x10  # padding: no position is read beyond the arrays
+    planes[-1] ^= 0x10  # padding, so that no position is outside the arrays
     (index / "ref_planes.npy").write_bytes(planes)
     argv[1] = str(index)
     assert main(argv) == 1
@@ -56,7 +56,7 @@ def test_a_large_index_that_would_crash_a_search_is_told_before(
     index = tmp_path / "ref.fmw"
     shutil.copytree(world.index_path, index)
     data = bytearray((index / f"{name}.npy").read_bytes())
-    at = len(data) // 2 if name != "first_row" else 128  # behind the header, which is looked at too
+    at = len(data) // 2 if name != "first_row" else 128  # after the header, which is checked too
     damage = np.random.default_rng(1).bytes((len(data) - at) // 4)
     data[at : at + len(damage)] = damage
     (index / f"{name}.npy").write_bytes(data)

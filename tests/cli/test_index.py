@@ -231,7 +231,7 @@ def test_memory_that_is_allowed_bounds_the_blocks() -> None:
 
 def test_memory_estimate_per_base() -> None:
     n = 10_000_000
-    # The default's table of 64 MB is not in proportion to n here, and the full suffix array more.
+    # The default's table of 64 MB is large for this n, and the whole suffix array larger.
     small = IndexParams(kmer_len=10, sa_sampling=4)
     assert 7 < (plan_library(n, small).host_bytes - PROCESS_BYTES) / n < 9
     assert plan_library(n, IndexParams()).host_bytes < PROCESS_BYTES + 12 * n + 2**26

@@ -49,14 +49,14 @@ def test_a_run_that_met_no_pairs_used_the_assumed_model(tmp_path, caplog):
 
 
 def test_models_differ():
-    """So that equality above means something."""
+    """Other sizes give other records, so the equality above is not trivial."""
     assert MODELS["too few pairs"].penalty.tolist() == assumed_model().penalty.tolist()
     assert MODELS["one size"].std == 0
     assert len({model.penalty.tobytes() for model in MODELS.values()}) == len(MODELS)
 
 
 def test_a_part_of_a_sample_is_mapped_as_within_the_whole(world, tmp_path):
-    """The last pairs alone, with the whole's model, give the whole's last records."""
+    """The last pairs mapped alone, with the model of all, give the last records of all."""
     n_lines = 4 * 40
 
     def run(*argv: str) -> None:

@@ -28,7 +28,7 @@ def run(world: World, output: Path, *options: str, reads: tuple[str, ...] | None
 
 @pytest.fixture(scope="module")
 def default(world: World, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Records without options, as SAM lines."""
+    """Return the records of a run without options, as SAM lines."""
     path = tmp_path_factory.mktemp("default") / "x.bam"
     run(world, path)
     return lines_of(path)
@@ -48,7 +48,7 @@ def header_of(path: Path) -> Any:
 
 
 def test_formats_and_places(world, tmp_path, default, capfdbinary):
-    """The name gives the format, an option overrules it; stdout is BAM unless asked otherwise."""
+    """The format is that of the option, or of the name; standard output is BAM by default."""
     run(world, tmp_path / "x.sam")
     assert lines_of(tmp_path / "x.sam") == default
     assert (tmp_path / "x.sam").read_bytes().startswith(b"@HD\t")
@@ -277,7 +277,7 @@ def test_scores(world, tmp_path):
 
 
 def test_the_match_score_scales_all_others(world, tmp_path):
-    """Under doubled scores nothing changes but the scores, whether -A or every option says so."""
+    """Doubled scores, by -A or by every option, change only the scores in the records."""
     given = ["-B", "8", "-G", "12", "-E", "2", "-L", "10", "-T", "60", "-U", "34"]
     plain = run(world, tmp_path / "plain.bam")
     for options in (["-A", "2"], ["-A", "2", *given]):

@@ -1,4 +1,4 @@
-"""``fmwave map --batch``: several samples by one process, as if each had been mapped alone."""
+"""``fmwave map --batch``: one process, and the same outputs as of one run for each sample."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_what_runs_share_is_made_once(world: World, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(index_format, "open_index", opening)
     monkeypatch.setattr("mapper.mapping.session.check_reference", checking)
     monkeypatch.setattr(run.Run, "cut", cutting)
-    # No thread is made anew, so no identifier that the system may give twice.
+    # No thread is started again, so no identifier can be reused.
     started: list[str] = []
     whole_start = threading.Thread.start
 
@@ -104,7 +104,7 @@ def test_what_runs_share_is_made_once(world: World, tmp_path: Path, monkeypatch:
     sheet = write_sheet(tmp_path / "s.tsv", rows, ("output", "reads1"))
     assert batch(world.index_path, sheet, "--reference", str(fasta)) == 0
     assert (len(seen["open"]), len(seen["check"])) == (1, 1)
-    # Two threads less one that CRAM's samtools takes; for both runs together.
+    # Two threads, less one for the samtools process of CRAM; the same for both runs.
     assert sorted(name for name in started if name.startswith("worker")) == ["worker 0"]
     assert len(set(seen["threads"])) == 1
     assert [len(lines_of(tmp_path / f"{i}.cram")) >= 600 for i in range(2)] == [True, True]
@@ -192,7 +192,7 @@ def test_reads_or_a_sheet_are_needed(capsys):
 
 
 def test_all_errors_are_found_before_the_first_run(world: World, tmp_path: Path, capsys) -> None:
-    """Each bad line is named; nothing is mapped, not even of the good line, nor an index opened."""
+    """Each bad line is named; nothing is mapped, and the index is not opened."""
     (tmp_path / "text.fq").write_text("not reads\n")
     good = {"output": tmp_path / "good.bam", "reads1": world.first}
     bad: list[tuple[dict[str, Any], str]] = [

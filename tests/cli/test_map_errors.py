@@ -1,4 +1,4 @@
-"""``fmwave map``, used wrongly: one clear line, the documented exit status, no output."""
+"""Usage errors of ``fmwave map``: one clear line, the documented exit status, no output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ USAGE, DATA, OUTPUT, DEVICE = (
 
 @pytest.fixture
 def place(world: World, tmp_path: Path) -> Path:
-    """A directory with an index and things that may be mistaken for what is wanted."""
+    """A directory with an index, and files that users may mistake for other ones."""
     assert IndexFormatError.exit_status == DATA == 1
     assert (USAGE, DEVICE, OUTPUT) == (2, 3, 4)
     for copy in ("ref.fmw", "version.fmw", "cut.fmw"):
@@ -277,7 +277,7 @@ def test_an_index_of_the_reference_must_be_there_or_be_made(
         check_fasta(fasta)
     (tmp_path / "ref.fa.fai").write_text("chr1\t4\t6\t4\t5\n")
     check_fasta(fasta)
-    check_fasta(tmp_path / "none.fa")  # left to who reads it
+    check_fasta(tmp_path / "none.fa")  # reported by the function that reads it
 
 
 def test_mates_that_were_not_declared_are_told(

@@ -38,7 +38,7 @@ def start(
     *arguments: str, limit: int = 0, stdin: int = subprocess.DEVNULL,
     stdout: int | IO[bytes] = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:  # fmt: skip
-    """Start ``fmwave map``; it cannot write files of more than `limit` bytes, if that is given."""
+    """Start ``fmwave map``, with files of at most `limit` bytes, if that is given."""
     return subprocess.Popen(
         [sys.executable, "-c", COMMAND, str(limit), *arguments],
         cwd=ROOT, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE,
@@ -56,7 +56,7 @@ def last_error(stderr: bytes) -> str:
 
 
 def wait_until(process: subprocess.Popen[bytes], reached: Callable[[], bool]) -> None:
-    """Wait for a state; the test's own timeout is the only clock."""
+    """Wait until `reached()`; only the timeout of the test limits it."""
     while not reached():
         if process.poll() is not None:
             assert process.stderr is not None
@@ -65,11 +65,11 @@ def wait_until(process: subprocess.Popen[bytes], reached: Callable[[], bool]) ->
 
 
 HEADER_BYTES = 2_000
-"""More than the header takes: a longer file holds records."""
+"""Bytes, more than the header's: a longer file holds records."""
 
 
 class Stopped(NamedTuple):
-    """A run that is in the middle of its input when it gets a signal."""
+    """A signal to a run in the middle of its input, and how the run ends."""
 
     number: signal.Signals
     sort: bool
@@ -107,13 +107,13 @@ def endless_input(process: subprocess.Popen[bytes], text: bytes) -> Iterator[Non
 
 
 def written_bytes(directory: Path) -> int:
-    """Bytes of records in temporary files under a directory."""
+    """Return the bytes of records in temporary files under a directory."""
     return sum(p.stat().st_size for p in directory.rglob("*.tmp") if p.is_file())
 
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Compile once, here, rather than in each of the processes."""
+    """Compile here once, not in each of the processes."""
     map_to(world.index, tmp_path_factory.mktemp("compiled") / "x.bam", world.first, world.second)
 
 

@@ -1,4 +1,4 @@
-"""``fmwave map`` stopped while samtools works for it: no process and no file is left."""
+"""``fmwave map`` stopped while its samtools processes run: no process and no file remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``-t`` counts every thread of the process that can compute, whoever starts it."""
+"""``-t`` counts every thread of the process that computes, also those of libraries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux")
 def test_threads_of_a_run(world: World, tmp_path: Path) -> None:
-    """As many as asked for; three that wait: the main one, the pipe's and tqdm's monitor."""
+    """As many as -t, and three that wait: the main thread, the pipe's and tqdm's monitor."""
     map_to(world.index, tmp_path / "compiled.bam", world.both, interleaved=True)
     environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
     for n_threads in (2, 4):  # one may wait for the pipe

@@ -1,4 +1,4 @@
-"""Places where no output can be made: every command ends alike, for each file that it writes."""
+"""Outputs that cannot be created: the same error of every command, for each file it writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMMANDS = {
     "align all": "align ref.fa --all-vs-all --metric matrix --matrix 1,-1 -o {}",
     "distance, checkpoint": "distance a.fa a.fa --checkpoint {}",
 }
-"""By what is written: a command that writes it to {}, or as its sheet says."""
+"""For each kind of file, a command that writes it to {}, or as its sheet says."""
 
 PLACES = {
     "no directory": ("none/x", "none does not exist; make it first"),
@@ -35,7 +35,7 @@ PLACES = {
     "no permission": ("closed/x", "closed; write elsewhere"),
     "no look": ("dark/x", "Permission denied"),
 }
-"""A path, and what is said of it."""
+"""A path, and its error message."""
 
 _NOT_AS_ROOT = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 

@@ -1,4 +1,4 @@
-"""``fmwave seed`` against the oracle, from every format, for any batch size and threads."""
+"""``fmwave seed`` equals the oracle for every format, batch size and number of threads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def index(tmp_path_factory):
 
 
 def expected(reads, stride, most, max_hits):
-    """The two files that the command should write."""
+    """Return the content of the two files that the command should write."""
     contigs, names = list(CONTIGS), list(reads)
     matches, skipped, _ = naive.search(
         list(CONTIGS.values()), list(reads.values()), K, stride, most, max_hits
@@ -74,7 +74,7 @@ def as_wrapped_fasta(reads):
 
 
 def seed(tmp_path, index, text, *options):
-    """Run the command; return what it wrote."""
+    """Run the command; return its two files."""
     given = tmp_path / "reads"
     given.write_bytes(text if isinstance(text, bytes) else text.encode())
     out, skipped = tmp_path / "out.tsv", tmp_path / "skipped.tsv"
@@ -150,7 +150,7 @@ def test_outputs_that_would_be_overwritten(tmp_path, index, capfd):
 
 
 def test_a_pipe_is_read_once(tmp_path, index):
-    """As ``<(zcat reads.fq.gz)`` gives it; FASTA is known there too."""
+    """Reads of a pipe, as from ``<(zcat reads.fq.gz)``; FASTA is recognised too."""
     wanted = seed(tmp_path, index, as_fastq(READS))[0]
     for name, text in (("q", as_fastq(READS)), ("a", as_wrapped_fasta(READS))):
         pipe = tmp_path / name

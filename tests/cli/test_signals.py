@@ -1,4 +1,4 @@
-"""A signal ends a run wherever it comes, and says so once."""
+"""A signal ends a run wherever the main thread is, with one message."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def where_all_is_caught(number: signal.Signals) -> None:
 
 
 def in_a_callback(number: signal.Signals) -> None:
-    """As from C code, of which LLVM's binding hears."""
+    """Raise in a function that C code calls, as in LLVM's binding."""
     code = "import signal\nsignal.raise_signal(number)\ndone.append(number)\n"
     done: list[signal.Signals] = []
     exec(code, {"__name__": "llvmlite.binding.executionengine", "number": number, "done": done})
@@ -56,7 +56,7 @@ def test_no_signal_is_dropped(
 ) -> None:  # fmt: skip
     def run(args: argparse.Namespace) -> int:
         place(number)
-        for _ in range(6000):  # a minute, if it is lost
+        for _ in range(6000):  # a minute, if the signal is lost
             time.sleep(0.01)
         return 0
 
@@ -67,7 +67,7 @@ def test_no_signal_is_dropped(
 
 
 def test_nothing_is_raised_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run was over before the handler could come again."""
+    """The run ends before the timer of the handler."""
 
     def run(args: argparse.Namespace) -> int:
         where_all_is_caught(signal.SIGTERM)
@@ -96,7 +96,7 @@ def test_an_interrupt_of_the_imports_is_silent() -> None:
 
 
 def test_an_ignored_interrupt_stays_ignored() -> None:
-    """As of what a shell has put into the background."""
+    """SIGINT is ignored in processes that a shell starts in the background."""
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "from mapper.cli import info, main\n"

@@ -1,4 +1,4 @@
-"""Numbers that options take, the same in every command."""
+"""Parsers of numbers, sizes and threads of all commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standard streams that are full or closed, and signals where Python cannot raise them."""
+"""Standard streams that are full or closed, and signals inside callbacks of C code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reports(tmp_path: Path) -> list[list[str]]:
 
 @pytest.fixture
 def tables(world: World, tmp_path: Path) -> list[list[str]]:
-    """Commands that write lines or records there."""
+    """Commands that write lines or records on standard output."""
     (tmp_path / "a.seq").write_text(">ACGT\n<ACCT\n")
     return [
         ["align", str(tmp_path / "a.seq"), "--device", "cpu"],
@@ -54,7 +54,7 @@ def start(
 
 
 def errors_of(process: subprocess.Popen[str]) -> list[str]:
-    """Wait for the end; return what was written to standard error."""
+    """Wait for the end; return the lines of standard error."""
     return process.communicate()[1].splitlines()
 
 

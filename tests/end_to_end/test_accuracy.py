@@ -19,7 +19,7 @@ NEAR = 12  # bases: an indel of a read can move its start by so much
 
 
 class Tally(NamedTuple):
-    """Shares of all reads that have a place, and wrong reads that claim to be sure."""
+    """Shares of reads with a position, and of wrong reads with a high MAPQ."""
 
     correct: float
     sure: float  # correct, at MAPQ >= 30
@@ -27,7 +27,7 @@ class Tally(NamedTuple):
 
 
 def is_correct(record: Any, place: Place) -> bool:
-    """Whether a primary record lies where its read comes from, clips included."""
+    """Return True if a primary record lies at its read's origin, clips included."""
     if record.is_unmapped or record.is_reverse != bool(place.strand):
         return False
     first, last = record.cigartuples[0], record.cigartuples[-1]

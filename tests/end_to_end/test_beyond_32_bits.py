@@ -90,7 +90,7 @@ def test_records_do_not_depend_on_where_the_text_lies(world, near, tmp_path) -> 
 
 
 def has_tie(records: list[Any]) -> bool:
-    """Whether equal places compete: MAPQ 0, or parts of a split read with one score."""
+    """Return True if equal loci compete: MAPQ 0, or parts of a split read with one score."""
     mapped = [record for record in records if not record.is_unmapped]
     parts = [(record.is_read2, record.get_tag("AS")) for record in mapped]
     return len(set(parts)) < len(parts) or not all(record.mapping_quality for record in mapped)

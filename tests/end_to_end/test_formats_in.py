@@ -1,4 +1,4 @@
-"""Whole runs from every format: the same records, nothing lost on the way."""
+"""Whole runs from every input format: the same records, and no read lost."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_single_reads_give_what_fastq_gives(world, tmp_path):
 
 @pytest.mark.parametrize("batch_bases", [2_000, 50_000, 10_000_000])
 def test_mixed_reads_give_what_their_kinds_give(world, tmp_path, batch_bases):
-    """Pairs and single reads in one file: each as if it were with its kind alone."""
+    """Pairs and single reads in one file: the same records as from two files."""
     kinds = "psPpppps"
     path = import_pairs(world, tmp_path / "u.bam", kinds=kinds)
     stats = map_to(

@@ -1,4 +1,4 @@
-"""Whole runs to every format: the same records in each."""
+"""Whole runs to every output format: the same records in each."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_cram_holds_the_same(world, tmp_path, from_fastq, reference):
 
 
 def normal(lines: list[str]) -> list[str]:
-    """Records with their tags in order: CRAM keeps none."""
+    """Return records with sorted tags: CRAM does not keep their order."""
     split = [line.split("\t") for line in lines]
     return ["\t".join(fields[:11] + sorted(fields[11:])) for fields in split]
 

@@ -65,13 +65,13 @@ def test_a_batch_is_as_large_as_free_memory_allows(device, phix, monkeypatch, gi
         for ordinals in ((0,), (0, 0)):
             choice = DeviceChoice(CUDA, ordinals)
             run = Run(session, MapJob([], "-", "sam", device=choice, batch_bases=given), RunStats())
-            sizes[ordinals] = run.share_out(converts_input=False).batch_bases
+            sizes[ordinals] = run.plan_resources(converts_input=False).batch_bases
     assert sizes == {(0,): given or 3_000_000, (0, 0): given or 1_500_000}
 
 
 @pytest.mark.parametrize("far", [False, True])
 def test_rows_of_64_bits_and_positions_beyond_32(device, tmp_path, monkeypatch, far) -> None:
-    """Near, the suffix array is expanded on the device; far, that would take 34 GB."""
+    """The suffix array is expanded on the device; beyond 32 bits that would take 34 GB."""
     from mapper.index import storage
     from mapper.mapping import stages_cuda
 
@@ -156,7 +156,7 @@ def test_a_batch_copies_the_index_to_the_device_once(device, phix, tmp_path, mon
 
 
 def test_a_process_with_two_devices_ends_well(device, phix, tmp_path) -> None:
-    """They share their kernels' code, which was unloaded once for each: SIGABRT."""
+    """Two devices share their kernels' code: unloading it twice ended the process by SIGABRT."""
     if is_simulated():
         pytest.skip("the simulator has one device")
     from mapper.cuda.api import cuda

@@ -1,4 +1,4 @@
-"""Reads that mappers stumble over: each comes out once, in order, whole and valid."""
+"""Unusual reads: one primary record for each, in order, complete and valid."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_ambiguous_letters_are_kept_and_match_nothing(world, tmp_path):
 
 @pytest.mark.parametrize("strand", [0, 1])
 def test_reads_at_contig_ends(world, tmp_path, strand):
-    """Whole up to the last base, clipped beyond it, and never over two contigs."""
+    """Reads are aligned up to a contig's last base, clipped beyond it, never over two contigs."""
     sequences, wanted = [], []
     for name, text in world.genome.items():
         text = text.upper()

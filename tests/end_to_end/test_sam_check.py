@@ -1,4 +1,4 @@
-"""The checker of whole runs finds what is wrong in records: each spoiled one is reported."""
+"""The checker of whole runs reports every kind of damaged record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Spoil = Callable[[Any], None]
 
 @pytest.fixture(scope="module")
 def lines(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[str]]:
-    """Header and SAM lines of a run that the checker finds nothing in."""
+    """Return header and SAM lines of a run without errors."""
     path = tmp_path_factory.mktemp("checked") / "x.sam"
     map_to(world.index, path, world.first, world.second, read_group="@RG\tID:g")
     with pysam.AlignmentFile(str(path)) as file:

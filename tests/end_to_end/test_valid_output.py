@@ -27,7 +27,7 @@ FORMATS = ("bam", "cram", "sam")
 
 
 class Case(NamedTuple):
-    """What was mapped, and how to get each output of it."""
+    """The reads of a run, and functions that make its outputs."""
 
     pairs: list[tuple[str, str, str]]  # name, letters and qualities of the reads that are in pairs
     singles: list[tuple[str, str, str]]
@@ -94,7 +94,7 @@ def text_of(path: Path, reference: Path, *options: str) -> str:
 
 
 def records_of(text: str) -> list[str]:
-    """Records with their tags in order: CRAM keeps none."""
+    """Return records with sorted tags: CRAM does not keep their order."""
     split = [line.split("\t") for line in text.splitlines() if line[0] != "@"]
     return ["\t".join(fields[:11] + sorted(fields[11:])) for fields in split]
 
@@ -105,7 +105,7 @@ def test_samtools_and_the_checker_find_nothing(
     world: World, tmp_path: Path, case: Case, fmt: str
 ) -> None:
     path = case.map_to(fmt, False)
-    if fmt != "sam":  # of SAM it looks at nothing
+    if fmt != "sam":  # which is not checked for SAM
         pysam.quickcheck(str(path))
     for paired, reads in ((True, case.pairs), (False, case.singles)):
         checker = Checker(world.genome, reads, paired=paired, read_group="a")
@@ -139,7 +139,7 @@ def test_sorted_is_what_samtools_sort_makes(tmp_path: Path, case: Case, fmt: str
 
 
 def validate(path: Path, reference: Path | None) -> str:
-    """Return a line for each kind of trouble that ValidateSamFile finds, or that there is none."""
+    """Return a line for each kind of error that ValidateSamFile finds, or that there is none."""
     command = [
         str(PICARD), "ValidateSamFile", f"I={path}", "MODE=SUMMARY", "QUIET=true",
         "VERBOSITY=ERROR",
@@ -157,7 +157,7 @@ needs_picard = pytest.mark.skipif(PICARD is None, reason="Picard is not installe
 @needs_picard
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_picard_finds_nothing(case: Case, fmt: str) -> None:
-    # Picard goes through a reference of several contigs forward only.
+    # Picard reads a reference of several contigs forward only.
     sort = fmt != "sam"
     path = case.map_to(fmt, sort)
     assert validate(path, case.reference if sort else None) == "No errors found"
@@ -165,7 +165,7 @@ def test_picard_finds_nothing(case: Case, fmt: str) -> None:
 
 @needs_picard
 def test_picard_finds_what_is_wrong(world: World, tmp_path: Path) -> None:
-    """That the test above can fail: a record whose read group is not in the header."""
+    """The test above can fail: a record has a read group that is not in the header."""
     map_to(world.index, tmp_path / "x.sam", world.first, read_group=READ_GROUP)
     text = (tmp_path / "x.sam").read_text()
     (tmp_path / "y.sam").write_text(text.replace("\tRG:Z:a", "\tRG:Z:b", 1))

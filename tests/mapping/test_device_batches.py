@@ -1,4 +1,4 @@
-"""Batches joined for a device; here that is the CPU, so that the joining alone is tested."""
+"""CudaBackend with stages that the CPU computes: the grouping of batches is tested alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.helpers.read_batches import reads_of as batch_of
 
 
 def joined(batches: Sequence[ReadBatch]) -> ReadBatch:
-    """Return all reads as one batch, without what no stage of a device looks at."""
+    """Return all reads as one batch, without the columns that no stage of a device reads."""
     return batches[0]._replace(
         bases=np.concatenate([batch.bases for batch in batches]),
         base_offsets=join_offsets([batch.base_offsets for batch in batches]),
@@ -35,7 +35,7 @@ def joined(batches: Sequence[ReadBatch]) -> ReadBatch:
 
 
 class CpuAsDevice:
-    """Aligns the batches of a group as one."""
+    """DeviceStages that align the batches of a group as one, on the CPU."""
 
     def __init__(self, index, _ordinals) -> None:
         self.streams = [SimpleNamespace(fm=index.fm)] * 2
@@ -61,7 +61,7 @@ class CpuAsDevice:
 
 @pytest.fixture
 def as_device(monkeypatch):
-    """Make a run with a device take the CPU for it; return the stand-ins made."""
+    """Replace DeviceStages by CpuAsDevice; return the list of those created."""
     pytest.importorskip("numba_cuda")
     from mapper.mapping import stages_cuda
 
@@ -94,13 +94,13 @@ def test_groups_do_not_show(world, as_device, monkeypatch, tmp_path, files) -> N
                 batch_bases=n_batches * batch_bases,
             )  # fmt: skip
             assert path.read_bytes() == cpu.read_bytes()
-            # Batches that mix pairs and single reads come to the device in two parts.
+            # Batches that mix pairs and single reads reach the device in two parts.
             assert max(as_device[-1].group_sizes) == n_batches
     assert not any(thread.name.startswith("stream") for thread in threading.enumerate())
 
 
 def test_the_table_says_who_waits_for_whom(world, as_device, monkeypatch, tmp_path) -> None:
-    """All reads go through the device at once: first it waits for them, then all others for it."""
+    """All reads are one group: the device waits for it, then the pool waits for the device."""
     quick, idle = CpuAsDevice.align_batches, {}
 
     def slow(*arguments, **options):
@@ -119,7 +119,7 @@ def test_the_table_says_who_waits_for_whom(world, as_device, monkeypatch, tmp_pa
 
 
 class SeenLate(BatchPrefetcher):
-    """Batches whose end is seen by the second look at it, as by a thread that is slow."""
+    """Batches whose end is noticed at the second look only, as by a slow thread."""
 
     looks = 0
 
@@ -129,7 +129,7 @@ class SeenLate(BatchPrefetcher):
         return self.looks > 1
 
 
-@pytest.mark.timeout(60)  # a batch that is never let go ends the test
+@pytest.mark.timeout(60)  # for a batch that is never started
 @pytest.mark.parametrize("n_batches", [2, 3, 5])
 def test_the_last_group_goes_whenever_the_end_shows(
     world, as_device, monkeypatch, tmp_path, n_batches

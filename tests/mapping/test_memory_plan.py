@@ -1,4 +1,4 @@
-"""What fits into --memory, and that a run keeps to it and to -t."""
+"""The memory plan, and runs that keep to --memory and -t."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_run_keeps_to_its_threads_and_memory(world: World, tmp_path: Path, threads: int) -> None:
-    """No thread computes but those of the pool, and none beside it waits: the files are regular."""
+    """There are only the threads of the pool: with regular files, no other thread is needed."""
     bound = 600_000_000
     command = [
         sys.executable, "-c", COUNT_THREADS, "map", world.index_path, world.first, world.second,
@@ -134,8 +134,10 @@ def test_a_run_keeps_to_its_threads_and_memory(world: World, tmp_path: Path, thr
     report = json.loads(done.stdout)
     assert report["status"] == 0
     workers = [f"worker {i}" for i in range(threads)]
-    assert sorted({*report["names"]} - {"tqdm_monitor"}) == workers  # tqdm's own looks at a clock
-    assert report["threads"] == len(report["names"])  # none that Python does not know of
+    assert (
+        sorted({*report["names"]} - {"tqdm_monitor"}) == workers
+    )  # tqdm's thread only looks at a clock
+    assert report["threads"] == len(report["names"])  # none that was started outside Python
     assert report["peak"] <= bound
 
 
@@ -143,7 +145,7 @@ STATED = re.compile(r"about ([\d.]+) GB of memory are needed")
 
 
 def run_quietly(code: str, *arguments: str) -> str:
-    """Run Python in a process of its own; return what it wrote to standard error."""
+    """Run Python in a new process; return its standard error."""
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=ROOT, check=False, capture_output=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
@@ -153,7 +155,7 @@ def run_quietly(code: str, *arguments: str) -> str:
 
 
 def stated_bytes(messages: str) -> float:
-    """Return what a run said at its start, before it did anything large."""
+    """Return the memory that a run announced at its start."""
     found = STATED.search(messages)
     assert found, messages
     # Rounded to 10 MB in the message.
@@ -197,7 +199,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.medium
 @pytest.mark.parametrize("route", ["library", "blocks"])
 def test_index_stays_under_what_it_says(tmp_path: Path, route: str) -> None:
-    """And fmwave info --plan says no less for a genome of that size, built by the library."""
+    """fmwave info --plan names the same memory for a genome of that size, sorted by the library."""
     if route == "library" and not has_library():
         pytest.skip("pydivsufsort is not installed")
     n = 8_000_000
@@ -217,7 +219,7 @@ def test_index_stays_under_what_it_says(tmp_path: Path, route: str) -> None:
 
 
 def test_a_plan_for_map_is_what_map_says(capsys) -> None:
-    """The same function, for an index of the planned size."""
+    """info --plan and map use one function for an index of the planned size."""
     cores = len(os.sched_getaffinity(0))
     facts = dict(plan_facts(10**9, "cpu"))
     whole = mapping_bytes(index_bytes(10**9, IndexParams()), cores, BATCH_BASES)

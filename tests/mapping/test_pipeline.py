@@ -1,4 +1,4 @@
-"""Whole runs: the same bytes however they are cut and shared out, and every record valid."""
+"""Whole runs: the same bytes for any batch size and number of threads, and every record valid."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_two_files_and_one_interleaved_give_the_same(world, tmp_path):
 
 
 def test_a_part_of_the_sample_gives_the_same_with_the_frozen_insert_size(world, tmp_path):
-    """Shards of a sample that are given the whole's insert size are parts of the whole."""
+    """Parts of a sample mapped with the insert size of the whole give the records of the whole."""
     model = model_from(350.0, 40.0, 190, 510, 0)
     cut = 4 * len(world.reads) // 10
     whole = tmp_path / "whole.sam"

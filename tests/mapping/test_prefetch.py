@@ -1,4 +1,4 @@
-"""Batches that are cut ahead of who takes them: all of them, in order, never two at a time."""
+"""BatchPrefetcher: all batches, in order, never two cut at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pool() -> Iterator[PriorityPool]:
 
 
 class Input:
-    """So many batches, each the number of its reads; cut one at a time, or the test fails."""
+    """`n` batches, of 1, 2, ... reads; the test fails if two are cut at a time."""
 
     def __init__(self, n: int) -> None:
         self.n, self.n_cut = n, 0
@@ -57,7 +57,7 @@ def test_all_are_taken_in_order(pool: PriorityPool, n: int) -> None:
 def test_cutting_goes_on_while_others_are_awaited_but_not_for_ever(pool: PriorityPool) -> None:
     source = Input(20)
     batches = BatchPrefetcher(pool, source.cut)
-    batches.read_on_until([Future()], 6)  # it never ends by itself
+    batches.read_on_until([Future()], 6)  # a future that is never done
     assert batches.wait_or([])
     for number in range(1, 6):
         raw = batches.take()
@@ -66,7 +66,7 @@ def test_cutting_goes_on_while_others_are_awaited_but_not_for_ever(pool: Priorit
     assert taken(batches) == list(range(6, 21))
 
 
-def test_who_is_done_is_not_kept_waiting(pool: PriorityPool) -> None:
+def test_waiting_ends_when_another_future_is_done(pool: PriorityPool) -> None:
     never = threading.Event()
     done: Future[int] = Future()
     done.set_result(1)
@@ -83,7 +83,7 @@ def test_who_is_done_is_not_kept_waiting(pool: PriorityPool) -> None:
     assert batches.take() is None and batches.ended
 
 
-def test_what_is_wrong_with_the_input_is_raised_where_it_is_taken(pool: PriorityPool) -> None:
+def test_an_error_of_the_input_is_raised_by_take(pool: PriorityPool) -> None:
     def wrong() -> RawBatch | None:
         raise ValueError("line 7")
 
@@ -95,7 +95,7 @@ def test_what_is_wrong_with_the_input_is_raised_where_it_is_taken(pool: Priority
 def test_cuts_follow_each_other_without_a_call(
     pool: PriorityPool, n_threads: int, ahead: int
 ) -> None:
-    """As far as is kept ahead; then one more for each that is taken."""
+    """Up to `ahead` batches are cut at once, then one for each that is taken."""
     source, seen = Input(20), threading.Semaphore(0)
 
     def cut() -> RawBatch | None:
@@ -130,7 +130,7 @@ def test_an_error_comes_after_what_was_cut_before(pool: PriorityPool) -> None:
         batches.take()
 
 
-def test_who_waits_for_a_batch_hears_that_the_pool_has_dropped_it(pool: PriorityPool) -> None:
+def test_take_raises_if_the_pool_has_dropped_the_task(pool: PriorityPool) -> None:
     busy = threading.Event()
     for _ in range(3):
         pool.submit(MAP, busy.wait)

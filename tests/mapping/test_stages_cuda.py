@@ -28,7 +28,7 @@ pytestmark = pytest.mark.gpu
 
 
 def check_equal(ours, theirs) -> None:
-    """Every column has the same type and content."""
+    """Assert that every column has the same type and content."""
     assert type(ours) is type(theirs)
     for name, a, b in zip(ours._fields, ours, theirs, strict=True):
         assert a.dtype == b.dtype, name
@@ -56,7 +56,7 @@ def reads(genome: Genome) -> ReadBatch:
 
 
 def check_stages(index: Index, reads: ReadBatch, params: MapParams):
-    """Run stage by stage on both; return the counters of both stages with buckets."""
+    """Compare stage by stage with the CPU; return the counters of the two stages with buckets."""
     from mapper.chain import cuda as device_chain
     from mapper.extend import cuda as device_extend
     from mapper.mapping.stages_cuda import DeviceStages
@@ -103,7 +103,7 @@ def test_other_scores(device, index, reads) -> None:
 
 
 def test_every_bucket_and_pools_that_grow(device, monkeypatch, index, reads) -> None:
-    """Work space so small that every bucket leaves reads to the next, and results too."""
+    """Workspaces so small that every bucket passes reads on, and pools of results must grow."""
     from mapper.extend import cuda as device_extend
     from mapper.extend import cuda_kernels
     from mapper.extend.cuda_kernels import Bucket
@@ -164,7 +164,7 @@ def test_a_read_whose_loci_asked_for_too_much_is_settled_alone(device) -> None:
 
 @pytest.fixture(scope="module")
 def pairs(genome: Genome) -> ReadBatch:
-    """Pairs in repeats, some with a mate that only rescue can place, some with a stranger."""
+    """Pairs in repeats; some mates can only be aligned by rescue, some are from elsewhere."""
     return reads_of(some_pairs(np.random.default_rng(3), genome, 7), paired=True)
 
 
@@ -217,7 +217,7 @@ def test_what_does_not_fit_alone_is_done_by_the_cpu(
     room = 2 if paired else 1
 
     def limited(stream, batches, params, stats, model):
-        """No room for several, nor for the first and third of all, or their pairs."""
+        """Raise for more than one read or pair, and for the first and the third."""
         if sum(b.n_reads for b in batches) > room or batches[0].first_read in (0, 2 * room):
             raise DeviceMemoryError("pretended")
         return at_once(stream, batches, params, stats, model)
@@ -242,7 +242,7 @@ def test_what_does_not_fit_alone_is_done_by_the_cpu(
 
 
 def test_streams_and_workers_do_not_show(device, index, reads) -> None:
-    """Batches of several threads at a time, on one device taken for two."""
+    """Batches of several threads at a time, on one device that is named twice."""
     from mapper.mapping.stages_cuda import DeviceStages
 
     params = resolved(index)

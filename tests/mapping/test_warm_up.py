@@ -1,4 +1,4 @@
-"""Processes that help the first run to compile."""
+"""Helper processes of a first run: they compile what it calls, and end with it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mapper.cli.main import main
 
 warm_up.compile_finishing()
 warm_up.compile_reading()
-# Drivers, of which all others but this one are called by Python only.
+# Drivers but `grown` are called by Python only.
 called = [f for f in gc.get_objects() if isinstance(f, Driver) and f is not grown]
 called = {f: list(f.overloads) for f in called if f.overloads and f.__module__[:6] == "mapper"}
 assert main(sys.argv[1:]) == 0
@@ -52,7 +52,7 @@ sys.stdin.read()
 
 
 def test_helpers_compile_what_the_run_calls(world, tmp_path):
-    """With the very signatures."""
+    """With the same signatures."""
     done = subprocess.run(
         [sys.executable, "-c", COMPILE_AND_MAP, "map", world.index_path, world.first,
          world.second, "-o", str(tmp_path / "out.bam"), "-t", "1", "--device", "cpu", "--quiet"],
@@ -68,7 +68,7 @@ def test_helpers_compile_what_the_run_calls(world, tmp_path):
 
 @pytest.fixture
 def fresh(tmp_path, monkeypatch):
-    """An empty cache, for this process and those that it starts."""
+    """Give this process and its children an empty cache."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(warm_up, "is_compiled", lambda module: False)
 
