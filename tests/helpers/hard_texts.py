@@ -97,7 +97,7 @@ class HostKernels:
         keys = np.where(inside, rank[np.where(inside, after, 0)].astype(np.int64), self.n - after)
         return (keys + offset).astype(np.uint64)
 
-    def write_row(
+    def write_rows(
         self, rank: np.ndarray, first_row: int, sa_shift: int, to_bwt: np.ndarray,
         to_samples: np.ndarray,
     ) -> None:  # fmt: skip
