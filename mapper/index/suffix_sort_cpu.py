@@ -2,8 +2,8 @@
 
 By blocks (:mod:`mapper.index.suffix_sort`): a bucket holds the suffixes with one leading k-mer,
 some ten thousand in a large genome, and is sorted in a core's cache. It is split once by the next 4
-bases and then sorted by quicksort on 32 bases at a time; suffixes still tied are sorted in rounds, by
-the ranks of suffixes further on. Each driver works for one thread, and no two threads write the
+bases and then sorted by quicksort on 32 bases at a time; suffixes still tied are sorted in rounds,
+by the ranks of suffixes further on. Each driver works for one thread, and no two threads write the
 same item.
 
 libdivsufsort (package pydivsufsort, optional) sorts small texts: nothing to compile, one thread.

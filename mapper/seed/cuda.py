@@ -111,7 +111,7 @@ class DeviceSeeds(NamedTuple):
 
 @kernel(128)
 def _seed(fm, reads, params, lists, bucket, n_threads, scratch, pool, found, per_read):
-    """Seed the reads of one bucket; append those that do not fit to the next bucket."""
+    """Seed the reads of one bucket; append reads that do not fit to the next bucket."""
     thread = cuda.grid(1)
     if thread >= n_threads:
         return

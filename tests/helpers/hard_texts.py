@@ -1,4 +1,4 @@
-"""Texts whose suffixes are hard to sort, and machinery that sorts them on the host."""
+"""Texts whose suffixes are hard to sort, and the array sorter's kernels on the host."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def words_of(text: np.ndarray) -> np.ndarray:
 
 
 class HostKernels:
-    """What mapper.index.suffix_sort_cuda.Kernels does, by NumPy, from the text one base a byte."""
+    """mapper.index.suffix_sort_cuda.Kernels in NumPy, on a text of one base a byte."""
 
     def __init__(self, text: np.ndarray) -> None:
         self.text = text

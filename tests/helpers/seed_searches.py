@@ -1,4 +1,4 @@
-"""One seed at a time through the search cores, and work space for some."""
+"""Search one seed at a time by the cores, and workspaces for several seeds."""
 
 from __future__ import annotations
 
