@@ -18,6 +18,8 @@ from mapper.errors import DeviceMemoryError
 from mapper.index.packed_text import WORD_BASES, base_at, key_at, rank_after, write_row
 from mapper.index.suffix_sort import SortedText, Tied
 
+# --- array operations ---
+
 
 def order_within(xp: Any, groups: Any, keys: Any) -> Any:
     """Return the order of items by group and, within a group, by key."""
@@ -176,6 +178,8 @@ class ArraySorter:
         bwt[0] = self.kernels.last_base()
         return SortedText(bwt, sa_samples, int(self.rank[0]))
 
+
+# --- kernels ---
 
 TILE = 64
 """Positions of a thread in the collection of suffixes."""

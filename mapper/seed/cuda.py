@@ -28,6 +28,8 @@ from mapper.seed.diagonals import SeedScratch, table_size
 from mapper.seed.pack import pack_row, packed_offsets
 from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds
 
+# --- reads on the device ---
+
 
 class DeviceReads(NamedTuple):
     """The columns of a ReadBatch and its PackedReads that the stages use, as device arrays."""
@@ -78,6 +80,8 @@ def download_packed(space: Workspace, reads: DeviceReads) -> PackedReads:
     packed[-1] = 0  # the row of padding, which no kernel writes
     return PackedReads(packed, word_offsets.copy())
 
+
+# --- seeding ---
 
 FIRST_SEEDS, FIRST_DIAGONALS = 32, 32
 """Workspace of a thread in the first bucket: enough for reads with few occurrences."""
