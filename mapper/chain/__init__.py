@@ -1,1 +1,1 @@
-"""Seeds → loci: candidate places of each read."""
+"""Seeds → loci: candidate loci of each read."""

@@ -1,9 +1,8 @@
-"""CPU driver of chaining for short reads: seeds → candidate loci.
+"""CPU driver of chaining for short reads: turn seeds into candidate loci.
 
 A short read needs no chain: the seed stage leaves one seed for each strand and diagonal,
 and each diagonal is a candidate of its own. Gapped extension then joins diagonals that
-belong to one alignment. (Long reads need collinear chaining; it goes here, between the
-same two batches.)
+belong to one alignment.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from mapper.jit.accelerate import core, driver
 
 @core
 def find_window(contig_starts, contig_lens, text_pos, i, ref_id, window_start, window_end):
-    """Fill row i of three columns of a LocusBatch: its contig and what that bounds."""
+    """Fill row i of three columns of a LocusBatch: its contig and the contig's bounds."""
     contig = find_contig(contig_starts, text_pos[i])
     start, end = contig_bounds(contig_starts, contig_lens, contig)
     ref_id[i] = contig

@@ -1,4 +1,4 @@
-"""CUDA kernel of chaining for short reads: seeds → candidate loci, one thread for each seed."""
+"""CUDA kernel of chaining for short reads: turn seeds into candidate loci, a seed a thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _chain(contigs, seeds, loci, n_seeds):
 def find_loci(space: Workspace, contigs: ContigBounds, seeds: DeviceSeeds) -> LocusBatch:
     """Turn located seeds into candidate loci: :func:`mapper.chain.cpu.find_loci`.
 
-    The result has device arrays, which share those of `seeds`.
+    The result consists of device arrays, some of them shared with `seeds`.
     """
     n = len(seeds.columns.strand)
     loci = LocusBatch(

@@ -1,13 +1,8 @@
 """Build an index: FASTA → text → sorted suffixes → BWT, Occ blocks, samples, k-mer table.
 
-Loops that fill the arrays of an index from the text and its suffix array.
-
-Text: uint8 (n,). Suffix array: int32 or int64 (n,), without the sentinel's row, so that
-row r of the index (r >= 1) is ``suffix_array[r - 1]``. The stored BWT leaves out the
-sentinel: its character i belongs to row i below ``primary`` and to row i + 1 from there.
-Loops take the part of their range that a thread is to do.
-
-The text of an index: the contigs of a FASTA file, one after another, in memory.
+The text (uint8, shape (n,)) holds the contigs one after another, each followed by a separator. The
+stored BWT leaves out the sentinel: its character i belongs to row i below ``primary`` and to row
+i + 1 from there.
 """
 
 from __future__ import annotations
@@ -44,200 +39,10 @@ from mapper.parallel.map import map_in_threads, parts
 from mapper.parallel.pool import WRITE, PriorityPool, ordered_calls
 from mapper.params import IndexParams
 
-
-@driver
-def replace_ambiguous(text, first, end):
-    """Give every ambiguous base (code above 3) of ``text[first:end]``, in place, a hashed base.
-
-    Runs of N left as one base would be the text's longest repeats, slow to sort and in
-    the way of every search for that base.
-    """
-    for i in range(first, end):
-        if text[i] > 3:
-            text[i] = np.uint8(splitmix64(i, 1) & np.uint64(3))
-
-
-@driver
-def fill_blocks(bwt, primary, n, occ_shift, first_block, end_block, blocks):
-    """Fill blocks with the BWT, and in their first two words with each block's own counts.
-
-    `bwt` is uint8 (n + 1,): the base of each row; the sentinel's place, `primary`, is skipped.
-    """
-    for block in range(first_block, end_block):
-        counts = np.zeros(4, np.uint64)
-        start = block << occ_shift
-        end = min(n, start + (1 << occ_shift))
-        blocks[block, 2:] = np.uint64(0)
-        for i in range(start, end):
-            row = i if i < primary else i + 1
-            code = np.uint64(bwt[row])
-            counts[code] += np.uint64(1)
-            word = 2 + (((i - start) >> 6) << 1)
-            bit = np.uint64(i & 63)
-            blocks[block, word] |= (code & np.uint64(1)) << bit
-            blocks[block, word + 1] |= (code >> np.uint64(1)) << bit
-        blocks[block, 0] = counts[0] | counts[1] << np.uint64(32)
-        blocks[block, 1] = counts[2] | counts[3] << np.uint64(32)
-
-
-@driver
-def accumulate_counts(blocks, occ_shift, super_counts):
-    """Turn each block's own counts into counts before it, within its superblock.
-
-    Returns
-    -------
-    int64 (4,): how often each base occurs in the text.
-    """
-    total = np.zeros(4, np.int64)
-    before = np.zeros(4, np.uint64)
-    low = np.uint64(0xFFFFFFFF)
-    per_superblock = 1 << (SUPERBLOCK_SHIFT - occ_shift)
-    for block in range(len(blocks)):
-        if block % per_superblock == 0:
-            super_counts[block // per_superblock] = total
-            before[:] = np.uint64(0)
-        for half in range(2):
-            own = blocks[block, half]
-            first = own & low
-            second = own >> np.uint64(32)
-            blocks[block, half] = before[2 * half] | before[2 * half + 1] << np.uint64(32)
-            before[2 * half] += first
-            before[2 * half + 1] += second
-            total[2 * half] += np.int64(first)
-            total[2 * half + 1] += np.int64(second)
-    return total
-
-
-SEGMENT_BYTES = 1 << 26
-"""Of a text whose length is not known before it has been read."""
-
-_FIRST_CHECK = 1 << 24
-_BLOCKS_AHEAD = 8
-
-
-def read_text(
-    fasta: Path,
-    n_threads: int = 1,
-    most: int | None = None,
-    check: Callable[[int], object] = lambda n: None,
-) -> tuple[Contigs, np.ndarray]:
-    """Read contigs and text.
-
-    Parameters
-    ----------
-    fasta
-        FASTA, plain, gzip or BGZF.
-    most
-        Bases and separators that there may be; None: not known.
-    check
-        Where that is not known, called with how many there are so far whenever these have
-        doubled, to refuse what is too large before it fills the memory.
-
-    Returns
-    -------
-    contigs
-    text
-        uint8 (n,), codes of mapper.dna; one ambiguous base follows each contig.
-
-    Raises
-    ------
-    InputFormatError
-        See :func:`mapper.io.reference_fasta.read_fasta`.
-    """
-    segments = _Text(most, check)
-    names: list[str] = []
-    lengths: list[int] = [0]  # of what comes before the first contig
-    otherwise = False
-
-    def copies(blocks: Iterator[FastaCodes]) -> Iterator[Callable[[], None]]:
-        nonlocal otherwise
-        for block in blocks:
-            runs = block.runs()
-            lengths[-1] += len(runs[0])
-            lengths.extend(len(run) for run in runs[1:])
-            names.extend(block.names)
-            otherwise |= block.otherwise
-            yield partial(_copy, runs, segments.room(runs))
-
-    pool = PriorityPool(n_threads - 1) if n_threads > 1 else None
-    try:
-        copying = pool.at(WRITE) if pool is not None else None
-        with closing(read_fasta(fasta, pool)) as blocks:
-            for _ in ordered_calls(copies(blocks), copying, _BLOCKS_AHEAD):
-                pass
-    finally:
-        if pool is not None:
-            pool.shutdown()
-        RECYCLER.clear()  # of blocks of the file
-    text = segments.joined(n_threads)
-    ends = list(itertools.accumulate(n + 1 for n in lengths[1:]))
-    starts = [0, *ends[:-1]]
-    contigs = [text[start : end - 1] for start, end in zip(starts, ends, strict=True)]
-    md5 = md5_of_contigs(contigs, n_threads)
-    if otherwise:
-        text &= np.uint8(WRITTEN_OTHERWISE - 1)
-    return make_contigs(names, md5, lengths[1:]), text
-
-
-def _copy(runs: list[np.ndarray], targets: list[np.ndarray]) -> None:
-    """Copy codes to where they belong, which is memory that nobody has touched yet (a task)."""
-    for run, target in zip(runs, targets, strict=True):
-        target[:] = run
-
-
-class _Text:
-    """Room for a text: in one array where its length is known, or else in segments.
-
-    Each contig has its separator in front; so the first byte is none of the text.
-    """
-
-    def __init__(self, most: int | None, check: Callable[[int], object]) -> None:
-        self._n = 0
-        self._check = check
-        self._next_check = _FIRST_CHECK
-        self._segments = [np.empty(SEGMENT_BYTES if most is None else most + 1, np.uint8)]
-        self._used = [0]
-
-    def room(self, runs: list[np.ndarray]) -> list[np.ndarray]:
-        """Return where these runs are to be written; all but the first have a separator before."""
-        n = sum(len(run) for run in runs) + len(runs) - 1
-        if self._used[-1] + n + 1 > len(self._segments[-1]):
-            self._add_segment(n + 1)
-        at = self._used[-1]
-        self._used[-1] += n
-        self._n += n
-        places = []
-        for run in runs:
-            places.append(self._segments[-1][at : at + len(run)])
-            at += len(run) + 1
-            self._segments[-1][at - 1] = AMBIGUOUS  # or what the next call writes there
-        return places
-
-    def _add_segment(self, least: int) -> None:
-        if self._n >= self._next_check:
-            self._check(self._n)
-            self._next_check = 2 * self._n
-        self._segments.append(np.empty(max(least, SEGMENT_BYTES), np.uint8))
-        self._used.append(0)
-
-    def joined(self, n_threads: int) -> np.ndarray:
-        """Return the text; nobody else may hold a part of it, or memory is taken twice."""
-        self._used[-1] += 1  # the last separator
-        ends = list(itertools.accumulate(self._used))
-        if len(self._segments) == 1:
-            return self._segments[0][1 : ends[0]]
-        text = np.empty(ends[-1], np.uint8)
-
-        def move(number: int) -> None:
-            n = self._used[number]
-            text[ends[number] - n : ends[number]] = self._segments[number][:n]
-            self._segments[number] = text[:0]  # its memory is free
-
-        map_in_threads(move, range(len(self._segments)), n_threads)
-        return text[1:]
-
-
 log = logging.getLogger(__name__)
+
+
+# --- build ---
 
 
 def build_index(
@@ -256,20 +61,20 @@ def build_index(
     Parameters
     ----------
     check_memory
-        Refuse to start where less memory is available than the build needs.
+        Refuse to start if less memory is available than the build needs.
     device
-        ``auto``, ``cpu``, ``cuda`` or ``cuda:0``: where suffixes are sorted.
+        ``auto``, ``cpu``, ``cuda`` or ``cuda:0``: the device that sorts the suffixes.
     memory
-        Bytes that the process may take; None: what is available.
+        Bytes that the process may take; None: the available memory.
     n_threads
         Threads; None: all cores of the process.
 
     Raises
     ------
     InputFormatError
-        If the file is no valid FASTA.
+        If the file is not a valid FASTA file.
     ResourceError, DeviceError
-        If memory would not suffice, or the device cannot be used.
+        If memory does not suffice, or the device cannot be used.
     """
     fasta = Path(fasta)
     params = params or IndexParams()
@@ -278,7 +83,7 @@ def build_index(
     what = f"{fasta}: the index"
     most = plain_bytes(fasta)
     if most is None:
-        # Refuse at once what suits no text.
+        # Refuse at once if not even the smallest text can be indexed.
         choose_route(what, 1, *options, check=check_memory, say=False)
     else:
         plan = choose_route(what, most, *options, check=check_memory)
@@ -293,8 +98,8 @@ def build_index(
     params = replace(params, sa_sampling=params.sampling(n), kmer_len=params.table_kmer_len(n))
     packed_text = pack_text(text, n_threads)
     unpacked = text if plan.route == LIBRARY else None
-    del text  # the other routes go without it
-    gc.collect()  # where packing was compiled, numba left the text to it
+    del text  # the other routes do not need it
+    gc.collect()  # compiling pack_text leaves its arguments to the garbage collector
     fm = index_text(packed_text, unpacked, params, plan, n_threads)
     meta = IndexMeta(fasta.name, fasta.stat().st_size, params, __version__)
     return IndexData(fm, contigs, meta)
@@ -310,7 +115,7 @@ def build_fm(
     text
         uint8 (n,), n > 0, codes of mapper.dna. Overwritten: ambiguous bases are replaced.
     plan
-        How; None: on the CPU (:func:`mapper.index.plan.plan_cpu`).
+        The route; None: on the CPU (:func:`mapper.index.plan.plan_cpu`).
     """
     plan = plan or plan_cpu(len(text), params, n_threads, None)
     return index_text(pack_text(text, n_threads), text, params, plan, n_threads)
@@ -326,8 +131,8 @@ def pack_text(text: np.ndarray, n_threads: int = 1) -> PackedText:
 
     Returns
     -------
-    Two bits a base for the sort, and bit planes, which have two rows beyond the text, marked
-    ambiguous.
+    Words of two bits a base for the sort, and bit planes, with two rows beyond the text that are
+    marked ambiguous.
     """
     n = len(text)
     n_rows = int(dna.n_words(n))
@@ -354,14 +159,14 @@ def index_text(
     plan: BuildPlan,
     n_threads: int,
 ) -> FMIndex:
-    """Index a packed text, and let its words go.
+    """Index a packed text, and free its words.
 
     Parameters
     ----------
     unpacked
-        The text as codes 0 to 3, uint8 (n,), for the library's route; None for others.
+        The text as codes 0 to 3, uint8 (n,), for the library's route; None for the others.
     plan
-        The route, and how much of the text is sorted at a time.
+        The route, and the number of suffixes of a block.
     """
     n = text.n
     sa_shift = params.sampling(n).bit_length() - 1
@@ -369,12 +174,12 @@ def index_text(
     with _phase("sorting the suffixes"):
         sorted_text = sort_suffixes(plan, text, unpacked, no_table.dtype, sa_shift, n_threads)
     text.release_words()
-    gc.collect()  # where what reads them was compiled, numba left them to it
+    gc.collect()  # compiling their readers leaves them to the garbage collector
     with _phase("BWT"):
         blocks, super_counts, first_row = make_blocks(sorted_text, n, params, n_threads)
     samples, primary = sorted_text.sa_samples, sorted_text.primary
     del sorted_text  # with the BWT of a byte a base
-    gc.collect()  # where its loops were compiled, numba left that to it
+    gc.collect()  # compiling its readers leaves it to the garbage collector
     arrays = (blocks, super_counts, first_row, samples, no_table, text.ref_planes)
     for array in arrays:
         array.flags.writeable = False
@@ -409,3 +214,200 @@ def _phase(name: str) -> Iterator[None]:
     start = time.perf_counter()
     yield
     log.info("%s: %.1f s", name, time.perf_counter() - start)
+
+
+# --- text of a FASTA file ---
+
+SEGMENT_BYTES = 1 << 26
+"""Size of a segment of a text whose length is unknown until it has been read."""
+
+_FIRST_CHECK = 1 << 24
+_BLOCKS_AHEAD = 8
+
+
+def read_text(
+    fasta: Path,
+    n_threads: int = 1,
+    most: int | None = None,
+    check: Callable[[int], object] = lambda n: None,
+) -> tuple[Contigs, np.ndarray]:
+    """Read contigs and text.
+
+    Parameters
+    ----------
+    fasta
+        FASTA, plain, gzip or BGZF.
+    most
+        Largest number of bases and separators; None: unknown.
+    check
+        If `most` is unknown, called with the number read so far whenever it has doubled, to
+        refuse a text that is too large before it fills the memory.
+
+    Returns
+    -------
+    contigs
+    text
+        uint8 (n,), codes of mapper.dna; one ambiguous base follows each contig.
+
+    Raises
+    ------
+    InputFormatError
+        See :func:`mapper.io.reference_fasta.read_fasta`.
+    """
+    segments = _Text(most, check)
+    names: list[str] = []
+    lengths: list[int] = [0]  # of the sequence before the first contig: none
+    otherwise = False
+
+    def copies(blocks: Iterator[FastaCodes]) -> Iterator[Callable[[], None]]:
+        nonlocal otherwise
+        for block in blocks:
+            runs = block.runs()
+            lengths[-1] += len(runs[0])
+            lengths.extend(len(run) for run in runs[1:])
+            names.extend(block.names)
+            otherwise |= block.otherwise
+            yield partial(_copy, runs, segments.reserve(runs))
+
+    pool = PriorityPool(n_threads - 1) if n_threads > 1 else None
+    try:
+        copying = pool.at(WRITE) if pool is not None else None
+        with closing(read_fasta(fasta, pool)) as blocks:
+            for _ in ordered_calls(copies(blocks), copying, _BLOCKS_AHEAD):
+                pass
+    finally:
+        if pool is not None:
+            pool.shutdown()
+        RECYCLER.clear()  # of the buffers of file blocks
+    text = segments.joined(n_threads)
+    ends = list(itertools.accumulate(n + 1 for n in lengths[1:]))
+    starts = [0, *ends[:-1]]
+    contigs = [text[start : end - 1] for start, end in zip(starts, ends, strict=True)]
+    md5 = md5_of_contigs(contigs, n_threads)
+    if otherwise:
+        text &= np.uint8(WRITTEN_OTHERWISE - 1)
+    return make_contigs(names, md5, lengths[1:]), text
+
+
+def _copy(runs: list[np.ndarray], targets: list[np.ndarray]) -> None:
+    """Copy codes to the text, whose pages are first touched here, in a task of the thread pool."""
+    for run, target in zip(runs, targets, strict=True):
+        target[:] = run
+
+
+class _Text:
+    """Memory for a text: one array if its length is known, else segments.
+
+    A separator precedes each contig, so that the first byte does not belong to the text.
+    """
+
+    def __init__(self, most: int | None, check: Callable[[int], object]) -> None:
+        self._n = 0
+        self._check = check
+        self._next_check = _FIRST_CHECK
+        self._segments = [np.empty(SEGMENT_BYTES if most is None else most + 1, np.uint8)]
+        self._used = [0]
+
+    def reserve(self, runs: list[np.ndarray]) -> list[np.ndarray]:
+        """Return memory for these sequences; all but the first are preceded by a separator."""
+        n = sum(len(run) for run in runs) + len(runs) - 1
+        if self._used[-1] + n + 1 > len(self._segments[-1]):
+            self._add_segment(n + 1)
+        at = self._used[-1]
+        self._used[-1] += n
+        self._n += n
+        targets = []
+        for run in runs:
+            targets.append(self._segments[-1][at : at + len(run)])
+            at += len(run) + 1
+            self._segments[-1][at - 1] = AMBIGUOUS  # or the next call overwrites it
+        return targets
+
+    def _add_segment(self, least: int) -> None:
+        if self._n >= self._next_check:
+            self._check(self._n)
+            self._next_check = 2 * self._n
+        self._segments.append(np.empty(max(least, SEGMENT_BYTES), np.uint8))
+        self._used.append(0)
+
+    def joined(self, n_threads: int) -> np.ndarray:
+        """Return the text in one array; frees the segments, if no other reference holds them."""
+        self._used[-1] += 1  # the last separator
+        ends = list(itertools.accumulate(self._used))
+        if len(self._segments) == 1:
+            return self._segments[0][1 : ends[0]]
+        text = np.empty(ends[-1], np.uint8)
+
+        def move(number: int) -> None:
+            n = self._used[number]
+            text[ends[number] - n : ends[number]] = self._segments[number][:n]
+            self._segments[number] = text[:0]  # frees the segment
+
+        map_in_threads(move, range(len(self._segments)), n_threads)
+        return text[1:]
+
+
+# --- arrays of the index, each loop over the part of a thread ---
+
+
+@driver
+def replace_ambiguous(text, first, end):
+    """Replace ambiguous bases (codes above 3) of ``text[first:end]`` by hashed bases, in place.
+
+    Runs of N replaced by a single base would be the text's longest repeats, slow to sort and
+    matched by every search for that base.
+    """
+    for i in range(first, end):
+        if text[i] > 3:
+            text[i] = np.uint8(splitmix64(i, 1) & np.uint64(3))
+
+
+@driver
+def fill_blocks(bwt, primary, n, occ_shift, first_block, end_block, blocks):
+    """Fill blocks with the BWT, and their first two words with each block's own counts.
+
+    `bwt` is uint8 (n + 1,): the base of each row; the sentinel's row, `primary`, is skipped.
+    """
+    for block in range(first_block, end_block):
+        counts = np.zeros(4, np.uint64)
+        start = block << occ_shift
+        end = min(n, start + (1 << occ_shift))
+        blocks[block, 2:] = np.uint64(0)
+        for i in range(start, end):
+            row = i if i < primary else i + 1
+            code = np.uint64(bwt[row])
+            counts[code] += np.uint64(1)
+            word = 2 + (((i - start) >> 6) << 1)
+            bit = np.uint64(i & 63)
+            blocks[block, word] |= (code & np.uint64(1)) << bit
+            blocks[block, word + 1] |= (code >> np.uint64(1)) << bit
+        blocks[block, 0] = counts[0] | counts[1] << np.uint64(32)
+        blocks[block, 1] = counts[2] | counts[3] << np.uint64(32)
+
+
+@driver
+def accumulate_counts(blocks, occ_shift, super_counts):
+    """Turn each block's own counts into counts before it, within its superblock.
+
+    Returns
+    -------
+    int64 (4,): the number of each base in the text.
+    """
+    total = np.zeros(4, np.int64)
+    before = np.zeros(4, np.uint64)
+    low = np.uint64(0xFFFFFFFF)
+    per_superblock = 1 << (SUPERBLOCK_SHIFT - occ_shift)
+    for block in range(len(blocks)):
+        if block % per_superblock == 0:
+            super_counts[block // per_superblock] = total
+            before[:] = np.uint64(0)
+        for half in range(2):
+            own = blocks[block, half]
+            first = own & low
+            second = own >> np.uint64(32)
+            blocks[block, half] = before[2 * half] | before[2 * half + 1] << np.uint64(32)
+            before[2 * half] += first
+            before[2 * half + 1] += second
+            total[2 * half] += np.int64(first)
+            total[2 * half + 1] += np.int64(second)
+    return total

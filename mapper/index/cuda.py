@@ -1,4 +1,4 @@
-"""The index on a device: uploaded once, and expanded there as far as memory allows."""
+"""The index on a CUDA device: upload it, and expand it as far as memory allows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mapper.index.fm import FMIndex, fill_from_sample, table_entry
 log = logging.getLogger(__name__)
 
 KEEP_FREE = 0.5
-"""Part of the free memory that expansion leaves to batches."""
+"""Share of the free memory that expansion leaves to batches."""
 
 
 @kernel(256)
@@ -33,7 +33,7 @@ def _lengthen_table(fm, starts, shorter_len, n_entries, longer):
 
 
 def upload_index(fm: FMIndex) -> FMIndex:
-    """Copy an index to the current device as it is.
+    """Copy an index to the current device, unchanged.
 
     Raises
     ------
@@ -44,9 +44,9 @@ def upload_index(fm: FMIndex) -> FMIndex:
 
 
 def expand_suffix_array(fm: FMIndex) -> FMIndex:
-    """Return a device index with the whole suffix array, if half of what is free can hold it.
+    """Return a device index with the full suffix array, if it fits half of the free memory.
 
-    The same positions are located either way; only the rate differs.
+    The located positions are the same either way; only the speed differs.
     """
     if fm.sa_shift == 0:
         return fm
@@ -67,9 +67,9 @@ def expand_suffix_array(fm: FMIndex) -> FMIndex:
 def table_len_for(n_rows: int, kmer_len: int, row_bytes: int, room: float) -> int:
     """Return the best length of a k-mer table for searches of k-mers.
 
-    As long as it has at most five entries for each base (most are empty then, but the others
-    save a step or some comparisons), is no longer than the k-mers and 16 bases, and leaves
-    half of `room` bytes while it and its predecessor, a quarter of its size, are held.
+    The longest with at most five entries for each base (most are empty then, but the others
+    save a step or some comparisons), at most `kmer_len` and 16 bases, and of which half of
+    `room` bytes hold it and its predecessor, a quarter of its size.
     """
     length = 1
     while (
@@ -119,6 +119,6 @@ def device_index(fm: FMIndex, kmer_len: int) -> FMIndex:
     uploaded = fit_table_on_device(upload_index(fm), kmer_len)
     try:
         return expand_suffix_array(uploaded)
-    except DeviceMemoryError as error:  # someone else took what was free a moment ago
+    except DeviceMemoryError as error:  # another process took that memory meanwhile
         log.info("the suffix array stays sampled on the device: %s", error)
         return uploaded

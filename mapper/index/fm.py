@@ -13,19 +13,9 @@ bits of their codes. With a spacing of 64 a block is 32 bytes, half a cache line
 References
 ----------
 Ferragina, Manzini (2000), doi:10.1109/SFCS.2000.892127: backward search.
-Paper 3 of ``docs/algorithm.md`` (GPU seed generation), section 3.2: reduced Occ
-(spacing q), sampled suffix array (every p-th row), interval recurrence.
-
-Make an open index faster where memory allows: a longer k-mer table, the full suffix array.
-
-A table of k-mers follows from that of (k - 1)-mers by one backward search step for each
-entry: what sorts before ``a y`` are the suffixes that begin with a smaller base than a, and
-those that begin with a and go on with what sorts before y. A machine with memory to spare
-(a GPU above all) starts its searches several bases further on that way.
-
-The suffix array follows from its samples: LF-mapping leads from a sampled row to the row of
-the position before, and so on to the next sampled row. Locating is then one access instead
-of p - 1 steps on average. Only a device has the memory to spare (:mod:`mapper.index.cuda`).
+Liu, Schmidt (2012), "Evaluation of GPU-based seed generation for computational genomics using
+Burrows-Wheeler transform", IPDPS Workshops, 684-690, section 3.2: reduced Occ (spacing q), sampled
+suffix array (every p-th row), interval recurrence.
 """
 
 from __future__ import annotations
@@ -60,7 +50,7 @@ class FMIndex(NamedTuple):
 
 @core
 def matching_bits(low, high, code):
-    """Bit i set where the character with planes `low`, `high` is `code`."""
+    """Return a word with bit i set where the character with planes `low`, `high` is `code`."""
     low = low if code & 1 else ~low
     high = high if code & 2 else ~high
     return low & high
@@ -81,7 +71,7 @@ def occ(fm, code, row):
         bits = matching_bits(fm.blocks[block, word], fm.blocks[block, word + one], code)
         inside = np.int32(inside + popcount(bits))
         word = np.uint32(word + np.uint32(2))
-    # Also where rest is 0 and the mask is empty: a branch would cost more.
+    # Also if rest is 0 and the mask is empty: a branch would cost more.
     below = (np.uint64(1) << np.uint64(rest & 63)) - np.uint64(1)
     bits = matching_bits(fm.blocks[block, word], fm.blocks[block, word + one], code)
     return count + np.int32(inside + popcount(bits & below))
@@ -89,26 +79,26 @@ def occ(fm, code, row):
 
 @core
 def extend_left(fm, code, sa_lo, sa_hi):
-    """Prepend one base to a pattern: its interval from the pattern's (paper 3, eq 1)."""
+    """Prepend a base to a pattern: return its interval, given the pattern's (Liu 2012, eq 1)."""
     first = fm.first_row[code]
     return first + occ(fm, code, sa_lo), first + occ(fm, code, sa_hi)
 
 
 @core
 def kmer_interval(fm, kmer):
-    """Interval of the ``kmer_len`` bases coded 2 bits each in `kmer`, first base highest.
+    """Return the interval of a k-mer, coded 2 bits a base in `kmer`, first base highest.
 
     ``kmer_starts[x]`` is the first row whose suffix does not sort before k-mer x. The
     interval can therefore hold, beyond the true occurrences, rows of suffixes shorter
     than k that end the text; they stay contiguous under :func:`extend_left`, and a
-    located hit of theirs overruns the text, where :func:`clean_hit` drops it.
+    located hit of theirs exceeds the text, so that :func:`clean_hit` rejects it.
     """
     return np.int64(fm.kmer_starts[kmer]), np.int64(fm.kmer_starts[kmer + 1])
 
 
 @core
 def bwt_code(fm, row):
-    """Base before the suffix of a row; `row` must not be ``primary``."""
+    """Return the base before the suffix of a row; `row` must not be ``primary``."""
     i = row - 1 if row > fm.primary else row
     block = i >> fm.occ_shift
     rest = i & ((1 << fm.occ_shift) - 1)
@@ -121,14 +111,14 @@ def bwt_code(fm, row):
 
 @core
 def lf(fm, row):
-    """Row of the suffix one position to the left; `row` must not be ``primary``."""
+    """Return the row of the suffix one position to the left; `row` must not be ``primary``."""
     code = bwt_code(fm, row)
     return fm.first_row[code] + occ(fm, code, row)
 
 
 @core
 def extend_unique(fm, code, row):
-    """Prepend one base to a pattern that occurs once: its row, or -1 (half of extend_left)."""
+    """Prepend a base to a pattern that occurs once: return its row or -1 (half of extend_left)."""
     if row == fm.primary or bwt_code(fm, row) != code:
         return np.int64(-1)
     return fm.first_row[code] + occ(fm, code, row)
@@ -136,7 +126,7 @@ def extend_unique(fm, code, row):
 
 @core
 def locate(fm, row):
-    """Text position of a row, through the sampled suffix array (paper 3, eq 2)."""
+    """Return the text position of a row, by the sampled suffix array (Liu 2012, eq 2)."""
     steps = 0
     sampled = (1 << fm.sa_shift) - 1
     while row & sampled:
@@ -149,7 +139,7 @@ def locate(fm, row):
 
 @core
 def clean_hit(fm, text_pos, length):
-    """Whether `length` bases from `text_pos` lie in one contig and hold no ambiguous base."""
+    """Return True if `length` bases from `text_pos` lie in one contig and none is ambiguous."""
     if text_pos + length >= fm.n_rows:
         return False
     word = np.uint64(text_pos >> 6)
@@ -165,9 +155,16 @@ def clean_hit(fm, text_pos, length):
     return True
 
 
+# --- expansion of an open index: a longer k-mer table, the full suffix array ---
+
+
 @core
 def table_entry(fm, starts, shorter_len, kmer):
-    """First row whose suffix does not sort before `kmer`, of ``shorter_len + 1`` bases.
+    """Return the first row whose suffix does not sort before `kmer` (``shorter_len + 1`` bases).
+
+    One backward search step from the table of one base less: the suffixes before ``a y`` are
+    those that begin with a base smaller than a, and those that begin with a and continue with a
+    suffix before y.
 
     Parameters
     ----------
@@ -185,7 +182,7 @@ def table_entry(fm, starts, shorter_len, kmer):
 
 @core
 def fill_from_sample(fm, sample, suffix_array):
-    """Fill the full suffix array at a sampled row and, walking left, up to the next one.
+    """Fill the full suffix array at a sampled row and, by LF-mapping, up to the next sampled row.
 
     The walks from all samples visit every row once: each row's walk to the right ends at a
     sampled row, that of the sentinel (row 0) at the latest.
@@ -219,7 +216,7 @@ def _longer(fm: FMIndex, starts: np.ndarray, length: int, n_threads: int) -> np.
 
 
 def with_table(fm: FMIndex, kmer_len: int, n_threads: int = 1) -> FMIndex:
-    """Return the index with a table of k = `kmer_len`, made from its own or from nothing.
+    """Return the index with a table of k = `kmer_len`, extended from its own table if shorter.
 
     One Occ count for each entry of each table on the way: a table of 10-mers takes
     some hundredths of a second.

@@ -1,10 +1,9 @@
-"""Core: which seeds of a round are worth a search, by what short k-mers the text has at all.
+"""Core of the k-mer presence filter: skip seeds that contain a k-mer absent from the text.
 
-A read that does not belong to the text is searched in every round, at every start of the last,
-for seeds of which next to none occurs. In a small genome most k-mers of the index's table have no
-row. One bit for each says so: small enough for a core's caches, where the table is not. A seed
-can occur only where all its k-mers do. What is left out here would have been searched in vain, so
-the seeds found are the same without.
+Reads of another genome are searched in every round, at every start of the last, for seeds of
+which almost none occurs. In a small genome most k-mers of the index's table have no row. A bitmap
+of the k-mers with rows fits a core's caches, which the table does not. A seed can occur only if
+all its k-mers do; the filter skips only seeds that do not occur, so it changes no result.
 """
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ from mapper.index.fm import FMIndex
 from mapper.jit.accelerate import core
 
 EVERY_KMER = np.zeros(0, np.uint64)
-"""The set of k-mers that tells nothing."""
+"""The empty filter, which skips no seed."""
 
 
 def present_kmers(fm: FMIndex) -> np.ndarray:
-    """Return a bit for each entry of the table of k-mers: whether its interval has a row.
+    """Return a bitmap of the entries of the k-mer table whose interval has a row.
 
     Returns
     -------
-    uint64 (4**k / 64,), k-mer x in bit x & 63 of word x >> 6; no item where too many k-mers
-    would be there for any to be missed: with a table shorter than 3, and unless it has at least
-    as many entries as the index has rows.
+    uint64 (4**k / 64,), k-mer x in bit x & 63 of word x >> 6. Empty if nearly all k-mers would
+    be present: if k is less than 3, or the table has fewer entries than the index has rows.
     """
     if fm.kmer_len < 3 or fm.n_rows > 4**fm.kmer_len:
         return EVERY_KMER
@@ -37,17 +35,17 @@ def present_kmers(fm: FMIndex) -> np.ndarray:
 
 
 class KmerFilter(NamedTuple):
-    """The k-mers of the text, and those of one read that are among them."""
+    """The k-mers of the text, and the k-mers of one read that the text has."""
 
     kmers: np.ndarray  # uint64: of present_kmers()
     in_read: np.ndarray
     """uint64 (n_words + 1, 2): bit i & 63 of row i >> 6 is set if the k-mer from base i of the
-    read as given is in the text: column 0 for itself, 1 for its reverse complement."""
+    forward read is in the text: column 0 for itself, 1 for its reverse complement."""
 
 
 @core
 def mark_present(present, kmer_len, codes, read_start, read_end):
-    """Fill ``present.of_read`` for the read that `codes` hold at ``read_start:read_end``."""
+    """Fill ``present.in_read`` for the read ``codes[read_start:read_end]``."""
     kmer_0 = kmer_1 = np.int64(0)
     mask = (np.int64(1) << (2 * kmer_len)) - 1
     words = present.in_read
@@ -80,7 +78,7 @@ def mark_present(present, kmer_len, codes, read_start, read_end):
 
 @core
 def consecutive_present(words, row, strand, n_kmers):
-    """Set bit i where `n_kmers` (1 to 64) k-mers, from the one of bit i on, are in the text."""
+    """Return a word with bit i set if `n_kmers` (1 to 64) k-mers from bit i on are in the text."""
     word, following = words[row, strand], words[row + 1, strand]
     runs = word
     for i in range(1, n_kmers):

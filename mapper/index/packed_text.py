@@ -4,7 +4,7 @@ Words (uint64, shape (n // 32 + 2,)): base i of the text, 2 bits, lies in word `
 the first base of a word in its highest bits. Two suffixes therefore compare 32 bases at a
 time as unsigned numbers. Beyond the end the words hold A, the smallest base.
 
-Cores of the suffix sort that all machines share: what ranks say, and what they lead to.
+The cores of the suffix sort that the CPU and devices share are here, too.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ WORD_BASES = 32
 
 @dataclass
 class PackedText:
-    """A text in the two packed forms that an index is made from."""
+    """A text in the two packed forms from which an index is built."""
 
     words: np.ndarray  # uint64 (n // 32 + 2,): ambiguous bases replaced
     ref_planes: np.ndarray  # uint64 (n_words + 2, 3): as in FMIndex
     n: int
 
     def release_words(self) -> None:
-        """Let the words go: once the suffixes are sorted, nothing asks for them."""
+        """Free the words, which nothing needs once the suffixes are sorted."""
         self.words = self.words[:0].copy()
 
 
 def n_words(n: int) -> int:
-    """Words of a text of `n` bases, with one beyond its end."""
+    """Return the number of words of a text of `n` bases, with one beyond its end."""
     return n // WORD_BASES + 2
 
 
 @core
 def key_at(words, n, text_pos):
-    """32 bases of a text of `n` from `text_pos` (int64, >= 0) on, as uint64; A beyond the end."""
+    """Return 32 bases from `text_pos` (int64, >= 0) on, as uint64; A beyond the end, `n`."""
     if text_pos >= n:
         return np.uint64(0)
     word = text_pos >> 5
@@ -49,23 +49,23 @@ def key_at(words, n, text_pos):
 
 @core
 def base_at(words, text_pos):
-    """Code of the base at `text_pos` (int64), as uint8."""
+    """Return the code of the base at `text_pos` (int64), as uint8."""
     shift = np.uint64(62 - ((text_pos & 31) << 1))
     return np.uint8((words[text_pos >> 5] >> shift) & np.uint64(3))
 
 
 @core
 def window_at(words, text_pos):
-    """32 bases from `text_pos` on, a multiple of 32, and the 32 after them.
+    """Return 32 bases from `text_pos` on, a multiple of 32, and the 32 after them.
 
-    :func:`next_window` moves on by one base, 32 times at most: the cheap way to all k-mers.
+    :func:`next_window` shifts them by one base, at most 32 times: the fast way to all k-mers.
     """
     return words[text_pos >> 5], words[(text_pos >> 5) + 1]
 
 
 @core
 def next_window(key, after):
-    """The same, one base further on."""
+    """Return the windows one base further on."""
     return (key << np.uint64(2)) | (after >> np.uint64(62)), after << np.uint64(2)
 
 
@@ -97,17 +97,17 @@ def count_leading(words, kmer_len, first, end, counts):
 
 @core
 def rank_after(rank, n, text_pos, depth, offset):
-    """Key (uint64) that orders suffixes which agree in `depth` bases: the rank of what follows.
+    """Return a key (uint64) that orders suffixes with `depth` equal bases: the rank that follows.
 
-    What ends within these bases sorts before all that go on, the shortest first.
+    Suffixes that end within these bases sort before all others, the shortest first.
 
     Parameters
     ----------
     rank
         Row type (n,): see :mod:`mapper.index.suffix_sort`.
     offset
-        Added, so that no key is negative: the least `depth` of all rounds will do, because
-        after its round nothing that ends within twice as many bases is tied.
+        Added so that no key is negative. The least `depth` of all rounds suffices, because
+        after that round no suffix that ends within twice as many bases is tied.
     """
     after = text_pos + depth
     if after < n:
@@ -117,19 +117,19 @@ def rank_after(rank, n, text_pos, depth, offset):
 
 @core
 def write_row(words, rank, text_pos, first_row, end_row, sa_shift, bwt, sa_samples):
-    """Write what the row of a suffix says, if the row lies in ``[first_row, end_row)``.
+    """Write BWT and sample of the row of a suffix, if it lies in ``[first_row, end_row)``.
 
     Parameters
     ----------
     rank
-        Of all suffixes, none tied.
+        Ranks of all suffixes, none tied.
     first_row
         A multiple of ``2**sa_shift``.
     bwt
-        uint8: the base before the suffix goes to ``bwt[row - first_row]``; before the whole
+        uint8: the base before the suffix is written to ``bwt[row - first_row]``; for the whole
         text there is none, and nothing is written.
     sa_samples
-        Row type: of sampled rows from `first_row` on.
+        Row type: the sampled rows from `first_row` on.
     """
     row = np.int64(rank[text_pos]) - first_row
     if row < 0 or row >= end_row - first_row:

@@ -1,6 +1,4 @@
-"""Choose the route of a build, and set up what sorts the suffixes on it.
-
-What building an index needs, and by which of three routes it is built.
+"""Choose the route of a build, estimate its memory, and sort the suffixes on it.
 
 All routes give the same index, byte for byte:
 
@@ -12,7 +10,7 @@ All routes give the same index, byte for byte:
 ``device``
     :mod:`mapper.index.suffix_sort_cuda`: on one CUDA device, block by block.
 
-The memory of each is said here, stage by stage, for a text of n bases, w bytes a row (4, or 8
+The memory of each is estimated stage by stage, for a text of n bases, w bytes a row (4, or 8
 from 2**32 bases on), and the arrays of the index (:mod:`mapper.index.storage`).
 """
 
@@ -39,35 +37,35 @@ from mapper.params import IndexParams
 LIBRARY, BLOCKS, DEVICE = "library", "blocks", "device"
 
 LIBRARY_UP_TO = 1 << 24
-"""Bases of the largest text that the library sorts where there is a choice."""
+"""Bases of the largest text that the library sorts."""
 
 PROCESS_BYTES = 300_000_000
 """Interpreter, libraries and compiled code: measured 0.25 GB."""
 
 DEVICE_PROCESS_BYTES = 950_000_000
-"""The same with CUDA's libraries and CuPy: 0.7 to 0.8 GB once kernels are compiled (peaks on an
-H200, 18 Mbp to 4.4 Gbp, less the arrays), 0.9 GB where the same run compiles them."""
+"""The same with CUDA's libraries and CuPy: 0.7 to 0.8 GB with compiled kernels in the cache (peaks
+on an H200, 18 Mbp to 4.4 Gbp, less the arrays), 0.9 GB in a run that compiles them."""
 
 DEVICE_SPARE = 0.05
-"""Added to the host's need with a device: drivers and libraries of other versions differ."""
+"""Share added to the host memory of a device build: versions of drivers and libraries differ."""
 
 TIED_SHARE = 0.06
-"""Part of the suffixes that may be tied after the blocks: twice that of the texts measured,
-with mammal-like repeats. More are sorted all the same, in more memory."""
+"""Share of the suffixes assumed to be tied after the blocks: twice that of the texts measured,
+with mammal-like repeats. More are sorted as well, in more memory."""
 
 DEVICE_BYTES_A_SUFFIX = 64
-"""Of a block on a device: positions, keys, and CuPy's sort of keys with 8-byte places, which
-copies the keys and doubles both."""
+"""Bytes for each suffix of a block on a device: positions, keys, and CuPy's sort of keys with
+8-byte indices, which copies the keys and doubles both."""
 
 LARGEST_BLOCK = 1 << 28
-"""Suffixes of a block on a device: enough to fill it."""
+"""Most suffixes of a block on a device: enough to occupy it."""
 
 DEVICE_RESERVE = 600_000_000
-"""Bytes of a device for CUDA, compiled kernels and what lies between arrays."""
+"""Bytes of a device for CUDA, compiled kernels and fragmentation."""
 
 
 class BuildPlan(NamedTuple):
-    """How an index is to be built."""
+    """The route of a build, its block size and its memory."""
 
     route: str
     block_size: int = 0
@@ -76,13 +74,13 @@ class BuildPlan(NamedTuple):
     """Peak memory of the process."""
     device_bytes: int = 0
     ordinal: int = 0
-    """Of the device."""
+    """Number of the device."""
     rows_at_once: int = 1 << 28
     """Rows whose BWT and samples are written on a device at a time: a multiple of 1024."""
 
 
 def plan_library(n: int, params: IndexParams) -> BuildPlan:
-    """Plan the in-memory route: text, suffix array and index, all held at its end."""
+    """Plan the library's route: text, suffix array and index are in memory at its end."""
     suffix_array = n * (4 if n < 2**31 else 8)
     held = n + suffix_array + n + index_bytes(n, params)
     return BuildPlan(LIBRARY, 0, held + PROCESS_BYTES, 0)
@@ -109,8 +107,8 @@ def plan_cpu(n: int, params: IndexParams, n_threads: int, memory: int | None) ->
 def plan_blocks(n: int, params: IndexParams, n_threads: int, memory: int | None) -> BuildPlan:
     """Plan the route of the CPU, with blocks as large as `memory` bytes allow.
 
-    The text is gone through once for each block; more than halves of it would bring little.
-    With no limit given, blocks are as large as what follows them: they set no peak.
+    The text is read once for each block; blocks of more than half of it would gain little.
+    Without a limit, blocks are as large as fits below the peak of the later stages.
 
     Raises
     ------
@@ -149,8 +147,9 @@ def plan_blocks(n: int, params: IndexParams, n_threads: int, memory: int | None)
 def plan_device(n: int, params: IndexParams, free_bytes: int | None) -> BuildPlan:
     """Plan the route of a device with `free_bytes` of free memory; None: the least it needs.
 
-    On it lie the text (n / 4), the ranks (w n), the counts of a scan and their sums (9 / 64 n),
-    what is tied, and a block, the larger the better. What the host holds: :func:`device_stages`.
+    The device holds the text (n / 4), the ranks (w n), the counts of a scan and their sums
+    (9 / 64 n), the tied suffixes, and a block, as large as possible. For the host see
+    :func:`device_stages`.
 
     Raises
     ------
@@ -174,19 +173,19 @@ def plan_device(n: int, params: IndexParams, free_bytes: int | None) -> BuildPla
 
 
 def device_stages(n: int, params: IndexParams) -> dict[str, int]:
-    """Return the bytes of the arrays that the host holds in each stage of the route of a device.
+    """Return the bytes of the host's arrays in each stage of a device's route.
 
-    The words are let go once the suffixes are sorted, the BWT once it is in the blocks.
+    The words are freed once the suffixes are sorted, the BWT once it is in the blocks.
     """
     sizes = {name: column.n_bytes for name, column in columns(n, params).items()}
     words, planes, bwt = 8 * n_words(n), sizes["ref_planes"], n + 1
     samples, blocks = sizes["sa_samples"], sizes["blocks"] + sizes["super_counts"]
     return {
-        "reading": 2 * n,  # of a compressed file: in segments, and joined
+        "reading": 2 * n,  # of a compressed file: segments, and the joined text
         "packing": n + words + planes,
         "sorting": words + planes + bwt + samples,
         "blocks": planes + bwt + samples + blocks,
-        "table": planes + samples + blocks + sizes["kmer_starts"] * 5 // 4,  # and one base shorter
+        "table": planes + samples + blocks + sizes["kmer_starts"] * 5 // 4,  # and of k - 1
     }
 
 
@@ -216,18 +215,18 @@ def choose_route(
     device
         As the option ``--device``. ``auto`` takes a device for large texts that fit it.
     memory
-        Bytes the process may take; None: what is available.
+        Bytes the process may take; None: the available memory.
     check
-        Refuse what needs more than is available.
+        Refuse a plan that needs more than the available memory.
     n_held
-        Bytes of that need which the process has already.
+        Bytes of the plan that the process has allocated already.
     say
-        Log what is chosen, and the memory that it takes.
+        Log the plan and its memory.
 
     Raises
     ------
     ResourceError, DeviceError, UsageError
-        If nothing suits, or the device asked for does not.
+        If no route fits the memory, or the named device cannot be used.
     """
     available = memory
     if memory is None and (left := available_bytes()) is not None:
@@ -286,7 +285,7 @@ def _plan_on(ordinal: int, n: int, params: IndexParams) -> BuildPlan:
 
 
 def require_cupy() -> None:
-    """Raise DeviceError where CuPy, which sorts on the device, is missing."""
+    """Raise DeviceError if CuPy, which sorts on the device, is not installed."""
     from mapper.cuda.api import INSTALL, SIMULATED
 
     if not SIMULATED and importlib.util.find_spec("cupy") is None:
@@ -332,7 +331,7 @@ def _sort_on_device(
 
 @contextmanager
 def _device_kernels(plan: BuildPlan, text: PackedText) -> Iterator[tuple[Any, Any]]:
-    """Make the plan's device current, for numba and CuPy, and put the text there meanwhile."""
+    """Make the plan's device current, for numba and CuPy, with the text in its memory."""
     from mapper.cuda.api import SIMULATED, cuda
     from mapper.index.suffix_sort_cuda import Kernels
 

@@ -26,14 +26,14 @@ class Contigs(NamedTuple):
 
 
 class ContigBounds(NamedTuple):
-    """What cores need of the contigs; passes unchanged to compiled code."""
+    """Bounds of the contigs in the text; passes unchanged to compiled code."""
 
     starts: np.ndarray  # int64 (n_contigs,): text position of the first base
     lengths: np.ndarray  # int64 (n_contigs,)
 
 
 def make_contigs(names: list[str], md5: list[str], lengths: list[int]) -> Contigs:
-    """Lay contigs out in the text, one separator after each."""
+    """Return contigs laid out in the text, one separator after each."""
     sizes = np.array(lengths, np.int64)
     starts = np.cumsum(sizes + 1) - (sizes + 1)
     for array in (sizes, starts):
@@ -43,7 +43,7 @@ def make_contigs(names: list[str], md5: list[str], lengths: list[int]) -> Contig
 
 @core
 def find_contig(contig_starts, text_pos):
-    """Contig (ref_id) in which `text_pos` lies; a separator belongs to the contig before."""
+    """Return the contig (ref_id) of `text_pos`; a separator belongs to the contig before it."""
     lo = np.int32(0)
     hi = np.int32(len(contig_starts))
     while np.int32(hi - lo) > 1:
@@ -57,14 +57,14 @@ def find_contig(contig_starts, text_pos):
 
 @core
 def contig_bounds(contig_starts, contig_lengths, ref_id):
-    """Text positions ``[start, end)`` of the bases of a contig, without its separator."""
+    """Return the text positions ``[start, end)`` of a contig, without its separator."""
     start = contig_starts[ref_id]
     return start, start + contig_lengths[ref_id]
 
 
 @dataclass(frozen=True)
 class IndexMeta:
-    """Where an index comes from, and how it was made."""
+    """Source file, parameters and program version of an index."""
 
     source_name: str  # file name of the FASTA, without its directory
     source_bytes: int  # size of that file

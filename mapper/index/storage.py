@@ -1,23 +1,13 @@
-"""The index on disk: a directory of ``.npy`` files and ``meta.json``, opened and checked.
+"""The index on disk: a directory of ``.npy`` files and ``meta.json`` (``docs/index-format.md``).
 
-``docs/index-format.md`` describes it; ``save.py`` writes it.
+A directory is written under a temporary name next to its final one and renamed when complete, so
+that an index under its final name is always complete.
 
-Shape and type of every array of an index, from the text length and the parameters.
-
-The one place that the builder, the memory estimate and the check of a stored index ask.
-
-Write an index directory, complete or not at all.
-
-A directory is written under a temporary name beside its final one and renamed when complete, so
-whatever stands under the final name is whole.
-
-Spot checks of an index that is opened: whether a search would stay within its arrays.
-
-Row numbers and text positions that the files give are places in arrays, and compiled code does
-not look whether they lie there: where much is damaged, a run soon ends by a signal or not at all.
-Checksums find any damage, but of a large index only while it is in use already. These checks look
-at a few rows every 127th of an array: they find what runs through a hundredth of it, and nothing
-that lies between two of these places. The bit planes of the text lead nowhere.
+Row numbers and text positions in the files are indices into arrays, which compiled code does not
+check: with much damage a run soon ends by a signal, or never. Checksums find any damage, but those
+of a large index are compared only while it is in use. Opening an index therefore checks 128 spots
+of 64 rows in each array: that finds damage that spans a hundredth of an array, and none between
+two spots. The bit planes of the text hold no indices and are not checked.
 """
 
 from __future__ import annotations
@@ -41,6 +31,8 @@ from mapper.index.fm import SUPERBLOCK_SHIFT, FMIndex
 from mapper.index.reference import IndexData, IndexMeta, make_contigs
 from mapper.io.output_file import check_directory_of, sync_to_disk
 from mapper.params import IndexParams
+
+# --- shapes of the arrays, for the builder, the memory estimate and the check of a file ---
 
 NARROW_ROWS = 1 << 32
 """Texts of fewer rows than this have row numbers and text positions of 32 bits in the index."""
@@ -83,18 +75,20 @@ def index_bytes(n: int, params: IndexParams) -> int:
     return sum(column.n_bytes for column in columns(n, params).values())
 
 
-PLACES = 128
-"""Places of a file that are looked at; each may be a read from the disk."""
+# --- spot checks ---
 
-ROWS = 64
-"""Rows looked at in each place: of so many random numbers some lie beyond the end of the array."""
+SPOTS = 128
+"""Spots of an array that are checked; each may be a read from the disk."""
+
+ROWS_OF_SPOT = 64
+"""Rows checked at each spot: of 64 random numbers some lie beyond the end of the array."""
 
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
 def _check_blocks(fm: FMIndex) -> None:
-    """Raise ValueError if the counts of a block are not as many as the characters before it."""
-    blocks = _places(len(fm.blocks))
+    """Raise ValueError if the counts of a block do not add up to the characters before it."""
+    blocks = _spot_rows(len(fm.blocks))
     words = fm.blocks[blocks, :2]
     counts = ((words & _LOW_HALF) + (words >> np.uint64(32))).sum(axis=-1)
     before = (blocks << fm.occ_shift) & ((1 << SUPERBLOCK_SHIFT) - 1)
@@ -103,8 +97,8 @@ def _check_blocks(fm: FMIndex) -> None:
 
 
 def _check_sa_samples(fm: FMIndex) -> None:
-    """Raise ValueError if a text position lies beyond the text's end."""
-    if (fm.sa_samples[_places(len(fm.sa_samples))] >= fm.n_rows).any():
+    """Raise ValueError if a text position lies beyond the end of the text."""
+    if (fm.sa_samples[_spot_rows(len(fm.sa_samples))] >= fm.n_rows).any():
         raise ValueError("a text position lies beyond the end of the text")
 
 
@@ -112,7 +106,7 @@ def _check_kmer_starts(fm: FMIndex) -> None:
     """Raise ValueError if rows do not ascend from k-mer to k-mer, or lie beyond the last."""
     if fm.kmer_len == 0:
         return
-    starts = fm.kmer_starts[_places(len(fm.kmer_starts))]
+    starts = fm.kmer_starts[_spot_rows(len(fm.kmer_starts))]
     if (starts > fm.n_rows).any() or starts[-1, -1] != fm.n_rows:
         raise ValueError("a k-mer's row lies beyond the last, or the last k-mer's before it")
     if (starts[:, 1:] < starts[:, :-1]).any() or (starts[1:, 0] < starts[:-1, 0]).any():
@@ -124,18 +118,20 @@ SPOT_CHECKS: dict[str, Callable[[FMIndex], None]] = {
     "sa_samples": _check_sa_samples,
     "kmer_starts": _check_kmer_starts,
 }
-"""By the array that is looked at; ValueError says what is wrong with it."""
+"""Checks by array name; they raise ValueError with the reason."""
 
 
 def first_rows(n_rows: int) -> np.ndarray:
-    """Return the first of the ROWS rows (or all) of each place of an array: int64 (PLACES,)."""
-    return np.linspace(0, n_rows - min(ROWS, n_rows), PLACES).astype(np.int64)
+    """Return the first row of each spot of an array: int64 (SPOTS,)."""
+    return np.linspace(0, n_rows - min(ROWS_OF_SPOT, n_rows), SPOTS).astype(np.int64)
 
 
-def _places(n_rows: int) -> np.ndarray:
-    """Return the rows of all places, int64 (PLACES, ROWS or fewer); the array's last is one."""
-    return first_rows(n_rows)[:, None] + np.arange(min(ROWS, n_rows))
+def _spot_rows(n_rows: int) -> np.ndarray:
+    """Return the rows of all spots, int64 (SPOTS, at most ROWS_OF_SPOT), the last row included."""
+    return first_rows(n_rows)[:, None] + np.arange(min(ROWS_OF_SPOT, n_rows))
 
+
+# --- open and verify ---
 
 FORMAT_NAME = "fmwave-index"
 FORMAT_VERSION = 1
@@ -144,23 +140,23 @@ ARRAYS = ("blocks", "super_counts", "first_row", "sa_samples", "kmer_starts", "r
 FILES = {META, *(f"{name}.npy" for name in ARRAYS)}
 _REBUILD = "build it again with 'fmwave index'"
 _SMALL = ("super_counts", "first_row")
-"""Arrays of some hundred bytes, each of which counts: compared with their checksums at once."""
+"""Arrays of some hundred bytes: their checksums are compared whenever an index is opened."""
 
 CHUNK_BYTES = 1 << 24
-"""Read or written at a time."""
+"""Bytes read or written at a time."""
 
 
 def open_index(path: str | Path) -> IndexData:
-    """Memory-map an index; sizes and some places are checked (:func:`checks` reads it all).
+    """Memory-map an index; sizes and spots are checked (:func:`checks` reads it all).
 
     Returns
     -------
-    Arrays are plain, read-only ndarrays on the mapped files, which processes share.
+    The data; its arrays are plain, read-only ndarrays on the mapped files, shared by processes.
 
     Raises
     ------
     IndexFormatError
-        If `path` is no index, or one that is incomplete, damaged or of another version.
+        If `path` is no index, or an index that is incomplete, damaged or of another version.
     """
     path = Path(path)
     meta = read_meta(path)
@@ -198,7 +194,7 @@ def open_index(path: str | Path) -> IndexData:
         for _ in _compare(path / f"{name}.npy", checksum):
             pass
     for name in SPOT_CHECKS:
-        _ask_for_places(path / f"{name}.npy", arrays[name])
+        _prefetch_spots(path / f"{name}.npy", arrays[name])
     for name, check in SPOT_CHECKS.items():
         with _reading(path / f"{name}.npy"):
             check(fm)
@@ -219,7 +215,7 @@ def verify(path: str | Path) -> None:
 
 
 def checks(path: str | Path) -> Iterator[None]:
-    """Compare every file of an index with its checksum, some of it at each step.
+    """Compare every file of an index with its checksum, CHUNK_BYTES at each step.
 
     Raises
     ------
@@ -232,7 +228,7 @@ def checks(path: str | Path) -> Iterator[None]:
 
 
 def _compare(file: Path, expected: str) -> Iterator[None]:
-    """Compare a file with its checksum, a chunk at each step."""
+    """Compare a file with its checksum, CHUNK_BYTES at each step."""
     found = 0
     with _reading(file), file.open("rb") as raw:
         while chunk := raw.read(CHUNK_BYTES):
@@ -248,7 +244,7 @@ def read_meta(path: Path) -> dict[str, Any]:
     Raises
     ------
     IndexFormatError
-        If `path` is no index, or one of another version, or the checksum differs.
+        If `path` is no index, or an index of another version, or the checksum differs.
     """
     if path.is_file():
         raise IndexFormatError(
@@ -280,7 +276,7 @@ def read_meta(path: Path) -> dict[str, Any]:
 
 
 def meta_checksum(meta: dict[str, Any]) -> str:
-    """Return the CRC-32 of what ``meta.json`` says beside it, as hexadecimal digits."""
+    """Return the CRC-32 of the other entries of ``meta.json``, as hexadecimal digits."""
     return f"{zlib.crc32(json.dumps(meta, sort_keys=True).encode()):08x}"
 
 
@@ -293,22 +289,22 @@ def _map_array(file: Path, n_bytes: int) -> np.ndarray:
             mapped = np.load(file, mmap_mode="r", allow_pickle=False)
         except (OSError, MemoryError):
             raise
-        except Exception as error:  # a damaged header raises whatever its parser meets
+        except Exception as error:  # the parser of a damaged header raises various exceptions
             raise ValueError(f"no .npy header ({error})") from error
         # A plain ndarray: numba would compile every core once more for np.memmap.
         return np.asarray(mapped)
 
 
-def _ask_for_places(file: Path, array: np.ndarray) -> None:
-    """Have the system read the places of spot checks from the disk, all at once.
+def _prefetch_spots(file: Path, array: np.ndarray) -> None:
+    """Have the system read all spots of an array from the disk at the same time.
 
     Opening an index of 0.25 GB that is not in memory takes 9 ms with this, 0.25 s without.
     """
     row_bytes = array.nbytes // len(array)
-    with suppress(OSError), file.open("rb") as raw:  # then they are read when they are looked at
+    with suppress(OSError), file.open("rb") as raw:  # then they are read one by one
         header = os.fstat(raw.fileno()).st_size - array.nbytes
         for row in first_rows(len(array)).tolist():
-            at, n_bytes = header + row * row_bytes, ROWS * row_bytes
+            at, n_bytes = header + row * row_bytes, ROWS_OF_SPOT * row_bytes
             os.posix_fadvise(raw.fileno(), at, n_bytes, os.POSIX_FADV_WILLNEED)
 
 
@@ -332,23 +328,26 @@ def _meta_fields(path: Path) -> Iterator[None]:
         raise IndexFormatError(f"{path / META}: misses or misstates {error}; {_REBUILD}") from error
 
 
+# --- save ---
+
+
 def save_index(index: IndexData, path: str | Path, *, force: bool = False) -> None:
     """Write an index directory, complete or not at all.
 
     Parameters
     ----------
     path
-        Directory to make. An index that is there already is replaced once the new one
-        is complete; processes that have it open keep what they mapped.
+        Directory to create. An existing index is replaced once the new one is complete;
+        processes that have it open keep the old files mapped.
     force
-        Also replace an index that is damaged.
+        Replace a damaged index as well.
 
     Raises
     ------
     UsageError
-        If something else is in the way.
+        If `path` exists and is no index.
     OutputError
-        If the directory to write in is not there, space does not suffice, or writing fails.
+        If the parent directory does not exist, space does not suffice, or writing fails.
     """
     final = target_path(path, force=force)
     require_space(final, index.n_bytes)
@@ -364,15 +363,15 @@ def save_index(index: IndexData, path: str | Path, *, force: bool = False) -> No
 
 
 def target_path(path: str | Path, *, force: bool = False) -> Path:
-    """Return where an index named `path` would be written, if it may be.
+    """Return the real path of an index to be written, after checking that it can be.
 
     Raises
     ------
     OutputError
-        If the parent directory is not there or cannot be written to.
+        If the parent directory does not exist or cannot be written to.
     UsageError
-        If `path` is taken by what is no index (with `force`, a directory that holds nothing but
-        an index's files will do).
+        If `path` exists and is no index. With `force`, a directory with only files of an index
+        is accepted.
     """
     final = Path(os.path.realpath(path))
     check_directory_of(final)
@@ -405,7 +404,7 @@ def _is_index(path: Path) -> bool:
 
 
 class _ChecksumFile:
-    """A binary file that keeps size and CRC-32 of what is written to it."""
+    """A binary file that records the size and CRC-32 of the data written to it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -463,21 +462,21 @@ def _write_array(file: _ChecksumFile, array: np.ndarray) -> None:
 
 
 def _replace_directory(temporary: Path, final: Path) -> None:
-    """Rename a complete directory to its final name, and remove what was there."""
+    """Rename a complete directory to its final name, and remove the old one."""
     old = temporary.with_suffix(".old")
     try:
         if final.exists():
             final.rename(old)
         temporary.rename(final)
         sync_to_disk(final.parent)
-    finally:  # also where a signal ends the run between any two steps
+    finally:  # also if a signal ends the run between any two steps
         if old.exists() and not final.exists():
             old.rename(final)
         _remove(old)
 
 
 def _remove(directory: Path) -> None:
-    """Remove a directory, if there is one, even where a signal comes meanwhile."""
+    """Remove a directory if it exists, even if a signal arrives meanwhile."""
     try:
         shutil.rmtree(directory, ignore_errors=True)
     except BaseException:

@@ -1,21 +1,20 @@
-"""Sort the suffixes of a text in blocks, and keep only what the index needs of their order.
+"""Sort the suffixes of a text in blocks, without ever holding the suffix array.
 
-The suffix array itself is never held. What is held for each base is its suffix's *rank*
+Memory holds for each base its suffix's *rank*
 (4 bytes; 8 from 2**32 bases on), the BWT (1 byte) and the sampled suffix array:
 
-1. **Blocks.** The suffixes are dealt to blocks by their leading k-mers, so that a block is
+1. **Blocks.** The suffixes are distributed to blocks by their leading k-mers, so that a block is
    a contiguous range of rows. Each block is collected from the text, sorted by its suffixes'
-   first bases (:attr:`Sorter.depth` of them, 32 at a time), and written out: rank, BWT
-   and sample of each row whose suffix is now told from all others.
-2. **Rounds.** What is still tied lies in repeats: *groups* of suffixes that agree in `depth`
-   bases. The rank of each suffix of a group is the group's first row, so the rank of
-   what follows `depth` bases further on orders the group by twice as many; and so on,
+   first bases (:attr:`Sorter.depth` of them, 32 at a time), and its ranks are written.
+2. **Rounds.** Suffixes still tied lie in repeats: *groups* of suffixes with `depth` equal
+   bases. The rank of each suffix of a group is the group's first row, so the rank of the
+   suffix `depth` bases further on orders the group by twice as many bases; and so on,
    until nothing is tied. A repeat of L bases takes log2(L / depth) rounds over its own
-   suffixes: runs of a base and long exact copies are no worse than others.
+   suffixes: homopolymers and long exact copies are no worse than other repeats.
 
-A :class:`Sorter` does the steps on one kind of machine; this module holds their order and
-the row where each block begins. The order of suffixes that are told apart is unique, so
-every sorter, block size and number of threads gives the same result.
+BWT and samples follow from the ranks. A :class:`Sorter` does the steps on one kind of machine;
+this module holds their order. The order of suffixes is unique, so every sorter, block size and
+number of threads gives the same result.
 
 References
 ----------
@@ -40,10 +39,10 @@ log = logging.getLogger(__name__)
 
 
 class Tied(NamedTuple):
-    """Rows whose suffixes are not told apart yet: whole groups, by ascending row.
+    """Rows of suffixes that are still tied: whole groups, by ascending row.
 
-    Arrays of the sorter's machine, of the row type. Which suffix of a group stands in which of
-    its rows means nothing; the rank of each is the group's first row.
+    Arrays in the memory of the sorter's machine, of the row type. The order of the suffixes of a
+    group is arbitrary; the rank of each is the group's first row.
     """
 
     rows: Any
@@ -51,7 +50,7 @@ class Tied(NamedTuple):
 
 
 class SortedText(NamedTuple):
-    """What the index needs of the suffix array; in host memory."""
+    """BWT and samples of the suffix array, in host memory."""
 
     bwt: np.ndarray  # uint8 (n + 1,): the base before each row's suffix; at `primary`, any
     sa_samples: np.ndarray  # uint32 or uint64: text position of rows 0, p, 2p, ...
@@ -76,7 +75,7 @@ class Sorter(Protocol):
     ) -> list[Tied]:
         """Sort the `size` suffixes that begin with ``[first_kmer, end_kmer)``, from `row` on.
 
-        `advance` is told, from any thread, how many more are done.
+        Calls `advance`, from any thread, with the number of suffixes just sorted.
         """
 
     def refine(self, tied: list[Tied], depth: int) -> list[Tied]:
@@ -110,8 +109,8 @@ def sort_in_blocks(sorter: Sorter, n: int, block_size: int) -> SortedText:
         for first, end, size in blocks_of(counts, block_size):
             tied += sorter.sort_block(first, end, size, row, advance)
             row += size
-            # Numba, when it compiles, leaves the arguments to the garbage collector: a
-            # block of 2 GB was still there while the next was sorted.
+            # Compiling with numba leaves the arguments to the garbage collector: a block of
+            # 2 GB would stay in memory while the next is sorted.
             gc.collect()
     log.info("suffixes in blocks: %.1f s", time.perf_counter() - start)
     depth = sorter.depth
@@ -151,5 +150,5 @@ def blocks_of(counts: np.ndarray, block_size: int) -> Iterator[tuple[int, int, i
 
 
 def bucket_len_for(n: int) -> int:
-    """Return the length of the k-mers that blocks are made of: 1 to 8, some 64 suffixes each."""
+    """Return the length of the k-mers that delimit blocks: 1 to 8, for some 64 suffixes each."""
     return max(1, min(8, (n.bit_length() - 7) // 2))

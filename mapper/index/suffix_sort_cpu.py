@@ -1,18 +1,12 @@
-"""Drivers of the suffix sort on the CPU: buckets of suffixes, and groups that are tied.
+"""The suffix sort on the CPU: by blocks with all threads, or by libdivsufsort.
 
-A bucket holds the suffixes with one leading k-mer. It is dealt once by the next 4 bases and then
-sorted by quicksort on 32 bases at a time; what is tied then is sorted by the ranks of suffixes
-further on, in rounds (:mod:`mapper.index.suffix_sort`). Each driver works for one thread
-(``sort_cpu.py``); no two write the same item.
+By blocks (:mod:`mapper.index.suffix_sort`): a bucket holds the suffixes with one leading k-mer,
+some ten thousand in a large genome, and is sorted in a core's cache. It is split once by the next 4
+bases and then sorted by quicksort on 32 bases at a time; suffixes still tied are sorted in rounds,
+by the ranks of suffixes further on. Each driver works for one thread, and no two threads write the
+same item.
 
-Core: sort keys with the text positions that belong to them, in the processor's cache.
-
-The suffix sort on the CPU: one bucket of suffixes at a time, in the processor's cache.
-
-A bucket holds the suffixes with one leading 8-mer, some ten thousand in a large genome. Threads
-take buckets, and in the rounds chunks of groups (``sort_buckets.py``).
-
-The suffix sort by libdivsufsort, for small texts: nothing to compile, one thread.
+libdivsufsort (package pydivsufsort, optional) sorts small texts: nothing to compile, one thread.
 """
 
 from __future__ import annotations
@@ -37,298 +31,14 @@ from mapper.jit.accelerate import core, driver
 from mapper.parallel.map import map_in_threads, parts
 from mapper.parallel.pool import call_in_daemon
 
-STACK = 128
-"""Items of the stack: two for each halving of a range, of at most 2**63 items."""
-
-_SHORT = 16
-"""Ranges up to this length are sorted by insertion."""
-
-
-@core
-def hashed_offset(lo, hi, turn, size):
-    """An offset below `size` that depends on nothing in the data (a multiplicative hash)."""
-    mixed = np.uint64(lo + 3 * hi + turn) * np.uint64(0x9E3779B97F4A7C15)
-    return np.int64((mixed >> np.uint64(33)) % np.uint64(size))
-
-
-@core
-def swap(keys, positions, i, j):
-    """Exchange two keys, and the positions that belong to them."""
-    key = keys[i]
-    keys[i] = keys[j]
-    keys[j] = key
-    position = positions[i]
-    positions[i] = positions[j]
-    positions[j] = position
-
-
-@core
-def middle_of_three(keys, lo, hi):
-    """Index of the middle one of three keys of ``[lo, hi)``, drawn by a hash.
-
-    No order of the keys that a text could bring about is bad for such pivots.
-    """
-    size = hi - lo
-    a = lo + hashed_offset(lo, hi, 0, size)
-    b = lo + hashed_offset(lo, hi, 1, size)
-    c = lo + hashed_offset(lo, hi, 2, size)
-    if keys[a] > keys[b]:
-        a, b = b, a
-    if keys[b] <= keys[c]:
-        return b
-    return c if keys[c] > keys[a] else a
-
-
-@core
-def sort_short(keys, positions, lo, hi):
-    """Sort by insertion."""
-    for i in range(lo + 1, hi):
-        key = keys[i]
-        position = positions[i]
-        j = i
-        while j > lo and keys[j - 1] > key:
-            keys[j] = keys[j - 1]
-            positions[j] = positions[j - 1]
-            j -= 1
-        keys[j] = key
-        positions[j] = position
-
-
-@core
-def partition(keys, positions, lo, hi):
-    """Split ``[lo, hi)``, of two items or more, at the returned index.
-
-    No key left of it is larger than any right of it, and neither side is empty. Equal keys
-    go to both sides, so that ranges of equal keys split in halves.
-
-    References
-    ----------
-    Hoare (1962), doi:10.1093/comjnl/5.1.10.
-    """
-    swap(keys, positions, lo, middle_of_three(keys, lo, hi))
-    pivot = keys[lo]
-    i = lo
-    j = hi - 1
-    while True:
-        while keys[i] < pivot:
-            i += 1
-        while keys[j] > pivot:
-            j -= 1
-        if i >= j:
-            return j + 1
-        swap(keys, positions, i, j)
-        i += 1
-        j -= 1
-
-
-@core
-def sort_pairs(keys, positions, lo, hi, stack):
-    """Sort ``keys[lo:hi]`` (unsigned) ascending and `positions` with them; not stable.
-
-    Parameters
-    ----------
-    stack
-        int64 (STACK,): scratch.
-    """
-    stack[0] = lo
-    stack[1] = hi
-    top = 2
-    while top > 0:
-        top -= 2
-        lo = stack[top]
-        hi = stack[top + 1]
-        while hi - lo > _SHORT:
-            split = partition(keys, positions, lo, hi)
-            # The larger side waits: the stack holds at most one range for each halving.
-            if split - lo < hi - split:
-                stack[top] = split
-                stack[top + 1] = hi
-                hi = split
-            else:
-                stack[top] = lo
-                stack[top + 1] = split
-                lo = split
-            top += 2
-        sort_short(keys, positions, lo, hi)
-
-
-@driver
-def collect(words, kmer_len, first_kmer, end_kmer, first, end, cursors, positions):
-    """Write the suffixes of ``[first, end)`` with a leading k-mer of a range to `positions`.
-
-    Parameters
-    ----------
-    first
-        A multiple of 32.
-    cursors
-        int64: ``cursors[kmer - first_kmer]`` says where the next of a k-mer goes, and moves on.
-    """
-    shift = np.uint64(64 - 2 * kmer_len)
-    for start in range(first, end, 32):
-        key, after = window_at(words, start)
-        for text_pos in range(start, min(end, start + 32)):
-            kmer = np.int64(key >> shift)
-            if first_kmer <= kmer < end_kmer:
-                at = cursors[kmer - first_kmer]
-                positions[at] = text_pos
-                cursors[kmer - first_kmer] = at + 1
-            key, after = next_window(key, after)
-
-
-@driver
-def sort_bucket(words, n, skip, depth, positions, heads):
-    """Sort suffixes that agree in `skip` bases by `depth` bases; mark where groups begin.
-
-    Parameters
-    ----------
-    positions
-        Row type (m,), m > 0: sorted in place.
-    heads
-        uint8 (m,): set to 1 at the first of each group, left at 0 elsewhere.
-    """
-    m = len(positions)
-    keys = np.empty(m, np.uint64)
-    stack = np.empty(STACK, np.int64)
-    starts = np.zeros(257, np.int64)
-    for i in range(m):
-        keys[i] = key_at(words, n, np.int64(positions[i]) + skip)
-        starts[(keys[i] >> np.uint64(56)) + np.uint64(1)] += 1
-    if m > 512:
-        for digit in range(256):
-            starts[digit + 1] += starts[digit]
-        dealt_keys = np.empty(m, np.uint64)
-        dealt_positions = np.empty(m, positions.dtype)
-        for i in range(m):
-            digit = keys[i] >> np.uint64(56)
-            dealt_keys[starts[digit]] = keys[i]
-            dealt_positions[starts[digit]] = positions[i]
-            starts[digit] += 1
-        lo = 0
-        for digit in range(256):
-            sort_pairs(dealt_keys, dealt_positions, lo, starts[digit], stack)
-            lo = starts[digit]
-        keys = dealt_keys
-        positions[:] = dealt_positions
-    else:
-        sort_pairs(keys, positions, 0, m, stack)
-    heads[0] = 1
-    for i in range(1, m):
-        if keys[i] != keys[i - 1]:
-            heads[i] = 1
-    for sorted_by in range(skip + 32, depth, 32):
-        lo = 0
-        while lo < m:
-            hi = lo + 1
-            while hi < m and heads[hi] == 0:
-                hi += 1
-            if hi - lo > 1:
-                for i in range(lo, hi):
-                    keys[i] = key_at(words, n, np.int64(positions[i]) + sorted_by)
-                sort_pairs(keys, positions, lo, hi, stack)
-                for i in range(lo + 1, hi):
-                    if keys[i] != keys[i - 1]:
-                        heads[i] = 1
-            lo = hi
-
-
-@driver
-def sort_buckets(words, n, skip, depth, starts, row, positions, rank):
-    """Sort buckets and write the ranks; return rows and positions of what is tied.
-
-    Parameters
-    ----------
-    starts
-        int64: bucket b is ``positions[starts[b]:starts[b + 1]]``, in rows from
-        ``row + starts[b]`` on.
-    """
-    first = starts[0]
-    heads = np.zeros(starts[-1] - first + 1, np.uint8)
-    heads[-1] = 1
-    for bucket in range(len(starts) - 1):
-        lo, hi = starts[bucket], starts[bucket + 1]
-        if lo < hi:
-            sort_bucket(words, n, skip, depth, positions[lo:hi], heads[lo - first : hi - first])
-    return write_ranks(rank, row + first, positions[first : starts[-1]], heads)
-
-
-@driver
-def write_ranks(rank, row, positions, heads):
-    """Write the ranks of sorted groups in rows from `row` on; return rows and positions tied."""
-    m = len(positions)
-    n_tied = 0
-    for i in range(m):
-        if heads[i] == 0 or heads[i + 1] == 0:
-            n_tied += 1
-    tied_rows = np.empty(n_tied, positions.dtype)
-    tied_positions = np.empty(n_tied, positions.dtype)
-    n_tied = 0
-    group = row
-    for i in range(m):
-        if heads[i]:
-            group = row + i
-        rank[positions[i]] = group
-        if heads[i] == 0 or heads[i + 1] == 0:
-            tied_rows[n_tied] = row + i
-            tied_positions[n_tied] = positions[i]
-            n_tied += 1
-    return tied_rows, tied_positions
-
-
-@driver
-def read_keys(rank, n, depth, offset, positions, keys):
-    """Write the key of each position; no rank may change meanwhile."""
-    for i in range(len(positions)):
-        keys[i] = rank_after(rank, n, np.int64(positions[i]), depth, offset)
-
-
-@driver
-def refine_groups(rank, rows, positions, keys):
-    """Sort each group by its keys and write the new ranks.
-
-    Returns
-    -------
-    How many are still tied; their rows and positions come first in `rows` and `positions`.
-    """
-    stack = np.empty(STACK, np.int64)
-    m = len(rows)
-    kept = 0
-    lo = 0
-    while lo < m:
-        group = rank[positions[lo]]
-        hi = lo + 1
-        while hi < m and rank[positions[hi]] == group:
-            hi += 1
-        sort_pairs(keys, positions, lo, hi, stack)
-        at = lo
-        while at < hi:
-            end = at + 1
-            while end < hi and keys[end] == keys[at]:
-                end += 1
-            row = rows[at]
-            for i in range(at, end):
-                rank[positions[i]] = row
-                if end - at > 1:
-                    rows[kept] = rows[i]
-                    positions[kept] = positions[i]
-                    kept += 1
-            at = end
-        lo = hi
-    return kept
-
-
-@driver
-def write_rows(words, rank, first, end, sa_shift, bwt, sa_samples):
-    """Write out the suffixes of ``[first, end)``, whose rank is now their row."""
-    for text_pos in range(first, end):
-        write_row(words, rank, text_pos, 0, len(bwt), sa_shift, bwt, sa_samples)
-
+# --- sorter ---
 
 WORDS_DEEP = 4
-"""Words of 32 bases by which buckets are sorted before ranks are: repeats that end within
-them need no round of their own."""
+"""Words of 32 bases by which buckets are sorted before the rounds: shorter repeats need no
+round."""
 
 _TASKS = 8
-"""Tasks for each thread in a block: few enough to cost nothing, enough to end together."""
+"""Tasks for each thread in a block: few enough for low overhead, enough for equal load."""
 
 
 class CpuSorter:
@@ -341,7 +51,7 @@ class CpuSorter:
     n
         Its length in bases.
     bucket_len
-        1 to 16: length of the k-mers by which suffixes are dealt first.
+        1 to 16: length of the k-mers of buckets.
     row_type
         uint32 or uint64: holds n.
     sa_shift
@@ -409,7 +119,7 @@ class CpuSorter:
         return [chunk for chunk in tied if len(chunk.rows)]
 
     def _tasks(self, starts: np.ndarray) -> list[tuple[int, int]]:
-        """Deal buckets to tasks with like numbers of suffixes."""
+        """Cut the buckets into tasks of similar numbers of suffixes."""
         wanted = np.linspace(0, starts[-1], _TASKS * self.n_threads + 1)
         cuts = np.unique([0, *np.searchsorted(starts, wanted), len(starts) - 1])
         return [(int(a), int(b)) for a, b in pairwise(cuts)]
@@ -422,7 +132,7 @@ class CpuSorter:
         return refined
 
     def _refine(self, tied: list[Tied], depth: int) -> list[Tied]:
-        """Refine some chunks: all their keys are read before any of their ranks changes."""
+        """Refine some chunks, reading all their keys before any of their ranks changes."""
 
         def look(chunk: Tied) -> np.ndarray:
             keys = np.empty(len(chunk.rows), np.uint64)
@@ -451,26 +161,302 @@ class CpuSorter:
         return SortedText(bwt, sa_samples, int(self.rank[0]))
 
 
-@driver
-def find_primary(suffix_array):
-    """Row of the suffix that is the whole text, whose BWT character is the sentinel."""
-    for i in range(len(suffix_array)):
-        if suffix_array[i] == 0:
-            return i + 1
-    return 0
+# --- drivers: buckets and groups ---
 
 
 @driver
-def transform_rows(text, suffix_array, first_row, end_row, bwt):
-    """Write the base before the suffix of each row; at the primary, 0."""
-    n = len(text)
-    for row in range(first_row, end_row):
-        text_pos = n if row == 0 else np.int64(suffix_array[row - 1])
-        bwt[row - first_row] = text[text_pos - 1] if text_pos > 0 else 0
+def collect(words, kmer_len, first_kmer, end_kmer, first, end, cursors, positions):
+    """Write the suffixes of ``[first, end)`` with a leading k-mer of a range to `positions`.
+
+    Parameters
+    ----------
+    first
+        A multiple of 32.
+    cursors
+        int64: ``cursors[kmer - first_kmer]`` is the index of the k-mer's next suffix; updated.
+    """
+    shift = np.uint64(64 - 2 * kmer_len)
+    for start in range(first, end, 32):
+        key, after = window_at(words, start)
+        for text_pos in range(start, min(end, start + 32)):
+            kmer = np.int64(key >> shift)
+            if first_kmer <= kmer < end_kmer:
+                at = cursors[kmer - first_kmer]
+                positions[at] = text_pos
+                cursors[kmer - first_kmer] = at + 1
+            key, after = next_window(key, after)
+
+
+@driver
+def sort_bucket(words, n, skip, depth, positions, heads):
+    """Sort suffixes with `skip` equal bases by `depth` bases, and mark the start of groups.
+
+    Parameters
+    ----------
+    positions
+        Row type (m,), m > 0: sorted in place.
+    heads
+        uint8 (m,), zeros: set to 1 at the first suffix of each group.
+    """
+    m = len(positions)
+    keys = np.empty(m, np.uint64)
+    stack = np.empty(STACK, np.int64)
+    starts = np.zeros(257, np.int64)
+    for i in range(m):
+        keys[i] = key_at(words, n, np.int64(positions[i]) + skip)
+        starts[(keys[i] >> np.uint64(56)) + np.uint64(1)] += 1
+    if m > 512:
+        for digit in range(256):
+            starts[digit + 1] += starts[digit]
+        split_keys = np.empty(m, np.uint64)
+        split_positions = np.empty(m, positions.dtype)
+        for i in range(m):
+            digit = keys[i] >> np.uint64(56)
+            split_keys[starts[digit]] = keys[i]
+            split_positions[starts[digit]] = positions[i]
+            starts[digit] += 1
+        lo = 0
+        for digit in range(256):
+            sort_pairs(split_keys, split_positions, lo, starts[digit], stack)
+            lo = starts[digit]
+        keys = split_keys
+        positions[:] = split_positions
+    else:
+        sort_pairs(keys, positions, 0, m, stack)
+    heads[0] = 1
+    for i in range(1, m):
+        if keys[i] != keys[i - 1]:
+            heads[i] = 1
+    for sorted_by in range(skip + 32, depth, 32):
+        lo = 0
+        while lo < m:
+            hi = lo + 1
+            while hi < m and heads[hi] == 0:
+                hi += 1
+            if hi - lo > 1:
+                for i in range(lo, hi):
+                    keys[i] = key_at(words, n, np.int64(positions[i]) + sorted_by)
+                sort_pairs(keys, positions, lo, hi, stack)
+                for i in range(lo + 1, hi):
+                    if keys[i] != keys[i - 1]:
+                        heads[i] = 1
+            lo = hi
+
+
+@driver
+def sort_buckets(words, n, skip, depth, starts, row, positions, rank):
+    """Sort buckets and write the ranks; return rows and positions of tied suffixes.
+
+    Parameters
+    ----------
+    starts
+        int64: bucket b is ``positions[starts[b]:starts[b + 1]]``, in rows from
+        ``row + starts[b]`` on.
+    """
+    first = starts[0]
+    heads = np.zeros(starts[-1] - first + 1, np.uint8)
+    heads[-1] = 1
+    for bucket in range(len(starts) - 1):
+        lo, hi = starts[bucket], starts[bucket + 1]
+        if lo < hi:
+            sort_bucket(words, n, skip, depth, positions[lo:hi], heads[lo - first : hi - first])
+    return write_ranks(rank, row + first, positions[first : starts[-1]], heads)
+
+
+@driver
+def write_ranks(rank, row, positions, heads):
+    """Write the ranks of sorted groups in rows from `row` on; return rows and positions tied."""
+    m = len(positions)
+    n_tied = 0
+    for i in range(m):
+        if heads[i] == 0 or heads[i + 1] == 0:
+            n_tied += 1
+    tied_rows = np.empty(n_tied, positions.dtype)
+    tied_positions = np.empty(n_tied, positions.dtype)
+    n_tied = 0
+    group = row
+    for i in range(m):
+        if heads[i]:
+            group = row + i
+        rank[positions[i]] = group
+        if heads[i] == 0 or heads[i + 1] == 0:
+            tied_rows[n_tied] = row + i
+            tied_positions[n_tied] = positions[i]
+            n_tied += 1
+    return tied_rows, tied_positions
+
+
+@driver
+def read_keys(rank, n, depth, offset, positions, keys):
+    """Write the key of each position (no rank may change meanwhile)."""
+    for i in range(len(positions)):
+        keys[i] = rank_after(rank, n, np.int64(positions[i]), depth, offset)
+
+
+@driver
+def refine_groups(rank, rows, positions, keys):
+    """Sort each group by its keys and write the new ranks.
+
+    Returns
+    -------
+    The number still tied; their rows and positions are first in `rows` and `positions`.
+    """
+    stack = np.empty(STACK, np.int64)
+    m = len(rows)
+    kept = 0
+    lo = 0
+    while lo < m:
+        group = rank[positions[lo]]
+        hi = lo + 1
+        while hi < m and rank[positions[hi]] == group:
+            hi += 1
+        sort_pairs(keys, positions, lo, hi, stack)
+        at = lo
+        while at < hi:
+            end = at + 1
+            while end < hi and keys[end] == keys[at]:
+                end += 1
+            row = rows[at]
+            for i in range(at, end):
+                rank[positions[i]] = row
+                if end - at > 1:
+                    rows[kept] = rows[i]
+                    positions[kept] = positions[i]
+                    kept += 1
+            at = end
+        lo = hi
+    return kept
+
+
+@driver
+def write_rows(words, rank, first, end, sa_shift, bwt, sa_samples):
+    """Write BWT and samples of the suffixes of ``[first, end)``, none of which is tied."""
+    for text_pos in range(first, end):
+        write_row(words, rank, text_pos, 0, len(bwt), sa_shift, bwt, sa_samples)
+
+
+# --- quicksort of keys, with the text positions that belong to them ---
+
+STACK = 128
+"""Items of the stack of :func:`sort_pairs`: two for each halving of a range of up to 2**63."""
+
+_SHORT = 16
+"""Ranges up to this length are sorted by insertion."""
+
+
+@core
+def hashed_offset(lo, hi, turn, size):
+    """Return an offset below `size` that does not depend on the data (multiplicative hash)."""
+    mixed = np.uint64(lo + 3 * hi + turn) * np.uint64(0x9E3779B97F4A7C15)
+    return np.int64((mixed >> np.uint64(33)) % np.uint64(size))
+
+
+@core
+def swap(keys, positions, i, j):
+    """Exchange two keys, and the positions that belong to them."""
+    key = keys[i]
+    keys[i] = keys[j]
+    keys[j] = key
+    position = positions[i]
+    positions[i] = positions[j]
+    positions[j] = position
+
+
+@core
+def middle_of_three(keys, lo, hi):
+    """Return the index of the median of three keys of ``[lo, hi)``, drawn by a hash.
+
+    The hash keeps pivots good for any order of the keys that a text may have.
+    """
+    size = hi - lo
+    a = lo + hashed_offset(lo, hi, 0, size)
+    b = lo + hashed_offset(lo, hi, 1, size)
+    c = lo + hashed_offset(lo, hi, 2, size)
+    if keys[a] > keys[b]:
+        a, b = b, a
+    if keys[b] <= keys[c]:
+        return b
+    return c if keys[c] > keys[a] else a
+
+
+@core
+def sort_short(keys, positions, lo, hi):
+    """Sort by insertion."""
+    for i in range(lo + 1, hi):
+        key = keys[i]
+        position = positions[i]
+        j = i
+        while j > lo and keys[j - 1] > key:
+            keys[j] = keys[j - 1]
+            positions[j] = positions[j - 1]
+            j -= 1
+        keys[j] = key
+        positions[j] = position
+
+
+@core
+def partition(keys, positions, lo, hi):
+    """Partition ``[lo, hi)``, of at least two items, and return the index of the split.
+
+    No key left of it is larger than any right of it, and neither side is empty. Equal keys
+    go to both sides, so that ranges of equal keys split in halves.
+
+    References
+    ----------
+    Hoare (1962), doi:10.1093/comjnl/5.1.10.
+    """
+    swap(keys, positions, lo, middle_of_three(keys, lo, hi))
+    pivot = keys[lo]
+    i = lo
+    j = hi - 1
+    while True:
+        while keys[i] < pivot:
+            i += 1
+        while keys[j] > pivot:
+            j -= 1
+        if i >= j:
+            return j + 1
+        swap(keys, positions, i, j)
+        i += 1
+        j -= 1
+
+
+@core
+def sort_pairs(keys, positions, lo, hi, stack):
+    """Sort ``keys[lo:hi]`` (unsigned) ascending and `positions` with them; not stable.
+
+    Parameters
+    ----------
+    stack
+        int64 (STACK,): workspace.
+    """
+    stack[0] = lo
+    stack[1] = hi
+    top = 2
+    while top > 0:
+        top -= 2
+        lo = stack[top]
+        hi = stack[top + 1]
+        while hi - lo > _SHORT:
+            split = partition(keys, positions, lo, hi)
+            # The larger side is pushed: the stack holds at most one range for each halving.
+            if split - lo < hi - split:
+                stack[top] = split
+                stack[top + 1] = hi
+                hi = split
+            else:
+                stack[top] = lo
+                stack[top + 1] = split
+                lo = split
+            top += 2
+        sort_short(keys, positions, lo, hi)
+
+
+# --- libdivsufsort ---
 
 
 def sort_with_library(text: np.ndarray, row_type: np.dtype, sa_shift: int) -> SortedText:
-    """Sort the suffixes of `text` (uint8 codes 0 to 3, n > 0)."""
+    """Sort the suffixes of `text` (uint8 codes 0 to 3, n > 0) by libdivsufsort."""
     n = len(text)
     suffix_array = sort_suffixes(text)
     bwt = np.empty(n + 1, np.uint8)
@@ -484,10 +470,28 @@ def sort_with_library(text: np.ndarray, row_type: np.dtype, sa_shift: int) -> So
 def sort_suffixes(text: np.ndarray) -> np.ndarray:
     """Return the suffix array: int32 (n,) below 2**31 bases, else int64.
 
-    The sort is one call into C that can take minutes. It runs in a thread of its own
-    (it releases the GIL), so that signals are answered meanwhile.
+    The sort is one call into C that can take minutes. It releases the GIL and runs in a
+    dedicated thread, so that signals are still handled.
     """
-    from pydivsufsort import divsufsort  # slow to import, and needed only here
+    from pydivsufsort import divsufsort  # optional, and slow to import
 
     suffix_array: np.ndarray = call_in_daemon(partial(divsufsort, text))
     return suffix_array
+
+
+@driver
+def find_primary(suffix_array):
+    """Return the row of the suffix that is the whole text; its BWT character is the sentinel."""
+    for i in range(len(suffix_array)):
+        if suffix_array[i] == 0:
+            return i + 1
+    return 0
+
+
+@driver
+def transform_rows(text, suffix_array, first_row, end_row, bwt):
+    """Write the base before the suffix of each row; at the primary, 0."""
+    n = len(text)
+    for row in range(first_row, end_row):
+        text_pos = n if row == 0 else np.int64(suffix_array[row - 1])
+        bwt[row - first_row] = text[text_pos - 1] if text_pos > 0 else 0

@@ -1,9 +1,7 @@
-"""The suffix sort on a CUDA device: radix sorts by CuPy, and kernels for the rest.
+"""The suffix sort on a CUDA device: radix sorts of whole arrays by CuPy, and kernels for the rest.
 
-The suffix sort by radix sorts of whole arrays: for a device.
-
-Array operations are CuPy's, given as the module `xp` (with NumPy in its place the same text
-runs on the host, for tests); what has no array operation is a method of `kernels`.
+Array operations are those of the module `xp`: CuPy, or NumPy for tests on the host. Steps without
+an array operation are methods of `kernels`.
 """
 
 from __future__ import annotations
@@ -20,6 +18,8 @@ from mapper.errors import DeviceMemoryError
 from mapper.index.packed_text import WORD_BASES, base_at, key_at, rank_after, write_row
 from mapper.index.suffix_sort import SortedText, Tied
 
+# --- array operations ---
+
 
 def order_within(xp: Any, groups: Any, keys: Any) -> Any:
     """Return the order of items by group and, within a group, by key."""
@@ -28,7 +28,7 @@ def order_within(xp: Any, groups: Any, keys: Any) -> Any:
 
 
 def changes(xp: Any, values: Any) -> Any:
-    """Return bool (m,): true where a value differs from the one before, and at the first."""
+    """Return bool (m,): true at the first value, and where a value differs from the one before."""
     changed = xp.ones(len(values), bool)
     changed[1:] = values[1:] != values[:-1]
     return changed
@@ -56,7 +56,7 @@ def sort_by_text(
     Parameters
     ----------
     keys_at
-        Returns, for positions and an offset, the 32 bases that far beyond each as uint64.
+        Function of positions and an offset: returns the 32 bases at that offset as uint64.
     positions
         Row type (m,), m > 0.
 
@@ -83,7 +83,7 @@ def sort_by_text(
         keys = keys_at(tied, sorted_by)
         order = order_within(xp, groups, keys)
         positions[slots] = tied[order]
-        # `order` keeps groups where they are, so that their heads stay.
+        # `order` keeps each group's range, so that its head stays.
         heads[slots] |= changes(xp, keys[order])
     return positions, heads
 
@@ -96,11 +96,11 @@ class ArraySorter:
     xp
         CuPy, or NumPy.
     kernels
-        A :class:`mapper.index.suffix_sort_cuda.Kernels` on the text, or what does the same.
+        :class:`Kernels` on the text, or an object with the same methods.
     n, bucket_len, row_type, sa_shift
         As for :class:`mapper.index.suffix_sort_cpu.CpuSorter`.
     rows_at_once
-        Rows whose BWT and samples are brought to the host at a time: a multiple of 1024.
+        Rows whose BWT and samples are copied to the host at a time: a multiple of 1024.
     """
 
     depth = 4 * WORD_BASES
@@ -173,14 +173,16 @@ class ArraySorter:
             end = min(n + 1, first + self.rows_at_once)
             samples = sa_samples[first >> self.sa_shift : ((end - 1) >> self.sa_shift) + 1]
             with self.kernels.memory(f"{end - first} rows of the BWT"):
-                self.kernels.write_row(self.rank, first, self.sa_shift, bwt[first:end], samples)
+                self.kernels.write_rows(self.rank, first, self.sa_shift, bwt[first:end], samples)
         sa_samples[0] = n
         bwt[0] = self.kernels.last_base()
         return SortedText(bwt, sa_samples, int(self.rank[0]))
 
 
+# --- kernels ---
+
 TILE = 64
-"""Positions of a thread that collects suffixes."""
+"""Positions of a thread in the collection of suffixes."""
 
 
 @kernel(256)
@@ -208,7 +210,7 @@ def _count_range(words, n, kmer_len, first_kmer, end_kmer, n_tiles, counts):
 
 @kernel(256)
 def _fill_range(words, n, kmer_len, first_kmer, end_kmer, n_tiles, ends, positions):
-    """Write the positions that tile by tile end at ``ends[tile]``, the last first."""
+    """Write the positions of each tile, the last first; they end at ``ends[tile]``."""
     tile = cuda.grid(1)
     if tile < n_tiles:
         shift = np.uint64(64 - 2 * kmer_len)
@@ -249,7 +251,7 @@ def _write_rows(words, rank, n, first_row, end_row, sa_shift, bwt, sa_samples):
 
 
 class Kernels:
-    """What :class:`mapper.index.suffix_sort_cuda.ArraySorter` does to a text on the current device.
+    """Kernels of :class:`ArraySorter` on a text in the memory of the current device.
 
     Parameters
     ----------
@@ -273,7 +275,7 @@ class Kernels:
 
     @contextmanager
     def memory(self, what: str) -> Iterator[None]:
-        """Allocate inside this; unused memory of the pool goes back at the end."""
+        """Raise DeviceMemoryError if an allocation inside fails; free the pool's memory after."""
         if SIMULATED:
             yield
             return
@@ -289,7 +291,7 @@ class Kernels:
                 self.xp.get_default_memory_pool().free_all_blocks()
 
     def release(self) -> None:
-        """Give the device's memory back; nothing else may be asked for after that."""
+        """Free the device's memory; no other method may be called after."""
         self.words = None
         if not SIMULATED:
             self.xp.get_default_memory_pool().free_all_blocks()
@@ -341,7 +343,7 @@ class Kernels:
         )  # fmt: skip
         return keys
 
-    def write_row(
+    def write_rows(
         self,
         rank: Any,
         first_row: int,
@@ -351,7 +353,7 @@ class Kernels:
     ) -> None:
         """Write BWT and samples of the rows from `first_row` on to host arrays of their length.
 
-        Of row 0, which belongs to no suffix, what is written means nothing.
+        The values of row 0, which belongs to no suffix, are undefined.
         """
         end_row = first_row + len(to_bwt)
         bwt = self.xp.zeros(len(to_bwt), np.uint8)
@@ -371,15 +373,15 @@ class Kernels:
         return self._last_base
 
     def _on(self, array: Any) -> Any:
-        """Return an array as numba's kernels take it."""
+        """Return an array in the form that numba's kernels take."""
         return as_device_array(array)
 
 
 def _copied(xp: Any, array: np.ndarray) -> Any:
     """Copy a host array to the current device.
 
-    CuPy's ``asarray`` would copy it by way of page-locked memory of the next power of two bytes,
-    which its pool then keeps: 2.1 GB of the host's for the words of 4.4 Gbp.
+    CuPy's ``asarray`` would copy it through page-locked memory of the next power of two bytes,
+    which its pool then keeps: 2.1 GB of host memory for the words of 4.4 Gbp.
     """
     there = xp.empty(array.shape, array.dtype)
     there.set(array)

@@ -33,6 +33,8 @@ from mapper.params import KmerParams
 
 log = logging.getLogger(__name__)
 
+# --- contexts of rows ---
+
 MAX_CONTEXT_SHARE = 0.75
 """Share of the free memory that contexts may take: batches need no more than some gigabytes."""
 
@@ -78,6 +80,8 @@ def device_contexts(fm: FMIndex, params: KmerParams) -> Any:
     cuda.synchronize()
     return contexts
 
+
+# --- search ---
 
 LIST_CAPACITY = 1 << 24
 

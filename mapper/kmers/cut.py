@@ -12,6 +12,8 @@ from mapper.dna import AMBIGUOUS
 from mapper.errors import DeviceMemoryError
 from mapper.jit.accelerate import driver
 
+# --- cut reads into k-mers ---
+
 
 @driver
 def _cut(bases, base_offsets, kmer_len, stride, read, start, low, high, reads, offsets):
@@ -96,6 +98,9 @@ def cut_kmers(
         most -= n + n_ambiguous
         if n or n_ambiguous:
             yield KmerBatch(*(column[:n] for column in columns)), n_ambiguous
+
+
+# --- search a batch in pieces ---
 
 
 class ListFullError(Exception):

@@ -31,8 +31,9 @@ text has.
 
 References
 ----------
-The depth-first search with a lower bound is that of paper 3 of ``docs/algorithm.md`` (GPU seed
-generation), section 3.3; the set of matches is the same.
+Liu, Schmidt (2012), "Evaluation of GPU-based seed generation for computational genomics using
+Burrows-Wheeler transform", IPDPS Workshops, 684-690, section 3.3: a depth-first search with a
+lower bound; the set of matches is the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CPU driver of seeding: reads → located seeds, one read after the other."""
+"""CPU driver of seeding: find the located seeds of reads, one read after the other."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def seed_reads(
     index: FMIndex, reads: ReadBatch, packed: PackedReads, params: SeedParams,
     present: np.ndarray = EVERY_KMER,
 ) -> SeedBatch:  # fmt: skip
-    """Find the diagonals that exact seeds of each read lead to.
+    """Find the diagonals of the exact seeds of each read.
 
     Parameters
     ----------

@@ -1,7 +1,4 @@
-"""CUDA kernels of seeding: reads → located seeds, one thread for each read.
-
-Reads on the device: as they came, and as bit planes of both strands.
-"""
+"""CUDA driver of seeding: upload and pack reads, and find their seeds, one thread for each read."""
 
 from __future__ import annotations
 
@@ -31,9 +28,11 @@ from mapper.seed.diagonals import SeedScratch, table_size
 from mapper.seed.pack import pack_row, packed_offsets
 from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds
 
+# --- reads on the device ---
+
 
 class DeviceReads(NamedTuple):
-    """What the stages need of a ReadBatch and its PackedReads, as device arrays."""
+    """The columns of a ReadBatch and its PackedReads that the stages use, as device arrays."""
 
     bases: Any  # uint8
     base_offsets: Any  # int64 (n + 1,)
@@ -52,11 +51,11 @@ def _pack(reads, n_rows):
 
 
 def upload_reads(space: Workspace, batches: Sequence[ReadBatch]) -> tuple[DeviceReads, int]:
-    """Copy reads to the device, all batches as one, and pack them there; queued on the stream.
+    """Copy reads to the device, concatenated, and pack them there; queued on the stream.
 
     Returns
     -------
-    The reads; the bases of the longest of them, 1 at least.
+    The reads; the length of the longest, at least 1.
     """
     base_offsets = join_offsets([reads.base_offsets for reads in batches])
     word_offsets = packed_offsets(base_offsets)
@@ -72,7 +71,7 @@ def upload_reads(space: Workspace, batches: Sequence[ReadBatch]) -> tuple[Device
 
 
 def download_packed(space: Workspace, reads: DeviceReads) -> PackedReads:
-    """Return the bit planes as the CPU makes them; waits for the stream."""
+    """Copy the bit planes to the host, equal to those of the CPU; waits for the stream."""
     n_words = len(reads.planes)
     planes = space.download("planes", reads.planes.reshape(3 * n_words))
     word_offsets = space.download("word_offsets", reads.word_offsets)
@@ -82,12 +81,14 @@ def download_packed(space: Workspace, reads: DeviceReads) -> PackedReads:
     return PackedReads(packed, word_offsets.copy())
 
 
+# --- seeding ---
+
 FIRST_SEEDS, FIRST_DIAGONALS = 32, 32
-"""Work space of a thread in the first bucket: enough for reads with few occurrences."""
+"""Workspace of a thread in the first bucket: enough for reads with few occurrences."""
 
 SEEDS_AT_FIRST = 24
-"""Located seeds of a read for which the first batch of a lane has room; in repeats there are 19,
-and a second pass costs as much as the first."""
+"""Located seeds of a read for which the first batch of a stream has memory: in repeats there are
+19, and a second pass costs as much as the first."""
 
 _COLUMNS = ("u1", "i4", "i8", "i4")
 _SCRATCH = ("i4", "i4", "u1", "i8", "i8", "i4", "i8", "i4", "i4")
@@ -105,7 +106,7 @@ class DeviceSeeds(NamedTuple):
     """A SeedBatch, the columns with a row for each seed on the device."""
 
     columns: SeedColumns
-    read: Any  # int32, on the device: whose seed it is
+    read: Any  # int32, on the device: the read of each seed
     offsets: Any  # int64 (n_reads + 1,), on the device ...
     host_offsets: np.ndarray  # ... and on the host
     summary: SeedSummary  # on the host
@@ -114,7 +115,7 @@ class DeviceSeeds(NamedTuple):
 
 @kernel(128)
 def _seed(fm, reads, params, lists, bucket, n_threads, scratch, pool, found, per_read):
-    """Seed the reads of one bucket's list; leave those that do not fit to the next."""
+    """Seed the reads of one bucket; append reads that do not fit to the next bucket."""
     thread = cuda.grid(1)
     if thread >= n_threads:
         return
@@ -153,7 +154,7 @@ def _seed(fm, reads, params, lists, bucket, n_threads, scratch, pool, found, per
 
 @kernel(128)
 def _gather(n_reads, pool, found, seed_offsets, out, seed_read):
-    """Copy the seeds of one read a thread from the pool to their place."""
+    """Copy the seeds of a read from the pool to its rows, one read a thread."""
     read = cuda.grid(1)
     if read < n_reads:
         start, row = pool.start[read], seed_offsets[read]
@@ -168,7 +169,7 @@ def _gather(n_reads, pool, found, seed_offsets, out, seed_read):
 def seed_reads(
     space: Workspace, fm: FMIndex, reads: DeviceReads, longest: int, params: SeedParams
 ) -> DeviceSeeds:
-    """Find the diagonals that exact seeds of each read lead to: :func:`mapper.seed.cpu.seed_reads`.
+    """Find the diagonals of the exact seeds of each read: :func:`mapper.seed.cpu.seed_reads`.
 
     Parameters
     ----------
@@ -179,7 +180,7 @@ def seed_reads(
 
     Returns
     -------
-    Arrays that hold until `space` is used for another batch.
+    Arrays that are valid until `space` is used for another batch.
     """
     n_reads = len(reads.base_offsets) - 1
     pool = columns(space, "seed.pool", Pool, ("i4", "i8"), n_reads)
@@ -207,7 +208,7 @@ def seed_reads(
 
 
 def download_seeds(space: Workspace, seeds: DeviceSeeds) -> SeedBatch:
-    """Return the batch as the CPU makes it; waits for the stream."""
+    """Copy the batch to the host, equal to that of the CPU; waits for the stream."""
     host = [space.download(f"seed.{i}", column) for i, column in enumerate(seeds.columns)]
     space.synchronize()
     columns = (column.copy() for column in host)
@@ -218,7 +219,7 @@ def _run_buckets(
     space: Workspace, fm: FMIndex, reads: DeviceReads, longest: int, params: SeedParams,
     pool: Pool, found: SeedColumns, per_read: PerRead,
 ) -> Lists:  # fmt: skip
-    """Queue the kernel for every bucket; return the lists, whose counters tell how it went."""
+    """Queue the kernel for every bucket; return the worklists, whose counters hold the outcome."""
     n_reads = len(reads.base_offsets) - 1
     buckets = ((FIRST_SEEDS, FIRST_DIAGONALS), (most_seeds(longest), params.max_hits))
     lists = new_lists(space, n_reads, len(buckets))

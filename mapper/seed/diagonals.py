@@ -1,10 +1,9 @@
-"""Core: which rows of a read's seeds to locate, rarest seed first.
+"""Core of seeding: find the diagonals of a read's seeds, rarest seed first.
 
-Locating is the dear part (a walk of LF steps per row), and the seeds of one read mostly
-lead to the same diagonals. So before a seed is located, the diagonals known so far are
-compared with it in the reference: if as many of them match as the seed has rows, they
-are its occurrences, all of them, and nothing needs to be located. The hits are the same
-as if every seed had been located.
+Locating is the expensive step (a walk of LF steps for each row), and most seeds of one read
+lie on the same diagonals. Before a seed is located, it is therefore compared with the text on
+each diagonal known so far: if as many match as the seed has rows, they are all its occurrences,
+and nothing needs to be located. The hits are the same as if every seed had been located.
 """
 
 from __future__ import annotations
@@ -19,35 +18,35 @@ from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import prefetch
 
 DIAGONALS_FULL = -1
-"""The diagonals of a read do not fit their work space."""
+"""Status: the diagonals of a read do not fit the workspace."""
 
 
 class SeedScratch(NamedTuple):
-    """Work space of one thread, for the seeds and diagonals of one read."""
+    """Workspace of one thread, for the seeds and diagonals of one read."""
 
     start: np.ndarray  # int32, in the oriented read
     length: np.ndarray  # int32
     strand: np.ndarray  # uint8
-    sa_lo: np.ndarray  # int64; ``~text_pos`` for a seed of one row that is known to occur there
+    sa_lo: np.ndarray  # int64; ``~text_pos`` for a seed whose only occurrence is known
     sa_hi: np.ndarray  # int64
     order: np.ndarray  # int32
     diag: np.ndarray  # int64: known diagonals, with their strands: 2 * diagonal + strand
-    diag_seed: np.ndarray  # int32: the seed that led there
+    diag_seed: np.ndarray  # int32: the first seed on each
     slots: np.ndarray  # int32: table of the known diagonals: rows of diag, or -1
 
 
 def table_size(max_hits: int) -> int:
-    """Return how many slots the table of up to `max_hits` diagonals has: at most half are taken.
+    """Return the slots of a hash table of up to `max_hits` diagonals: at most half are used.
 
-    (Compared one by one with a new one, known diagonals were what a device's slowest threads
-    spent nearly all their time on.)
+    Without the table, comparing each new diagonal with all known ones took nearly all the time of
+    a device's slowest threads.
     """
     return 1 << (2 * max(max_hits, 1) - 1).bit_length()
 
 
 @core
 def sort_by_rows(scratch, n_seeds):
-    """Order the seeds by number of rows; equals keep their order (insertion sort)."""
+    """Order the seeds by number of rows (insertion sort, stable)."""
     one = np.uint32(1)
     for i in range(np.int32(n_seeds)):
         seed = np.uint32(i)
@@ -64,7 +63,7 @@ def sort_by_rows(scratch, n_seeds):
 
 @core
 def seed_matches(fm, planes, word, start, length, diagonal):
-    """Whether the read's bases start:start+length equal the text on a diagonal."""
+    """Return True if the read's bases start:start+length equal the text on a diagonal."""
     text_pos = diagonal + start
     if text_pos < 0 or text_pos + length >= fm.n_rows:
         return False
@@ -82,7 +81,7 @@ def seed_matches(fm, planes, word, start, length, diagonal):
 
 @core
 def count_known(fm, planes, word, scratch, n_diags, seed):
-    """How many known diagonals of the seed's strand match the seed."""
+    """Count the known diagonals of the seed's strand on which the seed matches the text."""
     matches = 0
     for d in range(n_diags):
         if scratch.diag[d] & 1 == scratch.strand[seed] and seed_matches(
@@ -99,7 +98,7 @@ def count_known(fm, planes, word, scratch, n_diags, seed):
 
 @core
 def find_slot(scratch, diagonal):
-    """Where in the table a diagonal is, or belongs (open addressing, linear probing)."""
+    """Return the slot of a diagonal, or the free slot for it (open addressing, linear probing)."""
     mask = np.uint32(len(scratch.slots) - 1)
     # Multiplicative hashing: Knuth (1998), The Art of Computer Programming 3, section 6.4.
     mixed = np.uint64(diagonal & np.int64(0x7FFFFFFF)) * np.uint64(0x9E3779B1)
@@ -120,9 +119,9 @@ def clear_diagonals(scratch):
 
 @core
 def add_diagonal(scratch, n_diags, seed, diagonal):
-    """Remember where a seed leads; return how many diagonals are known now, or DIAGONALS_FULL.
+    """Add a seed's diagonal; return the number of known diagonals, or DIAGONALS_FULL.
 
-    `diagonal` is with its strand, as in ``SeedScratch.diag``.
+    `diagonal` includes the strand, as in ``SeedScratch.diag``.
     """
     slot = find_slot(scratch, diagonal)
     if scratch.slots[slot] >= 0:
@@ -137,11 +136,11 @@ def add_diagonal(scratch, n_diags, seed, diagonal):
 
 @core
 def locate_rows(fm, scratch, seed, step, n_rows, n_diags):
-    """Locate so many rows of a seed, every `step`-th, and add their diagonals.
+    """Locate `n_rows` rows of a seed, every `step`-th, and add their diagonals.
 
     Returns
     -------
-    Diagonals known then, or DIAGONALS_FULL.
+    The number of known diagonals, or DIAGONALS_FULL.
     """
     row = scratch.sa_lo[seed]
     for _ in range(n_rows):
@@ -170,16 +169,16 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
     scratch
         Seeds 0 to n_seeds - 1, none without rows.
     asks
-        None on a device; else memory is asked for before it is needed.
+        None on a device; anything else prefetches memory.
 
     Returns
     -------
     n_diags
         Number of diagonals found, or DIAGONALS_FULL.
     repeat_bases
-        Total length of the seeds that were left out.
+        Total length of the seeds that were not located.
     n_over_budget
-        How many of these were left out because the read has enough hits already.
+        Number of these that were skipped because the read has enough hits already.
     """
     if prefetching is not None and fm.sa_shift == 0:
         for i in range(n_seeds):
@@ -199,11 +198,11 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
             n_over_budget += n_rows <= max_occ
             if n_diags > 0:
                 continue
-            # Nothing rarer: an even sample of the rows, so that the read is placed.
+            # No rarer seed: locate an even sample of the rows, so that the read is mapped.
             step = max(step, n_rows // max_occ)
             n_located = min(n_rows, np.int64(min(max_occ, max_hits)))
         elif (
-            # Where the suffix array is whole, a look at it costs less than this comparison.
+            # With the full suffix array, locating costs less than this comparison.
             fm.sa_shift > 0
             and scratch.sa_lo[seed] >= 0
             and n_diags >= n_rows

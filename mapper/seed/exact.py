@@ -1,4 +1,4 @@
-"""Core: exact seeds of one read by backward search.
+"""Core of seeding: exact seeds of one read by backward search, and the layout of seeds.
 
 A seed is a stretch of the read as given. Its occurrences on the forward strand are found
 by searching it; those on the reverse strand by searching its reverse complement, which
@@ -6,11 +6,9 @@ backward search reads from the seed's first base to its last. Both searches leng
 pattern at its left end: for strand 0 towards the start of the read, for strand 1 towards
 its end.
 
-Where seeds start, and how long they are.
-
-Round 1 lays disjoint seeds end to end over each stretch of the read without ambiguous
-bases: with n seeds, every place that differs from the read in fewer than n bases shares
-one of them, so the read's best place and its near-equals are all seen (pigeonhole).
+**Layout.** Round 1 places disjoint seeds end to end over each stretch of the read without ambiguous
+bases: with n seeds, every locus that differs from the read in fewer than n bases contains
+one of them, so the read's best locus and its near-equals are all found (pigeonhole).
 Round 2 starts a seed every few bases, round 3 at every base with shorter seeds.
 """
 
@@ -26,17 +24,17 @@ from mapper.jit.intrinsics import prefetch
 from mapper.params import SeedParams
 
 FEW_LEFT = 2
-"""Bases of a seed beyond the table's k-mers that are searched rather than located and compared."""
+"""Bases of a seed beyond the table's k that are searched rather than located and compared."""
 
 NO_KMER = -1
-"""A seed that no k-mer of the table begins."""
+"""The seed has no k-mer of the table."""
 
 
 @core
 def pattern_base(codes, start, end, strand, i):
-    """Base `i`, counted from its right end, of the pattern for ``codes[start:end]``.
+    """Return base `i`, counted from the right end, of the pattern for ``codes[start:end]``.
 
-    i may reach past the seed's length: the pattern continues into the read.
+    i may exceed the seed's length: the pattern continues into the read.
     """
     if strand == 0:
         return np.int32(codes[np.uint64(end - 1 - i)])
@@ -45,7 +43,7 @@ def pattern_base(codes, start, end, strand, i):
 
 @core
 def table_kmer(fm, codes, start, end, strand):
-    """Return the last bases of a seed's pattern as a row of the table of k-mers.
+    """Return the last bases of a seed's pattern as an index of the k-mer table.
 
     Parameters
     ----------
@@ -58,7 +56,7 @@ def table_kmer(fm, codes, start, end, strand):
 
     Returns
     -------
-    The k-mer; NO_KMER without a table, or with one of longer k-mers than the seed.
+    The k-mer; NO_KMER without a table, or if its k exceeds the seed's length.
     """
     if fm.kmer_len == 0 or fm.kmer_len > end - start:
         return np.int64(NO_KMER)
@@ -85,7 +83,7 @@ def begin_seed(fm, kmer):
 
 @core
 def prefetch_step(fm, sa_lo, sa_hi, is_last):
-    """Ask for the memory that the next step of a seed reads, or locating it if `is_last`."""
+    """Prefetch the memory that the next search step reads, or locating if `is_last`."""
     if sa_lo >= sa_hi:
         return
     if is_last and fm.sa_shift == 0:
@@ -101,10 +99,10 @@ def prefetch_step(fm, sa_lo, sa_hi, is_last):
 def narrow_seeds(fm, codes, seed_len, scratch, first, n, prefetching):
     """Search seeds until each is complete or has at most one row left.
 
-    All take one step after the other together: the memory accesses of different seeds do
-    not wait for each other, those of one seed do. Where the table leaves only few bases, seeds
-    with one row are completed as well: where the text has nothing of the read, most end at the
-    first of them. (On the CPU; which seeds occur in the end does not depend on it.)
+    All seeds take a step in turn: memory accesses of different seeds overlap, those of one seed
+    do not. Where few bases remain beyond the table's k, seeds with one row are completed as
+    well (on the CPU): if the read is not of this text, most fail at the first of these bases.
+    The seeds that occur are the same either way.
 
     Parameters
     ----------
@@ -112,8 +110,8 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n, prefetching):
         Rows ``first:first + n`` hold ``start`` (on `codes`) and ``strand``; ``sa_lo``,
         ``sa_hi`` and ``length`` get the rows of the last ``length`` bases of each pattern.
     asks
-        None on a device, whose threads do not wait for each other. Else memory is asked for
-        before it is needed: the table of k-mers above all is in no cache.
+        None on a device, whose threads hide the latency. Anything else prefetches memory: above
+        all the k-mer table, which is in no cache.
     """
     most_rows = np.int64(1)
     if prefetching is not None:
@@ -161,7 +159,7 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n, prefetching):
 
 @core
 def complete_unique(fm, codes, start, end, strand, row, length):
-    """Search the rest of a seed whose last `length` bases have one row; its row, or -1."""
+    """Search the rest of a seed whose last `length` bases have one row; return its row or -1."""
     while length < end - start and row >= 0:
         row = extend_unique(fm, pattern_base(codes, start, end, strand, length), row)
         length += 1
@@ -175,7 +173,7 @@ def lengthen_seed(fm, codes, start, end, strand, sa_lo, sa_hi, room, extend_over
     Parameters
     ----------
     room
-        Bases beyond the seed (on the side where its pattern grows) that may be used.
+        Bases available beyond the seed, on the side where its pattern grows.
     extend_over
         The seed is lengthened while it has more rows than this, there is room, and the
         longer pattern still occurs.
@@ -199,6 +197,9 @@ def lengthen_seed(fm, codes, start, end, strand, sa_lo, sa_hi, room, extend_over
     return sa_lo, sa_hi, length
 
 
+# --- layout: where seeds start, and how long they are ---
+
+
 def resolve(params: SeedParams, text_len: int) -> SeedParams:
     """Fill in the seed lengths that depend on the text's length.
 
@@ -215,7 +216,7 @@ def resolve(params: SeedParams, text_len: int) -> SeedParams:
 
 @core
 def n_disjoint(stretch, seed_len):
-    """Seeds of round 1 on a stretch of bases; two that overlap where one would leave a rest."""
+    """Return the number of seeds of round 1 on a stretch; two overlap if one does not cover it."""
     if stretch < seed_len:
         return 0
     if stretch < 2 * seed_len:
@@ -225,16 +226,16 @@ def n_disjoint(stretch, seed_len):
 
 @core
 def disjoint_start(stretch, seed_len, n_seeds, i):
-    """Start of seed i of `n_seeds`, spread evenly so that both ends are covered."""
+    """Return the start of seed i of `n_seeds`, spread evenly so that both ends are covered."""
     if n_seeds == 1:
         return np.int32(0)
-    # Below 2^32 for reads of up to 65536 bases; a device divides 64 bits by a call.
+    # Below 2^32 for reads of up to 65536 bases; a device divides 64-bit numbers in a function.
     return np.int32(np.uint32(i * (stretch - seed_len)) // np.uint32(n_seeds - 1))
 
 
 @core
 def seed_start(stretch, seed_len, step, n_seeds, i):
-    """Start of seed i of a stretch; `step` 0 lays them disjointly."""
+    """Return the start of seed i of a stretch; with `step` 0 seeds are disjoint."""
     if step == 0:
         return disjoint_start(stretch, seed_len, n_seeds, i)
     return np.int32(i * step)

@@ -1,4 +1,4 @@
-"""Reads as bit planes, both strands: what seeding, extension and rescue compare with."""
+"""Pack both strands of reads into bit planes, for seeding, extension and rescue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mapper.jit.accelerate import core, driver
 
 @core
 def pack_row(bases, base_offsets, planes, word_offsets, read, strand):
-    """Pack one strand of one read where it belongs."""
+    """Pack one strand of one read into its rows of `planes`."""
     start, end = base_offsets[read], base_offsets[read + 1]
     word = word_offsets[read] + strand * n_words(end - start)
     pack_strand(bases, start, end, strand, planes, word)
@@ -25,7 +25,7 @@ def _pack(bases, base_offsets, planes, word_offsets):
 
 
 def packed_offsets(base_offsets: np.ndarray) -> np.ndarray:
-    """Return the ``word_offsets`` (int64) of PackedReads for reads of these bounds."""
+    """Return the ``word_offsets`` (int64) of PackedReads for reads with these offsets."""
     word_offsets = np.empty(len(base_offsets), np.int64)
     _count_words(base_offsets, word_offsets)
     return word_offsets

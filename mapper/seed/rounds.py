@@ -1,8 +1,8 @@
-"""Core: one read → its located seeds, in up to three rounds.
+"""Core of seeding: find the located seeds of one read, in up to three rounds.
 
-Both backends run this text, one thread for each read: the CPU with work space that fits any
-read of the batch, a device first with little, and again with more for the reads that did
-not fit (status ``SEEDS_FULL``).
+Both backends compile this code, one thread for each read: the CPU with a workspace that fits any
+read of the batch, a device first with a small workspace, then with a large one for the reads
+that did not fit (status ``SEEDS_FULL``).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from mapper.seed.exact import (
 )
 
 SEEDS_FULL = DIAGONALS_FULL
-"""The seeds or diagonals of a read do not fit their work space."""
+"""Status: the seeds or diagonals of a read do not fit the workspace."""
 
 
 SEARCHED_TOGETHER = 16
-"""Seeds, of either strand, whose searches take turns."""
+"""Seeds of both strands that are searched together, step by step."""
 
 ROWS_FULL = -1
-"""The seeds to be searched do not fit their work space."""
+"""Status: the seeds to be searched do not fit the workspace."""
 
 NO_DIAGONAL = -(2**62)
 """No diagonal."""
@@ -49,7 +49,7 @@ class SeedColumns(NamedTuple):
 
 
 def most_seeds(max_len: int) -> int:
-    """Return how many seeds any read of up to `max_len` bases can have: 3 rounds, 2 strands."""
+    """Return the most seeds of a read of up to `max_len` bases: 3 rounds, 2 strands."""
     return 6 * max(max_len, 1)
 
 
@@ -61,23 +61,24 @@ def choose_seeds(fm, present, codes, read_start, first, stretch, seed_len, step,
     Parameters
     ----------
     present
-        :class:`KmerFilter`, looked up for the read; None for a search of all seeds.
+        :class:`mapper.index.kmer_filter.KmerFilter`, marked for the read; None for a search of
+        all seeds.
     first, stretch
-        Where on `codes` a stretch without ambiguous bases starts, and its length.
+        Start on `codes` of a stretch without ambiguous bases, and its length.
     step, n_starts, done
-        Distance of seeds, 0 where they are disjoint; how many there are, and are done.
+        Distance of seeds, 0 for disjoint ones; the number of seeds, and of those listed.
     scratch, n_seeds
         Rows from `n_seeds` on get ``start`` and ``strand``.
 
     Returns
     -------
     done, n_listed
-        n_listed is ROWS_FULL where the rows do not suffice.
+        n_listed is ROWS_FULL if `scratch` is too small.
     """
     n_listed = np.int32(0)
     capacity = np.int32(len(scratch.start))
     done, n_starts, step = np.int32(done), np.int32(n_starts), np.int32(step)
-    n_kmers = np.int64(0)  # of a seed, that have to be there
+    n_kmers = np.int64(0)  # of a seed, all of which the text must have
     if present is not None and step > 0 and len(present.kmers) > 0:
         n_kmers = min(np.int64(64), np.int64(seed_len) - fm.kmer_len + 1)
     row = np.int64(-1)
@@ -93,7 +94,7 @@ def choose_seeds(fm, present, codes, read_start, first, stretch, seed_len, step,
                 runs_1 = consecutive_present(present.in_read, row, 1, n_kmers)
             left = (runs_0 | runs_1) >> np.uint64(pos & 63)
             if not left & np.uint64(1):
-                # To the next start at which either strand has all, or to that of the next row.
+                # Skip to the next start where either strand has all, or to the next row.
                 ahead = 64 - (pos & 63)
                 if left:
                     ahead = trailing_zeros(left)
@@ -120,12 +121,12 @@ def count_absent(first, last, step, seed_len, n_disjoint, last_end):
     Parameters
     ----------
     n_disjoint, last_end
-        Disjoint seeds of the strand counted so far, and where the last one ends.
+        Disjoint seeds of the strand counted so far, and the end of the last one.
 
     Returns
     -------
     n_disjoint, last_end
-        With those that are disjoint of them and of the last one, greedily.
+        The same with the absent seeds that are disjoint, taken greedily.
     """
     last_end = min(last_end, first + seed_len)
     start = first + max(np.int64(0), last_end - first + step - 1) // step * step
@@ -139,10 +140,11 @@ def count_absent(first, last, step, seed_len, n_disjoint, last_end):
 @core
 def _place_unique(fm, codes, start, end, strand, planes, word, query_start, row, length, anchor,
                   other_anchor):  # fmt: skip
-    """Find where a seed occurs whose last `length` bases have a single row.
+    """Find the occurrence of a seed whose last `length` bases have a single row.
 
-    The rest of the seed need not be searched: if it equals the text on the pilot's diagonal,
-    the row is that place. Without any pilot the row is located and the text compared there.
+    The rest of the seed is not searched: if it equals the text on the anchor's diagonal, the
+    seed occurs there. Without an anchor on either strand the row is located and the text
+    compared there.
 
     Returns
     -------
@@ -171,15 +173,15 @@ def _finish_seed(fm, codes, read_start, read_len, room, seed_len, planes, word, 
         Bases that the seed may grow by.
     planes, word
         The bit planes of the read on the seed's strand.
-    pilot, others
-        A diagonal of this strand, and of the other, on which a seed occurs that occurs
-        nowhere else; NO_PILOT where none is known yet.
+    anchor, other_anchor
+        The diagonal of a seed that occurs once, on this strand and on the other;
+        NO_DIAGONAL if none is known yet.
 
     Returns
     -------
-    n_seeds, length, located, pilot
-        Seeds stored so far, the seed's final length, whether all its occurrences will be
-        located, and the strand's pilot.
+    n_seeds, length, located, anchor
+        Seeds stored so far, the seed's final length, true if all its occurrences will be
+        located, and the strand's anchor.
     """
     strand = scratch.strand[row]
     start = np.int64(scratch.start[row])
@@ -204,8 +206,8 @@ def _finish_seed(fm, codes, read_start, read_len, room, seed_len, planes, word, 
         return n_seeds, np.int64(seed_len), True, anchor
     if text_pos >= 0:
         sa_lo, sa_hi = ~text_pos, -text_pos
-    # The pattern of strand 0 ends with the seed; that of strand 1 begins, on the forward
-    # read, with it: on the reverse complement it ends there.
+    # The pattern of strand 0 ends with the seed. That of strand 1 begins with it on the forward
+    # read, and ends with it on the reverse complement.
     if strand == 0:
         scratch.start[n_seeds] = end - length - read_start
     else:
@@ -222,23 +224,23 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
                   scratch, n_seeds):  # fmt: skip
     """Search one round of seeds on both strands, in addition to the `n_seeds` stored so far.
 
-    `step` 0 lays them disjointly, else one starts every `step` bases.
+    With `step` 0 seeds are disjoint, else one starts every `step` bases.
 
     Returns
     -------
     n_seeds, n_tried
         Seeds and strands that occur (in `scratch`), or SEEDS_FULL; seeds tried.
     guarantee
-        The most seeds of one strand that are disjoint as lengthened and will be located; a
-        place must break every one of them to go unseen. The lesser of the two strands'.
+        The most located seeds of one strand that are disjoint after lengthening; the lesser of
+        the two strands'. A locus is missed only if it differs from the read in each of them.
     thinned
-        Whether some seed was lengthened or is too frequent.
+        True if some seed was lengthened or is too frequent.
     """
     n_tried = 0
     thinned = False
     n_seeds = np.int64(n_seeds)
-    # Disjoint seeds of each strand, greedily: seeds come by start, and of overlapping ones
-    # the one that ends first is kept.
+    # Disjoint seeds of each strand, greedily: seeds are in order of start, and of overlapping
+    # seeds the first to end is kept.
     disjoint_0 = disjoint_1 = np.int64(0)
     last_end_0 = last_end_1 = np.int64(read_start)
     anchor_0 = anchor_1 = np.int64(NO_DIAGONAL)
@@ -295,7 +297,7 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
                 if not located:
                     continue
                 if strand == 0:
-                    # Lengthened to the left: ends stay in order, the first to fit is kept.
+                    # Lengthened to the left: ends stay in order, the first that fits is kept.
                     if start + seed_len - length >= last_end_0:
                         disjoint_0 += 1
                         last_end_0 = start + seed_len
@@ -320,7 +322,7 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
 
 @core
 def seed_read(fm, present, codes, read_start, read_end, planes, word, params, max_hits, scratch):
-    """Find the diagonals that exact seeds of one read lead to; they are left in `scratch`.
+    """Find the diagonals of the exact seeds of one read and leave them in `scratch`.
 
     Parameters
     ----------
@@ -330,14 +332,14 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
     codes
         uint8 base codes, the read's at ``read_start:read_end``.
     planes, word
-        Its bit planes: strand 0 from row `word` on, strand 1 behind it.
+        Its bit planes: strand 0 from row `word` on, followed by strand 1.
     params
         SeedParams with its lengths filled in.
 
     Returns
     -------
     n_diags
-        Diagonals in `scratch`; or SEEDS_FULL: nothing holds, the work space is too small.
+        Diagonals in `scratch`; or SEEDS_FULL: the workspace is too small, no result is valid.
     repeat_bases, guarantee, thinned
         As in :class:`mapper.batch.SeedBatch`.
     """
@@ -372,7 +374,7 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
             repeat_bases = min(repeat, read_end - read_start)
             guarantee = max(np.int64(0), guarantee - n_over_budget)
             thinned = thinned or n_over_budget > 0
-        # One seed of many can be chance; where two agree to occur, the read is explained.
+        # One seed of many can occur by chance; if two occur, the read belongs to the text.
         if n_diags and (round_number > 0 or n_seeds > 1 or n_tried < 2):
             break
     return n_diags, repeat_bases, guarantee, thinned

@@ -1,4 +1,4 @@
-"""Texts whose suffixes are hard to sort, and machinery that sorts them on the host."""
+"""Texts whose suffixes are hard to sort, and the array sorter's kernels on the host."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def words_of(text: np.ndarray) -> np.ndarray:
 
 
 class HostKernels:
-    """What mapper.index.suffix_sort_cuda.Kernels does, by NumPy, from the text one base a byte."""
+    """mapper.index.suffix_sort_cuda.Kernels in NumPy, on a text of one base a byte."""
 
     def __init__(self, text: np.ndarray) -> None:
         self.text = text
@@ -97,7 +97,7 @@ class HostKernels:
         keys = np.where(inside, rank[np.where(inside, after, 0)].astype(np.int64), self.n - after)
         return (keys + offset).astype(np.uint64)
 
-    def write_row(
+    def write_rows(
         self, rank: np.ndarray, first_row: int, sa_shift: int, to_bwt: np.ndarray,
         to_samples: np.ndarray,
     ) -> None:  # fmt: skip

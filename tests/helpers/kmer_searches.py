@@ -20,7 +20,7 @@ from tests.naive.kmers import Match
 
 
 def bounds_of(genome: Genome) -> TextBounds:
-    """Places of a genome's text."""
+    """Return the bounds of a genome's contigs."""
     return make_text_bounds(genome.starts, genome.lengths, genome.fm.ref_planes)
 
 
@@ -36,7 +36,7 @@ def _search_by_contexts(fm, bounds, contexts, low, high, work, params, hits):
 
 
 class SearchAsOnDevice(CpuKmerSearch):
-    """What kernels run, by one thread of the CPU."""
+    """The search of the CUDA kernels, with contexts and two passes, by one thread of the CPU."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ def run_search(
     genome: Genome, search: Callable[[KmerBatch], KmerHits], reads: Sequence[str], kmer_len: int,
     stride: int, max_kmers: int = 1 << 16,
 ) -> tuple[list[Match], list[tuple[int, int]], int]:  # fmt: skip
-    """Cut and search, and return what the oracle returns."""
+    """Cut and search reads; return matches, skipped k-mers and the number of ambiguous ones."""
     matches: list[Match] = []
     skipped: list[tuple[int, int]] = []
     n_ambiguous = 0

@@ -1,6 +1,6 @@
 """The search core on built indexes, against the definitions in tests/naive/fm.py.
 
-Tables and suffix arrays made after opening against those that are built.
+k-mer tables and suffix arrays expanded after opening equal those of the build.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def texts(draw: st.DrawFn) -> np.ndarray:
 
 
 def indexed(given_text: np.ndarray, params: IndexParams) -> tuple[FMIndex, bytes]:
-    """Return the index and the text that it holds, ambiguous bases replaced."""
+    """Return the index and its text, with ambiguous bases replaced."""
     text = given_text.copy()
     fm = build_fm(text, params)
     return fm, text.tobytes()
@@ -118,7 +118,7 @@ def test_a_planted_substring_is_found_everywhere_it_is(
     query = text[start : start + length]
     lo, hi = interval(fm, query)
     located = sorted(core.locate(fm, row) for row in range(lo, hi))
-    # The table may add suffixes that the end of the text cuts short: they overrun it.
+    # The table may add suffixes shorter than k: their hits exceed the text.
     inside = [pos for pos in located if pos + length <= len(text)]
     assert inside == naive.find_all(text, query)
     clean = [pos for pos in located if core.clean_hit(fm, pos, length)]

@@ -1,4 +1,4 @@
-"""The set of k-mers that the text has, and seeding with it: nothing but time is saved."""
+"""The k-mer presence filter: seeding with it gives the same seeds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def genome_with_table(rng: np.random.Generator, kmer_len: int, sa_sampling: int 
 
 
 def some_reads(rng: np.random.Generator, genome: Genome) -> list[str]:
-    """Reads of the text, near and far from it, with ambiguous bases; reads of nothing."""
+    """Reads similar and dissimilar to the text, with ambiguous bases, and random reads."""
     reads = [random_letters(rng, int(rng.integers(0, 90))) for _ in range(40)]
     for rate in (0.0, 0.05, 0.15, 0.3):
         for at in rng.integers(0, len(genome.text) - 80, 20):
@@ -28,7 +28,7 @@ def some_reads(rng: np.random.Generator, genome: Genome) -> list[str]:
     return [*reads, "", "A", "ACGTACG", "N" * 20]
 
 
-def test_a_bit_says_whether_a_kmer_has_a_row() -> None:
+def test_a_bit_is_set_if_a_kmer_has_a_row() -> None:
     rng = np.random.default_rng(1)
     genome = genome_with_table(rng, 6)
     present = present_kmers(genome.fm)
@@ -66,7 +66,7 @@ def test_seeds_are_the_same_without(params: SeedParams) -> None:
 
 
 def test_what_is_not_there_is_not_searched() -> None:
-    """A set without any k-mer leaves only the seeds of the first round, which goes without."""
+    """With an empty set only the first round finds seeds, as it does not use the filter."""
     rng = np.random.default_rng(4)
     genome = genome_with_table(rng, 6)
     whole = genome.text[:60]

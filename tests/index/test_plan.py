@@ -1,4 +1,4 @@
-"""That the host's arrays while a device sorts are those that the plan counts, and no others."""
+"""The host's memory while a device sorts is that of the plan, stage by stage."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def sort_elsewhere(
     plan: BuildPlan, text: PackedText, letters: np.ndarray | None, row_type: np.dtype,
     sa_shift: int, n_threads: int,
 ) -> SortedText:  # fmt: skip
-    """As on a device, which returns nothing but BWT and samples, and is given the words alone."""
+    """Sort with the interface of a device: words in, BWT and samples out."""
     assert plan.route == DEVICE
     assert letters is None
     return sort_with_library(unpacked(text.words, text.n), row_type, sa_shift)
 
 
 class Watched:
-    """The most bytes of Python and NumPy while a function of the build runs, or after it.
+    """Record the peak bytes of Python and NumPy while a function of the build runs, or after it.
 
     Parameters
     ----------
     at_end
-        Count what is there when the function returns: its own work is on the device.
+        Count the bytes allocated when the function returns: its own work is on the device.
     """
 
     def __init__(self, function: Callable[..., Any], *, at_end: bool = False) -> None:
@@ -88,7 +88,7 @@ def test_each_stage_holds_what_is_counted_for_it(
     ):
         monkeypatch.setattr(build, name, stage)
     options: dict[str, Any] = {"device": "cuda", "n_threads": 1}
-    build.build_index(tmp_path / "small.fa", PARAMS, **options)  # what compiles does so here
+    build.build_index(tmp_path / "small.fa", PARAMS, **options)  # compiles everything
     gc.collect()
     tracemalloc.start()
     try:
@@ -103,7 +103,7 @@ def test_each_stage_holds_what_is_counted_for_it(
     for name, stage in watched.items():
         assert counted[name] == pytest.approx(stage.most, rel=0.02, abs=300_000), name
     assert after == pytest.approx(index.n_bytes, rel=0.02, abs=300_000)
-    # From reading on, which is bounded otherwise (blocks of the file), no stage is left out.
+    # All stages but reading, whose memory is bounded by blocks of the file.
     assert watched.keys() == counted.keys() - {"reading"}
 
 
@@ -121,8 +121,8 @@ def test_what_was_measured_on_a_device_is_covered_with_a_margin(
 ) -> None:
     """benchmarks/results/whole_genome_{3.1G,4.4G}.md, H200.
 
-    Since then CuPy's page-locked copy of the words (a power of two) and, from the sort on,
-    the words themselves are no longer held.
+    Without CuPy's page-locked copy of the words (a power of two) and, from the sort on, the words,
+    which that version held.
     """
     said = plan_device(most_bases, IndexParams(), None).host_bytes
     assert 1.05 * peak < said < 1.2 * peak

@@ -1,4 +1,4 @@
-"""The index directory: round trip, damage, and what stands under its name meanwhile."""
+"""The index directory: round trip, damage, and interrupted writing."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_failure_while_writing_leaves_nothing(
 def test_an_interrupt_while_an_index_is_replaced_leaves_one(
     built: Index, saved: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    """A signal comes as the old one has been renamed, or as the new one has."""
+    """A signal arrives after the old directory was renamed, or after the new one was."""
     rename, n_renamed = Path.rename, 0
 
     def rename_and_stop(path: Path, target: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Spot checks of an index: whole ones pass, whatever their shape; large damage is found."""
+"""Spot checks of an index: undamaged ones of any shape pass; large damage is found."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mapper.params import IndexParams
 from tests.helpers.hard_texts import repetitive
 
 N = 1_200_000
-"""Bases, so that there are rows between the places that are looked at."""
+"""Bases, enough that some rows lie between the spots."""
 
 
 def write_fasta(path: Path, codes: np.ndarray) -> Path:
@@ -55,7 +55,7 @@ def test_whole_indexes_pass(
     check(Index.build(fasta, IndexParams(occ_spacing, sa_sampling, kmer_len)))
 
 
-def test_a_whole_index_with_rows_between_the_places_passes(saved: Path) -> None:
+def test_a_whole_index_with_rows_between_the_spots_passes(saved: Path) -> None:
     check(Index.open(saved))
 
 

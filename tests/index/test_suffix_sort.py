@@ -199,7 +199,7 @@ def test_a_device_takes_rows_of_64_bits() -> None:
 @pytest.mark.gpu
 @pytest.mark.usefixtures("device")
 def test_no_copy_of_the_text_is_left_in_page_locked_memory() -> None:
-    """CuPy rounds such a copy up to a power of two, and its pool keeps it to the end."""
+    """CuPy rounds such a copy up to a power of two bytes, and its pool never frees it."""
     from mapper.cuda.api import SIMULATED
 
     if SIMULATED:
@@ -219,7 +219,7 @@ def test_no_copy_of_the_text_is_left_in_page_locked_memory() -> None:
     cupy.cuda.set_pinned_memory_allocator(allocate)
     try:
         cupy.asarray(words)
-        assert max(locked) >= words.nbytes  # what is to be avoided would be seen
+        assert max(locked) >= words.nbytes  # the check sees such a copy
         locked.clear()
         kernels = Kernels(cupy, words, len(text))
         sorter = ArraySorter(cupy, kernels, len(text), 3, UINT32, 2, 1024)

@@ -95,7 +95,7 @@ def test_expansion_on_the_device_is_that_on_the_host(device):
 @pytest.mark.gpu
 @pytest.mark.parametrize("far", [False, True])
 def test_hits_with_rows_of_64_bits(device, monkeypatch, far):
-    """Beyond 2^32, table and suffix array stay as they are: expanded they were too large."""
+    """Beyond 2^32 table and suffix array are not expanded, for they would be too large."""
     from mapper.cuda.api import SIMULATED
     from mapper.index import storage
     from mapper.index.cuda import device_index, upload_index
@@ -210,7 +210,7 @@ def test_a_device_that_is_really_full_gets_smaller_pieces(device):
     params = KmerParams(15, 1, 100)
     expected = CpuKmerSearch(genome.fm, bounds_of(genome), params)(kmers)
     fm = device_index(genome.fm, 15)
-    # The list takes 13 bytes an item, 1.7 GB; a fifth of that is left.
+    # The list takes 13 bytes an item, 1.7 GB; a fifth of that is free.
     search = CudaKmerSearch(0, fm, None, bounds_of(genome), params, list_capacity=1 << 27)
     filler = cuda.device_array(free_bytes() - (350 << 20), np.uint8)
     assert_same(search(kmers), expected)
@@ -244,11 +244,11 @@ def test_the_search_kernel_as_machine_code(contexts):
     assert machine.spills == 0
     assert machine.count("CALL") == 0
     assert machine.count("POPC") > 0
-    # Rows to take on and to put aside, and, where hits are passed on, their number and the list's.
+    # Rows to take and to defer, and, where hits are flushed, their number and that of the list.
     assert 4 <= machine.count("ATOMG") <= 6
     assert machine.registers <= 65536 // (BLOCKS_PER_SM * 128)
     assert machine.wide_share <= 0.19
-    # Counting in a block of the BWT; with a spacing of 64 it is not gone through.
+    # The loop over a block of the BWT, which has no iteration with a spacing of 64.
     counting = [loop for loop in machine.inner_loops if loop.count("POPC") >= 2]
     assert counting
     for loop in counting:

@@ -55,7 +55,7 @@ def test_matches_are_those_of_every_window(data):
 @settings(max_examples=80)
 @given(st.data())
 def test_rows_are_ruled_out_by_contexts_and_searched_in_parts(data):
-    """As on a device: rows that take long are searched again, in parts."""
+    """As on a device: rows that take many turns are deferred and searched in parts."""
     contigs = data.draw(genomes())
     reads = data.draw(reads_from(contigs))
     sampling, table = data.draw(st.sampled_from([1, 4])), data.draw(st.sampled_from([1, 3, 5]))
@@ -71,7 +71,7 @@ def test_rows_are_ruled_out_by_contexts_and_searched_in_parts(data):
     assert found == naive.search(contigs, reads, kmer_len, 2, most, max_hits)
 
 
-def test_contexts_are_the_bases_beside_each_suffix():
+def test_contexts_are_the_bases_around_each_suffix():
     rng = np.random.default_rng(2)
     genome = genome_of([random_letters(rng, 300), random_letters(rng, 90)], IndexParams(64, 4, 3))
     search = SearchAsOnDevice(genome.fm, bounds_of(genome), KmerParams(20, 1), 1, StepMasks())
@@ -179,7 +179,7 @@ def test_the_table_is_as_long_as_the_work_is_worth():
 
 
 def test_a_row_of_many_hits_is_sorted():
-    """More than LONG_ROW: the other way of sorting."""
+    """Rows of more than LONG_ROW hits take the heap sort."""
     rng = np.random.default_rng(6)
     contigs = ["AC" * 200 + random_letters(rng, 50) + "AC" * 150 + "G"]
     genome = genome_of(contigs)

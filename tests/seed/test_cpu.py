@@ -1,4 +1,4 @@
-"""The seeding stage: what it promises to find, and what must never be a seed."""
+"""The seeding stage: its guarantee, and bases that never seed."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_read_and_a_reversed_genome_give_mirrored_seeds() -> None:
 
 @pytest.mark.parametrize("read_len", [24, 25, 47, 60, 150])
 def test_pigeonhole(read_len: int) -> None:
-    """A place with fewer mismatches than there are disjoint seeds is among the hits."""
+    """A locus with fewer mismatches than disjoint seeds is among the hits."""
     rng = np.random.default_rng(read_len)
     seed_len = EVERYTHING.seed_len
     n_seeds = int(n_disjoint(read_len, seed_len))
@@ -166,7 +166,7 @@ def test_pigeonhole(read_len: int) -> None:
 
 
 def test_a_second_look_does_not_forget_the_first() -> None:
-    """One seed of round 1 occurs; round 2 starts elsewhere, and hits another place only."""
+    """One seed of round 1 occurs; round 2 has other starts, and hits only another locus."""
     rng = np.random.default_rng(6)
     params = EVERYTHING._replace(dense_step=4)
     seed_len = params.seed_len
@@ -178,7 +178,7 @@ def test_a_second_look_does_not_forget_the_first() -> None:
     flip = str.maketrans("ACGT", "CGTA")
 
     def only(first: int) -> str:
-        """The read with nothing but one seed left."""
+        """Return the read with a mismatch in every seed but one."""
         end = first + seed_len
         return read[:first].translate(flip) + read[first:end] + read[end:].translate(flip)
 
@@ -197,7 +197,7 @@ def test_ambiguous_bases_never_seed() -> None:
     params = EVERYTHING._replace(last_len=11)
     for letters in (spanning, spanning.replace("N", "A"), spanning.replace("N", "R")):
         assert found_of(seeds_of(genome, [letters], params), 0) == []
-    # Whatever the index put in the place of N, no read base equals it.
+    # No read base matches the base by which the index replaced an N.
     for base in "ACGT":
         read = left[-15:] + base + right[:15]
         for i in range(seeds_of(genome, [read]).seed_offsets[1]):
@@ -298,7 +298,7 @@ def test_places_with_fewer_differences_than_guaranteed_are_found(
 
 @pytest.mark.parametrize("n_errors", [0, 1, 4])
 def test_seeds_of_unique_reads_are_placed_by_comparison(n_errors: int) -> None:
-    """Most seeds of such reads are never searched to their end: the text is compared."""
+    """Most seeds of unique reads are compared with the text, not searched to their end."""
     rng = np.random.default_rng(12)
     genome = genome_of([random_letters(rng, 3000), random_letters(rng, 200)])
     params = resolve(SeedParams(), len(genome.text))

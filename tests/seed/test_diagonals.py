@@ -1,4 +1,4 @@
-"""Diagonals of a read's seeds, with most rows never located: the same as with all located."""
+"""Diagonals of a read's seeds: the same as with every row located."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_hits_over_the_budget_are_counted() -> None:
 
 
 def test_a_known_place_is_taken_as_it_is() -> None:
-    """Seeds that the search has placed already come with a place instead of rows."""
+    """Seeds with a known occurrence have a text position instead of rows."""
     rng = np.random.default_rng(9)
     genome = genome_of([random_letters(rng, 400)])
     read = genome.text[100:160]
@@ -133,11 +133,11 @@ def test_a_known_place_is_taken_as_it_is() -> None:
 
 
 def test_the_table_of_many_diagonals_knows_what_a_set_knows() -> None:
-    """Both strands, few places and large, negative ones; half of the slots taken at the end."""
+    """Both strands, small and large and negative diagonals; half of the slots used at the end."""
     rng = np.random.default_rng(10)
     near = range(-80, 80)
     far = rng.integers(2**34, size=96).tolist()
-    # Alike in the bits that are mixed: they all begin their search at one slot.
+    # Equal in the hashed bits: all have the same first slot.
     alike = [5 + (i << 31) for i in range(8)]
     wanted = np.array(list(dict.fromkeys([*near, *far, *alike]))[:256])
     rng.shuffle(wanted)

@@ -1,4 +1,4 @@
-"""Exact seeds: the rows found are the occurrences that are there, on both strands."""
+"""Exact seeds: their rows are all occurrences, on both strands."""
 
 from __future__ import annotations
 
