@@ -183,12 +183,12 @@ def read_text(
     def copies(blocks: Iterator[FastaCodes]) -> Iterator[Callable[[], None]]:
         nonlocal otherwise
         for block in blocks:
-            runs = block.runs()
-            lengths[-1] += len(runs[0])
-            lengths.extend(len(run) for run in runs[1:])
+            pieces = block.pieces()
+            lengths[-1] += len(pieces[0])
+            lengths.extend(len(piece) for piece in pieces[1:])
             names.extend(block.names)
             otherwise |= block.otherwise
-            yield partial(_copy, runs, segments.room(runs))
+            yield partial(_copy, pieces, segments.room(pieces))
 
     pool = Workers(n_threads - 1) if n_threads > 1 else None
     try:
@@ -210,10 +210,10 @@ def read_text(
     return make_contigs(names, md5, lengths[1:]), text
 
 
-def _copy(runs: list[np.ndarray], targets: list[np.ndarray]) -> None:
+def _copy(pieces: list[np.ndarray], targets: list[np.ndarray]) -> None:
     """Copy codes to where they belong, which is memory that nobody has touched yet (a task)."""
-    for run, target in zip(runs, targets, strict=True):
-        target[:] = run
+    for piece, target in zip(pieces, targets, strict=True):
+        target[:] = piece
 
 
 class _Text:

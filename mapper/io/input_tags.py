@@ -1,8 +1,8 @@
-"""What the input said of a read goes along into its records: tags, and the quality flag.
+"""Copy the input's tags and quality flag of each read to its records.
 
 The input's tags follow the mapper's own. Tags with a value for each base (OQ U2 E2, and base
-modifications MM ML MN) go only where the record holds the whole read; OQ, U2 and E2 follow
-the orientation of SEQ, as the specification has it, base modifications keep the read's.
+modifications MM ML MN) are copied only where the record holds the whole read; by the specification
+OQ, U2 and E2 follow the orientation of SEQ, and base modifications keep the read's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def carry_over(records: RecordBatch, reads: ReadBatch) -> RecordBatch:
 
     Returns
     -------
-    `records` itself where the reads bring nothing along.
+    `records` itself if the reads have neither tags nor the flag.
     """
     if len(reads.flags):
         records = records._replace(flag=records.flag | (reads.flags & QC_FAIL)[records.read])
@@ -56,7 +56,7 @@ def _merge_tags(read, flag, query_start, query_end, own_tags, own_offsets, base_
         n_bases = base_offsets[read[r] + 1] - base_offsets[read[r]]
         whole = query_end[r] - query_start[r] == n_bases
         tag, end = read_offsets[read[r]], read_offsets[read[r] + 1]
-        if whole and not flag[r] & REVERSE:  # nothing is left out or turned
+        if whole and not flag[r] & REVERSE:  # all are copied as they are
             at = copy_bytes(tags, at, read_tags, tag, end)
             tag = end
         while tag < end:
@@ -75,7 +75,7 @@ def _merge_tags(read, flag, query_start, query_end, own_tags, own_offsets, base_
 
 
 def with_tag(reads: ReadBatch, tag: bytes) -> ReadBatch:
-    """Return the reads with one more tag, the same for all, in front of what they have."""
+    """Return the reads with one more tag, the same for all, before their own."""
     n = reads.n_reads
     old_offsets = reads.tag_offsets if len(reads.tag_offsets) else np.zeros(n + 1, np.int64)
     offsets = old_offsets + len(tag) * np.arange(n + 1, dtype=np.int64)

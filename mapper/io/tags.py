@@ -156,7 +156,7 @@ def _copy_floats(tags, raw):
 
 
 def float_texts(tags: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return every floating-point number in BAM-encoded tags as SAM writes it.
+    """Return every floating-point number in BAM-encoded tags as SAM text.
 
     Returns
     -------
