@@ -34,7 +34,7 @@ class ReadBatch(NamedTuple):
 
     For pairs, mates are rows 2 i and 2 i + 1. In a *mixed* batch (`flags` given, `paired`
     false, some rows with SAM flag 1) the mates of a pair are adjacent rows anywhere, the
-    first before the last; stages take only its parts (:func:`mapper.batch_ops.split`).
+    first before the last; stages take only its parts (:func:`mapper.batch_ops.split_mixed`).
     """
 
     bases: np.ndarray  # uint8 codes of mapper.dna, flat

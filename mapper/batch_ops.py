@@ -31,12 +31,12 @@ _PAIRED = 0x1
 def offsets_of(counts: np.ndarray) -> np.ndarray:
     """Return the offsets (int64, n + 1) of n ragged rows, given their lengths."""
     offsets = np.empty(len(counts) + 1, np.int64)
-    _add_up(counts, offsets)
+    _accumulate(counts, offsets)
     return offsets
 
 
 @driver
-def _add_up(counts, offsets):
+def _accumulate(counts, offsets):
     total = np.int64(0)
     offsets[0] = 0
     for i in range(len(counts)):
@@ -59,13 +59,13 @@ def join_offsets(parts: Sequence[np.ndarray]) -> np.ndarray:
     joined[0] = parts[0][0]
     at = 0
     for part in parts:
-        _join_behind(joined, at, part)
+        _append_offsets(joined, at, part)
         at += len(part) - 1
     return joined
 
 
 @brief
-def _join_behind(joined, at, part):
+def _append_offsets(joined, at, part):
     """Append the offsets of `part` after those of the first `at` rows."""
     shift = joined[at] - part[0]
     for i in range(1, len(part)):
@@ -82,11 +82,11 @@ class Part(NamedTuple):
     rows: np.ndarray  # int32: their rows in the whole batch, ascending
 
 
-def split(reads: ReadBatch) -> list[Part]:
+def split_mixed(reads: ReadBatch) -> list[Part]:
     """Split a batch that mixes pairs and single reads, as a stage takes only one kind.
 
-    Each part has its rows in input order. :func:`merge` restores the order, so that the result is
-    that of batches cut wherever the kind changes.
+    Each part has its rows in input order, and :func:`merge_mixed` restores the order of all. So the
+    result is that of batches cut wherever the kind changes.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def split(reads: ReadBatch) -> list[Part]:
     return parts
 
 
-def merge(records: Sequence[RecordBatch], rows: Sequence[np.ndarray]) -> RecordBatch:
+def merge_mixed(records: Sequence[RecordBatch], rows: Sequence[np.ndarray]) -> RecordBatch:
     """Merge the records of all parts in the order of the whole batch's rows.
 
     Parameters
@@ -158,7 +158,7 @@ def _take_ragged(
 # --- slices and joins of a device's results ---
 
 
-class Found(NamedTuple):
+class DeviceResults(NamedTuple):
     """The results of a device for the reads of a batch."""
 
     packed: PackedReads | None
@@ -167,27 +167,27 @@ class Found(NamedTuple):
     alignments: AlignmentBatch
 
 
-class Share(NamedTuple):
+class ResultSlice(NamedTuple):
     """The slice of a device's results that belongs to one of the joined batches."""
 
-    whole: Found
+    whole: DeviceResults
     start: int
     end: int
     """Bounds of its reads in `whole`."""
 
-    def cut(self) -> Found:
+    def cut(self) -> DeviceResults:
         """Return the slice as results of its own; its columns are views."""
         found, start, end = self
         if start == 0 and end == len(found.seeds.guarantee):
             return found
-        return Found(
-            None if found.packed is None else packed_of(found.packed, start, end),
+        return DeviceResults(
+            None if found.packed is None else slice_packed(found.packed, start, end),
             SeedSummary._make(column[start:end] for column in found.seeds),
-            alignments_of(found.alignments, start, end),
+            slice_alignments(found.alignments, start, end),
         )
 
 
-def reads_of(reads: ReadBatch, start: int, end: int) -> ReadBatch:
+def slice_reads(reads: ReadBatch, start: int, end: int) -> ReadBatch:
     """Return reads start:end as a batch without tags."""
     first, last = reads.base_offsets[start], reads.base_offsets[end]
     name_first, name_last = reads.name_offsets[start], reads.name_offsets[end]
@@ -202,7 +202,7 @@ def reads_of(reads: ReadBatch, start: int, end: int) -> ReadBatch:
     )
 
 
-def packed_of(packed: PackedReads, start: int, end: int) -> PackedReads:
+def slice_packed(packed: PackedReads, start: int, end: int) -> PackedReads:
     """Return the bit planes of reads start:end, as a copy with its own row of padding."""
     first, last = packed.word_offsets[[start, end]]
     planes = np.zeros((last - first + 1, 3), np.uint64)
@@ -210,7 +210,7 @@ def packed_of(packed: PackedReads, start: int, end: int) -> PackedReads:
     return PackedReads(planes, packed.word_offsets[start : end + 1] - first)
 
 
-def alignments_of(batch: AlignmentBatch, start: int, end: int) -> AlignmentBatch:
+def slice_alignments(batch: AlignmentBatch, start: int, end: int) -> AlignmentBatch:
     """Return the alignments of reads start:end."""
     first, last = batch.alignment_offsets[[start, end]]
     op, last_op = batch.cigar_offsets[[first, last]]

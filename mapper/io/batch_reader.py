@@ -47,7 +47,7 @@ class BatchReader(ABC):
         try:
             raw = self._cut()
         except InputFormatError as error:
-            raw = RawBatch(0, 0, failing(error))
+            raw = RawBatch(0, 0, raising(error))
             self._failed = True
         if raw is not None:
             self.n_reads += raw.n_reads
@@ -90,7 +90,7 @@ class BatchReader(ABC):
         self.close()
 
 
-def failing(error: InputFormatError) -> Callable[[], ReadBatch]:
+def raising(error: InputFormatError) -> Callable[[], ReadBatch]:
     """Return a function that raises `error`."""
 
     def parse() -> ReadBatch:
@@ -99,7 +99,7 @@ def failing(error: InputFormatError) -> Callable[[], ReadBatch]:
     return parse
 
 
-def giving(batch: ReadBatch) -> RawBatch:
+def parsed_batch(batch: ReadBatch) -> RawBatch:
     """Return a parsed batch as a RawBatch."""
     return RawBatch(batch.n_reads, batch.n_pairs, lambda: batch)
 

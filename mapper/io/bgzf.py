@@ -104,22 +104,22 @@ def _compress_compiled(pieces: Sequence[memoryview], level: int) -> memoryview:
     """Return the BGZF blocks of `pieces`, of ISA-L's level `level`, in one call without the GIL."""
     n_blocks = sum(-(-len(piece) // BLOCK_BYTES) for piece in pieces)
     out = RECYCLER.empty(n_blocks * _MAX_BLOCK)
-    places = np.array(
+    spans = np.array(
         [(np.frombuffer(piece, np.uint8).ctypes.data, len(piece)) for piece in pieces], np.int64
     )
-    end = _fill_blocks(places, level, isal.workspace(), out)
+    end = _fill_blocks(spans, level, isal.workspace(), out)
     if end < 0:
         raise RuntimeError("ISA-L finds no room for a block of BGZF")
     return out[:end].data
 
 
 @driver
-def _fill_blocks(places, level, work, out):
+def _fill_blocks(spans, level, work, out):
     """Write the blocks of pieces of data; return their end, or -1 (never seen).
 
     Parameters
     ----------
-    places
+    spans
         Address of each piece, and its bytes: int64, shape (n, 2).
     level, work
         See :func:`mapper.io.isal.deflate`.
@@ -127,8 +127,8 @@ def _fill_blocks(places, level, work, out):
         uint8, with room for blocks of the largest size.
     """
     at = np.int64(0)
-    for piece in range(len(places)):
-        data, n_bytes = places[piece]
+    for piece in range(len(spans)):
+        data, n_bytes = spans[piece]
         for first in range(0, n_bytes, BLOCK_BYTES):
             n = min(BLOCK_BYTES, n_bytes - first)
             body = at + _HEADER_BYTES

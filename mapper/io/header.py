@@ -108,9 +108,9 @@ def header_field(line: str, tag: str) -> str:
     return ""
 
 
-def _merge_read_groups(given: Sequence[str], inputs: Sequence[Sequence[str]]) -> list[str]:
+def _merge_read_groups(own: Sequence[str], inputs: Sequence[Sequence[str]]) -> list[str]:
     """Return all @RG lines, each once."""
-    lines = list(given)
+    lines = list(own)
     for header in inputs:
         for line in header:
             if line.startswith("@RG\t") and line not in lines:

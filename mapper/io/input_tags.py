@@ -12,7 +12,7 @@ import numpy as np
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.io.bam_reader import QC_FAIL
 from mapper.io.bam_writer import REVERSE, copy_bytes
-from mapper.io.tags import tag_end, tag_key, turn_base_tag
+from mapper.io.tags import reverse_base_tag, tag_end, tag_key
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import get16
 from mapper.parallel.buffers import RECYCLER
@@ -21,7 +21,7 @@ PER_BASE_TAGS = ("OQ", "U2", "E2", "MM", "ML", "MN", "Mm", "Ml")
 _PER_BASE = np.array([tag_key(tag) for tag in PER_BASE_TAGS], np.uint16)
 
 
-def carry_over(records: RecordBatch, reads: ReadBatch) -> RecordBatch:
+def copy_input_tags(records: RecordBatch, reads: ReadBatch) -> RecordBatch:
     """Add the tags and the flag 0x200 of each read to its records.
 
     Parameters
@@ -69,7 +69,7 @@ def _merge_tags(read, flag, query_start, query_end, own_tags, own_offsets, base_
                 copied = at
                 at = copy_bytes(tags, at, read_tags, tag, following)
                 if flag[r] & REVERSE and following - tag - 4 == n_bases:
-                    turn_base_tag(tags, copied, n_bases)
+                    reverse_base_tag(tags, copied, n_bases)
             tag = following
         tag_offsets[r + 1] = at
 

@@ -131,9 +131,9 @@ class ReadsReader(BatchReader):
                 self._current.close()
                 self._current = None
         # Their present values: when the batch is parsed, another file may be current.
-        place = _Place(self._names, self._n_before, self._tag, self.n_reads)
+        position = _Position(self._names, self._n_before, self._tag, self.n_reads)
         longest = self._options.max_read_len
-        return raw._replace(parse=partial(_parse, raw, place, longest))
+        return raw._replace(parse=partial(_parse, raw, position, longest))
 
     def _add(self, lane: Lane) -> None:
         """Open the files of a lane and recognise their formats."""
@@ -203,7 +203,7 @@ class ReadsReader(BatchReader):
         self.may_hold_pairs = True
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     """The position of a batch in the input."""
 
     names: tuple[str, ...]  # of its files
@@ -212,19 +212,19 @@ class _Place(NamedTuple):
     first_read: int
 
 
-def _parse(raw: RawBatch, place: _Place, longest: int | None) -> ReadBatch:
+def _parse(raw: RawBatch, position: _Position, longest: int | None) -> ReadBatch:
     """Parse a batch, number and tag its reads, and refuse reads that are too long."""
-    reads = raw.parse()._replace(first_read=place.first_read)
+    reads = raw.parse()._replace(first_read=position.first_read)
     if longest is not None and (lengths := np.diff(reads.base_offsets)).max(initial=0) > longest:
         row = int(np.flatnonzero(lengths > longest)[0])
         name = reads.names[slice(*reads.name_offsets[row : row + 2])].tobytes().decode("ascii")
-        ordinal = place.first_read + row - place.n_before
-        mate, number = ordinal % len(place.names), ordinal // len(place.names) + 1
+        ordinal = position.first_read + row - position.n_before
+        mate, number = ordinal % len(position.names), ordinal // len(position.names) + 1
         raise InputFormatError(
-            f"{place.names[mate]}: record {number}: read {name!r} has {lengths[row]} bases; the "
+            f"{position.names[mate]}: record {number}: read {name!r} has {lengths[row]} bases; the "
             f"short-read mode takes up to {longest}, and there is no long-read mode yet"
         )
-    return with_tag(reads, place.tag) if place.tag else reads
+    return with_tag(reads, position.tag) if position.tag else reads
 
 
 def _giving(reader: BamReader) -> Callable[[], BatchReader]:

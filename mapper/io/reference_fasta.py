@@ -300,10 +300,10 @@ class _Records:
         """Check the records of a block; return its contigs."""
         names, starts = [], block.heads[:, AT].tolist()
         at = 0
-        for start, end, behind in block.heads.tolist():
-            self._add_bases(behind - at)
+        for start, end, next_line in block.heads.tolist():
+            self._add_bases(next_line - at)
             names.append(self._begin(block.text[start:end].tobytes()))
-            at = behind
+            at = next_line
         self._add_bases(len(block.codes) - at)
         if block.status != OK:
             raise self._bad_character(block)

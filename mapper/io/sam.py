@@ -9,7 +9,7 @@ import numpy as np
 from mapper.batch import NO_QUALITY, ReadBatch, RecordBatch
 from mapper.cigar import ASCII_OF_OP
 from mapper.dna import ASCII_OF_CODE, COMPLEMENT
-from mapper.io.bam_writer import REVERSE, check_names, copy_bytes, given_bounds
+from mapper.io.bam_writer import REVERSE, base_bounds, check_names, copy_bytes
 from mapper.io.tags import VALUE_SIZE, float_texts, get_number, put_int
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import get32
@@ -186,7 +186,7 @@ def _fill_sam(records, reads, contigs, contig_offsets, floats, float_offsets, ou
         read = records.read[r]
         flag = np.int64(records.flag[r])
         reverse = (flag & REVERSE) != 0
-        start, end = given_bounds(
+        start, end = base_bounds(
             reads.base_offsets, read, records.query_start[r], records.query_end[r], reverse
         )
         ref_id = records.ref_id[r]

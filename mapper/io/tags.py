@@ -78,7 +78,7 @@ def is_dropped(key):
 
 
 @core
-def turn_base_tag(tags, at, n_bases):
+def reverse_base_tag(tags, at, n_bases):
     """Reverse, in place, the tag at `at` if it has one character for each base of SEQ."""
     key = get16(tags, at)
     if key == _OQ or key == _U2 or key == _E2:

@@ -30,7 +30,7 @@ from mapper.parallel.pool import MAP, READ, Workers, run_into
 from mapper.params import MapParams
 
 if TYPE_CHECKING:
-    from mapper.batch_ops import Share
+    from mapper.batch_ops import ResultSlice
     from mapper.mapping.stages_cuda import DeviceStages
 
 Result = TypeVar("Result")
@@ -148,7 +148,7 @@ class DeviceGroups:
         with self._stats.stage("wait"):
             batches = [member.parsed.result() for member in group.members]
         # A device takes pairs, or single reads; most batches are of one kind.
-        shares: list[list[Share]] = [[] for _ in batches]
+        shares: list[list[ResultSlice]] = [[] for _ in batches]
         for paired in (True, False):
             places = [
                 (i, part.reads)
@@ -168,7 +168,10 @@ class DeviceGroups:
 
 
 def _follow(
-    follow: Callable[[AlignedBatch], Result], batch: _Parsed, shares: Sequence[Share], rescued: bool
+    follow: Callable[[AlignedBatch], Result],
+    batch: _Parsed,
+    shares: Sequence[ResultSlice],
+    rescued: bool,
 ) -> Result:
     aligned = [
         Aligned(part.reads, *share.cut(), rescued)
@@ -179,4 +182,4 @@ def _follow(
 
 def _parse(parse: Callable[[], ReadBatch]) -> _Parsed:
     reads = parse()
-    return _Parsed(reads, batch_ops.split(reads))
+    return _Parsed(reads, batch_ops.split_mixed(reads))

@@ -185,7 +185,7 @@ def test_so_many_steps_are_begun_before_anything_is_taken(ahead):
     """Not fewer, or threads have nothing to inflate; not more, or memory is not bounded."""
     chunk, begun, tasks = 500, [], deque()
 
-    class Counted(Source):
+    class CountedPieces(Source):
         def begin(self, buffer: memoryview) -> Step:
             step = super().begin(buffer)
             begun.append(step.n_bytes)
@@ -196,7 +196,7 @@ def test_so_many_steps_are_begun_before_anything_is_taken(ahead):
             tasks.append(call)
             return Future()
 
-    buffer = InputBuffer(Counted(1, len(DATA), chunk), chunk, Later(), ahead * chunk)
+    buffer = InputBuffer(CountedPieces(1, len(DATA), chunk), chunk, Later(), ahead * chunk)
     buffer.unread(chunk)
     while tasks:
         tasks.popleft()()
