@@ -1,9 +1,9 @@
-"""The batches that flow through the stages: structs of arrays, one row per item.
+"""Define the batches that flow through the stages: structs of arrays, one row per item.
 
 ``reads → seeds → loci → alignments → records``. A batch is a NamedTuple of arrays and
 passes unchanged to compiled code. A column of variable length is a flat array with
 ``*_offsets`` (int64, one more value than rows, first 0, nondecreasing): row i is
-``column[offsets[i]:offsets[i + 1]]``. Stages never write to a batch they were given.
+``column[offsets[i]:offsets[i + 1]]``. Stages never write to their input.
 
 Coordinates are 0-based and half-open. ``text_pos`` is a position in the indexed text
 (all contigs in order, each followed by one separator base that matches nothing).
@@ -18,38 +18,37 @@ from typing import NamedTuple
 import numpy as np
 
 NO_QUALITY = 255
-"""Base quality of a read that came without any (as in BAM)."""
-
+"""Base quality in a read without qualities (as in BAM)."""
 
 NO_FLAGS = np.zeros(0, np.uint16)
 NO_TAGS = np.zeros(0, np.uint8)
 NO_OFFSETS = np.zeros(0, np.int64)
 
 MIN_COST = 32
-"""Bases that a read counts for at least in the size of a batch, so that empty reads cannot fill the
-memory."""
+"""A read counts at least this many bases in the size of a batch, so that empty reads cannot fill
+the memory."""
 
 
 class ReadBatch(NamedTuple):
-    """Reads as given, in input order.
+    """Reads in input order.
 
     For pairs, mates are rows 2 i and 2 i + 1. In a *mixed* batch (`flags` given, `paired`
     false, some rows with SAM flag 1) the mates of a pair are adjacent rows anywhere, the
-    first before the last; the stages take such a batch only in parts (``mapper/batch_ops.py``).
+    first before the last; stages take only its parts (:func:`mapper.batch_ops.split_mixed`).
     """
 
     bases: np.ndarray  # uint8 codes of mapper.dna, flat
-    quals: np.ndarray  # uint8 Phred, flat like bases; NO_QUALITY throughout a read without
+    quals: np.ndarray  # uint8 Phred, flat like bases; all NO_QUALITY in a read without
     base_offsets: np.ndarray  # int64 (n + 1,)
     names: np.ndarray  # uint8 ASCII, flat; without "@", comment, or /1 /2
     name_offsets: np.ndarray  # int64 (n + 1,)
     first_read: int  # ordinal, in the whole input, of row 0
     paired: bool
     flags: np.ndarray = NO_FLAGS
-    """uint16 (n,), or no item: what the input's SAM flags say of the read itself, of
-    0x1, 0x40, 0x80 (pairing) and 0x200 (failed the instrument's quality checks)."""
-    tags: np.ndarray = NO_TAGS  # uint8, flat: BAM-encoded tags that go along into the records
-    tag_offsets: np.ndarray = NO_OFFSETS  # int64 (n + 1,), or no item where no read has tags
+    """uint16 (n,), or empty: the input's SAM flags 0x1, 0x40, 0x80 (pairing) and 0x200 (failed the
+    instrument's quality checks)."""
+    tags: np.ndarray = NO_TAGS  # uint8, flat: BAM-encoded tags to be copied to the records
+    tag_offsets: np.ndarray = NO_OFFSETS  # int64 (n + 1,), or empty if no read has tags
 
     @property
     def n_reads(self) -> int:
@@ -57,7 +56,7 @@ class ReadBatch(NamedTuple):
 
     @property
     def n_pairs(self) -> int:
-        """Pairs, in a mixed batch too."""
+        """Number of pairs, in a mixed batch too."""
         if self.paired:
             return self.n_reads // 2
         return int((self.flags & 1).sum()) // 2
@@ -84,13 +83,13 @@ class SeedBatch(NamedTuple):
     seed_len: np.ndarray  # int32
     repeat_bases: np.ndarray  # int32 (n_reads,): bases covered by seeds over the repeat cap
     guarantee: np.ndarray
-    """int32 (n_reads,): a place that differs from the read in fewer bases than this has been
-    found, as long as the differences are substitutions."""
-    thinned: np.ndarray  # bool (n_reads,): some seed was lengthened or left out
+    """int32 (n_reads,): every place that differs from the read in fewer substitutions than this has
+    been found."""
+    thinned: np.ndarray  # bool (n_reads,): a seed was lengthened or left out
 
 
 class SeedSummary(NamedTuple):
-    """What pairing and mapping quality need to know of seeding; columns of a SeedBatch."""
+    """The columns of a SeedBatch that pairing and mapping quality need."""
 
     repeat_bases: np.ndarray  # int32 (n_reads,)
     guarantee: np.ndarray  # int32 (n_reads,)
@@ -104,7 +103,7 @@ class LocusBatch(NamedTuple):
     strand: np.ndarray  # uint8
     diagonal: np.ndarray  # int64: text_pos - query_start
     ref_id: np.ndarray  # int32: contig
-    window_start: np.ndarray  # int64: text bounds that the alignment may not leave
+    window_start: np.ndarray  # int64: text bounds of the alignment
     window_end: np.ndarray  # int64
 
 
@@ -125,7 +124,7 @@ class AlignmentBatch(NamedTuple):
 
 
 def no_alignments(n_reads: int) -> AlignmentBatch:
-    """Return the batch of reads that align nowhere."""
+    """Return a batch without alignments for `n_reads` reads."""
     wide, narrow = np.zeros(0, np.int64), np.zeros(0, np.int32)
     return AlignmentBatch(
         alignment_offsets=np.zeros(n_reads + 1, np.int64),
@@ -179,7 +178,7 @@ class KmerBatch(NamedTuple):
 
 
 class KmerHits(NamedTuple):
-    """Where k-mers match: row 2 i is k-mer i itself, row 2 i + 1 its reverse complement."""
+    """Matches of k-mers: row 2 i is k-mer i itself, row 2 i + 1 its reverse complement."""
 
     hit_offsets: np.ndarray  # int64 (2 n + 1,)
     text_pos: np.ndarray  # uint32 or uint64: leftmost base of the match, ascending in a row

@@ -1,15 +1,7 @@
-"""Batches cut in two, joined, and cut out of larger ones: a device's input and results.
+"""Split, merge, slice and join batches, and compute offsets of ragged rows.
 
-Batches that mix pairs and single reads: in two parts through the stages, then merged.
-
-A stage knows pairs or single reads, not both. The parts hold the rows of each kind in
-input order, and their records are merged back into it, so the result is that of a batch
-cut wherever the kind changes.
-
-Ragged rows: items of all rows one behind the other, and the bounds of each row.
-
-Compiled, because NumPy gives Python's lock away in some of this, or keeps it for long, and the
-threads of a run wait for one another then.
+Loops over offsets are compiled, because NumPy releases the GIL in some of them, or holds it for
+long, and the threads of a run then wait for each other.
 """
 
 from __future__ import annotations
@@ -33,19 +25,72 @@ from mapper.jit.accelerate import brief, driver
 _PAIRED = 0x1
 
 
+# --- ragged rows ---
+
+
+def offsets_of(counts: np.ndarray) -> np.ndarray:
+    """Return the offsets (int64, n + 1) of n ragged rows, given their lengths."""
+    offsets = np.empty(len(counts) + 1, np.int64)
+    _accumulate(counts, offsets)
+    return offsets
+
+
+@driver
+def _accumulate(counts, offsets):
+    total = np.int64(0)
+    offsets[0] = 0
+    for i in range(len(counts)):
+        total += counts[i]
+        offsets[i + 1] = total
+
+
+@driver
+def longest_row(offsets):
+    """Return the length of the longest row; 0 without rows."""
+    longest = np.int64(0)
+    for row in range(len(offsets) - 1):
+        longest = max(longest, offsets[row + 1] - offsets[row])
+    return longest
+
+
+def join_offsets(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Join the offsets (int64, n + 1 for n rows) of consecutive ragged rows."""
+    joined = np.empty(1 + sum(len(part) - 1 for part in parts), np.int64)
+    joined[0] = parts[0][0]
+    at = 0
+    for part in parts:
+        _append_offsets(joined, at, part)
+        at += len(part) - 1
+    return joined
+
+
+@brief
+def _append_offsets(joined, at, part):
+    """Append the offsets of `part` after those of the first `at` rows."""
+    shift = joined[at] - part[0]
+    for i in range(1, len(part)):
+        joined[at + i] = part[i] + shift
+
+
+# --- batches that mix pairs and single reads ---
+
+
 class Part(NamedTuple):
-    """Rows of a batch that are all pairs, or all single reads."""
+    """The pairs of a batch, or its single reads."""
 
     reads: ReadBatch  # without tags: these stay with the whole batch
-    rows: np.ndarray  # int32: which rows of the whole batch they are, ascending
+    rows: np.ndarray  # int32: their rows in the whole batch, ascending
 
 
-def split(reads: ReadBatch) -> list[Part]:
-    """Return the parts of a batch: one, unless it mixes pairs and single reads.
+def split_mixed(reads: ReadBatch) -> list[Part]:
+    """Split a batch that mixes pairs and single reads, as a stage takes only one kind.
+
+    Each part has its rows in input order, and :func:`merge_mixed` restores the order of all. So the
+    result is that of batches cut wherever the kind changes.
 
     Returns
     -------
-    Pairs before single reads. A batch that is all of one kind is not copied.
+    Pairs before single reads; one part, not copied, for a batch of one kind.
     """
     whole = reads._replace(tags=NO_TAGS, tag_offsets=NO_OFFSETS)
     in_pair = (reads.flags & _PAIRED) != 0
@@ -59,15 +104,15 @@ def split(reads: ReadBatch) -> list[Part]:
     return parts
 
 
-def merge(records: Sequence[RecordBatch], rows: Sequence[np.ndarray]) -> RecordBatch:
-    """Return the records of all parts in the order of the whole batch's rows.
+def merge_mixed(records: Sequence[RecordBatch], rows: Sequence[np.ndarray]) -> RecordBatch:
+    """Merge the records of all parts in the order of the whole batch's rows.
 
     Parameters
     ----------
     records
-        Records of each part; ``read`` counts the part's rows.
+        Records of each part; ``read`` is a row of the part.
     rows
-        Rows of each part in the whole batch, int32, rising.
+        Rows of each part in the whole batch, int32, ascending.
     """
     if len(records) == 1:
         return records[0]
@@ -110,81 +155,40 @@ def _take_ragged(
     return flat[np.repeat(starts[rows], lengths[rows]) + within], offsets
 
 
-def offsets_of(counts: np.ndarray) -> np.ndarray:
-    """Return the bounds (int64, one more) of ragged rows with these lengths."""
-    offsets = np.empty(len(counts) + 1, np.int64)
-    _add_up(counts, offsets)
-    return offsets
+# --- slices and joins of a device's results ---
 
 
-@driver
-def _add_up(counts, offsets):
-    total = np.int64(0)
-    offsets[0] = 0
-    for i in range(len(counts)):
-        total += counts[i]
-        offsets[i + 1] = total
-
-
-@driver
-def longest_row(offsets):
-    """Return the items of the longest row; 0 if there is none."""
-    longest = np.int64(0)
-    for row in range(len(offsets) - 1):
-        longest = max(longest, offsets[row + 1] - offsets[row])
-    return longest
-
-
-def join_offsets(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Join the bounds (int64, n + 1 of n rows) of ragged rows that follow one another."""
-    joined = np.empty(1 + sum(len(part) - 1 for part in parts), np.int64)
-    joined[0] = parts[0][0]
-    at = 0
-    for part in parts:
-        _join_behind(joined, at, part)
-        at += len(part) - 1
-    return joined
-
-
-@brief
-def _join_behind(joined, at, part):
-    """Join the bounds of more rows behind those of the first `at`."""
-    shift = joined[at] - part[0]
-    for i in range(1, len(part)):
-        joined[at + i] = part[i] + shift
-
-
-class Found(NamedTuple):
-    """What a device found for the reads of a batch."""
+class DeviceResults(NamedTuple):
+    """The results of a device for the reads of a batch."""
 
     packed: PackedReads | None
-    """None where mates have been rescued: nothing else needs it."""
+    """None if mates have been rescued, as only rescue needs it."""
     seeds: SeedSummary
     alignments: AlignmentBatch
 
 
-class Share(NamedTuple):
-    """The part of a device's results that belongs to one of the batches that it was given."""
+class ResultSlice(NamedTuple):
+    """The slice of a device's results that belongs to one of the joined batches."""
 
-    whole: Found
+    whole: DeviceResults
     start: int
     end: int
-    """Reads of `whole`."""
+    """Bounds of its reads in `whole`."""
 
-    def cut(self) -> Found:
-        """Return it as the results of a batch of its own; columns stay views of the whole."""
+    def cut(self) -> DeviceResults:
+        """Return the slice as results of its own; its columns are views."""
         found, start, end = self
         if start == 0 and end == len(found.seeds.guarantee):
             return found
-        return Found(
-            None if found.packed is None else packed_of(found.packed, start, end),
+        return DeviceResults(
+            None if found.packed is None else slice_packed(found.packed, start, end),
             SeedSummary._make(column[start:end] for column in found.seeds),
-            alignments_of(found.alignments, start, end),
+            slice_alignments(found.alignments, start, end),
         )
 
 
-def reads_of(reads: ReadBatch, start: int, end: int) -> ReadBatch:
-    """Return reads start:end as a batch, without their tags."""
+def slice_reads(reads: ReadBatch, start: int, end: int) -> ReadBatch:
+    """Return reads start:end as a batch without tags."""
     first, last = reads.base_offsets[start], reads.base_offsets[end]
     name_first, name_last = reads.name_offsets[start], reads.name_offsets[end]
     return ReadBatch(
@@ -198,7 +202,7 @@ def reads_of(reads: ReadBatch, start: int, end: int) -> ReadBatch:
     )
 
 
-def packed_of(packed: PackedReads, start: int, end: int) -> PackedReads:
+def slice_packed(packed: PackedReads, start: int, end: int) -> PackedReads:
     """Return the bit planes of reads start:end, as a copy with its own row of padding."""
     first, last = packed.word_offsets[[start, end]]
     planes = np.zeros((last - first + 1, 3), np.uint64)
@@ -206,7 +210,7 @@ def packed_of(packed: PackedReads, start: int, end: int) -> PackedReads:
     return PackedReads(planes, packed.word_offsets[start : end + 1] - first)
 
 
-def alignments_of(batch: AlignmentBatch, start: int, end: int) -> AlignmentBatch:
+def slice_alignments(batch: AlignmentBatch, start: int, end: int) -> AlignmentBatch:
     """Return the alignments of reads start:end."""
     first, last = batch.alignment_offsets[[start, end]]
     op, last_op = batch.cigar_offsets[[first, last]]
@@ -222,7 +226,7 @@ def alignments_of(batch: AlignmentBatch, start: int, end: int) -> AlignmentBatch
 
 
 def join_packed(parts: Sequence[PackedReads]) -> PackedReads:
-    """Join bit planes, with one row of padding behind the last."""
+    """Join bit planes, with one row of padding after the last."""
     planes = [part.planes[:-1] for part in parts[:-1]]
     return PackedReads(
         np.concatenate([*planes, parts[-1].planes]),
@@ -231,12 +235,12 @@ def join_packed(parts: Sequence[PackedReads]) -> PackedReads:
 
 
 def join_summaries(parts: Sequence[SeedSummary]) -> SeedSummary:
-    """Join what is known of the reads of batches that follow one another."""
+    """Join the seed summaries of consecutive batches."""
     return SeedSummary._make(np.concatenate(column) for column in zip(*parts, strict=True))
 
 
 def join_alignments(parts: Sequence[AlignmentBatch]) -> AlignmentBatch:
-    """Join the alignments of batches that follow one another."""
+    """Join the alignments of consecutive batches."""
     columns = [np.concatenate(column) for column in zip(*(p[1:9] for p in parts), strict=True)]
     return AlignmentBatch._make(
         (

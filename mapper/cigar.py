@@ -1,8 +1,8 @@
-"""CIGAR operations: BAM packing, merging, left alignment, text.
+"""Pack, merge, left-align and print CIGAR operations.
 
 An operation is ``length << 4 | code`` (uint32). Inside the mapper the codes are
-``= X I D`` (SAM: I consumes the read only, D the reference only); soft clips and, where
-asked for, M appear when records are made.
+``= X I D`` (SAM: I consumes the read only, D the reference only); soft clips and, by
+option, M appear when records are made.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def append_op(ops, n_ops, code, length):
 
 @core
 def base_at(planes, word, pos):
-    """Base at `pos` of a packed sequence: 0 to 3, or 4 if ambiguous."""
+    """Return the base at `pos` of a packed sequence: 0 to 3, or 4 if ambiguous."""
     w = np.uint64(word + (pos >> 6))
     bit = np.uint64(pos & 63)
     one = np.uint64(1)
@@ -64,8 +64,8 @@ def base_at(planes, word, pos):
 def left_align(ops, n_ops, read_planes, read_word, query_start, ref_planes, text_start):
     """Move every gap as far left as it goes without changing the score, in place.
 
-    A gap moves by one base where the base before it equals its own last base and stands in
-    a run of matches. A run is never emptied: gaps do not swap or reach an end.
+    A gap moves by one base where the base before it equals its own last base and is in a run of
+    matches. At least one match of the run stays: gaps do not swap or reach an end.
     """
     query = np.int32(query_start)
     text = text_start

@@ -1,4 +1,4 @@
-"""Base codes, reverse complement, and bit planes.
+"""Encode DNA as base codes and bit planes, and reverse complement it.
 
 **Codes** (uint8): A 0, C 1, G 2, T 3 (lexicographic, as the FM-index needs; the
 complement of c is 3 - c). N is 4; the other IUPAC letters are 5 to 14, kept so that the
@@ -43,7 +43,7 @@ def encode(text: str | bytes) -> np.ndarray:
     Raises
     ------
     ValueError
-        At the first character that is no IUPAC nucleotide letter.
+        For a character that is no IUPAC nucleotide letter.
     """
     raw = np.frombuffer(text.encode() if isinstance(text, str) else text, np.uint8)
     codes = CODE_OF_ASCII[raw]
@@ -65,7 +65,7 @@ def reverse_complement(codes: np.ndarray) -> np.ndarray:
 
 @core
 def n_words(length):
-    """Words of 64 bases that `length` bases take."""
+    """Return the number of 64-base words for `length` bases."""
     return (length + 63) >> 6
 
 
@@ -105,8 +105,7 @@ def pack_strand(codes, start, end, strand, planes, word):
 def plane_word(planes, word, pos, plane):
     """Return 64 bits of one plane, from base `pos` of the sequence at row `word` on.
 
-    One row beyond the last base's must exist (its content does not matter to callers,
-    who mask by length).
+    A further row must exist after that of the last base, of any content: callers mask by length.
     """
     w = np.uint64(word + (pos >> 6))  # a signed index would be checked for being negative
     one, shift = np.uint64(1), np.uint64(pos & 63)

@@ -1,10 +1,10 @@
-"""The errors a user can meet, each with the exit status it ends the command with."""
+"""Errors for users, each with the exit status of the command line."""
 
 from __future__ import annotations
 
 
 class MapperError(Exception):
-    """Base of all errors that are the input's, the machine's or the user's, not ours.
+    """Base of all errors that are caused by the input, the machine or the user.
 
     The message names the thing, the value, what was expected and what to do; the
     command line prints it without a traceback (unless ``--debug``).
@@ -14,7 +14,7 @@ class MapperError(Exception):
 
 
 class UsageError(MapperError):
-    """Options or paths that cannot be what the user meant."""
+    """Options or paths that contradict each other or are out of range."""
 
     exit_status = 2
 
@@ -32,19 +32,19 @@ class IndexFormatError(MapperError):
 
 
 class ResourceError(MapperError):
-    """Memory that does not suffice, said before the work starts where possible."""
+    """Insufficient memory, reported before the work starts where possible."""
 
     exit_status = 1
 
 
 class DeviceError(MapperError):
-    """A device that was asked for and cannot be used."""
+    """A requested device that cannot be used."""
 
     exit_status = 3
 
 
 class DeviceMemoryError(DeviceError):
-    """A device's memory does not suffice; a smaller batch might fit."""
+    """Insufficient memory of a device; a smaller batch might fit."""
 
 
 class OutputError(MapperError):

@@ -1,4 +1,4 @@
-"""How much memory this process may still take, and has taken."""
+"""Measure the memory that is available to this process, and that it has used."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_bytes() -> int | None:
-    """Return the memory left to this process, or None where the system does not say.
+    """Return the memory available to this process, or None if the system does not tell.
 
-    The least of what the kernel calls available and of what is left of the limits of
-    every control group (version 1 or 2) that this process is in: inside a container or a
-    batch job the latter is what ends the process. A group's page cache counts as free,
-    because the kernel drops it first.
+    That is the smaller of the kernel's MemAvailable and the rest of the limits of every control
+    group (version 1 or 2) of this process: in a container or a batch job the latter kills the
+    process. A group's page cache counts as free, because the kernel drops it first.
     """
     left = [value for value in (_meminfo_available(), *_cgroup_left()) if value is not None]
     return min(left) if left else None
@@ -28,9 +27,9 @@ def require_bytes(needed: int, what: str, remedy: str) -> None:
     Parameters
     ----------
     what
-        What needs the memory: the subject of the message.
+        Subject of the message, which needs the memory.
     remedy
-        What the user can do about it.
+        Advice for the user.
     """
     available = available_bytes()
     if available is not None and needed > available:
@@ -57,7 +56,7 @@ def _meminfo_available() -> int | None:
 
 
 def _cgroup_left() -> list[int | None]:
-    """Return what is left of the limit of each control group, from ours up to the root."""
+    """Return the rest of the limit of each control group, from ours up to the root."""
     left: list[int | None] = []
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)

@@ -1,4 +1,4 @@
-"""Every default number of the mapper, one small struct per stage.
+"""Define the parameters of every stage and their defaults.
 
 Parameter structs that compiled code reads are NamedTuples (numba and CUDA kernels take
 them as they are; a dataclass they would not); the others are frozen dataclasses. The
@@ -22,8 +22,8 @@ class IndexParams:
     """BWT characters per Occ checkpoint (q): 64, 128, 256, 512 or 1024."""
 
     sa_sampling: int | None = None
-    """Every how many rows the suffix array is kept (p): a power of two up to 1024; None to fit
-    the text."""
+    """Every p-th row of the suffix array is kept: p is a power of two up to 1024; None to fit the
+    text."""
 
     kmer_len: int | None = None
     """k of the k-mer interval table, 0 to 14; 0 for no table, None to fit the text."""
@@ -45,7 +45,7 @@ class IndexParams:
         """Return p for a text of `n_bases`: as given, or the default."""
         if self.sa_sampling is not None:
             return self.sa_sampling
-        # The whole array where it takes no more than 64 MB: locating is one access to memory.
+        # The whole array if it takes at most 64 MB: locating is then one access to memory.
         return 1 if n_bases <= 1 << 24 else 4
 
     def table_kmer_len(self, n_bases: int) -> int:
@@ -53,8 +53,8 @@ class IndexParams:
         if self.kmer_len is not None:
             return self.kmer_len
         level = (n_bases.bit_length() - 1) // 2  # floor(log4(n))
-        # At most a quarter of an entry for each base; but where that leaves room under 64 MB,
-        # so many that a random k-mer mostly has no row: its search ends with the look-up.
+        # At most a quarter of an entry for each base; but under 64 MB so many that a random k-mer
+        # mostly has no row, so that its search ends with the look-up.
         return min(14, max(level - 1, min(level + 1, 12)))
 
 
@@ -93,8 +93,8 @@ class KmerParams(NamedTuple):
 class ExtendParams(NamedTuple):
     """Scores as users know them (bwa's defaults), and limits of the search.
 
-    Whatever else is in score units (mapping quality, the insert-size model) counts in
-    multiples of `match`.
+    Other quantities in score units (mapping quality, the insert-size model) count in multiples of
+    `match`.
     """
 
     match: int = 1
@@ -104,9 +104,9 @@ class ExtendParams(NamedTuple):
     gap_extend: int = 1
     """A gap of n bases costs ``gap_open + n * gap_extend``."""
     end_bonus: int = 5
-    """What it is worth to align up to an end of the read; equals bwa's clipping penalty."""
+    """Bonus for an alignment up to an end of the read; equals bwa's clipping penalty."""
     max_gap: int = 100
-    """Diagonals that a gapped alignment may stray from its seed's."""
+    """Largest distance of a gapped alignment from its seed's diagonal."""
     score_margin: int = 17
     """Heuristic: an alignment this many matches' worth below the read's best changes no
     decision (a pair may lose no more to be proper, and such a lead makes a read sure), and
@@ -170,7 +170,7 @@ class KeepParams(NamedTuple):
 
 
 SHARES = 1024
-"""Shares are whole numbers of this part in compiled code that a device shares."""
+"""Shares are integers in 1 / SHARES, so that CPU and device compute the same."""
 
 KEEP_MARGIN = 50
 """``KeepParams.margin`` in matches. Of 14 alignments of a read of 2x150 on 100 Mbp with a
@@ -189,7 +189,7 @@ class MapParams(NamedTuple):
 
     @property
     def keep(self) -> KeepParams:
-        """What extension has to hand on for these pairs and records."""
+        """The alignments that pairing and records need from extension."""
         if self.record.all_alignments:
             return KEEP_ALL
         # Placements are compared with their end bonuses.
@@ -203,7 +203,7 @@ class MapParams(NamedTuple):
 
 
 MAX_READ_LEN = 1000
-"""Longest read of the short-read mode; its work space grows with the square."""
+"""Longest read of the short-read mode; its workspace grows with the square."""
 
 BATCH_BASES = 3_000_000
 """Bases in a batch: half a second of work for one thread, some tens of megabytes."""

@@ -1,4 +1,4 @@
-"""Bounds of ragged rows, against NumPy."""
+"""Compute offsets of ragged rows, against NumPy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_sums_leave_32_bits():
 
 @given(st.lists(COUNTS, min_size=1, max_size=5), st.integers(0, 9))
 def test_bounds_of_parts_are_joined(parts, start):
-    """Parts begin where they like, as slices of other bounds do; the first one's start stays."""
+    """Parts may start at any offset, like slices; the start of the first one stays."""
     bounds = [
         start * (i + 1) + offsets_of(np.array(part, np.int64)) for i, part in enumerate(parts)
     ]

@@ -1,4 +1,4 @@
-"""CIGAR text, merging and left alignment, against replays from letters."""
+"""Print, merge and left-align CIGAR operations, against replays from letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codes, reverse complement and bit planes, against letters."""
+"""Encode bases, reverse complement and bit planes, against letters."""
 
 from __future__ import annotations
 

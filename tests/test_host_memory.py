@@ -1,4 +1,4 @@
-"""What is left of memory, as the kernel's files tell it."""
+"""Read the available memory from the kernel's files."""
 
 from __future__ import annotations
 

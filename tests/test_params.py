@@ -1,4 +1,4 @@
-"""How large the k-mer table and the suffix array are where nobody says."""
+"""Choose default sizes of the k-mer table and the suffix array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public names, and that they cost nothing until they are used."""
+"""Check the public names, and that they are imported only when used."""
 
 from __future__ import annotations
 

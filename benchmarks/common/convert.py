@@ -77,7 +77,7 @@ def convert_fmwave(
 ) -> None:
     """Read, encode and write with the readers and writers of fmwave."""
     from mapper.io.header import header_text
-    from mapper.io.input_tags import carry_over
+    from mapper.io.input_tags import copy_input_tags
     from mapper.io.output import open_output
     from mapper.io.reads import Lane, ReadOptions, ReadsReader
     from mapper.mapping.prefetch import BatchPrefetcher
@@ -85,7 +85,7 @@ def convert_fmwave(
 
     def convert(raw: RawBatch) -> np.ndarray:
         reads = raw.parse()
-        return output.encode(carry_over(unmapped.records(reads), reads), reads)
+        return output.encode(copy_input_tags(unmapped.records(reads), reads), reads)
 
     unmapped = Unmapped()
     pool = PriorityPool(threads)

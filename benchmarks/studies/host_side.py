@@ -34,8 +34,8 @@ from benchmarks.common.harness import commit
 from benchmarks.common.map_runs import records_digest
 from mapper.batch import AlignmentBatch, ReadBatch, SeedSummary
 from mapper.batch_ops import (
-    Found,
-    Share,
+    DeviceResults,
+    ResultSlice,
     join_alignments,
     join_summaries,
 )
@@ -54,7 +54,7 @@ RECORDED_BASES = 3_000_000
 MODEL = model_from(320.0, 50.0, 120, 520, 0)
 
 
-def record(index: Index, paths: Sequence[str], threads: int) -> Found:
+def record(index: Index, paths: Sequence[str], threads: int) -> DeviceResults:
     """Return what the CPU makes of all reads, mates rescued."""
     params = MapParams()
     params = params._replace(seed=resolve(params.seed, index.fm.n_rows - 1))
@@ -69,13 +69,15 @@ def record(index: Index, paths: Sequence[str], threads: int) -> Found:
         while (batch := reader.next_batch()) is not None:
             batches.append(pool.submit(work, batch))
         seeds, alignments = zip(*(b.result() for b in batches), strict=True)
-    return Found(None, join_summaries(seeds), join_alignments(alignments))
+    return DeviceResults(None, join_summaries(seeds), join_alignments(alignments))
 
 
 class PretendedDevice:
     """Stands in for :class:`mapper.mapping.stages_cuda.DeviceStages`."""
 
-    def __init__(self, index: Index, recorded: Found, streams: int, us_per_read: float) -> None:
+    def __init__(
+        self, index: Index, recorded: DeviceResults, streams: int, us_per_read: float
+    ) -> None:
         self._index = index
         self.streams = [SimpleNamespace(fm=index.fm)] * streams
         self.batch_bases = DEVICE_BATCH_BASES
@@ -93,7 +95,7 @@ class PretendedDevice:
     def align_batches(
         self, batches: Sequence[ReadBatch], _params: MapParams, _stats: RunStats,
         _model: InsertSizeModel | None = None,
-    ) -> list[Share]:  # fmt: skip
+    ) -> list[ResultSlice]:  # fmt: skip
         """Return what was recorded of these reads, which follow one another."""
         n_reads = sum(reads.n_reads for reads in batches)
         if self._seconds:
@@ -102,23 +104,24 @@ class PretendedDevice:
         whole = self._look_up(batches[0].first_read, n_reads)
         ends = np.cumsum([reads.n_reads for reads in batches]).tolist()
         return [
-            Share(whole, end - reads.n_reads, end) for reads, end in zip(batches, ends, strict=True)
+            ResultSlice(whole, end - reads.n_reads, end)
+            for reads, end in zip(batches, ends, strict=True)
         ]
 
-    def _look_up(self, start: int, n: int) -> Found:
+    def _look_up(self, start: int, n: int) -> DeviceResults:
         """Return what is recorded of `n` reads of the copies, from `start` on."""
         n_known = len(self._recorded.seeds.guarantee)
         start %= n_known
         parts = []
         while n:
             end = min(start + n, n_known)
-            parts.append(Share(self._recorded, start, end).cut())
+            parts.append(ResultSlice(self._recorded, start, end).cut())
             n -= end - start
             start = 0
         if len(parts) == 1:
             return parts[0]
         _, seeds, alignments = zip(*parts, strict=True)
-        return Found(None, join_summaries(seeds), join_alignments(alignments))
+        return DeviceResults(None, join_summaries(seeds), join_alignments(alignments))
 
 
 def run(index: Index, job: MapJob, device: Callable[..., Any]) -> tuple[RunStats, float]:

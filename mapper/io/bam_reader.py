@@ -19,14 +19,14 @@ import numpy as np
 from mapper.batch import MIN_COST, ReadBatch
 from mapper.errors import InputFormatError
 from mapper.io.bam_writer import FIXED_BYTES, NOT_A_BASE, REVERSE, copy_bytes, read_bases
-from mapper.io.batch_reader import BatchReader, RawBatch, bytes_ahead, giving
+from mapper.io.batch_reader import BatchReader, RawBatch, bytes_ahead, parsed_batch
 from mapper.io.fastq_errors import format_error, show
 from mapper.io.header import header_field
 from mapper.io.input_buffer import InputBuffer
 from mapper.io.input_file import BrokenStreamError, ByteSource
 from mapper.io.samtools import ConvertedSource
 from mapper.io.simd_text import copy_phred, copy_visible
-from mapper.io.tags import RG, is_dropped, tag_end, turn_base_tag
+from mapper.io.tags import RG, is_dropped, reverse_base_tag, tag_end
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import VECTOR, get16, get32
 from mapper.parallel.buffers import RECYCLER
@@ -119,7 +119,7 @@ def _copy_tags(data, at, end, reverse, n_bases, ids, id_offsets, tags, tag_at):
             copied = tag_at
             tag_at = copy_bytes(tags, tag_at, data, at, following)
             if reverse and following - at - 4 == n_bases and data[at + 2] == ord("Z"):
-                turn_base_tag(tags, copied, n_bases)
+                reverse_base_tag(tags, copied, n_bases)
         at = following
     return OK, tag_at
 
@@ -164,26 +164,26 @@ def _append_read(data, at, end, ids, id_offsets, row, bases, quals, base_offsets
         return BAD_BASE
 
     start += (n_bases + 1) // 2
-    given = data[start : start + n_bases]
+    source = data[start : start + n_bases]
     target = quals[base_offsets[row] : base_offsets[row] + n_bases]
     worst = np.uint8(0)
-    if n_bases > 0 and given[0] == _NO_QUALITY:
+    if n_bases > 0 and source[0] == _NO_QUALITY:
         target[:] = _NO_QUALITY
     elif reverse:
         for i in range(n_bases):
-            target[i] = given[n_bases - 1 - i]
-            worst = max(worst, given[i])
+            target[i] = source[n_bases - 1 - i]
+            worst = max(worst, source[i])
     elif n_bases >= VECTOR:
         bad = np.int64(0)
         for vector in range(n_bases // VECTOR + 1):
             first = min(vector * VECTOR, n_bases - VECTOR)  # the last one overlaps
-            bad |= copy_phred(given, first, target, first)
+            bad |= copy_phred(source, first, target, first)
         if bad:
             return BAD_QUALITY
     else:
         for i in range(n_bases):
-            target[i] = given[i]
-            worst = max(worst, given[i])
+            target[i] = source[i]
+            worst = max(worst, source[i])
     if worst > _MAX_PHRED:
         return BAD_QUALITY
     base_offsets[row + 1] = base_offsets[row] + n_bases
@@ -527,7 +527,7 @@ class BamReader(BatchReader):
         part = self._part(n_bytes, n_reads + 2, ended)
         batch = part.parse()
         self._check_end(self._n_records + part.count_records())
-        return giving(batch) if batch.n_reads else None
+        return parsed_batch(batch) if batch.n_reads else None
 
     def _check_end(self, n_records: int) -> None:
         """Raise if the file, of `n_records` records, lacks the end-of-file block."""

@@ -33,7 +33,7 @@ _NO_LIMIT = int(np.iinfo(np.int64).max)
 
 
 @driver
-def pass_reads(data, at, end, ended, n_reads, half, limit):
+def skip_reads(data, at, end, ended, n_reads, half, limit):
     """Pass over records until there are `limit` reads and no pair is incomplete.
 
     A read is a primary record; a pair is two that follow one another, as for
@@ -98,7 +98,7 @@ class RecordReader(BamReader):
             is_rest = all_left and len(data) <= size
             ended = is_rest and file.broken is None
             data = data[:size]
-            status, end, self.n_reads, self._half = pass_reads(
+            status, end, self.n_reads, self._half = skip_reads(
                 data, 0, len(data), ended, self.n_reads, self._half, until
             )
             if end:

@@ -264,7 +264,7 @@ def reg2bin(start, end):
 
 
 @core
-def given_bounds(base_offsets, read, query_start, query_end, reverse):
+def base_bounds(base_offsets, read, query_start, query_end, reverse):
     """Return the bounds of a record's bases in the batch's column of bases."""
     first = base_offsets[read]
     last = base_offsets[read + 1]
@@ -279,7 +279,7 @@ def _fill_bam(records, reads, offsets, out):
         read = records.read[r]
         flag = np.int64(records.flag[r])
         reverse = (flag & REVERSE) != 0
-        start, end = given_bounds(
+        start, end = base_bounds(
             reads.base_offsets, read, records.query_start[r], records.query_end[r], reverse
         )
         name_start = reads.name_offsets[read]

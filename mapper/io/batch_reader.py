@@ -1,7 +1,7 @@
-"""Batches in two moves: cut the bytes of one off the input, then parse them.
+"""Read batches in two steps: cut the bytes of a batch off the input, then parse them.
 
-Only the first must be done in order. It looks at no more than where records end, and the second,
-which takes most of the time, is for any thread.
+Only cutting must be done in order, and it only finds where records end. Parsing takes most of the
+time and can be done by any thread.
 """
 
 from __future__ import annotations
@@ -18,20 +18,17 @@ Reader = TypeVar("Reader", bound="BatchReader")
 
 
 class RawBatch(NamedTuple):
-    """A batch that has been cut off the input."""
+    """A batch that has been cut off the input and not been parsed."""
 
     n_reads: int
     n_pairs: int
     parse: Callable[[], ReadBatch]
-    """Return the batch, or raise the InputFormatError that belongs here in the input. Any
-    thread may call this, once."""
+    """Return the batch, or raise the InputFormatError at this position of the input. Any thread may
+    call this, once."""
 
 
 class BatchReader(ABC):
-    """What readers of all formats have in common.
-
-    To be called by one thread at a time, whichever.
-    """
+    """The interface of the readers of all formats, for one thread at a time."""
 
     def __init__(self) -> None:
         self.n_reads = 0
@@ -42,16 +39,15 @@ class BatchReader(ABC):
     def next_raw(self) -> RawBatch | None:
         """Cut off the next batch; None after the last.
 
-        Where the batches end depends on nothing but the input and the limit. An error, of
-        the file or in its order of records, comes out of ``parse``: what stands before it
-        in the input has then been seen.
+        The ends of batches depend on nothing but the input and the limit. An error in the file or
+        in its order of records is raised by ``parse``, after the reads before it.
         """
         if self._failed:
             return None
         try:
             raw = self._cut()
         except InputFormatError as error:
-            raw = RawBatch(0, 0, failing(error))
+            raw = RawBatch(0, 0, raising(error))
             self._failed = True
         if raw is not None:
             self.n_reads += raw.n_reads
@@ -63,7 +59,7 @@ class BatchReader(ABC):
         Raises
         ------
         InputFormatError
-            For anything wrong with the input; again, whenever called after that.
+            For any error in the input; again in each later call.
         """
         if self._error is not None:
             raise self._error
@@ -94,7 +90,7 @@ class BatchReader(ABC):
         self.close()
 
 
-def failing(error: InputFormatError) -> Callable[[], ReadBatch]:
+def raising(error: InputFormatError) -> Callable[[], ReadBatch]:
     """Return a function that raises `error`."""
 
     def parse() -> ReadBatch:
@@ -103,15 +99,15 @@ def failing(error: InputFormatError) -> Callable[[], ReadBatch]:
     return parse
 
 
-def giving(batch: ReadBatch) -> RawBatch:
-    """Return a batch that is parsed already as one that can be."""
+def parsed_batch(batch: ReadBatch) -> RawBatch:
+    """Return a parsed batch as a RawBatch."""
     return RawBatch(batch.n_reads, batch.n_pairs, lambda: batch)
 
 
 def bytes_ahead(n_threads: int, batch_bases: int, chunk_bytes: int) -> int:
-    """Return how far to read a file ahead, beside the next batches, for that many threads.
+    """Return the bytes to read a file ahead, in addition to the next batches.
 
-    With two steps, 16 threads had nothing to do for 40 % of their time. No more than a third of
-    what the batches take that the threads work on.
+    With only two steps, 16 threads were idle for 40 % of their time. The limit is a third of the
+    memory of the batches that the threads work on.
     """
     return min(n_threads // 2 * chunk_bytes, n_threads * batch_bases)

@@ -1,4 +1,4 @@
-"""BGZF: gzip in blocks, compressed by several threads, the same bytes whoever does it."""
+"""Write BGZF (gzip in blocks) by several threads, with bytes that depend on the data only."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from isal import isal_zlib
 
 from mapper.errors import UsageError
 from mapper.io import isal
-from mapper.jit.accelerate import core, driver
+from mapper.jit.accelerate import driver
+from mapper.jit.simd import put16, put32
 from mapper.parallel.buffers import RECYCLER
 
 BLOCK_BYTES = 65_280
-"""Uncompressed bytes of a block, as htslib cuts them."""
+"""Uncompressed bytes of a block, as in htslib."""
 
 BLOCKS_PER_TASK = 64
-"""So many that threads rarely wait for Python's lock: 16 threads that hand it over after each
-megabyte do so ten thousand times a second."""
+"""Enough that threads rarely wait for the GIL: 16 threads that reacquire it after each megabyte do
+so ten thousand times a second."""
 
 MAX_LEVEL = 9
 _MAX_ISAL_LEVEL = 3
@@ -39,20 +40,20 @@ _HEADER_FIELDS = np.frombuffer(_HEADER_START + b"BC\2\0", np.uint8).copy()
 
 Deflate = Callable[[memoryview], bytes]
 Compress = Callable[[Sequence[memoryview]], "bytes | memoryview"]
-"""Makes the blocks of data that lie in pieces, each of whole blocks but for its last."""
+"""Return the blocks of data in pieces, each of whole blocks but for its last."""
 
 
 class Sink(Protocol):
-    """What bytes are written to."""
+    """The interface of an output for bytes."""
 
     def write(self, data: bytes | memoryview) -> object: ...
 
 
 def deflater(level: int) -> Deflate:
-    """Return the function that makes a raw deflate stream at a compression level.
+    """Return a function that makes a raw deflate stream at a compression level.
 
-    Levels 0 to 3 are ISA-L's: 0 the fastest (but compressed), 1 the best value. 4 to 9 are
-    zlib's, several times slower and a little smaller.
+    Levels 0 to 3 are ISA-L's: 0 is the fastest (but compressed), 1 the best value. Levels 4 to 9
+    are zlib's, several times slower and a little smaller.
     """
     if not 0 <= level <= MAX_LEVEL:
         raise UsageError(f"compression level {level}; choose 0 (fastest) to {MAX_LEVEL}")
@@ -67,7 +68,7 @@ def deflater(level: int) -> Deflate:
 
 
 def compressor(level: int) -> Compress:
-    """Return the function that makes the BGZF blocks of data at a compression level."""
+    """Return a function that makes the BGZF blocks of data at a compression level."""
     deflate = deflater(level)
     if level <= _MAX_ISAL_LEVEL and isal.usable():
         return partial(_compress_compiled, level=level)
@@ -75,7 +76,7 @@ def compressor(level: int) -> Compress:
 
 
 def compress_block(data: memoryview, deflate: Deflate) -> bytes:
-    """Return one BGZF block of at most BLOCK_BYTES bytes."""
+    """Return one BGZF block of at most BLOCK_BYTES bytes of data."""
     return b"".join(_parts_of_block(data, deflate))
 
 
@@ -88,11 +89,11 @@ def compress_blocks(data: memoryview, deflate: Deflate) -> bytes:
 
 
 def _parts_of_block(data: memoryview, deflate: Deflate) -> list[bytes | memoryview]:
-    """Return header, body and trailer; all blocks are joined at once, to copy them once."""
+    """Return header, body and trailer; the caller joins all blocks, to copy them only once."""
     body: list[bytes | memoryview] = [deflate(data)]
     size = _HEADER.size + len(body[0]) + _TRAILER.size
     if size > _MAX_BLOCK:
-        # Stored: one final block that is not compressed always fits.
+        # Stored: one final block without compression always fits.
         body = [b"\x01" + struct.pack("<HH", len(data), len(data) ^ 0xFFFF), data]
         size = _HEADER.size + len(body[0]) + len(data) + _TRAILER.size
     header = _HEADER.pack(_HEADER_START, ord("B"), ord("C"), 2, size - 1)
@@ -100,41 +101,34 @@ def _parts_of_block(data: memoryview, deflate: Deflate) -> list[bytes | memoryvi
 
 
 def _compress_compiled(pieces: Sequence[memoryview], level: int) -> memoryview:
-    """Return the BGZF blocks of `pieces`, of ISA-L's level `level`, without the lock of Python."""
+    """Return the BGZF blocks of `pieces`, of ISA-L's level `level`, in one call without the GIL."""
     n_blocks = sum(-(-len(piece) // BLOCK_BYTES) for piece in pieces)
     out = RECYCLER.empty(n_blocks * _MAX_BLOCK)
-    places = np.array(
+    spans = np.array(
         [(np.frombuffer(piece, np.uint8).ctypes.data, len(piece)) for piece in pieces], np.int64
     )
-    end = _fill_blocks(places, level, isal.work_space(), out)
+    end = _fill_blocks(spans, level, isal.workspace(), out)
     if end < 0:
         raise RuntimeError("ISA-L finds no room for a block of BGZF")
     return out[:end].data
 
 
-@core
-def _put(out, at, value, n_bytes):
-    """Write a number, lowest byte first."""
-    for i in range(n_bytes):
-        out[at + i] = (value >> (8 * i)) & 0xFF
-
-
 @driver
-def _fill_blocks(places, level, work, out):
+def _fill_blocks(spans, level, work, out):
     """Write the blocks of pieces of data; return their end, or -1 (never seen).
 
     Parameters
     ----------
-    places
+    spans
         Address of each piece, and its bytes: int64, shape (n, 2).
     level, work
-        See :func:`isa_l.deflate`.
+        See :func:`mapper.io.isal.deflate`.
     out
-        uint8, with room for each block as it may be at most.
+        uint8, with room for blocks of the largest size.
     """
     at = np.int64(0)
-    for piece in range(len(places)):
-        data, n_bytes = places[piece]
+    for piece in range(len(spans)):
+        data, n_bytes = spans[piece]
         for first in range(0, n_bytes, BLOCK_BYTES):
             n = min(BLOCK_BYTES, n_bytes - first)
             body = at + _HEADER_BYTES
@@ -147,29 +141,29 @@ def _fill_blocks(places, level, work, out):
             end = body + size
             for i in range(len(_HEADER_FIELDS)):
                 out[at + i] = _HEADER_FIELDS[i]
-            _put(out, body - 2, end + _TRAILER_BYTES - at - 1, 2)
-            _put(out, end, np.int64(isal.crc32(data + first, n)), 4)
-            _put(out, end + 4, n, 4)
+            put16(out, body - 2, end + _TRAILER_BYTES - at - 1)
+            put32(out, end, np.int64(isal.crc32(data + first, n)))
+            put32(out, end + 4, n)
             at = end + _TRAILER_BYTES
     return at
 
 
 class BgzfWriter:
-    """Writes a BGZF stream whose bytes depend on nothing but the data and the level.
+    """Writer of a BGZF stream whose bytes depend on nothing but the data and the level.
 
-    Blocks end at fixed positions of the data, however these are handed over. Runs of
-    blocks are compressed by `executor` and written in order by the thread that calls.
+    Blocks end at fixed positions of the data, however it is cut into calls. The threads of
+    `executor` compress groups of blocks; the calling thread writes them in order.
 
     Parameters
     ----------
     sink
         Where the compressed bytes go.
     executor
-        Its threads compress; the calling thread waits for them and must not be one.
+        Its threads compress; the calling thread waits for them and must not be one of them.
     level
         See :func:`deflater`.
     max_pending
-        Runs of blocks (at most 4 MB each) that may be under way; with it, memory is bounded.
+        Limit of groups of blocks (at most 4 MB each) in memory.
     """
 
     def __init__(
@@ -180,9 +174,9 @@ class BgzfWriter:
         self._compress = compressor(level)
         self._max_pending = max_pending
         self._pending: deque[Future[bytes | memoryview]] = deque()
-        self._run: list[memoryview] = []  # pieces of the run that is not complete yet
+        self._group: list[memoryview] = []  # pieces of the group that is not complete yet
         self._n_blocks = 0  # in it
-        self._rest = bytearray()  # less than a block, behind it
+        self._rest = bytearray()  # less than a block, after it
 
     def append(self, data: bytes | memoryview) -> None:
         """Add bytes to the stream. They must not be changed afterwards."""
@@ -203,21 +197,21 @@ class BgzfWriter:
             self._rest += view[whole:]
 
     def end_block(self) -> None:
-        """End the block here, so that what follows begins a new one."""
+        """End the block here, so that the next bytes begin a new one."""
         if self._rest:
             self._add_rest()
 
     def finish(self) -> None:
-        """Write everything and the end-of-file block."""
+        """Write all data and the end-of-file block."""
         self.end_block()
-        if self._run:
+        if self._group:
             self._submit()
         while self._pending:
             self._write_oldest()
         self._sink.write(EOF_BLOCK)
 
     def cancel(self) -> None:
-        """Drop what has not been compressed yet."""
+        """Drop groups that have not been compressed yet."""
         for future in self._pending:
             future.cancel()
         self._pending.clear()
@@ -227,14 +221,14 @@ class BgzfWriter:
         self._rest = bytearray()
 
     def _add(self, piece: memoryview, n_blocks: int) -> None:
-        self._run.append(piece)
+        self._group.append(piece)
         self._n_blocks += n_blocks
         if self._n_blocks == BLOCKS_PER_TASK:
             self._submit()
 
     def _submit(self) -> None:
-        self._pending.append(self._executor.submit(self._compress, self._run))
-        self._run, self._n_blocks = [], 0
+        self._pending.append(self._executor.submit(self._compress, self._group))
+        self._group, self._n_blocks = [], 0
         while self._pending and (len(self._pending) > self._max_pending or self._pending[0].done()):
             self._write_oldest()
 

@@ -1,7 +1,7 @@
-"""Reading BGZF: blocks are found by their sizes and decompressed by several threads.
+"""Read BGZF: find blocks by their sizes and decompress them by several threads.
 
-A block says how long it is, packed and unpacked. So it is known where in the caller's buffer
-each belongs before any is decompressed, and threads write there without waiting for each other.
+A block gives its compressed and its plain size. So the position of each in the caller's buffer is
+known before any is decompressed, and threads write there without waiting for each other.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import fork_join
 
 READ_BYTES = 1 << 22
-"""Compressed bytes that are read at a time."""
+"""Compressed bytes of one read."""
 
 BLOCKS_PER_TASK = 64
-"""As many as the step of a file mostly has: whoever begins it then inflates it, and no other task
-is needed, which would wait for Python's lock once more."""
+"""As many as a step of a file mostly has: the thread that begins the step then decompresses it,
+without a further task that would wait for the GIL."""
 
 HEAD_BYTES = 18
-"""Of a block's header, when it has no other extra field."""
+"""Bytes of a block's header without other extra fields."""
 
 _MAX_BLOCK = 1 << 16
 _MAX_PLANNED = 1 << 12  # blocks
@@ -42,15 +42,16 @@ _TRAILER_BYTES = _TRAILER.size
 _B, _C = b"BC"
 
 FOUND, MORE, NOT_BGZF, BAD_LENGTH = range(4)
-"""Why no further block was found: enough are; the bytes end; it is none; no block is that large."""
+"""Why the search for blocks ended: room or table are full; the bytes end; no BGZF block follows;
+its plain size is impossible."""
 
 START, END, PLAIN_START, PLAIN_END, N_LINES = range(5)
-"""Columns of a table of blocks: where each lies in the compressed bytes and in the plain ones, and
-the line ends in it, if they are counted."""
+"""Columns of a table of blocks: bounds of each in the compressed and in the plain bytes, and its
+line ends, if they are counted."""
 
 
 class NotBgzfError(Exception):
-    """What follows in the stream is not a BGZF block; ``rest`` holds the bytes read of it."""
+    """The next bytes of the stream are no BGZF block; ``rest`` holds those that were read."""
 
     def __init__(self, rest: bytes) -> None:
         super().__init__("not a BGZF block")
@@ -58,30 +59,29 @@ class NotBgzfError(Exception):
 
 
 class Done(NamedTuple):
-    """What came of a part of a step."""
+    """The result of a part of a step."""
 
-    plain_end: int  # in the step's buffer: all before is right, as far as this part goes
-    error: Exception | None  # what is wrong behind
-    blocks: np.ndarray | None = None  # whose line ends have been counted
+    plain_end: int  # end of the correct bytes of this part, in the step's buffer
+    error: Exception | None  # why the bytes after it are not correct
+    blocks: np.ndarray | None = None  # table of the blocks, if their line ends were counted
 
 
 class Step(NamedTuple):
-    """What a step of reading gives, and what is still to be done for it."""
+    """A step of reading that has begun, with the parts that are still to be done."""
 
     n_bytes: int
     """Plain bytes at the start of the buffer; 0 only at the end of the stream."""
     parts: Sequence[Callable[[], Done]] = ()
-    """Each writes a part of them, in order of place; any thread may call any of them, once."""
+    """Each writes a part of the bytes, in their order; any thread may call it, once."""
 
 
 @core
 def block_size(data, at, end):
-    """Return the size of the BGZF block at `at`, of bytes that are known up to `end`.
+    """Return the size of the BGZF block at `at`, where bytes are known up to `end`.
 
     Returns
     -------
-    Its bytes, header and trailer included; 0 if more must be known to tell; -1 if this is no
-    BGZF block.
+    Its bytes, with header and trailer; 0 if more bytes must be known; -1 if it is no BGZF block.
     """
     for i in range(min(end - at, len(_MAGIC))):
         if data[at + i] != _MAGIC[i]:
@@ -105,20 +105,20 @@ def block_size(data, at, end):
 
 @driver
 def find_blocks(data, at, end, room, blocks):
-    """Find whole BGZF blocks, one after another, and where their plain bytes will lie.
+    """Find consecutive whole BGZF blocks and the positions of their plain bytes.
 
     Parameters
     ----------
     data, at, end
         uint8; the blocks begin at `at`, and bytes are known up to `end`.
     room
-        Plain bytes that there is room for; the first block may have more.
+        Limit of plain bytes; the first block may exceed it.
     blocks
         Table to be written, int64 (n, 4 or more): START, END, PLAIN_START, PLAIN_END.
 
     Returns
     -------
-    How many blocks were found; FOUND, MORE, NOT_BGZF or BAD_LENGTH.
+    Number of blocks found; FOUND, MORE, NOT_BGZF or BAD_LENGTH.
     """
     n = 0
     plain = np.int64(0)
@@ -142,7 +142,7 @@ def find_blocks(data, at, end, room, blocks):
 
 
 def is_bgzf(head: bytes) -> bool:
-    """Say whether a file that begins with `head` (18 bytes) is BGZF."""
+    """Return True if a file that begins with `head` (18 bytes) is BGZF."""
     if not head.startswith(_MAGIC) or len(head) < HEAD_BYTES:
         return False
     data = np.frombuffer(bytearray(head), np.uint8)
@@ -157,19 +157,19 @@ def _table(n: int) -> np.ndarray:
 def _decompress(
     data: np.ndarray, blocks: np.ndarray, buffer: memoryview, count_lines: bool
 ) -> Done:
-    """Decompress blocks into their places, up to the first that is damaged."""
+    """Decompress blocks into the buffer, up to the first that is damaged."""
     if isal.usable():
         out = np.frombuffer(buffer, np.uint8)
-        whole = _decompress_compiled(data, blocks, out, isal.work_space(), count_lines)
+        whole = _decompress_compiled(data, blocks, out, isal.workspace(), count_lines)
         if whole == len(blocks):
             return Done(int(blocks[-1, PLAIN_END]), None, blocks if count_lines else None)
-        blocks = blocks[whole:]  # the first of them is damaged: find out how
+        blocks = blocks[whole:]  # the first of them is damaged: decompress it again for the error
     return _decompress_singly(data.data, blocks[:, :N_LINES].tolist(), buffer)
 
 
 @driver
 def _decompress_compiled(data, blocks, out, work, count_lines):
-    """Decompress blocks to where they belong in `out`; return how many are right."""
+    """Decompress blocks into `out`; return how many come before the first damaged one."""
     for i in range(len(blocks)):
         start, end = blocks[i, START], blocks[i, END]
         plain_start, plain_end = blocks[i, PLAIN_START], blocks[i, PLAIN_END]
@@ -186,7 +186,7 @@ def _decompress_compiled(data, blocks, out, work, count_lines):
 
 
 def _decompress_singly(data: memoryview, blocks: list[list[int]], buffer: memoryview) -> Done:
-    """As :func:`_decompress`, by isal's Python functions, which say what is wrong."""
+    """Decompress blocks by isal's Python functions, which name the damage."""
     for start, end, plain_start, plain_end in blocks:
         extra = int.from_bytes(data[start + 10 : start + 12], "little")
         body = data[start + _FIXED_HEADER + extra : end - _TRAILER.size]
@@ -211,20 +211,20 @@ class BgzfStream:
     raw
         Unbuffered binary file.
     executor
-        Its threads help to decompress; None: the calling thread does it alone.
+        Its threads help to decompress; None: only the calling thread does.
     """
 
     def __init__(self, raw: Any, executor: Executor | None = None) -> None:
         self._raw = raw
         self._executor = executor
         self._packed = np.empty(0, np.uint8)
-        self._at = self._end = 0  # self._packed[at:end] is read, and of no step yet
+        self._at = self._end = 0  # self._packed[at:end] was read and is in no step yet
         self._raw_ended = False
-        self._plain = memoryview(b"")  # of a block for which a buffer had no room
+        self._plain = memoryview(b"")  # of a block that did not fit into the buffer
         self._error: Exception | None = None
         self.last_block_empty = False
         self.count_lines = False
-        """Whether to count the line ends of what is inflated."""
+        """True to count the line ends of decompressed blocks."""
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill the start of `buffer` and return how many bytes; 0 only at the end.
@@ -236,7 +236,7 @@ class BgzfStream:
         gzip.BadGzipFile, isal_zlib.error
             If a block is damaged.
         NotBgzfError
-            If another kind of gzip member follows; nothing of it has been handed out.
+            If another kind of gzip member follows; none of its bytes have been returned.
         """
         step = self.begin(buffer)
         return self._finish(step) if step.parts else step.n_bytes
@@ -245,7 +245,7 @@ class BgzfStream:
         """Begin to fill the start of `buffer`, as :meth:`readinto` does.
 
         The next step may begin before the parts of this one are done. If one of them finds a
-        damaged block, nothing of later steps is of use.
+        damaged block, the bytes of later steps are useless.
         """
         while not self._plain:
             if self._error is not None:
@@ -256,7 +256,7 @@ class BgzfStream:
             n_plain = int(blocks[-1, PLAIN_END])
             if 0 < n_plain <= len(buffer):
                 return Step(n_plain, self._parts(blocks, buffer))
-            # Empty blocks, which end no stream, or one block that there is no room for.
+            # Empty blocks, which do not end the stream, or one block that does not fit.
             room = memoryview(bytearray(n_plain))
             self._plain = room[: self._finish(Step(n_plain, self._parts(blocks, room)))]
         n = min(len(self._plain), len(buffer))
@@ -265,18 +265,20 @@ class BgzfStream:
         return Step(n)
 
     def close(self) -> None:
-        """Drop what has been read."""
+        """Drop the bytes that have been read."""
         self._at = self._end = 0
 
     def _parts(self, blocks: np.ndarray, buffer: memoryview) -> list[Callable[[], Done]]:
-        """Return what decompresses planned blocks, which are passed with that."""
-        runs = [blocks[i : i + BLOCKS_PER_TASK] for i in range(0, len(blocks), BLOCKS_PER_TASK)]
+        """Return the parts that decompress planned blocks, and move past these."""
+        groups = [blocks[i : i + BLOCKS_PER_TASK] for i in range(0, len(blocks), BLOCKS_PER_TASK)]
         self._at = int(blocks[-1, END])
         self.last_block_empty = bool(blocks[-1, PLAIN_START] == blocks[-1, PLAIN_END])
-        return [partial(_decompress, self._packed, run, buffer, self.count_lines) for run in runs]
+        return [
+            partial(_decompress, self._packed, group, buffer, self.count_lines) for group in groups
+        ]
 
     def _finish(self, step: Step) -> int:
-        """Do the parts of a step; return how many bytes they gave, if there should be any."""
+        """Do the parts of a step; return the number of correct bytes, raise if there are none."""
         for part in fork_join(step.parts, self._executor):
             if part.error is not None:
                 self._error = part.error
@@ -287,7 +289,7 @@ class BgzfStream:
         return step.n_bytes
 
     def _plan(self, room: int) -> np.ndarray:
-        """Return the next blocks that fit into `room` bytes, at least one; none at the end."""
+        """Return the next blocks that fit into `room` bytes, at least one except at the end."""
         blocks = _table(_MAX_PLANNED)
         while True:
             n, why = find_blocks(self._packed, self._at, self._end, room, blocks)
@@ -305,9 +307,9 @@ class BgzfStream:
                 raise EOFError("the stream ends inside a block")
 
     def _read_raw(self) -> None:
-        """Read more behind the bytes that are there, less than a block.
+        """Read further bytes after the present ones, which are less than a block.
 
-        Into other memory: parts that are not done yet read from what there is.
+        They go to new memory, as unfinished parts still read from the old.
         """
         rest = self._packed[self._at : self._end]
         self._packed = RECYCLER.empty(len(rest) + READ_BYTES)

@@ -131,11 +131,11 @@ def encode_lines(text, in_line, codes, heads):
         if not in_line and text[at] == _GREATER:
             if n_heads == len(heads):
                 return FULL, at, n, n_heads, False
-            behind = skip_line(text, at, len(text))
-            end = len(text) if behind < 0 else behind - 1
+            next_line = skip_line(text, at, len(text))
+            end = len(text) if next_line < 0 else next_line - 1
             heads[n_heads, START], heads[n_heads, END], heads[n_heads, AT] = at + 1, end, n
             n_heads += 1
-            at = end if behind < 0 else behind
+            at = end if next_line < 0 else next_line
             continue
         # Lines are mostly as long as the one before, and of A, C, G and T.
         n_letters = min(guess, len(text) - at)
@@ -150,9 +150,9 @@ def encode_lines(text, in_line, codes, heads):
         in_line = in_line or n_letters > 0
         if at == len(text):
             break
-        behind = _line_end(text, at)
-        if behind >= 0:
-            at = behind
+        next_line = _line_end(text, at)
+        if next_line >= 0:
+            at = next_line
             in_line = False
         elif n_letters == 0:
             fastq = not in_line and (text[at] == _AT or text[at] == _PLUS)

@@ -16,7 +16,7 @@ import numpy as np
 from mapper.batch import MIN_COST, NO_OFFSETS, NO_TAGS, ReadBatch
 from mapper.errors import InputFormatError, UsageError
 from mapper.io import fastq_parser as parser
-from mapper.io.batch_reader import BatchReader, RawBatch, bytes_ahead, giving
+from mapper.io.batch_reader import BatchReader, RawBatch, bytes_ahead, parsed_batch
 from mapper.io.fastq_errors import ALIGNMENT_STARTS, explain, foreign_format, read_name, show
 from mapper.io.fastq_parser import fill_batch
 from mapper.io.input_buffer import InputBuffer
@@ -99,7 +99,7 @@ class TextBatch(NamedTuple):
         n_whole
             Reads of the whole input before the read or pair at which it stopped.
         """
-        part, number = self._place(mate, n_whole)
+        part, number = self._part_of_mate(mate, n_whole)
         if status == parser.MORE:
             assert part.broken is not None  # or else the text ends with a record
             return broken_stream(part.name, part.broken, number)
@@ -123,7 +123,7 @@ class TextBatch(NamedTuple):
                 return unequal_files(part.name, other.name, n_whole // 2)
         return None
 
-    def _place(self, mate: int, n_whole: int) -> tuple[TextPart, int]:
+    def _part_of_mate(self, mate: int, n_whole: int) -> tuple[TextPart, int]:
         """Return the file's part that holds a mate, and the 1-based number of its record there."""
         if self.layout == parser.TWO_FILES:
             return self.parts[mate - 1], n_whole // 2 + 1
@@ -141,8 +141,8 @@ class TextBatch(NamedTuple):
         return ends[0] + int(newlines[3]) + 1
 
     def _mates_differ(self, ends: Sequence[int], n_whole: int) -> InputFormatError:
-        first, number = self._place(1, n_whole)
-        second, other_number = self._place(2, n_whole)
+        first, number = self._part_of_mate(1, n_whole)
+        second, other_number = self._part_of_mate(2, n_whole)
         starts = ends[0], self._record_start(2, ends)
         names = [
             show(read_name(part.text[start:].tobytes()))
@@ -392,17 +392,17 @@ class FastqReader(BatchReader):
                 raise broken_stream(file.name, file.broken, n_before + 1)
         for source in self._sources:
             _warn_of_missing_end(source)
-        return giving(batch) if batch.n_reads else None
+        return parsed_batch(batch) if batch.n_reads else None
 
 
 def _end_of(window: _Window, kind: int, n_records: int) -> int:
     """Return the position after `n_records` records of a window, or after all if it has fewer."""
-    n_behind = window.n_records - n_records
-    if n_behind <= 0:
+    n_after = window.n_records - n_records
+    if n_after <= 0:
         return window.end
     # With mates of similar length the end is near; otherwise counting forwards is faster.
-    if kind == FASTQ and not window.is_rest and n_behind < n_records // _FEW:
-        return int(before_lines(window.text, window.end, 4 * n_behind))
+    if kind == FASTQ and not window.is_rest and n_after < n_records // _FEW:
+        return int(before_lines(window.text, window.end, 4 * n_after))
     return int(whole_records(kind, window.text, window.is_rest, n_records, -1)[1])
 
 

@@ -1,4 +1,4 @@
-"""The SAM header, as text and in BAM."""
+"""Make and parse the SAM header, as text and in BAM."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from mapper import __version__
 from mapper.errors import UsageError
 
 MAX_CONTIG_LENGTH = (1 << 31) - 1
-"""BAM positions are 32-bit."""
+"""BAM and its index hold positions as signed 32-bit integers."""
 
-_CONTIG_NAME = re.compile(r"[0-9A-Za-z!#$%&+./:;?@^_|~-][0-9A-Za-z!#$%&*+./:;=?@^_|~-]*")
+CONTIG_NAME = re.compile(r"[0-9A-Za-z!#$%&+./:;?@^_|~-][0-9A-Za-z!#$%&*+./:;=?@^_|~-]*")
+"""Contig names that SAM allows (SAM specification, section 1.2.1)."""
+
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9]:[^\x00-\x1f\x7f]+")
 
 
 def parse_read_group(text: str) -> tuple[str, str]:
     r"""Return the header line and the ID of a read group given as ``@RG\tID:x\tSM:y``.
 
-    Fields are separated by tabs or by a backslash and a "t", as bwa and others take it.
+    Fields are separated by tabs or by a backslash and a "t", as in bwa and others.
 
     Raises
     ------
@@ -66,15 +68,15 @@ def header_text(
     read_group
         As for :func:`parse_read_group`; one, or several.
     sort
-        The records will be ordered by coordinate, rather than mates next to each other.
+        The records will be ordered by coordinate; otherwise mates are next to each other.
     inputs
-        Header lines of each input file: @RG, @PG and @CO are kept, and the @PG chain goes on.
+        Header lines of each input file: @RG, @PG and @CO are kept, and the @PG chain continues.
 
     Raises
     ------
     UsageError
-        If a contig's name or length cannot stand in a BAM, a read group is malformed, or two
-        have the same ID.
+        If BAM does not allow a contig's name or length, a read group is malformed, or two have
+        the same ID.
     """
     _check_contigs(contig_names, contig_lengths)
     order = "SO:coordinate" if sort else "SO:unsorted\tGO:query"
@@ -99,16 +101,16 @@ def header_text(
 
 
 def header_field(line: str, tag: str) -> str:
-    """Return the value of a field of a header line; empty if it is not there."""
+    """Return the value of a field of a header line; empty if the line has none."""
     for field in line.split("\t")[1:]:
         if field.startswith(f"{tag}:"):
             return field[len(tag) + 1 :]
     return ""
 
 
-def _merge_read_groups(given: Sequence[str], inputs: Sequence[Sequence[str]]) -> list[str]:
-    """Return all @RG lines; a line that several inputs share, once."""
-    lines = list(given)
+def _merge_read_groups(own: Sequence[str], inputs: Sequence[Sequence[str]]) -> list[str]:
+    """Return all @RG lines, each once."""
+    lines = list(own)
     for header in inputs:
         for line in header:
             if line.startswith("@RG\t") and line not in lines:
@@ -124,7 +126,7 @@ def _merge_read_groups(given: Sequence[str], inputs: Sequence[Sequence[str]]) ->
 
 
 def _merge_programs(inputs: Sequence[Sequence[str]]) -> list[str]:
-    """Return all @PG lines; an ID that means another program in a later input gets a number."""
+    """Return all @PG lines; a number is appended to an ID that names another program already."""
     merged: list[str] = []
     for header in inputs:
         programs = [line for line in header if line.startswith("@PG\t")]
@@ -174,7 +176,7 @@ def bam_header(text: str, contig_names: Sequence[str], contig_lengths: Sequence[
 def _check_contigs(names: Sequence[str], lengths: Sequence[int]) -> None:
     seen = set()
     for name, length in zip(names, lengths, strict=True):
-        if not _CONTIG_NAME.fullmatch(name):
+        if not CONTIG_NAME.fullmatch(name):
             raise UsageError(f"contig name {name!r} is not allowed in SAM; rename the contig")
         if name in seen:
             raise UsageError(f"contig name {name!r} occurs twice; rename one of the contigs")

@@ -38,7 +38,7 @@ _FEW_BYTES = 1 << 18
 # --- line counts ---
 
 
-class Counted(NamedTuple):
+class CountedPieces(NamedTuple):
     """Consecutive pieces of a stream and the numbers of their line ends.
 
     Lists, because NumPy releases the GIL to search an array, and the thread that cuts batches for
@@ -53,7 +53,7 @@ class LineCounts:
     """Known numbers of line ends in the unread part of a stream."""
 
     def __init__(self) -> None:
-        self._known: deque[Counted] = deque()
+        self._known: deque[CountedPieces] = deque()
         self._end = 0  # of the part of the stream that was added
         self._taken = 0  # start of the unread part
 
@@ -70,7 +70,7 @@ class LineCounts:
         """
         if ends is not None and n_lines is not None:
             pieces = [self._end, *(self._end + end for end in ends.tolist())]
-            self._known.append(Counted(pieces, list(accumulate(n_lines.tolist(), initial=0))))
+            self._known.append(CountedPieces(pieces, list(accumulate(n_lines.tolist(), initial=0))))
         self._end += n_bytes
 
     def take(self, n_bytes: int) -> None:
@@ -129,7 +129,7 @@ class Block:
         self.begun = front  # end of the steps that have begun
 
 
-class StepAhead:
+class PendingStep:
     """A step of reading that has begun and whose bytes are not available yet."""
 
     def __init__(self, block: Block, n_bytes: int, n_parts: int) -> None:
@@ -191,8 +191,8 @@ class InputBuffer:
         self._ahead = max(ahead, _CHUNKS_AHEAD * chunk_bytes)
         self._executor = executor
         self._block = self._filled = Block(0, 0)  # that batches are taken from; that steps write to
-        self._steps: deque[StepAhead] = deque()  # in the order of the file
-        self._parts: deque[tuple[StepAhead, Callable[[], Done]]] = deque()  # not begun
+        self._steps: deque[PendingStep] = deque()  # in the order of the file
+        self._parts: deque[tuple[PendingStep, Callable[[], Done]]] = deque()  # not begun
         self._all_begun = False  # the last step has begun
         self._ended = False  # all bytes of the file have been read
         self._wanted = 0  # largest number of bytes asked for at once
@@ -372,7 +372,7 @@ class InputBuffer:
         with self._changed:
             self._is_beginning = False
             self._all_begun |= step.n_bytes == 0
-            ahead = StepAhead(filled, step.n_bytes, len(step.parts))
+            ahead = PendingStep(filled, step.n_bytes, len(step.parts))
             ahead.error = error
             self._steps.append(ahead)
             self._parts.extend((ahead, part) for part in step.parts)

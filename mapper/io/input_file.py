@@ -1,7 +1,7 @@
 """Open a file, gzip file or standard input as one stream of plain bytes.
 
 :class:`ByteSource` recognises the format and decompresses; :class:`ReadAhead` reads pipes in a
-thread of its own.
+dedicated thread.
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ class _WithHead(io.RawIOBase):
 def _gzip_stream(raw: Any) -> Any:
     """Return the decompressed stream of an unbuffered gzip file, with ``readinto``.
 
-    ``IGzipFile.readinto`` copies from a buffer of its own; the private reader under it does not.
-    The slower IGzipFile is used with a version of isal that has no such reader.
+    ``IGzipFile.readinto`` copies from a buffer; the private reader under it does not. IGzipFile is
+    used, slower, with a version of isal that has no such reader.
     """
     reader = getattr(isal_zlib, "_GzipReader", None)
     if reader is None:

@@ -1,8 +1,8 @@
-"""What the input said of a read goes along into its records: tags, and the quality flag.
+"""Copy the input's tags and quality flag of each read to its records.
 
 The input's tags follow the mapper's own. Tags with a value for each base (OQ U2 E2, and base
-modifications MM ML MN) go only where the record holds the whole read; OQ, U2 and E2 follow
-the orientation of SEQ, as the specification has it, base modifications keep the read's.
+modifications MM ML MN) are copied only where the record holds the whole read; by the specification
+OQ, U2 and E2 follow the orientation of SEQ, and base modifications keep the read's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.io.bam_reader import QC_FAIL
 from mapper.io.bam_writer import REVERSE, copy_bytes
-from mapper.io.tags import tag_end, tag_key, turn_base_tag
+from mapper.io.tags import reverse_base_tag, tag_end, tag_key
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import get16
 from mapper.parallel.buffers import RECYCLER
@@ -21,7 +21,7 @@ PER_BASE_TAGS = ("OQ", "U2", "E2", "MM", "ML", "MN", "Mm", "Ml")
 _PER_BASE = np.array([tag_key(tag) for tag in PER_BASE_TAGS], np.uint16)
 
 
-def carry_over(records: RecordBatch, reads: ReadBatch) -> RecordBatch:
+def copy_input_tags(records: RecordBatch, reads: ReadBatch) -> RecordBatch:
     """Add the tags and the flag 0x200 of each read to its records.
 
     Parameters
@@ -31,7 +31,7 @@ def carry_over(records: RecordBatch, reads: ReadBatch) -> RecordBatch:
 
     Returns
     -------
-    `records` itself where the reads bring nothing along.
+    `records` itself if the reads have neither tags nor the flag.
     """
     if len(reads.flags):
         records = records._replace(flag=records.flag | (reads.flags & QC_FAIL)[records.read])
@@ -56,7 +56,7 @@ def _merge_tags(read, flag, query_start, query_end, own_tags, own_offsets, base_
         n_bases = base_offsets[read[r] + 1] - base_offsets[read[r]]
         whole = query_end[r] - query_start[r] == n_bases
         tag, end = read_offsets[read[r]], read_offsets[read[r] + 1]
-        if whole and not flag[r] & REVERSE:  # nothing is left out or turned
+        if whole and not flag[r] & REVERSE:  # all are copied as they are
             at = copy_bytes(tags, at, read_tags, tag, end)
             tag = end
         while tag < end:
@@ -69,13 +69,13 @@ def _merge_tags(read, flag, query_start, query_end, own_tags, own_offsets, base_
                 copied = at
                 at = copy_bytes(tags, at, read_tags, tag, following)
                 if flag[r] & REVERSE and following - tag - 4 == n_bases:
-                    turn_base_tag(tags, copied, n_bases)
+                    reverse_base_tag(tags, copied, n_bases)
             tag = following
         tag_offsets[r + 1] = at
 
 
 def with_tag(reads: ReadBatch, tag: bytes) -> ReadBatch:
-    """Return the reads with one more tag, the same for all, in front of what they have."""
+    """Return the reads with one more tag, the same for all, before their own."""
     n = reads.n_reads
     old_offsets = reads.tag_offsets if len(reads.tag_offsets) else np.zeros(n + 1, np.int64)
     offsets = old_offsets + len(tag) * np.arange(n + 1, dtype=np.int64)

@@ -1,17 +1,19 @@
-"""ISA-L's deflate and inflate, called by compiled code: many blocks without Python between them.
+"""Compress and decompress blocks by ISA-L from compiled code, without the GIL between blocks.
 
-The package isal calls ISA-L for one block at a time. At a few hundred thousand blocks a second,
-on many cores, Python's lock would pass between the threads more often than it can. The C
-functions that it was built with stand in its extension module (or in the libisal that this is
-linked to), under the names and with the structs of ``igzip_lib.h`` 2.x; here they are declared
-to numba. Where they cannot be found, where numba's JIT is off, and where they do not do what zlib
-does, :func:`usable` is false and callers do the same by isal's Python functions, a block at a time.
+The package isal has Python functions for one block at a time. With many cores and a few hundred
+thousand blocks a second the threads would wait for the GIL. So compiled code calls the C functions
+of ISA-L (``igzip_lib.h``, versions 2.x) that isal's extension module contains or links to. They are
+no public interface of isal, and the structs of the header are filled in here.
 
-ISA-L's deflate of level 1 for x86 (in isal 1.9 at least) puts the third position of its input
-into a slot of its hash table that it makes from the address of its state, not from the bytes there.
-Where that is the slot of one of the first three positions, matches with them are found or missed.
-The stream is right, but its bytes depend on where the state lies: between two runs one block in
-some 20 000 differed. :func:`deflate` puts its state elsewhere then.
+**Fallback.** :func:`usable` is False where the functions are missing, where numba's JIT is off, and
+where a trial shows that they do not do what zlib does. The callers (:mod:`mapper.io.bgzf`,
+:mod:`mapper.io.bgzf_reader`) then use isal's Python functions, which do the same block by block.
+
+**Reproducible bytes.** ISA-L's deflate of level 1 for x86 (isal 1.9 at least) inserts the third
+position of its input at a hash computed from the address of its state instead of the bytes there.
+If that equals the hash of one of the first three positions, matches with them may differ. The
+stream is valid, but about one block in 20 000 differed between two runs. :func:`deflate` therefore
+chooses an address for the state whose hash differs from these three.
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ from mapper.jit.accelerate import core, driver
 
 log = logging.getLogger(__name__)
 
-_STATE_BYTES = 1 << 17  # isal_zstream and inflate_state have less than 90 kB
-_LEVEL_BYTES = 1 << 19  # what any level takes, for blocks of 64 kB
-_PAGE_BITS = 16  # of an address, that its hash leaves out
-_N_PLACES = 6  # for the state; that none is good is as likely as 1e-18
-WORK_BYTES = ((_N_PLACES - 1) << _PAGE_BITS) + _STATE_BYTES + _LEVEL_BYTES
+_STATE_BYTES = 1 << 17  # isal_zstream and inflate_state take less than 90 kB
+_LEVEL_BYTES = 1 << 19  # level buffer, enough for any level
+_PAGE_BITS = 16  # low bits of an address that its hash ignores
+_N_PLACES = 6  # addresses for the state; none is suitable with probability 1e-18
+WORKSPACE_BYTES = ((_N_PLACES - 1) << _PAGE_BITS) + _STATE_BYTES + _LEVEL_BYTES
 
 _SLOT_BITS = 12
-"""Of a hash, that are looked at: no level has a smaller table."""
+"""Bits of a hash that are compared: no level has a smaller table."""
 
 _CASTAGNOLI = 0x82F63B78  # CRC-32C, lowest bit first
 
@@ -52,11 +54,11 @@ _SIGNATURES = {
     "crc32_gzip_refl": types.uint32(types.uint32, types.uintp, types.uint64),
 }
 _OF_THREAD: Any = threading.local()
-_PREFIX = "fmwave_"  # another copy of ISA-L in the process must not answer
+_PREFIX = "fmwave_"  # not to be resolved to another copy of ISA-L in the process
 
 
 def _declare() -> bool:
-    """Make the functions known to LLVM by their addresses; say whether all are there."""
+    """Declare the functions to LLVM by their addresses; return True if all exist."""
     if numba.config.DISABLE_JIT:
         return False
     library = ctypes.CDLL(isal_zlib.__file__)
@@ -76,12 +78,12 @@ _deflate_init, _deflate, _inflate_init, _inflate, _crc32 = (
 )
 
 
-def work_space() -> np.ndarray:
-    """Return the work space that calls of functions here need: that of this thread."""
+def workspace() -> np.ndarray:
+    """Return this thread's workspace for :func:`deflate` and :func:`inflate`."""
     try:
         return _OF_THREAD.work
     except AttributeError:
-        _OF_THREAD.work = np.empty(WORK_BYTES, np.uint8)
+        _OF_THREAD.work = np.empty(WORKSPACE_BYTES, np.uint8)
         return _OF_THREAD.work
 
 
@@ -105,12 +107,12 @@ def _slot(word):
 
 @core
 def _place_of_state(address, first):
-    """Return which place of the work space at an address has a state that nothing depends on.
+    """Return the first place in a workspace whose address cannot affect the compressed bytes.
 
     Parameters
     ----------
     first
-        The first 8 bytes of the input, uint64.
+        The first 8 bytes of the input (uint64).
     """
     slot0 = _slot(first)
     slot1 = _slot(first >> np.uint64(8))
@@ -131,15 +133,15 @@ def deflate(data, n_bytes, level, work, out, start, end):
     Parameters
     ----------
     data, n_bytes
-        Address, and how many bytes; at most 64 kB.
+        Address and number of bytes, at most 64 kB.
     level
         0 to 3.
     work
-        From :func:`work_space`.
+        From :func:`workspace`.
 
     Returns
     -------
-    How many bytes were written; -1 if there was no room for them.
+    Number of bytes written; -1 if there is not enough room.
     """
     words = work.view(np.uint64)
     words[0] = 0
@@ -166,11 +168,11 @@ def deflate(data, n_bytes, level, work, out, start, end):
 
 @driver
 def inflate(data, n_bytes, work, out, n_plain):
-    """Unpack the raw deflate stream at an address into `out`, an address too.
+    """Decompress the raw deflate stream at an address to the address `out`.
 
     Returns
     -------
-    Whether it gave `n_plain` bytes, no more and no fewer.
+    True if it holds exactly `n_plain` bytes.
     """
     state = work.ctypes.data
     _inflate_init(np.uintp(state))
@@ -185,15 +187,15 @@ def inflate(data, n_bytes, work, out, n_plain):
 
 @cache
 def usable() -> bool:
-    """Whether the functions are there and, tried once in a process, do what zlib does.
+    """Return True if the functions exist and pass one trial in this process against zlib.
 
-    The structs are those of ISA-L 2.x. Another version may lay them out otherwise, and what is
-    written here is not read again before a user does.
+    The structs are those of ISA-L 2.x. Another version may have another layout, and output is not
+    read again before the user does.
     """
     if not AVAILABLE:
         return False
     plain = np.frombuffer(bytes(range(256)) * 16, np.uint8)
-    packed, again, work = np.empty(8192, np.uint8), np.empty_like(plain), work_space()
+    packed, again, work = np.empty(8192, np.uint8), np.empty_like(plain), workspace()
     size = deflate(plain.ctypes.data, len(plain), 1, work, packed, 0, len(packed))
     unpacker = zlib.decompressobj(-15)
     try:

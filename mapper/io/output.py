@@ -1,8 +1,7 @@
-"""Records to BAM, CRAM, SAM and PAF files: the outputs that the pipeline writes to.
+"""Write records to BAM, CRAM, SAM and PAF files.
 
-Writing has two halves. ``encode`` is pure, takes most of the time and releases the GIL:
-any number of threads may run it. ``append`` takes what it returned, in input order,
-from one thread.
+Writing has two steps. ``encode`` is pure, takes most of the time and releases the GIL: any number
+of threads may run it. ``append`` writes the encoded batches in input order, in one thread.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ class SortOptions(NamedTuple):
 
 
 class RecordOutput(Protocol):
-    """Where records go."""
+    """The interface of an output for records."""
 
     def encode(self, records: RecordBatch, reads: ReadBatch) -> np.ndarray:
         """Return the bytes of a batch of records: uint8. Any thread may call this."""
 
     def append(self, encoded: np.ndarray) -> None:
-        """Write the bytes of the next batch. One thread at a time, in input order."""
+        """Write the bytes of the next batch: one thread at a time, in input order."""
 
 
 class _BamOutput:
@@ -131,7 +130,7 @@ class _CramOutput:
 
 
 def format_of(path: str) -> str:
-    """Return the format that a file name asks for; SAM for standard output.
+    """Return the format of a file name; SAM for standard output.
 
     Raises
     ------
@@ -149,7 +148,7 @@ def format_of(path: str) -> str:
 
 
 def check_format(path: str, fmt: str, *, sort: bool, reference: str | None) -> None:
-    """Raise UsageError for a combination of which :func:`open_output` can make nothing."""
+    """Raise UsageError for a combination of options that :func:`open_output` refuses."""
     if fmt not in FORMATS:
         raise UsageError(f"output format {fmt!r}; choose one of {', '.join(FORMATS)}")
     if fmt == "cram" and reference is None:
@@ -176,8 +175,8 @@ def open_output(
 ) -> Iterator[RecordOutput]:
     """Open a file or standard output for records, as a context manager.
 
-    The file appears under its name when the block is left in order, and not at all if it
-    is left by an exception. Standard output then lacks BAM's end-of-file block.
+    The file appears under its name when the block ends, and not at all if it is left by an
+    exception. Standard output then lacks BAM's end-of-file block.
 
     Parameters
     ----------
@@ -190,23 +189,23 @@ def open_output(
     contig_names, contig_lengths
         Contigs in the order of their ``ref_id``.
     executor
-        Compresses BAM; must be another's than the calling thread.
+        Its threads compress BAM; the calling thread must not be one of them.
     sort
         Sort by coordinate and index; for a BAM or CRAM file only.
     level
         Compression level, see :func:`mapper.io.bgzf.deflater`; samtools' for sorted output
         and CRAM.
     reference
-        FASTA file of the reference, which CRAM needs (:func:`check_reference`).
+        FASTA file of the reference, which CRAM needs.
     threads
-        Threads that samtools takes for CRAM.
+        Threads of samtools for CRAM.
 
     Raises
     ------
     UsageError
-        For a combination that makes no sense.
+        See :func:`check_format`.
     OutputError
-        If the output cannot be made, at once, or cannot be written in full.
+        If the output cannot be created, at once, or cannot be written in full.
     """
     check_format(path, fmt, sort=sort is not None, reference=reference)
     start = bam_header(header, contig_names, contig_lengths)
@@ -253,7 +252,7 @@ def _cram_output(
 
 @contextmanager
 def _bam_writer(sink: Sink, start: bytes, executor: Executor, level: int) -> Iterator[BgzfWriter]:
-    """Write the start of a BAM file, let the caller append, and end it if all is well."""
+    """Write the start of a BAM file, let the caller append, and end it unless there is an error."""
     writer = BgzfWriter(sink, executor, level)
     try:
         writer.append(start)

@@ -1,4 +1,4 @@
-"""Files that appear under their name only when they are complete."""
+"""Write files that appear under their name only when they are complete."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ STDOUT = "-"
 
 
 def temporary_name(path: Path) -> Path:
-    """Return the name, in the same directory, under which this process writes `path`."""
+    """Return the temporary name of `path` for this process, in the same directory."""
     return path.with_name(f".{path.name}.fmwave-{os.getpid()}.tmp")
 
 
 def output_error(name: str | Path, error: OSError) -> OutputError:
-    """Return what to tell the user about a failed write."""
+    """Return the error, with advice for the user, of a failed write."""
     advice = {
         errno.ENOSPC: "free some space or write elsewhere",
         errno.EDQUOT: "free some of your quota or write elsewhere",
@@ -32,7 +32,7 @@ def output_error(name: str | Path, error: OSError) -> OutputError:
 
 
 def sync_and_rename(temporary: Path, final: Path) -> None:
-    """Give a complete file its final name, once its bytes are on the disk."""
+    """Sync a complete file to disk, then give it its final name."""
     try:
         sync_to_disk(temporary)
         temporary.replace(final)
@@ -42,7 +42,7 @@ def sync_and_rename(temporary: Path, final: Path) -> None:
 
 
 def sync_to_disk(path: Path) -> None:
-    """Wait until what was written to a file, or the names in a directory, are on the disk."""
+    """Sync a file's bytes, or a directory's names, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -51,26 +51,26 @@ def sync_to_disk(path: Path) -> None:
 
 
 def remove_quietly(path: Path) -> None:
-    """Remove a file if it is there and can be removed."""
+    """Remove a file if it exists and can be removed."""
     with contextlib.suppress(OSError):
         path.unlink()
 
 
 def check_writable(path: Path) -> None:
-    """Raise OutputError unless a file of this name could be made or replaced."""
+    """Raise OutputError unless a file of this name could be created or replaced."""
     if stat.S_ISDIR(_mode(path)):
         raise OutputError(f"{path}: is a directory; name a file")
     if is_special(path):
-        # A rename would put a file in the place of the device: root may do that to /dev/null.
+        # A rename would replace the device by a file; root could do that to /dev/null.
         raise OutputError(f"{path}: is a device or a pipe; name a file")
     check_directory_of(path)
 
 
 def check_directory_of(path: Path) -> None:
-    """Raise OutputError unless the directory of an output is there and can be written to."""
+    """Raise OutputError unless the directory of an output exists and is writable."""
     directory = path.parent
     try:
-        path.lstat()  # fails as making it would: too long a name, no right to look
+        path.lstat()  # fails as creation would: name too long, no permission
     except FileNotFoundError:
         pass
     except NotADirectoryError:
@@ -84,7 +84,7 @@ def check_directory_of(path: Path) -> None:
 
 
 def check_output(path: str) -> None:
-    """Raise OutputError now if :class:`OutputFile` could not be made for `path` later."""
+    """Raise OutputError if :class:`OutputFile` could not open `path`."""
     if path != STDOUT and not is_special(Path(path)):
         check_writable(Path(path).resolve())
 
@@ -92,9 +92,8 @@ def check_output(path: str) -> None:
 class OutputFile:
     """A file to write, or standard output: complete on success, absent after a failure.
 
-    As a context manager: leaving it in order renames the temporary file to `path`
-    (replacing an older file); leaving it by an exception removes the temporary file.
-    Standard output, pipes and devices cannot be renamed and are written directly.
+    A context manager: at its end the temporary file is renamed to `path` (replacing an older file);
+    after an exception it is removed. Standard output, pipes and devices are written directly.
 
     Parameters
     ----------
@@ -104,7 +103,7 @@ class OutputFile:
     Raises
     ------
     OutputError
-        At once, if no file can be made there; later, for whatever stops the writing.
+        At once, if no file can be created there; later, if writing fails.
     """
 
     def __init__(self, path: str) -> None:
@@ -141,7 +140,7 @@ class OutputFile:
         return self._handle
 
     def has_no_reader(self) -> bool:
-        """Say whether this is a pipe that nobody reads any more."""
+        """Return True for a pipe whose reader has closed it."""
         poll = select.poll()
         poll.register(self._handle, 0)
         return any(event & select.POLLERR for _, event in poll.poll(0))
@@ -173,13 +172,13 @@ class OutputFile:
 
 
 def is_special(path: Path) -> bool:
-    """Say whether `path` is a device, pipe or socket: written in place, never replaced."""
+    """Return True for a device, pipe or socket, which is written in place and never replaced."""
     mode = _mode(path)
     return mode != 0 and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _mode(path: Path) -> int:
-    """Return what `path` is, as ``st_mode``; 0 if that cannot be seen. Opening it will say why."""
+    """Return the ``st_mode`` of `path`; 0 if it cannot be read (opening it gives the reason)."""
     try:
         return path.stat().st_mode
     except OSError:

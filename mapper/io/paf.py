@@ -1,4 +1,4 @@
-"""Records to PAF lines (minimap2's pairwise mapping format, which has no unmapped reads)."""
+"""Encode records as PAF (minimap2's pairwise mapping format, which has no unmapped reads)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AS_TEXT = np.frombuffer(b"\tAS:i:", np.uint8).copy()
 _CG_TEXT = np.frombuffer(b"\tcg:Z:", np.uint8).copy()
 _TP_TEXT = np.frombuffer(b"\ttp:A:P\ttp:A:S", np.uint8).copy()  # primary; secondary
 _FIXED = 224
-"""Characters that the numbers, tabs and tags of a line take at most, cg's value apart."""
+"""Upper bound of the characters of a line's numbers, tabs and tags, without the value of cg."""
 
 
 def encode_paf(
@@ -51,7 +51,7 @@ def encode_paf(
 
 @driver
 def _tag_value(tags, start, end, wanted):
-    """Return the value of an integer tag; 0 if it is not there."""
+    """Return the value of an integer tag; 0 if it is absent."""
     at = start
     while at < end:
         if tags[at] | np.int64(tags[at + 1]) << 8 == wanted and VALUE_SIZE[tags[at + 2]] > 0:

@@ -1,4 +1,4 @@
-"""Whatever holds reads, as one reader: the format is found by content, not by name."""
+"""Read all input files of a run as one stream of batches; formats are recognised by content."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from mapper.io.input_tags import with_tag
 
 
 class Lane(NamedTuple):
-    """Read files that belong together, and their read group."""
+    """Read files of one sequencing lane, and their read group."""
 
     paths: tuple[str, ...]
-    read_group: str | None = None  # as for header.parse_read_group; None: the input's own, or none
+    read_group: str | None = None  # as for header.parse_read_group; None: the input's own, if any
 
 
 class ReadOptions(NamedTuple):
-    """How reads are read."""
+    """Options of :class:`ReadsReader`."""
 
     interleaved: bool = False
-    """The one FASTQ file of a lane holds mates alternately."""
+    """The FASTQ file of a lane holds the two mates of each pair one after the other."""
     keep_comments: bool = False
     """Take the comments of FASTQ and FASTA as SAM tags."""
     tag_groups: bool = False
@@ -42,9 +42,9 @@ class ReadOptions(NamedTuple):
     threads: int = 1
     """Threads of a samtools process that reads CRAM or SAM."""
     executor: Executor | None = None
-    """Its threads read ahead and decompress; None: the thread that asks for a batch does."""
+    """Its threads read ahead and decompress; None: the calling thread does."""
     n_threads: int = 1
-    """Of `executor`: with many, more is read ahead."""
+    """Of `executor`: with more threads, more is read ahead."""
     max_read_len: int | None = None
     """Longer reads are refused."""
     batch_bases: int = DEFAULT_BATCH_BASES
@@ -52,7 +52,7 @@ class ReadOptions(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """Files whose turn has not come."""
+    """Files that are to be read after the current ones."""
 
     start: Callable[[], BatchReader]
     close: Callable[[], None]
@@ -61,7 +61,7 @@ class _Waiting(NamedTuple):
 
 
 class ReadsReader(BatchReader):
-    """All reads of a run, lane after lane, in batches that do not cross lanes.
+    """Reader of all reads of a run, lane after lane, in batches that do not cross lanes.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class ReadsReader(BatchReader):
     Raises
     ------
     UsageError
-        For files that cannot be meant together.
+        For files that cannot be combined.
     InputFormatError
         If a file cannot be opened, or a header cannot be read.
     """
@@ -88,12 +88,12 @@ class ReadsReader(BatchReader):
         self._names: tuple[str, ...] = ()
         self._n_before = 0  # reads of earlier files
         self.may_hold_pairs = False
-        """Whether reads may come in pairs: false only if it is known that none do."""
+        """False if it is known that no reads are paired."""
         self.has_text = False
-        """Whether some files are FASTQ or FASTA."""
+        """True if some files are FASTQ or FASTA."""
         self._bam_readers: list[BamReader] = []
         self.converts = False
-        """Whether a samtools process converts input: CRAM or SAM."""
+        """True if a samtools process converts input (CRAM or SAM)."""
         self.headers: list[list[str]] = []
         """Lines of the header of each input file that has one."""
         try:
@@ -105,7 +105,7 @@ class ReadsReader(BatchReader):
             raise
 
     def limit_batches(self, batch_bases: int) -> None:
-        """Set the size of the batches that are still to come."""
+        """Set the size of later batches."""
         self._options = self._options._replace(batch_bases=batch_bases)
         for reader in self._bam_readers:
             reader.limit_batches(batch_bases)
@@ -130,13 +130,13 @@ class ReadsReader(BatchReader):
             if raw is None:
                 self._current.close()
                 self._current = None
-        # As they are now: when the batch is parsed, another file may have its turn.
-        place = _Place(self._names, self._n_before, self._tag, self.n_reads)
+        # Their present values: when the batch is parsed, another file may be current.
+        position = _Position(self._names, self._n_before, self._tag, self.n_reads)
         longest = self._options.max_read_len
-        return raw._replace(parse=partial(_parse, raw, place, longest))
+        return raw._replace(parse=partial(_parse, raw, position, longest))
 
     def _add(self, lane: Lane) -> None:
-        """Open the files of a lane and see what they are."""
+        """Open the files of a lane and recognise their formats."""
         tag = b""
         if lane.read_group is not None and self._options.tag_groups:
             tag = b"RGZ" + parse_read_group(lane.read_group)[1].encode() + b"\0"
@@ -203,8 +203,8 @@ class ReadsReader(BatchReader):
         self.may_hold_pairs = True
 
 
-class _Place(NamedTuple):
-    """Where in the input a batch stands."""
+class _Position(NamedTuple):
+    """The position of a batch in the input."""
 
     names: tuple[str, ...]  # of its files
     n_before: int  # reads of earlier files
@@ -212,19 +212,19 @@ class _Place(NamedTuple):
     first_read: int
 
 
-def _parse(raw: RawBatch, place: _Place, longest: int | None) -> ReadBatch:
-    """Parse a batch of one lane as one of the run; refuse reads that are too long."""
-    reads = raw.parse()._replace(first_read=place.first_read)
+def _parse(raw: RawBatch, position: _Position, longest: int | None) -> ReadBatch:
+    """Parse a batch, number and tag its reads, and refuse reads that are too long."""
+    reads = raw.parse()._replace(first_read=position.first_read)
     if longest is not None and (lengths := np.diff(reads.base_offsets)).max(initial=0) > longest:
         row = int(np.flatnonzero(lengths > longest)[0])
         name = reads.names[slice(*reads.name_offsets[row : row + 2])].tobytes().decode("ascii")
-        ordinal = place.first_read + row - place.n_before
-        mate, number = ordinal % len(place.names), ordinal // len(place.names) + 1
+        ordinal = position.first_read + row - position.n_before
+        mate, number = ordinal % len(position.names), ordinal // len(position.names) + 1
         raise InputFormatError(
-            f"{place.names[mate]}: record {number}: read {name!r} has {lengths[row]} bases; the "
+            f"{position.names[mate]}: record {number}: read {name!r} has {lengths[row]} bases; the "
             f"short-read mode takes up to {longest}, and there is no long-read mode yet"
         )
-    return with_tag(reads, place.tag) if place.tag else reads
+    return with_tag(reads, position.tag) if position.tag else reads
 
 
 def _giving(reader: BamReader) -> Callable[[], BatchReader]:

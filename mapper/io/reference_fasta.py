@@ -1,9 +1,7 @@
-"""Read a reference FASTA, and refuse what is not one.
+"""Read a reference FASTA block by block, and refuse files that are not valid.
 
-The file is read once. Blocks of it are encoded by all threads; what needs their order, where
-contigs begin and what they are called, is done by the calling thread, block after block.
-
-A reference FASTA cut into blocks that several threads can encode, each for itself.
+The file is read once. All threads encode blocks of it; the calling thread follows the records from
+block to block, in order, and checks them.
 """
 
 from __future__ import annotations
@@ -23,26 +21,30 @@ import numpy as np
 from mapper.errors import InputFormatError, UsageError
 from mapper.io.contig_md5 import contig_md5
 from mapper.io.fasta_codes import AT, BAD_BASE, BAD_LINE, FULL, OK, encode_lines
+from mapper.io.header import CONTIG_NAME, MAX_CONTIG_LENGTH
 from mapper.io.input_buffer import InputBuffer
 from mapper.io.input_file import GZIP_MAGIC, ByteSource
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import MAP, READ, WRITE, PriorityPool, ordered_calls
 
 BLOCK_BYTES = 1 << 21
-"""Of a block, at most, unless a header is longer."""
+"""Largest block, unless a header is longer."""
 
-_STEP_BYTES = 1 << 23  # read at a time, and decompressed by all threads where it is BGZF
-_LINES_BYTES = 1 << 12  # in which a line mostly ends
+_STEP_BYTES = 1 << 23  # of a step of reading; all threads decompress one of BGZF
+_LINES_BYTES = 1 << 12  # that mostly contain a line end
 _MOST_HEADER_BYTES = 1 << 26
 _WHITE = np.frombuffer(b" \t\n\r\v\f", np.uint8)
 _LF, _CR, _GREATER = (ord(c) for c in "\n\r>")
 
 
+# --- blocks ---
+
+
 class FastaBlock(NamedTuple):
-    """Some lines; see :func:`mapper.io.fasta_codes.encode_lines`."""
+    """Some lines, for :func:`mapper.io.fasta_codes.encode_lines`."""
 
     text: np.ndarray  # uint8; not to be written to
-    in_line: bool  # whether the first line began before
+    in_line: bool  # True if the first line began before
 
 
 def require_regular_file(path: Path) -> int:
@@ -51,7 +53,7 @@ def require_regular_file(path: Path) -> int:
     Raises
     ------
     InputFormatError
-        If there is none, or it is something else.
+        If it does not exist or is a directory, pipe or device.
     """
     try:
         found = path.stat()
@@ -66,9 +68,9 @@ def require_regular_file(path: Path) -> int:
 
 
 def plain_bytes(path: Path) -> int | None:
-    """Return the bytes of a file's text; None where it is compressed, until it has been read.
+    """Return the size of a file's text in bytes; None if it is compressed, and thus not known.
 
-    No FASTA has more bases and separators of contigs together: each record has its ``>``.
+    It is an upper bound of the bases and the separators of contigs, as each record has a ``>``.
 
     Raises
     ------
@@ -91,13 +93,13 @@ def fasta_blocks(path: Path, executor: Executor | None = None) -> Generator[Fast
     path
         Plain, gzip or BGZF.
     executor
-        Its threads read and decompress ahead; None: the calling thread does it.
+        Its threads read and decompress ahead; None: the calling thread does.
 
     Raises
     ------
     InputFormatError
-        If the file cannot be read, is empty, does not begin with a header or, after all that
-        could be read, is truncated or damaged.
+        If the file cannot be read, is empty, does not begin with a header or, after all blocks
+        that could be read, is truncated or damaged.
     """
     require_regular_file(path)
     source = ByteSource(str(path))
@@ -116,7 +118,7 @@ def fasta_blocks(path: Path, executor: Executor | None = None) -> Generator[Fast
 
 
 def _find_header(path: Path, file: InputBuffer) -> bool:
-    """Skip white space before the first header; say whether there is one, and not a broken file."""
+    """Skip white space before the first header; return False for a broken file without one."""
     is_empty = True
     while True:
         rest, ended = file.unread(1)
@@ -162,7 +164,7 @@ def _cut(file: InputBuffer) -> Iterator[FastaBlock]:
 
 
 def _end_of_block(text: np.ndarray, in_line: bool) -> int:
-    """Return where to cut: behind a line, or inside one of a sequence; 0 if there is no place."""
+    """Return where to cut: after a line, or inside a sequence line; 0 if only a header is there."""
     for size in (_LINES_BYTES, len(text)):
         ends = np.flatnonzero(text[-size:] == _LF)
         if ends.size:
@@ -172,38 +174,34 @@ def _end_of_block(text: np.ndarray, in_line: bool) -> int:
     return len(text) - int(text[-1] == _CR)
 
 
-MAX_CONTIG_LENGTH = 2**31 - 1
-"""BAM and its index hold positions as signed 32-bit integers."""
-
-_CONTIG_NAME = re.compile(r"[0-9A-Za-z!#$%&+./:;?@^_|~-][0-9A-Za-z!#$%&*+./:;=?@^_|~-]*")
-"""Reference names that SAM allows (SAM specification, section 1.2.1)."""
+# --- records ---
 
 _FIRST_WORD = re.compile(rb"\S*")
 _BLOCKS_AHEAD = 16
 _CONTIGS_AHEAD = 2  # in memory, while their MD5 is computed
-_HEADS = 1 << 12  # of a block; more make it encoded again
+_HEADS = 1 << 12  # room for headers of a block; with more it is encoded again
 
 
 class FastaCodes(NamedTuple):
-    """Bases of a block of the file."""
+    """The bases of a block of the file."""
 
     codes: np.ndarray  # uint8, written codes of mapper.io.fasta_codes
     names: list[str]  # first word of the header line of each contig that begins here
-    starts: list[int]  # where in the codes each begins; what is before belongs to the one before
-    otherwise: bool  # whether there are codes with WRITTEN_OTHERWISE
+    starts: list[int]  # start of each in the codes; those before continue the previous contig
+    otherwise: bool  # True if some codes have WRITTEN_OTHERWISE
 
-    def runs(self) -> list[np.ndarray]:
-        """Return the codes contig by contig; the first go on with that of the block before."""
+    def pieces(self) -> list[np.ndarray]:
+        """Return the codes contig by contig; the first continue that of the previous block."""
         bounds = [0, *self.starts, len(self.codes)]
         return [self.codes[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 class _Encoded(NamedTuple):
-    """What came of a block."""
+    """An encoded block."""
 
     text: np.ndarray
     status: int
-    at: int  # where in the text
+    at: int  # position of the status in the text
     codes: np.ndarray
     heads: np.ndarray
     otherwise: bool
@@ -217,14 +215,14 @@ def read_fasta(path: Path, pool: PriorityPool | None = None) -> Generator[FastaC
     path
         Plain, gzip or BGZF.
     pool
-        Its threads read ahead, decompress and encode, beside the calling one.
+        Its threads read ahead, decompress and encode.
 
     Raises
     ------
     InputFormatError
-        If the file cannot be read, is truncated, is empty or is no FASTA; at a record without
-        name or bases, with a name that SAM forbids or that came before, with a character that is
-        no IUPAC nucleotide, or too long for BAM.
+        If the file cannot be read, is truncated, empty or no FASTA, or if a record has no name,
+        no bases, a name that SAM forbids or that came before, a character that is no IUPAC
+        nucleotide, or too many bases for BAM.
     """
     records = _Records(path)
     reading, encoding = (pool.at(READ), pool.at(WRITE)) if pool is not None else (None, None)
@@ -240,8 +238,8 @@ def check_reference(
 ) -> None:
     """Raise UsageError unless a FASTA file holds these contigs, in this order.
 
-    For CRAM, which is written against the file and read back with it: another one of the
-    same names would give other bases.
+    CRAM is written and read with the file: one with the same names and other bases would change
+    the reads.
     """
     n_contigs = 0
 
@@ -249,7 +247,7 @@ def check_reference(
         nonlocal n_contigs
         pieces: list[np.ndarray] = []
         for block in read_fasta(path, pool):
-            first, *others = block.runs()
+            first, *others = block.pieces()
             pieces.append(first)
             for name, codes in zip(block.names, others, strict=True):
                 if n_contigs >= len(names) or name != names[n_contigs]:
@@ -290,7 +288,7 @@ def _encode(block: FastaBlock) -> _Encoded:
 
 
 class _Records:
-    """Follows the records of a file from block to block."""
+    """Check the records of a file from block to block."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -299,13 +297,13 @@ class _Records:
         self._n_bases = 0
 
     def follow(self, block: _Encoded) -> FastaCodes:
-        """Check the records of a block, and name its contigs."""
+        """Check the records of a block; return its contigs."""
         names, starts = [], block.heads[:, AT].tolist()
         at = 0
-        for start, end, behind in block.heads.tolist():
-            self._add_bases(behind - at)
+        for start, end, next_line in block.heads.tolist():
+            self._add_bases(next_line - at)
             names.append(self._begin(block.text[start:end].tobytes()))
-            at = behind
+            at = next_line
         self._add_bases(len(block.codes) - at)
         if block.status != OK:
             raise self._bad_character(block)
@@ -329,7 +327,7 @@ class _Records:
             raise InputFormatError(f"{self._path}: cannot be read as FASTA: not text") from error
         n_before = len(self._names)
         self._names.add(name)
-        if not _CONTIG_NAME.fullmatch(name):
+        if not CONTIG_NAME.fullmatch(name):
             what = "has no name" if not name else "has a name that SAM does not allow"
             raise InputFormatError(f"{self._where()} {what}; rename the contig")
         if len(self._names) == n_before:

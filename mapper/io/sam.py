@@ -1,4 +1,4 @@
-"""Records to SAM text."""
+"""Encode records as SAM text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from mapper.batch import NO_QUALITY, ReadBatch, RecordBatch
 from mapper.cigar import ASCII_OF_OP
 from mapper.dna import ASCII_OF_CODE, COMPLEMENT
-from mapper.io.bam_writer import REVERSE, check_names, copy_bytes, given_bounds
+from mapper.io.bam_writer import REVERSE, base_bounds, check_names, copy_bytes
 from mapper.io.tags import VALUE_SIZE, float_texts, get_number, put_int
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import get32
@@ -19,7 +19,7 @@ _COMMA, _TYPE_A, _TYPE_B, _TYPE_F, _TYPE_H, _TYPE_I, _TYPE_Z = b",ABfHiZ"
 _ASCII_OF_COMPLEMENT = ASCII_OF_CODE[COMPLEMENT]
 
 _FIXED = 128
-"""Characters that the numbers, tabs and one-character fields of a line take at most."""
+"""Upper bound of the characters of a line's numbers, tabs and one-character fields."""
 
 
 def encode_sam(records: RecordBatch, reads: ReadBatch, contig_names: Sequence[str]) -> np.ndarray:
@@ -55,10 +55,10 @@ def flat_names(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _upper_bound(records: RecordBatch, reads: ReadBatch, longest_contig: int) -> int:
-    """Return a size that the text does not exceed.
+    """Return an upper bound of the size of the text.
 
-    Per CIGAR operation nine digits and a letter. A tag grows most as an array of one-byte
-    integers: up to 5 characters each, hence the factor. Floating-point numbers come on top.
+    A CIGAR operation takes up to nine digits and a letter. A tag grows most if it is an array of
+    one-byte integers, to 5 characters each. Floating-point numbers are added by the caller.
     """
     names = int(np.diff(reads.name_offsets)[records.read].sum())
     bases = int((records.query_end - records.query_start).sum(dtype=np.int64))
@@ -186,7 +186,7 @@ def _fill_sam(records, reads, contigs, contig_offsets, floats, float_offsets, ou
         read = records.read[r]
         flag = np.int64(records.flag[r])
         reverse = (flag & REVERSE) != 0
-        start, end = given_bounds(
+        start, end = base_bounds(
             reads.base_offsets, read, records.query_start[r], records.query_end[r], reverse
         )
         ref_id = records.ref_id[r]

@@ -74,9 +74,9 @@ class SamtoolsProcess:
         if self._messages.closed:
             return None if status == 0 else f"exit status {status}"
         self._messages.seek(0)
-        said = self._messages.read().decode(errors="replace")
+        output = self._messages.read().decode(errors="replace")
         self._messages.close()
-        return None if status == 0 else _reason(said, status)
+        return None if status == 0 else _reason(output, status)
 
     def kill(self) -> None:
         """Kill the process, if it runs, and drop its messages."""
@@ -112,13 +112,13 @@ def check_fasta(path: Path) -> None:
         )
 
 
-def _reason(said: str, status: int) -> str:
+def _reason(output: str, status: int) -> str:
     r"""Extract the messages from the output of a failed process.
 
     Those of htslib come first, as "[E::function] message"; samtools' own are in the last line of
     pysam's traceback: "SamtoolsError: '... stderr=samtools view: message\n'".
     """
-    lines = said.strip().splitlines() or [f"exit status {status}"]
+    lines = output.strip().splitlines() or [f"exit status {status}"]
     found = [line.partition("] ")[2] for line in lines if line.startswith("[E::")][:1]
     own = lines[-1].rpartition("stderr=")[2].removesuffix("'").replace("\\n", " ").strip()
     return "; ".join([*found, own])

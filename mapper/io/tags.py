@@ -78,7 +78,7 @@ def is_dropped(key):
 
 
 @core
-def turn_base_tag(tags, at, n_bases):
+def reverse_base_tag(tags, at, n_bases):
     """Reverse, in place, the tag at `at` if it has one character for each base of SEQ."""
     key = get16(tags, at)
     if key == _OQ or key == _U2 or key == _E2:
@@ -156,7 +156,7 @@ def _copy_floats(tags, raw):
 
 
 def float_texts(tags: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return every floating-point number in BAM-encoded tags as SAM writes it.
+    """Return every floating-point number in BAM-encoded tags as SAM text.
 
     Returns
     -------

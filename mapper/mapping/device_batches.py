@@ -32,7 +32,7 @@ from mapper.parallel.pool import MAP, READ, PriorityPool, complete, start_daemon
 from mapper.params import BATCH_BASES, MapParams
 
 if TYPE_CHECKING:
-    from mapper.batch_ops import Share
+    from mapper.batch_ops import ResultSlice
     from mapper.mapping.stages_cuda import DeviceStages
 
 Result = TypeVar("Result")
@@ -146,7 +146,7 @@ class CudaBackend(Backend):
         with self._stats.stage("wait"):
             batches = [member.parsed.result() for member in group.members]
         # A device takes pairs, or single reads; most batches are of one kind.
-        shares: list[list[Share]] = [[] for _ in batches]
+        shares: list[list[ResultSlice]] = [[] for _ in batches]
         for paired in (True, False):
             numbered = [
                 (i, part.reads)
@@ -167,11 +167,14 @@ class CudaBackend(Backend):
 
 def _parse(parse: Callable[[], ReadBatch]) -> _Parsed:
     reads = parse()
-    return _Parsed(reads, batch_ops.split(reads))
+    return _Parsed(reads, batch_ops.split_mixed(reads))
 
 
 def _finish(
-    finish: Callable[[AlignedBatch], Result], batch: _Parsed, shares: Sequence[Share], rescued: bool
+    finish: Callable[[AlignedBatch], Result],
+    batch: _Parsed,
+    shares: Sequence[ResultSlice],
+    rescued: bool,
 ) -> Result:
     aligned = [
         Aligned(part.reads, *share.cut(), rescued)

@@ -29,7 +29,7 @@ from mapper.errors import OutputError
 from mapper.index.index import Index
 from mapper.io.batch_reader import RawBatch
 from mapper.io.header import header_text, parse_read_group
-from mapper.io.input_tags import carry_over
+from mapper.io.input_tags import copy_input_tags
 from mapper.io.output import RecordOutput, open_output
 from mapper.io.reads import Lane, ReadOptions, ReadsReader
 from mapper.mapping.job import MapJob
@@ -329,7 +329,7 @@ class Run:
             parts.append(made)
             self._count(aligned.reads, placements, made.n_records)
         with self.stats.stage("records"):
-            records = carry_over(batch_ops.merge(parts, batch.rows), batch.reads)
+            records = copy_input_tags(batch_ops.merge_mixed(parts, batch.rows), batch.reads)
         with self.stats.stage("encode"):
             encoded = output.encode(records, batch.reads)
         n_primary = int(((records.flag & 0x900) == 0).sum())

@@ -16,12 +16,12 @@ import numpy as np
 
 from mapper.batch import ReadBatch
 from mapper.batch_ops import (
-    Found,
-    Share,
+    DeviceResults,
+    ResultSlice,
     join_alignments,
     join_packed,
     join_summaries,
-    reads_of,
+    slice_reads,
 )
 from mapper.chain.cuda import find_loci
 from mapper.cuda.api import cuda, knowing_its_device
@@ -114,7 +114,7 @@ class DeviceStages:
     def align_batches(
         self, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
         model: InsertSizeModel | None = None,
-    ) -> list[Share]:  # fmt: skip
+    ) -> list[ResultSlice]:  # fmt: skip
         """Pack, seed, chain and extend every read; the results are identical to the CPU's.
 
         Batches, all of pairs or all of single reads, are aligned as one. If the device's memory
@@ -148,7 +148,7 @@ def _batch_bases(ordinal: int, n_streams: int) -> int:
 def _align(
     stream: StreamWorkspace, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
     model: InsertSizeModel | None,
-) -> list[Share]:  # fmt: skip
+) -> list[ResultSlice]:  # fmt: skip
     """Align batches as one; in halves if memory does not suffice."""
     try:
         return _align_at_once(stream, batches, params, stats, model)
@@ -160,7 +160,7 @@ def _align(
                 log.warning("%s; reads that do not fit even alone are mapped by the CPU", error)
             stats.count(**{ON_CPU: batches[0].n_reads})
             found = _align_on_cpu(stream.host_index, batches[0], params, stats, model)
-            return [Share(found, 0, batches[0].n_reads)]
+            return [ResultSlice(found, 0, batches[0].n_reads)]
     if len(batches) > 1:
         n = len(batches) // 2
         return [
@@ -172,29 +172,29 @@ def _align(
     middle = reads.n_reads // (2 * step) * step
     halves = [
         _align(stream, [half], params, stats, model)[0].cut()
-        for half in (reads_of(reads, 0, middle), reads_of(reads, middle, reads.n_reads))
+        for half in (slice_reads(reads, 0, middle), slice_reads(reads, middle, reads.n_reads))
     ]
-    return [Share(_join(halves), 0, reads.n_reads)]
+    return [ResultSlice(_join(halves), 0, reads.n_reads)]
 
 
 def _align_on_cpu(
     index: Index, reads: ReadBatch, params: MapParams, stats: RunStats,
     model: InsertSizeModel | None,
-) -> Found:  # fmt: skip
+) -> DeviceResults:  # fmt: skip
     """Return what the device would return."""
     aligned = align_reads(index, reads, params, stats)
     if model is None:
-        return Found(aligned.packed, aligned.seeds, aligned.alignments)
+        return DeviceResults(aligned.packed, aligned.seeds, aligned.alignments)
     alignments = aligned.alignments
     if reads.paired:
         alignments = rescue_mates(index, aligned, model, params, stats)
-    return Found(None, aligned.seeds, alignments)
+    return DeviceResults(None, aligned.seeds, alignments)
 
 
-def _join(parts: Sequence[Found]) -> Found:
+def _join(parts: Sequence[DeviceResults]) -> DeviceResults:
     """Join the results of batches that follow one another."""
     packed = [part.packed for part in parts if part.packed is not None]
-    return Found(
+    return DeviceResults(
         join_packed(packed) if packed else None,
         join_summaries([part.seeds for part in parts]),
         join_alignments([part.alignments for part in parts]),
@@ -204,7 +204,7 @@ def _join(parts: Sequence[Found]) -> Found:
 def _align_at_once(
     stream: StreamWorkspace, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
     model: InsertSizeModel | None,
-) -> list[Share]:  # fmt: skip
+) -> list[ResultSlice]:  # fmt: skip
     """Run the stages, one after another, in a stream."""
     _, _, fm, contigs, space = stream
     with stats.stage("pack"):
@@ -233,8 +233,9 @@ def _align_at_once(
                 )  # fmt: skip
                 extended = merge_on_device(space, extended, rescued)
             alignments = download_alignments(space, extended)
-    whole = Found(packed, seeds.summary, alignments)
+    whole = DeviceResults(packed, seeds.summary, alignments)
     ends = np.cumsum([reads.n_reads for reads in batches]).tolist()
     return [
-        Share(whole, end - reads.n_reads, end) for reads, end in zip(batches, ends, strict=True)
+        ResultSlice(whole, end - reads.n_reads, end)
+        for reads, end in zip(batches, ends, strict=True)
     ]

@@ -27,7 +27,7 @@ from mapper.index.storage import columns
 from mapper.io.bam_writer import encode_bam
 from mapper.io.fastq import TextBatch, TextPart
 from mapper.io.fastq_parser import SINGLE
-from mapper.io.input_tags import carry_over, with_tag
+from mapper.io.input_tags import copy_input_tags, with_tag
 from mapper.io.output import RecordOutput
 from mapper.io.record_ends import FASTQ, few_line_ends, whole_records
 from mapper.jit.accelerate import CACHE_DIR, is_compiled
@@ -186,7 +186,7 @@ def _finish(
     confident_inserts(reads.base_offsets, merged, params.extend)
     placements, records = place_batch(index, aligned, assumed_model(), params, names, RunStats())
     tally(placements)
-    encode(carry_over(records, with_tag(reads, b"XXi\0\0\0\0")), reads)
+    encode(copy_input_tags(records, with_tag(reads, b"XXi\0\0\0\0")), reads)
 
 
 def _made_up_index() -> Index:

@@ -1,4 +1,4 @@
-"""What is read from BAM, CRAM and SAM, against pysam; and what is refused."""
+"""Read BAM, CRAM and SAM as pysam does, and refuse malformed files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_reads_are_pysams(tmp_path, lines, suffix):
 
 @pytest.mark.parametrize("letters", ["ACGT", "ACGTN"])
 def test_reads_of_any_length_and_strand(tmp_path, letters):
-    """Bases are decoded in runs of 64 where there are so many, all of them A, C, G or T."""
+    """64 bases or more, all of them A, C, G or T, are decoded in vectors."""
     rng = np.random.default_rng(6)
     lines = []
     for n in [*range(1, 200), 1000]:
@@ -62,7 +62,7 @@ def test_reads_of_any_length_and_strand(tmp_path, letters):
 
 
 def test_names_and_texts_of_any_length(tmp_path):
-    """They are looked at in runs of 64 where there are so many bytes behind them."""
+    """They are tested in vectors of 64 bytes where as many bytes follow."""
     visible = "".join(chr(33 + i % 94) for i in range(1000)).replace("@", "A")
     where = "4\t*\t0\t0\t*\t*\t0\t0\tACGT\tIIII"
     lines = [
@@ -91,7 +91,7 @@ def test_any_chunk_any_batch(bam, chunk_bytes, batch_bases, threads):
 
 
 def test_plain_and_gzip_bam(tmp_path, bam):
-    """BAM without BGZF around it, and in one gzip member, as no tool should write it."""
+    """BAM without compression, and in one gzip member; no tool should write either."""
     raw = gzip.decompress(bam.read_bytes())
     (tmp_path / "plain").write_bytes(raw)
     (tmp_path / "gzip").write_bytes(gzip.compress(raw))
@@ -248,7 +248,7 @@ def test_broken_bytes(tmp_path, case):
 @pytest.mark.parametrize("size", [63, 64, 65, 150, 200])
 @pytest.mark.parametrize("n_behind", [0, 100])
 def test_one_bad_byte_anywhere(tmp_path, size, n_behind):
-    """In a name, a quality, a text: first, last and between, with other records behind or not."""
+    """In a name, a quality, a text: first, last and between, with and without later records."""
     path = tmp_path / "r.bam"
     for at in (0, 1, size // 2, size - 1):
         bad = bytearray(b"\x41" * size)

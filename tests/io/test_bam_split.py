@@ -1,4 +1,4 @@
-"""Files of reads cut into consecutive BAM files: nothing lost, no pair apart."""
+"""Split files of reads into consecutive BAM files without losing a read or separating a pair."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read(path: Path) -> tuple[str, list[str]]:
 
 
 def split(path: str, ends: list[int], folder: Path) -> list[list[str]]:
-    """Split; returns the records of each file, after a look at header and end-of-file block."""
+    """Split, check headers and end-of-file blocks, and return the records of each file."""
     targets = [folder / f"{n}.bam" for n in range(len(ends))]
     split_bam(path, ends, targets, threads=2)
     header, _ = read(Path(path))
@@ -101,7 +101,7 @@ def test_no_reads(tmp_path):
 
 
 def test_a_file_that_is_cut_off_is_an_error(tmp_path):
-    """Also where only the end-of-file block is missing, which no chunk would show."""
+    """Also if only the end-of-file block is missing, which no chunk shows."""
     whole = Path(write(tmp_path / "whole.bam")).read_bytes()
     for length, message in ((len(whole) - 28, "no end-of-file block"), (150, "truncated")):
         path = tmp_path / "cut.bam"

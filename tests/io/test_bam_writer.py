@@ -1,4 +1,4 @@
-"""BAM and SAM bytes of record batches, against pysam and the naive writer."""
+"""Encode record batches as BAM and SAM like pysam and the naive writer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_sam_is_the_naive_text(batch):
 
 
 def test_reads_of_plain_bases_of_any_length(tmp_path):
-    """Bases and qualities are written in runs of 64 where there are so many."""
+    """64 or more bases and qualities are written in vectors."""
     rng = np.random.default_rng(5)
     lengths = [*range(300), 1000]
     reads = random_reads(rng, len(lengths))._replace(
@@ -94,7 +94,7 @@ def test_bins_of_the_specification(start, end, expected):
 
 
 def test_batches_concatenate(batch):
-    """Two halves of the records give the halves of the bytes."""
+    """Two halves of the records give the two halves of the bytes."""
     records, reads = batch
     halves = [select(records, 0, 100), select(records, 100, records.n_records)]
     parts = [encode_bam(half, reads) for half in halves]
@@ -144,7 +144,7 @@ def single_record(batch, n_ops: int, name: bytes) -> tuple[RecordBatch, ReadBatc
 
 @pytest.mark.parametrize("n_ops", [65535, 65536, 70001])
 def test_long_cigars_come_back(tmp_path, batch, n_ops):
-    """Beyond 65 535 operations by the tag CG, which htslib turns into the CIGAR."""
+    """More than 65 535 operations go into the tag CG, which htslib converts to the CIGAR."""
     records, reads = single_record(batch, n_ops, b"n" * 254)
     records = records._replace(
         flag=np.zeros(1, np.uint16), ref_id=np.zeros(1, np.int32), ref_pos=np.full(1, 17)

@@ -1,4 +1,4 @@
-"""BGZF streams: the same bytes as gzip gives, whatever the blocks, threads and cuts."""
+"""Read BGZF streams like gzip, for any blocks, threads and reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def block(data: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def executors():
-    """None, and pools of which the reader's own thread is one."""
+    """Yield None, and pools that include the reader's own thread."""
     with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(3) as three:
         yield None, one, three
 
@@ -51,7 +51,7 @@ def read_all(path: Path, executor: Executor | None = None, size: int = 100_000) 
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_any_members(tmp_path, executors, members, threads, size):
-    """BGZF blocks with other gzip members and empty blocks among them."""
+    """Draw BGZF blocks mixed with other gzip members and empty blocks."""
     at = 0
     packed = block(b"start")
     for kind, n in members:
@@ -79,7 +79,7 @@ def test_last_block(tmp_path):
 
 
 def test_broken_blocks(tmp_path):
-    """Whatever byte is damaged, what comes out before the error is right."""
+    """The bytes before the error are right, whichever byte is damaged."""
     whole = block(DATA[:1000]) + block(DATA[1000:2000]) + EOF_BLOCK
     path = tmp_path / "x.gz"
     for i in [*range(0, 60), *range(len(whole) - 90, len(whole))]:
@@ -101,7 +101,7 @@ def test_broken_blocks(tmp_path):
 
 
 def test_what_stands_before_a_broken_block_is_handed_out(tmp_path, executors, monkeypatch):
-    """Several tasks' worth of blocks, one of them damaged."""
+    """One damaged block among those of several tasks."""
     monkeypatch.setattr("mapper.io.bgzf_reader.BLOCKS_PER_TASK", 16)
     blocks = [block(DATA[i : i + 5000]) for i in range(0, 300_000, 5000)]
     damaged = bytearray(blocks[40])

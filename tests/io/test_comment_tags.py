@@ -1,4 +1,4 @@
-"""FASTA reads, and comments as tags."""
+"""Convert comments of FASTQ and FASTA to tags, and read FASTA."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def tags(draw) -> str:
 
 
 def floats() -> st.SearchStrategy[str]:
-    """Numbers of six digits: these come back as they were."""
+    """Numbers of six digits are printed as they were read."""
     return st.floats(-(2.0**66), 2.0**66, width=32).filter(lambda x: x == 0 or abs(x) > 1e-20).map(
         lambda x: f"{x:g}"
     )  # fmt: skip
@@ -164,7 +164,7 @@ def test_comments_become_tags(tmp_path, comments, form, eol, chunk_bytes):
 
 
 def normal(tag: str) -> str:
-    """The tag with its zero unsigned."""
+    """Return the tag with an unsigned zero."""
     return tag.replace(":-0", ":0").replace(",-0", ",0") if tag[3] in "fB" else tag
 
 

@@ -1,4 +1,4 @@
-"""What FastqReader reads: any valid text, cut into batches anywhere."""
+"""Read any valid FASTQ text, cut into batches anywhere."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_all(*paths: Path | str, **options) -> list[ReadBatch]:
 
 @st.composite
 def fastq_texts(draw, names=None, min_length=0) -> bytes:
-    """Valid FASTQ text, and with it every freedom that the format leaves."""
+    """Draw valid FASTQ text with all variations that the format allows."""
     eol = draw(st.sampled_from(["\n", "\r\n"]))
     text = ""
     if names is None:
@@ -74,7 +74,7 @@ def test_any_text_any_chunk(tmp_path, text, chunk_bytes, batch_bases):
 
 
 def test_lines_of_any_length(tmp_path):
-    """Names, comments and bases are looked at in runs of 64 characters where there are so many."""
+    """64 or more characters of names, comments and bases are parsed in vectors."""
     rng = np.random.default_rng(4)
     text = b""
     for n in range(255):
@@ -104,7 +104,7 @@ def test_a_wrong_base_anywhere(tmp_path, n):
 
 
 def batch_sizes(text: bytes, batch_bases: int) -> list[int]:
-    """As many records as fit into twice `batch_bases` bytes and have 32 bases each, or one."""
+    """Return expected sizes: at most one record per 32 bases in twice `batch_bases` bytes."""
     lines = text.split(b"\n")
     records = [lines[i : i + 4] for i in range(0, len(lines), 4)]
     records = [record for record in records if record[0].startswith(b"@")]
@@ -122,7 +122,7 @@ def batch_sizes(text: bytes, batch_bases: int) -> list[int]:
 @given(st.data(), st.lists(st.text(NAME_CHARACTERS, min_size=1, max_size=30), max_size=9))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_agrees_with_htslib(tmp_path, data, names):
-    """With names and bases in every record: htslib reads others differently (CRLF)."""
+    """With names and bases in every record: htslib differs for others (CRLF)."""
     text = data.draw(fastq_texts(names=names, min_length=1))
     path = tmp_path / "r.fq"
     path.write_bytes(text)
@@ -293,7 +293,7 @@ def test_empty_reads_do_not_fill_a_batch_endlessly(tmp_path):
 
 @given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=80), data=st.data())
 def test_the_end_of_some_records_of_a_window(lengths, data):
-    """Found from whichever end is nearer, it is where these records end."""
+    """The end of a number of records is the same if searched from either end."""
     records = [b"@r\n%b\n+\n%b\n" % (b"A" * n, b"F" * n) for n in lengths]
     text = np.frombuffer(b"".join(records) + b"@cut off\nAC", np.uint8)
     n_wanted = data.draw(st.integers(1, len(records)))

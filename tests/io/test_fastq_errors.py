@@ -1,4 +1,4 @@
-"""Every way in which FASTQ input can be wrong stops the reader, with file, record, reason."""
+"""Refuse malformed FASTQ of every kind with file, record and reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ODD = Path(__file__).parents[2] / ".." / "shared" / "data" / "odd"
 
 
 def error_of(*paths, **options) -> str:
-    """Return the message, which must come twice and alike."""
+    """Return the message, which must be the same in a second call."""
     with FastqReader([str(path) for path in paths], **options) as reader:
         with pytest.raises(InputFormatError) as caught:
             while reader.next_batch() is not None:

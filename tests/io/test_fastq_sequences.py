@@ -1,4 +1,4 @@
-"""FASTA and lists of sequences, cut anywhere between two reads of the file."""
+"""Read FASTA and lists of sequences, cut anywhere by reads of the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIST_READS = [("ACGT", "ACGT"), ("acgn", "ACGN"), ("TT", "TT")]
 def read_all(
     path: Path, is_list: bool, batch_bases: int, chunk_bytes: int
 ) -> tuple[list[tuple[str, str]], list[int]]:
-    """Names and letters of every read, and the numbers of reads in the batches."""
+    """Return names and letters of every read, and the numbers of reads in the batches."""
     found, sizes = [], []
     options = {"batch_bases": batch_bases, "chunk_bytes": chunk_bytes, "is_list": is_list}
     with FastqReader([str(path)], **options) as reader:

@@ -1,7 +1,7 @@
-"""Damaged and made-up input: it is read, or refused by an InputFormatError, and no more.
+"""Read damaged and made-up input, or refuse it by an InputFormatError.
 
-Nothing else may come of it: no other exception, no endless loop (each test has a timeout),
-no read that the file does not hold. Run with ``--hypothesis-profile explore`` for long.
+No other exception is allowed, no endless loop (each test has a timeout) and no read that the file
+does not hold. Run with ``--hypothesis-profile explore`` for longer.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def edited(data: bytes, changes: list[tuple[float, str, bytes]]) -> bytes:
 
 
 def read_quietly(*paths: Path, **options) -> int | None:
-    """Return how many reads a file gives; None if it is refused."""
+    """Return the number of reads of a file; None if it is refused."""
     n_reads = 0
     try:
         with ReadsReader([Lane(tuple(map(str, paths)))], ReadOptions(**options)) as reader:
@@ -235,7 +235,7 @@ def index(tmp_path_factory) -> Path:
 @given(st.data())
 @settings(SETTINGS, max_examples=60)
 def test_damaged_index(tmp_path, index, data):
-    """Whatever file is damaged: opening or verifying it names the file, or it is as it was."""
+    """Opening or verifying an index names its damaged file, or the index is unchanged."""
     path = tmp_path / "x.fmw"
     shutil.copytree(index, path, dirs_exist_ok=True)
     name = data.draw(st.sampled_from(sorted(file.name for file in path.iterdir())))
@@ -259,7 +259,7 @@ values = st.recursive(
 @given(st.data())
 @settings(SETTINGS, max_examples=60)
 def test_meta_with_any_values(tmp_path, index, data):
-    """The checksum of meta.json put right: what its values say is checked all the same."""
+    """The values in meta.json are checked even if its checksum is right."""
     path = tmp_path / "y.fmw"
     shutil.copytree(index, path, dirs_exist_ok=True)
     meta = json.loads((path / "meta.json").read_text())

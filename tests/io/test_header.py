@@ -1,4 +1,4 @@
-"""Header text, read groups, and what is refused."""
+"""Make header text and parse read groups, and refuse malformed ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The buffer of an input file: its bytes in order, whoever does which part of a step, and when.
-
-Line ends counted where blocks are inflated: as many as there are, wherever batches are cut.
-"""
+"""Buffer an input file: bytes and line counts are right for any schedule of the parts of steps."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ DATA = np.random.default_rng(5).integers(0, 256, 20_000).astype(np.uint8).tobyte
 
 
 class Source:
-    """Gives its bytes in steps of several parts, damaged from some byte on."""
+    """A source with steps of several parts, damaged from some byte on."""
 
     name = "made up"
     lingers = False
@@ -82,7 +79,7 @@ def executors():
 )  # fmt: skip
 @settings(deadline=None, max_examples=200)
 def test_bytes_come_in_order(executors, seed, damaged_at, threads, chunk, ahead, wanted):
-    """Also if the reader is a task of the pool that does the parts."""
+    """Also if the reader is a task of the same pool as the parts."""
     random = np.random.default_rng(seed)
     executor = executors[threads]
     source = Source(seed, damaged_at, max(chunk, 200))
@@ -110,7 +107,7 @@ def test_bytes_come_in_order(executors, seed, damaged_at, threads, chunk, ahead,
 
 
 def next_block_is_being_filled(executor, hold: threading.Event) -> InputBuffer | None:
-    """Return a buffer whose next block's parts wait for `hold`; None if it did not come to it."""
+    """Return a buffer whose next block's parts wait for `hold`; None if no block was reached."""
     this = threading.current_thread()
     met: list[int] = []
 
@@ -141,7 +138,7 @@ def next_block_is_being_filled(executor, hold: threading.Event) -> InputBuffer |
 
 
 def test_more_is_wanted_while_the_next_block_is_filled(executors):
-    """Then that block is too small, and what is being written there must not be lost."""
+    """Then that block is too small, and bytes that are being written there must not be lost."""
     buffer = None
     while buffer is None:  # whoever wants bytes does what other threads, being late, have not done
         hold = threading.Event()
@@ -182,10 +179,10 @@ def test_nobody_waits_for_a_closed_file(executors):
 
 @pytest.mark.parametrize("ahead", [0, 8])
 def test_so_many_steps_are_begun_before_anything_is_taken(ahead):
-    """Not fewer, or threads have nothing to inflate; not more, or memory is not bounded."""
+    """Fewer would leave threads idle, and more would leave memory unbounded."""
     chunk, begun, tasks = 500, [], deque()
 
-    class Counted(Source):
+    class CountedPieces(Source):
         def begin(self, buffer: memoryview) -> Step:
             step = super().begin(buffer)
             begun.append(step.n_bytes)
@@ -196,7 +193,7 @@ def test_so_many_steps_are_begun_before_anything_is_taken(ahead):
             tasks.append(call)
             return Future()
 
-    buffer = InputBuffer(Counted(1, len(DATA), chunk), chunk, Later(), ahead * chunk)
+    buffer = InputBuffer(CountedPieces(1, len(DATA), chunk), chunk, Later(), ahead * chunk)
     buffer.unread(chunk)
     while tasks:
         tasks.popleft()()
@@ -225,7 +222,7 @@ def n_lines(text: np.ndarray) -> int:
     st.lists(st.tuples(st.integers(0, 300), st.integers(0, 60)), max_size=20),
 )
 def test_counted_or_not(steps, windows):
-    """Some steps with counted pieces, some without; bytes are looked at, fewer are taken."""
+    """Some steps have counted pieces; fewer bytes are taken than are counted."""
     counts, end, at = LineCounts(), 0, 0
     for is_counted, lengths in steps:
         ends = np.cumsum(lengths)
@@ -247,7 +244,7 @@ def test_counted_or_not(steps, windows):
 @pytest.mark.parametrize("threads", [0, 2])
 @pytest.mark.parametrize("head", [b"", b"@a\nAC\n+\nII\n"])
 def test_blocks_of_a_file(tmp_path: Path, threads: int, head: bytes):
-    """From the first byte, which a look at the format may have taken, to the last."""
+    """From the first byte, which may have been read to recognise the format, to the last."""
     rng = np.random.default_rng(5)
     text = head + TEXT.tobytes() * 100
     ends = np.sort(rng.integers(0, len(text), 60))

@@ -1,4 +1,4 @@
-"""Reading ahead of the parser: a pipe that falls silent stops nobody from stopping."""
+"""Stop a reader that waits for an idle pipe."""
 
 from __future__ import annotations
 

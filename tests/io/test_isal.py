@@ -1,4 +1,4 @@
-"""ISA-L called by compiled code, beside isal's Python functions."""
+"""Call ISA-L from compiled code, with the same result as isal's Python functions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def array(data: bytes) -> np.ndarray:
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's JIT")
 def test_the_wheel_of_isal_has_the_functions():
-    """Where they are missing all goes on, but slower: here that must not pass unseen."""
+    """Without them everything works, but slower; where the tests run they must exist."""
     assert isal.AVAILABLE
     assert isal.usable()
 
@@ -57,7 +57,7 @@ def test_functions_that_do_something_else_are_not_used(monkeypatch, caplog):
 def test_deflate_and_inflate_are_inverse(kind, n, level):
     data = array(TEXTS[kind][:n])
     packed, plain = np.empty(70_000, np.uint8), np.full(n + 8, 7, np.uint8)
-    work = isal.work_space()
+    work = isal.workspace()
     size = isal.deflate(data.ctypes.data, n, level, work, packed, 0, len(packed))
     assert zlib.decompress(packed[:size].tobytes(), -15) == data.tobytes()
     assert isal.inflate(packed.ctypes.data, size, work, plain.ctypes.data, n)
@@ -74,9 +74,9 @@ def crc32c(word: int) -> int:
 
 @needs_isa_l
 @pytest.mark.parametrize("position", range(3))
-def test_a_stream_does_not_depend_on_the_place_of_the_work_space(position):
-    """The slot that ISA-L makes of the state's address is that of one of the first bytes."""
-    region = np.empty((2 << 16) + isal.WORK_BYTES, np.uint8)
+def test_a_stream_does_not_depend_on_the_address_of_the_workspace(position):
+    """ISA-L hashes the state's address to the slot of one of the first positions."""
+    region = np.empty((2 << 16) + isal.WORKSPACE_BYTES, np.uint8)
     slot = crc32c(region.ctypes.data >> 16 & 0xFFFFFFFF) % SLOTS
     start = RNG.bytes(12)
     while crc32c(int.from_bytes(start[position : position + 4], "little")) % SLOTS != slot:
@@ -85,7 +85,7 @@ def test_a_stream_does_not_depend_on_the_place_of_the_work_space(position):
     streams = set()
     for at in (0, 1 << 16, 2 << 16):
         packed = np.empty(70_000, np.uint8)
-        work = region[at : at + isal.WORK_BYTES]
+        work = region[at : at + isal.WORKSPACE_BYTES]
         size = isal.deflate(data.ctypes.data, len(data), 1, work, packed, 0, len(packed))
         streams.add(packed[:size].tobytes())
         assert zlib.decompress(packed[:size].tobytes(), -15) == data.tobytes()
@@ -94,7 +94,7 @@ def test_a_stream_does_not_depend_on_the_place_of_the_work_space(position):
 
 @needs_isa_l
 def test_no_byte_is_written_beyond_the_room():
-    data, work = array(TEXTS[1][:60_000]), isal.work_space()
+    data, work = array(TEXTS[1][:60_000]), isal.workspace()
     packed = np.full(70_000, 7, np.uint8)
     size = isal.deflate(data.ctypes.data, len(data), 1, work, packed, 100, 50_000)
     assert (packed[:100] == 7).all()
@@ -112,7 +112,7 @@ def test_no_byte_is_written_beyond_the_room():
 
 @needs_isa_l
 def test_damaged_streams_stay_in_their_place():
-    data, work = array(TEXTS[1][:3_000]), isal.work_space()
+    data, work = array(TEXTS[1][:3_000]), isal.workspace()
     packed = np.frombuffer(bytearray(isal_zlib.compress(data, 1, -15)), np.uint8)
     refused = 0
     for i in range(len(packed)):
@@ -128,7 +128,7 @@ def test_damaged_streams_stay_in_their_place():
 @pytest.mark.parametrize("level", range(4))
 @pytest.mark.parametrize("n", [1, 65_280, 65_281, 200_000])
 def test_blocks_without_them(monkeypatch, tmp_path, level, n):
-    """The same blocks of plain bytes, and the same errors, through Python's functions."""
+    """isal's Python functions give the same plain bytes and the same errors."""
     data = (TEXTS[level % 3] * 3)[:n]
     compiled = bytes(bgzf.compressor(level)([memoryview(data)]))
     path = tmp_path / "x.gz"
@@ -165,7 +165,7 @@ def block_lengths(packed: bytes) -> list[int]:
 @pytest.mark.parametrize("buffer_bytes", [7, 1 << 16])
 @pytest.mark.parametrize("cut_off", [0, 9])
 def test_gzip_is_read_the_same_without_isals_own_reader(monkeypatch, buffer_bytes, cut_off):
-    """Members, an empty one among them, and zeros behind; or the last member cut off."""
+    """Members, one of them empty, followed by zeros; or the last member cut off."""
     zipped = b"".join(gzip.compress(text) for text in (TEXTS[1], b"", TEXTS[2]))
     zipped = zipped[:-cut_off] if cut_off else zipped + bytes(20)
 

@@ -1,4 +1,4 @@
-"""Outputs: the same bytes however written; complete under their name, or not there."""
+"""Write outputs with the same bytes for any calls, complete under their name or not at all."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def whole() -> bytes:
 @given(st.lists(st.integers(0, len(DATA)), max_size=20), st.integers(1, 2), st.integers(1, 70))
 @settings(deadline=None, max_examples=25)
 def test_bgzf_bytes_depend_on_data_alone(whole, cuts, threads, blocks_per_task):
-    """Whatever runs of blocks the pieces make together: here some end inside a piece."""
+    """The bytes do not depend on the groups of blocks; here some end inside a piece."""
     with mock.patch.object(bgzf, "BLOCKS_PER_TASK", blocks_per_task):
         assert compressed(DATA, cuts, threads) == whole
 

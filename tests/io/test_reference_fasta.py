@@ -1,4 +1,4 @@
-"""FASTA files as they come, and those that are refused."""
+"""Read reference FASTA files, and refuse malformed ones."""
 
 from __future__ import annotations
 
@@ -144,5 +144,5 @@ def test_a_contig_too_long_for_bam_is_refused(
 
 
 def _letters() -> bytes:
-    """Sequence that hardly compresses, so that cuts fall inside it."""
+    """Return FASTA text that hardly compresses, so that cuts fall inside it."""
     return bytes(b"ACGT"[byte & 3] for byte in hashlib.shake_128(b"fasta").digest(40000)) + b"\n"

@@ -1,4 +1,4 @@
-"""Any FASTA text, cut anywhere, by any number of threads: as an oracle and pysam read it."""
+"""Read any FASTA text, cut anywhere, by any number of threads, like an oracle and pysam."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MESSAGES = {
 
 @st.composite
 def layouts(draw: st.DrawFn) -> bytes:
-    """FASTA as programs write it: line ends, blank lines, long lines, case."""
+    """Draw FASTA as programs write it: line ends, blank lines, long lines, case."""
     end = draw(st.sampled_from(["\n", "\r\n"]))
     lines = [""] * draw(st.integers(0, 2))
     for i in range(draw(st.integers(1, 6))):
@@ -56,7 +56,7 @@ def layouts(draw: st.DrawFn) -> bytes:
 
 
 def read_small(path: Path, block: int, step: int, n_threads: int) -> list[tuple[str, bytes, str]]:
-    """Read with blocks, steps, tasks and segments so small that every edge is met."""
+    """Read with blocks, steps, tasks and segments so small that every border is tested."""
     with (
         mock.patch.multiple(fasta_blocks, BLOCK_BYTES=block, _STEP_BYTES=step),
         mock.patch.multiple(contig_md5, _TASK_BASES=50, _LETTERS_AT_ONCE=70),
@@ -70,7 +70,7 @@ def read_small(path: Path, block: int, step: int, n_threads: int) -> list[tuple[
 
 
 def verdict(path: Path, *how: int) -> list[tuple[str, bytes, str]] | str:
-    """Return the contigs, or what the error says."""
+    """Return the contigs, or the message of the error."""
     try:
         return read_small(path, *how)
     except InputFormatError as error:

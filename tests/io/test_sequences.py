@@ -1,4 +1,4 @@
-"""FASTA records end at the same places for any size of buffer, and as in the reader of reads."""
+"""Read FASTA sequences with any size of buffer, and as the reader of reads does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINES = st.lists(st.sampled_from(["ACGT", "", "N", "acgtacgt", "AC"]), max_size=
 
 @st.composite
 def texts(draw) -> tuple[bytes, list[tuple[bytes, bytes]]]:
-    """FASTA text, and the headers and sequences in it."""
+    """Draw FASTA text; return also its headers and sequences."""
     eol = draw(st.sampled_from(["\n", "\r\n"]))
     text, records = draw(st.sampled_from(["", eol])), []
     for i, lines in enumerate(draw(st.lists(LINES, min_size=1, max_size=5))):

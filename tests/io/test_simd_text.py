@@ -1,4 +1,4 @@
-"""Runs of 64 bytes: what the vectors do is what the plain functions say."""
+"""Functions on vectors of 64 bytes agree with their plain versions."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_the_first_line_end(vector):
 
 @given(vectors(st.just(65)), st.integers(0, 3))
 def test_the_first_difference(vector, n_same):
-    """To the same, with some bytes more in front, and to others from some place on."""
+    """Compare with a copy, and with a text that differs from some byte on."""
     other = vector[: 16 * n_same] + [66] * (VECTOR - 16 * n_same) if n_same else vector
     expected = next((i for i in range(VECTOR) if vector[i] != other[i]), VECTOR)
     texts = padded(vector), np.concatenate([np.zeros(SLACK, np.uint8), padded(other)])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mapper.batch import ReadBatch
-from mapper.batch_ops import Found, Share, join_offsets, packed_of, reads_of
+from mapper.batch_ops import DeviceResults, ResultSlice, join_offsets, slice_packed, slice_reads
 from mapper.cuda.devices import CUDA, DeviceChoice
 from mapper.errors import InputFormatError
 from mapper.mapping import device_batches, pipeline
@@ -47,16 +47,18 @@ class CpuAsDevice:
         (share,) = self.align_batches([reads], params, stats, model)
         return Aligned(reads, *share.cut(), model is not None)
 
-    def align_batches(self, batches, params, stats, model=None) -> list[Share]:
+    def align_batches(self, batches, params, stats, model=None) -> list[ResultSlice]:
         self.group_sizes.append(len(batches))
         index, reads = self._index, joined(batches)
         made = align_reads(index, reads, params, stats)
         alignments = made.alignments
         if model is not None and reads.paired:
             alignments = rescue_mates(index, made, model, params, stats)
-        whole = Found(made.packed if model is None else None, made.seeds, alignments)
+        whole = DeviceResults(made.packed if model is None else None, made.seeds, alignments)
         ends = np.cumsum([batch.n_reads for batch in batches]).tolist()
-        return [Share(whole, end - b.n_reads, end) for b, end in zip(batches, ends, strict=True)]
+        return [
+            ResultSlice(whole, end - b.n_reads, end) for b, end in zip(batches, ends, strict=True)
+        ]
 
 
 @pytest.fixture
@@ -191,9 +193,9 @@ def test_a_share_is_what_its_reads_alone_would_give(world) -> None:
     whole = pack_reads(reads)
     for start, end in ((0, 40), (0, 7), (7, 7), (7, 40)):
         expected = pack_reads(batch_of(letters[start:end]))
-        for ours, theirs in zip(packed_of(whole, start, end), expected, strict=True):
+        for ours, theirs in zip(slice_packed(whole, start, end), expected, strict=True):
             assert np.array_equal(ours, theirs)
-        part = reads_of(reads, start, end)
+        part = slice_reads(reads, start, end)
         assert part.n_reads == end - start
         assert np.array_equal(part.bases, batch_of(letters[start:end]).bases)
         assert part.base_offsets.tolist() == batch_of(letters[start:end]).base_offsets.tolist()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mapper.batch import LocusBatch, ReadBatch
-from mapper.batch_ops import reads_of as part_of
+from mapper.batch_ops import slice_reads as part_of
 from mapper.chain.cpu import find_loci
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cpu import extend_loci
