@@ -1,4 +1,4 @@
-"""The two ways a batch of pairs goes through the matrix kernels: as twins, or pair by pair.
+"""The two ways a batch of pairs goes through the matrix kernels: as query pairs, or pair by pair.
 
 Batches of pairs through the matrix kernels of one device.
 """
@@ -34,8 +34,8 @@ from mapper.align.matrix.cuda_fill import (
     trace_kernel,
 )
 from mapper.align.matrix.cuda_plan import ONE_CELL, Plan, plan_batch
-from mapper.align.matrix.cuda_query_pairs import trace_twins
-from mapper.align.matrix.plan_query_pairs import TwinPlan, plan_twins
+from mapper.align.matrix.cuda_query_pairs import trace_query_pairs
+from mapper.align.matrix.plan_query_pairs import QueryPairPlan, plan_query_pairs
 from mapper.align.matrix.scoring import CodedPairs, Scoring, costs_of, padded_scores, without_memory
 from mapper.align.result import NO_MEMORY, NO_SCORE, OK, Columns, PairAlignments
 from mapper.cuda.api import SHARED_BYTES, SIMULATED, cuda
@@ -138,19 +138,19 @@ class Launcher:
         scoring = self._scoring
         walks = []
         rest = np.arange(len(batch.n))
-        twins = None
+        query_pairs = None
         n_letters = len(scoring.scores)
         n_codes = max(batch.query_codes.size, batch.ref_codes.size)
         shared = cuda_query_pairs.shared_bytes(n_letters)
         if self._has_halves and shared <= SHARED_BYTES and n_codes < 2**31:
-            twins = plan_twins(
+            query_pairs = plan_query_pairs(
                 batch.n, batch.m, batch.query_start, batch.ref_start, scoring.scores,
                 scoring.gaps, scoring.mode, want_path=scoring.cigar, lanes=cuda_query_pairs.LANES,
                 groups=cuda_query_pairs.GROUPS, room=self._room,
             )  # fmt: skip
-        if twins is not None:
-            walks.append(self._fill_twins(batch, twins))
-            rest = twins.rest
+        if query_pairs is not None:
+            walks.append(self._fill_query_pairs(batch, query_pairs))
+            rest = query_pairs.rest
         if len(rest):
             plan = plan_batch(
                 batch.n[rest], batch.m[rest], batch.query_start[rest], batch.ref_start[rest],
@@ -161,7 +161,7 @@ class Launcher:
             walks.append(self._fill_pairs(batch, plan))
         return walks
 
-    def _fill_twins(self, batch: Batch, plan: TwinPlan) -> Walk:
+    def _fill_query_pairs(self, batch: Batch, plan: QueryPairPlan) -> Walk:
         scoring, space = self._scoring, self._space
         n_letters, (_, n_blocks) = len(scoring.scores), plan.blocks.shape
         tables = (
@@ -171,12 +171,12 @@ class Launcher:
         stride = cuda_query_pairs.boundary_words(plan.longest)
         over = space.device("rows", roomy(n_blocks * cuda_query_pairs.GROUPS * stride), np.uint64)
         origins = self._room_for_origins(
-            "origins of twins", plan.n_words + cuda_query_pairs.WORDS_BEFORE
+            "origins of query pairs", plan.n_words + cuda_query_pairs.WORDS_BEFORE
         )
         codes = batch.query_codes, batch.ref_codes
         scores = self._scores(2)
         wait_for(self._fills, space.stream, self._event)
-        cuda_query_pairs.twins_kernel(scoring.mode, scoring.cigar).launch_blocks(
+        cuda_query_pairs.query_pairs_kernel(scoring.mode, scoring.cigar).launch_blocks(
             n_blocks, self._fills, *tables, *codes, scores, scoring.gaps,
             costs_of(scoring.gaps, scoring.mode, 2), stride, over, origins, batch.out,
             shared_bytes=cuda_query_pairs.shared_bytes(n_letters),
@@ -184,7 +184,7 @@ class Launcher:
         wait_for(space.stream, self._fills, self._event)
 
         def walk(ops_start: Any, ops: Any) -> None:
-            trace_twins.launch(
+            trace_query_pairs.launch(
                 2 * plan.tasks.shape[1], space.stream, *tables, *codes, self._scores(1),
                 scoring.gaps, scoring.mode, origins, ops_start, ops, batch.out,
             )  # fmt: skip
