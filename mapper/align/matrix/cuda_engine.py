@@ -40,7 +40,7 @@ from mapper.align.matrix.scoring import CodedPairs, Scoring, costs_of, padded_sc
 from mapper.align.result import NO_MEMORY, NO_SCORE, OK, Columns, PairAlignments
 from mapper.cuda.api import SHARED_BYTES, SIMULATED, cuda
 from mapper.cuda.memory import Workspace, copy_in, copy_out, page_locked, total_bytes
-from mapper.cuda.streams import urgent_stream, wait_for
+from mapper.cuda.streams import priority_stream, wait_for
 from mapper.errors import DeviceMemoryError, UsageError
 from mapper.parallel.buffers import RECYCLER
 
@@ -292,7 +292,7 @@ class MatrixWorker:
         self._scoring = scoring
         with cuda.gpus[ordinal], _spaces_lock:
             if (ordinal, number) not in _spaces:
-                space = Workspace(stream=urgent_stream())
+                space = Workspace(stream=priority_stream())
                 _spaces[ordinal, number] = (threading.Lock(), space, cuda.stream())
             self._lock, self._space, fills = _spaces[ordinal, number]
             has_halves, device_bytes = _about(ordinal)
