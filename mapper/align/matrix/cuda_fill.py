@@ -113,7 +113,7 @@ def trace_kernel(pairs, scores, gaps, mode, slots, origins, ops_start, ops, out)
 
 @kernel(BLOCK)
 def gather_kernel(ops, ops_start, offsets, flat):
-    """Copy the operations of a pair, first one first, to where its offset says."""
+    """Copy the operations of a pair, first one first, to its offset."""
     pair = cuda.blockIdx.x
     begin, end = offsets[pair], offsets[pair + 1]
     from_last = ops_start[pair] + end - begin - 1
@@ -124,9 +124,9 @@ def gather_kernel(ops, ops_start, offsets, flat):
 @core
 def _fill_profile(items, first_item, first_letter, every, scores, codes, start, row, lane, halves,
                   rows, a_word):  # fmt: skip
-    """Write the scores of a lane's rows with each letter; rows below 0 are the extra letter.
+    """Write the query profile of a lane's rows; rows below 0 are the extra letter.
 
-    Unsigned indices: that signed ones may be negative costs more than the rest.
+    Indices are unsigned: the test of signed ones for negative values costs more than the rest.
     """
     n_letters = np.uint32(scores.shape[0])
     per_half = (rows + a_word - 1) // a_word
@@ -156,7 +156,7 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
     register = np.uint32 if halves == 2 else np.int32
     item = types.int8 if halves == 2 else types.int16
     last = LANES - 1
-    lines = LANES * halves  # of a strip: each a column behind the one before
+    lines = LANES * halves  # of a strip: each is one column behind the previous one
 
     def fill(pairs, scores, gaps, cells, first_block, slots, most, shared, boundary, origins,
              out):  # fmt: skip
@@ -178,7 +178,7 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
         block = np.int64(first_block + cuda.blockIdx.x)
         table = pairs.table
         pair = slots[block * GROUPS + group]
-        # Where a block has one query, groups without a pair help to prepare it.
+        # In a block of one query, groups without a pair help to write its profile.
         of_query = max(slots[block * GROUPS] if shared else pair, 0)
         n = np.int32(table[QUERY_LEN, of_query])
         m = np.int32(table[REF_LEN, pair]) if pair >= 0 else np.int32(0)
@@ -230,7 +230,7 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                 column_of_half[half] = 0
                 row_of_half[half] = 0
 
-            # What the first row's lane takes in at the next step: loaded a step ahead.
+            # Inputs of the first row's lane are loaded one step ahead.
             next_letter = np.int32(pairs.ref_codes[ref_at]) if own else none
             next_top, next_gap = np.int32(0), np.int32(0)
             if strip > 0:
@@ -276,7 +276,7 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                 substitution = row_scores(word_low, word_high, 0, cells)
                 matched = sum_or(diagonal, substitution, cells.floor, cells)
                 for k in range(rows):
-                    # A row's score is used for the last time before the next takes its register.
+                    # The last use of a row's score comes before the next score takes its register.
                     following = matched
                     if k + 1 < rows:
                         if (k + 1) % a_word == 0:

@@ -20,17 +20,17 @@ from mapper.jit.accelerate import driver
 from mapper.parallel.buffers import RECYCLER
 
 UNIT = 4
-"""Rows of a unit: as many as have their scores loaded, or their origins stored, together."""
+"""Rows of a unit, whose scores are loaded together and whose origins are stored together."""
 
 LOW, HIGH, REF_AT, REF_SIZE = range(4)
-"""Rows of the tasks: pair in the low and the high half, or -1; where the reference starts."""
+"""Rows of the tasks: pair in the low and high half, or -1; start and length of the reference."""
 
 LOW_AT, LOW_LEN, HIGH_AT, HIGH_LEN, TURN = range(5)
-"""Rows of the blocks: both queries, and which block comes at this place in the order."""
+"""Rows of the blocks: start and length of both queries, and the block launched at this position."""
 
 
 _MOST_TASKS = 0.8
-"""Tasks a pair; with more, half-empty tasks cost more than query pairs gain."""
+"""Most tasks for each pair; with more, half-empty tasks cost more than query pairs gain."""
 
 
 class QueryPairPlan(NamedTuple):
@@ -70,7 +70,7 @@ def plan_query_pairs(
     lanes, groups
         Lanes in a group; groups in a block.
     room
-        Makes the arrays of the plan.
+        Allocates the arrays of the plan.
     """
     if len(n) == 0 or not halves_possible(scores, gaps):
         return None
@@ -107,13 +107,13 @@ _FOUND = 4
 
 
 def _scratch(n: int, dtype: type) -> np.ndarray:
-    """Return an array for a moment; from a recycler, as new memory is slow at first."""
+    """Return a temporary array from the recycler, as the first write to new memory is slow."""
     return RECYCLER.empty(n * np.dtype(dtype).itemsize).view(dtype)
 
 
 @driver
 def _find_runs(n, query_start, first):
-    """Write where the pairs of each query begin, and the end of all; return how many there are."""
+    """Write the first pair of each query's run, and the end of all; return the number of runs."""
     n_runs = 0
     for i in range(len(n)):
         if i == 0 or query_start[i] != query_start[i - 1] or n[i] != n[i - 1]:
@@ -126,12 +126,12 @@ def _find_runs(n, query_start, first):
 @driver
 def _pair_off(n, m, ref_start, bounds, by_length, highest, gaps, mode, lanes, groups, found,
               rest):  # fmt: skip
-    """Make tasks of the runs (pairs of one query) that follow one another in `by_length`.
+    """Make tasks of runs (pairs of one query), two consecutive ones of `by_length` at a time.
 
     Returns
     -------
-    Tasks, the blocks that they need, and pairs that are left: those with nothing to align, or
-    with scores that may leave 16 bits.
+    Numbers of tasks, of the blocks that they need, and of the other pairs: those with an empty
+    sequence, or with scores that may exceed 16 bits.
     """
     n_tasks, n_blocks, n_rest = 0, 0, 0
     for number in range((len(by_length) + 1) // 2):
@@ -172,7 +172,7 @@ def _pair_off(n, m, ref_start, bounds, by_length, highest, gaps, mode, lanes, gr
 
 @driver
 def _fits(n, m, longest, highest, gaps, mode, lanes):
-    """Whether there is something to align, and all scores fit beside the longest query's."""
+    """Return True if no sequence is empty and all scores with the longest query's bias fit."""
     if n == 0 or m == 0:
         return False
     return bias_of(longest, m, gaps, mode, lanes) + (min(n, m) + 1) * highest <= GREATEST_HALF
@@ -185,7 +185,7 @@ def _deal(order, found, bounds, by_length, n, query_start, ref_start, lanes, gro
 
     Returns
     -------
-    The longest reference, and words of origins.
+    Length of the longest reference, and words of origins.
     """
     slot = 0
     n_words = 0
@@ -225,7 +225,7 @@ def _deal(order, found, bounds, by_length, n, query_start, ref_start, lanes, gro
 
 @driver
 def _closed(slot, groups, want_path, tasks, origin_at):
-    """Leave the other groups of a block without a task; return the next block's first slot."""
+    """Mark the rest of a block's groups as without task; return the next block's first slot."""
     while slot % groups != 0:
         tasks[LOW, slot] = -1
         tasks[HIGH, slot] = -1
