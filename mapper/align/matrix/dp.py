@@ -197,7 +197,7 @@ def next_cell(matched, insertion, deletion, floored, cells):
     Parameters
     ----------
     floored
-        Whether the floor applies; False if no score can reach it.
+        True if the floor applies; False if no score can reach it.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""Query pairs in the simulator with lanes that exchange values: two groups of four are a warp.
+"""Query pairs in the simulator with lanes that exchange values: a warp is two groups of four.
 
-The simulator runs a thread for each thread of a block, but knows no warps, so elsewhere a group is
-one lane. Here the functions of a warp are made of barriers.
+The simulator runs a thread for each thread of a block, but knows no warps, so in other tests a
+group is one lane. Here the functions of a warp are made of barriers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LANES, WARP, GROUPS, UNITS = 4, 8, 4, 2
 
 
 class Warps:
-    """The functions of the warps of a block; blocks come one after the other.
+    """The functions of the warps of a block, for one block at a time.
 
     The barriers have no time limit of their own (a machine that stood still for a minute once
     broke one): pytest's ends a test that hangs.
@@ -36,7 +36,7 @@ class Warps:
         self._values = [[0] * WARP for _ in range(n_warps)]
 
     def _exchanged(self, value) -> tuple[list, int]:
-        """Return what all lanes of the caller's warp bring, and which lane it is."""
+        """Return the values of all lanes of the caller's warp, and the caller's lane."""
         thread = threading.current_thread().threadIdx.x  # type: ignore[attr-defined]
         warp, lane = divmod(thread, WARP)
         self._values[warp][lane] = value

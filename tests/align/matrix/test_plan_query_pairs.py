@@ -1,4 +1,4 @@
-"""Queries with common references, two in a register: planned, compiled, and as on the CPU."""
+"""Query pairs: launch plans, compiled code, and results equal to the CPU's."""
 
 from __future__ import annotations
 
