@@ -45,7 +45,7 @@ class PretendedDriver:
 
 
 class PretendedKernel:
-    """A bound kernel of 64 threads that records its launches."""
+    """A bound kernel of 64 threads in a block, as :class:`Calls` uses it."""
 
     def __init__(self, handle: int) -> None:
         self.handle = handle
