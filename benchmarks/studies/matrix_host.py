@@ -27,11 +27,11 @@ from benchmarks.align_matrix import TASKS, make_set
 from benchmarks.common.harness import machine
 from mapper.align.matrix import api
 from mapper.align.matrix import engine as matrix_engine
-from mapper.align.matrix.plan_query_pairs import plan_twins
+from mapper.align.matrix.plan_query_pairs import plan_query_pairs
 from mapper.align.matrix.scoring import CodedPairs, Scoring
 from mapper.align.result import OK, PairAlignments
 
-_LANES, _GROUPS = 8, 16  # as twins_cuda has them
+_LANES, _GROUPS = 8, 16  # as in cuda_query_pairs.py
 _MOST_CELLS = 1 << 36
 _WORKERS_A_DEVICE = 2
 
@@ -63,7 +63,7 @@ class MadeUpWorker:
     def align(self, pairs: CodedPairs) -> PairAlignments:
         scoring = self._scoring
         n, m = pairs.lengths()
-        plan_twins(
+        plan_query_pairs(
             n, m, pairs.query_start, pairs.ref_start, scoring.scores, scoring.gaps, scoring.mode,
             want_path=False, lanes=_LANES, groups=_GROUPS,
         )  # fmt: skip

@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     places = [
         (api, "check_scoring"), (api, "MatrixEngine"), (api, "_coded"),
         (api, "_next_window"), (api, "_pairs"), (engine, "choose_device"),
-        (cuda_engine, "plan_twins"), (cuda_engine, "plan_batch"),
+        (cuda_engine, "plan_query_pairs"), (cuda_engine, "plan_batch"),
         (cuda_engine.Launcher, "fill"), (matrix_device.MatrixWorker, "align"),
         (matrix_device, "codes_on_device"), (matrix_device, "without_memory"),
         (matrix_device, "_columns"), (Workspace, "upload_joined"), (Workspace, "device"),

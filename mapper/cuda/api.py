@@ -3,14 +3,14 @@
 Import this module only from code that is about to use CUDA (the ``cuda.py`` of a room, or
 inside a function): importing the package must need neither CUDA nor numba-cuda.
 
-**Cores on the device.** A kernel calls a ``@core`` function (:mod:`mapper.jit.accelerate`) as
-it stands, and cores call other cores as globals of their module. When numba-cuda types such
-a call it meets numba's CPU dispatcher, wraps its Python text in a dispatcher of its own with
-the same options (``forceinline`` is kept; ``_nrt``, ``nogil`` and ``cache`` mean nothing
-there) and compiles it for the current device; this repeats for whatever that text calls. No
-second decorator, no ``py_func``, no ``device=True`` is needed. The same holds for the
+**Cores on the device.** A kernel calls a ``@core`` function (:mod:`mapper.jit.accelerate`)
+directly, and cores call other cores as globals of their module. When numba-cuda types such
+a call it finds numba's CPU dispatcher, wraps its Python text in a dispatcher of its own with
+the same options (``forceinline`` is kept; ``_nrt``, ``nogil`` and ``cache`` have no effect
+there) and compiles it for the current device; so it does with all functions which that text
+calls. No second decorator, no ``py_func``, no ``device=True`` is needed. The same holds for the
 ``@overload`` functions of :mod:`mapper.jit.intrinsics`, whose intrinsics NVVM turns into POPC, FLO
-and BREV. What the device refuses: a core with an explicit signature, allocation, exceptions with
+and BREV. The device refuses a core with an explicit signature, allocation, exceptions with
 arguments made at run time, and a ``@driver`` (its loop belongs to the kernel).
 
 **Types.** Kernels take NamedTuples of device arrays (``FMIndex``) and of numbers (the
@@ -49,7 +49,7 @@ else:
 
     cuda_driver, intrinsic = numbas, extending.intrinsic
 
-# Small batches make small grids; that is the user's affair, and no reason for a warning.
+# Small batches make small grids, which need no warning.
 numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 __all__ = [
@@ -75,24 +75,24 @@ __all__ = [
 ]
 
 SIMULATED: bool = bool(numba.config.ENABLE_CUDASIM)
-"""Whether kernels run in numba's simulator (``NUMBA_ENABLE_CUDASIM=1``), one Python thread
+"""True if kernels run in numba's simulator (``NUMBA_ENABLE_CUDASIM=1``), one Python thread
 for each CUDA thread."""
 
 
 DRIVER = threading.RLock()
-"""Held while a kernel is compiled and loaded, or memory allocated or freed, by whichever thread.
+"""Lock to hold while a kernel is compiled and loaded, or memory is allocated or freed.
 
-numba-cuda's record of loaded modules takes no two threads at a time: when two launched a kernel
+numba-cuda's table of loaded modules is not thread-safe: when two launched a kernel
 for the first time at once, the process aborted ("key already in dictionary", double free; seen
-with 0.30.4). Kernels that are loaded are launched without it, except in the simulator, which
-runs one at a time.
+with 0.30.4). Loaded kernels are launched without the lock, except in the simulator, which runs
+one at a time.
 """
 
 
 def is_driver_error(error: BaseException) -> bool:
-    """Say whether a CUDA driver has refused something.
+    """Return True if an error comes from the CUDA driver.
 
-    numba-cuda raises its own error, or lets that of cuda.core pass, which has no public name.
+    numba-cuda raises its own error, or passes on that of cuda.core, which has no public name.
     """
     if SIMULATED:
         return False
@@ -102,12 +102,12 @@ def is_driver_error(error: BaseException) -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Say whether a driver has not so much memory, of the device or page-locked."""
+    """Return True if the driver lacks memory, of the device or page-locked."""
     return is_driver_error(error) and "CUDA_ERROR_OUT_OF_MEMORY" in str(error)
 
 
 def problem_of(error: BaseException) -> str:
-    """Return what a user should know of what a driver has refused."""
+    """Return the user's message for an error of the driver."""
     said = getattr(error, "msg", None) or str(error)
     if is_out_of_memory(error):
         return f"the device's memory is full, nvidia-smi shows by what ({said})"
@@ -115,7 +115,7 @@ def problem_of(error: BaseException) -> str:
 
 
 SHARED_BYTES = 48 << 10
-"""Shared memory of a block that needs no asking for; ``BoundKernel`` asks for more."""
+"""Shared memory of a block by default; ``BoundKernel`` requests more."""
 
 
 class Loaded(NamedTuple):
@@ -154,7 +154,7 @@ class Kernel:
             self.compiled = cuda.jit(cache=True, launch_bounds=bounds)(function)
 
     def resident_blocks(self, *args: Any) -> int:
-        """Return how many blocks the current device holds at once; more cannot wait for each other.
+        """Return how many blocks the current device holds at once, the most that can synchronise.
 
         `args` are those of the launch; the kernel is compiled for them.
         """
@@ -166,14 +166,14 @@ class Kernel:
         return int(blocks)
 
     def launch(self, n_items: int, stream: Any, *args: Any) -> None:
-        """Launch with one thread for each of `n_items`, on `stream`; none, no launch."""
+        """Launch with one thread for each of `n_items`, on `stream`; without items, do nothing."""
         if n_items:
             self.launch_blocks((n_items + self.block - 1) // self.block, stream, *args)
 
     def launch_blocks(self, n_blocks: int, stream: Any, *args: Any, shared_bytes: int = 0) -> None:
-        """Launch with so many blocks, for kernels that stride over their items.
+        """Launch `n_blocks` blocks, for kernels that stride over their items.
 
-        `shared_bytes`: of each block, for shared arrays whose length the kernel gives as 0.
+        `shared_bytes` of each block are for shared arrays that the kernel declares with length 0.
         """
         if SIMULATED:
             check_simulated(args)
@@ -190,14 +190,14 @@ class Kernel:
         )  # fmt: skip
 
     def function_for(self, kinds: list[Any], args: tuple[Any, ...]) -> Loaded:
-        """Return what the driver launches on the current device; compiled at first use.
+        """Return the loaded kernel for the current device; it is compiled at first use.
 
-        `kinds` are what :func:`mapper.cuda.arguments.describe` says of `args`.
+        `kinds` are the types of `args` by :func:`mapper.cuda.arguments.describe`.
         """
         key = (cuda.current_context().device.id, *kinds)
         if key not in self._functions:
             with DRIVER:
-                if key not in self._functions:  # nor by another thread meanwhile
+                if key not in self._functions:  # another thread may have compiled it meanwhile
                     types = tuple(self.compiled.typeof_pyval(arg) for arg in args)
                     compiled = self.compiled.compile(types)
                     function = compiled._codelibrary.get_cufunc()
@@ -209,9 +209,9 @@ class Kernel:
 def _keep_loaded(function: Any) -> None:
     """Keep the driver's function loaded as long as the process lives.
 
-    The driver loads a kernel's code once for all devices, but numba-cuda unloads it when the
-    process ends, once for each device: the second time frees memory twice (0.30.4; the process was
-    aborted with its work done).
+    The driver loads a kernel's code once for all devices, but numba-cuda unloads it at the end of
+    the process once for each device, and so frees memory twice (0.30.4; the process aborted with
+    its work done).
     """
     function.module._finalizer.detach()
 
@@ -219,10 +219,10 @@ def _keep_loaded(function: Any) -> None:
 def launch_loaded(
     function: Loaded, n_blocks: int, block: int, stream: int, shared_bytes: int, table: Any
 ) -> None:
-    """Launch on the driver's stream; needs no lock, for the function has been loaded.
+    """Launch a loaded kernel on a stream; no lock is needed.
 
-    `table`: addresses of the arguments, int64 each, of which the driver takes as many bytes as the
-    kernel's parameters have. It has copied them when it returns.
+    `table` holds the addresses of the arguments, int64 each, of which the driver takes the bytes
+    of the kernel's parameters. It has copied them when it returns.
     """
     given = (
         function.handle, n_blocks, 1, 1, block, 1, 1, shared_bytes, stream,
@@ -238,24 +238,24 @@ Result = TypeVar("Result")
 
 
 def knowing_its_device(call: Callable[..., Result]) -> Callable[..., Result]:
-    """Return a function that does the same, in a thread with a device, and asks once which one.
+    """Return a function that makes the same call, but asks the driver only once for the device.
 
-    Otherwise numba-cuda asks the driver with every launch: twice, with a lock of all threads held,
-    and each time Python's lock is given away. `call` must not change the device.
+    Otherwise numba-cuda asks the driver twice at every launch, with a lock of all threads held,
+    and releases the GIL each time. The thread must have a device, and `call` must not change it.
     """
     wrapped: Callable[..., Result] = cuda.require_context(call)
     return wrapped
 
 
 def lowest_capability() -> tuple[int, int]:
-    """Return the oldest compute capability that the installed compiler has code for."""
+    """Return the oldest compute capability that the installed compiler supports."""
     from numba.cuda.cudadrv import nvrtc
 
     return tuple(nvrtc.get_lowest_supported_cc())
 
 
 def as_device_array(array: Any) -> Any:
-    """Return another library's device array as kernels take it; a host array, in the simulator."""
+    """Return another library's device array for kernels; in the simulator, a host array."""
     if SIMULATED:
         from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
@@ -264,9 +264,9 @@ def as_device_array(array: Any) -> Any:
 
 
 def sleeping_event() -> Any:
-    """Return an event of the current device; a thread that waits for it sleeps.
+    """Return an event of the current device for which a thread sleeps while it waits.
 
-    (numba-cuda's own events, and streams, let it spin.) None in the simulator, where nothing waits.
+    (For numba-cuda's own events and streams a thread spins.) None in the simulator.
     """
     if SIMULATED:
         return None
@@ -290,4 +290,4 @@ def kernel(
 
 
 device_function = cuda.jit(device=True, **({} if SIMULATED else {"forceinline": True}))
-"""Decorates what kernels call and the CPU never does: warps, grids, atomics."""
+"""Decorates functions that only kernels call: warps, grids, atomics."""

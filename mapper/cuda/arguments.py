@@ -1,10 +1,10 @@
-"""What a launch hands to the driver: arrays and numbers, taken to pieces at little cost.
+"""Arguments of kernels: device arrays and numbers as the words that a launch passes to the driver.
 
-numba-cuda's own launch finds out the type of every argument, and describes every array to the
-driver, anew: with ten arrays a third of a millisecond of Python on some hosts, and a view of an
-array takes it tens of microseconds to make. A batch takes sixty launches and two hundred views,
-all under Python's one lock, so lanes stood in each other's way. Here an array is an address, a
-shape and a type, and knows how kernels take it.
+numba-cuda's own launch determines the type of every argument and describes every array to the
+driver each time: with ten arrays a third of a millisecond of Python on some hosts; a view of an
+array costs tens of microseconds. A batch takes sixty launches and two hundred views, all with
+the GIL held, so streams delayed each other. Here an array is an address, a shape and a type,
+and keeps the words that kernels take.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ def _array_type(dtype: np.dtype, ndim: int) -> types.Array:
 
 
 class DeviceArray:
-    """An array in a device's memory, in C order; views share the memory, and keep it.
+    """An array in a device's memory, in C order; views share the memory and keep it alive.
 
     Parameters
     ----------
     memory
-        What owns the memory, a device array of numba's.
+        Owner of the memory, a device array of numba's.
     address
-        Of the first item, in the device's memory.
+        Address of the first item in the device's memory.
     """
 
     __slots__ = ("_passed", "address", "dtype", "kind", "memory", "shape")
 
-    __cuda_memory__ = True  # numba's driver then takes it for copies
+    __cuda_memory__ = True  # numba's driver accepts it in copies
 
     def __init__(self, memory: Any, address: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.memory = memory
@@ -47,12 +47,12 @@ class DeviceArray:
         self.shape = shape
         self.dtype = dtype
         self.kind = _kind_of(dtype.str, len(shape), "C")
-        """What of it a kernel is compiled for."""
+        """The properties that a kernel is compiled for."""
         self._passed: tuple[int, ...] | None = None
 
     @property
     def passed(self) -> tuple[int, ...]:
-        """How a kernel takes it: see :func:`_array_words`."""
+        """The words that a kernel takes: see :func:`_array_words`."""
         if self._passed is None:
             item = self.dtype.itemsize
             strides = [item * math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))]
@@ -76,11 +76,11 @@ class DeviceArray:
 
     @property
     def device_ctypes_pointer(self) -> ctypes.c_void_p:
-        """The address as numba's driver asks for it."""
+        """The address, as numba's driver expects it."""
         return ctypes.c_void_p(self.address)
 
     def __getitem__(self, taken: slice) -> DeviceArray:
-        """Return some items side by side of a 1-D array."""
+        """Return consecutive items of a 1-D array."""
         if len(self.shape) != 1 or not isinstance(taken, slice):
             raise TypeError("slices of 1-D arrays are all there is")
         start, end, step = taken.indices(self.shape[0])
@@ -105,7 +105,7 @@ def _kind_of(dtype: str, ndim: int, layout: str) -> str:
 def _array_words(
     address: int, item_bytes: int, shape: tuple[int, ...], strides: Any
 ) -> tuple[int, ...]:
-    """Return the words by which numba's kernels take an array: two unused, the rest as named."""
+    """Return the words of an array for numba's kernels: two unused, the rest as named."""
     return (0, 0, math.prod(shape), item_bytes, address, *shape, *strides)
 
 
@@ -116,11 +116,11 @@ _KIND_OF_NUMBER: dict[type, type] = {np.int64: int, np.bool_: bool, np.float64: 
         np.float32,
     )
 }  # fmt: skip
-"""What kernels are compiled for; numba takes some for one type however they come."""
+"""Number types that kernels are compiled for; numba treats some as one type."""
 
 
 def as_words(words: list[int]) -> Any:
-    """Return words as an array of ctypes; the upper bits of unsigned numbers stay."""
+    """Return words as an array of ctypes; unsigned numbers keep their bits."""
     return (ctypes.c_int64 * len(words))(*words)
 
 
@@ -131,13 +131,13 @@ def table_of(words: Any) -> Any:
 
 
 class _Tables(threading.local):
-    """Words for a launch and the table of their addresses, kept for the thread's next launch."""
+    """Words of a launch and the table of their addresses, kept for the thread's next launch."""
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[Any, Any]] = {}
 
     def filled(self, words: list[int]) -> Any:
-        """Return the table of these words; it holds until the next one of as many is asked for."""
+        """Return the table of these words, valid until the next call with as many."""
         n = len(words)
         if n not in self._kept:
             own = as_words(words)
@@ -148,21 +148,21 @@ class _Tables(threading.local):
 
 
 OWN_TABLES = _Tables()
-"""Of each thread its own: the driver has copied the words when a launch returns."""
+"""Tables of each thread; the driver has copied the words when a launch returns."""
 
 
 def describe(arg: Any, kinds: list[Any], words: list[int]) -> None:
-    """Append what a kernel is compiled for, and what the driver is handed.
+    """Append the types that a kernel is compiled for, and the words that the driver gets.
 
     Parameters
     ----------
     arg
-        A :class:`DeviceArray`, a device array of numba's, a number, or a tuple of such.
+        A :class:`DeviceArray`, a device array of numba's, a number, or a tuple of these.
     kinds
-        Equal for arguments that one compiled kernel takes.
+        Types, equal for all arguments that one compiled kernel takes.
     words
-        Of 8 bytes for each of the kernel's parameters, which may be shorter: the lower end of
-        a word is the number in as many bytes.
+        One word of 8 bytes for each parameter of the kernel. For a shorter parameter its lower
+        bytes are the number.
 
     Raises
     ------
@@ -196,7 +196,7 @@ def _word_of(number: Any) -> int:
 
 
 def _describe_numbas(array: Any, kinds: list[Any], words: list[int]) -> None:
-    """Describe a device array of numba's; what was found stays with the array."""
+    """Describe a device array of numba's, and cache the description in the array."""
     held = array.__dict__.get("_fmwave_described")
     if held is None:
         layout = array._numba_type_.layout
@@ -211,7 +211,7 @@ def _describe_numbas(array: Any, kinds: list[Any], words: list[int]) -> None:
 
 
 def check_simulated(args: Any) -> None:
-    """Raise TypeError, in numba's simulator, for what :func:`describe` would not take.
+    """Raise TypeError, in numba's simulator, for arguments that :func:`describe` refuses.
 
     The simulator itself copies host arrays to its device and back.
     """

@@ -1,4 +1,4 @@
-"""Which row of the table of GPUs fits a device: what a workflow's job on it should ask for."""
+"""The table of GPUs: the row that fits a device, and so the resources of a workflow's job on it."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ TABLE = Path(__file__).with_name("gpus.toml")
 Row = Mapping[str, Any]
 
 _AS_SOLD = 0.97
-"""Drivers report a few hundredths less than the data sheet's size, for ECC and for themselves."""
+"""Drivers report a few hundredths less memory than the data sheet, for ECC and their own use."""
 
 
 class Proposal(NamedTuple):
-    """A row for a device, or none."""
+    """The proposed row of a device, or none."""
 
     row: str | None
     """Name of the row; None if no row's memory fits."""
     reason: str
-    """Why this one, or why none."""
+    """Reason for the row, or for none."""
 
 
 def read_table() -> dict[str, Row]:
-    """Return the rows that fmwave brings along, by name; ``gpus.toml`` explains the columns."""
+    """Return the rows of ``gpus.toml``, which explains the columns, by name."""
     return tomllib.loads(TABLE.read_text())
 
 
 def propose(name: str, memory_bytes: int, table: Mapping[str, Row]) -> Proposal:
     """Propose the row of a device.
 
-    Of the rows whose model is a word of the device's name (``A100`` of ``A100-40``) and whose
-    memory it has, that with most memory; where there is none, of all rows whose memory it has,
-    the slowest of those with most, so that no job asks for too little time.
+    Among the rows whose model is a word of the device's name (``A100`` of ``A100-40``) and whose
+    memory the device has, it is the one with most memory. Without any, it is the slowest of the
+    rows with most memory that the device has, so that no job requests too little time.
 
     Parameters
     ----------
     name
-        As the driver gives it (``NVIDIA A100-SXM4-40GB``).
+        Name from the driver (``NVIDIA A100-SXM4-40GB``).
     memory_bytes
-        All of the device's memory. Of a part (MIG), the part's.
+        Total memory of the device, or of the MIG instance.
     """
     words = set(re.split(r"[^A-Za-z0-9]+", name))
     fitting = {
@@ -69,7 +69,7 @@ def propose(name: str, memory_bytes: int, table: Mapping[str, Row]) -> Proposal:
 
 
 def profile_facts() -> list[tuple[str, str]]:
-    """Return the rows to put into the workflow's config, for the devices of this machine."""
+    """Return lines for the workflow's config, for the devices of this machine."""
     found = find_devices()
     usable = [device for device in found.devices if not device.problem]
     if not usable:

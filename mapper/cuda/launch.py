@@ -1,10 +1,8 @@
-"""Launches and copies on a stream that are noted first, and made in one go by compiled code.
+"""Launches and copies on a stream that are recorded first, then issued together by compiled code.
 
-By way of numba-cuda each takes Python ten microseconds and more, twice that where other threads
-keep all cores busy: more than the driver needs, and, where there are some hundred, as long as
-the device. Here the driver's functions are called by their addresses, without the interpreter.
-
-A kernel with its arguments, described to the driver once for many launches.
+Through numba-cuda each launch or copy takes ten microseconds of Python and more, twice that if
+other threads keep all cores busy: more than the driver needs, and for some hundred of them as
+long as the device's work. Here compiled code calls the driver's functions by their addresses.
 """
 
 from __future__ import annotations
@@ -29,10 +27,10 @@ from mapper.jit.accelerate import driver
 
 
 class BoundKernel:
-    """A kernel with its arguments, for launches that differ in numbers only.
+    """A kernel with its arguments, for launches that differ in integers only.
 
     Arguments are described to the driver once (:mod:`mapper.cuda.arguments`); integers at the
-    top level can be given anew each time.
+    top level can be replaced at each launch.
 
     Parameters
     ----------
@@ -65,7 +63,7 @@ class BoundKernel:
         self._stream_handle = int(cuda_driver._stream_handle(stream))
 
     def launch(self, n_blocks: int, numbers: Mapping[int, int]) -> None:
-        """Launch with so many blocks; `numbers` replace arguments, by their place, for good."""
+        """Launch `n_blocks` blocks; `numbers` permanently replace arguments, by their position."""
         if SIMULATED:
             for place, number in numbers.items():
                 self._args[place] = number
@@ -82,7 +80,7 @@ class BoundKernel:
     def noted(self, n_blocks: int, numbers: Mapping[int, int]) -> tuple[int, ...]:
         """Return a launch for later: function, blocks, threads, shared bytes, table of arguments.
 
-        There is one table: launch before numbers are given anew.
+        There is one table: launch before the next replacement of numbers.
 
         Raises
         ------
@@ -101,13 +99,13 @@ class BoundKernel:
 
 
 LAUNCH, COPY_IN, COPY_OUT, QUERY = range(4)
-"""What is called; rows of calls begin with one of them."""
+"""Kinds of calls; a row of calls begins with one of them."""
 
 _FUNCTIONS = "cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamQuery"
 _COLUMNS = 6
 
 _MOST = 32
-"""Calls that are noted before they are made in any case."""
+"""Most recorded calls; at this number they are issued."""
 
 _OUT_OF_MEMORY, _NOT_READY = 2, 600  # of CUresult
 
@@ -121,10 +119,10 @@ def driver_functions() -> np.ndarray:
 
 
 class Calls:
-    """Calls for one stream, of one thread, in whose current context it was made.
+    """Recorded calls for one stream, used by one thread, in the device context of its creation.
 
-    What they refer to must stay as it is until they are made, and be there until they are done.
-    In the simulator they are made at once.
+    Their arguments must not change until the calls are issued, and must exist until they are
+    done. In the simulator calls are issued at once.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -137,20 +135,21 @@ class Calls:
             self._handle = int(api.cuda_driver._stream_handle(stream))
 
     def launch(self, bound: BoundKernel, n_blocks: int, numbers: Mapping[int, int]) -> None:
-        """Note what :meth:`BoundKernel.launch` does."""
+        """Record a launch, as of :meth:`BoundKernel.launch`."""
         if SIMULATED:
             bound.launch(n_blocks, numbers)
             return
         if any(bound is other for other in self._launched):
-            self.make()  # there is one table of its arguments
+            self.make()  # its arguments have one table
         row = bound.noted(n_blocks, numbers)
         self._launched.append(bound)
         self._note(LAUNCH, *row)
 
     def copy_in(self, array: Any, at: int, host: np.ndarray) -> None:
-        """Note the copy of a 1-D host array to a device array of its type, from item `at` on.
+        """Record the copy of a 1-D host array to a device array of its type, from item `at` on.
 
-        The host array must stay until the copy is done; in page-locked memory, nobody waits.
+        The host array must exist until the copy is done; a copy of page-locked memory does not
+        block.
         """
         if len(host) == 0:
             return
@@ -161,7 +160,7 @@ class Calls:
             self._note(COPY_IN, to, host.ctypes.data, host.nbytes, 0, 0)
 
     def copy_out(self, host: np.ndarray, array: Any) -> None:
-        """Note the copy of a device array's first items to a 1-D host array of its type."""
+        """Record the copy of a device array's first items to a 1-D host array of its type."""
         if len(host) == 0:
             return
         if SIMULATED:
@@ -176,17 +175,17 @@ class Calls:
         self._n += 1
 
     def forget(self) -> None:
-        """Forget what is noted: what was to be done with it has failed."""
+        """Drop the recorded calls, after an error."""
         self._n = 0
         self._launched.clear()
 
     def make(self) -> None:
-        """Make all that is noted.
+        """Issue all recorded calls.
 
         Raises
         ------
         DeviceError
-            If the driver refuses one; then none behind it is made.
+            If the driver refuses one; the calls after it are dropped.
         """
         if self._n == 0:
             return
@@ -197,12 +196,12 @@ class Calls:
             raise _refused(_FUNCTIONS[self._rows[made, 0]], error)
 
     def is_done(self) -> bool:
-        """Say whether all is done that has been made on the stream.
+        """Return True if all work on the stream is done.
 
         Raises
         ------
         DeviceError
-            If something on the stream has failed.
+            If any work on the stream has failed.
         """
         if SIMULATED:
             return True
@@ -221,7 +220,7 @@ _WORD, _NUMBER = ir.IntType(64), ir.IntType(32)
 
 
 def _call(builder: Any, address: Any, kinds: list[Any], arguments: list[Any]) -> Any:
-    """Call a function of the C library's kind; numbers are cut to what it takes."""
+    """Call a C function by its address; integers are truncated to its parameter types."""
     function = ir.FunctionType(_NUMBER, kinds).as_pointer()
     given = [
         argument if kind is _WORD else builder.trunc(argument, kind)
@@ -232,7 +231,7 @@ def _call(builder: Any, address: Any, kinds: list[Any], arguments: list[Any]) ->
 
 @intrinsic
 def _launch(typingctx, address, function, n_blocks, block, shared_bytes, table, stream):
-    """The grid and its blocks have one dimension; there are no further options."""
+    """Launch a grid of one dimension, without further options."""
     numbers = [_NUMBER] * 7
     kinds = [_WORD, *numbers, _WORD, _WORD, _WORD]
 
@@ -263,20 +262,20 @@ def _query(typingctx, address, stream):
 
 @driver
 def make_calls(rows, n, functions, stream):
-    """Make the calls of rows, in order, until one is refused.
+    """Issue the calls of rows, in order, until the driver refuses one.
 
     Parameters
     ----------
     rows
-        int64 (at least n, 6): what is called, then what :meth:`BoundKernel.noted` gives; or
-        addresses to which and from which is copied, and the bytes.
+        int64 (at least n, 6): kind of call, then the tuple of :meth:`BoundKernel.noted`, or the
+        target and source address and the number of bytes.
     functions
-        int64: addresses of the driver's functions, in the order of what is called.
+        int64: addresses of the driver's functions, in the order of kinds.
 
     Returns
     -------
     made, error
-        How many were made, and what the driver returned of the next; n and 0 if there is none.
+        Number of calls issued, and the driver's error of the next; n and 0 without an error.
     """
     for i in range(n):
         kind = rows[i, 0]
@@ -294,5 +293,5 @@ def make_calls(rows, n, functions, stream):
 
 @driver
 def ask_stream(functions, stream):
-    """Return what the driver says of a stream: 0 if all is done."""
+    """Return the driver's status of a stream: 0 if all work is done."""
     return _query(functions[QUERY], stream)

@@ -1,23 +1,13 @@
-"""What a stream needs for a batch, on the device and page-locked, kept from batch to batch.
+"""Memory of a device and page-locked memory of the host: copies, allocation, workspaces of streams.
 
-An allocation makes a whole device wait.
-
-Copies between arrays of the host and of a device, queued on a stream.
-
-Memory of a device: how much there is, and allocating of it.
-
-Beside it the number of its multiprocessors, by which work and memory are shared out.
-
-Page-locked memory of the host, which a device copies by itself, used again and again.
-
-Locking pages takes longer than filling them.
+An allocation on a device synchronises all of its streams, and locking pages of the host takes
+longer than filling them: both are kept from batch to batch.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -29,6 +19,10 @@ from mapper.cuda.api import DRIVER, SIMULATED, cuda, cuda_driver, is_out_of_memo
 from mapper.cuda.arguments import DeviceArray
 from mapper.errors import DeviceMemoryError
 from mapper.parallel.buffers import RECYCLER, Recycler
+
+log = logging.getLogger(__name__)
+
+# --- copies ---
 
 if SIMULATED:
 
@@ -46,7 +40,7 @@ if SIMULATED:
         array[:n].copy_to_host(host[:n])
 
 else:
-    # A slice of a device array takes numba longer than the driver takes to queue the copy.
+    # numba takes longer to slice a device array than the driver takes to queue the copy.
     def copy_in(array: Any, host: np.ndarray, n: int, stream: Any) -> None:
         """Queue the copy of the first n items of a host array to a device array's first."""
         cuda_driver.host_to_device(array, host, n * host.itemsize, stream=stream)
@@ -65,19 +59,22 @@ else:
         cuda_driver.device_to_host(host, array, n * host.itemsize, stream=stream)
 
 
+# --- memory of a device ---
+
+
 @contextmanager
 def device_memory(what: str) -> Iterator[None]:
-    """Allocate inside this: one thread at a time, out-of-memory errors as DeviceMemoryError.
+    """Allow one thread to allocate, and turn out-of-memory errors into DeviceMemoryError.
 
     Parameters
     ----------
     what
-        Needs the memory: the subject of the message.
+        The object that needs the memory: the subject of the message.
 
     Raises
     ------
     DeviceMemoryError
-        If the device, or the host for page-locked memory, has not so much.
+        If the device, or the host for page-locked memory, has too little.
     """
     if SIMULATED:
         yield
@@ -95,7 +92,7 @@ def device_memory(what: str) -> Iterator[None]:
 
 def free_bytes() -> int:
     """Return the free memory of the current device."""
-    # The simulator says infinity.
+    # The simulator returns infinity.
     return int(min(cuda.current_context().get_memory_info().free, sys.maxsize))
 
 
@@ -106,7 +103,7 @@ def total_bytes() -> int:
 
 @cache
 def _total_bytes_of(ordinal: int) -> int:
-    """Ask the driver once: work space is shared out for each of a batch's kernels anew."""
+    """Ask the driver once: the value is needed for every kernel of a batch."""
     return int(cuda.current_context().get_memory_info().total)
 
 
@@ -116,16 +113,16 @@ def multiprocessors() -> int:
 
 
 def whole_words(n_bytes: int) -> int:
-    """Round up to 8 bytes, the widest item, so that a view of any type divides it."""
+    """Round up to 8 bytes, so that the array can be viewed as any item type."""
     return (n_bytes + 7) & ~7
 
 
 def with_room(n_bytes: int) -> int:
-    """Return the size to allocate: an eighth more, so that batches of like size all fit."""
+    """Return the size to allocate: an eighth more, so that batches of similar size fit."""
     return whole_words(max(256, n_bytes + (n_bytes >> 3)))
 
 
-log = logging.getLogger(__name__)
+# --- page-locked memory ---
 
 
 def pinned_bytes(n_bytes: int) -> np.ndarray:
@@ -134,51 +131,20 @@ def pinned_bytes(n_bytes: int) -> np.ndarray:
         return cuda.pinned_array(n_bytes, np.uint8)
 
 
-class Slabs:
-    """Page-locked memory that results are downloaded to, used again when nobody refers to them.
+def result_memory() -> Recycler:
+    """Return a recycler of page-locked memory for results; streams of a device share one.
 
-    Shared by the lanes of a device, so that there are as many slabs as there are batches under
-    way, wherever they were made. Locking pages takes long (measured: 94 ms for 248 MB).
+    Locking pages is slow (measured: 94 ms for 248 MB). With one recycler there are as many buffers
+    as batches under way, whichever streams they went through.
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._slabs: dict[str, list[np.ndarray]] = {}
-
-    def take(self, name: str, n_bytes: int) -> np.ndarray:
-        """Return `n_bytes` or more, uint8, to which nobody refers.
-
-        Parameters
-        ----------
-        name
-            Of the kind of results; those of a kind are of like size.
-        """
-        with self._lock:
-            slabs = self._slabs.setdefault(name, [])
-            for i in range(len(slabs)):
-                # Two references: the list's, and the argument's.
-                if sys.getrefcount(slabs[i]) <= 2:
-                    if slabs[i].nbytes >= n_bytes:
-                        return slabs[i]
-                    with DRIVER:
-                        del slabs[i]  # too small, as it may be for all that follow
-                    break
-        slab = pinned_bytes(with_room(n_bytes))
-        with self._lock:
-            slabs.append(slab)
-        return slab
-
-    def clear(self) -> None:
-        """Give back what nobody refers to, and the rest when nobody does."""
-        with self._lock, DRIVER:
-            self._slabs.clear()
+    return Recycler(pinned_bytes, freeing=DRIVER)
 
 
 def is_page_locked(arrays: Sequence[np.ndarray]) -> bool:
-    """Say whether all arrays lie in page-locked memory, in one piece each.
+    """Return True if all arrays are contiguous and lie in page-locked memory.
 
-    A device copies those by itself. The driver knows, whoever has locked them; it is asked for
-    both ends of each. In the simulator none does.
+    A device copies such arrays without the host's help. The driver is asked about both ends of
+    each array, so it does not matter who locked them. False in the simulator.
     """
     if SIMULATED:
         return False
@@ -196,20 +162,20 @@ def is_page_locked(arrays: Sequence[np.ndarray]) -> bool:
 
 
 MOST_PAGE_LOCKED = 1 << 32
-"""Bytes of the largest array that is page-locked for a caller to keep."""
+"""Bytes of the largest page-locked array that :func:`page_locked` returns."""
 
 _MOST_UNUSED = 1 << 32
 
 
-_PAGE_LOCKED = Recycler(pinned_bytes, _MOST_UNUSED)
+_PAGE_LOCKED = Recycler(pinned_bytes, _MOST_UNUSED, DRIVER)
 
 
 def page_locked(n: int, dtype: np.dtype) -> np.ndarray:
-    """Return a host array of `n` items, of any content, that is the caller's to keep.
+    """Return a page-locked host array of `n` items, of any content, for the caller to keep.
 
-    Copies from a device go there without the host's help. Its memory is used again when neither
-    it nor any view of it is left: locking new memory takes longer than filling it. Very
-    large arrays, and small ones, are ordinary ones, and so are those that cannot be locked.
+    A device copies to it without the host's help. Its memory is used again when neither
+    the array nor any view of it is left: locking new memory takes longer than filling it. Very
+    large arrays and small ones are ordinary memory, and so is all memory if locking fails.
     """
     n_bytes = n * dtype.itemsize
     if n_bytes <= MOST_PAGE_LOCKED:
@@ -220,50 +186,52 @@ def page_locked(n: int, dtype: np.dtype) -> np.ndarray:
     return RECYCLER.empty(n_bytes).view(dtype)
 
 
-class Workspace:
-    """Arrays of one stream on one device, kept from batch to batch and grown when needed.
+# --- workspaces ---
 
-    Allocation synchronises a device, so what a batch needs is taken from here by name and
-    handed out again to the next batch. Contents are undefined. To be used by one thread, in
-    whose current context (``with cuda.gpus[ordinal]``) it was made.
+
+class Workspace:
+    """A stream of a device with its named arrays, which are kept from batch to batch and grow.
+
+    The contents of an array are undefined when it is taken. One thread uses a workspace, with the
+    device current (``with cuda.gpus[ordinal]``) with which it was made.
 
     Parameters
     ----------
-    slabs
-        Where results go; None for slabs of its own.
+    results
+        Memory for :meth:`download_results`; None for a recycler of its own.
     sleeps
-        The thread that waits for the stream sleeps meanwhile: others have use for its core. To
-        be woken takes it some 50 microseconds; else it spins.
+        A thread that waits for the stream sleeps, which frees its core; waking takes some 50
+        microseconds. Otherwise it spins.
     stream
         None for a new one.
     """
 
     def __init__(
-        self, slabs: Slabs | None = None, *, sleeps: bool = False, stream: Any = None
+        self, results: Recycler | None = None, *, sleeps: bool = False, stream: Any = None
     ) -> None:
         self.stream = cuda.stream() if stream is None else stream
         self._done = sleeping_event() if sleeps else None
         self.most_needed: dict[str, int] = {}
-        """Items of pools (``device/work.py``), where some batch needed more than at first."""
+        """Items of pools (:mod:`mapper.cuda.worklist`) that some batch found too small."""
         self.kept: dict[str, Any] = {}
-        """What is made of the arrays here, and kept from batch to batch, as they are."""
+        """Objects made of the arrays here, kept from batch to batch as the arrays are."""
         self._device: dict[str, Any] = {}
-        self._views: dict[str, Any] = {}  # last handed out of each
+        self._views: dict[str, Any] = {}  # the last view of each
         self._pinned: dict[str, np.ndarray] = {}
-        self._slabs = Slabs() if slabs is None else slabs
+        self._results = result_memory() if results is None else results
 
     def device(self, name: str, n: int, dtype: Any) -> Any:
-        """Return a device array of `n` items; what `name` held before is lost if it grew."""
+        """Return a device array of `n` items; its contents are lost if it grows."""
         held = self._device.get(name)
         dtype = np.dtype(dtype)
         n_bytes = n * dtype.itemsize
         if held is None or held.nbytes < n_bytes:
             if held is not None:
-                self.synchronize()  # kernels in the queue may use it; freeing does not wait
+                self.synchronize()  # queued kernels may use it, and freeing does not wait
             with device_memory(f"a buffer of {n_bytes / 1e6:.1f} MB"):
                 self._device.pop(name, None)
                 self._views.pop(name, None)
-                held = None  # free it before its successor is allocated
+                held = None  # free it before the next is allocated
                 held = cuda.device_array(with_room(n_bytes), np.uint8)
             self._device[name] = held
         view = self._views.get(name)
@@ -272,20 +240,19 @@ class Workspace:
         return view
 
     def pinned(self, name: str, n: int, dtype: Any) -> np.ndarray:
-        """Return a page-locked host array of `n` items, which copies overlap with kernels."""
+        """Return a page-locked host array of `n` items, whose copies overlap with kernels."""
         held = self._pinned.get(name)
         n_bytes = n * np.dtype(dtype).itemsize
         if held is None or held.nbytes < n_bytes:
             if held is not None:
-                self.synchronize()  # a copy in the queue may use it
+                self.synchronize()  # a queued copy may use it
             held = self._pinned[name] = pinned_bytes(with_room(n_bytes))
         return held[: whole_words(n_bytes)].view(dtype)[:n]
 
     def upload(self, name: str, column: np.ndarray) -> Any:
-        """Copy a 1-D host array to the device by way of a pinned one; return the device array.
+        """Copy a 1-D host array to the device through a pinned one; return the device array.
 
-        The copy is queued on the stream. A pinned array is refilled only after
-        :meth:`synchronize`, or by a name that no queued copy uses.
+        The copy is queued on the stream: use a name again only after :meth:`synchronize`.
         """
         return self.upload_joined(name, [column])
 
@@ -305,8 +272,8 @@ class Workspace:
     def download(self, name: str, array: Any) -> np.ndarray:
         """Queue the copy of a 1-D device array into the pinned array `name`, and return that.
 
-        It is filled only after :meth:`synchronize`, and refilled by the next download to the
-        same name: copy what must outlive the batch.
+        It is filled after :meth:`synchronize`, and overwritten by the next download to the same
+        name: copy data that must outlive the batch.
         """
         host = self.pinned(f"{name} down", len(array), array.dtype)
         if len(array):
@@ -314,25 +281,24 @@ class Workspace:
         return host
 
     def download_results(self, name: str, arrays: Sequence[Any]) -> list[np.ndarray]:
-        """Queue copies of 1-D device arrays into pinned memory that is the caller's to keep.
+        """Queue copies of 1-D device arrays into pinned memory for the caller to keep.
 
-        They are filled only after :meth:`synchronize`. All lie in one slab, whose memory is
-        used again, by results of the same name, when no view of it is left: copying results
-        out of one buffer, into memory that the system has to clear first, costs more than the
-        transfer.
+        They are filled after :meth:`synchronize`. All lie in one buffer, which results of the same
+        name use again when no view of it is left: copying results to new memory, which the
+        system has to clear first, costs more than the transfer.
         """
         starts = np.cumsum([0, *(_aligned(array.nbytes) for array in arrays)]).tolist()
-        slab = self._slabs.take(name, starts[-1])
+        buffer = self._results.empty(starts[-1], name)
         results = []
         for array, start in zip(arrays, starts, strict=False):
-            host = slab[start : start + whole_words(array.nbytes)].view(array.dtype)[: len(array)]
+            host = buffer[start : start + whole_words(array.nbytes)].view(array.dtype)[: len(array)]
             if len(array):
                 copy_out(host, array, len(array), self.stream)
             results.append(host)
         return results
 
     def synchronize(self) -> None:
-        """Wait for all that was queued on the stream."""
+        """Wait for all work queued on the stream."""
         if self._done is None:
             self.stream.synchronize()
         else:
@@ -340,7 +306,7 @@ class Workspace:
             self._done.synchronize()
 
     def release(self) -> None:
-        """Free all arrays; for a batch to be tried again in smaller pieces."""
+        """Free all arrays, so that a batch can be tried again in smaller pieces."""
         self.synchronize()
         with DRIVER:
             self.kept.clear()
@@ -348,11 +314,11 @@ class Workspace:
             self._device.clear()
             self.most_needed.clear()
             self._pinned.clear()
-        self._slabs.clear()
+        self._results.clear()
 
 
 def _aligned(n_bytes: int) -> int:
-    """Round up to what copies like best: 256 bytes."""
+    """Round up to 256 bytes, the alignment of the fastest copies."""
     return (n_bytes + 255) & ~255
 
 

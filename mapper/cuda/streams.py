@@ -1,4 +1,4 @@
-"""Streams whose kernels go before those of others, and the order between streams."""
+"""Streams of high priority, and the order of work between streams."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from mapper.cuda.api import SIMULATED, cuda, cuda_driver
 
 
-def urgent_stream() -> Any:
-    """Return a stream of the current device that has the highest priority.
+def priority_stream() -> Any:
+    """Return a stream of the highest priority on the current device.
 
-    Blocks of its kernels are the next to run wherever a block of another kernel ends. It
-    exists as long as the process: keep it for use again.
+    Blocks of its kernels are the next to run when a block of another kernel ends. The stream
+    exists as long as the process: keep it for reuse.
     """
     if SIMULATED:
         return cuda.stream()
@@ -21,9 +21,9 @@ def urgent_stream() -> Any:
 
 
 def wait_for(stream: Any, other: Any, event: Any) -> None:
-    """Let what will be queued on a stream wait for all that is queued on another.
+    """Make later work of a stream wait for all work that is queued on another.
 
-    `event` is one of the current device, ``cuda.event()``, and can be used again.
+    `event` is an event of the current device (``cuda.event()``) and can be reused.
     """
     event.record(other)
     event.wait(stream)

@@ -1,8 +1,7 @@
-"""Large arrays to a device: by several threads, through page-locked memory.
+"""Upload of large arrays to a device by several threads, through page-locked memory.
 
-The arrays of an index are maps of files. Left to the driver, one thread copies such pages to
-page-locked memory of its own, a piece at a time, waiting for each; so an index came to a device
-at a tenth of the bus's rate.
+The arrays of an index are memory-mapped files. The driver alone copies such pages with one thread
+to page-locked memory of its own, a piece at a time, and waits for each: a tenth of the bus's rate.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from mapper.errors import DeviceMemoryError
 from mapper.parallel.map import map_in_threads
 
 PIECE_BYTES = 8 << 20
-"""Copied at a time by each thread, through page-locked memory of that size."""
+"""Bytes that a thread copies at a time, through page-locked memory of that size."""
 
 THREADS = 6
-"""What a host's memory gives is reached with few; locking pages takes time for each."""
+"""Few threads reach the bandwidth of the host's memory, and each has pages to lock."""
 
 Batch = TypeVar("Batch", bound=NamedTuple)
 
 
 def upload(batch: Batch, what: str) -> Batch:
-    """Copy the arrays of a NamedTuple to the current device; other fields stay.
+    """Copy the arrays of a NamedTuple to the current device; other fields are kept.
 
-    Kernels take the result as they take the original. The copy is complete on return.
+    Kernels take the result in place of the original. The copy is complete on return.
 
     Raises
     ------
@@ -72,14 +71,14 @@ class _Pieces(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """What a thread copies with."""
+    """Stream and page-locked buffer of a thread."""
 
     stream: Any
     staged: np.ndarray  # uint8, page-locked
 
 
 def _copy(arrays: Sequence[_Pieces]) -> None:
-    """Copy arrays of bytes; the threads take the next piece in turn."""
+    """Copy arrays of bytes; each thread takes the next piece when it is idle."""
     pieces = [
         (array, start) for array in arrays for start in range(0, len(array.host), PIECE_BYTES)
     ]
@@ -106,7 +105,7 @@ def _copy(arrays: Sequence[_Pieces]) -> None:
 
 
 def _bytes_of(array: Any) -> Any:
-    """Return a device array of numba's as one of bytes, over the same memory."""
+    """Return a view of a numba device array as bytes."""
     if SIMULATED:
         return array.reshape(array.size).view(np.uint8)
     n_bytes = array.size * array.dtype.itemsize

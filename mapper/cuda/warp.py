@@ -1,9 +1,10 @@
-"""A warp as the lanes of :mod:`mapper.jit.lanes`.
+"""Warp primitives: the lanes of a warp for the cores of :mod:`mapper.jit.lanes`, and for kernels.
 
-The functions are chosen by the type of the lanes, not by numba's target: what is compiled
-must not depend on which of the two backends asked first.
+Functions of :mod:`mapper.jit.lanes` are chosen by the type of the lanes, not by numba's target:
+the compiled code must not depend on which of the two backends asked for it first.
 
-Four neighbouring 32-bit words of a block's shared memory, by one instruction.
+The simulator knows no warps. Here a warp has one lane there; in
+:mod:`mapper.align.cuda.cooperative`, whose lanes wait for each other in loops, it is a block.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ import numpy as np
 from numba.extending import overload
 
 from mapper.cuda.api import SIMULATED, cuda, intrinsic
+from mapper.jit.accelerate import core
 from mapper.jit.lanes import lane_before, lane_behind, lane_mask, lane_max, lane_union, lanes_meet
 
 WARP = 1 if SIMULATED else 32
-"""Lanes that share a read; the simulator knows no warps."""
+"""Lanes of a warp."""
 
 _ALL = 0xFFFFFFFF
 
+# --- for cores of one lane or a warp ---
+
 
 class WarpLanes(NamedTuple):
-    """A lane of a warp all of whose lanes do the same."""
+    """One lane of a warp whose lanes run the same text for one read."""
 
     lane: int
     n_lanes: int
@@ -81,18 +85,31 @@ def _lane_behind_in_warp(value, lanes):
         return lambda value, lanes: np.int32(cuda.shfl_down_sync(_ALL, value, 1))
 
 
+# --- for kernels ---
+
 if SIMULATED:
 
+    def from_lane(value, lane):
+        """Return the int32 of another lane of the warp."""
+        return value
+
+    def any_in_warp(flag):
+        """Return True if a flag is set in any lane of the warp."""
+        return flag
+
+    def sync_warp():
+        """Wait for all lanes of the warp; writes before are visible to all of them after."""
+
     def four_words(words, at, behind):
-        """Return words ``at + behind`` and the three after it.
+        """Return words ``at + behind`` and the three after it, by one instruction.
 
         Parameters
         ----------
         words
-            A shared array of uint32 that begins the block's shared memory.
+            Shared array of uint32 at the start of the block's shared memory.
         at, behind
-            uint32, multiples of four. The second is best known when the kernel is compiled: it
-            becomes part of the instruction.
+            uint32, multiples of four. `behind` should be a constant: it becomes part of the
+            instruction.
         """
         first = int(at) + int(behind)
         return tuple(np.uint32(words[first + x]) for x in range(4))
@@ -102,6 +119,21 @@ else:
     from numba import types
 
     _SHARED = 3  # NVVM's address space
+
+    @core
+    def from_lane(value, lane):
+        """Return the int32 of another lane of the warp."""
+        return cuda.shfl_sync(_ALL, np.int32(value), lane)
+
+    @core
+    def any_in_warp(flag):
+        """Return True if a flag is set in any lane of the warp."""
+        return cuda.any_sync(_ALL, flag)
+
+    @core
+    def sync_warp():
+        """Wait for all lanes of the warp; writes before are visible to all of them after."""
+        cuda.syncwarp(_ALL)
 
     @intrinsic
     def four_words(typing_context, words, at, behind):

@@ -1,23 +1,21 @@
-"""What kernels with one thread for each read share: lists of reads, slices, pools.
+"""Worklists, result pools and prefix sums of kernels with one thread for each read.
 
-**Buckets.** A stage runs its kernel several times over, each time with more work space for a
-thread, and each time only for the reads that did not fit before: thread t takes items t,
-t + n_threads, ... of the list that the launch before made. The last bucket fits any read, so
-nothing is left over. Which bucket did a read, and in what order a list came about, reaches no
-result.
+**Buckets.** A stage launches its kernel several times, each time with a larger workspace for a
+thread, and only for the reads that did not fit before: thread t takes items t, t + n_threads, ...
+of the worklist that the previous launch wrote. The last bucket fits any read. Neither the bucket
+of a read nor the order of a worklist affects a result.
 
-**Pools.** Results of unknown size go to a pool, in the order in which the threads come to
-reserve their part of it; where each read's part starts is kept, and a second kernel puts
-the parts into the order of the reads. A pool that was too small is made larger, and the
-stage runs again: its counter has counted on, so that the size is then known.
+**Pools.** Results of unknown size go to a pool, in the order in which threads reserve their part
+of it; the start of each read's part is recorded, and a second kernel puts the parts into the
+order of the reads. If the pool is too small, the stage runs again with a larger one: its counter
+counts all items, so the size is then known.
 
-Prefix sums on the device: from counts to offsets.
-
-Each thread sums a group of items; the sums are scanned the same way, level by level, and each
-thread then scans its own group. No shared memory and no barrier, so the simulator runs
-it as it is. Two passes over the counts at the rate of memory are a small part of the work
-that made them, and a library for it (cuda-cccl) would have to be carried by every
-installation.
+**Prefix sums**, from counts to offsets. Each thread sums a group of items; the sums are scanned the
+same way, level by level, and each thread then scans its own group: two passes over the counts
+at the bandwidth of memory, no shared memory and no barrier, so the simulator runs the same text.
+A library (cuda-cccl) would be one more dependency. The streamed alignment of pairs has a scan of
+its own (:mod:`mapper.align.cuda.kernels`): it counts three things in one pass over a chunk, and
+scans the few totals of blocks in a single launch, where this one takes two for each level.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from mapper.cuda.memory import Workspace, copy_in, total_bytes
 from mapper.errors import DeviceError
 
 GROUP = 8
-"""Items of a thread: few, so that the threads of a warp write side by side."""
+"""Items of a thread in a prefix sum: few, so that a warp writes neighbouring addresses."""
 
 
 @kernel(128)
@@ -66,7 +64,7 @@ def offsets_of(space: Workspace, name: str, counts: Any, n: int) -> Any:
     Parameters
     ----------
     name
-        Of the array in the workspace.
+        Name of the array in the workspace.
     counts
         Device array of integers (n,): items of each row.
     """
@@ -78,7 +76,6 @@ def offsets_of(space: Workspace, name: str, counts: Any, n: int) -> Any:
         sums = space.device(f"{name} sums", n_groups, np.int64)
         _sum_groups.launch(n_groups, space.stream, counts, n, sums)
         group_starts = offsets_of(space, f"{name} +", sums, n_groups)
-    # With no counts at all, one thread still has the total to write.
     _scan_groups.launch(n_groups, space.stream, counts, n, group_starts, offsets)
     if n == 0:
         copy_in(offsets, np.zeros(1, np.int64), 1, space.stream)
@@ -86,21 +83,21 @@ def offsets_of(space: Workspace, name: str, counts: Any, n: int) -> Any:
 
 
 POOL = 0
-"""The counter of the stage's pool; those of the lists follow, one for each bucket."""
+"""Index of the counter of the stage's pool; those of the worklists follow, one a bucket."""
 
 MAX_SCRATCH_BYTES = 1 << 30
-"""Most work space of the threads of a bucket; with larger slices there are fewer threads."""
+"""Most workspace of all threads of a bucket; a larger one for each thread means fewer threads."""
 
 
 class Lists(NamedTuple):
-    """Which reads a bucket does and where it leaves the others, on the device."""
+    """Worklists of the buckets, on the device."""
 
     counters: Any  # int64 (2 + n_buckets,)
-    reads: Any  # int32 (n_buckets + 1, n_reads): row b is the list of bucket b
+    reads: Any  # int32 (n_buckets + 1, n_reads): row b is the worklist of bucket b
 
 
 class Pool(NamedTuple):
-    """Where the results of reads lie; the columns themselves belong to the stage."""
+    """Parts of reads in a pool; the columns of the pool belong to the stage."""
 
     count: Any  # int32 (n_reads,): items of each read
     start: Any  # int64 (n_reads,): first of them
@@ -108,14 +105,14 @@ class Pool(NamedTuple):
 
 @kernel(128)
 def _number(lists, n_reads):
-    """Fill the first list: every read."""
+    """Fill the first worklist with all reads."""
     read = cuda.grid(1)
     if read < n_reads:
         lists.reads[0, read] = read
 
 
 def new_lists(space: Workspace, n_reads: int, n_buckets: int) -> Lists:
-    """Return the lists before the first bucket, which does every read."""
+    """Return the worklists before the first bucket, which gets every read."""
     counters = np.zeros(2 + n_buckets, np.int64)
     counters[POOL + 1] = n_reads
     reads = space.device("lists", (n_buckets + 1) * n_reads, np.int32)
@@ -125,7 +122,7 @@ def new_lists(space: Workspace, n_reads: int, n_buckets: int) -> Lists:
 
 
 def check_lists(counters: np.ndarray) -> None:
-    """Raise DeviceError if the last bucket left reads over (int64 counters, of after it)."""
+    """Raise DeviceError if reads remain after the last bucket; `counters`: int64, after it."""
     if counters[-1]:
         raise DeviceError(
             f"{counters[-1]} reads do not fit the largest work space; this is a bug in fmwave, "
@@ -134,19 +131,19 @@ def check_lists(counters: np.ndarray) -> None:
 
 
 def first_capacity(n_items: int, each: int) -> int:
-    """Return the size of a pool before it is known how much is needed."""
+    """Return the size of a pool of `n_items` reads before the needed size is known."""
     return each * n_items + 1024
 
 
 class PoolSize:
-    """How large to make a pool: as large as an earlier batch of the stream needed it.
+    """Size of a pool: the largest that a batch of this workspace has needed.
 
     Parameters
     ----------
     name
-        Of the pool in `space`, which keeps the record.
+        Name of the pool in `space`, which keeps the record.
     first
-        The size that is enough until some batch says otherwise.
+        The least size.
     """
 
     def __init__(self, space: Workspace, name: str, first: int) -> None:
@@ -154,20 +151,20 @@ class PoolSize:
         self.capacity = max(first, self._most_needed.get(name, 0))
 
     def suffices(self, needed: int) -> bool:
-        """Say whether what a pass over the batch needed was there; if not, make it larger."""
+        """Return True if the pool had the `needed` items; else raise its capacity to them."""
         if needed <= self.capacity:
             return True
         self.capacity = needed
-        # An eighth more, so that batches of like kind need no second pass.
+        # An eighth more, so that similar batches need no second pass.
         self._most_needed[self._name] = needed + (needed >> 3)
         return False
 
 
 def threads_for(n_items: int, bytes_each: int) -> int:
-    """Return how many threads (or warps) of a bucket have work space at a time.
+    """Return the number of threads (or warps) of a bucket, each with `bytes_each` of workspace.
 
-    At most a 128th of the device's memory goes to a bucket: several lanes, each with the
-    buffers of its largest bucket, have to live beside the index.
+    A bucket gets at most a 128th of the device's memory, which holds the index and the
+    workspaces of several streams.
     """
     budget = min(MAX_SCRATCH_BYTES, total_bytes() >> 7)
     return max(1, min(n_items, budget // bytes_each))

@@ -1,19 +1,8 @@
-"""Population count, zero counts and bit order of 64-bit words, for compiled cores.
+"""Intrinsics of compiled cores, on the CPU and on CUDA: bit counts, atomic counters, prefetch.
 
-The Python bodies are the meaning (and serve where the JIT is off); compiled code uses
-one machine instruction each, or two, on the CPU and in CUDA kernels alike: both targets take
-the overloads below, whose LLVM intrinsics their compilers know.
-
-Counters that threads share, for compiled cores on either target.
-
-With it a core can append to a list: whoever adds 1 owns the slot that the old value names.
-The order of such a list is that of time and must not reach any output.
-
-Asking for memory before it is needed, for compiled loops that know where they will read.
-
-A read's place in a genome is in no cache: the first access to it waits for memory, as long as
-the rest of a record takes. Asked for some records ahead, it is there in time. It changes no
-result; where the JIT is off, it does nothing.
+The Python bodies define the functions, and run where the JIT is off. Compiled code uses one
+machine instruction each, or two: the compilers of both targets know the LLVM intrinsics of the
+overloads below.
 """
 
 from __future__ import annotations
@@ -26,14 +15,17 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
+# --- atomic counters ---
+
 _LOCK = threading.Lock()
+"""For the Python bodies: numba's CUDA simulator runs its threads as Python threads."""
 
 
 def fetch_add(counter, value):
-    """Add to the only item of an int64 array of shape (1,), at once; return what it was.
+    """Add atomically to the only item of an int64 array of shape (1,); return the old value.
 
-    The Python body serves where the JIT is off: numba's CUDA simulator runs its threads as
-    Python threads.
+    A core can so append to a list: the old value is the index of the new item. The order of the
+    list is that of time and must not reach any output.
     """
     with _LOCK:
         before = counter[0]
@@ -42,7 +34,7 @@ def fetch_add(counter, value):
 
 
 def fetch_add_at(counts, at, value):
-    """Add to an item of an int32 or int64 array of one dimension, at once; return what it was."""
+    """Add atomically to an item of a 1-D int32 or int64 array; return the old value."""
     with _LOCK:
         before = counts[at]
         counts[at] = before + value
@@ -74,30 +66,33 @@ def _fetch_add_at_compiled(counts, at, value):
     return lambda counts, at, value: _atomic_add(counts, at, value)
 
 
+# --- bits of words ---
+
+
 def popcount(word):
-    """Number of set bits of a uint64, as int64."""
+    """Return the number of set bits of a uint64, as int64."""
     return int(word).bit_count()
 
 
 def trailing_zeros(word):
-    """Index of the lowest set bit of a uint64; 64 for 0."""
+    """Return the index of the lowest set bit of a uint64; 64 for 0."""
     word = int(word)
     return (word & -word).bit_length() - 1 if word else 64
 
 
 def trailing_zeros_32(word):
-    """Index of the lowest set bit of a uint32; 32 for 0."""
+    """Return the index of the lowest set bit of a uint32; 32 for 0."""
     word = int(word)
     return (word & -word).bit_length() - 1 if word else 32
 
 
 def leading_zeros(word):
-    """63 minus the index of the highest set bit of a uint64; 64 for 0."""
+    """Return 63 minus the index of the highest set bit of a uint64; 64 for 0."""
     return 64 - int(word).bit_length()
 
 
 def reversed_bits(word):
-    """Bit i of a uint64 moved to bit 63 - i, as uint64."""
+    """Return a uint64 with its bits in reverse order."""
     return np.uint64(int(f"{int(word):064b}"[::-1], 2))
 
 
@@ -168,8 +163,15 @@ def _reversed_bits_compiled(word):
     return lambda word: _bitreverse(word)
 
 
+# --- prefetch ---
+
+
 def prefetch(array, item):
-    """Ask for the cache line of an item of a C-contiguous array, counted flat, for reading."""
+    """Load the cache line of an item (flat index) of a C-contiguous array, for reading.
+
+    The first access to a read's position in a genome takes a cache miss, as long as the rest of
+    its record takes. Prefetched some records ahead, it is in the cache in time.
+    """
 
 
 @intrinsic

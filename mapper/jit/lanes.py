@@ -1,13 +1,12 @@
-"""Lanes: how many threads share the work on one read, for compiled cores.
+"""Lanes: the threads that share the work on one read, as an argument of compiled cores.
 
-A core that is handed lanes deals its innermost loop to them and lets them agree by the
-functions here. On the CPU, and in kernels with a thread for each read, one lane does it all,
-and the functions do nothing; these Python bodies are that meaning. Where a warp shares a
-read, :mod:`mapper.cuda.warp` has a type of lanes for which the same names are warp
-instructions.
+A core with lanes divides its innermost loop among them and exchanges values by the functions here.
+On the CPU, and in kernels with one thread for each read, there is one lane and the functions do
+nothing; the Python bodies define that. For a warp that shares a read, :mod:`mapper.cuda.warp`
+has a type of lanes for which the same names are warp instructions.
 
-All lanes run the same text with the same values, in step wherever they agree; each has work
-space of its own for what is changed in place, and all write the same values to the rest.
+All lanes run the same text with the same values, and synchronise in each of these functions; each
+has a workspace of its own for data changed in place, and all write the same values elsewhere.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from numba.extending import overload
 
 
 class Lanes(NamedTuple):
-    """The one lane that does it all. Numba picks the functions here by this type."""
+    """A single lane. Numba selects the functions here by this type."""
 
     lane: int
     n_lanes: int
@@ -29,36 +28,36 @@ ONE_LANE = Lanes(0, 1)
 
 
 def lane_mask(flag, lanes):
-    """Return an int64 with bit i set where lane i brings a true flag."""
+    """Return an int64 with bit i set if the flag of lane i is true."""
     return np.int64(flag)
 
 
 def lane_max(value, lanes):
-    """Return the highest int64 that a lane brings."""
+    """Return the highest int64 of all lanes."""
     return value
 
 
 def lane_union(word, lanes):
-    """Return the bits (uint64) that are set in the word of any lane."""
+    """Return the bitwise or (uint64) of the words of all lanes."""
     return word
 
 
 def lanes_meet(lanes):
-    """Wait for all lanes; what they wrote before, all of them see after."""
+    """Wait for all lanes; writes before are visible to all of them after."""
 
 
 def lane_before(value, lanes):
-    """Return the int32 that the lane before brings; the first lane, its own."""
+    """Return the int32 of the previous lane; in the first lane, its own."""
     return value
 
 
 def lane_behind(value, lanes):
-    """Return the int32 that the lane behind brings; the last lane, its own."""
+    """Return the int32 of the next lane; in the last lane, its own."""
     return value
 
 
 def is_one_lane(lanes):
-    """Whether a numba type is that of :class:`Lanes`."""
+    """Return True if a numba type is that of :class:`Lanes`."""
     return getattr(lanes, "instance_class", None) is Lanes
 
 

@@ -1,14 +1,12 @@
-"""Numbers and strings of bytes moved as a whole by compiled code, not byte by byte.
+"""SIMD vectors of 64 bytes, and unaligned loads, stores and copies, for compiled code.
 
-An index of an array may be negative, counted from its end, so every single byte that is written
-costs some instructions, and the compiler does not see that four of them are one number. Beside
-each compiled function stands the plain one: it is the meaning, and what runs where the JIT is off.
+LLVM compiles the vectors to the instructions of the processor. They are for loops that the
+compiler does not vectorise well: loops that combine neighbouring bytes, that end at the first
+byte of some kind, or that process the bytes after the last whole vector one by one.
 
-Operations on runs of 64 bytes, as vectors of LLVM: what all users of such runs share.
-
-LLVM makes them of whatever instructions the processor has. They are for loops that the compiler
-does not make good vector code of by itself: where neighbouring bytes meet, where a loop ends at
-the first byte of some kind, and where what is left after whole vectors is done byte by byte.
+Numbers are loaded and stored as a whole. Byte by byte, every access costs some instructions,
+because an index may be negative, and the compiler does not see that four bytes are one number. Each
+compiled function has a plain one, which defines it and runs where the JIT is off.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ def constant(vector: Any, value: int) -> Any:
 
 
 def load(builder: Any, place: Any, vector: Any) -> Any:
-    """Return the vector at an address of bytes, which need not be a multiple of anything."""
+    """Return the vector at an address of bytes, of any alignment."""
     return builder.load(builder.bitcast(place, vector.as_pointer()), align=1)
 
 
@@ -56,27 +54,28 @@ def any_bits(builder: Any, run: Any) -> Any:
 
 
 def before_first(builder: Any, are_found: Any) -> Any:
-    """Return how many items of a vector of bits come before the first that is set, as int64."""
+    """Return the number of items of a vector of bits before the first set one, as int64."""
     return builder.cttz(builder.bitcast(are_found, WORD), ir.Constant(ir.IntType(1), 0))
 
 
 def address(context: Any, builder: Any, array_type: Any, array: Any, item: Any) -> Any:
+    """Return the address of an item of an array."""
     made = context.make_array(array_type)(context, builder, array)
     return builder.gep(made.data, [item])
 
 
 def check_bytes(*array_types: Any) -> None:
-    """Refuse to compile for anything but bytes that lie next to each other."""
+    """Raise TypingError unless arrays are contiguous and of bytes."""
     for array_type in array_types:
         if array_type.dtype != types.uint8 or array_type.layout != "C":
             raise TypingError(f"a run of bytes in {array_type}")
 
 
 def reading(emit: Emit) -> Any:
-    """Return what compiled code calls as ``f(source, at)``.
+    """Return an intrinsic that compiled code calls as ``f(source, at)``.
 
     ``emit(builder, source)`` writes its instructions and returns an int64; `source` is the
-    address of an item of a C-contiguous array of uint8.
+    address of item `at` of a C-contiguous array of uint8.
     """
 
     def function(typingctx, source, at):
@@ -91,9 +90,9 @@ def reading(emit: Emit) -> Any:
 
 
 def moving(emit: Emit) -> Any:
-    """Return what compiled code calls as ``f(source, at, target, to)``; see :func:`reading`.
+    """Return an intrinsic that compiled code calls as ``f(source, at, target, to)``.
 
-    ``emit(builder, source, target)`` has two such addresses.
+    ``emit(builder, source, target)`` gets two addresses; see :func:`reading`.
     """
 
     def function(typingctx, source, at, target, to):
@@ -111,24 +110,24 @@ def moving(emit: Emit) -> Any:
 
 
 def put16(out, at, value):
-    """Write the lowest 16 bits of a number at `at`, not negative, lowest byte first."""
+    """Write the lowest 16 bits of a number at `at` >= 0, little-endian."""
     for i in range(2):
         out[at + i] = (value >> (8 * i)) & 0xFF
 
 
 def put32(out, at, value):
-    """Write the lowest 32 bits of a number at `at`, not negative, lowest byte first."""
+    """Write the lowest 32 bits of a number at `at` >= 0, little-endian."""
     for i in range(4):
         out[at + i] = (value >> (8 * i)) & 0xFF
 
 
 def get16(data, at):
-    """Return the unsigned 16-bit number at `at`, not negative, lowest byte first."""
+    """Return the unsigned 16-bit number at `at` >= 0, little-endian."""
     return np.int64(data[at]) | np.int64(data[at + 1]) << 8
 
 
 def get32(data, at):
-    """Return the signed 32-bit number at `at`, not negative, lowest byte first."""
+    """Return the signed 32-bit number at `at` >= 0, little-endian."""
     value = np.int64(0)
     for i in range(4):
         value |= np.int64(data[at + i]) << (8 * i)
@@ -136,12 +135,12 @@ def get32(data, at):
 
 
 def copy(source, start, target, at, n):
-    """Copy ``source[start:start + n]`` to another array, at `at`; none of the three is negative."""
+    """Copy ``source[start:start + n]`` to item `at` of another array; all three are >= 0."""
     target[at : at + n] = source[start : start + n]
 
 
 def _lowest_first(builder: Any, number: Any) -> Any:
-    """Turn a number as the machine has it into one with its lowest byte first, or back."""
+    """Convert a number between native and little-endian byte order."""
     return builder.bswap(number) if sys.byteorder == "big" else number
 
 

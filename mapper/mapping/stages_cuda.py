@@ -25,7 +25,7 @@ from mapper.batch_ops import (
 )
 from mapper.chain.cuda import find_loci
 from mapper.cuda.api import cuda, knowing_its_device
-from mapper.cuda.memory import Slabs, Workspace, free_bytes
+from mapper.cuda.memory import Workspace, free_bytes, result_memory
 from mapper.cuda.upload import upload
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cuda import download_alignments, extend_loci
@@ -86,7 +86,7 @@ class DeviceStages:
                 contigs = upload(
                     ContigBounds(index.contigs.starts, index.contigs.lengths), "the contigs"
                 )
-                slabs = Slabs()
+                slabs = result_memory()
                 return [
                     StreamWorkspace(index, ordinal, fm, contigs, Workspace(slabs, sleeps=True))
                     for _ in range(n_streams)

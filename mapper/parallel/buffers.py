@@ -1,24 +1,26 @@
-"""Large arrays whose memory is used again.
+"""Leased buffers: large arrays whose memory is used again.
 
-The system clears each page that it gives, and takes the pages of a large array back when that
-is freed. For the columns of batches, which live for milliseconds, clearing took longer than
-filling them (measured: 16 % of all time from FASTQ.gz to BAM, parsing and encoding 13 %).
+The operating system clears every page it hands out, and takes the pages of a large array back when
+the array is freed. For the columns of batches, which live for milliseconds, clearing took longer
+than filling them (measured: 16 % of all time from FASTQ.gz to BAM, parsing and encoding 13 %).
+Page-locked memory, too, takes longer to allocate than to fill.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
 LEAST_BYTES = 1 << 18
-"""Smaller arrays are left to the allocator, which keeps their memory itself."""
+"""Smaller arrays are left to malloc, which keeps their memory itself."""
 
 
 class _Lease:
-    """Owns memory as long as any array or view of it lives; then gives it back."""
+    """Owns memory while any array or view of it exists; then returns it to a free list."""
 
     def __init__(self, memory: np.ndarray, free: list[np.ndarray]) -> None:
         self.__array_interface__: dict[str, Any] = memory.__array_interface__
@@ -26,7 +28,7 @@ class _Lease:
         self._free = free
 
     def __del__(self) -> None:
-        self._free.append(self._memory)  # one step, so any thread may be here at any time
+        self._free.append(self._memory)  # atomic: any thread may be here at any time
 
 
 def _bytes(n_bytes: int) -> np.ndarray:
@@ -34,35 +36,55 @@ def _bytes(n_bytes: int) -> np.ndarray:
 
 
 class Recycler:
-    """Makes uint8 arrays, where it can from the memory of those that are gone.
+    """Leases uint8 arrays, from the memory of freed ones where possible.
 
-    Memory is kept by size, in steps of an eighth to a quarter, so what is kept is what the
-    arrays of that size took when there were most of them.
+    Memory is kept by kind or by size (in steps of an eighth to a quarter), so as much is kept as
+    the arrays of that kind or size took at their peak.
 
     Parameters
     ----------
     allocate
-        Makes a new uint8 array of so many bytes.
+        Returns a new uint8 array of a number of bytes.
     most_unused
-        Bytes that may lie unused when more memory is asked for; beyond, they are freed first.
+        Bytes that may be unused when more memory is allocated; beyond, they are freed first.
+    freeing
+        Held while memory is freed here. (Leases that outlive :meth:`clear` are freed by whichever
+        thread drops the last view.)
     """
 
     def __init__(
-        self, allocate: Callable[[int], np.ndarray] = _bytes, most_unused: int | None = None
+        self,
+        allocate: Callable[[int], np.ndarray] = _bytes,
+        most_unused: int | None = None,
+        freeing: AbstractContextManager[Any] | None = None,
     ) -> None:
         self._allocate, self._most_unused = allocate, most_unused
-        self._free: dict[int, list[np.ndarray]] = {}
+        self._freeing = nullcontext() if freeing is None else freeing
+        self._free: dict[Hashable, list[np.ndarray]] = {}
         self._lock = threading.Lock()
 
-    def empty(self, n_bytes: int) -> np.ndarray:
-        """Return an array of `n_bytes` bytes, uint8, of any content."""
-        if n_bytes < LEAST_BYTES:
+    def empty(self, n_bytes: int, kind: str | None = None) -> np.ndarray:
+        """Return an array of `n_bytes` bytes, uint8, of any content.
+
+        Parameters
+        ----------
+        kind
+            Name of arrays of similar size, of which each is made with an eighth more bytes and
+            reused for any number up to that; None to reuse memory of the same size class.
+        """
+        if kind is None and n_bytes < LEAST_BYTES:
             return np.empty(n_bytes, np.uint8)
-        step = 1 << (n_bytes.bit_length() - 3)
-        size = -(-n_bytes // step) * step
+        if kind is None:
+            step = 1 << (n_bytes.bit_length() - 3)
+            size = -(-n_bytes // step) * step
+        else:
+            size = (max(256, n_bytes + (n_bytes >> 3)) + 7) & ~7
         with self._lock:
-            free = self._free.setdefault(size, [])
+            free = self._free.setdefault(size if kind is None else kind, [])
             memory = free.pop() if free else None
+        if memory is not None and len(memory) < n_bytes:
+            with self._freeing:
+                memory = None  # as may be the rest of this kind: one is replaced at a time
         if memory is None:
             if self._most_unused is not None and self._unused() > self._most_unused:
                 self.clear()
@@ -71,14 +93,15 @@ class Recycler:
 
     def _unused(self) -> int:
         with self._lock:
-            return sum(size * len(free) for size, free in self._free.items())
+            return sum(len(memory) for free in self._free.values() for memory in free)
 
     def clear(self) -> None:
-        """Give all memory back that no array uses now."""
+        """Free all unused memory now, and the rest when its arrays are gone."""
         with self._lock:
-            for free in self._free.values():
-                free.clear()
+            free, self._free = self._free, {}
+        with self._freeing:
+            free.clear()
 
 
 RECYCLER = Recycler()
-"""The process's."""
+"""The recycler of ordinary memory of the process."""

@@ -1,4 +1,4 @@
-"""Choice of device: names, what is missing, and what `auto` makes of it."""
+"""Choice of device: names, reasons for missing devices, and the choice of `auto`."""
 
 from __future__ import annotations
 

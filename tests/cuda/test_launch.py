@@ -1,7 +1,7 @@
-"""What a launch hands to the driver is what numba-cuda's own launch would hand to it.
+"""Arguments of launches: the words for the driver equal those of numba-cuda's own launch.
 
-``describe`` and ``BoundKernel`` rely on how numba-cuda describes arguments. There is no device
-here: what would be handed to the driver is recorded.
+``describe`` and ``BoundKernel`` rely on numba-cuda's layout of arguments. No device is needed:
+the words for the driver are recorded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Launches and copies that compiled code makes: what the driver is handed, and its refusals.
+"""Launches and copies issued by compiled code: their arguments, and errors of the driver.
 
-There is no device here: functions of Python's stand at the addresses of the driver's.
+No device is needed: Python functions take the place of the driver's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PretendedDriver:
 
 
 class PretendedKernel:
-    """A bound kernel that says what is launched, as the real one does; it has 64 threads."""
+    """A bound kernel of 64 threads in a block, as :class:`Calls` uses it."""
 
     def __init__(self, handle: int) -> None:
         self.handle = handle

@@ -1,7 +1,6 @@
-"""What users are told of GPUs that cannot be used, with a driver that is made up.
+"""Messages about GPUs that cannot be used, with a fake driver.
 
-numba-cuda loads it as it loads the real one, so that errors are those that it raises. Needs a C
-compiler.
+numba-cuda loads it like the real one, so errors are its own. Needs a C compiler.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compiled code on disk: what is taken from there, and what is not."""
+"""The compile cache: hits, misses, damage, and processes that compile at the same time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def outer(x):
 
 
 def load(directory: Path, step: int = 1) -> ModuleType:
-    """Import the module of SOURCE anew, as another process would."""
+    """Import the module of SOURCE again, as another process would."""
     path = directory / "cached_functions.py"
     path.write_text(SOURCE.format(step=step))
     spec = importlib.util.spec_from_file_location("cached_functions", path)

@@ -1,7 +1,4 @@
-"""Counts of bits: the Python bodies and the compiled ones, against strings of digits.
-
-Asking for memory ahead changes nothing; compiled, it asks for that item's memory.
-"""
+"""Intrinsics: Python bodies and compiled code, against strings of digits; code of prefetches."""
 
 from __future__ import annotations
 

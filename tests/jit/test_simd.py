@@ -1,4 +1,4 @@
-"""Numbers and strings of bytes: what the compiled functions do is what the plain ones say."""
+"""Loads, stores and copies of bytes: the compiled functions equal the plain ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All kernels become machine code of sm_90; here, without spills, those with no other such test."""
+"""Machine code of all kernels for sm_90, and spills of those without a test of their own."""
 
 from __future__ import annotations
 

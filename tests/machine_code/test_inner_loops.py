@@ -1,4 +1,4 @@
-"""Inner loops of the hot kernels, one by one: what fits 32 bits is counted in 32 bits."""
+"""Inner loops of the hot kernels: arithmetic that fits 32 bits takes 32-bit instructions."""
 
 from __future__ import annotations
 

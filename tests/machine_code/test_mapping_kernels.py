@@ -1,4 +1,4 @@
-"""The mapper's kernels as machine code of sm_90, without a device."""
+"""Machine code of the mapper's kernels for sm_90, without a device."""
 
 from __future__ import annotations
 

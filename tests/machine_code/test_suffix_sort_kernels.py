@@ -1,4 +1,4 @@
-"""The kernels of the suffix sort as machine code of sm_90, without a device."""
+"""Machine code of the suffix sort's kernels for sm_90, without a device."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Memory that is used again, and never while anybody looks at it."""
+"""Leased memory is used again, but never while a view of it exists."""
 
 from __future__ import annotations
+
+import threading
 
 import numpy as np
 import pytest
@@ -43,3 +45,40 @@ def test_cleared_memory_is_not_handed_out() -> None:
     assert sum(map(len, recycler._free.values())) == 1
     recycler.clear()
     assert sum(map(len, recycler._free.values())) == 0
+
+
+def test_memory_of_a_kind_serves_any_smaller_number_of_bytes() -> None:
+    recycler = Recycler()
+    first = recycler.empty(1000, "results")
+    where = address(first)
+    other = recycler.empty(10, "results")
+    assert address(other) != where
+    del first
+    assert address(recycler.empty(1125, "other")) != where
+    again = recycler.empty(1125, "results")  # with an eighth more room
+    assert (address(again), len(again)) == (where, 1125)
+
+
+def test_memory_of_a_kind_that_is_too_small_is_replaced() -> None:
+    made: list[int] = []
+
+    def allocate(n_bytes: int) -> np.ndarray:
+        made.append(n_bytes)
+        return np.empty(n_bytes, np.uint8)
+
+    freeing = threading.Lock()
+    recycler = Recycler(allocate, freeing=freeing)
+    del_me = recycler.empty(1000, "results")
+    del del_me
+    assert len(recycler.empty(5000, "results")) == 5000
+    assert len(recycler.empty(5000, "results")) == 5000
+    assert made == [1128, 5632]
+    assert recycler._unused() == 5632
+
+
+def test_leases_that_outlive_a_clearing_are_not_kept() -> None:
+    recycler = Recycler()
+    arrays = [recycler.empty(LEAST_BYTES), recycler.empty(LEAST_BYTES, "results")]
+    recycler.clear()
+    arrays.clear()
+    assert recycler._unused() == 0

@@ -1,7 +1,4 @@
-"""Alignment of all with all: the public call.
-
-Alignment of pairs with substitution matrices: the public call.
-"""
+"""Public calls of matrix alignment: of pairs, and of all pairs of one or two sets."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ WINDOW_PAIRS = 1 << 18
 
 
 class Window(NamedTuple):
-    """Some pairs of an all-against-all comparison."""
+    """Consecutive pairs of an all-against-all comparison."""
 
     query: np.ndarray  # int64: index of each pair's query
     ref: np.ndarray  # int64: index of its reference
@@ -45,7 +42,7 @@ class Window(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Pairs that follow one another, by their number: what the calling thread hands to workers."""
+    """Consecutive pairs by number, as the calling thread passes them to workers."""
 
     query: int  # of the first pair
     ref: int
@@ -74,22 +71,23 @@ def align_all(
     device: str = "auto",
     threads: int | None = None,
 ) -> Iterator[Window]:
-    """Align all with all: within one set each pair once, or every one with every other.
+    """Align all pairs of one set, each once, or all sequences of one set with all of another.
 
     Parameters
     ----------
     sequences, others
-        The set, queries i < references j in it; or queries and, as `others`, references.
+        One set, of which queries i and references j > i are aligned; or queries and, in `others`,
+        references.
     window
-        Most pairs of a window. It may have fewer: what is aligned at a time is chosen by the
-        cells of its matrices, and by the memory of the devices. No effect on the results.
+        Most pairs of a window. Its number of pairs also depends on the cells of the matrices and
+        on the memory of the devices. No effect on the results.
     matrix, gaps, span, cigar, memory, device, threads
         As for :func:`mapper.align_matrix`.
 
     Yields
     ------
-    Windows of pairs in order of query, then reference. No more than a few are held at a time:
-    memory is that of the sets and of these. Windows go to whichever device is free.
+    Windows of pairs in order of query, then reference. Idle devices take the next window; only a
+    few are in memory at a time.
 
     Raises
     ------
@@ -114,7 +112,7 @@ def align_all(
         query, ref, pairs = _pairs(rows, own, other, within)
         return Window(query, ref, align(pairs))
 
-    yield from engine.run_each(aligned, _windows(own, other, within, window, engine))
+    yield from engine.map_each(aligned, _windows(own, other, within, window, engine))
 
 
 def _coded(sequences: Sequences, scoring: Scoring, name: str, threads: int) -> _CodedSet:
@@ -160,7 +158,7 @@ def _pairs(
 @driver
 def _look_up(i, j, within, own_start, own_end, other_start, other_end, queries, refs,
              query_start, query_end, ref_start, ref_end):  # fmt: skip
-    """Write the pairs from (i, j) on, as many as there is room for."""
+    """Write the pairs from (i, j) on, as many as the columns hold."""
     x = 0
     while x < len(queries):
         if j >= len(other_start):
@@ -180,19 +178,19 @@ def _look_up(i, j, within, own_start, own_end, other_start, other_end, queries, 
 
 @driver
 def _next_window(n, before, within, i, j, most_pairs, most_cells):
-    """Find how far a window goes from pair (i, j) on: until there are enough pairs, or cells.
+    """Find the extent of a window from pair (i, j) on: up to the most pairs or cells.
 
     Parameters
     ----------
     n
-        Symbols of each query.
+        Length of each query.
     before
-        Symbols of all references before each, and of all.
+        Total length of the references before each, and of all.
 
     Returns
     -------
     first, size, i, j, cells
-        The first pair, and how many there are; the pair that follows; cells of all.
+        The first pair and the number of pairs; the next pair; cells of all.
     """
     first = (i, j)
     n_refs = len(before) - 1
@@ -205,7 +203,7 @@ def _next_window(n, before, within, i, j, most_pairs, most_cells):
             if size == 0:
                 first = (i, j)
             continue
-        # So many pairs of this query fit: at least `some`, and fewer than `none`.
+        # Binary search: `some` pairs of this query fit, `none` do not.
         some, none = 0, min(most_pairs - size, n_refs - j) + 1
         while none - some > 1:
             middle = (some + none) >> 1
@@ -216,7 +214,7 @@ def _next_window(n, before, within, i, j, most_pairs, most_cells):
         if some == 0:
             if size > 0:
                 break
-            some = 1  # a pair that is too large alone goes alone
+            some = 1  # a pair that exceeds the limit goes alone
         cells += n[i] * (before[j + some] - before[j])
         size += some
         j += some
@@ -236,7 +234,7 @@ def align_matrix(
     threads: int | None = None,
     first_pair: int = 0,
 ) -> PairAlignments:
-    """Align with the highest score of a substitution matrix, pair by pair.
+    """Align pairs with the highest score by a substitution matrix.
 
     Parameters
     ----------
@@ -249,17 +247,17 @@ def align_matrix(
     span
         ``global``; ``semiglobal``, all four ends free; or ``local``, the best parts.
     cigar
-        Also find an alignment: operations ``= X I D``, I consumes the query only.
+        Also return an alignment: operations ``= X I D``, where I consumes the query only.
     memory
-        Cells of a pair whose path is wanted, at most (a byte each on the CPU, half a byte on a
-        device); one with more has the status ``no_memory`` and no score.
+        Most cells of a pair whose path is requested (a byte each on the CPU, half a byte on a
+        device); a pair with more has the status ``no_memory`` and no score.
     device, threads, first_pair
         As for :func:`mapper.edit_distance`. No effect on the result.
 
     Returns
     -------
-    Arrays of one row a pair, in input order. Of several best alignments that which ends first
-    in the reference, then in the query. A local alignment that scores nothing is empty: score
+    Arrays of one row for each pair, in input order. Ties: the alignment that ends first in the
+    reference, then in the query. A local alignment without a positive score is empty: score
     0, all coordinates 0.
 
     Raises
@@ -269,9 +267,9 @@ def align_matrix(
 
     Notes
     -----
-    O(n m) time for lengths n and m. On a device of compute capability 9.0 two cells are
-    computed at a time, in 16 bits each, where no score can leave them; else one, in 32 bits.
-    The two are of one pair, or, where queries have references in common, of two queries.
+    O(n m) time for lengths n and m. A device of compute capability 9.0 computes two cells at a
+    time, in 16 bits each, if no score can exceed them; else one, in 32 bits. The two cells are
+    of one pair or, if queries share references, of two queries.
 
     References
     ----------

@@ -1,13 +1,13 @@
 """Arithmetic of matrix cells, one or two in a register, for one text of the recurrence.
 
-A core that is handed ``OneCell`` computes in int32, and one that is handed ``ByteCell`` in int8,
-with differences of scores: a vector register of the CPU holds 16 to 64 of them. One that is
-handed ``TwoCells`` computes two cells at a time, each in half of a uint32, and with the same
-functions: on the device each is one instruction (:mod:`mapper.align.matrix.cuda_cells`). Numba
-picks them by the type of the costs; the Python bodies are their meaning, which the simulator runs.
+With costs of type ``OneCell`` a core computes in int32; with ``ByteCell`` in int8, on differences
+of scores, of which a vector register of the CPU holds 16 to 64; with ``TwoCells`` two cells at a
+time, each in one half of a uint32. On a device each function of two cells is one instruction
+(:mod:`mapper.align.matrix.cuda_cells`). Numba selects the functions by the type of the costs; the
+Python bodies define them, and the simulator runs these.
 
 Halves hold *biased* scores, from 0 to 32767, so that differences of halves need no borrow;
-who packs must know that the scores fit (:func:`mapper.align.matrix.scoring.bias_of`).
+the caller ensures that the scores fit (:func:`mapper.align.matrix.scoring.bias_of`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mapper.jit.accelerate import core
 
 
 class OneCell(NamedTuple):
-    """Costs of gaps, as they are added, for one cell in an int32."""
+    """Costs of gaps as summands, for one cell in an int32."""
 
     opening: np.int32  # of the first symbol: -(gap_open + gap_extend)
     extend: np.int32  # of each further one: -gap_extend
@@ -30,7 +30,7 @@ class OneCell(NamedTuple):
 
 
 class ByteCell(NamedTuple):
-    """The same for one cell in an int8, where sums wrap around; there is no floor."""
+    """Costs for one cell in an int8, where sums wrap around; there is no floor."""
 
     opening: np.int8
     extend: np.int8
@@ -39,11 +39,11 @@ class ByteCell(NamedTuple):
 
 
 class TwoCells(NamedTuple):
-    """The same for two cells in the halves of a uint32.
+    """Costs for two cells in the halves of a uint32.
 
-    Words are added whole, as numbers of 32 bits, wherever no half of the sum is below 0: that
-    takes none of the instructions that are scarce. A negative half of a summand then borrows
-    from the other half. ``extend_each`` is the extension for sums of each half apart.
+    If no half of the sum is negative, words are added as numbers of 32 bits, which takes a
+    common instruction; a negative half of a summand then borrows from the other half.
+    ``extend_each`` is the extension for separate sums of the halves.
     """
 
     opening: np.uint32
@@ -63,7 +63,7 @@ def joined_halves(low, high):
 
 
 def words_of_scores(low, high):
-    """Return two numbers, of either sign, as :func:`plus` takes them (Python only)."""
+    """Return the word of two numbers of either sign for :func:`plus` (Python only)."""
     return np.uint32((int(low) + (int(high) << 16)) & 0xFFFFFFFF)
 
 
@@ -73,7 +73,7 @@ def byte_of(number):
 
 
 def plus(a, b, cells):
-    """Return ``a + b``, of which no half may be negative."""
+    """Return ``a + b``; no half of the sum may be negative."""
     if isinstance(cells, OneCell):
         return np.int32(a + b)
     if isinstance(cells, ByteCell):
@@ -87,7 +87,7 @@ def minus(a, b, cells):
 
 
 def sum_or(a, b, least, cells):
-    """Return ``max(a + b, least)``, of each half apart."""
+    """Return ``max(a + b, least)`` of each half."""
     if isinstance(cells, OneCell):
         return np.int32(max(a + b, least))
     if isinstance(cells, ByteCell):
@@ -112,19 +112,19 @@ def highest(a, b, c, cells):
 
 
 def exceeds(a, b, cells):
-    """Return 1 where a is greater than b, else 0; a is never less than b."""
+    """Return 1 if a is greater than b, else 0; a must not be less than b."""
     if isinstance(cells, (OneCell, ByteCell)):
         return np.uint32(a != b)
     return joined_halves(*(half_of(a, half) != half_of(b, half) for half in (0, 1)))
 
 
 def is_cells(cells, kind):
-    """Whether a numba type is that of some kind of cells."""
+    """Return True if a numba type is that of the NamedTuple `kind`."""
     return getattr(cells, "instance_class", None) is kind
 
 
 INLINED = {"forceinline": True, "_nrt": False}
-"""Options of functions that are chosen by type. (Numba's own inlining, ``inline="always"``,
+"""Options of functions that are selected by type. (Numba's own inlining, ``inline="always"``,
 loses arguments when numba-cuda compiles the caller: seen with 0.30.4.)"""
 
 

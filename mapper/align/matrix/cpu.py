@@ -1,4 +1,4 @@
-"""CPU driver of matrix alignment: one pair after the other, for one thread."""
+"""CPU driver of matrix alignment, for one thread."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def align_matrix_pairs(queries, query_start, query_end, refs, ref_start, ref_end
             continue
         if want_path and n_cells > len(origins):
             origins = np.empty(n_cells, np.uint8)
-        score, end_i, end_j = fill_matrix(query, ref, scores, gaps, mode, space, origins, want_path)
+        if want_path:
+            score, end_i, end_j = fill_matrix(query, ref, scores, gaps, mode, space, origins)
+        else:
+            score, end_i, end_j = fill_matrix(query, ref, scores, gaps, mode, space, None)
         columns.score[i] = score
         columns.status[i] = OK
         columns.query_end[i] = end_i

@@ -1,12 +1,11 @@
 """Two 16-bit numbers in a 32-bit register: the instructions of the matrix kernels.
 
-What :mod:`mapper.align.matrix.cells` means by arithmetic of ``TwoCells`` is one instruction each
-on compute capability 9.0 and above (``VIADDMNMX``, ``VIMNMX3``, ``PRMT``), which numba has no
-functions for: they are written in PTX here. Before 9.0 the driver has no such PTX, and
-``HALVES_CAPABILITY`` says so.
+Each function of :mod:`mapper.align.matrix.cells` on ``TwoCells`` is one instruction on compute
+capability 9.0 (``HALVES_CAPABILITY``) and above (``VIADDMNMX``, ``VIMNMX3``, ``PRMT``). Numba has
+no functions for them: they are written in PTX here.
 
-Functions are chosen by the type of the costs, as in :mod:`mapper.cuda.warp`. The Python bodies
-here are the meaning of those that only kernels need; the simulator runs them.
+Functions are selected by the type of the costs, as in :mod:`mapper.cuda.warp`. The Python bodies
+here define the functions that only kernels need; the simulator runs them.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from mapper.cuda.api import SIMULATED, intrinsic
 from mapper.jit.accelerate import core
 
 HALVES_CAPABILITY = (9, 0)
-"""Compute capability from which on these instructions exist."""
+"""Lowest compute capability with these instructions."""
 
 
 def _instruction(text: str, n_operands: int) -> Any:
-    """Return a function of uint32s that is this PTX; None in the simulator."""
+    """Return a function of uint32 operands with this PTX; None in the simulator."""
     if SIMULATED:
         return None
 
@@ -68,7 +67,7 @@ def _half(word, number):
 
 @core
 def _exceeds(a, b):
-    # No half of b is above that of a, nor is any negative: one difference does for both.
+    # No half of b exceeds that of a, and none is negative: one subtraction serves both halves.
     return _min_unsigned(np.uint32(a - b), np.uint32(0x10001))
 
 
@@ -81,24 +80,24 @@ def _two_row_scores(low, high, row):
 
 
 def number_of(word, half, cells):
-    """Return the signed number in a half of a word; ``half`` is 0 where there is one cell."""
+    """Return the signed number in a half of a word; `half` is 0 for one cell."""
     return np.int32(word) if isinstance(cells, OneCell) else np.int32(half_of(word, half))
 
 
 def word_of(low, high, cells):
-    """Return the word of two numbers; of the first where there is one cell."""
+    """Return the word of two numbers; for one cell, the first."""
     return np.int32(low) if isinstance(cells, OneCell) else joined_halves(low, high)
 
 
 def handed_on(before, own, cells):
-    """Return what a lane takes over: the last number of the lane before, then its own first."""
+    """Return the inputs of a lane: the last number of the previous lane, then its own first."""
     if isinstance(cells, OneCell):
         return before
     return joined_halves(half_of(before, 1), half_of(own, 0))
 
 
 def with_first(word, number, cells):
-    """Return a word with another first number."""
+    """Return a word with its first number replaced."""
     if isinstance(cells, OneCell):
         return np.int32(number)
     return joined_halves(number, half_of(word, 1))

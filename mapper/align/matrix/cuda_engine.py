@@ -1,6 +1,6 @@
-"""The two ways a batch of pairs goes through the matrix kernels: as twins, or pair by pair.
+"""Matrix alignment of batches on one device: launches of the kernels, and workers over batches.
 
-Batches of pairs through the matrix kernels of one device.
+Pairs whose queries share references are computed as query pairs, the others one by one.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from mapper.align.matrix.cuda_fill import (
     trace_kernel,
 )
 from mapper.align.matrix.cuda_plan import ONE_CELL, Plan, plan_batch
-from mapper.align.matrix.cuda_query_pairs import trace_twins
-from mapper.align.matrix.plan_query_pairs import TwinPlan, plan_twins
+from mapper.align.matrix.cuda_query_pairs import trace_query_pairs
+from mapper.align.matrix.plan_query_pairs import QueryPairPlan, plan_query_pairs
 from mapper.align.matrix.scoring import CodedPairs, Scoring, costs_of, padded_scores, without_memory
 from mapper.align.result import NO_MEMORY, NO_SCORE, OK, Columns, PairAlignments
 from mapper.cuda.api import SHARED_BYTES, SIMULATED, cuda
 from mapper.cuda.memory import Workspace, copy_in, copy_out, page_locked, total_bytes
-from mapper.cuda.streams import urgent_stream, wait_for
+from mapper.cuda.streams import priority_stream, wait_for
 from mapper.errors import DeviceMemoryError, UsageError
 from mapper.parallel.buffers import RECYCLER
 
-Walk = Callable[[Any, Any], None]
-"""Launches the walk back along the paths: takes ``ops_start`` and the room for operations."""
+Trace = Callable[[Any, Any], None]
+"""Launches the traceback of paths, with ``ops_start`` and the array for operations."""
 
 
 class Batch(NamedTuple):
-    """Pairs on their way through a device; lengths of 0 where a pair is left out."""
+    """A batch of pairs on a device; pairs that are left out have lengths of 0."""
 
     n: np.ndarray  # int64 (n_pairs,)
     m: np.ndarray
@@ -61,11 +61,11 @@ class Batch(NamedTuple):
 
 
 _MOST_WHOLE = 1 << 24
-"""Bytes of codes that are uploaded whole, once for all batches that refer to them."""
+"""Most bytes of codes that are uploaded as a whole, once for all batches that use them."""
 
 
 def codes_on_device(space: Workspace, pairs: CodedPairs) -> tuple[Any, Any, np.ndarray, np.ndarray]:
-    """Return codes of queries and references on the device, and where each begins there."""
+    """Return codes of queries and references on the device, and their starts there."""
     queries, query_start = _on_device(
         space, pairs.query_codes, pairs.query_start, pairs.query_end, "query codes"
     )
@@ -80,7 +80,7 @@ def codes_on_device(space: Workspace, pairs: CodedPairs) -> tuple[Any, Any, np.n
 def _on_device(
     space: Workspace, codes: np.ndarray, starts: np.ndarray, ends: np.ndarray, name: str
 ) -> tuple[Any, np.ndarray]:
-    """Return the codes of some sequences on the device, and where each begins there."""
+    """Return the codes of sequences on the device, and their starts there."""
     if codes.nbytes <= _MOST_WHOLE:
         held = space.kept.get(name)
         if held is None or held[0]() is not codes:
@@ -93,37 +93,37 @@ def _on_device(
 
 
 def _uploaded(space: Workspace, codes: np.ndarray, name: str) -> Any:
-    # Of an empty sequence at the end the first letter is looked at, but not used.
+    # Kernels read, but do not use, a letter of an empty sequence at the end.
     return space.upload_joined(name, [codes, np.zeros(1, np.uint8)])
 
 
 def roomy(n: int) -> int:
-    """Round up to a power of two: memory that batches of unlike size need is allocated seldom.
+    """Round up to a power of two, so that batches of different size seldom allocate.
 
-    To allocate, or to free, may make all that runs on the device wait.
+    Allocating and freeing may synchronise the device.
     """
     return 1 << max(int(n) - 1, 1).bit_length()
 
 
 def upload_roomy(space: Workspace, name: str, array: np.ndarray) -> Any:
-    """Copy an array to the device by way of buffers of :func:`roomy` size."""
+    """Copy an array to the device through buffers of :func:`roomy` size."""
     space.device(name, roomy(array.size), array.dtype)
     space.pinned(name, roomy(array.size), array.dtype)
     return space.upload(name, array.reshape(-1)).reshape(*array.shape)
 
 
 class Launcher:
-    """Plans batches and launches their kernels, in the order of the work space's stream.
+    """Plans batches and launches their kernels, in the order of the workspace's stream.
 
-    To be made where it will be used: in the context of the work space's device.
+    Make and use it with the workspace's device current.
 
     Parameters
     ----------
     fills
-        The stream for kernels that take long. That of the work space is better an urgent one:
-        then a batch that is nearly done need not wait until all of the next is computed.
+        Stream for the long kernels. If the workspace's stream has a high priority, a batch that
+        is nearly done need not wait until all of the next is computed.
     origin_words
-        Words of origins that a batch should need, at most.
+        Most words of origins that a batch should need.
     """
 
     def __init__(
@@ -133,24 +133,24 @@ class Launcher:
         self._origin_words = origin_words
         self._fills, self._event = fills, cuda.event()
 
-    def fill(self, batch: Batch) -> list[Walk]:
-        """Launch what computes all matrices; return what walks back along their paths."""
+    def fill(self, batch: Batch) -> list[Trace]:
+        """Launch the kernels that compute all matrices; return functions that trace the paths."""
         scoring = self._scoring
-        walks = []
+        traces = []
         rest = np.arange(len(batch.n))
-        twins = None
+        query_pairs = None
         n_letters = len(scoring.scores)
         n_codes = max(batch.query_codes.size, batch.ref_codes.size)
         shared = cuda_query_pairs.shared_bytes(n_letters)
         if self._has_halves and shared <= SHARED_BYTES and n_codes < 2**31:
-            twins = plan_twins(
+            query_pairs = plan_query_pairs(
                 batch.n, batch.m, batch.query_start, batch.ref_start, scoring.scores,
                 scoring.gaps, scoring.mode, want_path=scoring.cigar, lanes=cuda_query_pairs.LANES,
                 groups=cuda_query_pairs.GROUPS, room=self._room,
             )  # fmt: skip
-        if twins is not None:
-            walks.append(self._fill_twins(batch, twins))
-            rest = twins.rest
+        if query_pairs is not None:
+            traces.append(self._fill_query_pairs(batch, query_pairs))
+            rest = query_pairs.rest
         if len(rest):
             plan = plan_batch(
                 batch.n[rest], batch.m[rest], batch.query_start[rest], batch.ref_start[rest],
@@ -158,10 +158,10 @@ class Launcher:
                 want_path=scoring.cigar, lanes=LANES, groups=GROUPS, shared_bytes=SHARED_BYTES,
                 pair=rest,
             )  # fmt: skip
-            walks.append(self._fill_pairs(batch, plan))
-        return walks
+            traces.append(self._fill_pairs(batch, plan))
+        return traces
 
-    def _fill_twins(self, batch: Batch, plan: TwinPlan) -> Walk:
+    def _fill_query_pairs(self, batch: Batch, plan: QueryPairPlan) -> Trace:
         scoring, space = self._scoring, self._space
         n_letters, (_, n_blocks) = len(scoring.scores), plan.blocks.shape
         tables = (
@@ -171,27 +171,27 @@ class Launcher:
         stride = cuda_query_pairs.boundary_words(plan.longest)
         over = space.device("rows", roomy(n_blocks * cuda_query_pairs.GROUPS * stride), np.uint64)
         origins = self._room_for_origins(
-            "origins of twins", plan.n_words + cuda_query_pairs.WORDS_BEFORE
+            "origins of query pairs", plan.n_words + cuda_query_pairs.WORDS_BEFORE
         )
         codes = batch.query_codes, batch.ref_codes
         scores = self._scores(2)
         wait_for(self._fills, space.stream, self._event)
-        cuda_query_pairs.twins_kernel(scoring.mode, scoring.cigar).launch_blocks(
+        cuda_query_pairs.query_pairs_kernel(scoring.mode, scoring.cigar).launch_blocks(
             n_blocks, self._fills, *tables, *codes, scores, scoring.gaps,
             costs_of(scoring.gaps, scoring.mode, 2), stride, over, origins, batch.out,
             shared_bytes=cuda_query_pairs.shared_bytes(n_letters),
         )  # fmt: skip
         wait_for(space.stream, self._fills, self._event)
 
-        def walk(ops_start: Any, ops: Any) -> None:
-            trace_twins.launch(
+        def trace(ops_start: Any, ops: Any) -> None:
+            trace_query_pairs.launch(
                 2 * plan.tasks.shape[1], space.stream, *tables, *codes, self._scores(1),
                 scoring.gaps, scoring.mode, origins, ops_start, ops, batch.out,
             )  # fmt: skip
 
-        return walk
+        return trace
 
-    def _fill_pairs(self, batch: Batch, plan: Plan) -> Walk:
+    def _fill_pairs(self, batch: Batch, plan: Plan) -> Trace:
         scoring, space = self._scoring, self._space
         pairs = MatrixPairs(
             batch.query_codes, batch.ref_codes, upload_roomy(space, "table", plan.table)
@@ -213,20 +213,20 @@ class Launcher:
             )  # fmt: skip
         wait_for(space.stream, self._fills, self._event)
 
-        def walk(ops_start: Any, ops: Any) -> None:
+        def trace(ops_start: Any, ops: Any) -> None:
             trace_kernel.launch(
                 len(plan.slots), space.stream, pairs, self._scores(1), scoring.gaps,
                 scoring.mode, slots, origins, ops_start, ops, batch.out,
             )  # fmt: skip
 
-        return walk
+        return trace
 
     def _room(self, name: str, n: int, dtype: type) -> np.ndarray:
-        """Return page-locked memory, so that a plan is written where it is uploaded from."""
+        """Return page-locked memory, in which a plan is written and from which it is uploaded."""
         return self._space.pinned(name, roomy(n), dtype)[:n]
 
     def _planned(self, name: str, array: np.ndarray) -> Any:
-        """Upload an array that lies in what :meth:`_room` returned."""
+        """Upload an array that lies in memory from :meth:`_room`."""
         there = self._space.device(name, roomy(array.size), array.dtype)
         copy_in(there, array.reshape(-1), array.size, self._space.stream)
         return there[: array.size].reshape(*array.shape)
@@ -236,7 +236,7 @@ class Launcher:
         return self._space.device(name, n_roomy, np.uint32)
 
     def _scores(self, halves: int) -> Any:
-        """Return the scores on the device, with the letter that makes the borders."""
+        """Return the scores on the device, with the extra letter of the borders."""
         name = f"scores for {halves}"
         padded = padded_scores(self._scoring.scores, self._scoring.mode, halves)
         if not np.array_equal(self._space.kept.get(name, ()), padded):
@@ -248,16 +248,16 @@ class Launcher:
 log = logging.getLogger(__name__)
 
 _PATH_SHARE = 8
-"""A worker takes up to this fraction of a device's memory for the origins of cells."""
+"""A worker uses up to 1 / _PATH_SHARE of a device's memory for the origins of cells."""
 
 _BYTES_A_CELL = 0.75
-"""Of origins, half a byte and what strips of fixed height waste, on average of length 100."""
+"""Bytes of origins: half a byte and the padding of strips, on average for length 100."""
 
 _CELLS = 1 << 36
 """Most cells of a batch: some 30 ms on an H200."""
 
 _spaces: dict[tuple[int, int], tuple[threading.Lock, Workspace, Any]] = {}
-"""Of each worker of a device: held while a batch is done, work space, stream for long kernels."""
+"""For (device, worker): lock to hold during a batch, workspace, stream for long kernels."""
 
 _spaces_lock = threading.Lock()
 
@@ -266,8 +266,8 @@ def workers_a_device(cigar: bool) -> int:
     """Return how many batches are under way on a device at a time.
 
     One is computed while the next is planned and uploaded: a batch ends with few long pairs, which
-    leave room for it. With paths, a third one is walked back and downloaded meanwhile. (More
-    workers stand in each other's way, under Python's one lock.)
+    do not fill the device. With paths, a third one is traced and downloaded meanwhile. (More
+    workers wait for the GIL.)
     """
     return 3 if cigar else 2
 
@@ -278,8 +278,8 @@ class MatrixWorker:
     Parameters
     ----------
     ordinal, number
-        The device, and which of its workers this is: each has work space of its own, which is
-        kept from call to call.
+        The device, and the number of the worker: each has a workspace of its own, which is kept
+        from call to call.
     """
 
     def __init__(self, ordinal: int, number: int, scoring: Scoring) -> None:
@@ -292,7 +292,7 @@ class MatrixWorker:
         self._scoring = scoring
         with cuda.gpus[ordinal], _spaces_lock:
             if (ordinal, number) not in _spaces:
-                space = Workspace(stream=urgent_stream())
+                space = Workspace(stream=priority_stream())
                 _spaces[ordinal, number] = (threading.Lock(), space, cuda.stream())
             self._lock, self._space, fills = _spaces[ordinal, number]
             has_halves, device_bytes = _about(ordinal)
@@ -303,13 +303,13 @@ class MatrixWorker:
 
     @property
     def most_cells(self) -> int:
-        """Cells that a batch should have at most."""
+        """Most cells that a batch should have."""
         if not self._scoring.cigar:
             return _CELLS
         return min(_CELLS, int(self._path_bytes / _BYTES_A_CELL))
 
     def align(self, pairs: CodedPairs) -> PairAlignments:
-        """Align a batch; in halves if the device has no memory for it whole.
+        """Align a batch; in halves if it does not fit into the device's memory.
 
         Raises
         ------
@@ -345,7 +345,7 @@ class MatrixWorker:
         batch = Batch(
             n, m, query_start, ref_start, query_codes, ref_codes, out.reshape(RESULTS, len(n))
         )
-        walks = self._launcher.fill(batch)
+        traces = self._launcher.fill(batch)
         if not scoring.cigar:
             found = self._downloaded(out, SCORE_RESULTS, len(n))
             return PairAlignments(*_columns(found, left_out, scoring), None, None)
@@ -353,8 +353,8 @@ class MatrixWorker:
         np.cumsum(n + m + 2, out=ops_start[1:])
         ops = space.device("ops", roomy(int(ops_start[-1])), np.uint32)
         starts = upload_roomy(space, "ops start", ops_start)
-        for walk in walks:
-            walk(starts, ops)
+        for trace in traces:
+            trace(starts, ops)
         found = self._downloaded(out, RESULTS, len(n))
         offsets = np.zeros(len(n) + 1, np.int64)
         np.cumsum(np.where(left_out, 0, found[N_OPS]), out=offsets[1:])
@@ -371,7 +371,7 @@ class MatrixWorker:
         return PairAlignments(*columns, offsets, result)
 
     def _downloaded(self, out: Any, n_rows: int, n_pairs: int) -> np.ndarray:
-        """Fetch the first rows of the results, to be kept: int64 (n_rows, n_pairs)."""
+        """Return the first rows of the results, for the caller to keep: int64 (n_rows, n_pairs)."""
         host = page_locked(n_rows * n_pairs, np.dtype(np.int64))
         copy_out(host, out, len(host), self._space.stream)
         self._space.synchronize()
@@ -380,17 +380,17 @@ class MatrixWorker:
 
 @cache
 def _about(ordinal: int) -> tuple[bool, int]:
-    """Say of the current device if it computes halves, and its bytes of memory."""
+    """Return True if the current device computes two cells in a register, and its memory."""
     capability = cuda.get_current_device().compute_capability
     return SIMULATED or tuple(capability) >= HALVES_CAPABILITY, total_bytes()
 
 
 def _columns(found: np.ndarray, left_out: np.ndarray, scoring: Scoring) -> Columns:
-    """Return the columns of the result; pairs that were left out have nothing but a status."""
+    """Return the columns of the result; pairs that were left out have only a status."""
     n = len(left_out)
     if scoring.cigar:
         starts = [found[QUERY_BEGIN], found[REF_BEGIN]]
-    else:  # from a recycler, as new memory is slow at first
+    else:  # from the recycler: the first write to new memory is slow
         starts = [RECYCLER.empty(8 * n).view(np.int64) for _ in range(2)]
         for start in starts:
             start.fill(0 if scoring.starts_whole else -1)

@@ -1,22 +1,15 @@
-"""CUDA kernels that compute matrices: a group of lanes a pair, the recurrence of the CPU.
+"""CUDA kernels of matrix alignment: a group of lanes computes the matrix of a pair.
 
-See ``matrix_plan.py`` for how a matrix is cut. At a step each lane computes a column of its
-rows, whose neighbours are in registers: what leaves its last row goes to the next lane by a
-shuffle, and from the last lane to memory, where the next strip finds it. Scores of letters
-come from a query profile in shared memory, of which a 64-bit word holds several rows.
-
-References
-----------
-Blazewicz et al. (2011), BMC Bioinformatics 12:181 (strips, four bits a cell).
-
-Matrix alignment on CUDA: what its kernels share, and the walk back along the paths.
-
-:mod:`mapper.align.matrix.cuda_fill` computes the matrices. The path is walked by a second
-kernel, one thread a pair, and a third puts the operations in order.
+``cuda_plan.py`` cuts a matrix in strips. At a step each lane computes a column of its rows, whose
+neighbours are in registers: the values that leave its last row go to the next lane by a shuffle,
+and from the last lane to memory, where the next strip reads them. Scores of letters come from a
+query profile in shared memory, whose 64-bit words hold several rows. A second kernel traces the
+paths, one thread for each pair, and a third puts the operations in order.
 
 References
 ----------
-Blazewicz et al. (2011), BMC Bioinformatics 12:181 (second kernel for the backtrace).
+Blazewicz et al. (2011), BMC Bioinformatics 12:181 (strips, four bits a cell, a second kernel for
+the traceback).
 """
 
 from __future__ import annotations
@@ -54,6 +47,7 @@ from mapper.align.matrix.dp import (
 )
 from mapper.align.matrix.scoring import bias_of
 from mapper.cuda.api import SIMULATED, Kernel, cuda, kernel
+from mapper.cuda.warp import from_lane, sync_warp
 from mapper.jit.accelerate import core
 
 LANES = 1 if SIMULATED else 8
@@ -61,7 +55,7 @@ LANES = 1 if SIMULATED else 8
 
 GROUPS = 1 if SIMULATED else 4
 BLOCK = LANES * GROUPS
-"""One warp: its groups meet without a barrier. The simulator knows no warps."""
+"""Threads of a block: one warp, whose groups need no barrier. The simulator knows no warps."""
 
 
 class MatrixPairs(NamedTuple):
@@ -69,51 +63,19 @@ class MatrixPairs(NamedTuple):
 
     query_codes: Any  # uint8
     ref_codes: Any  # uint8
-    table: Any  # int64 (FIELDS, n_pairs), as in matrix_plan.Plan
+    table: Any  # int64 (FIELDS, n_pairs), as in cuda_plan.Plan
 
 
 SCORE, QUERY_END, REF_END, QUERY_BEGIN, REF_BEGIN, N_OPS = range(6)
 RESULTS, SCORE_RESULTS = 6, 3
-"""Rows of the results, int64 (RESULTS, n_pairs); the first are there without a path, too."""
+"""Rows of the results, int64 (RESULTS, n_pairs).
 
-
-_ALL = 0xFFFFFFFF
-
-
-if SIMULATED:
-
-    def from_lane(value, lane):
-        """The value of another lane of the warp; the simulator has one."""
-        return value
-
-    def any_lane(flag):
-        """Whether a flag is set in any lane of the warp."""
-        return flag
-
-    def meet():
-        """Wait for all lanes of the warp."""
-
-else:
-
-    @core
-    def meet():
-        """Wait for all lanes of the warp; what they wrote before, all of them see after."""
-        cuda.syncwarp(_ALL)
-
-    @core
-    def from_lane(value, lane):
-        """The value of another lane of the warp."""
-        return cuda.shfl_sync(_ALL, np.int32(value), lane)
-
-    @core
-    def any_lane(flag):
-        """Whether a flag is set in any lane of the warp."""
-        return cuda.any_sync(_ALL, flag)
+The first SCORE_RESULTS are written without a path, too.."""
 
 
 @core
 def start_border(i, gaps, mode, floor):
-    """H(i, 0), and I(i+1, 0) as a column before the first yields it; 0 for rows above."""
+    """Return H(i, 0), and I(i+1, 0) as a column before the first yields it; 0 for rows above."""
     first = border(max(i, 0), gaps, mode)
     below = first - (gaps.gap_open + gaps.gap_extend)
     if mode == GLOBAL and i >= 0:
@@ -121,9 +83,9 @@ def start_border(i, gaps, mode, floor):
     return first, max(below, floor)
 
 
-@kernel(64, blocks_per_sm=16)  # untold, the compiler leaves room for more, and spills
+@kernel(64, blocks_per_sm=16)  # without it, the compiler allows for more blocks, and spills
 def trace_kernel(pairs, scores, gaps, mode, slots, origins, ops_start, ops, out):
-    """Walk the path of each pair back: its operations, last first, from ``ops_start`` on."""
+    """Trace the path of each pair: write its operations, last first, from ``ops_start`` on."""
     x = cuda.grid(1)
     if x < len(slots) and slots[x] >= 0:
         pair = slots[x]
@@ -151,7 +113,7 @@ def trace_kernel(pairs, scores, gaps, mode, slots, origins, ops_start, ops, out)
 
 @kernel(BLOCK)
 def gather_kernel(ops, ops_start, offsets, flat):
-    """Copy the operations of a pair, first one first, to where its offset says."""
+    """Copy the operations of a pair, first one first, to its offset."""
     pair = cuda.blockIdx.x
     begin, end = offsets[pair], offsets[pair + 1]
     from_last = ops_start[pair] + end - begin - 1
@@ -162,9 +124,9 @@ def gather_kernel(ops, ops_start, offsets, flat):
 @core
 def _fill_profile(items, first_item, first_letter, every, scores, codes, start, row, lane, halves,
                   rows, a_word):  # fmt: skip
-    """Write the scores of a lane's rows with each letter; rows below 0 are the extra letter.
+    """Write the query profile of a lane's rows; rows below 0 are the extra letter.
 
-    Unsigned indices: that signed ones may be negative costs more than the rest.
+    Indices are unsigned: the test of signed ones for negative values costs more than the rest.
     """
     n_letters = np.uint32(scores.shape[0])
     per_half = (rows + a_word - 1) // a_word
@@ -194,7 +156,7 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
     register = np.uint32 if halves == 2 else np.int32
     item = types.int8 if halves == 2 else types.int16
     last = LANES - 1
-    lines = LANES * halves  # of a strip: each a column behind the one before
+    lines = LANES * halves  # of a strip: each is one column behind the previous one
 
     def fill(pairs, scores, gaps, cells, first_block, slots, most, shared, boundary, origins,
              out):  # fmt: skip
@@ -216,7 +178,7 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
         block = np.int64(first_block + cuda.blockIdx.x)
         table = pairs.table
         pair = slots[block * GROUPS + group]
-        # Where a block has one query, groups without a pair help to prepare it.
+        # In a block of one query, groups without a pair help to write its profile.
         of_query = max(slots[block * GROUPS] if shared else pair, 0)
         n = np.int32(table[QUERY_LEN, of_query])
         m = np.int32(table[REF_LEN, pair]) if pair >= 0 else np.int32(0)
@@ -245,7 +207,7 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                     np.uint32(GROUPS if shared else 1), scores, pairs.query_codes, query_at,
                     np.int64(first_row), np.int64(lane), halves, rows, a_word,
                 )  # fmt: skip
-            meet()
+            sync_warp()
             for k in range(rows):
                 low, _ = start_border(np.int64(first_row + k + 1), gaps, mode, floor)
                 high, _ = start_border(np.int64(first_row + rows + k + 1), gaps, mode, floor)
@@ -268,7 +230,7 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                 column_of_half[half] = 0
                 row_of_half[half] = 0
 
-            # What the first row's lane takes in at the next step: loaded a step ahead.
+            # Inputs of the first row's lane are loaded one step ahead.
             next_letter = np.int32(pairs.ref_codes[ref_at]) if own else none
             next_top, next_gap = np.int32(0), np.int32(0)
             if strip > 0:
@@ -314,7 +276,7 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                 substitution = row_scores(word_low, word_high, 0, cells)
                 matched = sum_or(diagonal, substitution, cells.floor, cells)
                 for k in range(rows):
-                    # A row's score is used for the last time before the next takes its register.
+                    # The last use of a row's score comes before the next score takes its register.
                     following = matched
                     if k + 1 < rows:
                         if (k + 1) % a_word == 0:
@@ -382,7 +344,7 @@ def fill_kernel(shape: Shape, mode: int, want_path: bool) -> Kernel:
                         j = np.int32(column_of_half[half] + 1)
                         if is_better(found - bias, i, j, best, best_i, best_j):
                             best, best_i, best_j = np.int32(found - bias), i, j
-            meet()
+            sync_warp()
 
         if mode != GLOBAL:
             other = 1

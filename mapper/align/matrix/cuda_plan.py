@@ -1,12 +1,12 @@
-"""How the matrices of a batch of pairs are cut for a device: shapes, order, work space.
+"""Launch plan of matrix alignment on a device: shapes of strips, order of pairs, workspace.
 
 A *group* of lanes sweeps the matrix of a pair in *strips* of rows. A lane holds ``rows`` rows of
-each of its ``halves`` (cells in a register), and each half is one column behind the half before
-it: the wavefront runs down the group. Rows that the query has too few stand *above* its
-first one, and columns before the first let the lanes that begin later wait: both hold an
-extra letter, whose scores make the recurrence itself yield the borders
+each of its ``halves`` (cells in a register), and each half is one column behind the previous half:
+the antidiagonal moves down the group. The padding rows of a strip lie *above* the first row of the
+query, and padding columns before the first delay later lanes: both hold an extra letter, with
+whose scores the recurrence itself yields the borders
 (:func:`mapper.align.matrix.scoring.padded_scores`). So the last row of the matrix is always
-the last of the last lane.
+the last row of the last lane.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ from mapper.align.matrix.scoring import fits_halves, halves_possible
 from mapper.jit.accelerate import driver
 
 _COSTS = {False: (100, 8), True: (100, 22)}
-"""Instructions of a step, and of each row in it, about, without and with a path: what a shape is
-chosen by."""
+"""Approximate instructions of a step, and of each row in it, without and with a path; they decide
+the shape."""
 
 
 class Shape(NamedTuple):
-    """What a lane holds."""
+    """Shape of a strip: the cells that a lane holds."""
 
     halves: int  # cells in a register: 1 or 2
     rows: int  # of each half
 
     def items_a_word(self) -> int:
-        """Rows whose scores lie in one 64-bit word of a query profile."""
+        """Return the rows whose scores lie in one 64-bit word of a query profile."""
         return 8 if self.halves == 2 else 4
 
     def profile_words(self, n_letters: int, lanes: int) -> int:
-        """64-bit words of a query profile, for one strip."""
+        """Return the 64-bit words of the query profile of one strip."""
         per_half = -(-self.rows // self.items_a_word())
         return (n_letters + 1) * self.halves * per_half * lanes
 
     def origin_words(self) -> int:
-        """32-bit words of origins that a lane writes at a step, four bits a cell."""
+        """Return the 32-bit words of origins that a lane writes at a step, four bits a cell."""
         return -(-self.rows * self.halves // 8)
 
 
 ONE_CELL = Shape(1, 8)
-"""For scores that may leave 16 bits."""
+"""Shape for scores that may exceed 16 bits."""
 
 _UNIT = 4
-"""Rows of shapes of two cells are multiples of this."""
+"""Divisor of the rows of shapes of two cells."""
 
 TWO_CELLS = {
     want_path: tuple(Shape(2, rows) for rows in range(_UNIT, most + 1, _UNIT))
     for want_path, most in ((False, 32), (True, 20))
 }
-"""Strips of different heights, so that few rows are wasted on any length. Higher ones are not
-unrolled by the compiler, and their cells not kept in registers."""
+"""Strips of several heights, so that any length has little padding. The compiler does not unroll
+higher ones, and does not keep their cells in registers."""
 
 
 class Launch(NamedTuple):
-    """Pairs that one kernel does, longest first: a block of groups at a time."""
+    """Launch of one kernel; its pairs are in order of descending length."""
 
     shape: Shape
     first_block: int
@@ -70,17 +70,17 @@ class Launch(NamedTuple):
     QUERY_START, QUERY_LEN, REF_START, REF_LEN, HALVES, ROWS, BOUNDARY_START, ORIGIN_START, PAIR,
 ) = range(9)  # fmt: skip
 FIELDS = 9
-"""Rows of the table of a batch. One array of all is one transfer, and one argument."""
+"""Rows of the table of a batch. One array means one transfer and one argument."""
 
 
 class Plan(NamedTuple):
-    """Launches, and where the parts of each pair lie in the work space."""
+    """Launches, and the parts of the workspace of each pair."""
 
     launches: list[Launch]
     shared: bool  # the pairs of a block have the same query
     slots: np.ndarray  # int64 (n_blocks * groups,): pair of each group, or -1
     most: np.ndarray  # int32 (2, n_blocks): most strips and most steps of a pair of each block
-    table: np.ndarray  # int64 (FIELDS, n_pairs): what kernels know of each pair
+    table: np.ndarray  # int64 (FIELDS, n_pairs): properties of each pair
     sizes: np.ndarray  # int64 (2,): columns of rows between strips, words of origins
 
 
@@ -89,20 +89,20 @@ def plan_batch(
     scores: np.ndarray, gaps: Gaps, mode: int, *, has_halves: bool, want_path: bool, lanes: int,
     groups: int, shared_bytes: int, pair: np.ndarray | None = None,
 ) -> Plan:  # fmt: skip
-    """Cut a batch.
+    """Return the launch plan of a batch.
 
     Parameters
     ----------
     n, m, query_start, ref_start
-        Symbols of queries and references, and where each begins; int64 (n_pairs,).
+        Lengths of queries and references, and their starts; int64 (n_pairs,).
     has_halves
-        Whether the device computes two cells in a register.
+        True if the device computes two cells in a register.
     lanes, groups
-        Lanes of a group; groups of a block.
+        Lanes in a group; groups in a block.
     shared_bytes
-        Of the block, for query profiles.
+        Shared memory of a block for query profiles.
     pair
-        Where the results of each go; None: in this order.
+        Index of the results of each pair; None for 0, 1, ...
     """
     run = np.empty(len(n), np.int64)
     n_runs = _number_runs(n, query_start, run)
@@ -152,11 +152,11 @@ def plan_batch(
 
 
 _MOST_RANKS = 1023
-"""Pairs of more strips are in no order."""
+"""Pairs of more strips are not ordered by them."""
 
 
 class _Columns(NamedTuple):
-    """Of each pair, int32: number of its shape, and what follows from it."""
+    """Number of the shape of each pair, its strips and steps, int32."""
 
     shape: np.ndarray
     strips: np.ndarray
@@ -164,9 +164,9 @@ class _Columns(NamedTuple):
 
 
 def _shape_table(shapes: list[Shape], n: np.ndarray, lanes: int, want_path: bool) -> np.ndarray:
-    """Return the shape of two cells that sweeps rows with the fewest instructions; 0 for none.
+    """Return the shape of two cells with the fewest instructions for a query length; 0 for none.
 
-    The number of strips of any shape is known from the rows in units of the lowest one's.
+    Item u is for queries of up to u units, a unit being the rows of the lowest strip.
     """
     units = np.arange(int(n.max(initial=0)) // (2 * _UNIT * lanes) + 2)
     step_cost, row_cost = _COSTS[want_path]
@@ -179,7 +179,7 @@ def _shape_table(shapes: list[Shape], n: np.ndarray, lanes: int, want_path: bool
 
 @driver
 def _number_runs(n, query_start, run):
-    """Number the runs of pairs with the same query; return how many there are."""
+    """Number the runs of consecutive pairs with the same query; return the number of runs."""
     number = -1
     for i in range(len(n)):
         if i == 0 or query_start[i] != query_start[i - 1] or n[i] != n[i - 1]:
@@ -191,7 +191,7 @@ def _number_runs(n, query_start, run):
 @driver
 def _measure(n, m, query_start, ref_start, highest, gaps, mode, lanes, want_path, best_shape,
              shapes, columns, table, sizes):  # fmt: skip
-    """Choose shapes, and lay out the work space."""
+    """Choose the shape of each pair, and lay out the workspace."""
     unit = 2 * _UNIT * lanes
     for i in range(len(n)):
         shape = np.int64(0)
@@ -220,7 +220,7 @@ def _measure(n, m, query_start, ref_start, highest, gaps, mode, lanes, want_path
 
 @driver
 def order_pairs(rank, m):
-    """Return pairs by rank, and in each by falling m, as near as 16 bits say."""
+    """Return pairs by rank, then by descending m (to 16 bits of precision), by counting sort."""
     longest = 0
     for i in range(len(m)):
         longest = max(longest, m[i])
@@ -252,11 +252,11 @@ def order_pairs(rank, m):
 
 @driver
 def _deal(order, run, columns, groups, shared, slots, strips, steps, blocks):
-    """Deal pairs to the groups of blocks; where a query is shared, each begins a block.
+    """Assign pairs to the groups of blocks; if blocks share a query, each query begins a block.
 
     Returns
     -------
-    The number of blocks; of each shape the first and how many go to `blocks`.
+    The number of blocks. `blocks` gets the first block and the number of blocks of each shape.
     """
     slot = 0
     for x in range(len(order)):

@@ -1,28 +1,20 @@
-"""CUDA kernel that computes the matrices of two queries and one reference at a time.
+"""CUDA kernels that align two queries with one reference at a time, and trace their paths.
 
-Where many queries are aligned with the same references, two queries are *twins*: each has a half
-of every register, and both look at the same letter of the reference, so that one load from a query
-profile in shared memory brings the scores of four rows of both, ready to be added. A group of
-lanes sweeps the matrices of twins and a reference in strips, as in ``matrix_fill_cuda.py``; here
-both halves are in the same column. Rows come in units of four; the first strip has as many
-units as are left over by full ones, and rows that a query has too few stand above its first.
+If many queries are aligned with the same references, two queries make a *query pair*
+(inter-sequence SIMD): each has one half of every register, and both are compared with the same
+letter of the reference, so that one load from a query profile in shared memory brings the scores
+of four rows of both, ready to be added. A group of lanes sweeps the matrices of a query pair and a
+reference in strips, as in ``cuda_fill.py``; here both halves are in the same column. Rows come in
+units of four; the first strip has the units that do not fill a strip, and the rows by which a
+query is shorter than all strips lie above its first row.
 
-Blocks are launched all at once, the dearest first, so that a device has work for all its
-multiprocessors until nearly the end.
-
-References
-----------
-Blazewicz et al. (2011), BMC Bioinformatics 12:181 (strips, four bits a cell).
-
-Core: what the lanes of a group do for twins, two queries against one reference.
-
-See ``twins_cuda.py``, whose kernel calls these.
-
-CUDA kernel that walks back along the paths of twins, one thread a pair.
+All blocks are launched at once, the most expensive first, so that all multiprocessors are busy
+until nearly the end.
 
 References
 ----------
-Blazewicz et al. (2011), BMC Bioinformatics 12:181 (second kernel for the backtrace).
+Blazewicz et al. (2011), BMC Bioinformatics 12:181 (strips, four bits a cell, a second kernel for
+the traceback).
 """
 
 from __future__ import annotations
@@ -41,9 +33,6 @@ from mapper.align.matrix.cuda_fill import (
     REF_BEGIN,
     REF_END,
     SCORE,
-    any_lane,
-    from_lane,
-    meet,
     start_border,
 )
 from mapper.align.matrix.dp import (
@@ -51,7 +40,7 @@ from mapper.align.matrix.dp import (
     LOCAL,
     NEVER,
     SEMIGLOBAL,
-    TwinOrigins,
+    QueryPairOrigins,
     border,
     is_better,
     next_cell,
@@ -70,46 +59,46 @@ from mapper.align.matrix.plan_query_pairs import (
 )
 from mapper.align.matrix.scoring import bias_of
 from mapper.cuda.api import SIMULATED, Kernel, cuda, kernel
-from mapper.cuda.warp import four_words
+from mapper.cuda.warp import any_in_warp, four_words, from_lane, sync_warp
 from mapper.jit.accelerate import core
 
 
 @core
 def _score_word(low, high):
-    """Two scores as :func:`mapper.align.matrix.cells.plus` takes them."""
+    """Return two scores as a word for :func:`mapper.align.matrix.cells.plus`."""
     return np.uint32((np.int64(low) + np.int64(high) * 65536) & np.int64(0xFFFFFFFF))
 
 
 @core
 def joined_words(score, gap):
-    """Two words of a row between strips as one."""
+    """Return two words of a row between strips as one word of 64 bits."""
     return np.uint64(score) | (np.uint64(gap) << np.uint64(32))
 
 
 @core
 def score_of(over):
-    """The first of two words that are joined."""
+    """Return the first of two joined words."""
     return np.uint32(over & np.uint64(0xFFFFFFFF))
 
 
 @core
 def in_query(row, k):
-    """0xFFFF if row k of those that begin at `row` is in the query, else 0."""
+    """Return 0xFFFF if row ``row + k`` is in the query, else 0."""
     return np.uint32(0xFFFF) if np.int32(row + k) >= 0 else np.uint32(0)
 
 
 @core
 def fill_profile(words, scores, codes, low, high, strip_row, units, thread, n_threads, lanes,
                  most_units):  # fmt: skip
-    """Write the scores of a strip's rows with each letter.
+    """Write the query profile of a strip: the scores of its rows with each letter.
 
-    For a letter there are ``4 * lanes * most_units`` words: of each unit of rows, every lane's
-    four. Of fewer units the last ones are used.
+    A letter has ``4 * lanes * most_units`` words: for each unit of rows, four of every lane.
+    A strip of fewer units uses the last ones.
 
     Parameters
     ----------
     low, high
-        Of both queries: where its codes start, and how many rows stand above its first.
+        Of each query: the start of its codes, and the number of rows above its first.
     """
     n_letters = np.int32(scores.shape[0])
     rows = np.int32(UNIT * units)
@@ -133,16 +122,16 @@ def fill_profile(words, scores, codes, low, high, strip_row, units, thread, n_th
 @core
 def next_unit(words, at, unit, lanes, diagonal, insertion, highest, scores_of_row, deletions,
               mode, cells):  # fmt: skip
-    """Compute a column of a lane's unit of rows, whose scores and deletions are replaced.
+    """Compute a column of a lane's unit of rows; replace their scores and deletions.
 
     Parameters
     ----------
     words, at
-        A profile, and where its words for the letter and the lane begin.
+        A profile, and the first of its words for the letter and the lane.
     diagonal, insertion
-        H of the row above in the column before; I of the first row.
+        H of the row above in the previous column; I of the first row.
     highest
-        Of the scores before; only a local alignment asks for it.
+        Highest score so far; used for local alignments only.
 
     Returns
     -------
@@ -173,28 +162,28 @@ UNITS = 2 if SIMULATED else 8
 """Units of four rows that a lane has in a strip."""
 
 WORDS_BEFORE = UNITS * LANES
-"""Room before the first origins: a lane counts its units from the first that there might be."""
+"""Unused words before the first origins: a lane numbers its units as in a full strip."""
 
 BLOCKS_A_MULTIPROCESSOR = 4
-"""So that a thread may have 128 registers."""
+"""Allows 128 registers for a thread."""
 
 LETTER_WORDS = UNITS * UNIT * LANES
-"""Words of a profile for a letter: of each unit of rows, every lane's four."""
+"""Words of a letter in a profile: for each unit of rows, four of every lane."""
 
 
 def shared_bytes(n_letters: int) -> int:
-    """Bytes of shared memory of a block, for a matrix of so many letters."""
+    """Return the shared memory of a block in bytes, for a matrix of `n_letters` letters."""
     return 4 * (n_letters + 1) * LETTER_WORDS
 
 
 def boundary_words(longest: int) -> int:
-    """Room that a group needs for a row between strips, for references up to `longest`."""
+    """Return the words of a row between strips of a group, for references up to `longest`."""
     return longest + 2 * LANES + 2
 
 
 @cache
-def twins_kernel(mode: int, want_path: bool) -> Kernel:
-    """Return the kernel that computes the matrices of twins."""
+def query_pairs_kernel(mode: int, want_path: bool) -> Kernel:
+    """Return the kernel that computes the matrices of query pairs."""
     most_rows = UNIT * UNITS
     last = LANES - 1
 
@@ -240,7 +229,7 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
         while other < WARP:
             warp_steps = max(warp_steps, np.int32(from_lane(warp_steps, thread ^ other)))
             other *= 2
-        # What lies above the first row, as if a strip had left it.
+        # The row above the first, as if a strip had written it.
         for column in range(lane, warp_steps + 1, LANES):
             over = np.int32(border(np.int64(column + 1), gaps, mode) + bias)
             score = word_of(over, over, cells)
@@ -263,7 +252,7 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
                 BLOCK, LANES, UNITS,
             )  # fmt: skip
             cuda.syncthreads()
-            # Where there are fewer units, the last ones are used: row k is row + k.
+            # A strip of fewer units uses the last ones: row k is row + k.
             skipped = np.int32(UNITS - units)
             row = np.int32(strip_row + lane * rows - UNIT * skipped)
             low_row, high_row = np.int32(row - above[0]), np.int32(row - above[1])
@@ -280,7 +269,7 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
             low, _ = start_border(np.int32(low_row + first_row), gaps, mode, floor)
             high, _ = start_border(np.int32(high_row + first_row), gaps, mode, floor)
             top = word_of(low + bias, high + bias, cells)
-            # A score that another strip has found is found again, in case it ends earlier.
+            # Equal scores of this strip count too: they may end in an earlier column.
             highest = higher(np.uint32(highest - np.uint32(0x10001)), lowest, cells)
             found, found_rows = lowest, np.uint32(0)
             best_column[0] = 0
@@ -291,7 +280,7 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
                 origin_at += np.uint64(units_before) * np.uint64(n_steps) * np.uint64(LANES)
                 origin_at += np.uint64(LANES * units)  # of the words before, less the skipped
 
-            # What comes in at the next step is loaded a step ahead.
+            # Inputs of the next step are loaded one step ahead.
             column = np.int32(-lane)
             letter = none
             if column == 0 and m > 0:
@@ -315,8 +304,8 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
                 over = boundary[over_read]
 
                 step_highest = highest
-                # Twice the same: strips of all units take less where that is not asked each time.
-                # With a path there are not registers enough for both.
+                # Two copies of one loop, by measurement: full strips take less time without the
+                # test of each unit. With a path there are not enough registers for both copies.
                 if skipped == 0 and not want_path:
                     for unit in range(UNITS):
                         diagonal, insertion, step_highest, _ = next_unit(
@@ -338,7 +327,7 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
                 if lane == last:
                     boundary[over_write] = joined_words(bottom, gap_bottom)
 
-                if mode == LOCAL and any_lane(step_highest != highest):
+                if mode == LOCAL and any_in_warp(step_highest != highest):
                     rises = exceeds(step_highest, highest, cells)
                     here = np.uint32(0)
                     for x in range(most_rows):
@@ -354,7 +343,7 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
                         best_column[0] = column
                     if mask >> np.uint32(16) != 0:
                         best_column[1] = column
-                    # Lower scores need not be noted by the other lanes of the group, either.
+                    # The other lanes of the group need not record lower scores, either.
                     highest = step_highest
                     other = 1
                     while other < LANES:
@@ -364,7 +353,7 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
                     highest = higher(highest, np.uint32(step_highest - np.uint32(0x10001)), cells)
                 if mode == SEMIGLOBAL and column == m and m > 0:
                     found = np.uint32(0)
-                    # 0, but the compiler must not know: it would compute all masks before.
+                    # 0, but the compiler must not know: it would compute all masks in advance.
                     late = np.int32(np.int32(step + 1) - lane - m)
                     for x in range(most_rows):
                         k = np.int32(most_rows - 1 - x)
@@ -392,9 +381,9 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
                         best[half] = value
                         best_i[half] = i
                         best_j[half] = j
-        meet()
+        sync_warp()
 
-        # The last row is where a strip below would find it.
+        # The last row is in the memory from which a strip below would read it.
         if mode == SEMIGLOBAL:
             for column in range(lane, m, LANES):
                 over = boundary[over_at + np.uint64(LANES + column)]
@@ -435,9 +424,9 @@ def twins_kernel(mode: int, want_path: bool) -> Kernel:
 
 
 @kernel(64)
-def trace_twins(tasks, origin_starts, blocks, query_codes, ref_codes, scores, gaps, mode, origins,
-                ops_start, ops, out):  # fmt: skip
-    """Walk the path of each pair back: its operations, last first, from ``ops_start`` on."""
+def trace_query_pairs(tasks, origin_starts, blocks, query_codes, ref_codes, scores, gaps, mode,
+                      origins, ops_start, ops, out):  # fmt: skip
+    """Trace the path of each pair: write its operations, last first, from ``ops_start`` on."""
     x = cuda.grid(1)
     slot, half = x // 2, x % 2
     if slot < tasks.shape[1] and tasks[LOW + half, slot] >= 0:
@@ -448,7 +437,7 @@ def trace_twins(tasks, origin_starts, blocks, query_codes, ref_codes, scores, ga
         n = blocks[HIGH_LEN if half else LOW_LEN, block]
         m = tasks[REF_SIZE, slot]
         units = (longest + UNIT * lanes - 1) // (UNIT * lanes)
-        own = TwinOrigins(
+        own = QueryPairOrigins(
             origins, origin_starts[slot] + WORDS_BEFORE, m + lanes - 1,
             (units - 1) % UNITS + 1, UNITS,
             units * UNIT * lanes - n, lanes, half,

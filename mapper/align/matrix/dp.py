@@ -1,4 +1,4 @@
-"""Core: alignment by the full matrix, affine gaps and any substitution scores.
+"""Cores of matrix alignment: the recurrence, the traceback, and the storage of its bits.
 
 With H the best score of prefixes of i query and j reference symbols, I and D those that end
 in a gap that consumes the query or the reference::
@@ -7,18 +7,15 @@ in a gap that consumes the query or the reference::
     I(i+1, j) = max(H(i, j) - o - e, I(i, j) - e)
     D(i, j+1) = max(H(i, j) - o - e, D(i, j) - e)
 
-A gap of n costs ``o + n e``, at the borders too. Each cell leaves four bits: where H came
-from, and whether the gaps *behind* it, which it is the first to know, go on or begin there.
-The backtrace so asks the cell that a gap comes from, and follows the bits in linear time.
+A gap of length n costs ``o + n e``, at the borders too. Each cell keeps four bits (its
+*origin*): the source of H, and whether the gaps in the following cells, I(i+1, j) and D(i, j+1),
+extend a gap or open one. The traceback reads the bits of the cell from which a gap comes, and so
+takes linear time. The layout of the bits is a type; numba chooses :func:`origin_at` by it.
 
 References
 ----------
 Gotoh (1982), doi:10.1016/0022-2836(82)90398-9. Blazewicz et al. (2011), BMC Bioinformatics
-12:181, equations 1 to 14 (four bits a cell), with the errata of its backtrace put right.
-
-Where the origins of matrix cells lie: four bits a cell, on the CPU and on a device.
-
-Numba chooses :func:`origin_at` by the type of the origins, as it does in ``cells.py``.
+12:181, equations 1 to 14 (four bits a cell), with the errors of its backtrace corrected.
 """
 
 from __future__ import annotations
@@ -32,6 +29,8 @@ from mapper.align.matrix.cells import INLINED, OneCell, exceeds, highest, is_cel
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.jit.accelerate import core
 
+# --- origins of cells ---
+
 
 class ByteOrigins(NamedTuple):
     """The bits of all cells, a byte each, row by row."""
@@ -41,7 +40,7 @@ class ByteOrigins(NamedTuple):
 
 
 class BandOrigins(NamedTuple):
-    """The bits of the cells of a band, a byte each, by antidiagonals (``dp_band.py``)."""
+    """The bits of the cells of a band, a byte each, by antidiagonals (``affine/banded.py``)."""
 
     cells: np.ndarray  # uint8
     highest: int  # diagonal j - i
@@ -50,7 +49,7 @@ class BandOrigins(NamedTuple):
 
 @core
 def first_row(t, highest):
-    """First row i of antidiagonal ``t = i + j`` in a band up to diagonal `highest`."""
+    """Return the first row i of antidiagonal ``t = i + j`` in a band up to diagonal `highest`."""
     return max(np.int64(1), (t - highest + 1) >> 1)
 
 
@@ -62,15 +61,15 @@ def _band_origin(origins, i, j):
 
 
 class StripOrigins(NamedTuple):
-    """The bits of the cells of one pair, as the lanes of a group write them.
+    """The bits of the cells of one pair, in the order in which a group of lanes writes them.
 
-    Of a step every lane writes word 0, then every lane word 1...: the lanes' words lie together.
+    At a step all lanes write word 0, then all lanes word 1, and so on: consecutive addresses.
     """
 
     words: np.ndarray  # uint32
     start: int  # first word of the pair
     n_steps: int
-    above: int  # rows that stand above the query's first
+    above: int  # rows above the query's first
     lanes: int
     halves: int
     rows: int
@@ -98,24 +97,24 @@ def _strip_origin(origins, i, j):
     return np.int64((np.uint64(origins.words[at]) >> np.uint64(shift)) & np.uint64(15))
 
 
-class TwinOrigins(NamedTuple):
-    """The bits of the cells of one pair of two whose queries are twins: ``twins_cuda.py``.
+class QueryPairOrigins(NamedTuple):
+    """The bits of the cells of one pair of a query pair (``cuda_query_pairs.py``).
 
-    Four rows of both make a word; of a step every lane writes word 0, then every lane word 1...
+    A word holds four rows of both; at a step all lanes write word 0, then all word 1, and so on.
     """
 
     words: np.ndarray  # uint32
     start: int  # first word of the pair
     n_steps: int
-    first_units: int  # words that a lane writes at a step in the first strip
-    units: int  # and in others
-    above: int  # rows that stand above the query's first
+    first_units: int  # words of a lane at a step in the first strip
+    units: int  # in other strips
+    above: int  # rows above the query's first
     lanes: int
     half: int
 
 
 @core
-def _twin_origin(origins, i, j):
+def _query_pair_origin(origins, i, j):
     row = np.uint32(i - 1 + origins.above)
     lanes = np.uint32(origins.lanes)
     units, units_before = np.uint32(origins.first_units), np.uint32(0)
@@ -147,8 +146,8 @@ def origin_at(origins, i, j):
         return _byte_origin(origins, i, j)
     if isinstance(origins, BandOrigins):
         return _band_origin(origins, i, j)
-    if isinstance(origins, TwinOrigins):
-        return _twin_origin(origins, i, j)
+    if isinstance(origins, QueryPairOrigins):
+        return _query_pair_origin(origins, i, j)
     return _strip_origin(origins, i, j)
 
 
@@ -158,19 +157,21 @@ def _origin_at(origins, i, j):
         return lambda origins, i, j: _byte_origin(origins, i, j)
     if is_cells(origins, BandOrigins):
         return lambda origins, i, j: _band_origin(origins, i, j)
-    if is_cells(origins, TwinOrigins):
-        return lambda origins, i, j: _twin_origin(origins, i, j)
+    if is_cells(origins, QueryPairOrigins):
+        return lambda origins, i, j: _query_pair_origin(origins, i, j)
     return lambda origins, i, j: _strip_origin(origins, i, j)
 
 
+# --- recurrence ---
+
 GLOBAL, SEMIGLOBAL, LOCAL = range(3)
-"""Both sequences whole; free ends of both, where at least one symbol of each takes part; the
+"""Spans: both sequences whole; free ends of both, with at least one symbol of each aligned; the
 best parts of both, or nothing."""
 
 NEVER = np.int32(-(2**30))
-"""Score of what cannot be; leaves room to subtract from it."""
+"""Score of impossible cells, with room for subtraction."""
 
-# The bits of a cell.
+# Bits of a cell's origin.
 NOT_DIAGONAL, NOT_DELETION, INSERTION_GOES_ON, DELETION_GOES_ON = 8, 4, 2, 1
 
 
@@ -183,7 +184,7 @@ class Gaps(NamedTuple):
 
 @core
 def one_cell(gaps, mode):
-    """Return the costs for cells of their own; without a floor unless the span is local."""
+    """Return the costs of int32 cells; the floor is 0 for local spans, else unreachable."""
     extend = np.int32(-gaps.gap_extend)
     opening = np.int32(-(gaps.gap_open + gaps.gap_extend))
     return OneCell(opening, extend, np.int32(0) if mode == LOCAL else NEVER, extend)
@@ -196,15 +197,15 @@ def next_cell(matched, insertion, deletion, floored, cells):
     Parameters
     ----------
     floored
-        Whether the floor counts. It need not where no score can come to it.
+        True if the floor applies; False if no score can reach it.
 
     Returns
     -------
     H(i, j), I(i+1, j), D(i, j+1), bits
-        Of equals the diagonal is taken before a deletion, that before an insertion, and a gap
-        is opened before it is lengthened. Insertions are never below ``cells.floor``, and so
-        no score is. Where the floor is that of a local alignment, one begins where H
-        is on it, whatever the bits say; and gaps that are lower lead to no score above it.
+        Ties: the diagonal before a deletion, a deletion before an insertion, and opening a gap
+        before extending one. Insertions are never below ``cells.floor``, so no score is. With
+        the floor of local alignment, an alignment begins where H equals it, whatever the
+        bits; and gaps below it lead to no score above it.
     """
     score = highest(matched, deletion, insertion, cells)
     bits = exceeds(score, matched, cells)
@@ -223,7 +224,7 @@ def next_cell(matched, insertion, deletion, floored, cells):
 
 @core
 def border(length, gaps, mode):
-    """H of the first row or column."""
+    """Return H of the first row or column at `length` symbols."""
     if mode == GLOBAL and length > 0:
         return -np.int64(gaps.gap_open + length * gaps.gap_extend)
     return np.int64(0)
@@ -231,9 +232,9 @@ def border(length, gaps, mode):
 
 @core
 def is_better(score, i, j, best, best_i, best_j):
-    """Whether an alignment that ends at (i, j) is preferred.
+    """Return True if an alignment that ends at (i, j) is preferred.
 
-    Of equal ones that with the first column is, then that with the first row.
+    Ties: the lowest column, then the lowest row.
     """
     if score != best:
         return score > best
@@ -241,7 +242,7 @@ def is_better(score, i, j, best, best_i, best_j):
 
 
 class FillSpace(NamedTuple):
-    """Work space of :func:`fill_matrix`: int32, one more than the reference is long."""
+    """Workspace of :func:`fill_matrix`: int32, ``len(ref) + 1`` items each."""
 
     scores: np.ndarray  # H of the row above
     row_scores: np.ndarray  # H of the row
@@ -252,10 +253,10 @@ class FillSpace(NamedTuple):
 
 @core
 def begin_row(of_letter, ref, deletion, space, cells):
-    """Find the deletions of a row before its scores, so that these depend on no neighbour.
+    """Compute the deletions of a row before its scores, which then depend on no neighbour.
 
-    After a deletion, to open another one is never better than to lengthen it; so
-    D(i, j+1) is the best of D(i, j) - e and of what else leads to (i, j), less o + e.
+    Opening a deletion after another one is never better than extending it, so D(i, j+1) is the
+    maximum of D(i, j) - e and of the other sources of H(i, j), less o + e.
     """
     for j in range(len(ref)):
         substitution = of_letter[ref[j]]
@@ -267,7 +268,7 @@ def begin_row(of_letter, ref, deletion, space, cells):
 
 
 @core
-def fill_matrix(query, ref, scores, gaps, mode, space, origins, keep):
+def fill_matrix(query, ref, scores, gaps, mode, space, origins):
     """Compute all cells, row by row.
 
     Parameters
@@ -275,12 +276,13 @@ def fill_matrix(query, ref, scores, gaps, mode, space, origins, keep):
     query, ref
         Codes, uint8: rows and columns of `scores`.
     origins
-        uint8, for ``len(query) * len(ref)`` bytes if `keep`.
+        uint8, at least ``len(query) * len(ref)`` bytes for the bits of all cells; None to
+        write none, which compiles another version.
 
     Returns
     -------
     score, query_end, ref_end
-        Of several best cells that with the lowest ref_end, then query_end.
+        Ties: the cell with the lowest ref_end, then query_end.
     """
     n, m = len(query), len(ref)
     cells = one_cell(gaps, mode)
@@ -298,26 +300,18 @@ def fill_matrix(query, ref, scores, gaps, mode, space, origins, keep):
         deletion = max(np.int32(row[0] + cells.opening), cells.floor)
         begin_row(scores[query[i]], ref, deletion, space, cells)
         highest = np.int32(NEVER)
-        if keep:
+        if origins is not None:
             own = origins[i * m : (i + 1) * m]
-            for j in range(m):
-                matched = plus(above[j], space.substitutions[j], cells)
-                score, below, _, bits = next_cell(
-                    matched, space.insertions[j + 1], space.deletions[j], True, cells
-                )
-                row[j + 1] = score
-                space.insertions[j + 1] = below
+        for j in range(m):
+            matched = plus(above[j], space.substitutions[j], cells)
+            score, below, _, bits = next_cell(
+                matched, space.insertions[j + 1], space.deletions[j], True, cells
+            )
+            row[j + 1] = score
+            space.insertions[j + 1] = below
+            if origins is not None:
                 own[j] = bits
-                highest = max(highest, score)
-        else:
-            for j in range(m):
-                matched = plus(above[j], space.substitutions[j], cells)
-                score, below, _, _ = next_cell(
-                    matched, space.insertions[j + 1], space.deletions[j], True, cells
-                )
-                row[j + 1] = score
-                space.insertions[j + 1] = below
-                highest = max(highest, score)
+            highest = max(highest, score)
         if mode == LOCAL and highest >= best:
             j = 0
             while row[j + 1] != highest:
@@ -341,16 +335,16 @@ def fill_matrix(query, ref, scores, gaps, mode, space, origins, keep):
 
 @core
 def trace_matrix(query, ref, scores, gaps, origins, mode, score, i, j, ops):
-    """Write the operations back from cell (i, j), of this score, last first.
+    """Trace the path back from cell (i, j) and write its operations, last first.
 
-    The score that is left says where a local alignment begins.
+    `score` is that of the cell; a local alignment begins where the remaining score is 0.
 
     Returns
     -------
     n_ops, query_start, ref_start
     """
     n_ops = np.int64(0)
-    code, length = np.int64(EQUAL), np.int64(0)  # of the operation that may still grow
+    code, length = np.int64(EQUAL), np.int64(0)  # of the operation being extended
     while i > 0 and j > 0 and not (mode == LOCAL and score == 0):
         bits = origin_at(origins, i, j)
         if bits & NOT_DIAGONAL == 0:

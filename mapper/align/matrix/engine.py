@@ -1,4 +1,4 @@
-"""Coded pairs to alignments, on the CPU or on devices, with the same result."""
+"""Matrix alignment of coded pairs, on the CPU or on devices, with the same result."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ BATCH_PAIRS = 1 << 17
 """Most pairs of a batch of a device."""
 
 _BATCHES_A_WORKER = 3
-"""Batches that each worker gets, at least, where there is work for so many."""
+"""Batches that each worker gets at least, given enough work."""
 
 _WINDOWS_A_DEVICE = 48
 """Windows that each device would get if all were as small as the first.
 
-Fewer, and devices begin and end apart; more, and their workers wait for Python's one lock: each
-window takes it for half a millisecond (four H200: 3.75 times one with 48, 3.67 with 32 or 96).
+With fewer, devices start and end at different times; with more, their workers wait for the GIL,
+which each window holds for half a millisecond (four H200: 3.75 times one with 48, 3.67 with 32 or
+96).
 """
 
 _FEW_CELLS = 1 << 33
-"""Cells of a batch that is not worth cutting, about two milliseconds."""
+"""Cells of a batch that is too small to cut, about two milliseconds."""
 
 _CELLS_A_SYMBOL = 256  # a chunk of run_chunks holds so many cells for each symbol it counts
 _CPU_CELLS = 1 << 34
@@ -71,23 +72,23 @@ class MatrixEngine:
             ]
 
     def batch_cells(self, n_cells: int) -> int:
-        """Return the cells of a batch, so that all workers have work and memory suffices."""
+        """Return the cells of a batch, such that all workers have work and memory suffices."""
         if not self._workers:
             return _CPU_CELLS
         return self._within_limits(n_cells // (_BATCHES_A_WORKER * len(self._workers)))
 
     def window_cells(self, number: int, left: int, total: int) -> int:
-        """Return the cells of the next batch of many that are made one after the other.
+        """Return the cells of the next one of many batches.
 
         Parameters
         ----------
         number, left, total
-            Batches before; cells that are left, of how many.
+            Number of the batch; remaining cells; all cells.
 
         Notes
         -----
-        The first of each device is small, so that it has work soon, and each next one is twice
-        as large, while others compute. The last ones shrink, so that all devices end together.
+        The first batch of each device is small, so that it has work soon, and each next one is
+        twice as large. The last ones shrink, so that all devices end at the same time.
         """
         if not self._workers:
             return _CPU_CELLS
@@ -99,7 +100,7 @@ class MatrixEngine:
         return max(min(self._workers[0].most_cells, max(n_cells, _FEW_CELLS)), 1)
 
     def align(self, pairs: CodedPairs) -> PairAlignments:
-        """Align all pairs; batches go to whichever device is free, the longest first."""
+        """Align all pairs; idle devices take batches, the most expensive first."""
         if not self._workers:
             return self._on_cpu(pairs)
         cells = pairs.cells()
@@ -116,13 +117,13 @@ class MatrixEngine:
         map_in_threads(any_idle(workers), bounds, len(workers), costs=costs)
         return out.result(len(self._workers))
 
-    def run_each(
+    def map_each(
         self, function: Callable[[Align, Item], Result], items: Iterable[Item]
     ) -> Iterator[Result]:
-        """Call a function for each item; yield what it returns in order.
+        """Call a function for each item; yield the results in order.
 
-        Its first argument aligns, a batch of no more than :meth:`window_cells`. It is called by
-        the threads of the workers: what it does besides is done by as many as there are.
+        Its first argument is a function that aligns a batch of at most :meth:`window_cells`
+        cells. The threads of the workers call it, one for each worker.
         """
         if self._workers:
             workers = [partial(function, worker.align) for worker in self._workers]
@@ -144,7 +145,7 @@ class MatrixEngine:
 
 
 class _Joined:
-    """Results of batches, put into their place by whoever has them."""
+    """Joined results of batches, which any thread may add."""
 
     def __init__(self, n_pairs: int, cigar: bool) -> None:
         spans = [np.empty(n_pairs, np.int64) for _ in range(4)]
@@ -153,7 +154,7 @@ class _Joined:
         self._ops: dict[int, np.ndarray] = {}  # by the batch's first pair
 
     def put(self, first: int, last: int, found: PairAlignments) -> None:
-        """Copy what there is of pairs first:last."""
+        """Copy the results of pairs first:last."""
         for column, values in zip(self._columns, found, strict=False):
             column[first:last] = values
         if self._offsets is not None:
@@ -165,7 +166,7 @@ class _Joined:
             self._ops[first] = found.cigar_ops
 
     def result(self, n_threads: int) -> PairAlignments:
-        """Return the whole, when all has been put."""
+        """Return the result of all pairs, after all batches have been added."""
         offsets = self._offsets
         if offsets is None:
             return PairAlignments(*self._columns, None, None)

@@ -1,9 +1,9 @@
-"""How pairs with common references are cut for a device: queries in twos, references in groups.
+"""Launch plan of batches whose queries share references: two queries at a time.
 
-Two queries of like length are *twins*. For every reference that both are aligned with there is one
-*task*; a reference that only one of them has makes a task with a half left empty. A block takes
-some tasks of the same twins at a time, of references of like length, and the dearest blocks
-come first. See ``twins_cuda.py`` for what a block does.
+Two queries of similar length make a *query pair*. Each reference that both are aligned with is one
+*task*; a reference of only one of them makes a task whose other half is empty. A block computes
+several tasks of one query pair, with references of similar length, and the most expensive blocks
+start first. The kernel is in ``cuda_query_pairs.py``.
 """
 
 from __future__ import annotations
@@ -20,57 +20,57 @@ from mapper.jit.accelerate import driver
 from mapper.parallel.buffers import RECYCLER
 
 UNIT = 4
-"""Rows of a unit: as many as have their scores loaded, or their origins stored, together."""
+"""Rows of a unit, whose scores are loaded together and whose origins are stored together."""
 
 LOW, HIGH, REF_AT, REF_SIZE = range(4)
-"""Rows of the tasks: pair in the low and the high half, or -1; where the reference starts."""
+"""Rows of the tasks: pair in the low and high half, or -1; start and length of the reference."""
 
 LOW_AT, LOW_LEN, HIGH_AT, HIGH_LEN, TURN = range(5)
-"""Rows of the blocks: both queries, and which block comes at this place in the order."""
+"""Rows of the blocks: start and length of both queries, and the block launched at this position."""
 
 
 _MOST_TASKS = 0.8
-"""Tasks a pair; with more, half-empty ones cost more than twins gain."""
+"""Most tasks for each pair; with more, half-empty tasks cost more than query pairs gain."""
 
 
-class TwinPlan(NamedTuple):
-    """What a device is to do."""
+class QueryPairPlan(NamedTuple):
+    """Launch plan of a batch."""
 
     tasks: np.ndarray  # int32 (4, n_blocks * groups)
-    origin_at: np.ndarray  # int64: of each task, its first word of origins; (1,) without paths
+    origin_at: np.ndarray  # int64: first word of origins of each task; (1,) without paths
     blocks: np.ndarray  # int32 (5, n_blocks)
     longest: int  # reference, in symbols
     n_words: int  # of origins
-    rest: np.ndarray  # int64: pairs that are in no task
+    rest: np.ndarray  # int64: pairs without a task
 
 
 Room = Callable[[str, int, type], np.ndarray]
-"""Returns an array with a name, so many items and a type."""
+"""Returns an array of a name, a number of items and a type."""
 
 
 def _new(name: str, n: int, dtype: type) -> np.ndarray:
     return np.empty(n, dtype)
 
 
-def plan_twins(
+def plan_query_pairs(
     n: np.ndarray, m: np.ndarray, query_start: np.ndarray, ref_start: np.ndarray,
     scores: np.ndarray, gaps: Gaps, mode: int, *, want_path: bool, lanes: int, groups: int,
     room: Room = _new,
-) -> TwinPlan | None:  # fmt: skip
-    """Cut a batch of pairs; None where its queries have too few references in common.
+) -> QueryPairPlan | None:  # fmt: skip
+    """Return the plan of a batch of pairs; None if its queries share too few references.
 
     Parameters
     ----------
     n, m, query_start, ref_start
-        As for :func:`mapper.align.matrix.cuda_plan.plan_batch`; starts below 2^31. References in
-        common are found where pairs of the same query follow one another by rising
-        ``ref_start``.
+        As for :func:`mapper.align.matrix.cuda_plan.plan_batch`; starts below 2^31. Shared
+        references are recognised if the pairs of a query are consecutive and in ascending
+        order of ``ref_start``.
     scores
         int32 (n_letters, n_letters).
     lanes, groups
-        Lanes of a group; groups of a block.
+        Lanes in a group; groups in a block.
     room
-        Makes the arrays of the plan.
+        Allocates the arrays of the plan.
     """
     if len(n) == 0 or not halves_possible(scores, gaps):
         return None
@@ -87,7 +87,7 @@ def plan_twins(
     )  # fmt: skip
     if n_tasks == 0 or n_tasks > _MOST_TASKS * (len(n) - n_rest):
         return None
-    order = order_pairs(found[_TWINS, :n_tasks], found[_SIZE, :n_tasks])
+    order = order_pairs(found[_QUERY_PAIR, :n_tasks], found[_SIZE, :n_tasks])
     n_slots = n_blocks * groups
     tasks = room("tasks", 4 * n_slots, np.int32).reshape(4, n_slots)
     origin_at = room("origins of tasks", n_slots if want_path else 1, np.int64)
@@ -98,22 +98,22 @@ def plan_twins(
         tasks, origin_at, blocks, costs,
     )  # fmt: skip
     blocks[TURN] = np.argsort(-costs, kind="stable")
-    return TwinPlan(tasks, origin_at, blocks, longest, n_words, np.sort(rest[:n_rest]))
+    return QueryPairPlan(tasks, origin_at, blocks, longest, n_words, np.sort(rest[:n_rest]))
 
 
-_LOW, _HIGH, _TWINS, _SIZE = range(4)
+_LOW, _HIGH, _QUERY_PAIR, _SIZE = range(4)
 _FOUND = 4
-"""Rows of tasks before they are in order: pairs, number of the twins, symbols of the reference."""
+"""Rows of unsorted tasks: both pairs, number of the query pair, symbols of the reference."""
 
 
 def _scratch(n: int, dtype: type) -> np.ndarray:
-    """Return an array for a moment; from a recycler, as new memory is slow at first."""
+    """Return a temporary array from the recycler, as the first write to new memory is slow."""
     return RECYCLER.empty(n * np.dtype(dtype).itemsize).view(dtype)
 
 
 @driver
 def _find_runs(n, query_start, first):
-    """Write where the pairs of each query begin, and the end of all; return how many there are."""
+    """Write the first pair of each query's run, and the end of all; return the number of runs."""
     n_runs = 0
     for i in range(len(n)):
         if i == 0 or query_start[i] != query_start[i - 1] or n[i] != n[i - 1]:
@@ -126,12 +126,12 @@ def _find_runs(n, query_start, first):
 @driver
 def _pair_off(n, m, ref_start, bounds, by_length, highest, gaps, mode, lanes, groups, found,
               rest):  # fmt: skip
-    """Make tasks of the runs (pairs of one query) that follow one another in `by_length`.
+    """Make tasks of runs (pairs of one query), two consecutive ones of `by_length` at a time.
 
     Returns
     -------
-    Tasks, the blocks that they need, and pairs that are left: those with nothing to align, or
-    with scores that may leave 16 bits.
+    Numbers of tasks, of the blocks that they need, and of the other pairs: those with an empty
+    sequence, or with scores that may exceed 16 bits.
     """
     n_tasks, n_blocks, n_rest = 0, 0, 0
     for number in range((len(by_length) + 1) // 2):
@@ -161,7 +161,7 @@ def _pair_off(n, m, ref_start, bounds, by_length, highest, gaps, mode, lanes, gr
             )
             found[_LOW, n_tasks] = i if takes_low else -1
             found[_HIGH, n_tasks] = j if takes_high else -1
-            found[_TWINS, n_tasks] = number
+            found[_QUERY_PAIR, n_tasks] = number
             found[_SIZE, n_tasks] = m[i] if takes_low else m[j]
             i += takes_low
             j += takes_high
@@ -172,7 +172,7 @@ def _pair_off(n, m, ref_start, bounds, by_length, highest, gaps, mode, lanes, gr
 
 @driver
 def _fits(n, m, longest, highest, gaps, mode, lanes):
-    """Whether there is something to align, and all scores fit beside the longest query's."""
+    """Return True if no sequence is empty and all scores with the longest query's bias fit."""
     if n == 0 or m == 0:
         return False
     return bias_of(longest, m, gaps, mode, lanes) + (min(n, m) + 1) * highest <= GREATEST_HALF
@@ -181,11 +181,11 @@ def _fits(n, m, longest, highest, gaps, mode, lanes):
 @driver
 def _deal(order, found, bounds, by_length, n, query_start, ref_start, lanes, groups, want_path,
           tasks, origin_at, blocks, costs):  # fmt: skip
-    """Deal tasks, which come twins by twins, to the groups of blocks.
+    """Assign tasks, sorted by query pair, to the groups of blocks.
 
     Returns
     -------
-    The longest reference, and words of origins.
+    Length of the longest reference, and words of origins.
     """
     slot = 0
     n_words = 0
@@ -193,8 +193,8 @@ def _deal(order, found, bounds, by_length, n, query_start, ref_start, lanes, gro
     longest = 0
     for x in range(len(order)):
         task = order[x]
-        number = found[_TWINS, task]
-        if x > 0 and number != found[_TWINS, order[x - 1]]:
+        number = found[_QUERY_PAIR, task]
+        if x > 0 and number != found[_QUERY_PAIR, order[x - 1]]:
             slot = _closed(slot, groups, want_path, tasks, origin_at)
         low, high, size = found[_LOW, task], found[_HIGH, task], np.int64(found[_SIZE, task])
         block = slot // groups
@@ -225,7 +225,7 @@ def _deal(order, found, bounds, by_length, n, query_start, ref_start, lanes, gro
 
 @driver
 def _closed(slot, groups, want_path, tasks, origin_at):
-    """Leave the other groups of a block without a task; return the next block's first slot."""
+    """Mark the rest of a block's groups as without task; return the next block's first slot."""
     while slot % groups != 0:
         tasks[LOW, slot] = -1
         tasks[HIGH, slot] = -1

@@ -1,13 +1,9 @@
-"""Substitution matrices: from Biopython by name, of a file, given, or made of two scores.
+"""Scoring of matrix alignment: substitution matrices, gap costs, and pairs in codes of letters.
 
-Files of substitution matrices, as BLAST, EMBOSS and Biopython write them.
-
-Lines that begin with ``#`` are comments. The first other line names the letters of the columns;
-each that follows, the letter of a row and its scores.
-
-The numbers of a matrix alignment as kernels take them: costs, padded scores, and if they fit.
-
-What a matrix alignment is asked to be, and pairs in the codes of its letters.
+A substitution matrix comes from Biopython by name, from a file (as BLAST, EMBOSS and Biopython
+write them), from an array, or from two scores. In a file, lines that begin with ``#`` are
+comments; the first other line names the letters of the columns, and each further line has
+the letter of a row and its scores.
 """
 
 from __future__ import annotations
@@ -30,8 +26,10 @@ from mapper.io.input_file import BrokenStreamError, ByteSource
 from mapper.jit.accelerate import core, driver
 from mapper.parallel.buffers import RECYCLER
 
+# --- files of matrices ---
+
 _MAX_BYTES = 1 << 20
-"""More than any matrix of letters takes; what is longer is something else."""
+"""More than any matrix of letters takes; a longer file is something else."""
 
 
 def read_matrix(path: str) -> tuple[str, list[list[float]]]:
@@ -97,6 +95,8 @@ def _wrong(path: str, number: int, line: str, expected: str) -> InputFormatError
     )
 
 
+# --- matrices ---
+
 NO_LETTER = 255
 MAX_SCORE = 1000
 """Greatest absolute score or gap cost."""
@@ -119,7 +119,7 @@ class SubstitutionMatrix(NamedTuple):
 def substitution_matrix(
     matrix: str | Path | tuple[int, int] | tuple[str, Sequence[Sequence[int]] | np.ndarray],
 ) -> SubstitutionMatrix:
-    """Return a matrix.
+    """Return a substitution matrix.
 
     Parameters
     ----------
@@ -132,15 +132,15 @@ def substitution_matrix(
 
     Returns
     -------
-    The matrix. One of nucleotides without U reads U as T, as the other metrics do; in one of
-    amino acids U would be selenocysteine, and is a letter without scores.
+    The matrix. A matrix of nucleotides without U reads U as T, as the other metrics do; in one of
+    amino acids U would be selenocysteine, and has no scores.
 
     Raises
     ------
     UsageError
-        For a name that is not known, or scores that are not whole or too large.
+        For an unknown name, or scores that are not whole numbers or too large.
     InputFormatError
-        For a file that is no matrix.
+        For a file that holds no matrix.
     """
     if isinstance(matrix, str):
         letters, scores = _named(matrix)
@@ -163,7 +163,7 @@ def substitution_matrix(
 
 
 def is_known(name: str) -> bool:
-    """Say whether Biopython is there and has a matrix of this name."""
+    """Return True if Biopython is installed and has a matrix of this name."""
     try:
         from Bio.Align import substitution_matrices
     except ImportError:
@@ -213,8 +213,8 @@ def encode_letters(
 ) -> np.ndarray:  # fmt: skip
     """Return the codes (uint8) of sequences in a flat array of ASCII.
 
-    `side` ("the query", "the set"), `first_pair` and `unit` say in messages which one is meant;
-    `threads` have no effect on the result.
+    `side` ("the query", "the set"), `first_pair` and `unit` name a sequence in messages;
+    `threads` has no effect on the result.
 
     Raises
     ------
@@ -240,7 +240,7 @@ def encode_letters(
 
 @driver
 def _encode(code_of, letters, starts, ends, first, last, codes):
-    """Write codes of sequences first:last; return the first with a letter that has none, or -1."""
+    """Write codes of sequences first:last; return the first with an unknown letter, or -1."""
     for i in range(first, last):
         greatest = np.uint8(0)
         for at in range(starts[i], ends[i]):
@@ -252,13 +252,15 @@ def _encode(code_of, letters, starts, ends, first, last, codes):
     return -1
 
 
+# --- numbers of kernels ---
+
 GREATEST_HALF, GREATEST_BYTE = 2**15 - 1, 127
 PAD_OF_BYTE, PAD_OF_SHORT = -128, -(2**15) + 1
-"""Score of the extra letter with any other; below every gap cost that the kernel takes."""
+"""Score of the extra letter with any other, for bytes and int16; below every gap cost."""
 
 
 def costs_of(gaps: Gaps, mode: int, halves: int) -> OneCell | TwoCells:
-    """Return the costs of gaps as the cells of a kernel take them."""
+    """Return the costs of gaps for cells of one or two `halves`."""
     opening, extend = -sum(gaps), -gaps.gap_extend
     if halves == 1:
         floor = 0 if mode == LOCAL else NEVER
@@ -272,9 +274,9 @@ def costs_of(gaps: Gaps, mode: int, halves: int) -> OneCell | TwoCells:
 
 @core
 def bias_of(n, m, gaps, mode, lanes):
-    """What is added to scores in halves, so that no score less what may cost is below 0.
+    """Return the bias of scores in halves, with which no score less a cost is negative.
 
-    That is the lowest score of a pair of letters, or a gap's first symbol.
+    The cost is that of the lowest score of two letters, or of a gap's first symbol.
     """
     lowest = 1 - PAD_OF_BYTE + gaps.gap_open + gaps.gap_extend
     if mode == LOCAL:
@@ -284,21 +286,20 @@ def bias_of(n, m, gaps, mode, lanes):
 
 @core
 def fits_halves(n, m, highest, gaps, mode, lanes):
-    """Whether all scores of a matrix fit 16 bits; `highest`: of a pair of letters, or 0."""
+    """Return True if all biased scores fit 16 bits; `highest` score of two letters, at least 0."""
     return bias_of(n, m, gaps, mode, lanes) + (min(n, m) + 1) * highest <= GREATEST_HALF
 
 
 def halves_possible(scores: np.ndarray, gaps: Gaps) -> bool:
-    """Say whether int32 scores fit a query profile's bytes, and gaps cost less than its padding."""
+    """Return True if scores fit a query profile's bytes, and gaps cost less than its padding."""
     return int(np.abs(scores).max()) <= GREATEST_BYTE and sum(gaps) < -PAD_OF_BYTE
 
 
 def padded_scores(scores: np.ndarray, mode: int, halves: int) -> np.ndarray:
-    """Return a matrix with a letter more, which makes the borders: int16.
+    """Return a matrix with an extra letter, which yields the borders: int16.
 
-    Rows above the query must hold the border's first row, columns before the reference its
-    first column: where borders cost gaps, by the gap alone, and where they are free, by the
-    diagonal.
+    Padding rows above the query must reproduce the border's first row, and padding columns its
+    first column: by gaps alone if borders cost gaps, by the diagonal if they are free.
     """
     n = len(scores)
     pad = PAD_OF_BYTE if halves == 2 else PAD_OF_SHORT
@@ -308,6 +309,8 @@ def padded_scores(scores: np.ndarray, mode: int, halves: int) -> np.ndarray:
     return padded
 
 
+# --- scoring and coded pairs ---
+
 MODES = {"global": GLOBAL, "semiglobal": SEMIGLOBAL, "local": LOCAL}
 """Needleman-Wunsch; free ends of both sequences (overlaps); Smith-Waterman."""
 
@@ -316,19 +319,19 @@ DEFAULT_GAPS = (10, 1)
 """Gap open and gap extend: a gap of n costs 10 + n."""
 
 DEFAULT_MEMORY = 1 << 30
-"""Cells of a pair whose path is wanted, at most."""
+"""Most cells of a pair whose path is requested."""
 
 _MAX_SUM = 2**29  # of scores along a path, in int32
 
 
 class Scoring(NamedTuple):
-    """A matrix alignment, checked."""
+    """Checked options of a matrix alignment."""
 
     table: SubstitutionMatrix
     gaps: Gaps
     mode: int  # GLOBAL, SEMIGLOBAL, LOCAL
     cigar: bool
-    memory: int  # most cells of a pair whose path is wanted
+    memory: int  # most cells of a pair whose path is requested
 
     @property
     def scores(self) -> np.ndarray:
@@ -336,7 +339,7 @@ class Scoring(NamedTuple):
 
     @property
     def starts_whole(self) -> bool:
-        """Whether every alignment begins with the first symbols."""
+        """True if every alignment begins with the first symbols."""
         return self.mode == GLOBAL
 
 
@@ -355,7 +358,7 @@ class CodedPairs(NamedTuple):
         return len(self.query_start)
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the symbols of each query, and of each reference, int64 (n,), to be kept."""
+        """Return the length of each query and reference, int64 (n,), for the caller to keep."""
         n, m = (RECYCLER.empty(8 * self.n_pairs).view(np.int64) for _ in range(2))
         np.subtract(self.query_end, self.query_start, out=n)
         np.subtract(self.ref_end, self.ref_start, out=m)
@@ -380,7 +383,7 @@ def check_scoring(
     matrix: str | Path | tuple | SubstitutionMatrix, gaps: tuple[int, int], span: str, cigar: bool,
     memory: int,
 ) -> Scoring:  # fmt: skip
-    """Return what is asked for, or raise UsageError for what cannot be meant."""
+    """Return checked options; raise UsageError for impossible ones."""
     table = matrix if isinstance(matrix, SubstitutionMatrix) else substitution_matrix(matrix)
     if span not in MODES:
         raise UsageError(f"span {span!r}: one of {', '.join(MODES)} is expected")
@@ -388,14 +391,14 @@ def check_scoring(
 
 
 def check_gaps(gaps: tuple[int, int]) -> Gaps:
-    """Return gap costs, or refuse what cannot be meant."""
+    """Return checked gap costs; raise UsageError for impossible ones."""
     if len(gaps) != 2 or any(int(cost) != cost or not 0 <= cost <= MAX_SCORE for cost in gaps):
         raise UsageError(f"gaps {gaps}: open and extend, whole numbers from 0 to {MAX_SCORE}")
     return Gaps(int(gaps[0]), int(gaps[1]))
 
 
 def check_lengths(longest: int, scoring: Scoring) -> None:
-    """Raise UsageError if scores could leave 32 bits, for two sequences of so many symbols."""
+    """Raise UsageError if scores of two sequences of `longest` symbols could exceed 32 bits."""
     greatest = max(int(np.abs(scoring.scores).max()), sum(scoring.gaps))
     if longest * greatest > _MAX_SUM:
         raise UsageError(
@@ -405,12 +408,12 @@ def check_lengths(longest: int, scoring: Scoring) -> None:
 
 
 def code_pairs(batch: PairBatch, scoring: Scoring, first_pair: int, threads: int = 1) -> CodedPairs:
-    """Return a batch in the codes of the matrix; `threads` have no effect on the result.
+    """Return a batch in the codes of the matrix; `threads` has no effect on the result.
 
     Raises
     ------
     UsageError
-        If scores could leave 32 bits.
+        If scores could exceed 32 bits.
     InputFormatError
         At the first letter that the matrix does not score.
     """
@@ -431,7 +434,7 @@ def code_pairs(batch: PairBatch, scoring: Scoring, first_pair: int, threads: int
 
 
 def without_memory(pairs: CodedPairs, scoring: Scoring) -> np.ndarray:
-    """Say of each pair whether its path would take more memory than is allowed: bool (n,)."""
+    """Return True for each pair whose path would take more memory than allowed: bool (n,)."""
     if not scoring.cigar:
         return np.zeros(pairs.n_pairs, np.bool_)
     over: np.ndarray = pairs.cells() > scoring.memory

@@ -1,4 +1,4 @@
-"""Matrix alignment: against a plain recurrence, parasail, and what the CIGARs say."""
+"""Matrix alignment: against a plain recurrence, parasail, and the scores of the CIGARs."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_two_cells_compile_to_instructions_of_two(rows: int, mode: int, want_pat
     assert machine.spills == 0
     assert machine.registers <= 168
     assert "VIADDMNMX.S16" in machine.instructions  # and what follows, a small x2
-    # Per row and two cells: what the diagonal brings, and a deletion, by a sum and a maximum; an
+    # Per row and two cells: the diagonal and a deletion, by a sum and a maximum; an
     # insertion, too, or by a maximum of three, as the score.
     sums, of_three = (2, 2) if mode == LOCAL else (3, 1)
     assert sums * rows <= machine.count("VIADDMNMX") < sums * rows + 12

@@ -1,4 +1,4 @@
-"""How batches are cut for a device: every pair once, longest first, within all limits."""
+"""Launch plans of batches: every pair once, longest first, within all limits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def plan(n, m, starts, mode=GLOBAL, scores=SCORES, has_halves=True, want_path=Tr
 
 
 def check(found, n, m) -> None:
-    """Every pair has one group; its matrix, its block and its work space are large enough."""
+    """Every pair has one group; its strips, block and workspace are large enough."""
     assert sorted(found.slots[found.slots >= 0].tolist()) == list(range(len(n)))
     blocks = found.slots.reshape(-1, 4)
     at = 0

@@ -1,7 +1,7 @@
-"""Twins in the simulator with lanes that exchange values: two groups of four are a warp.
+"""Query pairs in the simulator with lanes that exchange values: a warp is two groups of four.
 
-The simulator runs a thread for each thread of a block, but knows no warps, so elsewhere a group is
-one lane. Here the functions of a warp are made of barriers.
+The simulator runs a thread for each thread of a block, but knows no warps, so in other tests a
+group is one lane. Here the functions of a warp are made of barriers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from mapper.align.matrix import cuda_engine
 from mapper.align.matrix.api import align_all
-from mapper.align.matrix.plan_query_pairs import UNIT, plan_twins
+from mapper.align.matrix.plan_query_pairs import UNIT, plan_query_pairs
 from tests.align.matrix.test_cuda_fill import LETTERS, MODES, PROTEIN
 from tests.helpers.read_batches import random_letters
 from tests.helpers.sequence_pairs import edited
@@ -24,7 +24,7 @@ LANES, WARP, GROUPS, UNITS = 4, 8, 4, 2
 
 
 class Warps:
-    """The functions of the warps of a block; blocks come one after the other.
+    """The functions of the warps of a block, for one block at a time.
 
     The barriers have no time limit of their own (a machine that stood still for a minute once
     broke one): pytest's ends a test that hangs.
@@ -36,7 +36,7 @@ class Warps:
         self._values = [[0] * WARP for _ in range(n_warps)]
 
     def _exchanged(self, value) -> tuple[list, int]:
-        """Return what all lanes of the caller's warp bring, and which lane it is."""
+        """Return the values of all lanes of the caller's warp, and the caller's lane."""
         thread = threading.current_thread().threadIdx.x  # type: ignore[attr-defined]
         warp, lane = divmod(thread, WARP)
         self._values[warp][lane] = value
@@ -48,21 +48,21 @@ class Warps:
     def from_lane(self, value, lane):
         return self._exchanged(value)[0][int(lane) % WARP]
 
-    def any_lane(self, flag):
+    def any_in_warp(self, flag):
         return any(self._exchanged(bool(flag))[0])
 
-    def meet(self):
+    def sync_warp(self):
         self._exchanged(0)
 
 
 @pytest.fixture
 def lanes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if not numba.config.ENABLE_CUDASIM:
-        pytest.skip("a device has lanes: test_twins.py shows what they do")
+        pytest.skip("a device has lanes: the tests of its results cover them")
     from mapper.align.matrix import cuda_query_pairs
 
     warps = Warps()
-    for name in ("from_lane", "any_lane", "meet"):
+    for name in ("from_lane", "any_in_warp", "sync_warp"):
         monkeypatch.setattr(cuda_query_pairs, name, getattr(warps, name))
     sizes = {
         "LANES": LANES, "GROUPS": GROUPS, "WARP": WARP, "BLOCK": LANES * GROUPS, "UNITS": UNITS,
@@ -70,9 +70,9 @@ def lanes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     }  # fmt: skip
     for name, size in sizes.items():
         monkeypatch.setattr(cuda_query_pairs, name, size)
-    cuda_query_pairs.twins_kernel.cache_clear()
+    cuda_query_pairs.query_pairs_kernel.cache_clear()
     yield
-    cuda_query_pairs.twins_kernel.cache_clear()
+    cuda_query_pairs.query_pairs_kernel.cache_clear()
 
 
 @pytest.mark.slow_simulated
@@ -83,10 +83,10 @@ def test_lanes_hand_on_what_the_cpu_has(span: str, lanes, monkeypatch) -> None:
     planned = []
 
     def spy(*arguments, **options):
-        planned.append(plan_twins(*arguments, **options))
+        planned.append(plan_query_pairs(*arguments, **options))
         return planned[-1]
 
-    monkeypatch.setattr(cuda_engine, "plan_twins", spy)
+    monkeypatch.setattr(cuda_engine, "plan_query_pairs", spy)
     text = random_letters(rng, 50, LETTERS)
     own = [edited(rng, text[:n], 0.2, LETTERS) for n in (45, 36)]  # two strips
     others = [edited(rng, text[n : n + 12], 0.3, LETTERS) for n in (0, 9, 21, 30, 36)]

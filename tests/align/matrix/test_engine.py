@@ -1,4 +1,4 @@
-"""How all-with-all is cut into windows for devices: by cells, within limits, each pair once."""
+"""Windows of all-with-all comparisons: sized by cells, within limits, each pair once."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_windows_are_no_larger_than_memory_allows(monkeypatch) -> None:
 def test_windows_end_where_the_next_pair_would_be_too_much(
     lengths: list[int], others: list[int] | None, most_pairs: int, most: int
 ) -> None:
-    """Pair by pair, which is what a window is."""
+    """Compare with a plain loop over pairs."""
     own = coded(np.array(lengths, np.int64))
     other = own if others is None else coded(np.array(others, np.int64))
     references = lengths if others is None else others

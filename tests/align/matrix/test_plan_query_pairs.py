@@ -1,4 +1,4 @@
-"""Queries with common references, two in a register: planned, compiled, and as on the CPU."""
+"""Query pairs: launch plans, compiled code, and results equal to the CPU's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mapper.align.matrix.plan_query_pairs import (
     REF_AT,
     REF_SIZE,
     TURN,
-    plan_twins,
+    plan_query_pairs,
 )
 from mapper.align.matrix.scoring import costs_of
 from tests.align.matrix.test_cuda_fill import LETTERS, MODES, PROTEIN
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("low_strips")
 def plan(lengths, query, ref, mode=GLOBAL, want_path=True, scores=SCORES):
     lengths = np.asarray(lengths, np.int64)
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    return plan_twins(
+    return plan_query_pairs(
         lengths[query], lengths[ref], starts[query], starts[ref], scores, Gaps(10, 1), mode,
         want_path=want_path, lanes=LANES, groups=GROUPS, room=used,
     )  # fmt: skip
@@ -100,7 +100,7 @@ def test_pairs_that_do_not_fit_are_left() -> None:
     assert plan(lengths, query, ref, mode=LOCAL, scores=SCORES * 40) is None
 
 
-def test_what_has_little_in_common_is_not_for_twins() -> None:
+def test_batches_with_few_common_references_are_left_alone() -> None:
     every = np.arange(40)
     assert plan([9] * 41, every, every + 1) is None  # a list of pairs
     query, ref = np.repeat([0, 1], 20), np.arange(2, 42)
@@ -117,10 +117,10 @@ def test_all_with_all_equals_the_cpu(span: str, gaps, device: str, monkeypatch) 
     planned = []
 
     def spy(*arguments, **options):
-        planned.append(plan_twins(*arguments, **options))
+        planned.append(plan_query_pairs(*arguments, **options))
         return planned[-1]
 
-    monkeypatch.setattr(cuda_engine, "plan_twins", spy)
+    monkeypatch.setattr(cuda_engine, "plan_query_pairs", spy)
     if SIMULATED:
         text = random_letters(rng, 24, LETTERS)
         own = [text[:19], edited(rng, text, 0.2, LETTERS), "A"]
@@ -145,7 +145,7 @@ def test_all_with_all_equals_the_cpu(span: str, gaps, device: str, monkeypatch) 
 @pytest.mark.parametrize(
     ("mode", "want_path"), [(LOCAL, False), (GLOBAL, False), (SEMIGLOBAL, True)]
 )
-def test_twins_compile_to_few_instructions(mode: int, want_path: bool) -> None:
+def test_query_pairs_compile_to_few_instructions(mode: int, want_path: bool) -> None:
     machine = _compiled(mode, want_path)
     assert machine.spills == 0
     assert machine.registers <= 128
@@ -159,23 +159,23 @@ def test_twins_compile_to_few_instructions(mode: int, want_path: bool) -> None:
 
 def test_the_walk_compiles_without_spills() -> None:
     require_compiler()
-    from mapper.align.matrix.cuda_query_pairs import trace_twins
+    from mapper.align.matrix.cuda_query_pairs import trace_query_pairs
 
     number, word, code = array(np.int64), array(np.uint32), array(np.uint8)
     table = array(np.int32, 2)
     walk = [table, number, table, code, code, array(np.int16, 2), type_of(Gaps(10, 1)),
             types.int64, word, number, word, array(np.int64, 2)]  # fmt: skip
-    assert compile_offline(trace_twins, walk).spills == 0
+    assert compile_offline(trace_query_pairs, walk).spills == 0
 
 
 def _compiled(mode: int, want_path: bool) -> Machine:
     require_compiler()
-    from mapper.align.matrix.cuda_query_pairs import twins_kernel
+    from mapper.align.matrix.cuda_query_pairs import query_pairs_kernel
 
     gaps = Gaps(10, 1)
     table, code = array(np.int32, 2), array(np.uint8)
     return compile_offline(
-        twins_kernel(mode, want_path),
+        query_pairs_kernel(mode, want_path),
         [table, array(np.int64), table, code, code, array(np.int16, 2), type_of(gaps),
          type_of(costs_of(gaps, mode, 2)), types.int64, array(np.uint64),
          array(np.uint32), array(np.int64, 2)],

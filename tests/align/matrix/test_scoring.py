@@ -1,4 +1,4 @@
-"""Matrices from files, and which letters a matrix reads."""
+"""Matrices from files, and the letters that a matrix reads."""
 
 from __future__ import annotations
 
