@@ -103,7 +103,7 @@ def test_an_interrupt_ends_a_long_search(tmp_path: Path) -> None:
         words.append(str(tmp_path / name))
     checkpoint = tmp_path / "state"
     words += ["--device", "cpu", "-t", "1", "--checkpoint", str(checkpoint)]
-    code = "from mapper.pairwise import checkpoint; checkpoint.SECONDS = 0;"
+    code = "from mapper.align.long import search; search.SECONDS = 0;"
     code += f"from mapper.cli.main import main; raise SystemExit(main({words!r}))"
     with subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL
