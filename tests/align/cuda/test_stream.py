@@ -170,10 +170,11 @@ def test_pairs_that_the_streamed_pass_cannot_solve_are_aligned_later(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other letters, distances above its bounds, pairs without device memory."""
-    from mapper.align.cuda import stream
+    from mapper.align.cuda import retry, stream
     from mapper.align.cuda.kernels import NOT_DONE
     from mapper.align.edit import cuda_plan
 
+    monkeypatch.setattr(retry, "_SPACES", {})  # kept streams have other kernels
     monkeypatch.setattr(cuda_plan, "VECTOR_WIDTHS", (32,))
     rng = np.random.default_rng(6)
     ref = random_letters(rng, 80)
