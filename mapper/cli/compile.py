@@ -82,8 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 def compile_all(folder: Path, devices: Sequence[DeviceChoice], threads: int) -> None:
     """Index and map made-up sequences with each reader and writer; files go to `folder`."""
-    from mapper.index.build import build_index
-    from mapper.index.storage import open_index, save_index
+    from mapper.index.index import Index
     from mapper.mapping.job import MapJob
     from mapper.mapping.pipeline import map_reads
     from mapper.mapping.session import Session
@@ -91,8 +90,8 @@ def compile_all(folder: Path, devices: Sequence[DeviceChoice], threads: int) -> 
     fasta, first, second, single = (folder / name for name in ("r.fa", "1.fq", "2.fq", "s.fa"))
     _write_sequences(fasta, first, second, single)
     # Opened from files, as by every run: arrays in memory would have other types.
-    save_index(build_index(fasta, device="cpu", n_threads=threads), folder / "r.fmw")
-    index = open_index(folder / "r.fmw")
+    Index.build(fasta, device="cpu", n_threads=threads).save(folder / "r.fmw")
+    index = Index.open(folder / "r.fmw")
     runs: tuple[tuple[tuple[Path, ...], str, dict[str, Any]], ...] = (
         ((first, second), "pairs.bam", {"read_group": "@RG\tID:r\tSM:s"}),
         ((single,), "single.sam", {"keep_comments": True}),

@@ -262,7 +262,7 @@ def read_text(
     def copies(blocks: Iterator[FastaCodes]) -> Iterator[Callable[[], None]]:
         nonlocal otherwise
         for block in blocks:
-            runs = block.runs()
+            runs = block.pieces()
             lengths[-1] += len(runs[0])
             lengths.extend(len(run) for run in runs[1:])
             names.extend(block.names)

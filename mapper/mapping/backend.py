@@ -125,7 +125,7 @@ class CpuBackend(Backend):
 
     def align(self, reads: ReadBatch) -> AlignedBatch:
         """Align pairs and single reads of a batch apart."""
-        parts = batch_ops.split(reads)
+        parts = batch_ops.split_mixed(reads)
         aligned = [
             align_reads(self._index, part.reads, self._params, self._stats) for part in parts
         ]
