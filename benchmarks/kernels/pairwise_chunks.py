@@ -60,7 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     from mapper import edit_distance
     from mapper.align.cuda import sources, stream
-    from mapper.align.cuda import sources as flat_packed
 
     variants = variants_of(stream.CHUNKS_A_DEVICE, len(os.sched_getaffinity(0)))
     streamable = sources.is_streamable
@@ -81,7 +80,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         mock.patch.object(stream, "CHUNKS_A_DEVICE", variant.chunks),
                         mock.patch.object(stream, "FEWEST_PAIRS", 1 << 12),
                         mock.patch.object(sources, "is_streamable", is_streamed),
-                        mock.patch.object(flat_packed, "is_streamable", is_streamed),
                     ):
                         begin = time.perf_counter()
                         found = edit_distance(

@@ -22,7 +22,7 @@ Beside it, in the same run: the cores' own rate of these engines, and edlib and 
 Every result is written as soon as it is there, to pairwise_cuda.json and .md. When the time is
 over the rest is named; ``--resume`` goes on with the file of an earlier run of the same commit,
 device and options. A last table says where the time of a call from ASCII and of one from
-page-locked memory went (``flat_trace.py``); such calls are a little slower.
+page-locked memory went (``mapper/align/cuda/trace.py``); such calls are a little slower.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m benchmarks.kernels.pairwise_host [--pairs 3000000] [--threads 2] [--repeats 5]
 
-The chunks of a batch are checked, staged and finished as for a device, by slots that only pretend
+The chunks of a batch are checked, staged and finished as for a device, by streams that only pretend
 to be one: what they would queue is not queued, and results are as they happen to be. Staged words
 are stored past the caches, and for comparison (in places that do not begin at a cache line) through
 them. Beside the times are those of copying and of reading the same input, by the same threads in
@@ -31,13 +31,13 @@ OPS_A_PAIR = 7
 
 
 class PretendedStream:
-    """A slot that is done with a chunk as soon as it has it."""
+    """A stream that finishes a chunk at once."""
 
     def wait(self) -> None:
         """Wait for nothing."""
 
     def is_done(self) -> bool:
-        """Say that all is done."""
+        """Return True."""
         return True
 
     def queue(self, chunk: Any, staged: np.ndarray, n_words: int) -> None:
@@ -46,11 +46,11 @@ class PretendedStream:
     def queue_packed(self, chunk: Any, source: Any) -> None:
         """Queue nothing."""
 
-    def finish(self, chunk: Any, n_pairs: int, found: Any, wait_for_all: Any) -> None:
-        """Ask for the room of results as a slot does."""
+    def finish(self, chunk: Any, n_pairs: int, results: Any, wait_for_all: Any) -> None:
+        """Allocate the results as a stream does."""
         n_ops = OPS_A_PAIR * chunk.n_pairs
-        found.room(n_ops, chunk.last / n_pairs, wait_for_all)
-        found.n_ops += n_ops
+        results.room(n_ops, chunk.last / n_pairs, wait_for_all)
+        results.n_ops += n_ops
 
 
 def seconds_of(call: Callable[[], Any], repeats: int) -> float:
@@ -133,7 +133,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 words(packed)
 
         with (
-            mock.patch.object(stream, "page_locked", ordinary),
             mock.patch.object(stream, "page_locked", ordinary),
             mock.patch.object(stream, "total_bytes", lambda: 140 << 30),
             mock.patch.object(stream, "is_page_locked", lambda arrays: False),

@@ -1,10 +1,10 @@
-"""Batches of pairs over CUDA devices, with the CPU for what does not fit them.
+"""Dispatch of pairs to the CPU or to CUDA devices, for every metric.
 
-Chunks of pairs go to whichever device is free; results come back in input order. A device
-without the memory for a chunk gets it in halves. Pairs that a device leaves are aligned on
-the CPU by the same cores, with the same result, while the device goes on.
-
-Pairs as callers give them, on their way to the CPU or to devices, whatever the metric.
+Global pairs of nucleotides go through the streamed pass of a device (``cuda/stream.py``); what that
+cannot solve, and all other pairs, go to the devices in chunks by :func:`run_on_devices`: each chunk
+to the next idle device, results in input order. A chunk for which a device has no memory is halved.
+Pairs that a device does not solve are aligned on the CPU by the same cores, with the same result,
+while the device goes on.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ def packed_pairs(
     first_pair: int = 0,
     device: str = "cpu",
 ) -> PackedPairs:
-    """Pack pairs, to be given to :func:`mapper.edit_distance` or :func:`mapper.align_affine`.
+    """Pack pairs for :func:`mapper.edit_distance` or :func:`mapper.align_affine`.
 
     Parameters
     ----------
     queries, refs, symbols, threads, first_pair
         As for :func:`mapper.edit_distance`. The packing carries the rule of what matches.
     device
-        Where the pairs are to be aligned, as for :func:`mapper.edit_distance`. For CUDA devices
-        they are packed into page-locked memory, which devices copy without the host's help. To
-        lock memory takes longer than to pack; it is used again when nothing refers to it any more.
+        Where the pairs will be aligned, as for :func:`mapper.edit_distance`. For CUDA devices they
+        are packed into page-locked memory, which devices copy directly. Locking memory takes
+        longer than packing; it is reused once nothing refers to it.
 
     Returns
     -------
-    The words of both sides, a sequence from a word's start on: 2 bits a symbol for pairs of A, C,
-    G and T (A 0, C 1, T 2, G 3), the first in the lowest bits; else 4 or 8.
+    The words of both sides, each sequence from the start of a word on: 2 bits a symbol for pairs of
+    A, C, G and T (A 0, C 1, T 2, G 3), the first in the lowest bits; else 4 or 8.
 
     Raises
     ------
@@ -79,10 +79,10 @@ def as_batch(
     queries: Sequences | PairBatch, refs: Sequences | None, padded: bool = True,
     checked: bool = True,
 ) -> PairBatch:  # fmt: skip
-    """Return a batch, made of two sets or of a file of pairs if it is none yet.
+    """Return a batch: the one given, or one of two sets or of a file of pairs.
 
-    `padded`, `checked` and what is raised are as for :func:`batch_of`; UsageError, too, for
-    references that are missing, or that are given beside a batch.
+    `padded`, `checked` and errors are as for :func:`batch_of`; UsageError, too, if references are
+    missing, or given in addition to a batch.
     """
     if isinstance(queries, PairBatch):
         _check_alone(refs)
@@ -115,16 +115,18 @@ def align_pairs(
     on_device: Callable[[int], Worker],
     plan: Callable[[], LaunchPlan],
 ) -> PairAlignments:
-    """Align pairs where `choice` says, by what a plan brings along for that.
+    """Align pairs on the CPU or on the devices of `choice`, with the functions of a metric.
 
     Parameters
     ----------
     is_global
-        Whether no end is free: such pairs go through the first pass of a device.
-    on_cpu, on_device
-        Aligns packed pairs on the CPU; makes what does so on a device (of this ordinal).
+        No end is free: on devices such pairs go through the streamed pass first.
+    on_cpu
+        Aligns packed pairs on the CPU.
+    on_device
+        Returns a worker for a device, by ordinal.
     plan
-        Makes what the first pass launches.
+        Returns the launch plan of the streamed pass.
     """
     pairs: PairBatch | PackedPairs
     if isinstance(queries, PackedPairs):
@@ -132,10 +134,10 @@ def align_pairs(
         check_columns(queries)
         pairs = queries
         streamed = choice.backend != CPU and is_global and _has_two_bits(pairs.shift)
-        if not streamed:  # else it is found out on the way
+        if not streamed:  # else the streamed pass checks them
             check_places(pairs, thread_count(threads))
     else:
-        # A device takes most pairs as they lie in memory, and lengths are looked at on the way.
+        # The streamed pass needs no padding, and checks lengths while staging.
         streamed = choice.backend != CPU and is_global and symbols in ("dna", "iupac")
         pairs = as_batch(queries, refs, padded=not streamed, checked=not streamed)
         if not streamed:
@@ -147,10 +149,10 @@ def align_pairs(
 
     workers = [on_device(ordinal) for ordinal in choice.ordinals]
 
-    def fallback(left: PairBatch | PackedPairs, numbers: np.ndarray) -> PairAlignments:
-        if isinstance(left, PairBatch):
-            left = pack_pairs(left, symbols, first_pair, thread_count(threads), numbers)
-        return run_on_devices(workers, left, cigar, on_cpu)
+    def fallback(unsolved: PairBatch | PackedPairs, numbers: np.ndarray) -> PairAlignments:
+        if isinstance(unsolved, PairBatch):
+            unsolved = pack_pairs(unsolved, symbols, first_pair, thread_count(threads), numbers)
+        return run_on_devices(workers, unsolved, cigar, on_cpu)
 
     if isinstance(pairs, PackedPairs) and not streamed:
         return run_on_devices(workers, pairs, cigar, on_cpu)
@@ -159,29 +161,32 @@ def align_pairs(
 
 
 def _has_two_bits(shift: np.ndarray) -> bool:
-    """Whether any pair takes 2 bits a symbol; the first most often does."""
+    """Return True if any pair takes 2 bits a symbol; the first one most often does."""
     return bool((shift[:1] == 1).any() or (shift == 1).any())
 
+
+# --- chunks of packed pairs over devices ---
 
 log = logging.getLogger(__name__)
 
 CHUNK_PAIRS = 1 << 18
 CHUNK_SYMBOLS = 1 << 27
+"""Most pairs and symbols of a chunk."""
 
 
 class Worker(Protocol):
-    """What aligns on one device."""
+    """Aligns packed pairs on one device."""
 
     def align(
         self, packed: PackedPairs, want_path: bool, columns: Columns, counts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Fill the rows of the pairs that the device can do.
+        """Fill the rows of the pairs that the device solves.
 
         Returns
         -------
-        left, done, ops
-            Pairs that are left, pairs that are done in the order of their operations, and
-            these (uint32, flat).
+        unsolved, done, ops
+            Unsolved pairs, solved pairs in the order of their operations, and all operations
+            (uint32).
         """
 
     def release(self) -> None:
@@ -197,7 +202,7 @@ def run_on_devices(
 ) -> PairAlignments:
     """Align all pairs, in chunks, by several workers.
 
-    What a worker leaves of a chunk is rescued while it goes on with the next.
+    The pairs of a chunk that a worker does not solve go to the CPU while it goes on with the next.
     """
     bounds = chunk_bounds(packed.query_len + packed.ref_len, CHUNK_SYMBOLS, CHUNK_PAIRS)
     chunks = [packed_part(packed, first, last) for first, last in bounds]
@@ -228,25 +233,25 @@ def packed_part(packed: PackedPairs, first: int, last: int) -> PackedPairs:
 def _words(
     words: np.ndarray, starts: np.ndarray, first: int, last: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the words of some sequences, with a word before and two behind, and their starts."""
+    """Return the words of some sequences, with one before and two after, and their starts."""
     begin = int(starts[first]) - 1
     end = int(starts[last]) + 2 if last < len(starts) else len(words)
     return words[begin:end], starts[first:last] - begin
 
 
 class _Part(NamedTuple):
-    """Pairs of a chunk, as a worker has done them."""
+    """A chunk, or half of one, with the results of a worker."""
 
     packed: PackedPairs
     columns: Columns
     counts: np.ndarray  # int64 (n,): operations of each pair
-    left: np.ndarray  # int64: pairs that are left
-    done: np.ndarray  # int64: the others, in the order of their operations
+    unsolved: np.ndarray  # int64
+    done: np.ndarray  # int64: the other pairs, in the order of their operations
     ops: np.ndarray  # uint32
 
 
 def _on_device(worker: Worker, packed: PackedPairs, want_path: bool) -> list[_Part]:
-    """Align one chunk; in halves if the device has no memory for it whole."""
+    """Align one chunk; in halves if the device has too little memory."""
     n = len(packed.shift)
     columns, counts = new_columns(n), np.zeros(n, np.int64)
     try:
@@ -261,23 +266,23 @@ def _on_device(worker: Worker, packed: PackedPairs, want_path: bool) -> list[_Pa
 
 
 def _completed(part: _Part, want_path: bool, on_cpu: CpuFallback) -> PairAlignments:
-    """Align the pairs that are left, and put all operations in the order of the pairs."""
-    packed, columns, counts, left, done, ops = part
+    """Align the unsolved pairs on the CPU, and put all operations in the order of the pairs."""
+    packed, columns, counts, unsolved, done, ops = part
     all_pairs, all_ops = [done], [ops]
-    if len(left):
-        rescued = on_cpu(
+    if len(unsolved):
+        found = on_cpu(
             packed._replace(
-                query_start=packed.query_start[left], query_len=packed.query_len[left],
-                ref_start=packed.ref_start[left], ref_len=packed.ref_len[left],
-                shift=packed.shift[left],
+                query_start=packed.query_start[unsolved], query_len=packed.query_len[unsolved],
+                ref_start=packed.ref_start[unsolved], ref_len=packed.ref_len[unsolved],
+                shift=packed.shift[unsolved],
             )
         )  # fmt: skip
-        for column, values in zip(columns, rescued[:6], strict=True):
-            column[left] = values
-        if rescued.cigar_offsets is not None and rescued.cigar_ops is not None:
-            counts[left] = np.diff(rescued.cigar_offsets)
-            all_pairs.append(left)
-            all_ops.append(rescued.cigar_ops)
+        for column, values in zip(columns, found[:6], strict=True):
+            column[unsolved] = values
+        if found.cigar_offsets is not None and found.cigar_ops is not None:
+            counts[unsolved] = np.diff(found.cigar_offsets)
+            all_pairs.append(unsolved)
+            all_ops.append(found.cigar_ops)
     if not want_path:
         return PairAlignments(*columns, None, None)
     offsets = np.zeros(len(counts) + 1, np.int64)
@@ -289,7 +294,7 @@ def _completed(part: _Part, want_path: bool, on_cpu: CpuFallback) -> PairAlignme
 
 @driver
 def scatter_ops(pairs, ops, offsets, flat):
-    """Put the operations of each pair, which follow one another in `ops`, at its offset."""
+    """Copy the operations of each pair, consecutive in `ops`, to its offset in `flat`."""
     at = 0
     for i in range(len(pairs)):
         start, end = offsets[pairs[i]], offsets[pairs[i] + 1]

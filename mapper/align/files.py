@@ -1,7 +1,4 @@
-"""Files of sets to alignments of all with all, window by window.
-
-Files of pairs to a table of alignments, batch by batch.
-"""
+"""File drivers of ``fmwave align``: pairs batch by batch, all-vs-all sets window by window."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ Engine = Callable[[PairBatch, int], PairAlignments]
 
 
 class StreamCounts(NamedTuple):
-    """What went through."""
+    """Numbers of aligned pairs."""
 
     n_pairs: int
     by_status: dict[str, int]  # only statuses that occurred
@@ -53,7 +50,7 @@ def align_files(
     Parameters
     ----------
     paths
-        As :func:`mapper.align.pair_reader.read_pairs` takes them.
+        As for :func:`mapper.align.pair_reader.read_pairs`.
     output
         File that appears when it is complete; ``-`` for standard output.
     with_spans
@@ -75,7 +72,7 @@ def align_files(
             except InputFormatError as error:
                 raise InputFormatError(f"{', '.join(paths)}: {error}") from error
             rows = encode_rows(n_pairs, batch, found, with_spans)
-            out.write(head)  # not before: what is refused at once leaves standard output empty
+            out.write(head)  # not before: an error in the first batch leaves standard output empty
             out.write(rows.data)
             head = b""
             n_pairs += found.n_pairs
@@ -100,14 +97,14 @@ def align_sets(
     output
         File that appears when it is complete; ``-`` for standard output.
     form
-        As :func:`mapper.align.tables.encode_alignments` takes it.
+        As for :func:`mapper.align.tables.encode_alignments`.
     cigar, **options
         As for :func:`mapper.align_all`.
 
     Raises
     ------
     UsageError
-        For options or a number of files that cannot be meant.
+        For invalid options or an invalid number of files.
     MapperError
         For bad input, naming the file, or output that cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Letters of pairs → packed symbols; the packing carries the rule of what matches.
+"""Packing of letters to symbols of 2, 4 or 8 bits; the packing carries the rule of what matches.
 
 ======== ========================================================================= ======
 symbols  what matches                                                              bits
@@ -11,13 +11,12 @@ iupac    The same letters, but each IUPAC letter matches itself (N matches N), a
 bytes    Equal bytes match: any alphabet, case counts.                             8
 ======== ========================================================================= ======
 
-A pair that holds nothing but A, C, G, T takes 2 bits a symbol, in the paper's code (bits 1
-and 2 of ASCII: A 0, C 1, T 2, G 3; Aguado-Puig et al. 2022, section III). With other
-letters it takes 4 bits; for ``dna`` all ambiguous letters become code 4 in a query and 5
-in a reference, which differ from everything. Comparing is then one XOR in every case
-(``compare.py``).
+A pair that holds nothing but A, C, G, T takes 2 bits a symbol: bits 1 and 2 of ASCII, A 0, C 1,
+T 2, G 3 (Aguado-Puig et al. 2022, section III). With other letters it takes 4 bits; for ``dna`` all
+ambiguous letters become code 4 in a query and 5 in a reference, which differ from everything.
+Comparing is then one XOR in every case (``matches.py``).
 
-Whether what is given as packed pairs is what kernels and cores take for granted.
+Packed pairs that a caller gives are checked at the end of this module.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _PAIRS_A_THREAD = 1 << 14
 
 
 class PackedPairs(NamedTuple):
-    """Packed pairs; a word of padding lies before the first sequence and two behind the last."""
+    """Packed pairs, with a word of padding before the first sequence and two after the last."""
 
     query_words: np.ndarray  # uint64, all queries
     query_start: np.ndarray  # int64 (n,): word at which a query begins
@@ -62,7 +61,7 @@ NewArray = Callable[[int, np.dtype], np.ndarray]
 
 @core
 def differs_from_acgt(word):
-    """Bits that are set where one of 8 letters is none of A C G T U, in either case."""
+    """Return a word that is not 0 in each of 8 letters that is not A C G T U, in either case."""
     ones = np.uint64(0x0101010101010101)
     word &= ~(ones << np.uint64(5))  # upper case
     low = (word >> np.uint64(1)) & ones
@@ -76,7 +75,7 @@ def differs_from_acgt(word):
 
 @core
 def squeezed(word):
-    """The 2-bit codes of 8 letters, in the low 16 bits."""
+    """Return the 2-bit codes of 8 letters, in the low 16 bits."""
     word = (word >> np.uint64(1)) & np.uint64(0x0303030303030303)
     word = (word | (word >> np.uint64(6))) & np.uint64(0x000F000F000F000F)
     word = (word | (word >> np.uint64(12))) & np.uint64(0x000000FF000000FF)
@@ -85,20 +84,20 @@ def squeezed(word):
 
 @core
 def is_acgt(letters, start, end):
-    """Whether letters start:end are all A, C, G, T or U, in either case."""
+    """Return True if letters start:end are all A, C, G, T or U, in either case."""
     differ = np.uint64(0)
     at = start
     while at < end:
-        # One call: of a second, behind the loop, numba-cuda 0.30.4 loses the argument.
-        behind = np.uint64(8 * max(at + 8 - end, np.int64(0)))  # bits that are none of ours
-        differ |= differs_from_acgt(unaligned_word(letters, at)) << behind
+        # One call: numba-cuda 0.30.4 loses the argument of a second one after the loop.
+        n_beyond = np.uint64(8 * max(at + 8 - end, np.int64(0)))  # bits beyond the end
+        differ |= differs_from_acgt(unaligned_word(letters, at)) << n_beyond
         at += 8
     return differ == 0
 
 
 @core
 def pack_acgt(letters, start, end, words, at):
-    """Pack 32 letters a word; letters behind `end` may fill the last word."""
+    """Pack 32 letters a word; letters after `end` may fill the last word."""
     pos = start
     while pos < end:
         word = np.uint64(0)
@@ -113,7 +112,7 @@ def pack_acgt(letters, start, end, words, at):
 
 @core
 def _pack_codes(letters, start, end, code_of, words, at):
-    """Pack 16 letters a word by a table; return the position of the first that has no code."""
+    """Pack 16 letters a word by a table; return the position of the first one without a code."""
     pos = start
     while pos < end:
         word = np.uint64(0)
@@ -152,7 +151,7 @@ def _pack_side(letters, starts, ends, first, last, shift, word_starts, code_of, 
 
     Returns
     -------
-    Pair and position of the first letter that has no code, or -1, -1.
+    Pair and position of the first letter without a code, or -1, -1.
     """
     for i in range(first, last):
         start, end, at = starts[i], ends[i], word_starts[i]
@@ -182,9 +181,9 @@ def pack_pairs(
     threads
         Threads that pack; no effect on the result.
     numbers
-        What to add to `first_pair` for each pair, int64 (n,); 0, 1, ... if not given.
+        Numbers to add to `first_pair` for each pair, int64 (n,); default 0, 1, ...
     new
-        Makes an array of some items of a type, of any content.
+        Makes an array of a number of items of a type, uninitialised.
 
     Raises
     ------
@@ -213,7 +212,7 @@ def pack_pairs(
 
 
 def _code_tables(symbols: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the 4-bit code of each byte, in a query and in a reference."""
+    """Return the tables of the 4-bit code of each byte, for queries and for references."""
     if symbols != "dna":
         return CODE_OF_ASCII, CODE_OF_ASCII
     ambiguous = (CODE_OF_ASCII >= AMBIGUOUS) & (CODE_OF_ASCII != NOT_A_BASE)
@@ -251,8 +250,11 @@ def _packed_side(
     return words, word_starts[:-1], lengths
 
 
+# --- checks of packed pairs ---
+
+
 def check_columns(packed: PackedPairs) -> None:
-    """Raise UsageError unless these are columns of one length and of the right types."""
+    """Raise UsageError unless the columns have one length and the right types."""
     expected = ["uint64", "int64", "int64", "uint64", "int64", "int64", "uint8"]
     n_pairs = packed.n_pairs
     for name, column, dtype in zip(packed._fields, packed, expected, strict=True):
@@ -263,7 +265,7 @@ def check_columns(packed: PackedPairs) -> None:
 
 
 def check_places(packed: PackedPairs, threads: int) -> None:
-    """Raise UsageError unless sequences lie as :func:`mapper.packed_pairs` leaves them."""
+    """Raise UsageError unless the words of sequences are consecutive, with padding."""
     _check_side("queries", *packed[:3], packed.shift, threads)
     _check_side("references", *packed[3:6], packed.shift, threads)
 
@@ -284,24 +286,21 @@ def _check_side(
 
 
 @core
-def is_any_misplaced(start, length, shift, behind):
-    """Whether any of some sequences, which are some, does not lie before the next, or `behind`."""
+def is_any_misplaced(start, length, shift, end):
+    """Return True if sequences (at least one) overlap or are out of order, or exceed `end`."""
     n = len(start) - 1
-    wrong = is_misplaced(start[n], length[n], shift[n], behind)
-    for i in range(n):  # to its end, so that it becomes vector code
+    wrong = is_misplaced(start[n], length[n], shift[n], end)
+    for i in range(n):  # without an exit, so that it becomes vector code
         wrong |= is_misplaced(start[i], length[i], shift[i], start[i + 1])
     return wrong
 
 
 @driver
 def _wrong_place(n_words, start, length, shift, first, last):
-    """Return the first of these pairs, which are some, whose words are not where they should be.
-
-    -1 if there is none.
-    """
-    behind = n_words - 2 if last == len(start) else start[last]
+    """Return the first misplaced pair of first:last (at least one), or -1."""
+    end = n_words - 2 if last == len(start) else start[last]
     start, length, shift = start[first:last], length[first:last], shift[first:last]
-    if not is_any_misplaced(start, length, shift, behind):
+    if not is_any_misplaced(start, length, shift, end):
         return -1
     n = len(start) - 1
     for i in range(n):

@@ -1,4 +1,4 @@
-"""Files of pairs to batches: ``.seq`` files, or two FASTA or FASTQ files read in step.
+"""Reader of batches of pairs: from ``.seq`` files, or two FASTA or FASTQ files read in step.
 
 A ``.seq`` file has two lines a pair, ``>`` and the query, ``<`` and the reference (as in
 WFA2-lib's tests). Blank lines are skipped; a line may be of any length.
@@ -17,7 +17,7 @@ from mapper.io.input_file import BrokenStreamError, ByteSource, same_file
 from mapper.io.sequences import read_sequences
 
 BATCH_BYTES = 16 << 20
-"""Text of a batch; a pair that is longer makes a batch of its own."""
+"""Text of a batch; a longer pair makes a batch of its own."""
 
 _MARKS = np.frombuffer(b"><", np.uint8)
 _CR, _LF = b"\r\n"
@@ -26,14 +26,14 @@ _CR, _LF = b"\r\n"
 def read_pairs(paths: Sequence[str], batch_bytes: int = BATCH_BYTES) -> Iterator[PairBatch]:
     """Yield the pairs of one ``.seq`` file, or of two FASTA or FASTQ files, in order.
 
-    Memory is that of a few batches, or of the longest pair.
+    Needs memory for a few batches, or for the longest pair.
 
     Raises
     ------
     UsageError
-        For a number of files, or one file twice on standard input, that cannot be meant.
+        For an invalid number of files, or standard input twice.
     InputFormatError
-        For anything wrong with a file; names it, and line or record.
+        For an invalid file; names it, and line or record.
     """
     if len(paths) == 1:
         return _read_seq(paths[0], batch_bytes)

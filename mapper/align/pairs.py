@@ -1,7 +1,4 @@
-"""Pairs as given: lists, arrays or files of sequences become flat arrays of letters.
-
-Which lengths and places of sequences are allowed.
-"""
+"""Batches of pairs: lists, arrays or files of sequences become flat arrays of letters, checked."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ TOO_LONG = f"a sequence is longer than {MAX_LENGTH} symbols"
 
 
 def limit_of(name: str, limit: int | None, most: int) -> int:
-    """Return a limit that was given, or `most`; refuse what is no whole number from 0 on."""
+    """Return `limit`, or `most` for None; raise UsageError unless it is a whole number >= 0."""
     if limit is None:
         return most
     if not (limit >= 0 and limit == limit // 1):
@@ -39,9 +36,9 @@ def check_side(start: np.ndarray, end: np.ndarray, side: str, threads: int) -> N
     start, end
         int64 (n,): half-open bounds, in symbols.
     side
-        What messages call these sequences.
+        Name of these sequences in messages.
     threads
-        Threads that look; no effect on the result.
+        Threads that check; no effect on the result.
     """
     wrong = in_slices(
         len(start), threads,
@@ -54,7 +51,7 @@ def check_side(start: np.ndarray, end: np.ndarray, side: str, threads: int) -> N
 
 @core
 def are_lengths_wrong(start, end):
-    """Whether any length is below 0 or above MAX_LENGTH."""
+    """Return True if any length is below 0 or above MAX_LENGTH."""
     signs = np.int64(0)
     for i in range(len(start)):
         length = end[i] - start[i]
@@ -68,23 +65,23 @@ def _wrong_lengths(start, end):
 
 
 @core
-def is_misplaced(start, length, shift, behind):
-    """Whether a packed sequence does not lie between the first word and `behind`."""
-    bits = length << np.int64(shift & 3)  # of other shifts it is wrong in any case
+def is_misplaced(start, length, shift, end):
+    """Return True if a packed sequence does not lie between word 1 and word `end`, excluded."""
+    bits = length << np.int64(shift & 3)  # other shifts are wrong in any case
     wrong = (start < 1) | (length < 0) | (length > MAX_LENGTH) | (shift < 1) | (shift > 3)
-    return wrong | (start + ((bits + 63) >> 6) > behind)
+    return wrong | (start + ((bits + 63) >> 6) > end)
 
 
 PADDING = 8
-"""Bytes behind the last sequence of a batch, so that eight can be loaded at a time."""
+"""Bytes after the last sequence of a batch, so that eight can be loaded at a time."""
 
 _PIECE = 1 << 16
-"""Letters that are joined and encoded at a time, in the cache: as a whole they take five times as
-long, and one sequence after the other, too."""
+"""Letters that are joined and encoded at a time, in the cache: all at once, or one sequence after
+the other, takes five times as long."""
 
 
 class PairBatch(NamedTuple):
-    """Pairs as given; query i is ``queries[query_start[i]:query_end[i]]``.
+    """Pairs as letters; query i is ``queries[query_start[i]:query_end[i]]``.
 
     Both sides may lie in one array. 8 bytes of padding must follow the last sequence.
     """
@@ -115,9 +112,9 @@ def batch_of(
         Lists of str or bytes, or tuples of a flat uint8 array of ASCII and its offsets
         (int64, n + 1 values, first 0), or the path of a FASTA or FASTQ file.
     padded
-        Copy arrays, to put the padding behind them; without, they are taken as they are.
+        Copy arrays, to add the padding; otherwise they are used directly.
     checked
-        Look at all lengths; without, the caller does (:func:`check_lengths`).
+        Check all lengths; otherwise the caller does (:func:`check_lengths`).
 
     Raises
     ------
@@ -143,8 +140,7 @@ def sequence_set(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return sequences as a flat array of ASCII and their offsets.
 
-    `side` names them in messages; what is raised, `padded` and `checked` are as for
-    :func:`batch_of`.
+    `side` names them in messages; errors, `padded` and `checked` are as for :func:`batch_of`.
     """
     if isinstance(sequences, (str, bytes)):
         raise UsageError(
@@ -178,7 +174,7 @@ def sequence_set(
 
 
 def _joined(sequences: list[Any], side: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the letters of all, padding behind them, and their lengths (int64)."""
+    """Return the letters of all sequences, with padding, and their lengths (int64)."""
     try:
         try:
             return _in_pieces(sequences, lambda texts: "".join(texts).encode("ascii"))
@@ -206,7 +202,7 @@ def _in_pieces(
 
 
 def _bytes(sequence: object, side: str) -> bytes:
-    """Return a sequence of bytes; of a number, Python would make as many zeros."""
+    """Return a sequence as bytes; a number is refused (``bytes(n)`` would be n zeros)."""
     if isinstance(sequence, bytes):
         return sequence
     if isinstance(sequence, bytearray | memoryview):

@@ -1,4 +1,4 @@
-"""What the pairwise engines return."""
+"""Results of the pairwise engines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OK, OVER_LIMIT, HEURISTIC, NO_MEMORY = range(4)
 STATUS_NAMES = ("ok", "over_limit", "heuristic", "no_memory")
 """``ok``: the score is optimal. ``over_limit``: no alignment within the given limit; no
 score, no CIGAR. ``heuristic``: the alignment is valid, but a heuristic cut the search, so a
-better one may exist. ``no_memory``: the work space would exceed the limit; no score."""
+better one may exist. ``no_memory``: the workspace would exceed the limit; no score."""
 
 NO_SCORE = -1
 """Score of a pair without a result (scores of matrix alignments may be negative: there the
@@ -22,7 +22,7 @@ status decides)."""
 
 
 class Columns(NamedTuple):
-    """One row a pair, as compiled code fills them."""
+    """Result columns, one row a pair, that compiled code fills."""
 
     score: np.ndarray  # int64
     status: np.ndarray  # int8
@@ -33,7 +33,7 @@ class Columns(NamedTuple):
 
 
 def new_columns(n_pairs: int) -> Columns:
-    """Return columns for n pairs, to be filled."""
+    """Return new columns for n pairs."""
     spans = [np.full(n_pairs, -1, np.int64) for _ in range(4)]
     return Columns(np.full(n_pairs, NO_SCORE, np.int64), np.zeros(n_pairs, np.int8), *spans)
 
@@ -96,11 +96,11 @@ class PairAlignments(NamedTuple):
         return len(self.score)
 
     def has_results(self) -> np.ndarray:
-        """Say of each pair whether it has a score: bool (n,)."""
+        """Return True for each pair with a score: bool (n,)."""
         return (self.status == OK) | (self.status == HEURISTIC)
 
     def has_result(self, i: int) -> bool:
-        """Say whether pair i has a score."""
+        """Return True if pair i has a score."""
         return bool(self.status[i] in (OK, HEURISTIC))
 
     def cigar(self, i: int) -> str | None:

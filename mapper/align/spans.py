@@ -1,4 +1,4 @@
-"""Which ends of a pair may stay unaligned, in words and in numbers."""
+"""Spans: which ends of a pair may stay unaligned, by name or by number of symbols."""
 
 from __future__ import annotations
 

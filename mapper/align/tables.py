@@ -1,7 +1,4 @@
-"""Alignments of sequences of sets to text: a table, PAF, or FASTA with gaps.
-
-Pairwise alignments to lines of a table, tab-separated.
-"""
+"""Text of alignments: a table of pairs; for sets a table, PAF, or FASTA with gaps."""
 
 from __future__ import annotations
 
@@ -16,16 +13,18 @@ from mapper.cigar import EQUAL, D, I
 from mapper.io.sam import put_int
 from mapper.jit.accelerate import driver
 
+# --- table of pairs ---
+
 PAIR_COLUMNS = ("pair", "query_length", "ref_length", "score", "status", "cigar")
 SPAN_COLUMNS = ("query_start", "query_end", "ref_start", "ref_end")
-"""Follow where a span leaves ends unaligned."""
+"""Further columns, for spans with free ends."""
 
 _TAB, _NEWLINE, _STAR = b"\t\n*"
 CIGAR_LETTERS = np.frombuffer(b"MIDNSHP=X???????", np.uint8).copy()
 STATUSES = np.frombuffer(b"".join(name.ljust(16).encode() for name in STATUS_NAMES), np.uint8)
 STATUSES = STATUSES.reshape(-1, 16).copy()
 _PAIR_FIXED = 200
-"""Characters that the numbers and the status of a line take at most."""
+"""Most characters of the numbers and the status of a line."""
 
 
 def pair_header(with_spans: bool) -> bytes:
@@ -39,7 +38,7 @@ def encode_rows(
 ) -> np.ndarray:
     """Return one line for each pair: uint8, shape (n_bytes,).
 
-    A score or CIGAR that there is not is ``*``, an unknown coordinate too.
+    A missing score, CIGAR or coordinate is ``*``.
     """
     if found.cigar_ops is None or found.cigar_offsets is None:
         ops, offsets = np.empty(0, np.uint32), np.zeros(found.n_pairs + 1, np.int64)
@@ -103,12 +102,14 @@ def _fill_pairs(first_pair, query_lens, ref_lens, scores, status, has_result, ci
 
 @driver
 def put_known(out, at, value, known):
-    """Write a number, or ``*`` if it is not known; return the position after it."""
+    """Write a number, or ``*`` if it is unknown; return the position after it."""
     if known:
         return put_int(out, at, value)
     out[at] = _STAR
     return at + 1
 
+
+# --- alignments of sets ---
 
 FORMATS = ("tsv", "paf", "fasta")
 SET_COLUMNS = (
@@ -124,7 +125,7 @@ SET_COLUMNS = (
 
 _PLUS, _GAP, _SPACE, _GREATER = b"+- >"
 _SET_FIXED = 256
-"""Characters of a pair at most, besides names, CIGAR and letters."""
+"""Most characters of a pair without names, CIGAR and letters."""
 
 _SCORE, _CIGAR = (np.frombuffer(text, np.uint8).copy() for text in (b"AS:i:", b"cg:Z:"))
 _NO_MAPQ = 255
@@ -159,14 +160,14 @@ def named_set(records: Iterable[tuple[bytes, bytes]]) -> NamedSet:
 
 
 def set_header(form: str) -> bytes:
-    """Return what begins a file of a format."""
+    """Return the header of a file of a format."""
     return ("\t".join(SET_COLUMNS) + "\n").encode() if form == "tsv" else b""
 
 
 def is_written(form: str, found: PairAlignments) -> np.ndarray:
-    """Say of each pair whether a format has a place for it: bool (n,).
+    """Return True for each pair that a format contains: bool (n,).
 
-    A table has one for every pair; PAF and FASTA for those where something is aligned.
+    A table contains every pair; PAF and FASTA those with aligned symbols.
     """
     if form == "tsv":
         return np.ones(found.n_pairs, bool)
@@ -185,9 +186,9 @@ def encode_alignments(
     Parameters
     ----------
     form
-        ``tsv``, a line a pair under :func:`header`; ``paf``, PAF's twelve columns, the
+        ``tsv``, a line a pair after :func:`set_header`; ``paf``, PAF's twelve columns, the
         score and the CIGAR; ``fasta``, two records a pair, the aligned parts with gaps. The last
-        two need CIGARs, and leave out what :func:`is_written` says.
+        two need CIGARs, and contain the pairs of :func:`is_written` only.
     query, ref
         Index of each pair's sequences, int64.
     """
@@ -258,7 +259,7 @@ def _put_name(sequences, x, out, at):
 
 @driver
 def _put_row(queries, refs, query, ref, out, at):
-    """Write names and lengths, each with a tab behind it."""
+    """Write names and lengths, each followed by a tab."""
     at = _put_name(queries, query, out, at)
     out[at] = _TAB
     at = _put_name(refs, ref, out, at + 1)
@@ -311,7 +312,7 @@ def _put_paf(queries, refs, query, ref, score, span, ops, out, at):
 
 @driver
 def _put_gapped(letters, at_letter, ops, start, end, side, out, at):
-    """Write one side's letters, and gaps where an operation passes it by."""
+    """Write the letters of one side, with gaps where operations consume only the other."""
     gap = D if side == 0 else I
     for op in ops[start:end]:
         for _ in range(op >> 4):

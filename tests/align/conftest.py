@@ -1,4 +1,4 @@
-"""The device of these tests: a real one, or numba's simulator."""
+"""Fixture of the device: a real one, or numba's simulator."""
 
 from __future__ import annotations
 

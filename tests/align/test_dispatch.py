@@ -1,4 +1,4 @@
-"""Chunks of pairs over workers, and what these leave."""
+"""Chunks of pairs over workers, and unsolved pairs on the CPU."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from mapper.errors import DeviceMemoryError
 from tests.helpers.sequence_pairs import random_pairs
 
 SECONDS = 60
-"""Longest that a thread waits for another; then something is wrong."""
+"""Longest wait of one thread for another before the test fails."""
 
 
-class LeavesOdd:
-    """Does every second pair, by the CPU; says when it begins a chunk."""
+class SolvesEven:
+    """Solves every second pair, on the CPU; signals the start of its second chunk."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -66,8 +66,8 @@ def assert_equal(found, expected) -> None:
 
 
 @pytest.mark.parametrize("want_path", [False, True])
-def test_a_worker_goes_on_while_what_it_left_is_aligned_on_the_cpu(packed, want_path: bool) -> None:
-    worker = LeavesOdd()
+def test_a_worker_goes_on_while_the_cpu_aligns_unsolved_pairs(packed, want_path: bool) -> None:
+    worker = SolvesEven()
 
     def fallback(left):
         assert worker.went_on.wait(SECONDS)  # the first fallback, too
@@ -79,7 +79,7 @@ def test_a_worker_goes_on_while_what_it_left_is_aligned_on_the_cpu(packed, want_
 
 
 def test_without_memory_a_chunk_is_done_in_halves(packed) -> None:
-    class Small(LeavesOdd):
+    class Small(SolvesEven):
         def align(self, packed, want_path, columns, counts):
             if len(packed.shift) > 3:
                 raise DeviceMemoryError("no room")
@@ -96,14 +96,14 @@ def test_an_error_of_the_fallback_is_raised(packed) -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        run_on_devices([LeavesOdd(), LeavesOdd()], packed, True, fallback)
+        run_on_devices([SolvesEven(), SolvesEven()], packed, True, fallback)
 
 
 def test_a_signal_does_not_wait_for_the_fallback(packed) -> None:
-    """It may take hours; what has begun goes on unseen."""
+    """The fallback may take hours; it goes on in the background."""
     may_end, ended = threading.Event(), threading.Event()
 
-    class Interrupted(LeavesOdd):
+    class Interrupted(SolvesEven):
         def align(self, *chunk):
             if self.begun == 2:
                 raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The public calls take files where they take sequences."""
+"""Public calls accept files in place of sequences."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_long_strings_of_files(tmp_path: Path) -> None:
         mapper.long_edit_distance(a, fasta(b, ["A", "C"]), device="cpu")
 
 
-def test_what_cannot_be_meant(tmp_path: Path) -> None:
+def test_invalid_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("")
     assert mapper.edit_distance(tmp_path / "empty").n_pairs == 0
     with pytest.raises(InputFormatError, match=r"none\.seq: no such file"):

@@ -1,4 +1,4 @@
-"""Pairs over threads: how they are cut."""
+"""Cutting of pairs into chunks for threads."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mapper.align.threads import run_chunks
     [
         (48, 20_000, 4, 48),  # few long pairs: all threads have work
         (640, 2_000, 4, 32),
-        (48, 20_000, 1, 1),  # one thread: no more than its work space asks for
-        (50, 100, 4, 1),  # shorter than it takes to start a thread
+        (48, 20_000, 1, 1),  # one thread: one chunk
+        (50, 100, 4, 1),  # not worth a second thread
         (100_000, 300, 2, 29),  # at most 2^20 symbols
         (0, 0, 4, 0),
     ],

@@ -1,4 +1,4 @@
-"""Runs of pairs that go to a device together, and where their letters lie."""
+"""Chunks: consecutive pairs that go to a device together, and the spans of their symbols."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from mapper.align.pairs import PairBatch
 from mapper.jit.accelerate import core, driver
 
 CHUNK_PAIRS = 1 << 20
+"""Most pairs of a chunk."""
+
 CHUNK_SYMBOLS = 1 << 27
-"""Of one side, also those that lie between its sequences."""
+"""Most symbols in the span of one side, between its sequences, too."""
 
 SMALLEST = 4
-"""How many of the smallest chunks make one of full size."""
+"""Number of smallest chunks in one of full size."""
 
 TAIL_WORDS = 8
-"""Words behind a chunk's last, for loads that go beyond."""
-
+"""Words after the last one of a chunk, for loads beyond it."""
 
 _ROWS = 64
+"""Chunks that are cut in one call."""
 
 
 class Chunk(NamedTuple):
-    """A run of pairs, and the spans of both sides that hold their sequences.
+    """Pairs first:last, and the spans of both sides that hold their sequences.
 
-    Spans are of letters, or of words where these are packed already.
+    Spans are in letters, or in words for packed pairs.
     """
 
     first: int
@@ -44,29 +46,29 @@ class Chunk(NamedTuple):
 
 
 def table_of(chunks: Sequence[Chunk]) -> np.ndarray:
-    """Return chunks as compiled code takes them: int64 (n, 6)."""
+    """Return chunks in the form for compiled code: int64 (n, 6)."""
     return np.array(chunks, np.int64).reshape(-1, len(Chunk._fields))
 
 
 def round_to_line(n_words):
-    """Round words up to a cache line, at which each side of a staged chunk begins."""
+    """Round words up to a cache line, at which each side of a staged chunk starts."""
     return (n_words + 7) & ~7
 
 
 round_to_line_compiled = core(round_to_line)
-"""The same for compiled code; to call that from Python takes longer."""
+"""The same for compiled code; calling this one from Python takes longer."""
 
 
 @core
 def chunk_of(table, i):
-    """Chunk i of a table."""
+    """Return chunk i of a table."""
     return Chunk(
         table[i, 0], table[i, 1], table[i, 2], table[i, 3], table[i, 4], table[i, 5]
     )  # fmt: skip
 
 
 def are_adjacent(start: np.ndarray, end: np.ndarray) -> bool:
-    """Whether each sequence begins where that before it ends, as both are one array."""
+    """Return True if `start` and `end` are views of one offsets array."""
     return len(start) > 0 and start.ctypes.data + start.itemsize == end.ctypes.data
 
 
@@ -74,8 +76,8 @@ def are_adjacent(start: np.ndarray, end: np.ndarray) -> bool:
 def most_pairs_of(first, n_pairs, most):
     """Return the most pairs of the chunk that begins with pair `first`.
 
-    Chunks are smaller at both ends of a batch, down to a SMALLEST-th of `most`: a device has
-    nothing to do before it has the first, and the host nothing after it has staged the last.
+    Chunks are smaller at both ends of a batch, down to 1 / SMALLEST of `most`: the device idles
+    until it has the first, and the host after it has staged the last.
     """
     fewest = max(np.int64(1), most // SMALLEST)
     return max(fewest, min(most, first + fewest, (n_pairs - first) >> 1))
@@ -83,7 +85,7 @@ def most_pairs_of(first, n_pairs, most):
 
 @core
 def _first_above(values, begin, end, value):
-    """The first of ``values[begin:end]``, which rise, that is above a value; `end` if none is."""
+    """Return the index of the first of ``values[begin:end]`` (ascending) above `value`, or end."""
     while begin < end:
         middle = (begin + end) >> 1
         if values[middle] > value:
@@ -95,27 +97,27 @@ def _first_above(values, begin, end, value):
 
 @core
 def _end_of_letters(start, end, adjacent, first, last, most_symbols):
-    """The pair behind those that fit from `first` on, at most `last`: at least one does."""
+    """Return the end of the pairs from `first` on that fit, at most `last`; at least one fits."""
     if adjacent:
         return max(_first_above(end, first, last, start[first] + most_symbols), first + 1)
-    begin, behind = start[first], end[first]
+    lowest, highest = start[first], end[first]
     for i in range(first + 1, last):
-        begin = min(begin, start[i])
-        behind = max(behind, end[i])
-        if behind - begin > most_symbols:
+        lowest = min(lowest, start[i])
+        highest = max(highest, end[i])
+        if highest - lowest > most_symbols:
             return i
     return last
 
 
 @core
 def _span_of_letters(start, end, adjacent, first, last):
-    """The first symbol of some sequences, and that behind the last."""
-    begin, behind = start[first], end[last - 1]
+    """Return the first symbol of the sequences first:last, and the end of their last one."""
+    lowest, highest = start[first], end[last - 1]
     if not adjacent:
         for i in range(first, last):
-            begin = min(begin, start[i])
-            behind = max(behind, end[i])
-    return begin, behind
+            lowest = min(lowest, start[i])
+            highest = max(highest, end[i])
+    return lowest, highest
 
 
 @driver
@@ -141,27 +143,27 @@ def _cut_letters(batch, first, query_adjacent, ref_adjacent, most_pairs, most_sy
 
 
 @core
-def _behind_words(start, length, shift, i):
-    """The word behind a packed sequence."""
-    bits = length[i] << np.int64(shift[i] & 3)  # other shifts are wrong, and found out later
+def _end_word(start, length, shift, i):
+    """Return the end of the words of packed sequence i."""
+    bits = length[i] << np.int64(shift[i] & 3)  # other shifts are invalid, which staging finds
     return start[i] + ((bits + 63) >> 6)
 
 
 @core
 def _end_of_words(start, length, shift, first, last, most_words):
-    """As :func:`_end_of_letters`, of packed pairs: where the next begins, one ends."""
+    """Return the same as :func:`_end_of_letters` for packed pairs, which are consecutive."""
     most = start[first] + most_words
     above = _first_above(start, first, min(last + 1, len(start)), most)
     if above <= last:
         last = above - 1
-    elif last == len(start) and _behind_words(start, length, shift, last - 1) > most:
+    elif last == len(start) and _end_word(start, length, shift, last - 1) > most:
         last -= 1
     return max(last, first + 1)
 
 
 @driver
 def _cut_words(packed, first, most_pairs, most_words, table):
-    """As :func:`_cut_letters`, of packed pairs."""
+    """Fill rows of a table as :func:`_cut_letters`, for packed pairs."""
     n = len(packed.shift)
     for c in range(len(table)):
         if first == n:
@@ -174,15 +176,15 @@ def _cut_words(packed, first, most_pairs, most_words, table):
             packed.ref_start, packed.ref_len, packed.shift, first, last, most_words
         )
         table[c, 0], table[c, 1], table[c, 2] = first, last, packed.query_start[first]
-        table[c, 3] = _behind_words(packed.query_start, packed.query_len, packed.shift, last - 1)
+        table[c, 3] = _end_word(packed.query_start, packed.query_len, packed.shift, last - 1)
         table[c, 4] = packed.ref_start[first]
-        table[c, 5] = _behind_words(packed.ref_start, packed.ref_len, packed.shift, last - 1)
+        table[c, 5] = _end_word(packed.ref_start, packed.ref_len, packed.shift, last - 1)
         first = last
     return len(table)
 
 
 def cut_letters(batch: PairBatch, most_pairs: int) -> np.ndarray:
-    """Return the chunks of a batch of letters, as :func:`table_of` does."""
+    """Return the chunks of a batch of letters, in the form of :func:`table_of`."""
     adjacent = are_adjacent(*batch[1:3]), are_adjacent(*batch[4:6])
     return _all_rows(
         lambda first, table: _cut_letters(
@@ -193,7 +195,7 @@ def cut_letters(batch: PairBatch, most_pairs: int) -> np.ndarray:
 
 
 def cut_words(packed: PackedPairs, most_pairs: int) -> np.ndarray:
-    """Return the chunks of packed pairs, as :func:`table_of` does."""
+    """Return the chunks of packed pairs, in the form of :func:`table_of`."""
     return _all_rows(
         lambda first, table: _cut_words(packed, first, most_pairs, CHUNK_SYMBOLS >> 5, table),
         packed.n_pairs,

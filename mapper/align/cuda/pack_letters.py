@@ -1,25 +1,18 @@
-"""Letters → 2 bits each, as they lie in memory.
+"""Packing of letters to 2 bits each, as they lie in memory, for staging.
 
-Whole blocks are packed by lines (``flat_lines.py``), what is left of a span four letters at a time,
-as a word of 32 bits.
+Whole blocks are packed by *lines*: 256 letters make one cache line, in vector instructions. The
+compiler's own vectors need twice the instructions: it packs eight letters at a time where the
+processor can pack 64, and a line would have to lie in memory before it can be stored past the
+caches. The rest of a span is packed four letters at a time, as a word of 32 bits.
 
-What is no A, C, G or T is noted for blocks of letters; only sequences in such blocks are looked at
-letter by letter.
+A staged line is written once and read by the device, so it is stored past the caches
+(non-temporal). An ordinary store first loads the line from memory and later writes it back, which
+is a quarter of all memory traffic of staging.
 
-Lines of letters → 2 bits each, in vector instructions: 256 letters make a cache line.
+Letters other than A, C, G, T are noted by block; only sequences in noted blocks are checked letter
+by letter.
 
-The compiler's own vectors need twice the instructions: it packs eight letters at a time where the
-processor could pack 64, and a line has to lie in memory before it can be stored past the caches.
-Beside the function in vectors stands the plain one: it is the meaning, and what runs where the
-JIT is off.
-
-Writing memory that the writer will not read again, past the caches.
-
-What is staged for a device is written once, and read by the device. An ordinary store loads the
-line from memory first, and later writes it back; of all that staging moves that is a quarter. Lines
-of 64 bytes that are stored whole, and marked so, go straight to memory.
-
-The Python bodies are the meaning, for where the JIT is off.
+The Python bodies of compiled intrinsics define their meaning, and run where the JIT is off.
 """
 
 from __future__ import annotations
@@ -35,8 +28,10 @@ from mapper.align.packing import differs_from_acgt
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import BYTE, RUN, WORD, constant, load, moving
 
+# --- non-temporal stores ---
+
 LINE = 64
-"""Bytes; addresses that are stored to must be multiples of it."""
+"""Bytes of a line; the addresses of non-temporal stores must be multiples of it."""
 
 
 def stream_line(source, source_byte, target, target_byte):
@@ -46,18 +41,18 @@ def stream_line(source, source_byte, target, target_byte):
 
 
 def streams_done():
-    """Have all lines that were stored seen before what is written next."""
+    """Make all lines stored visible before anything that is written next."""
 
 
 def is_streamable(array: np.ndarray) -> bool:
-    """Say whether all rows of an array begin at a line."""
+    """Return True if all rows of an array start at a line."""
     return array.ctypes.data % LINE == 0 and all(
         stride % LINE == 0 for stride in array.strides[:-1]
     )
 
 
 def past_caches(builder, stored):
-    """Mark a store instruction: its line goes straight to memory."""
+    """Mark a store instruction as non-temporal."""
     one = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
     stored.set_metadata("nontemporal", one)
 
@@ -100,12 +95,13 @@ def _streams_done_compiled():
     return lambda: _fence()
 
 
+# --- lines of letters ---
+
 LINE_LETTERS = 4 * LINE
 
 _AHEAD = 2048
-"""Letters between those that are packed and those that are fetched from memory meanwhile. By
-itself the processor stops at the end of every page; of two threads on an EPYC each packed 1.3
-times as fast with it (512 ahead: as without)."""
+"""Letters of prefetching ahead. The processor's own prefetching stops at the end of every
+page; with this, each of two threads on an EPYC packed 1.3 times as fast (512 ahead: no gain)."""
 
 _LETTERS = np.frombuffer(b"ACGTUacgtu", np.uint8)
 
@@ -119,13 +115,13 @@ def pack_line(letters, at, codes, to, streamed):
     Parameters
     ----------
     letters, codes
-        uint8. What lies behind the letters may be fetched, but is not looked at.
+        uint8. Memory after the letters may be prefetched, but is not read.
     streamed
-        Whether to store past the caches: the line then begins at a multiple of LINE in memory.
+        Store past the caches; the line then starts at a multiple of LINE in memory.
 
     Returns
     -------
-    0 if all letters are A, C, G, T or U, of any case; else what is written has no meaning.
+    0 if all letters are A, C, G, T or U, of any case; otherwise the codes have no meaning.
     """
     fours = letters[at : at + LINE_LETTERS].reshape(LINE, 4)
     steps = np.array([0, 2, 4, 6], np.uint8)
@@ -136,7 +132,7 @@ def pack_line(letters, at, codes, to, streamed):
 
 
 def _fetch(builder, place):
-    """Have the line of an address loaded; it need not be one of ours."""
+    """Prefetch the line of an address, which need not be valid."""
     number = ir.IntType(32)
     address = BYTE.as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [address, number, number, number])
@@ -145,7 +141,7 @@ def _fetch(builder, place):
 
 
 def _line_doubts(builder, run, once, twice):
-    """Return vectors that say of letters whether they are none, in bit 0, and 3, 6 and 7.
+    """Return two vectors that are not 0 for invalid letters: in bit 0, and in bits 3, 6 and 7.
 
     In upper case A is 01000001, C 01000011, G 01000111, T 01010100 and U 01010101: bit 4 is set
     where bit 2 is and bit 1 is not, and only there may bit 0 be clear. Bits move in numbers
@@ -162,13 +158,13 @@ def _line_doubts(builder, run, once, twice):
 def _line_codes(builder, once):
     """Return the 2-bit codes of 64 letters that were moved by a bit, 4 to a byte."""
     codes = builder.and_(once, constant(_FOURS, 0x03030303))
-    # Brings four codes side by side into the highest byte; nothing is carried into it.
+    # Gathers four codes in the highest byte, without carries into it.
     codes = builder.mul(codes, constant(_FOURS, 0x01041040))
     return builder.trunc(builder.lshr(codes, constant(_FOURS, 24)), _PACKED)
 
 
 def _joined(builder, parts):
-    """Return vectors as one."""
+    """Return the concatenation of vectors."""
     while len(parts) > 1:
         n = 2 * parts[0].type.count
         order = ir.Constant(ir.VectorType(ir.IntType(32), n), list(range(n)))
@@ -214,27 +210,29 @@ def _pack_line_compiled(letters, at, codes, to, streamed):
     return run
 
 
+# --- blocks of letters ---
+
 BLOCK_LETTERS = 1024
-"""Letters of which it is noted whether any is none of A C G T."""
+"""Letters of a block, for each of which other letters than A, C, G, T are noted."""
 
 
 @driver
-def blocks_of(begin, behind):
-    """Number of blocks of the letters begin:behind."""
-    return (behind - begin + BLOCK_LETTERS - 1) // BLOCK_LETTERS
+def blocks_of(begin, end):
+    """Return the number of blocks of the letters begin:end."""
+    return (end - begin + BLOCK_LETTERS - 1) // BLOCK_LETTERS
 
 
 @core
 def _codes(word):
-    """The 2-bit codes of 4 letters, as uint8."""
+    """Return the 2-bit codes of 4 letters, as uint8."""
     word = np.uint32(np.uint32(word >> np.uint32(1)) & np.uint32(0x03030303))
-    # Brings the codes side by side into the highest byte; nothing is carried into it.
+    # Gathers the codes in the highest byte, without carries into it.
     return np.uint8(np.uint32(word * np.uint32(0x01041040)) >> np.uint32(24))
 
 
 @core
 def _doubts(word):
-    """Two words (uint32) for 4 letters; see :func:`_are_doubtful`.
+    """Return two words (uint32) for 4 letters, which :func:`_are_doubtful` tests.
 
     In upper case A is 01000001, C 01000011, G 01000111, T 01010100 and U 01010101: bit 4 is set
     where bit 2 is and bit 1 is not, and only there may bit 0 be clear.
@@ -248,13 +246,13 @@ def _doubts(word):
 
 @core
 def _are_doubtful(differ, even):
-    """Whether any letter is none of A C G T U, in either case; from doubts, or those of many."""
+    """Return True if any letter is not one of A C G T U, in either case; takes joined doubts."""
     return ((differ & np.uint32(0xD8D8D8D8)) | (even & np.uint32(0x01010101))) != 0
 
 
 @core
 def _last_letters(letters, at, end):
-    """The letters from `at` on as a word of 32 bits; those from `end` on are A and not loaded."""
+    """Return the letters from `at` on as a word of 32 bits; from `end` on A, without a load."""
     word = np.uint32(0x41414141)
     for x in range(min(np.int64(4), end - at)):
         word = np.uint32(word ^ np.uint32(np.uint32(letters[at + x] ^ 0x41) << np.uint32(8 * x)))
@@ -263,7 +261,7 @@ def _last_letters(letters, at, end):
 
 @core
 def _pack_block(letters, start, end, codes):
-    """Pack letters start:end, 4 to an item of `codes`; say whether any is none of A C G T."""
+    """Pack letters start:end, 4 an item of `codes`; return True if any is not A, C, G or T."""
     whole = (end - start) >> 2
     differ, even = np.uint32(0), np.uint32(0)
     for j in range(whole):
@@ -283,7 +281,7 @@ def _pack_block(letters, start, end, codes):
 
 @core
 def _pack_lines(letters, start, codes, at, streamed):
-    """Pack a whole block; say whether any letter is none of A C G T."""
+    """Pack a whole block; return True if any letter is not A, C, G or T."""
     doubts = np.int64(0)
     for x in range(BLOCK_LETTERS // LINE_LETTERS):
         doubts |= pack_line(letters, start + x * LINE_LETTERS, codes, at + x * LINE, streamed)
@@ -291,31 +289,31 @@ def _pack_lines(letters, start, codes, at, streamed):
 
 
 @driver
-def pack_blocks(letters, begin, behind, first_block, last_block, codes, noted, streamed):
-    """Pack some blocks of the letters begin:behind.
+def pack_blocks(letters, begin, end, first_block, last_block, codes, noted, streamed):
+    """Pack some blocks of the letters begin:end.
 
     Parameters
     ----------
     codes
         uint8: 4 letters an item, the first of all in the first.
     noted
-        bool, one a block: gets whether any letter of it is none of A C G T.
+        bool, one a block: receives True if any letter of it is not A, C, G or T.
     streamed
-        Whether to store past the caches; `codes` then begins at a line.
+        Store past the caches; `codes` then starts at a line.
     """
     for block in range(first_block, last_block):
         at = block * (BLOCK_LETTERS // 4)
         start = begin + block * BLOCK_LETTERS
-        end = min(start + BLOCK_LETTERS, behind)
-        if end - start == BLOCK_LETTERS:
+        stop = min(start + BLOCK_LETTERS, end)
+        if stop - start == BLOCK_LETTERS:
             noted[block] = _pack_lines(letters, start, codes, at, streamed)
         else:
-            noted[block] = _pack_block(letters, start, end, codes[at : at + BLOCK_LETTERS // 4])
+            noted[block] = _pack_block(letters, start, stop, codes[at : at + BLOCK_LETTERS // 4])
 
 
 @core
 def _eight_letters(letters, at, end):
-    """The letters from `at` on as a word; those from `end` on are A and not loaded."""
+    """Return the letters from `at` on as a word of 64 bits; from `end` on A, without a load."""
     word = np.uint64(0x4141414141414141)
     for x in range(min(np.int64(8), end - at)):
         word ^= np.uint64(letters[at + x] ^ 0x41) << np.uint64(8 * x)
@@ -324,7 +322,10 @@ def _eight_letters(letters, at, end):
 
 @core
 def is_acgt_where_noted(letters, start, end, origin, noted):
-    """Whether letters are all A, C, G or T; only noted blocks, counted from `origin`, are read."""
+    """Return True if the letters are all A, C, G or T; reads only if their blocks are noted.
+
+    Blocks are counted from letter `origin`.
+    """
     if start == end:
         return True
     doubted = False

@@ -1,8 +1,8 @@
-"""Batches of pairs on a CUDA device, whatever the metric: attempts, results, work space.
+"""Batches of pairs on a CUDA device, for every metric: attempts with growing workspaces.
 
-Every thread aligns one pair after the other in work space of its own, so much as the *attempt*
-allows: the first is for small distances and many threads. Pairs that do not fit are launched
-again on the next; those that fit none are left to the CPU.
+A thread aligns one pair after the other in a workspace of its own, whose size the *attempt* sets:
+the first is for small distances and many threads. Pairs that do not fit are launched again in the
+next attempt; those that fit none go to the CPU.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ BLOCK = 64
 
 
 class Attempt(NamedTuple):
-    """How far a launch goes, and with how many threads."""
+    """Bound and threads of a launch."""
 
-    bound: int  # greatest distance or (divided) penalty that is tried
+    bound: int  # greatest distance or (divided) penalty
     n_threads: int
 
 
 class DevicePairs(NamedTuple):
-    """A batch on the device: the columns of PackedPairs, and which pairs are to be done."""
+    """A batch on the device: the columns of PackedPairs, and the pairs to align."""
 
     query_words: Any
     query_start: Any
@@ -49,7 +49,7 @@ class DevicePairs(NamedTuple):
 
 
 class DeviceResults(NamedTuple):
-    """Rows of results, one a pair to be done; operations in slots of ``2 * bound + 2``."""
+    """Rows of results, one for each pair of ``todo``; operations in slots of ``2 * bound + 2``."""
 
     score: Any  # int64; -1 above the limit
     status: Any  # int8: DONE, UNSOLVED or CUT
@@ -63,7 +63,7 @@ class DeviceResults(NamedTuple):
 
 @kernel(BLOCK)
 def gather_ops_kernel(slots, slot, n_ops, offsets, flat):
-    """Copy the operations of each pair from its slot to where its offset says."""
+    """Copy the operations of each pair from its slot to its offset in `flat`."""
     j = cuda.grid(1)
     if j < len(n_ops):
         for x in range(n_ops[j]):
@@ -76,7 +76,7 @@ _SPACES_LOCK = threading.Lock()
 
 @contextmanager
 def workspace_of(ordinal: int, number: int = 0) -> Iterator[Workspace]:
-    """Lend a work space of a device, which is kept from call to call, to one thread."""
+    """Lend a workspace of a device to one thread; workspaces are kept from call to call."""
     key = ordinal, number
     with cuda.gpus[ordinal]:
         with _SPACES_LOCK:
@@ -88,7 +88,7 @@ def workspace_of(ordinal: int, number: int = 0) -> Iterator[Workspace]:
 
 
 class RetryWorker(ABC):
-    """Aligns batches on one device, attempt after attempt; a metric says what a launch is."""
+    """Aligns batches on one device, attempt after attempt; a subclass launches its kernel."""
 
     attempts: Sequence[Attempt]
 
@@ -109,7 +109,7 @@ class RetryWorker(ABC):
     def align(
         self, packed: PackedPairs, want_path: bool, columns: Columns, counts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As :meth:`mapper.align.dispatch.Worker.align`."""
+        """Align a batch as :meth:`mapper.align.dispatch.Worker.align`."""
         with workspace_of(self._ordinal) as space:
             return self._align(space, packed, want_path, columns, counts)
 
@@ -148,12 +148,12 @@ class RetryWorker(ABC):
 
 
 def public_status(score: np.ndarray, status: np.ndarray) -> np.ndarray:
-    """Return the statuses (int8) that users see of pairs that are done."""
+    """Return the public statuses (int8) of pairs that are done."""
     return np.where(score < 0, OVER_LIMIT, np.where(status == CUT, HEURISTIC, OK)).astype(np.int8)
 
 
 def _results(space: Workspace, n_todo: int, slot: int) -> DeviceResults:
-    """Return arrays for the results of so many pairs."""
+    """Return arrays for the results of `n_todo` pairs."""
     results = [
         space.device(f"out {name}", n_todo, np.int8 if name == "status" else np.int64)
         for name in DeviceResults._fields[:-1]
@@ -165,7 +165,7 @@ def _collect(
     space: Workspace, todo: np.ndarray, slot: int, want_path: bool, out: DeviceResults,
     columns: Columns, counts: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Fetch results and put them in their rows; return which pairs are done, and operations."""
+    """Fetch results into their rows; return the mask of pairs done, and operations."""
     host = [
         space.download(f"out {name}", array)
         for name, array in zip(DeviceResults._fields[:-1], out[:-1], strict=True)

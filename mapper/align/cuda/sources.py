@@ -1,14 +1,16 @@
-"""Chunks of pairs on their way to a device: what the host does to their letters.
+"""Sources of chunks: pairs as letters, or packed already, written to staging buffers by threads.
 
-A chunk is *staged* in one array of words, which one copy takes to the device: four columns
-(int32, one row a pair: first symbol of query and reference, counted from the array's start, and
-their lengths, -1 for a pair that the device is not given), then the letters of both sides, 32 a
-word. Letters are packed as they lie in memory, whatever the bounds of the sequences
-(``flat_letters.py``): packing then takes no longer than copying, and a quarter of the bytes goes
-over the link. Several threads stage parts of a chunk (``flat_tickets.py``). Pairs with other
-letters are taken out by the thread that has staged the last part.
+A chunk is *staged* in one array of words, which one copy takes to the device: four columns (int32,
+one row a pair: first symbol of query and reference, counted from the start of the array, and their
+lengths, -1 for a pair that the device shall not align), then the symbols of both sides, 32 a word.
 
-Chunks of pairs that are packed already on their way to a device; see ``flat_batch.py``.
+- Letters are packed as they lie in memory, whatever the bounds of the sequences
+  (``pack_letters.py``). Packing then takes no longer than copying, and a quarter of the bytes goes
+  over the link. The thread that stages the last part of a chunk removes the pairs with other
+  letters than A, C, G, T.
+- Words of packed pairs are copied.
+
+Several threads stage the parts of a chunk (``work_queue.py``).
 """
 
 from __future__ import annotations
@@ -53,17 +55,83 @@ from mapper.errors import UsageError
 from mapper.jit.accelerate import core, driver
 
 Stager = Callable[[WorkQueue, int], int]
-"""Takes queue and does their parts: all that are left, waiting for buffers; or at most so many,
-if that is not ALL, of those at hand. Returns how many."""
+"""Takes jobs of a queue and does them: all remaining ones (ALL), waiting for buffers; or at most a
+number of those whose chunks have a buffer. Returns how many."""
+
+
+def _stager(
+    batch: PairBatch | None, packed: PackedPairs | None, chunks: Sequence[Chunk],
+    buffers: np.ndarray, noted: np.ndarray | None,
+) -> Stager:  # fmt: skip
+    """Return a function that stages chunks, in any threads; chunk i in buffer ``i % n_buffers``."""
+    table, streamed = table_of(chunks), is_streamable(buffers)
+
+    def stage(queue: WorkQueue, most: int) -> int:
+        return int(_stage(batch, packed, table, buffers, noted, streamed, queue, most))
+
+    return stage
+
+
+@driver
+def _stage(batch, packed, chunks, buffers, noted, streamed, queue, most):
+    """Stage parts as a `Stager` does.
+
+    Parameters
+    ----------
+    batch, packed
+        Letters or packed pairs; the other one is None, and its branches are not compiled.
+    noted
+        bool (n_buffers, 2, n_blocks), for blocks with other letters than A, C, G, T; None for
+        packed pairs.
+    streamed
+        As for :func:`pack_blocks`.
+    """
+    done = 0
+    while done != most:
+        job = take_job(queue) if most == ALL else try_take_job(queue)
+        if job < 0:
+            break
+        c, part = divmod(job, queue.n_parts)
+        chunk = chunk_of(chunks, c)
+        b = c % len(buffers)
+        is_bad = False
+        if batch is not None:
+            is_bad = _stage_letters(
+                batch, chunk, buffers[b], noted[b], streamed, part, queue.n_parts
+            )
+        if packed is not None:
+            is_bad = _stage_words(packed, chunk, buffers[b], streamed, part, queue.n_parts)
+        if is_bad:
+            mark_invalid(queue)
+        streams_done()
+        if finish_job(queue, c):
+            # With an invalid pair, sequences may lie anywhere.
+            if batch is not None and not is_invalid(queue):
+                _remove_other_letters(batch, chunk, noted[b], buffers[b].view(np.int32))
+            mark_ready(queue, c)
+        done += 1
+    return done
+
+
+@core
+def _remove_too_long(query_len, ref_len):
+    """Set the lengths of pairs that are too long for a device to -1."""
+    for j in range(len(query_len)):
+        fits = max(query_len[j], ref_len[j]) <= MAX_SMALL_LENGTH
+        query_len[j] = query_len[j] if fits else np.int32(-1)
+        ref_len[j] = ref_len[j] if fits else np.int32(-1)
+
+
+# --- letters ---
 
 
 class LetterSource:
-    """Pairs as letters, to be packed while they are staged.
+    """Pairs as letters, which staging packs.
 
     Parameters
     ----------
     batch
-        Lengths need not be allowed ones: :meth:`check` says if they are, and staging finds out.
+        Lengths may be invalid: staging finds that, and :meth:`check` raises the error.
     """
 
     def __init__(self, batch: PairBatch) -> None:
@@ -71,16 +139,16 @@ class LetterSource:
         self.n_pairs = batch.n_pairs
 
     def check(self, threads: int) -> None:
-        """Raise UsageError unless all lengths are allowed."""
+        """Raise UsageError unless all lengths are valid."""
         check_lengths(self._batch, threads)
 
     def chunks(self, most_pairs: int) -> list[Chunk]:
-        """Cut the batch into runs of pairs.
+        """Cut the batch into chunks.
 
         Raises
         ------
         UsageError
-            If the letters of a run are not all there.
+            If a chunk has letters outside the arrays.
         """
         table = cut_letters(self._batch, most_pairs)
         ends = len(self._batch.queries), len(self._batch.refs)
@@ -92,60 +160,30 @@ class LetterSource:
         return chunks_of(table)
 
     def n_words(self, chunk: Chunk) -> int:
-        """Words of a staged chunk."""
+        """Return the words of a staged chunk."""
         n_query = (chunk.query_end - chunk.query_begin + 31) >> 5
         n_ref = (chunk.ref_end - chunk.ref_begin + 31) >> 5
         ref_at = round_to_line(round_to_line(2 * chunk.n_pairs) + n_query)
         return ref_at + n_ref + TAIL_WORDS
 
     def stager(self, chunks: Sequence[Chunk], buffers: np.ndarray) -> Stager:
-        """Return what stages chunks, by any threads; chunk i goes to buffer ``i % n_buffers``.
+        """Return a function that stages chunks, in any thread; chunk i in buffer ``i % n_buffers``.
 
         `buffers`: uint64 (n_buffers, at least the words of the largest).
         """
-        table, streamed = table_of(chunks), is_streamable(buffers)
+        table = table_of(chunks)
         most = (table[:, 3::2] - table[:, 2::2]).max(initial=0)
         noted = np.empty((len(buffers), 2, blocks_of(0, most)), np.bool_)
-
-        def stage(queue: WorkQueue, most: int) -> int:
-            return int(_stage(self._batch, table, buffers, noted, streamed, queue, most))
-
-        return stage
+        return _stager(self._batch, None, chunks, buffers, noted)
 
     def selected(self, pairs: np.ndarray) -> PairBatch:
-        """Return some pairs (int64) with their letters only."""
+        """Return some pairs (int64) with no other letters."""
         return selected(self._batch, pairs)
 
 
 @driver
-def _stage(batch, chunks, buffers, noted, streamed, queue, most):
-    """Stage parts as a `Stager` does; `streamed`: as for :func:`pack_blocks`."""
-    done = 0
-    while done != most:
-        job = take_job(queue) if most == ALL else try_take_job(queue)
-        if job < 0:
-            break
-        c, part = divmod(job, queue.n_parts)
-        chunk = chunk_of(chunks, c)
-        buffer = c % len(buffers)
-        n_query = blocks_of(chunk.query_begin, chunk.query_end)
-        n_ref = blocks_of(chunk.ref_begin, chunk.ref_end)
-        if _stage_part(batch, chunk, buffers[buffer], noted[buffer], streamed, part, queue.n_parts):
-            mark_invalid(queue)
-        streams_done()
-        if finish_job(queue, c):
-            if is_invalid(queue):
-                pass  # sequences may lie anywhere
-            elif _any(noted[buffer, 0, :n_query]) or _any(noted[buffer, 1, :n_ref]):
-                _take_out(batch, chunk, noted[buffer], buffers[buffer].view(np.int32))
-            mark_ready(queue, c)
-        done += 1
-    return done
-
-
-@driver
-def _stage_part(batch, chunk, buffer, noted, streamed, part, n_parts):
-    """Pack a part of a chunk's letters, and write a part of its rows; say if any is wrong."""
+def _stage_letters(batch, chunk, buffer, noted, streamed, part, n_parts):
+    """Pack a part of a chunk's letters, and write its rows; return True if a length is invalid."""
     n = chunk.last - chunk.first
     codes, columns = buffer.view(np.uint8), buffer.view(np.int32)
     # Words at which the letters of both sides begin.
@@ -168,35 +206,26 @@ def _stage_part(batch, chunk, buffer, noted, streamed, part, n_parts):
         are_lengths_wrong(batch.ref_start[first:last], batch.ref_end[first:last])
     ):
         return True
-    _stage_rows(
+    _write_rows(
         batch.query_start, batch.query_end, batch.ref_start, batch.ref_end, chunk.first,
         chunk.query_begin - 32 * query_at, chunk.ref_begin - 32 * ref_at, begin, end, n, columns,
     )  # fmt: skip
     return False
 
 
-@core
-def _any(flags):
-    """Whether any is set; all are looked at, by vector code."""
-    found = np.uint8(0)
-    for i in range(len(flags)):
-        found |= np.uint8(flags[i])
-    return found != 0
-
-
 @driver
-def _stage_rows(query_start, query_end, ref_start, ref_end, first, query_origin, ref_origin, begin,
+def _write_rows(query_start, query_end, ref_start, ref_end, first, query_origin, ref_origin, begin,
                 end, n, columns):  # fmt: skip
     """Write rows begin:end of the four columns of a chunk of n pairs."""
     query_start, query_end = query_start[first + begin :], query_end[first + begin :]
     ref_start, ref_end = ref_start[first + begin :], ref_end[first + begin :]
-    # Short loops over few arrays, counted from 0: others are not vectorised.
+    # LLVM vectorises short loops over few arrays, counted from 0; no others.
     _subtract_number(query_start, query_origin, columns[begin:end])
     _subtract_number(ref_start, ref_origin, columns[n + begin : n + end])
     query_len, ref_len = columns[2 * n + begin : 2 * n + end], columns[3 * n + begin : 3 * n + end]
     _subtract(query_end, query_start, query_len)
     _subtract(ref_end, ref_start, ref_len)
-    take_out_long(query_len, ref_len)
+    _remove_too_long(query_len, ref_len)
 
 
 @core
@@ -211,18 +240,14 @@ def _subtract(values, others, out):
         out[j] = values[j] - others[j]
 
 
-@core
-def take_out_long(query_len, ref_len):
-    """Give pairs that are too long for a first pass the length -1."""
-    for j in range(len(query_len)):
-        fits = max(query_len[j], ref_len[j]) <= MAX_SMALL_LENGTH
-        query_len[j] = query_len[j] if fits else np.int32(-1)
-        ref_len[j] = ref_len[j] if fits else np.int32(-1)
-
-
 @driver
-def _take_out(batch, chunk, noted, columns):
-    """Give pairs with other letters the length -1."""
+def _remove_other_letters(batch, chunk, noted, columns):
+    """Set the lengths of pairs with other letters than A, C, G, T to -1."""
+    if not (
+        _any(noted[0, : blocks_of(chunk.query_begin, chunk.query_end)])
+        or _any(noted[1, : blocks_of(chunk.ref_begin, chunk.ref_end)])
+    ):
+        return
     n = chunk.last - chunk.first
     for j in range(n):
         i = chunk.first + j
@@ -235,8 +260,17 @@ def _take_out(batch, chunk, noted, columns):
             columns[3 * n + j] = -1
 
 
+@core
+def _any(flags):
+    """Return True if any flag is set; visits all, by vector code."""
+    found = np.uint8(0)
+    for i in range(len(flags)):
+        found |= np.uint8(flags[i])
+    return found != 0
+
+
 def selected(batch: PairBatch, pairs: np.ndarray) -> PairBatch:
-    """Return a batch of some pairs (int64), with their letters only."""
+    """Return a batch of some pairs (int64), with no other letters."""
     sides: list[np.ndarray] = []
     for letters, start, end in (batch[:3], batch[3:]):
         offsets = np.zeros(len(pairs) + 1, np.int64)
@@ -255,13 +289,17 @@ def _select_letters(letters, start, pairs, offsets, own):
             own[offsets[j] + i] = letters[at + i]
 
 
+# --- packed pairs ---
+
+
 class PackedSource:
-    """Pairs whose words are copied; those of more than 2 bits a symbol are not given to a device.
+    """Packed pairs, whose words staging copies; those of more than 2 bits a symbol are left out.
 
     Parameters
     ----------
     packed
-        Sequences of each side lie one behind the other; :meth:`check` says if they do.
+        Sequences of each side should be consecutive: staging finds if they are not, and
+        :meth:`check` raises the error.
     """
 
     def __init__(self, packed: PackedPairs) -> None:
@@ -269,16 +307,16 @@ class PackedSource:
         self.n_pairs = packed.n_pairs
 
     def check(self, threads: int) -> None:
-        """Raise UsageError unless sequences lie one behind the other."""
+        """Raise UsageError unless the sequences of each side are consecutive."""
         check_places(self.packed, threads)
 
     def chunks(self, most_pairs: int) -> list[Chunk]:
-        """Cut the pairs into runs.
+        """Cut the pairs into chunks.
 
         Raises
         ------
         UsageError
-            If the spans of runs are not inside the arrays, or not one behind the other.
+            If the spans of chunks exceed the arrays or overlap.
         """
         table = cut_words(self.packed, most_pairs)
         if not _are_adjacent(table, len(self.packed.query_words), len(self.packed.ref_words)):
@@ -286,21 +324,16 @@ class PackedSource:
         return chunks_of(table)
 
     def n_words(self, chunk: Chunk) -> int:
-        """Words of a staged chunk."""
+        """Return the words of a staged chunk."""
         _, ref_at = sides_at(chunk)
         return ref_at + chunk.ref_end - chunk.ref_begin + TAIL_WORDS
 
     def stager(self, chunks: Sequence[Chunk], buffers: np.ndarray) -> Stager:
-        """As that of :class:`mapper.align.cuda.sources.LetterSource`."""
-        table, streamed = table_of(chunks), is_streamable(buffers)
-
-        def stage(queue: WorkQueue, most: int) -> int:
-            return int(_stage_words(self.packed, table, buffers, streamed, queue, most))
-
-        return stage
+        """Return a function that stages chunks, as :meth:`LetterSource.stager`."""
+        return _stager(None, self.packed, chunks, buffers, None)
 
     def selected(self, pairs: np.ndarray) -> PackedPairs:
-        """Return some pairs (int64, rising)."""
+        """Return some pairs (int64, ascending)."""
         packed = self.packed
         return packed._replace(
             query_start=packed.query_start[pairs], query_len=packed.query_len[pairs],
@@ -310,44 +343,23 @@ class PackedSource:
 
 
 def _are_adjacent(chunks: np.ndarray, *n_words: int) -> bool:
-    """Whether the spans of both sides lie one behind the other, between the paddings."""
-    for begin, behind, n in zip(chunks[:, 2::2].T, chunks[:, 3::2].T, n_words, strict=True):
-        bounds = np.concatenate([[1], np.stack([begin, behind], 1).ravel(), [n - 2]])
+    """Return True if the spans of both sides are consecutive, between the paddings."""
+    for begin, end, n in zip(chunks[:, 2::2].T, chunks[:, 3::2].T, n_words, strict=True):
+        bounds = np.concatenate([[1], np.stack([begin, end], 1).ravel(), [n - 2]])
         if (np.diff(bounds) < 0).any():
             return False
     return True
 
 
 def sides_at(chunk: Chunk) -> tuple[int, int]:
-    """Return the words of a staged chunk at which queries and references begin."""
+    """Return the words of a staged chunk at which queries and references start."""
     query_at = round_to_line(2 * chunk.n_pairs)
     return query_at, round_to_line(query_at + chunk.query_end - chunk.query_begin)
 
 
 @driver
-def _stage_words(packed, chunks, buffers, streamed, queue, most):
-    """Stage parts as a `Stager` does."""
-    done = 0
-    while done != most:
-        job = take_job(queue) if most == ALL else try_take_job(queue)
-        if job < 0:
-            break
-        c, part = divmod(job, queue.n_parts)
-        chunk = chunk_of(chunks, c)
-        if _stage_words_part(
-            packed, chunk, buffers[c % len(buffers)], streamed, part, queue.n_parts
-        ):
-            mark_invalid(queue)
-        streams_done()
-        if finish_job(queue, c):
-            mark_ready(queue, c)
-        done += 1
-    return done
-
-
-@driver
-def _stage_words_part(packed, chunk, buffer, streamed, part, n_parts):
-    """Copy a part of a chunk's words, and write a part of its rows; say if any is wrong."""
+def _stage_words(packed, chunk, buffer, streamed, part, n_parts):
+    """Copy a part of a chunk's words, and write its rows; return True if a pair is misplaced."""
     n = chunk.last - chunk.first
     n_query, n_ref = chunk.query_end - chunk.query_begin, chunk.ref_end - chunk.ref_begin
     query_at = round_to_line_compiled(2 * n)
@@ -358,7 +370,7 @@ def _stage_words_part(packed, chunk, buffer, streamed, part, n_parts):
     begin, end = n * part // n_parts, n * (part + 1) // n_parts
     if begin < end and _are_misplaced(packed, chunk, chunk.first + begin, chunk.first + end):
         return True
-    _stage_word_rows(
+    _write_word_rows(
         packed.query_start, packed.query_len, packed.ref_start, packed.ref_len, packed.shift,
         chunk.first, chunk.query_begin - query_at, chunk.ref_begin - ref_at, begin, end, n,
         buffer.view(np.int32),
@@ -368,7 +380,7 @@ def _stage_words_part(packed, chunk, buffer, streamed, part, n_parts):
 
 @core
 def _are_misplaced(packed, chunk, first, last):
-    """Whether any of the pairs first:last of a chunk is not where it should be."""
+    """Return True if any of the pairs first:last of a chunk is misplaced."""
     query_end, ref_end = chunk.query_end, chunk.ref_end
     if last < chunk.last:
         query_end, ref_end = packed.query_start[last], packed.ref_start[last]
@@ -380,7 +392,7 @@ def _are_misplaced(packed, chunk, first, last):
 
 @core
 def _copy_part(words, begin, n, part, n_parts, buffer, at, streamed):
-    """Copy a part of n words from `begin` on to a buffer, from its word `at` on: whole lines."""
+    """Copy a part of n words from `begin` on to a buffer, from its word `at` on, by whole lines."""
     first = (n * part // n_parts) & ~7
     last = n if part + 1 == n_parts else (n * (part + 1) // n_parts) & ~7
     lines = (last - first) >> 3 if streamed else 0
@@ -394,7 +406,7 @@ def _copy_part(words, begin, n, part, n_parts, buffer, at, streamed):
 
 
 @driver
-def _stage_word_rows(query_start, query_len, ref_start, ref_len, shift, first, query_origin,
+def _write_word_rows(query_start, query_len, ref_start, ref_len, shift, first, query_origin,
                      ref_origin, begin, end, n, columns):  # fmt: skip
     """Write rows begin:end of the four columns of a chunk of n pairs."""
     query_start, query_len = query_start[first + begin :], query_len[first + begin :]
@@ -404,7 +416,7 @@ def _stage_word_rows(query_start, query_len, ref_start, ref_len, shift, first, q
     lengths = columns[2 * n + begin : 2 * n + end], columns[3 * n + begin : 3 * n + end]
     _lengths(query_len, shift[first + begin :], lengths[0])
     _lengths(ref_len, shift[first + begin :], lengths[1])
-    take_out_long(lengths[0], lengths[1])
+    _remove_too_long(lengths[0], lengths[1])
 
 
 @core
@@ -415,6 +427,6 @@ def _symbols_from(words, origin, out):
 
 @core
 def _lengths(lengths, shift, out):
-    """Write lengths, more than the greatest for pairs of more than 2 bits a symbol."""
+    """Write lengths; of pairs of more than 2 bits a symbol one above the greatest allowed."""
     for j in range(len(out)):
         out[j] = lengths[j] if shift[j] == 1 else np.int64(MAX_SMALL_LENGTH + 1)

@@ -1,4 +1,4 @@
-"""The staging of a batch: threads fill buffers, one chunk each, in the chunks' order."""
+"""Staging of a batch: threads fill page-locked buffers, one chunk each, in order."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from mapper.errors import DeviceError
 Source = LetterSource | PackedSource
 
 _PARTS_A_THREAD = 4
-"""Of a chunk: threads that end early go on with the next chunk, and who waits for a chunk and helps
-meanwhile is back soon."""
+"""Parts of a chunk for each thread: threads that finish early start on the next chunk, and the
+thread that queues work stages short parts only."""
 
 
 def buffer_words(source: Source, chunks: Sequence[Chunk]) -> int:
-    """Return the words of a buffer, which is to hold any of the chunks."""
+    """Return the words of a buffer that can hold any of the chunks."""
     n_words = max((source.n_words(chunk) for chunk in chunks), default=0)
-    return (n_words + 63) & ~63  # so that all buffers begin where copies like best
+    return (n_words + 63) & ~63  # so that copies from all buffers are aligned
 
 
 class Staging:
-    """Chunks that are being staged; to be closed.
+    """Chunks that are being staged; call :meth:`close` at the end.
 
     Parameters
     ----------
     buffers
         uint64 (n_buffers, n_words): chunk i goes to buffer ``i % n_buffers``.
     threads
-        That stage. One of them is the caller's, by :meth:`help`; with one alone, another does.
-        No effect on the result.
+        Threads that stage. One of them is the caller's, by :meth:`help`; with one thread, another
+        one stages. No effect on the result.
     """
 
     def __init__(
@@ -72,21 +72,21 @@ class Staging:
             self._failures.append(error)
 
     def buffer(self, chunk: int) -> np.ndarray:
-        """Return the words of a chunk's buffer."""
+        """Return the buffer of a chunk."""
         row: np.ndarray = self._buffers[chunk % len(self._buffers)]
         return row
 
     def begin(self, n: int = 1) -> None:
-        """Let the next chunks be staged: their buffers are free."""
+        """Let the next n chunks be staged: their buffers are free."""
         add_buffers(self._queue, n)
 
     def is_ready(self, chunk: int) -> bool:
-        """Say whether a chunk is staged.
+        """Return True if a chunk is staged.
 
         Raises
         ------
         UsageError
-            If it, or one behind it, holds what is not allowed; or what a thread has raised.
+            If it, or a later one, has invalid pairs. Errors of threads are raised, too.
         """
         state = chunk_state(self._queue, chunk)
         if state == FAILED:
@@ -97,19 +97,19 @@ class Staging:
         return bool(state == READY)
 
     def help(self, attempt: int) -> int:
-        """Stage a part, or back_off if there is none; return the turns of back_off in a row."""
+        """Stage a part, or back off if there is none; return the number of attempts in a row."""
         if self._helps and self._stage(self._queue, 1):
             return 0
         back_off(attempt)
         return attempt + 1
 
     def wait(self, chunk: int) -> None:
-        """Wait until a chunk is staged, and help; what is raised is as for :meth:`is_ready`."""
+        """Wait until a chunk is staged, and stage meanwhile; raises as :meth:`is_ready`."""
         attempt = 0
         while not self.is_ready(chunk):
             attempt = self.help(attempt)
 
     def close(self) -> None:
-        """End the threads' work on this batch."""
+        """Stop the threads."""
         stop(self._queue)
         wait(self._futures)

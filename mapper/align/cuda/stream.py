@@ -1,28 +1,21 @@
-"""Room for chunks on a device, each with a stream: what is copied, launched and fetched.
+"""Streamed alignment of many pairs on CUDA devices, chunk by chunk, with a fallback.
 
-Everything here is done by the one thread that queues work, so that arguments and addresses are
-prepared once, and what is queued is handed to the driver in one go (``device/calls.py``).
+The transfer to the device and back limits the rate, so the host touches every letter once:
 
-Many short pairs on CUDA devices: the first pass of a batch.
+- Threads pack the letters of a chunk of pairs into page-locked buffers (``sources.py``,
+  ``staging.py``), several chunks ahead of the device; packed pairs are copied there. Packed pairs
+  in page-locked memory are not staged: the device copies them directly, and a kernel checks their
+  columns.
+- One thread, the caller's, queues the copies and kernels of each chunk on one of a few streams
+  (`ChunkStream`), and stages like the other threads while it has nothing to queue or to finish.
+  Launch arguments and addresses are prepared once and queued in one driver call
+  (``mapper/cuda/launch.py``).
+- The device writes columns of results in their final form (`StreamedResults`), in page-locked
+  arrays that belong to the caller and are reused once the caller drops them. Where the operations
+  of a chunk go depends on the number of those before, so chunks are finished in order.
 
-What limits it is the way to the device and back, so that the host touches every letter once:
-
-- Threads pack the letters of a chunk of pairs into page-locked memory (``flat_batch.py``; what is
-  packed already is copied there), several chunks ahead of the device. Packed pairs that lie in
-  page-locked memory are copied from where they lie, and a kernel looks at their columns.
-- One thread, this one, queues for each chunk the copies, the kernels, and the copies back
-  (``flat_slots.py``), and packs like the others while it has nothing to queue or to finish.
-- The device writes the columns of results as the caller gets them, and they are copied into
-  page-locked arrays that are the caller's to keep, and used again when the caller lets go.
-  Where the operations of a chunk go follows from the number of those before, so chunks are
-  finished in their order.
-
-Pairs with other letters than A C G T, and those that do not fit the small work space of a
-kernel, are left to what follows.
-
-What a first pass over short pairs finds: columns in memory that is the caller's to keep.
-
-All pairs of a batch on CUDA devices: a first pass, and the pairs that it leaves.
+Pairs with other letters than A, C, G, T, and those that no kernel of the launch plan solves, go to
+the fallback (:func:`align_streamed`).
 """
 
 from __future__ import annotations
@@ -60,12 +53,17 @@ from mapper.cuda.memory import Workspace, is_page_locked, page_locked, total_byt
 from mapper.errors import DeviceError, DeviceMemoryError
 from mapper.jit.accelerate import driver
 
+log = logging.getLogger(__name__)
+
 COLUMN_TYPES = (np.int64, np.int8, *[np.int64] * 5)
-"""Of the columns of results, and of the offsets of operations."""
+"""Types of the result columns, and of the offsets of operations."""
+
+
+# --- results on the host ---
 
 
 class StreamedResults:
-    """What the first pass has results: columns of all pairs, filled where they are done."""
+    """Result columns of all pairs, filled where the streamed pass solved them."""
 
     def __init__(self, n_pairs: int, want_path: bool) -> None:
         types = COLUMN_TYPES[: 7 if want_path else 6]
@@ -76,32 +74,34 @@ class StreamedResults:
         self.n_ops = 0
         self.n_unsolved = 0
         self.n_misplaced = 0
-        """Packed pairs that do not lie where they should; they are left."""
+        """Packed pairs whose words are not where they should be; they count as unsolved, too."""
 
     def ops(self) -> np.ndarray:
         """Return the operations of all pairs."""
         return self._ops[: self.n_ops]
 
     def room(self, n_more: int, share: float, wait: Callable[[], None]) -> np.ndarray:
-        """Return where the next operations go.
+        """Return the array for the next operations.
 
         Parameters
         ----------
+        n_more
+            Number of operations.
         share
-            Of all pairs, that of these and those before.
+            Fraction of all pairs up to and including these, from which the total is estimated.
         wait
-            Waits for all copies that are queued.
+            Waits for all queued copies.
         """
         needed = self.n_ops + n_more
         if needed > len(self._ops):
-            wait()  # what is on its way goes to the old array
+            wait()  # queued copies go to the old array
             larger = page_locked(int(needed / share * 1.125) + 1024, np.dtype(np.uint32))
             larger[: self.n_ops] = self.ops()
             self._ops = larger
         return self._ops[self.n_ops : needed]
 
     def close(self, unfit: Sequence[Chunk]) -> None:
-        """Fill what is missing: the rows of chunks that no device got, and the last offset."""
+        """Fill the rows of chunks that no device got, and the last offset."""
         for chunk in unfit:
             self.columns.status[chunk.first : chunk.last] = NOT_DONE
             self.n_unsolved += chunk.n_pairs
@@ -111,13 +111,15 @@ class StreamedResults:
                 self.offsets[chunk.first : chunk.last] = self.offsets[chunk.last]
 
 
+# --- one stream ---
+
 LONG_OPS_A_WORD = 4
-"""Operations that there is room for beside the streams, for 32 staged letters: an edit in four
-letters of a pair. Pairs for whose path there is none left are left to the CPU."""
+"""Operations outside the slots that there is room for, per 32 staged letters: an edit in four
+letters of a pair. Pairs whose path finds no room go to the fallback."""
 
 
 class ChunkStream:
-    """Room for a chunk on a device, and its stream."""
+    """A CUDA stream with its device buffers for one chunk and its prepared launches."""
 
     def __init__(
         self, ordinal: int, space: Workspace, plan: LaunchPlan, most_pairs: int, n_words: int,
@@ -143,7 +145,7 @@ class ChunkStream:
             self._room(f"column {name}", most_pairs, dtype)
             for name, dtype in zip(OutputColumns._fields[:7], COLUMN_TYPES, strict=True)
         ]
-        self._columns = OutputColumns._make([*columns, self._room("ops", 1, np.uint32)])
+        self._columns = OutputColumns._make([*columns, self._space.device("ops", 1, np.uint32)])
         self._align: dict[int, list[PairLaunch]] = {}
         self._count = BoundKernel(
             count_blocks_kernel, space.stream, self._staged, most_pairs, self._out
@@ -166,7 +168,7 @@ class ChunkStream:
         )  # fmt: skip
 
     def suits(self, plan: LaunchPlan, most_pairs: int, n_words: int, want_path: bool) -> bool:
-        """Say whether the slot does for such chunks."""
+        """Return True if the buffers suffice for these chunks."""
         return (
             most_pairs <= self.most_pairs
             and n_words <= self.n_words
@@ -175,7 +177,7 @@ class ChunkStream:
         )
 
     def begin(self, is_current: bool) -> None:
-        """Begin with a batch; say whether the thread's current context stays this device's."""
+        """Start a batch; `is_current`: the thread's current context stays that of this device."""
         self._is_current = is_current
         self._calls.forget()
 
@@ -183,33 +185,33 @@ class ChunkStream:
         return nullcontext() if self._is_current else cuda.gpus[self._ordinal]
 
     def wait(self) -> None:
-        """Wait for all that is queued."""
+        """Wait for everything queued."""
         with self._device():
             self._space.synchronize()
 
     def is_done(self) -> bool:
-        """Say whether all is done that is queued."""
+        """Return True if everything queued is done."""
         with self._device():
             return self._calls.is_done()
 
     def queue(self, chunk: Chunk, staged: np.ndarray, n_words: int) -> None:
-        """Queue the copy of a staged chunk, and what aligns it."""
+        """Queue the copy of a staged chunk, and its kernels."""
         calls = self._calls
         with self._device():
             mark(calls, "start")
             calls.copy_in(self._staged, 0, staged[:n_words])
             mark(calls, "copy in")
-            self._note_kernels(chunk.n_pairs, n_words)
+            self._queue_kernels(chunk.n_pairs, n_words)
             calls.make()
 
     def queue_packed(self, chunk: Chunk, source: PackedSource) -> None:
-        """Queue copies of packed pairs from where they lie, and what makes rows and aligns them."""
+        """Queue the copies of a chunk of page-locked packed pairs, and its kernels."""
         n, calls, packed = chunk.n_pairs, self._calls, source.packed
         query_at, ref_at = sides_at(chunk)
         with self._device():
             if self._packed is None or self._rows is None:
                 columns = [
-                    self._room(f"given {name}", self.most_pairs, dtype)
+                    self._room(f"packed {name}", self.most_pairs, dtype)
                     for name, dtype in zip(PackedColumns._fields, PACKED_TYPES, strict=True)
                 ]
                 self._packed = PackedColumns._make(columns)
@@ -222,18 +224,17 @@ class ChunkStream:
             ref_words = packed.ref_words[chunk.ref_begin : chunk.ref_end]
             calls.copy_in(self._staged, query_at, query_words)
             calls.copy_in(self._staged, ref_at, ref_words)
-            given = (packed.query_start, packed.query_len, packed.ref_start, packed.ref_len)
-            for there, column in zip(self._packed, (*given, packed.shift), strict=True):
-                calls.copy_in(there, 0, column[chunk.first : chunk.last])
+            for target, name in zip(self._packed, PackedColumns._fields, strict=True):
+                calls.copy_in(target, 0, getattr(packed, name)[chunk.first : chunk.last])
             mark(calls, "copy in")
             spans = dict(zip(range(2, 6), chunk[2:], strict=True))
             numbers = {1: n, **spans, 6: query_at, 7: ref_at}
             calls.launch(self._rows, (n + BLOCK - 1) // BLOCK, numbers)
             n_words = chunk.query_end - chunk.query_begin + chunk.ref_end - chunk.ref_begin
-            self._note_kernels(n, n_words)
+            self._queue_kernels(n, n_words)
             calls.make()
 
-    def _note_kernels(self, n: int, n_words: int) -> None:
+    def _queue_kernels(self, n: int, n_words: int) -> None:
         calls, n_blocks = self._calls, (n + BLOCK - 1) // BLOCK
         for launch in self._launches(16 * n_words // n):  # 32 letters a word, two sequences
             launch.queue(calls, n)
@@ -243,7 +244,7 @@ class ChunkStream:
         mark(calls, "kernels")
 
     def _launches(self, mean_letters: int) -> list[PairLaunch]:
-        """Return what aligns a chunk; prepared when its like is first met, for room is dear."""
+        """Return the launches that align a chunk; prepared on first use, to save device memory."""
         n_kernels = block_kernels_for(mean_letters)
         if n_kernels not in self._align:
             self._align[n_kernels] = self.plan.launches(
@@ -274,8 +275,8 @@ class ChunkStream:
                     *results.columns,
                     *([] if results.offsets is None else [results.offsets]),
                 ]
-                for there, column in zip(self._columns, columns, strict=False):
-                    calls.copy_out(column[chunk.first : chunk.last], there)
+                for source, column in zip(self._columns, columns, strict=False):
+                    calls.copy_out(column[chunk.first : chunk.last], source)
                 calls.copy_out(room, self._columns.cigar_ops)
                 mark(calls, "copy out")
                 calls.make()
@@ -288,7 +289,7 @@ def chunk_stream(
     ordinal: int, space: Workspace, plan: LaunchPlan, most_pairs: int, n_words: int,
     want_path: bool, is_current: bool,
 ) -> ChunkStream:  # fmt: skip
-    """Return a slot of a work space, that of an earlier batch if it does."""
+    """Return the stream of a workspace, that of an earlier batch if it suffices."""
     stream = space.kept.get("chunk stream")
     if stream is None or not stream.suits(plan, most_pairs, n_words, want_path):
         if stream is not None:
@@ -300,20 +301,19 @@ def chunk_stream(
     return stream
 
 
-log = logging.getLogger(__name__)
+# --- the streamed pass ---
 
 STREAMS = 4
-"""Chunks of a device that are on their way: being staged, copied, computed and copied back."""
+"""Streams of a device: chunks that are being staged, copied, aligned or copied back."""
 
 CHUNKS_A_DEVICE = 16
-"""Of full size of a batch, if they are not smaller than is worth what each takes, nor larger than
-there is room for."""
+"""Full-size chunks of a batch for each device, within the limits of FEWEST_PAIRS and of memory."""
 
 FEWEST_PAIRS = 1 << 14
-"""Of a chunk of full size."""
+"""Fewest pairs of a full-size chunk: smaller ones are not worth their overhead."""
 
 MOST_WORDS = 1 << 25
-"""Of a staged chunk; a longer pair is left."""
+"""Most words of a staged chunk; longer pairs go to the fallback."""
 
 _LEAST_CHUNK = 1 << 10
 
@@ -321,7 +321,7 @@ _LEAST_CHUNK = 1 << 10
 def streamed_pass(
     ordinals: Sequence[int], plan: LaunchPlan, source: Source, want_path: bool, threads: int
 ) -> StreamedResults:
-    """Align the pairs that fit; with less memory in smaller chunks."""
+    """Align the pairs that the launch plan solves; if memory runs out, in smaller chunks."""
     most_pairs = CHUNK_PAIRS
     while True:
         with ExitStack() as stack:
@@ -339,7 +339,7 @@ def streamed_pass(
                 most_pairs //= 4
                 log.debug("%s; going on with chunks of %d pairs", error, most_pairs)
                 if most_pairs < min(_LEAST_CHUNK, CHUNK_PAIRS):
-                    source.check(threads)  # nothing has been looked at
+                    source.check(threads)  # no pair has been checked
                     results = StreamedResults(source.n_pairs, want_path)
                     results.close([Chunk(0, source.n_pairs, 0, 0, 0, 0)])
                     return results
@@ -349,7 +349,7 @@ def _in_chunks(
     spaces: Sequence[tuple[int, Workspace]], plan: LaunchPlan, source: Source, want_path: bool,
     threads: int, most_pairs: int,
 ) -> StreamedResults:  # fmt: skip
-    """Stage, align and fetch all chunks, each in the next slot."""
+    """Stage, align and fetch all chunks, each on the next stream."""
     with host_time("preparing"):
         direct = isinstance(source, PackedSource) and is_page_locked(source.packed)
         by_memory = (total_bytes() >> 6) // (4 * plan.slot)
@@ -357,7 +357,7 @@ def _in_chunks(
         chunks = source.chunks(max(1, min(most_pairs, by_memory, max(share, FEWEST_PAIRS))))
         unfit = [chunk for chunk in chunks if source.n_words(chunk) > MOST_WORDS]
         if unfit:
-            source.check(threads)  # they are not looked at on the way
+            source.check(threads)  # staging does not check these
         chunks = [chunk for chunk in chunks if source.n_words(chunk) <= MOST_WORDS]
         is_current = len({ordinal for ordinal, _ in spaces}) == 1
         spaces = spaces[: len(chunks)]
@@ -390,9 +390,9 @@ def run_staged(
     n_streams: int, source: Source, chunks: Sequence[Chunk], threads: int,
     prepared: Callable[[], tuple[StreamedResults, list[ChunkStream]]],
 ) -> StreamedResults:  # fmt: skip
-    """Stage, align and fetch chunks; a place for each slot, which it is copied from.
+    """Stage, align and fetch chunks, with one page-locked buffer for each stream.
 
-    `prepared` makes what results go to, and the streams, while the first chunks are staged.
+    `prepared` makes the results and the streams while the first chunks are staged.
     """
     with host_time("preparing"):
         n_words = buffer_words(source, chunks)
@@ -403,7 +403,7 @@ def run_staged(
         with host_time("preparing"):
             staging.begin(n_streams)
             results, streams = prepared()
-        begun, queued, finished, turn = n_streams, 0, 0, 0
+        begun, queued, finished, attempts = n_streams, 0, 0, 0
         while finished < len(chunks):
             if queued < begun and staging.is_ready(queued):
                 with host_time("queueing"):
@@ -419,7 +419,7 @@ def run_staged(
                     begun += 1
             else:
                 with host_time("waiting for staging"):
-                    turn = staging.help(turn)
+                    attempts = staging.help(attempts)
         return results
     finally:
         with host_time("closing"):
@@ -433,7 +433,7 @@ def run_direct(
     chunks: Sequence[Chunk],
     results: StreamedResults,
 ) -> None:
-    """Align and fetch chunks that the device copies from where they lie."""
+    """Align and fetch chunks of page-locked packed pairs, without staging."""
     n_streams = len(streams)
     try:
         for step in range(len(chunks) + n_streams):
@@ -453,18 +453,20 @@ def _finish(
     chunks: Sequence[Chunk],
     results: StreamedResults,
 ) -> None:
-    """Fetch chunk c; the slot is free for what follows on its stream."""
+    """Fetch chunk c; its stream is then free for another chunk."""
     streams[c % len(streams)].finish(chunks[c], source.n_pairs, results, lambda: wait_for(streams))
 
 
 def wait_for(streams: Sequence[ChunkStream]) -> None:
-    """Wait for all that is queued."""
+    """Wait for everything queued on the streams."""
     for stream in streams:
         stream.wait()
 
 
+# --- streamed pass and fallback ---
+
 Fallback = Callable[[Any, np.ndarray], PairAlignments]
-"""Aligns pairs that are left (what the source gives), of the given numbers."""
+"""Aligns unsolved pairs (as the source selects them); takes their numbers, too."""
 
 _PAIRS_A_JOB = 1 << 18
 
@@ -473,7 +475,7 @@ def align_streamed(
     ordinals: Sequence[int], plan: LaunchPlan, source: Source, want_path: bool, threads: int,
     fallback: Fallback,
 ) -> PairAlignments:  # fmt: skip
-    """Align all pairs: those that fit in a first pass, the others by `fallback`.
+    """Align all pairs: in the streamed pass, and those that it cannot solve by `fallback`.
 
     `threads` stage letters; no effect on the result.
     """
@@ -482,7 +484,7 @@ def align_streamed(
         return _result(results)
     with host_time("pairs left"):
         numbers = np.flatnonzero(results.columns.status == NOT_DONE)
-        log.debug("%d of %d pairs are left by the first pass", len(numbers), source.n_pairs)
+        log.debug("%d of %d pairs go to the fallback", len(numbers), source.n_pairs)
         later = fallback(source.selected(numbers), numbers)
         for column, values in zip(results.columns, later[:6], strict=True):
             column[numbers] = values
@@ -512,7 +514,7 @@ def _result(results: StreamedResults) -> PairAlignments:
 
 @driver
 def _merge(first, last, done_offsets, done_ops, numbers, later_offsets, later_ops, offsets, ops):
-    """Write the operations of pairs first:last, of those numbered from `later_ops`."""
+    """Write the operations of pairs first:last; those in `numbers` are taken from `later_ops`."""
     rank = np.searchsorted(numbers, first)
     for i in range(first, last):
         at = done_offsets[i] + later_offsets[rank]

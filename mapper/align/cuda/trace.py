@@ -1,4 +1,4 @@
-"""Where the time of a first pass goes, for those who ask: benchmarks."""
+"""Profiling hooks of the streamed pass, for benchmarks."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from mapper.cuda.launch import Calls
 
 
 class Trace:
-    """Seconds by what was done, on the host (of the one thread that queues) and on the device."""
+    """Seconds by kind of work, on the host (of the thread that queues) and on the device."""
 
     def __init__(self) -> None:
         self.host: dict[str, float] = defaultdict(float)
         self._marks: dict[int, list[tuple[str, Any]]] = defaultdict(list)
 
     def mark(self, stream: Any, name: str) -> None:
-        """Note that what was queued on a stream since the mark before is `name`."""
+        """Label the work queued on a stream since the previous mark."""
         event = cuda.event()
         event.record(stream)
         self._marks[id(stream)].append((name, event))
 
     def device(self) -> dict[str, float]:
-        """Return the seconds of all streams together; they overlap."""
+        """Return the seconds by label, summed over all streams, which overlap."""
         seconds: dict[str, float] = defaultdict(float)
         for marks in self._marks.values():
             for (_, before), (name, event) in pairwise(marks):
@@ -41,7 +41,7 @@ _trace: Trace | None = None
 
 @contextmanager
 def traced() -> Iterator[Trace]:
-    """Trace what is done inside, by one thread."""
+    """Trace the work inside, of one thread."""
     global _trace
     _trace = Trace()
     try:
@@ -51,7 +51,7 @@ def traced() -> Iterator[Trace]:
 
 
 def mark(calls: Calls, name: str) -> None:
-    """As :meth:`Trace.mark` of what has been noted for a stream, if anything is traced."""
+    """Label the calls noted for a stream (:meth:`Trace.mark`), if there is a trace."""
     if _trace is not None:
         calls.make()
         _trace.mark(calls.stream, name)
@@ -59,7 +59,7 @@ def mark(calls: Calls, name: str) -> None:
 
 @contextmanager
 def host_time(name: str) -> Iterator[None]:
-    """Count what is done inside as `name`, if anything is traced."""
+    """Count the time inside as `name`, if there is a trace."""
     if _trace is None:
         yield
         return

@@ -1,14 +1,13 @@
-"""Parts of chunks, dealt to threads that run compiled code alone.
+"""Lock-free queue of the parts of chunks, for threads that run compiled code without the GIL.
 
 A batch is staged in some thousand parts. Handing each to a thread through the interpreter costs as
-much as the part takes, and the threads then fight for the interpreter with the one that queues work
-on the devices. Here each thread enters compiled code once a batch and takes one *job* after
-the other: all parts of a chunk before those of the next, so that chunks are ready in their order.
-A chunk is begun when it has been given a place; the thread that queues gives places, and waits
-for what is ready. The numbers that they share are changed by atomic operations only.
+much as the part takes, and the threads then compete for the GIL with the thread that queues work on
+the devices. Here each thread enters compiled code once a batch and takes one *job* after the other:
+all parts of a chunk before those of the next, so that chunks become ready in order. A chunk can be
+started once it has a buffer; the thread that queues work on the devices adds buffers and waits for
+ready chunks. The shared numbers are changed by atomic operations only.
 
-The Python bodies of those operations are their meaning, for where the JIT is off; there one thread
-takes queue.
+The Python bodies of these operations run where the JIT is off; there one thread takes jobs.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ from numba.extending import intrinsic, overload
 from mapper.jit.accelerate import core, driver
 
 _LINE = 8
-"""Numbers (of 8 bytes) in a cache line: each that threads share has one of its own."""
+"""Numbers (of 8 bytes) in a cache line: each shared number has a line of its own."""
 
 _TAKEN, _BUFFERS, _STOPPED, _INVALID, _CHUNKS = range(5)
-"""Lines: queue taken; chunks that have a place; whether to stop; whether anything was found that
-is not allowed; two of each chunk from here."""
+"""Lines: jobs taken; chunks that have a buffer; stop flag; flag of invalid pairs; from here two of
+each chunk: parts done, and ready flag."""
 
-_TURNS = 1 << 10
-"""How often a thread looks, letting others run, before it sleeps between looks."""
+_YIELDS = 1 << 10
+"""Attempts after which a waiting thread sleeps between attempts instead of yielding."""
 
 _MICROSECONDS = 50
 
 
 ALL = -1
-"""Of queue: as many as there are."""
+"""As many jobs as there are."""
 
 
 class WorkQueue(NamedTuple):
-    """What threads share about the parts of a batch."""
+    """State that the threads of a batch share."""
 
     numbers: np.ndarray  # int64, a line of 8 for each
     n_chunks: int
@@ -50,24 +49,24 @@ class WorkQueue(NamedTuple):
 
 
 def work_queue(n_chunks: int, n_parts: int) -> WorkQueue:
-    """Return queue of so many chunks, none of which has a place."""
+    """Return a queue of `n_chunks` chunks, none of which has a buffer."""
     return WorkQueue(np.zeros(_LINE * (_CHUNKS + 2 * n_chunks), np.int64), n_chunks, n_parts)
 
 
 def atomic_add(numbers, at, n):
-    """Add to an item of an int64 array; return what it was."""
+    """Add n to an item of an int64 array; return its previous value."""
     before = int(numbers[at])
     numbers[at] = before + n
     return before
 
 
 def atomic_read(numbers, at):
-    """Return an item of an int64 array as it is now; what was written before it is seen after."""
+    """Return an item of an int64 array, with acquire semantics."""
     return int(numbers[at])
 
 
 def atomic_replace(numbers, at, expected, value):
-    """Replace an item of an int64 array if it is as expected; return what it was."""
+    """Replace an item of an int64 array if it equals `expected`; return its previous value."""
     before = int(numbers[at])
     if before == expected:
         numbers[at] = value
@@ -75,7 +74,7 @@ def atomic_replace(numbers, at, expected, value):
 
 
 def _back_off(attempt):
-    time.sleep(0 if attempt < _TURNS else 1e-6 * _MICROSECONDS)
+    time.sleep(0 if attempt < _YIELDS else 1e-6 * _MICROSECONDS)
 
 
 def _item(context, builder, array_type, array, at):
@@ -112,7 +111,7 @@ def _read(typingctx, numbers, at):
 
 
 def _calls_system(name, arguments):
-    """Return the code of a call of the C library: of `name` with some int32."""
+    """Return a code generator for a C library call: of `name`, with int32 arguments."""
 
     def codegen(context, builder, signature, args):
         i32 = ir.IntType(32)
@@ -151,7 +150,7 @@ def _atomic_read_compiled(numbers, at):
 @overload(_back_off)
 def _back_off_compiled(attempt):
     def back_off(attempt):
-        if attempt < _TURNS:
+        if attempt < _YIELDS:
             _let_others_run()
         else:
             _sleep(_MICROSECONDS)
@@ -161,11 +160,11 @@ def _back_off_compiled(attempt):
 
 @core
 def take_job(queue):
-    """Take a job, and wait until its chunk has a place.
+    """Take a job, and wait until its chunk has a buffer.
 
     Returns
     -------
-    ``chunk * n_parts + part``; -1 when there is none left, or threads are to stop.
+    ``chunk * n_parts + part``; -1 if there is none left, or the queue was stopped.
     """
     job = atomic_add(queue.numbers, _LINE * _TAKEN, 1)
     chunk = job // queue.n_parts
@@ -182,7 +181,7 @@ def take_job(queue):
 
 @core
 def try_take_job(queue):
-    """Take a job of a chunk that has a place, as :func:`take_job`; -1 if there is none."""
+    """Take a job of a chunk that has a buffer, as :func:`take_job`; -1 if there is none."""
     taken = atomic_read(queue.numbers, _LINE * _TAKEN)
     while taken // queue.n_parts < min(
         atomic_read(queue.numbers, _LINE * _BUFFERS), queue.n_chunks
@@ -196,38 +195,38 @@ def try_take_job(queue):
 
 @core
 def finish_job(queue, chunk):
-    """Note that a part is done; say whether it was the last of its chunk."""
+    """Count a part of a chunk as done; return True if it was the last one."""
     before = atomic_add(queue.numbers, _LINE * (_CHUNKS + 2 * chunk), 1)
     return before + 1 == queue.n_parts
 
 
 @core
 def mark_ready(queue, chunk):
-    """Note that a chunk is ready."""
+    """Mark a chunk as ready."""
     atomic_add(queue.numbers, _LINE * (_CHUNKS + 2 * chunk + 1), 1)
 
 
 @core
 def mark_invalid(queue):
-    """Note that something was found that is not allowed."""
+    """Note that an invalid pair was found."""
     atomic_add(queue.numbers, _LINE * _INVALID, 1)
 
 
 @core
 def is_invalid(queue):
-    """Whether anything was found that is not allowed, in what is ready."""
+    """Return True if an invalid pair was found in any ready chunk."""
     return atomic_read(queue.numbers, _LINE * _INVALID) != 0
 
 
 @driver
 def add_buffers(queue, n):
-    """Give places to n more chunks."""
+    """Add buffers for n more chunks."""
     atomic_add(queue.numbers, _LINE * _BUFFERS, n)
 
 
 @driver
 def stop(queue):
-    """Have threads take no more queue."""
+    """Let threads take no more jobs."""
     atomic_add(queue.numbers, _LINE * _STOPPED, 1)
 
 
@@ -236,7 +235,7 @@ NOT_READY, READY, FAILED = range(3)
 
 @driver
 def chunk_state(queue, chunk):
-    """Say whether a chunk is ready; FAILED if it is, and :func:`is_invalid`."""
+    """Return NOT_READY, READY, or FAILED for a ready chunk if :func:`is_invalid`."""
     if atomic_read(queue.numbers, _LINE * (_CHUNKS + 2 * chunk + 1)) == 0:
         return NOT_READY
     return FAILED if is_invalid(queue) else READY
@@ -244,5 +243,5 @@ def chunk_state(queue, chunk):
 
 @driver
 def back_off(attempt):
-    """Let other threads run; the longer the more turns there were before."""
+    """Let other threads run, for longer after more attempts."""
     _back_off(attempt)

@@ -1,23 +1,23 @@
-"""Core: a band of the edit-distance matrix by bit vectors, column after column, and its path.
+"""Edit distance by bit vectors: a band of the matrix, column by column, and the traceback.
 
-Row i and column j count the symbols of query and reference, D(i, j) is the distance of those
-before. Neighbours differ by at most 1, and so a column is told by words of a bit a row. The band
-slides down by a row a column: a bit is a diagonal, bit b that of ``j - i = highest - b``. With
-`width` bits all cells are right that can be on a path of ``width - 1`` edits: an edit is needed for
-every diagonal between such a cell and both ends. What else is in the band is not too low.
+Row i and column j count the symbols of query and reference consumed, D(i, j) is their distance.
+Neighbouring cells differ by at most 1, so a column is stored as words with one bit a row. The band
+moves down by one row a column: a bit is a diagonal, bit b the diagonal ``j - i = highest - b``.
+With `width` bits every cell is correct that can be on a path of ``width - 1`` edits: each diagonal
+between such a cell and either end costs an edit. Other cells of the band are not too low.
 
-Rows above the first, where the band begins, hold ``D(i, j) = j - i``: whatever symbols they see,
-no cell below changes, and a path that comes to row 0 goes along it.
+Rows above the first one, where the band starts, hold ``D(i, j) = j - i``: whatever symbols they
+compare, no cell below changes, and a path that reaches row 0 follows it.
 
-The path is that of ``wavefront_edit.trace_edit``, which comes from the end and leaves a run of
-matches as soon as any edit leads to where it is, of several by a mismatch, then by a deletion: that
-is asked of every cell here, and two bits a cell say so.
+The path is that of ``wavefront.trace_edit``, which comes from the end and leaves a run of matches
+as soon as an edit leads to the current offset, preferring a mismatch, then a deletion. Two bits a
+cell record that choice.
 
 References
 ----------
 Myers (1999), A fast bit-vector algorithm for approximate string matching, J. ACM 46:395. Hyyrö
 (2003), A bit-vector algorithm for computing Levenshtein and Damerau edit distances, Nordic J.
-Computing 10:29: the band that slides.
+Computing 10:29: the moving band.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from mapper.cigar import EQUAL, D, I, X
 from mapper.jit.accelerate import core
 
 COLUMNS = 32
-"""Whose symbols are taken up together."""
+"""Columns whose symbols are loaded together."""
 
 
 @core
 def highest_diagonal(goal, width):
-    """The diagonal of bit 0 where paths end on diagonal `goal`, no farther off than the band."""
+    """Return the diagonal of bit 0, for paths that end on diagonal `goal` within the band."""
     return np.int32(np.int32(width + goal - np.int32(1)) >> np.int32(1))
 
 
 @core
 def first_column(highest, zero):
-    """Return the vertical differences of column 0: where they are +1, and where -1.
+    """Return the vertical differences of column 0: the word of +1, and the word of -1.
 
-    Bit b is of rows b and b + 1 of the band. `zero` is a word, of the type of all words.
+    Bit b is for rows b and b + 1 of the band. `zero` is a word, of the type of all words.
     """
     word = type(zero)
     plus = word(word(~zero) << word(highest))
@@ -56,19 +56,19 @@ def next_column(equal, plus, minus):
     Parameters
     ----------
     equal
-        Where the symbol of the query is that of the column; a word.
+        Word of the rows whose query symbol equals the symbol of the column.
     plus, minus
-        Vertical differences of the column before.
+        Vertical differences of the previous column.
 
     Returns
     -------
     level, right, up, plus, minus
-        Words: cells that are what the one before on their diagonal was; cells that are one more
-        than that on their left; of the level ones, those that are one more than that above; and the
+        Words: cells equal to the previous one on their diagonal; cells that are one more than their
+        left neighbour; of the level cells those that are one more than the cell above; and the
         vertical differences.
     """
     word = type(plus)
-    # Without the highest bit nothing is carried out of a word; what is carried into it stays.
+    # Without the highest bit there is no carry out of the word.
     summand = word(plus & word(word(~word(0)) >> word(1)))
     total = word(word(equal & summand) + summand)
     level = word(word(total ^ summand) | equal | minus)
@@ -81,10 +81,10 @@ def next_column(equal, plus, minus):
 
 @core
 def moves_of(level, right, up):
-    """Return two words that say how a path comes into each cell.
+    """Return two words with the traceback of each cell.
 
-    The first bit alone is a mismatch, the second alone an insertion, both are a deletion, and none
-    is a match.
+    The first bit alone means a mismatch, the second alone an insertion, both a deletion, and none a
+    match.
     """
     word = type(level)
     return word(word(~level) | right), word(level & word(right | up))
@@ -92,7 +92,7 @@ def moves_of(level, right, up):
 
 @core
 def _apart(word):
-    """The lower bits of 16 symbols in the lower half, the higher ones in the upper half."""
+    """Return the low bits of 16 symbols in the lower half, the high bits in the upper half."""
     step = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(1))) & np.uint32(0x22222222))
     word = np.uint32(word ^ step ^ np.uint32(step << np.uint32(1)))
     step = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(2))) & np.uint32(0x0C0C0C0C))
@@ -105,14 +105,14 @@ def _apart(word):
 
 @core
 def planes(words, at, symbol):
-    """The lower and the higher bits (uint32) of 32 symbols.
+    """Return the low and the high bits (uint32) of 32 symbols.
 
     Parameters
     ----------
     words, at
         A packed sequence of 2 bits a symbol, and where it starts, as in `Strings`.
     symbol
-        The first of them (int32); before the sequence are any.
+        The first of them (int32); symbols before the sequence are undefined.
     """
     from_symbol = np.uint32(at + np.uint32(max(symbol, np.int32(0))))
     shift = np.int32(1)
@@ -125,17 +125,17 @@ def planes(words, at, symbol):
 
 
 @core
-def _equal_32(low, low_behind, high, high_behind, r, ref_low, ref_high):
-    """Which of 32 symbols, from number r of two words of planes on, are the one that is given."""
+def _equal_32(low, next_low, high, next_high, r, ref_low, ref_high):
+    """Return the mask of 32 symbols, from symbol r of two planes on, that equal a reference one."""
     shift = np.uint64(32)
-    own_low = np.uint32(((np.uint64(low_behind) << shift) | np.uint64(low)) >> r)
-    own_high = np.uint32(((np.uint64(high_behind) << shift) | np.uint64(high)) >> r)
+    own_low = np.uint32(((np.uint64(next_low) << shift) | np.uint64(low)) >> r)
+    own_high = np.uint32(((np.uint64(next_high) << shift) | np.uint64(high)) >> r)
     return np.uint32(~np.uint32(np.uint32(own_low ^ ref_low) | np.uint32(own_high ^ ref_high)))
 
 
 @core
 def _all_bits(plane, r):
-    """Bit r of a word, 32 times."""
+    """Return bit r of a word, 32 times."""
     return np.uint32(np.int32(plane << np.uint32(np.uint32(31) - r)) >> np.int32(31))
 
 
@@ -148,12 +148,12 @@ def search_columns(strings, last, width, moves, first, stride, keep):
     strings
         Both sequences, 2 bits a symbol.
     moves
-        Words of `width` bits (uint32 or uint64). If `keep` those of :func:`moves_of` for column j,
-        from 0 on, go to item ``first + 2 * j * stride`` and `stride` behind that.
+        Words of `width` bits (uint32 or uint64). If `keep`, those of :func:`moves_of` for column j,
+        from 0 on, go to item ``first + 2 * j * stride`` and `stride` items later.
 
     Returns
     -------
-    The distance; -1 above `last`.
+    The distance, or -1 if it is above `last`.
     """
     word = type(moves[first])
     goal = np.int32(strings.ref_len - strings.query_len)
@@ -184,7 +184,7 @@ def search_columns(strings, last, width, moves, first, stride, keep):
                 at += np.uint64(2 * stride)
             score = np.int32(score + np.int32(word(~word(level >> goal_bit)) & word(1)))
             r = np.uint32(r + np.uint32(1))
-        # What is on the end's diagonal does not fall.
+        # Values on the diagonal of the end do not fall.
         if score > last:
             return np.int32(-1)
         low, high, low_1, high_1 = low_1, high_1, low_2, high_2
@@ -194,7 +194,7 @@ def search_columns(strings, last, width, moves, first, stride, keep):
 
 @core
 def _note(ops, n_ops, code, n, now):
-    """Write a run of an operation that another follows; return how many there are."""
+    """Write a run of an operation if another operation follows; return both counts."""
     if n > 0 and code != now:
         ops[np.uint64(n_ops)] = np.uint32(np.uint32(n << np.int32(4)) | np.uint32(code))
         return np.int32(n_ops + np.int32(1)), np.int32(1)
@@ -203,7 +203,7 @@ def _note(ops, n_ops, code, n, now):
 
 @core
 def _back(enters, gaps, bit, code, n, ops, n_ops):
-    """Go back by a column; return the bit, the operation that is not written yet, and counts."""
+    """Trace back over a column; return the bit, the pending operation, and both counts."""
     word = type(enters)
     one = word(1)
     while (word(word(~enters) & gaps) >> word(bit)) & one:
@@ -222,14 +222,14 @@ def _back(enters, gaps, bit, code, n, ops, n_ops):
 
 @core
 def _column(moves, first, stride, j):
-    """The moves of a column; those of column 0 for one before it."""
+    """Return the moves of column j; of column 0 for a negative j."""
     at = np.uint64(first) + np.uint64(2 * stride) * np.uint64(max(j, np.int32(0)))
     return moves[at], moves[at + np.uint64(stride)]
 
 
 @core
 def _four_before(moves, first, stride, j):
-    """The moves of the columns j - 1 to j - 4."""
+    """Return the moves of the columns j - 1 to j - 4."""
     enters_0, gaps_0 = _column(moves, first, stride, np.int32(j - np.int32(1)))
     enters_1, gaps_1 = _column(moves, first, stride, np.int32(j - np.int32(2)))
     enters_2, gaps_2 = _column(moves, first, stride, np.int32(j - np.int32(3)))
@@ -239,7 +239,7 @@ def _four_before(moves, first, stride, j):
 
 @core
 def trace_columns(strings, width, moves, first, stride, ops):
-    """Write the operations of the path that :func:`search_columns` has found, last first.
+    """Write the operations of the path that :func:`search_columns` found, last one first.
 
     Returns
     -------
@@ -250,8 +250,8 @@ def trace_columns(strings, width, moves, first, stride, ops):
     bit = np.int32(highest - goal)
     code, n, n_ops = np.int32(EQUAL), np.int32(0), np.int32(0)
     j = np.int32(strings.ref_len)
-    # Where columns lie does not depend on the path: each four are loaded while those before them,
-    # behind them in the reference, are gone through.
+    # The addresses of columns do not depend on the path: the next four are loaded while the current
+    # four are traced.
     four = _four_before(moves, first, stride, j)
     while j > 0:
         here = four

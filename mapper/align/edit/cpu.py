@@ -1,12 +1,10 @@
 """CPU drivers of edit distance: one pair after the other, for one thread.
 
-A pair is first searched in work space for all rows of a limited distance, unless its first rows
-say that it will not fit. One that does not is searched from both ends in rows that grow with its
-distance; its path is then found by divide and conquer in linear memory: each half has half of the
-distance, until a part fits the small work space (Hirschberg's idea on wavefronts, Marco-Sola et
-al. 2023).
-
-Work space of edit wavefronts on the CPU: made, used again, widened while a search goes on.
+A pair is first searched in a workspace for all wavefronts of a limited distance, unless its first
+wavefronts predict that it will not fit. A pair that does not fit is searched from both ends in rows
+that grow with its distance; its path is then found by divide and conquer in linear memory: each
+half has half of the distance, until a part fits the small workspace (Hirschberg's idea on
+wavefronts, Marco-Sola et al. 2023).
 """
 
 from __future__ import annotations
@@ -39,10 +37,12 @@ from mapper.align.result import OK, OVER_LIMIT
 from mapper.cigar import D, I, append_op
 from mapper.jit.accelerate import driver, grown
 
+# --- workspace ---
+
 
 @driver
 def new_rows(n_cells, n_rows):
-    """Allocate work space."""
+    """Allocate a workspace."""
     return Rows(
         np.empty(n_cells, np.int32),
         np.empty(n_rows, np.int64),
@@ -53,12 +53,12 @@ def new_rows(n_cells, n_rows):
 
 @driver
 def widened(rows):
-    """Return two rows in work space of twice the size."""
+    """Return two rows in a workspace of twice the size."""
     wider = new_rows(2 * len(rows.cells), 2)
     half = len(wider.cells) >> 1
     for r in range(2):
         n = rows.hi[r] - rows.lo[r] + 1
-        if n < 0 or n + 2 * PAD > half:  # a row that has not been used yet
+        if n < 0 or n + 2 * PAD > half:  # unused so far
             n = 0
         else:
             start = rows.at[r] - PAD
@@ -81,7 +81,7 @@ def clear_rows(rows):
 
 @driver
 def meet_with_room(pair, state, rows, back_rows, n_steps):
-    """Go on as :func:`mapper.align.edit.wavefront.meet`, widening the rows where they are full.
+    """Continue a search as :func:`mapper.align.edit.wavefront.meet`, widening full rows.
 
     Returns
     -------
@@ -94,16 +94,18 @@ def meet_with_room(pair, state, rows, back_rows, n_steps):
         rows, back_rows = widened(rows), widened(back_rows)
 
 
+# --- search and path ---
+
 LEAF_ROWS = 1 << 10
 LEAF_CELLS = 1 << 20
-"""Work space for paths: distances up to about 1020, which take 4 MB; a pair touches no more of it
-than its own distance needs."""
+"""Workspace for paths: distances up to about 1020, in 4 MB; a pair touches only as much as its
+distance needs."""
 
 ROWS_BEFORE_GUESS = 1 << 8
-"""Rows that are searched for a path before the distance is guessed from how far they lead."""
+"""Rows that are searched for a path before the distance is estimated from how far they reach."""
 
 SCORE_BOUND = 256
-"""Distances up to this are searched from one end; above, meeting in the middle is faster."""
+"""Distances up to this are searched from one end; above, bidirectional search is faster."""
 
 # Flags as numbers: numba would compile the search anew for each literal truth value.
 _YES, _NO = np.int64(1), np.int64(0)
@@ -114,7 +116,7 @@ _STACK = 160
 
 @driver
 def _meet(pair, bound, state, rows, back_rows):
-    """Search the middle; return status and the rows."""
+    """Search the middle of a path; return status and the rows."""
     reset_state(state, bound)
     clear_rows(rows)
     clear_rows(back_rows)
@@ -123,19 +125,19 @@ def _meet(pair, bound, state, rows, back_rows):
 
 @driver
 def search(pair, ends, bound, rows, keep, forward):
-    """:func:`edit_search`, compiled once for all that call it."""
+    """Call :func:`edit_search`; compiled once for all callers."""
     return edit_search(pair, ends, bound, rows, keep, forward)
 
 
 @driver
 def _search_on(pair, ends, rows, s, last, bound):
-    """:func:`edit_rows_on`, keeping all rows; compiled once, too."""
+    """Call :func:`edit_rows_on`, keeping all rows; compiled once for all callers."""
     return edit_rows_on(pair, ends, rows, s, last, bound, _YES, _YES)
 
 
 @driver
 def _search_growing(pair, ends, bound, rows, forward):
-    """Search one end from the other with as much room as it takes."""
+    """Search one end from the other, in rows that grow as needed."""
     while True:
         status, s, k = search(pair, ends, bound, rows, _NO, forward)
         if status != NO_ROOM:
@@ -150,7 +152,7 @@ def global_path(pair, bound, leaf, rows, back_rows, state, ops, n_ops):
     Returns
     -------
     distance, ops, n_ops, rows, back_rows
-        The distance is -1 if it exceeds the bound; arrays may have been replaced by larger.
+        The distance is -1 if it exceeds the bound; arrays may be replaced by larger ones.
     """
     stack = np.empty((_STACK, 5), np.int64)  # v, h, query_len, ref_len, bound
     stack[0, 0] = stack[0, 1] = 0
@@ -191,7 +193,8 @@ def global_path(pair, bound, leaf, rows, back_rows, state, ops, n_ops):
         if status == EXCEEDED or distance > most:
             return np.int64(-1), ops, n_ops, rows, back_rows
         if fits_leaf(distance):
-            # The guess was wrong. What fits is traced as a whole: of equal paths the same is found.
+            # The estimate was wrong. A part that fits is traced as a whole, so that of equal paths
+            # the same one is found.
             stack[depth] = v, h, query_len, ref_len, distance
             depth += 1
             continue
@@ -207,7 +210,7 @@ def global_path(pair, bound, leaf, rows, back_rows, state, ops, n_ops):
 
 @driver
 def _search_likely(pair, ends, bound, leaf):
-    """As :func:`search`, keeping all rows; NO_ROOM, too, where they will hardly do."""
+    """Search as :func:`search`, keeping all rows; NO_ROOM, too, if they will hardly suffice."""
     last = np.int64(ROWS_BEFORE_GUESS - 1)
     status, s, k, bound = _search_on(pair, ends, leaf, np.int64(0), last, bound)
     if status != GOING:
@@ -223,7 +226,7 @@ def _search_likely(pair, ends, bound, leaf):
 
 @driver
 def fits_leaf(distance):
-    """Whether every row of a search up to `distance` fits the small work space."""
+    """Return True if every row of a search up to `distance` fits the small workspace."""
     return distance + 2 < LEAF_ROWS and (distance + 1) * (distance + 5) < LEAF_CELLS
 
 
@@ -274,7 +277,7 @@ def _path(pair, ends, bound, leaf, rows, back_rows, state, ops):
             return np.int64(-1), v, end_v, h, end_h, ops, 0, rows, back_rows
         end_h = cell(rows, s & 1, k)
         end_v = end_h - k
-        # From that end back: what may be free at the beginning is at the far end now.
+        # Backward from that end: the free start is now at the far end.
         part = part_of(pair, 0, 0, end_v, end_h)
         back_ends = Ends(np.int64(0), ends.query_begin, np.int64(0), ends.ref_begin)
         _, s, k, rows = _search_growing(part, back_ends, s, rows, _NO)
@@ -320,7 +323,7 @@ def align_edit(packed, first, last, free, max_distance, want_path, columns, ciga
                 pair, ends, bound, leaf, rows, back_rows, state
             )
             if ends.query_begin + ends.ref_begin > 0:
-                v = h = np.int64(-1)  # where it starts only a path says
+                v = h = np.int64(-1)  # only a path shows the start
         if distance < 0:
             v = end_v = h = end_h = np.int64(-1)
             n_ops = 0

@@ -1,7 +1,7 @@
-"""CUDA kernel of edit distance: one thread a pair, the cores of the CPU.
+"""CUDA kernel of edit distance for any span and alphabet: one thread a pair, the cores of the CPU.
 
-Where the CPU would find a path by divide and conquer, the device leaves it the pair, so that
-both give the same path.
+A pair whose path the CPU would find by divide and conquer is left to it, so that both give the same
+path.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
 
 ATTEMPTS = (Attempt(20, 1 << 18), Attempt(64, 1 << 15), Attempt(250, 1 << 12))
-"""At most about 1 GB of work space each, but where alignments may begin on many diagonals.
-Chosen on an H200 (``benchmarks/results/pairwise_cuda_rungs.md``)."""
+"""At most about 1 GB of workspace each, unless alignments may start on many diagonals. Chosen on an
+H200 (``benchmarks/results/pairwise_cuda_rungs.md``)."""
 
 _MOST_CELLS = 1 << 16
-"""Most cells of a thread; a pair that needs more is left."""
+"""Most cells of a thread; pairs that need more go to the CPU."""
 
 
 @kernel(BLOCK)
 def edit_kernel(pairs, free, max_distance, bound, want_path, rows, n_cells, n_rows, out):
-    """Align pairs by threads that stride over them; as ``edit_cpu.align_edit``, one attempt."""
+    """Align pairs in one attempt, as ``edit/cpu.align_edit``; threads stride over pairs."""
     thread = cuda.grid(1)
     n_threads = cuda.gridsize(1)
     own = Rows(
@@ -66,7 +66,7 @@ def edit_kernel(pairs, free, max_distance, bound, want_path, rows, n_cells, n_ro
         out.n_ops[j] = 0
         out.score[j] = -1
         if status != FINISHED:
-            # Above the limit if the attempt did not lower it.
+            # Above the limit, unless the bound of the attempt is lower.
             out.status[j] = DONE if status == EXCEEDED and most <= bound else UNSOLVED
             continue
         first_width = ends.query_begin + ends.ref_begin + 1
@@ -81,7 +81,7 @@ def edit_kernel(pairs, free, max_distance, bound, want_path, rows, n_cells, n_ro
         if want_path:
             ops = out.ops[j * slot : (j + 1) * slot]
             n_ops, start_k = trace_edit(own, s, k, h, ops, 0)
-            for x in range(n_ops >> 1):  # they came last first
+            for x in range(n_ops >> 1):  # reverse: they came last first
                 ops[x], ops[n_ops - 1 - x] = ops[n_ops - 1 - x], ops[x]
             out.n_ops[j] = n_ops
             out.query_start[j] = max(0, -start_k)
@@ -119,7 +119,7 @@ class EditWorker(RetryWorker):
 
 
 def _cells(bound: int, want_path: bool, begin_width: int) -> int:
-    """Cells that rows up to a distance take, or that two rows take."""
+    """Return the cells of all wavefronts up to a distance, or of two wavefronts without paths."""
     if not want_path:
         return 2 * (2 * bound + 1 + begin_width + 4)
     return min((bound + 1) * (bound + 5 + begin_width), _MOST_CELLS)

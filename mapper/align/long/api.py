@@ -1,13 +1,13 @@
 """Edit distance and path of two very long strings, in memory that grows with the distance.
 
-The middle of a shortest path is searched in slices of rows, between which progress is
-reported, rows are widened, and the state may be saved. It divides the path, which
-``long_path.py`` finds part by part.
+The middle of a shortest path is searched in slices of wavefronts, between which progress is
+reported, rows are widened, and the state may be saved. It divides the path, which ``search.py``
+finds part by part.
 
 References
 ----------
-Castells-Rufas (2023), Parallel Computing, 103019: distance in O(d) memory. The path, which
-that paper leaves open, by divide and conquer on wavefronts: Marco-Sola et al. (2023),
+Castells-Rufas (2023), Parallel Computing, 103019: distance in O(d) memory. The path, which that
+paper leaves open, by divide and conquer on wavefronts: Marco-Sola et al. (2023),
 doi:10.1093/bioinformatics/btad074.
 """
 
@@ -47,11 +47,11 @@ MAX_PATH_LENGTH = 2**28 - 1
 
 
 _UNKNOWN = -1
-"""Status of a search that is at work, or that failed."""
+"""Status of a running or failed search."""
 
 
 class LongAlignment(NamedTuple):
-    """Distance and, if asked for, path of two long strings."""
+    """Distance and, on request, path of two long strings."""
 
     distance: int | None  # None: above the limit
     cigar_ops: np.ndarray | None  # uint32, length << 4 | op; operations = X I D
@@ -94,13 +94,13 @@ def long_edit_distance(
         Threads for the parts of the path, with a device for the small ones; the distance
         alone takes one.
     progress
-        Called some times a second with the number of edits whose place in the path is known
+        Called a few times a second with the number of edits whose position in the path is known
         and the number of edits known to be needed.
     checkpoint
         File to which the state is saved from time to time and when KeyboardInterrupt ends the
-        search, and from which a search that was interrupted goes on; removed when all is done.
+        search, and from which an interrupted search resumes; removed when all is done.
     checkpoint_seconds
-        Time between two states saved; None: a minute.
+        Time between saved states; None: a minute.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def _bytes(sequence: str | bytes | np.ndarray | Path) -> bytes:
 
 
 def _digest(packed: PackedPairs, path: bool, bound: int) -> str:
-    """Return what tells one problem from another."""
+    """Return a digest of sequences and options."""
     digest = hashlib.sha256(repr((path, bound, *map(int, packed.query_len))).encode())
     digest.update(repr([*map(int, packed.ref_len), *map(int, packed.shift)]).encode())
     digest.update(packed.query_words.data)
@@ -170,7 +170,7 @@ def _digest(packed: PackedPairs, path: bool, bound: int) -> str:
 
 
 def _searches_on_devices(choice: DeviceChoice, pair: Pair) -> list[MakeSearch]:
-    """Bring the pair to all devices; return what makes a search on each."""
+    """Upload the pair to all devices; return a function for each that makes a search there."""
     if choice.backend == CPU:
         return []
     from mapper.align.long.cuda import LongPair
@@ -181,14 +181,14 @@ def _searches_on_devices(choice: DeviceChoice, pair: Pair) -> list[MakeSearch]:
 def _first_middle(
     search: Search, whole: Part, work: Work, saved: Checkpoint, report: Report
 ) -> tuple[int, Work]:
-    """Search the middle of the whole, saving now and then; divide the work there."""
+    """Search the middle of the whole pair, saving now and then; divide the work there."""
     if work.search is not None:
         search.restore(work.search)
     status = _UNKNOWN
 
     def advance() -> None:
         nonlocal status
-        status = _UNKNOWN  # an error or a signal may come before the slice has ended
+        status = _UNKNOWN  # an error or a signal may end the slice early
         status = search.slice()
 
     def state() -> Work:

@@ -1,23 +1,21 @@
-"""A long pair on a CUDA device: the search of ``long_search.py``, with the same result.
+"""Bidirectional search of a very long pair on a CUDA device, with the result of the CPU.
 
-The first rows, of a few cells each, and the last are the host's; between them the device
-advances both searches (``long_kernels.py``). What it reports at the end are diagonals on which
-its rows overlap, perhaps some rows too late; from the rows before that batch the host computes
-the few rows to the first two that do, on these diagonals and as many beside them as a cell can
-come from. Its core decides, as on the CPU, so the middle is the same.
+*Kernel.* Both searches of ``edit/wavefront.py`` are advanced by the whole device, in *batches* of
+BATCH_ROWS wavefronts. A warp takes a tile of diagonals that overlaps its neighbours by that many
+cells on each side, so that it needs no other tile during a batch: its lanes exchange cells by
+shuffles and write the wavefront at the end of the batch (tiles as in Castells-Rufas 2023, section
+3.5, with registers and shuffles in place of local memory and barriers). The grid synchronises
+between batches, so one launch runs as many batches as the host requests, whatever the distance.
 
-CUDA kernels of very long strings: both searches of ``middle.py``, by the whole device.
+After each batch the wavefronts of both searches are compared for an overlap. It is found up to a
+batch too late. It is not missed, because cells of strips do not fall (``next_strip``), and the
+wavefronts from before the batch still exist for the host to find the first two that overlap.
 
-Rows are advanced in *batches* of BATCH_ROWS. A warp takes a tile of diagonals that overlaps its
-neighbours by so many cells on each side that it needs nothing of them during a batch: its
-lanes pass cells to each other by shuffles and write the row at the batch's end (tiles as in
-Castells-Rufas 2023, section 3.5, with registers and shuffles in place of local memory and
-barriers). Between batches the grid waits for all its blocks, so that one launch does as many
-batches as the host asks for, whatever the distance.
-
-After each batch the rows of both searches are looked at for an overlap. It is found up to a
-batch too late; as cells do not fall from row to row (``strip.py``), it is not missed, and the
-rows before the batch are still there for the host to find the first two rows that overlap.
+*Host.* The first wavefronts, of a few cells each, and the last ones are the host's. At the end the
+device reports the diagonals on which its wavefronts overlap, perhaps some wavefronts too late. From
+those before that batch the host computes the few wavefronts to the first two that overlap, on these
+diagonals and as many around them as can influence them. The core of the CPU decides, so the middle
+is the same.
 """
 
 from __future__ import annotations
@@ -52,28 +50,28 @@ from mapper.jit.lanes import lane_before, lane_behind, lane_max
 BLOCK = 2 if SIMULATED else 128
 
 BLOCKS_PER_SM = 4
-"""With up to 128 registers a thread. Faster than 5 blocks, as are 16 rows than 24 or 32
-(``benchmarks/results/pairwise_long_variants.md``)."""
+"""Resident blocks of a multiprocessor, with up to 128 registers a thread. 4 blocks are faster than
+5, and 16 rows a batch faster than 24 or 32 (``benchmarks/results/pairwise_long_variants.md``)."""
 
 BATCH_ROWS = 2 if SIMULATED else 16
-"""Rows of a batch: with twice as many, a quarter of a tile would be done for the neighbours."""
+"""Rows of a batch: with twice as many, a quarter of a tile would overlap its neighbours."""
 
 TILE = WARP * WIDTH - 2 * BATCH_ROWS
-"""Diagonals that a warp writes."""
+"""Diagonals of a tile without the overlap."""
 
-# Fields of the state (int64): rows done, the rows' place among the two, their diagonals, the
-# greatest distance of interest, what came of it, the diagonals that overlap, and the symbols
-# that the rows of three batches consumed at most, from either end.
-ROW, PLACE, LO, HI, BOUND, STATUS, FOUND_LO, FOUND_HI, SLOT_REACH = range(9)
-N_STATE = SLOT_REACH + 6
+# Fields of the state (int64): rows done, which of two buffers has the rows, their diagonals, the
+# greatest distance of interest, the status, the range of diagonals that overlap, and the most
+# symbols that the rows of three batches consumed, from either end.
+ROW, BUFFER, LO, HI, BOUND, STATUS, FOUND_LO, FOUND_HI, TURN_REACH = range(9)
+N_STATE = TURN_REACH + 6
 
 
 class Sides(NamedTuple):
-    """The pair as seen from the start, and, in the reversed words, from the end."""
+    """The pair from the start, and, in the reversed words, from the end."""
 
-    query: Any  # uint32, the words and behind them the reversed words
+    query: Any  # uint32, the words, then the reversed words
     ref: Any  # uint32
-    query_at: Any  # uint32 (2,): symbols where the query starts, as seen from each end
+    query_at: Any  # uint32 (2,): symbol where the query starts, from each end
     ref_at: Any  # uint32 (2,)
     query_len: int
     ref_len: int
@@ -95,36 +93,36 @@ def meet_kernel(sides, cells, lowest, state, n_batches):
     Parameters
     ----------
     cells
-        int32 (2, 2, n): rows before and after a batch (by turns), of both ends; diagonal
-        k in column ``k - lowest``.
+        int32 (2, 2, n): rows before and after a batch (in turn), of both ends; diagonal k in
+        column ``k - lowest``.
     state
-        int64 (N_STATE,). Afterwards its status is GOING; FINISHED: the batch behind ROW
-        leads to an overlap; or EXCEEDED.
+        int64 (N_STATE,). Afterwards its status is GOING; FINISHED, if the batch after ROW leads
+        to an overlap; or EXCEEDED.
     """
     grid = cuda.cg.this_grid()
     thread = cuda.threadIdx.x
-    # Neighbouring tiles on different multiprocessors: there may be fewer tiles than warps.
+    # Adjacent tiles go to different multiprocessors: there may be fewer tiles than warps.
     warp = thread // WARP * cuda.gridDim.x + cuda.blockIdx.x
     n_warps = cuda.gridDim.x * (BLOCK // WARP)
     lanes = WarpLanes(thread % WARP, WARP)
     n, m = sides.query_len, sides.ref_len
     goal = m - n
-    row, place = state[ROW], state[PLACE]
+    row, buffer = state[ROW], state[BUFFER]
     lo, hi, bound = state[LO], state[HI], state[BOUND]
-    slot = np.int64(0)
+    turn = np.int64(0)
     status = np.int64(GOING)
     for _ in range(n_batches):
-        # What the bound leaves before the batch, not cut further in it: see above.
+        # The diagonals within the bound before the batch; not narrowed during the batch.
         new_lo = max(max(-(row + BATCH_ROWS), -n), goal - (bound - row))
         new_hi = min(min(row + BATCH_ROWS, m), goal + (bound - row))
         if 2 * row >= bound or new_lo > new_hi:
             status = np.int64(EXCEEDED)
             break
-        reach = SLOT_REACH + 2 * slot
-        slot = slot + 1 if slot < 2 else np.int64(0)
+        reach = TURN_REACH + 2 * turn
+        turn = turn + 1 if turn < 2 else np.int64(0)
         if warp == 0 and lanes.lane == 0:
-            state[SLOT_REACH + 2 * slot] = 0
-            state[SLOT_REACH + 2 * slot + 1] = 0
+            state[TURN_REACH + 2 * turn] = 0
+            state[TURN_REACH + 2 * turn + 1] = 0
         n_tiles = (new_hi - new_lo + TILE) // TILE
         for end in range(2):
             most = np.int64(0)
@@ -136,7 +134,7 @@ def meet_kernel(sides, cells, lowest, state, n_batches):
             for tile in range(first, n_tiles, n_warps):
                 start = new_lo + tile * TILE
                 most = max(most, _advance(
-                    strings, cells[place, end], cells[1 - place, end], lowest, lo, hi, start,
+                    strings, cells[buffer, end], cells[1 - buffer, end], lowest, lo, hi, start,
                     min(start + TILE - 1, new_hi), lanes,
                 ))  # fmt: skip
             most = lane_max(most, lanes)
@@ -145,35 +143,35 @@ def meet_kernel(sides, cells, lowest, state, n_batches):
         grid.sync()
         if state[reach] + state[reach + 1] >= n + m:
             _note_overlap(
-                cells[1 - place, 0], cells[1 - place, 1], lowest, new_lo, new_hi, goal, m, state
+                cells[1 - buffer, 0], cells[1 - buffer, 1], lowest, new_lo, new_hi, goal, m, state
             )
             grid.sync()
             if state[FOUND_LO] <= state[FOUND_HI]:
                 status = np.int64(FINISHED)
                 break
         row += BATCH_ROWS
-        place = 1 - place
+        buffer = 1 - buffer
         lo, hi = new_lo, new_hi
         if lo <= goal <= hi:
             for end in range(2):
-                offset = np.int64(cells[place, end, goal - lowest])
+                offset = np.int64(cells[buffer, end, goal - lowest])
                 if offset >= 0:
                     bound = min(bound, row + m - offset)
     grid.sync()
     if warp == 0 and lanes.lane == 0:
-        state[ROW], state[PLACE], state[LO], state[HI] = row, place, lo, hi
+        state[ROW], state[BUFFER], state[LO], state[HI] = row, buffer, lo, hi
         state[BOUND], state[STATUS] = bound, status
 
 
 @device_function
 def _cell(row, lowest, lo, hi, k):
-    """Offset on diagonal k of a row that has the diagonals lo to hi."""
+    """Return the offset on diagonal k of a row of the diagonals lo to hi, or null."""
     return row[np.uint64(k - lowest)] if lo <= k <= hi else np.int32(NULL)
 
 
 @device_function
 def _keep(row, lowest, first, last, k, offset):
-    """Write a cell if it is one of the diagonals first to last; return its symbols."""
+    """Write a cell on diagonals first to last; return the symbols that it consumed, else 0."""
     if k < first or k > last:
         return np.int64(0)
     row[np.uint64(k - lowest)] = offset
@@ -192,7 +190,7 @@ def _advance(strings, before, after, lowest, lo, hi, first, last, lanes):
         _cell(before, lowest, lo, hi, start + 6), _cell(before, lowest, lo, hi, start + 7),
     )  # fmt: skip
     for _ in range(BATCH_ROWS):
-        # What the outermost lanes get from nowhere does not come as far as the cells kept.
+        # The undefined neighbours of the outermost lanes do not influence the cells kept.
         left, right = lane_before(strip[7], lanes), lane_behind(strip[0], lanes)
         strip = next_strip(strings, k, left, strip, right)
     most = _keep(after, lowest, first, last, start, strip[0])
@@ -207,7 +205,7 @@ def _advance(strings, before, after, lowest, lo, hi, first, last, lanes):
 
 @device_function
 def _note_overlap(forward, backward, lowest, lo, hi, goal, ref_len, state):
-    """Note the lowest and the highest diagonal on which the rows of both ends overlap."""
+    """Store the lowest and the highest diagonal on which the rows of both ends overlap."""
     least, greatest = np.int64(2**40), np.int64(-(2**40))
     for k in range(max(lo, goal - hi) + cuda.grid(1), min(hi, goal - lo) + 1, cuda.gridsize(1)):
         reached = np.int64(forward[k - lowest]) + np.int64(backward[goal - k - lowest])
@@ -219,18 +217,20 @@ def _note_overlap(forward, backward, lowest, lo, hi, goal, ref_len, state):
         cuda.atomic.max(state, FOUND_HI, greatest)
 
 
+# --- host ---
+
 FIRST_ROWS = 64
-"""Rows of each end that the host computes before it hands them over."""
+"""Rows of each end that the host computes before the device takes over."""
 
 FIRST_REACH = 1 << 16
-"""Diagonals on each side that rows have room for at first."""
+"""Initial room of rows: diagonals on each side."""
 
 SLICE_CELLS = 40_000_000_000
-"""Cells between two reports: some tenths of a second."""
+"""Cells of a slice: some tenths of a second."""
 
 _MIN_BATCHES = 64
-_BEFORE, _BEHIND = 1, 3
-"""Words of padding around the words of a sequence."""
+_BEFORE, _AFTER = 1, 3
+"""Words of padding before and after the words of a sequence."""
 
 
 class LongPair:
@@ -264,9 +264,9 @@ class LongPair:
 
 
 def _both_ways(words: np.ndarray) -> Any:
-    """Return words on the device with padding, and behind them the same reversed."""
-    n = len(words) + _BEFORE + _BEHIND
-    padded = np.zeros(2 * n + _BEHIND, np.uint64)
+    """Return words on the device with padding, followed by the same reversed."""
+    n = len(words) + _BEFORE + _AFTER
+    padded = np.zeros(2 * n + _AFTER, np.uint64)
     padded[_BEFORE : _BEFORE + len(words)] = words
     both = _uploaded(padded)
     reverse_kernel.launch(n, 0, both[:n], both[n : 2 * n])
@@ -283,27 +283,27 @@ def _uploaded(column: np.ndarray) -> Any:
 
 def _starts(both: Any, bit: int, length: int, shift: int) -> np.ndarray:
     """Return the symbols where a part starts in the words and in the reversed words."""
-    n_bits = 64 * ((len(both) - _BEHIND) // 2)
+    n_bits = 64 * ((len(both) - _AFTER) // 2)
     start = bit + 64 * _BEFORE
     return np.array([start >> shift, (2 * n_bits - start - (length << shift)) >> shift], np.uint32)
 
 
 class DeviceSearch(Search):
-    """The search for the middle of one part, by a device; first and last rows by the host."""
+    """Search for the middle of one part by a device; first and last rows by the host."""
 
     def __init__(self, on_device: LongPair, pair: Pair, part: Part) -> None:
         super().__init__(pair, part)
         self._on_device = on_device
-        self._cells: Any = None  # int32 (2, 2, 2 * reach + 1) on the device, once it is used
+        self._cells: Any = None  # int32 (2, 2, 2 * reach + 1) on the device, once in use
         self._sides: Any = None
         self._reach = 0
         self._device_state = np.zeros(N_STATE, np.int64)  # as of the last launch
         self._state_on_device: Any = None
 
     def slice(self) -> int:
-        """Search some rows on; return the status."""
+        """Advance the search by some rows; return the status."""
         if self._cells is None:
-            # Both ends must have the same number of rows for the device.
+            # The device needs the same number of rows of both ends.
             n_steps = 2 * FIRST_ROWS - int(self.state[S] + self.state[R]) - 2
             if self.state[S] > self.state[R]:
                 n_steps = max(n_steps, 1)
@@ -313,12 +313,12 @@ class DeviceSearch(Search):
                     return status
         with cuda.gpus[self._on_device.ordinal]:
             if self._cells is None:
-                self._hand_over()
+                self._upload_rows()
             status = self._launch()
             return self._finish() if status == FINISHED else status
 
     def saved(self) -> list[np.ndarray]:
-        """Return all that :meth:`restore` needs, here or on a device."""
+        """Return the arrays that :meth:`restore` needs, here or on a device."""
         if self._cells is not None:
             lo, hi = int(self._device_state[LO]), int(self._device_state[HI])
             with cuda.gpus[self._on_device.ordinal]:
@@ -326,17 +326,17 @@ class DeviceSearch(Search):
         return super().saved()
 
     def restore(self, arrays: list[np.ndarray]) -> None:
-        """Go on where a search was saved."""
+        """Resume a saved search."""
         super().restore(arrays)
         self.release()
 
     def release(self) -> None:
-        """Give back what the search holds on a device."""
+        """Free the device memory of the search."""
         with DRIVER:
             self._cells = self._sides = self._state_on_device = None
 
-    def _hand_over(self) -> None:
-        """Bring the host's rows to the device."""
+    def _upload_rows(self) -> None:
+        """Upload the host's rows to the device."""
         row = int(self.state[S])
         r = row & 1
         los = [int(rows.lo[r]) for rows in (self.rows, self.back_rows)]
@@ -344,7 +344,7 @@ class DeviceSearch(Search):
         lo, hi = min(los), max(his)
         self._sides = self._on_device.sides(self.pair)
         self._cells, self._reach = None, 0
-        # Rows go as far as half of the distance; where that is known, all room is made at once.
+        # Rows reach half of the distance; if that is known, they get their final room at once.
         most = int(self.state[SEARCH_BOUND]) // 2 + 2 * BATCH_ROWS
         self._make_room(max(min(FIRST_REACH, most), hi, -lo))
         for end, rows in enumerate((self.rows, self.back_rows)):
@@ -360,15 +360,15 @@ class DeviceSearch(Search):
         self._state_on_device = _uploaded(state)
 
     def _make_room(self, reach: int) -> None:
-        """Give rows room for the diagonals -reach to reach; keep what they hold."""
+        """Give rows room for the diagonals -reach to reach; keep their contents."""
         shape = (2, 2, 2 * reach + 1)
         with device_memory(f"rows of {2 * reach + 1} diagonals"):
             cells = cuda.device_array(shape, np.int32)
         if self._cells is not None:
-            place, shifted = int(self._device_state[PLACE]), reach - self._reach
+            buffer, shifted = int(self._device_state[BUFFER]), reach - self._reach
             for end in range(2):
-                held = self._cells[place, end]
-                cells[place, end][shifted : shifted + len(held)].copy_to_device(held)
+                held = self._cells[buffer, end]
+                cells[buffer, end][shifted : shifted + len(held)].copy_to_device(held)
         with DRIVER:
             self._cells, self._reach = cells, reach
 
@@ -391,7 +391,7 @@ class DeviceSearch(Search):
         return int(state[STATUS])
 
     def _finish(self) -> int:
-        """Find the first two rows that overlap, and the middle, from those before the batch."""
+        """Find the first two rows that overlap, and the middle, from the rows before the batch."""
         state = self._device_state
         lo, hi = int(state[FOUND_LO]) - BATCH_ROWS, int(state[FOUND_HI]) + BATCH_ROWS
         goal = int(self.pair.ref_len - self.pair.query_len)
@@ -408,7 +408,7 @@ class DeviceSearch(Search):
         self.back_rows, self.state[BACK_REACH] = self._taken(1, back_lo, back_hi)
 
     def _taken(self, end: int, lo: int, hi: int) -> tuple[Rows, int]:
-        """Return a row as the host holds it, and the most symbols that its cells consumed."""
+        """Return a row in the form of the host, and the most symbols that its cells consumed."""
         state = self._device_state
         lo, hi = max(lo, int(state[LO])), min(hi, int(state[HI]))
         r = int(state[ROW]) & 1
@@ -418,7 +418,7 @@ class DeviceSearch(Search):
         rows.lo[r], rows.hi[r] = lo, hi
         if n == 0:
             return rows, 0
-        cells = self._cells[int(state[PLACE]), end]
+        cells = self._cells[int(state[BUFFER]), end]
         taken = cells[lo + self._reach : hi + self._reach + 1].copy_to_host()
         at = int(rows.at[r])
         rows.cells[at - PAD : at] = rows.cells[at + n : at + n + PAD] = NULL

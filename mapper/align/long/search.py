@@ -1,17 +1,13 @@
-"""The path of two very long strings, by divide and conquer over threads and devices.
+"""Divide and conquer over the path of two very long strings, with checkpoints.
 
-The middle of each part is searched, which divides it; parts of a small distance are aligned as a
-whole. Both halves of a part are independent, so several threads and devices share them.
+The middle of each part is searched (:class:`Search`, here on the CPU, in ``cuda.py`` on a device),
+which divides the part; parts of a small distance are aligned as a whole. Both halves of a part are
+independent, so several threads and devices share them (:func:`find_path`). A `Checkpoint` saves the
+work, so that a run of hours can be interrupted.
 
 References
 ----------
 Marco-Sola et al. (2023), doi:10.1093/bioinformatics/btad074: divide and conquer on wavefronts.
-
-The state of a long search on disk, so that a run of hours can be interrupted.
-
-The search for the middle of one part of a long pair, in slices, on the CPU.
-
-Between slices progress is reported, and the state may be saved.
 """
 
 from __future__ import annotations
@@ -61,12 +57,14 @@ from mapper.jit.accelerate import driver
 
 log = logging.getLogger(__name__)
 
+# --- checkpoints ---
+
 SECONDS = 60.0
-"""Time between two states saved, where nothing else is said."""
+"""Default time between saved states."""
 
 
 class Part(NamedTuple):
-    """A part of a path: from (v, h), so long, with this distance (or at most)."""
+    """A part of a path: its start (v, h), its lengths, and its distance or an upper bound."""
 
     v: int
     h: int
@@ -76,29 +74,29 @@ class Part(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What is done and what is left."""
+    """Parts done and parts pending."""
 
     pending: list[Part]
-    done: dict[tuple[int, int], np.ndarray]  # operations by the place where a part starts
+    done: dict[tuple[int, int], np.ndarray]  # operations by the start of a part
     search: list[np.ndarray] | None  # state and rows of the search in the first part
 
 
 class Checkpoint:
-    """Where the work is saved, if anywhere.
+    """File that saves the work, or none.
 
     Parameters
     ----------
     path
         File, or None to save nothing.
     digest
-        Of the problem; a file with another is refused.
+        Digest of the problem; a file with another one is refused.
     seconds
-        Time between two states saved; None: ``SECONDS``.
+        Time between saved states; None: ``SECONDS``.
 
     Raises
     ------
     OutputError
-        If no file can be made there.
+        If the file cannot be written.
     """
 
     def __init__(self, path: Path | str | None, digest: str, seconds: float | None) -> None:
@@ -139,7 +137,7 @@ class Checkpoint:
         return Work(pending, done, search)
 
     def save_if_due(self, work: Callable[[], Work]) -> None:
-        """Save, if the time for it has come."""
+        """Save if the time since the last save is long enough."""
         if self._path is None or time.monotonic() - self._last < self._seconds:
             return
         self._save(self._path, work())
@@ -147,20 +145,20 @@ class Checkpoint:
 
     @contextmanager
     def kept_by_signals(self, work: Callable[[], Work | None]) -> Iterator[None]:
-        """Save, too, when KeyboardInterrupt or its like ends what is within; then raise it.
+        """Save when KeyboardInterrupt or another BaseException ends the block; then raise it.
 
-        An error saves nothing: it may have left things half done. Neither is anything saved where
-        `work` returns None; the last state saved stays.
+        An error saves nothing, as the work may be inconsistent. Nothing is saved either if `work`
+        returns None; the previous file stays.
         """
         try:
             yield
         except Exception:
             raise
         except BaseException:
-            left = None if self._path is None else work()
-            if self._path is not None and left is not None:
+            state = None if self._path is None else work()
+            if self._path is not None and state is not None:
                 try:
-                    self._save(self._path, left)
+                    self._save(self._path, state)
                     log.info("the state is saved in %s", self._path)
                 except OutputError as error:
                     log.warning("the state of now is not saved: %s", error)
@@ -193,12 +191,14 @@ class Checkpoint:
             remove_quietly(temporary)
 
 
+# --- search of a middle ---
+
 SLICE_CELLS = 50_000_000
-"""Cells between two reports: some tenths of a second."""
+"""Cells of a slice: some tenths of a second."""
 
 
 class Search:
-    """The search for the middle of one part."""
+    """Search for the middle of one part, in slices, on the CPU."""
 
     def __init__(self, pair: Pair, part: Part) -> None:
         self.pair = part_of(pair, part.v, part.h, part.query_len, part.ref_len)
@@ -210,11 +210,11 @@ class Search:
 
     @property
     def edits(self) -> int:
-        """Edits known to be needed."""
+        """Lower bound of the distance."""
         return max(0, int(self.state[S] + self.state[R]))
 
     def halves(self, part: Part) -> list[Part]:
-        """Return the parts before and behind the middle, with their distances."""
+        """Return the parts before and after the middle, with their distances."""
         h = int(self.state[MIDDLE_OFFSET])
         v = h - int(self.state[MIDDLE_K])
         return [
@@ -223,42 +223,44 @@ class Search:
         ]
 
     def saved(self) -> list[np.ndarray]:
-        """Return all that :meth:`restore` needs, here or on a device."""
+        """Return the arrays that :meth:`restore` needs, here or on a device."""
         return [self.state.copy(), *self.rows, *self.back_rows]
 
     def restore(self, arrays: list[np.ndarray]) -> None:
-        """Go on where a search was saved."""
+        """Resume a saved search."""
         self.state = arrays[0]
         self.rows, self.back_rows = Rows(*arrays[1:5]), Rows(*arrays[5:9])
 
     def slice(self) -> int:
-        """Search some rows on; return the status."""
-        # Row r of either end has up to 2 r + 1 cells, so that each of the n rows from here on has
-        # about as many as there are rows: n edits + n^2 / 2 in all.
+        """Advance the search by some rows; return the status."""
+        # Row r of either end has up to 2 r + 1 cells, so the next n rows, alternating between both
+        # ends, have about n * edits + n^2 / 2 cells.
         n_steps = math.isqrt(self.edits**2 + 2 * SLICE_CELLS) - self.edits
         return self.steps(max(1, n_steps))
 
     def steps(self, n_steps: int) -> int:
-        """Compute so many rows, of both ends in turn; return the status."""
+        """Compute `n_steps` rows, of both ends in turn; return the status."""
         status, self.rows, self.back_rows = meet_with_room(
             self.pair, self.state, self.rows, self.back_rows, n_steps
         )
         return int(status)
 
     def release(self) -> None:
-        """Give back what the search holds on a device."""
+        """Free the device memory of the search."""
 
+
+# --- divide and conquer ---
 
 _WHOLE_PART = 4096
-"""Parts with this distance or less are not divided in slices, nor by a device."""
+"""Parts with this distance or less are aligned by one CPU call."""
 
 Progress = Callable[[int, int], None]
-"""Told from time to time how far the work is: edits whose place in the path is known, and
-edits known to be needed."""
+"""Called with the number of edits whose position in the path is known, and of edits known to be
+needed."""
 
 
 class Report:
-    """Sums up progress; ``stopped`` ends what threads are doing."""
+    """Accumulates progress; setting ``stopped`` ends the threads' searches."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -266,7 +268,7 @@ class Report:
         self.stopped = threading.Event()
 
     def add(self, placed: int, edits: int) -> None:
-        """Report `placed` more edits of so many."""
+        """Report `placed` more edits, of `edits` in all."""
         self._placed += placed
         if self._progress:
             self._progress(self._placed, edits)
@@ -274,7 +276,7 @@ class Report:
 
 @driver
 def _whole_path(pair, bound):
-    """Return the operations of a part that is small enough, in order."""
+    """Return the operations of a small part, in order."""
     rows = new_rows(1 << 12, 2)
     back_rows = new_rows(1 << 12, 2)
     leaf = new_rows(LEAF_CELLS, LEAF_ROWS)
@@ -286,23 +288,23 @@ def _whole_path(pair, bound):
 
 
 MakeSearch = Callable[[Pair, Part], Search]
-"""Makes the search of a part on one device."""
+"""Makes the search for the middle of a part, on one device."""
 
 
 class _Task(NamedTuple):
-    """What a thread is doing."""
+    """Task of a thread."""
 
     part: Part
-    make_search: MakeSearch | None  # of the device that it keeps busy
+    make_search: MakeSearch | None  # of the device that it uses
 
 
 def find_path(
     pair: Pair, work: Work, saved: Checkpoint, n_threads: int, makers: list[MakeSearch],
     report: Report,
 ) -> None:  # fmt: skip
-    """Work off all pending parts, several at a time; fill ``work.done``.
+    """Process all pending parts, several at a time; fill ``work.done``.
 
-    With devices, each divides one part after the other, and the threads take the small ones.
+    Each device divides one part after the other, and threads take the small ones.
     """
     running: dict[Future[np.ndarray | list[Part]], _Task] = {}
     waiting = list(work.pending)
@@ -333,7 +335,7 @@ def find_path(
                         free.append(make_search)
                     result = future.result()
                     at = work.pending.index(part)
-                    # In this order and at once: a signal may come between two statements.
+                    # In this order and in place: a signal may come between two statements.
                     if isinstance(result, list):
                         work.pending[at : at + 1] = result
                         waiting.extend(result)
@@ -348,7 +350,7 @@ def find_path(
 
 
 def _consistent(work: Work) -> Work:
-    """Return the work without the part that a signal found done and still pending."""
+    """Return the work without a part that is both done and pending, as a signal may leave it."""
     pending = [part for part in work.pending if (part.v, part.h) not in work.done]
     return work._replace(pending=pending)
 
@@ -367,17 +369,17 @@ def _work_on(
 
 
 def n_edits(ops: np.ndarray) -> int:
-    """Return how many symbols of operations (uint32) differ, are inserted or deleted."""
+    """Return the number of mismatched, inserted and deleted symbols of operations (uint32)."""
     return int((ops[(ops & 15) != cigar.EQUAL] >> 4).sum(dtype=np.int64))
 
 
 def joined_ops(done: dict[tuple[int, int], np.ndarray]) -> np.ndarray:
-    """Return the operations (uint32) of all parts in order, runs that meet joined.
+    """Return the operations (uint32) of all parts in order, with adjacent equal ones merged.
 
     Parameters
     ----------
     done
-        Operations of each part by (v, h), where it begins.
+        Operations of each part by its start (v, h).
     """
     flat = np.concatenate([done[place] for place in sorted(done)])
     if len(flat) == 0:

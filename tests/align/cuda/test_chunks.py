@@ -1,4 +1,4 @@
-"""How chunks are cut, dealt to threads, and go through the streams of a device."""
+"""Cutting of chunks, the work queue of their parts, and their way through the streams."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def test_chunks_are_all_pairs_and_smaller_at_both_ends(packed: bool, most: int) 
         assert sizes[-1] <= 32 // SMALLEST and sizes[-5:] == sorted(sizes[-5:], reverse=True)
 
 
-def test_tickets_at_hand_are_those_of_chunks_that_have_a_place() -> None:
+def test_jobs_are_taken_of_chunks_with_a_buffer() -> None:
     queue = work_queue(2, 3)
     assert try_take_job(queue) == -1
     add_buffers(queue, 1)
     assert [try_take_job(queue) for _ in range(4)] == [0, 1, 2, -1]
-    add_buffers(queue, 2)  # of which the second is of no chunk
+    add_buffers(queue, 2)  # one more than there are chunks
     assert [try_take_job(queue) for _ in range(4)] == [3, 4, 5, -1]
     stop(queue)
 
 
 class FakeStream:
-    """Has its chunk done when it is asked the second time, and notes what it was given."""
+    """Finishes a chunk at the second call of :meth:`is_done`, and records all calls."""
 
     def __init__(self, notes: list[tuple[str, int]], rows: list) -> None:
         self.notes, self.rows, self.asked = notes, rows, 0
@@ -55,14 +55,14 @@ class FakeStream:
 
     def queue(self, chunk, staged: np.ndarray, n_words: int) -> None:
         self.notes.append(("queued", chunk.first))
-        self.staged, self.asked = staged, 0  # read later, when the buffer must be as it was
+        self.staged, self.asked = staged, 0  # read later: the buffer must not change until then
         assert n_words <= len(staged)
 
     def is_done(self) -> bool:
         self.asked += 1
         return self.asked > 1
 
-    def finish(self, chunk, n_pairs: int, found, wait_for_all) -> None:
+    def finish(self, chunk, n_pairs: int, results, wait_for_all) -> None:
         self.notes.append(("finished", chunk.first))
         n = chunk.n_pairs
         columns = self.staged.view(np.int32)[: 4 * n].reshape(4, n)
@@ -76,7 +76,7 @@ class FakeStream:
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(("n_streams", "threads"), [(1, 1), (1, 3), (2, 2), (4, 1), (4, 3)])
-def test_chunks_go_through_slots_in_order(
+def test_chunks_go_through_streams_in_order(
     packed: bool, n_streams: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = pytest.importorskip("mapper.align.cuda.stream")
@@ -96,7 +96,7 @@ def test_chunks_go_through_slots_in_order(
     assert notes[-n_streams:] == [("waited", -1)] * n_streams
 
 
-def test_threads_end_where_nothing_can_be_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_stop_if_streams_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = pytest.importorskip("mapper.align.cuda.stream")
     monkeypatch.setattr(stream, "page_locked", lambda n, dtype: buffers_at(0, 1, n)[0].view(dtype))
     source = source_of(False)

@@ -1,4 +1,4 @@
-"""What the host makes of letters and packed pairs for a device: every row and symbol."""
+"""Staged chunks of letters and of packed pairs: every row and symbol."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ CODES = {"A": 0, "C": 1, "T": 2, "U": 2, "G": 3, "a": 0, "c": 1, "t": 2, "u": 2,
 def staged_rows(
     source, most_pairs: int = 1000, n_buffers: int = 2, threads: int = 3, byte: int = 0
 ):
-    """Stage every chunk as the pipeline does; return the symbols of each pair, or None."""
+    """Stage every chunk; return the symbols of each pair, None if unfit, and the chunk count."""
     rows = []
     chunks = source.chunks(most_pairs)
-    places = buffers_at(byte, n_buffers, buffer_words(source, chunks))
-    staging = Staging(source, chunks, places, threads)
+    buffers = buffers_at(byte, n_buffers, buffer_words(source, chunks))
+    staging = Staging(source, chunks, buffers, threads)
     try:
         _collect(staging, chunks, n_buffers, rows)
     finally:
@@ -44,7 +44,7 @@ def staged_rows(
 
 
 def buffers_at(byte: int, n_buffers: int, n_words: int) -> np.ndarray:
-    """Return places that begin so many bytes behind a line of 64."""
+    """Return buffers that start `byte` bytes after a line of 64."""
     room = np.full(n_buffers * n_words * 8 + 128, 255, np.uint8)
     first = -room.ctypes.data % 64 + byte
     return room[first : first + n_buffers * n_words * 8].view(np.uint64).reshape(n_buffers, n_words)
@@ -78,7 +78,7 @@ def expected_rows(pairs):
 
 @pytest.fixture
 def pairs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Pairs of every length around a word, with other letters here and there; small blocks."""
+    """Return pairs of all lengths around a word, some with other letters; chunks are small."""
     monkeypatch.setattr(chunks_module, "CHUNK_SYMBOLS", 900)
     rng = np.random.default_rng(3)
     made = random_pairs(rng, 30, 80) + random_pairs(rng, 10, 60, "ACGTNacgtu")
@@ -88,8 +88,8 @@ def pairs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return made
 
 
-@pytest.mark.parametrize("byte", [0, 8])  # at a line: past the caches
-def test_letters_are_staged_as_they_lie(pairs, byte: int) -> None:
+@pytest.mark.parametrize("byte", [0, 8])  # at a line: non-temporal stores
+def test_letters_are_staged(pairs, byte: int) -> None:
     queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
     rows, n_chunks = staged_rows(LetterSource(batch_of(queries, refs)), most_pairs=25, byte=byte)
     assert rows == expected_rows(pairs)
@@ -97,30 +97,35 @@ def test_letters_are_staged_as_they_lie(pairs, byte: int) -> None:
     assert rows.count(None) > 3  # pairs with other letters
 
 
-def test_every_byte_is_known_for_what_it_is() -> None:
-    """In each of four places, and in what is left at the end."""
+def test_every_byte_is_classified() -> None:
+    """In each of four positions of a word, and in the rest at the end."""
     texts = ["".join("A" if i != at else chr(byte) for i in range(9))
              for byte in range(256) for at in (0, 1, 2, 3, 8)]  # fmt: skip
     letters = np.frombuffer("".join(texts).encode("latin-1"), np.uint8)
     bounds = np.arange(len(texts) + 1) * 9
     batch = PairBatch(letters, bounds[:-1], bounds[1:], letters, bounds[:-1], bounds[1:])
     assert staged_rows(LetterSource(batch))[0] == expected_rows([(s, s) for s in texts])
-    for i in (4 * 5, ord("T") * 5 + 2, ord("u") * 5, 0xD4 * 5):  # alone: no neighbour is doubtful
+    for i in (
+        4 * 5,
+        ord("T") * 5 + 2,
+        ord("u") * 5,
+        0xD4 * 5,
+    ):  # the only doubtful letter
         one = PairBatch(*[letters, bounds[i : i + 1], bounds[i + 1 : i + 2]] * 2)
         assert staged_rows(LetterSource(one))[0] == expected_rows([(texts[i], texts[i])])
 
 
 @pytest.mark.parametrize("byte", [0, 8])
-def test_every_byte_is_known_wherever_it_is_in_a_line(byte: int) -> None:
-    """Blocks of letters with one byte of each kind, in 16 places of a run each."""
+def test_every_byte_is_classified_at_any_position_of_a_line(byte: int) -> None:
+    """Blocks with one byte of each kind, each at 16 positions."""
     rng = np.random.default_rng(13)
     blocks = rng.choice(np.frombuffer(b"ACGTUacgtu", np.uint8), (4096, BLOCK_LETTERS))
     number = np.arange(len(blocks))
     values = number % 256
-    places = (5 * number + number // 256) % 64 + 64 * rng.integers(
+    positions = (5 * number + number // 256) % 64 + 64 * rng.integers(
         0, BLOCK_LETTERS // 64, len(blocks)
     )
-    blocks[number, places] = values
+    blocks[number, positions] = values
     letters = np.frombuffer(b"N" + blocks.tobytes() + b"N", np.uint8)
     codes = buffers_at(byte, 1, letters.size // 32)[0].view(np.uint8)
     noted = np.zeros(len(blocks), np.bool_)
@@ -133,7 +138,7 @@ def test_every_byte_is_known_wherever_it_is_in_a_line(byte: int) -> None:
     assert (found.reshape(-1, BLOCK_LETTERS) == code_of[blocks[good]]).all()
 
 
-def test_lines_in_vectors_are_what_their_plain_text_says() -> None:
+def test_compiled_lines_equal_their_python_body() -> None:
     rng = np.random.default_rng(14)
     letters = rng.choice(np.frombuffer(b"ACGTUacgtu", np.uint8), 3 * LINE_LETTERS)
     letters[LINE_LETTERS + 9] = ord("N")
@@ -148,8 +153,8 @@ def test_lines_in_vectors_are_what_their_plain_text_says() -> None:
     assert (doubts == 0).any() and (doubts != 0).any()
 
 
-def test_nothing_behind_the_letters_is_read(pairs) -> None:
-    """Arrays without padding whose neighbours in memory are other letters."""
+def test_nothing_after_the_letters_is_read(pairs) -> None:
+    """Arrays without padding, between other letters in memory."""
     pairs = [pair for pair in pairs if expected_rows([pair]) != [None]]
     sides = []
     for side in zip(*pairs, strict=True):
@@ -191,7 +196,7 @@ def test_packed_pairs_are_staged(pairs, byte: int) -> None:
     [([5, 3, 8, 12], "offsets must begin with 0, not fall"), ([5, 9, 12, 13], "lie in"),
      ([-1, 3, 8, 12], "offsets must"), ([0, 2**31, 8, 12], "offsets must")],
 )  # fmt: skip
-def test_lengths_that_are_none_are_found_on_the_way(ends, what, most_pairs: int) -> None:
+def test_staging_finds_invalid_lengths(ends, what, most_pairs: int) -> None:
     bad = np.array([0, *ends])
     good = np.array([0, 3, 6, 9, 12])
     letters = np.frombuffer(b"ACGTNCGTACGT", np.uint8)
@@ -205,7 +210,7 @@ def test_lengths_that_are_none_are_found_on_the_way(ends, what, most_pairs: int)
 
 
 @pytest.mark.parametrize("most_pairs", [1, 9])
-def test_packed_pairs_that_are_none_are_found_on_the_way(most_pairs: int) -> None:
+def test_staging_finds_misplaced_packed_pairs(most_pairs: int) -> None:
     packed = packed_pairs(["ACGT" * 10] * 5, ["ACG" * 20] * 5)
     for field, value, side in (
         ("query_start", 2**40, "queries"), ("query_start", 0, "queries"),
@@ -229,7 +234,7 @@ def test_packed_pairs_align_as_their_letters(engine) -> None:
             assert (a == b).all()
 
 
-def test_packed_pairs_that_are_none_are_refused() -> None:
+def test_invalid_packed_pairs_are_refused() -> None:
     packed = packed_pairs(["ACGT"] * 3, ["ACG"] * 3)
     moved = packed.query_start.copy()
     moved[1] = 0

@@ -42,7 +42,7 @@ class Failing:
         return stage
 
 
-def test_what_a_thread_raises_is_raised_by_who_waits() -> None:
+def test_an_error_of_a_thread_is_raised_by_the_waiting_thread() -> None:
     staging = Staging(Failing(), [Chunk(0, 1, 0, 1, 0, 1)], np.zeros((1, 64), np.uint64), 2)
     staging.begin()
     with pytest.raises(OSError, match="no more of that"):
@@ -50,7 +50,7 @@ def test_what_a_thread_raises_is_raised_by_who_waits() -> None:
     staging.close()
 
 
-def test_threads_that_wait_for_a_place_can_be_stopped() -> None:
+def test_threads_that_wait_for_a_buffer_can_be_stopped() -> None:
     from mapper.align.cuda.sources import LetterSource
     from mapper.align.pairs import PairBatch
 
@@ -58,5 +58,5 @@ def test_threads_that_wait_for_a_place_can_be_stopped() -> None:
     source = LetterSource(PairBatch(*[letters, bounds[:-1], bounds[1:]] * 2))
     staging = Staging(source, source.chunks(1), np.zeros((1, 64), np.uint64), 2)
     staging.begin()
-    staging.wait(0)  # the place is never free for the second chunk
+    staging.wait(0)  # the buffer is never free for the second chunk
     staging.close()

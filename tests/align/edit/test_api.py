@@ -1,4 +1,4 @@
-"""Edit distance: against the full matrix, edlib, and what the CIGARs say."""
+"""Edit distance against the full matrix, edlib and the costs of CIGARs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_adversarial_pairs() -> None:
         # edlib refuses empty sequences.
         expected = edlib.align(query, ref)["editDistance"] if query and ref else len(query + ref)
         assert found.score[i] == expected, pairs[i]
-    # Ambiguous bases match nothing: as if those of query and reference were different letters.
+    # Ambiguous bases match nothing: replace them by different letters in query and reference.
     strict = both(pairs, symbols="dna")
     for i, (query, ref) in enumerate(pairs):
         q, r = query.replace("N", "x"), ref.replace("N", "y")
@@ -86,7 +86,7 @@ def test_adversarial_pairs() -> None:
 
 @pytest.mark.parametrize("length", [150, 1000, 4000, 10_000])
 def test_long_pairs_equal_edlib(length: int) -> None:
-    """Beyond the small work space: middles, growing rows, divide and conquer."""
+    """Beyond the small workspace: bidirectional search, growing rows, divide and conquer."""
     edlib = pytest.importorskip("edlib", reason="edlib is not installed")
     rng = np.random.default_rng(length)
     pairs = []
@@ -130,7 +130,9 @@ def test_threads_and_order_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [back.pair(i) for i in range(50)] == [whole.pair(49 - i) for i in range(50)]
 
 
-def test_packing_by_many_threads_names_the_first_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packing_by_many_threads_names_the_first_bad_letter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from mapper.errors import InputFormatError
 
     pairs = random_pairs(np.random.default_rng(7), 40, 90, "ACGTN")
@@ -145,7 +147,7 @@ def test_packing_by_many_threads_names_the_first_fault(monkeypatch: pytest.Monke
 
 
 def test_one_rule_decides_ties() -> None:
-    """From the end back: a mismatch before a deletion, that before an insertion."""
+    """In the traceback a mismatch is preferred to a deletion, and that to an insertion."""
     found = edit_distance(["GATTACA", "AC", "AAT"], ["GAATA", "AAC", "AT"], cigar=True)
     assert [found.cigar(i) for i in range(3)] == ["2=1X2=2I", "1=1D1=", "1=1I1="]
     assert found.pair(0).pretty("GATTACA", "GAATA") == "GATTACA\n||*||  \nGAATA--"
@@ -185,7 +187,7 @@ def test_arrays_lists_and_bytes_are_the_same() -> None:
         ((np.zeros(3, np.int32), np.array([0, 3])), ["A"], {}, "uint8"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(queries, refs, options, message: str) -> None:
+def test_invalid_options_are_refused(queries, refs, options, message: str) -> None:
     from mapper.errors import MapperError
 
     with pytest.raises(MapperError, match=message.replace("*", r"\*")):
@@ -194,7 +196,7 @@ def test_what_cannot_be_meant_is_refused(queries, refs, options, message: str) -
 
 
 def traced_as_a_whole(query: str, ref: str) -> list[int]:
-    """Operations of the path that the search of all rows leads to."""
+    """Return the operations of the path from a search that keeps all rows."""
     pair = pair_at(pack_pairs(batch_of([query], [ref])), 0)
     rows = new_rows(1 << 22, 1 << 11)
     status, s, k = cpu.search(pair, Ends(0, 0, 0, 0), 2**30, rows, 1, 1)
@@ -211,7 +213,7 @@ def traced(rows, s, k, end, ops):
 
 @pytest.mark.parametrize("order", ["even", "edits first", "edits last"])
 def test_paths_of_a_limited_distance_are_traced_as_a_whole(order: str) -> None:
-    """Whatever the first rows let one expect of the distance."""
+    """Whatever distance the first rows predict."""
     rng = np.random.default_rng(36)
     refs = [random_letters(rng, 2500), random_letters(rng, 9000)]
     queries = [edited(rng, refs[0], 0.6), refs[1]]
@@ -239,7 +241,7 @@ def test_real_mitochondria_and_phages() -> None:
     for line in expected:
         a, b, _, _, distance = line.split("\t")
         if int(distance) > 7000:
-            continue  # seconds each; benchmarks/ has them
+            continue  # seconds each; in benchmarks/
         pair = (fasta_sequence(a), fasta_sequence(b))
         found = edit_distance([pair[0]], [pair[1]], cigar=True, threads=1)
         assert found.score[0] == int(distance)
@@ -247,6 +249,6 @@ def test_real_mitochondria_and_phages() -> None:
 
 
 def test_a_whole_limit_may_be_a_float() -> None:
-    """As of a share of the length."""
+    """For example a fraction of the length."""
     found = edit_distance(["AAAA", "AAAA"], ["AACC", "ACCC"], max_distance=0.5 * 4)  # type: ignore[arg-type]
     assert found.status.tolist() == [OK, OVER_LIMIT]

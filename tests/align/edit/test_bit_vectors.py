@@ -1,4 +1,4 @@
-"""Bit vectors: distances and paths are those of wavefronts."""
+"""Distances and paths of bit vectors equal those of wavefronts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _search(strings, last, width, moves, stride, ops):
 
 
 def strings_of(query: str, ref: str, before: int) -> Strings:
-    """Pack both sequences in one array, each at any symbol, between others."""
+    """Pack both sequences in one array, at arbitrary symbols, between others."""
     codes = "ACTG"
     text = "G" * before + query + "T" * (before + 3) + ref + "A" * 160
     words = np.zeros(len(text) // 16 + 1, np.uint32)

@@ -1,4 +1,4 @@
-"""Distance and path of long strings: slices, halves, checkpoints."""
+"""Distance and path of long strings: slices, divide and conquer, checkpoints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.naive.pairwise import RULES, penalty_of
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every search in many slices, every path in many parts."""
+    """Make every search take many slices, and every path many parts."""
     monkeypatch.setattr(long_search, "SLICE_CELLS", 300)
     monkeypatch.setattr(long_path, "_WHOLE_PART", 40)
 
@@ -119,7 +119,7 @@ def test_an_interrupt_ends_a_long_search(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_the_state(number: signal.Signals, tmp_path: Path) -> None:
-    """Before the minute is over after which the state is saved anyway."""
+    """Before the time of the next regular save."""
     rng = np.random.default_rng(30)
     words = ["distance"]
     for name in ("a.fa", "b.fa"):
@@ -151,7 +151,7 @@ def test_a_signal_saves_the_state(number: signal.Signals, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, Terminated])
 @pytest.mark.parametrize("stopped_at", [2, 5, 15])
-def test_a_run_that_was_stopped_goes_on(
+def test_a_stopped_run_resumes(
     stop: type[BaseException], stopped_at: int, small_steps: None, pair: tuple[str, str],
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -182,7 +182,7 @@ def test_a_run_that_was_stopped_goes_on(
 def test_a_stop_at_any_step_of_the_path_loses_nothing(
     small_steps: None, pair: tuple[str, str], tmp_path: Path
 ) -> None:
-    """Stopped after one part, again and again, a run ends with the same path."""
+    """A run stopped after every part ends with the same path."""
     whole = long_edit_distance(*pair, path=True)
     file = tmp_path / "state"
 
@@ -201,7 +201,7 @@ def test_a_stop_at_any_step_of_the_path_loses_nothing(
 
 
 def test_a_part_done_and_still_pending_counts_once() -> None:
-    """As a signal between two statements leaves it."""
+    """A signal between two statements can leave such a state."""
     done, left = Part(0, 0, 4, 4, 1), Part(4, 4, 4, 4, 2)
     work = Work([done, left], {(0, 0): np.array([65], np.uint32)}, None)
     assert long_path._consistent(work).pending == [left]
@@ -231,7 +231,7 @@ class _PowerCutError(Exception):
 
 
 @pytest.mark.parametrize("cut_after", [1, 5, 15])
-def test_an_interrupted_run_goes_on(
+def test_an_interrupted_run_resumes(
     cut_after: int, small_steps: None, pair: tuple[str, str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -255,12 +255,12 @@ def test_an_interrupted_run_goes_on(
     resumed = long_edit_distance(*pair, **options)  # type: ignore[arg-type]
     n_resumed = len(sliced)
     assert (resumed.distance, resumed.cigar) == (whole.distance, whole.cigar)
-    assert list(tmp_path.iterdir()) == []  # nothing is left when all is done
+    assert list(tmp_path.iterdir()) == []  # no file is left
     long_edit_distance(*pair, path=True, threads=2)
-    assert n_resumed < len(sliced) - n_resumed  # the work before the cut was not done again
+    assert n_resumed < len(sliced) - n_resumed  # work before the cut is not repeated
 
 
-def test_a_checkpoint_of_something_else_is_refused(
+def test_a_checkpoint_of_another_problem_is_refused(
     small_steps: None, pair: tuple[str, str], tmp_path: Path
 ) -> None:
     file = tmp_path / "state"
@@ -282,7 +282,7 @@ def test_a_checkpoint_of_something_else_is_refused(
     assert Checkpoint(None, "", 0).load() is None
 
 
-def test_what_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_options_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in (-1, 0.5):
         with pytest.raises(UsageError, match=f"max_distance {limit}"):
             long_edit_distance("A", "A", max_distance=limit)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Very long strings on a device, or in numba's simulator: the same as on the CPU."""
+"""Very long strings on a device, or in the simulator: results equal those of the CPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NULL = -(2**30)
 
 @pytest.fixture
 def early(monkeypatch: pytest.MonkeyPatch, device: str) -> str:
-    """The device gets the rows early, in little room, and divides small parts too."""
+    """Let the device take over early, with little room, and divide small parts too."""
     from mapper.align.long import cuda
 
     monkeypatch.setattr(cuda, "FIRST_ROWS", 3)
@@ -58,7 +58,7 @@ def _advance(strings, k, before, strip, behind):
 
 @pytest.mark.parametrize("symbols", ["dna", "iupac", "bytes"])
 def test_a_strip_advances_as_its_definition(symbols: str) -> None:
-    """Cells of all kinds, also none and such at an end, on every diagonal of small pairs."""
+    """Cells of all kinds, null cells and cells at an end, on every diagonal of small pairs."""
     rng = np.random.default_rng(12)
     for _ in range(60):
         ref = random_letters(rng, int(rng.integers(1, 300)), "ACGTN"[: 4 + int(rng.integers(2))])
@@ -93,7 +93,7 @@ def test_a_strip_advances_as_its_definition(symbols: str) -> None:
         numbers = np.array(cells, np.int32)
         found = _advance(strings, np.int32(k), numbers[0], numbers[1:9], numbers[9])
         for i, (a, b) in enumerate(zip(expected, found, strict=True)):
-            # What is on no diagonal of the pair, or in no cell, stays below 0 or unused.
+            # Cells on no diagonal of the pair, and null cells, stay negative or unused.
             if -n <= k + i <= m and a >= max(0, k + i):
                 assert a == b
             elif a < 0:
@@ -131,7 +131,7 @@ def test_limit(early: str) -> None:
 
 @pytest.mark.gpu
 def test_long_pairs_equal_the_cpu(device: str) -> None:
-    """With all sizes as they are: several launches, room made in between, tiles at work."""
+    """With default sizes: several launches, growing rows, many tiles."""
     if SIMULATED:
         pytest.skip("too long for the simulator")
     rng = np.random.default_rng(24)
@@ -147,7 +147,7 @@ class _PowerCutError(Exception):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("first,second", [("cuda:0", "cpu"), ("cpu", "cuda:0")])
-def test_an_interrupted_run_goes_on_anywhere(
+def test_an_interrupted_run_resumes_on_any_backend(
     first: str, second: str, early: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(long_search, "SLICE_CELLS", 300)
@@ -181,7 +181,7 @@ def test_paths_replay(early: str) -> None:
     assert penalty_of(found.cigar, query, ref, RULES["dna"]) == found.distance
 
 
-def test_a_device_that_is_not_there_is_refused() -> None:
+def test_a_missing_device_is_refused() -> None:
     with pytest.raises(UsageError, match="--device gpu"):
         long_edit_distance("A", "A", device="gpu")
 
@@ -194,10 +194,10 @@ def test_kernels_compile_for_hopper_without_spills() -> None:
     sides = type_of(Sides(word, word, word, word, 1, 1, 1))
     arguments = [sides, array(np.int32, 3), types.int64, array(np.int64), types.int64]
     machine = compile_offline(meet_kernel, arguments)
-    # The library that makes the grid wait is linked in; look at the kernel alone.
+    # The library of grid synchronisation is linked in; look at the kernel only.
     assert "cudaCGSynchronize" in machine.sass
     kernel = machine.part("meet_kernel")
     assert kernel.spills == 0
     assert kernel.registers <= 65536 // (BLOCK * BLOCKS_PER_SM)
     assert kernel.count("SHFL") >= 4
-    assert kernel.count("POPC") >= 8  # a first look a cell, by one instruction
+    assert kernel.count("POPC") >= 8  # a first comparison a cell, by one instruction
