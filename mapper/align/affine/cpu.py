@@ -205,9 +205,9 @@ ROWS_BEFORE_GUESS = 40
 
 BAND_WIDTH = 16
 BAND_INTERVAL = 8
-"""The band that runs ahead. Of 400 pairs of 1,000 bases and 60 of 10,000 with 5 % edits it found the
-lowest penalty of all; of 30 of 10,000 with 10 % that of three quarters, and at most 0.5 % more of
-the others."""
+"""The band that runs ahead. Of 400 pairs of 1,000 bases and 60 of 10,000 with 5 % edits it found
+the lowest penalty of all; of 30 of 10,000 with 10 % that of three quarters, and at most 0.5 % more
+of the others."""
 
 
 @driver

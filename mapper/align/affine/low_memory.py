@@ -5,9 +5,9 @@ exceeds the memory, a checkpoint of the rows of offsets is saved whenever the me
 full, and the search continues with the memory empty. From the end back, each stretch of rows is
 then computed once more from its checkpoint, with origins, and traced. When there are more than
 MAX_SAVED checkpoints every other is dropped; a stretch that is too long for the memory is divided
-in the same way in its turn. Memory is thus a multiple of the penalty, at the price of computing every
-row twice (and again for every time that checkpoints were halved). The path is that of a search with
-all memory, cell by cell.
+in the same way in its turn. Memory is thus a multiple of the penalty, at the price of computing
+every row twice (and again for every time that checkpoints were halved). The path is that of a
+search with all memory, cell by cell.
 
 References
 ----------

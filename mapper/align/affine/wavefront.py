@@ -9,8 +9,8 @@ query), D (in one that consumes the reference)::
     M(s, k) = run of matches from max(M(s - x, k) + 1, I(s, k), D(s, k))
 
 :func:`next_offsets` and :func:`affine_cell` are this recurrence, in all CPU loops and CUDA
-kernels. A cell beyond the end of a sequence is dropped: whatever it shadows is behind a cell of lower
-penalty on the same diagonal.
+kernels. A cell beyond the end of a sequence is dropped: whatever it shadows is behind a cell of
+lower penalty on the same diagonal.
 
 **Rows.** A wavefront is stored as a *row* of offsets for each state. Only as many rows are held as
 the recurrence looks back, in a ring buffer. Its memory is reused by rows with other diagonals, of
