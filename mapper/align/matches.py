@@ -26,6 +26,12 @@ from numba.extending import intrinsic, overload
 from mapper.jit.accelerate import core, driver
 from mapper.jit.intrinsics import leading_zeros, trailing_zeros, trailing_zeros_32
 
+NULL = np.int32(-(2**30))
+"""Offset of a wavefront cell that does not exist; two of them can still be added in 32 bits."""
+
+NULL_16 = np.int32(-(2**15))
+"""The same where a cell is stored in 16 bits."""
+
 
 class Pair(NamedTuple):
     """A query and a reference, or a part of each, in packed form."""

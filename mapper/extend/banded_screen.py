@@ -1,20 +1,12 @@
-"""Antidiagonals of a band of gap-affine extension, in vector instructions: losses, no paths.
-
-The compiler would keep them in memory: an antidiagonal looks back to the last one shifted by a
-cell, which a processor cannot read back before it is written out. Here they stay in registers.
-Beside each function in vectors stands the plain one: it is the meaning, and what runs where the
-JIT is off. :mod:`mapper.extend.banded_screen` has what it is for.
-
-Core for the CPU: how far gaps can bring the extension of a side, before any path is sought.
+"""Bound the objective of a side's gapped extensions on the CPU, before the wavefront searches it.
 
 Few searches with gaps beat the alignment without: most end with a proof that nothing does. The
-wavefront (``wavefront_affine.py``) takes a cell at a time for that, with a lookup in every cell of
-what is still to be lost. This is the same recurrence as a banded matrix, without paths: cells of an
-antidiagonal do not depend on each other, so that a processor's vectors take 32 at a time
-(``antidiagonals.py``). It finds the highest objective, and the wavefront is asked only where that
-exceeds the floor, and then for nothing less: what it finds does not depend on the floor that it
-exceeds. It is the wavefront that says what an alignment is; this second text of the recurrence
-changes no result, it only spares searches, and devices, which have no use for it, do without.
+wavefront (``wavefront.py``) takes a cell at a time for that, with a lookup of the least loss ahead
+in every cell. This is the same recurrence as a banded matrix, without paths: the cells of an
+antidiagonal are independent, so that a vector register takes 32 of them at a time. It finds the
+highest objective; the wavefront is run only where that exceeds the floor. The wavefront alone
+decides what an alignment is: this screen changes no result, it only spares searches. CUDA devices
+do without it.
 
 A cell (v, h) counts, in score units, what is lost of the matches of its v bases of the read::
 
@@ -22,15 +14,24 @@ A cell (v, h) counts, in score units, what is lost of the matches of its v bases
     D(v, h) = min(H(v, h-1) + o + e, D(v, h-1) + e)
     H(v, h) = min(H(v-1, h-1) + (a + b if the bases differ), I(v, h), D(v, h))
 
-with match a, mismatch -b, and a gap of n bases -(o + n e). Losses only grow on the way, so that
-nothing has to be known of cells that have lost too much: bytes that stay at 255 are enough where
-less than that can be lost.
+with match a, mismatch -b, and a gap of n bases -(o + n e). Losses only grow along a path, so that
+cells that have lost too much need no exact value: bytes that saturate at 255 are enough where less
+than that can be lost.
+
+The antidiagonals stay in registers (:func:`advance`, built as LLVM IR): compiled from Python they
+would be kept in memory, and an antidiagonal reads the last one shifted by a cell, which a processor
+cannot forward from its store buffer. The Python body of each such function defines its result, and
+runs where the JIT is off.
 
 References
 ----------
 Gotoh (1982), doi:10.1016/0022-2836(82)90398-9: the recurrence. Wozniak (1997),
 doi:10.1093/bioinformatics/13.2.145: by antidiagonals.
 """
+
+# Why this is not the byte kernel of align/affine/banded.py: that stores differences of neighbours,
+# four a cell, and knows a score on one diagonal only, where this needs the loss of every cell (any
+# may be the end, or dead) and stops at 255, far below what that must count up to.
 
 from __future__ import annotations
 
@@ -306,7 +307,7 @@ def _advance_compiled(band, query, bars, at, ref, ref_at, n_pairs, losses, slack
 
 
 UNKNOWN = 2**30
-"""Objective that :func:`most_reached` gives where it does not look."""
+"""Objective that :func:`highest_objective` gives where it does not look."""
 
 _NARROW, _MIDDLE, _WIDE = 32, 64, 128  # columns; each has two diagonals
 _PAIRS = 8  # antidiagonals, by two, between looks at whether any cell is alive
@@ -319,8 +320,8 @@ _FRONT = _WIDE + _PAIRS
 """Items outside before those of the rows, and before those of the columns."""
 
 
-class Reach(NamedTuple):
-    """Work space, and what differences lose. Arrays are uint8."""
+class BandedScreen(NamedTuple):
+    """Workspace, and what differences lose. Arrays are uint8."""
 
     query: np.ndarray
     bars: np.ndarray
@@ -331,8 +332,8 @@ class Reach(NamedTuple):
     losses: ByteLosses
 
 
-def new_reach(max_read_len: int, params: ExtendParams) -> Reach:
-    """Allocate work space for any side of a read up to `max_read_len`."""
+def new_banded_screen(max_read_len: int, params: ExtendParams) -> BandedScreen:
+    """Allocate workspace for any side of a read up to `max_read_len`."""
     n = _FRONT + max_read_len + 2 * _WIDE + _PAIRS + 64  # codes are written by words
     query, bars, ref = (np.zeros(n, np.uint8) for _ in range(3))
     query[:_FRONT], ref[:_FRONT] = 1 << _QUERY_BIT, 1 << _REF_BIT
@@ -343,7 +344,7 @@ def new_reach(max_read_len: int, params: ExtendParams) -> Reach:
     )  # fmt: skip
     losses = ByteLosses(*(np.uint8(min(loss, LOST)) for loss in lost))
     narrow, middle, wide = (np.empty(STATES * n, np.uint8) for n in (_NARROW, _MIDDLE, _WIDE))
-    return Reach(query, bars, ref, narrow, middle, wide, losses)
+    return BandedScreen(query, bars, ref, narrow, middle, wide, losses)
 
 
 @core
@@ -371,7 +372,7 @@ def _write_codes(planes, word, start, n, n_more, descending, bit, codes):
 
 
 @core
-def most_reached(query_planes, text_planes, side, params, floor, insertions, deletions, space):
+def highest_objective(query_planes, text_planes, side, params, floor, insertions, deletions, space):
     """Bound the objective of a side's extensions, where bytes are enough for that.
 
     Parameters
@@ -380,7 +381,7 @@ def most_reached(query_planes, text_planes, side, params, floor, insertions, del
         As for :func:`mapper.extend.wavefront.extend_side`; `floor` is less than a perfect
         side brings.
     space
-        A :class:`Reach`, or None: then nothing is known.
+        A :class:`BandedScreen`, or None: then nothing is known.
 
     Returns
     -------

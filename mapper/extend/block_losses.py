@@ -1,33 +1,29 @@
 """Core: a bound on what a gapped alignment can still score, from blocks of 8 bases.
 
-The read is cut into blocks of 8. Beside the diagonal of the ungapped alignment, where the
-mismatches of each block are counted, an alignment with gaps visits diagonals to the one side
-of it (deletions lead there) or to the other (insertions). A block that matches without error
-on no diagonal of a side must contain a difference in every alignment that passes it there, and
-to change sides takes a gap, which touches a block, too. A block of which no diagonal of all
-matches any long part contains several differences. What differs in distinct blocks
-adds up, so going through the blocks from the far end gives, for each, the least loss from
-there on (:func:`fill_losses`). It bounds every extension from above, exactly: nothing optimal
-is cut off. At a random place most blocks lose all that they could bring; where isolated
-mismatches are all there is, no gap can pay: the search ends before it starts.
+The read is cut into blocks of 8. Next to the diagonal of the ungapped alignment, where the
+mismatches of each block are counted, an alignment with gaps visits diagonals on one side of it
+(deletions lead there) or on the other (insertions). A block that matches without error on no
+diagonal of a side contains a difference in every alignment that passes it there, and changing sides
+takes a gap, which touches a block, too. A block of which no diagonal matches any long part contains
+several differences. Differences in distinct blocks add up, so a pass over the blocks from the far
+end gives, for each, the least loss from there on (:func:`fill_losses`). It bounds every extension
+from above, exactly: nothing optimal is cut off. At a random place most blocks lose all that they
+could score; where isolated mismatches are all there is, no gap can pay: the search ends before it
+starts.
 
-The tests take the bytes of 64-base mismatch words: a byte of zeros is a block that matches.
+The file has three parts, each used by the next:
+
+- *Marks*: how much of each block matches on some diagonal of a band. A mismatch word has a bit for
+  each of 64 bases; a byte of it is a block, and a byte of zeros a block that matches. All 8 blocks
+  are processed at once, by arithmetic that stays within bytes.
+- *Costs*: how many differences an alignment has in a block with given marks, whether it passes the
+  block or ends there, in units of the doubled objective (:class:`Penalties` of ``wavefront.py``).
+- *Losses*: the sums over blocks.
 
 References
 ----------
-Groot Koerkamp, Ivanov (2024), doi:10.1093/bioinformatics/btae032: exact seed heuristic
-for A* alignment; this is its banded, bit-parallel form.
-
-Core: what the differences in a block of 8 bases take from an alignment's score at the least.
-
-From its marks (``marks.py``), which say how much of the block matches on any of some diagonals,
-follows how many differences an alignment has there that passes on those, or ends there. All
-costs are in units of the doubled objective (``penalties.py``).
-
-Core: how much of each block of 8 bases of a read matches on some diagonal of a band.
-
-A mismatch word has a bit for each of 64 bases; a byte of it is a block. All 8 blocks are looked
-at together, by arithmetic that stays within bytes.
+Groot Koerkamp, Ivanov (2024), doi:10.1093/bioinformatics/btae032: exact seed heuristic for A*
+alignment; this is its banded, bit-parallel form.
 """
 
 from __future__ import annotations

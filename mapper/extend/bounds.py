@@ -1,8 +1,8 @@
-"""Core: what gaps can still bring beside an ungapped alignment, before any is tried.
+"""Core: bounds on what gaps can gain over an ungapped alignment, before any is tried.
 
 First by the number of mismatches of each side alone, then by the blocks of the read that match
-on some diagonal near the alignment's (``blocks.py``). A side that cannot exceed its floor is
-left as it is; where neither can, the ungapped alignment stands.
+on some diagonal near the alignment's (``block_losses.py``). A side that cannot exceed its floor is
+not extended; where neither can, the ungapped alignment is the result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mapper.jit.lanes import lanes_meet
 
 @core
 def gap_may_pay(n_mismatches, params):
-    """Whether the cheapest gap costs less than this many mismatches."""
+    """Return True if the cheapest gap costs less than `n_mismatches` mismatches."""
     return n_mismatches * (params.match + params.mismatch) > params.gap_open + params.gap_extend
 
 
@@ -68,7 +68,7 @@ def longest_gaps(slack, params):
 
 @core
 def gaps_may_win(ungapped, read_len, target, params):
-    """Whether some gap is short enough to exceed `target`."""
+    """Return True if some gap is short enough to exceed `target`."""
     most_left, left_floor, most_right, right_floor = gapped_bounds(
         ungapped, read_len, target, params
     )
@@ -92,7 +92,7 @@ def bound_side(read_planes, read_word, read_len, text_planes, diagonal, window_s
     if deletions == 0:
         return floor, insertions, deletions
     if insertions + deletions + 1 > n_penalties:
-        # Little work space: do not even look at the blocks on a wide band. (Work space that
+        # Little workspace: do not even look at the blocks on a wide band. (Workspace that
         # fits any read has more penalties than a band has diagonals.)
         return np.int64(CELLS_FULL), insertions, deletions
     reach = max(insertions, deletions)
@@ -113,7 +113,7 @@ class Bounds(NamedTuple):
     most_left: int  # doubled objective that no extension with a gap exceeds
     left_insertions: int
     left_deletions: int
-    most_right: int  # CELLS_FULL where the work space is too small to tell
+    most_right: int  # CELLS_FULL where the workspace is too small to tell
     right_insertions: int
     right_deletions: int
     right_floor: int
@@ -168,7 +168,7 @@ def left_floor_of(ungapped, right, target, params):
 
 @core
 def worth_extending(bounds, ungapped, target, params):
-    """Whether ``align_gapped`` would extend some side, or cannot tell by these bounds."""
+    """Return True if ``align_gapped`` would extend some side, or if these bounds cannot tell."""
     if bounds.most_right == CELLS_FULL or bounds.most_right > bounds.right_floor:
         return True
     left_floor = left_floor_of(ungapped, ungapped.right, target, params)

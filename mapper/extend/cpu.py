@@ -6,7 +6,7 @@ import numpy as np
 
 from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch
 from mapper.batch_ops import longest_row
-from mapper.extend.banded_screen import new_reach
+from mapper.extend.banded_screen import new_banded_screen
 from mapper.extend.filter import keep_counting, keep_distinct
 from mapper.extend.read import (
     FOUND_TYPES,
@@ -39,7 +39,7 @@ def _new_scratch(max_loci: int, max_len: int, params: ExtendParams) -> ReadScrat
         losses=np.empty(sizes.losses, np.int32),
         spare_ops=np.empty(sizes.ops, np.uint32),
         ops=np.empty(sizes.ops, np.uint32),
-        reach=new_reach(max_len, params),
+        screen=new_banded_screen(max_len, params),
     )
 
 

@@ -1,10 +1,10 @@
 """CUDA driver of extension: candidate loci → alignments.
 
-Ungapped alignments are made with one thread for each locus. Where gaps may pay they are
-tried, for the first locus of every read and then for all others (``settle.py`` says why
-that comes to the same as one after the other): first one thread for each locus looks whether
-any gap can pay after all; then there is room for a narrow band; then a warp for each, whose
-lanes share the diagonals of a wavefront, with more.
+Ungapped alignments are computed by one thread for each locus. Where gaps may pay they are tried,
+for the first locus of every read and then for all others (``cuda_kernels.py`` explains why the
+result is that of one after the other): first one thread for each locus checks whether any gap can
+pay; then one thread aligns within a narrow band; then a warp, whose lanes share the diagonals of a
+wavefront, within a wider one.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from mapper.extend.cuda_kernels import (
     PerUnit,
     align_ungapped,
     begin,
+    commit,
+    commit_by_warp,
     count_ops,
     extend_alone,
     extend_by_warp,
@@ -42,9 +44,7 @@ from mapper.extend.cuda_kernels import (
     keep,
     keep_by_warp,
     screen,
-    settle,
-    settle_by_warp,
-    spell,
+    write_cigars,
 )
 from mapper.extend.read import FOUND_TYPES, Found, scratch_sizes
 from mapper.extend.wavefront import Penalties, Wavefronts, wavefront_penalties, wavefront_sizes
@@ -55,7 +55,7 @@ SCREENED_BAND = 64
 """Diagonals of the widest band whose blocks are looked at before there is room for wavefronts."""
 
 SCREENING_THREADS = 2048
-"""A multiprocessor's threads that screen loci in turn: more would only make work space larger."""
+"""A multiprocessor's threads that screen loci in turn: more would only make workspace larger."""
 
 THREAD_BUCKETS = (Bucket(128, 128),)
 """Their penalties, too, bound the band whose blocks are looked at."""
@@ -192,9 +192,9 @@ class _Work:
         )
         self.last = Bucket(cells, n_penalties)
         self.buckets = (*THREAD_BUCKETS, *WARP_BUCKETS, self.last)
-        # The lists of each round: one to be screened, one for each bucket and one for what is
-        # left; then the reads to be settled alone, and what is left there. Their list is then
-        # used again.
+        # The lists of each round: loci to be screened, those of each bucket, and those that fit
+        # none; then the reads to be committed alone, and those that do not fit. Their list is then
+        # reused.
         n_lists = len(self.buckets) + 2
         self.rounds = (POOL + 1, POOL + 1 + n_lists)
         self.alone = POOL + 1 + 2 * n_lists
@@ -225,11 +225,11 @@ class _Work:
             self.rounds[1],
         )  # fmt: skip
         self._run_buckets(self.rounds[1], self.n_loci)
-        settle.launch(
+        commit.launch(
             self.n_reads, stream, self.reads, loci, self.params, rows, lists, self.alone, n_found
         )
-        n_threads, scratch, shared = self._work_space(self.last, WARP, self.n_reads)
-        settle_by_warp.launch(
+        n_threads, scratch, shared = self._workspace(self.last, WARP, self.n_reads)
+        commit_by_warp.launch(
             n_threads, stream, self.text_planes, self.reads, loci, self.params, self.penalties,
             lists, self.alone, self.alone + 1, n_threads, self.last, scratch, shared, rows,
             self.pool_ops, n_found,
@@ -244,7 +244,7 @@ class _Work:
             self.many, n_warps,
         )  # fmt: skip
         n_threads = threads_for(self.n_loci, 4 * (self.sizes.positions + 2 * self.sizes.ops))
-        spell.launch(
+        write_cigars.launch(
             min(n_threads, self.n_loci), stream, self.text_planes, self.reads, loci,
             self.locus_read, n_threads, self._per_thread(n_threads), rows, lists.counters,
             self.pool_ops,
@@ -266,7 +266,7 @@ class _Work:
             kernel, width = (
                 (extend_alone, 1) if bucket < len(THREAD_BUCKETS) else (extend_by_warp, WARP)
             )
-            n_threads, scratch, shared = self._work_space(size, width, most)
+            n_threads, scratch, shared = self._workspace(size, width, most)
             here = this + 1 + bucket
             kernel.launch(
                 n_threads, self.space.stream, self.text_planes, self.reads, self.loci,
@@ -282,8 +282,8 @@ class _Work:
             self.space.device("extend.ops", n_threads * ops, np.uint32),
         )
 
-    def _work_space(self, size: Bucket, width: int, n_items: int) -> tuple[int, Any, Any]:
-        """Return the number of threads for so many items, and their work space."""
+    def _workspace(self, size: Bucket, width: int, n_items: int) -> tuple[int, Any, Any]:
+        """Return the number of threads for so many items, and their workspace."""
         positions, n_losses, ops = self.sizes
         shared_bytes = 12 * (size.cells + size.penalties) + 4 * n_losses
         n_units = threads_for(n_items, width * 4 * (positions + 2 * ops) + shared_bytes)

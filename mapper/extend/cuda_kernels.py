@@ -1,18 +1,13 @@
-"""CUDA kernels that align reads to loci, and the work space they take.
+"""CUDA kernels of extension, launched by ``cuda.py``: align loci, commit reads, write CIGARs.
 
-``extend/cuda.py`` launches them, between those of ``settle.py``, which say what there is to align.
-
-Core: the loci of a read aligned side by side, with the result of one after the other.
-
-What gaps must win at a locus (its *target*) depends on the best alignment at the loci before
-it (:func:`mapper.extend.read.target_of`). A device aligns the first locus of every read, then
-all others at once with the target that the first leaves: seldom less than what
-:func:`mapper.extend.read.extend_read` would ask. What was found with a lower target tells what
-would have been found with a higher (:func:`mapper.extend.locus.align_gapped`), so going
-through the loci in order with the true targets settles the read. Where the true target is
-lower, the locus has to be aligned again.
-
-CUDA kernels that say what there is to align, and what becomes of it (``extend/cuda.py``).
+The loci of a read are aligned speculatively in parallel, with the result of one after the other.
+What gaps must win at a locus (its *target*) depends on the best alignment at the loci before it
+(:func:`mapper.extend.read.target_of`). A device aligns the first locus of every read, then all
+others at once with the target that the first leaves: seldom less than what
+:func:`mapper.extend.read.extend_read` would ask. An alignment found with a lower target tells what
+a higher target would have found (:func:`mapper.extend.locus.align_gapped`), so that a read is
+*committed* by going through its loci in order with the true targets (:func:`commit_read`). A locus
+whose true target is lower is aligned again.
 """
 
 from __future__ import annotations
@@ -42,7 +37,7 @@ from mapper.extend.wavefront import Wavefronts
 from mapper.jit.accelerate import core
 from mapper.jit.lanes import ONE_LANE, lane_max, lanes_meet
 
-UNSPELT = -1
+UNWRITTEN = -1
 """``cigar_end`` of an ungapped alignment whose operations are wanted and not written yet."""
 
 
@@ -53,15 +48,15 @@ class PerLocus(NamedTuple):
     order: Any  # int32: rows (from the read's first) by ungapped objective
     kept: Any  # int32: rows of alignments, in the order found, then best first
     target: Any  # int32: what `total` had to exceed
-    total: Any  # int32: doubled objective with gaps; 0 where the ungapped alignment stands
+    total: Any  # int32: doubled objective with gaps; 0 where the ungapped alignment is the best
     found: Found
-    """The alignment; ``score`` is doubled. Without meaning before the read is settled, where
-    the ungapped alignment stands."""
+    """The alignment; ``score`` is doubled. Undefined before the read is committed, where
+    the ungapped alignment is the best."""
 
 
 @core
 def propose(rows, row, target, read_len, params):
-    """Set the target of a locus; say whether gaps have to be tried there."""
+    """Set the target of a locus; return True if gaps have to be tried there."""
     rows.target[row] = target
     rows.total[row] = 0
     rows.found.cigar_start[row] = 0
@@ -70,8 +65,8 @@ def propose(rows, row, target, read_len, params):
 
 
 @core
-def let_ungapped_stand(rows, row, diagonal, read_len, params):
-    """Make the ungapped alignment the one found at a locus."""
+def keep_ungapped(rows, row, diagonal, read_len, params):
+    """Set the ungapped alignment as the result at a locus."""
     u = ungapped_of(rows.ungapped[row])
     rows.total[row] = 0
     rows.found.score[row] = ungapped_score(u, read_len, params)
@@ -85,7 +80,7 @@ def let_ungapped_stand(rows, row, diagonal, read_len, params):
 
 @core
 def target_after(rows, loci, lead, row, read_len, params):
-    """Target of a locus when the read's first, `lead`, is all that is known."""
+    """Return the target of a locus after the read's first locus, `lead`."""
     u = ungapped_of(rows.ungapped[lead])
     best, start, end = ungapped_score(u, read_len, params), u.start, u.end
     if rows.total[lead] > 0:
@@ -101,7 +96,7 @@ def target_after(rows, loci, lead, row, read_len, params):
 
 
 @core
-def settle_read(rows, loci, first, n_loci, read_len, params):
+def commit_read(rows, loci, first, n_loci, read_len, params):
     """Go through the loci of a read in order, with their true targets.
 
     Parameters
@@ -115,7 +110,7 @@ def settle_read(rows, loci, first, n_loci, read_len, params):
         How many alignments there are; ``rows.kept`` has their rows, counted from `first`.
     row, target
         The first locus that was aligned with too high a target, and its true target; `row`
-        is -1 if there is none, and the read is settled.
+        is -1 if there is none, and the read is committed.
     """
     bar = lowest_doubled(read_len, params)
     best = best_start = best_end = np.int64(0)
@@ -127,7 +122,7 @@ def settle_read(rows, loci, first, n_loci, read_len, params):
         if target < rows.target[row]:
             return n_found, row, target
         if rows.total[row] <= target:
-            let_ungapped_stand(rows, row, loci.diagonal[row], read_len, params)
+            keep_ungapped(rows, row, loci.diagonal[row], read_len, params)
         doubled = np.int64(rows.found.score[row])
         if doubled < bar:
             continue
@@ -142,22 +137,22 @@ def settle_read(rows, loci, first, n_loci, read_len, params):
 
 
 class Bucket(NamedTuple):
-    """Work space of the thread or the warp that aligns a read to a locus."""
+    """Workspace of the thread or the warp that aligns a read to a locus."""
 
     cells: int  # of each of the three states of the wavefronts
     penalties: int
 
 
 class Lists(NamedTuple):
-    """Loci that wait to be aligned, in two lists by turns, and reads to be settled alone."""
+    """Worklists: loci to be aligned, in two lists by turns, and reads to be committed alone."""
 
     counters: Any  # int64: operations in the pool, then items of each list
     loci: Any  # int32 (2, n_loci)
-    reads: Any  # int32 (n_reads,): to be settled alone; then those with many alignments
+    reads: Any  # int32 (n_reads,): to be committed alone; then reads with many alignments
 
 
 class PerThread(NamedTuple):
-    """Work space of threads; item i of thread t is ``i * n_threads + t``."""
+    """Workspace of threads; item i of thread t is ``i * n_threads + t``."""
 
     positions: Any  # int32
     spare_ops: Any  # uint32
@@ -165,7 +160,7 @@ class PerThread(NamedTuple):
 
 
 class PerUnit(NamedTuple):
-    """Work space of what aligns a read to a locus.
+    """Workspace of what aligns a read to a locus.
 
     Threads: interleaved, as in PerThread. Warps: that of one behind that of the other.
     """
@@ -226,7 +221,7 @@ def screen(text_planes, reads, loci, locus_read, params, penalties, lists, this,
 @core
 def _align_locus(text_planes, reads, loci, read, locus, params, penalties, wavefronts, losses,
                  positions, spare_ops, ops, rows, counters, pool_ops, lanes):  # fmt: skip
-    """Align a read to a locus with gaps, where they pay; say whether the work space was enough."""
+    """Align a read to a locus with gaps, where they pay; say whether the workspace was enough."""
     read_len = reads.base_offsets[read + 1] - reads.base_offsets[read]
     total, doubled, query_start, query_end, text_start, text_end, n_ops = align_gapped(
         reads.planes, reads.word_offsets[read] + n_words(read_len) * loci.strand[locus], read_len,
@@ -333,9 +328,9 @@ def extend_by_warp(text_planes, reads, loci, locus_read, params, penalties, list
 
 
 @kernel(128, blocks_per_sm=ALIGNING)
-def settle_by_warp(text_planes, reads, loci, params, penalties, lists, this, following, n_threads,
+def commit_by_warp(text_planes, reads, loci, params, penalties, lists, this, following, n_threads,
                    sizes, scratch, shared, rows, pool_ops, n_found):  # fmt: skip
-    """Settle the reads of a list, one a warp: align again what had too high a target."""
+    """Commit the listed reads, one a warp: align the loci again whose target was too high."""
     thread = cuda.grid(1)
     if thread >= n_threads:
         return
@@ -353,7 +348,7 @@ def settle_by_warp(text_planes, reads, loci, params, penalties, lists, this, fol
         first = loci.locus_offsets[read]
         n_loci = loci.locus_offsets[read + 1] - first
         read_len = reads.base_offsets[read + 1] - reads.base_offsets[read]
-        found, row, target = settle_read(rows, loci, first, n_loci, read_len, params)
+        found, row, target = commit_read(rows, loci, first, n_loci, read_len, params)
         while row >= 0:
             lanes_meet(lanes)  # all have seen the target that is replaced now
             rows.target[row] = target
@@ -368,7 +363,7 @@ def settle_by_warp(text_planes, reads, loci, params, penalties, lists, this, fol
             ):  # fmt: skip
                 cuda.atomic.add(lists.counters, following, 1)
             lanes_meet(lanes)
-            found, row, target = settle_read(rows, loci, first, n_loci, read_len, params)
+            found, row, target = commit_read(rows, loci, first, n_loci, read_len, params)
         if lanes.lane == 0:
             n_found[read] = found
 
@@ -408,7 +403,7 @@ def begin(reads, loci, params, rows, lists, this):
 
 @kernel(128)
 def go_on(reads, loci, locus_read, params, rows, lists, this):
-    """List all other loci where gaps have to be tried, one a thread."""
+    """List the other loci of all reads where gaps have to be tried, one a thread."""
     locus = cuda.grid(1)
     if locus >= len(locus_read):
         return
@@ -424,13 +419,13 @@ def go_on(reads, loci, locus_read, params, rows, lists, this):
 
 
 @kernel(128)
-def settle(reads, loci, params, rows, lists, this, n_found):
-    """Settle one read a thread; list the reads of which a locus has to be aligned again."""
+def commit(reads, loci, params, rows, lists, this, n_found):
+    """Commit one read a thread; list the reads of which a locus has to be aligned again."""
     read = cuda.grid(1)
     if read >= len(n_found):
         return
     first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
-    found, row, _ = settle_read(rows, loci, first, end - first, _length(reads, read), params)
+    found, row, _ = commit_read(rows, loci, first, end - first, _length(reads, read), params)
     n_found[read] = found
     if row >= 0:
         lists.reads[cuda.atomic.add(lists.counters, this, 1)] = read
@@ -467,7 +462,7 @@ def _keep(reads, loci, params, rows, read, n_found, n_kept, lanes):
     for i in range(lanes.lane, kept, lanes.n_lanes):
         row = first + rows.kept[first + i]
         if rows.found.cigar_end[row] == 0:
-            rows.found.cigar_end[row] = UNSPELT
+            rows.found.cigar_end[row] = UNWRITTEN
     if lanes.lane == 0:
         n_kept[read] = kept
 
@@ -501,7 +496,8 @@ def keep_by_warp(reads, loci, params, rows, n_found, n_kept, lists, many, n_warp
 
 
 @kernel(128)
-def spell(text_planes, reads, loci, locus_read, n_threads, scratch, rows, counters, pool_ops):
+def write_cigars(text_planes, reads, loci, locus_read, n_threads, scratch, rows, counters,
+                 pool_ops):  # fmt: skip
     """Write the operations of the ungapped alignments that are kept, one locus a thread."""
     thread = cuda.grid(1)
     if thread >= n_threads:
@@ -509,7 +505,7 @@ def spell(text_planes, reads, loci, locus_read, n_threads, scratch, rows, counte
     positions = scratch.positions[thread::n_threads]
     ops = scratch.ops[thread::n_threads]
     for locus in range(thread, len(locus_read), n_threads):
-        if rows.found.cigar_end[locus] != UNSPELT:
+        if rows.found.cigar_end[locus] != UNWRITTEN:
             continue
         read = locus_read[locus]
         word = reads.word_offsets[read] + n_words(_length(reads, read)) * loci.strand[locus]

@@ -1,11 +1,9 @@
-"""Core: the order of a read's alignments, and which of them are one alignment found twice.
-
-Core: which of a read's alignments the later stages have to see.
+"""Core: order and filter the alignments of a read: drop duplicates, and those that cannot matter.
 
 A read from a repeat comes with dozens of alignments, most of them remains of old copies that
 score far below its best. Those that compete with it for the same bases change no record, and
-they are dropped before they cost anything more, on a device before they are spelt out,
-gathered and copied. What can be said of an alignment that :func:`keep_counting` drops:
+they are dropped before they cost anything more, on a device before their CIGARs are
+written, gathered and copied. What can be said of an alignment that :func:`keep_counting` drops:
 
 - It is not placed: neither alone nor in a pair may a placement lose so much
   (``KeepParams.placed``), nor is a mate looked for near it.
@@ -48,7 +46,7 @@ def as_given(start, end, strand, read_len):
 
 @core
 def is_redundant(found, a, others, b):
-    """Whether row a of `found` and row b of `others` are the same alignment found twice.
+    """Return True if row a of `found` and row b of `others` are one alignment found twice.
 
     Both have the columns of an AlignmentBatch that say where an alignment lies.
     """

@@ -1,8 +1,7 @@
 """Core: one candidate locus → one local alignment with its CIGAR.
 
-First the ungapped alignment on the locus' diagonal; then, on each side of its anchor
-where mismatches leave room for a gap to pay, the wavefront, which has to beat the
-ungapped side to count.
+First the ungapped alignment on the locus' diagonal; then, on each side of its anchor with enough
+mismatches for a gap to pay, the wavefront. Its result counts if it beats the ungapped side.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.cigar import EQUAL, X, append_op, left_align
-from mapper.extend.banded_screen import UNKNOWN, most_reached
+from mapper.extend.banded_screen import UNKNOWN, highest_objective
 from mapper.extend.bounds import bound_sides, left_floor_of
 from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
 from mapper.extend.wavefront import CELLS_FULL, Side, backtrace_side, extend_side
@@ -67,13 +66,13 @@ def ungapped_ops(read_planes, read_word, text_planes, diagonal, start, end, posi
 
 @core
 def search_side(query_planes, text_planes, side, params, penalties, reserve, floor, insertions,
-                deletions, losses, wavefronts, reach, lanes):  # fmt: skip
+                deletions, losses, wavefronts, screen, lanes):  # fmt: skip
     """Extend an anchor to one side, as :func:`extend_side` does, where that can exceed `floor`.
 
-    `reach`: a :class:`mapper.extend.banded_screen.Reach`, or None. It only spares searches.
+    `screen`: a :class:`mapper.extend.banded_screen.BandedScreen`, or None. It only spares searches.
     """
-    most = most_reached(
-        query_planes, text_planes, side, params, floor, insertions, deletions, reach
+    most = highest_objective(
+        query_planes, text_planes, side, params, floor, insertions, deletions, screen
     )
     start = np.int64(floor)
     if most < UNKNOWN:
@@ -94,7 +93,7 @@ def search_side(query_planes, text_planes, side, params, penalties, reserve, flo
 @core
 def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
                  ungapped, target, params, penalties, wavefronts, positions, losses,
-                 spare_ops, ops, reach, lanes):  # fmt: skip
+                 spare_ops, ops, screen, lanes):  # fmt: skip
     """Extend the anchor of an ungapped alignment with gaps where they may pay.
 
     Parameters
@@ -104,11 +103,11 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
         result depends on it in nothing else: a search with a lower target finds the same
         alignment, or one that does not exceed this.
     positions, losses
-        int32 work space.
+        int32 workspace.
     spare_ops, ops
-        uint32 work space, and the operations of the result, in read order, left-aligned.
-    reach
-        Work space to spare searches with (:func:`most_reached`), or None.
+        uint32 workspace, and the operations of the result, in read order, left-aligned.
+    screen
+        Workspace to spare searches with (:func:`highest_objective`), or None.
     lanes
         Each with `positions`, `spare_ops` and `ops` of its own; the rest is shared.
 
@@ -156,7 +155,7 @@ def align_gapped(read_planes, read_word, read_len, text_planes, diagonal, window
         side = Side(read_word, corner, room, corner + diagonal, text_room, forward)
         objective, s, k, offset = search_side(
             read_planes, text_planes, side, params, penalties, reserve, floor, insertions,
-            deletions, losses, wavefronts, reach, lanes,
+            deletions, losses, wavefronts, screen, lanes,
         )  # fmt: skip
         if s == CELLS_FULL:
             return total, doubled, query_start, query_end, text_start, text_end, s

@@ -1,7 +1,7 @@
 """Core: one read and its candidate loci → its alignments.
 
-The CPU takes the loci one after the other (:func:`extend_read`); what each may score at
-least depends on those before. A device takes them side by side (``settle.py``).
+The CPU takes the loci one after the other (:func:`extend_read`); the least score of interest at
+each depends on those before. A device aligns them in parallel (``cuda_kernels.py``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from mapper.cigar import EQUAL
 from mapper.dna import n_words
-from mapper.extend.banded_screen import Reach
+from mapper.extend.banded_screen import BandedScreen
 from mapper.extend.block_losses import BLOCK
 from mapper.extend.filter import as_given, overlap
 from mapper.extend.locus import Ungapped, align_gapped, align_ungapped, ungapped_ops
@@ -21,7 +21,7 @@ from mapper.jit.accelerate import core
 from mapper.jit.lanes import ONE_LANE
 
 OPS_FULL = -1
-"""The operations of the read's alignments do not fit their work space."""
+"""The operations of the read's alignments do not fit their workspace."""
 
 
 class Found(NamedTuple):
@@ -43,7 +43,7 @@ FOUND_TYPES = ("u1", "i4", "i8", "i8", "i4", "i4", "i4", "i4", "i8", "i8")
 
 
 class ReadScratch(NamedTuple):
-    """Work space for one read; rows are its loci."""
+    """Workspace for one read; rows are its loci."""
 
     ungapped: np.ndarray  # int32 (n, 8): the fields of Ungapped
     order: np.ndarray  # int32: loci by ungapped objective
@@ -53,7 +53,7 @@ class ReadScratch(NamedTuple):
     losses: np.ndarray  # int32
     spare_ops: np.ndarray  # uint32
     ops: np.ndarray  # uint32
-    reach: Reach
+    screen: BandedScreen
 
 
 class ScratchSizes(NamedTuple):
@@ -171,7 +171,7 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
     -------
     n_found, n_ops
         Number of alignments, and of their operations. Instead of n_found OPS_FULL or
-        CELLS_FULL: nothing found holds, some work space is too small.
+        CELLS_FULL: nothing found holds, some workspace is too small.
     """
     n_strand_words = n_words(read_len)
     bar = lowest_doubled(read_len, params)
@@ -189,7 +189,7 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         _, doubled, query_start, query_end, text_start, text_end, n_ops = align_gapped(
             planes, word, read_len, text_planes, diagonal, loci.window_start[locus],
             loci.window_end[locus], u, target, params, penalties, wavefronts, scratch.positions,
-            scratch.losses, scratch.spare_ops, scratch.ops, scratch.reach, ONE_LANE,
+            scratch.losses, scratch.spare_ops, scratch.ops, scratch.screen, ONE_LANE,
         )  # fmt: skip
         if n_ops < 0:
             return n_ops, n_read_ops

@@ -1,53 +1,35 @@
 """Core: gap-affine wavefront extension from a fixed corner, with soft clip or end bonus.
 
-Both sides of an anchor are extended by the same text: `forward` extension runs to the
-right of a corner (query_pos, text_pos), backward extension to its left. v and h count the
-bases of read and reference consumed, ``k = h - v`` is the diagonal, and a wavefront holds
-for each penalty s and diagonal k the farthest h (the *offset*) in three states: M (ends in
-a match or mismatch, or a gap just closed), I (in a gap that consumes the read), D (in one
-that consumes the reference).
+Both sides of an anchor are extended by the same text: `forward` extension runs to the right of a
+corner (query_pos, text_pos), backward extension to its left. v and h count the bases of read and
+reference consumed, ``k = h - v`` is the diagonal. States, offsets and recurrence are those of
+:mod:`mapper.align.affine.wavefront`, whose :func:`next_offsets` computes a cell here, too; the
+bounds of :func:`affine_cell` do not fit, as cells are also dropped by what they can still score.
 
-::
+Penalties, diagonals and offsets have 32 bits, all but the positions in the text: numba computes
+sums in 64, and a cast behind one lets the compiler use 32 for it.
 
-    I(s, k) = max(M(s - o - e, k + 1), I(s - e, k + 1))
-    D(s, k) = max(M(s - o - e, k - 1), D(s - e, k - 1)) + 1
-    M(s, k) = longest_run from max(M(s - x, k) + 1, I(s, k), D(s, k))
-
-Penalties, diagonals and offsets have 32 bits, all but the places in the text: numba computes sums
-in 64, and a cast behind one lets the compiler take 32 for it.
-
-The aim is the best *objective*: score, plus a bonus where the read's end is reached, both
-doubled (``penalties.py``). Exact branch and bound: a cell is dropped when even the best
-imaginable rest, less what is lost of it at the least (``blocks.py``),
-would not beat the best objective so far. The wavefront dies out by itself.
-
-References
-----------
-Marco-Sola et al. (2021), doi:10.1093/bioinformatics/btaa777: wavefront recurrences
-(paper 4 of ``docs/algorithm.md``, section 4.1, with I and D named as in SAM).
-
-Core: the way back through wavefronts, from the end of an extension to its corner.
-
-The recurrence is that of ``wavefront_affine.py``.
-
-Scores as users give them, and the penalties that wavefronts count.
-
-A wavefront minimises a penalty in which matches are free; users maximise a score in
-which a match earns `a`. With v read bases and h reference bases consumed::
+**Scores and penalties.** A wavefront minimises a penalty in which matches are free; users maximise
+a score in which a match earns `a`. With v read bases and h reference bases consumed::
 
     score = (a (v + h) - penalty) / 2
 
 holds for every alignment if a mismatch costs ``2 (a + b)``, and a gap of n bases
-``2 o + n (2 e + a)``, where the user subtracts b for a mismatch and ``o + n e`` for a gap:
-a mismatch consumes one base of each side, so its score is ``(2 a - 2 (a + b)) / 2 = -b``; a
-gap of n consumes n bases of one side, ``(a n - 2 o - n (2 e + a)) / 2 = -(o + n e)``.
-Doubled scores are integers, so both backends compare them exactly.
+``2 o + n (2 e + a)``, where the user subtracts b for a mismatch and ``o + n e`` for a gap: a
+mismatch consumes one base of each side, so its score is ``(2 a - 2 (a + b)) / 2 = -b``; a gap of n
+consumes n bases of one side, ``(a n - 2 o - n (2 e + a)) / 2 = -(o + n e)``. Doubled scores are
+integers, so both backends compare them exactly.
+
+**Branch and bound.** The aim is the best *objective*: score, plus a bonus where the read's end is
+reached, both doubled. A cell is dropped when even the best imaginable rest, less the least loss
+ahead (``block_losses.py``), would not beat the best objective so far. The wavefront dies out by
+itself, and the result is exact.
 
 References
 ----------
-Eizenga, Paten (2022), doi:10.1101/2022.01.12.476087: match-bonus transformation.
-
-Core: where the wavefronts of one alignment are kept, and how a cell of them is read.
+Marco-Sola et al. (2021), doi:10.1093/bioinformatics/btaa777: wavefront recurrences (I and D are
+named as in SAM here). Eizenga, Paten (2022), doi:10.1101/2022.01.12.476087: match-bonus
+transformation.
 """
 
 from __future__ import annotations
@@ -70,6 +52,8 @@ from mapper.jit.intrinsics import leading_zeros, trailing_zeros
 from mapper.jit.lanes import lane_mask, lane_max, lanes_meet
 from mapper.params import ExtendParams
 
+# --- penalties ---
+
 
 class Penalties(NamedTuple):
     """Non-negative costs; a gap of n bases costs ``gap_open + n * gap_extend``."""
@@ -91,13 +75,15 @@ def wavefront_penalties(params: ExtendParams) -> Penalties:
     )
 
 
+# --- wavefronts of one alignment ---
+
 NULL = -(2**20)
 """Offset of a cell that does not exist; leaves room to add to it, and to multiply it by a doubled
 match of up to 1000, in 32 bits."""
 
 
 class Wavefronts(NamedTuple):
-    """Work space of one alignment: every wavefront, for the backtrace.
+    """Workspace of one alignment: every wavefront, for the backtrace.
 
     The wavefront of penalty s is ``lo[s]:hi[s]`` (inclusive bounds, in diagonals; empty where
     lo > hi). Wavefronts lie one behind the other: diagonal k is item ``start[s] + k``.
@@ -121,7 +107,7 @@ class WavefrontSizes(NamedTuple):
 def wavefront_sizes(
     max_read_len: int, max_gap: int, penalties: Penalties, end_bonus: int
 ) -> WavefrontSizes:
-    """Return the work space that any read up to `max_read_len` fits.
+    """Return the workspace that any read up to `max_read_len` fits.
 
     A cell of penalty s on diagonal k lives only while ``2 (v a + bonus) + k a - s > 0``
     with v at most the read's length and k at most `max_gap`.
@@ -133,7 +119,7 @@ def wavefront_sizes(
 def new_wavefronts(
     max_read_len: int, max_gap: int, penalties: Penalties, end_bonus: int
 ) -> Wavefronts:
-    """Allocate work space that any read up to `max_read_len` fits."""
+    """Allocate workspace that any read up to `max_read_len` fits."""
     sizes = wavefront_sizes(max_read_len, max_gap, penalties, end_bonus)
     cells = (np.empty(sizes.cells, np.int32) for _ in range(3))
     bounds = (np.empty(sizes.penalties, np.int32) for _ in range(3))
@@ -169,7 +155,7 @@ def end_row(wavefronts, s, lo, hi, start):
 
 @core
 def beside(k_lo, k_hi, row):
-    """Widen bounds to the diagonals that gaps lead to from a wavefront."""
+    """Widen bounds by the diagonals that gaps lead to from a wavefront."""
     return min(k_lo, np.int32(row[0] - 1)), max(k_hi, np.int32(row[1] + 1))
 
 
@@ -181,11 +167,14 @@ def bounded(offset, k, side):
     return offset
 
 
+# --- traceback ---
+
+
 @core
 def backtrace_side(wavefronts, penalties, side, s, k, offset, ops, n_ops):
-    """Append the operations from an end cell back to the corner; return the new count.
+    """Trace an end cell back to the corner and append the operations; return the new count.
 
-    They come out from the far end to the anchor: in read order for a backward extension,
+    They are appended from the far end to the anchor: in read order for a backward extension,
     reversed for a forward one. Of equal ways into a cell a mismatch is taken before a
     deletion, a deletion before an insertion, and a gap is opened before it is lengthened.
     """
@@ -227,8 +216,10 @@ def backtrace_side(wavefronts, penalties, side, s, k, offset, ops, n_ops):
     return append_op(ops, n_ops, EQUAL, offset)
 
 
+# --- search ---
+
 CELLS_FULL = -2
-"""Penalty returned by :func:`extend_side` where the wavefronts do not fit their work space."""
+"""Penalty returned by :func:`extend_side` where the wavefronts do not fit their workspace."""
 
 
 class Side(NamedTuple):
@@ -244,7 +235,7 @@ class Side(NamedTuple):
 
 @core
 def longest_run(query_planes, text_planes, side, v, h):
-    """Length of the run of matches from (v, h) on; 64 bases a step."""
+    """Return the length of the run of matches from (v, h) on; 64 bases a step."""
     limit = min(np.int32(side.query_room - v), np.int32(side.text_room - h))
     done = np.int32(0)
     while done < limit:
@@ -282,7 +273,7 @@ def pruned_gap(gap, closes, lost, spare):
 
 @core
 def read_pos(side, offset, k):
-    """Where in the read a cell lies."""
+    """Return the position of a cell in the read."""
     v = offset - k
     return np.int32(side.query_pos + (v if side.forward else -v))
 
@@ -292,7 +283,7 @@ def pruned(offset, insertion, deletion, k, s, side, penalties, bonus, losses, be
     """Return the offsets of a cell's states, NULL for those that cannot beat objective `best`.
 
     ``match * (v + h) - s`` is the cell's doubled score so far. Every read base left can add
-    ``2 * match``, and some of that is lost (:func:`blocks.least_loss`). The states of gaps
+    ``2 * match``, and some of that is lost (:func:`least_loss`). The states of gaps
     stand for gaps that go on: one that closes here is the state of matches.
     """
     spare = np.int32(penalties.match * (k + 2 * side.query_room) - s + bonus - best)
@@ -314,7 +305,7 @@ def pruned(offset, insertion, deletion, k, s, side, penalties, bonus, losses, be
 
 @core
 def leads_on(offset, k, s, side, penalties, bonus, losses, best):
-    """Whether a run of matches that ends here can go on to beat objective `best`."""
+    """Return True if a path through the end of a run of matches can still beat objective `best`."""
     lost = least_loss_behind(losses, read_pos(side, offset, k), side.forward, k, penalties)
     most = penalties.match * (k + 2 * side.query_room) - s + bonus
     return np.int32(most - lost) > best
@@ -337,13 +328,13 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, reserve, 
     insertions, deletions
         Diagonals to either side of the corner's that may be used.
     losses
-        What is lost at the least within that band (:func:`blocks.fill_losses`).
+        What is lost at the least within that band (:func:`fill_losses`).
 
     Returns
     -------
     objective, s, k, offset
         Doubled objective and end cell of the best extension; ``s = -1`` if none exceeds
-        `floor`, CELLS_FULL if the work space is too small to tell. Of equals the lowest
+        `floor`, CELLS_FULL if the workspace is too small to tell. Of equals the lowest
         penalty wins, then the lowest diagonal.
     """
     match, x = np.int32(penalties.match), np.int32(penalties.mismatch)
@@ -361,7 +352,7 @@ def extend_side(query_planes, text_planes, side, penalties, end_bonus, reserve, 
     used = np.int32(0)
     idle = np.int32(0)
     s = np.int32(0)
-    lanes_meet(lanes)  # a slower one may still be tracing back the extension before
+    lanes_meet(lanes)  # a slower lane may still be tracing back the extension before
     # From this penalty on every cell is pruned, on whatever diagonal.
     most = np.int32(match * (2 * query_room + highest) + bonus)
     while s < np.int32(most - best) and idle <= max(x, oe):

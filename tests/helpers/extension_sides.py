@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper import cigar
-from mapper.extend.banded_screen import most_reached, new_reach
+from mapper.extend.banded_screen import highest_objective, new_banded_screen
 from mapper.extend.block_losses import fill_losses
 from mapper.extend.locus import search_side
 from mapper.extend.wavefront import Side, backtrace_side, new_wavefronts, wavefront_penalties
@@ -92,14 +92,17 @@ def planes_and_side(case: Case) -> tuple[np.ndarray, np.ndarray, Side]:
 def screen_in_used_workspace(
     case: Case, scoring: Scoring, floor: int, insertions: int, deletions: int
 ) -> int:
-    """Run :func:`mapper.extend.banded_screen.most_reached` in the workspace of another read."""
+    """Run :func:`mapper.extend.banded_screen.highest_objective` in the workspace of another
+    read."""
     params = params_of(scoring)
-    space = new_reach(len(case.read), params)
+    space = new_banded_screen(len(case.read), params)
     other = case._replace(read="T" * len(case.read), ref="T" * len(case.ref))
     most = 0
     for this in (other, case):
         planes, query_planes, side = planes_and_side(this)
-        most = most_reached(query_planes, planes, side, params, floor, insertions, deletions, space)
+        most = highest_objective(
+            query_planes, planes, side, params, floor, insertions, deletions, space
+        )
     return most
 
 
@@ -127,10 +130,10 @@ def extend(
     wavefronts = new_wavefronts(len(case.read), max(band, 1), penalties, scoring.end_bonus)
     for array in wavefronts:
         array[:] = 7  # what another read left there
-    reach = new_reach(len(case.read), params_of(scoring)) if spared else None
+    screen = new_banded_screen(len(case.read), params_of(scoring)) if spared else None
     objective, s, k, offset = search_side(
         query_planes, planes, side, params_of(scoring), penalties, reserve, floor, band, band,
-        losses, wavefronts, reach, ONE_LANE,
+        losses, wavefronts, screen, ONE_LANE,
     )  # fmt: skip
     most = 2**30
     if bounded:

@@ -187,7 +187,7 @@ def test_screening_leaves_room_for_four_blocks(shared_types) -> None:
 @pytest.mark.medium
 def test_settling_keeps_everything_in_registers(shared_types) -> None:
     from mapper.extend import cuda_kernels
-    from mapper.extend.cuda_kernels import settle_by_warp
+    from mapper.extend.cuda_kernels import commit_by_warp
 
     kinds = extension_types(shared_types)
     _, reads, loci, locus_read, params, penalties, lists, *_, rows, pool_ops = kinds
@@ -196,10 +196,10 @@ def test_settling_keeps_everything_in_registers(shared_types) -> None:
     settling = {
         "begin": (reads, loci, params, rows, lists, NUMBER),
         "go_on": (reads, loci, locus_read, params, rows, lists, NUMBER),
-        "settle": (reads, loci, params, rows, lists, NUMBER, counts),
+        "commit": (reads, loci, params, rows, lists, NUMBER, counts),
         "keep": (reads, loci, keeping, rows, counts, counts, lists, NUMBER),
         "keep_by_warp": (reads, loci, keeping, rows, counts, counts, lists, NUMBER, NUMBER),
-        "spell": (
+        "write_cigars": (
             kinds[0], reads, loci, locus_read, NUMBER, scratch, rows, array(np.int64), pool_ops,
         ),
         "count_ops": (loci, rows, counts, counts),
@@ -210,7 +210,7 @@ def test_settling_keeps_everything_in_registers(shared_types) -> None:
         assert machine.spills == 0, name
         assert (machine.count("VOTE") > 0) == (name == "keep_by_warp"), name
     machine = compile_offline(
-        settle_by_warp,
+        commit_by_warp,
         (
             kinds[0], reads, loci, params, penalties, lists, NUMBER, NUMBER, NUMBER, bucket,
             scratch, shared, rows, pool_ops, counts,

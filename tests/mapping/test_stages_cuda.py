@@ -128,7 +128,7 @@ def test_every_bucket_and_pools_that_grow(device, monkeypatch, index, reads) -> 
         assert lists[-1] == 0  # ... and left nothing
 
 
-def test_a_read_whose_loci_asked_for_too_much_is_settled_alone(device) -> None:
+def test_a_read_whose_loci_asked_for_too_much_is_committed_alone(device) -> None:
     """The first locus sets the third a target, which the second, elsewhere in the read, lowers."""
     from mapper.cuda.memory import Workspace
     from mapper.cuda.upload import upload

@@ -1,7 +1,4 @@
-"""Gap-affine alignment of lists of pairs: the public call.
-
-Extension of lists of pairs from their starts: the public call.
-"""
+"""Gap-affine alignment and extension of lists of pairs: the public calls."""
 
 from __future__ import annotations
 
@@ -31,10 +28,10 @@ DEFAULT_PENALTIES = (4, 6, 2)
 """Mismatch, gap open, gap extend: WFA2-lib's."""
 
 MAX_PENALTY = 1000
-"""Greatest single penalty; the work space holds as many rows as the greatest looks back."""
+"""Greatest single penalty; the workspace holds as many rows as the greatest looks back."""
 
 DEFAULT_MEMORY = 1 << 30
-"""Bytes a thread may take for the origins of the cells of one path."""
+"""Bytes that a thread may use for the origins of one path."""
 
 _NO_LIMIT = 2**60
 
@@ -77,7 +74,7 @@ def align_affine(
         What matches (``packing.py``).
     memory
         Bytes a thread may use for where the cells of one path came from. A pair that needs
-        more is computed twice, or a few times, in stretches (``affine_long.py``), with the same
+        more is computed twice, or a few times, in stretches (``low_memory.py``), with the same
         result; one of which not even a row fits has the status ``no_memory``. Without CIGARs
         memory is O(s).
     device, threads, first_pair
@@ -148,13 +145,13 @@ def align_affine(
 
 
 def check_memory(memory: int) -> None:
-    """Refuse less memory than the first work space takes."""
+    """Raise UsageError for less memory than the first workspace takes."""
     if memory < 1 << 16:
         raise UsageError(f"memory {memory}: at least 65536 bytes are expected")
 
 
 def check_band(band: tuple[int, int]) -> tuple[int, int]:
-    """Return a band, or refuse one that is none."""
+    """Return a band; raise UsageError if it is invalid."""
     if len(band) != 2 or band[0] < 2 or band[1] < 1:
         raise UsageError(
             f"band {band}: a width of at least 2 and an interval of at least 1 are expected"
@@ -163,7 +160,7 @@ def check_band(band: tuple[int, int]) -> tuple[int, int]:
 
 
 def check_penalties(penalties: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Return penalties, or refuse what the wavefronts cannot count in."""
+    """Return the penalties; raise UsageError if they are invalid."""
     if len(penalties) != 3 or any(int(p) != p for p in penalties):
         raise UsageError(f"penalties {penalties}: three whole numbers x, o, e are expected")
     x, o, e = (int(p) for p in penalties)
@@ -256,7 +253,7 @@ def align_extension(
 
 
 def check_scores(scores: tuple[int, int, int, int]) -> tuple[int, AffinePenalties]:
-    """Return the match bonus and the wavefront's penalties, or refuse what cannot be meant."""
+    """Return the match bonus and the wavefront's penalties; raise UsageError for invalid scores."""
     if len(scores) != 4 or any(int(score) != score for score in scores):
         raise UsageError(f"scores {scores}: four whole numbers a, b, o, e are expected")
     a, b, o, e = (int(score) for score in scores)

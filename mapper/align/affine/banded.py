@@ -1,34 +1,32 @@
-"""Core and loop: a band of the matrix by antidiagonals, in differences of eight bits.
+"""Gap-affine alignment by a band of the matrix, in differences of eight bits, on the CPU.
 
-The cells of an antidiagonal do not depend on each other, and scores of neighbours differ by
-little: with differences instead of scores a cell takes a byte, and a vector register 32 cells.
-The cell is that of ``dp_matrix.py``, whose arithmetic does not mind from where scores count; here
-they count from H(i-1, j-1). A cell hands on, as seen from its own score, what its neighbours look
-back to: H on both sides, and the gaps that go on or begin behind it.
+The cells of wavefronts grow with the square of the penalty, and each follows its matches by itself;
+the cells of a band of the matrix grow with penalty times length, but 32 are computed at a time.
+Where the penalty is high for the length the band is faster.
 
-A band holds, of every antidiagonal ``t = i + j``, the same number of rows i, from
-:func:`first_row` on, and so 2 `n_rows` diagonals, `highest` the highest. What is computed for rows
-and columns outside the matrix leads to none inside. What would come from beyond the band
-never wins.
+**Cells.** The cells of an antidiagonal are independent, and scores of neighbours differ by little:
+with differences in place of scores a cell takes a byte, and a vector register holds 32 cells. The
+cell is that of ``matrix/dp.py``, whose arithmetic is independent of the origin of scores; here they
+count from H(i-1, j-1). A cell passes on, relative to its own score, the values that its neighbours
+look back to: H on both sides, and the gaps that continue or begin after it.
 
-Of equal ways into a cell that which farthest-reaching wavefronts keep is taken, so that paths are
-theirs (``affine_origins.py``): where symbols differ the mismatch, before a deletion, before an
-insertion; where they are equal a gap that ends there, as the match is found to go before it.
+**Band.** Of every antidiagonal ``t = i + j`` a band holds the same number of rows i, from
+:func:`first_row` on, and so 2 `n_rows` diagonals, `highest` the highest. Rows and columns outside
+the matrix are computed, too, and lead to no cell inside. Values from outside the band never win.
+
+**Exactness.** An alignment that leaves a band of 2 n diagonals around both ends opens two gaps and
+extends them by 2 n symbols. A band whose best alignment costs less contains all optimal ones;
+otherwise a wider band follows.
+
+**Ties.** Of equal ways into a cell the same is taken as by farthest-reaching wavefronts, so that
+paths are identical (:func:`mapper.align.affine.wavefront.affine_cell`): where symbols differ the
+mismatch, before a deletion, before an insertion; where they are equal a gap that ends there, as the
+match is found to go before it.
 
 References
 ----------
 Suzuki and Kasahara (2018), doi:10.1186/s12859-018-2014-8: differences that are bounded by the
 penalties alone, whatever the lengths. Li (2018), doi:10.1093/bioinformatics/bty191, section 2.2.3.
-
-CPU driver of gap-affine alignment by a band of the matrix, for pairs with high penalties.
-
-The cells of wavefronts grow with the square of the penalty, and each follows its matches by
-itself; the cells of a band of the matrix grow with penalty times length, but 32 are computed at
-a time (``dp_band.py``). Where the penalty is not low for the length the band is faster.
-
-No heuristic: an alignment that leaves a band of 2 n diagonals around both ends opens two gaps and
-lengthens them by 2 n symbols. A band whose best alignment costs less than that has all of the best
-ones, and another is followed by a wider.
 """
 
 from __future__ import annotations
@@ -42,13 +40,13 @@ from mapper.align.matrix.dp import GLOBAL, BandOrigins, Gaps, first_row, next_ce
 from mapper.jit.accelerate import core, disjoint_driver, driver
 
 BLOCK = 32
-"""Rows that are computed at a time; a band has a multiple of it."""
+"""Rows computed at a time; a band has a multiple of it."""
 
 _NOT_DIAGONAL_BIT = np.uint32(3)
 
 
 class BandSpace(NamedTuple):
-    """Work space.
+    """Workspace.
 
     By row, i from 1 on: n + `n_rows` + 1 items. By column, the highest first, j in item
     m + `n_rows` - j: m + 2 `n_rows` items.
@@ -64,19 +62,19 @@ class BandSpace(NamedTuple):
 
 @core
 def fits_bytes(penalties):
-    """Whether all differences fit eight bits."""
+    """Return True if all differences fit eight bits."""
     opening = penalties.gap_open + penalties.gap_extend
     return opening + penalties.gap_extend + max(opening, penalties.mismatch) < 128
 
 
 @core
 def difference_cell(equal, mismatch, above, insertion, left, deletion, cells):
-    """Compute one cell from what the one above and the one on the left hand on.
+    """Compute one cell from the values passed on by the cells above and on the left.
 
     Parameters
     ----------
     equal
-        Whether the symbols match.
+        True if the symbols match.
     above, insertion
         H(i-1, j) - H(i-1, j-1), and I(i, j) - H(i-1, j).
     left, deletion
@@ -100,7 +98,7 @@ def difference_cell(equal, mismatch, above, insertion, left, deletion, cells):
 
 @core
 def _begin(space, n_rows, highest, query_len, ref_len, mismatch, cells):
-    """Write what the first row and what is beyond the band hand on."""
+    """Write the values passed on by the first row and from outside the band."""
     never = np.int8(cells.opening + mismatch)
     for i in range(query_len + n_rows + 1):
         space.left[i] = 0
@@ -123,7 +121,7 @@ def fill_band(space, query_len, ref_len, highest, n_rows, penalties, origins):
     space
         With the symbols in it.
     highest, n_rows
-        The band; it holds diagonal 0 and that of the end, and those beside them.
+        The band; it holds diagonal 0 and that of the end, and their neighbours.
     origins
         uint8, ``(query_len + ref_len - 1) * n_rows`` items for the traceback; or None.
 
@@ -175,14 +173,14 @@ def fill_band(space, query_len, ref_len, highest, n_rows, penalties, origins):
 
 
 WIDEST_GUESS = 8 * BLOCK
-"""Rows of a band up to which a guess from the first wavefronts says how wide a band is. Beyond, a
-band of NARROW rows tells first what some alignment costs."""
+"""Most rows of a band whose width is set by the estimate from the first wavefronts. Beyond, a band
+of NARROW rows first finds the penalty of some alignment."""
 
 NARROW = 2 * BLOCK
 
 
 class DpSpace(NamedTuple):
-    """Work space that grows."""
+    """Workspace that grows."""
 
     band: BandSpace
     origins: np.ndarray  # uint8
@@ -191,7 +189,7 @@ class DpSpace(NamedTuple):
 
 @driver
 def new_dp_space(n_symbols, n_cells, n_ops):
-    """Allocate work space for sequences and rows of a band of so many items together."""
+    """Allocate workspace for sequences and rows of a band of so many items together."""
     symbols = np.empty((2, n_symbols), np.uint8)
     numbers = np.empty((4, n_symbols), np.int8)
     band = BandSpace(symbols[0], symbols[1], numbers[0], numbers[1], numbers[2], numbers[3])
@@ -200,7 +198,7 @@ def new_dp_space(n_symbols, n_cells, n_ops):
 
 @core
 def _write_symbols(letters, n, m, n_rows, band):
-    """Write the symbols where a band of so many rows looks for them."""
+    """Copy the symbols to where a band of `n_rows` rows reads them."""
     for i in range(n):
         band.query[i + 1] = letters.query[i]
     last = m + n_rows - 1
@@ -210,14 +208,14 @@ def _write_symbols(letters, n, m, n_rows, band):
 
 @driver
 def rows_for(penalty, penalties):
-    """Rows of a band that no alignment of this penalty leaves."""
+    """Return the rows of a band that no alignment of this penalty leaves."""
     least = (penalty - 2 * penalties.gap_open) // (2 * penalties.gap_extend) + 1
     return max(np.int64(1), (least + BLOCK - 1) // BLOCK) * BLOCK
 
 
 @driver
 def _rows_around(goal):
-    """Rows of a band that holds both ends and the diagonals beside them."""
+    """Return the rows of a band that holds both ends and their neighbouring diagonals."""
     return (abs(goal) // 2 + 2 + BLOCK - 1) // BLOCK * BLOCK
 
 
@@ -230,7 +228,7 @@ def dp_align(pair, letters, penalties, guess, bound, max_cells, want_path, space
     letters
         Of the pair; fenced or not.
     guess
-        What the penalty may be; without effect on the result.
+        Estimate of the penalty; without effect on the result.
     bound
         Penalties above it are of no interest.
     max_cells
@@ -239,8 +237,8 @@ def dp_align(pair, letters, penalties, guess, bound, max_cells, want_path, space
     Returns
     -------
     penalty, n_ops, space
-        n_ops is -1 where there is none: the penalty is too high, or there is no memory for a path.
-        The work space, which may have been replaced, has the operations, last one first.
+        n_ops is -1 without a path: the penalty is too high, or there is no memory for it. The
+        workspace, which may have been replaced, has the operations, the last first.
     """
     n, m = pair.query_len, pair.ref_len
     goal = m - n
@@ -250,7 +248,7 @@ def dp_align(pair, letters, penalties, guess, bound, max_cells, want_path, space
     if n_rows > max(np.int64(WIDEST_GUESS), least_rows):
         n_rows = max(least_rows, np.int64(NARROW))
         with_path = False
-    # Where a band finds much more it may be too narrow for anything good.
+    # A band whose best alignment costs much more is probably too narrow for a good one.
     likely = guess + guess // 4
     while True:
         n_symbols = n + m + 2 * n_rows + 1

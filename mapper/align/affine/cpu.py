@@ -1,19 +1,17 @@
 """CPU driver of gap-affine alignment: one pair after the other, for one thread.
 
-Work space is small at first, so that it stays in the cache; a pair that does not fit is
-begun again with four times as much, which the pairs after it then have too.
+Rows of wavefronts are computed by vector instructions, a block of cells at a time, all states and
+origins at once; cells after the last of a row are computed too, and never read.
 
-Where the penalty is high for the length, a band of the matrix takes over, which is faster there
-(``affine_dp.py``). Where the end is far but that cannot (ends are free, penalties do not fit it, or
-its path not the memory), or had better not, a narrow band of wavefronts goes ahead of the search
-and tells what some alignment costs. That is a bound, in most cases the best one, so that of the
-cells after it only those are computed from which the end can be reached within it: half of them,
-with the same result.
+The workspace is small at first, so that it stays in the cache; a pair that does not fit is begun
+again with four times as much, which later pairs then have too.
 
-CPU loop over gap-affine wavefronts: a row's cells by vectors, all states and origins at once.
-
-The cells are the cores of ``wavefront_affine.py``. They are computed a block at a time; those
-behind the last of a row are computed too, and seen by none.
+Where the penalty is high for the length, a band of the matrix is faster and takes over
+(``banded.py``). It cannot where ends are free, penalties do not fit its bytes, or the memory is too
+small for its path. If the end is far, a narrow band of wavefronts then runs ahead of the search and
+finds the penalty of some alignment, mostly the best one. That is a bound: of the cells after it
+only those are computed from which the end can be reached within it, half of them, with the same
+result.
 """
 
 from __future__ import annotations
@@ -46,29 +44,28 @@ from mapper.align.edit.wavefront import (
     FINISHED,
     GOING,
     NO_ROOM,
-    NULL,
     ends_within,
     extend_row,
 )
-from mapper.align.matches import letters_of, no_letters, pair_at, run_to_fence
+from mapper.align.matches import NULL, letters_of, no_letters, pair_at, run_to_fence
 from mapper.align.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT
 from mapper.jit.accelerate import core, disjoint_core, driver, grown
 
 BLOCK = 16
-"""Cells that are computed at a time; rows and origins need as many items more than they hold."""
+"""Cells computed at a time; rows and origins need as many spare items."""
 
 
 @disjoint_core
 def _fill_blocks(match_x, match_oe, insertion_e, deletion_e, match, insertion, deletion, cells, n,
                  column, cell, most_insertion, most_deletion):  # fmt: skip
-    """Compute n cells, and more up to a whole block.
+    """Compute n cells, rounded up to whole blocks.
 
     Parameters
     ----------
     match_x, match_oe, insertion_e, deletion_e
         The rows that are looked back to, by penalty.
     match, insertion, deletion, cells
-        The row, and where its origins go.
+        The row, and its origins, or None if they are not wanted.
     column, cell
         Where the first cell lies in rows and in `cells`: uint64, as an index that may be negative
         would be checked for that.
@@ -92,7 +89,7 @@ def _fill_blocks(match_x, match_oe, insertion_e, deletion_e, match, insertion, d
 
 @disjoint_core
 def _null_blocks(match, insertion, deletion, before, behind):
-    """Write a block of nulls before a column and one from another on, of all states."""
+    """Write a block of nulls before column `before` and one from `behind` on, in all states."""
     for lane in range(BLOCK):
         i = before - np.uint64(BLOCK) + np.uint64(lane)
         match[i] = insertion[i] = deletion[i] = NULL
@@ -103,13 +100,13 @@ def _null_blocks(match, insertion, deletion, before, behind):
 
 @core
 def _is_null_beside(rows, r, lo, hi):
-    """Whether the nulls around row r reach beyond these diagonals and those beside them."""
+    """Return True if the nulls around row r extend beyond diagonals lo - 1 to hi + 1."""
     return rows.lo[r] <= rows.hi[r] and rows.lo[r] - lo < BLOCK and hi - rows.hi[r] < BLOCK
 
 
 @core
 def _follow_letters(letters, query_len, ref_len, row, lo):
-    """As ``extend_row``, forward, by letters, for alignments from end to end."""
+    """As ``extend_row``, forward, by letters, for global alignments."""
     for i in range(len(row)):
         h = np.int64(row[i])
         v = h - (lo + i)
@@ -126,12 +123,17 @@ def _follow_letters(letters, query_len, ref_len, row, lo):
 
 @driver
 def rows_on(pair, letters, ends, rows, origins, penalties, band, centre, s, last, bound, cut):
-    """As ``affine_rows_on``, forward; it needs BLOCK columns on each side and origins more.
+    """Continue as ``affine_rows_on``, forward, with or without origins.
 
-    Rows have a block of nulls on each side, so that it is rare that more must be written for those
-    that look back to them. What goes on with rows that were saved must have saved these too.
+    Rows have a block of nulls on each side, so that later rows seldom have to write more before
+    they read them; a caller that saves and restores rows must include these.
 
-    `letters`: of the pair.
+    Parameters
+    ----------
+    letters
+        Those of the pair.
+    rows, origins
+        With BLOCK spare columns on each side, and BLOCK spare items; `origins` may be None.
     """
     end_k = np.int64(NULL)
     most_deletion = np.int32(pair.ref_len)
@@ -190,22 +192,22 @@ def rows_on(pair, letters, ends, rows, origins, penalties, band, centre, s, last
 FIRST_CELLS = 1 << 15
 FIRST_ROWS = 256
 FIRST_MARGIN = 64
-"""Diagonals of room on each side of those of both ends."""
+"""Spare diagonals on each side of those of both ends."""
 
 MOST_MARGIN = 1 << 11
-"""Of the room that a pair is given by its length; one that needs more is begun again."""
+"""Most spare diagonals by the length of a pair; one that needs more is begun again."""
 
 ROWS_BEFORE_BAND = 96
-"""Rows that are searched before the band: where the end is nearer, it would cost more than it
-saves."""
+"""Rows searched before the band runs ahead: for a nearer end it would cost more than it saves."""
 
 ROWS_BEFORE_GUESS = 40
-"""Rows that are searched before the penalty is guessed from how far they lead."""
+"""Rows searched before the penalty is estimated from their progress."""
 
 BAND_WIDTH = 16
 BAND_INTERVAL = 8
-"""The band. Of 400 pairs of 1,000 bases and 60 of 10,000 with 5 % edits it found the lowest penalty
-of all; of 30 of 10,000 with 10 % that of three quarters, and at most 0.5 % more of the others."""
+"""The band that runs ahead. Of 400 pairs of 1,000 bases and 60 of 10,000 with 5 % edits it found
+the lowest penalty of all; of 30 of 10,000 with 10 % that of three quarters, and at most 0.5 % more
+of the others."""
 
 
 @driver
@@ -220,7 +222,7 @@ def new_rows(n_rows, n_columns):
 
 @driver
 def new_origins(n_cells, n_rows):
-    """Allocate bytes for the cells of so many rows."""
+    """Allocate origins of `n_cells` cells in `n_rows` rows."""
     return Origins(
         np.empty(n_cells, np.uint8), np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
     )
@@ -228,7 +230,7 @@ def new_origins(n_cells, n_rows):
 
 @driver
 def columns_within(pair, ends, margin):
-    """Return the column of diagonal 0, and how many it takes to go `margin` beyond both ends."""
+    """Return the column of diagonal 0 and the number of columns for `margin` spare diagonals."""
     goal = pair.ref_len - pair.query_len
     lowest = min(goal - ends.ref_end, -ends.query_begin)
     highest = max(goal + ends.query_end, ends.ref_begin)
@@ -240,7 +242,7 @@ def columns_within(pair, ends, margin):
 
 @driver
 def _bound_by_band(pair, letters, ends, penalties, rows, centre, s, bound):
-    """Return the penalty of an alignment that a band finds from row s on, or `bound`."""
+    """Return the penalty of the alignment that a band finds from row s on, else `bound`."""
     ahead = AffineRows(
         rows.match.copy(), rows.insertion.copy(), rows.deletion.copy(), rows.lo.copy(),
         rows.hi.copy(),
@@ -255,7 +257,7 @@ def _bound_by_band(pair, letters, ends, penalties, rows, centre, s, bound):
 
 @driver
 def penalty_worth(pair):
-    """Penalty up to which wavefronts are faster than a band of the matrix.
+    """Return the penalty up to which wavefronts are faster than a band of the matrix.
 
     Measured with penalties 2, 3, 1: both took as long at about 45 for 150 bases, 150 for 1,000,
     1,400 for 10,000.
@@ -265,7 +267,7 @@ def penalty_worth(pair):
 
 @driver
 def _suits_band(pair, ends, penalties, band):
-    """Whether a band of the matrix can take over."""
+    """Return True if a band of the matrix can take over."""
     free = ends.query_begin + ends.query_end + ends.ref_begin + ends.ref_end
     n, m = pair.query_len, pair.ref_len
     # Of lengths that differ much a band has most diagonals.
@@ -273,8 +275,8 @@ def _suits_band(pair, ends, penalties, band):
 
 
 @driver
-def _guess(pair, rows, centre, s):
-    """Guess the penalty of a pair from how far the rows before s lead."""
+def _estimate(pair, rows, centre, s):
+    """Estimate the penalty of a pair from the progress of the rows before s."""
     far = np.int64(1)
     for r in range(len(rows.lo)):
         for k in range(rows.lo[r], rows.hi[r] + 1):
@@ -285,17 +287,17 @@ def _guess(pair, rows, centre, s):
 @driver
 def _search_growing(pair, letters, ends, penalties, band, bound, keep, max_cells, by_dp, margin,
                     rows, origins):  # fmt: skip
-    """Search with as much room as it takes, up to `max_cells` bytes of origins.
+    """Search with as much workspace as it takes, up to `max_cells` bytes of origins.
 
     Returns
     -------
     status, s, k, offset, cut, margin, rows, origins
-        With `by_dp` the status is GOING where a band of the matrix had better go on, and
-        s a guess at the penalty.
+        With `by_dp` the status is GOING where a band of the matrix is expected to be faster, and s
+        an estimate of the penalty.
     """
     all_rows = np.int64(ALL_ROWS)
     while True:
-        # A search in a band is to find what the band finds.
+        # In an adaptive band nothing runs ahead: the result is defined by the band.
         last = all_rows if band.width > 0 else np.int64(ROWS_BEFORE_BAND)
         if by_dp:
             last = np.int64(ROWS_BEFORE_GUESS)
@@ -317,7 +319,7 @@ def _search_growing(pair, letters, ends, penalties, band, bound, keep, max_cells
             if status != GOING:
                 break
             if by_dp and last < ROWS_BEFORE_BAND:
-                guess = _guess(pair, rows, centre, s)
+                guess = _estimate(pair, rows, centre, s)
                 if guess > penalty_worth(pair):
                     return status, guess, k, np.int64(-1), cut, margin, rows, origins
                 last = np.int64(ROWS_BEFORE_BAND)
@@ -371,14 +373,14 @@ def align_affine_pairs(packed, first, last, free, penalties, scale, band, max_pe
         by_dp = _suits_band(pair, ends, penalties, band)
         bound = np.int64(min(max_penalty, highest_bound(pair, penalties)))
         now_band, most = band, bound
-        n_ops = np.int64(-1)  # of a path that is in the other work space
+        n_ops = np.int64(-1)  # of a path in the workspace of the matrix band
         while True:
             status, s, k, h, cut, margin, rows, origins = _search_growing(
                 pair, letters, ends, penalties, now_band, most, keep, max_cells, by_dp, margin,
                 rows, origins,
             )  # fmt: skip
             if status == EXCEEDED and cut:
-                now_band = no_band  # what the band cut off might have been within the bound
+                now_band = no_band  # cells that the band cut off might lead to an end in the bound
                 continue
             if status != GOING:
                 break
@@ -387,7 +389,7 @@ def align_affine_pairs(packed, first, last, free, penalties, scale, band, max_pe
             status = FINISHED if s <= bound else EXCEEDED
             if status == EXCEEDED or n_ops >= 0 or not want_path:
                 break
-            by_dp, most = False, s  # its path has not the memory
+            by_dp, most = False, s  # there is no memory for its path
         cigar_counts[i] = 0
         if status == EXCEEDED or status == NO_ROOM:
             columns.status[i] = OVER_LIMIT if status == EXCEEDED else NO_MEMORY

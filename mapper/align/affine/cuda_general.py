@@ -1,11 +1,8 @@
-"""CUDA kernel of gap-affine alignment: one thread a pair, the cores of the CPU.
+"""CUDA kernels of gap-affine alignment and extension by one thread a pair, for any input.
 
-Work space of gap-affine alignment on CUDA devices: rows, origins and events of many threads.
-
-The last axis of every array is the thread, so that the threads of a warp, which are at about
-the same cells of their pairs, touch neighbouring memory.
-
-CUDA kernel of extension: one thread a pair, the cores of the CPU.
+They run the cores of the CPU. A thread's workspace holds its rows, origins and events. The last
+axis of every array is the thread, so that the threads of a warp, which are at about the same cells
+of their pairs, access neighbouring memory.
 """
 
 from __future__ import annotations
@@ -46,7 +43,7 @@ from mapper.cuda.api import cuda, device_function, kernel
 from mapper.cuda.memory import Workspace
 
 _MAX_CELLS = 1 << 20
-"""Most origins of a thread; a pair that needs more is left."""
+"""Most origins of a thread; a pair that needs more stays unsolved."""
 
 
 class AffineSpace(NamedTuple):
@@ -61,11 +58,17 @@ def affine_space(
     space: Workspace, penalties: AffinePenalties, bound: int, n_threads: int, begin_width: int,
     want_path: bool, name: str = "",
 ) -> AffineSpace:  # fmt: skip
-    """Return work space for penalties up to `bound`.
+    """Return workspace for penalties up to `bound`.
 
-    `begin_width`: the most diagonals, less one, on which an alignment can begin. A diagonal
-    more for each gap symbol that the bound allows, on both sides; where alignments may begin
-    on more diagonals than that, the pair is left. `name`: what the names of the arrays begin with.
+    It has a diagonal for each gap symbol that the bound allows, on both sides; a pair whose
+    alignment may begin on more diagonals stays unsolved.
+
+    Parameters
+    ----------
+    begin_width
+        The most diagonals, less one, on which an alignment can begin.
+    name
+        Prefix of the names of the arrays.
     """
 
     def room(what: str, dtype: Any, *shape: int) -> Any:
@@ -91,7 +94,7 @@ def affine_space(
 
 @device_function
 def rows_of(space, thread):
-    """Rows of one thread."""
+    """Return the rows of one thread."""
     rows = space.rows
     return AffineRows(
         rows.match[:, :, thread], rows.insertion[:, :, thread], rows.deletion[:, :, thread],
@@ -101,7 +104,7 @@ def rows_of(space, thread):
 
 @device_function
 def origins_of(space, thread):
-    """Origins of one thread."""
+    """Return the origins of one thread."""
     origins = space.origins
     return Origins(origins.cells[:, thread], origins.at[:, thread], origins.lo[:, thread])
 
@@ -121,7 +124,7 @@ def search_within(pair, ends, rows, origins, penalties, band, most, bound, want_
     status, s, k
         Of the pair (DONE, UNSOLVED, CUT), and the end; s is -1 where there is none up to `most`.
     """
-    # A band's cuts follow from what the rows hold, so `bound` must not prune them.
+    # Cuts depend on the cells of rows, so that `bound` must not limit those.
     limit = most if band.width > 0 else min(most, bound)
     centre = rows.match.shape[1] >> 1
     found, s, k, cut = affine_search(
@@ -129,7 +132,7 @@ def search_within(pair, ends, rows, origins, penalties, band, most, bound, want_
     )
     if found == FINISHED:
         return CUT if cut else DONE, s, k
-    # Above the limit, if the room did not lower it, and no band cut off what might not be.
+    # EXCEEDED means above the limit, unless `bound` lowered it or a band cut cells off.
     known = found == EXCEEDED and most <= bound and not cut
     return DONE if known else UNSOLVED, np.int64(-1), k
 

@@ -1,48 +1,31 @@
-"""CUDA kernel of gap-affine alignment of short pairs: a group of lanes a pair.
+"""CUDA kernels of gap-affine alignment, in which a group of threads aligns a pair.
 
-The lanes of a group share out the diagonals of a row. Only as many rows of offsets are held as
-the recurrence looks back, in shared memory, 16 bits a cell; where cells came from goes to global
-memory, a byte a cell, the bytes of a row side by side. One lane traces the path.
+- :func:`group_affine_kernel`: short pairs, exactly, by 8 or 32 lanes of a warp each.
+- :func:`band_affine_kernel`: pairs in an adaptive band, by 8 to 32 lanes each.
+- :func:`wide_affine_kernel`: long pairs, exactly, by a block each. It searches a pair twice: first
+  in a narrow band, for a penalty that some alignment has, which is mostly the lowest already; then
+  exactly, without the cells from which the end cannot be reached within that penalty. Of the square
+  of cells that leaves half.
 
-All groups of a warp begin their pairs together and are at the same row, so that the warp stays in
-step; it takes new pairs when all of them have ended. A row goes as far as the recurrence and as
-the end can be reached from within the greatest penalty; ``wavefront_affine`` leaves out some cells
-more, which lie on no path of lowest penalty, and so the result is the same.
+The threads of a group share out the diagonals of a wavefront. Only the rows of offsets that the
+recurrence looks back to are held, in shared memory, 16 bits a cell; origins go to global memory, a
+byte a cell, the bytes of a row contiguous. One thread traces the path back. The groups of a warp
+begin their pairs together and are at the same row, so that the warp stays in step.
 
-References
-----------
-Aguado-Puig et al. (2023), doi:10.1093/bioinformatics/btad061, section 3.
-
-Paths of gap-affine alignments that blocks and groups have found, as they are gathered.
-
-CUDA kernel of gap-affine alignment in an adaptive band: a group of lanes a pair.
-
-Rows are bounded, trimmed and cut as ``wavefront_affine`` does it, for the same cells and so the
-same, perhaps not optimal, result. The lanes of a group share out the diagonals of a row; of a band
-of usual width a group of eight leaves few idle. The groups of a warp begin their pairs together and
-are at the same row, so that the warp stays in step. Rows of offsets are rings in shared memory
-(``flat_ring.py``), 16 bits a cell; where cells came from goes to global memory, a byte a cell, the
-bytes of a row side by side. One lane traces the path. Warps take pairs from a list, the next as
-soon as they have ended some.
+The last two kernels search by :func:`search_rows`: rows are ring buffers (``cuda_rows.py``),
+bounded, trimmed and cut as in ``wavefront.py``, for the same cells and so the same result, which
+may not be optimal in a band. Groups take pairs from a worklist as soon as they have finished some.
+The first kernel has a search of its own, whose rows have fixed bounds, those of the greatest
+penalty: it computes cells that lie on no path of lowest penalty, but looks up and writes no bounds.
+By :func:`search_rows` without a band its loop over cells would have 234 instructions in place of
+217, of which 105 only follow long runs of matches, and each of its rows, which hold few cells, a
+dozen more accesses to shared memory (compiled for sm_90; not timed).
 
 References
 ----------
-Aguado-Puig et al. (2023), doi:10.1093/bioinformatics/btad061, section 3.5.
-
-CUDA kernels of gap-affine alignment of long pairs: a block of threads a pair.
-
-The threads share out the diagonals of a row. Rows of offsets are rings in shared memory
-(``flat_ring.py``), 16 bits a cell. Where cells came from goes to global memory, a byte a cell. One
-thread traces the path. Blocks take pairs from a list, the next as soon as they have ended one.
-
-A pair is searched twice: first in a band, for a penalty that some alignment has, which is mostly
-the lowest already; then exactly, where every cell from which the end cannot be reached within that
-penalty is left out. Of the square of cells that leaves half.
-
-References
-----------
-Aguado-Puig et al. (2023), doi:10.1093/bioinformatics/btad061, sections 3.2, 3.5. Castells-Rufas
-(2023), Parallel Computing, 103019, section 3 (the diamond of cells that can be on a path).
+Aguado-Puig et al. (2023), doi:10.1093/bioinformatics/btad061, sections 3.2 to 3.5.
+Castells-Rufas (2023), Parallel Computing, 103019, section 3 (the diamond of cells that can be on a
+path).
 """
 
 from __future__ import annotations
@@ -57,7 +40,6 @@ from mapper.align.affine.cuda_rows import (
     FAR,
     FEWEST,
     NEXT_PAIR,
-    NULL_16,
     cut_bounds,
     diagonals_of,
     fewest_left,
@@ -86,10 +68,8 @@ from mapper.align.cuda.cooperative import (
     WARP,
     BlockGroup,
     WarpGroup,
-    any_lane,
     any_of,
     blocks_by_shared,
-    lanes_of_warp_meet,
     wait,
 )
 from mapper.align.cuda.kernels import UNFIT, pair_of, strings_of, two_bits
@@ -103,21 +83,19 @@ from mapper.align.cuda.worklist import (
     take_pair,
 )
 from mapper.align.edit.wavefront import EXCEEDED, FINISHED, GOING, NO_ROOM
-from mapper.align.matches import slide
+from mapper.align.matches import NULL_16, slide
 from mapper.cuda.api import cuda, device_function, kernel
 from mapper.cuda.memory import Workspace, multiprocessors, total_bytes
 
 _MOST_BLOCKS = 8
-"""Of a multiprocessor, by the registers of a thread."""
+"""Blocks of a multiprocessor, by the registers of a thread."""
 
 _MOST_CELLS = 1 << 31
-"""Of all groups, so that they are numbered by 32 bits."""
-
-_NULL = np.int32(-(2**15))
+"""Origins of all groups of a launch: their indices have 32 bits."""
 
 
 class GroupSpace(NamedTuple):
-    """Where the origins and events of all groups of a launch lie, and the rows of each."""
+    """Workspace of the tracebacks of all groups of a launch."""
 
     cells: Any  # uint8 (n_groups * cells of a group,)
     events: Any  # uint32 (n_groups * (bound + 1),)
@@ -126,7 +104,7 @@ class GroupSpace(NamedTuple):
 
 
 class GroupShape(NamedTuple):
-    """How the lanes and the shared memory of a block are dealt to groups."""
+    """Threads and shared memory of the groups of a block."""
 
     log_lanes: int  # of a group
     groups: int  # of a block
@@ -143,12 +121,12 @@ class GroupShape(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """Blocks that a multiprocessor holds, or somewhat fewer."""
+        """Resident blocks of a multiprocessor, or a few less."""
         return blocks_by_shared(self.shared_bytes, _MOST_BLOCKS)
 
 
 def group_shape(penalties: AffinePenalties, bound: int, lanes: int) -> GroupShape:
-    """Return the shape for penalties up to `bound` and groups of so many lanes."""
+    """Return the shape for penalties up to `bound` and groups of `lanes` threads."""
     reach = max(bound - penalties.gap_open, 0) // penalties.gap_extend
     opening = penalties.gap_open + penalties.gap_extend
     return GroupShape(
@@ -163,7 +141,7 @@ def group_shape(penalties: AffinePenalties, bound: int, lanes: int) -> GroupShap
 
 
 def row_bounds(penalties: AffinePenalties, bound: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the origins of rows up to `bound` begin, and their lowest diagonals."""
+    """Return the first origin and the lowest diagonal of every row up to `bound`."""
     reach = np.maximum(np.arange(bound + 2) - penalties.gap_open, 0) // penalties.gap_extend
     at = np.concatenate([[0], np.cumsum(2 * reach + 1)[:-1]])
     return at.astype(np.int64), -reach.astype(np.int64)
@@ -173,7 +151,7 @@ def group_space(
     space: Workspace, name: str, penalties: AffinePenalties, shape: GroupShape, n_pairs: int,
     want_path: bool,
 ) -> tuple[int, GroupSpace]:  # fmt: skip
-    """Return how many blocks to launch for up to `n_pairs`, and their work space."""
+    """Return how many blocks to launch for up to `n_pairs`, and their workspace."""
     at, lo = row_bounds(penalties, shape.bound)
     n_cells, n_events = (int(at[-1]), shape.bound + 1) if want_path else (1, 1)
     n_blocks = min(
@@ -193,9 +171,9 @@ def group_space(
 @device_function
 def _write_row(strings, lo, hi, rows, match_at, mismatch_at, opened_at, insertion_at, deletion_at,
                insertion_from, deletion_from, lane, lanes, cells, cell_at, keep):  # fmt: skip
-    """Compute the cells from lo to hi of a row that are a lane's.
+    """Compute a lane's share of the cells from lo to hi of a row.
 
-    `..._at`: where diagonal 0 of a row lies; `keep`: whether to note where cells came from.
+    `..._at`, `..._from`: index of diagonal 0 of a row. `keep`: nonzero to write origins.
     """
     strings = two_bits(strings)
     k = np.int32(lo + lane)
@@ -213,15 +191,15 @@ def _write_row(strings, lo, hi, rows, match_at, mismatch_at, opened_at, insertio
         )
         if keep:
             cells[np.uint32(cell_at + k)] = origin
-        rows[np.uint32(match_at + k)] = np.int16(slide(strings, h, k, _NULL))
-        rows[np.uint32(insertion_at + k)] = np.int16(max(insertion, _NULL))
-        rows[np.uint32(deletion_at + k)] = np.int16(max(deletion, _NULL))
+        rows[np.uint32(match_at + k)] = np.int16(slide(strings, h, k, NULL_16))
+        rows[np.uint32(insertion_at + k)] = np.int16(max(insertion, NULL_16))
+        rows[np.uint32(deletion_at + k)] = np.int16(max(deletion, NULL_16))
         k = np.int32(k + lanes)
 
 
 @device_function
 def _write_path(staged, strings, penalties, s, goal, origins, events, ops):
-    """Write the operations of a path that has been found; return how many."""
+    """Trace a path back and write its operations; return how many."""
     n_events, _ = trace_back(origins, penalties, np.int64(s), np.int64(goal), events)
     pair = pair_of(staged, strings)
     return replay(pair, events, n_events, 0, 0, pair.ref_len, ops)
@@ -232,13 +210,14 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
                         slot, out):  # fmt: skip
     """Find global gap-affine alignments up to a (divided) penalty; groups stride over pairs.
 
-    The first launch looks at every pair; others do those that are left. Operations are written
-    first one first.
+    The first launch looks at every pair, later ones at those that are unsolved. Operations are
+    written from the first to the last.
     """
     rows = cuda.shared.array(0, types.int16)
     lanes = np.int32(np.int32(1) << np.int32(shape.log_lanes))
     group = np.int32(np.int32(cuda.threadIdx.x) >> np.int32(shape.log_lanes))
     lane = np.int32(np.int32(cuda.threadIdx.x) & np.int32(lanes - np.int32(1)))
+    own = WarpGroup(lane, lanes)
     worker = np.int64(cuda.blockIdx.x) * shape.groups + group
     n_workers = np.int64(cuda.gridDim.x) * shape.groups
     x, extend = np.int32(penalties.mismatch), np.int32(penalties.gap_extend)
@@ -264,22 +243,22 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
             elif columns[2 * n + i] < 0:
                 status = np.int32(UNFIT)
         running = status == UNSOLVED
-        if not is_first and not any_lane(running):
+        if not is_first and not any_of(own, running):
             continue
         strings = strings_of(staged, n, i if running else np.int64(0))
         most = min(max_penalty, highest_bound(strings, penalties))
         last = np.int32(min(most, np.int64(shape.bound)))
         goal = np.int32(strings.ref_len - strings.query_len)
-        # Diagonals -1 to 1 of every row; others when a row first looks at them.
+        # Diagonals -1 to 1 of every row; others are set when a row first reads them.
         other = lane
         while other < n_rows:
             at = np.int32(matches + other * width)
-            rows[np.uint32(at - np.int32(1))] = np.int16(_NULL)
+            rows[np.uint32(at - np.int32(1))] = np.int16(NULL_16)
             # Row 0 comes from a mismatch before it, which no other row sees.
             rows[np.uint32(at)] = np.int16(
-                -1 if other == row_back(np.int32(0), x, n_match) else _NULL
+                -1 if other == row_back(np.int32(0), x, n_match) else NULL_16
             )
-            rows[np.uint32(at + np.int32(1))] = np.int16(_NULL)
+            rows[np.uint32(at + np.int32(1))] = np.int16(NULL_16)
             other = np.int32(other + lanes)
         s, reach, to_wider = np.int32(0), np.int32(0), opening
         row, gap_row = np.int32(0), np.int32(0)
@@ -288,8 +267,8 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
         to_closer = np.int32(last - slack * extend)
         found = False
         row_cell = np.int32(np.uint32(worker * n_cells))
-        lanes_of_warp_meet()
-        while any_lane(running):
+        wait(own)
+        while any_of(own, running):
             match_at = np.int32(matches + row * width)
             if running:
                 gap_from = row_back(gap_row, extend, n_gap)
@@ -306,10 +285,10 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
                 other = lane if to_wider == 1 and reach < shape.most_reach else n_rows
                 while other < n_rows:
                     at = np.int32(matches + other * width)
-                    rows[np.uint32(at + reach + np.int32(2))] = np.int16(_NULL)
-                    rows[np.uint32(at - reach - np.int32(2))] = np.int16(_NULL)
+                    rows[np.uint32(at + reach + np.int32(2))] = np.int16(NULL_16)
+                    rows[np.uint32(at - reach - np.int32(2))] = np.int16(NULL_16)
                     other = np.int32(other + lanes)
-            lanes_of_warp_meet()
+            wait(own)
             if running:
                 if -reach <= goal <= reach and rows[np.uint32(match_at + goal)] == strings.ref_len:
                     found = True
@@ -338,25 +317,25 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
                 )  # fmt: skip
             out.n_ops[i] = n_ops
             out.score[i] = s * scale if found else -1
-            # Above the limit, if the room did not lower it.
+            # Without a path the penalty is above the limit, unless shape.bound lowered that.
             if status == UNSOLVED:
                 status = np.int32(DONE if found or most <= shape.bound else UNSOLVED)
             out.status[i] = status
-        lanes_of_warp_meet()
+        wait(own)
 
 
 @device_function
-def write_listed_path(staged, strings, penalties, s, origins, events, i, slot, left, out):
-    """Write the operations of a path that has been found, where ``ChunkResults`` says.
+def write_listed_path(staged, strings, penalties, s, origins, events, i, slot, worklist, out):
+    """Trace a path back and write its operations, in its slot or in ``long_ops``.
 
     Returns
     -------
-    Number of operations; -1 if there is no room for them.
+    Number of operations; -1 if there is no space for them.
     """
     goal = np.int64(strings.ref_len - strings.query_len)
     n_events, _ = trace_back(origins, penalties, np.int64(s), goal, events)
     pair = pair_of(staged, strings)
-    first = allocate_path(left, out, slot, np.int64(2 * n_events + 1))
+    first = allocate_path(worklist, out, slot, np.int64(2 * n_events + 1))
     if first == NO_SPACE:
         return np.int64(-1)
     if first == IN_SLOT:
@@ -368,7 +347,7 @@ def write_listed_path(staged, strings, penalties, s, origins, events, i, slot, l
 
 @device_function
 def write_result(staged, strings, penalties, scale, status, s, origins, events, want_path, i, slot,
-                 left, out):  # fmt: skip
+                 worklist, out):  # fmt: skip
     """Write the row of pair i of the worklist, and its path; UNSOLVED if the path has no space.
 
     `status`: CUT or DONE and the penalty s, or DONE or UNSOLVED and -1.
@@ -376,7 +355,7 @@ def write_result(staged, strings, penalties, scale, status, s, origins, events, 
     n_ops = np.int64(0)
     if s >= 0 and want_path:
         n_ops = write_listed_path(
-            staged, strings, penalties, s, origins, events, i, slot, left, out
+            staged, strings, penalties, s, origins, events, i, slot, worklist, out
         )
         if n_ops < 0:
             status, s, n_ops = np.int32(UNSOLVED), np.int32(-1), np.int64(0)
@@ -453,7 +432,7 @@ def search_rows(group, strings, penalties, band_width, interval, limit, shape, s
                         cells[np.uint32(cell_at + np.int32(k - lo))] = origin
                     k = np.int32(k + group.n_lanes)
                 cell_at = np.int32(cell_at + n)
-        # The only wait of most rows: what follows reads this row, and writes none that is read yet.
+        # The only wait of most rows: the code below reads this row, and writes none still read.
         wait(group)
         at_goal = np.int32(-1)
         if status == GOING:
@@ -483,34 +462,34 @@ def search_rows(group, strings, penalties, band_width, interval, limit, shape, s
             to_cut = np.int32(to_cut - np.int32(1))
         note_bounds(state, np.int32(ring.bounds + row), lo, hi)
         if at_goal >= 0 and lo <= goal <= hi:
-            # Mismatches to the end of both sequences would cost so much.
+            # The cost of mismatches from here to the end of both sequences.
             bound = min(bound, np.int32(s + ring.mismatch * np.int32(strings.ref_len - at_goal)))
         s = np.int32(s + np.int32(1))
         row, gap_row = row_after(row, ring.n_match), row_after(gap_row, ring.n_gap)
-    wait(group)  # rows and state are free for another search
+    wait(group)  # another search may now write rows and state
     return status, end, cut
 
 
 @device_function
-def _take_pairs(left, state, word, n):
-    """Take the next n pairs of the list, by all lanes of a warp; return the first.
+def _take_pairs(group, worklist, state, word, n):
+    """Take n pairs of the worklist for a warp; return the index of the first.
 
-    `word`: of the warp, in `state`; it is written.
+    Called by all lanes together. `word`: an item of `state` of the warp; it is overwritten.
     """
     if np.int32(cuda.threadIdx.x) % np.int32(WARP) == 0:
-        state[word] = cuda.atomic.add(left.counts, 1, np.int32(n))
-    lanes_of_warp_meet()
+        state[word] = cuda.atomic.add(worklist.counts, 1, np.int32(n))
+    wait(group)
     j = np.int32(state[word])
-    lanes_of_warp_meet()
+    wait(group)
     return j
 
 
 @kernel(GROUP_BLOCK)
 def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, want_path, space,
-                       left, slot, out):  # fmt: skip
+                       worklist, slot, out):  # fmt: skip
     """Align the listed pairs globally in a band, by a group of lanes each.
 
-    Operations are written first one first.
+    Operations are written from the first to the last.
     """
     state = cuda.shared.array(0, types.int32)
     rows = cuda.shared.array(0, types.int16)
@@ -521,8 +500,10 @@ def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, wa
     lane = np.int32(thread & np.int32(lanes - np.int32(1)))
     of_warp = np.int32(np.int32(WARP) >> log_lanes)  # its groups
     in_warp = np.int32(group & np.int32(of_warp - np.int32(1)))
+    threads = WarpGroup(lane, lanes)
     stride = np.int32(shape.stride)
-    own, first_of_warp = np.int32(group * stride), np.int32(np.int32(group - in_warp) * stride)
+    own = np.int32(group * stride)
+    next_word = np.uint32(np.int32(np.int32(group - in_warp) * stride) + np.int32(NEXT_PAIR))
     if group >= shape.groups:
         return
     worker = np.int64(cuda.blockIdx.x) * shape.groups + group
@@ -532,17 +513,17 @@ def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, wa
     cells = space.cells[worker * shape.cells :]
     at, events = space.at[worker * n_rows :], space.events[worker * n_rows :]
     while True:
-        first = _take_pairs(left, state, np.uint32(first_of_warp + np.int32(NEXT_PAIR)), of_warp)
-        n_listed = np.int32(left.counts[0])
+        first = _take_pairs(threads, worklist, state, next_word, of_warp)
+        n_listed = np.int32(worklist.counts[0])
         if first >= n_listed:
             break
         running = np.int32(first + in_warp) < n_listed
-        i = np.int64(left.pairs[np.int32(first + in_warp) if running else first])
+        i = np.int64(worklist.pairs[np.int32(first + in_warp) if running else first])
         strings = strings_of(staged, n, i)
         most = min(max_penalty, highest_bound(strings, penalties))
-        # Cuts follow from what rows hold, so the room must not bound them.
+        # Cuts depend on the cells of rows, so that shape.bound must not limit those.
         status, s, cut = search_rows(
-            WarpGroup(lane, lanes), strings, penalties, np.int32(band.width),
+            threads, strings, penalties, np.int32(band.width),
             np.int32(band.interval), most, shape, state, rows, own, cells, at,
             np.int32(want_path), running,
         )  # fmt: skip
@@ -551,21 +532,21 @@ def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, wa
             if status == FINISHED:
                 solved = np.int32(CUT if cut else DONE)
             elif status == EXCEEDED and not cut:
-                solved = np.int32(DONE)  # above the limit, and nothing cut off might not be
+                solved = np.int32(DONE)  # above the limit: no cell was cut off
             write_result(
                 staged, strings, penalties, scale, solved,
                 s if status == FINISHED else np.int32(-1), Origins(cells, at, space.zeros), events,
-                want_path, i, slot, left, out,
+                want_path, i, slot, worklist, out,
             )  # fmt: skip
-        lanes_of_warp_meet()
+        wait(threads)
 
 
 PROBE = Band(32, 16)
-"""Band of the search for a penalty to stay within."""
+"""Band of the first search of a long pair."""
 
 
 @kernel(WIDE_BLOCK)
-def wide_affine_kernel(staged, n, penalties, scale, max_penalty, shape, want_path, space, left,
+def wide_affine_kernel(staged, n, penalties, scale, max_penalty, shape, want_path, space, worklist,
                        slot, out):  # fmt: skip
     """Align the listed pairs globally, by WIDE_BLOCK threads each."""
     state = cuda.shared.array(0, types.int32)
@@ -577,12 +558,12 @@ def wide_affine_kernel(staged, n, penalties, scale, max_penalty, shape, want_pat
         first_row = np.int64(0)
     at, events = space.at[first_row:], space.events[first_row:]
     while True:
-        i = take_pair(left, state, lane)
+        i = take_pair(worklist, state, lane)
         if i < 0:
             break
         strings = strings_of(staged, n, i)
         most = min(max_penalty, highest_bound(strings, penalties))
-        # Rows that do not fit are not begun: the room bounds what is of interest.
+        # Rows above shape.bound do not fit.
         limit = min(most, np.int64(shape.bound))
         probes = True
         status, s = np.int32(GOING), np.int32(0)
@@ -600,14 +581,14 @@ def wide_affine_kernel(staged, n, penalties, scale, max_penalty, shape, want_pat
                     limit = np.int64(s)
                     status = np.int32(GOING)
                 elif most <= shape.bound:
-                    status = np.int32(GOING)  # the band may have lost what there is
+                    status = np.int32(GOING)  # the band may have cut off all paths
                 probes = False
         if lane == 0:
             solved = np.int32(UNSOLVED)
             if status == FINISHED or (status == EXCEEDED and most <= shape.bound):
-                solved = np.int32(DONE)  # or above the limit, which the room has not lowered
+                solved = np.int32(DONE)  # or above the limit, which shape.bound has not lowered
             write_result(
                 staged, strings, penalties, scale, solved,
                 s if status == FINISHED else np.int32(-1), Origins(cells, at, space.zeros), events,
-                want_path, i, slot, left, out,
+                want_path, i, slot, worklist, out,
             )  # fmt: skip

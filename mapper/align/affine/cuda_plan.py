@@ -1,4 +1,4 @@
-"""What a first pass over short pairs launches on a CUDA device for gap-affine alignments."""
+"""Launch plan of gap-affine alignment on a CUDA device: the kernels a chunk goes through."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class AffinePlan(LaunchPlan):
     last_first: ClassVar[bool] = False
 
     def in_groups(self) -> bool:
-        """Whether groups of lanes align the pairs."""
+        """Return True if groups of lanes align the pairs."""
         fit = all(shape.shared_bytes <= SHARED_BYTES for shape in self.shapes())
         return self.band.width == 0 and fit
 

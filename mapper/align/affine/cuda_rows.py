@@ -1,11 +1,7 @@
-"""Rows of gap-affine offsets in shared memory, as rings: what the kernels that use them share.
+"""Rows of gap-affine offsets in shared memory, for groups of threads: ring buffers, sizes, band.
 
-Diagonal k of a row lies in column ``k mod width``, so that narrow rows may wander as far as they
-like. The rows themselves are rings, too, of as many as the recurrence looks back.
-
-Room of gap-affine alignment on CUDA devices: by blocks of threads, and by groups in a band.
-
-Which diagonals an adaptive band keeps, found by threads together, for rows of ``flat_ring``.
+Diagonal k of a row lies in column ``k mod width``, so that a narrow row may drift over any range of
+diagonals. The rows themselves form ring buffers of as many as the recurrence looks back.
 """
 
 from __future__ import annotations
@@ -23,19 +19,16 @@ from mapper.align.affine.wavefront import (
 )
 from mapper.align.cuda.cooperative import GROUP_BLOCK, WARP
 from mapper.align.cuda.worklist import WIDE_BLOCK, resident_blocks
-from mapper.align.matches import slide
+from mapper.align.matches import NULL_16, slide
 from mapper.cuda.api import SHARED_BYTES, device_function
 from mapper.cuda.memory import Workspace
-
-NULL_16 = np.int32(-(2**15))
-"""Offset of a cell that does not exist, where a cell takes 16 bits."""
 
 FAR = np.int32(2**30)
 """Beyond all diagonals, and more symbols than can be left."""
 
 
 class Ring(NamedTuple):
-    """The rows of a pair, all int32: items of 16 bits from some shared memory's start on."""
+    """Layout of the rows of a pair (all int32), in items of 16 bits of shared memory."""
 
     mismatch: int  # rows that the recurrence looks back
     opening: int
@@ -44,14 +37,14 @@ class Ring(NamedTuple):
     n_gap: int  # rows of I, and of D
     width: int  # columns, a power of two
     mask: int  # of the bits of a column
-    bounds: int  # word of 32 bits with the bounds of M's first row; then its others', then rows
+    bounds: int  # word of 32 bits: bounds of M's first row, then of its others, then the rows
     matches: int  # first row of M
     insertions: int
     deletions: int
 
 
 class Row(NamedTuple):
-    """Where a row of each state lies."""
+    """First item of a row of each state."""
 
     match: int
     insertion: int
@@ -59,12 +52,12 @@ class Row(NamedTuple):
 
 
 class RowsBefore(NamedTuple):
-    """The rows that a row looks back to: where they lie, their lowest diagonals, and cells."""
+    """The rows that a row looks back to: first items, lowest diagonals and numbers of cells."""
 
     match_x: int
     lo_x: int
     n_x: int
-    beside_x: int  # what is found where it has no cells
+    outside_x: int  # offset of its diagonals without cells
     match_oe: int
     lo_oe: int
     n_oe: int
@@ -76,7 +69,7 @@ class RowsBefore(NamedTuple):
 
 @device_function
 def ring_of(penalties, shape, bounds):
-    """The ring of a pair whose words begin with `bounds`."""
+    """Return the rings of a pair whose bounds begin at word `bounds`."""
     extend = np.int32(penalties.gap_extend)
     n_match, n_gap, width = np.int32(shape.n_match), np.int32(shape.n_gap), np.int32(shape.width)
     matches = np.int32(np.int32(2) * np.int32(bounds + n_match))
@@ -91,21 +84,21 @@ def ring_of(penalties, shape, bounds):
 
 @device_function
 def row_back(at, by, n):
-    """The row of a ring of n that was written `by` rows before row `at`."""
+    """Return the row of a ring of n written `by` rows before row `at`."""
     row = np.int32(at - by)
     return np.int32(row + n) if row < 0 else row
 
 
 @device_function
 def row_after(at, n):
-    """The row of a ring of n that is written after row `at`."""
+    """Return the row of a ring of n written after row `at`."""
     row = np.int32(at + np.int32(1))
     return row if row < n else np.int32(0)
 
 
 @device_function
 def row_at(ring, row, gap_row):
-    """The rows of M's ring and of the others'."""
+    """Return the first items of row `row` of M and of row `gap_row` of I and D."""
     gap_at = np.int32(gap_row * ring.width)
     return Row(
         np.int32(ring.matches + row * ring.width), np.int32(ring.insertions + gap_at),
@@ -115,7 +108,7 @@ def row_at(ring, row, gap_row):
 
 @device_function
 def rows_before(state, ring, s, row, gap_row):
-    """What row s looks back to."""
+    """Return the rows that row s looks back to."""
     from_x, from_oe = (
         row_back(row, ring.mismatch, ring.n_match),
         row_back(row, ring.opening, ring.n_match),
@@ -134,7 +127,7 @@ def rows_before(state, ring, s, row, gap_row):
 
 @device_function
 def diagonals_of(before, ring, s, goal, bound):
-    """Lowest and highest diagonal of row s: there may be cells, and the end within the bound."""
+    """Return the lowest and highest diagonal of row s that can have cells and lead to the end."""
     lo, hi = FAR, np.int32(-FAR)
     if s == 0:
         lo, hi = np.int32(0), np.int32(0)
@@ -153,24 +146,24 @@ def diagonals_of(before, ring, s, goal, bound):
 
 
 @device_function
-def offset_on(rows, row_at, k, mask, lo, n, beside):
-    """The offset on diagonal k of a row of n cells from `lo` on; `beside` them, what is given."""
+def offset_on(rows, row_at, k, mask, lo, n, outside):
+    """Return the offset on diagonal k of a row of n cells from `lo` on, `outside` elsewhere."""
     # Loaded in any case, so that no branch keeps loads from being under way together. One
     # comparison for both ends: below `lo` the difference wraps to a great number.
     offset = np.int32(rows[np.uint32(row_at + (k & mask))])
-    return offset if np.uint32(np.int32(k - lo)) < np.uint32(n) else beside
+    return offset if np.uint32(np.int32(k - lo)) < np.uint32(n) else outside
 
 
 @device_function
 def write_cell(strings, rows, ring, before, row, k):
-    """Compute the cell on diagonal k of a row, all states; return where it came from."""
+    """Compute the cell on diagonal k of a row, all states; return its origin."""
     mask, lo_oe, n_oe, lo_e, n_e = ring.mask, before.lo_oe, before.n_oe, before.lo_e, before.n_e
     above, below = np.int32(k + np.int32(1)), np.int32(k - np.int32(1))
     opened_i = offset_on(rows, before.match_oe, above, mask, lo_oe, n_oe, NULL_16)
     opened_d = offset_on(rows, before.match_oe, below, mask, lo_oe, n_oe, NULL_16)
     extended_i = offset_on(rows, before.insertion, above, mask, lo_e, n_e, NULL_16)
     extended_d = offset_on(rows, before.deletion, below, mask, lo_e, n_e, NULL_16)
-    mismatch = offset_on(rows, before.match_x, k, mask, before.lo_x, before.n_x, before.beside_x)
+    mismatch = offset_on(rows, before.match_x, k, mask, before.lo_x, before.n_x, before.outside_x)
     insertion, deletion, h, origin = affine_cell(
         mismatch, opened_i, extended_i, opened_d, extended_d, np.int32(strings.query_len + k),
         strings.ref_len,
@@ -184,7 +177,7 @@ def write_cell(strings, rows, ring, before, row, k):
 
 @device_function
 def _has_none(rows, row, column):
-    """Whether a column of a row holds no offset in any state."""
+    """Return True if a column of a row has no offset in any state."""
     # Mostly M has one, and the others need not be loaded.
     if rows[np.uint32(row.match + column)] >= 0:
         return False
@@ -193,7 +186,7 @@ def _has_none(rows, row, column):
 
 @device_function
 def trimmed(rows, ring, row, lo, hi):
-    """Take columns without any offset off both sides of a row; return its lowest and highest."""
+    """Drop diagonals without any offset from both ends of a row; return its new bounds."""
     while lo <= hi and _has_none(rows, row, lo & ring.mask):
         lo = np.int32(lo + np.int32(1))
     while lo <= hi and _has_none(rows, row, hi & ring.mask):
@@ -203,21 +196,21 @@ def trimmed(rows, ring, row, lo, hi):
 
 @device_function
 def bounds_from(state, word):
-    """The lowest diagonal and the number of cells of a row, which a word of `state` tells."""
+    """Unpack the lowest diagonal and the number of cells of a row from a word of `state`."""
     both = np.int32(state[np.uint32(word)])
     return np.int32(both >> np.int32(16)), np.int32(both & np.int32(0xFFFF))
 
 
 @device_function
 def note_bounds(state, word, lo, hi):
-    """Write what :func:`bounds_from` reads; no cells where `lo` is above `hi`."""
+    """Pack the bounds of a row for :func:`bounds_from`; without cells where `lo` is above `hi`."""
     n = np.int32(hi - lo + np.int32(1))
     state[np.uint32(word)] = np.int32(lo << np.int32(16)) | n if n > 0 else np.int32(0)
 
 
 @device_function
 def cut_bounds(state, ring, lo, hi):
-    """Leave all rows of the ring the cells from `lo` to `hi` only; by all threads alike."""
+    """Drop the cells outside `lo` to `hi` from all rows of the ring; called by all threads."""
     for other in range(ring.n_match):
         word = np.int32(ring.bounds + np.int32(other))
         its_lo, its_n = bounds_from(state, word)
@@ -334,14 +327,14 @@ def search_space(
 # --- adaptive band ---
 
 _BITS = np.int32(14)
-"""Of the number of a cell in its row, below the symbols left: no row has so many cells."""
+"""Bits of a cell's index in its row, below the symbols left: no row has so many cells."""
 
 _CELL = np.int32((1 << 14) - 1)
 
 
 @device_function
 def fewest_left(group, strings, rows, ring, row, lo, hi):
-    """Of a lane's cells of M the fewest symbols left, and on which diagonal; FAR without cells."""
+    """Return the fewest symbols left of a thread's cells of M, with the diagonal; FAR without."""
     fewest = FAR
     k = np.int32(lo + group.lane)
     while k <= hi:
@@ -356,7 +349,7 @@ def fewest_left(group, strings, rows, ring, row, lo, hi):
 
 @device_function
 def kept_around(fewest, lo, hi, width):
-    """The diagonals that are kept, by the least of what :func:`fewest_left` returned."""
+    """Return the diagonals that the band keeps, by the minimum of :func:`fewest_left`."""
     best_k = lo
     if fewest != FAR:
         best_k = np.int32(lo + (fewest & _CELL))

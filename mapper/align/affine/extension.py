@@ -1,10 +1,10 @@
 """Core and CPU driver of extension: the best-scoring prefixes of both sequences.
 
-The search is that of ``wavefront_affine``, in penalties that turn into scores by
+The search is that of ``wavefront.py``, in penalties that turn into scores by
 
     2 score = match (v + h) - penalty
 
-(``extend/penalties.py``), without an end to be reached: after each row the cell with the
+(:mod:`mapper.extend.wavefront`), without an end to be reached: after each row the cell with the
 best score so far is kept. No cell of penalty s can lead to more than ``match (n + m) - s``,
 so the search ends when that does not exceed the best.
 """
@@ -48,7 +48,7 @@ def _best_of_row(rows, r, s, centre, match, best):
 def extension_search(pair, rows, origins, penalties, match, centre, last, keep):
     """Search the best-scoring end of an alignment that begins at both starts.
 
-    `last`: row behind which the search is given up, as if there was no room.
+    `last`: the last row; after it the status is NO_ROOM.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def extension_search(pair, rows, origins, penalties, match, centre, last, keep):
         FINISHED, the doubled score and the cell of the end (of equals that with the lowest
         penalty, then diagonal), or NO_ROOM or NO_COLUMNS.
     """
-    # That nothing of the reference may be left and less than nothing: never reached.
+    # An end that is never reached: -1 symbols of the reference may be left.
     ends = Ends(np.int64(0), np.int64(pair.query_len), np.int64(0), np.int64(-1))
     no_band = Band(np.int64(0), np.int64(1))
     last_row = len(rows.lo) - 1

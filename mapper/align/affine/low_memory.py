@@ -1,13 +1,13 @@
-"""Gap-affine paths of long pairs: wavefronts are computed again where their origins do not fit.
+"""Gap-affine paths of long pairs by checkpoints: stretches of wavefronts are computed again.
 
-The origins of all cells of a path's search take a byte a cell, which grows with the square of
-the penalty. Where that exceeds the memory, the rows of offsets, from which a search can go on, are
-saved whenever the memory for origins is full, and the search goes on in it anew. From the end
-back, each stretch of rows is then computed once more from what was saved before it, with its
-origins, and traced. When more than MAX_SAVED rows are saved every other is dropped; a stretch
-that is too long for that is divided in the same way when its turn comes. Memory is so a
-multiple of the penalty, at the price of computing every row twice (and again for every time
-that saved rows were halved). The path is that of a search with all memory, cell by cell.
+The origins of a search take a byte a cell, which grows with the square of the penalty. Where that
+exceeds the memory, a checkpoint of the rows of offsets is saved whenever the memory for origins is
+full, and the search continues with the memory empty. From the end back, each stretch of rows is
+then computed once more from its checkpoint, with origins, and traced. When there are more than
+MAX_SAVED checkpoints every other is dropped; a stretch that is too long for the memory is divided
+in the same way in its turn. Memory is thus a multiple of the penalty, at the price of computing
+every row twice (and again for every time that checkpoints were halved). The path is that of a
+search with all memory, cell by cell.
 
 References
 ----------
@@ -48,7 +48,7 @@ MAX_SAVED = 24
 
 
 class Problem(NamedTuple):
-    """What all pairs of a call have in common; penalties and limit divided by `scale`."""
+    """Options of a call; penalties and limit are divided by `scale`."""
 
     free: Ends
     penalties: AffinePenalties
@@ -59,7 +59,7 @@ class Problem(NamedTuple):
 
 
 class _Saved(NamedTuple):
-    """All that is needed to go on at a row."""
+    """Checkpoint: the state of a search before a row."""
 
     row: int
     bound: int
@@ -101,7 +101,7 @@ def _highest(pair, penalties):
 
 
 class _Stretches:
-    """A search whose origins are held a stretch of rows at a time, and what leads to each."""
+    """A search that holds the origins of one stretch of rows, and checkpoints of all."""
 
     def __init__(
         self, pair: Pair, ends: Ends, problem: Problem, band: Band, margin: int, bound: int
@@ -121,15 +121,15 @@ class _Stretches:
 
     @property
     def first(self) -> int:
-        """First row of the stretch that is held."""
+        """First row of the stretch whose origins are held."""
         return self._saved[-1].row
 
     def drop(self) -> None:
-        """Forget the stretch that is held, which has been traced."""
+        """Drop the stretch that has been traced, and its checkpoint."""
         self._saved.pop()
 
     def search(self, last: int = ALL_ROWS) -> tuple[int, int, int, bool]:
-        """Search from what was saved last until the end, or row `last`, with origins.
+        """Search from the last checkpoint to the end, or to row `last`, with origins.
 
         Returns
         -------
@@ -190,7 +190,7 @@ def path_in_stretches(pair: Pair, problem: Problem) -> LongPath:
         if status == NO_COLUMNS:
             margin *= 4
         elif status == EXCEEDED and cut:
-            band = Band(0, 1)  # what the band cut off might have been within the bound
+            band = Band(0, 1)  # cells that the band cut off might lead to an end in the bound
         else:
             break
     if status != FINISHED:
@@ -220,7 +220,7 @@ def path_in_stretches(pair: Pair, problem: Problem) -> LongPath:
 def with_long_paths(
     found: PairAlignments, packed: PackedPairs, problem: Problem, threads: int
 ) -> PairAlignments:
-    """Return alignments with those of the pairs that had not had the memory."""
+    """Return the alignments with those added that had status NO_MEMORY."""
     pairs = np.flatnonzero(found.status == NO_MEMORY)
     if len(pairs) == 0 or found.cigar_offsets is None or found.cigar_ops is None:
         return found

@@ -1,40 +1,32 @@
-"""Core: rows of gap-affine wavefronts: which diagonals they have, room for them, their band.
+"""Core: gap-affine wavefronts, for a penalty or a path.
 
-The recurrence that fills them, and the search that goes from row to row, are in
-``wavefront_affine.py``. Rows of several penalties lie in turn in the same memory, of which a
-row uses the columns of its own diagonals only: whoever looks back sets to null what it reads
-beside them (:func:`null_beside`).
-
-References
-----------
-Aguado-Puig et al. (2023), doi:10.1093/bioinformatics/btad061, section 3.5 (adaptive band).
-
-Core: where the cells of gap-affine wavefronts came from, and the path they tell.
-
-Each cell leaves a byte. From the end back these bytes give the mismatches and gaps of the
-path; a second walk, from the start, finds the matches between them again by running along
-both sequences (the *piggybacked* backtrace of Aguado-Puig et al. 2023, section 3.3, with one
-byte a cell in place of linked blocks).
-
-Core: gap-affine wavefronts, for a penalty or a path.
-
-For each penalty s and diagonal ``k = h - v`` a wavefront holds the farthest h (the
-*offset*) in three states: M (ends in a match or mismatch, or a gap just closed), I (in a gap
-that consumes the query), D (in one that consumes the reference)::
+For each penalty s and diagonal ``k = h - v`` a wavefront holds the farthest h (the *offset*) in
+three states: M (ends in a match or mismatch, or a gap just closed), I (in a gap that consumes the
+query), D (in one that consumes the reference)::
 
     I(s, k) = max(M(s - o - e, k + 1), I(s - e, k + 1))
     D(s, k) = max(M(s - o - e, k - 1), D(s - e, k - 1)) + 1
     M(s, k) = run of matches from max(M(s - x, k) + 1, I(s, k), D(s, k))
 
-Only as many rows of offsets are held as the recurrence looks back (``affine_rows.py``). For
-the path each cell leaves a byte that says where its three offsets came from
-(``affine_origins.py``). A cell beyond the end of a sequence is dropped: whatever it shadows is
-behind a cell of lower penalty on the same diagonal.
+:func:`next_offsets` and :func:`affine_cell` are this recurrence, in all CPU loops and CUDA
+kernels. A cell beyond the end of a sequence is dropped: whatever it shadows is behind a cell of
+lower penalty on the same diagonal.
+
+**Rows.** A wavefront is stored as a *row* of offsets for each state. Only as many rows are held as
+the recurrence looks back, in a ring buffer. Its memory is reused by rows with other diagonals, of
+which each writes its own only: before a row is read, the columns next to its diagonals are set to
+null (:func:`null_beside`).
+
+**Origins.** For the path each cell leaves a byte that tells which cells its three offsets came
+from. From the end back these bytes give the mismatches and gaps of the path; a second walk, from
+the start, finds the matches between them again by comparing both sequences (the *piggybacked*
+traceback of Aguado-Puig et al. 2023, section 3.3, with one byte a cell in place of linked blocks).
 
 References
 ----------
 Marco-Sola et al. (2021), doi:10.1093/bioinformatics/btaa777. Aguado-Puig et al. (2023),
-doi:10.1093/bioinformatics/btad061, section 2.2 (recurrence; I and D are named as in SAM here).
+doi:10.1093/bioinformatics/btad061, sections 2.2 (recurrence; I and D are named as in SAM here), 3.3
+and 3.5 (adaptive band).
 """
 
 from __future__ import annotations
@@ -43,12 +35,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.align.edit.wavefront import EXCEEDED, FINISHED, GOING, NO_ROOM, NULL, extend_row
-from mapper.align.matches import run_of_matches
+from mapper.align.edit.wavefront import EXCEEDED, FINISHED, GOING, NO_ROOM, extend_row
+from mapper.align.matches import NULL, run_of_matches
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.jit.accelerate import core, disjoint_core
 
-# Bits of a cell's byte.
+# --- recurrence ---
+
+# Bits of an origin.
 _FROM_DELETION = np.uint8(1)
 _FROM_INSERTION = np.uint8(2)
 INSERTION_OPENED = np.uint8(4)
@@ -56,90 +50,100 @@ DELETION_OPENED = np.uint8(8)
 
 
 class Origins(NamedTuple):
-    """A byte a cell of every row: row s is ``cells[at[s]:]``, from diagonal lo[s] on."""
+    """A byte for each cell of all rows: row s is ``cells[at[s]:]``, from diagonal lo[s] on."""
 
     cells: np.ndarray  # uint8
     at: np.ndarray  # int64
     lo: np.ndarray  # int64
 
 
+class AffinePenalties(NamedTuple):
+    """Non-negative costs; a gap of n symbols costs ``gap_open + n * gap_extend``."""
+
+    mismatch: int
+    gap_open: int
+    gap_extend: int
+
+
 @core
-def trace_rows(origins, penalties, first, s, k, gap, length, events, n):
-    """Go back from a cell as long as rows are there; those before `first` are not.
+def highest_bound(pair, penalties):
+    """Return the penalty of mismatches and one gap, or of two gaps: no optimum has more."""
+    n, m = pair.query_len, pair.ref_len
+    one_gap = penalties.mismatch * min(n, m)
+    if n != m:
+        one_gap += penalties.gap_open + penalties.gap_extend * abs(n - m)
+    return min(one_gap, 2 * penalties.gap_open + penalties.gap_extend * (n + m))
+
+
+@core
+def next_offsets(mismatched, opened_i, extended_i, opened_d, extended_d):
+    """Apply the recurrence to one cell, without bounds.
 
     Parameters
     ----------
-    s, k
-        The cell.
-    gap, length
-        The gap that the cell is in (I or D; 0 for none), and its symbols so far.
-    events, n
-        Where to append events, last first: ``length << 4 | op``; one gap, one event.
+    mismatched
+        M of penalty s - x on the same diagonal.
+    opened_i, extended_i
+        M of penalty s - o - e, and I of penalty s - e, on diagonal k + 1.
+    opened_d, extended_d
+        M of penalty s - o - e, and D of penalty s - e, on diagonal k - 1.
 
     Returns
     -------
-    n, s, k, gap, length
-        At a row before `first`, or at row 0.
+    insertion, deletion, mismatch
+        Offsets (int32) of I and D, and the one that a mismatch leads to.
     """
-    e = penalties.gap_extend
-    while s > 0 and s >= first:
-        origin = origins.cells[origins.at[s] + k - origins.lo[s]]
-        if gap == 0:
-            if origin & _FROM_INSERTION:
-                gap = np.int64(I)
-            elif origin & _FROM_DELETION:
-                gap = np.int64(D)
-            else:
-                events[n] = np.uint32((1 << 4) | X)
-                n += 1
-                s -= penalties.mismatch
-                continue
-        opened = origin & (INSERTION_OPENED if gap == I else DELETION_OPENED)
-        length += 1
-        k += 1 if gap == I else -1
-        if opened:
-            events[n] = np.uint32((length << 4) | gap)
-            n += 1
-            gap = length = np.int64(0)
-            s -= penalties.gap_open + e
-        else:
-            s -= e
-    return n, s, k, gap, length
+    deletion = np.int32(max(opened_d, extended_d) + np.int32(1))
+    return max(opened_i, extended_i), deletion, np.int32(mismatched + np.int32(1))
 
 
 @core
-def trace_back(origins, penalties, s, k, events):
-    """Write mismatches and gaps from a cell of M back to row 0, last first.
+def affine_cell(mismatched, opened_i, extended_i, opened_d, extended_d, most_i, most_d):
+    """Compute one cell, before its run of matches.
+
+    Parameters
+    ----------
+    mismatched, opened_i, extended_i, opened_d, extended_d
+        As for :func:`next_offsets`.
+    most_i, most_d
+        Greatest offsets of I and D inside both sequences; beyond them the result is NULL.
 
     Returns
     -------
-    n_events, k
-        Number of events, and the diagonal on which the path starts.
+    insertion, deletion, match
+        Offsets of I, D and M. That of M may lie outside if it comes from a mismatch.
+    origin
+        Byte for the traceback (uint8). A gap is opened rather than extended if both reach as far;
+        M comes from a mismatch rather than a deletion, from a deletion rather than an insertion.
     """
-    zero = np.int64(0)
-    n, _, k, _, _ = trace_rows(origins, penalties, zero, s, k, zero, zero, events, zero)
-    return n, k
+    insertion, deletion, mismatch = next_offsets(
+        mismatched, opened_i, extended_i, opened_d, extended_d
+    )
+    insertion = NULL if insertion > most_i else insertion
+    deletion = NULL if deletion > most_d else deletion
+    gap = max(insertion, deletion)
+    origin = INSERTION_OPENED if opened_i >= extended_i else np.uint8(0)
+    origin |= DELETION_OPENED if opened_d >= extended_d else np.uint8(0)
+    if mismatch < gap:
+        origin |= _FROM_DELETION if deletion >= insertion else _FROM_INSERTION
+    return insertion, deletion, max(mismatch, gap), origin
 
 
-@core
-def replay(pair, events, n_events, v, h, end_h, ops):
-    """Write the operations of a path from (v, h) on: its events, and matches between them."""
-    n_ops = np.int64(0)
-    for j in range(n_events):
-        room = min(pair.query_len - v, pair.ref_len - h)
-        run = run_of_matches(pair, v, h, room, True)
-        n_ops = append_op(ops, n_ops, EQUAL, run)
-        event = events[n_events - 1 - j]
-        code = np.int64(event & 15)
-        length = np.int64(event >> 4)
-        v += run + (0 if code == D else length)
-        h += run + (0 if code == I else length)
-        n_ops = append_op(ops, n_ops, code, length)
-    return append_op(ops, n_ops, EQUAL, end_h - h)
+# --- rows of offsets ---
+
+ALL_ROWS = 2**62
+"""As `last` row: no limit other than the bound."""
+
+
+class Band(NamedTuple):
+    """Adaptive band: at most `width` diagonals, chosen anew every `interval` rows."""
+
+    width: int  # 0: no band
+    interval: int
 
 
 NO_COLUMNS = 4
-"""Status beside those of ``wavefront_edit``: the rows of offsets are too narrow."""
+"""Status, in addition to those of ``edit/wavefront.py``: the rows of offsets are too narrow."""
 
 
 class AffineRows(NamedTuple):
@@ -154,7 +158,7 @@ class AffineRows(NamedTuple):
 
 @core
 def look_back(penalties):
-    """Rows to hold: all that are looked back to and that to be computed, a power of two."""
+    """Return how many rows to hold: the current and all that it looks back to, a power of two."""
     n_rows = 1
     while n_rows <= max(penalties.mismatch, penalties.gap_open + penalties.gap_extend):
         n_rows *= 2
@@ -163,14 +167,14 @@ def look_back(penalties):
 
 @core
 def clear_affine_rows(rows):
-    """Mark all rows as without cells."""
+    """Mark all rows as empty."""
     rows.lo[:] = 0
     rows.hi[:] = -1
 
 
 @core
 def _null_around(offsets, rows, r, centre, first, last):
-    """Set the columns first to last of row r, as far as it has no cells there, to null."""
+    """Set the columns first to last of row r to null where it has no cells."""
     lo, hi = rows.lo[r] + centre, rows.hi[r] + centre
     if lo > hi:
         lo, hi = last + 1, last
@@ -183,7 +187,12 @@ def _null_around(offsets, rows, r, centre, first, last):
 
 @core
 def null_beside(rows, penalties, centre, s, lo, hi):
-    """Set to null what row s looks back to on diagonals that had no cells."""
+    """Set the columns that row s reads to null where earlier rows have no cells.
+
+    Returns
+    -------
+    The rows of penalties s - x, s - o - e and s - e in the ring buffer.
+    """
     last_row = len(rows.lo) - 1
     from_x = (s - penalties.mismatch) & last_row
     from_oe = (s - penalties.gap_open - penalties.gap_extend) & last_row
@@ -198,7 +207,7 @@ def null_beside(rows, penalties, centre, s, lo, hi):
 
 @core
 def _bounds(rows, penalties, s):
-    """Lowest and highest diagonal that row s can have cells on."""
+    """Return the lowest and highest diagonal that row s can have cells on."""
     last_row = len(rows.lo) - 1
     lo, hi = np.int64(2**40), -np.int64(2**40)
     x = penalties.mismatch
@@ -221,7 +230,7 @@ def _bounds(rows, penalties, s):
 
 @core
 def _trim(rows, r, centre, lo, hi):
-    """Take columns without any offset off both sides of a row."""
+    """Drop diagonals without any offset from both ends of a row."""
     match, insertion, deletion = rows.match[r], rows.insertion[r], rows.deletion[r]
     while lo <= hi and max(
         match[lo + centre], max(insertion[lo + centre], deletion[lo + centre])
@@ -237,22 +246,26 @@ def _trim(rows, r, centre, lo, hi):
 
 @core
 def symbols_left(pair, h, k):
-    """Symbols of the longer of both remainders at offset h of diagonal k."""
+    """Return the symbols of the longer of both remainders at offset h of diagonal k."""
     return max(pair.ref_len - h, pair.query_len - h + k)
 
 
 @core
 def kept_diagonals(best_k, lo, hi, width):
-    """The diagonals that a band of `width` keeps of lo to hi, more than that, around one."""
+    """Return the `width` diagonals around `best_k` that a band keeps of lo to hi."""
     lo = max(lo, min(best_k - (width >> 1), hi - width + 1))
     return lo, lo + width - 1
 
 
 @core
 def _cut_to_band(pair, rows, r, centre, band):
-    """Keep the diagonals around that on which row r is closest to the end; say if any went.
+    """Keep the diagonals around that on which row r is closest to the end.
 
     Closest: with the fewest symbols left in the longer remainder; of equals the lowest.
+
+    Returns
+    -------
+    True if any diagonal was dropped.
     """
     lo, hi = rows.lo[r], rows.hi[r]
     if hi - lo + 1 <= band.width:
@@ -267,7 +280,7 @@ def _cut_to_band(pair, rows, r, centre, band):
                 fewest = left
                 best_k = k
     lo, hi = kept_diagonals(best_k, lo, hi, band.width)
-    # The rows before, too: the next ones look back to those, and would be as wide again.
+    # Earlier rows, too: the next ones look back to them, and would be as wide again.
     for before in range(len(rows.lo)):
         first, last = rows.lo[before], rows.hi[before]
         for k in range(first, last + 1):
@@ -332,7 +345,7 @@ def start_row(rows, centre, lo, hi):
 
 @core
 def end_row(pair, rows, band, centre, s, lo, hi, end_k):
-    """Narrow a row whose matches have been followed; return what ``affine_row`` does."""
+    """Trim a row and cut it to the band, after its matches; return as :func:`affine_row`."""
     r = s & (len(rows.lo) - 1)
     _trim(rows, r, centre, lo, hi)
     if end_k != np.int64(NULL):
@@ -343,87 +356,7 @@ def end_row(pair, rows, band, centre, s, lo, hi, end_k):
     return GOING, end_k, cut
 
 
-class AffinePenalties(NamedTuple):
-    """Non-negative costs; a gap of n symbols costs ``gap_open + n * gap_extend``."""
-
-    mismatch: int
-    gap_open: int
-    gap_extend: int
-
-
-ALL_ROWS = 2**62
-"""As `last` row: no limit but the bound."""
-
-
-class Band(NamedTuple):
-    """Adaptive band: at most `width` diagonals, chosen anew every `interval` rows."""
-
-    width: int  # 0: no band
-    interval: int
-
-
-@core
-def highest_bound(pair, penalties):
-    """Penalty of mismatches and one gap, or of two gaps: no optimal alignment has more."""
-    n, m = pair.query_len, pair.ref_len
-    one_gap = penalties.mismatch * min(n, m)
-    if n != m:
-        one_gap += penalties.gap_open + penalties.gap_extend * abs(n - m)
-    return min(one_gap, 2 * penalties.gap_open + penalties.gap_extend * (n + m))
-
-
-@core
-def next_offsets(mismatched, opened_i, extended_i, opened_d, extended_d):
-    """Apply the recurrence to one cell, without bounds.
-
-    Parameters
-    ----------
-    mismatched
-        M of penalty s - x on the same diagonal.
-    opened_i, extended_i
-        M of penalty s - o - e, and I of penalty s - e, on diagonal k + 1.
-    opened_d, extended_d
-        M of penalty s - o - e, and D of penalty s - e, on diagonal k - 1.
-
-    Returns
-    -------
-    insertion, deletion, mismatch
-        Offsets (int32) of I and D, and the one that a mismatch leads to.
-    """
-    deletion = np.int32(max(opened_d, extended_d) + np.int32(1))
-    return max(opened_i, extended_i), deletion, np.int32(mismatched + np.int32(1))
-
-
-@core
-def affine_cell(mismatched, opened_i, extended_i, opened_d, extended_d, most_i, most_d):
-    """Compute one cell, before its run of matches.
-
-    Parameters
-    ----------
-    mismatched, opened_i, extended_i, opened_d, extended_d
-        As for :func:`next_offsets`.
-    most_i, most_d
-        Greatest offsets of I and D inside both sequences; beyond them the result is NULL.
-
-    Returns
-    -------
-    insertion, deletion, match
-        Offsets of I, D and M. That of M may lie outside if it comes from a mismatch.
-    origin
-        Byte for the traceback (uint8). A gap is opened rather than extended if both reach as far;
-        M comes from a mismatch rather than a deletion, from a deletion rather than an insertion.
-    """
-    insertion, deletion, mismatch = next_offsets(
-        mismatched, opened_i, extended_i, opened_d, extended_d
-    )
-    insertion = NULL if insertion > most_i else insertion
-    deletion = NULL if deletion > most_d else deletion
-    gap = max(insertion, deletion)
-    origin = INSERTION_OPENED if opened_i >= extended_i else np.uint8(0)
-    origin |= DELETION_OPENED if opened_d >= extended_d else np.uint8(0)
-    if mismatch < gap:
-        origin |= _FROM_DELETION if deletion >= insertion else _FROM_INSERTION
-    return insertion, deletion, max(mismatch, gap), origin
+# --- search ---
 
 
 @disjoint_core
@@ -441,7 +374,7 @@ def _fill_cells(match_x, match_oe, insertion_e, deletion_e, match, insertion, de
 
 @core
 def _fill_rows(pair, rows, penalties, centre, s, lo, hi, origins, keep):
-    """Compute a row, all three states, before matches are followed."""
+    """Compute a row of all three states, before matches are followed."""
     r = s & (len(rows.lo) - 1)
     from_x, from_oe, from_e = null_beside(rows, penalties, centre, s, lo, hi)
     first, behind = lo + centre, hi + centre + 1
@@ -457,13 +390,13 @@ def _fill_rows(pair, rows, penalties, centre, s, lo, hi, origins, keep):
 
 @core
 def affine_row(pair, ends, rows, origins, penalties, band, centre, s, bound, keep, forward):
-    """Compute row s, all states, and follow its matches.
+    """Compute row s of all states, and follow its matches.
 
     Returns
     -------
     status, end_k, cut
         GOING, FINISHED (and the diagonal of the end), EXCEEDED, NO_ROOM for origins, or
-        NO_COLUMNS for offsets; whether the band has cut cells off.
+        NO_COLUMNS for offsets; True if the band has cut cells off.
     """
     none = np.int64(0)
     status, lo, hi = begin_row(pair, ends, rows, penalties, centre, s, bound, none)
@@ -482,7 +415,7 @@ def affine_row(pair, ends, rows, origins, penalties, band, centre, s, bound, kee
 
 @core
 def lowered_penalty(pair, rows, penalties, centre, s, bound):
-    """The bound, or what mismatches to the end of both sequences would cost from row s."""
+    """Return the bound, or, if lower, the penalty of mismatches from row s to the end."""
     goal = pair.ref_len - pair.query_len
     r = s & (len(rows.lo) - 1)
     if rows.lo[r] <= goal <= rows.hi[r] and rows.match[r, goal + centre] >= 0:
@@ -494,14 +427,14 @@ def lowered_penalty(pair, rows, penalties, centre, s, bound):
 @core
 def affine_rows_on(pair, ends, rows, origins, penalties, band, centre, s, last, bound, cut, keep,
                    forward):  # fmt: skip
-    """Go on from row s until the end is reached, row `last` is done, or there is no room.
+    """Continue from row s until the end is reached, row `last` is done, or there is no room.
 
     Returns
     -------
     status, s, k, bound, cut
         FINISHED, the penalty and the diagonal of the end (of several the lowest), or another
-        status of :func:`affine_row` and the row from which can be gone on; the bound as
-        lowered so far; whether a band cut cells off.
+        status of :func:`affine_row` and the row at which to continue; the bound as lowered so
+        far; True if a band cut cells off.
     """
     end_k = np.int64(NULL)
     while s <= last:
@@ -518,7 +451,7 @@ def affine_rows_on(pair, ends, rows, origins, penalties, band, centre, s, last, 
 
 @core
 def affine_search(pair, ends, rows, origins, penalties, band, centre, last, bound, keep, forward):
-    """Search the end with one row after the other, up to row `last`.
+    """Search the end row by row, up to row `last`.
 
     Returns
     -------
@@ -537,5 +470,84 @@ def affine_search(pair, ends, rows, origins, penalties, band, centre, last, boun
 
 @core
 def end_offset(rows, centre, s, k):
-    """Offset of the end that a search found."""
+    """Return the offset of the end that a search found."""
     return np.int64(rows.match[s & (len(rows.lo) - 1), k + centre])
+
+
+# --- traceback ---
+
+
+@core
+def trace_rows(origins, penalties, first, s, k, gap, length, events, n):
+    """Trace back from a cell to row `first`, before which no origins are held.
+
+    Parameters
+    ----------
+    s, k
+        The cell.
+    gap, length
+        The gap that the cell is in (I or D; 0 for none), and its symbols so far.
+    events, n
+        Events of the path, from the last on, and their number: ``length << 4 | op``; a gap is one
+        event. Those found are appended.
+
+    Returns
+    -------
+    n, s, k, gap, length
+        At a row before `first`, or at row 0.
+    """
+    e = penalties.gap_extend
+    while s > 0 and s >= first:
+        origin = origins.cells[origins.at[s] + k - origins.lo[s]]
+        if gap == 0:
+            if origin & _FROM_INSERTION:
+                gap = np.int64(I)
+            elif origin & _FROM_DELETION:
+                gap = np.int64(D)
+            else:
+                events[n] = np.uint32((1 << 4) | X)
+                n += 1
+                s -= penalties.mismatch
+                continue
+        opened = origin & (INSERTION_OPENED if gap == I else DELETION_OPENED)
+        length += 1
+        k += 1 if gap == I else -1
+        if opened:
+            events[n] = np.uint32((length << 4) | gap)
+            n += 1
+            gap = length = np.int64(0)
+            s -= penalties.gap_open + e
+        else:
+            s -= e
+    return n, s, k, gap, length
+
+
+@core
+def trace_back(origins, penalties, s, k, events):
+    """Trace back from a cell of M to row 0: write mismatches and gaps, the last first.
+
+    Returns
+    -------
+    n_events, k
+        Number of events, and the diagonal on which the path starts.
+    """
+    zero = np.int64(0)
+    n, _, k, _, _ = trace_rows(origins, penalties, zero, s, k, zero, zero, events, zero)
+    return n, k
+
+
+@core
+def replay(pair, events, n_events, v, h, end_h, ops):
+    """Write the operations of a path from (v, h) on: its events and the matches between them."""
+    n_ops = np.int64(0)
+    for j in range(n_events):
+        room = min(pair.query_len - v, pair.ref_len - h)
+        run = run_of_matches(pair, v, h, room, True)
+        n_ops = append_op(ops, n_ops, EQUAL, run)
+        event = events[n_events - 1 - j]
+        code = np.int64(event & 15)
+        length = np.int64(event >> 4)
+        v += run + (0 if code == D else length)
+        h += run + (0 if code == I else length)
+        n_ops = append_op(ops, n_ops, code, length)
+    return append_op(ops, n_ops, EQUAL, end_h - h)

@@ -12,13 +12,12 @@ from typing import NamedTuple
 from numba.extending import overload
 
 from mapper.cuda.api import SHARED_BYTES, SIMULATED, cuda, device_function
-from mapper.jit.accelerate import core
 
 GROUP_BLOCK = 32 if SIMULATED else 128
 """Threads of a block; the simulator takes long to keep many in step."""
 
 WARP = GROUP_BLOCK if SIMULATED else 32
-"""Threads that :func:`lanes_of_warp_meet` synchronises."""
+"""Threads of a warp; in the simulator, which knows none, those of a block."""
 
 _MOST_SHARED_BYTES = 96 << 10
 """Shared memory of a block that is asked for where there is as much."""
@@ -67,16 +66,6 @@ if SIMULATED:
     # The simulator knows no warps: all threads of a block stay in step there.
 
     @device_function
-    def any_lane(flag):
-        """Return True if any lane of the warp has a true flag."""
-        return cuda.syncthreads_or(flag)
-
-    @device_function
-    def lanes_of_warp_meet():
-        """Synchronise the lanes of the warp, and make their writes visible to each other."""
-        cuda.syncthreads()
-
-    @device_function
     def wait(group):
         """Synchronise a block, or a warp with all its groups, and make writes visible."""
         cuda.syncthreads()
@@ -90,16 +79,6 @@ if SIMULATED:
         return cuda.syncthreads_or(flag) if isinstance(group, WarpGroup) else flag
 
 else:
-
-    @core
-    def any_lane(flag):
-        """Return True if any lane of the warp has a true flag."""
-        return cuda.any_sync(_ALL, flag)
-
-    @core
-    def lanes_of_warp_meet():
-        """Synchronise the lanes of the warp, and make their writes visible to each other."""
-        cuda.syncwarp(_ALL)
 
     def wait(group):
         """Synchronise a block, or a warp with all its groups, and make writes visible."""

@@ -62,11 +62,9 @@ from mapper.align.edit.wavefront import (
     small_search,
     trace_edit,
 )
-from mapper.align.matches import slide
+from mapper.align.matches import NULL_16, slide
 from mapper.cuda.api import cuda, device_function, kernel
 from mapper.cuda.memory import Workspace, multiprocessors, total_bytes
-
-_NULL = np.int32(-(2**15))
 
 # --- a thread a pair: small distances ---
 
@@ -420,15 +418,15 @@ def _search(strings, bound, shape, cells, first_cell, rows, keep, lane):
                 left = np.int32(_offset(cells, before, np.int32(k - np.int32(1)), mask))
                 right = np.int32(_offset(cells, before, np.int32(k + np.int32(1)), mask))
                 h = np.int32(next_offset(left, np.int32(_offset(cells, before, k, mask)), right))
-            h = np.int32(slide(strings, h, k, _NULL))
+            h = np.int32(slide(strings, h, k, NULL_16))
             cells[np.uint32(here + (k & mask))] = np.int16(h)
             if keep:
                 rows.cells[np.uint64(cell_at + np.int32(k - lo))] = np.int16(h)
             k = np.int32(k + np.int32(WIDE_BLOCK))
         if lane < PAD:
             below, above = np.int32(lo - np.int32(1) - lane), np.int32(hi + np.int32(1) + lane)
-            cells[np.uint32(here + (below & mask))] = np.int16(_NULL)
-            cells[np.uint32(here + (above & mask))] = np.int16(_NULL)
+            cells[np.uint32(here + (below & mask))] = np.int16(NULL_16)
+            cells[np.uint32(here + (above & mask))] = np.int16(NULL_16)
         if keep and lane == 0:
             rows.at[s] = cell_at
             rows.lo[s] = lo

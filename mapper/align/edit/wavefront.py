@@ -53,6 +53,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.align.matches import (
+    NULL,
+    NULL_16,
     farthest,
     fence_of,
     first_run,
@@ -64,9 +66,6 @@ from mapper.align.matches import (
 )
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.jit.accelerate import core
-
-NULL = np.int32(-(2**30))
-"""Offset of a cell that does not exist; two of them can still be added."""
 
 PAD = 2
 """Null cells on each side of a row."""
@@ -479,8 +478,6 @@ def next_strip(strings, k, before, strip, behind):
 MAX_SMALL_LENGTH = 2**15 - 2
 """Longest reference whose offsets fit 16 bits."""
 
-_SMALL_NULL = -(2**15)
-
 
 def small_layout(bound: int, cells: np.ndarray) -> Rows:
     """Return `cells` (int16) as rows up to wavefront `bound`, for :func:`trace_edit`."""
@@ -507,17 +504,17 @@ def small_search(strings, bound, cells):
     for s in range(bound + 1):
         here = s * s + s
         before = s * s - s
-        left, middle, right = np.int32(_SMALL_NULL), np.int32(_SMALL_NULL), np.int32(_SMALL_NULL)
+        left, middle, right = NULL_16, NULL_16, NULL_16
         if s == 0:
             middle = np.int32(-1)
         elif s > 0:
             right = np.int32(cells[before - s + 1])
         for d in range(-s, s + 1):
             k = np.int32(d)
-            h = slide(strings, next_offset(left, middle, right), k, np.int32(_SMALL_NULL))
+            h = slide(strings, next_offset(left, middle, right), k, NULL_16)
             if k == goal and h == strings.ref_len:
                 return np.int64(s)
             cells[here + d] = np.int16(h)
             left, middle = middle, right
-            right = np.int32(cells[before + d + 2]) if d + 2 < s else np.int32(_SMALL_NULL)
+            right = np.int32(cells[before + d + 2]) if d + 2 < s else NULL_16
     return np.int64(-1)

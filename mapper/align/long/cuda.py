@@ -30,7 +30,6 @@ from mapper.align.edit.wavefront import (
     EXCEEDED,
     FINISHED,
     GOING,
-    NULL,
     PAD,
     REACH,
     WIDTH,
@@ -41,7 +40,7 @@ from mapper.align.edit.wavefront import (
 )
 from mapper.align.edit.wavefront import BOUND as SEARCH_BOUND
 from mapper.align.long.search import Part, Search
-from mapper.align.matches import Pair, Strings
+from mapper.align.matches import NULL, Pair, Strings
 from mapper.cuda.api import DRIVER, SIMULATED, cuda, device_function, kernel
 from mapper.cuda.memory import device_memory
 from mapper.cuda.warp import WARP, WarpLanes

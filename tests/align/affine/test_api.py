@@ -114,7 +114,7 @@ def test_wfa_suite(file: str, penalties) -> None:
     ("file", "scores"), [("p3", (5, 1, 2, 1)), ("p4", (2, 3, 1, 4)), ("p5", (3, 5, 3, 2))]
 )
 def test_wfa_suite_with_a_match_score(file: str, scores) -> None:
-    """By the transformation of ``extend/penalties.py``: score = (a (v + h) - penalty) / 2."""
+    """By the transformation of ``extend/wavefront.py``: score = (a (v + h) - penalty) / 2."""
     a, x, o, e = scores
     pairs = suite_pairs()
     found = both(pairs, penalties=(2 * (a + x), 2 * o, 2 * e + a))

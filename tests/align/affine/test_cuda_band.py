@@ -29,7 +29,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def noted(*args):
         found = streamed_pass(*args)
-        counts.append(found.n_left)
+        counts.append(found.n_unsolved)
         retry._SPACES.clear()
         return found
 
