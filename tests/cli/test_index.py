@@ -121,11 +121,11 @@ _SLOW_SAVE = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from mapper.cli.main import main
-from mapper.index import save
+from mapper.index import storage
 def sync(file):
     print("saving", flush=True)
     time.sleep(60)
-save._sync = sync
+storage._sync = sync
 sys.exit(main(["index", sys.argv[1], "--quiet"]))
 """
 
