@@ -33,9 +33,10 @@ from numba import types
 
 from mapper.align.cuda.cooperative import (
     GROUP_BLOCK,
-    any_lane,
+    WarpGroup,
+    any_of,
     blocks_by_shared,
-    lanes_of_warp_meet,
+    wait,
 )
 from mapper.align.cuda.kernel_chain import is_idle, pass_on, source_of
 from mapper.align.cuda.kernels import BLOCK, UNFIT, strings_of, two_bits
@@ -231,7 +232,7 @@ def _write_row(strings, s, lo, hi, cells, first_cell, lane, lanes):
     strings = two_bits(strings)
     k = np.int32(lo + lane)
     while k <= hi:
-        left, middle, right = _NULL, _NULL, _NULL
+        left, middle, right = NULL_16, NULL_16, NULL_16
         # Unsigned, as an index that may be negative would be checked for that.
         if k > np.int32(1) - s:
             left = np.int32(cells[np.uint32(before + k - np.int32(1))])
@@ -240,7 +241,7 @@ def _write_row(strings, s, lo, hi, cells, first_cell, lane, lanes):
         if k < s - np.int32(1):
             right = np.int32(cells[np.uint32(before + k + np.int32(1))])
         h = np.int32(0) if s == 0 else np.int32(next_offset(left, middle, right))
-        cells[np.uint32(here + k)] = np.int16(slide(strings, h, k, _NULL))
+        cells[np.uint32(here + k)] = np.int16(slide(strings, h, k, NULL_16))
         k = np.int32(k + lanes)
 
 
@@ -257,6 +258,7 @@ def group_edit_kernel(staged, n, max_distance, shape, number, want_path, layout,
     lanes = np.int32(np.int32(1) << np.int32(shape.log_lanes))
     group = np.int32(np.int32(cuda.threadIdx.x) >> np.int32(shape.log_lanes))
     lane = np.int32(np.int32(cuda.threadIdx.x) & np.int32(lanes - np.int32(1)))
+    threads = WarpGroup(lane, lanes)
     worker = np.int32(np.int32(cuda.blockIdx.x) * np.int32(shape.groups) + group)
     n_workers = np.int32(np.int32(cuda.gridDim.x) * np.int32(shape.groups))
     first_word = np.int32(group * np.int32(shape.words))
@@ -277,14 +279,14 @@ def group_edit_kernel(staged, n, max_distance, shape, number, want_path, layout,
         goal = np.int32(strings.ref_len - strings.query_len)
         s = np.int32(0)
         found = False
-        while any_lane(running):
+        while any_of(threads, running):
             if running:
                 # Cells farther from the end cannot reach it within the bound.
                 slack = np.int32(last - s)
                 lo = max(np.int32(-s), np.int32(goal - slack))
                 hi = min(s, np.int32(goal + slack))
                 _write_row(strings, s, lo, hi, cells, first_cell, lane, lanes)
-            lanes_of_warp_meet()
+            wait(threads)
             if running:
                 here = np.int32(first_cell + s * s + s)
                 if -s <= goal <= s and cells[np.uint32(here + goal)] == strings.ref_len:
@@ -307,14 +309,14 @@ def group_edit_kernel(staged, n, max_distance, shape, number, want_path, layout,
                 out.status[i] = DONE
             else:
                 pass_on(chain, number, i)
-        lanes_of_warp_meet()
+        wait(threads)
         if todo and found and want_path:
             n_ops = np.int64(out.n_ops[i])
             j = np.int64(lane)
             while j < n_ops:
                 out.slots[i * slot + j] = words[np.uint32(first_op + j)]
                 j += lanes
-        lanes_of_warp_meet()
+        wait(threads)
 
 
 # --- a block of threads a pair ---
