@@ -12,12 +12,12 @@ recurrence looks back to are held, in shared memory, 16 bits a cell; origins go 
 byte a cell, the bytes of a row contiguous. One thread traces the path back. The groups of a warp
 begin their pairs together and are at the same row, so that the warp stays in step.
 
-The last two kernels search by :func:`search_rows`: rows are ring buffers (``cuda_rows.py``),
+The last two kernels search by :func:`row_search`: rows are ring buffers (``cuda_rows.py``),
 bounded, trimmed and cut as in ``wavefront.py``, for the same cells and so the same result, which
 may not be optimal in a band. Groups take pairs from a worklist as soon as they have finished some.
 The first kernel has a search of its own, whose rows have fixed bounds, those of the greatest
 penalty: it computes cells that lie on no path of lowest penalty, but looks up and writes no bounds.
-By :func:`search_rows` without a band its loop over cells would have 234 instructions in place of
+By :func:`row_search` without a band its loop over cells would have 234 instructions in place of
 217, of which 105 only follow long runs of matches, and each of its rows, which hold few cells, a
 dozen more accesses to shared memory (compiled for sm_90; not timed).
 
@@ -66,11 +66,12 @@ from mapper.align.affine.wavefront import (
 from mapper.align.cuda.cooperative import (
     GROUP_BLOCK,
     WARP,
-    BlockGroup,
-    WarpGroup,
-    any_of,
+    Group,
+    any_lane,
     blocks_by_shared,
-    wait,
+    same_flag,
+    sync_block,
+    sync_lanes,
 )
 from mapper.align.cuda.kernels import UNFIT, pair_of, strings_of, two_bits
 from mapper.align.cuda.retry import CUT, DONE, UNSOLVED
@@ -217,7 +218,6 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
     lanes = np.int32(np.int32(1) << np.int32(shape.log_lanes))
     group = np.int32(np.int32(cuda.threadIdx.x) >> np.int32(shape.log_lanes))
     lane = np.int32(np.int32(cuda.threadIdx.x) & np.int32(lanes - np.int32(1)))
-    own = WarpGroup(lane, lanes)
     worker = np.int64(cuda.blockIdx.x) * shape.groups + group
     n_workers = np.int64(cuda.gridDim.x) * shape.groups
     x, extend = np.int32(penalties.mismatch), np.int32(penalties.gap_extend)
@@ -243,7 +243,7 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
             elif columns[2 * n + i] < 0:
                 status = np.int32(UNFIT)
         running = status == UNSOLVED
-        if not is_first and not any_of(own, running):
+        if not is_first and not any_lane(running):
             continue
         strings = strings_of(staged, n, i if running else np.int64(0))
         most = min(max_penalty, highest_bound(strings, penalties))
@@ -267,8 +267,8 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
         to_closer = np.int32(last - slack * extend)
         found = False
         row_cell = np.int32(np.uint32(worker * n_cells))
-        wait(own)
-        while any_of(own, running):
+        sync_lanes()
+        while any_lane(running):
             match_at = np.int32(matches + row * width)
             if running:
                 gap_from = row_back(gap_row, extend, n_gap)
@@ -288,7 +288,7 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
                     rows[np.uint32(at + reach + np.int32(2))] = np.int16(NULL_16)
                     rows[np.uint32(at - reach - np.int32(2))] = np.int16(NULL_16)
                     other = np.int32(other + lanes)
-            wait(own)
+            sync_lanes()
             if running:
                 if -reach <= goal <= reach and rows[np.uint32(match_at + goal)] == strings.ref_len:
                     found = True
@@ -321,7 +321,7 @@ def group_affine_kernel(staged, n, penalties, scale, max_penalty, shape, is_firs
             if status == UNSOLVED:
                 status = np.int32(DONE if found or most <= shape.bound else UNSOLVED)
             out.status[i] = status
-        wait(own)
+        sync_lanes()
 
 
 @device_function
@@ -364,123 +364,145 @@ def write_result(staged, strings, penalties, scale, status, s, origins, events, 
     out.status[i] = status
 
 
-@device_function
-def search_rows(group, strings, penalties, band_width, interval, limit, shape, state, rows, own,
-                cells, at, keep, running):  # fmt: skip
-    """Search the end, row after row; called by all lanes of a warp, or of a block, together.
+def row_search(wait, any_of):
+    """Return the search of rows for a kind of group, a device function.
 
     Parameters
     ----------
-    group
-        A :class:`WarpGroup` or :class:`BlockGroup`, whose threads share out the diagonals.
-    band_width, interval
-        The adaptive band; a width of 0 for none: then rows are not trimmed either.
-    limit
-        Penalties above it are of no interest.
-    state, rows
-        Shared memory, as int32 and int16; `own` is the word at which the group's begins. All
-        threads of a group write the same bounds of rows, and read what they wrote themselves.
-    cells, at
-        As those of ``SearchSpace``, of the group.
-    keep
-        Nonzero to write origins.
-    running
-        False for a group of a warp that has no pair.
-
-    Returns
-    -------
-    status, s, cut
-        FINISHED and the penalty, EXCEEDED or NO_ROOM; True if the band has cut cells off.
+    wait
+        Synchronises the threads of a warp, or of a block.
+    any_of
+        Returns True if any thread of the warp has a true flag; for a block, whose threads all have
+        the same flag, it returns that.
     """
-    strings = two_bits(strings)
-    ring = ring_of(penalties, shape, np.int32(own + np.int32(BOUNDS)))
-    most_s, most_cells = np.int32(shape.bound), np.int32(shape.cells)
-    goal = np.int32(strings.ref_len - strings.query_len)
-    bound = np.int32(limit)
-    r = group.lane
-    while r < ring.n_match:
-        state[np.uint32(ring.bounds + r)] = 0
-        r = np.int32(r + group.n_lanes)
-    fewest_at = np.int32(own + np.int32(FEWEST))
-    if group.lane < 2:
-        state[np.uint32(fewest_at + group.lane)] = FAR
-    # All groups of a warp are at the same row.
-    s, row, gap_row, to_cut = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
-    turn = np.int32(0)
-    lo, hi, n, end = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
-    cell_at = np.int32(0)
-    cut = False
-    status = np.int32(GOING if running else EXCEEDED)
-    wait(group)
-    while any_of(group, status == GOING):
-        here = row_at(ring, row, gap_row)
-        if status == GOING:
-            before = rows_before(state, ring, s, row, gap_row)
-            lo, hi = diagonals_of(before, ring, s, goal, bound)
-            n = max(np.int32(hi - lo + np.int32(1)), np.int32(0))
-            if s > bound:
-                status = np.int32(EXCEEDED)
-            elif s > most_s or n > ring.width or (keep and cell_at + n > most_cells):
-                status = np.int32(NO_ROOM)
-            else:
-                if keep and group.lane == 0:
-                    at[np.uint32(s)] = np.int32(cell_at - lo)
-                k = np.int32(lo + group.lane)
-                while k <= hi:
-                    origin = write_cell(strings, rows, ring, before, here, k)
-                    if keep:
-                        cells[np.uint32(cell_at + np.int32(k - lo))] = origin
-                    k = np.int32(k + group.n_lanes)
-                cell_at = np.int32(cell_at + n)
-        # The only wait of most rows: the code below reads this row, and writes none still read.
-        wait(group)
-        at_goal = np.int32(-1)
-        if status == GOING:
-            at_goal = offset_on(rows, here.match, goal, ring.mask, lo, n, NULL_16)
-            if at_goal == strings.ref_len:
-                status, end = np.int32(FINISHED), s
-        if band_width > 0:
+
+    @device_function
+    def search_rows(group, strings, penalties, band_width, interval, limit, shape, state, rows, own,
+                    cells, at, keep, running):  # fmt: skip
+        """Search the end, row after row; called by all lanes of a warp, or of a block, together.
+
+        Parameters
+        ----------
+        group
+            The thread in its group, whose threads share out the diagonals.
+        band_width, interval
+            The adaptive band; a width of 0 for none: then rows are not trimmed either.
+        limit
+            Penalties above it are of no interest.
+        state, rows
+            Shared memory, as int32 and int16; `own` is the word at which the group's begins. All
+            threads of a group write the same bounds of rows, and read what they wrote themselves.
+        cells, at
+            As those of ``SearchSpace``, of the group.
+        keep
+            Nonzero to write origins.
+        running
+            False for a group of a warp that has no pair.
+
+        Returns
+        -------
+        status, s, cut
+            FINISHED and the penalty, EXCEEDED or NO_ROOM; True if the band has cut cells off.
+        """
+        strings = two_bits(strings)
+        ring = ring_of(penalties, shape, np.int32(own + np.int32(BOUNDS)))
+        most_s, most_cells = np.int32(shape.bound), np.int32(shape.cells)
+        goal = np.int32(strings.ref_len - strings.query_len)
+        bound = np.int32(limit)
+        r = group.lane
+        while r < ring.n_match:
+            state[np.uint32(ring.bounds + r)] = 0
+            r = np.int32(r + group.n_lanes)
+        fewest_at = np.int32(own + np.int32(FEWEST))
+        if group.lane < 2:
+            state[np.uint32(fewest_at + group.lane)] = FAR
+        # All groups of a warp are at the same row.
+        s, row, gap_row, to_cut = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
+        turn = np.int32(0)
+        lo, hi, n, end = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
+        cell_at = np.int32(0)
+        cut = False
+        status = np.int32(GOING if running else EXCEEDED)
+        wait()
+        while any_of(status == GOING):
+            here = row_at(ring, row, gap_row)
             if status == GOING:
-                lo, hi = trimmed(rows, ring, here, lo, hi)
-            if to_cut == 0:
-                to_cut = interval
-                is_wide = status == GOING and np.int32(hi - lo) >= band_width
-                if any_of(group, is_wide):
-                    word = np.int32(fewest_at + turn)
-                    turn = np.int32(np.int32(1) - turn)
-                    if is_wide:
-                        fewest = fewest_left(group, strings, rows, ring, here, lo, hi)
-                        cuda.atomic.min(state, np.uint32(word), fewest)
-                    if group.lane == 0:
-                        state[np.uint32(fewest_at + turn)] = FAR  # last read before the row's wait
-                    wait(group)
-                    if is_wide:
-                        fewest = np.int32(state[np.uint32(word)])
-                        lo, hi = kept_around(fewest, lo, hi, band_width)
-                        cut_bounds(state, ring, lo, hi)
-                        cut = True
-            to_cut = np.int32(to_cut - np.int32(1))
-        note_bounds(state, np.int32(ring.bounds + row), lo, hi)
-        if at_goal >= 0 and lo <= goal <= hi:
-            # The cost of mismatches from here to the end of both sequences.
-            bound = min(bound, np.int32(s + ring.mismatch * np.int32(strings.ref_len - at_goal)))
-        s = np.int32(s + np.int32(1))
-        row, gap_row = row_after(row, ring.n_match), row_after(gap_row, ring.n_gap)
-    wait(group)  # another search may now write rows and state
-    return status, end, cut
+                before = rows_before(state, ring, s, row, gap_row)
+                lo, hi = diagonals_of(before, ring, s, goal, bound)
+                n = max(np.int32(hi - lo + np.int32(1)), np.int32(0))
+                if s > bound:
+                    status = np.int32(EXCEEDED)
+                elif s > most_s or n > ring.width or (keep and cell_at + n > most_cells):
+                    status = np.int32(NO_ROOM)
+                else:
+                    if keep and group.lane == 0:
+                        at[np.uint32(s)] = np.int32(cell_at - lo)
+                    k = np.int32(lo + group.lane)
+                    while k <= hi:
+                        origin = write_cell(strings, rows, ring, before, here, k)
+                        if keep:
+                            cells[np.uint32(cell_at + np.int32(k - lo))] = origin
+                        k = np.int32(k + group.n_lanes)
+                    cell_at = np.int32(cell_at + n)
+            # The only wait of most rows: the code below reads this row, and writes none still read.
+            wait()
+            at_goal = np.int32(-1)
+            if status == GOING:
+                at_goal = offset_on(rows, here.match, goal, ring.mask, lo, n, NULL_16)
+                if at_goal == strings.ref_len:
+                    status, end = np.int32(FINISHED), s
+            if band_width > 0:
+                if status == GOING:
+                    lo, hi = trimmed(rows, ring, here, lo, hi)
+                if to_cut == 0:
+                    to_cut = interval
+                    is_wide = status == GOING and np.int32(hi - lo) >= band_width
+                    if any_of(is_wide):
+                        word = np.int32(fewest_at + turn)
+                        turn = np.int32(np.int32(1) - turn)
+                        if is_wide:
+                            fewest = fewest_left(group, strings, rows, ring, here, lo, hi)
+                            cuda.atomic.min(state, np.uint32(word), fewest)
+                        if group.lane == 0:
+                            state[np.uint32(fewest_at + turn)] = (
+                                FAR  # last read before the row's wait
+                            )
+                        wait()
+                        if is_wide:
+                            fewest = np.int32(state[np.uint32(word)])
+                            lo, hi = kept_around(fewest, lo, hi, band_width)
+                            cut_bounds(state, ring, lo, hi)
+                            cut = True
+                to_cut = np.int32(to_cut - np.int32(1))
+            note_bounds(state, np.int32(ring.bounds + row), lo, hi)
+            if at_goal >= 0 and lo <= goal <= hi:
+                # The cost of mismatches from here to the end of both sequences.
+                bound = min(
+                    bound, np.int32(s + ring.mismatch * np.int32(strings.ref_len - at_goal))
+                )
+            s = np.int32(s + np.int32(1))
+            row, gap_row = row_after(row, ring.n_match), row_after(gap_row, ring.n_gap)
+        wait()  # another search may now write rows and state
+        return status, end, cut
+
+    return search_rows
+
+
+search_by_lanes = row_search(sync_lanes, any_lane)
+search_by_block = row_search(sync_block, same_flag)
 
 
 @device_function
-def _take_pairs(group, worklist, state, word, n):
+def _take_pairs(worklist, state, word, n):
     """Take n pairs of the worklist for a warp; return the index of the first.
 
     Called by all lanes together. `word`: an item of `state` of the warp; it is overwritten.
     """
     if np.int32(cuda.threadIdx.x) % np.int32(WARP) == 0:
         state[word] = cuda.atomic.add(worklist.counts, 1, np.int32(n))
-    wait(group)
+    sync_lanes()
     j = np.int32(state[word])
-    wait(group)
+    sync_lanes()
     return j
 
 
@@ -500,7 +522,6 @@ def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, wa
     lane = np.int32(thread & np.int32(lanes - np.int32(1)))
     of_warp = np.int32(np.int32(WARP) >> log_lanes)  # its groups
     in_warp = np.int32(group & np.int32(of_warp - np.int32(1)))
-    threads = WarpGroup(lane, lanes)
     stride = np.int32(shape.stride)
     own = np.int32(group * stride)
     next_word = np.uint32(np.int32(np.int32(group - in_warp) * stride) + np.int32(NEXT_PAIR))
@@ -513,7 +534,7 @@ def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, wa
     cells = space.cells[worker * shape.cells :]
     at, events = space.at[worker * n_rows :], space.events[worker * n_rows :]
     while True:
-        first = _take_pairs(threads, worklist, state, next_word, of_warp)
+        first = _take_pairs(worklist, state, next_word, of_warp)
         n_listed = np.int32(worklist.counts[0])
         if first >= n_listed:
             break
@@ -522,8 +543,8 @@ def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, wa
         strings = strings_of(staged, n, i)
         most = min(max_penalty, highest_bound(strings, penalties))
         # Cuts depend on the cells of rows, so that shape.bound must not limit those.
-        status, s, cut = search_rows(
-            threads, strings, penalties, np.int32(band.width),
+        status, s, cut = search_by_lanes(
+            Group(lane, lanes), strings, penalties, np.int32(band.width),
             np.int32(band.interval), most, shape, state, rows, own, cells, at,
             np.int32(want_path), running,
         )  # fmt: skip
@@ -538,7 +559,7 @@ def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, wa
                 s if status == FINISHED else np.int32(-1), Origins(cells, at, space.zeros), events,
                 want_path, i, slot, worklist, out,
             )  # fmt: skip
-        wait(threads)
+        sync_lanes()
 
 
 PROBE = Band(32, 16)
@@ -571,8 +592,8 @@ def wide_affine_kernel(staged, n, penalties, scale, max_penalty, shape, want_pat
             width, keep = np.int32(PROBE.width), np.int32(0)
             if not probes:
                 width, keep = np.int32(0), np.int32(want_path)
-            status, s, _ = search_rows(
-                BlockGroup(lane, np.int32(WIDE_BLOCK)), strings, penalties, width,
+            status, s, _ = search_by_block(
+                Group(lane, np.int32(WIDE_BLOCK)), strings, penalties, width,
                 np.int32(PROBE.interval), limit, shape, state, rows, np.int32(0), cells, at, keep,
                 True,
             )  # fmt: skip

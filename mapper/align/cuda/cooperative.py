@@ -1,17 +1,17 @@
 """Groups of threads that align one pair together: lanes of a warp, or all threads of a block.
 
-A device function that is handed a :class:`WarpGroup` or a :class:`BlockGroup` deals its innermost
-loop to the threads of the group and synchronises them by :func:`wait` and :func:`any_of`, which are
-compiled for the type of the group.
+The threads of a group share out an innermost loop. Groups of a warp are synchronised by
+:func:`any_lane` and :func:`sync_lanes`, a block by :func:`sync_block`; a search that both kinds of
+group run is one text, which is handed these functions (:func:`row_search` in
+``align/affine/cuda_kernels.py``).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from numba.extending import overload
-
 from mapper.cuda.api import SHARED_BYTES, SIMULATED, cuda, device_function
+from mapper.jit.accelerate import core
 
 GROUP_BLOCK = 32 if SIMULATED else 128
 """Threads of a block; the simulator takes long to keep many in step."""
@@ -48,17 +48,10 @@ def blocks_by_shared(shared_bytes: int, most: int) -> int:
     return max(1, min(most, _SHARED_BYTES_OF_ALL // (shared_bytes + 1024)))
 
 
-class WarpGroup(NamedTuple):
-    """A thread of a group of lanes that aligns a pair; the groups of a warp stay in step."""
+class Group(NamedTuple):
+    """A thread of a group that aligns a pair."""
 
     lane: int  # in its group
-    n_lanes: int
-
-
-class BlockGroup(NamedTuple):
-    """A thread of a block that aligns a pair."""
-
-    lane: int  # in its block
     n_lanes: int
 
 
@@ -66,37 +59,35 @@ if SIMULATED:
     # The simulator knows no warps: all threads of a block stay in step there.
 
     @device_function
-    def wait(group):
-        """Synchronise a block, or a warp with all its groups, and make writes visible."""
-        cuda.syncthreads()
+    def any_lane(flag):
+        """Return True if any lane of the warp, with all its groups, has a true flag."""
+        return cuda.syncthreads_or(flag)
 
     @device_function
-    def any_of(group, flag):
-        """Return True if any thread of a block, or of a warp with all its groups, has a true flag.
-
-        All threads of a block that aligns one pair have the same flag.
-        """
-        return cuda.syncthreads_or(flag) if isinstance(group, WarpGroup) else flag
+    def sync_lanes():
+        """Synchronise the lanes of the warp, with all its groups, and make writes visible."""
+        cuda.syncthreads()
 
 else:
 
-    def wait(group):
-        """Synchronise a block, or a warp with all its groups, and make writes visible."""
+    @core
+    def any_lane(flag):
+        """Return True if any lane of the warp, with all its groups, has a true flag."""
+        return cuda.any_sync(_ALL, flag)
 
-    def any_of(group, flag):
-        """Return True if any thread of a block, or of a warp with all its groups, has a true flag.
+    @core
+    def sync_lanes():
+        """Synchronise the lanes of the warp, with all its groups, and make writes visible."""
+        cuda.syncwarp(_ALL)
 
-        All threads of a block that aligns one pair have the same flag.
-        """
 
-    @overload(wait, inline="always")
-    def _wait_compiled(group):
-        if group.instance_class is WarpGroup:
-            return lambda group: cuda.syncwarp(_ALL)
-        return lambda group: cuda.syncthreads()
+@device_function
+def same_flag(flag):
+    """Return a flag that is the same in all threads of a block: :func:`any_lane` for a block."""
+    return flag
 
-    @overload(any_of, inline="always")
-    def _any_of_compiled(group, flag):
-        if group.instance_class is WarpGroup:
-            return lambda group, flag: cuda.any_sync(_ALL, flag)
-        return lambda group, flag: flag
+
+@device_function
+def sync_block():
+    """Synchronise the threads of the block, and make writes visible."""
+    cuda.syncthreads()

@@ -33,10 +33,9 @@ from numba import types
 
 from mapper.align.cuda.cooperative import (
     GROUP_BLOCK,
-    WarpGroup,
-    any_of,
+    any_lane,
     blocks_by_shared,
-    wait,
+    sync_lanes,
 )
 from mapper.align.cuda.kernel_chain import is_idle, pass_on, source_of
 from mapper.align.cuda.kernels import BLOCK, UNFIT, strings_of, two_bits
@@ -258,7 +257,6 @@ def group_edit_kernel(staged, n, max_distance, shape, number, want_path, layout,
     lanes = np.int32(np.int32(1) << np.int32(shape.log_lanes))
     group = np.int32(np.int32(cuda.threadIdx.x) >> np.int32(shape.log_lanes))
     lane = np.int32(np.int32(cuda.threadIdx.x) & np.int32(lanes - np.int32(1)))
-    threads = WarpGroup(lane, lanes)
     worker = np.int32(np.int32(cuda.blockIdx.x) * np.int32(shape.groups) + group)
     n_workers = np.int32(np.int32(cuda.gridDim.x) * np.int32(shape.groups))
     first_word = np.int32(group * np.int32(shape.words))
@@ -279,14 +277,14 @@ def group_edit_kernel(staged, n, max_distance, shape, number, want_path, layout,
         goal = np.int32(strings.ref_len - strings.query_len)
         s = np.int32(0)
         found = False
-        while any_of(threads, running):
+        while any_lane(running):
             if running:
                 # Cells farther from the end cannot reach it within the bound.
                 slack = np.int32(last - s)
                 lo = max(np.int32(-s), np.int32(goal - slack))
                 hi = min(s, np.int32(goal + slack))
                 _write_row(strings, s, lo, hi, cells, first_cell, lane, lanes)
-            wait(threads)
+            sync_lanes()
             if running:
                 here = np.int32(first_cell + s * s + s)
                 if -s <= goal <= s and cells[np.uint32(here + goal)] == strings.ref_len:
@@ -309,14 +307,14 @@ def group_edit_kernel(staged, n, max_distance, shape, number, want_path, layout,
                 out.status[i] = DONE
             else:
                 pass_on(chain, number, i)
-        wait(threads)
+        sync_lanes()
         if todo and found and want_path:
             n_ops = np.int64(out.n_ops[i])
             j = np.int64(lane)
             while j < n_ops:
                 out.slots[i * slot + j] = words[np.uint32(first_op + j)]
                 j += lanes
-        wait(threads)
+        sync_lanes()
 
 
 # --- a block of threads a pair ---
