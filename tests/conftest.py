@@ -13,9 +13,12 @@ from mapper.cuda.devices import find_devices
 from tests.helpers.mapping_runs import World, build_world
 
 # No deadline: the first example of a test may have to wait for numba. derandomize: the same
-# examples in every run; `pytest --hypothesis-profile explore` draws new ones.
+# examples in every run. `--hypothesis-profile budget` has more of them; `explore` draws new ones.
 hypothesis.settings.register_profile(
     "fixed", deadline=None, derandomize=True, print_blob=True, database=None
+)
+hypothesis.settings.register_profile(
+    "budget", deadline=None, derandomize=True, print_blob=True, database=None, max_examples=300
 )
 hypothesis.settings.register_profile("explore", deadline=None, print_blob=True, max_examples=1000)
 hypothesis.settings.load_profile("fixed")

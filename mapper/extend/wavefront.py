@@ -3,8 +3,9 @@
 Both sides of an anchor are extended by the same text: `forward` extension runs to the right of a
 corner (query_pos, text_pos), backward extension to its left. v and h count the bases of read and
 reference consumed, ``k = h - v`` is the diagonal. States, offsets and recurrence are those of
-:mod:`mapper.align.affine.wavefront`, whose :func:`next_offsets` computes a cell here, too; the
-bounds of :func:`affine_cell` do not fit, as cells are also dropped by what they can still score.
+:mod:`mapper.align.affine.wavefront`; both compute a cell by :func:`mapper.gap_affine.next_offsets`,
+but the bounds of ``affine_cell`` do not fit here, as cells are also dropped by what they can still
+score.
 
 Penalties, diagonals and offsets have 32 bits, all but the positions in the text: numba computes
 sums in 64, and a cast behind one lets the compiler use 32 for it.
@@ -38,7 +39,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.align.affine.wavefront import next_offsets
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.dna import mismatch_word
 from mapper.extend.block_losses import (
@@ -47,6 +47,7 @@ from mapper.extend.block_losses import (
     least_loss_deleting,
     least_loss_inserting,
 )
+from mapper.gap_affine import next_offsets
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import leading_zeros, trailing_zeros
 from mapper.jit.lanes import lane_mask, lane_max, lanes_meet

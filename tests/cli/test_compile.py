@@ -18,7 +18,7 @@ from tests.helpers.mapping_runs import DATA, World
 COMPILE_AND_MAP = """
 import gc, sys
 from mapper.cli.main import main
-from mapper.jit.accelerate import Driver
+from mapper.jit.cache import Driver
 
 def signatures():
     # Drivers are called by Python; all other compiled functions are part of them.

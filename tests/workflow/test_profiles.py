@@ -223,7 +223,7 @@ def test_jobs_that_share_a_gpu_and_tables_of_ones_own(tmp_path):
 
 
 def test_the_table_names_the_models_that_were_asked_for():
-    table = tomllib.loads((ROOT / "mapper" / "device" / "gpus.toml").read_text())
+    table = tomllib.loads((ROOT / "mapper" / "cuda" / "gpus.toml").read_text())
     models = {"L4", "A10", "A100-40", "A100-80", "H100", "H200", "consumer-12", "consumer-24"}
     assert models <= set(table)
     for row in table.values():

@@ -28,6 +28,7 @@ from mapper.align.affine.wavefront import (
     affine_cell,
     begin_origins,
     begin_row,
+    cell_origin,
     clear_affine_rows,
     end_offset,
     end_row,
@@ -78,13 +79,18 @@ def _fill_blocks(match_x, match_oe, insertion_e, deletion_e, match, insertion, d
         most_first = np.int32(most_insertion + first)
         for lane in range(BLOCK):
             i = start + np.uint64(lane)
-            insertion[i], deletion[i], match[i], origin = affine_cell(
+            new_insertion, new_deletion, new_match = affine_cell(
                 match_x[i], match_oe[i + np.uint64(1)], insertion_e[i + np.uint64(1)],
                 match_oe[i - np.uint64(1)], deletion_e[i - np.uint64(1)],
                 np.int32(most_first + np.int32(lane)), most_deletion,
             )  # fmt: skip
             if cells is not None:
-                cells[to + np.uint64(lane)] = origin
+                cells[to + np.uint64(lane)] = cell_origin(
+                    match_x[i], match_oe[i + np.uint64(1)], insertion_e[i + np.uint64(1)],
+                    match_oe[i - np.uint64(1)], deletion_e[i - np.uint64(1)],
+                    new_insertion, new_deletion,
+                )  # fmt: skip
+            insertion[i], deletion[i], match[i] = new_insertion, new_deletion, new_match
 
 
 @disjoint_core

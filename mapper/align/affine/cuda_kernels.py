@@ -12,14 +12,14 @@ recurrence looks back to are held, in shared memory, 16 bits a cell; origins go 
 byte a cell, the bytes of a row contiguous. One thread traces the path back. The groups of a warp
 begin their pairs together and are at the same row, so that the warp stays in step.
 
-The last two kernels search by :func:`row_search`: rows are ring buffers (``cuda_rows.py``),
-bounded, trimmed and cut as in ``wavefront.py``, for the same cells and so the same result, which
-may not be optimal in a band. Groups take pairs from a worklist as soon as they have finished some.
-The first kernel has a search of its own, whose rows have fixed bounds, those of the greatest
-penalty: it computes cells that lie on no path of lowest penalty, but looks up and writes no bounds.
-By :func:`row_search` without a band its loop over cells would have 234 instructions in place of
-217, of which 105 only follow long runs of matches, and each of its rows, which hold few cells, a
-dozen more accesses to shared memory (compiled for sm_90; not timed).
+The last two kernels search by :func:`search_by_lanes` and :func:`search_by_block`: rows are ring
+buffers (``cuda_rows.py``), bounded, trimmed and cut as in ``wavefront.py``, for the same cells and
+so the same result, which may not be optimal in a band. Groups take pairs from a worklist as soon as
+they have finished some. The first kernel has a search of its own, whose rows have fixed bounds,
+those of the greatest penalty: it computes cells that lie on no path of lowest penalty, but looks up
+and writes no bounds. By :func:`search_by_lanes` without a band its loop over cells would have 234
+instructions in place of 217, of which 105 only follow long runs of matches, and each of its rows,
+which hold few cells, a dozen more accesses to shared memory (compiled for sm_90; not timed).
 
 References
 ----------
@@ -59,6 +59,7 @@ from mapper.align.affine.wavefront import (
     Band,
     Origins,
     affine_cell,
+    cell_origin,
     highest_bound,
     replay,
     trace_back,
@@ -69,8 +70,6 @@ from mapper.align.cuda.cooperative import (
     Group,
     any_lane,
     blocks_by_shared,
-    same_flag,
-    sync_block,
     sync_lanes,
 )
 from mapper.align.cuda.kernels import UNFIT, pair_of, strings_of, two_bits
@@ -187,11 +186,13 @@ def _write_row(strings, lo, hi, rows, match_at, mismatch_at, opened_at, insertio
         extended_d = np.int32(rows[np.uint32(deletion_from + k - np.int32(1))])
         mismatch = np.int32(rows[np.uint32(mismatch_at + k)])
         most = np.int32(strings.query_len + k)
-        insertion, deletion, h, origin = affine_cell(
+        insertion, deletion, h = affine_cell(
             mismatch, opened_i, extended_i, opened_d, extended_d, most, strings.ref_len
         )
         if keep:
-            cells[np.uint32(cell_at + k)] = origin
+            cells[np.uint32(cell_at + k)] = cell_origin(
+                mismatch, opened_i, extended_i, opened_d, extended_d, insertion, deletion
+            )
         rows[np.uint32(match_at + k)] = np.int16(slide(strings, h, k, NULL_16))
         rows[np.uint32(insertion_at + k)] = np.int16(max(insertion, NULL_16))
         rows[np.uint32(deletion_at + k)] = np.int16(max(deletion, NULL_16))
@@ -364,132 +365,110 @@ def write_result(staged, strings, penalties, scale, status, s, origins, events, 
     out.status[i] = status
 
 
-def row_search(wait, any_of):
-    """Return the search of rows for a kind of group, a device function.
+@device_function
+def search_by_lanes(group, strings, penalties, band_width, interval, limit, shape, state, rows, own,
+                cells, at, keep, running):  # fmt: skip
+    """Search the end, row after row; called by all lanes of a warp together.
 
     Parameters
     ----------
-    wait
-        Synchronises the threads of a warp, or of a block.
-    any_of
-        Returns True if any thread of the warp has a true flag; for a block, whose threads all have
-        the same flag, it returns that.
+    group
+        The thread in its group, whose threads share out the diagonals.
+    band_width, interval
+        The adaptive band; a width of 0 for none: then rows are not trimmed either.
+    limit
+        Penalties above it are of no interest.
+    state, rows
+        Shared memory, as int32 and int16; `own` is the word at which the group's begins. All
+        threads of a group write the same bounds of rows, and read what they wrote themselves.
+    cells, at
+        As those of ``SearchSpace``, of the group.
+    keep
+        Nonzero to write origins.
+    running
+        False for a group of a warp that has no pair.
+
+    Returns
+    -------
+    status, s, cut
+        FINISHED and the penalty, EXCEEDED or NO_ROOM; True if the band has cut cells off.
     """
-
-    @device_function
-    def search_rows(group, strings, penalties, band_width, interval, limit, shape, state, rows, own,
-                    cells, at, keep, running):  # fmt: skip
-        """Search the end, row after row; called by all lanes of a warp, or of a block, together.
-
-        Parameters
-        ----------
-        group
-            The thread in its group, whose threads share out the diagonals.
-        band_width, interval
-            The adaptive band; a width of 0 for none: then rows are not trimmed either.
-        limit
-            Penalties above it are of no interest.
-        state, rows
-            Shared memory, as int32 and int16; `own` is the word at which the group's begins. All
-            threads of a group write the same bounds of rows, and read what they wrote themselves.
-        cells, at
-            As those of ``SearchSpace``, of the group.
-        keep
-            Nonzero to write origins.
-        running
-            False for a group of a warp that has no pair.
-
-        Returns
-        -------
-        status, s, cut
-            FINISHED and the penalty, EXCEEDED or NO_ROOM; True if the band has cut cells off.
-        """
-        strings = two_bits(strings)
-        ring = ring_of(penalties, shape, np.int32(own + np.int32(BOUNDS)))
-        most_s, most_cells = np.int32(shape.bound), np.int32(shape.cells)
-        goal = np.int32(strings.ref_len - strings.query_len)
-        bound = np.int32(limit)
-        r = group.lane
-        while r < ring.n_match:
-            state[np.uint32(ring.bounds + r)] = 0
-            r = np.int32(r + group.n_lanes)
-        fewest_at = np.int32(own + np.int32(FEWEST))
-        if group.lane < 2:
-            state[np.uint32(fewest_at + group.lane)] = FAR
-        # All groups of a warp are at the same row.
-        s, row, gap_row, to_cut = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
-        turn = np.int32(0)
-        lo, hi, n, end = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
-        cell_at = np.int32(0)
-        cut = False
-        status = np.int32(GOING if running else EXCEEDED)
-        wait()
-        while any_of(status == GOING):
-            here = row_at(ring, row, gap_row)
+    strings = two_bits(strings)
+    ring = ring_of(penalties, shape, np.int32(own + np.int32(BOUNDS)))
+    most_s, most_cells = np.int32(shape.bound), np.int32(shape.cells)
+    goal = np.int32(strings.ref_len - strings.query_len)
+    bound = np.int32(limit)
+    r = group.lane
+    while r < ring.n_match:
+        state[np.uint32(ring.bounds + r)] = 0
+        r = np.int32(r + group.n_lanes)
+    fewest_at = np.int32(own + np.int32(FEWEST))
+    if group.lane < 2:
+        state[np.uint32(fewest_at + group.lane)] = FAR
+    # All groups of a warp are at the same row.
+    s, row, gap_row, to_cut = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
+    turn = np.int32(0)
+    lo, hi, n, end = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
+    cell_at = np.int32(0)
+    cut = False
+    status = np.int32(GOING if running else EXCEEDED)
+    sync_lanes()
+    while any_lane(status == GOING):
+        here = row_at(ring, row, gap_row)
+        if status == GOING:
+            before = rows_before(state, ring, s, row, gap_row)
+            lo, hi = diagonals_of(before, ring, s, goal, bound)
+            n = max(np.int32(hi - lo + np.int32(1)), np.int32(0))
+            if s > bound:
+                status = np.int32(EXCEEDED)
+            elif s > most_s or n > ring.width or (keep and cell_at + n > most_cells):
+                status = np.int32(NO_ROOM)
+            else:
+                if keep and group.lane == 0:
+                    at[np.uint32(s)] = np.int32(cell_at - lo)
+                k = np.int32(lo + group.lane)
+                while k <= hi:
+                    origin = write_cell(strings, rows, ring, before, here, k)
+                    if keep:
+                        cells[np.uint32(cell_at + np.int32(k - lo))] = origin
+                    k = np.int32(k + group.n_lanes)
+                cell_at = np.int32(cell_at + n)
+        # The only wait of most rows: the code below reads this row, and writes none still read.
+        sync_lanes()
+        at_goal = np.int32(-1)
+        if status == GOING:
+            at_goal = offset_on(rows, here.match, goal, ring.mask, lo, n, NULL_16)
+            if at_goal == strings.ref_len:
+                status, end = np.int32(FINISHED), s
+        if band_width > 0:
             if status == GOING:
-                before = rows_before(state, ring, s, row, gap_row)
-                lo, hi = diagonals_of(before, ring, s, goal, bound)
-                n = max(np.int32(hi - lo + np.int32(1)), np.int32(0))
-                if s > bound:
-                    status = np.int32(EXCEEDED)
-                elif s > most_s or n > ring.width or (keep and cell_at + n > most_cells):
-                    status = np.int32(NO_ROOM)
-                else:
-                    if keep and group.lane == 0:
-                        at[np.uint32(s)] = np.int32(cell_at - lo)
-                    k = np.int32(lo + group.lane)
-                    while k <= hi:
-                        origin = write_cell(strings, rows, ring, before, here, k)
-                        if keep:
-                            cells[np.uint32(cell_at + np.int32(k - lo))] = origin
-                        k = np.int32(k + group.n_lanes)
-                    cell_at = np.int32(cell_at + n)
-            # The only wait of most rows: the code below reads this row, and writes none still read.
-            wait()
-            at_goal = np.int32(-1)
-            if status == GOING:
-                at_goal = offset_on(rows, here.match, goal, ring.mask, lo, n, NULL_16)
-                if at_goal == strings.ref_len:
-                    status, end = np.int32(FINISHED), s
-            if band_width > 0:
-                if status == GOING:
-                    lo, hi = trimmed(rows, ring, here, lo, hi)
-                if to_cut == 0:
-                    to_cut = interval
-                    is_wide = status == GOING and np.int32(hi - lo) >= band_width
-                    if any_of(is_wide):
-                        word = np.int32(fewest_at + turn)
-                        turn = np.int32(np.int32(1) - turn)
-                        if is_wide:
-                            fewest = fewest_left(group, strings, rows, ring, here, lo, hi)
-                            cuda.atomic.min(state, np.uint32(word), fewest)
-                        if group.lane == 0:
-                            state[np.uint32(fewest_at + turn)] = (
-                                FAR  # last read before the row's wait
-                            )
-                        wait()
-                        if is_wide:
-                            fewest = np.int32(state[np.uint32(word)])
-                            lo, hi = kept_around(fewest, lo, hi, band_width)
-                            cut_bounds(state, ring, lo, hi)
-                            cut = True
-                to_cut = np.int32(to_cut - np.int32(1))
-            note_bounds(state, np.int32(ring.bounds + row), lo, hi)
-            if at_goal >= 0 and lo <= goal <= hi:
-                # The cost of mismatches from here to the end of both sequences.
-                bound = min(
-                    bound, np.int32(s + ring.mismatch * np.int32(strings.ref_len - at_goal))
-                )
-            s = np.int32(s + np.int32(1))
-            row, gap_row = row_after(row, ring.n_match), row_after(gap_row, ring.n_gap)
-        wait()  # another search may now write rows and state
-        return status, end, cut
-
-    return search_rows
-
-
-search_by_lanes = row_search(sync_lanes, any_lane)
-search_by_block = row_search(sync_block, same_flag)
+                lo, hi = trimmed(rows, ring, here, lo, hi)
+            if to_cut == 0:
+                to_cut = interval
+                is_wide = status == GOING and np.int32(hi - lo) >= band_width
+                if any_lane(is_wide):
+                    word = np.int32(fewest_at + turn)
+                    turn = np.int32(np.int32(1) - turn)
+                    if is_wide:
+                        fewest = fewest_left(group, strings, rows, ring, here, lo, hi)
+                        cuda.atomic.min(state, np.uint32(word), fewest)
+                    if group.lane == 0:
+                        state[np.uint32(fewest_at + turn)] = FAR  # last read before the row's wait
+                    sync_lanes()
+                    if is_wide:
+                        fewest = np.int32(state[np.uint32(word)])
+                        lo, hi = kept_around(fewest, lo, hi, band_width)
+                        cut_bounds(state, ring, lo, hi)
+                        cut = True
+            to_cut = np.int32(to_cut - np.int32(1))
+        note_bounds(state, np.int32(ring.bounds + row), lo, hi)
+        if at_goal >= 0 and lo <= goal <= hi:
+            # The cost of mismatches from here to the end of both sequences.
+            bound = min(bound, np.int32(s + ring.mismatch * np.int32(strings.ref_len - at_goal)))
+        s = np.int32(s + np.int32(1))
+        row, gap_row = row_after(row, ring.n_match), row_after(gap_row, ring.n_gap)
+    sync_lanes()  # another search may now write rows and state
+    return status, end, cut
 
 
 @device_function
@@ -562,6 +541,84 @@ def band_affine_kernel(staged, n, penalties, scale, max_penalty, band, shape, wa
         sync_lanes()
 
 
+@device_function
+def search_by_block(strings, penalties, band_width, interval, limit, shape, state, rows, cells, at,
+                  keep, lane):  # fmt: skip
+    """Search the end of a pair, row after row; called by all threads of a block together.
+
+    The same search as :func:`search_by_lanes`, whose parameters it has, without lanes that wait for
+    other pairs. One text for both took 12 to 16 % of the rate of pairs of 10,000 bases
+    (benchmarks/results/house_on_gpu.md).
+
+    Returns
+    -------
+    status, s
+        FINISHED and the penalty, EXCEEDED or NO_ROOM.
+    """
+    strings = two_bits(strings)
+    lanes = np.int32(WIDE_BLOCK)
+    ring = ring_of(penalties, shape, np.int32(BOUNDS))
+    own = Group(lane, lanes)
+    goal = np.int32(strings.ref_len - strings.query_len)
+    bound = np.int32(limit)
+    r = lane
+    while r < ring.n_match:
+        state[np.uint32(ring.bounds + r)] = 0
+        r = np.int32(r + lanes)
+    if lane < 2:
+        state[FEWEST + lane] = FAR
+    cuda.syncthreads()
+    s, row, gap_row = np.int32(0), np.int32(0), np.int32(0)
+    to_cut, turn = np.int32(0), np.int32(0)
+    cell_at = np.int64(0)
+    status = np.int32(GOING)
+    while status == GOING:
+        if s > bound:
+            status = np.int32(EXCEEDED)
+            break
+        before = rows_before(state, ring, s, row, gap_row)
+        lo, hi = diagonals_of(before, ring, s, goal, bound)
+        n = max(np.int32(hi - lo + np.int32(1)), np.int32(0))
+        if s > shape.bound or n > ring.width or (keep and cell_at + n > shape.cells):
+            status = np.int32(NO_ROOM)
+            break
+        if keep and lane == 0:
+            at[s] = np.int32(cell_at - lo)
+        here = row_at(ring, row, gap_row)
+        k = np.int32(lo + lane)
+        while k <= hi:
+            origin = write_cell(strings, rows, ring, before, here, k)
+            if keep:
+                cells[np.uint64(cell_at + np.int32(k - lo))] = origin
+            k = np.int32(k + lanes)
+        cuda.syncthreads()
+        cell_at += n
+        at_goal = offset_on(rows, here.match, goal, ring.mask, lo, n, NULL_16)
+        if at_goal == strings.ref_len:
+            status = np.int32(FINISHED)
+            break
+        if band_width > 0:
+            lo, hi = trimmed(rows, ring, here, lo, hi)
+            if to_cut == 0 and np.int32(hi - lo) >= band_width:
+                fewest = fewest_left(own, strings, rows, ring, here, lo, hi)
+                cuda.atomic.min(state, FEWEST + turn, fewest)
+                turn = np.int32(np.int32(1) - turn)
+                if lane == 0:
+                    state[FEWEST + turn] = FAR
+                cuda.syncthreads()
+                fewest = np.int32(state[FEWEST + np.int32(1) - turn])
+                lo, hi = kept_around(fewest, lo, hi, band_width)
+                cut_bounds(state, ring, lo, hi)
+            to_cut = np.int32(interval - np.int32(1)) if to_cut == 0 else np.int32(to_cut - 1)
+        note_bounds(state, np.int32(ring.bounds + row), lo, hi)
+        if at_goal >= 0 and lo <= goal <= hi:
+            bound = min(bound, np.int32(s + ring.mismatch * np.int32(strings.ref_len - at_goal)))
+        s = np.int32(s + np.int32(1))
+        row, gap_row = row_after(row, ring.n_match), row_after(gap_row, ring.n_gap)
+    cuda.syncthreads()
+    return status, s
+
+
 PROBE = Band(32, 16)
 """Band of the first search of a long pair."""
 
@@ -592,10 +649,9 @@ def wide_affine_kernel(staged, n, penalties, scale, max_penalty, shape, want_pat
             width, keep = np.int32(PROBE.width), np.int32(0)
             if not probes:
                 width, keep = np.int32(0), np.int32(want_path)
-            status, s, _ = search_by_block(
-                Group(lane, np.int32(WIDE_BLOCK)), strings, penalties, width,
-                np.int32(PROBE.interval), limit, shape, state, rows, np.int32(0), cells, at, keep,
-                True,
+            status, s = search_by_block(
+                strings, penalties, width, np.int32(PROBE.interval), limit, shape, state, rows,
+                cells, at, keep, lane,
             )  # fmt: skip
             if probes:
                 if status == FINISHED:

@@ -14,6 +14,7 @@ from mapper.align.affine.wavefront import (
     AffinePenalties,
     Band,
     affine_cell,
+    cell_origin,
     kept_diagonals,
     symbols_left,
 )
@@ -164,7 +165,7 @@ def write_cell(strings, rows, ring, before, row, k):
     extended_i = offset_on(rows, before.insertion, above, mask, lo_e, n_e, NULL_16)
     extended_d = offset_on(rows, before.deletion, below, mask, lo_e, n_e, NULL_16)
     mismatch = offset_on(rows, before.match_x, k, mask, before.lo_x, before.n_x, before.outside_x)
-    insertion, deletion, h, origin = affine_cell(
+    insertion, deletion, h = affine_cell(
         mismatch, opened_i, extended_i, opened_d, extended_d, np.int32(strings.query_len + k),
         strings.ref_len,
     )  # fmt: skip
@@ -172,7 +173,7 @@ def write_cell(strings, rows, ring, before, row, k):
     rows[np.uint32(row.match + column)] = np.int16(slide(strings, h, k, NULL_16))
     rows[np.uint32(row.insertion + column)] = np.int16(max(insertion, NULL_16))
     rows[np.uint32(row.deletion + column)] = np.int16(max(deletion, NULL_16))
-    return origin
+    return cell_origin(mismatch, opened_i, extended_i, opened_d, extended_d, insertion, deletion)
 
 
 @device_function

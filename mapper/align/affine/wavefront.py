@@ -8,9 +8,9 @@ query), D (in one that consumes the reference)::
     D(s, k) = max(M(s - o - e, k - 1), D(s - e, k - 1)) + 1
     M(s, k) = run of matches from max(M(s - x, k) + 1, I(s, k), D(s, k))
 
-:func:`next_offsets` and :func:`affine_cell` are this recurrence, in all CPU loops and CUDA
-kernels. A cell beyond the end of a sequence is dropped: whatever it shadows is behind a cell of
-lower penalty on the same diagonal.
+:func:`next_offsets`, :func:`affine_cell` and :func:`cell_origin` are this recurrence, in all CPU
+loops and CUDA kernels. A cell beyond the end of a sequence is dropped: whatever it shadows is
+behind a cell of lower penalty on the same diagonal.
 
 **Rows.** A wavefront is stored as a *row* of offsets for each state. Only as many rows are held as
 the recurrence looks back, in a ring buffer. Its memory is reused by rows with other diagonals, of
@@ -38,6 +38,7 @@ import numpy as np
 from mapper.align.edit.wavefront import EXCEEDED, FINISHED, GOING, NO_ROOM, extend_row
 from mapper.align.matches import NULL, run_of_matches
 from mapper.cigar import EQUAL, D, I, X, append_op
+from mapper.gap_affine import next_offsets
 from mapper.jit.accelerate import core, disjoint_core
 
 # --- recurrence ---
@@ -76,28 +77,6 @@ def highest_bound(pair, penalties):
 
 
 @core
-def next_offsets(mismatched, opened_i, extended_i, opened_d, extended_d):
-    """Apply the recurrence to one cell, without bounds.
-
-    Parameters
-    ----------
-    mismatched
-        M of penalty s - x on the same diagonal.
-    opened_i, extended_i
-        M of penalty s - o - e, and I of penalty s - e, on diagonal k + 1.
-    opened_d, extended_d
-        M of penalty s - o - e, and D of penalty s - e, on diagonal k - 1.
-
-    Returns
-    -------
-    insertion, deletion, mismatch
-        Offsets (int32) of I and D, and the one that a mismatch leads to.
-    """
-    deletion = np.int32(max(opened_d, extended_d) + np.int32(1))
-    return max(opened_i, extended_i), deletion, np.int32(mismatched + np.int32(1))
-
-
-@core
 def affine_cell(mismatched, opened_i, extended_i, opened_d, extended_d, most_i, most_d):
     """Compute one cell, before its run of matches.
 
@@ -112,21 +91,35 @@ def affine_cell(mismatched, opened_i, extended_i, opened_d, extended_d, most_i, 
     -------
     insertion, deletion, match
         Offsets of I, D and M. That of M may lie outside if it comes from a mismatch.
-    origin
-        Byte for the traceback (uint8). A gap is opened rather than extended if both reach as far;
-        M comes from a mismatch rather than a deletion, from a deletion rather than an insertion.
     """
     insertion, deletion, mismatch = next_offsets(
         mismatched, opened_i, extended_i, opened_d, extended_d
     )
     insertion = NULL if insertion > most_i else insertion
     deletion = NULL if deletion > most_d else deletion
-    gap = max(insertion, deletion)
+    return insertion, deletion, max(mismatch, max(insertion, deletion))
+
+
+@core
+def cell_origin(mismatched, opened_i, extended_i, opened_d, extended_d, insertion, deletion):
+    """Return the byte of one cell for the traceback (uint8).
+
+    A gap is opened rather than extended if both reach as far; M comes from a mismatch rather than a
+    deletion, from a deletion rather than an insertion. Apart from :func:`affine_cell`, so that
+    loops without origins do not compute them.
+
+    Parameters
+    ----------
+    mismatched, opened_i, extended_i, opened_d, extended_d
+        As for :func:`next_offsets`.
+    insertion, deletion
+        Offsets of I and D, by :func:`affine_cell`.
+    """
     origin = INSERTION_OPENED if opened_i >= extended_i else np.uint8(0)
     origin |= DELETION_OPENED if opened_d >= extended_d else np.uint8(0)
-    if mismatch < gap:
+    if np.int32(mismatched + np.int32(1)) < max(insertion, deletion):
         origin |= _FROM_DELETION if deletion >= insertion else _FROM_INSERTION
-    return insertion, deletion, max(mismatch, gap), origin
+    return origin
 
 
 # --- rows of offsets ---
@@ -364,12 +357,17 @@ def _fill_cells(match_x, match_oe, insertion_e, deletion_e, match, insertion, de
                 most_insertion, most_deletion, keep):  # fmt: skip
     """Compute n cells; rows of M that are looked back to begin a column before the others."""
     for i in range(n):
-        insertion[i], deletion[i], match[i], origin = affine_cell(
-            match_x[i], match_oe[i + 2], insertion_e[i], match_oe[i], deletion_e[i],
-            np.int32(most_insertion + i), most_deletion,
+        mismatched, opened_i, opened_d = match_x[i], match_oe[i + 2], match_oe[i]
+        extended_i, extended_d = insertion_e[i], deletion_e[i]
+        cell_i, cell_d, match[i] = affine_cell(
+            mismatched, opened_i, extended_i, opened_d, extended_d, np.int32(most_insertion + i),
+            most_deletion,
         )  # fmt: skip
+        insertion[i], deletion[i] = cell_i, cell_d
         if keep:
-            cells[i] = origin
+            cells[i] = cell_origin(
+                mismatched, opened_i, extended_i, opened_d, extended_d, cell_i, cell_d
+            )
 
 
 @core

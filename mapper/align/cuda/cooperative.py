@@ -1,9 +1,7 @@
 """Groups of threads that align one pair together: lanes of a warp, or all threads of a block.
 
-The threads of a group share out an innermost loop. Groups of a warp are synchronised by
-:func:`any_lane` and :func:`sync_lanes`, a block by :func:`sync_block`; a search that both kinds of
-group run is one text, which is handed these functions (:func:`row_search` in
-``align/affine/cuda_kernels.py``).
+The threads of a group share out an innermost loop. The groups of a warp are synchronised by
+:func:`any_lane` and :func:`sync_lanes`, the threads of a block by ``cuda.syncthreads``.
 """
 
 from __future__ import annotations
@@ -79,15 +77,3 @@ else:
     def sync_lanes():
         """Synchronise the lanes of the warp, with all its groups, and make writes visible."""
         cuda.syncwarp(_ALL)
-
-
-@device_function
-def same_flag(flag):
-    """Return a flag that is the same in all threads of a block: :func:`any_lane` for a block."""
-    return flag
-
-
-@device_function
-def sync_block():
-    """Synchronise the threads of the block, and make writes visible."""
-    cuda.syncthreads()
