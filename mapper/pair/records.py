@@ -18,7 +18,7 @@ from mapper.cigar import H, S
 from mapper.jit.accelerate import core, driver, grown
 from mapper.jit.intrinsics import prefetch
 from mapper.pair.placement import SECONDARY, SUPPLEMENTARY, PlacementBatch
-from mapper.pair.tags import (
+from mapper.pair.record_tags import (
     cigar_of,
     put_bytes,
     put_cigar_text,
