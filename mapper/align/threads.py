@@ -15,7 +15,7 @@ from mapper.parallel.pool import kept_pool
 
 CHUNK_SYMBOLS = 1 << 20
 CHUNK_PAIRS = 1 << 12
-"""Of a chunk, at most: a thread's work space is made anew for each."""
+"""Of a chunk, at most: a thread's workspace is made anew for each."""
 
 CHUNKS_A_THREAD = 8
 """At least, where the pairs suffice: those of equal lengths may take unequal time."""
@@ -108,7 +108,7 @@ Result = TypeVar("Result")
 def in_slices(
     n: int, threads: int, function: Callable[[int, int], Result], rows: int = _ROWS_A_SLICE
 ) -> list[Result]:
-    """Return what a function gives for the bounds of slices of n rows; called by threads.
+    """Call a function with the bounds of each slice of n rows, in threads; return its results.
 
     `rows`: of a slice, which should take a thread long enough to be worth its call.
     """

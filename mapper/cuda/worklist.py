@@ -125,7 +125,7 @@ def check_lists(counters: np.ndarray) -> None:
     """Raise DeviceError if reads remain after the last bucket; `counters`: int64, after it."""
     if counters[-1]:
         raise DeviceError(
-            f"{counters[-1]} reads do not fit the largest work space; this is a bug in fmwave, "
+            f"{counters[-1]} reads do not fit the largest workspace; this is a bug in fmwave, "
             "please report it, and use --device cpu"
         )
 

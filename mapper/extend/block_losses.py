@@ -137,7 +137,7 @@ class Costs(NamedTuple):
 
 @core
 def costs_of(penalties):
-    """Return what blocks pay for differences, and what gaps cost that change sides.
+    """Return the costs of differences within blocks, and of gaps that change sides.
 
     The block before a deletion, or around it, pays for it. An insertion's opening is shared by
     the blocks in which it starts and ends; each block pays for its own inserted bases, and

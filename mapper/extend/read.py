@@ -65,7 +65,7 @@ class ScratchSizes(NamedTuple):
 
 
 def scratch_sizes(max_len: int, max_gap: int) -> ScratchSizes:
-    """Return what any read of up to `max_len` bases takes."""
+    """Return the sizes of the workspace of any read of up to `max_len` bases."""
     return ScratchSizes(max_len, 3 * (max_len // BLOCK + 3), 2 * max_len + max_gap + 2)
 
 

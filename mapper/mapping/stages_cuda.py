@@ -181,7 +181,7 @@ def _align_on_cpu(
     index: Index, reads: ReadBatch, params: MapParams, stats: RunStats,
     model: InsertSizeModel | None,
 ) -> DeviceResults:  # fmt: skip
-    """Return what the device would return."""
+    """Align reads on the CPU; return the results in the form of a device."""
     aligned = align_reads(index, reads, params, stats)
     if model is None:
         return DeviceResults(aligned.packed, aligned.seeds, aligned.alignments)
