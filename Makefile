@@ -24,8 +24,8 @@ STAMP := $(VENV)/.fmwave-$(shell cat pyproject.toml | cksum | cut -d' ' -f1)
 	lint types check clean
 help:
 	@echo "make demo          map the bundled real reads with the workflow, show the result"
-	@echo "make test-quick    a cross-section of all rooms, 4 minutes on two cores: while working"
-	@echo "make test          all but the slowest tests, 8 minutes (PYTEST_ARGS='tests/seed -x' for some)"
+	@echo "make test-quick    a cross-section of all rooms, 2 minutes on two cores: while working"
+	@echo "make test          all but the slowest tests, 7 minutes (PYTEST_ARGS='tests/seed -x' for some)"
 	@echo "make test-all      everything that needs no Slurm, 15 minutes"
 	@echo "make simulate      the tests of CUDA kernels in numba's simulator, 5 minutes"
 	@echo "make fuzz          more damaged and odd input files than the tests read"

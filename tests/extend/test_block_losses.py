@@ -155,7 +155,7 @@ def test_wide_bands_with_and_without_the_bound(forward: bool, scoring: Scoring) 
     assert n_gapped > 5 and n_cut > 3
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @DIRECTIONS
 @pytest.mark.parametrize("scoring", SCORINGS, ids=str)
 def test_an_insertion_that_ends_just_inside_a_block_is_not_cut_off(

@@ -72,6 +72,7 @@ def executors():
         yield None, one, three
 
 
+@pytest.mark.medium
 @given(
     seed=st.integers(0, 1000), damaged_at=st.integers(0, 30_000), threads=st.integers(0, 2),
     chunk=st.sampled_from([100, 500, 3000, 1 << 20]), ahead=st.sampled_from([0, 2000, 20_000]),

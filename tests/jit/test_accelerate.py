@@ -72,6 +72,7 @@ print(type(grown).__name__, "mapper.jit.cache" in sys.modules)
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's JIT")
+@pytest.mark.slow
 @pytest.mark.parametrize(("reason", "printed"), [("asked for", "1 0 3"), ("broken", "5")])
 def test_numbas_own_dispatcher_and_cache_serve(tmp_path, monkeypatch, reason, printed):
     """By the user's choice, and if numba's internals have changed."""

@@ -162,6 +162,7 @@ def test_a_thread_alone_shuffles_nothing(shared_types) -> None:
     assert machine.wide_share <= MOST_WIDE
 
 
+@pytest.mark.medium
 def test_screening_leaves_room_for_four_blocks(shared_types) -> None:
     """Half of the threads that the aligning kernels leave room for would not do."""
     from mapper.extend.cuda_kernels import screen

@@ -20,7 +20,7 @@ SAMPLES = ("portiera", "mixed")
 GRAPHICS = "canvas, svg.marks"  # as Snakemake's page draws by itself
 PLOTS = ("reads", "insert size", "coverage", "mapq")
 
-pytestmark = needs_snakemake
+pytestmark = [needs_snakemake, pytest.mark.medium]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,6 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.medium
 def test_the_bundled_samples_have_a_valid_file_each(directory):
     for sample, n_reads, groups in (
         ("portiera", 3500, {"portiera-SRR2838702"}),

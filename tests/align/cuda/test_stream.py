@@ -419,7 +419,7 @@ def affine_space_type():
     return type_of(AffineSpace(rows, origins, np.zeros((1, 1), np.uint32)))
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_kernels_of_the_streamed_pass_compile_for_hopper_without_spills() -> None:
     require_compiler()
     from mapper.align.affine.cuda_general import staged_affine_kernel
