@@ -14,7 +14,8 @@ weights that put no more wrong reads above 10, 20 and 30 than ``compare`` shows 
 ``ties``: fmwave and bwa mem map the same reads. Every template's primary alignments are rescored
 from CIGAR and NM (bwa's defaults, 5 for a clipped end), whatever the mappers say in AS. Where both
 reached the same score, which of the places is right is luck; where fmwave's is lower, it lost
-something. Results: benchmarks/results/accuracy_ties.{md,json}.
+something. Written: benchmarks/results/accuracy_ties.{md,json}; the committed table is a section of
+accuracy.md.
 """
 
 from __future__ import annotations

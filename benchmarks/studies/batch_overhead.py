@@ -5,7 +5,7 @@
 Maps the same reads in large and in very small batches with one thread. What a run with more batches
 takes more of the processor, divided by the batches it has more, bounds what one compiled call a
 batch (instead of two dozen) could save. Prints a table in Markdown; results:
-benchmarks/results/batch_overhead.md.
+benchmarks/results/house_on_gpu.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 An empty kernel with ten arrays and a number is launched twelve times on one stream, as a chunk of
 pairs is. The question was whether ``cuda.core`` can replace the launches of
-``mapper/cuda/launch.py``. Prints a table in Markdown; results: benchmarks/results/launch_cost.md.
+``mapper/cuda/launch.py``. Prints a table in Markdown; results: benchmarks/results/house_on_gpu.md.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ H200, 0.4 to 0.7 if kernels are compiled in the same run."""
 
 STREAM_BYTES_PER_BASE = 250
 """Device memory for each base of a stream's batch, measured with 25 M bases with 19 loci a read on
-an H200 (benchmarks/results/device_part-2026-11-21-8279e6b.md, first batch); the reads of a genome
-with few repeats take a third. A batch that takes more is aligned in parts."""
+an H200 (benchmarks/results/device_stages.md, first batch); the reads of a genome with few repeats
+take a third. A batch that takes more is aligned in parts."""
 
 DEVICE_MEMORY_SHARE = 0.75
 """Share of a device's free memory for batches. The rest is for kernels, the driver and others."""

@@ -112,7 +112,7 @@ def origins_of(space, thread):
 ATTEMPTS = (Attempt(40, 1 << 15), Attempt(220, 1 << 14))
 """Penalties divided by their common divisor; with usual ones at most 1.5 GB of workspace. A
 third attempt for higher penalties has room for so few threads that the CPU is faster
-(``benchmarks/results/pairwise_cuda_rungs.md``)."""
+(``benchmarks/results/align_cuda_variants.md``)."""
 
 
 @device_function

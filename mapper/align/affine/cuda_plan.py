@@ -50,7 +50,7 @@ BAND_LAUNCHES = (
     GroupLaunch(LARGE_BOUND, 32),
 )
 """In a band: where chunks begin, by the number of their kinds of blocks; what the first leaves goes
-to the last (measured: ``benchmarks/results/pairwise_cuda_band.md``)."""
+to the last (measured: ``benchmarks/results/align_cuda_variants.md``)."""
 
 THREAD_ATTEMPTS = (Attempt(40, 1 << 15), Attempt(MOST_PENALTY, 1 << 12))
 """The same with a thread a pair, for penalties and bands whose rows do not fit shared memory:

@@ -34,7 +34,7 @@ from mapper.cuda.memory import Workspace
 
 ATTEMPTS = (Attempt(20, 1 << 18), Attempt(64, 1 << 15), Attempt(250, 1 << 12))
 """At most about 1 GB of workspace each, unless alignments may start on many diagonals. Chosen on an
-H200 (``benchmarks/results/pairwise_cuda_rungs.md``)."""
+H200 (``benchmarks/results/align_cuda_variants.md``)."""
 
 _MOST_CELLS = 1 << 16
 """Most cells of a thread; pairs that need more go to the CPU."""

@@ -51,7 +51,7 @@ BLOCK = 2 if SIMULATED else 128
 
 BLOCKS_PER_SM = 4
 """Resident blocks of a multiprocessor, with up to 128 registers a thread. 4 blocks are faster than
-5, and 16 rows a batch faster than 24 or 32 (``benchmarks/results/pairwise_long_variants.md``)."""
+5, and 16 rows a batch faster than 24 or 32 (``benchmarks/results/align_cuda_variants.md``)."""
 
 BATCH_ROWS = 2 if SIMULATED else 16
 """Rows of a batch: with twice as many, a quarter of a tile would overlap its neighbours."""
