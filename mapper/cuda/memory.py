@@ -1,4 +1,4 @@
-"""Memory of a device and page-locked memory of the host: copies, allocation, workspaces of streams.
+"""Memory of a device and page-locked memory of the host: copies, allocation, streams, workspaces.
 
 An allocation on a device synchronises all of its streams, and locking pages of the host takes
 longer than filling them: both are kept from batch to batch.
@@ -21,6 +21,31 @@ from mapper.errors import DeviceMemoryError
 from mapper.parallel.buffers import RECYCLER, Recycler
 
 log = logging.getLogger(__name__)
+
+# --- streams ---
+
+
+def priority_stream() -> Any:
+    """Return a stream of the highest priority on the current device.
+
+    Blocks of its kernels are the next to run when a block of another kernel ends. The stream
+    exists as long as the process: keep it for reuse.
+    """
+    if SIMULATED:
+        return cuda.stream()
+    # numba-cuda wraps the driver's functions by name; its own streams have the lowest priority.
+    _, highest = cuda_driver.driver.cuCtxGetStreamPriorityRange()
+    return cuda.external_stream(int(cuda_driver.driver.cuStreamCreateWithPriority(0, highest)))
+
+
+def wait_for(stream: Any, other: Any, event: Any) -> None:
+    """Make later work of a stream wait for all work that is queued on another.
+
+    `event` is an event of the current device (``cuda.event()``) and can be reused.
+    """
+    event.record(other)
+    event.wait(stream)
+
 
 # --- copies ---
 

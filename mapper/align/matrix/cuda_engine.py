@@ -39,8 +39,15 @@ from mapper.align.matrix.plan_query_pairs import QueryPairPlan, plan_query_pairs
 from mapper.align.matrix.scoring import CodedPairs, Scoring, costs_of, padded_scores, without_memory
 from mapper.align.result import NO_MEMORY, NO_SCORE, OK, Columns, PairAlignments
 from mapper.cuda.api import SHARED_BYTES, SIMULATED, cuda
-from mapper.cuda.memory import Workspace, copy_in, copy_out, page_locked, total_bytes
-from mapper.cuda.streams import priority_stream, wait_for
+from mapper.cuda.memory import (
+    Workspace,
+    copy_in,
+    copy_out,
+    page_locked,
+    priority_stream,
+    total_bytes,
+    wait_for,
+)
 from mapper.errors import DeviceMemoryError, UsageError
 from mapper.parallel.buffers import RECYCLER
 

@@ -59,7 +59,7 @@ from mapper.align.matrix.plan_query_pairs import (
 )
 from mapper.align.matrix.scoring import bias_of
 from mapper.cuda.api import SIMULATED, Kernel, cuda, kernel
-from mapper.cuda.warp import any_in_warp, four_words, from_lane, sync_warp
+from mapper.cuda.warp import WARP, any_in_warp, four_words, from_lane, sync_warp
 from mapper.jit.accelerate import core
 
 
@@ -157,7 +157,6 @@ def next_unit(words, at, unit, lanes, diagonal, insertion, highest, scores_of_ro
 LANES = 1 if SIMULATED else 8
 GROUPS = 2 if SIMULATED else 16
 BLOCK = LANES * GROUPS
-WARP = 1 if SIMULATED else 32
 UNITS = 2 if SIMULATED else 8
 """Units of four rows that a lane has in a strip."""
 
