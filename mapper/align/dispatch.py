@@ -9,7 +9,6 @@ while the device goes on.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -23,7 +22,8 @@ from mapper.align.pairs import PairBatch, Sequences, batch_of
 from mapper.align.result import Columns, PairAlignments, new_columns
 from mapper.align.threads import chunk_bounds, thread_count
 from mapper.cuda.devices import CPU, DeviceChoice, choose_device
-from mapper.errors import DeviceMemoryError, UsageError
+from mapper.cuda.halving import Halves, in_halves
+from mapper.errors import UsageError
 from mapper.jit.accelerate import driver
 from mapper.parallel.map import any_idle, ordered_map
 from mapper.parallel.pool import thread_pool
@@ -168,7 +168,6 @@ def _has_two_bits(shift: np.ndarray) -> bool:
 
 # --- chunks of packed pairs over devices ---
 
-log = logging.getLogger(__name__)
 
 CHUNK_PAIRS = 1 << 18
 CHUNK_SYMBOLS = 1 << 27
@@ -254,17 +253,23 @@ class _Part(NamedTuple):
 
 def _on_device(worker: Worker, packed: PackedPairs, want_path: bool) -> list[_Part]:
     """Align one chunk; in halves if the device has too little memory."""
-    n = len(packed.shift)
-    columns, counts = new_columns(n), np.zeros(n, np.int64)
-    try:
+
+    def align(packed: PackedPairs) -> list[_Part]:
+        n = len(packed.shift)
+        columns, counts = new_columns(n), np.zeros(n, np.int64)
         return [_Part(packed, columns, counts, *worker.align(packed, want_path, columns, counts))]
-    except DeviceMemoryError:
-        worker.release()
+
+    def halve(packed: PackedPairs) -> Halves[PackedPairs, list[_Part]] | None:
+        n = len(packed.shift)
         if n == 1:
-            raise
-        log.debug("no device memory for %d pairs; going on with half of them", n)
-    halves = [packed_part(packed, 0, n // 2), packed_part(packed, n // 2, n)]
-    return [part for half in halves for part in _on_device(worker, half, want_path)]
+            return None
+        return Halves([packed_part(packed, 0, n // 2), packed_part(packed, n // 2, n)], _flat)
+
+    return in_halves(align, packed, halve, worker.release)
+
+
+def _flat(parts: list[list[_Part]]) -> list[_Part]:
+    return [part for parts_of_half in parts for part in parts_of_half]
 
 
 def _completed(part: _Part, want_path: bool, on_cpu: CpuFallback) -> PairAlignments:

@@ -41,29 +41,101 @@ def fetch_add_at(counts, at, value):
     return before
 
 
+def _item(context, builder, array_type, array, at):
+    array = context.make_array(array_type)(context, builder, array)
+    return cgutils.get_item_pointer(context, builder, array_type, array, [at])
+
+
 @intrinsic
-def _atomic_add(typingctx, counts, at, value):
+def _add_relaxed(typingctx, counts, at, value):
     if not isinstance(counts, types.Array) or counts.dtype not in (types.int32, types.int64):
         return None
 
     def codegen(context, builder, signature, args):
-        array = context.make_array(signature.args[0])(context, builder, args[0])
-        place = cgutils.get_item_pointer(
-            context, builder, signature.args[0], array, [args[1]], wraparound=False
-        )
-        return builder.atomic_rmw("add", place, args[2], "monotonic")
+        item = _item(context, builder, signature.args[0], args[0], args[1])
+        return builder.atomic_rmw("add", item, args[2], "monotonic")
 
     return counts.dtype(counts, types.intp, counts.dtype), codegen
 
 
 @overload(fetch_add, inline="always")
 def _fetch_add_compiled(counter, value):
-    return lambda counter, value: _atomic_add(counter, 0, value)
+    return lambda counter, value: _add_relaxed(counter, 0, value)
 
 
 @overload(fetch_add_at, inline="always")
 def _fetch_add_at_compiled(counts, at, value):
-    return lambda counts, at, value: _atomic_add(counts, at, value)
+    return lambda counts, at, value: _add_relaxed(counts, at, value)
+
+
+# --- atomic operations that order memory: for queues between threads of the CPU ---
+
+# What a thread wrote before it changed a number is seen by the thread that reads the change. The
+# counters above order nothing, which is all that a list needs, and cheaper on a GPU. Where the JIT
+# is off, one thread at a time uses the Python bodies.
+
+
+def atomic_add(numbers, at, n):
+    """Add n to an item of an int64 array; return its previous value."""
+    before = int(numbers[at])
+    numbers[at] = before + n
+    return before
+
+
+def atomic_read(numbers, at):
+    """Return an item of an int64 array, with acquire semantics."""
+    return int(numbers[at])
+
+
+def atomic_replace(numbers, at, expected, value):
+    """Replace an item of an int64 array if it equals `expected`; return its previous value."""
+    before = int(numbers[at])
+    if before == expected:
+        numbers[at] = value
+    return before
+
+
+@intrinsic
+def _add_ordered(typingctx, numbers, at, n):
+    def codegen(context, builder, signature, args):
+        item = _item(context, builder, signature.args[0], args[0], args[1])
+        return builder.atomic_rmw("add", item, args[2], "acq_rel")
+
+    return types.int64(numbers, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _replace(typingctx, numbers, at, expected, value):
+    def codegen(context, builder, signature, args):
+        item = _item(context, builder, signature.args[0], args[0], args[1])
+        found = builder.cmpxchg(item, args[2], args[3], "acq_rel", "acquire")
+        return builder.extract_value(found, 0)
+
+    return types.int64(numbers, types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _read(typingctx, numbers, at):
+    def codegen(context, builder, signature, args):
+        item = _item(context, builder, signature.args[0], args[0], args[1])
+        return builder.load_atomic(item, "acquire", 8)
+
+    return types.int64(numbers, types.int64), codegen
+
+
+@overload(atomic_add, inline="always")
+def _atomic_add_compiled(numbers, at, n):
+    return lambda numbers, at, n: _add_ordered(numbers, at, n)
+
+
+@overload(atomic_replace, inline="always")
+def _atomic_replace_compiled(numbers, at, expected, value):
+    return lambda numbers, at, expected, value: _replace(numbers, at, expected, value)
+
+
+@overload(atomic_read, inline="always")
+def _atomic_read_compiled(numbers, at):
+    return lambda numbers, at: _read(numbers, at)
 
 
 # --- bits of words ---

@@ -25,6 +25,7 @@ from mapper.batch_ops import (
 )
 from mapper.chain.cuda import find_loci
 from mapper.cuda.api import cuda, knowing_its_device
+from mapper.cuda.halving import Halves, in_halves
 from mapper.cuda.memory import Workspace, free_bytes, result_memory
 from mapper.cuda.upload import upload
 from mapper.errors import DeviceMemoryError
@@ -149,32 +150,42 @@ def _align(
     stream: StreamWorkspace, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
     model: InsertSizeModel | None,
 ) -> list[ResultSlice]:  # fmt: skip
-    """Align batches as one; in halves if memory does not suffice."""
-    try:
+    """Align batches as one; in halves if memory does not suffice, and by the CPU at last."""
+
+    def align(batches: Sequence[ReadBatch]) -> list[ResultSlice]:
         return _align_at_once(stream, batches, params, stats, model)
-    except DeviceMemoryError as error:
-        stream.space.release()
-        step = 2 if batches[0].paired else 1  # mates stay together
-        if len(batches) == 1 and batches[0].n_reads < 2 * step:
-            if not stats.counts.get(ON_CPU):
-                log.warning("%s; reads that do not fit even alone are mapped by the CPU", error)
-            stats.count(**{ON_CPU: batches[0].n_reads})
-            found = _align_on_cpu(stream.host_index, batches[0], params, stats, model)
-            return [ResultSlice(found, 0, batches[0].n_reads)]
+
+    def align_alone(batches: Sequence[ReadBatch], error: DeviceMemoryError) -> list[ResultSlice]:
+        (reads,) = batches
+        if not stats.counts.get(ON_CPU):
+            log.warning("%s; reads that do not fit even alone are mapped by the CPU", error)
+        stats.count(**{ON_CPU: reads.n_reads})
+        found = _align_on_cpu(stream.host_index, reads, params, stats, model)
+        return [ResultSlice(found, 0, reads.n_reads)]
+
+    return in_halves(align, batches, _halves, stream.space.release, align_alone)
+
+
+def _halves(
+    batches: Sequence[ReadBatch],
+) -> Halves[Sequence[ReadBatch], list[ResultSlice]] | None:
+    """Divide batches, or one batch without parting mates."""
     if len(batches) > 1:
         n = len(batches) // 2
-        return [
-            share
-            for half in (batches[:n], batches[n:])
-            for share in _align(stream, half, params, stats, model)
-        ]
+        return Halves(
+            [batches[:n], batches[n:]], lambda found: [share for half in found for share in half]
+        )
     (reads,) = batches
+    step = 2 if reads.paired else 1
+    if reads.n_reads < 2 * step:
+        return None
     middle = reads.n_reads // (2 * step) * step
-    halves = [
-        _align(stream, [half], params, stats, model)[0].cut()
-        for half in (slice_reads(reads, 0, middle), slice_reads(reads, middle, reads.n_reads))
-    ]
-    return [ResultSlice(_join(halves), 0, reads.n_reads)]
+
+    def join(found: list[list[ResultSlice]]) -> list[ResultSlice]:
+        return [ResultSlice(_join([share.cut() for (share,) in found]), 0, reads.n_reads)]
+
+    parts = [[slice_reads(reads, 0, middle)], [slice_reads(reads, middle, reads.n_reads)]]
+    return Halves(parts, join)
 
 
 def _align_on_cpu(

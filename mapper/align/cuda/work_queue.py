@@ -22,6 +22,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 from mapper.jit.accelerate import core, driver
+from mapper.jit.intrinsics import atomic_add, atomic_read, atomic_replace
 
 _LINE = 8
 """Numbers (of 8 bytes) in a cache line: each shared number has a line of its own."""
@@ -53,61 +54,8 @@ def work_queue(n_chunks: int, n_parts: int) -> WorkQueue:
     return WorkQueue(np.zeros(_LINE * (_CHUNKS + 2 * n_chunks), np.int64), n_chunks, n_parts)
 
 
-def atomic_add(numbers, at, n):
-    """Add n to an item of an int64 array; return its previous value."""
-    before = int(numbers[at])
-    numbers[at] = before + n
-    return before
-
-
-def atomic_read(numbers, at):
-    """Return an item of an int64 array, with acquire semantics."""
-    return int(numbers[at])
-
-
-def atomic_replace(numbers, at, expected, value):
-    """Replace an item of an int64 array if it equals `expected`; return its previous value."""
-    before = int(numbers[at])
-    if before == expected:
-        numbers[at] = value
-    return before
-
-
 def _back_off(attempt):
     time.sleep(0 if attempt < _YIELDS else 1e-6 * _MICROSECONDS)
-
-
-def _item(context, builder, array_type, array, at):
-    array = context.make_array(array_type)(context, builder, array)
-    return cgutils.get_item_pointer(context, builder, array_type, array, [at])
-
-
-@intrinsic
-def _add(typingctx, numbers, at, n):
-    def codegen(context, builder, signature, args):
-        item = _item(context, builder, signature.args[0], args[0], args[1])
-        return builder.atomic_rmw("add", item, args[2], "acq_rel")
-
-    return types.int64(numbers, types.int64, types.int64), codegen
-
-
-@intrinsic
-def _replace(typingctx, numbers, at, expected, value):
-    def codegen(context, builder, signature, args):
-        item = _item(context, builder, signature.args[0], args[0], args[1])
-        found = builder.cmpxchg(item, args[2], args[3], "acq_rel", "acquire")
-        return builder.extract_value(found, 0)
-
-    return types.int64(numbers, types.int64, types.int64, types.int64), codegen
-
-
-@intrinsic
-def _read(typingctx, numbers, at):
-    def codegen(context, builder, signature, args):
-        item = _item(context, builder, signature.args[0], args[0], args[1])
-        return builder.load_atomic(item, "acquire", 8)
-
-    return types.int64(numbers, types.int64), codegen
 
 
 def _calls_system(name, arguments):
@@ -130,21 +78,6 @@ def _let_others_run(typingctx):
 @intrinsic
 def _sleep(typingctx, microseconds):
     return types.int32(types.int32), _calls_system("usleep", 1)
-
-
-@overload(atomic_add, inline="always")
-def _atomic_add_compiled(numbers, at, n):
-    return lambda numbers, at, n: _add(numbers, at, n)
-
-
-@overload(atomic_replace, inline="always")
-def _atomic_replace_compiled(numbers, at, expected, value):
-    return lambda numbers, at, expected, value: _replace(numbers, at, expected, value)
-
-
-@overload(atomic_read, inline="always")
-def _atomic_read_compiled(numbers, at):
-    return lambda numbers, at: _read(numbers, at)
 
 
 @overload(_back_off)

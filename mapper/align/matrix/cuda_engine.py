@@ -5,11 +5,10 @@ Pairs whose queries share references are computed as query pairs, the others one
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +38,7 @@ from mapper.align.matrix.plan_query_pairs import QueryPairPlan, plan_query_pairs
 from mapper.align.matrix.scoring import CodedPairs, Scoring, costs_of, padded_scores, without_memory
 from mapper.align.result import NO_MEMORY, NO_SCORE, OK, Columns, PairAlignments
 from mapper.cuda.api import SHARED_BYTES, SIMULATED, cuda
+from mapper.cuda.halving import Halves, in_halves
 from mapper.cuda.memory import (
     Workspace,
     copy_in,
@@ -48,7 +48,7 @@ from mapper.cuda.memory import (
     total_bytes,
     wait_for,
 )
-from mapper.errors import DeviceMemoryError, UsageError
+from mapper.errors import UsageError
 from mapper.parallel.buffers import RECYCLER
 
 Trace = Callable[[Any, Any], None]
@@ -252,8 +252,6 @@ class Launcher:
         return self._space.kept[f"{name}, there"]
 
 
-log = logging.getLogger(__name__)
-
 _PATH_SHARE = 8
 """A worker uses up to 1 / _PATH_SHARE of a device's memory for the origins of cells."""
 
@@ -323,22 +321,16 @@ class MatrixWorker:
         DeviceMemoryError
             If a single pair does not fit.
         """
-        try:
-            with cuda.gpus[self._ordinal], self._lock:
-                try:
-                    return self._align(pairs)
-                except DeviceMemoryError:
-                    self._space.release()
-                    raise
-        except DeviceMemoryError:
+
+        def halve(pairs: CodedPairs) -> Halves[CodedPairs, PairAlignments] | None:
             n = pairs.n_pairs
             if n == 1:
-                raise
-            log.debug("no device memory for %d pairs; going on with half of them", n)
-        return joined(
-            [self.align(pairs.part(0, n // 2)), self.align(pairs.part(n // 2, n))],
-            self._scoring.cigar,
-        )
+                return None
+            join = partial(joined, want_path=self._scoring.cigar)
+            return Halves([pairs.part(0, n // 2), pairs.part(n // 2, n)], join)
+
+        with cuda.gpus[self._ordinal], self._lock:
+            return in_halves(self._align, pairs, halve, self._space.release)
 
     def _align(self, pairs: CodedPairs) -> PairAlignments:
         scoring, space = self._scoring, self._space
