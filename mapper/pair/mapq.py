@@ -135,7 +135,7 @@ def _head_quality(alignments, first, end, chosen, values, head, read_len, unseen
 @core
 def assign_mapq(alignments, first, end, primary, values, alone, head, role, read_len, unseen,
                 paired_unseen, repeat_bases, scores, params, log10_text, proper, mapq):  # fmt: skip
-    """Set the quality of each head of a read.
+    """Set the quality of each head of a read, in `mapq`, of its alignments first:end.
 
     `values` are scores with the mate, `alone` the read's own scores. An alternative that seeding
     missed does not lie near the mate, where rescue has searched: it breaks the pair, or the mate
@@ -153,11 +153,11 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, read
         params.quality_of_rivals,
     )  # fmt: skip
     quality = min(paired, own + PAIR_BOOST)
-    mapq[primary] = np.uint8(quality + 0.5)
+    mapq[primary - first] = np.uint8(quality + 0.5)
     for i in range(first, end):
         if role[i] == SUPPLEMENTARY:
             own = _head_quality(
                 alignments, first, end, i, alone, head, read_len, unseen, repeat_bases, scores,
                 log10_text, params.quality_alone, params.quality_of_rivals,
             )  # fmt: skip
-            mapq[i] = np.uint8(min(own, quality) + 0.5)
+            mapq[i - first] = np.uint8(min(own, quality) + 0.5)

@@ -7,8 +7,11 @@ other alignment is secondary to the first head it overlaps.
 Placements are compared by *ranking scores*: alignment scores with two corrections. A clipped end is
 stronger evidence against a position than a mismatch: of two copies of a repeat, the likelier is the
 one in which the read reaches its end with a mismatch near it; hence the end bonuses, as in
-extension. And a mismatch at a base of low quality is weaker evidence than one at a base of high
-quality.
+extension. And a base of low quality is weak evidence: its mismatch speaks less against a position,
+and its match less for it.
+
+Base qualities choose between places, but never raise the mapping quality above what the scores
+without them allow.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from mapper.extend.ungapped import lowest_score
 from mapper.jit.accelerate import core, driver
 from mapper.pair.insert_size import SCALE, InsertSizeModel
 from mapper.pair.mapq import (
+    MAX_MAPQ,
+    PAIR_BOOST,
     PRIMARY,
     SECONDARY,
     SUPPLEMENTARY,
@@ -34,11 +39,14 @@ from mapper.pair.mapq import (
     lead_over,
     unseen_score,
 )
-from mapper.pair.pairing import name_key, place_hash, score_pairs
+from mapper.pair.pairing import NO_PAIR, name_key, place_hash, score_pairs
 from mapper.params import ExtendParams, PairParams
 
 DIFFERENCE_RATE = 0.001
 """Bases at which a sample is expected to differ from its reference."""
+
+DOUBT_SHIFT = 4
+"""Corrections for base qualities add up in 1 / 2**DOUBT_SHIFT score units."""
 
 
 @functools.cache
@@ -66,55 +74,119 @@ def mismatch_refunds(match: int, mismatch: int) -> np.ndarray:
     return refunds
 
 
+@functools.cache
+def match_discounts(match: int) -> np.ndarray:
+    """Return how much of a match's score is withheld from an aligned base, for each base quality.
+
+    A match scores the logarithm of its probability at the true position, 1, over that of a random
+    base, 1 / 4. A base of error rate e matches with the probability 1 - e: so much less is a base
+    worth that is aligned, whether it matches or not, than one that is clipped
+    (:func:`mismatch_refunds` has the difference between a match and a mismatch). Rounded down, so
+    that nothing is withheld from qualities of 11 and more. Without qualities it is 0.
+
+    Returns
+    -------
+    int32, shape (256,), by Phred quality, in 1 / 2**DOUBT_SHIFT score units.
+    """
+    discounts = np.zeros(256, np.int32)
+    for quality in range(NO_QUALITY):
+        error = min(10 ** (-quality / 10), 0.75)
+        discounts[quality] = math.floor(-math.log(1 - error, 4) * match * (1 << DOUBT_SHIFT))
+    discounts.flags.writeable = False
+    return discounts
+
+
+class BaseWeights(NamedTuple):
+    """Corrections of scores by base qualities, and the end bonus."""
+
+    refunds: np.ndarray  # int32 (256,): :func:`mismatch_refunds`
+    discounts: np.ndarray  # int32 (256,): :func:`match_discounts`
+    end_bonus: int
+
+
 @core
-def mismatch_refund(alignments, i, quals, read_start, read_end, refunds):
-    """Return the refund for the mismatches of an alignment (:func:`mismatch_refunds`).
+def _has_discount(quals, start, end, discounts):
+    """Return True if the score of any base of a read is withheld in part."""
+    found = False
+    for base in range(start, end):
+        found |= discounts[quals[base]] != 0
+    return found
+
+
+@core
+def _correction(alignments, i, quals, read_start, read_end, weights, has_discount):
+    """Return the refunds for mismatches of an alignment, less what is withheld from its bases.
 
     ``quals[read_start:read_end]`` are the qualities in the order of the input.
     """
-    total = np.int64(0)
+    refunds, discounts = np.int64(0), np.int64(0)
     step = np.int64(1)
     base = np.int64(read_start) + alignments.query_start[i]
     if alignments.strand[i]:
         step = np.int64(-1)
         base = np.int64(read_end) - 1 - alignments.query_start[i]
+    if has_discount:
+        for j in range(alignments.query_end[i] - alignments.query_start[i]):
+            discounts += weights.discounts[quals[base + step * j]]
     for j in range(alignments.cigar_offsets[i], alignments.cigar_offsets[i + 1]):
         op = alignments.cigar_ops[j] & 15
         length = np.int64(alignments.cigar_ops[j] >> 4)
         if op == X:
             for _ in range(length):
-                total += refunds[quals[base]]
+                refunds += weights.refunds[quals[base]]
                 base += step
         elif op != D:
             base += step * length
-    return total
+    return refunds - ((discounts + (1 << DOUBT_SHIFT) - 1) >> DOUBT_SHIFT)
 
 
 @driver
-def _ranking_scores(base_offsets, quals, alignments, end_bonus, refunds):
+def _ranking_scores(base_offsets, quals, alignments, weights):
     offsets = alignments.alignment_offsets
+    n_reads = len(offsets) - 1
+    plain = np.empty(len(alignments.score), np.int32)
     ranking = np.empty(len(alignments.score), np.int32)
-    for read in range(len(offsets) - 1):
+    doubted = np.zeros(n_reads, np.bool_)
+    for read in range(n_reads):
         start, end = base_offsets[read], base_offsets[read + 1]
-        for i in range(offsets[read], offsets[read + 1]):
-            score = np.int64(alignments.score[i])
+        first = offsets[read]
+        has_discount = first < offsets[read + 1] and _has_discount(
+            quals, start, end, weights.discounts
+        )
+        for i in range(first, offsets[read + 1]):
+            plain[i] = alignments.score[i]
             if alignments.query_start[i] == 0:
-                score += end_bonus
+                plain[i] += weights.end_bonus
             if alignments.query_end[i] == end - start:
-                score += end_bonus
-            ranking[i] = score + mismatch_refund(alignments, i, quals, start, end, refunds)
-    return ranking
+                plain[i] += weights.end_bonus
+            ranking[i] = plain[i] + _correction(
+                alignments, i, quals, start, end, weights, has_discount
+            )
+            # Corrections that are all the same change no lead.
+            doubted[read] |= ranking[i] - plain[i] != ranking[first] - plain[first]
+    return plain, ranking, doubted
+
+
+class RankedAlignments(NamedTuple):
+    """Alignments with the scores by which placement compares them."""
+
+    ranked: AlignmentBatch  # with end bonuses and corrections for base qualities
+    plain: AlignmentBatch  # with end bonuses
+    doubted: np.ndarray  # bool (n_reads,): corrections differ between the read's alignments
 
 
 def with_ranking_scores(
     reads: ReadBatch, alignments: AlignmentBatch, scores: ExtendParams
-) -> AlignmentBatch:
+) -> RankedAlignments:
     """Return the alignments with the scores by which placement compares them."""
-    refunds = mismatch_refunds(scores.match, scores.mismatch)
-    ranking = _ranking_scores(
-        reads.base_offsets, reads.quals, alignments, scores.end_bonus, refunds
+    weights = BaseWeights(
+        mismatch_refunds(scores.match, scores.mismatch), match_discounts(scores.match),
+        scores.end_bonus,
+    )  # fmt: skip
+    plain, ranking, doubted = _ranking_scores(reads.base_offsets, reads.quals, alignments, weights)
+    return RankedAlignments(
+        alignments._replace(score=ranking), alignments._replace(score=plain), doubted
     )
-    return alignments._replace(score=ranking)
 
 
 class PlacementBatch(NamedTuple):
@@ -221,41 +293,88 @@ def _clear_roles(first, end, role, head, mapq, sub_score):
         sub_score[i] = 0
 
 
+@core
+def _pair_values(base_offsets, scored, first_read, best, model, penalty, key, ends, values):
+    """Set the values of both mates' alignments; return the best proper pair as `score_pairs`.
+
+    `best` are the mates' best alignments by themselves, or -1; `ends` is a workspace.
+    """
+    offsets = scored.alignment_offsets
+    for mate in range(2):
+        _set_unpaired_values(
+            scored, offsets[first_read + mate], offsets[first_read + mate + 1], best[1 - mate],
+            penalty, values[mate],
+        )  # fmt: skip
+    if best[0] < 0 or best[1] < 0:
+        return np.int64(NO_PAIR), np.int64(-1), np.int64(-1)
+    return score_pairs(base_offsets, scored, first_read, model, key, ends, values)
+
+
+@core
+def _set_alone(scored, first, end, alone):
+    """Set the value of each alignment in first:end by itself, in 1 / SCALE score units."""
+    for i in range(first, end):
+        alone[i - first] = SCALE * np.int64(scored.score[i])
+
+
+@core
+def _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq):
+    """Lower the qualities of a read's heads to what its scores allow.
+
+    `plain_mapq` are those of the scores without corrections for base qualities. A read whose best
+    alternative scores more than its own alignment owes its place to its mate or to base qualities.
+    """
+    for i in range(first, end):
+        most = min(np.int64(mapq[i]), np.int64(plain_mapq[i - first]))
+        if sub_score[i] > alignments.score[i]:
+            most = min(most, np.int64(PAIR_BOOST))
+        mapq[i] = np.uint8(most)
+
+
 @driver
-def _place(names, name_offsets, base_offsets, seeds, alignments, ranked, paired, model, params,
+def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paired, model, params,
            scores, log10_text, primary, proper, role, head, mapq, sub_score):  # fmt: skip
     """Fill the columns from `primary` on; their contents do not matter."""
+    ranked, plain, doubted = rankings
     offsets = alignments.alignment_offsets
     n_reads = len(offsets) - 1
     most = np.int64(1)
     for read in range(n_reads):
         most = max(most, offsets[read + 1] - offsets[read])
-    values, alone = np.zeros((2, most), np.int64), np.zeros(most, np.int64)
+    values, plain_values = np.zeros((2, most), np.int64), np.zeros((2, most), np.int64)
+    alone, plain_alone = np.zeros(most, np.int64), np.zeros(most, np.int64)
+    plain_mapq = np.zeros(most, np.uint8)
     step = 2 if paired else 1
+    penalty = params.unpaired_penalty
     for read in range(0, n_reads, step):
         key = name_key(names, name_offsets[read], name_offsets[read + 1])
         _clear_roles(offsets[read], offsets[read + step], role, head, mapq, sub_score)
+        is_doubted = False
         for mate in range(step):
             proper[read + mate] = False
             primary[read + mate] = _best_alone(
                 ranked, offsets[read + mate], offsets[read + mate + 1],
                 key + np.uint64(mate),
             )  # fmt: skip
+            is_doubted |= doubted[read + mate]
         if paired:
-            a, b = primary[read], primary[read + 1]
-            penalty = params.unpaired_penalty
-            _set_unpaired_values(ranked, offsets[read], offsets[read + 1], b, penalty, values[0])
-            _set_unpaired_values(
-                ranked, offsets[read + 1], offsets[read + 2], a, penalty, values[1]
+            best = primary[read], primary[read + 1]
+            score, pair_a, pair_b = _pair_values(
+                base_offsets, ranked, read, best, model, penalty, key, alone, values
             )
-            if a >= 0 and b >= 0:
-                score, pair_a, pair_b = score_pairs(
-                    base_offsets, ranked, read, model, key, alone, values
-                )
-                apart = np.int64(ranked.score[a]) + np.int64(ranked.score[b])
+            if score != NO_PAIR:
+                apart = np.int64(ranked.score[best[0]]) + np.int64(ranked.score[best[1]])
                 if score >= SCALE * (apart - penalty):
                     primary[read], primary[read + 1] = pair_a, pair_b
                     proper[read] = proper[read + 1] = True
+            if is_doubted:
+                best = (
+                    _best_alone(plain, offsets[read], offsets[read + 1], key),
+                    _best_alone(plain, offsets[read + 1], offsets[read + 2], key + np.uint64(1)),
+                )
+                _pair_values(
+                    base_offsets, plain, read, best, model, penalty, key, alone, plain_values
+                )
         for mate in range(step):
             chosen = primary[read + mate]
             if chosen < 0:
@@ -266,10 +385,9 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, ranked, paired,
                 primary[read + mate] = -1
                 continue
             first, end = offsets[read + mate], offsets[read + mate + 1]
-            for i in range(first, end):
-                alone[i - first] = SCALE * np.int64(ranked.score[i])
-                if not paired:
-                    values[mate, i - first] = alone[i - first]
+            _set_alone(ranked, first, end, alone)
+            if not paired:
+                _set_alone(ranked, first, end, values[mate])
             _assign_roles(
                 alignments, first, end, chosen, read_len, lowest, params.secondary_overlap, role,
                 head, sub_score,
@@ -282,12 +400,24 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, ranked, paired,
                 mate_lead = lead_over(
                     alignments, primary[other], _unseen(base_offsets, seeds, other, scores), scores
                 )
-                paired_unseen -= min(np.int64(params.unpaired_penalty), mate_lead)
+                paired_unseen -= min(np.int64(penalty), mate_lead)
+            repeat_bases = seeds.repeat_bases[read + mate]
             assign_mapq(
                 alignments, first, end, chosen, values[mate], alone, head, role, read_len, unseen,
-                paired_unseen, seeds.repeat_bases[read + mate], scores,
-                params, log10_text, proper[read + mate], mapq,
+                paired_unseen, repeat_bases, scores, params, log10_text, proper[read + mate],
+                mapq[first:end],
             )  # fmt: skip
+            plain_mapq[: end - first] = MAX_MAPQ
+            if is_doubted:
+                _set_alone(plain, first, end, plain_alone)
+                if not paired:
+                    _set_alone(plain, first, end, plain_values[mate])
+                assign_mapq(
+                    alignments, first, end, chosen, plain_values[mate], plain_alone, head, role,
+                    read_len, unseen, paired_unseen, repeat_bases, scores, params, log10_text,
+                    proper[read + mate], plain_mapq[: end - first],
+                )  # fmt: skip
+            _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq)
 
 
 def place_reads(

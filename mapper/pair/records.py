@@ -114,15 +114,21 @@ def _mate_score(quals, start, end):
 
 
 @core
-def _template_len(alignments, this, mate, is_first):
-    """Return the signed template length of alignment `this` and its mate's primary."""
+def _aligned_five_prime(alignments, i):
+    """Return the text position of the 5' end of an alignment, without clipped bases."""
+    return alignments.text_end[i] if alignments.strand[i] else alignments.text_start[i]
+
+
+@core
+def _template_len(alignments, this, mate):
+    """Return the signed distance from the 5' end of alignment `this` to that of its mate.
+
+    As ``samtools fixmate`` has it, and bwa for mates on opposite strands that do not point away
+    from each other; the specification leaves the ends of a template to the implementation.
+    """
     if alignments.ref_id[this] != alignments.ref_id[mate]:
         return np.int64(0)
-    start = min(alignments.text_start[this], alignments.text_start[mate])
-    span = max(alignments.text_end[this], alignments.text_end[mate]) - start
-    if alignments.text_start[this] != alignments.text_start[mate]:
-        return span if alignments.text_start[this] == start else -span
-    return span if is_first else -span
+    return _aligned_five_prime(alignments, mate) - _aligned_five_prime(alignments, this)
 
 
 @core
@@ -252,7 +258,7 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                 else -1
             )
             fields.template_len[n_records] = (
-                _template_len(alignments, this, mate_primary, read & 1 == 0)
+                _template_len(alignments, this, mate_primary)
                 if this >= 0 and mate_primary >= 0
                 else 0
             )

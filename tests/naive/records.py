@@ -128,7 +128,7 @@ class Writer:
             cigar,
             "=" if next_name == name != "*" else next_name,
             next_pos,
-            self.template_len(mine, other, first) if mine and other else 0,
+            self.template_len(mine, other) if mine and other else 0,
             letters or "*",
             "".join(chr(q + 33) for q in quals) if quals and quals[0] != 255 else "*",
         ]
@@ -144,12 +144,11 @@ class Writer:
         return flag
 
     @staticmethod
-    def template_len(mine: Any, other: Any, first: bool) -> int:
+    def template_len(mine: Any, other: Any) -> int:
         if mine.ref_id != other.ref_id:
             return 0
-        left, right = min(mine.text_start, other.text_start), max(mine.text_end, other.text_end)
-        leads = (mine.text_start, not first) < (other.text_start, first)
-        return right - left if leads else left - right
+        ends = [a.text_end if a.strand else a.text_start for a in (mine, other)]
+        return ends[1] - ends[0]
 
     def tags(self, read: PlacedRead, row: int | None, mate: PlacedRead | None) -> list[str]:
         tags = []

@@ -266,11 +266,8 @@ class Checker:
 
     @staticmethod
     def template_length(r: Any, mate: Any) -> int:
-        """From the leftmost to the rightmost base; of equals the first read is positive."""
+        """From the 5' end of the aligned bases to that of the mate's."""
         if r.is_unmapped or mate.is_unmapped or r.reference_id != mate.reference_id:
             return 0
-        left = min(r.reference_start, mate.reference_start)
-        span = int(max(r.reference_end, mate.reference_end) - left)
-        if r.reference_start != mate.reference_start:
-            return span if r.reference_start == left else -span
-        return span if r.is_read1 else -span
+        mine, other = (x.reference_end if x.is_reverse else x.reference_start for x in (r, mate))
+        return int(other - mine)
