@@ -93,10 +93,11 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="threads that map, read and compress (default: all, %(default)s here)",
     )  # fmt: skip
     machine.add_argument(
-        "--device", default="auto", metavar="auto|cpu|cuda[:0,1]",
+        "--device", default="auto", metavar="auto|cpu|cuda[:0,1|:any]",
         help="where to compute; no effect on the result. cuda: every device that "
         "CUDA_VISIBLE_DEVICES names, or all; auto: those it names; without it one that no other "
-        "run has; without a device the CPU (default: %(default)s)",
+        "run has; without a device the CPU; cuda:any: as auto, but without a device an error "
+        "(default: %(default)s)",
     )  # fmt: skip
     machine.add_argument(
         "--jobs-per-device", type=positive, default=1, metavar="N",

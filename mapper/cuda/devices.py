@@ -133,7 +133,7 @@ def _open_file(folder: int, name: str) -> int:
 
 def _cannot_lock(error: OSError) -> DeviceError:
     return DeviceError(
-        f"--device auto: no device can be locked in {FOLDER} ({error.strerror or error}); name "
+        f"no device can be locked in {FOLDER} ({error.strerror or error}); name "
         "one with --device cuda:0, or set CUDA_VISIBLE_DEVICES"
     )
 
@@ -143,9 +143,13 @@ def _cannot_lock(error: OSError) -> DeviceError:
 CPU = "cpu"
 CUDA = "cuda"
 AUTO = "auto"
+ANY = "cuda:any"
 
-_PATTERN = re.compile(r"auto|cpu|cuda(:\d+(,\d+)*)?")
-EXPECTED = "auto, cpu, cuda (all visible devices) or cuda:0,2 (these) is expected"
+_PATTERN = re.compile(r"auto|cpu|cuda(:any|:\d+(,\d+)*)?")
+EXPECTED = (
+    "auto, cpu, cuda (all visible devices), cuda:0,2 (these) or cuda:any (as auto, but never the "
+    "CPU) is expected"
+)
 
 
 _DEVICE_FILES = ("nvidiactl", "nvhost-gpu", "nvmap", "dxg")
@@ -186,10 +190,11 @@ def check_device_name(text: str) -> None:
 
 
 def choose_device(text: str) -> DeviceChoice:
-    """Choose from ``auto``, ``cpu``, ``cuda`` or ``cuda:0,2``.
+    """Choose from ``auto``, ``cpu``, ``cuda``, ``cuda:any`` or ``cuda:0,2``.
 
     Ordinals count the visible devices: those that ``CUDA_VISIBLE_DEVICES`` names, from 0.
-    ``auto`` takes every usable device, or the CPU if there is none, which is logged.
+    ``auto`` takes every usable device, or the CPU if there is none, which is logged; ``cuda:any``
+    takes the same devices, and their absence is an error.
 
     Raises
     ------
@@ -210,7 +215,7 @@ def choose_device(text: str) -> DeviceChoice:
         return DeviceChoice(CPU)
     if found.problem:
         raise DeviceError(f"--device {text}: {found.problem}")
-    if text == "cuda":
+    if text in (CUDA, ANY):
         return DeviceChoice(CUDA, usable)
     ordinals = tuple(int(part) for part in text.removeprefix("cuda:").split(","))
     for ordinal in ordinals:
@@ -228,9 +233,9 @@ def choose_device(text: str) -> DeviceChoice:
 def hold_device(text: str, sharers: int = 1) -> Iterator[DeviceChoice]:
     """Choose as :func:`choose_device`, and lock the device if no scheduler has assigned it.
 
-    If ``CUDA_VISIBLE_DEVICES`` is not set, ``auto`` takes a single device that no other such run
-    holds, waits if there is none, and holds it to the end of the ``with`` block or of the
-    process. Devices that are named (``cuda``, ``cuda:0``) are taken without a lock.
+    If ``CUDA_VISIBLE_DEVICES`` is not set, ``auto`` and ``cuda:any`` take a single device that no
+    other such run holds, wait if there is none, and hold it to the end of the ``with`` block or of
+    the process. Devices that are named (``cuda``, ``cuda:0``) are taken without a lock.
 
     Parameters
     ----------
@@ -249,7 +254,7 @@ def hold_device(text: str, sharers: int = 1) -> Iterator[DeviceChoice]:
         yield choice
         return
     devices = find_devices().devices
-    if text != AUTO or "CUDA_VISIBLE_DEVICES" in os.environ:
+    if text not in (AUTO, ANY) or "CUDA_VISIBLE_DEVICES" in os.environ:
         _log_devices(choice, devices)
         yield choice
         return

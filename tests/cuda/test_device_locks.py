@@ -143,6 +143,9 @@ def test_no_lock_where_somebody_chose(two_devices, monkeypatch, text):
 def test_the_device_is_told(two_devices, caplog):
     with caplog.at_level(logging.INFO, "mapper"), hold_device("auto"):
         assert "computing on cuda:0 (a)" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "mapper"), hold_device("cuda:any"):
+        assert caplog.messages == ["computing on cuda:0 (a)"]
     with caplog.at_level(logging.INFO, "mapper"), hold_device("cuda"):
         assert "computing on cuda:0 (a), cuda:2 (b)" in caplog.text
 

@@ -35,7 +35,7 @@ def test_cpu_looks_for_no_device(monkeypatch):
     assert choose_device("cpu") == DeviceChoice("cpu", ())
 
 
-@pytest.mark.parametrize("text", ["auto", "cuda"])
+@pytest.mark.parametrize("text", ["auto", "cuda", "cuda:any"])
 def test_all_usable_devices_are_taken(monkeypatch, text):
     pretend(monkeypatch, NEW, OLD, SECOND)
     assert choose_device(text) == DeviceChoice("cuda", (0, 2))
@@ -60,7 +60,7 @@ def test_without_a_device_auto_says_why_and_cuda_fails(monkeypatch, caplog):
     with caplog.at_level(logging.INFO, "mapper"):
         assert choose_device("auto") == DeviceChoice("cpu")
     assert "the driver is missing" in caplog.text
-    for text in ("cuda", "cuda:0"):
+    for text in ("cuda", "cuda:0", "cuda:any"):
         with pytest.raises(DeviceError, match="the driver is missing"):
             choose_device(text)
 

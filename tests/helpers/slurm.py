@@ -80,7 +80,7 @@ def settings(directory: Path, n_samples: int) -> Path:
         units += f"s{n}\tu\t{cells[0]}\t{cells[1]}\t\t\n"
     (directory / "gpus.toml").write_text(GPUS)
     config = CONFIG.replace("phix174.fa", "portiera.fa.gz")
-    config += "gpu: {model: test, table: gpus.toml}\n"
+    config += "gpu: {model: test, table: gpus.toml, device: cpu}\n"  # its GPUs are made up
     return project(directory, config, samples, units)
 
 

@@ -155,15 +155,17 @@ def test_a_given_insert_size_is_not_estimated(tmp_path):
 
 @pytest.mark.medium
 @needs_snakemake
-def test_mates_out_of_step_are_told_of_by_the_units_name(tmp_path):
-    """The estimate finds them first, in files of its own, which bear that name."""
+def test_mates_out_of_step_are_told_of_by_the_given_names(tmp_path):
+    """The estimate finds them first, in copies of the first reads."""
     text = (tmp_path / "b_R1.fq", tmp_path / "b_R2.fq")
     for path, letters in zip(text, ("x/1 y/1", "x/2 z/2"), strict=True):
         path.write_text("".join(f"@{name}\nACGT\n+\nIIII\n" for name in letters.split()))
     units = UNITS_HEADER + f"phix\tb\t{text[0].name}\t{text[1].name}\t\t\n" + UNIT
     run = snakemake(project(tmp_path, units=units), "--until", "fmwave_map")
     assert run.returncode != 0
-    assert "phix-b_R1.fq" in run.stdout
+    log = (tmp_path / "results" / "logs" / "estimate_insert_size" / "phix-b.log").read_text()
+    assert "of b_R1.fq is 'y/1', record 2 of b_R2.fq is" in log
+    assert "phix-b_R1.fq" not in log
     assert not (tmp_path / "results" / "parts").exists()
 
 

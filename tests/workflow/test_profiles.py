@@ -87,6 +87,7 @@ def test_every_entry_is_commented_and_avoids_the_traps(name):
     profile = load(name)
     assert profile.get("executor") == EXECUTORS[name]
     assert profile.get("rerun-incomplete") is True
+    assert profile.get("show-failed-logs") is True
     assert "slurm-array-jobs" not in profile
     for resources in profile.get("set-resources", {}).values():
         gpu = resources.get("gpu", 0)
@@ -95,9 +96,11 @@ def test_every_entry_is_commented_and_avoids_the_traps(name):
     if name == "slurm-gpu":
         assert profile["slurm-status-command"] == "squeue"
         assert profile["slurm-requeue"] is True
+        assert profile["slurm-init-seconds-before-status-checks"] == 5
         assert profile["set-resources"]["fmwave_map"]["nodes"] == 1
         assert profile["resources"] == {"gpu": 1}
     if EXECUTORS[name] == "cluster-generic":
+        assert "{rule} '{wildcards}' " in profile["cluster-generic-submit-cmd"]
         assert profile["default-resources"]["gpu"] == 0  # else {resources.gpu} aborts
     if name == "kubernetes":
         assert profile["set-resources"]["fmwave_map"]["scale"] == 0
@@ -118,7 +121,7 @@ def test_what_a_mapping_job_asks_for_on_a_gpu(name, tmp_path):
     assert asked["gpu"] == "1"
     assert asked["mem_mb"] == "48000"
     assert run.stdout.count("gpu=1") == 1  # no other rule asks for one
-    assert "--device auto --batch-bases 50000000 --jobs-per-device 1" in run.stdout
+    assert "--device cuda:any --batch-bases 50000000 --jobs-per-device 1" in run.stdout
     assert "--sa-sampling 2" in run.stdout
     if name == "slurm-gpu":
         assert (asked["slurm_partition"], asked["nodes"]) == ("gpu", "1")
@@ -189,11 +192,15 @@ def test_mapping_jobs_of_one_machine_wait_for_its_gpu(tmp_path):
     events = directory / "events"
     shim = directory / "bin" / "fmwave"
     shim.parent.mkdir()
+    fmwave = shutil.which("fmwave", path=environment()["PATH"])
     shim.write_text(
         f"""#!/bin/bash
-[[ "$*" != *" --device auto "* ]] || {{ echo start >> {events}; sleep 1; }}
-{shutil.which("fmwave", path=environment()["PATH"])} "$@" || exit
-[[ "$*" != *" --device auto "* ]] || echo stop >> {events}
+[[ "$*" == *" --device cuda:any "* ]] || exec {fmwave} "$@"
+echo start >> {events}
+sleep 1
+words=("$@")
+{fmwave} "${{words[@]/cuda:any/cpu}}" || exit
+echo stop >> {events}
 """
     )
     shim.chmod(0o755)
@@ -267,14 +274,21 @@ def test_status_scripts(script, answers, state, tmp_path):
         (
             "slurm-generic/bin/slurm-submit",
             "sbatch",
-            ["r", "8", "4000", "30", "1", "gpu", "x.sh"],
-            ["--gpus=1", "--cpus-per-task=8", "--mem=4000", "--time=30", "--nodes=1", "x.sh"],
+            ["r", "part=1,parts=2,unit=s1-u", "8", "4000", "30", "1", "gpu", "x.sh"],
+            [
+                *("--gpus=1", "--cpus-per-task=8", "--mem=4000", "--time=30", "--nodes=1", "x.sh"),
+                *("--partition=gpu", "--job-name=r.s1-u.1.2"),
+            ],
         ),
         (
-            "sge-gpu/bin/sge-submit", "qsub", ["r", "8", "4000", "30", "1", "x.sh"],
-            ["gpu=1", "h_rt=1800", "smp", "x.sh"],
+            "sge-gpu/bin/sge-submit", "qsub",
+            ["r", "part=1,parts=2,unit=s1-u", "8", "4000", "30", "1", "x.sh"],
+            ["gpu=1", "h_rt=1800", "smp", "x.sh", "r.s1-u.1.2"],
         ),
-        ("sge-gpu/bin/sge-submit", "qsub", ["r", "2", "4000", "30", "0", "x.sh"], ["h_vmem=2001M"]),
+        (
+            "sge-gpu/bin/sge-submit", "qsub", ["r", "sample=s1", "2", "4000", "30", "0", "x.sh"],
+            ["h_vmem=2001M", "r.s1"],
+        ),
     ],
 )  # fmt: skip
 def test_submit_scripts(script, command, arguments, expected, tmp_path: Path):

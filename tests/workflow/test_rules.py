@@ -59,11 +59,18 @@ def settings(directory: Path) -> Path:
     return project(directory, config, SAMPLES_HEADER + "phix\t\n", UNITS_HEADER + units)
 
 
-def jobs_of(directory: Path, attempt: int) -> dict[str, tuple[set[str], dict[str, str]]]:
+def jobs_of(
+    directory: Path, attempt: int, config: str = ""
+) -> dict[str, tuple[set[str], dict[str, str]]]:
     """Return, for each rule of a dry run, the keywords that are shown and the resources."""
-    more = directory / "multiqc.yaml"
-    more.write_text("report: {multiqc: true}\n")
-    run = snakemake(directory, "--dry-run", "--attempt", str(attempt), "--configfile", str(more))
+    more = directory / "more.yaml"
+    more.write_text("report: {multiqc: true}\n" + config)
+    multiqc = directory / "bin" / "multiqc"  # need not be installed for a dry run
+    multiqc.parent.mkdir(exist_ok=True)
+    multiqc.write_text("#!/bin/bash\nexit 1\n")
+    multiqc.chmod(0o755)
+    options = ["--dry-run", "--attempt", str(attempt), "--configfile", str(more)]
+    run = snakemake(directory, *options, first_on_path=multiqc)
     assert run.returncode == 0, run.stdout
     jobs = {}
     for name, text in re.findall(r"^rule (\w+):\n((?:    .*\n)+)", run.stdout, re.MULTILINE):
@@ -74,16 +81,19 @@ def jobs_of(directory: Path, attempt: int) -> dict[str, tuple[set[str], dict[str
 
 
 @pytest.mark.medium
-def test_every_rule_logs_is_measured_and_asks_for_more_when_tried_again(tmp_path):
+def test_every_rule_logs_is_measured_and_bounds_what_it_asks_for(tmp_path):
+    """By the caps; and a new attempt alone is no reason to ask for more."""
     directory = settings(tmp_path)
-    first, second = (jobs_of(directory, attempt) for attempt in (1, 2))
+    caps = "resources: {max_mem_mb: 900, max_runtime: 7}\n"
+    first, again, bounded = (jobs_of(directory, *case) for case in ((1,), (2,), (1, caps)))
     assert set(first) - {"all"} == RULES == {*OUTPUTS, "multiqc"}
     for rule in RULES:
         keywords, resources = first[rule]
         assert {"log", "benchmark"} <= keywords, rule
-        for resource in ("mem_mb", "runtime"):
-            asked, again = int(resources[resource]), int(second[rule][1][resource])
-            assert abs(again - 2 * asked) <= 1, (rule, resource)  # by rounding
+        for resource, cap in (("mem_mb", 900), ("runtime", 7)):
+            assert int(resources[resource]) > cap
+            assert again[rule][1][resource] == resources[resource], (rule, resource)
+            assert bounded[rule][1][resource] == str(cap), (rule, resource)
     for profile in (ROOT / "profiles").glob("*/profile.yaml"):
         if profile.parent.name != "local-cpu":
             assert re.search(r"^retries: [12] ", profile.read_text(), re.MULTILINE), profile

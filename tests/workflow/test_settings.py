@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
 
 from tests.helpers.workflow_runs import (
     CONFIG,
+    DATA,
+    PHIX,
     ROOT,
     SAMPLE,
     SAMPLES_HEADER,
     UNIT,
     UNITS_HEADER,
+    environment,
     needs_snakemake,
     project,
     snakemake,
@@ -24,8 +28,8 @@ SAMPLES = SAMPLES_HEADER + SAMPLE
 UNITS = UNITS_HEADER + UNIT
 
 
-def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS):
-    return pytest.param(config, samples, units, messages, id=name)
+def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS, marks=()):
+    return pytest.param(config, samples, units, messages, id=name, marks=marks)
 
 
 @pytest.mark.medium
@@ -59,10 +63,10 @@ def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS):
         case(
             "units",
             [
-                "units.tsv, unit 2: 'phix-run1' stands there twice",
-                "units.tsv, unit 3: unit: 'run 2' is not allowed. Expected: letters, digits",
-                "units.tsv, unit 4: chunks: 'many' is not allowed. Expected: a whole number",
-                "units.tsv, unit 5: fq1 and fq2 are the same file",
+                "units.tsv, line 3: 'phix-run1' stands there twice",
+                "units.tsv, line 4: unit: 'run 2' is not allowed. Expected: letters, digits",
+                "units.tsv, line 5: chunks: 'many' is not allowed. Expected: a whole number",
+                "units.tsv, line 6: fq1 and fq2 are the same file",
                 "phix_R1.fq' stands in several units: phix-run1, phix-other",
             ],
             units=UNITS
@@ -80,8 +84,8 @@ def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS):
         case(
             "samples",
             [
-                "samples.tsv, sample 1: mark_duplicates: 'perhaps' is not allowed. Expected: yes",
-                "samples.tsv, sample 2: 'phix' stands there twice",
+                "samples.tsv, line 2: mark_duplicates: 'perhaps' is not allowed. Expected: yes",
+                "samples.tsv, line 3: 'phix' stands there twice",
             ],
             samples=SAMPLES_HEADER + "phix\tperhaps\nphix\t\n",
         ),
@@ -98,8 +102,36 @@ def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS):
              config=CONFIG.replace("samples.tsv", "s.tsv")),
         case(
             "missing files",
-            ["Missing input files", "not/there.fq", "phix-run1"],
-            units=UNITS_HEADER + "phix\trun1\tnot/there.fq\t\t\t\n",
+            [
+                "units.tsv, line 4: fq1: 'not/there.fq': there is no such file",
+                "units.tsv, line 5: fq2: '.': is a directory",
+            ],
+            # Lines that are skipped count, as in an editor.
+            units=UNITS_HEADER
+            + "# a comment\n\nphix\trun1\tnot/there.fq\t\t\t\n"
+            + f"phix\trun2\t{PHIX[0]}\t.\t\t\n",
+        ),
+        case(
+            "spaces",
+            [
+                "units.tsv, line 1: spaces between the cells; a tab is expected",
+                "units.tsv, line 2: spaces between the cells; a tab is expected",
+            ],
+            units=UNITS.replace("\t", "  "),
+        ),
+        case(
+            "commas",
+            ["units.tsv, line 1: commas between the cells; a tab is expected"],
+            units=UNITS.replace("\t", ","),
+        ),
+        case(
+            "multiqc",
+            ["config: report.multiqc: MultiQC is not installed: pip install multiqc"],
+            config=CONFIG + "report: {multiqc: true}\n",
+            marks=pytest.mark.skipif(
+                shutil.which("multiqc", path=environment()["PATH"]) is not None,
+                reason="multiqc is installed",
+            ),
         ),
         case(
             "missing reference",
@@ -125,6 +157,33 @@ def test_bad_settings_stop_with_a_message_before_any_job(
         assert message in run.stdout
     assert "Traceback" not in run.stdout
     assert not (directory / "results").exists()
+
+
+@pytest.mark.medium
+def test_reads_that_an_importing_workflow_makes_need_not_be_there_yet(tmp_path):
+    units = UNITS_HEADER + "phix\trun1\treads/a.fq\t\t\t\n"
+    directory = project(tmp_path, units=units)
+    importing = directory / "Snakefile"
+    settings = {"samples": "samples.tsv", "units": "units.tsv"}
+    settings["reference"] = str(DATA / "phix174.fa")
+    importing.write_text(
+        f"""
+rule reads:
+    output:
+        "reads/a.fq",
+    shell:
+        "cp {PHIX[0]} {{output}}"
+
+module mapping:
+    snakefile: "{ROOT / "workflow" / "Snakefile"}"
+    config: {settings}
+
+use rule * from mapping as mapping_*
+"""
+    )
+    run = snakemake(directory, "--dry-run", "mapping_all", snakefile=importing)
+    assert run.returncode == 0, run.stdout
+    assert "rule reads:" in run.stdout
 
 
 def keys(schema: dict, prefix: str = "") -> Iterator[tuple[str, dict]]:

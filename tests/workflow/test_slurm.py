@@ -80,7 +80,7 @@ def test_the_generic_profile_survives_what_the_plugin_does_not(tmp_path, expecte
     (job,) = queue("%A", "--partition=gpu")
     subprocess.run(["scancel", job], check=True, timeout=30)
     assert wait_for_exit(process) == 0, (directory / "run.log").read_text()
-    first = next(iter((directory / "slurm_logs").glob(f"fmwave-fmwave_map-{job}.log")))
+    first = next(iter((directory / "slurm_logs").glob(f"fmwave_map.s1-u.1.1-{job}.log")))
     assert "CANCELLED" in first.read_text()
     log = directory / "results" / "logs" / "map" / "s1-u.1-of-1.log"
     assert "CUDA_VISIBLE_DEVICES=0" in log.read_text()

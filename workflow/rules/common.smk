@@ -186,8 +186,8 @@ def final(path):
     return protected(path) if config["output"]["protect"] else path
 
 
-# Resources: upper bounds of a job, more with each attempt. Sizes of files
-# that another workflow has yet to make count as 0.
+# What jobs need, for the resource functions of attempts.smk: upper bounds. Sizes of files that
+# another workflow has yet to make count as 0.
 
 BYTES_A_READ = {
     ".gz": 40,
@@ -223,20 +223,20 @@ def reference_mb(size_mb=None):
     return packing * (size_of(path) / 1e6 if size_mb is None else size_mb)
 
 
-def minutes(attempt, reads_in_millions, reads_per_second):
+def minutes(reads_in_millions, reads_per_second):
     """Twice the time the reads should take, and 15 minutes for start and compilation."""
-    return attempt * math.ceil(15 + 2 * reads_in_millions * 1e6 / reads_per_second / 60)
+    return math.ceil(15 + 2 * reads_in_millions * 1e6 / reads_per_second / 60)
 
 
-def index_mem_mb(wildcards, input, attempt):
+def index_mem_mb(wildcards, input, threads):
     """11 bytes a base at most, 12 beyond 2^32 bases, and 1 GB for the process and Snakemake's."""
     megabases = reference_mb(input.size_mb)
-    return int(attempt * (1000 + (11 if megabases < 4200 else 12) * megabases))
+    return 1000 + (11 if megabases < 4200 else 12) * megabases
 
 
-def reference_runtime(wildcards, input, attempt):
+def reference_runtime(wildcards, input, threads):
     """25 Mbp a minute: the index build reached more on each reference of docs/performance.md."""
-    return attempt * math.ceil(15 + reference_mb(input.size_mb) / 25)
+    return math.ceil(15 + reference_mb(input.size_mb) / 25)
 
 
 def index_options():
@@ -255,24 +255,28 @@ def map_threads():
     return max(1, GPU["host_cores"] // GPU["jobs_per_gpu"])
 
 
-def cpu_map_mem_mb(wildcards, threads, attempt):
+def cpu_map_mem_mb(wildcards, input, threads):
     """The index, a batch for each thread, and the rest."""
-    return int(attempt * (2500 + index_bytes_a_base() * reference_mb() + 300 * threads))
+    return 2500 + index_bytes_a_base() * reference_mb() + 300 * threads
 
 
-def map_mem_mb(wildcards, threads, attempt):
+def map_mem_mb(wildcards, input, threads):
     """Return the value for the CPU, or on a GPU that of the table."""
     if GPU is not None:
-        return int(attempt * 1000 * GPU["host_memory_gb"] / GPU["jobs_per_gpu"])
-    return cpu_map_mem_mb(wildcards, threads, attempt)
+        return 1000 * GPU["host_memory_gb"] / GPU["jobs_per_gpu"]
+    return cpu_map_mem_mb(wildcards, input, threads)
 
 
-def map_runtime(wildcards, threads, attempt):
+def split_runtime(wildcards, input, threads):
+    return minutes(million_reads(wildcards.unit), 100_000)
+
+
+def map_runtime(wildcards, input, threads):
     rate = CPU_READS_PER_SECOND * threads
     if GPU is not None:
         rate = GPU["reads_per_second"] / GPU["jobs_per_gpu"]
     share = million_reads(wildcards.unit) / int(wildcards.get("parts", n_parts(wildcards.unit)))
-    return minutes(attempt, share, rate)
+    return minutes(share, rate)
 
 
 def map_gpu():
@@ -281,7 +285,10 @@ def map_gpu():
 
 
 def map_device():
-    return config["gpu"]["device"] if GPU is not None else "cpu"
+    """Return --device. Who names a GPU model wants no run on the CPU, which takes ten times longer."""
+    if GPU is None:
+        return "cpu"
+    return "cuda:any" if config["gpu"]["device"] == "auto" else config["gpu"]["device"]
 
 
 def gpu_options():
@@ -292,9 +299,9 @@ def gpu_options():
 
 
 def streaming_runtime(reads_per_second):
-    """Resource function of a rule that reads a sample's records through."""
+    """Return the need of minutes of a rule that reads a sample's records through."""
 
-    def runtime(wildcards, attempt):
-        return minutes(attempt, sample_million_reads(wildcards.sample), reads_per_second)
+    def need(wildcards, input, threads):
+        return minutes(sample_million_reads(wildcards.sample), reads_per_second)
 
-    return runtime
+    return need

@@ -11,14 +11,14 @@ rule fmwave_index:
         "../envs/fmwave.yaml"
     threads: config["index"]["threads"]
     resources:
-        mem_mb=index_mem_mb,
-        runtime=reference_runtime,
+        mem_mb=memory(index_mem_mb),
+        runtime=runtime(reference_runtime),
     params:
         options=index_options(),
     shell:
         # --device cpu: a job that asked for no GPU takes none, even if it sees one.
-        "fmwave index {input.fasta:q} -o {output:q} -t {threads} --device cpu {params.options}"
-        " > {log:q} 2>&1"
+        JOB
+        + "fmwave index {input.fasta:q} -o {output:q} -t {threads} --device cpu {params.options}"
 
 
 rule plain_reference:
@@ -36,7 +36,7 @@ rule plain_reference:
         "../envs/fmwave.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 1000 * attempt,
-        runtime=reference_runtime,
+        mem_mb=memory(1000),
+        runtime=runtime(reference_runtime),
     script:
         "../scripts/plain_reference.py"

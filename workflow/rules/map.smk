@@ -12,8 +12,8 @@ rule split_reads:
         "../envs/fmwave.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 1500 * attempt,
-        runtime=lambda wildcards, attempt: minutes(attempt, million_reads(wildcards.unit), 100_000),
+        mem_mb=memory(1500),
+        runtime=runtime(split_runtime),
     params:
         n_chunks=lambda wildcards: n_parts(wildcards.unit),
     script:
@@ -36,8 +36,8 @@ rule estimate_insert_size:
         "../envs/fmwave.yaml"
     threads: config["map"]["threads"]
     resources:
-        mem_mb=cpu_map_mem_mb,
-        runtime=lambda wildcards, attempt: 30 * attempt,
+        mem_mb=memory(cpu_map_mem_mb),
+        runtime=runtime(30),
     params:
         # Files of each unit; the paths themselves are Snakemake's to change.
         units=lambda wildcards: {
@@ -66,8 +66,8 @@ rule fmwave_map:
         "../envs/fmwave.yaml"
     threads: map_threads()
     resources:
-        mem_mb=map_mem_mb,
-        runtime=map_runtime,
+        mem_mb=memory(map_mem_mb),
+        runtime=runtime(map_runtime),
         gpu=map_gpu(),
     params:
         staging=staging,
@@ -78,8 +78,7 @@ rule fmwave_map:
         gpu=gpu_options(),
         extra=config["map"]["extra"],
     shell:
-        "exec > {log:q} 2>&1; "
-        'echo "host $(hostname), CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}"; '
+        JOB + 'echo "CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}"; '
         "{params.staging}; "
         'fmwave map "$index" {params.reads:q} -o {output.bam:q} --sort -t {threads}'
         " {params.read_group:q} --device {params.device} {params.gpu}"

@@ -14,8 +14,8 @@ rule alignment_statistics:
         "../envs/fmwave.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 1500 * attempt,
-        runtime=streaming_runtime(50_000),
+        mem_mb=memory(1500),
+        runtime=runtime(streaming_runtime(50_000)),
     script:
         "../scripts/alignment_statistics.py"
 
@@ -39,8 +39,8 @@ rule summary:
         "../envs/fmwave.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 1000 * attempt,
-        runtime=lambda wildcards, attempt: 10 * attempt,
+        mem_mb=memory(1000),
+        runtime=runtime(10),
     params:
         samples=list(SAMPLES),
     script:
@@ -69,8 +69,8 @@ rule plots:
         "../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=lambda wildcards, attempt: 30 * attempt,
+        mem_mb=memory(2000),
+        runtime=runtime(30),
     params:
         samples=list(SAMPLES),
     script:
@@ -91,12 +91,16 @@ rule multiqc:
         "../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        mem_mb=memory(4000),
+        runtime=runtime(60),
     params:
         directory=lambda wildcards, output: Path(output[0]).parent,
         name=lambda wildcards, output: Path(output[0]).name,
     shell:
         # A list of files by name: it finds no other run's results.
-        "printf '%s\\n' {input:q} | multiqc --file-list /dev/stdin --force --no-data-dir"
-        " --no-version-check --cl-config 'extra_fn_clean_exts: [.coverage]' --outdir {params.directory:q} --filename {params.name:q} > {log:q} 2>&1"
+        JOB
+        + (
+            "printf '%s\\n' {input:q} | multiqc --force --no-data-dir --file-list /dev/stdin"
+            " --no-version-check --cl-config 'extra_fn_clean_exts: [.coverage]'"
+            " --outdir {params.directory:q} --filename {params.name:q}"
+        )

@@ -15,8 +15,8 @@ rule finish_sample:
         "../envs/fmwave.yaml"
     threads: config["output"]["threads"]
     resources:
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=streaming_runtime(50_000),
+        mem_mb=memory(2000),
+        runtime=runtime(streaming_runtime(50_000)),
     params:
         libraries=libraries_of_sample,
         mark_duplicates=lambda wildcards: marks_duplicates(wildcards.sample),

@@ -2,6 +2,7 @@
 import csv
 import re
 import shlex
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -69,20 +70,40 @@ def with_numbers(schema, cells):
     return {**cells, **numbers}
 
 
+def without_tabs(lines, path):
+    """Return one line for each line of a sheet whose cells are separated by something else."""
+    names = {" ": "spaces", ",": "commas", ";": "semicolons"}
+    found = {}
+    for number, line in lines:
+        separator = re.search(r"\S([ ,;])\s*\S", line)
+        if separator and "\t" not in line:
+            found[number] = names[separator[1]]
+    return [
+        f"{path}, line {n}: {what} between the cells; a tab is expected"
+        for n, what in found.items()
+    ]
+
+
 def read_sheet(kind, path):
-    """Return the rows of a tab-separated sheet without empty cells, and their errors."""
+    """Return the rows of a tab-separated sheet by their line, without empty cells, and errors."""
     schema = load_schema(kind)
     try:
         with open(path, newline="", encoding="utf-8-sig") as sheet:
-            reader = csv.DictReader(
-                (line for line in sheet if not line.startswith("#")),
-                delimiter="\t",
-                restkey="cells without a column",
-            )
-            rows = [{column: cell for column, cell in row.items() if cell} for row in reader]
+            lines = [
+                (number, line)
+                for number, line in enumerate(sheet, start=1)
+                if line.strip() and not line.startswith("#")
+            ]
     except (OSError, UnicodeDecodeError) as error:
         raise WorkflowError(f"The sheet of {kind}, '{path}' (config key {kind}): {error}")
-    rows = [with_numbers(schema, row) for row in rows]
+    stop_on(without_tabs(lines, path))
+    reader = csv.DictReader(
+        (line for _, line in lines), delimiter="\t", restkey="cells without a column"
+    )
+    rows = {}
+    for row in reader:
+        cells = {column: cell for column, cell in row.items() if cell}
+        rows[lines[reader.line_num - 1][0]] = with_numbers(schema, cells)
     problems = []
     if not rows:
         problems.append(
@@ -90,19 +111,37 @@ def read_sheet(kind, path):
         )
     # Only the main process checks: with 10 000 units each job would do it again.
     if workflow.is_main_process:
-        for number, row in enumerate(rows, start=1):
-            problems += complaints(row, schema, f"{path}, {kind[:-1]} {number}")
-    return [with_defaults(schema, row) for row in rows], problems
+        for number, row in rows.items():
+            problems += complaints(row, schema, f"{path}, line {number}")
+    return {number: with_defaults(schema, row) for number, row in rows.items()}, problems
+
+
+def is_imported():
+    """Whether another workflow imports or includes this one; its rules may make the reads."""
+    here = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))  # rules/
+    return here.parent.resolve() != Path(workflow.basedir).resolve()
+
+
+def missing_reads(units, lines, path):
+    """Return one line for each read file that is not there, or cannot be read."""
+    problems = []
+    for name, row in units.items():
+        for column in ("fq1", "fq2", "bam"):
+            reads = row.get(column)
+            if reads and not Path(reads).is_file():
+                what = "is a directory" if Path(reads).is_dir() else "there is no such file"
+                problems.append(f"{path}, line {lines[name]}: {column}: '{reads}': {what}")
+    return problems
 
 
 def read_samples(path):
     """Return the rows of the sheet of samples by name, and their errors."""
     rows, problems = read_sheet("samples", path)
     samples = {}
-    for number, row in enumerate(rows, start=1):
+    for number, row in rows.items():
         name = row.get("sample")
         if name in samples:
-            problems.append(f"{path}, sample {number}: '{name}' stands there twice")
+            problems.append(f"{path}, line {number}: '{name}' stands there twice")
         samples[name] = row
     return samples, problems
 
@@ -110,21 +149,25 @@ def read_samples(path):
 def read_units(path):
     """Return the rows of the sheet of units by "sample-unit", and their errors."""
     rows, problems = read_sheet("units", path)
-    units = {}
-    for number, row in enumerate(rows, start=1):
+    units, lines = {}, {}
+    for number, row in rows.items():
         name = f"{row.get('sample')}-{row.get('unit')}"
         if name in units:
             problems.append(
-                f"{path}, unit {number}: '{name}' stands there twice. sample and unit "
+                f"{path}, line {number}: '{name}' stands there twice. sample and unit "
                 "together (sample-unit) name the output and must differ between rows"
             )
         if ("fq1" in row) == ("bam" in row):
-            problems.append(f"{path}, unit {number}: missing: fq1, or bam; one of them is expected")
+            problems.append(f"{path}, line {number}: missing: fq1, or bam; one of them is expected")
         if "bam" in row and "fq2" in row:
-            problems.append(f"{path}, unit {number}: fq2 beside bam; a bam holds both mates")
+            problems.append(f"{path}, line {number}: fq2 beside bam; a bam holds both mates")
         if row.get("fq1") and row.get("fq1") == row.get("fq2"):
-            problems.append(f"{path}, unit {number}: fq1 and fq2 are the same file")
-        units[name] = row
+            problems.append(f"{path}, line {number}: fq1 and fq2 are the same file")
+        units[name], lines[name] = row, number
+    # Where nothing but the sheet can name them; files in a storage are looked for there.
+    in_storage = workflow.storage_settings.default_storage_provider
+    if workflow.is_main_process and not is_imported() and not in_storage:
+        problems += missing_reads(units, lines, path)
     # The same reads twice would count twice as evidence for a variant.
     users = {}
     for name, row in units.items():
@@ -191,9 +234,24 @@ def read_extra(text):
     return words
 
 
+def check_multiqc():
+    """Stop if MultiQC is wanted and missing, where jobs see the programs that are here."""
+    own_software = workflow.deployment_settings.deployment_method  # conda, apptainer, modules
+    elsewhere = own_software or workflow.storage_settings.default_storage_provider
+    if workflow.is_main_process and not elsewhere and shutil.which("multiqc") is None:
+        stop_on(
+            [
+                "config: report.multiqc: MultiQC is not installed: pip install multiqc, or "
+                "pip install -e '.[multiqc]' in the folder of this repository; or set it to false"
+            ]
+        )
+
+
 CONFIG_SCHEMA = load_schema("config")
 stop_on(complaints(config, CONFIG_SCHEMA, "config"))
 config = with_defaults(CONFIG_SCHEMA, config)
+if config["report"]["multiqc"]:
+    check_multiqc()
 GIVES_INSERT_SIZE = names_option(
     read_extra(config["map"]["extra"]), "I", "--insert-size-from", "--insert-size"
 )

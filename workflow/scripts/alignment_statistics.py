@@ -4,6 +4,10 @@ Also the last check of the workflow: the primary records are as many as the read
 sample's mapping jobs took in.
 """
 
+from rule_log import errors_in_one_line, named, start_log
+
+start_log(globals().get("snakemake"))  # before imports that may fail
+
 import json
 import re
 from pathlib import Path
@@ -43,8 +47,5 @@ def main() -> None:
         Path(snakemake.output[name]).write_text(text)
 
 
-try:
+with errors_in_one_line(), named(alignments, pysam.SamtoolsError):
     main()
-except (pysam.SamtoolsError, ValueError) as error:
-    Path(snakemake.log[0]).write_text(f"{alignments}: {error}\n")
-    raise

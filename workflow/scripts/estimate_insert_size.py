@@ -9,16 +9,21 @@ Units without a pair among their first reads count as single reads, which have n
 They are passed over, lest a long one hide the pairs behind it.
 """
 
+from rule_log import errors_in_one_line, named, start_log
+
+start_log(globals().get("snakemake"))  # before imports that may fail
+
 import json
 import shlex
 import subprocess
+import sys
 import tempfile
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TextIO, cast
 
 import pysam
-from isal import igzip
+from isal import igzip, igzip_lib
 
 from mapper.pair.insert_size import ESTIMATION_PAIRS, ESTIMATION_READS
 
@@ -45,7 +50,11 @@ def head_of_fastq(unit: str, paths: list[Path], n_pairs: int, directory: Path) -
             is_gzip = raw.read(2) == b"\x1f\x8b"
         opened = igzip.open(path, "rb") if is_gzip else path.open("rb")
         targets.append(directory / f"{unit}_R{mate}.fq")
-        with cast(BinaryIO, opened) as reads, targets[-1].open("wb") as out:
+        with (
+            named(path, igzip_lib.IsalError),
+            cast(BinaryIO, opened) as reads,
+            targets[-1].open("wb") as out,
+        ):
             head = list(islice(reads, LINES * n_pairs))
             out.writelines(head)
         n_taken = -(-len(head) // LINES)
@@ -62,6 +71,7 @@ def head_of_bam(unit: str, path: Path, n_reads: int, directory: Path) -> Head:
     half = False  # a pair lacks its mate
     header = pysam.AlignmentHeader.from_dict({"HD": {"VN": "1.6"}})
     with (
+        named(path),
         pysam.AlignmentFile(str(path), check_sq=False) as reads,
         pysam.AlignmentFile(str(target), "wb", header=header) as out,
     ):
@@ -122,6 +132,25 @@ def command(index: str, heads: list[Head], threads: int, stats: str, extra: str)
     return f"{shlex.join(words)} {extra} > /dev/null"
 
 
+def run(command: str, given: dict[Path, Path]) -> None:
+    """Run a shell command; its messages name the given files, not the copies of their first reads.
+
+    Parameters
+    ----------
+    command
+        As of :func:`command`.
+    given
+        By the path of each copy.
+    """
+    with subprocess.Popen(["bash", "-c", command], stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr or ():
+            for copy, path in given.items():
+                line = line.replace(str(copy), str(path))
+            print(line, end="", flush=True)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+
+
 def tell(log: TextIO, heads: list[Head], stats: Path) -> None:
     """Log the number of pairs of the estimate, or that there is none."""
     log.write("".join(f"{head.unit}: its first {head.n_pairs} pairs\n" for head in heads))
@@ -138,21 +167,18 @@ def main() -> None:
     files = iter(map(Path, snakemake.input.reads))
     units = {unit: list(islice(files, n)) for unit, n in snakemake.params.units.items()}
     stats = Path(snakemake.output.json)
-    with (
-        Path(snakemake.log[0]).open("w") as log,
-        tempfile.TemporaryDirectory(prefix=f".{stats.name}-", dir=stats.parent) as scratch,
-    ):
-        try:
-            found = heads(units, Path(scratch))
-        except (OSError, ValueError) as error:
-            log.write(f"{', '.join(snakemake.input.reads)}: {error}\n")
-            raise
+    with tempfile.TemporaryDirectory(prefix=f".{stats.name}-", dir=stats.parent) as scratch:
+        found = heads(units, Path(scratch))
         text = command(
             str(snakemake.input.index), found, snakemake.threads, str(stats), snakemake.params.extra
         )
-        subprocess.run(["bash", "-c", text], stderr=log, check=True)
-        tell(log, found, stats)
+        given = {}
+        for head in found:
+            given |= dict(zip(head.paths, units[head.unit], strict=True))
+        run(text, given)
+        tell(sys.stdout, found, stats)
 
 
 if "snakemake" in globals():
-    main()
+    with errors_in_one_line():
+        main()

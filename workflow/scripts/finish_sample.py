@@ -6,6 +6,10 @@ looked for within a library, which samtools markdup does not know of: each libra
 itself. The files get their names when they are complete, the index last.
 """
 
+from rule_log import errors_in_one_line, start_log
+
+start_log(globals().get("snakemake"))  # before imports that may fail
+
 import json
 import os
 import shutil
@@ -109,8 +113,5 @@ def main() -> None:
         made_index.replace(index)
 
 
-try:
+with errors_in_one_line(pysam.SamtoolsError):
     main()
-except (pysam.SamtoolsError, ValueError) as error:
-    Path(snakemake.log[0]).write_text(f"{error}\n")
-    raise

@@ -1,5 +1,9 @@
 """The report's plots, as SVG (Snakemake script)."""
 
+from rule_log import start_log
+
+start_log(globals().get("snakemake"))  # before imports that may fail
+
 import csv
 from pathlib import Path
 
@@ -9,9 +13,9 @@ mpl.use("svg")
 # Reproducible files, with text as text: searchable, and readable by a test.
 mpl.rcParams.update({"svg.hashsalt": "fmwave", "svg.fonttype": "none", "font.size": 9})
 
-from matplotlib import pyplot as plt  # noqa: E402  after the choice of backend
-from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.ticker import PercentFormatter  # noqa: E402
+from matplotlib import pyplot as plt  # after the choice of backend
+from matplotlib.axes import Axes
+from matplotlib.ticker import PercentFormatter
 
 MANY = 20  # samples; beyond, names would overlap
 

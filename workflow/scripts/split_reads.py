@@ -7,14 +7,19 @@ with the files (mates out of step, a half record, one file longer) is left for f
 and to name: the last chunk takes all that is left of each file.
 """
 
+from rule_log import errors_in_one_line, named, start_log
+
+start_log(globals().get("snakemake"))  # before imports that may fail
+
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Self
 
 import numpy as np
-from isal import igzip
+from isal import igzip, igzip_lib
 
+from mapper.errors import MapperError
 from mapper.io.bam_split import count_reads as count_bam_reads
 from mapper.io.bam_split import split_bam
 
@@ -26,7 +31,7 @@ ALIGNMENT_FILES = (".bam", ".cram", ".sam")
 
 def blocks(path: Path) -> Iterator[np.ndarray]:
     """Yield the text of a file, plain or gzip, as arrays of bytes (uint8)."""
-    with path.open("rb") as raw:
+    with named(path, igzip_lib.IsalError), path.open("rb") as raw:
         is_gzip = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         stream = igzip.IGzipFile(fileobj=raw, mode="rb") if is_gzip else raw
@@ -115,13 +120,9 @@ def split(reads: list[Path], n_chunks: int, directory: Path) -> None:
 
 
 if "snakemake" in globals():
-    with Path(snakemake.log[0]).open("w") as log:
-        try:
-            split(
-                [Path(path) for path in snakemake.input.reads],
-                snakemake.params.n_chunks,
-                Path(snakemake.output.chunks),
-            )
-        except Exception as error:
-            log.write(f"{', '.join(snakemake.input.reads)}: {error}\n")
-            raise
+    with errors_in_one_line(MapperError):
+        split(
+            [Path(path) for path in snakemake.input.reads],
+            snakemake.params.n_chunks,
+            Path(snakemake.output.chunks),
+        )

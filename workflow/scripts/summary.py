@@ -1,5 +1,9 @@
 """One line per sample out of its statistics, as a table and as a page (Snakemake script)."""
 
+from rule_log import start_log
+
+start_log(globals().get("snakemake"))  # before imports that may fail
+
 import csv
 import html
 import re
