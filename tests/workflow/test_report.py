@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pysam
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.helpers.workflow_runs import ROOT, needs_snakemake, snakemake
 
@@ -20,7 +26,46 @@ SAMPLES = ("portiera", "mixed")
 GRAPHICS = "canvas, svg.marks"  # as Snakemake's page draws by itself
 PLOTS = ("reads", "insert size", "coverage", "mapq")
 
-pytestmark = [needs_snakemake, pytest.mark.medium]
+pytestmark = needs_snakemake
+
+
+def required(distribution: str, extra: str) -> set[str]:
+    """Return the names of all distributions that one brings, as they are installed."""
+    todo = {(distribution, extra)}
+    seen: set[tuple[str, str]] = set()
+    while todo:
+        name, extra = todo.pop()
+        seen.add((name, extra))
+        if name == "fmwave":  # its installed metadata may be older than this checkout
+            project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+            lines = project["dependencies"] + project["optional-dependencies"].get(extra, [])
+        else:
+            lines = importlib.metadata.requires(name) or []
+        for requirement in map(Requirement, lines):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                key = canonicalize_name(requirement.name)
+                todo |= {(key, wanted) for wanted in ("", *requirement.extras)} - seen
+    return {name for name, _ in seen}
+
+
+def test_the_extra_workflow_brings_what_a_report_imports():
+    """Snakemake's reporter asks for more than Snakemake does; the container has the same extra."""
+    spec = importlib.util.find_spec("snakemake")
+    assert spec is not None
+    assert spec.origin is not None
+    imported = set()
+    for path in (Path(spec.origin).parent / "report").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                imported.add(node.module.split(".")[0])
+    owners = importlib.metadata.packages_distributions()
+    needed = {canonicalize_name(owner) for name in imported for owner in owners.get(name, [])}
+    assert "pygments" in needed
+    assert needed <= required("fmwave", "workflow")
+    container = (ROOT / "container" / "Dockerfile").read_text()
+    assert re.search(r"pip install .*'\.\[[a-z0-9,-]*\bworkflow\b", container)
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +80,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.medium
 def test_the_bundled_samples_have_a_valid_file_each(directory):
     for sample, n_reads, groups in (
         ("portiera", 3500, {"portiera-SRR2838702"}),
@@ -84,6 +130,7 @@ def show(page, label: str) -> None:
     page.locator("tr", has=page.get_by_text(label, exact=True)).locator('[iconname="eye"]').click()
 
 
+@pytest.mark.medium
 def test_the_first_page_says_what_was_done(page):
     page.reload()
     page.locator(GRAPHICS).first.wait_for()  # the graph of the rules
@@ -91,6 +138,7 @@ def test_the_first_page_says_what_was_done(page):
     assert "Reads were mapped with fmwave to tests/data/portiera.fa.gz" in text
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("plot", PLOTS)
 def test_every_plot_is_drawn(page, plot):
     open_category(page, "Plots")
@@ -115,6 +163,7 @@ def test_every_plot_is_drawn(page, plot):
     assert colours > 20
 
 
+@pytest.mark.medium
 def test_the_summary_is_a_table_of_the_samples(page):
     open_category(page, "Summary")
     show(page, "all samples")
@@ -128,6 +177,7 @@ def test_the_summary_is_a_table_of_the_samples(page):
     assert {len(line) for line in lines} == {10}
 
 
+@pytest.mark.medium
 def test_run_times_are_there(page):
     """The statistics page: Snakemake draws the jobs' run times."""
     open_category(page, "Statistics")
