@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pysam
 import pytest
 
@@ -28,11 +29,26 @@ from tests.helpers.workflow_runs import (
 pytestmark = needs_snakemake
 
 STATISTICS = ("flagstat.txt", "stats.txt", "idxstats.tsv", "coverage.tsv", "markdup.json")
+UNCOUNTED = 0x704  # unmapped, secondary, failed checks, duplicate
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
     with path.open() as table:
         return list(csv.DictReader(table, delimiter="\t"))
+
+
+def positions_and_qualities(path: Path, reference: Path) -> tuple[np.ndarray, list[int]]:
+    """Return the depth of each position of a file's only contig, and the aligned qualities."""
+    qualities: list[int] = []
+    with pysam.AlignmentFile(str(path), reference_filename=str(reference)) as file:
+        depths = np.zeros(file.lengths[0], int)
+        for record in file.fetch(until_eof=True):
+            if record.flag & UNCOUNTED:
+                continue
+            for at, position in record.get_aligned_pairs(matches_only=True):
+                depths[position] += 1
+                qualities.append(record.query_qualities[at])
+    return depths, qualities
 
 
 def test_dry_run_of_the_bundled_settings():
@@ -116,6 +132,14 @@ def test_samples_of_pairs_and_single_reads_to_cram_and_reports(tmp_path):
         ("phix", "270"), ("single", "45"), ("kept", "45"),
     ]  # fmt: skip
     assert all(0 < float(row["breadth"]) <= 1 < float(row["mean_depth"]) for row in summary)
+    assert float(summary[0]["insert_size_mean"]) > 100
+    assert [row["insert_size_mean"] for row in summary[1:]] == ["NA", "NA"]
+    for sample in libraries:
+        path = results / "mapped" / f"{sample}.cram"
+        depths, qualities = positions_and_qualities(path, reference)
+        (coverage,) = read_table(results / "stats" / f"{sample}.coverage.tsv")
+        assert float(coverage["meanbaseq"]) == pytest.approx(np.mean(qualities), abs=0.06)
+        assert float(coverage["meandepth"]) == pytest.approx(np.mean(depths), rel=1e-5)
     for plot in ("reads", "insert_size", "coverage", "mapq"):
         svg = ElementTree.parse(results / "plots" / f"{plot}.svg")
         texts = "".join(svg.getroot().itertext())

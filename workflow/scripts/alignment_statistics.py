@@ -12,7 +12,14 @@ import pysam
 
 alignments = snakemake.input.alignments
 reference = ["--reference", snakemake.input.reference] if snakemake.input.reference else []
-WITH_SEQUENCES = ("stats", "coverage")  # of CRAM, these decode the bases
+OPTIONS = {
+    "flagstat": [],
+    "stats": reference,
+    "idxstats": [],
+    # Of CRAM, htslib decodes no qualities at -Q 0, the default: their mean would be 255. -1 keeps
+    # every base, as 0 does.
+    "coverage": ["-Q", "-1", *reference],
+}
 
 
 def primary_records(flagstat: str) -> int:
@@ -25,10 +32,7 @@ def primary_records(flagstat: str) -> int:
 
 def main() -> None:
     """Run as the rule says."""
-    texts = {}
-    for name in ("flagstat", "stats", "idxstats", "coverage"):
-        options = reference if name in WITH_SEQUENCES else []
-        texts[name] = getattr(pysam, name)(*options, alignments)
+    texts = {name: getattr(pysam, name)(*options, alignments) for name, options in OPTIONS.items()}
     n_primary = primary_records(texts["flagstat"])
     n_reads = sum(
         json.loads(Path(path).read_text())["counts"].get("reads", 0)

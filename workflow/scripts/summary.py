@@ -11,11 +11,8 @@ COUNTS = {  # column: key in flagstat, which counts empty reads too; stats leave
     "properly_paired": "properly paired",
     "duplicates": "primary duplicates",
 }
-MEASURES = {  # column: key in the SN section of stats
-    "mapq0": "reads MQ0",
-    "error_rate": "error rate",  # mismatches / bases mapped
-    "insert_size_mean": "insert size average",
-}
+NA = "NA"  # as R and pandas read a number that is not there
+MEASURES = ("mapq0", "error_rate", "insert_size_mean")
 HEADINGS = (
     *("sample", "reads", "mapped", "properly paired", "duplicates", "MAPQ 0", "error rate"),
     *("mean insert", "mean depth", "breadth"),
@@ -38,9 +35,18 @@ def flagstat_counts(path: str) -> dict[str, str]:
 
 
 def stats_numbers(path: str) -> dict[str, str]:
-    """Return the SN section of a samtools stats file, key to value."""
+    """Return the measures of a sample from the SN section of a samtools stats file.
+
+    Where nothing is mapped, or nothing is a pair, samtools writes 0 for what has no value.
+    """
     rows = (line.split("\t") for line in Path(path).read_text().splitlines())
-    return {row[1].rstrip(":"): row[2] for row in rows if row[0] == "SN"}
+    found = {row[1].rstrip(":"): row[2] for row in rows if row[0] == "SN"}
+    insert_size = found["insert size average"]
+    return {
+        "mapq0": found["reads MQ0"],
+        "error_rate": found["error rate"] if int(found["bases mapped (cigar)"]) else NA,
+        "insert_size_mean": insert_size if float(insert_size) else NA,
+    }
 
 
 def depth_and_breadth(path: str) -> tuple[str, str]:
@@ -59,6 +65,9 @@ def for_people(row: dict[str, str]) -> list[str]:
     def percent(part: str, whole: str) -> str:
         return f"{100 * int(part) / int(whole):.2f} %" if int(whole) else "–"
 
+    def number(column: str, form: str, factor: float = 1) -> str:
+        return "–" if row[column] == NA else form.format(factor * float(row[column]))
+
     reads = row["reads"]
     return [
         row["sample"],
@@ -67,8 +76,8 @@ def for_people(row: dict[str, str]) -> list[str]:
         percent(row["properly_paired"], reads),
         percent(row["duplicates"], reads),
         percent(row["mapq0"], row["mapped"]),
-        f"{100 * float(row['error_rate']):.2f} %",
-        f"{float(row['insert_size_mean']):.0f}" if float(row["insert_size_mean"]) else "–",
+        number("error_rate", "{:.2f} %", 100),
+        number("insert_size_mean", "{:.0f}"),
         row["mean_depth"],
         f"{100 * float(row['breadth']):.1f} %",
     ]
@@ -82,23 +91,29 @@ def page(rows: list[dict[str, str]]) -> str:
     return f"<!DOCTYPE html>\n<title>Samples</title>\n{STYLE}\n<table>\n{body}\n</table>\n"
 
 
-rows = []
-for sample, flagstat, stats, coverage in zip(
-    snakemake.params.samples,
-    snakemake.input.flagstat,
-    snakemake.input.stats,
-    snakemake.input.coverage,
-    strict=True,
-):
-    counts, numbers = flagstat_counts(flagstat), stats_numbers(stats)
-    row = {"sample": sample}
-    row |= {column: counts[key] for column, key in COUNTS.items()}
-    row |= {column: numbers[key] for column, key in MEASURES.items()}
-    row["mean_depth"], row["breadth"] = depth_and_breadth(coverage)
-    rows.append(row)
-with Path(snakemake.output.table).open("w", newline="") as out:
-    columns = ["sample", *COUNTS, *MEASURES, "mean_depth", "breadth"]
-    table = csv.DictWriter(out, columns, delimiter="\t", lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-Path(snakemake.output.page).write_text(page(rows))
+def main() -> None:
+    """Run as the rule says."""
+    rows = []
+    for sample, flagstat, stats, coverage in zip(
+        snakemake.params.samples,
+        snakemake.input.flagstat,
+        snakemake.input.stats,
+        snakemake.input.coverage,
+        strict=True,
+    ):
+        counts = flagstat_counts(flagstat)
+        row = {"sample": sample}
+        row |= {column: counts[key] for column, key in COUNTS.items()}
+        row |= stats_numbers(stats)
+        row["mean_depth"], row["breadth"] = depth_and_breadth(coverage)
+        rows.append(row)
+    with Path(snakemake.output.table).open("w", newline="") as out:
+        columns = ["sample", *COUNTS, *MEASURES, "mean_depth", "breadth"]
+        table = csv.DictWriter(out, columns, delimiter="\t", lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+    Path(snakemake.output.page).write_text(page(rows))
+
+
+if "snakemake" in globals():
+    main()
