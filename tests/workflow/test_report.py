@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pysam
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -98,6 +100,42 @@ def test_the_bundled_samples_have_a_valid_file_each(directory):
         assert sum(record.is_mapped for record in primary) > 0.98 * n_reads
 
 
+def first_page(report: Path) -> str:
+    """Return the text of a report's first page, as HTML."""
+    found = re.search(r"workflow_desc[a-z]* *[=:] *(\"(?:[^\"\\]|\\.)*\")", report.read_text())
+    assert found is not None
+    return json.loads(found[1])
+
+
+@pytest.mark.medium
+def test_the_report_of_an_importing_workflow_has_this_ones_settings(directory):
+    """Its own config may have a key of the same name, or none."""
+    importing = directory / "Snakefile"
+    importing.write_text(
+        f"""
+config["reference"] = "of_the_importer.fa"
+
+module mapping:
+    snakefile: "{ROOT / "workflow" / "Snakefile"}"
+    config: {yaml.safe_load((ROOT / "config" / "config.yaml").read_text())}
+
+use rule * from mapping as mapping_*
+"""
+    )
+    run = snakemake(*(directory, "--report", "importing.html", "mapping_all"), snakefile=importing)
+    assert run.returncode == 0, run.stdout
+    assert "WARNING" not in run.stdout
+    for report in ("report.html", "importing.html"):
+        text = first_page(directory / report)
+        assert "Reads were mapped with fmwave: the units of a sample merged" in text
+        assert "system-message" not in text
+        assert "of_the_importer" not in text
+    html = (directory / "importing.html").read_text()
+    assert "Reads were mapped with fmwave to" in html
+    assert "tests/data/portiera.fa.gz" in html
+    assert "of_the_importer" not in html
+
+
 @pytest.fixture(scope="module")
 def page(directory: Path) -> Iterator:
     """The report in a browser; whatever it complains of is in ``complaints``."""
@@ -135,7 +173,7 @@ def test_the_first_page_says_what_was_done(page):
     page.reload()
     page.locator(GRAPHICS).first.wait_for()  # the graph of the rules
     text = page.inner_text("body")
-    assert "Reads were mapped with fmwave to tests/data/portiera.fa.gz" in text
+    assert "Reads were mapped with fmwave: the units of a sample merged" in text
 
 
 @pytest.mark.medium
