@@ -19,6 +19,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from mapper import __version__
 from tests.helpers.workflow_runs import ROOT, needs_snakemake, snakemake
 
 CHROMIUM = os.environ.get("FMWAVE_CHROMIUM") or next(
@@ -26,7 +27,7 @@ CHROMIUM = os.environ.get("FMWAVE_CHROMIUM") or next(
 )
 SAMPLES = ("portiera", "mixed")
 GRAPHICS = "canvas, svg.marks"  # as Snakemake's page draws by itself
-PLOTS = ("reads", "insert size", "coverage", "mapq")
+PLOTS = ("reads", "insert size", "coverage", "depth", "mapq")
 
 pytestmark = needs_snakemake
 
@@ -202,17 +203,26 @@ def test_every_plot_is_drawn(page, plot):
 
 
 @pytest.mark.medium
-def test_the_summary_is_a_table_of_the_samples(page):
+def test_the_summary_has_tables_of_samples_units_and_programs(page):
     open_category(page, "Summary")
     show(page, "all samples")
     page.locator("iframe").wait_for()
-    table = page.frame_locator("iframe").locator("table")
-    table.wait_for()
-    lines = [line.split("\t") for line in table.inner_text().splitlines()]
-    assert lines[0][:3] == ["sample", "reads", "mapped"]
-    assert [line[0] for line in lines[1:]] == list(SAMPLES)
-    assert [line[1] for line in lines[1:]] == ["3,500", "1,200"]
-    assert {len(line) for line in lines} == {10}
+    tables = page.frame_locator("iframe").locator("table")
+    tables.first.wait_for()
+    samples, units, programs = (
+        [line.split("\t") for line in table.inner_text().splitlines()] for table in tables.all()
+    )
+    assert samples[0][:3] == ["sample", "reads", "mapped"]
+    assert samples[0][-4:] == ["breadth", "≥ 10×", "≥ 20×", "≥ 30×"]
+    assert [line[0] for line in samples[1:]] == list(SAMPLES)
+    assert [line[1] for line in samples[1:]] == ["3,500", "1,200"]
+    assert {len(line) for line in samples} == {13}
+    assert [line[:2] for line in units[1:]] == [
+        ["portiera", "SRR2838702"], ["mixed", "single"], ["mixed", "unaligned"],
+    ]  # fmt: skip
+    assert ["fmwave", __version__] in programs
+    body = page.frame_locator("iframe").locator("body").inner_text()
+    assert "Reference: tests/data/portiera.fa.gz" in body
 
 
 @pytest.mark.medium

@@ -34,11 +34,13 @@ def main(results: Path) -> None:
             print(f"  error rate       {number(row['error_rate'], '{:.2f} %', 100)}")
             print(f"  mean insert      {number(row['insert_size_mean'], '{:.0f} bp')}")
             print(f"  mean depth       {float(row['mean_depth']):.2f}")
+            print(f"  at 10x or more   {100 * float(row['breadth_10x']):.2f} % of the reference")
             print(
                 f"  statistics       {results / 'stats' / sample}.{{flagstat,stats}}.txt, "
-                ".{idxstats,coverage}.tsv, .markdup.json"
+                ".{idxstats,coverage,depth}.tsv, .markdup.json"
             )
-    print(f"\nAll samples in one table: {results / 'summary.tsv'}; plots: {results / 'plots'}")
+    print(f"\nAll samples in one table: {results / 'summary.tsv'}, units: {results / 'units.tsv'}")
+    print(f"Plots: {results / 'plots'}")
     report = results / "report.html"
     if report.exists():
         print(f"The report, for a browser: {report}")
