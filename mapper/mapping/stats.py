@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -94,6 +96,8 @@ class RunStats:
         mapping = max(self.wall_seconds - before, 1e-9)
         return {
             "fmwave": __version__,
+            "versions": {"python": platform.python_version()}
+            | {name: importlib.metadata.version(name) for name in ("numba", "numpy")},
             "counts": self.counts,
             "insert_size": self.insert_size,
             "seconds": {

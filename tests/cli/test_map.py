@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 from pathlib import Path
 from typing import Any
 
+import numba
+import numpy as np
 import pysam
 import pytest
 
@@ -196,9 +199,13 @@ def test_statistics(world, tmp_path, capsys):
     assert main([*argv, "--json-stats", str(tmp_path / "x.json")]) == 0
     report = json.loads((tmp_path / "x.json").read_text())
     assert set(report) == {
-        "fmwave", "counts", "insert_size", "seconds", "reads_per_second", "peak_memory_bytes",
+        "fmwave", "versions", "counts", "insert_size", "seconds", "reads_per_second",
+        "peak_memory_bytes",
     }  # fmt: skip
     assert report["fmwave"] == __version__
+    assert report["versions"] == {
+        "python": platform.python_version(), "numba": numba.__version__, "numpy": np.__version__,
+    }  # fmt: skip
     assert set(report["counts"]) == COUNTS
     assert set(report["insert_size"]) == {"mean", "std", "low", "high", "pairs"}
     assert set(report["seconds"]) == {"wall", "start", "compile", "stages", "stages_cpu"}

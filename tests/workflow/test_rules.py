@@ -43,10 +43,13 @@ OUTPUTS = {
     "finish_sample": ["mapped/phix.cram", "mapped/phix.cram.crai", "stats/phix.markdup.json"],
     "alignment_statistics": [
         f"stats/phix.{name}"
-        for name in ("flagstat.txt", "stats.txt", "idxstats.tsv", "coverage.tsv")
+        for name in ("flagstat.txt", "stats.txt", "idxstats.tsv", "coverage.tsv", "depth.tsv")
     ],
-    "summary": ["summary.tsv", "summary.html"],
-    "plots": [f"plots/{name}.svg" for name in ("reads", "insert_size", "coverage", "mapq")],
+    "summary": ["summary.tsv", "units.tsv"],
+    "plots": [
+        f"plots/{name}.svg" for name in ("reads", "insert_size", "coverage", "depth", "mapq")
+    ],
+    "summary_page": ["summary.html", "versions.tsv"],
 }
 """What each rule makes in the run below, under results/. MultiQC has a test of its own."""
 

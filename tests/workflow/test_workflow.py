@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import platform
+from importlib.metadata import version
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pysam
 import pytest
 
+from mapper import __version__
 from tests.helpers.workflow_runs import (
     CONFIG,
     DATA,
@@ -27,12 +31,30 @@ from tests.helpers.workflow_runs import (
 
 pytestmark = needs_snakemake
 
-STATISTICS = ("flagstat.txt", "stats.txt", "idxstats.tsv", "coverage.tsv", "markdup.json")
+STATISTICS = (
+    "flagstat.txt", "stats.txt", "idxstats.tsv", "coverage.tsv", "depth.tsv", "markdup.json",
+)  # fmt: skip
+PLOTS = ("reads", "insert_size", "coverage", "depth", "mapq")
+UNCOUNTED = 0x704  # unmapped, secondary, failed checks, duplicate
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
     with path.open() as table:
         return list(csv.DictReader(table, delimiter="\t"))
+
+
+def positions_and_qualities(path: Path, reference: Path) -> tuple[np.ndarray, list[int]]:
+    """Return the depth of each position of a file's only contig, and the aligned qualities."""
+    qualities: list[int] = []
+    with pysam.AlignmentFile(str(path), reference_filename=str(reference)) as file:
+        depths = np.zeros(file.lengths[0], int)
+        for record in file.fetch(until_eof=True):
+            if record.flag & UNCOUNTED:
+                continue
+            for at, position in record.get_aligned_pairs(matches_only=True):
+                depths[position] += 1
+                qualities.append(record.query_qualities[at])
+    return depths, qualities
 
 
 def test_dry_run_of_the_bundled_settings():
@@ -116,7 +138,36 @@ def test_samples_of_pairs_and_single_reads_to_cram_and_reports(tmp_path):
         ("phix", "270"), ("single", "45"), ("kept", "45"),
     ]  # fmt: skip
     assert all(0 < float(row["breadth"]) <= 1 < float(row["mean_depth"]) for row in summary)
-    for plot in ("reads", "insert_size", "coverage", "mapq"):
+    assert float(summary[0]["insert_size_mean"]) > 100
+    assert [row["insert_size_mean"] for row in summary[1:]] == ["NA", "NA"]
+    for sample, row in zip(libraries, summary, strict=True):
+        path = results / "mapped" / f"{sample}.cram"
+        depths, qualities = positions_and_qualities(path, reference)
+        (coverage,) = read_table(results / "stats" / f"{sample}.coverage.tsv")
+        assert float(coverage["meanbaseq"]) == pytest.approx(np.mean(qualities), abs=0.06)
+        assert float(coverage["meandepth"]) == pytest.approx(np.mean(depths), rel=1e-5)
+        table = read_table(results / "stats" / f"{sample}.depth.tsv")
+        found = {int(line["depth"]): int(line["positions"]) for line in table}
+        counted = enumerate(np.bincount(depths))
+        assert found == {depth: n for depth, n in counted if n or not depth}
+        for least in (10, 20, 30):
+            part = np.mean(depths >= least)
+            assert float(row[f"breadth_{least}x"]) == pytest.approx(part, rel=1e-3)
+    units = read_table(results / "units.tsv")
+    assert [(row["sample"], row["unit"], row["library"], row["reads"]) for row in units] == [
+        ("phix", "a", "one", "90"), ("phix", "b", "two", "90"), ("phix", "c", "two", "90"),
+        ("single", "a", "single", "45"), ("kept", "a", "kept", "45"),
+    ]  # fmt: skip
+    assert [row["mapped"] for row in units[:2]] == [units[2]["mapped"]] * 2
+    assert [row["insert_size_sd"] for row in units[3:]] == ["NA", "NA"]
+    versions = {row["program"]: row["version"] for row in read_table(results / "versions.tsv")}
+    assert versions == {
+        "fmwave": __version__, "Python": platform.python_version(), "numba": version("numba"),
+        "NumPy": version("numpy"), "samtools": pysam.version.__samtools_version__,
+        "htslib": pysam.version.__htslib_version__, "Matplotlib": version("matplotlib"),
+        "Snakemake": version("snakemake"),
+    }  # fmt: skip
+    for plot in PLOTS:
         svg = ElementTree.parse(results / "plots" / f"{plot}.svg")
         texts = "".join(svg.getroot().itertext())
         named = {"phix", "single", "kept"} & set(texts.split())
@@ -129,7 +180,7 @@ def test_samples_of_pairs_and_single_reads_to_cram_and_reports(tmp_path):
     report = snakemake(directory, "--report", "report.html")
     assert report.returncode == 0, report.stdout
     html = (directory / "report.html").read_text()
-    for plot in ("reads", "insert_size", "coverage", "mapq"):
+    for plot in PLOTS:
         assert f"results/plots/{plot}.svg" in html
 
 

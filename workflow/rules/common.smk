@@ -2,6 +2,8 @@
 import math
 import shlex
 
+from snakemake import __version__ as SNAKEMAKE_VERSION
+
 # Paths that one step makes and another reads. Through rules.x.output, as usual, a workflow that
 # imports this one could not override a step by "use ... with" (Snakemake 9.27).
 INDEX = "<results>/index/reference.fmw"
@@ -20,12 +22,16 @@ STATISTICS = {
     "stats": "<results>/stats/{sample}.stats.txt",
     "idxstats": "<results>/stats/{sample}.idxstats.tsv",
     "coverage": "<results>/stats/{sample}.coverage.tsv",
+    "depth": "<results>/stats/{sample}.depth.tsv",
 }
 MARKDUP = "<results>/stats/{sample}.markdup.json"
 SUMMARY = "<results>/summary.tsv"
+UNITS_SUMMARY = "<results>/units.tsv"
 SUMMARY_PAGE = "<results>/summary.html"
+VERSIONS = "<results>/versions.tsv"
 PLOTS = {
-    kind: f"<results>/plots/{kind}.svg" for kind in ("reads", "insert_size", "coverage", "mapq")
+    kind: f"<results>/plots/{kind}.svg"
+    for kind in ("reads", "insert_size", "coverage", "depth", "mapq")
 }
 MULTIQC = "<results>/multiqc.html"
 
@@ -152,19 +158,25 @@ def read_group_argument(wildcards):
     return ["-R", line]
 
 
+def parts_of(pattern, sample):
+    """`pattern` for each part of each unit of a sample, in input order."""
+    return [
+        pattern.replace("{unit}", unit)
+        .replace("{parts}", str(n_parts(unit)))
+        .replace("{part}", str(part))
+        for unit in UNITS_OF[sample]
+        for part in range(1, n_parts(unit) + 1)
+    ]
+
+
 def parts_of_sample(pattern):
-    """Input function: `pattern` for each part of each unit of a sample, in input order."""
+    """Input function: the parts of the sample of a job."""
+    return lambda wildcards: parts_of(pattern, wildcards.sample)
 
-    def paths(wildcards):
-        return [
-            pattern.replace("{unit}", unit)
-            .replace("{parts}", str(n_parts(unit)))
-            .replace("{part}", str(part))
-            for unit in UNITS_OF[wildcards.sample]
-            for part in range(1, n_parts(unit) + 1)
-        ]
 
-    return paths
+def parts_of_all(pattern):
+    """The parts of all samples, in the order of the sheet."""
+    return [path for sample in SAMPLES for path in parts_of(pattern, sample)]
 
 
 def libraries_of_sample(wildcards):

@@ -23,14 +23,10 @@ rule alignment_statistics:
 rule summary:
     input:
         **{kind: expand(path, sample=SAMPLES) for kind, path in STATISTICS.items()},
+        maps=parts_of_all(PART_JSON),
     output:
-        table=SUMMARY,
-        page=report(
-            SUMMARY_PAGE,
-            caption="../report/summary.rst",
-            category="Summary",
-            labels={"table": "all samples"},
-        ),
+        samples=SUMMARY,
+        units=UNITS_SUMMARY,
     log:
         "<logs>/summary.log",
     benchmark:
@@ -43,14 +39,60 @@ rule summary:
         runtime=runtime(10),
     params:
         samples=list(SAMPLES),
+        # In the order of `maps`.
+        units=[
+            {
+                "sample": sample,
+                "unit": UNITS[unit]["unit"],
+                "library": library_of(unit),
+                "parts": n_parts(unit),
+            }
+            for sample in SAMPLES
+            for unit in UNITS_OF[sample]
+        ],
     script:
         "../scripts/summary.py"
+
+
+rule summary_page:
+    # After all others, so that it can tell the versions of what ran.
+    input:
+        samples=SUMMARY,
+        units=UNITS_SUMMARY,
+        maps=parts_of_all(PART_JSON),
+        stats=expand(STATISTICS["stats"], sample=SAMPLES),
+        plots=list(PLOTS.values()),
+        multiqc=[MULTIQC] if config["report"]["multiqc"] else [],
+    output:
+        page=report(
+            SUMMARY_PAGE,
+            caption="../report/summary.rst",
+            category="Summary",
+            labels={"table": "all samples"},
+        ),
+        versions=VERSIONS,
+    log:
+        "<logs>/summary_page.log",
+    benchmark:
+        "<benchmarks>/summary_page.tsv"
+    conda:
+        "../envs/fmwave.yaml"
+    threads: 1
+    resources:
+        mem_mb=memory(1000),
+        runtime=runtime(10),
+    params:
+        reference=config["reference"],
+        snakemake=SNAKEMAKE_VERSION,
+    script:
+        "../scripts/summary_page.py"
 
 
 rule plots:
     input:
         summary=SUMMARY,
         stats=expand(STATISTICS["stats"], sample=SAMPLES),
+        depth=expand(STATISTICS["depth"], sample=SAMPLES),
     output:
         **{
             kind: report(
@@ -71,8 +113,6 @@ rule plots:
     resources:
         mem_mb=memory(2000),
         runtime=runtime(30),
-    params:
-        samples=list(SAMPLES),
     script:
         "../scripts/plots.py"
 

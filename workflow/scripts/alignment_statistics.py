@@ -1,4 +1,4 @@
-"""flagstat, stats, idxstats and coverage of a sample, through pysam (Snakemake script).
+"""flagstat, stats, idxstats, coverage and depths of a sample, through pysam (Snakemake script).
 
 Also the last check of the workflow: the primary records are as many as the reads that the
 sample's mapping jobs took in.
@@ -16,7 +16,16 @@ import pysam
 
 alignments = snakemake.input.alignments
 reference = ["--reference", snakemake.input.reference] if snakemake.input.reference else []
-WITH_SEQUENCES = ("stats", "coverage")  # of CRAM, these decode the bases
+OPTIONS = {
+    "flagstat": [],
+    "stats": reference,
+    "idxstats": [],
+    # Of CRAM, htslib decodes no qualities at -Q 0, the default: their mean would be 255. -1 keeps
+    # every base, as 0 does.
+    "coverage": ["-Q", "-1", *reference],
+}
+MAX_DEPTH = 100_000  # and more, in one line of the table
+UNCOUNTED = "UNMAP,SECONDARY,QCFAIL,DUP"  # by samtools coverage
 
 
 def primary_records(flagstat: str) -> int:
@@ -27,12 +36,27 @@ def primary_records(flagstat: str) -> int:
     return int(found[1]) + int(found[2])
 
 
+def depth_distribution(length: int) -> str:
+    """Return the table of the positions of each depth, of the reads that samtools coverage counts.
+
+    Parameters
+    ----------
+    length
+        Bases of the reference: those that `samtools stats` does not list have depth 0.
+    """
+    options = ("-F", UNCOUNTED, "-c", f"1,{MAX_DEPTH},1", "--sparse", *reference)
+    lines = pysam.stats(*options, alignments).splitlines()
+    rows = [line.split("\t")[2:] for line in lines if line.startswith("COV\t")]
+    covered = sum(int(positions) for _, positions in rows)
+    rows.insert(0, ["0", str(length - covered)])
+    return "\n".join(map("\t".join, [["depth", "positions"], *rows])) + "\n"
+
+
 def main() -> None:
     """Run as the rule says."""
-    texts = {}
-    for name in ("flagstat", "stats", "idxstats", "coverage"):
-        options = reference if name in WITH_SEQUENCES else []
-        texts[name] = getattr(pysam, name)(*options, alignments)
+    texts = {name: getattr(pysam, name)(*options, alignments) for name, options in OPTIONS.items()}
+    length = sum(int(line.split("\t")[1]) for line in texts["idxstats"].splitlines())
+    texts["depth"] = depth_distribution(length)
     n_primary = primary_records(texts["flagstat"])
     n_reads = sum(
         json.loads(Path(path).read_text())["counts"].get("reads", 0)

@@ -1,4 +1,7 @@
-"""The report's plots, as SVG (Snakemake script)."""
+"""The report's plots, as SVG (Snakemake script).
+
+Up to ten samples are drawn as curves, each of a colour of its own; more as a heat map, a line each.
+"""
 
 from rule_log import start_log
 
@@ -6,8 +9,10 @@ start_log(globals().get("snakemake"))  # before imports that may fail
 
 import csv
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 
 mpl.use("svg")
 # Reproducible files, with text as text: searchable, and readable by a test.
@@ -15,26 +20,160 @@ mpl.rcParams.update({"svg.hashsalt": "fmwave", "svg.fonttype": "none", "font.siz
 
 from matplotlib import pyplot as plt  # after the choice of backend
 from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.ticker import NullFormatter
 
-MANY = 20  # samples; beyond, names would overlap
+CURVES = 10  # samples; as many colours can be told apart
+NAMED = 60  # samples; beyond, names would overlap
+BINS = 100  # at most, of sizes and depths
+FENCES = 3  # interquartile ranges around the quartiles, to which insert sizes are shown
 
 
-def section(path: str, name: str, x: int, y: int) -> tuple[list[float], list[float]]:
-    """Return two columns of a section of a samtools stats file."""
-    rows = [line.split("\t") for line in Path(path).read_text().splitlines()]
-    rows = [row for row in rows if row[0] == name]
-    return [float(row[x]) for row in rows], [float(row[y]) for row in rows]
+class Counts(NamedTuple):
+    """How often each value was found, in a sample."""
+
+    values: np.ndarray
+    """int64, ascending."""
+    counts: np.ndarray
+    """int64."""
+
+    def quantile(self, part: float) -> int:
+        """Return the least value up to which this part of all was found."""
+        seen = np.cumsum(self.counts)
+        return int(self.values[np.searchsorted(seen, part * seen[-1])])
+
+
+def counts_of(rows: list[list[str]]) -> Counts:
+    """Return what rows of value and count tell, without values that were not found."""
+    table = np.array(rows, np.int64).reshape(-1, 2)
+    table = table[table[:, 1] > 0]
+    return Counts(table[:, 0], table[:, 1])
+
+
+def section(path: str, name: str) -> Counts:
+    """Return the first two columns of a section of a samtools stats file."""
+    rows = (line.split("\t") for line in Path(path).read_text().splitlines())
+    return counts_of([row[1:3] for row in rows if row[0] == name])
+
+
+def depth_table(path: str) -> Counts:
+    """Return how many positions have each depth."""
+    lines = Path(path).read_text().splitlines()[1:]
+    return counts_of([line.split("\t") for line in lines])
+
+
+# --- what is drawn of each sample ---
+
+
+class Curves(NamedTuple):
+    """A curve for each sample, all over the same axis."""
+
+    edges: np.ndarray
+    """float64 (n + 1,): of the n bins."""
+    heights: list[np.ndarray | None]
+    """float64 (n,) each; None for samples without values."""
+
+
+def shown_sizes(sizes: Counts) -> tuple[int, int]:
+    """Return the insert sizes between which a sample is shown."""
+    low, high = sizes.quantile(0.25), sizes.quantile(0.75)
+    reach = FENCES * max(high - low, 1)
+    return (
+        max(sizes.quantile(0.005), low - reach),
+        min(sizes.quantile(0.995), high + reach),
+    )
+
+
+def bin_width(samples: list[Counts], low: int, high: int) -> int:
+    """Return the width of bins for all samples: that of Freedman and Diaconis (1981).
+
+    Of their widths the median; BINS bins at most.
+    """
+    widths = [
+        2 * (sizes.quantile(0.75) - sizes.quantile(0.25)) / sizes.counts.sum() ** (1 / 3)
+        for sizes in samples
+    ]
+    return max(1, round(float(np.median(widths))), -(-(high + 1 - low) // BINS))
+
+
+def insert_size_curves(samples: list[Counts]) -> tuple[Curves, int]:
+    """Return the part of each sample's pairs in bins of one width, and this width."""
+    found = [sizes for sizes in samples if sizes.counts.size]
+    if not found:
+        return Curves(np.arange(2.0), [None] * len(samples)), 1
+    lows, highs = zip(*map(shown_sizes, found), strict=True)
+    low, high = min(lows), max(highs)
+    width = bin_width(found, low, high)
+    edges = np.arange(low - low % width, high + width + 1, width)
+    heights = [
+        np.histogram(sizes.values, edges, weights=sizes.counts)[0] / sizes.counts.sum()
+        if sizes.counts.size
+        else None
+        for sizes in samples
+    ]
+    return Curves(edges, heights), width
+
+
+def depth_curves(samples: list[Counts]) -> Curves:
+    """Return the part of the reference that has at least each depth.
+
+    The axis ends where all but a hundredth of the covered positions of every sample are shown.
+    """
+    ends = [1]
+    for depths in samples:
+        covered = Counts(*(column[depths.values > 0] for column in depths))
+        if covered.counts.size:
+            ends.append(covered.quantile(0.99))
+    step = -(-max(ends) // BINS)
+    least = np.arange(1, max(ends) + 1, step)
+    heights = [at_or_above(depths, least) / depths.counts.sum() for depths in samples]
+    return Curves(np.append(least, least[-1] + step) - 0.5, list(heights))
+
+
+def mapq_curves(samples: list[Counts]) -> Curves:
+    """Return the part of each sample's mapped reads below each mapping quality, 1 to 60."""
+    least = np.arange(1, 61)
+    heights = [
+        (qualities.counts.sum() - at_or_above(qualities, least)) / qualities.counts.sum()
+        if qualities.counts.size
+        else None
+        for qualities in samples
+    ]
+    return Curves(np.arange(0.5, 61), heights)
+
+
+def at_or_above(found: Counts, least: np.ndarray) -> np.ndarray:
+    """Return how often each value or a larger one was found."""
+    above = np.append(np.cumsum(found.counts[::-1])[::-1], 0)
+    return above[np.searchsorted(found.values, least)]
+
+
+# --- drawing ---
+
+
+def percent(part: float, _: object = None) -> str:
+    return f"{100 * part:.3g} %"
+
+
+def figure_of(n_lines: int) -> tuple[plt.Figure, Axes]:
+    """Return a figure that has room for the names of so many samples, if they are named."""
+    height = 0.16 * n_lines + 1 if n_lines <= NAMED else 0
+    return plt.subplots(figsize=(8, max(4.5, height)), layout="constrained")
 
 
 def name_samples(axes: Axes, samples: list[str]) -> None:
-    """Label the bars with their samples, the first on top, if there is room."""
-    few = len(samples) <= MANY
+    """Label lines with their samples, the first on top, if there is room."""
+    few = len(samples) <= NAMED
     axes.set_yticks(range(len(samples)) if few else [], samples if few else [])
-    axes.set_ylim(max(len(samples), 5) - 0.4, -0.6)  # a lone bar need not fill the picture
-    axes.spines[["top", "right"]].set_visible(False)
     if not few:
         axes.set_ylabel(f"{len(samples)} samples, the sheet's first on top")
+
+
+def plot_bars(axes: Axes, samples: list[str]) -> None:
+    """Finish a plot of a bar for each sample."""
+    name_samples(axes, samples)
+    axes.set_ylim(max(len(samples), 5) - 0.4, -0.6)  # a lone bar need not fill the picture
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def plot_reads(axes: Axes, rows: list[dict[str, str]]) -> None:
@@ -54,89 +193,112 @@ def plot_reads(axes: Axes, rows: list[dict[str, str]]) -> None:
     axes.set_xlabel("reads")
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False)
-    name_samples(axes, [row["sample"] for row in rows])
+    plot_bars(axes, [row["sample"] for row in rows])
 
 
 def plot_coverage(axes: Axes, rows: list[dict[str, str]]) -> None:
     """Draw the mean depth of each sample."""
     depths = [float(row["mean_depth"]) for row in rows]
     bars = axes.barh(range(len(rows)), depths, height=0.7)
-    if len(rows) <= MANY:
+    if len(rows) <= NAMED:
         axes.bar_label(bars, [f"{depth:.3g}" for depth in depths], padding=3)
     axes.set_xlabel("mean depth, without duplicates")
-    name_samples(axes, [row["sample"] for row in rows])
+    plot_bars(axes, [row["sample"] for row in rows])
 
 
-def without_tail(values: list[float], counts: list[float]) -> tuple[list[float], list[float]]:
-    """Leave out the largest hundredth, and all above 4 medians, which would squeeze the rest."""
-    total, seen, median = sum(counts), 0.0, None
-    for n, (value, count) in enumerate(zip(values, counts, strict=True), start=1):
-        seen += count
-        if median is None and 2 * seen >= total:
-            median = value
-        if median is not None and (seen >= 0.99 * total or value >= 4 * median):
-            return values[:n], counts[:n]
-    return values, counts
+def plot_curves(
+    axes: Axes, samples: list[str], curves: Curves, x: str, y: str, is_log: bool = False
+) -> None:
+    """Draw the samples that have values, as curves or as a heat map.
 
-
-def in_bins(values: list[float], counts: list[float]) -> tuple[list[float], list[float]]:
-    """Add up neighbouring sizes, to at most 100 bins: few pairs make a curve of spikes."""
-    width = max(1, round((max(values, default=0) + 1) / 100))
-    bins: dict[int, float] = {}
-    for value, count in zip(values, counts, strict=True):
-        bins[int(value) // width] = bins.get(int(value) // width, 0) + count
-    last = max(bins, default=-1)
-    return [(n + 0.5) * width for n in range(last + 1)], [bins.get(n, 0) for n in range(last + 1)]
-
-
-def at_least(values: list[float], counts: list[float]) -> tuple[list[float], list[float]]:
-    """Return each mapping quality, 0 to 60, and the reads that have it or a higher one."""
-    found = dict(zip(values, counts, strict=True))
-    above = [sum(found.get(q, 0) for q in range(quality, 61)) for quality in range(61)]
-    return list(range(61)), above
-
-
-def plot_curves(axes: Axes, samples: list[str], curves: list, x: str) -> None:
-    """Draw a curve for each sample that has values."""
-    for sample, (values, counts) in zip(samples, curves, strict=True):
-        if not any(counts):
-            continue
-        axes.plot(values, counts, label=sample, alpha=0.8, linewidth=1.2, drawstyle="steps-mid")
+    Parameters
+    ----------
+    x, y
+        Labels of the axes; the heights of the curves are parts of 1.
+    is_log
+        Draw the heights on a logarithmic scale, on which those of 0 are not seen.
+    """
+    drawn = [
+        (sample, height)
+        for sample, height in zip(samples, curves.heights, strict=True)
+        if height is not None
+    ]
     axes.set_xlabel(x)
-    axes.set_ylim(bottom=0)
+    axes.set_xlim(curves.edges[0], curves.edges[-1])
+    positive = np.concatenate([height[height > 0] for _, height in drawn] or [np.ones(0)])
+    if not positive.size:
+        axes.set_yticks([])
+        return
+    low, high = float(positive.min()), float(positive.max())
+    if is_log:  # whole decades, whose ends are labelled
+        low, high = 10 ** np.floor(np.log10(low)), 10 ** np.ceil(np.log10(high))
+        low = min(low, high / 10)
+    if len(drawn) > CURVES:
+        heat_map(axes, drawn, curves.edges, y, LogNorm(low, high) if is_log else Normalize(0, high))
+        return
+    for sample, height in drawn:
+        kept = np.where(height > 0, height, np.nan) if is_log else height
+        axes.stairs(kept, curves.edges, baseline=None, label=sample, linewidth=1.3)
+    axes.set_ylabel(y)
+    if is_log:
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylim(low if is_log else 0, high if is_log else 1.05 * high)
+    axes.yaxis.set_major_formatter(percent)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
-    if len(samples) <= MANY:
-        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 
 
-def parts_of(counts: list[float], whole: float) -> list[float]:
-    return [count / (whole or 1) for count in counts]
+def heat_map(
+    axes: Axes, drawn: list[tuple[str, np.ndarray]], edges: np.ndarray, label: str, norm: Normalize
+) -> None:
+    """Draw a line for each sample, its heights as colours; of 0, if logarithmic, none."""
+    heights = np.array([height for _, height in drawn])
+    if isinstance(norm, LogNorm):
+        heights = np.ma.masked_equal(heights, 0)
+    extent = (edges[0], edges[-1], len(drawn) - 0.5, -0.5)
+    image = axes.imshow(
+        heights, aspect="auto", interpolation="none", extent=extent, norm=norm, cmap="viridis"
+    )
+    bar = axes.figure.colorbar(image, label=label, format=percent)
+    bar.ax.yaxis.set_minor_formatter(NullFormatter())
+    name_samples(axes, [sample for sample, _ in drawn])
 
 
-samples = list(snakemake.params.samples)
-with Path(snakemake.input.summary).open() as table:
-    rows = list(csv.DictReader(table, delimiter="\t"))
-names = ("reads", "coverage", "insert_size", "mapq")
-figures = {name: plt.subplots(figsize=(8, 4.5), layout="constrained") for name in names}
-plot_reads(figures["reads"][1], rows)
-plot_coverage(figures["coverage"][1], rows)
+def main() -> None:
+    """Run as the rule says."""
+    with Path(snakemake.input.summary).open() as table:
+        rows = list(csv.DictReader(table, delimiter="\t"))
+    samples = [row["sample"] for row in rows]
+    inserts = [section(path, "IS") for path in snakemake.input.stats]
+    qualities = [section(path, "MAPQ") for path in snakemake.input.stats]
+    depths = [depth_table(path) for path in snakemake.input.depth]
 
-inserts, qualities = [], []
-for path in snakemake.input.stats:
-    sizes, pairs = section(path, "IS", 1, 2)
-    shown, counts = in_bins(*without_tail(sizes, pairs))
-    inserts.append((shown, parts_of(counts, sum(pairs))))
-    values, reads = at_least(*section(path, "MAPQ", 1, 2))
-    qualities.append((values, parts_of(reads, reads[0])))
-axes = figures["insert_size"][1]
-plot_curves(axes, samples, inserts, "insert size, bases (without the far ones)")
-axes.set_ylabel("part of the pairs, in bins")
-if not any(any(counts) for _, counts in inserts):
-    axes.set_title("no pairs")
-axes = figures["mapq"][1]
-plot_curves(axes, samples, qualities, "mapping quality")
-axes.set_ylabel("part of the mapped reads with at least this quality")
+    figures = {name: figure_of(len(rows)) for name in snakemake.output.keys()}  # noqa: SIM118
+    plot_reads(figures["reads"][1], rows)
+    plot_coverage(figures["coverage"][1], rows)
 
-for name, (figure, _) in figures.items():
-    figure.savefig(snakemake.output[name], metadata={"Date": None, "Title": name})
+    axes = figures["insert_size"][1]
+    curves, width = insert_size_curves(inserts)
+    unit = "each base" if width == 1 else f"each {width} bases"
+    plot_curves(axes, samples, curves, "insert size, bases", f"part of the pairs in {unit}")
+    if all(height is None for height in curves.heights):
+        axes.set_title("no pairs")
+
+    axes = figures["depth"][1]
+    y = "part of the reference with at least this depth"
+    plot_curves(axes, samples, depth_curves(depths), "depth, without duplicates", y)
+
+    axes = figures["mapq"][1]
+    curves = mapq_curves(qualities)
+    y = "part of the mapped reads below this quality"
+    plot_curves(axes, samples, curves, "mapping quality", y, is_log=True)
+    if not any(height is not None and height.any() for height in curves.heights):
+        axes.set_title("no mapped read below 60")
+
+    for name, (figure, _) in figures.items():
+        figure.savefig(snakemake.output[name], metadata={"Date": None, "Title": name})
+
+
+if "snakemake" in globals():
+    main()

@@ -11,6 +11,10 @@ def percent(part: str, whole: str) -> str:
     return f"{100 * int(part) / int(whole):.2f} %" if int(whole) else "-"
 
 
+def number(text: str, form: str, factor: float = 1) -> str:
+    return "-" if text == "NA" else form.format(factor * float(text))
+
+
 def main(results: Path) -> None:
     with (results / "summary.tsv").open() as table:
         for row in csv.DictReader(table, delimiter="\t"):
@@ -27,14 +31,16 @@ def main(results: Path) -> None:
             print(f"  properly paired  {percent(row['properly_paired'], reads)}")
             print(f"  duplicates       {percent(row['duplicates'], reads)}")
             print(f"  MAPQ 0           {percent(row['mapq0'], row['mapped'])} of the mapped")
-            print(f"  error rate       {100 * float(row['error_rate']):.2f} %")
-            print(f"  mean insert      {float(row['insert_size_mean']):.0f} bp")
+            print(f"  error rate       {number(row['error_rate'], '{:.2f} %', 100)}")
+            print(f"  mean insert      {number(row['insert_size_mean'], '{:.0f} bp')}")
             print(f"  mean depth       {float(row['mean_depth']):.2f}")
+            print(f"  at 10x or more   {100 * float(row['breadth_10x']):.2f} % of the reference")
             print(
                 f"  statistics       {results / 'stats' / sample}.{{flagstat,stats}}.txt, "
-                ".{idxstats,coverage}.tsv, .markdup.json"
+                ".{idxstats,coverage,depth}.tsv, .markdup.json"
             )
-    print(f"\nAll samples in one table: {results / 'summary.tsv'}; plots: {results / 'plots'}")
+    print(f"\nAll samples in one table: {results / 'summary.tsv'}, units: {results / 'units.tsv'}")
+    print(f"Plots: {results / 'plots'}")
     report = results / "report.html"
     if report.exists():
         print(f"The report, for a browser: {report}")

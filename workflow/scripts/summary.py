@@ -1,37 +1,28 @@
-"""One line per sample out of its statistics, as a table and as a page (Snakemake script)."""
+"""One line per sample out of its statistics, and one per unit (Snakemake script)."""
 
 from rule_log import start_log
 
 start_log(globals().get("snakemake"))  # before imports that may fail
 
 import csv
-import html
+import json
 import re
 from pathlib import Path
 
+NA = "NA"  # as R and pandas read a number that is not there
 COUNTS = {  # column: key in flagstat, which counts empty reads too; stats leaves them out
     "reads": "primary",
     "mapped": "primary mapped",
     "properly_paired": "properly paired",
     "duplicates": "primary duplicates",
 }
-MEASURES = {  # column: key in the SN section of stats
-    "mapq0": "reads MQ0",
-    "error_rate": "error rate",  # mismatches / bases mapped
-    "insert_size_mean": "insert size average",
+DEPTHS = (10, 20, 30)
+UNIT_COUNTS = {  # column: key in the counts of fmwave map
+    "reads": "reads",
+    "mapped": "mapped",
+    "properly_paired": "proper",
+    "mapq30": "mapq_30",
 }
-HEADINGS = (
-    *("sample", "reads", "mapped", "properly paired", "duplicates", "MAPQ 0", "error rate"),
-    *("mean insert", "mean depth", "breadth"),
-)
-STYLE = """<style>
-body { font: 14px sans-serif; margin: 1.5em; }
-table { border-collapse: collapse; }
-th, td { padding: 0.35em 0.8em; text-align: right; white-space: nowrap; }
-th { border-bottom: 2px solid #64748b; position: sticky; top: 0; background: white; }
-th:first-child, td:first-child { text-align: left; }
-tr:nth-child(odd) td { background: #f1f5f9; }
-</style>"""
 
 
 def flagstat_counts(path: str) -> dict[str, str]:
@@ -42,67 +33,88 @@ def flagstat_counts(path: str) -> dict[str, str]:
 
 
 def stats_numbers(path: str) -> dict[str, str]:
-    """Return the SN section of a samtools stats file, key to value."""
+    """Return the measures of a sample from the SN section of a samtools stats file.
+
+    Where nothing is mapped, or nothing is a pair, samtools writes 0 for what has no value.
+    """
     rows = (line.split("\t") for line in Path(path).read_text().splitlines())
-    return {row[1].rstrip(":"): row[2] for row in rows if row[0] == "SN"}
+    found = {row[1].rstrip(":"): row[2] for row in rows if row[0] == "SN"}
+    insert_size = found["insert size average"]
+    return {
+        "mapq0": found["reads MQ0"],
+        "error_rate": found["error rate"] if int(found["bases mapped (cigar)"]) else NA,
+        "insert_size_mean": insert_size if float(insert_size) else NA,
+    }
 
 
-def depth_and_breadth(path: str) -> tuple[str, str]:
+def depth_and_breadth(path: str) -> dict[str, str]:
     """Return mean depth, and the part of the reference that is covered; duplicates left out."""
     with Path(path).open() as table:
         rows = list(csv.DictReader(table, delimiter="\t"))
     lengths = [int(row["endpos"]) - int(row["startpos"]) + 1 for row in rows]
     bases = sum(float(row["meandepth"]) * n for row, n in zip(rows, lengths, strict=True))
     covered = sum(int(row["covbases"]) for row in rows)
-    return f"{bases / sum(lengths):.4g}", f"{covered / sum(lengths):.4g}"
+    return {
+        "mean_depth": f"{bases / sum(lengths):.4g}",
+        "breadth": f"{covered / sum(lengths):.4g}",
+    }
 
 
-def for_people(row: dict[str, str]) -> list[str]:
-    """Return the cells of the page, in the order of its HEADINGS."""
+def breadths(path: str) -> dict[str, str]:
+    """Return the part of the reference that has at least each of DEPTHS; duplicates left out."""
+    with Path(path).open() as table:
+        rows = [
+            (int(r["depth"]), int(r["positions"])) for r in csv.DictReader(table, delimiter="\t")
+        ]
+    length = sum(positions for _, positions in rows)
+    deep = {least: sum(n for depth, n in rows if depth >= least) for least in DEPTHS}
+    return {f"breadth_{least}x": f"{deep[least] / length:.4g}" for least in DEPTHS}
 
-    def percent(part: str, whole: str) -> str:
-        return f"{100 * int(part) / int(whole):.2f} %" if int(whole) else "–"
 
-    reads = row["reads"]
-    return [
-        row["sample"],
-        f"{int(reads):,}",
-        percent(row["mapped"], reads),
-        percent(row["properly_paired"], reads),
-        percent(row["duplicates"], reads),
-        percent(row["mapq0"], row["mapped"]),
-        f"{100 * float(row['error_rate']):.2f} %",
-        f"{float(row['insert_size_mean']):.0f}" if float(row["insert_size_mean"]) else "–",
-        row["mean_depth"],
-        f"{100 * float(row['breadth']):.1f} %",
+def unit_row(unit: dict, jobs: list[dict]) -> dict[str, str]:
+    """Return the line of a unit from the statistics of its mapping jobs.
+
+    The insert size is the one that all jobs of the library took for usual.
+    """
+    row = {column: str(unit[column]) for column in ("sample", "unit", "library")}
+    for column, key in UNIT_COUNTS.items():
+        row[column] = str(sum(job["counts"].get(key, 0) for job in jobs))
+    sizes = [job["insert_size"] for job in jobs if job["insert_size"] is not None]
+    known = [size for size in sizes if size["mean"]]  # 0: too few pairs to tell
+    row["insert_size_mean"] = f"{known[0]['mean']:.1f}" if known else NA
+    row["insert_size_sd"] = f"{known[0]['std']:.1f}" if known else NA
+    return row
+
+
+def write_table(path: str, rows: list[dict[str, str]]) -> None:
+    with Path(path).open("w", newline="") as out:
+        table = csv.DictWriter(out, list(rows[0]), delimiter="\t", lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+
+
+def main() -> None:
+    """Run as the rule says."""
+    files = snakemake.input
+    samples = [
+        {"sample": sample}
+        | {column: flagstat_counts(flagstat)[key] for column, key in COUNTS.items()}
+        | stats_numbers(stats)
+        | depth_and_breadth(coverage)
+        | breadths(depth)
+        for sample, flagstat, stats, coverage, depth in zip(
+            *(snakemake.params.samples, files.flagstat, files.stats, files.coverage, files.depth),
+            strict=True,
+        )
     ]
+    write_table(snakemake.output.samples, samples)
+    jobs = iter([json.loads(Path(path).read_text()) for path in files.maps])
+    units = [
+        unit_row(unit, [next(jobs) for _ in range(unit["parts"])])
+        for unit in snakemake.params.units
+    ]
+    write_table(snakemake.output.units, units)
 
 
-def page(rows: list[dict[str, str]]) -> str:
-    """Return the table as HTML that needs no other file."""
-    lines = [[f"<th>{html.escape(name)}</th>" for name in HEADINGS]]
-    lines += [[f"<td>{html.escape(cell)}</td>" for cell in for_people(row)] for row in rows]
-    body = "\n".join(f"<tr>{''.join(cells)}</tr>" for cells in lines)
-    return f"<!DOCTYPE html>\n<title>Samples</title>\n{STYLE}\n<table>\n{body}\n</table>\n"
-
-
-rows = []
-for sample, flagstat, stats, coverage in zip(
-    snakemake.params.samples,
-    snakemake.input.flagstat,
-    snakemake.input.stats,
-    snakemake.input.coverage,
-    strict=True,
-):
-    counts, numbers = flagstat_counts(flagstat), stats_numbers(stats)
-    row = {"sample": sample}
-    row |= {column: counts[key] for column, key in COUNTS.items()}
-    row |= {column: numbers[key] for column, key in MEASURES.items()}
-    row["mean_depth"], row["breadth"] = depth_and_breadth(coverage)
-    rows.append(row)
-with Path(snakemake.output.table).open("w", newline="") as out:
-    columns = ["sample", *COUNTS, *MEASURES, "mean_depth", "breadth"]
-    table = csv.DictWriter(out, columns, delimiter="\t", lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-Path(snakemake.output.page).write_text(page(rows))
+if "snakemake" in globals():
+    main()
