@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mapper.cli.map_files import add_files, check_files, format_by_name, lanes_of
+from mapper.cli.map_files import add_files, check_files, lanes_of
 from mapper.cli.sizes import positive, size, thread_number
 from mapper.cuda.devices import check_device_name, hold_device
 from mapper.errors import UsageError
@@ -168,12 +168,12 @@ def run(args: argparse.Namespace) -> int:
 def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
     """Return the job of one run; raise UsageError for options that do not go together."""
     from mapper.cli.compile import HELPER_COMMAND
-    from mapper.io.output import SortOptions
+    from mapper.io.output import SortOptions, format_of
     from mapper.io.reads import Lane
     from mapper.mapping.job import MapJob
     from mapper.mapping.memory_plan import SORT_BYTES
 
-    output_format = args.output_format or format_by_name(args.output)
+    output_format = args.output_format or format_of(args.output)
     check_files(args, output_format)
     return MapJob(
         reads=args.reads,

@@ -48,7 +48,7 @@ def header_of(path: Path) -> Any:
 
 
 def test_formats_and_places(world, tmp_path, default, capfdbinary):
-    """The format is that of the option, or of the name; standard output is BAM by default."""
+    """The format is that of the option, or of the name; standard output is SAM by default."""
     run(world, tmp_path / "x.sam")
     assert lines_of(tmp_path / "x.sam") == default
     assert (tmp_path / "x.sam").read_bytes().startswith(b"@HD\t")
@@ -56,13 +56,13 @@ def test_formats_and_places(world, tmp_path, default, capfdbinary):
     pysam.quickcheck(str(tmp_path / "x.txt"))
     assert lines_of(tmp_path / "x.txt") == default
     capfdbinary.readouterr()
-    for options in ([], ["-O", "sam"]):
+    for options in ([], ["-o", "-"], ["-O", "bam"]):
         argv = ["map", world.index_path, world.first, world.second, "--quiet", *options]
         assert main(argv) == 0
         out, err = capfdbinary.readouterr()
         assert err == b""
         (tmp_path / "stdout").write_bytes(out)
-        assert out.startswith(b"@HD\t" if options else b"\x1f\x8b")
+        assert out.startswith(b"\x1f\x8b" if "bam" in options else b"@HD\t")
         assert lines_of(tmp_path / "stdout") == default
 
 

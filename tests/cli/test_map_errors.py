@@ -253,7 +253,7 @@ def test_bam_does_not_go_to_a_terminal(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert main(["map", world.index_path, world.first]) == USAGE
+    assert main(["map", world.index_path, world.first, "-O", "bam"]) == USAGE
     assert "BAM would go to the terminal" in capsys.readouterr().err
 
 
