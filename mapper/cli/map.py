@@ -160,7 +160,10 @@ def run(args: argparse.Namespace) -> int:
                 stats = map_reads(index, job, session)
                 if row.args.json_stats:
                     stats.write_json(row.args.json_stats)
-                for line in stats.table().splitlines():
+                lines = stats.report().splitlines()
+                if args.verbose:
+                    lines += stats.stage_table().splitlines()
+                for line in lines:
                     log.info("%s", line)
     return 0
 

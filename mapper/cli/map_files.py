@@ -97,7 +97,12 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-Y", "--soft-clip", action="store_true", help="soft clips in supplementary records"
     )
-    group.add_argument("--json-stats", metavar="FILE", help="write counts and times of the run")
+    group.add_argument(
+        "--json-stats", metavar="FILE", help="write counts of the run, and the times of its stages"
+    )
+    group.add_argument(
+        "--verbose", action="store_true", help="the times of the stages on stderr, too"
+    )
 
 
 def lanes_of(args: argparse.Namespace) -> list[tuple[str, tuple[str, ...]]]:
