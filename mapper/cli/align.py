@@ -20,6 +20,12 @@ log = logging.getLogger(__name__)
 METRICS = ("edit", "affine", "matrix")
 SPANS = ("global", "semiglobal", "prefix", "local", "extension")
 
+EXAMPLES = """\
+fmwave align pairs.seq -o out.tsv
+fmwave align queries.fa refs.fa --metric affine --penalties 4,6,2
+fmwave align proteins.fa --metric matrix --matrix BLOSUM62 --span local --all-vs-all --format paf"""
+DOCUMENT = "docs/pairwise.md"
+
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Add the parser of ``fmwave align``."""
