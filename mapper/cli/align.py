@@ -20,6 +20,12 @@ log = logging.getLogger(__name__)
 METRICS = ("edit", "affine", "matrix")
 SPANS = ("global", "semiglobal", "prefix", "local", "extension")
 
+EXAMPLES = """\
+fmwave align pairs.seq -o out.tsv
+fmwave align queries.fa refs.fa --metric affine --penalties 4,6,2
+fmwave align proteins.fa --metric matrix --matrix BLOSUM62 --span local --all-vs-all --format paf"""
+DOCUMENT = "docs/pairwise.md"
+
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Add the parser of ``fmwave align``."""
@@ -87,9 +93,10 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--matrix", metavar="NAME|FILE|MATCH,MISMATCH",
-        help="matrix: BLOSUM62, PAM250, ... (needs the package biopython), a file in BLAST's form "
-        "(./FILE where a matrix has its name), or the scores of equal and different bases, as 2,-3 "
-        "(default: BLOSUM62)",
+        help="matrix: NUC.4.4 (nucleotides), BLOSUM45, 50, 62, 80 or 90, PAM30, 70 or 250 (amino "
+        "acids), another name that the package biopython has, a file in BLAST's form (./FILE where "
+        "a matrix has its name), or the scores of equal and different bases, as 2,-3 (default: "
+        "NUC.4.4: equal bases 5, different ones -4)",
     )  # fmt: skip
     group.add_argument(
         "--gaps", metavar="O,E",

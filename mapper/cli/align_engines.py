@@ -128,11 +128,17 @@ def _matrix_engine(args: argparse.Namespace, span: Span) -> Engine:
 
 def matrix_options(args: argparse.Namespace, span: Span) -> dict[str, Any]:
     """Return the options of :func:`mapper.align_matrix`."""
-    from mapper.align.matrix.scoring import DEFAULT_GAPS, MODES, check_gaps, substitution_matrix
+    from mapper.align.matrix.scoring import (
+        DEFAULT_GAPS,
+        DEFAULT_MATRIX,
+        MODES,
+        check_gaps,
+        substitution_matrix,
+    )
 
     if not isinstance(span, str) or span not in MODES:
         raise UsageError(f"--span {span}: with --metric matrix, {', '.join(MODES)} are possible")
-    table = substitution_matrix(_matrix(args.matrix or "BLOSUM62"))
+    table = substitution_matrix(_matrix(args.matrix or DEFAULT_MATRIX))
     gaps = DEFAULT_GAPS
     if args.gaps is not None:
         gap_open, gap_extend = numbers("--gaps", args.gaps, 2)

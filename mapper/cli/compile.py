@@ -36,6 +36,11 @@ that ends when its standard input does, that is, with the process that started i
 REFERENCE_LEN, READ_LEN, N_PAIRS = 5000, 100, 4
 _COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
+EXAMPLES = """\
+fmwave compile --device cpu
+NUMBA_CACHE_DIR=/opt/fmwave fmwave compile"""
+DOCUMENT = "docs/performance.md"
+
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Add the parser of ``fmwave compile``."""

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+EXAMPLES = """\
+fmwave distance a.fa b.fa
+fmwave distance a.fa b.fa --path --checkpoint a_b.state"""
+DOCUMENT = "docs/pairwise.md"
+
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Add the parser of ``fmwave distance``."""

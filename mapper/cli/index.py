@@ -16,6 +16,11 @@ log = logging.getLogger(__name__)
 _DEFAULTS = IndexParams()
 _FASTA_SUFFIXES = (".fa", ".fasta", ".fna")
 
+EXAMPLES = """\
+fmwave index ref.fa.gz -o ref.fmw
+fmwave index ref.fa --memory 24G --verify"""
+DOCUMENT = "docs/index-format.md"
+
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Add the parser of ``fmwave index``."""

@@ -17,6 +17,12 @@ from mapper.errors import UsageError
 _SOME = "sizes and some places (--verify for all checksums)"
 _LIBRARIES = ("numba", "numba-cuda", "numpy", "pysam", "pydivsufsort")
 
+EXAMPLES = """\
+fmwave info
+fmwave info ref.fmw --verify
+fmwave info --plan 3.1G"""
+DOCUMENT = "docs/index-format.md"
+
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Add the parser of ``fmwave info``."""

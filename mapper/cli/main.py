@@ -1,9 +1,10 @@
 """The ``fmwave`` command: parser, logging, exit status.
 
-A subcommand is a module ``mapper/cli/NAME.py`` with two functions:
+A subcommand is a module ``mapper/cli/NAME.py`` with
 
-- ``add_parser(subparsers)`` adds its parser and returns it;
-- ``run(args) -> int`` does the work and returns the exit status.
+- ``add_parser(subparsers)``, which adds its parser and returns it;
+- ``run(args) -> int``, which does the work and returns the exit status;
+- ``EXAMPLES``, command lines for its help, and ``DOCUMENT``, the page that tells more.
 
 Only the module of the given subcommand is imported, and it imports compiled code in
 ``run``, so that help and usage errors are instant.
@@ -23,6 +24,7 @@ import logging
 import os
 import signal
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -45,6 +47,18 @@ SUBCOMMANDS = {
 """Name and one line of help of each subcommand, in the order of the help."""
 
 
+EXAMPLES = """\
+fmwave index ref.fa.gz -o ref.fmw
+fmwave map ref.fmw reads_R1.fq.gz reads_R2.fq.gz -o out.bam --sort
+fmwave COMMAND --help"""
+DOCUMENT = "README.md"
+
+EXIT_STATUS = """\
+0 done; 1 bad input or index, or too little memory; 2 usage; 3 a device that cannot be used;
+4 output that cannot be written; 130 interrupted (Ctrl-C); 141 the reader of a report went away;
+143 terminated"""
+"""Exit status of every subcommand, for the help."""
+
 GC_THRESHOLD = 200_000
 """New objects between two garbage collections."""
 
@@ -57,7 +71,30 @@ _STOPPED = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that raises if its help cannot be written; argparse drops the error."""
+    """A parser with examples in its help, which itself refuses arguments that it does not know.
+
+    argparse leaves these to the command's parser, whose usage says nothing of the subcommand's
+    options. It also drops the error of a help that cannot be written; this class raises it.
+    """
+
+    examples, document = "", ""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Return the options and an empty list, or exit with this parser's usage."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
+
+    def format_help(self) -> str:
+        """Return the help, with examples, the page of the documentation and the exit status."""
+        parts = {
+            "examples": self.examples,
+            "documentation": f"{self.document} in fmwave's repository",
+            "exit status": EXIT_STATUS,
+        }
+        texts = [f"{title}:\n{textwrap.indent(text, '  ')}\n" for title, text in parts.items()]
+        return "\n".join([super().format_help(), *texts])
 
     def print_help(self, file: Any = None) -> None:
         """Write the help, by default to standard output.
@@ -166,6 +203,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(
         prog="fmwave", description="Map DNA reads to a reference, on the GPU or the CPU."
     )
+    parser.examples, parser.document = EXAMPLES, DOCUMENT
     parser.add_argument("--version", action=_Version, help="show program's version number and exit")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     wanted = next((word for word in argv if not word.startswith("-")), None)
@@ -174,6 +212,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
             module = importlib.import_module(f"mapper.cli.{name}")
             subparser = module.add_parser(subparsers)
             subparser.set_defaults(run=module.run)
+            subparser.examples, subparser.document = module.EXAMPLES, module.DOCUMENT
             _add_common(subparser)
         else:
             subparsers.add_parser(name, help=line, add_help=False)

@@ -9,9 +9,9 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from mapper.cli.map_files import add_files, check_files, format_by_name, lanes_of
+from mapper.cli.map_files import add_files, check_files, lanes_of
 from mapper.cli.sizes import positive, size, thread_number
 from mapper.cuda.devices import check_device_name, hold_device
 from mapper.errors import UsageError
@@ -57,7 +57,8 @@ _OPTIONS = (
     _Option(("-A", "--match"), _EXTEND.match, 1, 20, False,
             "score of a match; the defaults of -B, -G, -E, -L, -T and -U are multiplied by it"),
     _Option(("-B", "--mismatch"), _EXTEND.mismatch, 1, 200, True, "penalty of a mismatch"),
-    _Option(("-G", "--gap-open"), _EXTEND.gap_open, 0, 200, True, "penalty of opening a gap"),
+    _Option(("-G", "--gap-open"), _EXTEND.gap_open, 0, 200, True,
+            "penalty of opening a gap (bwa's -O)"),
     _Option(("-E", "--gap-extend"), _EXTEND.gap_extend, 1, 200, True,
             "penalty of each gap base"),
     _Option(("-L", "--end-bonus"), _EXTEND.end_bonus, 0, 1000, True,
@@ -74,6 +75,29 @@ _OPTIONS = (
 
 MAX_INSERT_SIZE = 1_000_000
 """Largest insert size that can be given; the model has an entry for each proper one."""
+
+EXAMPLES = """\
+fmwave map ref.fmw reads_R1.fq.gz reads_R2.fq.gz -o out.bam --sort -t 16 -R '@RG\\tID:1\\tSM:sample'
+fmwave map ref.fmw reads.fq.gz | samtools view -h -q 30
+fmwave map ref.fmw --batch samples.tsv --sort"""
+DOCUMENT = "docs/input-and-output.md"
+
+_INSTEAD = {
+    "-M": "is bwa's; leave it out: further parts of split reads are supplementary records (0x800), "
+    "which current tools take",
+    "-K": "is bwa's and minimap2's; leave it out: the output does not depend on batches or threads",
+    "-v": "is bwa's; use --quiet, --verbose or --debug (and fmwave --version for the version)",
+    "-x": "is minimap2's; leave it out: fmwave map is for short reads only (-a is not needed for "
+    "SAM, see -O)",
+}
+"""Options of other mappers that users try here, and what to do instead."""
+
+
+class _OfOtherMappers(argparse.Action):
+    """An option that is refused with an explanation, its `const`."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        parser.error(f"{self.option_strings[0]} {self.const}")
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -114,6 +138,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="bases mapped at a time by a thread; no effect on the result (default: "
         f"{BATCH_BASES}; with CUDA what fits its free memory, {DEVICE_BATCH_BASES} at most)",
     )  # fmt: skip
+    for option, advice in _INSTEAD.items():
+        parser.add_argument(
+            option, action=_OfOtherMappers, nargs="?", const=advice, help=argparse.SUPPRESS
+        )
     return parser
 
 
@@ -161,7 +189,10 @@ def run(args: argparse.Namespace) -> int:
                 stats = map_reads(index, job, session)
                 if row.args.json_stats:
                     stats.write_json(row.args.json_stats)
-                for line in stats.table().splitlines():
+                lines = stats.report().splitlines()
+                if args.verbose:
+                    lines += stats.stage_table().splitlines()
+                for line in lines:
                     log.info("%s", line)
     return 0
 
@@ -169,12 +200,12 @@ def run(args: argparse.Namespace) -> int:
 def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
     """Return the job of one run; raise UsageError for options that do not go together."""
     from mapper.cli.compile import HELPER_COMMAND
-    from mapper.io.output import SortOptions
+    from mapper.io.output import SortOptions, format_of
     from mapper.io.reads import Lane
     from mapper.mapping.job import MapJob
     from mapper.mapping.memory_plan import SORT_BYTES
 
-    output_format = args.output_format or format_by_name(args.output)
+    output_format = args.output_format or format_of(args.output)
     check_files(args, output_format)
     return MapJob(
         reads=args.reads,

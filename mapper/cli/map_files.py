@@ -55,7 +55,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-O", "--output-format", choices=("bam", "cram", "sam", "paf"),
         metavar="bam|cram|sam|paf",
-        help="format (default: by the name; bam on standard output)",
+        help="format (default: by the name; sam on standard output)",
     )  # fmt: skip
     group.add_argument(
         "-p", "--interleaved", action="store_true", help="the one file holds mates alternately"
@@ -97,7 +97,12 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-Y", "--soft-clip", action="store_true", help="soft clips in supplementary records"
     )
-    group.add_argument("--json-stats", metavar="FILE", help="write counts, times and versions")
+    group.add_argument(
+        "--json-stats", metavar="FILE", help="write counts, times of the stages, and versions"
+    )
+    group.add_argument(
+        "--verbose", action="store_true", help="the times of the stages on stderr, too"
+    )
 
 
 def lanes_of(args: argparse.Namespace) -> list[tuple[str, tuple[str, ...]]]:
@@ -147,10 +152,3 @@ def _check_combinations(args: argparse.Namespace, output_format: str) -> None:
     if args.output == "-" and sys.stdout.isatty() and output_format in ("bam", "cram"):
         what = output_format.upper()
         raise UsageError(f"{what} would go to the terminal; name a file with -o, or use -O sam")
-
-
-def format_by_name(output: str) -> str:
-    """Return the format of an output: BAM for standard output, else by the name."""
-    from mapper.io.output import format_of
-
-    return "bam" if output == "-" else format_of(output)

@@ -19,6 +19,10 @@ log = logging.getLogger(__name__)
 _DEFAULTS = KmerParams(kmer_len=20)
 NO_LIMIT = 2**30
 
+EXAMPLES = """\
+fmwave seed ref.fmw reads.fq.gz -k 20 --mismatches 2 -o hits.tsv"""
+DOCUMENT = "docs/kmer-seeding.md"
+
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Add the parser of ``fmwave seed``."""

@@ -29,7 +29,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from mapper.cuda.arguments import OWN_TABLES, check_simulated, describe
 from mapper.errors import DeviceError
-from mapper.jit.accelerate import CACHE_DIR  # sets numba's cache directory, before any kernel
+from mapper.jit.accelerate import (
+    CACHE_DIR,  # sets numba's cache directory, before any kernel
+    announcer,
+)
 
 INSTALL = "install it with pip install 'fmwave[gpu]' (CUDA 12) or 'fmwave[gpu-cu13]' (CUDA 13)"
 
@@ -44,8 +47,12 @@ if numba.config.ENABLE_CUDASIM:
     intrinsic: Any = None
 else:
     from numba.cuda import extending
+    from numba.cuda.core import event
     from numba.cuda.cudadrv import driver as numbas
     from numba.cuda.cudadrv.driver import _stream_handle
+
+    # A pass runs where a kernel is compiled, not where it is loaded from the cache.
+    event.register("numba-cuda:run_pass", announcer(event.Listener))
 
     cuda_driver, intrinsic = numbas, extending.intrinsic
 

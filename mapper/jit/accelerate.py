@@ -22,6 +22,7 @@ numba's own dispatcher and cache serve: all functions work, but start and compil
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -29,10 +30,12 @@ import stat
 import tempfile
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numba
 import numpy as np
 import platformdirs
+from numba.core import event
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +90,27 @@ def _private_temporary() -> Path:
 
 CACHE_DIR = choose_cache_dir()
 numba.config.CACHE_DIR = str(CACHE_DIR)
+
+
+@functools.cache
+def announce_compiling() -> None:
+    """Log that code is compiled, once in a process, so that nobody takes the wait for a hang."""
+    log.info(
+        "compiling code that is used for the first time here (up to a minute); kept in %s",
+        CACHE_DIR,
+    )
+
+
+def announcer(listener: type) -> Any:
+    """Return a listener of numba's or numba-cuda's events that announces compiling.
+
+    `listener` is the class of listeners, of which each of the two packages has its own.
+    """
+    methods = {"on_start": lambda *_: announce_compiling(), "on_end": lambda *_: None}
+    return type("Announcer", (listener,), methods)()
+
+
+event.register("numba:compile", announcer(event.Listener))
 
 _COMMON = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "nopython": True}
 _CORE = _COMMON | {"forceinline": True, "_nrt": False}

@@ -1,4 +1,4 @@
-"""Counters and stage times of a run: the table at the end, and JSON."""
+"""Counters and stage times of a run: the report at its end, the table of stages, and JSON."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ class RunStats:
             "peak_memory_bytes": peak_bytes(),
         }
 
-    def table(self) -> str:
-        """Return the summary as lines of text."""
+    def report(self) -> str:
+        """Return counts, insert size and time as lines of text."""
         counts = self.counts
         reads = counts.get("reads", 0)
         mapped = counts.get("mapped", 0)
@@ -128,20 +128,25 @@ class RunStats:
                 f"insert size {size['mean']:.1f} ± {size['std']:.1f}, proper from "
                 f"{size['low']:.0f} to {size['high']:.0f} ({size['pairs']:.0f} pairs)"
             )
-        total = sum(self.stage_seconds.values())
-        lines.append(f"{'stage':>10} {'thread s':>9} {'share':>6} {'µs/read':>8} {'CPU µs':>7}")
-        for name, seconds in self.stage_seconds.items():
-            lines.append(
-                f"{name:>10} {seconds:9.2f} {_percent(seconds, total):>6} "
-                f"{1e6 * seconds / max(reads, 1):8.2f} "
-                f"{1e6 * self.stage_cpu_seconds[name] / max(reads, 1):7.2f}"
-            )
         summary = self.summary()
         lines.append(
             f"{self.wall_seconds:.1f} s in all, {self._before()}; "
             f"{summary['reads_per_second']} reads/s; "
             f"peak memory {summary['peak_memory_bytes'] / 1e9:.2f} GB"
         )
+        return "\n".join(lines)
+
+    def stage_table(self) -> str:
+        """Return the times of the stages as lines of text."""
+        reads = max(self.counts.get("reads", 0), 1)
+        total = sum(self.stage_seconds.values())
+        lines = [f"{'stage':>10} {'thread s':>9} {'share':>6} {'µs/read':>8} {'CPU µs':>7}"]
+        for name, seconds in self.stage_seconds.items():
+            lines.append(
+                f"{name:>10} {seconds:9.2f} {_percent(seconds, total):>6} "
+                f"{1e6 * seconds / reads:8.2f} "
+                f"{1e6 * self.stage_cpu_seconds[name] / reads:7.2f}"
+            )
         return "\n".join(lines)
 
     def _before(self) -> str:

@@ -30,7 +30,7 @@ from mapper.io.fastq_parser import SINGLE
 from mapper.io.input_tags import copy_input_tags, with_tag
 from mapper.io.output import RecordOutput
 from mapper.io.record_ends import FASTQ, few_line_ends, whole_records
-from mapper.jit.accelerate import CACHE_DIR, is_compiled
+from mapper.jit.accelerate import announce_compiling, is_compiled
 from mapper.mapping.backend import Backend
 from mapper.mapping.stages import Aligned, place_batch
 from mapper.mapping.stats import RunStats
@@ -67,6 +67,8 @@ class Helpers:
         missing = [part for part in parts if not is_compiled(_MODULES[part])]
         n = 0 if numba.config.DISABLE_JIT or not command else min(most, len(missing))
         self._processes: list[subprocess.Popen[bytes]] = []
+        if n:
+            announce_compiling()
         try:
             for i in range(n):
                 self._processes.append(_start([*command, *missing[i::n]]))
@@ -137,8 +139,6 @@ def compile_stages(
     Seconds that it took.
     """
     start = time.perf_counter()
-    if not is_compiled("mapper.pair.placement"):
-        log.info("compiling for this machine, once (up to a minute); kept in %s", CACHE_DIR)
     if helpers:
         backend.warm_up(_made_up_reads(index.fm, True))
         helpers.wait()

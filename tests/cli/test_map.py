@@ -51,7 +51,7 @@ def header_of(path: Path) -> Any:
 
 
 def test_formats_and_places(world, tmp_path, default, capfdbinary):
-    """The format is that of the option, or of the name; standard output is BAM by default."""
+    """The format is that of the option, or of the name; standard output is SAM by default."""
     run(world, tmp_path / "x.sam")
     assert lines_of(tmp_path / "x.sam") == default
     assert (tmp_path / "x.sam").read_bytes().startswith(b"@HD\t")
@@ -59,14 +59,30 @@ def test_formats_and_places(world, tmp_path, default, capfdbinary):
     pysam.quickcheck(str(tmp_path / "x.txt"))
     assert lines_of(tmp_path / "x.txt") == default
     capfdbinary.readouterr()
-    for options in ([], ["-O", "sam"]):
+    for options in ([], ["-o", "-"], ["-O", "bam"]):
         argv = ["map", world.index_path, world.first, world.second, "--quiet", *options]
         assert main(argv) == 0
         out, err = capfdbinary.readouterr()
         assert err == b""
         (tmp_path / "stdout").write_bytes(out)
-        assert out.startswith(b"@HD\t" if options else b"\x1f\x8b")
+        assert out.startswith(b"\x1f\x8b" if "bam" in options else b"@HD\t")
         assert lines_of(tmp_path / "stdout") == default
+
+
+def test_the_report_is_three_lines_and_the_stages_are_told_on_demand(world, tmp_path, capfd):
+    """The JSON has everything."""
+    stats = tmp_path / "x.json"
+    argv = ["map", world.index_path, world.first, world.second, "-o", str(tmp_path / "x.bam")]
+    capfd.readouterr()
+    assert main([*argv, "--json-stats", str(stats), "-t", "1"]) == 0
+    lines = capfd.readouterr().err.splitlines()
+    start = next(i for i, line in enumerate(lines) if " reads, " in line)
+    assert [line.split()[2] for line in lines[start:]] == ["reads,", "size", "s"]
+    assert len(json.loads(stats.read_text())["seconds"]["stages"]) == len(STAGES)
+    assert main([*argv, "--verbose", "-t", "1"]) == 0
+    *report, head = capfd.readouterr().err.partition("µs/read")[0].splitlines()[-4:]
+    assert [line.split()[2] for line in report] == ["reads,", "size", "s"]
+    assert head.split()[1] == "stage"
 
 
 def test_header(world, tmp_path):
@@ -196,7 +212,7 @@ COUNTS = {"reads", "paired", "bases", "mapped", "proper", "mapq_30", "records"}
 def test_statistics(world, tmp_path, capsys):
     path = tmp_path / "x.bam"
     argv = ["map", world.index_path, world.first, world.second, "-o", str(path)]
-    assert main([*argv, "--json-stats", str(tmp_path / "x.json")]) == 0
+    assert main([*argv, "--json-stats", str(tmp_path / "x.json"), "--verbose"]) == 0
     report = json.loads((tmp_path / "x.json").read_text())
     assert set(report) == {
         "fmwave", "versions", "counts", "insert_size", "seconds", "reads_per_second",

@@ -249,11 +249,31 @@ def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "invalid choice: 'mapp' (choose from" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("-M", "-M is bwa's; leave it out: further parts of split reads are supplementary"),
+        ("-K 100000000", "-K is bwa's and minimap2's; leave it out"),
+        ("-v3", "-v is bwa's; use --quiet, --verbose or --debug"),
+        ("-ax sr", "-x is minimap2's; leave it out"),
+        ("--max-mismatches 3", "unrecognized arguments: --max-mismatches 3"),
+    ],
+)
+def test_options_of_other_mappers(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The usage is that of the subcommand, and says what to do instead."""
+    assert main(["map", "ref.fmw", "1.fq", *words.split()]) == USAGE
+    err = capsys.readouterr().err
+    assert err.startswith("usage: fmwave map [-h]")
+    assert err.splitlines()[-1].startswith(f"fmwave map: error: {message}")
+
+
 def test_bam_does_not_go_to_a_terminal(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert main(["map", world.index_path, world.first]) == USAGE
+    assert main(["map", world.index_path, world.first, "-O", "bam"]) == USAGE
     assert "BAM would go to the terminal" in capsys.readouterr().err
 
 

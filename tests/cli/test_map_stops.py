@@ -164,7 +164,7 @@ def test_no_room_for_the_output(world: World, tmp_path: Path) -> None:
             start(*reads, "-o", str(tmp_path / "plain" / "x.sam"), limit=20_000),
             start(*reads, "-o", str(tmp_path / "sorted" / "x.bam"), "--sort", limit=20_000),
             start(*reads, "-O", "sam", stdout=full),
-            start(*reads, stdout=write_end),
+            start(*reads, "-O", "bam", stdout=write_end),
             start(*reads, "-O", "cram", "--reference", str(reference), stdout=write_end),
         ]
     os.close(write_end)

@@ -13,6 +13,7 @@ import pytest
 from numba import types
 
 from mapper.index.reference import ContigBounds
+from mapper.jit.accelerate import announce_compiling
 from tests.helpers.offline_compile import array, compile_offline, require_compiler
 
 WORDS = np.array(
@@ -32,6 +33,16 @@ def expected_counts(words):
         rows += [text.count("1"), len(text) - len(text.lstrip("0")),
                  len(text) - len(text.rstrip("0"))]  # fmt: skip
     return rows
+
+
+def test_compiling_kernels_is_announced(caplog):
+    require_compiler()
+    from tests.helpers.small_kernels import sum_in_64_bits
+
+    announce_compiling.cache_clear()
+    with caplog.at_level("INFO", "mapper.jit"):
+        compile_offline(sum_in_64_bits, (array(np.int64), types.int64, array(np.int64)))
+    assert [message.partition(" that")[0] for message in caplog.messages] == ["compiling code"]
 
 
 @pytest.mark.gpu

@@ -51,6 +51,37 @@ def test_brief_functions_keep_the_gil():
     assert accelerate.driver(run).targetoptions["nogil"]
 
 
+COMPILE = """
+import logging, sys
+import numpy as np
+from mapper.jit.accelerate import driver, grown
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+
+@driver
+def total(array):
+    return array.sum()
+
+print("started")
+assert len(grown(np.zeros(3), 5)) == 5 and len(grown(np.zeros(3, np.int8), 5)) == 5
+assert total(np.ones(3)) == 3
+"""
+
+
+@pytest.mark.medium
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's JIT")
+@pytest.mark.parametrize("plain", ["", "1"])
+def test_compiling_is_announced_once_and_only_if_it_happens(tmp_path, monkeypatch, plain):
+    """With either cache."""
+    monkeypatch.setenv("FMWAVE_PLAIN_NUMBA", plain)
+    (tmp_path / "total.py").write_text(COMPILE)  # numba's own cache wants a file
+    code = f"import runpy; runpy.run_path({str(tmp_path / 'total.py')!r})"
+    started, message = run(code, tmp_path / "code").splitlines()
+    assert started == "started"
+    assert message.startswith("compiling code that is used for the first time here")
+    assert message.endswith(f"kept in {next((tmp_path / 'code').iterdir())}")
+    assert run(code, tmp_path / "code") == "started"
+
+
 PLAIN = """
 import sys
 import numba.core.codegen

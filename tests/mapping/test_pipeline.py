@@ -203,7 +203,8 @@ def test_no_reads_give_a_header_and_no_records(world, tmp_path, files):
         assert file.references == tuple(world.genome)
         assert list(file.fetch(until_eof=True)) == []
     assert stats.counts.get("reads", 0) == 0
-    assert "0 reads" in stats.table()
+    assert "0 reads" in stats.report()
+    assert "seed" in stats.stage_table()
 
 
 def test_a_lost_read_is_noticed(world, tmp_path, monkeypatch):

@@ -235,7 +235,7 @@ def test_what_does_not_fit_alone_is_done_by_the_cpu(
     check_equal(ours.alignments, wanted)
     check_equal(ours.seeds, theirs.seeds)
     assert stats.counts == {"reads_on_cpu": 2 * room}
-    assert f"{2 * room} reads did not fit a device" in stats.table()
+    assert f"{2 * room} reads did not fit a device" in stats.report()
     assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
         "pretended; reads that do not fit even alone are mapped by the CPU"
     ]

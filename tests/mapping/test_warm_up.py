@@ -12,6 +12,7 @@ import numba
 import pytest
 
 from mapper.cli.compile import HELPER_COMMAND
+from mapper.jit.accelerate import announce_compiling
 from mapper.mapping import warm_up
 from mapper.mapping.warm_up import FINISHING, READING, Helpers
 
@@ -71,6 +72,15 @@ def fresh(tmp_path, monkeypatch):
     """Give this process and its children an empty cache."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(warm_up, "is_compiled", lambda module: False)
+
+
+def test_compiling_by_helpers_is_announced(fresh, caplog):
+    announce_compiling.cache_clear()
+    with caplog.at_level("INFO", "mapper"), Helpers(HELPER_COMMAND, [READING], 0):
+        assert caplog.messages == []
+    with caplog.at_level("INFO", "mapper"), Helpers(HELPER_COMMAND, [READING], 1):
+        (message,) = caplog.messages
+    assert message.startswith("compiling code")
 
 
 def test_there_are_no_more_processes_than_parts(fresh):

@@ -241,7 +241,9 @@ def align_matrix(
     queries, refs
         As for :func:`mapper.edit_distance`; letters of the matrix in either case.
     matrix
-        As :func:`mapper.align.matrix.scoring.substitution_matrix` takes it, or its result.
+        As :func:`mapper.align.matrix.scoring.substitution_matrix` takes it, or its result. The
+        default is for nucleotides: 5 for equal bases, -4 for different ones, and scores of IUPAC
+        letters between; for amino acids give ``"BLOSUM62"`` or another one.
     gaps
         Gap open o and gap extend e, from 0 to 1000: a gap of n symbols costs ``o + n * e``.
     span

@@ -1,9 +1,9 @@
 """Scoring of matrix alignment: substitution matrices, gap costs, and pairs in codes of letters.
 
-A substitution matrix comes from Biopython by name, from a file (as BLAST, EMBOSS and Biopython
-write them), from an array, or from two scores. In a file, lines that begin with ``#`` are
-comments; the first other line names the letters of the columns, and each further line has
-the letter of a row and its scores.
+A substitution matrix comes by name from the package's tables or from Biopython, from a file (as
+BLAST, EMBOSS and Biopython write them), from an array, or from two scores. In a file, lines that
+begin with ``#`` are comments; the first other line names the letters of the columns, and each
+further line has the letter of a row and its scores.
 """
 
 from __future__ import annotations
@@ -97,6 +97,14 @@ def _wrong(path: str, number: int, line: str, expected: str) -> InputFormatError
 
 # --- matrices ---
 
+NAMED = (
+    "NUC.4.4", "BLOSUM45", "BLOSUM50", "BLOSUM62", "BLOSUM80", "BLOSUM90", "PAM30", "PAM70",
+    "PAM250",
+)  # fmt: skip
+"""Matrices whose tables, by NCBI, are files of the package; Biopython has more."""
+
+_TABLES = Path(__file__).with_name("tables")
+
 NO_LETTER = 255
 MAX_SCORE = 1000
 """Greatest absolute score or gap cost."""
@@ -106,6 +114,7 @@ _LETTERS_A_SLICE = 1 << 18
 
 
 _NUCLEOTIDES = frozenset("ACGTURYSWKMBDHVN")
+_AMINO_ACIDS = frozenset("ARNDCQEGHILKMFPSTWYVBZX*")
 
 
 class SubstitutionMatrix(NamedTuple):
@@ -124,11 +133,11 @@ def substitution_matrix(
     Parameters
     ----------
     matrix
-        A name that Biopython knows (``BLOSUM62``, ``PAM250``, ``NUC.4.4``...; needs the
-        package biopython); the path of a file (:mod:`mapper.align.matrix.scoring`); two
-        numbers, the scores of equal and of different letters of ``ACGTN`` (N scores as different,
-        even with N); or n letters and their scores, whole numbers (n, n), the row for the query's
-        letter.
+        A name in NAMED (``NUC.4.4``, ``BLOSUM62``...), or another one that Biopython knows, if
+        the package biopython is installed; the path of a file
+        (:mod:`mapper.align.matrix.scoring`); two numbers, the scores of equal and of different
+        letters of ``ACGTN`` (N scores as different, even with N); or n letters and their scores,
+        whole numbers (n, n), the row for the query's letter.
 
     Returns
     -------
@@ -163,28 +172,32 @@ def substitution_matrix(
 
 
 def is_known(name: str) -> bool:
-    """Return True if Biopython is installed and has a matrix of this name."""
+    """Return True if the package or Biopython has a matrix of this name."""
+    return name.upper() in NAMED or name.upper() in _biopythons()
+
+
+def _biopythons() -> dict[str, str]:
+    """Return Biopython's name of each of its matrices, by upper case; empty without Biopython."""
     try:
         from Bio.Align import substitution_matrices
     except ImportError:
-        return False
-    return name.upper() in (known.upper() for known in substitution_matrices.load())
+        return {}
+    return {name.upper(): name for name in substitution_matrices.load()}
 
 
 @cache
 def _named(name: str) -> tuple[str, np.ndarray]:
-    try:
-        from Bio.Align import substitution_matrices
-    except ImportError as error:
-        raise UsageError(
-            f"matrix {name}: the tables come from the package biopython, which is missing; "
-            "install it with pip install 'fmwave[matrices]'"
-        ) from error
-    names = substitution_matrices.load()
-    known = {known.upper(): known for known in names}
-    if name.upper() not in known:
-        raise UsageError(f"matrix {name} is not known; there are {', '.join(names)}")
-    table = substitution_matrices.load(known[name.upper()])
+    if name.upper() in NAMED:
+        letters, rows = read_matrix(str(_TABLES / f"{name.upper()}.txt"))
+        return letters, np.array(rows)
+    others = _biopythons()
+    if name.upper() not in others:
+        known = dict.fromkeys([*NAMED, *others.values()])
+        more = "" if others else "; more come with pip install 'fmwave[matrices]' (Biopython's)"
+        raise UsageError(f"matrix {name} is not known; there are {', '.join(known)}{more}")
+    from Bio.Align import substitution_matrices
+
+    table = substitution_matrices.load(others[name.upper()])
     if not isinstance(table.alphabet, str):
         raise UsageError(f"matrix {name} scores words, not letters")
     return table.alphabet, np.array(table)
@@ -202,9 +215,13 @@ def _checked(letters: str, scores: np.ndarray) -> SubstitutionMatrix:
     code_of = np.full(256, NO_LETTER, np.uint8)
     for code, letter in enumerate(letters):
         code_of[ord(letter.upper())] = code_of[ord(letter.lower())] = code
-    if set(letters.upper()) <= _NUCLEOTIDES and code_of[ord("U")] == NO_LETTER:
+    if _is_of_nucleotides(letters) and code_of[ord("U")] == NO_LETTER:
         code_of[ord("U")] = code_of[ord("u")] = code_of[ord("T")]
     return SubstitutionMatrix(letters, np.ascontiguousarray(scores, np.int32), code_of)
+
+
+def _is_of_nucleotides(letters: str) -> bool:
+    return set(letters.upper()) <= _NUCLEOTIDES
 
 
 def encode_letters(
@@ -232,6 +249,8 @@ def encode_letters(
         at = int(starts[i] + np.argmax(codes[starts[i] : ends[i]] == NO_LETTER))
         what = f"the matrix has no scores for {chr(letters[at])!r} at position {at - starts[i]}"
         it_has = f"(it has {matrix.letters})"
+        if _is_of_nucleotides(matrix.letters) and chr(letters[at]).upper() in _AMINO_ACIDS:
+            it_has += "; for amino acids choose another one, such as BLOSUM62"
         if unit == "pair":
             raise InputFormatError(f"pair {first_pair + i}: {what} of {side} {it_has}")
         raise InputFormatError(f"{unit} {first_pair + i} of {side}: {what} {it_has}")
@@ -314,7 +333,9 @@ def padded_scores(scores: np.ndarray, mode: int, halves: int) -> np.ndarray:
 MODES = {"global": GLOBAL, "semiglobal": SEMIGLOBAL, "local": LOCAL}
 """Needleman-Wunsch; free ends of both sequences (overlaps); Smith-Waterman."""
 
-DEFAULT_MATRIX = "BLOSUM62"
+DEFAULT_MATRIX = "NUC.4.4"
+"""Scores of nucleotides, which EMBOSS calls EDNAFULL: 5 for equal bases, -4 for different ones."""
+
 DEFAULT_GAPS = (10, 1)
 """Gap open and gap extend: a gap of n costs 10 + n."""
 

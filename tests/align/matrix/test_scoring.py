@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from mapper.align.matrix import scoring
 from mapper.align.matrix.api import align_matrix
-from mapper.align.matrix.scoring import substitution_matrix
+from mapper.align.matrix.scoring import NAMED, substitution_matrix
 from mapper.cli.main import main
-from mapper.errors import InputFormatError
+from mapper.errors import InputFormatError, UsageError
 
 TABLE = """\
 # transitions cost less
@@ -42,11 +45,57 @@ def test_rows_are_those_of_the_columns_letters(tmp_path: Path) -> None:
 
 def test_a_file_as_blast_writes_it_is_the_matrix_of_that_name(tmp_path: Path) -> None:
     biopython = pytest.importorskip("Bio.Align.substitution_matrices", reason="no biopython")
-    for name in ("BLOSUM62", "NUC.4.4", "PAM30"):
+    for name in (*NAMED, "HOXD70"):
         table = substitution_matrix(write(tmp_path / "matrix", str(biopython.load(name))))
         named = substitution_matrix(name)
         assert table.letters == named.letters
         assert (table.scores == named.scores).all()
+
+
+@pytest.fixture
+def plain_install(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Hide Biopython, as where fmwave is installed without extras."""
+    for name in ("Bio", "Bio.Align"):
+        monkeypatch.setitem(sys.modules, name, None)
+    scoring._named.cache_clear()
+    yield
+    scoring._named.cache_clear()
+
+
+def test_common_matrices_need_no_biopython(plain_install: None) -> None:
+    """The scores are those printed in the papers; Biopython's are compared where it is."""
+    for name in NAMED:
+        table = substitution_matrix(name.lower())
+        assert (table.scores == table.scores.T).all(), name
+        assert (table.scores.diagonal()[:4] > 0).all(), name
+    for name, score in (("BLOSUM45", 15), ("BLOSUM62", 11), ("PAM30", 13), ("PAM250", 17)):
+        table = substitution_matrix(name)
+        assert sorted(table.letters) == sorted("ARNDCQEGHILKMFPSTWYVBZX*")
+        w, c = table.letters.index("W"), table.letters.index("C")
+        assert table.scores[w, w] == score > table.scores[c, c] > 0 > table.scores[w, c]
+    found = align_matrix(["HEAGAWGHEE"], ["PAWHEAE"], matrix="BLOSUM62", span="local")
+    assert found.score.tolist() == [17]
+    with pytest.raises(UsageError, match=r"HOXD70 is not known; .* PAM250; .*\[matrices\]'"):
+        substitution_matrix("HOXD70")
+    with pytest.raises(UsageError, match=r"PAM120 is not known; there are NUC.4.4, BLOSUM45, "):
+        substitution_matrix("PAM120")
+
+
+def test_the_default_is_for_nucleotides(
+    plain_install: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = align_matrix(["ACGTRNacgu"], ["ACGTANACCT"])
+    assert found.score.tolist() == [4 * 5 + 1 - 1 + 3 * 5 - 4]
+    (tmp_path / "dna.seq").write_text(">ACGTRNacgu\n<ACGTANACCT\n")
+    (tmp_path / "protein.seq").write_text(">PAWHEAE\n<HEAGAWGHEE\n")
+    words = ["--metric", "matrix", "--device", "cpu", "--quiet"]
+    assert main(["align", str(tmp_path / "dna.seq"), *words]) == 0
+    assert capfd.readouterr().out.splitlines()[1].split("\t")[3] == "31"
+    protein = ["align", str(tmp_path / "protein.seq"), *words]
+    assert main(protein) == 1
+    err = capfd.readouterr().err
+    assert "no scores for 'P'" in err and "for amino acids choose another one, such as BLO" in err
+    assert main([*protein, "--matrix", "BLOSUM62"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -73,7 +122,6 @@ def test_a_file_that_is_no_matrix_is_refused(text: str, message: str, tmp_path: 
 def test_files_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("Bio", reason="no biopython")
     monkeypatch.chdir(tmp_path)
     Path("p.seq").write_text(">ACGU\n<GCGT\n")
     own = write(Path("own.mat"))
@@ -93,7 +141,6 @@ def test_files_on_the_command_line(
 
 
 def test_u_reads_as_t_among_nucleotides_only() -> None:
-    pytest.importorskip("Bio", reason="no biopython")
     for matrix in ((2, -3), "NUC.4.4"):
         rna = align_matrix(["ACGU", "acgu"], ["ACGT", "UCGT"], matrix=matrix)
         dna = align_matrix(["ACGT", "acgt"], ["ACGT", "TCGT"], matrix=matrix)
