@@ -180,6 +180,7 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
         output=args.output,
         output_format=output_format,
         interleaved=args.interleaved,
+        orphans=args.orphans,
         read_group=args.read_group,
         lanes=[Lane(paths, line) for line, paths in lanes_of(args)],
         keep_comments=args.comments,

@@ -158,8 +158,7 @@ class TextBatch(NamedTuple):
         second, other_number = self._part_of_mate(2, n_whole)
         starts = ends[0], self._record_start(2, ends)
         records = [
-            part.text[start:].tobytes()
-            for part, start in zip((first, second), starts, strict=True)
+            part.text[start:].tobytes() for part, start in zip((first, second), starts, strict=True)
         ]
         names = [read_name(record) for record in records]
         said = [mate_said(record) for record in records]

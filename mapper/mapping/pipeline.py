@@ -37,7 +37,7 @@ from mapper.mapping.memory_plan import SAMTOOLS_BYTES, MemoryPlan, log_memory, p
 from mapper.mapping.prefetch import BatchPrefetcher
 from mapper.mapping.session import Session
 from mapper.mapping.stages import AlignedBatch, place_batch
-from mapper.mapping.stats import RunStats
+from mapper.mapping.stats import ORPHANS_MAPPED, ORPHANS_SKIPPED, RunStats
 from mapper.mapping.warm_up import FINISHING, READING, Helpers, compile_stages
 from mapper.pair.insert_size import (
     ESTIMATION_PAIRS,
@@ -95,7 +95,7 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
         session.check_reference(job.reference, share_threads(job.threads, 1)[0])
     pool = session.pool
     options = ReadOptions(
-        interleaved=job.interleaved, keep_comments=job.keep_comments,
+        interleaved=job.interleaved, orphans=job.orphans, keep_comments=job.keep_comments,
         tag_groups=bool(job.lanes), reference=job.input_reference,
         threads=share_threads(job.threads, 1)[1], executor=stats.timed(pool.at(READ), "inflate"),
         n_threads=run.workers, max_read_len=MAX_READ_LEN, batch_bases=run.host_batch_bases,
@@ -133,6 +133,9 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
             )  # fmt: skip
             with stats.idling(pool.idle_seconds):
                 _map_batches(run, reader, output, pool)
+            if reader.n_orphans:
+                counter = ORPHANS_SKIPPED if job.orphans == "skip" else ORPHANS_MAPPED
+                stats.count(**{counter: reader.n_orphans})
             checked.result()  # records of a damaged index must not get their name
     finally:
         reader.close()
