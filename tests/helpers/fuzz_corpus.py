@@ -31,6 +31,7 @@ def patched(packed: bytes, at: int, value: bytes) -> bytes:
 
 
 BLOCK = block(READ * 20)
+BEHIND = "other bytes follow the end of the gzip data"
 
 # Wrong wherever in a file they stand.
 BROKEN_RECORDS: dict[str, tuple[bytes, str]] = {
@@ -107,7 +108,15 @@ CORPUS: dict[str, tuple[bytes, int | str]] = {
     "an empty member first": (gzip.compress(b"") + gzip.compress(READ), 1),
     "gzip in gzip": (gzip.compress(gzip.compress(READ)), "not FASTQ"),
     "zeros behind gzip": (gzip.compress(READ) + bytes(512), 1),
-    "text behind gzip": (gzip.compress(READ) + READ, "damaged"),
+    "text behind gzip": (gzip.compress(READ) + READ, BEHIND),
+    "a line end behind gzip": (gzip.compress(READ) + b"\n", BEHIND),
+    "nine bytes behind gzip": (gzip.compress(READ) + b"\x1fgarbage!", BEHIND),
+    "bytes behind zeros behind gzip": (gzip.compress(READ) + bytes(9) + b"x", BEHIND),
+    "a line end behind two members": (gzip.compress(READ) * 2 + b"\n", BEHIND),
+    "a line end behind BGZF": (BLOCK + EOF_BLOCK + b"\n", BEHIND),
+    "text behind BGZF": (BLOCK + EOF_BLOCK + READ, BEHIND),
+    "a line end behind gzip behind BGZF": (BLOCK + gzip.compress(READ) + b"\n", BEHIND),
+    "two members, one cut off": ((gzip.compress(READ) * 2)[:-9], "end early"),
     "half a header behind gzip": (gzip.compress(READ) + b"\x1f\x8b", "end early"),
     "BGZF": (BLOCK + EOF_BLOCK, 20),
     "BGZF without an end block": (BLOCK, 20),

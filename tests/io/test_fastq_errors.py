@@ -129,8 +129,13 @@ def test_wrong_checksum_alone(tmp_path):
 
 def test_garbage_after_gzip(tmp_path):
     path = tmp_path / "r.fq.gz"
-    path.write_bytes(gzip.compress(GOOD) + b"garbage" * 9)
-    assert "damaged" in error_of(path)
+    for garbage in (b"\n", b"garbage", b"garbage" * 9):
+        path.write_bytes(gzip.compress(GOOD) + garbage)
+        message = error_of(path)
+        assert f"{path}: other bytes follow the end of the gzip data" in message
+        assert "truncated" not in message
+        path.write_bytes(gzip.compress(GOOD)[:-1] + garbage)  # garbage completes the trailer
+        assert "damaged" in error_of(path)
 
 
 @pytest.mark.parametrize("tail", [b"", b"\n\n"])
