@@ -76,6 +76,9 @@ _OPTIONS = (
 MAX_INSERT_SIZE = 1_000_000
 """Largest insert size that can be given; the model has an entry for each proper one."""
 
+MIN_INSERT_SIZE = 20
+"""Smallest mean insert size that can be given: the length of the shortest reads."""
+
 EXAMPLES = """\
 fmwave map ref.fmw reads_R1.fq.gz reads_R2.fq.gz -o out.bam --sort -t 16 -R '@RG\\tID:1\\tSM:sample'
 fmwave map ref.fmw reads.fq.gz | samtools view -h -q 30
@@ -150,7 +153,8 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-I", "--insert-size", metavar="MEAN[,SD[,MAX[,MIN]]]",
         help="insert size of proper pairs, 5' end to 5' end (default: estimated from the first "
-        "pairs; SD is a tenth of MEAN, MAX and MIN are 4 SD away)",
+        "pairs; SD is a tenth of MEAN, MAX and MIN are 4 SD away); negative where mates point "
+        "outwards",
     )  # fmt: skip
     group.add_argument(
         "--insert-size-from", metavar="FILE",
@@ -212,6 +216,7 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
         output=args.output,
         output_format=output_format,
         interleaved=args.interleaved,
+        orphans=args.orphans,
         read_group=args.read_group,
         lanes=[Lane(paths, line) for line, paths in lanes_of(args)],
         keep_comments=args.comments,
@@ -284,6 +289,11 @@ def _insert_size(text: str) -> InsertSizeModel:
     low = numbers[3] if len(numbers) > 3 else mean - 4 * std
     if not all(abs(size) <= MAX_INSERT_SIZE for size in (mean, std, high, low)):  # nor "nan"
         raise UsageError(f"--insert-size {text}: sizes of at most {MAX_INSERT_SIZE} are expected")
+    if abs(mean) < MIN_INSERT_SIZE:
+        raise UsageError(
+            f"--insert-size {text}: MEAN of at least {MIN_INSERT_SIZE} is expected, or of at most "
+            f"-{MIN_INSERT_SIZE} where mates point outwards"
+        )
     if std <= 0 or low > high:
         raise UsageError(f"--insert-size {text}: SD must be positive, and MIN not above MAX")
     return model_from(mean, std, round(low), round(high), 0)

@@ -61,6 +61,11 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         "-p", "--interleaved", action="store_true", help="the one file holds mates alternately"
     )
     group.add_argument(
+        "--orphans", choices=("map", "skip", "refuse"), default="map", metavar="map|skip|refuse",
+        help="what to do with reads of BAM, CRAM and SAM that are flagged paired and have no mate "
+        "in the file: map them as single reads, leave them out, or stop (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
         "-R", "--read-group", metavar="LINE",
         help=r"read group of reads that have none, as '@RG\tID:run1\tSM:sample1'",
     )  # fmt: skip

@@ -18,7 +18,40 @@ import numpy as np
 
 from mapper.batch import MIN_COST, ReadBatch
 from mapper.errors import InputFormatError
-from mapper.io.bam_writer import FIXED_BYTES, NOT_A_BASE, REVERSE, copy_bytes, read_bases
+from mapper.io.bam_templates import (
+    APART,
+    AT_NAME,
+    BAD_BASE,
+    BAD_NAME,
+    BAD_QUALITY,
+    BAD_RECORD,
+    BAD_SEGMENT,
+    BAD_TAGS,
+    CUT_OFF,
+    DONE,
+    FIRST,
+    LAST,
+    MORE,
+    NAME_SLOTS,
+    NO_MATE,
+    NO_RECORD,
+    NO_SEQUENCE,
+    NOT_PRIMARY,
+    OK,
+    ORPHAN,
+    ORPHANS,
+    PAIR,
+    PAIRED,
+    QC_FAIL,
+    REFUSE_ORPHANS,
+    REPEATED,
+    SKIP_ORPHANS,
+    UNKNOWN_READ_GROUP,
+    Found,
+    next_template,
+    whole_reads,
+)
+from mapper.io.bam_writer import FIXED_BYTES, MAX_NAME, NOT_A_BASE, REVERSE, copy_bytes, read_bases
 from mapper.io.batch_reader import BatchReader, RawBatch, bytes_ahead, parsed_batch
 from mapper.io.fastq_errors import format_error, show
 from mapper.io.header import header_field
@@ -33,61 +66,9 @@ from mapper.parallel.buffers import RECYCLER
 
 # --- parsing records ---
 
-OK = 0  # status of a record
-MORE = 2  # the buffer ends inside a record or pair, the file does not
-DONE = 3  # the file ends where a record would begin
-CUT_OFF = 4  # the file ends inside a record
-BAD_RECORD = 5  # its lengths contradict each other
-BAD_NAME = 6
-BAD_BASE = 7  # "=", which only a reference can resolve
-BAD_QUALITY = 8
-BAD_TAGS = 9
-NO_SEQUENCE = 10  # an aligned record without one
-UNKNOWN_READ_GROUP = 11
-BAD_SEGMENT = 12  # a pair's read that is neither its first nor its last
-NO_MATE = 13  # the next record is not the mate
-
-PAIRED, FIRST, LAST, NOT_PRIMARY, QC_FAIL = 0x1, 0x40, 0x80, 0x900, 0x200
 _UNMAPPED = 0x4
-
 _MAX_PHRED = 93
 _NO_QUALITY = 255
-
-
-@core
-def find_record(data, at, end, ended):
-    """Return the status of the record at `at`, and its end or the position of the error."""
-    if at >= end:
-        return (DONE if ended else MORE), at
-    unfinished = CUT_OFF if ended else MORE
-    if at + 4 > end:
-        return unfinished, at
-    size = get32(data, at)
-    if size < FIXED_BYTES - 4 + 2:
-        return BAD_RECORD, at
-    if at + FIXED_BYTES > end:
-        return unfinished, at
-    n_bases = get32(data, at + 20)
-    if n_bases < 0:
-        return BAD_RECORD, at
-    name_len = np.int64(data[at + 12])
-    used = FIXED_BYTES - 4 + name_len + 4 * get16(data, at + 16) + (n_bases + 1) // 2 + n_bases
-    if name_len == 0 or used > size:
-        return BAD_RECORD, at
-    if at + 4 + size > end:
-        return unfinished, at
-    return OK, at + 4 + size
-
-
-@core
-def _next_primary(data, at, end, ended, n_records):
-    """Skip to the next primary record; return (status, start, end, records passed)."""
-    while True:
-        status, record_end = find_record(data, at, end, ended)
-        if status != OK or (get16(data, at + 18) & NOT_PRIMARY) == 0:
-            return status, at, record_end, n_records
-        n_records += 1
-        at = record_end
 
 
 @core
@@ -154,6 +135,8 @@ def _append_read(data, at, end, ids, id_offsets, row, bases, quals, base_offsets
         return BAD_NAME
     if not _copy_name(data, name, name_len, names, name_offsets[row]):
         return BAD_NAME
+    if data[name] == ord("@"):
+        return AT_NAME
     name_offsets[row + 1] = name_offsets[row] + name_len
 
     start = name + name_len + 1 + 4 * n_cigar
@@ -194,67 +177,19 @@ def _append_read(data, at, end, ids, id_offsets, row, bases, quals, base_offsets
     return status
 
 
-@core
-def _are_mates(data, a, b):
-    """Return True if two records are the first and last read of one template, in any order."""
-    flag_a, flag_b = get16(data, a + 18), get16(data, b + 18)
-    if (flag_b & PAIRED) == 0 or ((flag_a ^ flag_b) & (FIRST | LAST)) != (FIRST | LAST):
-        return False
-    length = np.int64(data[a + 12])
-    if data[b + 12] != length:
-        return False
-    name_a = data[a + FIXED_BYTES : a + FIXED_BYTES + length]
-    name_b = data[b + FIXED_BYTES : b + FIXED_BYTES + length]
-    differ = np.uint8(0)
-    for i in range(length):
-        differ = max(differ, np.uint8(name_a[i] ^ name_b[i]))
-    return differ == 0
-
-
 @driver
-def whole_reads(data, all_left, most):
-    """Find the whole reads and pairs at the start of uncompressed BAM, by lengths and flags only.
-
-    Parameters
-    ----------
-    data
-        uint8; begins with a record.
-    all_left
-        True if the file ends with it.
-    most
-        Upper limit of the reads to find.
-
-    Returns
-    -------
-    Reads; pairs among them; records up to the last of them, skipped ones included; the position
-    after them; why the search ended: OK, MORE, DONE, or the status of a malformed record.
-    """
-    end = len(data)
-    n_reads = n_pairs = n_records = at = 0
-    while n_reads < most:
-        status, first, following, passed = _next_primary(data, at, end, all_left, 0)
-        paired = 0
-        if status == OK and get16(data, first + 18) & PAIRED:
-            paired = 1
-            status, _, following, passed = _next_primary(data, following, end, all_left, passed + 1)
-        if status != OK:
-            return n_reads, n_pairs, n_records, at, status
-        n_reads += 1 + paired
-        n_pairs += paired
-        n_records += passed + 1
-        at = following
-    return n_reads, n_pairs, n_records, at, OK
-
-
-@driver
-def fill_batch(data, ended, ids, id_offsets, bases, quals, base_offsets, names, name_offsets, flags,
-               tags, tag_offsets):  # fmt: skip
+def fill_batch(data, ended, orphans, earlier, ids, id_offsets, bases, quals, base_offsets, names,
+               name_offsets, flags, tags, tag_offsets):  # fmt: skip
     """Parse records into the columns of a batch, up to the end or the first error.
+
+    An orphan becomes a single read, or is left out with SKIP_ORPHANS.
 
     Parameters
     ----------
     data, ended
         Uncompressed BAM (uint8); True if a record, or the file, ends where that does.
+    orphans, earlier
+        As for :func:`next_template`.
     ids, id_offsets
         IDs of the header's read groups, flat (uint8, int64).
     bases, quals, base_offsets, names, name_offsets, flags, tags, tag_offsets
@@ -268,30 +203,21 @@ def fill_batch(data, ended, ids, id_offsets, bases, quals, base_offsets, names, 
     """
     end = len(data)
     n_reads = n_passed = at = 0
+    previous = np.int64(-1)
     while True:
-        status, first, first_end, skipped = _next_primary(data, at, end, ended, n_passed)
+        status, kind, first, first_end, before, second, second_end, skipped = next_template(
+            data, at, end, ended, n_passed, orphans, previous, earlier
+        )
         if status != OK:
-            return status, first, skipped, n_reads
-        rows = 1
-        before = skipped
-        flag = get16(data, first + 18)
-        second, second_end = first, first_end
-        if flag & PAIRED:
-            if (flag & (FIRST | LAST)) in (0, FIRST | LAST):
-                return BAD_SEGMENT, first, before, n_reads
-            rows = 2
-            status, second, second_end, skipped = _next_primary(
-                data, first_end, end, ended, skipped + 1
-            )
-            if status == DONE:
-                return NO_MATE, first, before, n_reads
-            if status != OK:
-                return status, second, skipped, n_reads
-            if not _are_mates(data, first, second):
-                return NO_MATE, first, before, n_reads
+            return status, first, before, n_reads
         at = second_end
         n_passed = skipped + 1
-        if flag & LAST:
+        if kind == PAIR:
+            previous = np.int64(first)
+        if kind == ORPHAN and orphans == SKIP_ORPHANS:
+            continue
+        rows = 2 if kind == PAIR else 1
+        if get16(data, first + 18) & LAST:
             first, second = second, first
             first_end, second_end = second_end, first_end
             before, skipped = skipped, before
@@ -303,13 +229,16 @@ def fill_batch(data, ended, ids, id_offsets, bases, quals, base_offsets, names, 
             if status != OK:
                 return status, first, before, n_reads
             first, first_end, before = second, second_end, skipped
+        if kind == ORPHAN:
+            flags[n_reads] &= QC_FAIL
         n_reads += rows
 
 
 # --- messages ---
 
 _EXPORT = "export the file again"
-_GROUP = "group mates with `samtools collate`, or take single reads out by `samtools view -F 1`"
+_GROUP = "group mates with `samtools collate`"
+_ORPHANS = f"{_GROUP}; if mates are not in the file at all, --orphans map or skip goes on without"
 _REASONS = {
     CUT_OFF: ("the file ends inside the record (truncated)", "copy or export it again"),
     BAD_RECORD: ("its lengths contradict each other (damaged)", _EXPORT),
@@ -328,9 +257,17 @@ _REASONS = {
         "add the line with `samtools reheader`",
     ),
     BAD_SEGMENT: (
-        "flagged paired (0x1), and neither or both of first (0x40) and last (0x80)",
-        "repair the flags; templates of more than two reads are not mapped",
+        "flagged paired (0x1), and neither or both of first (0x40) and last (0x80), as a read of a "
+        "template of three or more, which is not mapped",
+        "leave such templates out, or repair the flags",
     ),
+    REPEATED: (
+        "a primary record of a read that has one already: the file repeats records, or has a "
+        "template of three reads",
+        "give a file with each read once",
+    ),
+    APART: ("flagged paired, and its mate is in the file, but not next to it", _GROUP),
+    AT_NAME: ("the read name begins with '@', as only header lines of SAM do", "rename the reads"),
 }  # fmt: skip
 
 
@@ -354,16 +291,22 @@ def explain(
     if status == NO_MATE:
         following = _from_next_primary(record)
         what = f"the next read is {show(_name_of(following))}" if following else "the file ends"
-        if any(line.startswith("@HD\t") and "SO:coordinate" in line for line in header):
+        by_coordinate = is_sorted(header)
+        if by_coordinate:
             what += "; the file is sorted by coordinate"
         return format_error(
             name, number, f"{show(read)} is flagged paired, and its mate does not follow: {what}",
-            _GROUP,
+            _GROUP if by_coordinate else _ORPHANS,
         )  # fmt: skip
     reason, remedy = _REASONS[status]
     if status not in (CUT_OFF, BAD_RECORD, BAD_NAME):
         reason = f"{show(read)}: {reason}"
     return format_error(name, number, reason, remedy)
+
+
+def is_sorted(header: Sequence[str]) -> bool:
+    """Return True if a header says that the file is sorted by coordinate."""
+    return any(line.startswith("@HD\t") and "SO:coordinate" in line for line in header)
 
 
 def _name_of(record: bytes) -> bytes:
@@ -407,6 +350,10 @@ class BamReader(BatchReader):
     supplementary records between them are skipped. Pairs and single reads may be mixed.
     See the module's docstring for the parts of a record that are kept.
 
+    A record that is flagged paired and has no mate in the file is an *orphan*. Two orphans of one
+    name are mates that are not next to each other, which is an error; so is any orphan in a file
+    that is sorted by coordinate.
+
     Parameters
     ----------
     source
@@ -425,6 +372,8 @@ class BamReader(BatchReader):
         Its threads read ahead.
     n_threads
         Of `executor`; no effect on the batches.
+    orphans
+        One of ORPHANS.
 
     Raises
     ------
@@ -442,6 +391,7 @@ class BamReader(BatchReader):
         threads: int = 1,
         executor: Executor | None = None,
         n_threads: int = 1,
+        orphans: str = "map",
     ) -> None:
         super().__init__()
         self.name = source.name
@@ -453,6 +403,8 @@ class BamReader(BatchReader):
         self._executor, self._n_threads = executor, n_threads
         self._file: InputBuffer | None = None
         self._n_records = 0
+        self._earlier = NO_RECORD  # of the last pair of earlier batches
+        self._seen = np.zeros(NAME_SLOTS, np.uint64)
         self._finished = False
         try:
             self.header = self._read_header()
@@ -468,6 +420,7 @@ class BamReader(BatchReader):
         group_offsets = np.zeros(len(ids) + 1, np.int64)
         np.cumsum([len(text) for text in ids], out=group_offsets[1:])
         self._groups = np.frombuffer(bytearray(b"".join(ids)), np.uint8), group_offsets
+        self._orphans = REFUSE_ORPHANS if is_sorted(self.header) else ORPHANS[orphans]
 
     @property
     def read_groups(self) -> list[str]:
@@ -499,34 +452,53 @@ class BamReader(BatchReader):
             data, all_left = self._file.unread(size + 1)
             is_rest = all_left and len(data) <= size
             data = data[:size]
-            n_reads, n_pairs, n_records, end, status = whole_reads(
-                data, is_rest and self._file.broken is None, most
+            found = self._find(data, is_rest and self._file.broken is None, most)
+            if found.status not in (OK, MORE) or (is_rest and found.status == MORE):
+                return self._last_batch(found._replace(end=len(data)), is_rest)
+            if found.n_reads:
+                part = self._part(found, found.n_reads, True)
+                return RawBatch(found.n_reads, found.n_pairs, part.parse)
+            if found.end:  # nothing but orphans that are left out
+                self._part(found, 0, True)
+                size, most = self._window_bytes, self._most_reads
+            else:
+                size, most = self._file.larger(size, self._n_records + 1), 1
+
+    def _find(self, data: np.ndarray, all_left: bool, most: int) -> Found:
+        """Find whole reads, and count the orphans among them; raise if mates are apart."""
+        found = Found._make(
+            whole_reads(
+                data, all_left, most, self._orphans, self._earlier, self._seen, self.n_orphans
             )
-            if status not in (OK, MORE) or (is_rest and status == MORE):
-                return self._last_batch(len(data), n_reads, is_rest)
-            if n_reads:
-                break
-            size, most = self._file.larger(size, self._n_records + 1), 1
-        part = self._part(end, n_reads, True)
-        self._n_records += n_records
-        return RawBatch(n_reads, n_pairs, part.parse)
+        )
+        if found.status == APART:
+            number = self._n_records + found.n_before + 1
+            record = data[found.bad :].tobytes()
+            raise explain(APART, self.name, number, record, self.header)
+        self.n_orphans += found.n_orphans
+        return found
 
-    def _part(self, n_bytes: int, n_reads: int, ended: bool) -> _BamPart:
+    def _part(self, found: Found, most_reads: int, ended: bool) -> _BamPart:
+        """Take the bytes of a batch off the buffer."""
         assert self._file is not None
-        data = self._file.take(n_bytes)
-        return _BamPart(
-            self.name, data, ended, n_reads, self.n_reads, self._n_records, self.header,
-            self._groups, self._file.broken,
+        data = self._file.take(found.end)
+        part = _BamPart(
+            self.name, data, ended, most_reads, self.n_reads, self._n_records, self.header,
+            self._groups, self._orphans, self._earlier, self._file.broken,
         )  # fmt: skip
+        self._n_records += found.n_records
+        if found.previous >= 0:
+            self._earlier = data[found.previous :][: FIXED_BYTES + MAX_NAME + 1].copy()
+        return part
 
-    def _last_batch(self, n_bytes: int, n_reads: int, is_rest: bool) -> RawBatch | None:
+    def _last_batch(self, found: Found, is_rest: bool) -> RawBatch | None:
         """Parse the last batch; raise if the file does not end there, as it does if well formed."""
         self._finished = True
         assert self._file is not None
         ended = is_rest and self._file.broken is None
-        part = self._part(n_bytes, n_reads + 2, ended)
+        part = self._part(found, found.n_reads + 2, ended)
         batch = part.parse()
-        self._check_end(self._n_records + part.count_records())
+        self._check_end(part.first_record + part.count_records())
         return parsed_batch(batch) if batch.n_reads else None
 
     def _check_end(self, n_records: int) -> None:
@@ -587,6 +559,8 @@ class _BamPart(NamedTuple):
     first_record: int  # records that came before, skipped ones included
     header: list[str]
     groups: tuple[np.ndarray, np.ndarray]  # IDs of the read groups, flat, and their offsets
+    orphans: int  # MAP_ORPHANS, SKIP_ORPHANS or REFUSE_ORPHANS
+    earlier: np.ndarray  # the last pair before `data`, see next_template
     broken: BrokenStreamError | None
 
     def parse(self) -> ReadBatch:
@@ -603,8 +577,8 @@ class _BamPart(NamedTuple):
         offsets[:, 0] = 0
         flags = np.empty(n_rows, np.uint16)
         status, where, n_passed, n = fill_batch(
-            self.data, self.ended, *self.groups, bases, quals, base_offsets, names, name_offsets,
-            flags, tags, tag_offsets,
+            self.data, self.ended, self.orphans, self.earlier, *self.groups, bases, quals,
+            base_offsets, names, name_offsets, flags, tags, tag_offsets,
         )  # fmt: skip
         if status == MORE:
             raise InputFormatError(

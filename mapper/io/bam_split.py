@@ -9,58 +9,22 @@ from pathlib import Path
 import numpy as np
 
 from mapper.errors import InputFormatError
-from mapper.io.bam_reader import (
-    DONE,
-    MORE,
-    NOT_PRIMARY,
-    OK,
-    PAIRED,
-    BamReader,
-    alignment_format,
-    explain,
-    find_record,
-)
+from mapper.io.bam_reader import BamReader, alignment_format, explain
+from mapper.io.bam_templates import DONE, MORE, OK
 from mapper.io.bgzf import BgzfWriter
 from mapper.io.input_buffer import InputBuffer
 from mapper.io.input_file import ByteSource
-from mapper.jit.accelerate import driver
-from mapper.jit.simd import get16
 from mapper.parallel.pool import thread_pool
 
 _CHUNK_BYTES = 4 << 20
-_FULL = -1  # a further status: the limit is reached
 _NO_LIMIT = int(np.iinfo(np.int64).max)
-
-
-@driver
-def skip_reads(data, at, end, ended, n_reads, half, limit):
-    """Pass over records until there are `limit` reads and no pair is incomplete.
-
-    A read is a primary record; a pair is two that follow one another, as for
-    :func:`mapper.io.bam_reader.fill_batch`. `half` is True while a pair lacks its second read.
-
-    Returns
-    -------
-    Status (_FULL where the limit is reached), the end of the last record passed, reads passed
-    and `half` there.
-    """
-    while n_reads < limit or half:
-        status, record_end = find_record(data, at, end, ended)
-        if status != OK:
-            return status, at, n_reads, half
-        flag = get16(data, at + 18)
-        if (flag & NOT_PRIMARY) == 0:
-            n_reads += 1
-            half = (flag & PAIRED) != 0 and not half
-        at = record_end
-    return _FULL, at, n_reads, half
 
 
 class RecordReader(BamReader):
     """Reader of the records of a file as bytes, unchanged.
 
-    Only their lengths are checked, and that the file is complete; the job that parses a record
-    finds other errors in it.
+    Only their lengths are checked, that mates are next to each other, and that the file is
+    complete; the job that parses a record finds other errors in it.
 
     Parameters
     ----------
@@ -83,7 +47,6 @@ class RecordReader(BamReader):
         super().__init__(source, fmt, 0, _CHUNK_BYTES, executor=executor)
         self._records = InputBuffer(self._source, _CHUNK_BYTES, executor)
         self._file = self._records  # closed by `close`
-        self._half = False
 
     def _take(self, n: int) -> bytes:
         data = super()._take(n)
@@ -98,22 +61,23 @@ class RecordReader(BamReader):
             is_rest = all_left and len(data) <= size
             ended = is_rest and file.broken is None
             data = data[:size]
-            status, end, self.n_reads, self._half = skip_reads(
-                data, 0, len(data), ended, self.n_reads, self._half, until
-            )
-            if end:
-                yield file.take(end).tobytes()
-            if status == _FULL:
+            found = self._find(data, ended, until - self.n_reads)
+            number = self._n_records + found.n_before + 1
+            at_end = found.status == DONE
+            if end := len(data) if at_end else found.end:
+                yield self._part(found._replace(end=end), 0, True).data.tobytes()
+            self.n_reads += found.n_reads
+            if found.status == OK:
                 return
-            number = self.n_reads + 1  # of the read; skipped records are not counted
-            if status == DONE:
+            if at_end:
                 self._finished = True
                 self._check_end(number - 1)
-            elif status != MORE:
-                raise explain(status, self.name, number, data[end:].tobytes(), self.header)
+            elif found.status != MORE:
+                record = data[found.bad :].tobytes()
+                raise explain(found.status, self.name, number, record, self.header)
             elif is_rest:
                 raise InputFormatError(f"{self.name}: {file.broken} (found at record {number})")
-            elif end == 0:
+            elif found.end == 0:
                 size = file.larger(size, number)
 
 

@@ -33,6 +33,9 @@ class BatchReader(ABC):
     def __init__(self) -> None:
         self.n_reads = 0
         """Reads in the batches cut off so far."""
+        self.n_orphans = 0
+        """Records among them that are flagged paired and have no mate, or beside them if these are
+        left out."""
         self._failed = False
         self._error: InputFormatError | None = None
 

@@ -7,8 +7,9 @@ thread. :func:`open_sequences` finds out the format.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,14 @@ from mapper.batch import MIN_COST, NO_OFFSETS, NO_TAGS, ReadBatch
 from mapper.errors import InputFormatError, UsageError
 from mapper.io import fastq_parser as parser
 from mapper.io.batch_reader import BatchReader, RawBatch, bytes_ahead, parsed_batch
-from mapper.io.fastq_errors import ALIGNMENT_STARTS, explain, foreign_format, read_name, show
+from mapper.io.fastq_errors import (
+    ALIGNMENT_STARTS,
+    explain,
+    foreign_format,
+    mate_said,
+    read_name,
+    show,
+)
 from mapper.io.fastq_parser import fill_batch
 from mapper.io.input_buffer import InputBuffer
 from mapper.io.input_file import STDIN, BrokenStreamError, ByteSource, same_file
@@ -64,6 +72,8 @@ class TextBatch(NamedTuple):
     layout: int  # SINGLE, TWO_FILES or INTERLEAVED
     keep_comments: bool
     first_read: int  # reads that came before
+    warnings: Iterator[int]
+    """Counts the warnings of all batches of the files: only the first is given."""
 
     def parse(self) -> ReadBatch:
         """Return the reads.
@@ -75,7 +85,7 @@ class TextBatch(NamedTuple):
         """
         first, second = self.parts[0], self.parts[-1]
         columns = _make_columns(self.parts, self.keep_comments)
-        status, mate, at1, at2, where, n_reads = fill_batch(
+        status, mate, at1, at2, where, n_reads, other_name = fill_batch(
             self.layout,
             *(first.kind, first.text, first.broken is None),
             *(second.kind, second.text, second.broken is None),
@@ -84,6 +94,8 @@ class TextBatch(NamedTuple):
         ends = [at1] if len(self.parts) == 1 else [at1, at2]
         if error := self._error(status, mate, ends, where, self.first_read + n_reads):
             raise error
+        if other_name >= 0 and next(self.warnings) == 0:
+            self._warn_of_other_name(int(other_name))
         paired = self.layout != parser.SINGLE
         return columns.batch(n_reads, self.first_read, paired, self.keep_comments)
 
@@ -103,8 +115,8 @@ class TextBatch(NamedTuple):
         if status == parser.MORE:
             assert part.broken is not None  # or else the text ends with a record
             return broken_stream(part.name, part.broken, number)
-        if status == parser.MATES_DIFFER:
-            return self._mates_differ(ends, n_whole)
+        if status in (parser.MATES_DIFFER, parser.MARKS_DIFFER):
+            return self._no_pair(status, ends, n_whole)
         at_end = status == parser.DONE
         if status == parser.BLANK:
             at_end = not len(not_line_ends(part.text[where:]))
@@ -140,19 +152,48 @@ class TextBatch(NamedTuple):
             return ends[0] + int(newlines[text[newlines + 1] == ord(">")][0]) + 1
         return ends[0] + int(newlines[3]) + 1
 
-    def _mates_differ(self, ends: Sequence[int], n_whole: int) -> InputFormatError:
+    def _no_pair(self, status: int, ends: Sequence[int], n_whole: int) -> InputFormatError:
+        """Return the error of two records that are not the first and second read of one pair."""
         first, number = self._part_of_mate(1, n_whole)
         second, other_number = self._part_of_mate(2, n_whole)
         starts = ends[0], self._record_start(2, ends)
-        names = [
-            show(read_name(part.text[start:].tobytes()))
-            for part, start in zip((first, second), starts, strict=True)
+        records = [
+            part.text[start:].tobytes() for part, start in zip((first, second), starts, strict=True)
         ]
+        names = [read_name(record) for record in records]
+        said = [mate_said(record) for record in records]
+        if status == parser.MATES_DIFFER:
+            swapped = names[0][:-1] == names[1][:-1] and names[0].endswith((b".2", b"_2"))
+            swapped = swapped and names[1].endswith(b"1")
+            what = "mates out of step"
+        else:
+            swapped = said == [2, 1]
+            what = "mates in the wrong order" if swapped else "no first and second read of a pair"
+            names = [b" ".join(record.split(b"\n", 1)[0][1:].split()[:2]) for record in records]
+        one_file = self.layout == parser.INTERLEAVED
+        if swapped and one_file:
+            remedy = "put the first read (1) of each pair before the second (2)"
+        elif swapped:
+            remedy = f"give {second.name} first, which holds the first reads (1)"
+        else:
+            remedy = "give files that hold the mates of the same pairs in the same order"
+            if status == parser.MARKS_DIFFER:
+                remedy += ", the first reads (1) before the second ones (2)"
         return InputFormatError(
-            f"mates out of step: record {number} of {first.name} is {names[0]}, record "
-            f"{other_number} of {second.name} is {names[1]}; give files that hold the mates of the "
-            "same pairs in the same order"
+            f"{what}: record {number} of {first.name} is {show(names[0])}, record {other_number} "
+            f"of {second.name} is {show(names[1])}; {remedy}"
         )
+
+    def _warn_of_other_name(self, row: int) -> None:
+        n_before = self.first_read + row
+        if self.layout == parser.SINGLE:
+            part, number = self.parts[0], n_before + 1
+        else:
+            part, number = self._part_of_mate(row % 2 + 1, n_before - row % 2)
+        log.warning(
+            "%s: record %d: the name behind '+' is not that behind '@'; look whether records are "
+            "mixed up (the line is ignored, and further ones are not reported)", part.name, number,
+        )  # fmt: skip
 
 
 class _Columns(NamedTuple):
@@ -233,10 +274,11 @@ class FastqReader(BatchReader):
     """Reader of one or two FASTQ or FASTA files, or of one list, in batches.
 
     FASTQ has four lines a record; FASTA (recognised by the ``>``) any number, and gives reads
-    without qualities. LF or CRLF; plain or gzip. What follows ``+`` is ignored. Names
-    end at the first white space and lose one trailing ``/1`` or ``/2``; mates must then
-    have equal names, or names that differ only by ``.1``/``.2`` or ``_1``/``_2``, which
-    are removed as well.
+    without qualities. LF or CRLF; plain or gzip. What follows ``+`` is ignored, with one warning
+    if it is another name. Names end at the first white space and lose one trailing ``/1`` or
+    ``/2``; mates must then have equal names, or names that differ only by ``.1``/``.2`` or
+    ``_1``/``_2``, which are removed as well. ``/1``, ``/2`` and Casava's comments (``1:N:0:ACGT``)
+    must not say that the mates are in the wrong order, or both first or second reads.
 
     Parameters
     ----------
@@ -292,6 +334,7 @@ class FastqReader(BatchReader):
         self._keep_comments = keep_comments
         self._kinds: list[int] = [LIST] if is_list else []
         self._finished = False
+        self._warnings = count()
         self._files: list[InputBuffer] = []
         self._sources: list[ByteSource] = []
         ahead = bytes_ahead(n_threads, batch_bases, chunk_bytes)
@@ -371,7 +414,7 @@ class FastqReader(BatchReader):
                 self._files, self._kinds, ends, most, are_rest, strict=False
             )
         )
-        return TextBatch(parts, self._layout, self._keep_comments, self.n_reads)
+        return TextBatch(parts, self._layout, self._keep_comments, self.n_reads, self._warnings)
 
     def _last_batch(self, windows: Sequence[_Window], ends: Sequence[int]) -> RawBatch | None:
         """Parse the last batch; raise if the files do not end there, as they do if well formed."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from itertools import accumulate
+
+import numpy as np
 
 from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
 from mapper.errors import InputFormatError
@@ -53,6 +56,18 @@ def read_name(record: bytes) -> bytes:
     return words[0] if words else b""
 
 
+_SAID = re.compile(rb".(?:\S*/([12])(?=\s|$)|\S+ ([12]):[NY]:)")
+
+
+def mate_said(record: bytes) -> int:
+    """Return 1 or 2 if a record's name line says that it is the first or second read of a pair.
+
+    As ``_mate_said`` of :mod:`mapper.io.fastq_parser` does for every record.
+    """
+    match = _SAID.match(record.split(b"\n", 1)[0])
+    return int(match[1] or match[2]) if match else 0
+
+
 def explain(status: int, name: str, number: int, record: bytes, where: int) -> InputFormatError:
     """Return the error for a status of :mod:`mapper.io.fastq_parser`.
 
@@ -80,8 +95,13 @@ def explain(status: int, name: str, number: int, record: bytes, where: int) -> I
         return format_error(name, number, "an empty line where '@' and a name must be")
     if status == parser.BAD_NAME:
         return format_error(name, number, f"character {found} in the read name")
-    if status == parser.NO_NAME:
-        return format_error(name, number, "has no name", "give each record of a FASTA file one")
+    if status == parser.NO_NAME and not (record[:1] == b"@" and record.count(b"\n") < 3):
+        return format_error(name, number, "has no name", "give each record one")
+    if status == parser.AT_NAME:
+        return format_error(
+            name, number, f"read name {show(read_name(record))} begins with '@', as only header "
+            "lines of SAM do", "rename the reads",
+        )  # fmt: skip
     if status == parser.LONG_NAME:
         return format_error(
             name, number, f"read name longer than {parser.MAX_NAME} characters, the limit of BAM",
@@ -114,12 +134,18 @@ def explain(status: int, name: str, number: int, record: bytes, where: int) -> I
 
 
 def _explain_no_plus(name: str, number: int, rest: bytes) -> InputFormatError:
-    if rest and CODE_OF_ASCII[rest[0]] != NOT_A_BASE:
+    lines = (line.rstrip(b"\r") for line in rest.split(b"\n"))
+    behind = next((line for line in lines if not line or not _are_bases(line)), b"")
+    if behind.startswith(b"+"):
         return format_error(
             name, number, "sequence on several lines (multi-line FASTQ), which is not read", _UNWRAP
         )
     line = show(rest.split(b"\n", 1)[0].rstrip(b"\r"))
     return format_error(name, number, f"third line is {line} where '+' must be")
+
+
+def _are_bases(line: bytes) -> bool:
+    return bool((CODE_OF_ASCII[np.frombuffer(line, np.uint8)] != NOT_A_BASE).all())
 
 
 def _explain_quality_length(name: str, number: int, record: bytes) -> InputFormatError:

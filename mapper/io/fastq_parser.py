@@ -30,6 +30,7 @@ TWO_FILES = 1
 INTERLEAVED = 2
 
 OK = 0  # status of a record
+OTHER_NAME = 1  # whole, and the line that begins with "+" has another name
 MORE = 2  # the buffer ends inside a record, the file does not
 DONE = 3  # the file ends where a record would begin
 BLANK = 4  # an empty line where a record would begin
@@ -43,10 +44,13 @@ QUALITY_LENGTH = 11
 CUT_OFF = 12  # the file ends inside a record
 MATES_DIFFER = 13
 BAD_COMMENT = 14  # a field of a comment that is no tag
-NO_NAME = 15  # of a FASTA record
+NO_NAME = 15
+AT_NAME = 16  # begins as only header lines of SAM do
+MARKS_DIFFER = 17  # the reads of a pair do not say that they are its first and its second
 
 _TAB, _LF, _CR, _SPACE = 9, 10, 13, 32
-_AT, _PLUS, _SLASH, _DOT, _UNDERSCORE, _ONE, _TWO = (ord(c) for c in "@+/._12")
+_AT, _PLUS, _SLASH, _DOT, _UNDERSCORE, _COLON, _ONE, _TWO = (ord(c) for c in "@+/._:12")
+_YES, _NO = ord("Y"), ord("N")
 _MAX_PHRED = 93
 
 
@@ -113,7 +117,41 @@ def read_name(text, at, end, names, name_at):
         name_end -= 2
     if name_end - name_at > MAX_NAME:
         return LONG_NAME, at, name_end
-    return OK, at, name_end
+    if name_end == name_at:
+        return NO_NAME, at, name_end
+    return (AT_NAME if names[name_at] == _AT else OK), at, name_end
+
+
+@core
+def _mate_said(text, at):
+    """Return the digit that a name, which ends at `at`, or its comment gives the read in its pair.
+
+    It ends the name (``/1``), or begins the comment as Casava's do (``1:N:0:ACGT``).
+
+    Returns
+    -------
+    The character, which may be any; 0 if there is none.
+    """
+    if text[at - 2] == _SLASH:
+        return text[at - 1]
+    if at + 4 < len(text) and text[at + 2] == _COLON and text[at + 4] == _COLON:
+        filtered = text[at + 3]
+        if text[at] == _SPACE and (filtered == _NO or filtered == _YES):
+            return text[at + 1]
+    return np.uint8(0)
+
+
+@core
+def _repeats_name(text, at, name, name_end):
+    """Return True if nothing follows the ``+`` at `at`, or the name ``text[name:name_end]``."""
+    at += 1
+    if text[at] == _CR or text[at] == _LF:
+        return True
+    i = name
+    while i < name_end and text[at] == text[i]:
+        at += 1
+        i += 1
+    return i == name_end and text[at] <= _SPACE
 
 
 @core
@@ -209,6 +247,7 @@ def read_record(text, at, end, ended, guess, bases, quals, base_at, names, name_
     position after the name in `text`.
     """
     unfinished = CUT_OFF if ended else MORE
+    name = at + 1
     base_end = base_at
     name_end = name_at
     if at >= end:
@@ -240,10 +279,13 @@ def read_record(text, at, end, ended, guess, bases, quals, base_at, names, name_
         return NO_PLUS, at, base_end, name_end, comment
     # The line mostly ends here; testing that first is a branch that the processor predicts.
     plain = at + 1 < end and text[at + 1] == _LF
+    plus = at
     at = at + 2 if plain else skip_line(text, at, end)
     if at < 0:
         return unfinished, end, base_end, name_end, comment
     status, at = _read_quality(text, at, end, ended, quals, base_at, n_bases)
+    if not plain and status == OK and not _repeats_name(text, plus, name, comment):
+        status = OTHER_NAME
     return status, at, base_end, name_end, comment
 
 
@@ -273,8 +315,6 @@ def read_fasta_record(text, at, end, ended, guess, bases, quals, base_at, names,
         return (DONE if ended else MORE), at, base_end, name_end, at
     if text[at] != _GREATER:
         return NO_AT, at, base_end, name_end, at
-    if at + 1 < end and text[at + 1] <= _SPACE:
-        return NO_NAME, at, base_end, name_end, at
     status, at, name_end = read_name(text, at + 1, end, names, name_at)
     if status != OK:
         return status, at, base_end, name_end, at
@@ -346,7 +386,7 @@ def _match_mates(names, start, middle, end):
     same = 0
     while first[same] == second[same]:
         same += 1
-    if same != length - 1 or length < 2:
+    if same != length - 1 or length <= 2:  # nothing would be left of two
         return -1
     separator = names[middle - 2]
     numbered = names[middle - 1] == _ONE and names[end - 1] == _TWO
@@ -358,7 +398,13 @@ def _match_mates(names, start, middle, end):
 @core
 def _next_read(kind, text, at, ended, guess, keep_comments, bases, quals, base_at, names, name_at,
                tags, tag_at):  # fmt: skip
-    """Parse one record; return status, position after it, ends of bases, name and tags."""
+    """Parse one record.
+
+    Returns
+    -------
+    Status; position after it, or of the error; ends of bases, name and tags; position after the
+    name in `text`.
+    """
     end = len(text)
     if kind == FASTQ:
         status, after, base_end, name_end, comment = read_record(
@@ -372,11 +418,11 @@ def _next_read(kind, text, at, ended, guess, keep_comments, bases, quals, base_a
         status, after, base_end, name_end, comment = read_list_line(
             text, at, end, ended, guess, bases, quals, base_at, names, name_at
         )
-    if status == OK and keep_comments:
+    if status <= OTHER_NAME and keep_comments:
         tag_at, bad = put_comment(text, comment, end, tags, tag_at)
         if bad >= 0:
-            return BAD_COMMENT, bad, base_end, name_end, tag_at
-    return status, after, base_end, name_end, tag_at
+            return BAD_COMMENT, bad, base_end, name_end, tag_at, comment
+    return status, after, base_end, name_end, tag_at, comment
 
 
 @driver
@@ -401,7 +447,8 @@ def fill_batch(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments
     Returns
     -------
     Status; mate (1 or 2) that it concerns; position in `text1` and `text2` after the last
-    whole pair; position of the error; number of reads.
+    whole pair; position of the error; number of reads; the first row whose record has another
+    name behind ``+``, -1 for none.
     """
     return _fill(
         layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bases, quals,
@@ -415,7 +462,9 @@ def _fill(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bas
     unit = 1 if layout == SINGLE else 2
     # Typed zeros: numba would compile the parsing of a record once more for literals.
     n_reads = at1 = at2 = here1 = here2 = np.int64(0)
+    other_name = np.int64(-1)
     mate = 1
+    wrong_mate = False
     while True:
         row = n_reads + mate - 1
         like = max(row - unit, 0)  # the same mate of the pair before
@@ -424,12 +473,14 @@ def _fill(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bas
         kind = kind2 if in_second else kind1
         text = text2 if in_second else text1
         ended = ended2 if in_second else ended1
-        status, after, base_end, name_end, tag_end = _next_read(
+        status, after, base_end, name_end, tag_end, comment = _next_read(
             kind, text, here2 if in_second else here1, ended, guess, keep_comments, bases, quals,
             base_offsets[row], names, name_offsets[row], tags, tag_offsets[row],
         )  # fmt: skip
-        if status != OK:
-            return status, mate, at1, at2, after, n_reads
+        if status == OTHER_NAME:
+            other_name = row if other_name < 0 else other_name
+        elif status != OK:
+            return status, mate, at1, at2, after, n_reads, other_name
         if in_second:
             here2 = after
         else:
@@ -438,12 +489,15 @@ def _fill(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bas
         name_offsets[row + 1] = name_end
         tag_offsets[row + 1] = tag_end
         if mate < unit:
+            wrong_mate = _mate_said(text, comment) == _TWO
             mate = 2
             continue
         if unit == 2:
             cut = _match_mates(names, name_offsets[row - 1], name_offsets[row], name_end)
             if cut < 0:
-                return MATES_DIFFER, 2, at1, at2, after, n_reads
+                return MATES_DIFFER, 2, at1, at2, after, n_reads, other_name
+            if wrong_mate or _mate_said(text, comment) == _ONE:
+                return MARKS_DIFFER, 2, at1, at2, after, n_reads, other_name
             if cut > 0:
                 for i in range(name_offsets[row], name_end - cut):
                     names[i - cut] = names[i]

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from isal import igzip, isal_zlib
 
@@ -35,6 +35,9 @@ _FOREIGN_COMPRESSION = {
 }
 _HEAD_BYTES = 8
 _GZIP_HEAD_BYTES = 18  # a BGZF header; no gzip file is shorter
+_GZIP_MEMBER = 31  # wbits of zlib for a member with header and trailer
+_LARGEST_REREAD = 1 << 30
+_LARGEST_PLAIN = 1 << 22
 
 # --- pipes ---
 
@@ -323,11 +326,17 @@ class ByteSource:
         except NotBgzfError as found:
             self._go_on_as_gzip(found)
             return self._read_plain(buffer)
+        except EOFError as error:
+            if self.path and self._pipe is None and _has_bytes_behind(self.path):
+                raise _bytes_behind() from error
+            raise _broken(error) from error
         except _READ_ERRORS as error:
             raise _broken(error) from error
 
     def _go_on_as_gzip(self, found: NotBgzfError) -> None:
         """Continue with a plain gzip member after BGZF blocks, as `cat` joins them."""
+        if not found.rest.startswith(GZIP_MAGIC[: len(found.rest)]):
+            raise _bytes_behind() from found
         self._bgzf = None
         self._stream = _gzip_stream(_WithHead(self._raw, found.rest))
 
@@ -352,6 +361,8 @@ def _broken(error: Exception) -> BrokenStreamError:
         return BrokenStreamError(
             "the gzip data end early: the file is truncated; copy or download it again"
         )
+    if isinstance(error, gzip.BadGzipFile) and str(error).startswith("Not a gzipped file"):
+        return _bytes_behind()
     if isinstance(error, _DAMAGED):
         return BrokenStreamError(
             f"the gzip data are damaged ({error}); copy or download the file again"
@@ -359,6 +370,45 @@ def _broken(error: Exception) -> BrokenStreamError:
     if isinstance(error, OSError):
         return BrokenStreamError(f"reading failed ({error.strerror or error})")
     return BrokenStreamError(str(error))
+
+
+def _bytes_behind() -> BrokenStreamError:
+    return BrokenStreamError(
+        "other bytes follow the end of the gzip data (a line end? a damaged member?); copy or "
+        "download the file again, or cut them off"
+    )
+
+
+def _has_bytes_behind(path: str) -> bool:
+    """Return True if a gzip file ends with bytes that belong to no member.
+
+    The decompressor tells a few of them, less than a header, not from a truncated member. So the
+    file is read once more, unless it is a large one: a run that has failed should end.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            if os.fstat(file.fileno()).st_size > _LARGEST_REREAD:
+                return False
+            return _ends_behind_member(file)
+    except (OSError, EOFError, isal_zlib.error):  # type: ignore[misc]
+        return False
+
+
+def _ends_behind_member(file: IO[bytes]) -> bool:
+    data = b""
+    while data := data or file.read(CHUNK_BYTES):
+        data = data.lstrip(b"\0")  # padding between members
+        if not data:
+            continue
+        if not data.startswith(GZIP_MAGIC[: len(data)]):
+            return True
+        member = isal_zlib.decompressobj(_GZIP_MEMBER)
+        while not member.eof:
+            if not data and not (data := file.read(CHUNK_BYTES)):
+                return False
+            member.decompress(data, _LARGEST_PLAIN)
+            data = member.unused_data if member.eof else member.unconsumed_tail
+    return False
 
 
 def _explained(part: Callable[[], Done]) -> Done:

@@ -45,6 +45,9 @@ class ReadOptions(NamedTuple):
     """Its threads read ahead and decompress; None: the calling thread does."""
     n_threads: int = 1
     """Of `executor`: with more threads, more is read ahead."""
+    orphans: str = "map"
+    """What to do with records of BAM, CRAM and SAM that are flagged paired and have no mate:
+    ``map`` them as single reads, ``skip`` or ``refuse`` them."""
     max_read_len: int | None = None
     """Longer reads are refused."""
     batch_bases: int = DEFAULT_BATCH_BASES
@@ -127,6 +130,7 @@ class ReadsReader(BatchReader):
                 self._current, self._tag = following.start(), following.tag
                 self._names, self._n_before = following.names, self.n_reads
             raw = self._current.next_raw()
+            self.n_orphans = sum(reader.n_orphans for reader in self._bam_readers)
             if raw is None:
                 self._current.close()
                 self._current = None
@@ -190,7 +194,7 @@ class ReadsReader(BatchReader):
             self.converts |= fmt != "bam"
             reader = BamReader(
                 source, fmt, options.batch_bases, options.chunk_bytes, options.reference,
-                options.threads, options.executor, options.n_threads,
+                options.threads, options.executor, options.n_threads, options.orphans,
             )  # fmt: skip
             self._bam_readers.append(reader)
             self._waiting.append(_Waiting(_giving(reader), reader.close, tag, (source.name,)))

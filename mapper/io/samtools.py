@@ -237,12 +237,18 @@ def scratch_directory(final: Path) -> Iterator[Path]:
     It is in TMPDIR if that is set, else in the directory of `final`, which must have room for the
     data anyway; /tmp may not.
     """
-    parent = Path(os.environ.get("TMPDIR") or final.parent)
+    given = os.environ.get("TMPDIR")
+    parent = Path(given or final.parent)
+    if given and not parent.is_dir():
+        raise OutputError(
+            f"TMPDIR={given}: no such directory, and --sort writes its temporary files there; make "
+            "it, name another one, or unset TMPDIR"
+        )
     prefix = f".{final.name}.fmwave-{os.getpid()}-"
     try:
         scratch = tempfile.TemporaryDirectory(prefix=prefix, dir=parent)
     except OSError as error:
-        raise output_error(parent, error) from error
+        raise output_error(f"TMPDIR={given}" if given else parent, error) from error
     with scratch as path:
         yield Path(path)
 

@@ -21,6 +21,8 @@ class MapJob:
     output: str
     output_format: str
     interleaved: bool = False
+    orphans: str = "map"
+    """See :attr:`mapper.io.reads.ReadOptions.orphans`."""
     read_group: str | None = None
     """Read group line of the only lane."""
     lanes: Sequence[Lane] = ()

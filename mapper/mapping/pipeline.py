@@ -37,18 +37,19 @@ from mapper.mapping.memory_plan import SAMTOOLS_BYTES, MemoryPlan, log_memory, p
 from mapper.mapping.prefetch import BatchPrefetcher
 from mapper.mapping.session import Session
 from mapper.mapping.stages import AlignedBatch, place_batch
-from mapper.mapping.stats import RunStats
+from mapper.mapping.stats import ORPHANS_MAPPED, ORPHANS_SKIPPED, RunStats
 from mapper.mapping.warm_up import FINISHING, READING, Helpers, compile_stages
 from mapper.pair.insert_size import (
     ESTIMATION_PAIRS,
     ESTIMATION_READS,
+    MIN_PAIRS,
     InsertSizeModel,
     assumed_model,
     confident_inserts,
     estimate,
     in_score_units,
 )
-from mapper.pair.placement import PlacementBatch, tally
+from mapper.pair.placement import PlacementBatch, Tally, tally
 from mapper.pair.records import Names, make_names
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import MAP, READ, WRITE, PriorityPool, share_threads
@@ -95,7 +96,7 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
         session.check_reference(job.reference, share_threads(job.threads, 1)[0])
     pool = session.pool
     options = ReadOptions(
-        interleaved=job.interleaved, keep_comments=job.keep_comments,
+        interleaved=job.interleaved, orphans=job.orphans, keep_comments=job.keep_comments,
         tag_groups=bool(job.lanes), reference=job.input_reference,
         threads=share_threads(job.threads, 1)[1], executor=stats.timed(pool.at(READ), "inflate"),
         n_threads=run.workers, max_read_len=MAX_READ_LEN, batch_bases=run.host_batch_bases,
@@ -133,6 +134,9 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
             )  # fmt: skip
             with stats.idling(pool.idle_seconds):
                 _map_batches(run, reader, output, pool)
+            if reader.n_orphans:
+                counter = ORPHANS_SKIPPED if job.orphans == "skip" else ORPHANS_MAPPED
+                stats.count(**{counter: reader.n_orphans})
             checked.result()  # records of a damaged index must not get their name
     finally:
         reader.close()
@@ -143,12 +147,41 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
     return stats
 
 
+class FirstPairs:
+    """The first pairs of a run, in input order: a warning is given if none of them is proper."""
+
+    def __init__(self) -> None:
+        self._paired = self._mapped = self._proper = 0
+        self._ended = False
+
+    def add(self, batch: Finished) -> None:
+        """Add the next batch; judge if there are ESTIMATION_PAIRS."""
+        self._paired += batch.n_paired
+        self._mapped += batch.n_mapped
+        self._proper += batch.n_proper
+        if self._paired >= 2 * ESTIMATION_PAIRS:
+            self.end()
+
+    def end(self) -> None:
+        """Judge the pairs, once. A few mapped reads may be of anything, and are no evidence."""
+        if not self._ended and self._proper == 0 and self._mapped >= 2 * MIN_PAIRS:
+            log.warning(
+                "none of the first %d pairs is proper, though %d of their reads are mapped: look "
+                "whether one file was given for both mates, the files belong to different samples, "
+                "or the insert size (-I) is wrong", self._paired // 2, self._mapped,
+            )  # fmt: skip
+        self._ended = True
+
+
 class Finished(NamedTuple):
     """A batch that is ready to be written."""
 
     n_reads: int
     encoded: np.ndarray
     n_primary: int
+    n_paired: int  # reads of pairs
+    n_mapped: int  # of these
+    n_proper: int  # of these
 
 
 def _map_batches(run: Run, reader: ReadsReader, output: RecordOutput, pool: PriorityPool) -> None:
@@ -156,6 +189,7 @@ def _map_batches(run: Run, reader: ReadsReader, output: RecordOutput, pool: Prio
     backend = run.backend
     pending: deque[Future[Finished]] = deque()
     written = 0
+    first_pairs = FirstPairs()
     with tqdm(
         unit=" reads", unit_scale=True, disable=not run.job.progress, file=sys.stderr,
         desc="mapping", mininterval=0.5,
@@ -171,6 +205,7 @@ def _map_batches(run: Run, reader: ReadsReader, output: RecordOutput, pool: Prio
                 )
             output.append(finished.encoded)
             written += finished.n_reads
+            first_pairs.add(finished)
             progress.update(finished.n_reads)
 
         batches = BatchPrefetcher(pool, partial(run.cut, reader), run.workers)
@@ -196,6 +231,7 @@ def _map_batches(run: Run, reader: ReadsReader, output: RecordOutput, pool: Prio
                 pending.append(backend.submit(partial(run.parse, raw), model, finish))
             if pending and pending[0].done():
                 write_next()
+    first_pairs.end()
     if written != reader.n_reads:
         raise OutputError(
             f"{reader.n_reads} reads were read and {written} written; this is a bug in fmwave, "
@@ -322,20 +358,23 @@ class Run:
     def finish(self, batch: AlignedBatch, model: InsertSizeModel, output: RecordOutput) -> Finished:
         """Run the stages that need the insert size, and encode (a task)."""
         parts = []
+        n_paired = n_mapped = n_proper = 0
         for aligned in batch.parts:
             placements, made = place_batch(
                 self.index, aligned, model, self.params, self.names, self.stats
             )
             parts.append(made)
-            self._count(aligned.reads, placements, made.n_records)
+            placed = self._count(aligned.reads, placements, made.n_records)
+            if aligned.reads.paired:
+                n_paired, n_mapped, n_proper = aligned.reads.n_reads, placed.mapped, placed.proper
         with self.stats.stage("records"):
             records = copy_input_tags(batch_ops.merge_mixed(parts, batch.rows), batch.reads)
         with self.stats.stage("encode"):
             encoded = output.encode(records, batch.reads)
         n_primary = int(((records.flag & 0x900) == 0).sum())
-        return Finished(batch.reads.n_reads, encoded, n_primary)
+        return Finished(batch.reads.n_reads, encoded, n_primary, n_paired, n_mapped, n_proper)
 
-    def _count(self, reads: ReadBatch, placements: PlacementBatch, n_records: int) -> None:
+    def _count(self, reads: ReadBatch, placements: PlacementBatch, n_records: int) -> Tally:
         placed = tally(placements)
         self.stats.count(
             reads=reads.n_reads,
@@ -346,6 +385,7 @@ class Run:
             mapq_30=placed.sure,
             records=n_records,
         )
+        return placed
 
 
 def _warn_of_mates(reads: ReadBatch) -> None:

@@ -32,6 +32,9 @@ task, because they wait for input, output or a device."""
 ON_CPU = "reads_on_cpu"
 """Counter of reads that do not fit a device's memory, even alone."""
 
+ORPHANS_MAPPED, ORPHANS_SKIPPED = "orphans_mapped", "orphans_skipped"
+"""Counters of records of BAM, CRAM and SAM that are flagged paired and have no mate in the file."""
+
 
 @dataclass
 class RunStats:
@@ -120,6 +123,11 @@ class RunStats:
         if counts.get("paired"):
             proper = counts.get("proper", 0)
             lines[0] += f", {proper} in proper pairs ({_percent(proper, reads)})"
+        for counter, done in (
+            (ORPHANS_MAPPED, "mapped as single reads"), (ORPHANS_SKIPPED, "left out"),
+        ):  # fmt: skip
+            if counts.get(counter):
+                lines.append(f"{counts[counter]} reads of pairs have no mate in the file: {done}")
         if counts.get(ON_CPU):
             lines.append(f"{counts[ON_CPU]} reads did not fit a device: the CPU mapped them")
         if self.insert_size:

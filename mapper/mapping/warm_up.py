@@ -12,6 +12,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 
 import numba
@@ -161,7 +162,8 @@ def compile_reading() -> None:
     whole_records(FASTQ, text, False, 1, -1)
     whole_records(FASTQ, text, False, 2, -1)
     few_line_ends(text)
-    TextBatch((TextPart("", FASTQ, text, 1),), SINGLE, keep_comments=False, first_read=0).parse()
+    part = TextPart("", FASTQ, text, 1)
+    TextBatch((part,), SINGLE, keep_comments=False, first_read=0, warnings=count()).parse()
 
 
 def compile_finishing() -> None:

@@ -7,6 +7,7 @@ reason, and nothing under the final name; standard output then has no end-of-fil
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -94,19 +95,53 @@ def hifi(files: Files) -> list[str]:
     return [files.write("hifi.fq", f"@short\nACGT\n+\nIIII\n{long}")]
 
 
-def orphan_in_bam(files: Files) -> list[str]:
+def bam_of(files: Files, change: Callable[[list[str]], None]) -> list[str]:
+    """Write a BAM file of 20 pairs; `change` edits its records."""
     lines = [
         f"p{i // 2}\t{141 if i % 2 else 77}\t*\t0\t0\t*\t*\t0\t0\tACGT\tIIII" for i in range(40)
     ]
-    del lines[21]
+    change(lines)
     text = files.write("u.sam", "@HD\tVN:1.6\n" + "\n".join(lines) + "\n")
     path = files.directory / "u.bam"
     pysam.view("-b", "--no-PG", "-o", str(path), text, catch_stdout=False)
     return [str(path)]
 
 
+def mates_apart(files: Files) -> list[str]:
+    return bam_of(files, lambda lines: lines.append(lines.pop(21)))
+
+
+def repeated(files: Files) -> list[str]:
+    return bam_of(files, lambda lines: lines.insert(22, lines[20]))
+
+
+def third_read(files: Files) -> list[str]:
+    return bam_of(files, lambda lines: lines.insert(22, lines[20].replace("\t77\t", "\t13\t")))
+
+
+def at_names(files: Files) -> list[str]:
+    return files.both(second=files.texts[1].replace("@pair300\n", "@@pair300\n"))
+
+
+def no_name(files: Files) -> list[str]:
+    return files.both(first=files.texts[0].replace("@pair9\n", "@\n"))
+
+
+def swapped(files: Files) -> list[str]:
+    return same_reads(files, lambda text, mate: suffixed("/")(text, 3 - mate))
+
+
+def doubled(files: Files) -> list[str]:
+    text = suffixed(" ")(files.texts[0], 1)
+    return files.both(first=text, second=text)
+
+
+def bytes_behind(files: Files) -> list[str]:
+    return files.both(first=gzip.compress(files.texts[0].encode()) + b"\n")
+
+
 def bam_without_end(files: Files) -> list[str]:
-    path = Path(orphan_in_bam(files)[0])
+    path = Path(bam_of(files, lambda lines: None)[0])
     lines = pysam.view("-h", "--no-PG", "-f", "64", str(path))
     text = files.write("s.sam", re.sub(r"\t77\t", "\t4\t", lines))
     pysam.view("-b", "--no-PG", "-o", str(path), text, catch_stdout=False)
@@ -126,7 +161,14 @@ ROWS: dict[str, tuple[Callable[[Files], list[str]], str]] = {
     "random bytes": (noise, r"noise.fq: not FASTQ: it begins with "),
     "no such file": (absent, r"none.fq: no such file"),
     "long reads": (hifi, r"hifi.fq: record 2: read 'm1/2/ccs' has 12000 bases"),
-    "BAM without a mate": (orphan_in_bam, r"u.bam: record 21: 'p10' is flagged paired, and its"),
+    "BAM with mates apart": (mates_apart, r"u.bam: record 40: 'p10': .* but not next to it; gr"),
+    "BAM with repeated records": (repeated, r"u.bam: record 23: 'p10': a primary record of a r"),
+    "BAM with a third read": (third_read, r"u.bam: record 23: 'p10': .* template of three or m"),
+    "read names that begin with @": (at_names, r"second.fq: record 301: read name '@pair300' b"),
+    "read without a name": (no_name, r"first.fq: record 10: has no name"),
+    "mates in swapped files": (swapped, r"mates in the wrong order: record 1 .*give .*second.fq"),
+    "R1 twice, marked": (doubled, r"no first and second read of a pair: .*'pair0 1:N:0:ACGT'"),
+    "bytes behind the end of gzip": (bytes_behind, r"first.fq.gz: other bytes follow the end of"),
     "BAM without its last block": (bam_without_end, r"u.bam: no end-of-file block after record 20"),
 }  # fmt: skip
 
@@ -154,7 +196,8 @@ def same_reads(files: Files, change: Callable[[str, int], str]) -> list[str]:
 
 
 def suffixed(separator: str) -> Callable[[str, int], str]:
-    return lambda text, mate: re.sub(r"(?m)^@(pair\S*)$", rf"@\1{separator}{mate}", text)
+    end = f"{separator}{{}}" if separator != " " else " {}:N:0:ACGT"
+    return lambda text, mate: re.sub(r"(?m)^@(pair\S*)$", rf"@\1{end.format(mate)}", text)
 
 
 HARMLESS: dict[str, Callable[[str, int], str]] = {
@@ -204,10 +247,9 @@ def test_empty_file(world, tmp_path):
 REFUSED_BAM = {
     "dnaio_missing_header_no_bgzip_raw_bam_bytes": "not FASTQ",
     "htsjdk_empty_no_empty_gzip_block.bam": "no end-of-file block after record 0",
-    "picard_unpaired_mate.bam": "record 11: 'bar:record:6' is flagged paired, and its mate",
-    "samtools_1.quickcheck.badeof.bam": "record 1: 'r000' is flagged paired",
-    "samtools_3.quickcheck.ok.bam": "record 1: 'r000' is flagged paired",
-    "samtools_test_input_1_a.bam": "record 1: 'r000' is flagged paired",
+    "samtools_1.quickcheck.badeof.bam": "record 2: 'r000': flagged paired (0x1), and neither",
+    "samtools_3.quickcheck.ok.bam": "record 2: 'r000': flagged paired (0x1), and neither",
+    "samtools_test_input_1_a.bam": "record 2: 'r000': flagged paired (0x1), and neither",
 }
 
 
@@ -228,8 +270,35 @@ def test_bam_files_of_other_projects(world, tmp_path, capfd, name):
     with pysam.AlignmentFile(str(ODD / name), check_sq=False) as file:
         given = [r for r in file.fetch(until_eof=True) if not r.flag & 0x900]
     got = [r for r in records_of(out) if not r.flag & 0x900]
+    names = [record.query_name for record in given]
+    for record in given:
+        if names.count(record.query_name) == 1:  # an orphan becomes a single read
+            record.is_read2 = False
     assert sorted(map(bases_of, got)) == sorted(map(bases_of, given))
 
 
 def bases_of(record: pysam.AlignedSegment) -> tuple[str, str, bool]:
     return record.query_name, record.get_forward_sequence() or "", record.is_read2
+
+
+def test_orphans_in_bam(world, tmp_path, capsys):
+    """Mapped and counted, left out and counted, or refused by name."""
+    paths = bam_of(Files(world, tmp_path), lambda lines: lines.pop(21))
+    out, stats = tmp_path / "x.bam", tmp_path / "x.json"
+    argv = ["map", world.index_path, *paths, "-o", str(out), "--json-stats", str(stats)]
+    for options, n_reads, counter, done in (
+        ([], 39, "orphans_mapped", "mapped as single reads"),
+        (["--orphans", "skip"], 38, "orphans_skipped", "left out"),
+    ):
+        assert main([*argv, *options]) == 0
+        assert f"1 reads of pairs have no mate in the file: {done}\n" in capsys.readouterr().err
+        records = records_of(out)
+        assert len(records) == n_reads
+        singles = [record.query_name for record in records if not record.is_paired]
+        assert singles == (["p10"] if n_reads == 39 else [])
+        counts = json.loads(stats.read_text())["counts"]
+        assert (counts[counter], counts["reads"], counts["paired"]) == (1, n_reads, 38)
+        out.unlink()
+    assert main([*argv, "--orphans", "refuse", "--quiet"]) == 1
+    assert "u.bam: record 21: 'p10' is flagged paired, and its mate" in capsys.readouterr().err
+    assert not out.exists()

@@ -202,6 +202,9 @@ CASES = {
             ("-I", "inf", "sizes of at most 1000000"),
             ("-I", "300,nan", "sizes of at most 1000000"),
             ("-I", "300,30,1e9", "sizes of at most 1000000"),
+            ("-I=-5", "", "--insert-size -5: MEAN of at least 20 is expected"),
+            ("-I", "0", "MEAN of at least 20 is expected, or of at most -20"),
+            ("-I", "19,5", "MEAN of at least 20 is expected"),
             ("-I", "300,0", "SD must be positive"),
             ("-I", "300,10,200,400", "MIN not above MAX"),
         )
@@ -298,6 +301,35 @@ def test_an_index_of_the_reference_must_be_there_or_be_made(
     (tmp_path / "ref.fa.fai").write_text("chr1\t4\t6\t4\t5\n")
     check_fasta(fasta)
     check_fasta(tmp_path / "none.fa")  # reported by the function that reads it
+
+
+@pytest.mark.parametrize("batch_bases", ["9000", "3000000"])
+@pytest.mark.parametrize("estimation_pairs", [100, 16384])
+def test_pairs_of_which_none_is_proper_are_told(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch, batch_bases: str, estimation_pairs: int,
+) -> None:  # fmt: skip
+    """R1 twice, without marks; and an insert size that the library has not."""
+    monkeypatch.setattr("mapper.mapping.pipeline.ESTIMATION_PAIRS", estimation_pairs)
+    copy = tmp_path / "copy.fq"
+    shutil.copy(world.first, copy)
+    argv = ["map", world.index_path, "-O", "sam", "-o", str(tmp_path / "x.sam"), "--quiet"]
+    argv += ["--batch-bases", batch_bases]
+    with caplog.at_level("WARNING", "mapper"):
+        assert main([*argv, world.first, world.second]) == 0
+        assert main([*argv, world.first]) == 0
+        assert caplog.messages == []
+        for reads in ([world.first, str(copy)], [world.first, world.second, "-I", "900000,10"]):
+            assert main([*argv, *reads]) == 0
+            (message,) = caplog.messages
+            caplog.clear()
+            if batch_bases == "3000000":
+                assert message.startswith("none of the first 600 pairs is proper, though 1")
+            assert "is proper, though" in message
+        write_fastq(tmp_path / "few.1.fq", world.reads[:20:2])
+        write_fastq(tmp_path / "few.2.fq", world.reads[:20:2])
+        assert main([*argv, str(tmp_path / "few.1.fq"), str(tmp_path / "few.2.fq")]) == 0
+        assert caplog.messages == []
 
 
 def test_mates_that_were_not_declared_are_told(

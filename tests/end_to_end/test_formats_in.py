@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,35 @@ def test_mixed_reads_give_what_their_kinds_give(world, tmp_path, batch_bases):
     assert mixed == [line for name in names for line in expected[name]]
     ordinals = [tag_of(line, "nr") for line in mixed if not int(line.split("\t")[1]) & 0x900]
     assert ordinals == list(map(str, range(len(world.reads))))
+
+
+@pytest.mark.parametrize("batch_bases", [2_000, 10_000_000])
+def test_orphans_are_mapped_as_single_reads(world, tmp_path, batch_bases):
+    """The same records as from a file in which they are not flagged paired."""
+    header = pysam.view("-H", "--no-PG", str(import_pairs(world, tmp_path / "u.bam")))
+    lines = pysam.view(str(tmp_path / "u.bam")).splitlines()
+    orphans = range(0, len(lines) - 2, 6)
+    single = {i: re.sub(r"\t(77|141)\t", "\t4\t", lines[i + i // 6 % 2]) for i in orphans}
+    paths = []
+    for name in ("orphans", "single"):
+        text = header
+        for i in range(0, len(lines), 2):
+            if i not in single:
+                text += "".join(f"{line}\n" for line in lines[i : i + 2])
+            else:
+                text += (lines[i + i // 6 % 2] if name == "orphans" else single[i]) + "\n"
+        paths.append(tmp_path / f"{name}.sam")
+        paths[-1].write_text(text)
+    outs = [tmp_path / f"{path.stem}.bam" for path in paths]
+    for path, out, threads in zip(paths, outs, (2, 1), strict=True):
+        stats = map_to(world.index, out, str(path), batch_bases=batch_bases, threads=threads)
+        assert stats.counts.get("orphans_mapped", 0) == (len(single) if out is outs[0] else 0)
+    assert lines_of(outs[0]) == lines_of(outs[1])
+    map_to(
+        world.index, tmp_path / "skip.bam", str(paths[0]), orphans="skip", batch_bases=batch_bases
+    )
+    pairs = [line for line in lines_of(outs[0]) if int(line.split("\t")[1]) & 1]
+    assert lines_of(tmp_path / "skip.bam") == pairs
 
 
 def tag_of(line: str, tag: str) -> str | None:

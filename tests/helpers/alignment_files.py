@@ -43,7 +43,7 @@ def random_lines(rng: np.random.Generator, n_templates: int, kinds: str = "spPxe
     lines = []
     for i in range(n_templates):
         kind = rng.choice(list(kinds))
-        name = f"r{i}" if rng.random() < 0.9 else "n" * 254
+        name = f"r{i}" if rng.random() < 0.9 else f"{i:n>254}"
         if kind in "se":
             lines.append(_line(rng, name, 0, kind == "e"))
             continue
@@ -100,6 +100,24 @@ def write_alignments(path: Path, lines: list[str], header: str = HEADER) -> Path
     return path
 
 
+def without_mates(rng: np.random.Generator, lines: list[str], share: float) -> list[str]:
+    """Return the lines without some mates of pairs: the others of these pairs are orphans."""
+    kept = []
+    mates: list[str] = []
+    for line in lines:
+        flag = int(line.split("\t")[1])
+        if flag & 0x900 or not flag & 1:
+            kept.append(line)
+            continue
+        mates.append(line)
+        if len(mates) == 2:
+            if rng.random() < share:
+                mates.pop(int(rng.integers(0, 2)))
+            kept += mates
+            mates = []
+    return kept
+
+
 def expected_reads(path: Path) -> list[ExpectedRead]:
     """Return the reads as pysam gives them, first mates before last ones."""
     with pysam.AlignmentFile(str(path), check_sq=False) as file:
@@ -108,6 +126,10 @@ def expected_reads(path: Path) -> list[ExpectedRead]:
     reads = []
     while waiting:
         n = 2 if waiting[0].flag & 1 else 1
+        if n == 2 and [(r.name, r.flag & 1) for r in waiting[:2]] != [(waiting[0].name, 1)] * 2:
+            orphan = waiting.pop(0)
+            reads.append(orphan._replace(flag=orphan.flag & 0x200))
+            continue
         reads += sorted(waiting[:n], key=lambda read: read.flag & 0x80)
         waiting = waiting[n:]
     return reads

@@ -31,6 +31,7 @@ def patched(packed: bytes, at: int, value: bytes) -> bytes:
 
 
 BLOCK = block(READ * 20)
+BEHIND = "other bytes follow the end of the gzip data"
 
 # Wrong wherever in a file they stand.
 BROKEN_RECORDS: dict[str, tuple[bytes, str]] = {
@@ -38,6 +39,12 @@ BROKEN_RECORDS: dict[str, tuple[bytes, str]] = {
     "blank line": (b"\n@x\nA\n+\nI\n", "an empty line where '@'"),
     "no +": (b"@x\nA\n-\nI\n", "third line is '-' where '+'"),
     "no + but @": (b"@x\nA\n@y\nA\n", "third line is '@y' where '+'"),
+    "no + but a quality of letters": (b"@x\nACGT\nDBGA\n", "third line is 'DBGA' where '+'"),
+    "no + but bases": (b"@x\nACGT\nACGT\n@y\nA\n+\nI\n", "third line is 'ACGT' where '+'"),
+    "no name": (b"@\nA\n+\nI\n", "has no name"),
+    "no name but a comment": (b"@ x\nA\n+\nI\n", "has no name"),
+    "no name but its end": (b"@/1\nA\n+\nI\n", "has no name"),
+    "name with @": (b"@@x\nA\n+\nI\n", "read name '@x' begins with '@'"),
     "multi-line": (b"@x\nACGT\nACGT\n+\nIIII\nIIII\n", "multi-line FASTQ"),
     "quality short": (b"@x\nACGT\n+\nIII\n", "3 quality characters for 4 bases"),
     "quality wrapped": (b"@x\nACGT\n+\nII\nII\n", "multi-line FASTQ"),
@@ -81,7 +88,7 @@ CORPUS: dict[str, tuple[bytes, int | str]] = {
     "empty read": (b"@r\n\n+\n\n", 1),
     "empty read without last line end": (b"@r\n\n+\n", 1),
     "only a mark": (b"@", "ends inside the record"),
-    "no name": (b"@\nA\n+\nI\n", 1),
+    "@ in a name": (b"@x@\nA\n+\nI\n", 1),
     "name of 254": (b"@" + b"n" * 254 + b"/1\nA\n+\nI\n", 1),
     "quality of 93": (b"@r\nA\n+\n~\n", 1),
     "quality like a record": (b"@r\nACGT\n+\n@+>I\n" + READ, 2),
@@ -91,6 +98,7 @@ CORPUS: dict[str, tuple[bytes, int | str]] = {
     "IUPAC, lower case, U and dot": (b"@r\nacgtnRYKMSWBDHVU.\n+\nIIIIIIIIIIIIIIIII\n", 1),
     "FASTA": (b">r\nAC\n\nGT\n>s\n", 2),
     "FASTA without a name": (b">\nAC\n", "has no name"),
+    "FASTA with @": (b">@HD\nAC\n", "record 1: read name '@HD' begins with '@'"),
     "FASTQ behind FASTA": (b">r\nAC\n" + READ, "no IUPAC"),
     "FASTA behind FASTQ": (READ + b">r\nAC\n", "record 2: begins with '>r'"),
     "SAM": (b"r\t4\t*\t0\t0\t*\t*\t0\t0\tA\tI\n", "not FASTQ"),
@@ -100,7 +108,15 @@ CORPUS: dict[str, tuple[bytes, int | str]] = {
     "an empty member first": (gzip.compress(b"") + gzip.compress(READ), 1),
     "gzip in gzip": (gzip.compress(gzip.compress(READ)), "not FASTQ"),
     "zeros behind gzip": (gzip.compress(READ) + bytes(512), 1),
-    "text behind gzip": (gzip.compress(READ) + READ, "damaged"),
+    "text behind gzip": (gzip.compress(READ) + READ, BEHIND),
+    "a line end behind gzip": (gzip.compress(READ) + b"\n", BEHIND),
+    "nine bytes behind gzip": (gzip.compress(READ) + b"\x1fgarbage!", BEHIND),
+    "bytes behind zeros behind gzip": (gzip.compress(READ) + bytes(9) + b"x", BEHIND),
+    "a line end behind two members": (gzip.compress(READ) * 2 + b"\n", BEHIND),
+    "a line end behind BGZF": (BLOCK + EOF_BLOCK + b"\n", BEHIND),
+    "text behind BGZF": (BLOCK + EOF_BLOCK + READ, BEHIND),
+    "a line end behind gzip behind BGZF": (BLOCK + gzip.compress(READ) + b"\n", BEHIND),
+    "two members, one cut off": ((gzip.compress(READ) * 2)[:-9], "end early"),
     "half a header behind gzip": (gzip.compress(READ) + b"\x1f\x8b", "end early"),
     "BGZF": (BLOCK + EOF_BLOCK, 20),
     "BGZF without an end block": (BLOCK, 20),

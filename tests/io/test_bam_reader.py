@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 
 from mapper.errors import InputFormatError, UsageError
 from mapper.io.bgzf import EOF_BLOCK
+from mapper.io.reads import Lane, ReadOptions, ReadsReader
 from tests.helpers.alignment_files import (
     HEADER,
     expected_reads,
     random_lines,
     read_alignments,
     reads_of_batches,
+    without_mates,
     write_alignments,
 )
 
@@ -145,16 +147,24 @@ FIRST = "p\t77\t*\t0\t0\t*\t*\t0\t0\tACGT\tIIII"
 LAST = "p\t141\t*\t0\t0\t*\t*\t0\t0\tACGT\tIIII"
 EXTRA = "p\t2113\tchr1\t5\t0\t4M\t*\t0\t0\tACGT\tIIII"
 
+OTHER = FIRST.replace("p\t", "q\t")
+TWICE = "a primary record of a read that has one already"
+NOT_NEXT = "flagged paired, and its mate is in the file, but not next to it"
+
 BROKEN = {
-    "mate missing at the end": ([SINGLE, FIRST], 2, "'p' is flagged paired, and its mate does not "
-                                "follow: the file ends; group mates"),
-    "only an extra record follows": ([FIRST, EXTRA], 1, "the file ends"),
-    "single read follows": ([FIRST, SINGLE], 1, "does not follow: the next read is 's'"),
-    "other template follows": ([FIRST, LAST.replace("p\t", "q\t")], 1, "the next read is 'q'"),
-    "first follows first": ([FIRST, FIRST], 1, "the next read is 'p'"),
-    "last alone": ([LAST, EXTRA, SINGLE], 1, "the next read is 's'"),
     "neither first nor last": ([SINGLE, FIRST.replace("77", "13")], 2, "neither or both"),
     "first and last": ([FIRST.replace("77", "205")], 1, "neither or both"),
+    "first twice": ([SINGLE, FIRST, EXTRA, FIRST], 4, f"'p': {TWICE}"),
+    "last twice": ([LAST, LAST], 2, TWICE),
+    "both twice": ([FIRST, LAST, FIRST, LAST], 3, TWICE),
+    "both twice, in turn": ([FIRST, FIRST, LAST, LAST], 2, TWICE),
+    "both twice, extra records between": ([FIRST, LAST, EXTRA, EXTRA, FIRST, LAST], 5, TWICE),
+    "both twice, a single read between": ([FIRST, LAST, SINGLE, FIRST, LAST], 4, TWICE),
+    "a third read": ([LAST, FIRST, FIRST], 3, TWICE),
+    "a third read between": ([FIRST, FIRST.replace("77", "13"), LAST], 2, "'p': flagged paired"),
+    "a third read after them": ([FIRST, LAST, LAST.replace("141", "205")], 3, "three or more"),
+    "mates apart": ([FIRST, SINGLE, LAST], 3, f"'p': {NOT_NEXT}; group mates with `samtools coll"),
+    "mates apart, last first": ([LAST, OTHER, FIRST, SINGLE], 3, f"'p': {NOT_NEXT}"),
     "aligned without bases": (["s\t0\tchr1\t1\t0\t4M\t*\t0\t0\t*\t*"], 1, "has no sequence"),
     "equal bases": ([SINGLE.replace("ACGT", "A=GT")], 1, "given as '='"),
     "unknown read group": ([SINGLE + "\tRG:Z:abc"], 1, "stands in no @RG line"),
@@ -168,18 +178,97 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 @pytest.mark.parametrize("chunk_bytes", [60, 1 << 20])
-def test_broken_records(tmp_path, case, chunk_bytes):
+@pytest.mark.parametrize("batch_bases", [1, 1 << 20])
+def test_broken_records(tmp_path, case, chunk_bytes, batch_bases):
     lines, number, reason = BROKEN[case]
     path = write_alignments(tmp_path / "r.bam", lines)
-    message = error_of(path, chunk_bytes=chunk_bytes)
+    message = error_of(path, chunk_bytes=chunk_bytes, batch_bases=batch_bases)
     assert message.startswith(f"{path}: record {number}: ")
     assert reason in message
+
+
+ORPHANS = {
+    "mate missing at the end": ([SINGLE, FIRST], 2, "'p' is flagged paired, and its mate does not "
+                                "follow: the file ends; group mates"),
+    "only an extra record follows": ([FIRST, EXTRA], 1, "the file ends"),
+    "single read follows": ([FIRST, SINGLE], 1, "does not follow: the next read is 's'"),
+    "single read of that name follows": ([FIRST, "p" + SINGLE[1:]], 1, "the next read is 'p'"),
+    "other template follows": ([FIRST, LAST.replace("p\t", "q\t")], 1, "the next read is 'q'"),
+    "last alone": ([LAST, EXTRA, SINGLE], 1, "the next read is 's'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ORPHANS)
+@pytest.mark.parametrize("chunk_bytes", [60, 1 << 20])
+def test_orphans_are_told_from_pairs(tmp_path, case, chunk_bytes):
+    lines, number, reason = ORPHANS[case]
+    path = write_alignments(tmp_path / "r.bam", lines)
+    message = error_of(path, chunk_bytes=chunk_bytes, orphans="refuse")
+    assert message.startswith(f"{path}: record {number}: ")
+    assert reason in message
+    assert "--orphans map or skip" in message
+    assert reads_of_batches(read_alignments(path)) == expected_reads(path)
+
+
+@pytest.mark.parametrize("batch_bases", [1, 200, 3000, 1 << 20])
+@pytest.mark.parametrize("chunk_bytes", [100, 1 << 20])
+def test_orphans_are_single_reads_or_left_out(tmp_path, batch_bases, chunk_bytes):
+    rng = np.random.default_rng(8)
+    lines = without_mates(rng, random_lines(rng, 300), 0.3)
+    path = write_alignments(tmp_path / "r.bam", lines)
+    options = {"batch_bases": batch_bases, "chunk_bytes": chunk_bytes}
+    expected = expected_reads(path)
+    flags = [int(line.split("\t")[1]) for line in lines]
+    n_paired = sum(flag & 1 for flag in flags if not flag & 0x900)
+    n_orphans = n_paired - sum(read.flag & 1 for read in expected)
+    assert n_orphans > 20
+    batches = read_alignments(path, **options)
+    assert reads_of_batches(batches) == expected
+    orphans = with_names_of_orphans(lines)
+    assert len(orphans) == n_orphans
+    left = [read for read in expected if read.name not in orphans]
+    batches = read_alignments(path, orphans="skip", **options)
+    assert reads_of_batches(batches) == left
+    for how in ("map", "skip"):
+        with ReadsReader([Lane((str(path),))], ReadOptions(orphans=how, **options)) as reader:
+            n_pairs = 0
+            while (raw := reader.next_raw()) is not None:
+                batch = raw.parse()
+                assert (batch.n_reads, batch.n_pairs) == (raw.n_reads, raw.n_pairs)
+                n_pairs += raw.n_pairs
+            assert reader.n_orphans == n_orphans
+            assert n_pairs == sum(read.flag & 1 for read in expected) // 2
+
+
+def with_names_of_orphans(lines: list[str]) -> set[str]:
+    """Return the names that one primary record alone has, flagged paired."""
+    records = [line.split("\t")[:2] for line in lines]
+    names = [name for name, flag in records if not int(flag) & 0x900 and int(flag) & 1]
+    return {name for name in names if names.count(name) == 1}
+
+
+def test_a_file_of_nothing_but_orphans(tmp_path):
+    lines = [FIRST.replace("p\t", f"p{i}\t") for i in range(500)]
+    path = write_alignments(tmp_path / "r.bam", lines)
+    for options in ({}, {"batch_bases": 100, "chunk_bytes": 60}):
+        assert len(reads_of_batches(read_alignments(path, **options))) == 500
+        assert read_alignments(path, orphans="skip", **options) == []
+
+
+def test_mates_apart_are_found_by_the_first_names_alone(tmp_path, monkeypatch):
+    """The table of names has an end; what comes later is looked up, and not entered."""
+    monkeypatch.setattr("mapper.io.bam_reader.NAME_SLOTS", 16)
+    lines = [FIRST.replace("p\t", f"p{i}\t") for i in range(100)]
+    late, early = (LAST.replace("p\t", f"p{i}\t") for i in (50, 3))
+    path = write_alignments(tmp_path / "r.bam", [*lines, late, early])
+    assert f"record 102: 'p3': {NOT_NEXT}" in error_of(path, batch_bases=200)
 
 
 def test_sorted_files_are_named(tmp_path):
     header = HEADER.replace("SO:unsorted\tGO:query", "SO:coordinate")
     path = write_alignments(tmp_path / "r.bam", [FIRST, SINGLE, LAST], header)
-    assert "the file is sorted by coordinate; group mates with `samtools collate`" in error_of(path)
+    message = error_of(path)
+    assert message.endswith("the file is sorted by coordinate; group mates with `samtools collate`")
 
 
 def raw_bam(*records: bytes, text: bytes = b"@RG\tID:a\n") -> bytes:
@@ -217,6 +306,8 @@ BROKEN_BYTES = {
     "negative bases": (raw_record(n_bases=-1), "contradict"),
     "no name": (raw_record(l_name=0), "contradict"),
     "empty name": (raw_record(name=b"\0"), "the read name is empty"),
+    "@ first in the name": (raw_record(name=b"@HD\0"), "begins with '@', as only header lines"),
+    "@ alone": (raw_record(name=b"@\0"), "begins with '@', as only header lines"),
     "name not closed": (raw_record(name=b"rx"), "not closed"),
     "control character": (raw_record(name=b"a\tb\0"), "control character"),
     "quality 94": (raw_record(quals=b"\x05\x5e"), "quality is above 93"),

@@ -28,7 +28,7 @@ def write(path: Path, templates: list[tuple[int, ...]] = TEMPLATES, mode: str = 
         for number, flags in enumerate(templates):
             for flag in flags:
                 record = pysam.AlignedSegment(out.header)
-                record.query_name = "same"  # names are nothing to go by
+                record.query_name = f"r{number}"
                 record.flag = flag
                 record.query_sequence = "ACGT" * (number + 1)
                 record.query_qualities = pysam.qualitystring_to_array("IIII" * (number + 1))
@@ -92,6 +92,29 @@ def test_the_first_reads_alone(tmp_path):
     path = write(tmp_path / "in.bam")
     (head,) = split(path, [4], tmp_path)
     assert head == read(Path(path))[1][:5]  # pair, single, pair: a pair is not cut
+
+
+@pytest.mark.parametrize("chunk_bytes", [64, 4 << 20])
+@pytest.mark.parametrize("n_chunks", [2, 3, 8, 40])
+def test_orphans_do_not_separate_later_mates(tmp_path, monkeypatch, n_chunks, chunk_bytes):
+    monkeypatch.setattr(bam_split, "_CHUNK_BYTES", chunk_bytes)
+    orphans: list[tuple[int, ...]] = [(0x4D,), (0x8D, SUPPLEMENTARY)]
+    templates = [*orphans, *TEMPLATES, orphans[0], *TEMPLATES]
+    path = write(tmp_path / "in.bam", templates)
+    n_reads = 2 * N_READS + 3
+    assert count_reads(path) == n_reads
+    chunks = split(path, [n_reads * n // n_chunks for n in range(1, n_chunks + 1)], tmp_path)
+    assert [record for chunk in chunks for record in chunk] == read(Path(path))[1]
+    names = [
+        {r.split("\t")[0] for r in chunk if not int(r.split("\t")[1]) & 0x900} for chunk in chunks
+    ]
+    assert sum(map(len, names)) == len(templates)
+
+
+def test_repeated_records_are_an_error(tmp_path):
+    path = write(tmp_path / "in.bam", [PAIR, (0x4,), (*PAIR, *PAIR)])
+    with pytest.raises(InputFormatError, match=r"in\.bam: record 6: 'r2': a primary record of a"):
+        count_reads(path)
 
 
 def test_no_reads(tmp_path):

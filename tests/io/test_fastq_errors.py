@@ -129,8 +129,13 @@ def test_wrong_checksum_alone(tmp_path):
 
 def test_garbage_after_gzip(tmp_path):
     path = tmp_path / "r.fq.gz"
-    path.write_bytes(gzip.compress(GOOD) + b"garbage" * 9)
-    assert "damaged" in error_of(path)
+    for garbage in (b"\n", b"garbage", b"garbage" * 9):
+        path.write_bytes(gzip.compress(GOOD) + garbage)
+        message = error_of(path)
+        assert f"{path}: other bytes follow the end of the gzip data" in message
+        assert "truncated" not in message
+        path.write_bytes(gzip.compress(GOOD)[:-1] + garbage)  # garbage completes the trailer
+        assert "damaged" in error_of(path)
 
 
 @pytest.mark.parametrize("tail", [b"", b"\n\n"])
@@ -178,13 +183,90 @@ def test_mates_out_of_step(tmp_path):
 
 @pytest.mark.parametrize(
     ("a", "b"),
-    [("r.1", "r.3"), ("r.2", "r.1"), ("r.1", "r_2"), ("r1", "r2"), ("1", "2"), ("", "r")],
+    [("r.1", "r.3"), ("r.2", "r.1"), ("r.1", "r_2"), ("r1", "r2"), ("1", "2"), (".1", ".2")],
 )
 def test_names_that_are_no_pair(tmp_path, a, b):
     paths = [tmp_path / "1.fq", tmp_path / "2.fq"]
     for path, name in zip(paths, (a, b), strict=True):
         path.write_text(f"@{name}\nA\n+\nI\n")
     assert "mates out of step" in error_of(*paths)
+
+
+MARKS_DIFFER = {
+    "swapped": ("r/2", "r/1", "mates in the wrong order: ", True),
+    "both first": ("r/1", "r/1", "no first and second read of a pair: ", False),
+    "both second": ("r/2", "r/2", "no first and second read of a pair: ", False),
+    "first unmarked": ("r", "r/1 x", "no first and second read of a pair: ", False),
+    "second unmarked": ("r/2", "r\ty", "no first and second read of a pair: ", False),
+    "Casava, swapped": ("r 2:N:0:ACGT", "r 1:Y:0:ACGT", "mates in the wrong order: ", True),
+    "Casava, both first": ("r 1:N:0:ACGT", "r 1:N:0:ACGT", "no first and second read", False),
+    "Casava, short": ("r 2:N:", "r", "no first and second read", False),
+    "swapped, of SRA": ("r.2", "r.1", "mates out of step: ", True),
+    "swapped, with _": ("r_2", "r_1", "mates out of step: ", True),
+}
+
+
+@pytest.mark.parametrize("case", MARKS_DIFFER)
+@pytest.mark.parametrize("chunk_bytes", [7, 1 << 20])
+def test_marks_of_mates_that_contradict(tmp_path, case, chunk_bytes):
+    first, second, reason, swapped = MARKS_DIFFER[case]
+    paths = [tmp_path / "1.fq", tmp_path / "2.fq"]
+    for path, name in zip(paths, (first, second), strict=True):
+        path.write_text(f"@good\nACGT\n+\nIIII\n@{name}\nA\n+\nI\n")
+    message = error_of(*paths, chunk_bytes=chunk_bytes)
+    words = [" ".join(name.split()) for name in (first, second)]
+    if ":" not in first and "out of step" in reason:
+        words = [word.split()[0] for word in words]
+    what = f"record 2 of {paths[0]} is '{words[0]}', record 2 of {paths[1]} is '{words[1]}'"
+    assert message.startswith(reason)
+    assert what in message
+    assert (f"; give {paths[1]} first, which holds the first reads (1)" in message) == swapped
+
+    woven = tmp_path / "w.fq"
+    woven.write_text("".join(f"@{n}\nA\n+\nI\n" for n in ("a/1", "a/2", first, second)))
+    message = error_of(woven, interleaved=True, chunk_bytes=chunk_bytes)
+    assert message.startswith(reason)
+    assert f"record 3 of {woven} is '{words[0]}', record 4 of {woven} is" in message
+    assert ("; put the first read (1) of each pair before" in message) == swapped
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("r/1", "r"), ("r", "r/2"), ("r 1:N:0:A", "r 2:Y:0:A"), ("r 1:N:0:A", "r"),
+        ("r 1:N:0:A", "r 3:N:0:A"), ("r/1 2:N:0:A", "r/2 1:N:0:A"), ("r 2:x:0", "r 1:x:0"),
+        ("r 2", "r 1"), ("r\t2:N:0", "r\t1:N:0"), ("r 22:N:0", "r 11:N:0"),
+    ],
+)  # fmt: skip
+def test_marks_of_mates_that_do_not_contradict(tmp_path, first, second):
+    """No mark, marks of other reads of a run, and comments that only look like marks."""
+    paths = [tmp_path / "1.fq", tmp_path / "2.fq"]
+    for path, name in zip(paths, (first, second), strict=True):
+        path.write_text(f"@{name}\nA\n+\nI\n" * 2)
+    assert sum(batch.n_reads for batch in read_all(*paths)) == 4
+    for path in paths:  # a file alone may hold either
+        assert sum(batch.n_reads for batch in read_all(path)) == 2
+
+
+@pytest.mark.parametrize("chunk_bytes", [7, 1 << 20])
+def test_another_name_behind_the_plus_is_told_once(tmp_path, caplog, chunk_bytes):
+    paths = [tmp_path / "1.fq", tmp_path / "2.fq"]
+    same = "@a x y\nACGT\n+a x y\nIIII\n@b/1\nA\n+b/1\nI\n@c z\r\nA\r\n+c\r\nI\r\n@d\nA\n+\r\nI\n"
+    paths[0].write_text(same * 2)
+    assert len(as_reads(read_all(paths[0], chunk_bytes=chunk_bytes, batch_bases=8))) == 8
+    assert caplog.messages == []
+    for name in ("x", "aa", "A", " a"):
+        caplog.clear()
+        paths[0].write_text(same + f"@a\nACGT\n+{name}\nIIII\n" * 3)
+        assert len(as_reads(read_all(paths[0], chunk_bytes=chunk_bytes, batch_bases=8))) == 7
+        (message,) = caplog.messages
+        assert message.startswith(f"{paths[0]}: record 5: the name behind '+' is not that behind")
+    caplog.clear()
+    paths[0].write_text("@a\nA\n+\nI\n" * 2)
+    paths[1].write_text("@a\nA\n+\nI\n@a\nA\n+b\nI\n")
+    assert len(as_reads(read_all(*paths, chunk_bytes=chunk_bytes))) == 4
+    (message,) = caplog.messages
+    assert message.startswith(f"{paths[1]}: record 2: ")
 
 
 def test_paths_that_cannot_be_read(tmp_path, monkeypatch):

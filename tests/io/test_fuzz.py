@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from mapper.errors import IndexFormatError, InputFormatError, UsageError
 from mapper.index.index import Index
 from mapper.index.storage import meta_checksum, verify
-from mapper.io.bam_reader import find_record
+from mapper.io.bam_templates import find_record
 from mapper.io.input_buffer import InputBuffer
 from mapper.io.reads import Lane, ReadOptions, ReadsReader
 from tests.helpers.alignment_files import random_lines, write_alignments
