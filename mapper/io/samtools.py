@@ -228,6 +228,23 @@ MAX_BAI_LENGTH = 1 << 29
 
 _MIN_MEMORY = 16 << 20
 _INDEX_KINDS = (".bai", ".csi", ".crai")
+_KINDS_WITHOUT_SUFFIX = {".bam": (".bai", ".csi"), ".cram": (".crai",)}
+"""Indexes that readers also look for instead of the suffix: ``x.bai`` beside ``x.bam``."""
+
+
+def index_files(path: Path) -> list[Path]:
+    """Return the names under which readers (htslib, htsjdk) look for an index of `path`.
+
+    If `path` is a symbolic link, names beside the file that it leads to are included.
+    """
+    return [
+        name
+        for file in dict.fromkeys((path.absolute(), path.resolve()))
+        for name in (
+            *(file.with_name(file.name + kind) for kind in _INDEX_KINDS),
+            *map(file.with_suffix, _KINDS_WITHOUT_SUFFIX.get(file.suffix.lower(), ())),
+        )
+    ]
 
 
 @contextmanager
@@ -265,7 +282,7 @@ def sort_and_index(
         BAM file to sort; it is left as it is.
     final
         The sorted file, which appears when complete, and then its index, ``.bai`` (``.csi`` if a
-        contig exceeds MAX_BAI_LENGTH; ``.crai`` for CRAM). An old index is removed before.
+        contig exceeds MAX_BAI_LENGTH; ``.crai`` for CRAM). Old indexes are removed before.
     threads
         Threads that sort and compress.
     memory
@@ -283,6 +300,7 @@ def sort_and_index(
     OutputError
         If `unsorted` is damaged, or samtools fails; with its message.
     """
+    old_indexes = index_files(final)
     final = final.resolve()
     check_writable(final)
     kind = ".crai" if reference is not None else _index_kind(unsorted)
@@ -311,14 +329,17 @@ def sort_and_index(
             "index",
             *(*format_options, "-@", str(threads - 1), "-o", str(index), str(sorted_file)),
         )
-        # If this is killed, a new file must not be left with the index of the old one.
-        for old_kind in _INDEX_KINDS:
-            remove_quietly(final.with_name(final.name + old_kind))
-        sync_and_rename(sorted_file, final)
+        stale = [path for path in old_indexes if not _leads_to(path, final_index)]
+        sync_and_rename(sorted_file, final, stale=stale)
         sync_and_rename(index, final_index)
     finally:
         remove_quietly(sorted_file)
         remove_quietly(index)
+
+
+def _leads_to(path: Path, file: Path) -> bool:
+    """Return True for a symbolic link to `file`, as beside an output that is a link itself."""
+    return path.is_symlink() and os.path.realpath(path) == str(file)
 
 
 def cram_format(level: int) -> str:
