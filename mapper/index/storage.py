@@ -30,7 +30,7 @@ from isal.isal_zlib import crc32
 from mapper.errors import IndexFormatError, OutputError, UsageError
 from mapper.index.fm import SUPERBLOCK_SHIFT, FMIndex
 from mapper.index.reference import IndexData, IndexMeta, make_contigs
-from mapper.io.output_file import check_directory_of, sync_to_disk
+from mapper.io.output_file import check_directory_of, remove_directory, sync_to_disk
 from mapper.params import IndexParams
 
 # --- shapes of the arrays, for the builder, the memory estimate and the check of a file ---
@@ -387,7 +387,7 @@ def save_index(index: IndexData, path: str | Path, *, force: bool = False) -> No
     except OSError as error:
         raise OutputError(f"{final}: could not be written: {error.strerror or error}") from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        remove_directory(temporary)
 
 
 def target_path(path: str | Path, *, force: bool = False) -> Path:
@@ -523,16 +523,7 @@ def _replace_directory(temporary: Path, final: Path) -> None:
     finally:  # also if a signal ends the run between any two steps
         if old.exists() and not final.exists():
             old.rename(final)
-        _remove(old)
-
-
-def _remove(directory: Path) -> None:
-    """Remove a directory if it exists, even if a signal arrives meanwhile."""
-    try:
-        shutil.rmtree(directory, ignore_errors=True)
-    except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
+        remove_directory(old)
 
 
 def _sync(file: BinaryIO) -> None:

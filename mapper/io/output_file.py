@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import select
+import shutil
 import stat
 import sys
 from collections.abc import Iterable
@@ -73,6 +74,15 @@ def remove_quietly(path: Path) -> None:
     """Remove a file if it exists and can be removed."""
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+def remove_directory(directory: Path) -> None:
+    """Remove a directory if it exists, even if a signal arrives meanwhile."""
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
 
 
 def check_writable(path: Path) -> None:

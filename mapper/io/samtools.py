@@ -24,6 +24,7 @@ from mapper.io.input_file import GZIP_MAGIC, BrokenStreamError, ByteSource
 from mapper.io.output_file import (
     check_writable,
     output_error,
+    remove_directory,
     remove_quietly,
     sync_and_rename,
     temporary_name,
@@ -257,11 +258,13 @@ def scratch_directory(final: Path) -> Iterator[Path]:
     parent = Path(os.environ.get("TMPDIR") or final.parent)
     prefix = f".{final.name}.fmwave-{os.getpid()}-"
     try:
-        scratch = tempfile.TemporaryDirectory(prefix=prefix, dir=parent)
+        scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     except OSError as error:
         raise output_error(parent, error) from error
-    with scratch as path:
-        yield Path(path)
+    try:
+        yield scratch
+    finally:
+        remove_directory(scratch)
 
 
 def sort_and_index(

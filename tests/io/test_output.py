@@ -25,7 +25,7 @@ from mapper.io import bgzf
 from mapper.io.header import header_text
 from mapper.io.output import SortOptions, format_of, open_output
 from mapper.io.output_file import OutputFile
-from mapper.io.samtools import sort_and_index
+from mapper.io.samtools import scratch_directory, sort_and_index
 from tests.helpers.record_batches import CONTIG_LENGTHS, CONTIG_NAMES, random_reads, random_records
 from tests.naive.sam import sam_lines
 
@@ -452,6 +452,27 @@ def test_failing_sort_leaves_nothing(tmp_path, batches):
     ):
         sort_and_index(broken, final, 1, 1 << 20)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.bam", "whole.bam"]
+
+
+def test_an_interrupt_while_the_scratch_directory_is_removed_leaves_nothing(tmp_path, monkeypatch):
+    unlink, stopped = os.unlink, []
+
+    def unlink_and_stop(path, *, dir_fd=None):
+        unlink(path, dir_fd=dir_fd)
+        if not stopped:
+            stopped.append(path)
+            raise KeyboardInterrupt
+
+    def sort():
+        with scratch_directory(tmp_path / "x.bam") as scratch:
+            for name in ("unsorted.bam", "part.0000.bam"):
+                (scratch / name).write_text("x")
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "unlink", unlink_and_stop)
+        sort()
+    assert stopped
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_scratch_directory_that_is_not_there(tmp_path, monkeypatch):
