@@ -29,8 +29,9 @@ from typing import Any, NoReturn
 
 from mapper import __version__
 from mapper.cli import signals
+from mapper.cli.process_limits import problem_of_limits
 from mapper.cli.standard_streams import open_closed_streams, report
-from mapper.errors import DeviceError, MapperError
+from mapper.errors import DeviceError, MapperError, ResourceError
 
 log = logging.getLogger("mapper")
 
@@ -106,8 +107,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if signals.caught:  # samtools gets the terminal's signals too, and its end is an error
             return _stopped(debug)
         return _fail(str(error), error.exit_status, debug)
-    except MemoryError:
-        return _fail("memory is exhausted; use a machine or job with more", 1, debug)
     except BrokenPipeError:
         # The reader of our output went away, as `head` does. Python would print an error when it
         # flushes stdout at exit, so stdout becomes /dev/null.
@@ -119,6 +118,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A compiler that is interrupted may raise any exception.
         if signals.caught:
             return _stopped(debug)
+        if problem := problem_of_limits(error):
+            return _fail(problem, ResourceError.exit_status, debug)
         if problem := _problem_of_driver(error):
             return _fail(problem, DeviceError.exit_status, debug)
         raise

@@ -55,15 +55,20 @@ class SamtoolsProcess:
         self, command: str, *arguments: str, stdin: Any = None, stdout: Any = None
     ) -> None:
         self.command = command
-        # A file, because a pipe that is not read would block samtools after 64 kB of warnings.
-        self._messages: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _CALL.format(command=command), *arguments],
-            stdin=subprocess.DEVNULL if stdin is None else stdin,
-            stdout=subprocess.DEVNULL if stdout is None else stdout,
-            stderr=self._messages,
-            bufsize=0,
-        )
+        # A file in memory, which needs no directory for temporary files; a pipe that is not read
+        # would block samtools after 64 kB of warnings.
+        self._messages: IO[bytes] = os.fdopen(os.memfd_create(f"samtools {command}"), "w+b")
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _CALL.format(command=command), *arguments],
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
+                stdout=subprocess.DEVNULL if stdout is None else stdout,
+                stderr=self._messages,
+                bufsize=0,
+            )
+        except BaseException:
+            self._messages.close()  # cleaning up takes descriptors, of which there may be too few
+            raise
 
     def wait(self) -> str | None:
         """Wait for the end; return None on success, else the messages of samtools."""
