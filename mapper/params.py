@@ -157,7 +157,7 @@ class RecordParams(NamedTuple):
 
 
 class KeepParams(NamedTuple):
-    """Which alignments can matter later (``extend/keep.py``); from :attr:`MapParams.keep`."""
+    """Which alignments can matter later (``extend/filter.py``); from :attr:`MapParams.keep`."""
 
     placed: int
     """Score that a placement may be behind the read's best alignment."""

@@ -46,8 +46,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--checkpoint", type=Path, metavar="FILE",
-        help="save the state here every minute and when interrupted (SIGINT, SIGTERM); a run that "
-        "is started again goes on from it",
+        help="save the state here every minute and when a signal ends the run (Ctrl-C, SIGTERM, "
+        "SIGHUP ...); a run that is started again goes on from it",
     )  # fmt: skip
     machine = parser.add_argument_group("machine")
     machine.add_argument(

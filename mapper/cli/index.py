@@ -41,7 +41,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         type=Path,
         metavar="REF.fmw",
         help="index directory (default: REF without .fa, .fasta, .fna and .gz, plus .fmw); "
-        "an index of that name is replaced once the new one is complete",
+        "an index of that name is replaced once the new one is complete; a directory that holds "
+        "other files is refused",
     )
     output.add_argument(
         "--force", action="store_true", help="replace a damaged or foreign-version index too"

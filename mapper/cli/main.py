@@ -10,8 +10,8 @@ Only the module of the given subcommand is imported, and it imports compiled cod
 ``run``, so that help and usage errors are instant.
 
 Exit status: 0 done; 1 bad data or too little memory; 2 usage; 3 device; 4 output;
-130 interrupted (SIGINT); 141 the reader of a help text or report on stdout went away (4 if it read
-records); 143 terminated (SIGTERM).
+141 the reader of a help text or report on stdout went away (4 if it read records); 128 + n ended by
+signal n (``signals.STOPPING``): 130 interrupted (SIGINT), 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ import signal
 import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from mapper import __version__
 from mapper.cli import signals
+from mapper.cli.process_limits import problem_of_limits
 from mapper.cli.standard_streams import open_closed_streams, report
-from mapper.errors import DeviceError, MapperError
+from mapper.errors import DeviceError, MapperError, ResourceError
 
 log = logging.getLogger("mapper")
 
@@ -64,10 +66,12 @@ GC_THRESHOLD = 200_000
 
 
 _STOPPED = {
-    signal.SIGINT: ("interrupted", 128 + signal.SIGINT),
-    signal.SIGTERM: ("terminated", 128 + signal.SIGTERM),
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "ended by SIGHUP: the terminal or connection was closed",
+    signal.SIGXCPU: "ended by SIGXCPU: the limit of CPU time is reached",
 }
-"""Message and exit status of a run that a signal ended."""
+"""Messages of runs that a signal ended; of others the signal's name."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -137,22 +141,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:  # argparse: help, version or usage error
         return stop.code if isinstance(stop.code, int) else 2
     except MapperError as error:
+        if signals.caught:  # samtools gets the terminal's signals too, and its end is an error
+            return _stopped(debug)
         return _fail(str(error), error.exit_status, debug)
-    except MemoryError:
-        return _fail("memory is exhausted; use a machine or job with more", 1, debug)
     except BrokenPipeError:
         # The reader of our output went away, as `head` does. Python would print an error when it
         # flushes stdout at exit, so stdout becomes /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    except KeyboardInterrupt:
-        return _fail(*_STOPPED[signal.SIGINT], debug)
-    except signals.Terminated:
-        return _fail(*_STOPPED[signal.SIGTERM], debug)
+    except (KeyboardInterrupt, signals.Terminated):
+        return _stopped(debug)
     except Exception as error:
         # A compiler that is interrupted may raise any exception.
         if signals.caught:
-            return _fail(*_STOPPED[signals.caught[0]], debug)
+            return _stopped(debug)
+        if problem := problem_of_limits(error):
+            return _fail(problem, ResourceError.exit_status, debug)
         if problem := _problem_of_driver(error):
             return _fail(problem, DeviceError.exit_status, debug)
         raise
@@ -175,7 +179,8 @@ def entry() -> NoReturn:
     if signals.caught:
         # Python would wait for its threads, and an alignment may take hours; and it would end by
         # SIGINT, not with the status, if that came during `exec`.
-        sys.stderr.flush()
+        with suppress(OSError):  # the terminal may be gone
+            sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
 
@@ -235,14 +240,21 @@ def start_logging(*, debug: bool, quiet: bool) -> None:
     log.addHandler(handler)
 
 
+def _stopped(debug: bool) -> int:
+    """Print that a signal ended the run, the first that came, and return the exit status."""
+    number = signals.caught[0] if signals.caught else signal.SIGINT
+    return _fail(_STOPPED.get(number, f"ended by {number.name}"), 128 + number, debug)
+
+
 def _fail(message: str, status: int, debug: bool) -> int:
     """Print an error and return `status`; with `debug`, print the traceback too."""
     signals.stop_raising()  # at once: freeing objects of the error may take long
-    if debug:
-        import traceback
+    with suppress(OSError):  # the terminal may be gone
+        if debug:
+            import traceback
 
-        traceback.print_exc()
-    sys.stderr.write(f"fmwave: error: {message}\n")
+            traceback.print_exc()
+        sys.stderr.write(f"fmwave: error: {message}\n")
     return status
 
 

@@ -1,20 +1,36 @@
-"""SIGINT and SIGTERM as exceptions that always reach the bottom of the stack.
+"""Signals that end a run, as exceptions that always reach the bottom of the stack.
 
 A handler runs between two instructions of the main thread, wherever that is. Python drops an
 exception that it raises in a ``__del__`` or in a function called by C code: the run would continue
 as if no signal had come, and LLVM crashed when its callback was cut short. So the handler sets a
 timer until the main thread is elsewhere, and raises again if its exception was dropped.
+
+One cause often sends two signals: a terminal that closes (the kernel's SIGHUP and the shell's),
+``timeout`` (to the process and to its group). A second exception would cut short what the first one
+cleans up, so signals within REPEAT_SECONDS of the first raise none.
 """
 
 from __future__ import annotations
 
 import logging
 import signal
+import time
 import weakref
 from types import FrameType
 
 log = logging.getLogger(__name__)
 
+STOPPING = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,  # the terminal or the connection is gone
+    signal.SIGUSR1,  # batch systems, some minutes before SIGKILL (sbatch --signal, qsub -notify)
+    signal.SIGUSR2,
+    signal.SIGXCPU,  # the soft limit of CPU time (ulimit -t, s_cpu)
+)
+"""Signals that end a run, and would end the process without its handlers."""
+
+REPEAT_SECONDS = 1.0
 _RETRY_SECONDS = 0.005
 _CALLED_BACK = "llvmlite.binding"
 """Modules that C code calls, or whose objects fail if their construction is cut short."""
@@ -26,8 +42,12 @@ _raised: set[weakref.ref[BaseException]] = set()
 """Exceptions that have not been caught at the bottom of the stack yet."""
 
 
+_raised_at = 0.0
+"""Time of the last signal that raised."""
+
+
 class Terminated(BaseException):
-    """SIGTERM came; like KeyboardInterrupt, it passes ``except Exception``."""
+    """A signal but SIGINT came; like KeyboardInterrupt, it passes ``except Exception``."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -44,13 +64,16 @@ def end_at_once() -> None:
 
 
 def raise_on_signals() -> None:
-    """Raise Terminated for SIGTERM and, unless it is ignored, Interrupted for SIGINT."""
+    """Raise Interrupted for SIGINT and Terminated for the others of STOPPING, unless ignored.
+
+    ``nohup`` ignores SIGHUP, a shell SIGINT of what it starts in the background.
+    """
     caught.clear()
     _raised.clear()
     try:
-        signal.signal(signal.SIGTERM, _stop)
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, _stop)
+        for number in STOPPING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, _stop)
     except ValueError:
         log.debug("not in the main thread: signals keep their handlers")
 
@@ -63,8 +86,13 @@ def stop_raising() -> None:
 
 
 def _stop(signum: int, frame: FrameType | None) -> None:
+    global _raised_at
     if signum != signal.SIGALRM:
         caught.append(signal.Signals(signum))
+        now = time.monotonic()
+        if len(caught) > 1 and now - _raised_at < REPEAT_SECONDS:
+            return
+        _raised_at = now
     if _would_be_dropped(frame):
         _retry()
         return

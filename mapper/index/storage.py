@@ -16,6 +16,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,7 +30,7 @@ from isal.isal_zlib import crc32
 from mapper.errors import IndexFormatError, OutputError, UsageError
 from mapper.index.fm import SUPERBLOCK_SHIFT, FMIndex
 from mapper.index.reference import IndexData, IndexMeta, make_contigs
-from mapper.io.output_file import check_directory_of, sync_to_disk
+from mapper.io.output_file import check_directory_of, remove_directory, sync_to_disk
 from mapper.params import IndexParams
 
 # --- shapes of the arrays, for the builder, the memory estimate and the check of a file ---
@@ -138,6 +139,12 @@ FORMAT_VERSION = 1
 META = "meta.json"
 ARRAYS = ("blocks", "super_counts", "first_row", "sa_samples", "kmer_starts", "ref_planes")
 FILES = {META, *(f"{name}.npy" for name in ARRAYS)}
+_SNAKEMAKE_MARK = ".snakemake_timestamp"
+"""Written by Snakemake into directories that a rule makes; holds nothing."""
+
+_SHOWN_FILES = 3
+"""Files that an error message names."""
+
 _REBUILD = "build it again with 'fmwave index'"
 _SMALL = ("super_counts", "first_row")
 """Arrays of some hundred bytes: their checksums are compared whenever an index is opened."""
@@ -244,17 +251,19 @@ def read_meta(path: Path) -> dict[str, Any]:
     Raises
     ------
     IndexFormatError
-        If `path` is no index, or an index of another version, or the checksum differs.
+        If `path` is no index, or an index of another version, or one that may not be read, or the
+        checksum differs.
     """
-    if path.is_file():
+    mode = _mode(path)
+    if stat.S_ISREG(mode):
         raise IndexFormatError(
             f"{path}: is a file, and an index is a directory; if this is the reference, run "
             f"'fmwave index {path}' first"
         )
-    if not path.is_dir():
+    if not stat.S_ISDIR(mode):
         raise IndexFormatError(f"{path}: no such index; 'fmwave index REF.fa' builds one")
     file = path / META
-    if not file.is_file():
+    if not stat.S_ISREG(_mode(file)):
         raise IndexFormatError(f"{path}: holds no {META}; it is no index, or not all of one")
     with _reading(file):
         text = file.read_text()
@@ -273,6 +282,21 @@ def read_meta(path: Path) -> dict[str, Any]:
     if meta.pop("crc32", None) != meta_checksum(meta):
         raise IndexFormatError(f"{file}: the checksum differs: damaged or edited; {_REBUILD}")
     return meta
+
+
+def _mode(path: Path) -> int:
+    """Return the ``st_mode`` of `path`, 0 if it does not exist.
+
+    Raises
+    ------
+    IndexFormatError
+        If this cannot be told, as in a directory that one may not enter.
+    """
+    with _reading(path):
+        try:
+            return path.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
 
 
 def meta_checksum(meta: dict[str, Any]) -> str:
@@ -314,6 +338,10 @@ def _reading(file: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise IndexFormatError(f"{file}: is missing; {_REBUILD}") from error
+    except PermissionError as error:
+        raise IndexFormatError(
+            f"{file}: no permission to read it; whoever built the index can give it (chmod -R a+rX)"
+        ) from error
     except OSError as error:
         raise IndexFormatError(f"{file}: cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -345,7 +373,7 @@ def save_index(index: IndexData, path: str | Path, *, force: bool = False) -> No
     Raises
     ------
     UsageError
-        If `path` exists and is no index.
+        If `path` exists and is no index, or holds other files beside one.
     OutputError
         If the parent directory does not exist, space does not suffice, or writing fails.
     """
@@ -359,7 +387,7 @@ def save_index(index: IndexData, path: str | Path, *, force: bool = False) -> No
     except OSError as error:
         raise OutputError(f"{final}: could not be written: {error.strerror or error}") from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        remove_directory(temporary)
 
 
 def target_path(path: str | Path, *, force: bool = False) -> Path:
@@ -370,19 +398,35 @@ def target_path(path: str | Path, *, force: bool = False) -> Path:
     OutputError
         If the parent directory does not exist or cannot be written to.
     UsageError
-        If `path` exists and is no index. With `force`, a directory with only files of an index
-        is accepted.
+        If `path` exists and is no index, or holds other files beside one. With `force`, a
+        directory with only files of an index is accepted.
     """
     final = Path(os.path.realpath(path))
     check_directory_of(final)
-    if final.exists() and not _is_index(final):
+    if final.exists():
         if not final.is_dir():
             raise UsageError(f"{path}: is a file; name another output")
-        if any(entry.name not in FILES for entry in final.iterdir()):
-            raise UsageError(f"{path}: holds other files than an index; name another output")
-        if not force:
+        _check_own_files(final, str(path))
+        if not force and not _is_index(final):
             raise UsageError(f"{path}: is no complete index; --force replaces it")
     return final
+
+
+def _check_own_files(directory: Path, name: str) -> None:
+    """Raise UsageError if a directory, `name` to the user, holds other files than an index's."""
+    try:
+        found = {entry.name for entry in directory.iterdir()}
+    except OSError as error:
+        raise OutputError(
+            f"{name}: is there and cannot be looked into: {error.strerror}; name another output"
+        ) from error
+    others = sorted(found - FILES - {_SNAKEMAKE_MARK})
+    if others:
+        shown = ", ".join(others[:_SHOWN_FILES]) + (", ..." if others[_SHOWN_FILES:] else "")
+        raise UsageError(
+            f"{name}: holds other files than an index ({shown}), which would be deleted; move "
+            "them, or name another output"
+        )
 
 
 def require_space(final: Path, n_bytes: int) -> None:
@@ -462,26 +506,24 @@ def _write_array(file: _ChecksumFile, array: np.ndarray) -> None:
 
 
 def _replace_directory(temporary: Path, final: Path) -> None:
-    """Rename a complete directory to its final name, and remove the old one."""
+    """Rename a complete directory to its final name, and remove the old one.
+
+    Raises
+    ------
+    UsageError
+        If files that are not an index's have come into the old one; it then stays.
+    """
     old = temporary.with_suffix(".old")
     try:
         if final.exists():
             final.rename(old)
+            _check_own_files(old, str(final))
         temporary.rename(final)
         sync_to_disk(final.parent)
     finally:  # also if a signal ends the run between any two steps
         if old.exists() and not final.exists():
             old.rename(final)
-        _remove(old)
-
-
-def _remove(directory: Path) -> None:
-    """Remove a directory if it exists, even if a signal arrives meanwhile."""
-    try:
-        shutil.rmtree(directory, ignore_errors=True)
-    except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
+        remove_directory(old)
 
 
 def _sync(file: BinaryIO) -> None:

@@ -25,7 +25,13 @@ from mapper.io.header import bam_header
 from mapper.io.output_file import STDOUT, OutputFile, check_writable, output_error
 from mapper.io.paf import encode_paf
 from mapper.io.sam import encode_sam
-from mapper.io.samtools import SamtoolsProcess, cram_format, scratch_directory, sort_and_index
+from mapper.io.samtools import (
+    SamtoolsProcess,
+    cram_format,
+    index_files,
+    scratch_directory,
+    sort_and_index,
+)
 
 FORMATS = ("bam", "cram", "sam", "paf")
 
@@ -175,8 +181,9 @@ def open_output(
 ) -> Iterator[RecordOutput]:
     """Open a file or standard output for records, as a context manager.
 
-    The file appears under its name when the block ends, and not at all if it is left by an
-    exception. Standard output then lacks BAM's end-of-file block.
+    The file appears under its name when the block ends, and indexes of an older file of that name
+    go; neither happens if the block is left by an exception. Standard output then lacks BAM's
+    end-of-file block.
 
     Parameters
     ----------
@@ -210,7 +217,8 @@ def open_output(
     check_format(path, fmt, sort=sort is not None, reference=reference)
     start = bam_header(header, contig_names, contig_lengths)
     if sort is None:
-        with OutputFile(path) as sink:
+        stale = () if path == STDOUT else index_files(Path(path))
+        with OutputFile(path, stale=stale) as sink:
             if fmt == "sam":
                 sink.write(header.encode("utf-8", "surrogateescape"))
                 yield _SamOutput(sink, contig_names)
@@ -231,7 +239,7 @@ def open_output(
         with OutputFile(str(unsorted)) as sink, _bam_writer(sink, start, executor, 1) as writer:
             yield _BamOutput(writer)
         sort_and_index(
-            unsorted, final, sort.threads, sort.memory, level=level,
+            unsorted, Path(path), sort.threads, sort.memory, level=level,
             mark_duplicates=sort.mark_duplicates,
             reference=reference if fmt == "cram" else None,
         )  # fmt: skip

@@ -6,8 +6,10 @@ import contextlib
 import errno
 import os
 import select
+import shutil
 import stat
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -31,14 +33,32 @@ def output_error(name: str | Path, error: OSError) -> OutputError:
     return OutputError(f"{name}: writing failed: {error.strerror or error}; {advice}")
 
 
-def sync_and_rename(temporary: Path, final: Path) -> None:
-    """Sync a complete file to disk, then give it its final name."""
+def sync_and_rename(temporary: Path, final: Path, *, stale: Iterable[Path] = ()) -> None:
+    """Sync a complete file to disk, then give it its final name.
+
+    Files in `stale`, which describe an older file of that name, are removed just before: if the
+    run is killed between, the older file has lost its index, but no file has the index of another.
+    """
     try:
         sync_to_disk(temporary)
+        for path in stale:
+            if not path.is_dir():
+                _remove_stale(path)
         temporary.replace(final)
         sync_to_disk(final.parent)
     except OSError as error:
         raise output_error(final, error) from error
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a file that describes an older output, if there is one."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"{path}: of an older output, and cannot be removed: {error.strerror}; remove it, or "
+            "write elsewhere"
+        ) from error
 
 
 def sync_to_disk(path: Path) -> None:
@@ -54,6 +74,15 @@ def remove_quietly(path: Path) -> None:
     """Remove a file if it exists and can be removed."""
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+def remove_directory(directory: Path) -> None:
+    """Remove a directory if it exists, even if a signal arrives meanwhile."""
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
 
 
 def check_writable(path: Path) -> None:
@@ -99,6 +128,9 @@ class OutputFile:
     ----------
     path
         File name, or ``-`` for standard output. A symbolic link is followed.
+    stale
+        Files that describe an older file of that name, such as its index. They are removed when
+        the new one is complete.
 
     Raises
     ------
@@ -106,7 +138,8 @@ class OutputFile:
         At once, if no file can be created there; later, if writing fails.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, stale: Iterable[Path] = ()) -> None:
+        self._stale = stale
         self.name = "standard output" if path == STDOUT else path
         self._temporary: Path | None = None
         self._final = Path(path).resolve()
@@ -157,7 +190,7 @@ class OutputFile:
         try:
             self._close()
             if self._temporary and kind is None:
-                sync_and_rename(self._temporary, self._final)
+                sync_and_rename(self._temporary, self._final, stale=self._stale)
                 self._temporary = None
         finally:
             if self._temporary:

@@ -24,6 +24,7 @@ from mapper.io.input_file import GZIP_MAGIC, BrokenStreamError, ByteSource
 from mapper.io.output_file import (
     check_writable,
     output_error,
+    remove_directory,
     remove_quietly,
     sync_and_rename,
     temporary_name,
@@ -54,15 +55,20 @@ class SamtoolsProcess:
         self, command: str, *arguments: str, stdin: Any = None, stdout: Any = None
     ) -> None:
         self.command = command
-        # A file, because a pipe that is not read would block samtools after 64 kB of warnings.
-        self._messages: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _CALL.format(command=command), *arguments],
-            stdin=subprocess.DEVNULL if stdin is None else stdin,
-            stdout=subprocess.DEVNULL if stdout is None else stdout,
-            stderr=self._messages,
-            bufsize=0,
-        )
+        # A file in memory, which needs no directory for temporary files; a pipe that is not read
+        # would block samtools after 64 kB of warnings.
+        self._messages: IO[bytes] = os.fdopen(os.memfd_create(f"samtools {command}"), "w+b")
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _CALL.format(command=command), *arguments],
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
+                stdout=subprocess.DEVNULL if stdout is None else stdout,
+                stderr=self._messages,
+                bufsize=0,
+            )
+        except BaseException:
+            self._messages.close()  # cleaning up takes descriptors, of which there may be too few
+            raise
 
     def wait(self) -> str | None:
         """Wait for the end; return None on success, else the messages of samtools."""
@@ -228,6 +234,23 @@ MAX_BAI_LENGTH = 1 << 29
 
 _MIN_MEMORY = 16 << 20
 _INDEX_KINDS = (".bai", ".csi", ".crai")
+_KINDS_WITHOUT_SUFFIX = {".bam": (".bai", ".csi"), ".cram": (".crai",)}
+"""Indexes that readers also look for instead of the suffix: ``x.bai`` beside ``x.bam``."""
+
+
+def index_files(path: Path) -> list[Path]:
+    """Return the names under which readers (htslib, htsjdk) look for an index of `path`.
+
+    If `path` is a symbolic link, names beside the file that it leads to are included.
+    """
+    return [
+        name
+        for file in dict.fromkeys((path.absolute(), path.resolve()))
+        for name in (
+            *(file.with_name(file.name + kind) for kind in _INDEX_KINDS),
+            *map(file.with_suffix, _KINDS_WITHOUT_SUFFIX.get(file.suffix.lower(), ())),
+        )
+    ]
 
 
 @contextmanager
@@ -246,11 +269,13 @@ def scratch_directory(final: Path) -> Iterator[Path]:
         )
     prefix = f".{final.name}.fmwave-{os.getpid()}-"
     try:
-        scratch = tempfile.TemporaryDirectory(prefix=prefix, dir=parent)
+        scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     except OSError as error:
         raise output_error(f"TMPDIR={given}" if given else parent, error) from error
-    with scratch as path:
-        yield Path(path)
+    try:
+        yield scratch
+    finally:
+        remove_directory(scratch)
 
 
 def sort_and_index(
@@ -271,7 +296,7 @@ def sort_and_index(
         BAM file to sort; it is left as it is.
     final
         The sorted file, which appears when complete, and then its index, ``.bai`` (``.csi`` if a
-        contig exceeds MAX_BAI_LENGTH; ``.crai`` for CRAM). An old index is removed before.
+        contig exceeds MAX_BAI_LENGTH; ``.crai`` for CRAM). Old indexes are removed before.
     threads
         Threads that sort and compress.
     memory
@@ -289,6 +314,7 @@ def sort_and_index(
     OutputError
         If `unsorted` is damaged, or samtools fails; with its message.
     """
+    old_indexes = index_files(final)
     final = final.resolve()
     check_writable(final)
     kind = ".crai" if reference is not None else _index_kind(unsorted)
@@ -317,14 +343,17 @@ def sort_and_index(
             "index",
             *(*format_options, "-@", str(threads - 1), "-o", str(index), str(sorted_file)),
         )
-        # If this is killed, a new file must not be left with the index of the old one.
-        for old_kind in _INDEX_KINDS:
-            remove_quietly(final.with_name(final.name + old_kind))
-        sync_and_rename(sorted_file, final)
+        stale = [path for path in old_indexes if not _leads_to(path, final_index)]
+        sync_and_rename(sorted_file, final, stale=stale)
         sync_and_rename(index, final_index)
     finally:
         remove_quietly(sorted_file)
         remove_quietly(index)
+
+
+def _leads_to(path: Path, file: Path) -> bool:
+    """Return True for a symbolic link to `file`, as beside an output that is a link itself."""
+    return path.is_symlink() and os.path.realpath(path) == str(file)
 
 
 def cram_format(level: int) -> str:

@@ -1,14 +1,17 @@
-"""A damaged index is named in the error, and there is no output."""
+"""An index that is damaged or closed is named in the error, and there is no output."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from mapper.cli import info
 from mapper.cli.main import main
 from mapper.index import storage as index_format
 from tests.helpers.mapping_runs import World
@@ -67,3 +70,49 @@ def test_a_large_index_that_would_crash_a_search_is_told_before(
     assert errors.startswith(f"fmwave: error: {index}/{name}.npy: ")
     assert "damaged" in errors
     assert [path.name for path in tmp_path.iterdir()] == ["ref.fmw"]
+
+
+@pytest.fixture
+def closed_index(world: World) -> Iterator[Path]:
+    """Yield an index that this process may not enter; root becomes another user meanwhile."""
+    user = os.geteuid()
+    # Not tmp_path, which another user may not enter either.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        shutil.copytree(world.index_path, folder / "ref.fmw")
+        (folder / "ref.fmw").chmod(0o700 if user == 0 else 0)
+        if user == 0:
+            os.seteuid(65534)
+        try:
+            yield folder / "ref.fmw"
+        finally:
+            os.seteuid(user)
+            (folder / "ref.fmw").chmod(0o700)
+
+
+@pytest.mark.parametrize("place", ["index", "above"])
+@pytest.mark.parametrize("command", ["map", "seed", "info", "info --verify", "index", "index -f"])
+def test_an_index_that_one_may_not_enter(
+    closed_index: Path, command: str, place: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(info, "machine_facts", list)  # looks into the folder of compiled code
+    reads = closed_index.parent / "reads.fa"
+    reads.write_text(">a\nACGTACGTACGTACGTACGTACGTACGT\n")
+    index = closed_index if place == "index" else closed_index / "below.fmw"
+    output = str(closed_index.parent / "x.sam")
+    argv = {
+        "map": ["map", str(index), str(reads), "-o", output],
+        "seed": ["seed", str(index), str(reads), "-o", output],
+        "info": ["info", str(index)],
+        "info --verify": ["info", str(index), "--verify"],
+        "index": ["index", str(reads), "-o", str(index)],
+        "index -f": ["index", str(reads), "-o", str(index), "--force"],
+    }[command]
+    assert main([*argv, "--quiet"]) == (4 if command.startswith("index") else 1)
+    error = capsys.readouterr().err
+    assert error.startswith(f"fmwave: error: {index}")
+    assert error.count("\n") == 1
+    assert "ermission" in error
+    assert {path.name for path in closed_index.parent.iterdir()} == {"ref.fmw", "reads.fa"}

@@ -116,10 +116,11 @@ def test_memory_and_interrupt(
     assert main(["index", str(fasta)]) == status
 
 
-# SIGINT may be ignored in the test's process, and children inherit that.
+# Signals may be ignored in the test's process, and children inherit that.
 _SLOW_SAVE = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from mapper.cli.main import main
 from mapper.index import storage
 def sync(file):
@@ -130,7 +131,9 @@ sys.exit(main(["index", sys.argv[1], "--quiet"]))
 """
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_signals_clean_up(fasta: Path, number: signal.Signals, status: int) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", _SLOW_SAVE, str(fasta)], cwd=REPO, stdout=subprocess.PIPE

@@ -23,10 +23,11 @@ from tests.helpers.mapping_runs import World, map_to
 
 ROOT = Path(__file__).parents[2]
 
-# SIGINT may be ignored in the test's process, and children inherit that.
+# Signals may be ignored in the test's process, and children inherit that.
 COMMAND = """
 import resource, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if int(sys.argv[1]):
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 from mapper.cli.main import main
@@ -83,7 +84,12 @@ STOPPED = (
     Stopped(signal.SIGTERM, False, 143, "fmwave: error: terminated"),
     Stopped(signal.SIGTERM, True, 143, "fmwave: error: terminated"),
     Stopped(signal.SIGINT, False, 130, "fmwave: error: interrupted"),
-)
+    Stopped(
+        signal.SIGHUP, False, 129,
+        "fmwave: error: ended by SIGHUP: the terminal or connection was closed",
+    ),
+    Stopped(signal.SIGUSR1, True, 138, "fmwave: error: ended by SIGUSR1"),
+)  # fmt: skip
 
 
 @contextmanager

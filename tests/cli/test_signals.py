@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
+import pty
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from mapper.cli import info, signals
 from mapper.cli.main import main
+from mapper.errors import OutputError
 
-STATUS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}
+ROOT = Path(__file__).parents[2]
+
+STATUS = {
+    signal.SIGINT: (130, "interrupted"),
+    signal.SIGTERM: (143, "terminated"),
+    signal.SIGHUP: (129, "ended by SIGHUP: the terminal or connection was closed"),
+    signal.SIGUSR1: (138, "ended by SIGUSR1"),
+    signal.SIGUSR2: (140, "ended by SIGUSR2"),
+    signal.SIGXCPU: (152, "ended by SIGXCPU: the limit of CPU time is reached"),
+}
 
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    kept = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test's process may ignore it
+    kept = {n: signal.getsignal(n) for n in (*STATUS, signal.SIGALRM)}
+    for number in STATUS:  # a test's process may ignore them
+        signal.signal(number, signal.default_int_handler)
     yield
     for number, handler in kept.items():
         signal.signal(number, handler)
@@ -95,15 +109,143 @@ def test_an_interrupt_of_the_imports_is_silent() -> None:
     assert outcome(code) == (-signal.SIGINT, "")
 
 
-def test_an_ignored_interrupt_stays_ignored() -> None:
-    """SIGINT is ignored in processes that a shell starts in the background."""
+@pytest.mark.parametrize("number", STATUS)
+def test_an_ignored_signal_stays_ignored(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGHUP is ignored under nohup, SIGINT in processes that a shell starts in the background."""
+    monkeypatch.setattr(info, "run", lambda args: signal.raise_signal(number) or 7)
+    signal.signal(number, signal.SIG_IGN)
+    assert main(["info"]) == 7
+    assert signal.getsignal(number) is signal.SIG_IGN
+
+
+def test_nohup() -> None:
+    """The command's own start-up does not undo it."""
     code = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
         "from mapper.cli import info, main\n"
-        "info.run = lambda args: signal.raise_signal(signal.SIGINT) or 7\n"
+        "info.run = lambda args: signal.raise_signal(signal.SIGHUP) or 7\n"
         "sys.argv[1:] = ['info']; main.entry()"
     )
     assert outcome(code) == (7, "")
+
+
+@pytest.mark.parametrize("second", [signal.SIGHUP, signal.SIGTERM])
+def test_a_second_signal_does_not_cut_cleaning_up_short(
+    second: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shell that ends sends SIGHUP, and the kernel another one; timeout sends SIGTERM twice."""
+    cleaned: list[str] = []
+
+    def run(args: argparse.Namespace) -> int:
+        try:
+            signal.raise_signal(signal.SIGHUP)
+        finally:
+            signal.raise_signal(second)
+            cleaned.append("all")
+        return 0
+
+    monkeypatch.setattr(info, "run", run)
+    assert main(["info"]) == 129
+    assert cleaned == ["all"]
+    assert capsys.readouterr().err == f"fmwave: error: {STATUS[signal.SIGHUP][1]}\n"
+
+
+def test_a_second_signal_some_time_later_ends_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "REPEAT_SECONDS", 0)
+
+    def run(args: argparse.Namespace) -> int:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            for _ in range(6000):
+                time.sleep(0.01)
+        return 0
+
+    monkeypatch.setattr(info, "run", run)
+    assert main(["info"]) == 143
+
+
+def test_an_error_that_a_signal_caused_is_told_as_the_signal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A closed terminal ends samtools too, and its pipe breaks while this process cleans up."""
+
+    def run(args: argparse.Namespace) -> int:
+        try:
+            signal.raise_signal(signal.SIGHUP)
+        finally:
+            raise OutputError("samtools view ended early")
+
+    monkeypatch.setattr(info, "run", run)
+    assert main(["info"]) == 129
+    assert capsys.readouterr().err == f"fmwave: error: {STATUS[signal.SIGHUP][1]}\n"
+
+
+_ON_A_TERMINAL = """
+import fcntl, os, signal, sys, termios, time
+os.setsid()
+fcntl.ioctl(2, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+from mapper.cli import info, main
+from mapper.io.output_file import OutputFile
+def run(args):
+    with OutputFile(sys.argv[2]) as file:
+        print("writing", flush=True)
+        time.sleep(60)
+info.run = run
+sys.argv[1:] = ["info", sys.argv[1]]
+main.entry()
+"""
+
+
+def test_a_terminal_that_closes_leaves_nothing(tmp_path: Path) -> None:
+    """Messages can no longer be written then."""
+    ours, its = pty.openpty()
+    command = [sys.executable, "-c", _ON_A_TERMINAL, str(tmp_path / "x.bam")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=its) as process:
+        os.close(its)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"writing\n"
+        assert len(list(tmp_path.iterdir())) == 1
+        os.close(ours)
+        assert process.wait() == 129
+    assert list(tmp_path.iterdir()) == []
+
+
+_STOPPED_AT_THE_FIRST_WRITE = """
+import os, signal, sys, time
+for number in (signal.SIGHUP, signal.SIGUSR1):
+    signal.signal(number, signal.SIG_DFL)
+from mapper.cli.main import main
+from mapper.io.output_file import OutputFile
+def write(self, data):
+    os.write(self.fileno(), data)
+    assert os.listdir("out")
+    os.kill(os.getpid(), int(sys.argv[1]))
+    time.sleep(60)
+OutputFile.write = write
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
+def test_tables_leave_nothing_either(number: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "a.fa").write_text(">a\nACGTACGTACGTAC\n")
+    assert main(["index", str(tmp_path / "a.fa"), "--quiet"]) == 0
+    for words in ("align a.fa a.fa -t 1 -o out/x.tsv", "seed a.fmw a.fa -k 5 -t 1 -o out/x.tsv"):
+        command = [sys.executable, "-c", _STOPPED_AT_THE_FIRST_WRITE, str(int(number))]
+        done = subprocess.run(
+            [*command, *words.split(), "--device", "cpu"], cwd=tmp_path, stderr=subprocess.PIPE,
+            text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        assert done.returncode == 128 + number, done.stderr
+        assert done.stderr.endswith(f"fmwave: error: {STATUS[number][1]}\n")
+        assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_the_status_is_ours_whatever_python_executes() -> None:

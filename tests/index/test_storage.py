@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import numba
 import numpy as np
@@ -174,6 +175,46 @@ def test_what_is_no_index_is_not_replaced(built: Index, saved: Path, tmp_path: P
         save_index(built, saved)
     save_index(built, saved, force=True)
     verify(saved)
+
+
+def test_an_index_with_other_files_beside_its_own_is_not_replaced(
+    built: Index, saved: Path
+) -> None:
+    notes, result = saved / "notes.txt", saved / "results" / "x.bam"
+    notes.write_text("x")
+    result.parent.mkdir()
+    result.write_text("x")
+    before = (saved / "meta.json").stat().st_ino
+    for force in (False, True):
+        with pytest.raises(UsageError, match=r"other files .*\(notes\.txt, results\).*deleted"):
+            save_index(built, saved, force=force)
+    assert notes.exists()
+    assert result.exists()
+    assert (saved / "meta.json").stat().st_ino == before
+    assert [entry.name for entry in saved.parent.iterdir()] == ["ref.fmw"]
+    notes.unlink()
+    result.unlink()
+    result.parent.rmdir()
+    (saved / ".snakemake_timestamp").touch()  # by Snakemake, in each directory that a rule makes
+    save_index(built, saved)
+    assert {entry.name for entry in saved.iterdir()} == FILES
+
+
+def test_a_file_that_comes_while_the_new_index_is_written_is_kept(
+    built: Index, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = storage._sync
+
+    def sync_and_come(file: BinaryIO) -> None:
+        (saved / "notes.txt").write_text("x")
+        sync(file)
+
+    with monkeypatch.context() as patch, pytest.raises(UsageError, match=r"notes\.txt"):
+        patch.setattr(storage, "_sync", sync_and_come)
+        save_index(built, saved)
+    assert (saved / "notes.txt").exists()
+    verify(saved)
+    assert [entry.name for entry in saved.parent.iterdir()] == ["ref.fmw"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import signal
@@ -24,7 +25,7 @@ from mapper.io import bgzf
 from mapper.io.header import header_text
 from mapper.io.output import SortOptions, format_of, open_output
 from mapper.io.output_file import OutputFile
-from mapper.io.samtools import sort_and_index
+from mapper.io.samtools import scratch_directory, sort_and_index
 from tests.helpers.record_batches import CONTIG_LENGTHS, CONTIG_NAMES, random_reads, random_records
 from tests.naive.sam import sam_lines
 
@@ -346,6 +347,85 @@ def test_sort_and_index(tmp_path, monkeypatch, batches, threads):
     assert list(scratch.iterdir()) == []
 
 
+OLD_INDEXES = {
+    "bam": ("x.bam.bai", "x.bam.csi", "x.bai", "x.csi"),
+    "cram": ("x.cram.crai", "x.cram.bai", "x.crai"),
+    "sam": ("x.sam.csi", "x.sam.bai"),
+    "paf": ("x.paf.csi",),
+}
+OF_OTHERS = ("y.bam.bai", "y.bai", "x.bed.csi", "x.bam.bai.txt")
+
+
+@pytest.mark.parametrize(
+    ("fmt", "sort"), [("bam", False), ("bam", True), ("cram", False), ("cram", True),
+                      ("sam", False), ("paf", False)],
+)  # fmt: skip
+def test_indexes_of_an_older_file_go_with_it(tmp_path, fmt, sort):
+    path = tmp_path / f"x.{fmt}"
+    old = [path.name, *OLD_INDEXES[fmt]]
+    for name in (*old, *OF_OTHERS):
+        (tmp_path / name).write_text("old")
+
+    (tmp_path / "ref.fa").write_text(">c\nA\n")  # enough for a CRAM without records
+    options = {"sort": SortOptions(1, 1 << 20)} if sort else {}
+    options["reference"] = str(tmp_path / "ref.fa") if fmt == "cram" else None
+
+    def fail():
+        yield from ()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(path, fmt, fail(), **options)
+    assert all((tmp_path / name).read_text() == "old" for name in (*old, *OF_OTHERS))
+    write(path, fmt, [], **options)
+    assert all((tmp_path / name).read_text() == "old" for name in OF_OTHERS)
+    expected = {path.name}
+    if sort:
+        expected.add({"bam": "x.bam.bai", "cram": "x.cram.crai"}[fmt])
+    left = {p.name for p in tmp_path.iterdir()} - {"ref.fa", "ref.fa.fai", *OF_OTHERS}
+    assert left == expected
+    assert all((tmp_path / name).read_bytes() != b"old" for name in left)
+
+
+@pytest.mark.parametrize("sort", [False, True])
+def test_indexes_beside_a_link_to_the_output(tmp_path, batches, sort):
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / "y.bam", tmp_path / "x.bam"
+    link.symlink_to(target)
+    for path in (target, target.with_suffix(".bam.bai"), tmp_path / "x.bai"):
+        path.write_text("old")
+    (tmp_path / "x.bam.bai").symlink_to(target.with_suffix(".bam.bai"))
+    write(link, "bam", batches[:1], **({"sort": SortOptions(1, 1 << 20)} if sort else {}))
+    here = {p.name for p in tmp_path.iterdir()}
+    assert here == {"there", "x.bam"} | ({"x.bam.bai"} if sort else set())
+    there = {p.name for p in target.parent.iterdir()}
+    assert there == {"y.bam"} | ({"y.bam.bai"} if sort else set())
+    with pysam.AlignmentFile(str(link)) as bam:
+        assert bam.has_index() == sort
+
+
+def test_an_old_index_that_cannot_be_removed_keeps_the_old_file(tmp_path, batches, monkeypatch):
+    path, index = tmp_path / "x.bam", tmp_path / "x.bam.bai"
+    path.write_text("old")
+    index.write_text("old")
+    unlink = Path.unlink
+
+    def refuse(file, missing_ok=False):
+        if file == index:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        unlink(file, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(
+        OutputError, match=r"x\.bam\.bai: of an older output, and cannot be removed"
+    ):
+        write(path, "bam", batches[:1])
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {
+        "x.bam": "old",
+        index.name: "old",
+    }
+
+
 def test_long_contigs_get_a_csi(tmp_path):
     with ThreadPoolExecutor(1) as executor:
         lengths = [(1 << 29) + 1]
@@ -372,6 +452,27 @@ def test_failing_sort_leaves_nothing(tmp_path, batches):
     ):
         sort_and_index(broken, final, 1, 1 << 20)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.bam", "whole.bam"]
+
+
+def test_an_interrupt_while_the_scratch_directory_is_removed_leaves_nothing(tmp_path, monkeypatch):
+    unlink, stopped = os.unlink, []
+
+    def unlink_and_stop(path, *, dir_fd=None):
+        unlink(path, dir_fd=dir_fd)
+        if not stopped:
+            stopped.append(path)
+            raise KeyboardInterrupt
+
+    def sort():
+        with scratch_directory(tmp_path / "x.bam") as scratch:
+            for name in ("unsorted.bam", "part.0000.bam"):
+                (scratch / name).write_text("x")
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "unlink", unlink_and_stop)
+        sort()
+    assert stopped
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_scratch_directory_that_is_not_there(tmp_path, monkeypatch):

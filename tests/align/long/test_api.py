@@ -127,7 +127,7 @@ def test_an_interrupt_ends_a_long_search(tmp_path: Path) -> None:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_saves_the_state(number: signal.Signals, tmp_path: Path) -> None:
     """Before the time of the next regular save."""
     words = unrelated_files(np.random.default_rng(30), tmp_path)
