@@ -380,6 +380,8 @@ def test_broken_files_of_other_projects(name):
 def test_pair_files_of_other_projects():
     assert sum(b.n_reads for b in read_all(ODD / "fastp_R1.fq", ODD / "fastp_R2.fq")) == 18
     assert sum(b.n_reads for b in read_all(ODD / "htslib_r1.fq", ODD / "htslib_r2.fq")) == 10
+    message = error_of(ODD / "htslib_r2.fq", ODD / "htslib_r1.fq")
+    assert message.startswith("mates in the wrong order: record 1 of")
     message = error_of(ODD / "adam_improper_pairs_1.fq", ODD / "adam_improper_pairs_2.fq")
     assert "adam_improper_pairs_2.fq" in message
     assert error_of(ODD / "khmer_paired-broken.fq.1", ODD / "khmer_paired-broken.fq.2")
