@@ -62,7 +62,7 @@ class SeedParams(NamedTuple):
     """Exact seeds (``mapper/seed``)."""
 
     seed_len: int = 0
-    """Bases of a seed; 0 takes it from the text length (see ``seed/plan.py``)."""
+    """Bases of a seed; 0 takes it from the text length (see ``seed/exact.py``)."""
     extend_over: int = 8
     """A seed with more occurrences than this is lengthened until it has no more."""
     max_occ: int = 128
