@@ -175,11 +175,19 @@ def disjoint_driver(function):
 
 
 def is_compiled(module: str = "mapper") -> bool:
-    """Return True if this version has compiled code on disk, of a module or of any."""
+    """Return True if this version has compiled code on disk, of a module or of any.
+
+    Code in a folder that this user may not look into is of no use, as if there were none.
+    """
     if _OWN is None:  # numba's file names begin with the last part of a module's name
         name = module.rpartition(".")[2] if "." in module else "*"
-        return next(CACHE_DIR.rglob(f"{name}.*.nbi"), None) is not None
-    return next(CACHE_DIR.glob(f"{module}.*.code"), None) is not None
+        files = CACHE_DIR.rglob(f"{name}.*.nbi")
+    else:
+        files = CACHE_DIR.glob(f"{module}.*.code")
+    try:
+        return next(files, None) is not None
+    except PermissionError:
+        return False
 
 
 @driver

@@ -111,7 +111,8 @@ def test_the_command_names_its_device(device, phix, tmp_path, capfd) -> None:
     index = tmp_path / "phix.fmw"
     phix.save(index)
     output = tmp_path / "x.sam"
-    assert main(["map", str(index), reads, "-o", str(output), "--device", "cuda", "-t", "1"]) == 0
+    options = ["--device", "cuda", "-t", "1", "--verbose"]
+    assert main(["map", str(index), reads, "-o", str(output), *options]) == 0
     lines = output.read_text().splitlines()
     assert sum(not line.startswith("@") for line in lines) == 3
     err = capfd.readouterr().err

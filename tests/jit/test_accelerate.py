@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numba
@@ -149,3 +150,16 @@ def test_a_temporary_directory_that_another_made_is_not_trusted(no_home, kind):
     directory = accelerate.choose_cache_dir()
     assert directory.is_dir() and directory.parent != taken
     assert directory.parent.stat().st_mode & 0o077 == 0
+
+
+def test_a_cache_that_one_may_not_look_into_has_no_code(monkeypatch) -> None:
+    class Closed:
+        def glob(self, pattern: str) -> Iterator[Path]:
+            yield from self.rglob(pattern)
+
+        def rglob(self, pattern: str) -> Iterator[Path]:
+            raise PermissionError(13, "Permission denied", "/of/another")
+            yield
+
+    monkeypatch.setattr(accelerate, "CACHE_DIR", Closed())
+    assert not accelerate.is_compiled()
