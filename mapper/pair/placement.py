@@ -46,7 +46,7 @@ DIFFERENCE_RATE = 0.001
 """Bases at which a sample is expected to differ from its reference."""
 
 DOUBT_SHIFT = 4
-"""Corrections for base qualities add up in 1 / 2**DOUBT_SHIFT score units."""
+"""What is withheld from matches adds up in 1 / 2**DOUBT_SHIFT of a match's score."""
 
 
 @functools.cache
@@ -75,7 +75,7 @@ def mismatch_refunds(match: int, mismatch: int) -> np.ndarray:
 
 
 @functools.cache
-def match_discounts(match: int) -> np.ndarray:
+def match_discounts() -> np.ndarray:
     """Return how much of a match's score is withheld from an aligned base, for each base quality.
 
     A match scores the logarithm of its probability at the true position, 1, over that of a random
@@ -86,21 +86,22 @@ def match_discounts(match: int) -> np.ndarray:
 
     Returns
     -------
-    int32, shape (256,), by Phred quality, in 1 / 2**DOUBT_SHIFT score units.
+    int32, shape (256,), by Phred quality, in 1 / 2**DOUBT_SHIFT of a match's score.
     """
     discounts = np.zeros(256, np.int32)
     for quality in range(NO_QUALITY):
         error = min(10 ** (-quality / 10), 0.75)
-        discounts[quality] = math.floor(-math.log(1 - error, 4) * match * (1 << DOUBT_SHIFT))
+        discounts[quality] = math.floor(-math.log(1 - error, 4) * (1 << DOUBT_SHIFT))
     discounts.flags.writeable = False
     return discounts
 
 
 class BaseWeights(NamedTuple):
-    """Corrections of scores by base qualities, and the end bonus."""
+    """Corrections of scores by base qualities, and the scores that they are added to."""
 
     refunds: np.ndarray  # int32 (256,): :func:`mismatch_refunds`
     discounts: np.ndarray  # int32 (256,): :func:`match_discounts`
+    match: int
     end_bonus: int
 
 
@@ -137,7 +138,8 @@ def _correction(alignments, i, quals, read_start, read_end, weights, has_discoun
                 base += step
         elif op != D:
             base += step * length
-    return refunds - ((discounts + (1 << DOUBT_SHIFT) - 1) >> DOUBT_SHIFT)
+    withheld = (discounts + (1 << DOUBT_SHIFT) - 1) >> DOUBT_SHIFT  # rounded up to whole matches
+    return refunds - weights.match * withheld
 
 
 @driver
@@ -180,7 +182,7 @@ def with_ranking_scores(
 ) -> RankedAlignments:
     """Return the alignments with the scores by which placement compares them."""
     weights = BaseWeights(
-        mismatch_refunds(scores.match, scores.mismatch), match_discounts(scores.match),
+        mismatch_refunds(scores.match, scores.mismatch), match_discounts(), scores.match,
         scores.end_bonus,
     )  # fmt: skip
     plain, ranking, doubted = _ranking_scores(reads.base_offsets, reads.quals, alignments, weights)

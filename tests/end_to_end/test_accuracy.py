@@ -65,7 +65,7 @@ def mapped(world: World, directory: Path, sample: Sample, **options: Any) -> lis
 
 
 @pytest.mark.parametrize(
-    ("interleaved", "least_correct", "least_sure"), [(True, 0.984, 0.970), (False, 0.982, 0.939)]
+    ("interleaved", "least_correct", "least_sure"), [(True, 0.984, 0.970), (False, 0.982, 0.938)]
 )
 def test_reads_lie_where_they_come_from(
     world, tmp_path, sample, interleaved, least_correct, least_sure

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mapper.errors import InputFormatError
 from mapper.io.tags import DROPPED_TAGS
 from tests.helpers.record_batches import as_reads
-from tests.io.test_fastq import BASES, NAME_CHARACTERS, read_all
+from tests.io.test_fastq import BASES, NAMES, read_all
 from tests.naive.sam import tag_texts
 
 SETTINGS = settings(
@@ -27,7 +27,7 @@ def fasta_texts(draw, names=None, min_lines=0) -> bytes:
     eol = draw(st.sampled_from(["\n", "\r\n"]))
     text = ""
     if names is None:
-        names = draw(st.lists(st.text(NAME_CHARACTERS, min_size=1, max_size=20), max_size=8))
+        names = draw(st.lists(NAMES, max_size=8))
     for name in names:
         comment = draw(st.sampled_from(["", " some > words", "\tx"]))
         lines = draw(st.lists(st.text(BASES, max_size=30), min_size=min_lines, max_size=4))

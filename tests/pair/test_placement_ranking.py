@@ -40,7 +40,7 @@ def test_a_mismatch_costs_as_much_as_it_says() -> None:
 
 
 def test_a_match_scores_its_probability_over_that_of_a_random_base() -> None:
-    discounts = match_discounts(SCORES.match)
+    discounts = match_discounts()
     unit = 1 << DOUBT_SHIFT
     assert discounts[NO_QUALITY] == 0
     assert discounts[11:].max() == 0
@@ -53,7 +53,7 @@ def test_a_match_scores_its_probability_over_that_of_a_random_base() -> None:
 def test_ranking_scores_of_random_alignments() -> None:
     rng = np.random.default_rng(1)
     refunds = mismatch_refunds(SCORES.match, SCORES.mismatch).tolist()
-    discounts = match_discounts(SCORES.match).tolist()
+    discounts = match_discounts().tolist()
     read_len = 60
     reads, quals, plain, ranked, doubted = [], [], [], [], []
 
