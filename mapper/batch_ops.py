@@ -21,9 +21,7 @@ from mapper.batch import (
     SeedSummary,
 )
 from mapper.jit.accelerate import brief, driver
-
-_PAIRED = 0x1
-
+from mapper.sam_flags import PAIRED
 
 # --- ragged rows ---
 
@@ -93,7 +91,7 @@ def split_mixed(reads: ReadBatch) -> list[Part]:
     Pairs before single reads; one part, not copied, for a batch of one kind.
     """
     whole = reads._replace(tags=NO_TAGS, tag_offsets=NO_OFFSETS)
-    in_pair = (reads.flags & _PAIRED) != 0
+    in_pair = (reads.flags & PAIRED) != 0
     if reads.paired or not in_pair.any():
         return [Part(whole, np.arange(reads.n_reads, dtype=np.int32))]
     parts = []

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     ("errors",),
     ("jit", "parallel"),
-    ("batch", "params", "dna", "cigar", "gap_affine", "host_memory", "cuda"),
+    ("batch", "params", "dna", "cigar", "sam_flags", "gap_affine", "host_memory", "cuda"),
     ("batch_ops",),
     ("io",),
     ("index",),
@@ -35,7 +35,10 @@ NARROW = {
     # A toolkit that knows nothing of mapping.
     "cuda": {"errors", "jit", "parallel"},
     # Bytes and batches: no device, no parameter of a stage.
-    "io": {"errors", "jit", "parallel", "batch", "batch_ops", "dna", "cigar", "host_memory"},
+    "io": {
+        "errors", "jit", "parallel", "batch", "batch_ops", "dna", "cigar", "sam_flags",
+        "host_memory",
+    },
     # `fmwave seed` has its own search: it shares the index with seeding, no code.
     "kmers": {room for layer in LAYERS[:6] for room in layer},
     # Pairwise engines know no index and no batch of reads; of extension, only how scores become

@@ -29,20 +29,15 @@ from mapper.io.bam_templates import (
     BAD_TAGS,
     CUT_OFF,
     DONE,
-    FIRST,
-    LAST,
     MORE,
     NAME_SLOTS,
     NO_MATE,
     NO_RECORD,
     NO_SEQUENCE,
-    NOT_PRIMARY,
     OK,
     ORPHAN,
     ORPHANS,
     PAIR,
-    PAIRED,
-    QC_FAIL,
     REFUSE_ORPHANS,
     REPEATED,
     SKIP_ORPHANS,
@@ -51,7 +46,7 @@ from mapper.io.bam_templates import (
     next_template,
     whole_reads,
 )
-from mapper.io.bam_writer import FIXED_BYTES, MAX_NAME, NOT_A_BASE, REVERSE, copy_bytes, read_bases
+from mapper.io.bam_writer import FIXED_BYTES, MAX_NAME, NOT_A_BASE, copy_bytes, read_bases
 from mapper.io.batch_reader import BatchReader, RawBatch, bytes_ahead, parsed_batch
 from mapper.io.fastq_errors import format_error, show
 from mapper.io.header import header_field
@@ -63,6 +58,7 @@ from mapper.io.tags import RG, is_dropped, reverse_base_tag, tag_end
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import VECTOR, get16, get32
 from mapper.parallel.buffers import RECYCLER
+from mapper.sam_flags import FIRST, LAST, NOT_PRIMARY, PAIRED, QC_FAIL, REVERSE
 
 # --- parsing records ---
 

@@ -14,6 +14,7 @@ from mapper.io.simd_text import before_difference
 from mapper.jit.accelerate import core, driver
 from mapper.jit.hashing import splitmix64
 from mapper.jit.simd import VECTOR, get16, get32
+from mapper.sam_flags import FIRST, LAST, NOT_PRIMARY, PAIRED
 
 OK = 0  # status of a record
 MORE = 2  # the buffer ends inside a record or pair, the file does not
@@ -31,8 +32,6 @@ NO_MATE = 13  # the next record is not the mate
 REPEATED = 14  # a further record of a read
 APART = 15  # an orphan whose mate is an orphan, too
 AT_NAME = 16  # begins as only header lines of SAM do
-
-PAIRED, FIRST, LAST, NOT_PRIMARY, QC_FAIL = 0x1, 0x40, 0x80, 0x900, 0x200
 
 MAP_ORPHANS, SKIP_ORPHANS, REFUSE_ORPHANS = range(3)
 ORPHANS = {"map": MAP_ORPHANS, "skip": SKIP_ORPHANS, "refuse": REFUSE_ORPHANS}

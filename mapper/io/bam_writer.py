@@ -12,6 +12,7 @@ from mapper.io.simd_text import VECTOR, pack_vector, unpack_vector
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import copy, put16, put32
 from mapper.parallel.buffers import RECYCLER
+from mapper.sam_flags import REVERSE
 
 # --- bases ---
 
@@ -128,7 +129,6 @@ MAX_CIGAR_OPS = 65535
 """More operations go into the tag CG; the CIGAR field then holds ``<bases>S<span>N``."""
 
 _CG_BYTES = 8  # of the tag without its values
-REVERSE = 0x10
 
 _CG_START = np.frombuffer(b"CGBI", np.uint8).copy()
 FIXED_BYTES = 36  # bytes of a record before its name, block_size included

@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.batch import ReadBatch, RecordBatch
-from mapper.io.bam_reader import QC_FAIL
-from mapper.io.bam_writer import REVERSE, copy_bytes
+from mapper.io.bam_writer import copy_bytes
 from mapper.io.tags import reverse_base_tag, tag_end, tag_key
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import get16
 from mapper.parallel.buffers import RECYCLER
+from mapper.sam_flags import QC_FAIL, REVERSE
 
 PER_BASE_TAGS = ("OQ", "U2", "E2", "MM", "ML", "MN", "Mm", "Ml")
 _PER_BASE = np.array([tag_key(tag) for tag in PER_BASE_TAGS], np.uint16)

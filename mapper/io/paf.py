@@ -9,13 +9,13 @@ import numpy as np
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.cigar import ASCII_OF_OP, H, I, S
 from mapper.cigar import D as DELETION
-from mapper.io.bam_writer import REVERSE, copy_bytes
+from mapper.io.bam_writer import copy_bytes
 from mapper.io.sam import flat_names
 from mapper.io.tags import VALUE_SIZE, get_number, put_int, tag_end, tag_key
 from mapper.jit.accelerate import driver
+from mapper.sam_flags import FIRST, LAST, REVERSE, SECONDARY, UNMAPPED
 
 _TAB, _NEWLINE, _PLUS, _MINUS, _SLASH, _ONE, _TWO = b"\t\n+-/12"
-_UNMAPPED, _FIRST, _LAST, _NOT_PRIMARY = 0x4, 0x40, 0x80, 0x100
 _NM, _AS = tag_key("NM"), tag_key("AS")
 _NM_TEXT = np.frombuffer(b"\tNM:i:", np.uint8).copy()
 _AS_TEXT = np.frombuffer(b"\tAS:i:", np.uint8).copy()
@@ -66,7 +66,7 @@ def _fill_paf(records, reads, contigs, contig_offsets, lengths, out):
     at = 0
     for r in range(len(records.flag)):
         flag = np.int64(records.flag[r])
-        if flag & _UNMAPPED:
+        if flag & UNMAPPED:
             continue
         read = records.read[r]
         read_len = reads.base_offsets[read + 1] - reads.base_offsets[read]
@@ -92,9 +92,9 @@ def _fill_paf(records, reads, contigs, contig_offsets, lengths, out):
         at = copy_bytes(
             out, at, reads.names, reads.name_offsets[read], reads.name_offsets[read + 1]
         )
-        if flag & (_FIRST | _LAST):
+        if flag & (FIRST | LAST):
             out[at] = _SLASH
-            out[at + 1] = _ONE if flag & _FIRST else _TWO
+            out[at + 1] = _ONE if flag & FIRST else _TWO
             at += 2
         for number in (read_len, start, start + on_query):
             out[at] = _TAB
@@ -112,7 +112,7 @@ def _fill_paf(records, reads, contigs, contig_offsets, lengths, out):
             at = put_int(out, at + 1, number)
         at = put_int(out, copy_bytes(out, at, _NM_TEXT, 0, len(_NM_TEXT)), edits)
         at = put_int(out, copy_bytes(out, at, _AS_TEXT, 0, len(_AS_TEXT)), score)
-        kind = 7 if flag & _NOT_PRIMARY else 0
+        kind = 7 if flag & SECONDARY else 0
         at = copy_bytes(out, at, _TP_TEXT, kind, kind + 7)
         at = copy_bytes(out, at, _CG_TEXT, 0, len(_CG_TEXT))
         for i in range(first_op, end_op):

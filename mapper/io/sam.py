@@ -9,10 +9,11 @@ import numpy as np
 from mapper.batch import NO_QUALITY, ReadBatch, RecordBatch
 from mapper.cigar import ASCII_OF_OP
 from mapper.dna import ASCII_OF_CODE, COMPLEMENT
-from mapper.io.bam_writer import REVERSE, base_bounds, check_names, copy_bytes
+from mapper.io.bam_writer import base_bounds, check_names, copy_bytes
 from mapper.io.tags import VALUE_SIZE, float_texts, get_number, put_int
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import get32
+from mapper.sam_flags import REVERSE
 
 _TAB, _NEWLINE, _STAR, _EQUALS, _COLON = b"\t\n*=:"
 _COMMA, _TYPE_A, _TYPE_B, _TYPE_F, _TYPE_H, _TYPE_I, _TYPE_Z = b",ABfHiZ"

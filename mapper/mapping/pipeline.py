@@ -54,6 +54,7 @@ from mapper.pair.records import Names, make_names
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import MAP, READ, WRITE, PriorityPool, share_threads
 from mapper.params import MAX_READ_LEN
+from mapper.sam_flags import NOT_PRIMARY
 from mapper.seed.exact import resolve
 
 log = logging.getLogger(__name__)
@@ -371,7 +372,7 @@ class Run:
             records = copy_input_tags(batch_ops.merge_mixed(parts, batch.rows), batch.reads)
         with self.stats.stage("encode"):
             encoded = output.encode(records, batch.reads)
-        n_primary = int(((records.flag & 0x900) == 0).sum())
+        n_primary = int(((records.flag & NOT_PRIMARY) == 0).sum())
         return Finished(batch.reads.n_reads, encoded, n_primary, n_paired, n_mapped, n_proper)
 
     def _count(self, reads: ReadBatch, placements: PlacementBatch, n_records: int) -> Tally:

@@ -30,6 +30,18 @@ from mapper.pair.record_tags import (
 )
 from mapper.parallel.buffers import RECYCLER
 from mapper.params import RecordParams
+from mapper.sam_flags import (
+    FIRST,
+    LAST,
+    MATE_REVERSE,
+    MATE_UNMAPPED,
+    PAIRED,
+    PROPER,
+    REVERSE,
+    UNMAPPED,
+)
+from mapper.sam_flags import SECONDARY as SECONDARY_FLAG
+from mapper.sam_flags import SUPPLEMENTARY as SUPPLEMENTARY_FLAG
 
 
 class Names(NamedTuple):
@@ -58,9 +70,6 @@ def make_names(contigs: tuple[str, ...], starts: np.ndarray, read_group: str) ->
     return Names(flat, offsets, starts, np.frombuffer(read_group.encode(), np.uint8))
 
 
-PAIRED, PROPER, UNMAPPED, MATE_UNMAPPED = 0x1, 0x2, 0x4, 0x8
-REVERSE, MATE_REVERSE, FIRST, LAST = 0x10, 0x20, 0x40, 0x80
-NOT_PRIMARY, SUPPLEMENTARY_FLAG = 0x100, 0x800
 MATE_SCORE_QUALITY = 15
 READS_AHEAD = 8
 """Distance of prefetching the reference, in reads: 3 µs, several times the latency of memory."""
@@ -225,7 +234,7 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                 if alignments.strand[this]:
                     record_flag |= REVERSE
                 if placements.role[this] == SECONDARY:
-                    record_flag |= NOT_PRIMARY
+                    record_flag |= SECONDARY_FLAG
                     mapq = np.uint8(0)
                     query_start = query_end = np.int64(0)
                 elif placements.role[this] == SUPPLEMENTARY:

@@ -1,0 +1,14 @@
+"""Bits of FLAG in SAM and BAM (specification, section 1.4), as plain integers for compiled code."""
+
+PAIRED = 0x1
+PROPER = 0x2
+UNMAPPED = 0x4
+MATE_UNMAPPED = 0x8
+REVERSE = 0x10
+MATE_REVERSE = 0x20
+FIRST = 0x40
+LAST = 0x80
+SECONDARY = 0x100
+QC_FAIL = 0x200
+SUPPLEMENTARY = 0x800
+NOT_PRIMARY = SECONDARY | SUPPLEMENTARY
