@@ -17,6 +17,7 @@ import pytest
 
 from mapper.io.output import SortOptions
 from tests.end_to_end.test_formats_in import import_pairs
+from tests.helpers import mapping_runs
 from tests.helpers.mapping_runs import World, map_to
 from tests.naive.sam_check import Checker
 
@@ -24,6 +25,7 @@ PICARD = shutil.which("PicardCommandLine")
 READ_GROUP = r"@RG\tID:a\tSM:s\tPL:ILLUMINA"
 KINDS = {"single": "", "paired": "", "mixed": "psPs", "unaligned": "p"}
 FORMATS = ("bam", "cram", "sam")
+COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
 
 class Case(NamedTuple):
@@ -170,3 +172,31 @@ def test_picard_finds_what_is_wrong(world: World, tmp_path: Path) -> None:
     text = (tmp_path / "x.sam").read_text()
     (tmp_path / "y.sam").write_text(text.replace("\tRG:Z:a", "\tRG:Z:b", 1))
     assert "ERROR:READ_GROUP_NOT_FOUND" in validate(tmp_path / "y.sam", None)
+
+
+def test_template_lengths_are_those_of_samtools_fixmate(world: World, tmp_path: Path) -> None:
+    """Of mates apart, within each other, beyond each other's start, and on one strand."""
+    name, letters = next(iter(world.genome.items()))
+    rows: list[list[str]] = [[], []]
+    for i in range(60):
+        at = 1000 + 250 * i
+        mate = at + (300, 20, 0, -40, -400, 150)[i % 6]
+        ends = [letters[at : at + 120], letters[mate : mate + 120]]
+        if i % 6 < 5:
+            ends[1] = ends[1].translate(COMPLEMENT)[::-1]
+        for row, end in zip(rows, ends, strict=True):
+            row.append(f"@{name}_{i}\n{end}\n+\n{'I' * 120}\n")
+    paths = [tmp_path / "1.fq", tmp_path / "2.fq"]
+    for path, row in zip(paths, rows, strict=True):
+        path.write_text("".join(row))
+    map_to(world.index, tmp_path / "x.bam", *map(str, paths))
+    pysam.fixmate(str(tmp_path / "x.bam"), str(tmp_path / "y.bam"), catch_stdout=False)
+    ours, theirs = (
+        [
+            (r.query_name, r.flag & 0xC0, r.template_length)
+            for r in mapping_runs.records_of(tmp_path / file)
+        ]
+        for file in ("x.bam", "y.bam")
+    )
+    assert ours == theirs
+    assert len({length > 0 for _, segment, length in ours if segment == 0x40}) == 2
