@@ -12,10 +12,6 @@ from typing import NamedTuple
 JOB_NUMBERS = ("SLURM_JOB_ID", "JOB_ID", "LSB_JOBID")  # of Slurm, Grid Engine and LSF
 NUMBER = "^(" + "|".join(JOB_NUMBERS) + ")=[0-9]+$"
 
-# Scripts import this module. Of a workflow that comes from a repository (`github(...)`) Snakemake
-# keeps a script and what is asked for by path; the module then lies beside the script.
-workflow.source_path("../scripts/rule_log.py")
-
 # The start of a shell rule: all it says goes to its log, which begins with host and job.
 JOB = f"exec > {{log:q}} 2>&1; echo \"host $(hostname)\"; env | grep -E '{NUMBER}' || true; "
 
