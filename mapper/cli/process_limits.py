@@ -53,7 +53,7 @@ def too_many_files() -> str:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and those that led to it."""
+    """Yield an error, its cause, the cause of that, and so on."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
         seen.append(error)

@@ -340,7 +340,7 @@ def _reading(file: Path) -> Iterator[None]:
         raise IndexFormatError(f"{file}: is missing; {_REBUILD}") from error
     except PermissionError as error:
         raise IndexFormatError(
-            f"{file}: no permission to read it; whoever built the index can give it (chmod -R a+rX)"
+            f"{file}: no permission to read it; ask the owner of the index for it (chmod -R a+rX)"
         ) from error
     except OSError as error:
         raise IndexFormatError(f"{file}: cannot be read: {error.strerror}") from error
