@@ -22,6 +22,7 @@ LAYERS = (
     ("batch", "params", "dna", "cigar", "sam_flags", "gap_affine", "host_memory", "cuda"),
     ("batch_ops",),
     ("io",),
+    ("sorting",),
     ("index",),
     ("seed",),
     ("kmers", "chain"),

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -22,36 +22,24 @@ from mapper.errors import OutputError, UsageError
 from mapper.io.bam_writer import encode_bam
 from mapper.io.bgzf import BgzfWriter, Sink
 from mapper.io.header import bam_header
-from mapper.io.output_file import STDOUT, OutputFile, check_writable, output_error
+from mapper.io.output_file import STDOUT, OutputFile, output_error
 from mapper.io.paf import encode_paf
 from mapper.io.sam import encode_sam
-from mapper.io.samtools import (
-    SamtoolsProcess,
-    cram_format,
-    index_files,
-    scratch_directory,
-    sort_and_index,
-)
+from mapper.io.samtools import SamtoolsProcess, index_files
+
+Encoded = TypeVar("Encoded")
 
 FORMATS = ("bam", "cram", "sam", "paf")
 
 
-class SortOptions(NamedTuple):
-    """How to sort by coordinate."""
-
-    threads: int
-    memory: int  # bytes, of all threads together
-    mark_duplicates: bool = False
-
-
-class RecordOutput(Protocol):
+class RecordOutput(Protocol[Encoded]):
     """The interface of an output for records."""
 
-    def encode(self, records: RecordBatch, reads: ReadBatch) -> np.ndarray:
-        """Return the bytes of a batch of records: uint8. Any thread may call this."""
+    def encode(self, records: RecordBatch, reads: ReadBatch) -> Encoded:
+        """Return a batch of records in the form that is written. Any thread may call this."""
 
-    def append(self, encoded: np.ndarray) -> None:
-        """Write the bytes of the next batch: one thread at a time, in input order."""
+    def append(self, encoded: Encoded) -> None:
+        """Write the next batch: one thread at a time, in input order."""
 
 
 class _BamOutput:
@@ -92,15 +80,29 @@ class _PafOutput:
         self._sink.write(encoded.data)
 
 
-class _CramOutput:
-    """Uncompressed BAM into a samtools process, which writes CRAM to the output's handle."""
+class SamtoolsOutput:
+    """Uncompressed BAM into a samtools process, which writes another format to a file's handle.
 
-    def __init__(self, sink: OutputFile, reference: str, threads: int, level: int) -> None:
+    Parameters
+    ----------
+    sink
+        The file.
+    arguments
+        Of ``samtools view``, for the output.
+    threads
+        Threads of samtools.
+    index
+        Where it writes the index of the output; None for none.
+    """
+
+    def __init__(
+        self, sink: OutputFile, arguments: Sequence[str], threads: int, index: Path | None = None
+    ) -> None:
         self._name = sink.name
         self._sink = sink
+        into = ["-o", "-"] if index is None else ["--write-index", "-o", f"-##idx##{index}"]
         self._samtools = SamtoolsProcess(
-            "view", "-T", reference, "-@", str(threads - 1), "--no-PG",
-            "-O", cram_format(level), "-o", "-", "-",
+            "view", "-@", str(threads - 1), "--no-PG", *arguments, *into, "-",
             stdin=subprocess.PIPE, stdout=sink.fileno(),
         )  # fmt: skip
 
@@ -111,6 +113,7 @@ class _CramOutput:
         self.write(encoded.data)
 
     def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data`, a part of a BAM file."""
         view = memoryview(data)
         pipe = self._samtools.process.stdin
         assert pipe is not None
@@ -122,6 +125,7 @@ class _CramOutput:
             raise OutputError(f"{self._name}: samtools view ended early") from None
 
     def finish(self) -> None:
+        """Wait until samtools has written everything."""
         pipe = self._samtools.process.stdin
         assert pipe is not None
         pipe.close()
@@ -132,7 +136,23 @@ class _CramOutput:
             raise OutputError(f"{self._name}: samtools view failed: {reason}")
 
     def cancel(self) -> None:
+        """Kill samtools, if it runs."""
         self._samtools.kill()
+
+
+@contextmanager
+def samtools_output(
+    sink: OutputFile, start: bytes, arguments: Sequence[str], threads: int,
+    index: Path | None = None,
+) -> Iterator[SamtoolsOutput]:  # fmt: skip
+    """Write the start of a BAM file, let the caller append, and wait for samtools to end."""
+    output = SamtoolsOutput(sink, arguments, threads, index)
+    try:
+        output.write(start)
+        yield output
+        output.finish()
+    finally:
+        output.cancel()
 
 
 def format_of(path: str) -> str:
@@ -153,16 +173,16 @@ def format_of(path: str) -> str:
     return extension
 
 
-def check_format(path: str, fmt: str, *, sort: bool, reference: str | None) -> None:
-    """Raise UsageError for a combination of options that :func:`open_output` refuses."""
+def check_format(fmt: str, *, sort: bool, reference: str | None) -> None:
+    """Raise UsageError for a combination of options that cannot be written."""
     if fmt not in FORMATS:
         raise UsageError(f"output format {fmt!r}; choose one of {', '.join(FORMATS)}")
     if fmt == "cram" and reference is None:
         raise UsageError(
             "CRAM holds what differs from the reference; name its FASTA file with --reference"
         )
-    if sort and (path == STDOUT or fmt not in ("bam", "cram")):
-        raise UsageError("sorted output must go to a BAM or CRAM file; name one, or do not sort")
+    if sort and fmt == "paf":
+        raise UsageError("PAF is not sorted; write BAM, CRAM or SAM, or do not sort")
 
 
 @contextmanager
@@ -174,12 +194,11 @@ def open_output(
     contig_lengths: Sequence[int],
     executor: Executor,
     *,
-    sort: SortOptions | None = None,
     level: int = 1,
     reference: str | None = None,
     threads: int = 1,
-) -> Iterator[RecordOutput]:
-    """Open a file or standard output for records, as a context manager.
+) -> Iterator[RecordOutput[np.ndarray]]:
+    """Open a file or standard output for records in input order, as a context manager.
 
     The file appears under its name when the block ends, and indexes of an older file of that name
     go; neither happens if the block is left by an exception. Standard output then lacks BAM's
@@ -192,16 +211,13 @@ def open_output(
     fmt
         One of FORMATS.
     header
-        From :func:`mapper.io.header.header_text`, made with the same `sort`.
+        From :func:`mapper.io.header.header_text`.
     contig_names, contig_lengths
         Contigs in the order of their ``ref_id``.
     executor
         Its threads compress BAM; the calling thread must not be one of them.
-    sort
-        Sort by coordinate and index; for a BAM or CRAM file only.
     level
-        Compression level, see :func:`mapper.io.bgzf.deflater`; samtools' for sorted output
-        and CRAM.
+        Compression level, see :func:`mapper.io.bgzf.deflater`; samtools' for CRAM.
     reference
         FASTA file of the reference, which CRAM needs.
     threads
@@ -214,52 +230,35 @@ def open_output(
     OutputError
         If the output cannot be created, at once, or cannot be written in full.
     """
-    check_format(path, fmt, sort=sort is not None, reference=reference)
+    check_format(fmt, sort=False, reference=reference)
     start = bam_header(header, contig_names, contig_lengths)
-    if sort is None:
-        stale = () if path == STDOUT else index_files(Path(path))
-        with OutputFile(path, stale=stale) as sink:
-            if fmt == "sam":
-                sink.write(header.encode("utf-8", "surrogateescape"))
-                yield _SamOutput(sink, contig_names)
-            elif fmt == "paf":
-                yield _PafOutput(sink, contig_names, contig_lengths)
-            elif fmt == "cram":
-                assert reference is not None
-                with _cram_output(sink, start, reference, threads, level) as cram:
-                    yield cram
-            else:
-                with _bam_writer(sink, start, executor, level) as writer:
-                    yield _BamOutput(writer)
-        return
-    final = Path(path).resolve()
-    check_writable(final)
-    with scratch_directory(final) as scratch:
-        unsorted = scratch / "unsorted.bam"
-        with OutputFile(str(unsorted)) as sink, _bam_writer(sink, start, executor, 1) as writer:
-            yield _BamOutput(writer)
-        sort_and_index(
-            unsorted, Path(path), sort.threads, sort.memory, level=level,
-            mark_duplicates=sort.mark_duplicates,
-            reference=reference if fmt == "cram" else None,
-        )  # fmt: skip
+    stale = () if path == STDOUT else index_files(Path(path))
+    with OutputFile(path, stale=stale) as sink:
+        if fmt == "sam":
+            sink.write(header.encode("utf-8", "surrogateescape"))
+            yield _SamOutput(sink, contig_names)
+        elif fmt == "paf":
+            yield _PafOutput(sink, contig_names, contig_lengths)
+        elif fmt == "cram":
+            with samtools_output(sink, start, cram_options(reference, level), threads) as cram:
+                yield cram
+        else:
+            with bam_writer(sink, start, executor, level) as writer:
+                yield _BamOutput(writer)
+
+
+def cram_options(reference: str | None, level: int) -> list[str]:
+    """Return the options of ``samtools view`` for CRAM.
+
+    Version 3.0, as many readers support no later one, and with NM, as htsjdk (GATK, Picard) does
+    not recompute it.
+    """
+    assert reference is not None  # by check_format()
+    return ["-T", reference, "-O", f"cram,version=3.0,store_nm=1,level={level}"]
 
 
 @contextmanager
-def _cram_output(
-    sink: OutputFile, start: bytes, reference: str, threads: int, level: int
-) -> Iterator[_CramOutput]:
-    output = _CramOutput(sink, reference, threads, level)
-    try:
-        output.write(start)
-        yield output
-        output.finish()
-    finally:
-        output.cancel()
-
-
-@contextmanager
-def _bam_writer(sink: Sink, start: bytes, executor: Executor, level: int) -> Iterator[BgzfWriter]:
+def bam_writer(sink: Sink, start: bytes, executor: Executor, level: int) -> Iterator[BgzfWriter]:
     """Write the start of a BAM file, let the caller append, and end it unless there is an error."""
     writer = BgzfWriter(sink, executor, level)
     try:

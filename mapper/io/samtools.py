@@ -1,4 +1,4 @@
-"""Run the samtools of pysam in processes, to convert CRAM and SAM, sort, mark duplicates and index.
+"""Run the samtools of pysam in processes, to convert from and to CRAM and SAM; names of indexes.
 
 Within this process samtools would block signals until it is done, and could not be stopped.
 """
@@ -9,26 +9,14 @@ import os
 import stat
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-import pysam
-
-from mapper.errors import OutputError, UsageError
+from mapper.errors import UsageError
 from mapper.io.bgzf_reader import HEAD_BYTES, Step, is_bgzf
 from mapper.io.input_file import GZIP_MAGIC, BrokenStreamError, ByteSource
-from mapper.io.output_file import (
-    check_writable,
-    output_error,
-    remove_directory,
-    remove_quietly,
-    sync_and_rename,
-    temporary_name,
-)
 from mapper.parallel.pool import start_daemon
 
 _CALL = (
@@ -227,12 +215,11 @@ class ConvertedSource:
                 pipe.close()
 
 
-# --- sorting and indexing ---
+# --- indexes ---
 
 MAX_BAI_LENGTH = 1 << 29
 """Longest contig that a .bai can index; longer ones need a .csi."""
 
-_MIN_MEMORY = 16 << 20
 _INDEX_KINDS = (".bai", ".csi", ".crai")
 _KINDS_WITHOUT_SUFFIX = {".bam": (".bai", ".csi"), ".cram": (".crai",)}
 """Indexes that readers also look for instead of the suffix: ``x.bai`` beside ``x.bam``."""
@@ -251,150 +238,3 @@ def index_files(path: Path) -> list[Path]:
             *map(file.with_suffix, _KINDS_WITHOUT_SUFFIX.get(file.suffix.lower(), ())),
         )
     ]
-
-
-@contextmanager
-def scratch_directory(final: Path) -> Iterator[Path]:
-    """Make a temporary directory, and remove it with its content.
-
-    It is in TMPDIR if that is set, else in the directory of `final`, which must have room for the
-    data anyway; /tmp may not.
-    """
-    given = os.environ.get("TMPDIR")
-    parent = Path(given or final.parent)
-    if given and not parent.is_dir():
-        raise OutputError(
-            f"TMPDIR={given}: no such directory, and --sort writes its temporary files there; make "
-            "it, name another one, or unset TMPDIR"
-        )
-    prefix = f".{final.name}.fmwave-{os.getpid()}-"
-    try:
-        scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-    except OSError as error:
-        raise output_error(f"TMPDIR={given}" if given else parent, error) from error
-    try:
-        yield scratch
-    finally:
-        remove_directory(scratch)
-
-
-def sort_and_index(
-    unsorted: Path,
-    final: Path,
-    threads: int,
-    memory: int,
-    *,
-    level: int = 1,
-    mark_duplicates: bool = False,
-    reference: str | None = None,
-) -> None:
-    """Write a BAM or CRAM file in coordinate order, and its index.
-
-    Parameters
-    ----------
-    unsorted
-        BAM file to sort; it is left as it is.
-    final
-        The sorted file, which appears when complete, and then its index, ``.bai`` (``.csi`` if a
-        contig exceeds MAX_BAI_LENGTH; ``.crai`` for CRAM). Old indexes are removed before.
-    threads
-        Threads that sort and compress.
-    memory
-        Bytes for records of all threads together; further records go to temporary files.
-    level
-        zlib's compression level.
-    mark_duplicates
-        Set flag 0x400 on all but the best of the pairs (or single reads) with the same start
-        and end, as ``samtools markdup`` does. It uses the tags MC and ms.
-    reference
-        FASTA file; with it CRAM is written.
-
-    Raises
-    ------
-    OutputError
-        If `unsorted` is damaged, or samtools fails; with its message.
-    """
-    old_indexes = index_files(final)
-    final = final.resolve()
-    check_writable(final)
-    kind = ".crai" if reference is not None else _index_kind(unsorted)
-    sorted_file = temporary_name(final)
-    final_index = final.with_name(final.name + kind)
-    index = temporary_name(final_index)
-    target = ["-O", f"bam,level={level}"]
-    if reference is not None:
-        target = ["-O", cram_format(level), "--reference", reference]
-    try:
-        with scratch_directory(final) as scratch:
-            # Both run at once: markdup reads while sort merges.
-            marking = max(threads // 2, 1) if mark_duplicates else 0
-            sorting = max(threads - marking, 1)
-            per_thread = max(memory // sorting, _MIN_MEMORY)
-            sort = ["-@", str(sorting - 1), "-m", str(per_thread), "--no-PG"]
-            sort += ["-T", str(scratch / "part"), str(unsorted)]
-            if mark_duplicates:
-                mark = ["-@", str(marking - 1), "--no-PG", "-T", str(scratch / "marked"), *target]
-                _sort_and_mark(final, [*sort, "-u", "-o", "-"], [*mark, "-", str(sorted_file)])
-            else:
-                _run(final, "sort", *sort, *target, "-o", str(sorted_file))
-        format_options = [] if kind == ".crai" else ["-c" if kind == ".csi" else "-b"]
-        _run(
-            final,
-            "index",
-            *(*format_options, "-@", str(threads - 1), "-o", str(index), str(sorted_file)),
-        )
-        stale = [path for path in old_indexes if not _leads_to(path, final_index)]
-        sync_and_rename(sorted_file, final, stale=stale)
-        sync_and_rename(index, final_index)
-    finally:
-        remove_quietly(sorted_file)
-        remove_quietly(index)
-
-
-def _leads_to(path: Path, file: Path) -> bool:
-    """Return True for a symbolic link to `file`, as beside an output that is a link itself."""
-    return path.is_symlink() and os.path.realpath(path) == str(file)
-
-
-def cram_format(level: int) -> str:
-    """Return samtools' option for CRAM output.
-
-    Version 3.0, as many readers support no later one, and with NM, as htsjdk (GATK, Picard) does
-    not recompute it.
-    """
-    return f"cram,version=3.0,store_nm=1,level={level}"
-
-
-def _index_kind(bam_path: Path) -> str:
-    try:
-        with pysam.AlignmentFile(str(bam_path), check_sq=False) as bam:
-            return ".csi" if max(bam.lengths, default=0) > MAX_BAI_LENGTH else ".bai"
-    except OSError as error:
-        raise OutputError(f"{bam_path}: cannot be read back for sorting: {error}") from error
-
-
-def _run(final: Path, command: str, *arguments: str) -> None:
-    """Run a samtools command; raise OutputError if it fails."""
-    reason = SamtoolsProcess(command, *arguments).wait()
-    if reason is not None:
-        raise OutputError(f"{final}: samtools {command} failed: {reason}")
-
-
-def _sort_and_mark(final: Path, sort: list[str], mark: list[str]) -> None:
-    """Run ``samtools sort`` and ``samtools markdup`` with a pipe between them."""
-    sorting = SamtoolsProcess("sort", *sort, stdout=subprocess.PIPE)
-    try:
-        marking = SamtoolsProcess("markdup", *mark, stdin=sorting.process.stdout)
-        try:
-            assert sorting.process.stdout is not None
-            sorting.process.stdout.close()  # sort gets a broken pipe if markdup ends
-            marked = marking.wait()
-            done = sorting.wait()
-        finally:
-            marking.kill()
-    finally:
-        sorting.kill()
-    # If sort fails, markdup fails too, so the error of sort comes first.
-    for command, reason in (("sort", done), ("markdup", marked)):
-        if reason is not None:
-            raise OutputError(f"{final}: samtools {command} failed: {reason}")

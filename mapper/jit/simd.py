@@ -11,6 +11,7 @@ compiled function has a plain one, which defines it and runs where the JIT is of
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -139,6 +140,11 @@ def copy(source, start, target, at, n):
     target[at : at + n] = source[start : start + n]
 
 
+def copy_from_address(address, target, at, n):
+    """Copy `n` bytes at an address, of memory that the caller keeps, to `at` in an array."""
+    ctypes.memmove(target.ctypes.data + at, int(address), int(n))
+
+
 def _lowest_first(builder: Any, number: Any) -> Any:
     """Convert a number between native and little-endian byte order."""
     return builder.bswap(number) if sys.byteorder == "big" else number
@@ -193,6 +199,19 @@ def _copy(typingctx, source, start, target, at, n):
     return types.none(source, types.int64, target, *integers), codegen
 
 
+@intrinsic
+def _copy_from_address(typingctx, source, target, at, n):
+    check_bytes(target)
+
+    def codegen(context, builder, signature, args):
+        b = address(context, builder, signature.args[1], args[1], args[2])
+        a = builder.inttoptr(args[0], BYTE.as_pointer())
+        cgutils.raw_memcpy(builder, b, a, args[3], 1)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, target, types.int64, types.int64), codegen
+
+
 _put16, _put32 = _putting(16), _putting(32)
 _get16, _get32 = _getting(16, False), _getting(32, True)
 
@@ -220,3 +239,8 @@ def _get32_compiled(data, at):
 @overload(copy, inline="always")
 def _copy_compiled(source, start, target, at, n):
     return lambda source, start, target, at, n: _copy(source, start, target, at, n)
+
+
+@overload(copy_from_address, inline="always")
+def _copy_from_address_compiled(address, target, at, n):
+    return lambda address, target, at, n: _copy_from_address(address, target, at, n)

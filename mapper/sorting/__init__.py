@@ -1,0 +1,1 @@
+"""Sort records by coordinate, mark duplicates and index, within the run that makes them."""

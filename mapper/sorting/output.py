@@ -1,0 +1,244 @@
+"""Write records in coordinate order: BAM, CRAM and SAM, with the index of a file.
+
+While records come, they are sorted (:mod:`mapper.sorting.runs`). When all are there, the ranges of
+their order pass through the pool once more (:mod:`mapper.sorting.engine`): duplicates are marked,
+records gathered in order and compressed, and the index made of the same records.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from mapper.batch import ReadBatch, RecordBatch
+from mapper.io.header import bam_header
+from mapper.io.output import bam_writer, check_format, cram_options, samtools_output
+from mapper.io.output_file import (
+    STDOUT,
+    OutputFile,
+    check_writable,
+    is_special,
+    remove_quietly,
+    sync_and_rename,
+    temporary_name,
+)
+from mapper.io.samtools import MAX_BAI_LENGTH, index_files
+from mapper.parallel.buffers import RECYCLER
+from mapper.sorting.bam_index import BamIndex
+from mapper.sorting.duplicate_keys import MarkOptions
+from mapper.sorting.engine import Gathered, Marking, gathered_ranges
+from mapper.sorting.ranges import RecordRange
+from mapper.sorting.runs import RecordSorter, Run, make_run
+from mapper.sorting.spill_file import SpillFile, spill_directory
+
+
+class SortOptions(NamedTuple):
+    """How to sort by coordinate."""
+
+    memory: int
+    """Bytes for records; further ones go to a temporary file."""
+    tmp_dir: str | None = None
+    """Its directory; see :func:`mapper.sorting.spill_file.spill_directory`."""
+    duplicates: MarkOptions | None = None
+    """How to mark duplicates; None for not at all."""
+
+
+class SortedTarget(NamedTuple):
+    """What sorted records are written to."""
+
+    path: str
+    """File name, or ``-`` for standard output. A regular file of BAM or CRAM gets an index."""
+    output_format: str
+    """bam, cram or sam."""
+    header: str
+    """From :func:`mapper.io.header.header_text`, of sorted records."""
+    command: str
+    """The command line, which the counts of duplicates quote."""
+    contig_names: Sequence[str]
+    contig_lengths: Sequence[int]
+    level: int = 1
+    """Compression level, see :func:`mapper.io.bgzf.deflater`; samtools' for CRAM."""
+    reference: str | None = None
+    """FASTA file of the reference, which CRAM needs."""
+    threads: int = 1
+    """Threads of samtools, for CRAM and SAM."""
+
+    @property
+    def file(self) -> Path | None:
+        """The file, where its links lead; None for standard output, a pipe or a device."""
+        if self.path == STDOUT or is_special(Path(self.path)):
+            return None
+        return Path(self.path).resolve()
+
+    @property
+    def index(self) -> Path | None:
+        """The index's name; None for no index."""
+        if self.file is None or self.output_format not in ("bam", "cram"):
+            return None
+        is_long = max(self.contig_lengths, default=0) > MAX_BAI_LENGTH
+        kind = ".crai" if self.output_format == "cram" else ".csi" if is_long else ".bai"
+        return self.file.with_name(self.file.name + kind)
+
+    def check(self) -> None:
+        """Raise UsageError or OutputError if it cannot be written."""
+        check_format(self.output_format, sort=True, reference=self.reference)
+        if self.file is not None:
+            check_writable(self.file)
+
+
+class SortedOutput:
+    """An output for the records of a run, which sorts them; see :func:`open_sorted_output`."""
+
+    def __init__(self, sorter: RecordSorter) -> None:
+        self._sorter = sorter
+        self.duplicates: dict[str, object] | None = None
+        """Counts of duplicates, when the output is complete, if they were marked."""
+
+    def encode(self, records: RecordBatch, reads: ReadBatch) -> Run:
+        """Return a batch of records, sorted and encoded. Any thread may call this."""
+        return make_run(records, reads)
+
+    def append(self, encoded: Run) -> None:
+        """Add the next batch: one thread at a time, in input order."""
+        self._sorter.add(encoded)
+
+
+@contextmanager
+def open_sorted_output(
+    target: SortedTarget, sort: SortOptions, executor: Executor, n_threads: int, *,
+    before_writing: Callable[[], None] = lambda: None, progress: bool = False,
+) -> Iterator[SortedOutput]:  # fmt: skip
+    """Open a file or standard output for sorted records, as a context manager.
+
+    Everything is written when the block ends, nothing if it is left by an exception. The file
+    appears when it is complete, then its index; indexes of an older file of that name go before.
+
+    Parameters
+    ----------
+    executor
+        Its threads sort and compress; the calling thread must not be one of them.
+    n_threads
+        Their number.
+    before_writing
+        Called when the block has ended, before the records are written.
+    progress
+        Show on standard error how much has been written.
+
+    Raises
+    ------
+    UsageError, OutputError
+        If the output cannot be created, at once, or cannot be written in full.
+    """
+    target.check()
+    file = SpillFile(spill_directory(sort.tmp_dir, target.file))
+    sorter = RecordSorter(file, executor, n_threads, sort.memory)
+    output = SortedOutput(sorter)
+    try:
+        yield output
+        before_writing()
+        runs = sorter.finish()
+        n_records = sorter.n_records
+        output.duplicates = write_sorted(
+            runs.ranges, n_records, target, sort.duplicates, executor, n_threads, progress=progress
+        )
+    finally:
+        sorter.cancel()
+        file.close()
+
+
+def write_sorted(
+    ranges: Callable[[], Iterable[RecordRange]], n_records: int | None, target: SortedTarget,
+    duplicates: MarkOptions | None, executor: Executor, n_threads: int, *, progress: bool = False,
+) -> dict[str, object] | None:  # fmt: skip
+    """Write the records of ranges in order, mark duplicates and index.
+
+    Parameters
+    ----------
+    ranges
+        See :func:`mapper.sorting.engine.gathered_ranges`.
+    n_records
+        Number of all records, for the progress; None if it is not known.
+
+    Returns
+    -------
+    The counts of duplicates as ``samtools markdup --json`` names them, or None if they are not
+    marked.
+    """
+    marking = None if duplicates is None else Marking(duplicates, target.header)
+    start = bam_header(target.header, target.contig_names, target.contig_lengths)
+    bar = tqdm(
+        total=n_records, unit=" records", unit_scale=True, disable=not progress, file=sys.stderr,
+        desc="merging", mininterval=0.5,
+    )  # fmt: skip
+
+    def gathered() -> Iterator[Gathered]:
+        for part in gathered_ranges(ranges, executor, n_threads, marking):
+            if marking is not None and part.counts is not None:
+                marking.add(part.counts)
+            yield part
+            bar.update(part.n_records)
+
+    with bar:
+        if target.output_format == "bam":
+            _write_bam(gathered(), target, start, executor)
+        else:
+            _write_by_samtools(gathered(), target, start)
+    return None if marking is None else marking.report(target.command)
+
+
+def _write_bam(
+    parts: Iterator[Gathered], target: SortedTarget, start: bytes, executor: Executor
+) -> None:
+    """Write BAM, and its index from the offsets of the blocks written."""
+    with ExitStack() as stack:
+        index_file = None
+        if target.index is not None:
+            index_file = stack.enter_context(OutputFile(str(target.index)))
+        index = BamIndex(target.contig_names, target.contig_lengths)
+        sink = stack.enter_context(OutputFile(target.path, stale=_stale(target)))
+        with bam_writer(sink, start, executor, target.level) as writer:
+            n_before = writer.n_blocks  # of the header
+            for part in parts:
+                index.add(part.index)
+                writer.append(part.data.data)
+        if index_file is not None:
+            index_file.write(index.write(writer.block_offsets[n_before:]))
+
+
+def _write_by_samtools(parts: Iterator[Gathered], target: SortedTarget, start: bytes) -> None:
+    """Write CRAM, and its index, or SAM."""
+    options = ["-h", "-O", "sam"]
+    if target.output_format == "cram":
+        options = cram_options(target.reference, target.level)
+    index = None if target.index is None else temporary_name(target.index)
+    try:
+        with (
+            OutputFile(target.path, stale=_stale(target)) as sink,
+            samtools_output(sink, start, options, target.threads, index) as output,
+        ):
+            for part in parts:
+                output.append(part.data)
+        if index is not None and target.index is not None:
+            sync_and_rename(index, target.index)
+    finally:
+        if index is not None:
+            remove_quietly(index)
+
+
+def _stale(target: SortedTarget) -> list[Path]:
+    """Return the indexes of an older file, but for links to the name of the new one."""
+    if target.file is None:
+        return []
+    return [
+        path
+        for path in index_files(Path(target.path))
+        if not (path.is_symlink() and os.path.realpath(path) == str(target.index))
+    ]

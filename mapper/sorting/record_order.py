@@ -1,0 +1,154 @@
+"""The order of a sorted file: keys of records, a stable radix sort, and records in bytes.
+
+Records are ordered by contig, position and strand; those without a contig come last. Records of
+equal keys keep the order of the input. That is the order of ``samtools sort``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.io.bam_writer import FIXED_BYTES
+from mapper.jit.accelerate import core, driver
+from mapper.jit.simd import copy, get16, get32
+from mapper.sam_flags import REVERSE
+
+NO_CONTIG = (1 << 30) - 1
+"""Contig number, in keys and places, of records without a contig."""
+
+PLACE_BITS = 32
+"""Bits of a place below the contig number."""
+
+END_OF_ORDER = NO_CONTIG + 1 << PLACE_BITS
+"""A place behind those of all records."""
+
+_DIGIT_BITS = 11
+_DIGITS = 1 << _DIGIT_BITS
+
+
+@core
+def place_of(ref_id, pos):
+    """Return a position as one number that is ordered like the sorted file.
+
+    Parameters
+    ----------
+    ref_id, pos
+        Contig number and 0-based position; -1 for none. A position before the contig counts as -1.
+    """
+    contig = np.int64(ref_id) if ref_id >= 0 else np.int64(NO_CONTIG)
+    return contig << PLACE_BITS | (max(np.int64(pos), np.int64(-1)) + 1)
+
+
+@core
+def sort_key(ref_id, pos, flag):
+    """Return the key of a record: its place, then its strand."""
+    return place_of(ref_id, pos) << 1 | ((np.int64(flag) & REVERSE) != 0)
+
+
+@driver
+def keys_of_columns(ref_id, ref_pos, flag):
+    """Return the keys of a batch of records: int64."""
+    keys = np.empty(len(flag), np.int64)
+    for i in range(len(flag)):
+        keys[i] = sort_key(ref_id[i], ref_pos[i], flag[i])
+    return keys
+
+
+@core
+def record_size(data, at):
+    """Return the bytes of the record at `at`, those of its size included."""
+    return get32(data, at) + 4
+
+
+@core
+def record_key(data, at):
+    """Return the key of the record at `at`."""
+    return sort_key(get32(data, at + 4), get32(data, at + 8), get16(data, at + 18))
+
+
+@driver
+def count_records(data):
+    """Return the number of records in an array of whole records."""
+    n = np.int64(0)
+    at = np.int64(0)
+    while at + FIXED_BYTES <= len(data):
+        at += record_size(data, at)
+        n += 1
+    return n
+
+
+@driver
+def _find(data, starts, keys):
+    at = np.int64(0)
+    for i in range(len(starts)):
+        starts[i] = at
+        keys[i] = record_key(data, at)
+        at += record_size(data, at)
+
+
+def find_records(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return offset and key of each record in an array of whole records: int64."""
+    n = int(count_records(data))
+    starts, keys = np.empty(n, np.int64), np.empty(n, np.int64)
+    _find(data, starts, keys)
+    return starts, keys
+
+
+@driver
+def stable_order(keys):
+    """Return the rows of int64 keys in ascending order, equal ones as they come: int64.
+
+    A radix sort from the lowest digit up, of those digits in which keys differ.
+    """
+    n = len(keys)
+    order = np.arange(n)
+    if n < 2:
+        return order
+    least = keys[0]
+    largest = keys[0]
+    is_sorted = True
+    for i in range(1, n):
+        is_sorted &= keys[i] >= keys[i - 1]
+        least = min(least, keys[i])
+        largest = max(largest, keys[i])
+    if is_sorted:
+        return order
+    digits = np.empty(n, np.int64)
+    next_digits = np.empty(n, np.int64)
+    next_order = np.empty(n, np.int64)
+    for i in range(n):
+        digits[i] = keys[i] - least
+    left = largest - least
+    firsts = np.empty(_DIGITS, np.int64)
+    while left > 0:
+        firsts[:] = 0
+        for i in range(n):
+            firsts[digits[i] & (_DIGITS - 1)] += 1
+        total = np.int64(0)
+        for digit in range(_DIGITS):
+            count = firsts[digit]
+            firsts[digit] = total
+            total += count
+        for i in range(n):
+            digit = digits[i] & (_DIGITS - 1)
+            to = firsts[digit]
+            firsts[digit] = to + 1
+            next_digits[to] = digits[i] >> _DIGIT_BITS
+            next_order[to] = order[i]
+        digits, next_digits = next_digits, digits
+        order, next_order = next_order, order
+        left >>= _DIGIT_BITS
+    return order
+
+
+@driver
+def copy_records(data, starts, out):
+    """Copy records in the order of their offsets; return the offset of each in `out`: int64."""
+    new = np.empty(len(starts), np.int64)
+    at = np.int64(0)
+    for i in range(len(starts)):
+        size = record_size(data, starts[i])
+        copy(data, starts[i], out, at, size)
+        new[i] = at
+        at += size
+    return new

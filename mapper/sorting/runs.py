@@ -1,0 +1,426 @@
+"""Sort records in memory and, beyond a bound, in a temporary file; cut the order into ranges.
+
+Every batch of records comes as a *run*, sorted. Runs stay in memory up to half of the bound; then
+they are merged into one run of a temporary file, while the next ones fill the other half. At the
+end all runs are merged: the order is cut into ranges of a few megabytes, and each range, which is
+a slice of every run, is sorted by itself, by any thread. Where many records have the same key,
+a range ends within them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.batch import ReadBatch, RecordBatch
+from mapper.io.bam_writer import encode_bam_in_order
+from mapper.jit.accelerate import core, driver
+from mapper.jit.simd import copy_from_address
+from mapper.parallel.buffers import RECYCLER
+from mapper.sorting.ranges import RANGE_BYTES, RecordRange
+from mapper.sorting.record_order import (
+    copy_records,
+    find_records,
+    keys_of_columns,
+    record_key,
+    record_size,
+    stable_order,
+)
+from mapper.sorting.spill_file import SpilledRun, SpillFile
+
+SAMPLED = 128
+"""Records of a run in memory for each one whose key is looked at to cut the order."""
+
+BLOCK_BYTES = 1 << 16
+"""Least bytes of a block of the temporary file: a range reads two partly needed ones of each run."""
+
+
+class Run(NamedTuple):
+    """Sorted records in memory."""
+
+    data: np.ndarray  # uint8: BAM records, one behind another
+    keys: np.ndarray  # int64 (n_records,)
+    starts: np.ndarray  # uint32 (n_records + 1,): in `data`
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of memory."""
+        return self.data.nbytes + self.keys.nbytes + self.starts.nbytes
+
+
+def make_run(records: RecordBatch, reads: ReadBatch) -> Run:
+    """Return the records of a batch, sorted and encoded.
+
+    Raises
+    ------
+    OutputError
+        If a name is longer than BAM can hold.
+    """
+    keys = keys_of_columns(records.ref_id, records.ref_pos, records.flag)
+    order = stable_order(keys)
+    data, starts = encode_bam_in_order(records, reads, order, _new_array)
+    return Run(data, keys[order], starts.astype(np.uint32))
+
+
+def run_of_bytes(data: np.ndarray) -> Run:
+    """Return whole BAM records, fewer than 4 GB of them, as a run."""
+    starts, keys = find_records(data)
+    order = stable_order(keys)
+    out = _new_array(len(data))
+    offsets = np.empty(len(starts) + 1, np.uint32)
+    offsets[:-1] = copy_records(data, starts[order], out)
+    offsets[-1] = len(data)
+    return Run(out, keys[order], offsets)
+
+
+def _new_array(n_bytes: int) -> np.ndarray:
+    """Return memory that lives to the end of the run: none of it would be used again."""
+    return np.empty(n_bytes, np.uint8)
+
+
+# --- cutting the order ---
+
+
+class Cut(NamedTuple):
+    """A place in the merged order of runs: before a record of one of them."""
+
+    key: int
+    run: int
+    row: int
+    """The record's number in a run in memory; a block's number in a run of the file."""
+
+
+class _MemoryRuns(NamedTuple):
+    """Runs in memory as columns."""
+
+    keys: np.ndarray  # int64, of all runs
+    firsts: np.ndarray  # int64 (n_runs + 1,): rows of each run in `keys`
+    starts: np.ndarray  # uint32: those of run r begin at firsts[r] + r
+    addresses: np.ndarray  # int64 (n_runs,): of the data
+
+
+def _columns(runs: list[Run]) -> _MemoryRuns:
+    firsts = np.zeros(len(runs) + 1, np.int64)
+    np.cumsum([len(run.keys) for run in runs], out=firsts[1:])
+    return _MemoryRuns(
+        np.concatenate([np.empty(0, np.int64), *(run.keys for run in runs)]),
+        firsts,
+        np.concatenate([np.empty(0, np.uint32), *(run.starts for run in runs)]),
+        np.array([run.data.ctypes.data for run in runs], np.int64),
+    )
+
+
+@core
+def _rows_before(keys, first, end, key, with_equal):
+    """Return how many of ``keys[first:end]``, ascending, are below `key`, or not above it."""
+    low, high = first, end
+    while low < high:
+        middle = (low + high) >> 1
+        if keys[middle] < key or (with_equal and keys[middle] == key):
+            low = middle + 1
+        else:
+            high = middle
+    return low - first
+
+
+@driver
+def _find_slices(keys, firsts, starts, n_spilled, key, run, row, out):
+    """Write, for each run in memory, the byte in it where a cut lies: int64."""
+    for r in range(len(firsts) - 1):
+        if n_spilled + r == run:
+            rows = np.int64(row)
+        else:
+            rows = _rows_before(keys, firsts[r], firsts[r + 1], key, n_spilled + r < run)
+        out[r] = starts[firsts[r] + r + rows]
+
+
+@driver
+def _copy_slices(addresses, low, high, out, at):
+    """Copy ``[low[r], high[r])`` of each run, one behind another; return the end."""
+    for r in range(len(addresses)):
+        n = high[r] - low[r]
+        copy_from_address(addresses[r] + low[r], out, at, n)
+        at += n
+    return at
+
+
+@driver
+def _trim(data, low_key, low_with_equal, high_key, high_with_equal):
+    """Return the bounds of the records of an array that lie between two keys.
+
+    A record is left out at the start if its key is below `low_key` (or equal to it, where
+    `low_with_equal`), and taken at the end if its key is below `high_key` (or equal to it).
+    """
+    at = np.int64(0)
+    while at < len(data):
+        key = record_key(data, at)
+        if key > low_key or (key == low_key and not low_with_equal):
+            break
+        at += record_size(data, at)
+    start = at
+    while at < len(data):
+        key = record_key(data, at)
+        if key > high_key or (key == high_key and not high_with_equal):
+            break
+        at += record_size(data, at)
+    return start, at
+
+
+_LOWEST = Cut(-1, -1, 0)
+_HIGHEST = Cut((1 << 63) - 1, -1, 0)
+
+
+class SortedRuns:
+    """Runs of the temporary file, then runs in memory, in the order of the input."""
+
+    def __init__(self, file: SpillFile, spilled: list[SpilledRun], runs: list[Run]) -> None:
+        self._file = file
+        self._spilled = spilled
+        self._memory = _columns(runs)
+        self._data = [run.data for run in runs]  # the owners of the addresses
+        self.n_bytes = sum(map(len, self._data)) + sum(
+            int(run.offsets[-1] - run.offsets[0]) for run in spilled
+        )
+
+    def ranges(self, target: int = RANGE_BYTES) -> list[RecordRange]:
+        """Cut the order into ranges of about `target` bytes."""
+        cuts = [_LOWEST, *self._cuts(target), _HIGHEST]
+        return [
+            RecordRange(max(low.key, 0) >> 1, partial(self._load, low, high))
+            for low, high in zip(cuts[:-1], cuts[1:], strict=True)
+        ]
+
+    def _cuts(self, target: int) -> list[Cut]:
+        """Choose some of the records that are looked at, by the bytes between them."""
+        keys, runs, rows, weights = [], [], [], []
+        for number, run in enumerate(self._spilled):
+            keys.append(run.first_keys)
+            rows.append(np.arange(len(run.first_keys)))
+            weights.append(np.diff(run.offsets))
+            runs.append(np.full(len(run.first_keys), number))
+        memory = self._memory
+        for number, (first, end) in enumerate(pairwise(memory.firsts.tolist())):
+            sampled = np.arange(0, end - first, SAMPLED)
+            starts = memory.starts[first + number : end + number + 1].astype(np.int64)
+            keys.append(memory.keys[first:end][sampled])
+            rows.append(sampled)
+            weights.append(np.diff(starts[np.append(sampled, end - first)]))
+            runs.append(np.full(len(sampled), len(self._spilled) + number))
+        if not keys:
+            return []
+        all_keys = np.concatenate(keys)
+        order = stable_order(all_keys)
+        before = np.cumsum(np.concatenate(weights)[order])[:-1]
+        chosen = order[1:][np.diff(before // target, prepend=0) > 0]
+        columns = (all_keys, np.concatenate(runs), np.concatenate(rows))
+        return [Cut(*row) for row in zip(*(c[chosen].tolist() for c in columns), strict=True)]
+
+    def _load(self, low: Cut, high: Cut) -> np.ndarray:
+        """Return the records between two cuts, run after run."""
+        begin, end = self._slices(low), self._slices(high)
+        in_memory = int((end - begin).sum())
+        blocks = [self._read_blocks(number, low, high) for number in range(len(self._spilled))]
+        data = RECYCLER.empty(sum(map(len, blocks)) + in_memory)
+        at = 0
+        for block in blocks:
+            data[at : at + len(block)] = block
+            at += len(block)
+        _copy_slices(self._memory.addresses, begin, end, data, at)
+        return data
+
+    def _slices(self, cut: Cut) -> np.ndarray:
+        """Return where a cut lies in the bytes of each run in memory."""
+        memory = self._memory
+        out = np.empty(len(memory.addresses), np.int64)
+        _find_slices(
+            memory.keys, memory.firsts, memory.starts, len(self._spilled), cut.key, cut.run,
+            cut.row, out,
+        )  # fmt: skip
+        return out
+
+    def _read_blocks(self, number: int, low: Cut, high: Cut) -> np.ndarray:
+        """Return the records of a run of the file between two cuts."""
+        run = self._spilled[number]
+        # The record at a cut lies in the block before the first one that begins behind the cut.
+        first = low.row if number == low.run else self._block_behind(number, low) - 1
+        end = high.row if number == high.run else self._block_behind(number, high)
+        first = max(first, 0)
+        if first >= end:
+            return np.empty(0, np.uint8)
+        offset = int(run.offsets[first])
+        data = RECYCLER.empty(int(run.offsets[end]) - offset)
+        self._file.read(offset, data)
+        # At a cut of this run itself, a block begins: all of its records are behind it.
+        low_key = -1 if number == low.run else low.key
+        high_key = _HIGHEST.key if number == high.run else high.key
+        start, stop = _trim(data, low_key, number < low.run, high_key, number < high.run)
+        return data[start:stop]
+
+    def _block_behind(self, number: int, cut: Cut) -> int:
+        """Return the first block whose first record is behind a cut."""
+        side = "right" if number < cut.run else "left"
+        return int(np.searchsorted(self._spilled[number].first_keys, cut.key, side))
+
+
+# --- sorting ---
+
+
+def sorted_bytes(data: np.ndarray) -> np.ndarray:
+    """Return records, each source's together, in their merged order."""
+    starts, keys = find_records(data)
+    out = RECYCLER.empty(len(data))
+    copy_records(data, starts[stable_order(keys)], out)
+    return out
+
+
+@driver
+def _find_blocks(data, least, starts, keys):
+    """Find blocks of whole records and at least `least` bytes; return their number."""
+    n = np.int64(0)
+    at = np.int64(0)
+    while at < len(data):
+        starts[n] = at
+        keys[n] = record_key(data, at)
+        n += 1
+        end = at + least
+        while at < len(data) and at < end:
+            at += record_size(data, at)
+    return n
+
+
+class _Sorted(NamedTuple):
+    """A range of a run that is to be written to the file."""
+
+    data: np.ndarray
+    starts: np.ndarray  # of its blocks
+    first_keys: np.ndarray
+
+
+def _sort_range(part: RecordRange) -> _Sorted:
+    data = sorted_bytes(part.load())
+    most = len(data) // BLOCK_BYTES + 1
+    starts, keys = np.empty(most, np.int64), np.empty(most, np.int64)
+    n = int(_find_blocks(data, BLOCK_BYTES, starts, keys))
+    return _Sorted(data, starts[:n], keys[:n])
+
+
+class _Spill:
+    """The merging of runs in memory into one of the file, by the pool, a few ranges at a time."""
+
+    def __init__(
+        self, runs: list[Run], file: SpillFile, executor: Executor, n_threads: int
+    ) -> None:
+        self.n_bytes = sum(run.n_bytes for run in runs)
+        self._file = file
+        self._executor = executor
+        self._ahead = n_threads + 2
+        self._ranges = deque(SortedRuns(file, [], runs).ranges())
+        self._sorting: deque[Future[_Sorted]] = deque()
+        self._writing: deque[Future[None]] = deque()
+        self._first_keys: list[np.ndarray] = []
+        self._offsets: list[np.ndarray] = []
+        self.go_on(wait=False)
+
+    def go_on(self, *, wait: bool) -> SpilledRun | None:
+        """Begin and end tasks; return the run when all are done, for which `wait` waits."""
+        while True:
+            while self._ranges and len(self._sorting) + len(self._writing) < self._ahead:
+                task = partial(_sort_range, self._ranges.popleft())
+                self._sorting.append(self._executor.submit(task))
+            while self._writing and (wait or self._writing[0].done()):
+                self._writing.popleft().result()
+            if not self._sorting:
+                break
+            if not wait and not self._sorting[0].done():
+                return None
+            self._write(self._sorting.popleft().result())
+        if self._writing:
+            return None
+        if not self._offsets:
+            self._offsets.append(np.zeros(0, np.int64))
+        return SpilledRun(
+            np.concatenate([np.empty(0, np.int64), *self._first_keys]),
+            np.append(np.concatenate(self._offsets), self._file.n_bytes),
+        )
+
+    def _write(self, part: _Sorted) -> None:
+        offset = self._file.reserve(len(part.data))
+        self._first_keys.append(part.first_keys)
+        self._offsets.append(part.starts + offset)
+        self._writing.append(self._executor.submit(self._file.write, part.data, offset))
+
+    def cancel(self) -> None:
+        for future in (*self._sorting, *self._writing):
+            future.cancel()
+
+
+class RecordSorter:
+    """Sorts records within a bound of memory; one thread at a time may call it.
+
+    Parameters
+    ----------
+    file
+        The temporary file for what does not fit.
+    executor
+        Its threads sort what is written there; the calling thread must not be one of them.
+    n_threads
+        Their number.
+    memory
+        Bytes for runs.
+    """
+
+    def __init__(
+        self, file: SpillFile, executor: Executor, n_threads: int, memory: int
+    ) -> None:
+        self._file = file
+        self._executor = executor
+        self._n_threads = n_threads
+        self._most = max(memory // 2, 1)
+        self._runs: list[Run] = []
+        self._n_bytes = 0
+        self._spilled: list[SpilledRun] = []
+        self._spill: _Spill | None = None
+        self.n_records = 0
+
+    def add(self, run: Run) -> None:
+        """Add the next run of the input."""
+        self._go_on(wait=False)
+        if self._n_bytes and self._n_bytes + run.n_bytes > self._most:
+            self._go_on(wait=True)
+            self._spill = _Spill(self._runs, self._file, self._executor, self._n_threads)
+            self._runs, self._n_bytes = [], 0
+        self._runs.append(run)
+        self._n_bytes += run.n_bytes
+        self.n_records += len(run.keys)
+
+    def finish(self) -> SortedRuns:
+        """Return all runs."""
+        self._go_on(wait=True)
+        runs, self._runs = self._runs, []
+        return SortedRuns(self._file, self._spilled, runs)
+
+    def cancel(self) -> None:
+        """Drop tasks that have not begun."""
+        if self._spill is not None:
+            self._spill.cancel()
+
+    def _go_on(self, *, wait: bool) -> None:
+        while self._spill is not None:
+            run = self._spill.go_on(wait=wait)
+            if run is not None:
+                self._spilled.append(run)
+                self._spill = None
+            elif not wait:
+                break
+
+
+def runs_of(chunks: Iterator[np.ndarray]) -> Iterator[Callable[[], Run]]:
+    """Yield, for each chunk of whole records, the call that makes a run of it."""
+    for chunk in chunks:
+        yield partial(run_of_bytes, chunk)

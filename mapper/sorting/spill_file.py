@@ -1,0 +1,107 @@
+"""The temporary file of a sort: runs of sorted records that do not fit in memory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+
+from mapper.errors import OutputError
+from mapper.io.output_file import output_error
+
+
+class SpilledRun(NamedTuple):
+    """Sorted records in the file, in blocks of whole records."""
+
+    first_keys: np.ndarray  # int64 (n_blocks,): of the first record of each block
+    offsets: np.ndarray  # int64 (n_blocks + 1,): in the file
+
+
+def spill_directory(given: str | None, output: Path | None) -> Path:
+    """Return the directory for temporary files.
+
+    That is `given` or TMPDIR; else that of the output, which must have room for the records anyway
+    (/tmp may not); else the system's.
+
+    Raises
+    ------
+    OutputError
+        If a directory that the user named does not exist.
+    """
+    for name, path in (("--tmp-dir", given), ("TMPDIR", os.environ.get("TMPDIR"))):
+        if path:
+            if not Path(path).is_dir():
+                raise OutputError(
+                    f"{name} {path}: no such directory, and sorting writes its temporary file "
+                    "there; make it, or name another one"
+                )
+            return Path(path)
+    return Path(tempfile.gettempdir()) if output is None else output.parent
+
+
+class SpillFile:
+    """A file without a name, which the system removes when the process ends, however it ends.
+
+    It is made when it is first written to.
+
+    Parameters
+    ----------
+    directory
+        From :func:`spill_directory`.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._file: IO[bytes] | None = None
+        self.n_bytes = 0
+
+    def reserve(self, n_bytes: int) -> int:
+        """Return the offset of the next `n_bytes` bytes of the file; one thread at a time."""
+        if self._file is None:
+            try:
+                self._file = tempfile.TemporaryFile(dir=self.directory, buffering=0)
+            except OSError as error:
+                raise output_error(self.directory, error) from error
+        offset = self.n_bytes
+        self.n_bytes += n_bytes
+        return offset
+
+    def write(self, data: np.ndarray, offset: int) -> None:
+        """Write bytes at a reserved offset; any thread."""
+        assert self._file is not None
+        view = data.data
+        try:
+            while view:
+                n = os.pwrite(self._file.fileno(), view, offset)
+                view, offset = view[n:], offset + n
+        except OSError as error:
+            raise OutputError(
+                f"{self.directory}: writing the temporary file of the sort failed after "
+                f"{self.n_bytes / 1e9:.1f} GB: {error.strerror}; free some space, name another "
+                "directory (--tmp-dir), or give more --memory"
+            ) from error
+
+    def read(self, offset: int, out: np.ndarray) -> None:
+        """Fill an array with the bytes from an offset on; any thread."""
+        assert self._file is not None
+        view = out.data
+        try:
+            while view:
+                n = os.preadv(self._file.fileno(), [view], offset)
+                if n == 0:
+                    raise OutputError(f"{self.directory}: the temporary file of the sort is cut")
+                view, offset = view[n:], offset + n
+        except OSError as error:
+            raise OutputError(
+                f"{self.directory}: reading the temporary file of the sort failed: "
+                f"{error.strerror}"
+            ) from error
+
+    def close(self) -> None:
+        """Remove the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
