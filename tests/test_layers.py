@@ -41,7 +41,7 @@ NARROW = {
         "host_memory",
     },
     # `fmwave seed` has its own search: it shares the index with seeding, no code.
-    "kmers": {room for layer in LAYERS[:6] for room in layer},
+    "kmers": {room for layer in LAYERS[:7] for room in layer},
     # Pairwise engines know no index and no batch of reads; of extension, only how scores become
     # penalties.
     "align": {

@@ -135,7 +135,7 @@ _CG_BYTES = 8  # of the tag without its values
 _CG_START = np.frombuffer(b"CGBI", np.uint8).copy()
 FIXED_BYTES = 36  # bytes of a record before its name, block_size included
 _WIDTH = 64  # bytes reversed by one loop, which becomes a few instructions
-_CONSUMES_REF = np.array([op in "MDN=X" for op in "MIDNSHP=X"] + [False] * 7)
+CONSUMES_REF = np.array([op in "MDN=X" for op in "MIDNSHP=X"] + [False] * 7)
 
 
 def encode_bam(records: RecordBatch, reads: ReadBatch) -> np.ndarray:
@@ -263,7 +263,7 @@ def reference_span(cigar_ops, start, end):
     span = np.int64(0)
     for i in range(start, end):
         op = np.int64(cigar_ops[i])
-        if _CONSUMES_REF[op & 15]:
+        if CONSUMES_REF[op & 15]:
             span += op >> 4
     return span
 

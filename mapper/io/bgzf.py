@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
@@ -34,6 +35,7 @@ _HEADER = struct.Struct("<12sBBHH")
 _HEADER_START = bytes.fromhex("1f8b08040000000000ff0600")
 _TRAILER = struct.Struct("<II")
 _HEADER_BYTES, _TRAILER_BYTES = _HEADER.size, _TRAILER.size  # for compiled code
+_SIZE_AT = _HEADER_BYTES - 2  # of a block, less one: 16 bits
 _MAX_BLOCK = 1 << 16
 
 _HEADER_FIELDS = np.frombuffer(_HEADER_START + b"BC\2\0", np.uint8).copy()
@@ -173,10 +175,21 @@ class BgzfWriter:
         self._executor = executor
         self._compress = compressor(level)
         self._max_pending = max_pending
+        self.n_blocks = 0
+        """Blocks that are complete, so the number of the block of the next byte."""
         self._pending: deque[Future[bytes | memoryview]] = deque()
         self._group: list[memoryview] = []  # pieces of the group that is not complete yet
-        self._n_blocks = 0  # in it
+        self._group_blocks = 0  # in it
         self._rest = bytearray()  # less than a block, after it
+        self._offsets = array("q", [0])  # in the file: of the blocks written, and behind them
+
+    @property
+    def block_offsets(self) -> np.ndarray:
+        """Offsets in the file of the blocks written, and last the offset behind them: int64.
+
+        After :meth:`finish` these are all blocks, and the end-of-file block begins at the last.
+        """
+        return np.array(self._offsets)
 
     def append(self, data: bytes | memoryview) -> None:
         """Add bytes to the stream. They must not be changed afterwards."""
@@ -191,7 +204,7 @@ class BgzfWriter:
             whole = len(view) // BLOCK_BYTES * BLOCK_BYTES
             at = 0
             while at < whole:
-                end = min(at + (BLOCKS_PER_TASK - self._n_blocks) * BLOCK_BYTES, whole)
+                end = min(at + (BLOCKS_PER_TASK - self._group_blocks) * BLOCK_BYTES, whole)
                 self._add(view[at:end], (end - at) // BLOCK_BYTES)
                 at = end
             self._rest += view[whole:]
@@ -222,15 +235,21 @@ class BgzfWriter:
 
     def _add(self, piece: memoryview, n_blocks: int) -> None:
         self._group.append(piece)
-        self._n_blocks += n_blocks
-        if self._n_blocks == BLOCKS_PER_TASK:
+        self._group_blocks += n_blocks
+        self.n_blocks += n_blocks
+        if self._group_blocks == BLOCKS_PER_TASK:
             self._submit()
 
     def _submit(self) -> None:
         self._pending.append(self._executor.submit(self._compress, self._group))
-        self._group, self._n_blocks = [], 0
+        self._group, self._group_blocks = [], 0
         while self._pending and (len(self._pending) > self._max_pending or self._pending[0].done()):
             self._write_oldest()
 
     def _write_oldest(self) -> None:
-        self._sink.write(self._pending.popleft().result())
+        blocks = memoryview(self._pending.popleft().result())
+        self._sink.write(blocks)
+        at, start = 0, self._offsets[-1]
+        while at < len(blocks):
+            at += (blocks[at + _SIZE_AT] | blocks[at + _SIZE_AT + 1] << 8) + 1
+            self._offsets.append(start + at)
