@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mapper.cuda.devices import CPU, DeviceChoice
-from mapper.io.output import SortOptions
 from mapper.io.reads import Lane
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.params import MapParams
+from mapper.sorting.output import SortOptions
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,19 @@ BYTES_PER_BASE_AND_THREAD = 20
 SAMTOOLS_BYTES = 100_000_000
 """A samtools process without its records: Python, pysam, buffers."""
 
-LEAST_SORT_BYTES = 16 << 20
-"""For each thread that sorts: with less, samtools would write thousands of files."""
+LEAST_SORT_BYTES = 64 << 20
+"""For sorted records: with less, the temporary file would hold thousands of runs."""
+
+SORT_BYTES_PER_THREAD = 768 << 20
+"""For sorted records, if no bound is given: as ``samtools sort`` takes for each thread."""
+
+SORT_SHARE = 0.5
+"""Share of the available memory that they take at most, if no bound is given."""
+
+FINISHING_BYTES_PER_THREAD = 40 << 20
+"""Of a thread that merges and compresses sorted records: ranges of 4 MB before and behind it."""
 
 LEAST_BATCH_BASES = 100_000
-SORT_BYTES = 1 << 30
-"""For sorting records, if no bound is given."""
 
 GROUP_BYTES_PER_BASE = 15
 """Of a group of batches in flight with a device: text, reads, results, page-locked copies.
@@ -57,7 +64,7 @@ class MemoryPlan(NamedTuple):
     """Sizes that fit into the bound."""
 
     batch_bases: int
-    sort_bytes: int  # for records, all sorting threads together
+    sort_bytes: int  # for sorted records; 0 if nothing is sorted
 
 
 def groups_in_flight(n_streams: int) -> int:
@@ -97,6 +104,15 @@ def mapping_bytes(index_bytes: int, threads: int, batch_bases: int, n_streams: i
     return PROCESS_BYTES + index_bytes + per_base * batch_bases
 
 
+def sort_bytes_without_bound(threads: int) -> int:
+    """Return the bytes for sorted records of a run that has no bound."""
+    wanted = SORT_BYTES_PER_THREAD * threads
+    available = available_bytes()
+    if available is None:
+        return wanted
+    return max(min(wanted, int(SORT_SHARE * available)), LEAST_SORT_BYTES)
+
+
 def log_memory(
     index_bytes: int, threads: int, batch_bases: int, sort_bytes: int, helper_bytes: int = 0,
     n_streams: int = 0,
@@ -108,12 +124,12 @@ def log_memory(
     Parameters
     ----------
     sort_bytes
-        For sorting, after mapping; 0 if nothing is sorted.
+        For sorted records, at most; 0 if nothing is sorted.
     index_bytes, threads, batch_bases, helper_bytes, n_streams
         See :func:`plan_memory`.
     """
     needed = mapping_bytes(index_bytes, threads, batch_bases, n_streams) + helper_bytes
-    sorting = f"; sorting then takes up to {sort_bytes / 1e9:.2f} GB" if sort_bytes else ""
+    sorting = f"; sorted records take up to {sort_bytes / 1e9:.2f} GB more" if sort_bytes else ""
     log.info(
         "about %.2f GB of memory are needed, %.2f GB of it for the index, which runs share%s",
         needed / 1e9, index_bytes / 1e9, sorting,
@@ -127,7 +143,7 @@ def log_memory(
 
 
 def plan_memory(
-    bound: int | None, index_bytes: int, threads: int, batch_bases: int, sort_threads: int = 0,
+    bound: int | None, index_bytes: int, threads: int, batch_bases: int, *, sorts: bool = False,
     helper_bytes: int = 0, n_streams: int = 0,
 ) -> MemoryPlan:  # fmt: skip
     """Return sizes with which a run stays within its bound.
@@ -138,8 +154,8 @@ def plan_memory(
         Bytes of the whole run, its samtools processes included; None for no bound.
     index_bytes, threads, batch_bases
         See :func:`mapping_bytes`; batches become smaller if necessary.
-    sort_threads
-        Threads that sort after mapping; 0 if nothing is sorted.
+    sorts
+        True if records are sorted. They are kept while the run maps, and have what is left.
     helper_bytes
         Bytes of samtools processes while this one maps.
     n_streams
@@ -151,24 +167,28 @@ def plan_memory(
         If the smallest batches, or sorting, would exceed the bound.
     """
     if bound is None:
-        return MemoryPlan(batch_bases, SORT_BYTES)
-    fixed = mapping_bytes(index_bytes, threads, 0, n_streams) + helper_bytes
+        return MemoryPlan(batch_bases, sort_bytes_without_bound(threads) if sorts else 0)
+    for_sorting = LEAST_SORT_BYTES if sorts else 0
+    fixed = mapping_bytes(index_bytes, threads, 0, n_streams) + helper_bytes + for_sorting
     # An upper bound: of a group, the host holds no more than BATCH_BASES in a batch of its own.
     per_base = mapping_bytes(0, threads, 1, n_streams) - mapping_bytes(0, threads, 0, n_streams)
     fitting = min(batch_bases, (bound - fixed) // per_base)
     of_host = mapping_bytes(index_bytes, threads, BATCH_BASES, n_streams) + helper_bytes
+    of_host += for_sorting
     if n_streams and fitting > BATCH_BASES:
         each = GROUP_BYTES_PER_BASE * groups_in_flight(n_streams)
         fitting = min(batch_bases, BATCH_BASES + (bound - of_host) // each)
-    # While records are sorted, the index is still mapped, but the batches have been freed.
-    for_sorting = bound - PROCESS_BYTES - index_bytes - SAMTOOLS_BYTES
     needed = fixed + per_base * min(batch_bases, LEAST_BATCH_BASES)
-    if sort_threads:
-        sorting = bound - for_sorting + sort_threads * LEAST_SORT_BYTES
-        needed = max(needed, sorting)
+    # While records are merged, the index is still mapped, but the batches have been freed.
+    finishing = PROCESS_BYTES + index_bytes + FINISHING_BYTES_PER_THREAD * threads
+    if sorts:
+        needed = max(needed, finishing + for_sorting)
     if bound < needed:
         raise ResourceError(
             f"--memory {bound / 1e6:.0f} MB: with this index and {threads} threads a run takes at "
             f"least {needed / 1e6:.0f} MB; give more memory, or fewer threads"
         )
+    if sorts:
+        mapping = mapping_bytes(index_bytes, threads, fitting, n_streams) + helper_bytes
+        for_sorting = bound - max(mapping, finishing)
     return MemoryPlan(fitting, for_sorting)

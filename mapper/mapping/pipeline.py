@@ -17,8 +17,10 @@ import logging
 import sys
 from collections import deque
 from concurrent.futures import Future
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -56,6 +58,7 @@ from mapper.parallel.pool import MAP, READ, WRITE, PriorityPool, share_threads
 from mapper.params import MAX_READ_LEN
 from mapper.sam_flags import NOT_PRIMARY
 from mapper.seed.exact import resolve
+from mapper.sorting.output import SortedOutput, SortedTarget, open_sorted_output
 
 log = logging.getLogger(__name__)
 
@@ -109,9 +112,6 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
         reader.close()
         raise
     reader.limit_batches(min(plan.batch_bases, run.host_batch_bases))
-    sort = job.sort
-    if sort is not None and job.memory is not None:
-        sort = sort._replace(memory=plan.sort_bytes)
     pool.resize(run.workers)
     run.backend.start(pool, run.workers, plan.batch_bases)
     try:
@@ -123,11 +123,10 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
         parts = [FINISHING, READING] if reader.has_text else [FINISHING]
         # The memory of helper processes is not part of the plan.
         n_processes = 0 if job.memory is not None else job.threads - 1
-        with Helpers(job.compile_command, parts, n_processes) as helpers, open_output(
-            job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(),
-            stats.timed(pool.at(WRITE), "compress"), sort=sort, level=job.compression,
-            reference=job.reference, threads=run.helper_threads,
-        ) as output:  # fmt: skip
+        with (
+            Helpers(job.compile_command, parts, n_processes) as helpers,
+            _output(run, header, plan) as output,
+        ):
             checked = session.check_index()
             stats.compile_seconds = compile_stages(
                 index, run.params, run.names, output, run.backend, from_text=reader.has_text,
@@ -139,6 +138,9 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
                 counter = ORPHANS_SKIPPED if job.orphans == "skip" else ORPHANS_MAPPED
                 stats.count(**{counter: reader.n_orphans})
             checked.result()  # records of a damaged index must not get their name
+            run.end_of_mapping()
+        if isinstance(output, SortedOutput):
+            stats.duplicates = output.duplicates
     finally:
         reader.close()
         run.backend.close()
@@ -146,6 +148,29 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
         RECYCLER.clear()
     stats.finish()
     return stats
+
+
+@contextmanager
+def _output(run: Run, header: str, plan: MemoryPlan) -> Iterator[RecordOutput[Any]]:
+    """Open the output of a run; the end of the block writes sorted records."""
+    job, contigs = run.job, run.index.contigs
+    executor = run.stats.timed(run.pool.at(WRITE), "compress")
+    if job.sort is None:
+        with open_output(
+            job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(),
+            executor, level=job.compression, reference=job.reference, threads=run.helper_threads,
+        ) as output:  # fmt: skip
+            yield output
+        return
+    target = SortedTarget(
+        job.output, job.output_format, header, job.command_line, contigs.names,
+        contigs.lengths.tolist(), job.compression, job.reference, job.threads,
+    )  # fmt: skip
+    with open_sorted_output(
+        target, job.sort, executor, job.threads, memory=plan.sort_bytes, progress=job.progress
+    ) as sorted_output:
+        yield sorted_output
+        run.stats.begin_writing()
 
 
 class FirstPairs:
@@ -178,14 +203,14 @@ class Finished(NamedTuple):
     """A batch that is ready to be written."""
 
     n_reads: int
-    encoded: np.ndarray
+    encoded: Any  # what the output made of it
     n_primary: int
     n_paired: int  # reads of pairs
     n_mapped: int  # of these
     n_proper: int  # of these
 
 
-def _map_batches(run: Run, reader: ReadsReader, output: RecordOutput, pool: PriorityPool) -> None:
+def _map_batches(run: Run, reader: ReadsReader, output: RecordOutput[Any], pool: PriorityPool) -> None:
     """Read, map and write until the input ends; check that every read came out."""
     backend = run.backend
     pending: deque[Future[Finished]] = deque()
@@ -245,7 +270,7 @@ def _map_batches(run: Run, reader: ReadsReader, output: RecordOutput, pool: Prio
 
 def _freeze_insert_size(
     run: Run, reader: ReadsReader, batches: BatchPrefetcher, pool: PriorityPool,
-    pending: deque[Future[Finished]], output: RecordOutput,
+    pending: deque[Future[Finished]], output: RecordOutput[Any],
 ) -> InsertSizeModel:  # fmt: skip
     """Return the insert-size model; queue the batches that were aligned to estimate it."""
     given = run.job.insert_size
@@ -314,6 +339,7 @@ class Run:
         self.names: Names = make_names(index.contigs.names, index.contigs.starts, read_group)
         self.workers = job.threads  # plan_resources() leaves some to samtools
         self.helper_threads = 1
+        self.pool = session.pool
         self.backend = session.backend(job.device, self.params, stats)
         self._batch_bases = job.batch_bases or self.backend.default_batch_bases
 
@@ -335,13 +361,20 @@ class Run:
         n_streams = self.backend.n_streams
         plan = plan_memory(
             job.memory, self.index.n_bytes, self.workers, self._batch_bases,
-            job.threads if job.sort else 0, helper_bytes, n_streams,
+            sorts=job.sort is not None, helper_bytes=helper_bytes, n_streams=n_streams,
         )  # fmt: skip
         log_memory(
-            self.index.n_bytes, self.workers, plan.batch_bases,
-            plan.sort_bytes if job.sort else 0, helper_bytes, n_streams,
+            self.index.n_bytes, self.workers, plan.batch_bases, plan.sort_bytes, helper_bytes,
+            n_streams,
         )  # fmt: skip
         return plan
+
+    def end_of_mapping(self) -> None:
+        """Give back what only mapping needs, before sorted records are written."""
+        self.backend.close()
+        RECYCLER.clear()
+        if self.job.sort is not None:
+            self.pool.resize(self.job.threads)
 
     def cut(self, reader: ReadsReader) -> RawBatch | None:
         """Cut the next batch off the input (a task)."""
@@ -356,7 +389,7 @@ class Run:
             _warn_of_mates(reads)
         return reads
 
-    def finish(self, batch: AlignedBatch, model: InsertSizeModel, output: RecordOutput) -> Finished:
+    def finish(self, batch: AlignedBatch, model: InsertSizeModel, output: RecordOutput[Any]) -> Finished:
         """Run the stages that need the insert size, and encode (a task)."""
         parts = []
         n_paired = n_mapped = n_proper = 0

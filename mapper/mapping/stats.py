@@ -50,6 +50,11 @@ class RunStats:
     compile_seconds: float = 0.0
     wall_seconds: float = 0.0
     insert_size: dict[str, float] | None = None
+    duplicates: dict[str, object] | None = None
+    """Counts of marked duplicates, as samtools markdup names them."""
+    writing_seconds: float = 0.0
+    """Time after mapping in which sorted records are written."""
+    _writing_since: float | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
@@ -88,9 +93,16 @@ class RunStats:
             for name, increment in increments.items():
                 self.counts[name] = self.counts.get(name, 0) + int(increment)
 
+    def begin_writing(self) -> None:
+        """Note that mapping has ended, and sorted records are written from now on."""
+        self._writing_since = time.perf_counter()
+
     def finish(self) -> None:
         """Stop the clock."""
-        self.wall_seconds = time.perf_counter() - self.started
+        now = time.perf_counter()
+        self.wall_seconds = now - self.started
+        if self._writing_since is not None:
+            self.writing_seconds = now - self._writing_since
 
     def summary(self) -> dict[str, Any]:
         """Return counts and times as plain values, for JSON."""
@@ -103,10 +115,12 @@ class RunStats:
             | {name: importlib.metadata.version(name) for name in ("numba", "numpy")},
             "counts": self.counts,
             "insert_size": self.insert_size,
+            "duplicates": self.duplicates,
             "seconds": {
                 "wall": round(self.wall_seconds, 3),
                 "start": round(self.start_seconds, 3),
                 "compile": round(self.compile_seconds, 3),
+                "writing": round(self.writing_seconds, 3),
                 "stages": {name: round(s, 3) for name, s in self.stage_seconds.items()},
                 "stages_cpu": {name: round(s, 3) for name, s in self.stage_cpu_seconds.items()},
             },

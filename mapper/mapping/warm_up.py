@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -120,7 +121,7 @@ SEARCHED_WORDS = 1 << 20
 
 
 def compile_stages(
-    index: Index, params: MapParams, names: Names, output: RecordOutput, backend: Backend, *,
+    index: Index, params: MapParams, names: Names, output: RecordOutput[Any], backend: Backend, *,
     from_text: bool = True, helpers: Helpers | None = None,
 ) -> float:  # fmt: skip
     """Compile every stage, or load its compiled code, by mapping two made-up pairs.
@@ -181,7 +182,7 @@ def compile_finishing() -> None:
 
 def _finish(
     index: Index, aligned: Aligned, params: MapParams, names: Names,
-    encode: Callable[[RecordBatch, ReadBatch], np.ndarray],
+    encode: Callable[[RecordBatch, ReadBatch], Any],
 ) -> None:  # fmt: skip
     reads = aligned.reads
     merged = merge_alignments(aligned.alignments, aligned.alignments)

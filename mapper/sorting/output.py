@@ -43,10 +43,8 @@ from mapper.sorting.spill_file import SpillFile, spill_directory
 class SortOptions(NamedTuple):
     """How to sort by coordinate."""
 
-    memory: int
-    """Bytes for records; further ones go to a temporary file."""
     tmp_dir: str | None = None
-    """Its directory; see :func:`mapper.sorting.spill_file.spill_directory`."""
+    """Directory of a temporary file; see :func:`mapper.sorting.spill_file.spill_directory`."""
     duplicates: MarkOptions | None = None
     """How to mark duplicates; None for not at all."""
 
@@ -114,7 +112,7 @@ class SortedOutput:
 @contextmanager
 def open_sorted_output(
     target: SortedTarget, sort: SortOptions, executor: Executor, n_threads: int, *,
-    before_writing: Callable[[], None] = lambda: None, progress: bool = False,
+    memory: int, progress: bool = False,
 ) -> Iterator[SortedOutput]:  # fmt: skip
     """Open a file or standard output for sorted records, as a context manager.
 
@@ -127,8 +125,8 @@ def open_sorted_output(
         Its threads sort and compress; the calling thread must not be one of them.
     n_threads
         Their number.
-    before_writing
-        Called when the block has ended, before the records are written.
+    memory
+        Bytes for records; further ones go to a temporary file.
     progress
         Show on standard error how much has been written.
 
@@ -139,11 +137,10 @@ def open_sorted_output(
     """
     target.check()
     file = SpillFile(spill_directory(sort.tmp_dir, target.file))
-    sorter = RecordSorter(file, executor, n_threads, sort.memory)
+    sorter = RecordSorter(file, executor, n_threads, memory)
     output = SortedOutput(sorter)
     try:
         yield output
-        before_writing()
         runs = sorter.finish()
         n_records = sorter.n_records
         output.duplicates = write_sorted(
