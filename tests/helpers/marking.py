@@ -1,0 +1,97 @@
+"""Mark the duplicates of a sorted BAM file by ranges of records and parts of the genome."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pysam
+
+from mapper.sorting.duplicate_counts import count, report
+from mapper.sorting.duplicate_keys import MarkOptions, concatenate, find_entries, select
+from mapper.sorting.duplicates import decide
+from mapper.sorting.libraries import Libraries
+from mapper.sorting.marked_records import find_names, gather, mark_others, merge_names
+
+EVERYWHERE = 1 << 62
+
+
+class BamBytes(NamedTuple):
+    """A BAM file: its header as bytes and as text, its records, and where they start."""
+
+    head: bytes
+    header: str
+    data: np.ndarray
+    starts: np.ndarray
+
+
+class Marked(NamedTuple):
+    bam: bytes  # uncompressed
+    counts: dict[str, Any]
+    reach: int
+
+
+def bam_bytes(path: Path) -> BamBytes:
+    data = gzip.decompress(path.read_bytes())
+    length = int.from_bytes(data[4:8], "little")
+    at = 8 + length
+    n_contigs = int.from_bytes(data[at : at + 4], "little")
+    at += 4
+    for _ in range(n_contigs):
+        at += 8 + int.from_bytes(data[at : at + 4], "little")
+    records = np.frombuffer(data[at:], np.uint8)
+    starts, start = [], 0
+    while start < len(records):
+        starts.append(start)
+        start += 4 + int.from_bytes(records[start : start + 4].tobytes(), "little")
+    return BamBytes(data[:at], data[8 : 8 + length].decode(), records, np.array(starts, np.int64))
+
+
+def mark(
+    bam: BamBytes,
+    options: MarkOptions,
+    range_cuts: Sequence[int] = (),
+    place_cuts: Sequence[int] = (),
+) -> Marked:
+    """Mark duplicates; ranges are cut before records, parts of the genome at places."""
+    libraries = Libraries(bam.header)
+    cuts = [0, *range_cuts, len(bam.starts)]
+    ranges = [bam.starts[a:b] for a, b in pairwise(cuts)]
+    rows = [find_entries(bam.data, starts, libraries, options) for starts in ranges]
+    verdicts = [np.zeros(len(starts), np.uint8) for starts in ranges]
+    for low, high in pairwise([0, *place_cuts, EVERYWHERE]):
+        parts = [select(entries, low, high) for entries in rows]
+        found = np.split(
+            decide(concatenate(parts), options), np.cumsum([len(p.place) for p in parts])[:-1]
+        )
+        for part, bits, verdict in zip(parts, found, verdicts, strict=True):
+            np.bitwise_or.at(verdict, part.record, bits)
+    if options.supplementary:
+        each = zip(ranges, verdicts, strict=True)
+        names = merge_names([find_names(bam.data, s, v, libraries) for s, v in each])
+        for starts, verdict in zip(ranges, verdicts, strict=True):
+            mark_others(bam.data, starts, libraries, names, verdict)
+    out, counts = [bam.head], []
+    for starts, verdict in zip(ranges, verdicts, strict=True):
+        counts.append(count(bam.data, starts, verdict, libraries, options))
+        records, out_starts = gather(bam.data, starts, verdict, options)
+        sizes = [int.from_bytes(records[s : s + 4].tobytes(), "little") + 4 for s in out_starts]
+        assert np.array_equal(out_starts, np.cumsum([0, *sizes])[:-1]) and sum(sizes) == len(records)
+        out.append(records.tobytes())
+    total = np.sum(counts, axis=0)
+    reach = max(entries.reach for entries in rows)
+    return Marked(b"".join(out), report(total, libraries, "fmwave"), reach)
+
+
+def records_of(marked: Marked, path: Path) -> list[str]:
+    """Return the records as SAM lines, by way of a file at `path`."""
+    path.write_bytes(marked.bam)
+    return sam_lines(path)
+
+
+def sam_lines(path: Path) -> list[str]:
+    return pysam.view("--no-PG", str(path)).splitlines()
