@@ -17,6 +17,7 @@ from mapper.io.input_file import STDIN
 from mapper.io.output_file import STDOUT
 
 if TYPE_CHECKING:
+    from mapper.io.reads import Lane
     from mapper.mapping.job import MapJob
 
 log = logging.getLogger(__name__)
@@ -26,17 +27,35 @@ _INSTEAD = {
 }  # fmt: skip
 """Options that the sheet replaces: destination and name."""
 
+_WHOLE_RUN = ("interleaved", "insert_size", "insert_size_from", "json_stats")
+"""Columns in which the lines of an output agree."""
+
 
 class Row(NamedTuple):
-    """One run: the options of the command line, with those of its line of the sheet."""
+    """One run: the options of the command line, with those of its lines of the sheet."""
 
     args: argparse.Namespace
-    line: str = ""
-    """Sheet and number of the line, for messages; empty for a run without a sheet."""
+    sheet: str = ""
+    """Empty for a run without a sheet."""
+    numbers: tuple[int, ...] = ()
+    """Of its lines, one for each lane."""
+
+    @property
+    def lines(self) -> list[str]:
+        """Sheet and number of each line, for messages."""
+        return [f"{self.sheet}, line {number}" for number in self.numbers]
+
+    @property
+    def line(self) -> str:
+        """Sheet and numbers of all lines, for messages; empty for a run without a sheet."""
+        if len(self.numbers) < 2:
+            return "".join(self.lines)
+        *others, last = map(str, self.numbers)
+        return f"{self.sheet}, lines {', '.join(others)} and {last}"
 
 
 def rows_of(args: argparse.Namespace) -> list[Row]:
-    """Return the runs of ``--batch``.
+    """Return the runs of ``--batch``: one for each output, by their first lines.
 
     Raises
     ------
@@ -50,7 +69,13 @@ def rows_of(args: argparse.Namespace) -> list[Row]:
     if args.output != "-":
         raise UsageError("-o and --batch: the sheet names the outputs")
     sheet, errors = read_sheet(args.batch)
-    rows = [Row(_args_of(args, row), f"{args.batch}, line {row.number}") for row in sheet]
+    lanes: dict[Path, list[SheetRow]] = {}
+    for lane in sheet:
+        lanes.setdefault(Path(lane.output).resolve(), []).append(lane)
+    rows = []
+    for same in lanes.values():
+        rows.append(Row(_args_of(args, same), args.batch, tuple(lane.number for lane in same)))
+        errors += _differences(rows[-1], same)
     _raise_all(errors + _clashes(rows))
     return rows
 
@@ -68,16 +93,18 @@ def jobs_of(rows: Sequence[Row], job_of: Callable[[argparse.Namespace], MapJob])
     for row in rows:
         try:
             jobs.append(job_of(row.args))
-            _check(jobs[-1])
+            _check_output(jobs[-1])
         except MapperError as error:
             errors.append(type(error)(f"{row.line}: {error}"))
+        else:
+            errors += _lane_errors(row, jobs[-1])
     _raise_all(errors)
     return jobs
 
 
 @contextmanager
 def one_run(row: Row, number: int, n_rows: int) -> Iterator[None]:
-    """Add to the errors of a run, the block, its line of the sheet and how many lines are done.
+    """Add to the errors of a run, the block, its lines of the sheet and how many runs are done.
 
     `number` counts from 0. Errors of a run without a sheet are not changed.
     """
@@ -86,7 +113,7 @@ def one_run(row: Row, number: int, n_rows: int) -> Iterator[None]:
         return
     line = f"{row.line} ({row.args.output})"
     log.info("%s: %d of %d", line, number + 1, n_rows)
-    done = f"{number} of {n_rows} lines are done, and their outputs stay"
+    done = f"{number} of {n_rows} outputs are done, and stay"
     try:
         yield
     except MapperError as error:
@@ -97,11 +124,13 @@ def one_run(row: Row, number: int, n_rows: int) -> Iterator[None]:
         raise
 
 
-def _args_of(args: argparse.Namespace, row: SheetRow) -> argparse.Namespace:
-    """Return the options of one run; a cell overrides the command line."""
+def _args_of(args: argparse.Namespace, lanes: Sequence[SheetRow]) -> argparse.Namespace:
+    """Return the options of one run; cells of the first line override the command line."""
     own = copy.copy(args)
+    row = lanes[0]
     own.output, own.reads = row.output, list(row.reads)
     own.read_group, own.json_stats = row.read_group, row.json_stats
+    own.lane = [[lane.read_group, *lane.reads] for lane in lanes[1:]]
     if row.interleaved is not None:
         own.interleaved = row.interleaved
     if row.insert_size is not None or row.insert_size_from is not None:
@@ -109,57 +138,134 @@ def _args_of(args: argparse.Namespace, row: SheetRow) -> argparse.Namespace:
     return own
 
 
-def _clashes(rows: Sequence[Row]) -> list[MapperError]:
-    """Return an error for each file that two runs use."""
+def _differences(row: Row, lanes: Sequence[SheetRow]) -> list[MapperError]:
+    """Return an error for each cell that says otherwise than the first line of its output."""
     errors: list[MapperError] = []
-    writers: dict[Path, Row] = {}
-    readers: dict[Path, Row] = {}
+    first, *others = row.lines
+    for line, lane in zip(others, lanes[1:], strict=True):
+        for column in _WHOLE_RUN:
+            own, expected = getattr(lane, column), getattr(row.args, column)
+            if own is not None and own != expected:
+                errors.append(
+                    UsageError(
+                        f"{line}: {column} is {_cell(own)}, and {_cell(expected)} in {first}, of "
+                        f"the same output {row.args.output}; leave it empty where it is as in the "
+                        "first line"
+                    )
+                )
+    return errors
+
+
+def _cell(value: str | bool | None) -> str:
+    """Return the value of a cell as users write it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "not given" if value is None else value
+
+
+def _clashes(rows: Sequence[Row]) -> list[MapperError]:
+    """Return an error for each file that two runs write, two lines read, or both."""
+    errors: list[MapperError] = []
+    writers: dict[Path, str] = {}
+    readers: dict[Path, str] = {}
     for row in rows:
         for name in (row.args.output, row.args.json_stats):
             if name == STDOUT:
                 errors.append(UsageError(f"{row.line}: '-' is no output here; name a file"))
             elif name is not None:
-                _enter(Path(name), row, writers, "is written", errors)
-        for name in row.args.reads:
-            if name == STDIN:
-                errors.append(UsageError(f"{row.line}: '-' is no input here; name a file"))
-            else:
-                _enter(Path(name), row, readers, "is read", errors)
-    for path, row in writers.items():
+                _enter(Path(name), row.line, writers, "is written", errors)
+        reads = [row.args.reads, *(paths for _, *paths in row.args.lane)]
+        for line, names in zip(row.lines, reads, strict=True):
+            for name in names:
+                if name == STDIN:
+                    errors.append(UsageError(f"{line}: '-' is no input here; name a file"))
+                else:
+                    _enter(Path(name), line, readers, "is read", errors)
+    for path, line in writers.items():
         if path in readers:
-            errors.append(
-                UsageError(f"{row.line}: {path} is written, and read by {readers[path].line}")
-            )
+            errors.append(UsageError(f"{line}: {path} is written, and read by {readers[path]}"))
     return errors
 
 
 def _enter(
-    path: Path, row: Row, users: dict[Path, Row], use: str, errors: list[MapperError]
+    path: Path, line: str, users: dict[Path, str], use: str, errors: list[MapperError]
 ) -> None:
-    """Record the user of a file; add an error if it has one already."""
-    first = users.setdefault(path.resolve(), row)
-    if first is not row:
-        errors.append(UsageError(f"{row.line}: {path} {use} by {first.line} already"))
+    """Record the user of a file; add an error if it has another one already."""
+    first = users.setdefault(path.resolve(), line)
+    if first != line:
+        errors.append(UsageError(f"{line}: {path} {use} by {first} already"))
 
 
-def _check(job: MapJob) -> None:
-    """Check formats and read group, as a run does when it starts."""
-    from mapper.io.header import parse_read_group
+def _check_output(job: MapJob) -> None:
+    """Check format and name of the output, as a run does when it starts."""
     from mapper.io.output import check_format
     from mapper.io.output_file import check_writable
-    from mapper.io.reads import Lane, ReadOptions, ReadsReader
 
     check_format(job.output, job.output_format, sort=job.sort is not None, reference=job.reference)
     check_writable(Path(job.output).resolve())
-    if job.read_group is not None:
-        parse_read_group(job.read_group)
-    if any(_is_stream(Path(path)) for path in job.reads):
-        return  # the run could not read again what is read here
+
+
+def _lane_errors(row: Row, job: MapJob) -> list[MapperError]:
+    """Return an error for each line whose read files or read group cannot be used."""
+    from mapper.io.reads import Lane
+
+    errors: list[MapperError] = []
+    seen: dict[str, tuple[str, str]] = {}
+    lanes = job.lanes or [Lane(tuple(job.reads), job.read_group)]
+    for line, lane in zip(row.lines, lanes, strict=True):
+        try:
+            groups = _read_groups(lane, job)
+            if job.lanes:
+                _check_groups(groups, line, seen)
+        except MapperError as error:
+            errors.append(type(error)(f"{line}: {error}"))
+    return errors
+
+
+def _read_groups(lane: Lane, job: MapJob) -> list[str]:
+    """Return the @RG lines of a lane: the one given, or those of its files if each has some."""
+    from mapper.io.header import parse_read_group
+    from mapper.io.reads import ReadOptions, ReadsReader
+
+    given = [] if lane.read_group is None else [parse_read_group(lane.read_group)[0]]
+    if any(_is_stream(Path(path)) for path in lane.paths):
+        return given  # the run could not read again what is read here
     options = ReadOptions(
         interleaved=job.interleaved, keep_comments=job.keep_comments,
         reference=job.input_reference,
     )  # fmt: skip
-    ReadsReader([Lane(tuple(job.reads), job.read_group)], options).close()
+    reader = ReadsReader([lane], options)
+    reader.close()
+    own = [[line for line in header if line.startswith("@RG\t")] for header in reader.headers]
+    return given or [line for lines in own for line in lines if all(own)]
+
+
+def _check_groups(groups: Sequence[str], line: str, seen: dict[str, tuple[str, str]]) -> None:
+    """Raise UsageError unless the read groups of a line can stand in one output with others.
+
+    `seen` are the groups so far, @RG line and line of the sheet by ID; these are added.
+    """
+    from mapper.io.header import header_field
+
+    if not groups:
+        raise UsageError(
+            "has no read group, and lines of one output need one each; fill in read_group, or ID, "
+            "SM, LB ..."
+        )
+    for group in groups:
+        name, sample = header_field(group, "ID"), header_field(group, "SM")
+        other, where = seen.setdefault(name, (group, line))
+        first, first_where = next(iter(seen.values()))
+        if (expected := header_field(first, "SM")) != sample:
+            raise UsageError(
+                f"SM is {_cell(sample or None)}, and {_cell(expected or None)} in {first_where}; "
+                "an output is one sample: give its lines the same SM, or each sample its own output"
+            )
+        if other != group:
+            raise UsageError(
+                f"read group {name!r} is described in another way in {where}; give each its own "
+                "ID, or both the same line"
+            )
 
 
 def _is_stream(path: Path) -> bool:

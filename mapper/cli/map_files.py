@@ -44,9 +44,10 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("input and output")
     group.add_argument(
         "--batch", metavar="SHEET.tsv", action=_InsteadOf, replaced=reads,
-        help="map several samples, one line each, instead of READS: columns output, reads1 and, "
-        "if wanted, reads2, interleaved, read_group (or ID, SM, LB, PL ...), insert_size, "
-        "insert_size_from, json_stats (docs/input-and-output.md)",
+        help="map several samples, a line for each lane, instead of READS; lines of the same "
+        "output make one file. Columns: output, reads1 and, if wanted, reads2, interleaved, "
+        "read_group (or ID, SM, LB, PL ...), insert_size, insert_size_from, json_stats "
+        "(docs/input-and-output.md)",
     )  # fmt: skip
     group.add_argument(
         "-o", "--output", default="-", metavar="OUT.bam",
@@ -110,7 +111,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def lanes_of(args: argparse.Namespace) -> list[tuple[str, tuple[str, ...]]]:
+def lanes_of(args: argparse.Namespace) -> list[tuple[str | None, tuple[str, ...]]]:
     """Return read group line and files of each sequencing lane; empty if there is only one."""
     if not args.lane:
         return []
@@ -147,7 +148,8 @@ def check_files(args: argparse.Namespace, output_format: str) -> None:
 
 
 def _check_combinations(args: argparse.Namespace, output_format: str) -> None:
-    if args.lane and args.read_group is None:
+    # Files of a sheet may have read groups of their own, which map_batch looks up.
+    if args.lane and args.read_group is None and args.batch is None:
         raise UsageError("--lane: with several lanes, name the read group of the first with -R")
     for line, paths in lanes_of(args):
         if not paths:

@@ -1,4 +1,4 @@
-"""The sheet of ``fmwave map --batch``: a header line, and one tab-separated line for each run."""
+"""The sheet of ``fmwave map --batch``: a header line, and one tab-separated line for each lane."""
 
 from __future__ import annotations
 

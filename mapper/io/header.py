@@ -110,7 +110,7 @@ def header_field(line: str, tag: str) -> str:
 
 def _merge_read_groups(own: Sequence[str], inputs: Sequence[Sequence[str]]) -> list[str]:
     """Return all @RG lines, each once."""
-    lines = list(own)
+    lines = list(dict.fromkeys(own))
     for header in inputs:
         for line in header:
             if line.startswith("@RG\t") and line not in lines:

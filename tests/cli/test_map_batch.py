@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
+import struct
 import threading
 from pathlib import Path
 from typing import Any
 
+import pysam
 import pytest
 
 from mapper.cli import map_sheet
@@ -18,9 +21,12 @@ from mapper.io.reference_fasta import check_reference
 from mapper.mapping import pipeline
 from mapper.mapping import pipeline as run
 from mapper.mapping.session import Session
-from tests.helpers.mapping_runs import World, lines_of
+from tests.helpers.mapping_runs import World, lines_of, thirds
 
-COLUMNS = ("output", "reads1", "reads2", "interleaved", "ID", "SM", "insert_size", "json_stats")
+COLUMNS = (
+    "output", "reads1", "reads2", "interleaved", "read_group", "ID", "LB", "SM", "insert_size",
+    "insert_size_from", "json_stats",
+)  # fmt: skip
 
 
 def write_sheet(path: Path, rows: list[dict[str, Any]], columns: tuple[str, ...] = COLUMNS) -> str:
@@ -133,11 +139,16 @@ SHEETS = {
     "two groups": ("output\treads1\tread_group\tSM\na.bam\tr.fq\t@RG\tx\n", "read_group and SM"),
     "stdout": ("output\treads1\n-\tr.fq\n", "'-' is no output here"),
     "stdin": ("output\treads1\na.bam\t-\n", "'-' is no input here"),
-    "same output": ("output\treads1\na.bam\tr.fq\n./a.bam\ts.fq\n", "line 3: .*a.bam is written "
-                    "by .*line 2 already"),
     "same reads": ("output\treads1\na.bam\tr.fq\nb.bam\tr.fq\n", "line 3: .*r.fq is read by "),
     "statistics": ("output\treads1\tjson_stats\na.bam\tr.fq\t\nb.bam\ts.fq\ta.bam\n",
                    "line 3: .*a.bam is written by "),
+    "statistics of two outputs": (
+        "output\treads1\tjson_stats\na.bam\tr.fq\tx\na.bam\ts.fq\tx\nb.bam\tt.fq\tx\n",
+        "line 4: x is written by .*lines 2 and 3 already"),
+    "same reads in one output": ("output\treads1\na.bam\tr.fq\n./a.bam\tr.fq\n",
+                                 "line 3: r.fq is read by .*line 2 already"),
+    "reads of a later lane, written": ("output\treads1\na.bam\tr.fq\na.bam\ts.fq\ns.fq\tt.fq\n",
+                                       "line 4: .*s.fq is written, and read by .*line 3"),
     "read, written": ("output\treads1\na.bam\tr.fq\nr.fq\ts.fq\n",
                       "line 3: .*r.fq is written, and read by .*line 2"),
 }  # fmt: skip
@@ -234,7 +245,7 @@ def test_a_failing_run_stops_the_batch_and_leaves_what_is_done(
     assert batch(world.index_path, sheet) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert f"s.tsv, line 3 ({out / '1.bam'}): {broken}: record 401" in line
-    assert line.endswith("1 of 3 lines are done, and their outputs stay")
+    assert line.endswith("1 of 3 outputs are done, and stay")
     assert [path.name for path in out.iterdir()] == ["0.bam"]
     argv = ["map", world.index_path, world.first, "-o", str(tmp_path / "x.bam"), "--quiet"]
     assert main(argv) == 0
@@ -249,7 +260,7 @@ def test_an_interrupted_batch_says_where(world: World, tmp_path: Path, monkeypat
     rows = [{"output": tmp_path / "a.bam", "reads1": world.first}]
     assert batch(world.index_path, write_sheet(tmp_path / "s.tsv", rows)) == 130
     err = capsys.readouterr().err
-    assert "line 2" in err and "0 of 1 lines are done, and their outputs stay" in err
+    assert "line 2" in err and "0 of 1 outputs are done, and stay" in err
 
 
 def test_a_pipe_is_not_read_before_its_turn(world: World, tmp_path: Path) -> None:
@@ -262,3 +273,152 @@ def test_a_pipe_is_not_read_before_its_turn(world: World, tmp_path: Path) -> Non
     assert batch(world.index_path, write_sheet(tmp_path / "s.tsv", rows)) == 0
     writer.join()
     assert len(lines_of(tmp_path / "a.sam")) >= len(world.reads) // 2
+
+
+def content_of(path: Path) -> tuple[str, bytes]:
+    """Return the header of a BAM file without its command line, and the bytes that follow it."""
+    raw = gzip.decompress(path.read_bytes())
+    (n_bytes,) = struct.unpack_from("<i", raw, 4)
+    return re.sub("\tCL:.*", "", raw[8 : 8 + n_bytes].decode()), raw[8 + n_bytes :]
+
+
+def test_lines_of_one_output_are_its_lanes(world: World, tmp_path: Path, monkeypatch: Any) -> None:
+    """Three lines of one sample and two of another, by turns: the files of two runs with --lane."""
+    monkeypatch.chdir(tmp_path)
+    firsts, seconds = thirds(world.first, tmp_path), thirds(world.second, tmp_path)
+    both = thirds(world.both, tmp_path)
+    sheet = write_sheet(tmp_path / "s.tsv", [
+        {"output": "x.bam", "reads1": firsts[0], "reads2": seconds[0], "ID": "a", "LB": "1",
+         "SM": "x", "json_stats": "x.json"},
+        {"output": "y.bam", "reads1": both[0], "interleaved": "yes", "ID": "a", "SM": "y",
+         "insert_size": "350,40"},
+        {"output": tmp_path / "x.bam", "reads1": firsts[1], "reads2": seconds[1], "ID": "b",
+         "LB": "2", "SM": "x", "json_stats": "x.json", "interleaved": "no"},
+        {"output": "./y.bam", "reads1": both[1], "read_group": r"@RG\tID:a\tSM:y"},
+        {"output": "x.bam", "reads1": firsts[2], "ID": "c", "LB": "2", "SM": "x"},
+    ])  # fmt: skip
+    assert batch(world.index_path, sheet) == 0
+    group = r"@RG\tID:{}\tLB:{}\tSM:x"
+    lanes = [
+        [firsts[0], seconds[0], "-R", group.format("a", 1),
+         "--lane", group.format("b", 2), firsts[1], seconds[1],
+         "--lane", group.format("c", 2), firsts[2], "-o", "x.lanes.bam",
+         "--json-stats", "lanes.json"],
+        [both[0], "-p", "-R", r"@RG\tID:a\tSM:y", "--lane", r"@RG\tID:a\tSM:y", both[1],
+         "-I", "350,40", "-o", "y.lanes.bam"],
+    ]  # fmt: skip
+    for options in lanes:
+        assert main(["map", world.index_path, *options, "-t", "2", "--quiet"]) == 0
+    for name in "xy":
+        assert content_of(Path(f"{name}.bam")) == content_of(Path(f"{name}.lanes.bam"))
+    with pysam.AlignmentFile("x.bam") as file:
+        groups = file.header.to_dict()["RG"]
+        assert {record.get_tag("RG") for record in file} == {"a", "b", "c"}
+    assert [(group["ID"], group["LB"]) for group in groups] == [("a", "1"), ("b", "2"), ("c", "2")]
+    stats = [json.loads(Path(name).read_text()) for name in ("x.json", "lanes.json")]
+    for key in ("counts", "insert_size"):
+        assert stats[0][key] == stats[1][key]
+
+
+def unaligned(path: Path, reads: str, header: str, group: str) -> str:
+    """Write single reads of a FASTQ file as an unaligned BAM file with a read group."""
+    with pysam.FastxFile(reads) as file:
+        lines = [
+            f"{read.name}\t4\t*\t0\t0\t*\t*\t0\t0\t{read.sequence}\t{read.quality}\tRG:Z:{group}\n"
+            for read in file
+        ]
+    sam = path.with_suffix(".sam")
+    sam.write_text(f"@HD\tVN:1.6\n{header}\n" + "".join(lines))
+    pysam.view("-b", "-o", str(path), str(sam), catch_stdout=False)
+    return str(path)
+
+
+def test_lines_of_bam_have_their_own_read_groups(world: World, tmp_path: Path) -> None:
+    parts = thirds(world.first, tmp_path)
+    names = ("own1", "own2")
+    bams = [
+        unaligned(tmp_path / f"{name}.bam", part, f"@RG\tID:{name}\tSM:s", name)
+        for name, part in zip(names, parts, strict=False)
+    ]
+    out = tmp_path / "out.bam"
+    rows = [{"output": out, "reads1": bam} for bam in bams]
+    rows.insert(1, {"output": out, "reads1": parts[2], "ID": "c", "SM": "s"})
+    assert batch(world.index_path, write_sheet(tmp_path / "s.tsv", rows)) == 0
+    with pysam.AlignmentFile(str(out)) as file:
+        assert {group["ID"] for group in file.header.to_dict()["RG"]} == {"own1", "c", "own2"}
+        groups = [record.get_tag("RG") for record in file]
+    assert list(dict.fromkeys(groups)) == ["own1", "c", "own2"]
+
+
+LANES = {
+    "no group": ({}, {"ID": ""}, "line 3: has no read group, and lines of one output need one"),
+    "no group in the first": ({"ID": "", "SM": ""}, {}, "line 2: has no read group"),
+    "one ID": ({}, {"ID": "a", "LB": "x"}, "line 3: read group 'a' is described in another way in "
+               ".*line 2; give each"),
+    "two samples": ({}, {"SM": "t"}, "line 3: SM is t, and s in .*line 2; an output is one sample"),
+    "two samples, one ID": ({}, {"ID": "a", "SM": "t"}, "line 3: SM is t, and s in .*line 2; "),
+    "no sample": ({}, {"SM": ""}, "line 3: SM is not given, and s in .*line 2; "),
+    "no sample in the first": ({"SM": ""}, {}, "line 3: SM is s, and not given in .*line 2; "),
+    "malformed group": ({}, {"ID": "a\xe4"}, "line 3: .*not ASCII"),
+    "sample of a BAM": ({}, {"reads1": "u.bam", "ID": "", "SM": ""}, "line 3: SM is other, and s "),
+    "group of a BAM": ({}, {"reads1": "u.bam"}, "line 3: u.bam has read groups of its own; drop"),
+    "pipe without group": ({}, {"reads1": "pipe", "ID": "", "SM": ""}, "line 3: has no read group"),
+    "no such file": ({}, {"reads1": "none.fq"}, "line 3: none.fq: "),
+    "interleaved": ({"interleaved": "yes"}, {"interleaved": "no"}, "line 3: interleaved is no, and "
+                    "yes in .*line 2, of the same output out.bam; leave it empty"),
+    "interleaved later": ({}, {"interleaved": "yes"}, "line 3: interleaved is yes, and no in "),
+    "two files in an interleaved run": ({"interleaved": "yes"}, {"reads2": "3.fq"},
+                                        "line 3: two read files cannot be interleaved"),
+    "insert size": ({"insert_size": "350"}, {"insert_size": "300"},
+                    "line 3: insert_size is 300, and 350 in .*line 2, of"),
+    "two insert sizes": ({"insert_size": "350"}, {"insert_size_from": "x.json"},
+                         "line 3: insert_size_from is x.json, and not given in .*line 2, of"),
+    "statistics": ({}, {"json_stats": "x.json"},
+                   "line 3: json_stats is x.json, and not given in .*line 2, of"),
+    "options": ({"insert_size": "many"}, {}, "lines 2 and 3: --insert-size many"),
+    "output": ({"output": "none/out.bam"}, {"output": "none/out.bam"},
+               "lines 2 and 3: .*does not exist"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LANES)
+def test_lines_of_one_output_that_contradict(
+    name: str, world: World, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for target, reads in (("1.fq", world.first), ("2.fq", world.second), ("3.fq", world.both)):
+        Path(target).write_bytes(Path(reads).read_bytes())
+    unaligned(Path("u.bam"), world.first, "@RG\tID:u\tSM:other", "u")
+    os.mkfifo("pipe")
+    first, second, message = LANES[name]
+    rows = [
+        {"output": "out.bam", "reads1": "1.fq", "ID": "a", "SM": "s"} | first,
+        {"output": "out.bam", "reads1": "2.fq", "ID": "b", "SM": "s"} | second,
+    ]
+    if not rows[1]["ID"]:
+        rows[1]["SM"] = ""
+    assert batch("no index", write_sheet(Path("s.tsv"), rows)) in (1, 2, 4)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(f"s.tsv, {message}", line)
+    assert not Path("out.bam").exists()
+
+
+def test_a_failing_lane_names_the_lines_of_its_output(
+    world: World, tmp_path: Path, capsys: Any
+) -> None:
+    text = Path(world.second).read_text().splitlines()
+    text[4 * 400 + 3] = "I"  # one quality of record 401
+    broken = tmp_path / "broken.fq"
+    broken.write_text("\n".join(text) + "\n")
+    out = tmp_path / "x.bam"
+    rows = [
+        {"output": out, "reads1": world.first, "ID": "a"},
+        {"output": tmp_path / "y.bam", "reads1": world.second},
+        {"output": out, "reads1": broken, "ID": "b"},
+        {"output": out, "reads1": world.both, "ID": "c"},
+    ]
+    assert batch(world.index_path, write_sheet(tmp_path / "s.tsv", rows)) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"s.tsv, lines 2, 4 and 5 ({out}): {broken}: record 401" in line
+    assert line.endswith("0 of 2 outputs are done, and stay")
+    assert not list(tmp_path.glob("*.bam"))

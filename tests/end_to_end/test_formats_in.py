@@ -12,7 +12,7 @@ import pytest
 from mapper.errors import UsageError
 from mapper.io.output import SortOptions
 from mapper.io.reads import Lane
-from tests.helpers.mapping_runs import World, lines_of, map_to, records_of
+from tests.helpers.mapping_runs import World, lines_of, map_to, records_of, thirds
 
 READ_GROUP = r"@RG\tID:a\tSM:s"
 
@@ -215,17 +215,6 @@ def test_headers_go_along(world, tmp_path, from_fastq):
         ("fmwave.1", "old"), ("fmwave.2", "older"), ("fmwave.3", "fmwave"),
     ]  # fmt: skip
     assert [sq["SN"] for sq in header["SQ"]] == list(world.genome)
-
-
-def thirds(path: str, directory: Path) -> list[str]:
-    """Cut a FASTQ file into three."""
-    lines = Path(path).read_text().splitlines(keepends=True)
-    n = len(lines) // 12 * 4
-    parts = [lines[:n], lines[n : 2 * n], lines[2 * n :]]
-    paths = [directory / f"{Path(path).stem}.{i}.fq" for i in range(3)]
-    for part, target in zip(parts, paths, strict=True):
-        target.write_text("".join(part))
-    return [str(target) for target in paths]
 
 
 def test_lanes_are_one_sample_with_a_read_group_each(world, tmp_path, from_fastq):

@@ -56,6 +56,17 @@ def build_world(directory: Path) -> World:
     )
 
 
+def thirds(path: str, directory: Path) -> list[str]:
+    """Cut a FASTQ file into three."""
+    lines = Path(path).read_text().splitlines(keepends=True)
+    n = len(lines) // 12 * 4
+    parts = [lines[:n], lines[n : 2 * n], lines[2 * n :]]
+    paths = [directory / f"{Path(path).stem}.{i}.fq" for i in range(3)]
+    for part, target in zip(parts, paths, strict=True):
+        target.write_text("".join(part))
+    return [str(target) for target in paths]
+
+
 def map_to(index: Index, output: Path, *reads: str, **options: Any) -> RunStats:
     """Map with options of ``MapJob``; the command line in the header is always the same."""
     from mapper.mapping.job import MapJob

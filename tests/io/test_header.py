@@ -86,7 +86,12 @@ def test_read_groups_that_differ_are_refused():
     with pytest.raises(UsageError, match="read group 'a' is described in two ways"):
         header_text(["c"], [9], "", "@RG\\tID:a\\tSM:x", inputs=[["@RG\tID:a"]])
     with pytest.raises(UsageError, match="read group 'a' is described in two ways"):
-        header_text(["c"], [9], "", ["@RG\\tID:a\\tSM:x", "@RG\\tID:a\\tSM:x"])
+        header_text(["c"], [9], "", ["@RG\\tID:a\\tSM:x", "@RG\\tID:a\\tSM:y"])
+
+
+def test_a_read_group_given_twice_is_one():
+    text = header_text(["c"], [9], "", ["@RG\\tID:a\\tSM:x", "@RG\tID:a\tSM:x", "@RG\\tID:b"])
+    assert lines_of(text, "RG") == ["@RG\tID:a\tSM:x", "@RG\tID:b"]
 
 
 def test_bytes_that_are_no_utf8_stay():
