@@ -362,6 +362,8 @@ LANES = {
     "malformed group": ({}, {"ID": "a\xe4"}, "line 3: .*not ASCII"),
     "sample of a BAM": ({}, {"reads1": "u.bam", "ID": "", "SM": ""}, "line 3: SM is other, and s "),
     "group of a BAM": ({}, {"reads1": "u.bam"}, "line 3: u.bam has read groups of its own; drop"),
+    "group of one BAM of two": ({}, {"reads1": "u.bam", "reads2": "bare.bam", "ID": ""},
+                                "line 3: has no read group"),
     "pipe without group": ({}, {"reads1": "pipe", "ID": "", "SM": ""}, "line 3: has no read group"),
     "no such file": ({}, {"reads1": "none.fq"}, "line 3: none.fq: "),
     "interleaved": ({"interleaved": "yes"}, {"interleaved": "no"}, "line 3: interleaved is no, and "
@@ -389,6 +391,7 @@ def test_lines_of_one_output_that_contradict(
     for target, reads in (("1.fq", world.first), ("2.fq", world.second), ("3.fq", world.both)):
         Path(target).write_bytes(Path(reads).read_bytes())
     unaligned(Path("u.bam"), world.first, "@RG\tID:u\tSM:other", "u")
+    unaligned(Path("bare.bam"), world.second, "@CO\tno read group", "none")
     os.mkfifo("pipe")
     first, second, message = LANES[name]
     rows = [
