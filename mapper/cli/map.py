@@ -134,7 +134,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     machine.add_argument(
         "--memory", type=size, metavar="SIZE",
         help="bound of the whole run, such as 500M or 24G: batches become smaller to keep it, "
-        "and --sort has what is left (default: none, and 1G for --sort)",
+        "and --sort has what is left (default: none, and for --sort 768M a thread)",
     )  # fmt: skip
     machine.add_argument(
         "--batch-bases", type=positive, metavar="N",
@@ -204,10 +204,11 @@ def run(args: argparse.Namespace) -> int:
 def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
     """Return the job of one run; raise UsageError for options that do not go together."""
     from mapper.cli.compile import HELPER_COMMAND
-    from mapper.io.output import SortOptions, format_of
+    from mapper.io.output import format_of
     from mapper.io.reads import Lane
     from mapper.mapping.job import MapJob
-    from mapper.mapping.memory_plan import SORT_BYTES
+    from mapper.sorting.duplicate_keys import MarkOptions
+    from mapper.sorting.output import SortOptions
 
     output_format = args.output_format or format_of(args.output)
     check_files(args, output_format)
@@ -223,7 +224,7 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
         reference=args.reference,
         input_reference=args.input_reference,
         command_line=shlex.join(["fmwave", *args.argv]),
-        sort=SortOptions(args.threads, SORT_BYTES, args.markdup) if args.sort else None,
+        sort=SortOptions(duplicates=MarkOptions() if args.markdup else None) if args.sort else None,
         memory=args.memory,
         compression=args.compression,
         threads=args.threads,

@@ -201,7 +201,7 @@ def _check_output(job: MapJob) -> None:
     from mapper.io.output import check_format
     from mapper.io.output_file import check_writable
 
-    check_format(job.output, job.output_format, sort=job.sort is not None, reference=job.reference)
+    check_format(job.output_format, sort=job.sort is not None, reference=job.reference)
     check_writable(Path(job.output).resolve())
 
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections import deque
-from concurrent.futures import Future
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -210,7 +210,9 @@ class Finished(NamedTuple):
     n_proper: int  # of these
 
 
-def _map_batches(run: Run, reader: ReadsReader, output: RecordOutput[Any], pool: PriorityPool) -> None:
+def _map_batches(
+    run: Run, reader: ReadsReader, output: RecordOutput[Any], pool: PriorityPool
+) -> None:
     """Read, map and write until the input ends; check that every read came out."""
     backend = run.backend
     pending: deque[Future[Finished]] = deque()
@@ -389,7 +391,9 @@ class Run:
             _warn_of_mates(reads)
         return reads
 
-    def finish(self, batch: AlignedBatch, model: InsertSizeModel, output: RecordOutput[Any]) -> Finished:
+    def finish(
+        self, batch: AlignedBatch, model: InsertSizeModel, output: RecordOutput[Any]
+    ) -> Finished:
         """Run the stages that need the insert size, and encode (a task)."""
         parts = []
         n_paired = n_mapped = n_proper = 0

@@ -59,7 +59,7 @@ class Gathered(NamedTuple):
 
     n_records: int  # of the range, before any was left out
     data: np.ndarray  # uint8: one behind another
-    index: IndexPart
+    index_part: IndexPart
     counts: np.ndarray | None = None
     """Of duplicates, see :func:`mapper.sorting.duplicate_counts.count`."""
 
@@ -217,9 +217,7 @@ def _with_partitions(
     """Yield ranges, scanned, once all partitions of their entries are being decided."""
     behind_all = RecordRange(END_OF_ORDER, lambda: np.empty(0, np.uint8))
     with_next = pairwise(chain(ranges, [behind_all]))
-    scans = ordered_map(
-        partial(_scan, marking), with_next, n_threads, ahead=AHEAD, pool=executor
-    )
+    scans = ordered_map(partial(_scan, marking), with_next, n_threads, ahead=AHEAD, pool=executor)
     waiting: deque[_Waiting] = deque()
     bounds: deque[int] = deque()  # where the next partitions end
     low = 0

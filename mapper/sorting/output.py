@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 from tqdm import tqdm
 
 from mapper.batch import ReadBatch, RecordBatch
@@ -31,7 +30,6 @@ from mapper.io.output_file import (
     temporary_name,
 )
 from mapper.io.samtools import MAX_BAI_LENGTH, index_files
-from mapper.parallel.buffers import RECYCLER
 from mapper.sorting.bam_index import BamIndex
 from mapper.sorting.duplicate_keys import MarkOptions
 from mapper.sorting.engine import Gathered, Marking, gathered_ranges
@@ -70,26 +68,26 @@ class SortedTarget(NamedTuple):
     """Threads of samtools, for CRAM and SAM."""
 
     @property
-    def file(self) -> Path | None:
+    def file_path(self) -> Path | None:
         """The file, where its links lead; None for standard output, a pipe or a device."""
         if self.path == STDOUT or is_special(Path(self.path)):
             return None
         return Path(self.path).resolve()
 
     @property
-    def index(self) -> Path | None:
+    def index_path(self) -> Path | None:
         """The index's name; None for no index."""
-        if self.file is None or self.output_format not in ("bam", "cram"):
+        if self.file_path is None or self.output_format not in ("bam", "cram"):
             return None
         is_long = max(self.contig_lengths, default=0) > MAX_BAI_LENGTH
         kind = ".crai" if self.output_format == "cram" else ".csi" if is_long else ".bai"
-        return self.file.with_name(self.file.name + kind)
+        return self.file_path.with_name(self.file_path.name + kind)
 
     def check(self) -> None:
         """Raise UsageError or OutputError if it cannot be written."""
         check_format(self.output_format, sort=True, reference=self.reference)
-        if self.file is not None:
-            check_writable(self.file)
+        if self.file_path is not None:
+            check_writable(self.file_path)
 
 
 class SortedOutput:
@@ -136,7 +134,7 @@ def open_sorted_output(
         If the output cannot be created, at once, or cannot be written in full.
     """
     target.check()
-    file = SpillFile(spill_directory(sort.tmp_dir, target.file))
+    file = SpillFile(spill_directory(sort.tmp_dir, target.file_path))
     sorter = RecordSorter(file, executor, n_threads, memory)
     output = SortedOutput(sorter)
     try:
@@ -197,14 +195,14 @@ def _write_bam(
     """Write BAM, and its index from the offsets of the blocks written."""
     with ExitStack() as stack:
         index_file = None
-        if target.index is not None:
-            index_file = stack.enter_context(OutputFile(str(target.index)))
+        if target.index_path is not None:
+            index_file = stack.enter_context(OutputFile(str(target.index_path)))
         index = BamIndex(target.contig_names, target.contig_lengths)
         sink = stack.enter_context(OutputFile(target.path, stale=_stale(target)))
         with bam_writer(sink, start, executor, target.level) as writer:
             n_before = writer.n_blocks  # of the header
             for part in parts:
-                index.add(part.index)
+                index.add(part.index_part)
                 writer.append(part.data.data)
         if index_file is not None:
             index_file.write(index.write(writer.block_offsets[n_before:]))
@@ -215,7 +213,7 @@ def _write_by_samtools(parts: Iterator[Gathered], target: SortedTarget, start: b
     options = ["-h", "-O", "sam"]
     if target.output_format == "cram":
         options = cram_options(target.reference, target.level)
-    index = None if target.index is None else temporary_name(target.index)
+    index = None if target.index_path is None else temporary_name(target.index_path)
     try:
         with (
             OutputFile(target.path, stale=_stale(target)) as sink,
@@ -223,8 +221,8 @@ def _write_by_samtools(parts: Iterator[Gathered], target: SortedTarget, start: b
         ):
             for part in parts:
                 output.append(part.data)
-        if index is not None and target.index is not None:
-            sync_and_rename(index, target.index)
+        if index is not None and target.index_path is not None:
+            sync_and_rename(index, target.index_path)
     finally:
         if index is not None:
             remove_quietly(index)
@@ -232,10 +230,10 @@ def _write_by_samtools(parts: Iterator[Gathered], target: SortedTarget, start: b
 
 def _stale(target: SortedTarget) -> list[Path]:
     """Return the indexes of an older file, but for links to the name of the new one."""
-    if target.file is None:
+    if target.file_path is None:
         return []
     return [
         path
         for path in index_files(Path(target.path))
-        if not (path.is_symlink() and os.path.realpath(path) == str(target.index))
+        if not (path.is_symlink() and os.path.realpath(path) == str(target.index_path))
     ]

@@ -38,7 +38,7 @@ SAMPLED = 128
 """Records of a run in memory for each one whose key is looked at to cut the order."""
 
 BLOCK_BYTES = 1 << 16
-"""Least bytes of a block of the temporary file: a range reads two partly needed ones of each run."""
+"""Least bytes of a block of the temporary file. A range reads two of each run that it needs in part."""
 
 
 class Run(NamedTuple):
@@ -193,7 +193,7 @@ class SortedRuns:
         cuts = [_LOWEST, *self._cuts(target), _HIGHEST]
         return [
             RecordRange(max(low.key, 0) >> 1, partial(self._load, low, high))
-            for low, high in zip(cuts[:-1], cuts[1:], strict=True)
+            for low, high in pairwise(cuts)
         ]
 
     def _cuts(self, target: int) -> list[Cut]:
@@ -264,8 +264,10 @@ class SortedRuns:
 
     def _block_behind(self, number: int, cut: Cut) -> int:
         """Return the first block whose first record is behind a cut."""
-        side = "right" if number < cut.run else "left"
-        return int(np.searchsorted(self._spilled[number].first_keys, cut.key, side))
+        keys = self._spilled[number].first_keys
+        if number < cut.run:
+            return int(np.searchsorted(keys, cut.key, "right"))
+        return int(np.searchsorted(keys, cut.key, "left"))
 
 
 # --- sorting ---
@@ -356,8 +358,10 @@ class _Spill:
         self._writing.append(self._executor.submit(self._file.write, part.data, offset))
 
     def cancel(self) -> None:
-        for future in (*self._sorting, *self._writing):
-            future.cancel()
+        for sorting in self._sorting:
+            sorting.cancel()
+        for writing in self._writing:
+            writing.cancel()
 
 
 class RecordSorter:
@@ -375,9 +379,7 @@ class RecordSorter:
         Bytes for runs.
     """
 
-    def __init__(
-        self, file: SpillFile, executor: Executor, n_threads: int, memory: int
-    ) -> None:
+    def __init__(self, file: SpillFile, executor: Executor, n_threads: int, memory: int) -> None:
         self._file = file
         self._executor = executor
         self._n_threads = n_threads

@@ -62,7 +62,7 @@ class SpillFile:
         """Return the offset of the next `n_bytes` bytes of the file; one thread at a time."""
         if self._file is None:
             try:
-                self._file = tempfile.TemporaryFile(dir=self.directory, buffering=0)
+                self._file = tempfile.TemporaryFile(dir=self.directory, buffering=0)  # noqa: SIM115
             except OSError as error:
                 raise output_error(self.directory, error) from error
         offset = self.n_bytes
@@ -96,8 +96,7 @@ class SpillFile:
                 view, offset = view[n:], offset + n
         except OSError as error:
             raise OutputError(
-                f"{self.directory}: reading the temporary file of the sort failed: "
-                f"{error.strerror}"
+                f"{self.directory}: reading the temporary file of the sort failed: {error.strerror}"
             ) from error
 
     def close(self) -> None:
