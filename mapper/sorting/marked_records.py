@@ -20,6 +20,7 @@ from mapper.jit.accelerate import core, driver
 from mapper.jit.hashing import hash_bytes, splitmix64
 from mapper.jit.intrinsics import prefetch
 from mapper.jit.simd import copy, get16, get32, put16, put32
+from mapper.parallel.buffers import RECYCLER
 from mapper.sam_flags import DUPLICATE as DUPLICATE_FLAG
 from mapper.sam_flags import MATE_UNMAPPED, NOT_PRIMARY, UNMAPPED
 from mapper.sorting.duplicate_keys import MarkOptions, is_examined, tags_at
@@ -143,12 +144,12 @@ def gather(
     """
     out_starts = np.empty(len(starts), np.int64)
     if verdicts is None:
-        out = np.empty(len(data), np.uint8)
+        out = RECYCLER.empty(len(data))
         size = _copy_all(data, starts, out, out_starts)
         return out[:size], out_starts
     has_types = options.optical_distance > 0
     room = _DT_BYTES * int(np.count_nonzero(verdicts)) if has_types else 0
-    out = np.empty(len(data) + room, np.uint8)
+    out = RECYCLER.empty(len(data) + room)
     size, n = _copy_marked(
         data, starts, verdicts, has_types, options.remove, options.clear, out, out_starts
     )
