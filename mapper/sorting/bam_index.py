@@ -320,9 +320,8 @@ def _max_length(levels: int) -> int:
     return 1 << (_WINDOW_BITS + _LEVEL_BITS * levels)
 
 
-def _first_bin(level_from_top: int | np.ndarray) -> np.ndarray:
-    """Return the number of the first bin of a level; the largest bin is level 0 here."""
-    return ((np.int64(1) << (_LEVEL_BITS * np.int64(level_from_top))) - 1) // 7
+_FIRST_BIN = np.array([(8**level - 1) // 7 for level in range(_N_LEVELS + 1)])
+"""Number of the first bin of each level; the largest bin is level 0 here."""
 
 
 def _offsets_of(sizes: np.ndarray) -> np.ndarray:
@@ -345,7 +344,7 @@ class _BinTree:
         self._slot_offsets = _offsets_of(sizes.ravel())
         self.n_slots = int(self._slot_offsets[-1])
 
-    def slots(self, ref: np.ndarray, level: np.ndarray, number: np.ndarray) -> np.ndarray:
+    def slots(self, ref: np.ndarray, level: np.ndarray | int, number: np.ndarray) -> np.ndarray:
         """Return the slots of bins, given by their numbers within their levels."""
         return self._slot_offsets[ref * (self.levels + 1) + level] + number
 
@@ -441,7 +440,7 @@ class _Words:
         self._counts_at = self._linear_at - self._count_words
         # Contigs are apart by more words than those of their bins.
         bin_at = bin_words[:-1] + (contig_at[:-1] + 1 - bin_words[first_bins[:-1]])[ref]
-        self._words[bin_at] = _first_bin(tree.levels - level) + number
+        self._words[bin_at] = _FIRST_BIN[tree.levels - level] + number
         self._words[bin_at + self._head - 1] = n_chunks
         self._bin_at = bin_at
         self._bottom = tree.window_offsets[ref] + (number << _LEVEL_BITS * level)
@@ -487,7 +486,7 @@ class _Words:
         np.add.at(numbers[:, 3], ref, contigs[:, 4])
         present = np.flatnonzero(self._count_words)
         at = self._counts_at[present]
-        self._words[at] = _first_bin(self._tree.levels + 1) + 1
+        self._words[at] = _FIRST_BIN[self._tree.levels + 1] + 1
         self._words[at + self._head - 1] = 2
         for column in range(4):
             self._put(at + self._head + 2 * column, numbers[present, column])

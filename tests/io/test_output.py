@@ -78,6 +78,29 @@ def test_bgzf_is_gzip_in_blocks_of_65280(whole):
     assert sizes == [65280] * (len(DATA) // 65280) + [len(DATA) % 65280, 0]
 
 
+@pytest.mark.parametrize("level", [1, 6])
+def test_bgzf_offsets_of_blocks(level):
+    """Each offset is that of a block, the last that of the end of the file."""
+    data = DATA[:3_000_000] + np.random.default_rng(4).bytes(1_500_000)
+    sink = Collector()
+    with ThreadPoolExecutor(2) as executor:
+        writer = bgzf.BgzfWriter(sink, executor, level, max_pending=1)
+        assert writer.block_offsets.tolist() == [0]
+        writer.append(data[:100])
+        writer.end_block()
+        assert writer.n_blocks == 1
+        writer.append(data[100:])
+        writer.finish()
+    offsets = writer.block_offsets
+    assert offsets.dtype == np.int64
+    assert writer.n_blocks == len(offsets) - 1 == 1 - (len(data) - 100) // -bgzf.BLOCK_BYTES
+    assert sink.data[offsets[-1] :] == bgzf.EOF_BLOCK
+    blocks = [gzip.decompress(sink.data[a:b]) for a, b in pairwise(offsets)]
+    assert blocks[0] == data[:100]
+    assert {len(block) for block in blocks[1:-1]} == {bgzf.BLOCK_BYTES}
+    assert b"".join(blocks) == data
+
+
 @pytest.mark.parametrize("level", range(10))
 @pytest.mark.parametrize("n", [0, 1, 65279, 65280, 65281])
 def test_bgzf_of_incompressible_bytes(level, n):
