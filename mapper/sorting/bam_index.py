@@ -24,6 +24,7 @@ from mapper.io.bam_writer import CONSUMES_REF, FIXED_BYTES
 from mapper.io.bgzf import BLOCK_BYTES, EOF_BLOCK, compress_blocks, deflater
 from mapper.io.samtools import MAX_BAI_LENGTH
 from mapper.jit.accelerate import core, driver
+from mapper.jit.intrinsics import prefetch
 from mapper.jit.simd import get16, get32
 from mapper.sam_flags import UNMAPPED
 
@@ -45,6 +46,9 @@ _SMALL_BIN = 1 << 16
 
 _CSI_DEFLATE_LEVEL = 3
 _UNSET = np.iinfo(np.int64).max
+
+_AHEAD = 8  # records that are prefetched
+_CACHE_LINE = 64
 
 _OK, _UNSORTED, _BROKEN = range(3)
 
@@ -114,6 +118,13 @@ def _reference_bases(out, at, n_ops):
     return span
 
 
+@core
+def _put_contig(contigs, row, end, n_mapped, n_unmapped):
+    contigs[row, 2] = end
+    contigs[row, 3] = n_mapped
+    contigs[row, 4] = n_unmapped
+
+
 @driver
 def _fill_part(out, starts, contigs, chunks, windows, sizes, places, latest):
     """Write the tables of an IndexPart; return a status and the record that it is about.
@@ -134,9 +145,15 @@ def _fill_part(out, starts, contigs, chunks, windows, sizes, places, latest):
     n_contigs, n_chunks, n_windows = np.int64(0), np.int64(0), np.int64(0)
     ref, last_place = np.int64(-2), np.int64(-1)
     reached = np.int64(-1)  # last window of the contig with a record
-    for i in range(len(starts)):
+    n_mapped, n_unmapped = np.int64(0), np.int64(0)
+    end = np.int64(0)
+    n = len(starts)
+    for i in range(n):
         at = starts[i]
-        end = starts[i + 1] if i + 1 < len(starts) else np.int64(len(out))
+        if i + _AHEAD < n:
+            prefetch(out, starts[i + _AHEAD])
+            prefetch(out, starts[i + _AHEAD] + _CACHE_LINE)
+        end = starts[i + 1] if i + 1 < n else np.int64(len(out))
         if end - at < FIXED_BYTES:
             return _BROKEN, i
         new_ref, pos = get32(out, at + 4), get32(out, at + 8)
@@ -149,16 +166,16 @@ def _fill_part(out, starts, contigs, chunks, windows, sizes, places, latest):
             places[0] = place
         last_place = place
         if new_ref != ref:
+            if n_contigs:
+                _put_contig(contigs, n_contigs - 1, at, n_mapped, n_unmapped)
             ref = new_ref
-            reached = -1
+            reached, n_mapped, n_unmapped = -1, 0, 0
             contigs[n_contigs, 0] = ref
             contigs[n_contigs, 1] = at
-            contigs[n_contigs, 3] = 0
-            contigs[n_contigs, 4] = 0
             n_contigs += 1
         is_unmapped = (get16(out, at + 18) & UNMAPPED) != 0
-        contigs[n_contigs - 1, 2] = end
-        contigs[n_contigs - 1, 4 if is_unmapped else 3] += 1
+        n_unmapped += is_unmapped
+        n_mapped += not is_unmapped
         if ref < 0:
             continue
 
@@ -194,6 +211,8 @@ def _fill_part(out, starts, contigs, chunks, windows, sizes, places, latest):
             chunks[n_chunks, 2] = end
             latest[level] = n_chunks
             n_chunks += 1
+    if n_contigs:
+        _put_contig(contigs, n_contigs - 1, end, n_mapped, n_unmapped)
     places[1] = last_place
     sizes[0], sizes[1], sizes[2] = n_contigs, n_chunks, n_windows
     return _OK, np.int64(0)
