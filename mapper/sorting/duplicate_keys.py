@@ -76,7 +76,7 @@ PAIR_KEY = _IS_LEFTMOST | 3 * _ORIENTATION
 _FR, _RF, _FF, _RR = (kind * _ORIENTATION for kind in range(4))
 
 _MC, _MS, _CG = (tag_key(tag) for tag in ("MC", "ms", "CG"))
-_MIN_QUALITY = 15
+_MIN_QUALITY = np.uint8(15)
 _OK, _NO_MC, _NO_MS, _BAD_TAGS = range(4)
 
 
@@ -188,11 +188,11 @@ def _pair_key(flag, ref, start, end, mate_ref, mate_start, mate_end):
 
 
 @core
-def _own_score(data, quals, n_bases):
-    score = np.uint32(0)
-    for i in range(n_bases):
-        quality = np.uint32(data[quals + i])
-        score += quality if quality >= np.uint32(_MIN_QUALITY) else np.uint32(0)
+def _own_score(quals):
+    score = np.uint32(0)  # up to 16 M bases
+    for i in range(len(quals)):
+        quality = quals[i]
+        score = np.uint32(score + np.uint32(quality if quality >= _MIN_QUALITY else np.uint8(0)))
     return np.int64(score)
 
 
@@ -245,7 +245,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows):
             tag = following
 
         start, last = _unclipped_ends(data, cigar, n_ops, pos)
-        score = _own_score(data, quals, n_bases)
+        score = _own_score(data[quals : quals + n_bases])
         own = last if flag & REVERSE else start
         coordinate, bits = own, np.int64(IN_SINGLES)
         other_ref = other = np.int64(0)

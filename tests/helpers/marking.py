@@ -90,7 +90,11 @@ def mark(
 def records_of(marked: Marked, path: Path) -> list[str]:
     """Return the records as SAM lines, by way of a file at `path`."""
     path.write_bytes(marked.bam)
-    return sam_lines(path)
+    previous = pysam.set_verbosity(0)  # BAM without compression has no end marker
+    try:
+        return sam_lines(path)
+    finally:
+        pysam.set_verbosity(previous)
 
 
 def sam_lines(path: Path) -> list[str]:
