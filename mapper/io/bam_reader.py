@@ -9,7 +9,6 @@ parses the bytes of a batch in one pass; CRAM and SAM are converted to BAM by sa
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ import numpy as np
 
 from mapper.batch import MIN_COST, ReadBatch
 from mapper.errors import InputFormatError
+from mapper.io.bam_header import BAM_MAGIC, read_bam_header
 from mapper.io.bam_templates import (
     APART,
     AT_NAME,
@@ -283,10 +283,10 @@ def explain(
     header
         Lines of the file's header.
     """
-    read = _name_of(record)
+    read = name_of(record)
     if status == NO_MATE:
         following = _from_next_primary(record)
-        what = f"the next read is {show(_name_of(following))}" if following else "the file ends"
+        what = f"the next read is {show(name_of(following))}" if following else "the file ends"
         by_coordinate = is_sorted(header)
         if by_coordinate:
             what += "; the file is sorted by coordinate"
@@ -305,7 +305,8 @@ def is_sorted(header: Sequence[str]) -> bool:
     return any(line.startswith("@HD\t") and "SO:coordinate" in line for line in header)
 
 
-def _name_of(record: bytes) -> bytes:
+def name_of(record: bytes) -> bytes:
+    """Return the read name of a record; empty if its bytes are too few."""
     return record[36 : 36 + record[12]].split(b"\0")[0] if len(record) > 36 else b""
 
 
@@ -323,10 +324,8 @@ def _from_next_primary(record: bytes) -> bytes:
 
 # --- files ---
 
-BAM_MAGIC = b"BAM\x01"
 CRAM_MAGIC = b"CRAM"
 _SAM_START = re.compile(rb"@(HD|SQ|RG|PG|CO)\t")
-_MAX_HEADER_BYTES = 1 << 30
 
 
 def alignment_format(source: ByteSource) -> str | None:
@@ -403,13 +402,11 @@ class BamReader(BatchReader):
         self._seen = np.zeros(NAME_SLOTS, np.uint64)
         self._finished = False
         try:
-            self.header = self._read_header()
-        except BrokenStreamError as error:
-            self.close()
-            raise InputFormatError(f"{self.name}: {error} (found in the header)") from error
+            header = read_bam_header(self._source)
         except InputFormatError:
             self.close()
             raise
+        self.header, self.header_bytes = header.lines, header.raw
         ids = [
             header_field(line, "ID").encode("utf-8", "surrogateescape") for line in self.read_groups
         ]
@@ -504,44 +501,6 @@ class BamReader(BatchReader):
                 f"{self.name}: no end-of-file block after record {n_records}: the file is "
                 "truncated; copy or export it again"
             )
-
-    def _read_header(self) -> list[str]:
-        """Read up to the first record; return the header's lines."""
-        if self._take(4) != BAM_MAGIC:
-            raise InputFormatError(f"{self.name}: not a BAM file; check that it is the right file")
-        text = self._take(self._take_size("text"))
-        for _ in range(self._take_size("contigs")):
-            self._take(self._take_size("name") + 4)
-        lines = text.rstrip(b"\0").decode("utf-8", "surrogateescape").splitlines()
-        for line in lines:
-            if line.startswith("@RG\t") and not header_field(line, "ID"):
-                raise InputFormatError(
-                    f"{self.name}: header line {line!r} has no ID; repair it with "
-                    "`samtools reheader`"
-                )
-        return lines
-
-    def _take_size(self, what: str) -> int:
-        (size,) = struct.unpack("<i", self._take(4))
-        if not 0 <= size <= _MAX_HEADER_BYTES:
-            raise InputFormatError(
-                f"{self.name}: the header is damaged (size {size} of its {what}); copy or export "
-                "the file again"
-            )
-        return int(size)
-
-    def _take(self, n: int) -> bytes:
-        data = bytearray()
-        while len(data) < n:
-            part = bytearray(min(n - len(data), 1 << 20))
-            got = self._source.readinto(memoryview(part))
-            if got == 0:
-                raise InputFormatError(
-                    f"{self.name}: the file ends inside the header (truncated); copy or export "
-                    "it again"
-                )
-            data += part[:got]
-        return bytes(data)
 
 
 class _BamPart(NamedTuple):

@@ -40,18 +40,12 @@ class RecordReader(BamReader):
     """
 
     def __init__(self, path: str, executor: Executor | None = None) -> None:
-        self.header_bytes = b""
         source = ByteSource(path, executor)
         # Any other file is read as BAM, whose missing header is the error then.
         fmt = alignment_format(source) or "bam"
         super().__init__(source, fmt, 0, _CHUNK_BYTES, executor=executor)
         self._records = InputBuffer(self._source, _CHUNK_BYTES, executor)
         self._file = self._records  # closed by `close`
-
-    def _take(self, n: int) -> bytes:
-        data = super()._take(n)
-        self.header_bytes += data
-        return data
 
     def take(self, until: int) -> Iterator[bytes]:
         """Yield the bytes of the next records, up to the read of ordinal `until` and its mate."""

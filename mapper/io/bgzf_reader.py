@@ -24,7 +24,7 @@ from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import fork_join
 
 READ_BYTES = 1 << 22
-"""Compressed bytes of one read."""
+"""Compressed bytes of one read of a file that is read alone."""
 
 BLOCKS_PER_TASK = 64
 """As many as a step of a file mostly has: the thread that begins the step then decompresses it,
@@ -212,10 +212,15 @@ class BgzfStream:
         Unbuffered binary file.
     executor
         Its threads help to decompress; None: only the calling thread does.
+    read_bytes
+        Compressed bytes of one read.
     """
 
-    def __init__(self, raw: Any, executor: Executor | None = None) -> None:
+    def __init__(
+        self, raw: Any, executor: Executor | None = None, read_bytes: int = READ_BYTES
+    ) -> None:
         self._raw = raw
+        self._read_bytes = read_bytes
         self._executor = executor
         self._packed = np.empty(0, np.uint8)
         self._at = self._end = 0  # self._packed[at:end] was read and is in no step yet
@@ -312,7 +317,7 @@ class BgzfStream:
         They go to new memory, as unfinished parts still read from the old.
         """
         rest = self._packed[self._at : self._end]
-        self._packed = RECYCLER.empty(len(rest) + READ_BYTES)
+        self._packed = RECYCLER.empty(len(rest) + self._read_bytes)
         self._packed[: len(rest)] = rest
         self._at, self._end = 0, len(rest)
         n = self._raw.readinto(self._packed[self._end :].data)

@@ -21,7 +21,7 @@ from typing import IO, Any, Protocol
 from isal import igzip, isal_zlib
 
 from mapper.errors import InputFormatError
-from mapper.io.bgzf_reader import BgzfStream, Done, NotBgzfError, Step, is_bgzf
+from mapper.io.bgzf_reader import READ_BYTES, BgzfStream, Done, NotBgzfError, Step, is_bgzf
 from mapper.parallel.pool import start_daemon
 
 STDIN = "-"
@@ -213,6 +213,8 @@ class ByteSource:
         File name, or ``-`` for standard input.
     executor
         Its threads help to decompress BGZF; other gzip can only be decompressed by one thread.
+    read_bytes
+        Compressed bytes of one read of BGZF: less where many files are open.
 
     Raises
     ------
@@ -221,18 +223,22 @@ class ByteSource:
         by another format than gzip.
     """
 
-    def __init__(self, path: str, executor: Executor | None = None) -> None:
+    def __init__(
+        self, path: str, executor: Executor | None = None, read_bytes: int = READ_BYTES
+    ) -> None:
         name = source_name(path)
-        self._begin(_open_raw(path, name), path, name, executor)
+        self._begin(_open_raw(path, name), path, name, executor, read_bytes)
 
     @classmethod
     def of_stream(cls, raw: Any, name: str) -> ByteSource:
         """Return the plain bytes of an open binary stream."""
         source = cls.__new__(cls)
-        source._begin(raw, "", name, None)
+        source._begin(raw, "", name, None, READ_BYTES)
         return source
 
-    def _begin(self, raw: Any, path: str, name: str, executor: Executor | None) -> None:
+    def _begin(
+        self, raw: Any, path: str, name: str, executor: Executor | None, read_bytes: int
+    ) -> None:
         self.name = name
         self.path = path
         head = _read_head(raw, self.name)
@@ -253,7 +259,7 @@ class ByteSource:
         self._ahead = memoryview(b"")
         self._error: BrokenStreamError | None = None
         if is_bgzf(head):
-            self._stream = self._bgzf = BgzfStream(self._raw, executor)
+            self._stream = self._bgzf = BgzfStream(self._raw, executor, read_bytes)
         elif head.startswith(GZIP_MAGIC):
             self._stream = _gzip_stream(self._raw)
 

@@ -19,6 +19,9 @@ NO_CONTIG = (1 << 30) - 1
 PLACE_BITS = 32
 """Bits of a place below the contig number."""
 
+BEHIND_ALL = (1 << 63) - 1
+"""Larger than any key."""
+
 END_OF_ORDER = NO_CONTIG + 1 << PLACE_BITS
 """A place behind those of all records."""
 

@@ -25,6 +25,7 @@ from mapper.jit.simd import copy_from_address
 from mapper.parallel.buffers import RECYCLER
 from mapper.sorting.ranges import RANGE_BYTES, RecordRange
 from mapper.sorting.record_order import (
+    BEHIND_ALL,
     copy_records,
     find_records,
     keys_of_columns,
@@ -173,7 +174,7 @@ def _trim(data, low_key, low_with_equal, high_key, high_with_equal):
 
 
 _LOWEST = Cut(-1, -1, 0)
-_HIGHEST = Cut((1 << 63) - 1, -1, 0)
+_HIGHEST = Cut(BEHIND_ALL, -1, 0)
 
 
 class SortedRuns:
