@@ -24,7 +24,7 @@ def test_other_names_are_not() -> None:
         _ = mapper.nonsense
 
 
-@pytest.mark.parametrize("command", ["align", "distance"])
+@pytest.mark.parametrize("command", ["align", "distance", "merge"])
 def test_help_imports_no_compiled_code(command: str) -> None:
     code = (
         f"import sys; from mapper.cli.main import main; main([{command!r}, '--help']); "

@@ -40,6 +40,7 @@ log = logging.getLogger("mapper")
 SUBCOMMANDS = {
     "index": "build the index of a reference",
     "map": "map reads to an indexed reference",
+    "merge": "merge sorted parts of a sample, mark duplicates, index",
     "seed": "find all matches of k-mers",
     "align": "align pairs of sequences: distances and CIGARs",
     "distance": "edit distance, and path, of two very long sequences",

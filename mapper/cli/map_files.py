@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mapper.cli.duplicate_options import add_duplicate_options, mark_options
+from mapper.cli.output_checks import (
+    DUPLICATES,
+    STATISTICS,
+    add_tmp_dir,
+    check_not_terminal,
+    check_outputs,
+    check_tmp_dir,
+)
 from mapper.errors import UsageError
 
 
@@ -88,10 +96,8 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--sort", action="store_true", help="sort by coordinate and write an index (BAM or CRAM)"
     )
-    group.add_argument(
-        "--markdup", action="store_true",
-        help="with --sort, flag duplicates (0x400) as samtools markdup does",
-    )  # fmt: skip
+    add_duplicate_options(group, "with --sort, ")
+    add_tmp_dir(group, "which --sort makes")
     group.add_argument(
         "--compression", type=int, choices=range(10), default=1, metavar="0..9",
         help="level of BAM and CRAM compression (default: %(default)s)",
@@ -120,31 +126,14 @@ def lanes_of(args: argparse.Namespace) -> list[tuple[str | None, tuple[str, ...]
 
 
 def check_files(args: argparse.Namespace, output_format: str) -> None:
-    """Raise UsageError if an output would overwrite an input or the other, or cannot be made."""
-    from mapper.io.input_file import same_file
-    from mapper.io.output_file import STDOUT, check_output
-
+    """Raise UsageError if an output would overwrite an input or another, or cannot be made."""
     _check_combinations(args, output_format)
     reads = [*args.reads, *(path for _, paths in lanes_of(args) for path in paths)]
-    others = (args.reference, args.input_reference, args.batch, args.insert_size_from)
-    outputs = [args.output]
-    if args.json_stats is not None:
-        outputs.append(args.json_stats)
-        check_output(args.json_stats)
-    for output in outputs:
-        if output == STDOUT:
-            continue
-        if any(same_file(output, path) for path in reads):
-            raise UsageError(f"{output} is one of the read files; name another output")
-        for path in others:
-            if path is not None and same_file(output, str(path)):
-                raise UsageError(f"{output} is read by this run; name another output")
+    inputs = (args.reference, args.input_reference, args.batch, args.insert_size_from)
+    others = {STATISTICS: args.json_stats, DUPLICATES: args.markdup_stats}
+    for output in check_outputs(args.output, others, reads, inputs):
         if Path(args.index).resolve() in Path(output).resolve().parents:
             raise UsageError(f"{output} would lie in the index; name another output")
-    if len(outputs) == 2 and (
-        outputs[0] == outputs[1] or Path(outputs[0]).resolve() == Path(outputs[1]).resolve()
-    ):
-        raise UsageError(f"records and statistics would both go to {outputs[0]}")
 
 
 def _check_combinations(args: argparse.Namespace, output_format: str) -> None:
@@ -156,6 +145,11 @@ def _check_combinations(args: argparse.Namespace, output_format: str) -> None:
             raise UsageError(f"--lane {line}: a read group, then its files are expected")
     if args.markdup and not args.sort:
         raise UsageError("--markdup needs --sort")
-    if args.output == "-" and sys.stdout.isatty() and output_format in ("bam", "cram"):
-        what = output_format.upper()
-        raise UsageError(f"{what} would go to the terminal; name a file with -o, or use -O sam")
+    mark_options(args)
+    if args.markdup_stats is not None and args.batch is not None:
+        raise UsageError(
+            "--markdup-stats and --batch: all samples would write one file; map them in runs of "
+            "their own"
+        )
+    check_tmp_dir(args.tmp_dir)
+    check_not_terminal(args.output, output_format)

@@ -1,0 +1,79 @@
+"""Checks of the outputs of ``fmwave map`` and ``fmwave merge``, before anything is read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from mapper.errors import UsageError
+
+STATISTICS = "statistics"
+DUPLICATES = "counts of duplicates"
+
+
+def add_tmp_dir(group: Any, what: str) -> None:
+    """Add ``--tmp-dir`` to a group of a parser; `what` says what the files hold."""
+    group.add_argument(
+        "--tmp-dir", metavar="DIR",
+        help=f"directory for temporary files, {what} (default: TMPDIR if that is set, else that "
+        "of the output)",
+    )  # fmt: skip
+
+
+def check_tmp_dir(path: str | None) -> None:
+    """Raise UsageError for ``--tmp-dir`` without a directory that can be written to."""
+    if path is None:
+        return
+    if not Path(path).is_dir():
+        raise UsageError(f"--tmp-dir {path}: no such directory; make it, or name another one")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise UsageError(f"--tmp-dir {path}: no permission to write there; name another directory")
+
+
+def check_not_terminal(output: str, output_format: str) -> None:
+    """Raise UsageError if BAM or CRAM would go to a terminal."""
+    if output == "-" and sys.stdout.isatty() and output_format in ("bam", "cram"):
+        what = output_format.upper()
+        raise UsageError(f"{what} would go to the terminal; name a file with -o, or use -O sam")
+
+
+def check_outputs(
+    records: str, others: Mapping[str, str | None], reads: Sequence[str], inputs: Sequence[Any]
+) -> list[str]:
+    """Raise an error if an output cannot be made, or would replace an input or another output.
+
+    Parameters
+    ----------
+    records
+        The output for records.
+    others
+        Further outputs by what they hold: STATISTICS, DUPLICATES. None for one that is not wanted.
+    reads, inputs
+        Files of reads or records; other inputs, None for one that there is not.
+
+    Returns
+    -------
+    The outputs that are files.
+    """
+    from mapper.io.input_file import same_file
+    from mapper.io.output_file import STDOUT, check_output
+
+    outputs = {"records": records}
+    outputs |= {what: path for what, path in others.items() if path is not None}
+    for what, path in outputs.items():
+        if what != "records":
+            check_output(path)
+        if path == STDOUT:
+            continue
+        if any(same_file(path, read) for read in reads):
+            raise UsageError(f"{path} is one of the read files; name another output")
+        if any(given is not None and same_file(path, str(given)) for given in inputs):
+            raise UsageError(f"{path} is read by this run; name another output")
+    for (what, path), (other, its_path) in combinations(outputs.items(), 2):
+        if path == its_path or Path(path).resolve() == Path(its_path).resolve():
+            raise UsageError(f"{what} and {other} would both go to {path}")
+    return [path for path in outputs.values() if path != STDOUT]
