@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mapper.errors import UsageError
 
 if TYPE_CHECKING:
-    from mapper.sorting.duplicates import MarkOptions
+    from mapper.sorting.options import MarkOptions
 
 _TAG = re.compile("[A-Za-z][A-Za-z0-9]")
 _MOST_DISTANCE = (1 << 31) - 1
@@ -67,7 +67,7 @@ def mark_options(args: argparse.Namespace) -> MarkOptions | None:
     UsageError
         If an option is given that needs ``--markdup``, without it.
     """
-    from mapper.sorting.duplicates import MarkOptions
+    from mapper.sorting.options import MarkOptions
 
     if not args.markdup:
         for dest, name in _OF_MARKDUP.items():

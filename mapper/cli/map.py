@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from mapper.cli.duplicate_options import mark_options
 from mapper.cli.map_files import add_files, check_files, lanes_of
 from mapper.cli.sizes import positive, size, thread_number
 from mapper.cuda.devices import check_device_name, hold_device
@@ -172,6 +173,7 @@ def run(args: argparse.Namespace) -> int:
     """Map, then report; with --batch, one sample after another."""
     from mapper.cli import map_batch
     from mapper.index.index import Index
+    from mapper.io.output_file import write_json
     from mapper.mapping.pipeline import map_reads
     from mapper.mapping.session import Session
 
@@ -193,6 +195,8 @@ def run(args: argparse.Namespace) -> int:
                 stats = map_reads(index, job, session)
                 if row.args.json_stats:
                     stats.write_json(row.args.json_stats)
+                if row.args.markdup_stats:
+                    write_json(row.args.markdup_stats, stats.duplicates)
                 lines = stats.report().splitlines()
                 if args.verbose:
                     lines += stats.stage_table().splitlines()
@@ -207,8 +211,7 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
     from mapper.io.output import format_of
     from mapper.io.reads import Lane
     from mapper.mapping.job import MapJob
-    from mapper.sorting.duplicate_keys import MarkOptions
-    from mapper.sorting.output import SortOptions
+    from mapper.sorting.options import SortOptions
 
     output_format = args.output_format or format_of(args.output)
     check_files(args, output_format)
@@ -224,7 +227,7 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
         reference=args.reference,
         input_reference=args.input_reference,
         command_line=shlex.join(["fmwave", *args.argv]),
-        sort=SortOptions(duplicates=MarkOptions() if args.markdup else None) if args.sort else None,
+        sort=SortOptions(args.tmp_dir, mark_options(args)) if args.sort else None,
         memory=args.memory,
         compression=args.compression,
         threads=args.threads,

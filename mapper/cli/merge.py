@@ -70,7 +70,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     machine.add_argument(
         "--memory", type=size, metavar="SIZE",
         help="bound of the records that are kept in memory where parts are not sorted, such as 4G; "
-        "others go to temporary files (default: 1G)",
+        "others go to a temporary file (default: 768M a thread, half of what is free at most)",
     )  # fmt: skip
     add_tmp_dir(machine, "which parts that are not sorted need")
     return parser
@@ -79,22 +79,27 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Merge the parts."""
     output_format = _check(args)
-    from mapper.sorting.engine import merge_parts  # type: ignore[import-untyped]
+    from mapper.io.output_file import write_json
+    from mapper.mapping.memory_plan import sort_bytes_without_bound
+    from mapper.sorting.merge import merge_parts
+    from mapper.sorting.options import SortOptions
+    from mapper.sorting.output import SortedTarget
 
-    merge_parts(
-        args.parts,
-        args.output,
-        output_format,
-        command_line=shlex.join(["fmwave", *args.argv]),
-        duplicates=mark_options(args),
-        markdup_stats=args.markdup_stats,
-        reference=args.reference,
-        compression=args.compression,
-        threads=args.threads,
-        memory=args.memory,
-        tmp_dir=args.tmp_dir,
+    target = SortedTarget(
+        args.output, output_format, shlex.join(["fmwave", *args.argv]), level=args.compression,
+        reference=args.reference, threads=args.threads,
+    )  # fmt: skip
+    target.check()
+    options = mark_options(args)
+    if options is not None:
+        options = options._replace(clear=True)
+    counts = merge_parts(
+        args.parts, target, SortOptions(args.tmp_dir, options), args.threads,
+        args.memory or sort_bytes_without_bound(args.threads),
         progress=sys.stderr.isatty() and not args.quiet,
-    )
+    )  # fmt: skip
+    if args.markdup_stats is not None:
+        write_json(args.markdup_stats, counts)
     return 0
 
 
@@ -109,7 +114,7 @@ def _check(args: argparse.Namespace) -> str:
             ".sam, or give the format with -O"
         )
     mark_options(args)
-    check_format(args.output, output_format, sort=False, reference=args.reference)
+    check_format(output_format, sort=True, reference=args.reference)
     check_not_terminal(args.output, output_format)
     check_tmp_dir(args.tmp_dir)
     _check_parts_differ(args.parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import select
 import shutil
@@ -202,6 +203,12 @@ class OutputFile:
             os.close(self._handle)
         except OSError as error:
             raise output_error(self.name, error) from error
+
+
+def write_json(path: str, value: object) -> None:
+    """Write a value as JSON; the file appears when complete. ``-`` is standard output."""
+    with OutputFile(path) as file:
+        file.write(f"{json.dumps(value, indent=2)}\n".encode())
 
 
 def is_special(path: Path) -> bool:

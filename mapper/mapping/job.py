@@ -9,7 +9,7 @@ from mapper.cuda.devices import CPU, DeviceChoice
 from mapper.io.reads import Lane
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.params import MapParams
-from mapper.sorting.output import SortOptions
+from mapper.sorting.options import SortOptions
 
 
 @dataclass(frozen=True)

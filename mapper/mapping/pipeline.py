@@ -58,7 +58,6 @@ from mapper.parallel.pool import MAP, READ, WRITE, PriorityPool, share_threads
 from mapper.params import MAX_READ_LEN
 from mapper.sam_flags import NOT_PRIMARY
 from mapper.seed.exact import resolve
-from mapper.sorting.output import SortedOutput, SortedTarget, open_sorted_output
 
 log = logging.getLogger(__name__)
 
@@ -139,8 +138,6 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
                 stats.count(**{counter: reader.n_orphans})
             checked.result()  # records of a damaged index must not get their name
             run.end_of_mapping()
-        if isinstance(output, SortedOutput):
-            stats.duplicates = output.duplicates
     finally:
         reader.close()
         run.backend.close()
@@ -162,8 +159,11 @@ def _output(run: Run, header: str, plan: MemoryPlan) -> Iterator[RecordOutput[An
         ) as output:  # fmt: skip
             yield output
         return
+    # Not needed by the others, which would wait a tenth of a second for it.
+    from mapper.sorting.output import SortedTarget, open_sorted_output
+
     target = SortedTarget(
-        job.output, job.output_format, header, job.command_line, contigs.names,
+        job.output, job.output_format, job.command_line, header, contigs.names,
         contigs.lengths.tolist(), job.compression, job.reference, job.threads,
     )  # fmt: skip
     with open_sorted_output(
@@ -171,6 +171,7 @@ def _output(run: Run, header: str, plan: MemoryPlan) -> Iterator[RecordOutput[An
     ) as sorted_output:
         yield sorted_output
         run.stats.begin_writing()
+    run.stats.duplicates = sorted_output.duplicates
 
 
 class FirstPairs:

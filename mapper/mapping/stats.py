@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 import threading
 import time
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 
 from mapper import __version__
 from mapper.host_memory import peak_bytes
-from mapper.io.output_file import OutputFile
+from mapper.io.output_file import write_json
 
 T = TypeVar("T")
 
@@ -180,8 +179,7 @@ class RunStats:
 
     def write_json(self, path: str) -> None:
         """Write the summary; the file appears when complete. ``-`` is standard output."""
-        with OutputFile(path) as file:
-            file.write(f"{json.dumps(self.summary(), indent=2)}\n".encode())
+        write_json(path, self.summary())
 
 
 class _TimedTasks(Executor):

@@ -9,10 +9,11 @@ import numpy as np
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import get16, get32
 from mapper.sam_flags import DUPLICATE as DUPLICATE_FLAG
-from mapper.sorting.duplicate_keys import MarkOptions, has_mate, is_examined, tags_at
+from mapper.sorting.duplicate_keys import has_mate, is_examined, tags_at
 from mapper.sorting.duplicates import DUPLICATE
 from mapper.sorting.libraries import UNKNOWN, Libraries, library_of
 from mapper.sorting.optical import OPTICAL
+from mapper.sorting.options import MarkOptions
 
 COUNTS = (
     "READ", "WRITTEN", "EXCLUDED", "EXAMINED", "PAIRED", "SINGLE", "DUPLICATE PAIR",

@@ -32,18 +32,9 @@ from mapper.sam_flags import (
     UNMAPPED,
 )
 from mapper.sorting.libraries import Libraries, library_of_group
+from mapper.sorting.options import MarkOptions
 
 _NO_REF = (1 << 30) - 1  # of records without a contig, which samtools sorts last
-
-
-class MarkOptions(NamedTuple):
-    """How duplicates are found, and what becomes of them."""
-
-    optical_distance: int = 0  # pixels; duplicates get a tag dt if it is above 0
-    barcode_tag: str = ""  # records with different values of this tag are no duplicates
-    remove: bool = False  # leave marked records out
-    supplementary: bool = False  # mark other records of a duplicate's name, too
-    clear: bool = False  # remove the marks of earlier runs first
 
 
 class Entries(NamedTuple):

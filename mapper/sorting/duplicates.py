@@ -23,10 +23,10 @@ from mapper.sorting.duplicate_keys import (
     IS_REVERSE,
     PAIR_KEY,
     Entries,
-    MarkOptions,
     name_is_less,
 )
 from mapper.sorting.optical import OPTICAL, is_optical, mark_optical
+from mapper.sorting.options import MarkOptions
 
 DUPLICATE = 1
 """Bit of a verdict; the other one is :data:`mapper.sorting.optical.OPTICAL`."""

@@ -25,7 +25,7 @@ from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.map import ordered_map
 from mapper.sorting.bam_index import IndexPart, index_part
 from mapper.sorting.duplicate_counts import COUNTS, count, report
-from mapper.sorting.duplicate_keys import Entries, MarkOptions, concatenate, find_entries, select
+from mapper.sorting.duplicate_keys import Entries, concatenate, find_entries, select
 from mapper.sorting.duplicates import decide
 from mapper.sorting.libraries import Libraries
 from mapper.sorting.marked_records import (
@@ -35,6 +35,7 @@ from mapper.sorting.marked_records import (
     mark_others,
     merge_names,
 )
+from mapper.sorting.options import MarkOptions
 from mapper.sorting.ranges import RecordRange
 from mapper.sorting.record_order import (
     END_OF_ORDER,

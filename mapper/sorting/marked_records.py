@@ -23,10 +23,11 @@ from mapper.jit.simd import copy, get16, get32, put16, put32
 from mapper.parallel.buffers import RECYCLER
 from mapper.sam_flags import DUPLICATE as DUPLICATE_FLAG
 from mapper.sam_flags import MATE_UNMAPPED, NOT_PRIMARY, UNMAPPED
-from mapper.sorting.duplicate_keys import MarkOptions, is_examined, tags_at
+from mapper.sorting.duplicate_keys import is_examined, tags_at
 from mapper.sorting.duplicates import DUPLICATE
 from mapper.sorting.libraries import Libraries, library_of
 from mapper.sorting.optical import OPTICAL
+from mapper.sorting.options import MarkOptions
 
 _DT, _DO, _SA, _XA = (tag_key(tag) for tag in ("dt", "do", "SA", "XA"))
 _DT_BYTES = 6  # dtZSQ and NUL

@@ -31,20 +31,11 @@ from mapper.io.output_file import (
 )
 from mapper.io.samtools import MAX_BAI_LENGTH, index_files
 from mapper.sorting.bam_index import BamIndex
-from mapper.sorting.duplicate_keys import MarkOptions
 from mapper.sorting.engine import Gathered, Marking, gathered_ranges
+from mapper.sorting.options import MarkOptions, SortOptions
 from mapper.sorting.ranges import RecordRange
 from mapper.sorting.runs import RecordSorter, Run, make_run
 from mapper.sorting.spill_file import SpillFile, spill_directory
-
-
-class SortOptions(NamedTuple):
-    """How to sort by coordinate."""
-
-    tmp_dir: str | None = None
-    """Directory of a temporary file; see :func:`mapper.sorting.spill_file.spill_directory`."""
-    duplicates: MarkOptions | None = None
-    """How to mark duplicates; None for not at all."""
 
 
 class SortedTarget(NamedTuple):
@@ -54,12 +45,12 @@ class SortedTarget(NamedTuple):
     """File name, or ``-`` for standard output. A regular file of BAM or CRAM gets an index."""
     output_format: str
     """bam, cram or sam."""
-    header: str
-    """From :func:`mapper.io.header.header_text`, of sorted records."""
     command: str
     """The command line, which the counts of duplicates quote."""
-    contig_names: Sequence[str]
-    contig_lengths: Sequence[int]
+    header: str = ""
+    """From :func:`mapper.io.header.header_text`, of sorted records."""
+    contig_names: Sequence[str] = ()
+    contig_lengths: Sequence[int] = ()
     level: int = 1
     """Compression level, see :func:`mapper.io.bgzf.deflater`; samtools' for CRAM."""
     reference: str | None = None

@@ -30,8 +30,8 @@ from mapper.io.input_file import ByteSource
 from mapper.jit.accelerate import brief, driver
 from mapper.jit.simd import get32
 from mapper.parallel.buffers import RECYCLER
-from mapper.sorting.record_order import BEHIND_ALL, record_key
 from mapper.sorting.ranges import RecordRange
+from mapper.sorting.record_order import BEHIND_ALL, record_key
 
 RANGE_BYTES = 4 << 20
 """Bytes of a range, approximately: less where most records come from one part, up to twice as many

@@ -39,7 +39,7 @@ SAMPLED = 128
 """Records of a run in memory for each one whose key is looked at to cut the order."""
 
 BLOCK_BYTES = 1 << 16
-"""Least bytes of a block of the temporary file. A range reads two of each run that it needs in part."""
+"""Least bytes of a block of the temporary file, of which a range needs two in part."""
 
 
 class Run(NamedTuple):

@@ -12,10 +12,11 @@ import numpy as np
 import pysam
 
 from mapper.sorting.duplicate_counts import count, report
-from mapper.sorting.duplicate_keys import MarkOptions, concatenate, find_entries, select
+from mapper.sorting.duplicate_keys import concatenate, find_entries, select
 from mapper.sorting.duplicates import decide
 from mapper.sorting.libraries import Libraries
 from mapper.sorting.marked_records import find_names, gather, mark_others, merge_names
+from mapper.sorting.options import MarkOptions
 
 EVERYWHERE = 1 << 62
 

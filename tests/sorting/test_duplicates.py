@@ -9,14 +9,10 @@ from typing import Any
 
 import numpy as np
 import pysam
-import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mapper.errors import InputFormatError
-from mapper.sorting.duplicate_keys import MarkOptions, find_entries
-from mapper.sorting.libraries import Libraries
-from mapper.sorting.marked_records import gather
+from mapper.sorting.options import MarkOptions
 from tests.helpers.duplicate_sets import (
     HEADER,
     LIBRARIES,
@@ -24,7 +20,7 @@ from tests.helpers.duplicate_sets import (
     read_records,
     write_set,
 )
-from tests.helpers.marking import BamBytes, bam_bytes, mark, records_of, sam_lines
+from tests.helpers.marking import bam_bytes, mark, records_of, sam_lines
 from tests.naive.duplicates import Verdict, coordinate, find_duplicates, is_examined
 
 GROUPS = ("a", "b", "c", "d", "", "elsewhere")

@@ -1,0 +1,93 @@
+"""Merge the parts of a sample to one finished file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+
+from mapper.errors import UsageError
+from mapper.io.input_file import STDIN
+from mapper.parallel.map import ordered_map
+from mapper.parallel.pool import READ, WRITE, PriorityPool
+from mapper.sorting.options import MarkOptions, SortOptions
+from mapper.sorting.output import SortedTarget, open_sorted_output, write_sorted
+from mapper.sorting.parts import PartsReader
+from mapper.sorting.ranges import RecordRange
+from mapper.sorting.runs import run_of_bytes
+
+log = logging.getLogger(__name__)
+
+
+def merge_parts(
+    paths: Sequence[str], target: SortedTarget, sort: SortOptions, threads: int, memory: int, *,
+    progress: bool = False,
+) -> dict[str, object] | None:  # fmt: skip
+    """Merge BAM files by coordinate, mark duplicates among all of them, and index.
+
+    If all are sorted they pass through memory, otherwise they are sorted.
+
+    Parameters
+    ----------
+    paths
+        The parts; ``-`` for standard input.
+    target
+        What to write; its header is made here, from those of the parts.
+    threads
+        Threads that read, sort and compress.
+    memory
+        Bytes for records, where they must be sorted.
+
+    Returns
+    -------
+    The counts of duplicates as ``samtools markdup --json`` names them, or None if they are not
+    marked.
+
+    Raises
+    ------
+    MapperError
+        If a part cannot be merged, or the output not be written.
+    """
+    pool = PriorityPool(threads)
+    try:
+        with PartsReader(paths, pool.at(READ)) as parts:
+            target = target._replace(
+                header=parts.header(target.command), contig_names=parts.contig_names,
+                contig_lengths=parts.contig_lengths,
+            )  # fmt: skip
+            if parts.all_sorted:
+                _check_readable_twice(paths, sort.duplicates)
+                ranges = partial(_ranges, paths, [parts], pool)
+                return write_sorted(
+                    ranges, None, target, sort.duplicates, pool.at(WRITE), threads,
+                    progress=progress,
+                )  # fmt: skip
+            log.info("parts that are not sorted: all of them are sorted")
+            with open_sorted_output(
+                target, sort, pool.at(WRITE), threads, memory=memory, progress=progress
+            ) as output:
+                for run in ordered_map(
+                    run_of_bytes, parts.unsorted_chunks(), threads, ahead=1, pool=pool.at(WRITE)
+                ):
+                    output.append(run)
+            return output.duplicates
+    finally:
+        pool.shutdown()
+
+
+def _ranges(
+    paths: Sequence[str], first: list[PartsReader], pool: PriorityPool
+) -> Iterator[RecordRange]:
+    """Yield the ranges of the parts, of the reader at hand or, a second time, of a new one."""
+    reader = first.pop() if first else PartsReader(paths, pool.at(READ))
+    with closing(reader):
+        yield from reader.ranges()
+
+
+def _check_readable_twice(paths: Sequence[str], duplicates: MarkOptions | None) -> None:
+    if duplicates is not None and duplicates.supplementary and STDIN in paths:
+        raise UsageError(
+            "--mark-supplementary reads sorted parts twice, and standard input can be read once; "
+            "name a file"
+        )
