@@ -30,9 +30,8 @@ from mapper.sam_flags import UNMAPPED
 
 _WINDOW_BITS = 14
 _LEVEL_BITS = 3  # a bin has 8 children
-_BAI_LEVELS = 5  # above the windows
-_CSI_MARGIN = 256
-"""Bases behind the longest contig that a .csi has room for, as in htslib."""
+_LEVELS = {".bai": 5, ".csi": 6}
+"""Levels above the windows. A .csi with 6 holds 2**32 bases, more than BAM; so does htslib's."""
 
 _MAX_END = 1 << 33
 """Bound of a record's end, beyond all indexes: it limits the windows of a damaged record."""
@@ -251,11 +250,7 @@ class BamIndex:
         longest = max(contig_lengths, default=0)
         self.suffix = ".csi" if longest > MAX_BAI_LENGTH else ".bai"
         """Of the name of the index, behind that of the file."""
-        self._levels = _BAI_LEVELS
-        if self.suffix == ".csi":
-            self._levels = 0
-            while _max_length(self._levels) < longest + _CSI_MARGIN:
-                self._levels += 1
+        self._levels = _LEVELS[self.suffix]
         self._n_bytes = 0
         self._last_place = -1
         self._contigs = [np.empty((0, len(_CONTIG_OFFSETS)), np.int64)]
