@@ -21,6 +21,7 @@ from mapper.io.tags import RG, VALUE_SIZE, get_number, tag_end, tag_key
 from mapper.jit.accelerate import core, driver
 from mapper.jit.hashing import hash_bytes
 from mapper.jit.simd import copy, get16, get32
+from mapper.parallel.buffers import RECYCLER
 from mapper.sam_flags import (
     FIRST,
     MATE_REVERSE,
@@ -58,6 +59,11 @@ class Entries(NamedTuple):
     reach: int  # largest number of bases by which a coordinate lies before its record's position
 
 
+_COLUMNS = (
+    np.int64, np.int32, np.int64, np.int32, np.int64, np.uint8, np.int32, np.uint64, np.int64,
+)  # fmt: skip
+"""Types of the columns with one item for each row."""
+
 HAS_MATE = 1
 IN_SINGLES = 2  # the row takes part in the comparison of single reads at its coordinate
 IN_PAIRS = 4  # and in that of pairs
@@ -68,7 +74,7 @@ _FR, _RF, _FF, _RR = (kind * _ORIENTATION for kind in range(4))
 
 _MC, _MS, _CG = (tag_key(tag) for tag in ("MC", "ms", "CG"))
 _MIN_QUALITY = np.uint8(15)
-_OK, _NO_MC, _NO_MS, _BAD_TAGS = range(4)
+_OK, _NO_MC, _NO_MS, _BAD_RECORD = range(4)
 
 
 # --- keys of records ---
@@ -210,6 +216,8 @@ def _fill_entries(data, starts, groups, barcode_tag, rows):
         cigar = at + FIXED_BYTES + name_len + 1
         quals = cigar + 4 * n_ops + (n_bases + 1) // 2
         end = at + 4 + get32(data, at)
+        if quals + n_bases > end or end > len(data):
+            return _BAD_RECORD, record, n_rows, n_letters, reach
         # A CIGAR of more than 65535 operations is in a tag, and a clip and a gap hold its place.
         is_long = n_ops == 2 and get32(data, cigar) == (n_bases << 4 | 4)
         is_long = is_long and (get32(data, cigar + 4) & 15) == 3
@@ -220,7 +228,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows):
         while tag < end:
             following = tag_end(data, tag, end)
             if following < 0:
-                return _BAD_TAGS, record, n_rows, n_letters, reach
+                return _BAD_RECORD, record, n_rows, n_letters, reach
             key, kind = get16(data, tag), data[tag + 2]
             is_text = kind == ord("Z") or kind == ord("H")
             if key == _MC and is_text:
@@ -277,21 +285,20 @@ def _fill_entries(data, starts, groups, barcode_tag, rows):
 
 
 def _empty(n_rows: int, n_letters: int, reach: int = 0) -> Entries:
-    """Return rows whose values are not set yet."""
-    return Entries(
-        place=np.empty(n_rows, np.int64),
-        record=np.empty(n_rows, np.int32),
-        coordinate=np.empty(n_rows, np.int64),
-        other_ref=np.empty(n_rows, np.int32),
-        other_coordinate=np.empty(n_rows, np.int64),
-        bits=np.empty(n_rows, np.uint8),
-        library=np.empty(n_rows, np.int32),
-        barcode=np.empty(n_rows, np.uint64),
-        score=np.empty(n_rows, np.int64),
-        names=np.empty(n_letters, np.uint8),
-        name_offsets=np.empty(n_rows + 1, np.int64),
-        reach=reach,
-    )
+    """Return rows whose values are not set yet, in one block of recycled memory."""
+    columns = [
+        *((kind, n_rows) for kind in _COLUMNS),
+        (np.uint8, n_letters),
+        (np.int64, n_rows + 1),
+    ]
+    sizes = [-(-n * np.dtype(kind).itemsize // 8) * 8 for kind, n in columns]
+    block = RECYCLER.empty(sum(sizes))
+    ends = np.cumsum(sizes).tolist()
+    arrays = [
+        block[end - size : end].view(kind)[:n]
+        for (kind, n), size, end in zip(columns, sizes, ends, strict=True)
+    ]
+    return Entries._make([*arrays, reach])
 
 
 def _first_rows(rows: Entries, n_rows: int, n_letters: int, reach: int) -> Entries:
@@ -314,8 +321,8 @@ def find_entries(
     Raises
     ------
     InputFormatError
-        If a record with a mapped mate lacks the mate's CIGAR (MC) or score (ms), or tags are
-        malformed.
+        If a record with a mapped mate lacks the mate's CIGAR (MC) or score (ms), or its lengths or
+        tags are malformed.
     """
     rows = _empty(2 * len(starts), 2 * len(data))  # memory that is not written to is not taken
     barcode_tag = tag_key(options.barcode_tag) if options.barcode_tag else -1
@@ -327,8 +334,10 @@ def find_entries(
 
 def _error(status: int, data: np.ndarray, at: int) -> InputFormatError:
     name = show(data[at + FIXED_BYTES : at + FIXED_BYTES + int(data[at + 12]) - 1].tobytes())
-    if status == _BAD_TAGS:
-        return InputFormatError(f"record of read {name}: its tags are malformed; export it again")
+    if status == _BAD_RECORD:
+        return InputFormatError(
+            f"record of read {name}: its lengths or tags are malformed; export it again"
+        )
     lacking = (
         "no tag MC, the CIGAR of the mate" if status == _NO_MC
         else "no tag ms, the score of the mate"
@@ -389,11 +398,15 @@ def select(entries: Entries, low: int, high: int) -> Entries:
 
 def concatenate(parts: Sequence[Entries]) -> Entries:
     """Return the rows of parts, one or more, in the order of the parts."""
-    *columns, names = (
-        np.concatenate(column) for column in zip(*(p[:-2] for p in parts), strict=True)
-    )
-    lengths = [np.diff(part.name_offsets) for part in parts]
-    name_offsets = np.zeros(len(columns[0]) + 1, np.int64)
-    np.cumsum(np.concatenate(lengths), out=name_offsets[1:])
-    reach = max(part.reach for part in parts)
-    return Entries._make([*columns, names, name_offsets, reach])
+    n_rows = sum(len(part.place) for part in parts)
+    n_letters = sum(len(part.names) for part in parts)
+    joined = _empty(n_rows, n_letters, max(part.reach for part in parts))
+    for i, column in enumerate(joined[:-2]):  # all but offsets and reach
+        np.concatenate([part[:-2][i] for part in parts], out=column)
+    row = letter = 0
+    for part in parts:
+        offsets = joined.name_offsets[row : row + len(part.name_offsets)]
+        np.add(part.name_offsets, letter, out=offsets)
+        row += len(part.place)
+        letter += len(part.names)
+    return joined

@@ -16,6 +16,7 @@ import numpy as np
 
 from mapper.jit.accelerate import core, driver
 from mapper.jit.hashing import splitmix64
+from mapper.parallel.buffers import RECYCLER
 from mapper.sorting.duplicate_keys import (
     HAS_MATE,
     IN_PAIRS,
@@ -174,8 +175,9 @@ def decide(entries: Entries, options: MarkOptions) -> np.ndarray:
     """
     n = len(entries.place)
     n_slots = 1 << (2 * n).bit_length()
-    slots = np.full((2, n_slots), -1, np.int32)
-    groups, best = np.empty((n, 2), np.int32), np.empty((n, 2), np.int32)
+    slots = RECYCLER.empty(8 * n_slots).view(np.int32).reshape(2, n_slots)
+    slots.fill(-1)
+    groups, best = RECYCLER.empty(16 * n).view(np.int32).reshape(2, n, 2)
     verdicts = np.zeros(n, np.uint8)
     _decide(entries, options.optical_distance, slots[0], slots[1], groups, best, verdicts)
     if options.optical_distance > 0:

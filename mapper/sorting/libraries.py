@@ -62,7 +62,8 @@ class Libraries:
             np.full(n_slots, -1, np.int32),
             self.names.index(UNKNOWN),
         )
-        _fill_slots(self.columns)
+        if ids:
+            _fill_slots(self.columns)
 
 
 @driver

@@ -31,7 +31,7 @@ from mapper.sorting.options import MarkOptions
 
 _DT, _DO, _SA, _XA = (tag_key(tag) for tag in ("dt", "do", "SA", "XA"))
 _DT_BYTES = 6  # dtZSQ and NUL
-_AHEAD = 4  # records: a record of 300 bytes takes some 20 ns, a cache miss 80
+_AHEAD = 4  # records to prefetch; 337 bytes in random order take 65 ns, with 0 or 16 100
 
 
 # --- copying ---

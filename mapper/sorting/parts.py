@@ -494,7 +494,7 @@ class PartsReader:
         for part in parts:
             while part.first_key == key:
                 pieces.append(part.take_before(key + 1))
-                if sum(map(len, pieces)) >= self._range_bytes:
+                if 2 * sum(map(len, pieces)) >= self._range_bytes:
                     yield _range(key, pieces)
                     pieces = []
                 part.fill()

@@ -11,7 +11,7 @@ from mapper.cli import merge
 from mapper.cli.duplicate_options import mark_options
 from mapper.cli.main import main, parse_arguments
 from mapper.errors import UsageError
-from mapper.sorting.duplicates import MarkOptions
+from mapper.sorting.options import MarkOptions
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pysam
 
-HEADER = (
-    "@HD\tVN:1.6\tSO:unsorted\n@SQ\tSN:c1\tLN:5000\n@SQ\tSN:c2\tLN:5000\n"
+CONTIGS = "@HD\tVN:1.6\tSO:unsorted\n@SQ\tSN:c1\tLN:5000\n@SQ\tSN:c2\tLN:5000\n"
+READ_GROUPS = (
     "@RG\tID:a\tSM:s\tLB:one\n@RG\tID:b\tSM:s\tLB:one\n@RG\tID:c\tSM:s\tLB:two\n@RG\tID:d\tSM:s\n"
 )
 LIBRARIES = {"a": "one", "b": "one", "c": "two", "d": "unknown"}
@@ -68,7 +68,7 @@ def random_template(rng: np.random.Generator, name: str, kind: Kind) -> list[str
 
 
 def _place(rng: np.random.Generator) -> str:
-    contig, start = rng.choice(["c1", "c1", "c1", "c2"]), rng.choice([1, 100, 101, 102, 104])
+    contig, start = rng.choice(["c1", "c1", "c1", "c2"]), rng.choice([1, 100, 101, 103, 118])
     return f"{contig}\t{start + rng.integers(4)}\t30\t{rng.choice(_CIGARS)}"
 
 
@@ -104,7 +104,8 @@ def write_set(rng: np.random.Generator, n: int, kind: Kind, folder: Path) -> Pat
         for line in random_template(rng, name, kind)
     ]
     text, fixed, path = (folder / name for name in ("set.sam", "fixed.bam", "set.bam"))
-    text.write_text(HEADER + "".join(f"{line}\n" for line in lines))
+    header = CONTIGS + (READ_GROUPS if any(kind.groups) else "")
+    text.write_text(header + "".join(f"{line}\n" for line in lines))
     pysam.fixmate("-m", "--no-PG", str(text), str(fixed))
     pysam.sort("--no-PG", "-o", str(path), str(fixed))
     return path

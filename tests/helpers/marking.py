@@ -81,7 +81,9 @@ def mark(
         counts.append(count(bam.data, starts, verdict, libraries, options))
         records, out_starts = gather(bam.data, starts, verdict, options)
         sizes = [int.from_bytes(records[s : s + 4].tobytes(), "little") + 4 for s in out_starts]
-        assert np.array_equal(out_starts, np.cumsum([0, *sizes])[:-1]) and sum(sizes) == len(records)
+        assert np.array_equal(out_starts, np.cumsum([0, *sizes])[:-1]) and sum(sizes) == len(
+            records
+        )
         out.append(records.tobytes())
     total = np.sum(counts, axis=0)
     reach = max(entries.reach for entries in rows)

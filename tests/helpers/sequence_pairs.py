@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import os
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.helpers.read_batches import random_letters
+from tests.helpers.shared_data import shared_file
 from tests.naive.pairwise import RULES, free_ends, penalty_of
-
-DATA = Path(os.environ.get("FMWAVE_DATA", Path(__file__).parents[3] / "shared" / "data")) / "pairs"
 
 
 def edited(rng: np.random.Generator, letters: str, rate: float, alphabet: str = "ACGT") -> str:
@@ -72,10 +69,7 @@ def check_cigars(found, pairs, *, symbols="dna", penalties=(1, 0, 1), span="glob
 
 def suite_file(name: str) -> Path:
     """Return a file of the pair suites, or skip the test."""
-    path = DATA / name
-    if not path.is_file():
-        pytest.skip(f"{path} is not there (FMWAVE_DATA names the folder of the shared data)")
-    return path
+    return shared_file(f"pairs/{name}")
 
 
 def suite_pairs(name: str = "wfa_utest.seq.gz") -> list[tuple[str, str]]:

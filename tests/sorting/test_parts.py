@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import time
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -223,6 +226,28 @@ def test_sorters_that_do_not_compare_strands(tmp_path):
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("range_bytes", [1, 1000, 9000])
+def test_ranges_that_end_among_strands_in_any_order(tmp_path, range_bytes):
+    """Places are in order over all ranges, and each part keeps its order."""
+    rng = np.random.default_rng(range_bytes)
+    parts = [random_part(rng, 400, 8) for _ in range(3)]
+    for part in parts:
+        part.sort(key=lambda record: (record.key[:2], rng.random()))
+    paths = write_all(tmp_path, parts)
+    with PartsReader(paths, range_bytes=range_bytes) as reader:
+        ranges = [parsed(found.load()) for found in reader.ranges()]
+    assert len(ranges) > 30
+    for before, after in pairwise(ranges):
+        assert max(key[:2] for key, _ in before) <= min(key[:2] for key, _ in after)
+    names = [name for records in ranges for _, name in records]
+    for i, part in enumerate(parts):
+        own = [name for name in names if name.startswith(f"p{i}_")]
+        assert own == [f"p{i}_{n}" for n in range(len(part))]
+    if range_bytes == 1:  # a record at a time, as samtools takes them
+        assert names == of_samtools(paths, tmp_path)
+
+
+@pytest.mark.usefixtures("small")
 def test_a_record_that_is_larger_than_windows_and_ranges(tmp_path):
     large = [Record("c1", pos, FORWARD, n_bases=30_000) for pos in (2, 5)]
     paths = write_all(tmp_path, [large, [Record("c1", 3, FORWARD)], large])
@@ -251,6 +276,29 @@ def test_a_reader_that_is_left_early_ends(tmp_path):
         ranges.close()
     assert len(parsed(first.load())) > 10
     pool.shutdown()
+
+
+def test_a_reader_that_waits_for_an_idle_pipe_ends(tmp_path, monkeypatch):
+    """The pipe has three BGZF blocks, of 65 280 bytes each: three ranges and some."""
+    monkeypatch.setattr(parts_module, "_LEAST_WINDOW", 1)
+    records = [Record("c1", pos, FORWARD, 200) for pos in range(1, 3001)]
+    data = Path(write(tmp_path / "a.bam", records)).read_bytes()
+    end = 0
+    for _ in range(3):
+        end += struct.unpack_from("<H", data, end + 16)[0] + 1
+    read_end, write_end = os.pipe()
+    os.write(write_end, data[:end])
+    pool = PriorityPool(2)
+    try:
+        with PartsReader([f"/dev/fd/{read_end}"], pool.at(READ), 60_000) as reader:
+            ranges = reader.ranges()
+            assert len(next(ranges).load()) > 50_000
+            time.sleep(0.3)  # meanwhile a task waits for the bytes of the fourth range
+            ranges.close()
+    finally:
+        os.close(write_end)
+        os.close(read_end)
+        pool.shutdown()
 
 
 # --- unsorted parts ---
