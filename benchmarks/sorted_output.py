@@ -6,9 +6,9 @@ r"""The finished file: sorted, duplicates marked, indexed, beside the unsorted o
 
 ``map``: whole processes of ``fmwave map``, by turns, in the modes un (unsorted BAM), sort, mark
 (``--sort --markdup``) and cram (``--sort --markdup -O cram``). ``--repeat N`` gives the reads N
-times, as lanes. ``finish``: unsorted BAM of fmwave to a finished file, by ``fmwave merge --markdup``
-and by the tools that are installed: samtools, sambamba, bamsormadup. ``merge``: as many sorted parts
-merged, marked and indexed, by fmwave and by samtools.
+times, as lanes. ``finish``: unsorted BAM of fmwave to a finished file, by ``fmwave merge
+--markdup`` and by the tools that are installed: samtools, sambamba, bamsormadup. ``merge``: as
+many sorted parts merged, marked and indexed, by fmwave and by samtools.
 
 Results: OUT.md; each program adds its table.
 """
@@ -130,7 +130,11 @@ def run_map(arguments: Sequence[str] | None = None) -> int:
         extra, name, suffix = MODES[mode]
         lanes: list[object] = ["-R", "@RG\\tID:1\\tSM:s"]
         for lane in range(2, options.repeat + 1):
-            lanes += ["--lane", f"@RG\\tID:{lane}\\tSM:s", *options.reads]
+            copies = [options.work / f"{lane}_{path.name}" for path in options.reads]
+            for path, copy in zip(options.reads, copies, strict=True):
+                if not copy.exists():
+                    shutil.copyfile(path, copy)  # a file is taken once
+            lanes += ["--lane", f"@RG\\tID:{lane}\\tSM:s", *copies]
         words: list[object] = [
             "-o", options.work / f"{mode}.{suffix}", "-t", options.threads, "--device",
             options.device, "--json-stats", options.work / f"{mode}.json", *extra,
@@ -144,14 +148,18 @@ def run_map(arguments: Sequence[str] | None = None) -> int:
              if mode in options.modes}  # fmt: skip
     n_reads = next(iter(stats.values()))["counts"]["reads"]
     lines = table(costs, n_reads, "`fmwave map`")
-    lines += ["", f"{n_reads} reads, {options.threads} threads, --device {options.device}"
-              f"{', --memory ' + options.memory if options.memory else ''}. Last round:", ""]  # fmt: skip
+    bound = f", --memory {options.memory}" if options.memory else ""
+    lines += [
+        "",
+        f"{n_reads} reads, {options.threads} threads, --device {options.device}{bound}. Last round:",
+        "",
+    ]
     for mode, report in stats.items():
         seconds = report["seconds"]
         lines.append(
             f"- {MODES[mode][1]}: wall {seconds['wall']:.2f} s in the process, of which "
-            f"{seconds['writing']:.2f} s after mapping; peak {report['peak_memory_bytes'] / 1e9:.2f}"
-            f" GB; duplicates {(report['duplicates'] or {}).get('DUPLICATE TOTAL', 'not marked')}"
+            f"{seconds['writing']:.2f} s after mapping; duplicates "
+            f"{(report['duplicates'] or {}).get('DUPLICATE TOTAL', 'not marked')}"
         )
     write(options, "fmwave map", lines)
     return 0
