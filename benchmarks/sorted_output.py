@@ -151,7 +151,9 @@ def run_map(arguments: Sequence[str] | None = None) -> int:
     bound = f", --memory {options.memory}" if options.memory else ""
     lines += [
         "",
-        f"{n_reads} reads, {options.threads} threads, --device {options.device}{bound}. Last round:",
+        f"{n_reads} reads, {options.threads} threads, --device {options.device}{bound}.",
+        "",
+        "The last round:",
         "",
     ]
     for mode, report in stats.items():

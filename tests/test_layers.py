@@ -72,6 +72,7 @@ OPENS_FILES = {
     "jit.cache": "the compile cache",
     "cli.compile": "a folder for made-up reads",
     "index.index": "its method `open` calls index.storage",
+    "sorting.spill_file": "the temporary file of a sort",
     "mapping.warm_up": "processes that compile ahead",
 }
 THREAD_MAKERS = {"Thread", "Timer", "ThreadPoolExecutor", "ProcessPoolExecutor", "Pool"}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-RANGE_BYTES = 4 << 20
+RANGE_BYTES = 8 << 20
 """Bytes of the records of a range: enough that the calls of its tasks do not count, and few enough
 that it stays in the caches of its cores."""
 

@@ -23,9 +23,10 @@ from hypothesis import strategies as st
 from mapper.errors import OutputError, UsageError
 from mapper.io import bgzf
 from mapper.io.header import header_text
-from mapper.io.output import SortOptions, format_of, open_output
+from mapper.io.output import format_of, open_output
 from mapper.io.output_file import OutputFile
-from mapper.io.samtools import scratch_directory, sort_and_index
+from mapper.sorting.options import SortOptions
+from mapper.sorting.output import SortedTarget, open_sorted_output
 from tests.helpers.record_batches import CONTIG_LENGTHS, CONTIG_NAMES, random_reads, random_records
 from tests.naive.sam import sam_lines
 
@@ -130,14 +131,20 @@ def batches():
     return result
 
 
-def write(path, fmt, batches, threads=2, **options) -> None:
-    arguments = (HEADER, CONTIG_NAMES, CONTIG_LENGTHS)
-    with (
-        ThreadPoolExecutor(threads) as executor,
-        open_output(str(path), fmt, *arguments, executor, **options) as output,
-    ):
-        for encoded in executor.map(lambda batch: output.encode(*batch), batches):
-            output.append(encoded)
+def write(path, fmt, batches, threads=2, *, sort=False, memory=1 << 20, **options) -> None:
+    header = header_text(CONTIG_NAMES, CONTIG_LENGTHS, "fmwave map", sort=sort)
+    with ThreadPoolExecutor(threads) as executor:
+        if sort:
+            target = SortedTarget(
+                str(path), fmt, "fmwave map", header, CONTIG_NAMES, CONTIG_LENGTHS, **options
+            )
+            opened = open_sorted_output(target, SortOptions(), executor, threads, memory=memory)
+        else:
+            arguments = (header, CONTIG_NAMES, CONTIG_LENGTHS)
+            opened = open_output(str(path), fmt, *arguments, executor, **options)
+        with opened as output:
+            for encoded in executor.map(lambda batch: output.encode(*batch), batches):
+                output.append(encoded)
 
 
 def expected_lines(batches) -> list[str]:
@@ -167,7 +174,7 @@ def test_old_file_is_replaced_at_the_end_only(tmp_path, batches):
     pysam.quickcheck(str(path))
 
 
-@pytest.mark.parametrize("options", [{}, {"sort": SortOptions(1, 1 << 20)}])
+@pytest.mark.parametrize("options", [{}, {"sort": True}])
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
 def test_nothing_is_left_after_an_exception(tmp_path, batches, options, kind):
     def fail():
@@ -212,15 +219,14 @@ def test_places_where_no_file_can_be(tmp_path):
         OutputFile(str(tmp_path / "no" / "x.bam"))
     with pytest.raises(OutputError, match="is a directory"):
         OutputFile(str(tmp_path))
-    with ThreadPoolExecutor(1) as executor:
-        for options in ({}, {"sort": SortOptions(1, 1)}):
-            with (
-                pytest.raises(OutputError, match="does not exist"),
-                open_output(
-                    str(tmp_path / "no" / "x.bam"), "bam", HEADER, [], [], executor, **options
-                ),
-            ):
-                raise AssertionError("got inside")
+
+    def got_inside():
+        raise AssertionError("got inside")
+        yield
+
+    for sort in (False, True):
+        with pytest.raises(OutputError, match="does not exist"):
+            write(tmp_path / "no" / "x.bam", "bam", got_inside(), sort=sort)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -230,22 +236,11 @@ def test_directory_without_permission(tmp_path):
         OutputFile(str(tmp_path / "x.bam"))
 
 
-def test_combinations_that_make_no_sense(tmp_path):
-    sort = SortOptions(1, 1 << 20)
-    with ThreadPoolExecutor(1) as executor:
-        for path, fmt, options in [
-            ("-", "bam", {"sort": sort}),
-            ("x.sam", "sam", {"sort": sort}),
-            ("x.cram", "cram", {}),
-        ]:
-            with pytest.raises(UsageError):
-                write_nothing(tmp_path / path if path != "-" else "-", fmt, executor, **options)
+@pytest.mark.parametrize(("name", "sort"), [("x.paf", True), ("x.cram", True), ("x.cram", False)])
+def test_combinations_that_make_no_sense(tmp_path, name, sort):
+    with pytest.raises(UsageError):
+        write(tmp_path / name, Path(name).suffix[1:], [], sort=sort)
     assert list(tmp_path.iterdir()) == []
-
-
-def write_nothing(path, fmt, executor, **options) -> None:
-    with open_output(str(path), fmt, HEADER, CONTIG_NAMES, CONTIG_LENGTHS, executor, **options):
-        pass
 
 
 def test_format_of():
@@ -260,7 +255,6 @@ from concurrent.futures import ThreadPoolExecutor
 from mapper.errors import MapperError
 from mapper.io.output import open_output
 from mapper.io.header import header_text
-from mapper.io.samtools import sort_and_index
 try:
     with ThreadPoolExecutor(1) as executor:
         with open_output(sys.argv[1], sys.argv[2], header_text(["c"], [9], ""), ["c"], [9],
@@ -334,13 +328,20 @@ def test_writes_to_a_pipe(tmp_path, batches):
     assert [path.name for path in tmp_path.iterdir()] == ["fifo"]
 
 
-def test_a_pipe_is_never_replaced_by_a_sorted_file(tmp_path, batches):
-    fifo = tmp_path / "fifo.bam"
+@pytest.mark.parametrize("fmt", ["sam", "bam"])
+def test_sorted_records_go_through_a_pipe(tmp_path, batches, fmt):
+    fifo = tmp_path / f"fifo.{fmt}"
     os.mkfifo(fifo)
-    with pytest.raises(OutputError, match="is a device or a pipe"):
-        write(fifo, "bam", batches[:1], sort=SortOptions(1, 1 << 20))
+    received = []
+    thread = threading.Thread(target=lambda: received.append(fifo.read_bytes()))
+    thread.start()
+    write(fifo, fmt, batches, sort=True)
+    thread.join()
+    (tmp_path / "copy").write_bytes(received[0])
+    lines = pysam.view("--no-PG", str(tmp_path / "copy")).splitlines()
+    assert lines == sorted(expected_lines(batches), key=sort_key)
     assert fifo.is_fifo()
-    assert [path.name for path in tmp_path.iterdir()] == ["fifo.bam"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", fifo.name]
 
 
 def sort_key(line: str) -> tuple[int, int, bool]:
@@ -349,14 +350,15 @@ def sort_key(line: str) -> tuple[int, int, bool]:
     return ref, int(fields[3]), bool(int(fields[1]) & 16)
 
 
+@pytest.mark.parametrize("memory", [1, 1 << 20, 1 << 30])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_sort_and_index(tmp_path, monkeypatch, batches, threads):
+def test_sort_and_index(tmp_path, monkeypatch, batches, threads, memory):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
     path = tmp_path / "out.bam"
     (tmp_path / "out.bam.csi").write_text("index of an older file")
-    write(path, "bam", batches, sort=SortOptions(threads, 1 << 20))
+    write(path, "bam", batches, threads, sort=True, memory=memory)
     text = pysam.view("--no-PG", "-h", str(path))
     lines = [line for line in text.splitlines() if not line.startswith("@")]
     assert lines == sorted(expected_lines(batches), key=sort_key)
@@ -390,7 +392,7 @@ def test_indexes_of_an_older_file_go_with_it(tmp_path, fmt, sort):
         (tmp_path / name).write_text("old")
 
     (tmp_path / "ref.fa").write_text(">c\nA\n")  # enough for a CRAM without records
-    options = {"sort": SortOptions(1, 1 << 20)} if sort else {}
+    options = {"sort": sort}
     options["reference"] = str(tmp_path / "ref.fa") if fmt == "cram" else None
 
     def fail():
@@ -418,7 +420,7 @@ def test_indexes_beside_a_link_to_the_output(tmp_path, batches, sort):
     for path in (target, target.with_suffix(".bam.bai"), tmp_path / "x.bai"):
         path.write_text("old")
     (tmp_path / "x.bam.bai").symlink_to(target.with_suffix(".bam.bai"))
-    write(link, "bam", batches[:1], **({"sort": SortOptions(1, 1 << 20)} if sort else {}))
+    write(link, "bam", batches[:1], sort=sort)
     here = {p.name for p in tmp_path.iterdir()}
     assert here == {"there", "x.bam"} | ({"x.bam.bai"} if sort else set())
     there = {p.name for p in target.parent.iterdir()}
@@ -450,59 +452,45 @@ def test_an_old_index_that_cannot_be_removed_keeps_the_old_file(tmp_path, batche
 
 
 def test_long_contigs_get_a_csi(tmp_path):
-    with ThreadPoolExecutor(1) as executor:
-        lengths = [(1 << 29) + 1]
-        header = header_text(["c"], lengths, "", sort=True)
-        with open_output(
-            str(tmp_path / "o.bam"), "bam", header, ["c"], lengths, executor,
-            sort=SortOptions(1, 1 << 20),
-        ):  # fmt: skip
-            pass
+    lengths = [(1 << 29) + 1]
+    header = header_text(["c"], lengths, "", sort=True)
+    target = SortedTarget(str(tmp_path / "o.bam"), "bam", "", header, ["c"], lengths)
+    with (
+        ThreadPoolExecutor(1) as executor,
+        open_sorted_output(target, SortOptions(), executor, 1, memory=1 << 20),
+    ):
+        pass
     assert sorted(p.name for p in tmp_path.iterdir()) == ["o.bam", "o.bam.csi"]
 
 
-def test_failing_sort_leaves_nothing(tmp_path, batches):
-    whole, broken, final = (tmp_path / name for name in ("whole.bam", "broken.bam", "out.bam"))
-    write(whole, "bam", batches)
-    data = bytearray(whole.read_bytes())
-    broken.write_bytes(data[:-20_000])
-    with pytest.raises(OutputError, match=r"broken.bam: cannot be read back"):
-        sort_and_index(broken, final, 1, 1 << 20)
-    data[len(data) // 2 : len(data) // 2 + 1000] = bytes(1000)
-    broken.write_bytes(data)
-    with pytest.raises(
-        OutputError, match=r"out.bam: samtools sort failed: .*samtools sort: truncated file"
-    ):
-        sort_and_index(broken, final, 1, 1 << 20)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.bam", "whole.bam"]
-
-
-def test_an_interrupt_while_the_scratch_directory_is_removed_leaves_nothing(tmp_path, monkeypatch):
-    unlink, stopped = os.unlink, []
-
-    def unlink_and_stop(path, *, dir_fd=None):
-        unlink(path, dir_fd=dir_fd)
-        if not stopped:
-            stopped.append(path)
-            raise KeyboardInterrupt
-
-    def sort():
-        with scratch_directory(tmp_path / "x.bam") as scratch:
-            for name in ("unsorted.bam", "part.0000.bam"):
-                (scratch / name).write_text("x")
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(os, "unlink", unlink_and_stop)
-        sort()
-    assert stopped
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_scratch_directory_that_is_not_there(tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "no"))
+@pytest.mark.parametrize("option", ["TMPDIR", "--tmp-dir"])
+def test_directory_for_temporary_files_that_is_not_there(tmp_path, monkeypatch, option):
+    missing = str(tmp_path / "no")
+    if option == "TMPDIR":
+        monkeypatch.setenv("TMPDIR", missing)
+    options = SortOptions(missing if option == "--tmp-dir" else None)
+    target = SortedTarget(str(tmp_path / "x.bam"), "bam", "", HEADER, CONTIG_NAMES, CONTIG_LENGTHS)
     with (
-        pytest.raises(OutputError, match=r"^TMPDIR=/.*/no: no such directory, and --sort writes"),
+        pytest.raises(OutputError, match=rf"^{option} /.*/no: no such directory, and sorting"),
         ThreadPoolExecutor(1) as executor,
+        open_sorted_output(target, options, executor, 1, memory=1),
     ):
-        write_nothing(tmp_path / "x.bam", "bam", executor, sort=SortOptions(1, 1))
+        pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_full_directory_for_temporary_files(tmp_path, monkeypatch, batches):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with pytest.raises(OutputError, match=r"temporary file of the sort failed .*--tmp-dir.*memory"):
+        write(tmp_path / "x.bam", "bam", batches, sort=True, memory=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bytes_of_a_sorted_file_depend_on_the_records_alone(tmp_path, batches):
+    for number, (threads, memory) in enumerate([(1, 1 << 30), (3, 1), (2, 300_000)]):
+        write(tmp_path / f"{number}.bam", "bam", batches, threads, sort=True, memory=memory)
+    assert len({path.read_bytes() for path in tmp_path.glob("*.bam")}) == 1
+    assert len({path.read_bytes() for path in tmp_path.glob("*.bai")}) == 1

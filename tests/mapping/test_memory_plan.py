@@ -20,8 +20,7 @@ from mapper.mapping import memory_plan
 from mapper.mapping.memory_plan import (
     LEAST_BATCH_BASES,
     LEAST_SORT_BYTES,
-    SAMTOOLS_BYTES,
-    SORT_BYTES,
+    SORT_BYTES_PER_THREAD,
     device_batch_bases,
     mapping_bytes,
     plan_memory,
@@ -33,15 +32,30 @@ from tests.helpers.mapping_runs import World, build_world
 ROOT = Path(__file__).parents[2]
 
 
-def test_without_a_bound_nothing_changes() -> None:
-    assert plan_memory(None, 10**9, 8, 3_000_000, 8) == (3_000_000, SORT_BYTES)
+def test_without_a_bound_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_plan, "available_bytes", lambda: 10**12)
+    sorting = 8 * SORT_BYTES_PER_THREAD
+    assert plan_memory(None, 10**9, 8, 3_000_000) == (3_000_000, 0)
+    assert plan_memory(None, 10**9, 8, 3_000_000, sorts=True) == (3_000_000, sorting)
+    monkeypatch.setattr(memory_plan, "available_bytes", lambda: 10**9)
+    assert plan_memory(None, 10**9, 8, 3_000_000, sorts=True).sort_bytes == 5 * 10**8
+
+
+@pytest.mark.parametrize("n_streams", [0, 4])
+def test_sorted_records_have_what_mapping_leaves(n_streams: int) -> None:
+    for bound in range(12 * 10**9, 60 * 10**9, 3 * 10**9):
+        plan = plan_memory(bound, 10**9, 8, 3_000_000, sorts=True, n_streams=n_streams)
+        mapping = mapping_bytes(10**9, 8, plan.batch_bases, n_streams)
+        assert plan.sort_bytes >= LEAST_SORT_BYTES
+        assert mapping + plan.sort_bytes <= bound
+    assert plan.batch_bases == 3_000_000
 
 
 @pytest.mark.parametrize("threads", [1, 4, 16])
 @pytest.mark.parametrize("index_bytes", [10**6, 10**10])
 def test_batches_fill_the_bound_and_do_not_exceed_it(threads: int, index_bytes: int) -> None:
     for bound in (index_bytes + 500_000_000, index_bytes + 10**9):
-        plan = plan_memory(bound, index_bytes, threads, 3_000_000, 0)
+        plan = plan_memory(bound, index_bytes, threads, 3_000_000)
         assert mapping_bytes(index_bytes, threads, plan.batch_bases) <= bound
         assert (
             plan.batch_bases == 3_000_000
@@ -74,11 +88,13 @@ def test_groups_for_a_device_fill_the_bound_and_do_not_exceed_it(n_streams: int)
 
 def test_what_cannot_fit_is_refused_with_what_would() -> None:
     with pytest.raises(ResourceError, match="takes at least 1304 MB; give more memory"):
-        plan_memory(10**8, 10**9, 1, 10**6, 0)
-    least = mapping_bytes(10**6, 8, 0) + SAMTOOLS_BYTES + 8 * LEAST_SORT_BYTES
-    assert plan_memory(least, 10**6, 8, 10**6, 8).sort_bytes == 8 * LEAST_SORT_BYTES
+        plan_memory(10**8, 10**9, 1, 10**6)
+    with pytest.raises(ResourceError, match=r"takes at least \d+ MB") as refused:
+        plan_memory(10**8, 10**6, 8, 10**6, sorts=True)
+    least = 10**6 * (int(re.findall(r"least (\d+) MB", str(refused.value))[0]) + 1)
+    assert plan_memory(least, 10**6, 8, 10**6, sorts=True).sort_bytes >= LEAST_SORT_BYTES
     with pytest.raises(ResourceError):
-        plan_memory(least - 1, 10**6, 8, 10**6, 8)
+        plan_memory(least - 2 * 10**6, 10**6, 8, 10**6, sorts=True)
 
 
 @pytest.mark.parametrize("threads", range(1, 33))
@@ -173,7 +189,7 @@ def test_map_stays_under_what_it_says(world: World, tmp_path: Path, options: lis
     )  # fmt: skip
     peak = json.loads((tmp_path / "x.json").read_text())["peak_memory_bytes"]
     assert peak <= stated_bytes(messages) < 4 * peak
-    assert ("sorting then takes up to 1.07 GB" in messages) == bool(options)
+    assert ("; sorted records take up to " in messages) == bool(options)
     assert messages.index("are needed") < messages.index("reads, ")
 
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from mapper.errors import InputFormatError
 from mapper.io.bgzf import BLOCK_BYTES, BgzfWriter
 from mapper.io.header import bam_header, header_text
-from mapper.io.output import SortOptions
 from mapper.sorting.bam_index import BamIndex, index_part
+from mapper.sorting.options import SortOptions
 from tests.helpers.mapping_runs import DATA, build_index, map_to
 from tests.naive.bam_index import parse_index
 
@@ -337,7 +337,7 @@ def test_mapped_reads(tmp_path):
     """The bundled reads: pairs of a genome of many windows."""
     index = build_index(DATA / "portiera.fa.gz", tmp_path / "index.fmw")
     reads = [str(DATA / f"portiera_R{i}.fq.gz") for i in (1, 2)]
-    map_to(index, tmp_path / "sorted.bam", *reads, sort=SortOptions(1, 1 << 26))
+    map_to(index, tmp_path / "sorted.bam", *reads, sort=SortOptions())
     with pysam.AlignmentFile(str(tmp_path / "sorted.bam")) as bam:
         lengths = bam.lengths
         n_records = bam.count(until_eof=True)
