@@ -91,6 +91,7 @@ def compile_all(folder: Path, devices: Sequence[DeviceChoice], threads: int) -> 
     from mapper.mapping.job import MapJob
     from mapper.mapping.pipeline import map_reads
     from mapper.mapping.session import Session
+    from mapper.sorting.options import MarkOptions, SortOptions
 
     fasta, first, second, single = (folder / name for name in ("r.fa", "1.fq", "2.fq", "s.fa"))
     _write_sequences(fasta, first, second, single)
@@ -99,6 +100,7 @@ def compile_all(folder: Path, devices: Sequence[DeviceChoice], threads: int) -> 
     index = Index.open(folder / "r.fmw")
     runs: tuple[tuple[tuple[Path, ...], str, dict[str, Any]], ...] = (
         ((first, second), "pairs.bam", {"read_group": "@RG\tID:r\tSM:s"}),
+        ((first, second), "sorted.bam", {"sort": SortOptions(None, MarkOptions())}),
         ((single,), "single.sam", {"keep_comments": True}),
         ((folder / "pairs.bam",), "pairs.paf", {}),
     )

@@ -148,7 +148,10 @@ def compile_stages(
         compile_reading()
     for paired in (False, True):
         aligned = backend.warm_up(_made_up_reads(index.fm, paired))
-        _finish(index, aligned, params, names, output.encode)
+        encoded = _finish(index, aligned, params, names, output.encode)
+    prepare = getattr(output, "prepare", None)  # of sorted output, which writes at the end
+    if prepare is not None:
+        prepare(encoded)
     return time.perf_counter() - start
 
 
@@ -183,13 +186,14 @@ def compile_finishing() -> None:
 def _finish(
     index: Index, aligned: Aligned, params: MapParams, names: Names,
     encode: Callable[[RecordBatch, ReadBatch], Any],
-) -> None:  # fmt: skip
+) -> Any:  # fmt: skip
+    """Run the stages after extension; return the encoded records."""
     reads = aligned.reads
     merged = merge_alignments(aligned.alignments, aligned.alignments)
     confident_inserts(reads.base_offsets, merged, params.extend)
     placements, records = place_batch(index, aligned, assumed_model(), params, names, RunStats())
     tally(placements)
-    encode(copy_input_tags(records, with_tag(reads, b"XXi\0\0\0\0")), reads)
+    return encode(copy_input_tags(records, with_tag(reads, b"XXi\0\0\0\0")), reads)
 
 
 def _made_up_index() -> Index:

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from tqdm import tqdm
 
 from mapper.batch import ReadBatch, RecordBatch
@@ -34,7 +35,7 @@ from mapper.sorting.bam_index import BamIndex
 from mapper.sorting.engine import Gathered, Marking, gathered_ranges
 from mapper.sorting.options import MarkOptions, SortOptions
 from mapper.sorting.ranges import RecordRange
-from mapper.sorting.runs import RecordSorter, Run, make_run
+from mapper.sorting.runs import RecordSorter, Run, SortedRuns, make_run
 from mapper.sorting.spill_file import SpillFile, spill_directory
 
 
@@ -84,10 +85,26 @@ class SortedTarget(NamedTuple):
 class SortedOutput:
     """An output for the records of a run, which sorts them; see :func:`open_sorted_output`."""
 
-    def __init__(self, sorter: RecordSorter) -> None:
+    def __init__(
+        self, sorter: RecordSorter, file: SpillFile, target: SortedTarget, executor: Executor,
+        duplicates: MarkOptions | None,
+    ) -> None:  # fmt: skip
         self._sorter = sorter
+        self._file, self._target = file, target
+        self._executor, self._duplicates = executor, duplicates
         self.duplicates: dict[str, object] | None = None
         """Counts of duplicates, when the output is complete, if they were marked."""
+
+    def prepare(self, encoded: Run) -> None:
+        """Compile what writes the records, with some that are not kept."""
+        one = SortedRuns(self._file, [], [encoded])
+        index = BamIndex(self._target.contig_names, self._target.contig_lengths)
+        marking = None
+        if self._duplicates is not None:
+            marking = Marking(self._duplicates, self._target.header)
+        for part in gathered_ranges(one.ranges, self._executor, 1, marking):
+            index.add(part.index_part)
+        index.write(np.array([0, 1]))
 
     def encode(self, records: RecordBatch, reads: ReadBatch) -> Run:
         """Return a batch of records, sorted and encoded. Any thread may call this."""
@@ -127,7 +144,7 @@ def open_sorted_output(
     target.check()
     file = SpillFile(spill_directory(sort.tmp_dir, target.file_path))
     sorter = RecordSorter(file, executor, n_threads, memory)
-    output = SortedOutput(sorter)
+    output = SortedOutput(sorter, file, target, executor, sort.duplicates)
     try:
         yield output
         runs = sorter.finish()

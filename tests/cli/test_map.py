@@ -215,8 +215,8 @@ def test_statistics(world, tmp_path, capsys):
     assert main([*argv, "--json-stats", str(tmp_path / "x.json"), "--verbose"]) == 0
     report = json.loads((tmp_path / "x.json").read_text())
     assert set(report) == {
-        "fmwave", "versions", "counts", "insert_size", "seconds", "reads_per_second",
-        "peak_memory_bytes",
+        "fmwave", "versions", "counts", "insert_size", "duplicates", "seconds",
+        "reads_per_second", "peak_memory_bytes",
     }  # fmt: skip
     assert report["fmwave"] == __version__
     assert report["versions"] == {
@@ -224,7 +224,9 @@ def test_statistics(world, tmp_path, capsys):
     }  # fmt: skip
     assert set(report["counts"]) == COUNTS
     assert set(report["insert_size"]) == {"mean", "std", "low", "high", "pairs"}
-    assert set(report["seconds"]) == {"wall", "start", "compile", "stages", "stages_cpu"}
+    assert set(report["seconds"]) == {
+        "wall", "start", "compile", "writing", "stages", "stages_cpu",
+    }  # fmt: skip
     assert set(report["seconds"]["stages"]) == set(report["seconds"]["stages_cpu"]) == set(STAGES)
     numbers = [report["reads_per_second"], report["peak_memory_bytes"], report["seconds"]["wall"]]
     assert all(number > 0 for number in numbers)

@@ -59,9 +59,9 @@ def test_too_few_files_at_any_point_of_a_sorted_run(world: World, tmp_path: Path
     (tmp_path / "x.bam").write_text("old")
     (tmp_path / "x.bam.bai").write_text("old")
     output = ["-o", str(tmp_path / "x.bam"), "--sort", "--markdup"]
-    for n_files in (9, 12, 13):  # opening the index, compiled code, samtools
+    for n_files in (9, 10):  # opening the index, compiled code
         status, line = limited("RLIMIT_NOFILE", n_files, [*map_words, *output])
-        assert status in (1, 4)
+        assert status in (1, 4), n_files
         assert "oo many open files" in line
         left = {path.name: path.read_text() for path in tmp_path.iterdir()}
         assert left == {"x.bam": "old", "x.bam.bai": "old"}

@@ -16,9 +16,9 @@ from mapper.errors import IndexFormatError
 from mapper.index import plan as route_module
 from mapper.index import storage
 from mapper.index.index import Index
-from mapper.io.output import SortOptions
 from mapper.kmers import pipeline
 from mapper.params import KmerParams
+from mapper.sorting.options import SortOptions
 from tests.helpers.big_offsets import BEYOND, index_at, with_rows_of
 from tests.helpers.mapping_runs import World, map_to, records_of
 from tests.helpers.mapping_runs import build_index as save_and_open
@@ -116,7 +116,7 @@ def test_a_contig_of_more_than_512_mbp(near, tmp_path) -> None:
     starts = range(800, 2800, 100)
     lines = [f"@r{i}\n{near.genome['decoy'][i : i + 100]}\n+\n{'I' * 100}\n" for i in starts]
     (tmp_path / "reads.fq").write_text("".join(lines))
-    map_to(index, tmp_path / "s.bam", str(tmp_path / "reads.fq"), sort=SortOptions(1, 1 << 24))
+    map_to(index, tmp_path / "s.bam", str(tmp_path / "reads.fq"), sort=SortOptions())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["reads.fq", "s.bam", "s.bam.csi"]
     with pysam.AlignmentFile(str(tmp_path / "s.bam")) as file:
         assert file.header.get_reference_length("decoy") == far + 3000

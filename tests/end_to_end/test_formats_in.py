@@ -10,8 +10,8 @@ import pysam
 import pytest
 
 from mapper.errors import UsageError
-from mapper.io.output import SortOptions
 from mapper.io.reads import Lane
+from mapper.sorting.options import SortOptions
 from tests.helpers.mapping_runs import World, lines_of, map_to, records_of, thirds
 
 READ_GROUP = r"@RG\tID:a\tSM:s"
@@ -185,7 +185,7 @@ def test_mapping_again_changes_nothing(world, tmp_path, from_fastq):
     """Our own output, with its reversed reads and supplementary records, as input."""
     map_to(world.index, tmp_path / "again.bam", str(from_fastq))
     assert lines_of(tmp_path / "again.bam") == lines_of(from_fastq)
-    map_to(world.index, tmp_path / "sorted.bam", str(from_fastq), sort=SortOptions(1, 1 << 20))
+    map_to(world.index, tmp_path / "sorted.bam", str(from_fastq), sort=SortOptions())
     with pytest.raises(Exception, match="the file is sorted by coordinate; group mates"):
         map_to(world.index, tmp_path / "no.bam", str(tmp_path / "sorted.bam"))
     collated = tmp_path / "collated.bam"

@@ -9,7 +9,7 @@ import numpy as np
 import pysam
 import pytest
 
-from mapper.io.output import SortOptions
+from mapper.sorting.options import MarkOptions, SortOptions
 from tests.helpers.mapping_runs import World, lines_of, map_to, records_of
 
 READ_GROUP = r"@RG\tID:a\tSM:s"
@@ -30,7 +30,7 @@ def from_fastq(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_cram_holds_the_same(world, tmp_path, from_fastq, reference):
-    for name, options in (("plain", {}), ("sorted", {"sort": SortOptions(2, 1 << 20)})):
+    for name, options in (("plain", {}), ("sorted", {"sort": SortOptions()})):
         out = tmp_path / f"{name}.cram"
         map_to(
             world.index, out, world.first, world.second, read_group=READ_GROUP, threads=2,
@@ -103,7 +103,7 @@ def test_duplicates_are_those_of_samtools(world, tmp_path):
     for path, text in zip(paths, texts, strict=True):
         path.write_text(text)
     out = tmp_path / "out.bam"
-    map_to(world.index, out, *map(str, paths), sort=SortOptions(2, 1 << 20, mark_duplicates=True))
+    map_to(world.index, out, *map(str, paths), sort=SortOptions(duplicates=MarkOptions()))
     records = records_of(out)
     flagged = {(r.query_name, r.is_read1) for r in records if r.is_duplicate}
     primary = [r for r in records if not r.flag & 0x900 and not r.is_unmapped]
@@ -116,7 +116,7 @@ def test_duplicates_are_those_of_samtools(world, tmp_path):
     assert (tmp_path / "out.bam.bai").exists()
     pysam.quickcheck(str(out))
     plain = tmp_path / "plain.bam"
-    map_to(world.index, plain, *map(str, paths), sort=SortOptions(2, 1 << 20))
+    map_to(world.index, plain, *map(str, paths), sort=SortOptions())
     expected = tmp_path / "expected.bam"
     pysam.markdup("--no-PG", str(plain), str(expected), catch_stdout=False)
     assert lines_of(out) == lines_of(expected)
@@ -124,7 +124,7 @@ def test_duplicates_are_those_of_samtools(world, tmp_path):
 
 @pytest.mark.parametrize("level", [0, 6])
 def test_levels(world, tmp_path, from_fastq, level):
-    for name, options in (("plain", {}), ("sorted", {"sort": SortOptions(1, 1 << 20)})):
+    for name, options in (("plain", {}), ("sorted", {"sort": SortOptions()})):
         out = tmp_path / f"{name}.bam"
         map_to(
             world.index, out, world.first, world.second, compression=level,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pysam
 import pytest
 
-from mapper.io.output import SortOptions
+from mapper.sorting.options import SortOptions
 from tests.end_to_end.test_formats_in import import_pairs
 from tests.helpers import mapping_runs
 from tests.helpers.mapping_runs import World, map_to
@@ -75,7 +75,7 @@ def case(
         if path not in made:
             made[path] = map_to(
                 world.index, path, *paths, read_group=group, reference=str(reference),
-                sort=SortOptions(1, 1 << 30) if sort else None,
+                sort=SortOptions() if sort else None,
             )  # fmt: skip
         return path
 

@@ -11,10 +11,10 @@ import pysam
 import pytest
 
 from mapper.errors import InputFormatError, OutputError
-from mapper.io.output import SortOptions
 from mapper.mapping import backend, pipeline
 from mapper.pair.insert_size import model_from
 from mapper.params import BATCH_BASES, MapParams, RecordParams
+from mapper.sorting.options import SortOptions
 from tests.helpers.mapping_runs import DATA, World, build_index, lines_of, map_to, records_of
 from tests.helpers.simulate import Read, interleaved, read_fastq
 from tests.naive.sam_check import Checker
@@ -61,7 +61,7 @@ def test_threads_and_batches_do_not_show_in_sorted_files(world, tmp_path):
         path = tmp_path / f"{threads}.bam"
         map_to(
             world.index, path, world.first, world.second, threads=threads,
-            batch_bases=batch_bases, sort=SortOptions(threads, 1 << 20),
+            batch_bases=batch_bases, sort=SortOptions(),
         )  # fmt: skip
         files.append((path.read_bytes(), path.with_name(f"{path.name}.bai").read_bytes()))
     assert files[0] == files[1]
