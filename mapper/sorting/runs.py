@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -363,6 +363,7 @@ class _Spill:
             sorting.cancel()
         for writing in self._writing:
             writing.cancel()
+        wait(self._writing)  # of those that run, the file must stay open
 
 
 class RecordSorter:
