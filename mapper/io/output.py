@@ -41,8 +41,18 @@ class RecordOutput(Protocol[Encoded]):
     def append(self, encoded: Encoded) -> None:
         """Write the next batch: one thread at a time, in input order."""
 
+    def prepare(self, encoded: Encoded) -> None:
+        """Compile what the end of the run needs, with a made-up batch that is not written."""
 
-class _BamOutput:
+
+class _UnsortedOutput:
+    """An output that has nothing left to do at the end of a run."""
+
+    def prepare(self, encoded: np.ndarray) -> None:
+        """Nothing is to be compiled."""
+
+
+class _BamOutput(_UnsortedOutput):
     def __init__(self, writer: BgzfWriter) -> None:
         self._writer = writer
 
@@ -53,7 +63,7 @@ class _BamOutput:
         self._writer.append(encoded.data)
 
 
-class _SamOutput:
+class _SamOutput(_UnsortedOutput):
     def __init__(self, sink: Sink, contig_names: Sequence[str]) -> None:
         self._sink = sink
         self._contig_names = contig_names
@@ -65,7 +75,7 @@ class _SamOutput:
         self._sink.write(encoded.data)
 
 
-class _PafOutput:
+class _PafOutput(_UnsortedOutput):
     def __init__(
         self, sink: Sink, contig_names: Sequence[str], contig_lengths: Sequence[int]
     ) -> None:
@@ -80,7 +90,7 @@ class _PafOutput:
         self._sink.write(encoded.data)
 
 
-class SamtoolsOutput:
+class SamtoolsOutput(_UnsortedOutput):
     """Uncompressed BAM into a samtools process, which writes another format to a file's handle.
 
     Parameters

@@ -34,8 +34,9 @@ SORT_BYTES_PER_THREAD = 768 << 20
 SORT_SHARE = 0.5
 """Share of the available memory that they take at most, if no bound is given."""
 
-FINISHING_BYTES_PER_THREAD = 40 << 20
-"""Of a thread that merges and compresses sorted records: ranges of 4 MB before and behind it."""
+FINISHING_BYTES_PER_THREAD = 64 << 20
+"""Of a thread that merges sorted records: a range that is scanned, one that waits for its
+duplicates, one that is gathered and what came of it, 8 MB each, and the keys of duplicates."""
 
 LEAST_BATCH_BASES = 100_000
 

@@ -149,9 +149,7 @@ def compile_stages(
     for paired in (False, True):
         aligned = backend.warm_up(_made_up_reads(index.fm, paired))
         encoded = _finish(index, aligned, params, names, output.encode)
-    prepare = getattr(output, "prepare", None)  # of sorted output, which writes at the end
-    if prepare is not None:
-        prepare(encoded)
+    output.prepare(encoded)
     return time.perf_counter() - start
 
 

@@ -30,12 +30,8 @@ from mapper.io.input_file import ByteSource
 from mapper.jit.accelerate import brief, driver
 from mapper.jit.simd import get32
 from mapper.parallel.buffers import RECYCLER
-from mapper.sorting.ranges import RecordRange
+from mapper.sorting.ranges import RANGE_BYTES, RecordRange
 from mapper.sorting.record_order import BEHIND_ALL, record_key
-
-RANGE_BYTES = 4 << 20
-"""Bytes of a range, approximately: less where most records come from one part, up to twice as many
-where all have one key."""
 
 CHUNK_BYTES = 8 << 20
 """Bytes of a chunk of unsorted records, at most, unless one record is larger."""
@@ -332,7 +328,8 @@ class PartsReader:
     executor
         Its threads inflate and cut ahead; None: the calling thread does.
     range_bytes
-        See RANGE_BYTES.
+        Bytes of a range, approximately: less where most records come from one part, up to twice
+        as many where all have one key.
 
     Raises
     ------

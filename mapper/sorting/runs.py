@@ -10,7 +10,6 @@ a range ends within them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, wait
 from functools import partial
 from itertools import pairwise
@@ -185,9 +184,6 @@ class SortedRuns:
         self._spilled = spilled
         self._memory = _columns(runs)
         self._data = [run.data for run in runs]  # the owners of the addresses
-        self.n_bytes = sum(map(len, self._data)) + sum(
-            int(run.offsets[-1] - run.offsets[0]) for run in spilled
-        )
 
     def ranges(self, target: int = RANGE_BYTES) -> list[RecordRange]:
         """Cut the order into ranges of about `target` bytes."""
@@ -422,9 +418,3 @@ class RecordSorter:
                 self._spill = None
             elif not wait:
                 break
-
-
-def runs_of(chunks: Iterator[np.ndarray]) -> Iterator[Callable[[], Run]]:
-    """Yield, for each chunk of whole records, the call that makes a run of it."""
-    for chunk in chunks:
-        yield partial(run_of_bytes, chunk)
