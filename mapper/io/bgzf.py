@@ -165,7 +165,8 @@ class BgzfWriter:
     level
         See :func:`deflater`.
     max_pending
-        Limit of groups of blocks (at most 4 MB each) in memory.
+        Limit of groups of blocks (at most 4 MB each) in memory. Threads that do nothing but
+        compress need two for each of them: the oldest is waited for while the others go on.
     """
 
     def __init__(

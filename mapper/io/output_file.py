@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import json
 import os
@@ -10,13 +11,19 @@ import select
 import shutil
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 
 from mapper.errors import OutputError
 
 STDOUT = "-"
+
+WRITEBACK_BYTES = 32 << 20
+"""Written bytes after which a file's writing to disk begins: the sync of all of a file at its end
+took 0.6 s of 9 for 2 GB, while all threads waited."""
+
+_START_WRITEBACK = 2  # SYNC_FILE_RANGE_WRITE of linux/fs.h
 
 
 def temporary_name(path: Path) -> Path:
@@ -69,6 +76,19 @@ def sync_to_disk(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _writeback_starter() -> Callable[[int, int, int], object] | None:
+    """Return sync_file_range(2), for a handle, an offset and bytes; None where there is none."""
+    try:
+        function = ctypes.CDLL(None).sync_file_range
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    return lambda handle, start, n_bytes: function(handle, start, n_bytes, _START_WRITEBACK)
+
+
+_start_writeback = _writeback_starter()
 
 
 def remove_quietly(path: Path) -> None:
@@ -144,6 +164,7 @@ class OutputFile:
         self.name = "standard output" if path == STDOUT else path
         self._temporary: Path | None = None
         self._final = Path(path).resolve()
+        self._n_written = self._n_begun = 0  # bytes; of a regular file
         if path == STDOUT:
             sys.stdout.flush()
             self._handle = os.dup(1)
@@ -168,6 +189,13 @@ class OutputFile:
                 view = view[os.write(self._handle, view) :]
         except OSError as error:
             raise output_error(self.name, error) from error
+        if self._temporary is not None and _start_writeback is not None:
+            self._n_written += len(data)
+            new = self._n_written - self._n_begun
+            if new >= WRITEBACK_BYTES:
+                # Whether it fails does not matter here: the sync at the end tells.
+                _start_writeback(self._handle, self._n_begun, new)
+                self._n_begun += new
 
     def fileno(self) -> int:
         """Return the descriptor, for another process to write to."""

@@ -34,9 +34,10 @@ SORT_BYTES_PER_THREAD = 768 << 20
 SORT_SHARE = 0.5
 """Share of the available memory that they take at most, if no bound is given."""
 
-FINISHING_BYTES_PER_THREAD = 64 << 20
-"""Of a thread that merges sorted records: a range that is scanned, one that waits for its
-duplicates, one that is gathered and what came of it, 8 MB each, and the keys of duplicates."""
+FINISHING_BYTES_PER_THREAD = 80 << 20
+"""Of a thread that merges sorted records: two ranges that are scanned, one that waits for its
+duplicates, one that is gathered and what came of it, 8 MB each, the keys of duplicates, and
+blocks that are being compressed."""
 
 LEAST_BATCH_BASES = 100_000
 

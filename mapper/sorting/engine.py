@@ -47,8 +47,12 @@ from mapper.sorting.record_order import (
 
 Result = TypeVar("Result")
 
+SCANNED_AHEAD = 2
+"""Ranges that are being scanned or wait to be taken, for each thread: with one, threads ran dry
+while the oldest task was waited for."""
+
 AHEAD = 1
-"""Ranges in each step, for each thread."""
+"""Ranges in each later step, for each thread."""
 
 LARGEST_CLIP = 10_000
 """Clipped bases before a record that are looked back over for duplicates of it: more than short
@@ -121,7 +125,9 @@ def gathered_ranges(
         If records lack what marking needs.
     """
     if marking is None:
-        yield from ordered_map(_gather_plain, ranges(), n_threads, ahead=AHEAD, pool=executor)
+        yield from ordered_map(
+            _gather_plain, ranges(), n_threads, ahead=SCANNED_AHEAD, pool=executor
+        )
         return
     names = None
     if marking.options.supplementary:
@@ -218,7 +224,9 @@ def _with_partitions(
     """Yield ranges, scanned, once all partitions of their entries are being decided."""
     behind_all = RecordRange(END_OF_ORDER, lambda: np.empty(0, np.uint8))
     with_next = pairwise(chain(ranges, [behind_all]))
-    scans = ordered_map(partial(_scan, marking), with_next, n_threads, ahead=AHEAD, pool=executor)
+    scans = ordered_map(
+        partial(_scan, marking), with_next, n_threads, ahead=SCANNED_AHEAD, pool=executor
+    )
     waiting: deque[_Waiting] = deque()
     bounds: deque[int] = deque()  # where the next partitions end
     low = 0

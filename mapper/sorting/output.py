@@ -191,15 +191,16 @@ def write_sorted(
 
     with bar:
         if target.output_format == "bam":
-            _write_bam(gathered(), target, start, executor)
+            _write_bam(gathered(), target, start, executor, n_threads)
         else:
             _write_by_samtools(gathered(), target, start)
     return None if marking is None else marking.report(target.command)
 
 
 def _write_bam(
-    parts: Iterator[Gathered], target: SortedTarget, start: bytes, executor: Executor
-) -> None:
+    parts: Iterator[Gathered], target: SortedTarget, start: bytes, executor: Executor,
+    n_threads: int,
+) -> None:  # fmt: skip
     """Write BAM, and its index from the offsets of the blocks written."""
     with ExitStack() as stack:
         index_file = None
@@ -207,7 +208,7 @@ def _write_bam(
             index_file = stack.enter_context(OutputFile(str(target.index_path)))
         index = BamIndex(target.contig_names, target.contig_lengths)
         sink = stack.enter_context(OutputFile(target.path, stale=_stale(target)))
-        with bam_writer(sink, start, executor, target.level) as writer:
+        with bam_writer(sink, start, executor, target.level, 2 * n_threads) as writer:
             n_before = writer.n_blocks  # of the header
             for part in parts:
                 index.add(part.index_part)
