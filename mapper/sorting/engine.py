@@ -89,7 +89,10 @@ class Marking:
 
     def report(self, command: str) -> dict[str, object]:
         """Return the counts as ``samtools markdup --json`` names them."""
-        return dict(report(self._counts, self.libraries, command))
+        # By the words after the command MultiQC finds the counts, and the distance.
+        distance = self.options.optical_distance
+        as_by = f"samtools markdup -d {distance}" if distance else "samtools markdup"
+        return dict(report(self._counts, self.libraries, f"{command} (counts as by {as_by})"))
 
 
 class _Scanned(NamedTuple):

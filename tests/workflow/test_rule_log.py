@@ -146,6 +146,7 @@ def test_a_wrong_sample_name_stands_in_the_log_of_the_sample(tmp_path):
     directory = project(tmp_path, units=units)
     run = snakemake(directory)
     assert run.returncode != 0
-    log = log_of(directory, "finish_sample/phix.log")
-    assert "error: results/parts/phix-u.1-of-1.bam: read groups of sample somebody" in log
+    log = log_of(directory, "map/phix.log")
+    assert "error: other.bam: read groups of sample somebody" in log
+    assert "computing on" not in log  # the reads are not mapped first
     assert "Traceback" not in log

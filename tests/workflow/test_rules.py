@@ -41,6 +41,12 @@ OUTPUTS = {
         "stats/phix-a.2-of-2.map.json",
     ],
     "finish_sample": ["mapped/phix.cram", "mapped/phix.cram.crai", "stats/phix.markdup.json"],
+    "map_sample": [
+        "mapped/one.cram",
+        "mapped/one.cram.crai",
+        "stats/one.markdup.json",
+        "stats/one.map.json",
+    ],
     "alignment_statistics": [
         f"stats/phix.{name}"
         for name in ("flagstat.txt", "stats.txt", "idxstats.tsv", "coverage.tsv", "depth.tsv")
@@ -57,9 +63,11 @@ OUTPUTS = {
 def settings(directory: Path) -> Path:
     """Write a project in which every rule has work to do."""
     single = copied(directory, "single", PHIX[0])
+    alone = copied(directory, "alone", *PHIX)
     units = f"phix\ta\t{PHIX[0]}\t{PHIX[1]}\t\t2\nphix\tb\t{single}\t\t\n"
+    units += f"one\ta\t{alone}\t\t\n"
     config = CONFIG + "output: {format: cram}\nmap: {threads: 1}\n"
-    return project(directory, config, SAMPLES_HEADER + "phix\t\n", UNITS_HEADER + units)
+    return project(directory, config, SAMPLES_HEADER + "phix\t\none\t\n", UNITS_HEADER + units)
 
 
 def jobs_of(

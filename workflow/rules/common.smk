@@ -1,5 +1,6 @@
 # Paths, and functions that compute the inputs, parameters and resources of rules.
 import math
+import re
 import shlex
 
 from snakemake import __version__ as SNAKEMAKE_VERSION
@@ -12,6 +13,7 @@ CHUNKS = "<results>/chunks/{unit}"
 INSERT_SIZE = "<results>/insert_size/{unit}.json"
 PART = "<results>/parts/{unit}.{part}-of-{parts}.bam"
 PART_JSON = "<results>/stats/{unit}.{part}-of-{parts}.map.json"
+SAMPLE_JSON = "<results>/stats/{sample}.map.json"  # of a sample that is one job
 
 IS_CRAM = config["output"]["format"] == "cram"
 ALIGNMENTS = f"<results>/mapped/{{sample}}.{config['output']['format']}"
@@ -40,8 +42,31 @@ for unit, row in UNITS.items():
     UNITS_OF[row["sample"]].append(unit)
 
 
+def n_parts(unit):
+    """Into how many chunks the reads of a unit are scattered; 1: not at all."""
+    return UNITS[unit].get("chunks", config["map"]["chunks"])
+
+
+# A sample that is one job on the CPU is finished by it. On a GPU it is not: sorting and writing go
+# on when the GPU has done its part, for a third of the time, and only the end of a job gives it back.
+ONE_JOB = {
+    sample
+    for sample, units in UNITS_OF.items()
+    if GPU is None and len(units) == 1 and n_parts(units[0]) == 1
+}
+SORTED_PARTS = GPU is None  # for the same reason
+ANY_SAMPLE = "[A-Za-z0-9_.]+"
+
+
+def one_of(samples):
+    """Return the wildcard constraint of some samples."""
+    if len(samples) == len(SAMPLES):
+        return ANY_SAMPLE
+    return "|".join(map(re.escape, samples)) or "(?!)"
+
+
 wildcard_constraints:
-    sample="[A-Za-z0-9_.]+",
+    sample=ANY_SAMPLE,
     unit="[A-Za-z0-9_.]+-[A-Za-z0-9_.]+",
     part="[0-9]+",
     parts="[0-9]+",
@@ -56,17 +81,16 @@ def given(path):
     return path if workflow.storage_settings.default_storage_provider else local(path)
 
 
-def n_parts(unit):
-    """Into how many chunks the reads of a unit are scattered; 1: not at all."""
-    return UNITS[unit].get("chunks", config["map"]["chunks"])
-
-
 def read_files(unit):
     return [UNITS[unit][column] for column in ("fq1", "fq2", "bam") if column in UNITS[unit]]
 
 
+def given_reads_of(unit):
+    return [given(path) for path in read_files(unit)]
+
+
 def given_reads(wildcards):
-    return [given(path) for path in read_files(wildcards.unit)]
+    return given_reads_of(wildcards.unit)
 
 
 def library_of(unit):
@@ -90,7 +114,7 @@ def paired_units(unit):
 
 
 def reads_of_library(wildcards):
-    return [given(path) for unit in paired_units(wildcards.unit) for path in read_files(unit)]
+    return [path for unit in paired_units(wildcards.unit) for path in given_reads_of(unit)]
 
 
 def chunk_files(unit, folder, chunk):
@@ -98,6 +122,11 @@ def chunk_files(unit, folder, chunk):
     if "bam" in UNITS[unit]:
         return [f"{folder}/{chunk}.bam"]
     return [f"{folder}/{chunk}_R{mate}.fq.gz" for mate in range(1, len(read_files(unit)) + 1)]
+
+
+def unit_of(wildcards):
+    """The unit of a mapping job, of a sample that is one job too."""
+    return wildcards.unit if "unit" in wildcards.keys() else UNITS_OF[wildcards.sample][0]
 
 
 def whole_reads(wildcards):
@@ -143,15 +172,16 @@ def staging(wildcards, input):
 
 def read_group_argument(wildcards):
     """-R and the @RG line of a unit, with \\t written out; a BAM brings its own."""
-    unit = UNITS[wildcards.unit]
+    name = unit_of(wildcards)
+    unit = UNITS[name]
     if "bam" in unit:
         return []
     line = "\\t".join(
         [
             "@RG",
-            f"ID:{wildcards.unit}",
+            f"ID:{name}",
             f"SM:{unit['sample']}",
-            f"LB:{library_of(wildcards.unit)}",
+            f"LB:{library_of(name)}",
             f"PL:{unit['platform']}",
         ]
     )
@@ -169,19 +199,21 @@ def parts_of(pattern, sample):
     ]
 
 
-def parts_of_sample(pattern):
-    """Input function: the parts of the sample of a job."""
-    return lambda wildcards: parts_of(pattern, wildcards.sample)
+def parts_of_sample(wildcards):
+    """The mapped parts of the sample of a job."""
+    return parts_of(PART, wildcards.sample)
 
 
-def parts_of_all(pattern):
-    """The parts of all samples, in the order of the sheet."""
-    return [path for sample in SAMPLES for path in parts_of(pattern, sample)]
+def map_statistics(sample):
+    """What the mapping jobs of a sample have counted, in input order."""
+    if sample in ONE_JOB:
+        return [SAMPLE_JSON.replace("{sample}", sample)]
+    return parts_of(PART_JSON, sample)
 
 
-def libraries_of_sample(wildcards):
-    """The library of each of these parts."""
-    return [library_of(unit) for unit in UNITS_OF[wildcards.sample] for _ in range(n_parts(unit))]
+def all_map_statistics():
+    """Those of all samples, in the order of the sheet."""
+    return [path for sample in SAMPLES for path in map_statistics(sample)]
 
 
 def marks_duplicates(sample):
@@ -189,8 +221,45 @@ def marks_duplicates(sample):
     return config["duplicates"]["mark"] if choice is None else choice == "yes"
 
 
+def duplicate_options(wildcards, output):
+    """Options of fmwave that mark duplicates and count them; none if they are not to be marked."""
+    if not marks_duplicates(wildcards.sample):
+        return []
+    settings = config["duplicates"]
+    options = ["--markdup", "--mark-supplementary", "--markdup-stats", output.markdup]
+    if settings["optical_distance"]:
+        options += ["--optical-distance", str(settings["optical_distance"])]
+    if settings["barcode_tag"]:
+        options += ["--barcode-tag", settings["barcode_tag"]]
+    return options
+
+
+def without_duplicates(wildcards, output):
+    """The shell command that writes the counts of a sample whose duplicates are not marked."""
+    if marks_duplicates(wildcards.sample):
+        return ""
+    return f'; echo \'{{"duplicates": "not marked"}}\' > {shlex.quote(str(output.markdup))}'
+
+
+def check_read_groups(wildcards, files):
+    """The shell command that refuses files with read groups of another sample, or with none."""
+    script = workflow.source_path("../scripts/check_read_groups.py")
+    return shlex.join(["python3", str(script), wildcards.sample, *map(str, files)])
+
+
 def reference_for_cram(wildcards):
     return FASTA if IS_CRAM else []
+
+
+def check_own_read_groups(wildcards, input):
+    """As a start of a command, that check of reads in BAM; FASTQ has none of its own."""
+    if "bam" not in UNITS[unit_of(wildcards)]:
+        return ""
+    return f"{check_read_groups(wildcards, input.reads)}; "
+
+
+def reference_option(wildcards, input):
+    return ["--reference", input.reference] if IS_CRAM else []
 
 
 def final(path):
@@ -272,11 +341,26 @@ def cpu_map_mem_mb(wildcards, input, threads):
     return 2500 + index_bytes_a_base() * reference_mb() + 300 * threads
 
 
+SORT_MB_A_THREAD = 768  # what fmwave takes to sort without --memory; the rest goes to a file
+MERGE_MB_A_THREAD = 100  # of records that are merged
+PROCESS_MB = 1500  # fmwave without records, and Snakemake's own process of a job
+
+
+def sorting_map_mem_mb(wildcards, input, threads):
+    """That of mapping, and the records."""
+    return cpu_map_mem_mb(wildcards, input, threads) + SORT_MB_A_THREAD * threads
+
+
+def finish_mem_mb(wildcards, input, threads):
+    each = MERGE_MB_A_THREAD + (0 if SORTED_PARTS else SORT_MB_A_THREAD)
+    return PROCESS_MB + each * threads
+
+
 def map_mem_mb(wildcards, input, threads):
     """Return the value for the CPU, or on a GPU that of the table."""
     if GPU is not None:
         return 1000 * GPU["host_memory_gb"] / GPU["jobs_per_gpu"]
-    return cpu_map_mem_mb(wildcards, input, threads)
+    return sorting_map_mem_mb(wildcards, input, threads)
 
 
 def split_runtime(wildcards, input, threads):
@@ -287,7 +371,8 @@ def map_runtime(wildcards, input, threads):
     rate = CPU_READS_PER_SECOND * threads
     if GPU is not None:
         rate = GPU["reads_per_second"] / GPU["jobs_per_gpu"]
-    share = million_reads(wildcards.unit) / int(wildcards.get("parts", n_parts(wildcards.unit)))
+    unit = unit_of(wildcards)
+    share = million_reads(unit) / int(wildcards.get("parts", n_parts(unit)))
     return minutes(share, rate)
 
 

@@ -55,8 +55,8 @@ rule fmwave_map:
         chunks=chunks_of,
         insert_size=insert_size_of,
     output:
+        **({"index": temp(f"{PART}.{config['map']['index_kind']}")} if SORTED_PARTS else {}),
         bam=temp(PART),
-        index=temp(f"{PART}.{config['map']['index_kind']}"),
         json=PART_JSON,
     log:
         "<logs>/map/{unit}.{part}-of-{parts}.log",
@@ -76,10 +76,11 @@ rule fmwave_map:
         read_group=read_group_argument,
         device=map_device(),
         gpu=gpu_options(),
+        sort="--sort" if SORTED_PARTS else "",
         extra=config["map"]["extra"],
     shell:
         JOB + 'echo "CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}"; '
         "{params.staging}; "
-        'fmwave map "$index" {params.reads:q} -o {output.bam:q} --sort -t {threads}'
+        'fmwave map "$index" {params.reads:q} -o {output.bam:q} {params.sort} -t {threads}'
         " {params.read_group:q} --device {params.device} {params.gpu}"
         " --json-stats {output.json:q} {params.insert_size:q} {params.extra}"

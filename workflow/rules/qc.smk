@@ -3,7 +3,7 @@ rule alignment_statistics:
         alignments=ALIGNMENTS,
         index=ALIGNMENTS_INDEX,
         reference=reference_for_cram,
-        maps=parts_of_sample(PART_JSON),
+        maps=lambda wildcards: map_statistics(wildcards.sample),
     output:
         **STATISTICS,
     log:
@@ -23,7 +23,7 @@ rule alignment_statistics:
 rule summary:
     input:
         **{kind: expand(path, sample=SAMPLES) for kind, path in STATISTICS.items()},
-        maps=parts_of_all(PART_JSON),
+        maps=all_map_statistics(),
     output:
         samples=SUMMARY,
         units=UNITS_SUMMARY,
@@ -59,7 +59,7 @@ rule summary_page:
     input:
         samples=SUMMARY,
         units=UNITS_SUMMARY,
-        maps=parts_of_all(PART_JSON),
+        maps=all_map_statistics(),
         stats=expand(STATISTICS["stats"], sample=SAMPLES),
         plots=list(PLOTS.values()),
         multiqc=[MULTIQC] if config["report"]["multiqc"] else [],

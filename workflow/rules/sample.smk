@@ -1,7 +1,48 @@
-rule finish_sample:
-    # Gather: parts in input order, merged by library, duplicates marked, one file per sample.
+rule map_sample:
+    # A sample that is one job on the CPU: mapped, sorted, marked and indexed by it.
     input:
-        parts=parts_of_sample(PART),
+        index=INDEX,
+        reads=lambda wildcards: given_reads_of(unit_of(wildcards)),
+        reference=reference_for_cram,
+    output:
+        alignments=final(ALIGNMENTS),
+        index=final(ALIGNMENTS_INDEX),
+        markdup=MARKDUP,
+        json=SAMPLE_JSON,
+    log:
+        "<logs>/map/{sample}.log",
+    benchmark:
+        "<benchmarks>/map/{sample}.tsv"
+    wildcard_constraints:
+        sample=one_of([sample for sample in SAMPLES if sample in ONE_JOB]),
+    conda:
+        "../envs/fmwave.yaml"
+    threads: config["map"]["threads"]
+    resources:
+        mem_mb=memory(sorting_map_mem_mb),
+        runtime=runtime(map_runtime),
+    params:
+        check=check_own_read_groups,
+        staging=staging,
+        read_group=read_group_argument,
+        reference=reference_option,
+        duplicates=duplicate_options,
+        extra=config["map"]["extra"],
+        afterwards=without_duplicates,
+    shell:
+        JOB
+        + (
+            "{params.check}{params.staging}; "
+            'fmwave map "$index" {input.reads:q} -o {output.alignments:q} --sort -t {threads}'
+            " {params.read_group:q} {params.reference:q} {params.duplicates:q} --device cpu"
+            " --json-stats {output.json:q} {params.extra}{params.afterwards}"
+        )
+
+
+rule finish_sample:
+    # Gather: the parts of a sample, in input order, to one file, duplicates marked by library.
+    input:
+        parts=parts_of_sample,
         reference=reference_for_cram,
     output:
         alignments=final(ALIGNMENTS),
@@ -11,15 +52,23 @@ rule finish_sample:
         "<logs>/finish_sample/{sample}.log",
     benchmark:
         "<benchmarks>/finish_sample/{sample}.tsv"
+    wildcard_constraints:
+        sample=one_of([sample for sample in SAMPLES if sample not in ONE_JOB]),
     conda:
         "../envs/fmwave.yaml"
     threads: config["output"]["threads"]
     resources:
-        mem_mb=memory(2000),
+        mem_mb=memory(finish_mem_mb),
         runtime=runtime(streaming_runtime(50_000)),
     params:
-        libraries=libraries_of_sample,
-        mark_duplicates=lambda wildcards: marks_duplicates(wildcards.sample),
-        optical_distance=config["duplicates"]["optical_distance"],
-    script:
-        "../scripts/finish_sample.py"
+        check=lambda wildcards, input: check_read_groups(wildcards, input.parts),
+        reference=reference_option,
+        duplicates=duplicate_options,
+        afterwards=without_duplicates,
+    shell:
+        JOB
+        + (
+            "{params.check}; "
+            "fmwave merge {input.parts:q} -o {output.alignments:q} -t {threads}"
+            " {params.reference:q} {params.duplicates:q}{params.afterwards}"
+        )
