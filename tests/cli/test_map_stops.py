@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -32,17 +32,17 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if int(sys.argv[1]):
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 from mapper.cli.main import main
-sys.exit(main(["map", *sys.argv[2:]]))
+sys.exit(main(sys.argv[2:]))
 """
 
 
 def start(
-    *arguments: str, limit: int = 0, stdin: int = subprocess.DEVNULL,
+    *arguments: str, command: str = "map", limit: int = 0, stdin: int = subprocess.DEVNULL,
     stdout: int | IO[bytes] = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:  # fmt: skip
-    """Start ``fmwave map``, with files of at most `limit` bytes, if that is given."""
+    """Start a command of fmwave, with files of at most `limit` bytes, if that is given."""
     return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, str(limit), *arguments],
+        [sys.executable, "-c", COMMAND, str(limit), command, *arguments],
         cwd=ROOT, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
@@ -68,10 +68,6 @@ def wait_until(process: subprocess.Popen[bytes], reached: Callable[[], bool]) ->
 
 HEADER_BYTES = 2_000
 """Bytes, more than the header's: a longer file holds records."""
-
-
-READ_BYTES = 200_000_000
-"""Bytes that a process reads, more than the index, libraries and compiled code: it maps reads."""
 
 
 class Stopped(NamedTuple):
@@ -117,16 +113,19 @@ def endless_input(process: subprocess.Popen[bytes], text: bytes) -> Iterator[Non
     thread.join()
 
 
-def read_bytes_of(process: subprocess.Popen[bytes]) -> int:
-    """Return the bytes that a process has read."""
-    counts = Path(f"/proc/{process.pid}/io").read_text().split()
-    return int(counts[counts.index("rchar:") + 1])
+def spilled_bytes(process: subprocess.Popen[bytes], directory: Path) -> int:
+    """Return the bytes of the temporary file of a sort, which has no name."""
+    for handle in Path(f"/proc/{process.pid}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            if handle.readlink().is_relative_to(directory) and handle.stat().st_nlink == 0:
+                return handle.stat().st_size
+    return 0
 
 
 def is_under_way(case: Stopped, process: subprocess.Popen[bytes], directory: Path) -> bool:
-    """Return True when records of a run have been written, or are being sorted."""
-    if case.sort:  # the temporary file of a sort has no name
-        return read_bytes_of(process) > READ_BYTES
+    """Return True when records of a run have been written, or, sorted, to the temporary file."""
+    if case.sort:
+        return spilled_bytes(process, directory) > 0
     return written_bytes(directory) > HEADER_BYTES
 
 
@@ -150,7 +149,7 @@ def test_signals_in_the_middle_of_a_run(world: World, tmp_path: Path) -> None:
         directory.mkdir()
         name = "x.bam" if case.sort else "x.sam"
         (directory / name).write_text("old")
-        options = ["--sort"] if case.sort else []
+        options = ["--sort", "--memory", "480M"] if case.sort else []
         output = ["-o", str(directory / name), "--batch-bases", "20000", "-t", "1", *options]
         runs.append((case, directory, start(world.index_path, "-", *output, stdin=subprocess.PIPE)))
     for case, directory, process in runs:

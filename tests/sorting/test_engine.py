@@ -2,41 +2,61 @@
 
 from __future__ import annotations
 
-import gzip
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pysam
 import pytest
 
+from mapper.errors import InputFormatError
 from mapper.sorting import engine
 from mapper.sorting.engine import Marking, gathered_ranges
 from mapper.sorting.options import MarkOptions
-from mapper.sorting.runs import RecordSorter, run_of_bytes
+from mapper.sorting.record_order import find_records
+from mapper.sorting.runs import RecordSorter, run_of_bytes, sorted_bytes
 from mapper.sorting.spill_file import SpillFile
-from tests.helpers.duplicate_sets import Kind, write_set
-from tests.helpers.marking import bam_bytes, mark
+from tests.helpers import duplicate_sets
+from tests.helpers.duplicate_sets import CONTIGS, Kind, write_set
+from tests.helpers.marking import BamBytes, bam_bytes, mark
+
+FAR_ENDS = ("10M4000N10M", "3000H20M", "20M3000H", "2500H10M2000N10M2500H")
+"""Of alignments whose ends lie in other ranges than their positions."""
 
 
 def finished(
-    runs: list[np.ndarray], header: str, options: MarkOptions | None, target: int, threads: int,
-    folder: Path,
+    runs: list[np.ndarray], header: str, options: MarkOptions, target: int, threads: int,
+    memory: int, folder: Path,
 ) -> tuple[bytes, dict[str, Any]]:  # fmt: skip
     """Return sorted records as the engine gives them, and the counts of duplicates."""
-    marking = None if options is None else Marking(options, header)
-    with ThreadPoolExecutor(threads) as executor:
-        sorter = RecordSorter(SpillFile(folder), executor, threads, 1 << 30)
+    marking = Marking(options, header)
+    with closing(SpillFile(folder)) as file, ThreadPoolExecutor(threads) as executor:
+        sorter = RecordSorter(file, executor, threads, memory)
         for run in runs:
             sorter.add(run_of_bytes(run))
         found = []
         ranges = partial(sorter.finish().ranges, target)
         for one in gathered_ranges(ranges, executor, threads, marking):
             found.append(one.data.tobytes())
-            if marking is not None:
-                marking.add(one.counts)
-    return b"".join(found), {} if marking is None else marking.report("")
+            assert one.counts is not None
+            marking.add(one.counts)
+    return b"".join(found), marking.report("")
+
+
+def shuffled_runs(bam: BamBytes, rng: np.random.Generator, n: int) -> list[np.ndarray]:
+    """Return the records of a file in any order, in several pieces."""
+    ends = np.append(bam.starts[1:], len(bam.data))
+    records = [bam.data[a:b] for a, b in zip(bam.starts, ends, strict=True)]
+    order = rng.permutation(len(records))
+    cuts = [0, *sorted(rng.integers(0, len(records), n - 1).tolist()), len(records)]
+    return [
+        np.concatenate([np.empty(0, np.uint8), *(records[i] for i in order[a:b])])
+        for a, b in pairwise(cuts)
+    ]
 
 
 @pytest.mark.medium
@@ -48,14 +68,52 @@ def finished(
         MarkOptions(remove=True, barcode_tag="RX"),
     ],
 )
-def test_cuts_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options) -> None:
+def test_cuts_and_runs_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options):
+    """One record a range and all in one; in memory, in the temporary file, and in both."""
+    monkeypatch.setattr(duplicate_sets, "_CIGARS", duplicate_sets._CIGARS + FAR_ENDS)
     rng = np.random.default_rng(5)
     bam = bam_bytes(write_set(rng, 400, Kind(barcodes=True), tmp_path))
-    expected = mark(bam, options)
-    records = gzip.decompress(expected.bam) if expected.bam[:2] == b"\x1f\x8b" else expected.bam
-    records = records[len(bam.head) :]
-    for target, threads, reach in ((1, 1, 10_000), (500, 3, 200_000), (1 << 20, 2, 10_000)):
+    runs = shuffled_runs(bam, rng, 5)
+    data = sorted_bytes(np.concatenate(runs))
+    expected = mark(BamBytes(bam.head, bam.header, data, find_records(data)[0]), options)
+    for target, threads, reach, memory in (
+        (1, 1, 10_000, 1 << 30), (500, 3, 200_000, 1), (1 << 20, 2, 10_000, 60_000),
+    ):  # fmt: skip
         monkeypatch.setattr(engine, "LARGEST_CLIP", reach)
-        found, counts = finished([bam.data], bam.header, options, target, threads, tmp_path)
-        assert found == records
+        found, counts = finished(runs, bam.header, options, target, threads, memory, tmp_path)
+        assert found == expected.bam[len(bam.head) :]
         assert counts | {"COMMAND": ""} == expected.counts | {"COMMAND": ""}
+        assert counts["DUPLICATE TOTAL"] > 20
+
+
+def test_a_clip_that_is_looked_back_over_and_one_that_is_too_long(tmp_path: Path):
+    """Its duplicate begins as far in front, in a range of its own."""
+    longest = engine.LARGEST_CLIP
+    for clip in (longest, longest + 1):
+        lines = [
+            f"a\t0\tc1\t{longest + 2}\t30\t{clip}H20M",
+            f"b\t0\tc1\t{longest + 2 - clip}\t30\t20M",
+        ]
+        text, path = tmp_path / "x.sam", tmp_path / f"{clip}.bam"
+        rest = f"*\t0\t0\t{'A' * 20}\t{'I' * 20}"
+        header = CONTIGS.replace("LN:5000", "LN:50000")
+        text.write_text(header + "".join(f"{line}\t{rest}\n" for line in lines))
+        pysam.sort("--no-PG", "-o", str(path), str(text))
+        bam = bam_bytes(path)
+        run = partial(finished, [bam.data], bam.header, MarkOptions(), 1, 2, 1 << 30, tmp_path)
+        if clip > longest:
+            with pytest.raises(InputFormatError, match=r"10001 clipped bases .* leave long reads"):
+                run()
+        else:
+            assert run()[1]["DUPLICATE SINGLE"] == 1
+
+
+def test_an_error_in_a_range_ends_the_run(tmp_path: Path):
+    """The tasks that have begun are waited for, and those that have not are dropped."""
+    rng = np.random.default_rng(1)
+    bam = bam_bytes(write_set(rng, 60, Kind(), tmp_path))
+    data = bam.data.copy()
+    broken = int(bam.starts[40])
+    data[broken + 16] = 200  # operations of the CIGAR: beyond the record
+    with pytest.raises(InputFormatError, match="is damaged"):
+        finished([data], bam.header, MarkOptions(), 1, 3, 1 << 30, tmp_path)

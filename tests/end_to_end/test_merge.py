@@ -1,0 +1,170 @@
+"""``fmwave merge``: parts of a sample become the file of one run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pysam
+import pytest
+
+from mapper.cli.main import main
+from tests.helpers.mapping_runs import World, lines_of
+
+LIBRARIES = "@RG\\tID:{}\\tSM:s\\tLB:{}"
+
+
+def run(*words: object) -> None:
+    assert main([str(word) for word in words]) == 0
+
+
+def failure(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """Run a command that fails; return the one line that says why."""
+    assert main([str(word) for word in words]) != 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
+    return line
+
+
+class Parts:
+    """The world's pairs in three lanes of two libraries, the third a copy of the first."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self.folder = folder
+        lanes = []
+        for lane, source in ((1, 1), (2, 2), (3, 1)):
+            files = []
+            for mate, path in enumerate((world.first, world.second), 1):
+                lines = Path(path).read_text().splitlines(keepends=True)
+                half = len(lines) // 8 * 4
+                files.append(folder / f"{lane}_{mate}.fq")
+                files[-1].write_text("".join(lines[:half] if source == 1 else lines[half:]))
+            lanes.append(files)
+        groups = [LIBRARIES.format(lane, lane % 2) for lane in (1, 2, 3)]
+        self.sorted, self.plain = [], []
+        for lane, (files, group) in enumerate(zip(lanes, groups, strict=True), 1):
+            for kind, options in ((self.sorted, ["--sort"]), (self.plain, [])):
+                kind.append(folder / f"{lane}{''.join(options)}.bam")
+                run("map", world.index_path, *files, "-R", group, "-o", kind[-1], "-I", "300,50",
+                    *options)  # fmt: skip
+        self.whole = folder / "whole.bam"
+        self.counts = folder / "whole.json"
+        more = [
+            word
+            for files, group in zip(lanes[1:], groups[1:], strict=True)
+            for word in ("--lane", group, *files)
+        ]
+        run("map", world.index_path, *lanes[0], "-R", groups[0], *more, "-o", self.whole, "--sort",
+            "-I", "300,50", *MARK, "--markdup-stats", self.counts)  # fmt: skip
+
+    def check(self, path: Path, counts: Path) -> None:
+        """Fail unless a file and its counts are those of the one run."""
+        assert lines_of(path) == lines_of(self.whole)
+        found, expected = (json.loads(p.read_text()) for p in (counts, self.counts))
+        for report in (found, expected):
+            del report["COMMAND"]
+        assert found == expected
+        assert found["DUPLICATE TOTAL"] > 100
+        pysam.quickcheck(str(path))
+        with pysam.AlignmentFile(str(path)) as one, pysam.AlignmentFile(str(self.whole)) as other:
+            assert one.has_index()
+            for contig, length in zip(one.references, one.lengths, strict=True):
+                for start in range(0, length, max(length // 7, 1)):
+                    names = [
+                        [r.query_name for r in file.fetch(contig, start, start + 200)]
+                        for file in (one, other)
+                    ]
+                    assert names[0] == names[1]
+
+
+MARK = ("--markdup", "--mark-supplementary", "--optical-distance", "100")
+
+
+@pytest.fixture(scope="module")
+def parts(world: World, tmp_path_factory: pytest.TempPathFactory) -> Parts:
+    return Parts(world, tmp_path_factory.mktemp("parts"))
+
+
+def merged(parts: Sequence[Path], folder: Path, *options: object) -> tuple[Path, Path]:
+    out, counts = folder / "out.bam", folder / "out.json"
+    run("merge", *parts, "-o", out, *MARK, "--markdup-stats", counts, *options)
+    return out, counts
+
+
+@pytest.mark.medium
+def test_parts_become_the_file_of_one_run(parts: Parts, tmp_path: Path) -> None:
+    """Sorted, unsorted, and both; by one thread and by three."""
+    mixed = [parts.plain[0], parts.sorted[1], parts.plain[2]]
+    for given in (parts.sorted, parts.plain, mixed):
+        for threads in (1, 3):
+            parts.check(*merged(given, tmp_path, "-t", threads))
+    # What is marked already is marked afresh.
+    parts.check(*merged([parts.whole], tmp_path))
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"out.bam", "out.bam.bai", "out.json"}
+
+
+@pytest.mark.medium
+def test_header_of_a_merge(parts: Parts, tmp_path: Path) -> None:
+    out, _ = merged(parts.plain, tmp_path)
+    with pysam.AlignmentFile(str(out)) as file:
+        header = file.header.to_dict()
+    assert header["HD"]["SO"] == "coordinate"
+    assert [group["ID"] for group in header["RG"]] == ["1", "2", "3"]
+    lines = [program["CL"] for program in header["PG"]]
+    assert sum(line.startswith("fmwave map ") for line in lines) == 3
+    assert any(line.startswith("fmwave merge ") for line in lines)
+
+
+@pytest.mark.medium
+def test_sorted_records_to_standard_output(parts: Parts, tmp_path: Path, capfdbinary) -> None:
+    run("merge", *parts.sorted, "-o", "-", "-O", "bam", *MARK, "--quiet")
+    path = tmp_path / "piped.bam"
+    path.write_bytes(capfdbinary.readouterr().out)
+    assert lines_of(path) == lines_of(parts.whole)
+
+
+def without_tag(source: Path, target: Path, tag: str) -> Path:
+    with (
+        pysam.AlignmentFile(str(source)) as given,
+        pysam.AlignmentFile(str(target), "wb", header=given.header) as out,
+    ):
+        for record in given.fetch(until_eof=True):
+            record.set_tag(tag, None)
+            out.write(record)
+    return target
+
+
+@pytest.mark.medium
+def test_parts_that_cannot_be_merged(parts: Parts, tmp_path: Path, capsys) -> None:
+    """Each is told with what to do, and nothing is left."""
+    first, second = parts.sorted[:2]
+    cut = tmp_path / "cut.bam"
+    cut.write_bytes(first.read_bytes()[:-2000])
+    no_mc = without_tag(first, tmp_path / "no_mc.bam", "MC")
+    no_ms = without_tag(first, tmp_path / "no_ms.bam", "ms")
+    other = tmp_path / "other.bam"
+    header = pysam.AlignmentHeader.from_references(["elsewhere"], [1000])
+    with pysam.AlignmentFile(str(other), "wb", header=header):
+        pass
+    folder = tmp_path / "out"
+    folder.mkdir()
+    for part, message in (
+        (cut, "cut.bam: "),
+        (no_mc, "it has no tag MC, the CIGAR of the mate"),
+        (no_ms, "it has no tag ms, the score of the mate, by which duplicates are found; add it "
+         "with `samtools fixmate -m`"),
+        (other, "other.bam"),
+    ):  # fmt: skip
+        words = ("merge", second, part, "-o", folder / "x.bam", *MARK, "--quiet")
+        assert message in failure(capsys, *words)
+        assert not list(folder.iterdir())
+    run("merge", second, no_mc, "-o", folder / "x.bam", "--quiet")  # duplicates alone need them
+    assert (folder / "x.bam.bai").exists()
+
+
+def test_supplementary_records_need_files(parts: Parts, tmp_path: Path, capsys, monkeypatch):
+    with parts.sorted[0].open("rb") as source:
+        monkeypatch.setattr("sys.stdin", source)
+        message = failure(capsys, "merge", "-", "-o", tmp_path / "x.bam", *MARK)
+    assert "standard input can be read once; name a file" in message or "standard input" in message
