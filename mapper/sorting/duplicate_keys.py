@@ -3,7 +3,7 @@
 A mapped primary record that passed quality control is *examined*. Its *deciding coordinate* is the
 unclipped position of its 5' end; a pair's key has both ends of the template. Equal keys lie at one
 *place* of the genome: a range of records gives its rows (:func:`find_entries`), which are brought
-together by place (:func:`select`, :func:`concatenate`), so that each part of the genome can be
+together by place (:func:`bring_together`), so that each part of the genome can be
 decided by itself (:mod:`mapper.sorting.duplicates`).
 """
 
@@ -365,48 +365,55 @@ def name_is_less(rows, a, b):
 
 
 @driver
-def _copy_rows(rows, low, high, kept):
-    n = letters = 0
-    kept.name_offsets[0] = 0
+def _count_rows(rows, low, high):
+    """Return the rows at places from `low` to before `high`, and the bytes of their names."""
+    n = letters = np.int64(0)
     for i in range(len(rows.place)):
         if low <= rows.place[i] < high:
-            kept.place[n] = rows.place[i]
-            kept.record[n] = rows.record[i]
-            kept.coordinate[n] = rows.coordinate[i]
-            kept.other_ref[n] = rows.other_ref[i]
-            kept.other_coordinate[n] = rows.other_coordinate[i]
-            kept.bits[n] = rows.bits[i]
-            kept.library[n] = rows.library[i]
-            kept.barcode[n] = rows.barcode[i]
-            kept.score[n] = rows.score[i]
+            n += 1
+            letters += rows.name_offsets[i + 1] - rows.name_offsets[i]
+    return n, letters
+
+
+@driver
+def _copy_rows(rows, low, high, joined, n, letters):
+    """Copy those rows behind the `n` rows and `letters` bytes of names that are there."""
+    for i in range(len(rows.place)):
+        if low <= rows.place[i] < high:
+            joined.place[n] = rows.place[i]
+            joined.record[n] = rows.record[i]
+            joined.coordinate[n] = rows.coordinate[i]
+            joined.other_ref[n] = rows.other_ref[i]
+            joined.other_coordinate[n] = rows.other_coordinate[i]
+            joined.bits[n] = rows.bits[i]
+            joined.library[n] = rows.library[i]
+            joined.barcode[n] = rows.barcode[i]
+            joined.score[n] = rows.score[i]
             start = rows.name_offsets[i]
             length = rows.name_offsets[i + 1] - start
-            copy(rows.names, start, kept.names, letters, length)
+            copy(rows.names, start, joined.names, letters, length)
             letters += length
             n += 1
-            kept.name_offsets[n] = letters
+            joined.name_offsets[n] = letters
+    return n, letters
 
 
-def select(entries: Entries, low: int, high: int) -> Entries:
-    """Return a copy of the rows with ``low <= place < high``."""
-    is_kept = (entries.place >= low) & (entries.place < high)
-    n_letters = int(np.diff(entries.name_offsets)[is_kept].sum())
-    kept = _empty(int(is_kept.sum()), n_letters, entries.reach)
-    _copy_rows(entries, low, high, kept)
-    return kept
+def bring_together(parts: Sequence[Entries], low: int, high: int) -> tuple[Entries, list[int]]:
+    """Return a copy of the rows of parts with ``low <= place < high``, part after part.
 
-
-def concatenate(parts: Sequence[Entries]) -> Entries:
-    """Return the rows of parts, one or more, in the order of the parts."""
-    n_rows = sum(len(part.place) for part in parts)
-    n_letters = sum(len(part.names) for part in parts)
-    joined = _empty(n_rows, n_letters, max(part.reach for part in parts))
-    for i, column in enumerate(joined[:-2]):  # all but offsets and reach
-        np.concatenate([part[:-2][i] for part in parts], out=column)
-    row = letter = 0
+    Returns
+    -------
+    The rows, and where those of each part end.
+    """
+    sizes = [_count_rows(part, low, high) for part in parts]
+    joined = _empty(
+        sum(int(n) for n, _ in sizes), sum(int(letters) for _, letters in sizes),
+        max((part.reach for part in parts), default=0),
+    )  # fmt: skip
+    joined.name_offsets[0] = 0
+    n = letters = 0
+    ends = []
     for part in parts:
-        offsets = joined.name_offsets[row : row + len(part.name_offsets)]
-        np.add(part.name_offsets, letter, out=offsets)
-        row += len(part.place)
-        letter += len(part.names)
-    return joined
+        n, letters = _copy_rows(part, low, high, joined, n, letters)
+        ends.append(int(n))
+    return joined, ends

@@ -25,7 +25,7 @@ from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.map import ordered_map
 from mapper.sorting.bam_index import IndexPart, index_part
 from mapper.sorting.duplicate_counts import COUNTS, count, report
-from mapper.sorting.duplicate_keys import Entries, concatenate, find_entries, select
+from mapper.sorting.duplicate_keys import Entries, bring_together, find_entries
 from mapper.sorting.duplicates import decide
 from mapper.sorting.libraries import Libraries
 from mapper.sorting.marked_records import (
@@ -36,13 +36,11 @@ from mapper.sorting.marked_records import (
     merge_names,
 )
 from mapper.sorting.options import MarkOptions
-from mapper.sorting.ranges import RecordRange
+from mapper.sorting.ranges import RecordRange, Records
 from mapper.sorting.record_order import (
     END_OF_ORDER,
     PLACE_BITS,
     copy_records,
-    find_records,
-    stable_order,
 )
 
 Result = TypeVar("Result")
@@ -139,15 +137,9 @@ def gathered_ranges(
     yield from _decided(ranges(), executor, n_threads, marking, partial(_gather_marked, names))
 
 
-def _in_order(data: np.ndarray) -> np.ndarray:
-    """Return the offsets of records in their order: int64."""
-    starts, keys = find_records(data)
-    return starts[stable_order(keys)]
-
-
 def _gather_plain(part: RecordRange) -> Gathered:
-    data = part.load()
-    starts = _in_order(data)
+    records = part.load()
+    data, starts = records.data, records.in_order()
     out = RECYCLER.empty(len(data))
     return Gathered(len(starts), out, index_part(out, copy_records(data, starts, out)))
 
@@ -157,8 +149,8 @@ def _gather_plain(part: RecordRange) -> Gathered:
 
 def _scan(marking: Marking, part_and_next: tuple[RecordRange, RecordRange]) -> _Scanned:
     part, following = part_and_next
-    data = part.load()
-    starts = _in_order(data)
+    records = part.load()
+    data, starts = records.data, records.in_order()
     entries = find_entries(data, starts, marking.libraries, marking.options)
     if entries.reach > LARGEST_CLIP:
         raise InputFormatError(
@@ -225,7 +217,7 @@ def _with_partitions(
     ranges: Iterable[RecordRange], executor: Executor, n_threads: int, marking: Marking
 ) -> Iterator[_Waiting]:
     """Yield ranges, scanned, once all partitions of their entries are being decided."""
-    behind_all = RecordRange(END_OF_ORDER, lambda: np.empty(0, np.uint8))
+    behind_all = RecordRange(END_OF_ORDER, lambda: Records.find(np.empty(0, np.uint8)))
     with_next = pairwise(chain(ranges, [behind_all]))
     scans = ordered_map(
         partial(_scan, marking), with_next, n_threads, ahead=SCANNED_AHEAD, pool=executor
@@ -269,13 +261,9 @@ def _begin_partition(
 
 def _decide(marking: Marking, entries: list[Entries], low: int, high: int) -> list[_Share]:
     """Decide a partition; return the share of each range."""
-    parts = [select(part, low, high) for part in entries]
-    verdicts = decide(concatenate(parts), marking.options)
-    ends = np.cumsum([len(part.record) for part in parts])[:-1]
-    return [
-        _Share(part.record, share)
-        for part, share in zip(parts, np.split(verdicts, ends), strict=True)
-    ]
+    rows, ends = bring_together(entries, low, high)
+    verdicts = decide(rows, marking.options)
+    return [_Share(rows.record[a:b], verdicts[a:b]) for a, b in pairwise([0, *ends])]
 
 
 @driver

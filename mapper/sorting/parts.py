@@ -30,7 +30,7 @@ from mapper.io.input_file import ByteSource
 from mapper.jit.accelerate import brief, driver
 from mapper.jit.simd import get32
 from mapper.parallel.buffers import RECYCLER
-from mapper.sorting.ranges import RANGE_BYTES, RecordRange
+from mapper.sorting.ranges import RANGE_BYTES, RecordRange, Records
 from mapper.sorting.record_order import BEHIND_ALL, record_key
 
 CHUNK_BYTES = 8 << 20
@@ -519,12 +519,12 @@ def _range(first_key: int, pieces: Sequence[np.ndarray]) -> RecordRange:
     return RecordRange(first_key >> 1, partial(_joined, [p for p in pieces if len(p)]))
 
 
-def _joined(pieces: Sequence[np.ndarray]) -> np.ndarray:
-    """Return pieces as one array."""
+def _joined(pieces: Sequence[np.ndarray]) -> Records:
+    """Return the records of pieces, one behind another."""
     if len(pieces) == 1:
-        return pieces[0]
+        return Records.find(pieces[0])
     joined = RECYCLER.empty(sum(map(len, pieces)))
-    return np.concatenate(pieces, out=joined)
+    return Records.find(np.concatenate(pieces, out=joined))
 
 
 def _check_contigs(first: _Part, other: _Part) -> None:

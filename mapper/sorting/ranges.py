@@ -7,9 +7,28 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mapper.sorting.record_order import find_records, stable_order
+
 RANGE_BYTES = 8 << 20
 """Bytes of the records of a range: enough that the calls of its tasks do not count, and few enough
 that it stays in the caches of its cores."""
+
+
+class Records(NamedTuple):
+    """Records as bytes, and where and what they are."""
+
+    data: np.ndarray  # uint8: BAM records, one behind another
+    starts: np.ndarray  # int64, of each record in `data`
+    keys: np.ndarray  # int64, see mapper.sorting.record_order
+
+    @classmethod
+    def find(cls, data: np.ndarray) -> Records:
+        """Return the records in an array of whole ones."""
+        return cls(data, *find_records(data))
+
+    def in_order(self) -> np.ndarray:
+        """Return the starts in the order of the keys; equal ones as they come."""
+        return self.starts[stable_order(self.keys)]
 
 
 class RecordRange(NamedTuple):
@@ -18,6 +37,6 @@ class RecordRange(NamedTuple):
     place: int
     """A lower bound of the places (:func:`mapper.sorting.record_order.place_of`) of the records
     of this range and of all later ones."""
-    load: Callable[[], np.ndarray]
-    """Returns the records as one array of bytes, those of each source together, in the order of the
-    sources. Any thread may call it, once."""
+    load: Callable[[], Records]
+    """Returns the records, those of each source together, in the order of the sources. Any thread
+    may call it, once."""

@@ -22,7 +22,7 @@ from mapper.io.bam_writer import encode_bam_in_order
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import copy_from_address
 from mapper.parallel.buffers import RECYCLER
-from mapper.sorting.ranges import RANGE_BYTES, RecordRange
+from mapper.sorting.ranges import RANGE_BYTES, RecordRange, Records
 from mapper.sorting.record_order import (
     BEHIND_ALL,
     copy_records,
@@ -130,24 +130,42 @@ def _rows_before(keys, first, end, key, with_equal):
 
 
 @driver
-def _find_slices(keys, firsts, starts, n_spilled, key, run, row, out):
-    """Write, for each run in memory, the byte in it where a cut lies: int64."""
+def _find_rows(memory, n_spilled, key, run, row, rows):
+    """Write, for each run in memory, how many of its records lie before a cut: int64."""
+    firsts = memory.firsts
     for r in range(len(firsts) - 1):
         if n_spilled + r == run:
-            rows = np.int64(row)
+            rows[r] = row
         else:
-            rows = _rows_before(keys, firsts[r], firsts[r + 1], key, n_spilled + r < run)
-        out[r] = starts[firsts[r] + r + rows]
+            with_equal = n_spilled + r < run
+            rows[r] = _rows_before(memory.keys, firsts[r], firsts[r + 1], key, with_equal)
 
 
 @driver
-def _copy_slices(addresses, low, high, out, at):
-    """Copy ``[low[r], high[r])`` of each run, one behind another; return the end."""
-    for r in range(len(addresses)):
-        n = high[r] - low[r]
-        copy_from_address(addresses[r] + low[r], out, at, n)
-        at += n
-    return at
+def _slice_bytes(memory, low, high):
+    """Return the bytes of the records ``[low[r], high[r])`` of all runs r."""
+    total = np.int64(0)
+    for r in range(len(memory.addresses)):
+        first = memory.firsts[r] + r
+        total += np.int64(memory.starts[first + high[r]]) - np.int64(memory.starts[first + low[r]])
+    return total
+
+
+@driver
+def _copy_slices(memory, low, high, data, at, starts, keys, row):
+    """Copy these records to ``data[at:]``, and their starts and keys from `row` on."""
+    for r in range(len(memory.addresses)):
+        if low[r] == high[r]:
+            continue
+        first = memory.firsts[r] + r
+        begin = np.int64(memory.starts[first + low[r]])
+        n_bytes = np.int64(memory.starts[first + high[r]]) - begin
+        copy_from_address(memory.addresses[r] + begin, data, at, n_bytes)
+        for i in range(low[r], high[r]):
+            starts[row] = at + np.int64(memory.starts[first + i]) - begin
+            keys[row] = memory.keys[memory.firsts[r] + i]
+            row += 1
+        at += n_bytes
 
 
 @driver
@@ -218,28 +236,30 @@ class SortedRuns:
         columns = (all_keys, np.concatenate(runs), np.concatenate(rows))
         return [Cut(*row) for row in zip(*(c[chosen].tolist() for c in columns), strict=True)]
 
-    def _load(self, low: Cut, high: Cut) -> np.ndarray:
+    def _load(self, low: Cut, high: Cut) -> Records:
         """Return the records between two cuts, run after run."""
-        begin, end = self._slices(low), self._slices(high)
-        in_memory = int((end - begin).sum())
+        begin, end = self._rows_before(low), self._rows_before(high)
         blocks = [self._read_blocks(number, low, high) for number in range(len(self._spilled))]
-        data = RECYCLER.empty(sum(map(len, blocks)) + in_memory)
-        at = 0
-        for block in blocks:
-            data[at : at + len(block)] = block
-            at += len(block)
-        _copy_slices(self._memory.addresses, begin, end, data, at)
-        return data
+        found = [Records.find(block) for block in blocks]
+        n_bytes = sum(map(len, blocks))
+        n_rows = sum(len(one.starts) for one in found)
+        data = RECYCLER.empty(n_bytes + int(_slice_bytes(self._memory, begin, end)))
+        starts, keys = np.empty((2, n_rows + int((end - begin).sum())), np.int64)
+        at = row = 0
+        for one in found:
+            rows = slice(row, row + len(one.starts))
+            np.add(one.starts, at, out=starts[rows])
+            keys[rows] = one.keys
+            data[at : at + len(one.data)] = one.data
+            at, row = at + len(one.data), rows.stop
+        _copy_slices(self._memory, begin, end, data, at, starts, keys, row)
+        return Records(data, starts, keys)
 
-    def _slices(self, cut: Cut) -> np.ndarray:
-        """Return where a cut lies in the bytes of each run in memory."""
-        memory = self._memory
-        out = np.empty(len(memory.addresses), np.int64)
-        _find_slices(
-            memory.keys, memory.firsts, memory.starts, len(self._spilled), cut.key, cut.run,
-            cut.row, out,
-        )  # fmt: skip
-        return out
+    def _rows_before(self, cut: Cut) -> np.ndarray:
+        """Return how many records of each run in memory lie before a cut: int64."""
+        rows = np.empty(len(self._memory.addresses), np.int64)
+        _find_rows(self._memory, len(self._spilled), cut.key, cut.run, cut.row, rows)
+        return rows
 
     def _read_blocks(self, number: int, low: Cut, high: Cut) -> np.ndarray:
         """Return the records of a run of the file between two cuts."""
@@ -270,11 +290,10 @@ class SortedRuns:
 # --- sorting ---
 
 
-def sorted_bytes(data: np.ndarray) -> np.ndarray:
+def sorted_bytes(records: Records) -> np.ndarray:
     """Return records, each source's together, in their merged order."""
-    starts, keys = find_records(data)
-    out = RECYCLER.empty(len(data))
-    copy_records(data, starts[stable_order(keys)], out)
+    out = RECYCLER.empty(len(records.data))
+    copy_records(records.data, records.in_order(), out)
     return out
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pysam
 
 from mapper.sorting.duplicate_counts import count, report
-from mapper.sorting.duplicate_keys import concatenate, find_entries, select
+from mapper.sorting.duplicate_keys import bring_together, find_entries
 from mapper.sorting.duplicates import decide
 from mapper.sorting.libraries import Libraries
 from mapper.sorting.marked_records import find_names, gather, mark_others, merge_names
@@ -65,12 +65,10 @@ def mark(
     rows = [find_entries(bam.data, starts, libraries, options) for starts in ranges]
     verdicts = [np.zeros(len(starts), np.uint8) for starts in ranges]
     for low, high in pairwise([0, *place_cuts, EVERYWHERE]):
-        parts = [select(entries, low, high) for entries in rows]
-        found = np.split(
-            decide(concatenate(parts), options), np.cumsum([len(p.place) for p in parts])[:-1]
-        )
-        for part, bits, verdict in zip(parts, found, verdicts, strict=True):
-            np.bitwise_or.at(verdict, part.record, bits)
+        found, ends = bring_together(rows, low, high)
+        bits = decide(found, options)
+        for (a, b), verdict in zip(pairwise([0, *ends]), verdicts, strict=True):
+            np.bitwise_or.at(verdict, found.record[a:b], bits[a:b])
     if options.supplementary:
         each = zip(ranges, verdicts, strict=True)
         names = merge_names([find_names(bam.data, s, v, libraries) for s, v in each])

@@ -156,9 +156,13 @@ def wait_for_exit(process: subprocess.Popen[str], limit: int = LIMIT) -> int:
 
 
 def requested(directory: Path, resource: str) -> list[str]:
-    """Return what the mapping job asked for, attempt by attempt."""
+    """Return what the mapping job asked for, attempt by attempt.
+
+    Of a failed job the plugin shows Snakemake's own log, too, in which nothing is submitted.
+    """
     log = (directory / "run.log").read_text()
-    return re.findall(rf"rule fmwave_map:.*?\b{resource}=(\w+)", log, re.DOTALL)
+    asked = rf"    resources: .*?\b{resource}=(\w+).*\n"
+    return re.findall(rf"rule fmwave_map:\n(?:    .*\n)*?{asked}\s*Job \d+ has been sub", log)
 
 
 def partition(name: str) -> list[str]:

@@ -17,6 +17,7 @@ from mapper.errors import InputFormatError
 from mapper.sorting import engine
 from mapper.sorting.engine import Marking, gathered_ranges
 from mapper.sorting.options import MarkOptions
+from mapper.sorting.ranges import Records
 from mapper.sorting.record_order import find_records
 from mapper.sorting.runs import RecordSorter, run_of_bytes, sorted_bytes
 from mapper.sorting.spill_file import SpillFile
@@ -74,7 +75,7 @@ def test_cuts_and_runs_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     rng = np.random.default_rng(5)
     bam = bam_bytes(write_set(rng, 400, Kind(barcodes=True), tmp_path))
     runs = shuffled_runs(bam, rng, 5)
-    data = sorted_bytes(np.concatenate(runs))
+    data = sorted_bytes(Records.find(np.concatenate(runs)))
     expected = mark(BamBytes(bam.head, bam.header, data, find_records(data)[0]), options)
     for target, threads, reach, memory in (
         (1, 1, 10_000, 1 << 30), (500, 3, 200_000, 1), (1 << 20, 2, 10_000, 60_000),

@@ -92,7 +92,7 @@ def names_in_order(ranges: list[RecordRange]) -> list[str]:
     for record_range in ranges:
         assert record_range.place >= last_place
         last_place = record_range.place
-        records = parsed(record_range.load())
+        records = parsed(record_range.load().data)
         assert records
         assert min(place_of(key) for key, _ in records) >= record_range.place
         records.sort(key=lambda record: record[0])
@@ -159,7 +159,7 @@ def test_ranges_have_about_the_wanted_size_and_do_not_depend_on_threads(tmp_path
     cuts = []
     for executor in (None, pool.at(READ)):
         with PartsReader(paths, executor, 100_000) as reader:
-            cuts.append([(found.place, len(found.load())) for found in reader.ranges()])
+            cuts.append([(found.place, len(found.load().data)) for found in reader.ranges()])
             assert reader.n_records == 16_000
     pool.shutdown()
     assert cuts[0] == cuts[1]
@@ -187,7 +187,7 @@ def test_thousands_of_records_of_one_key(tmp_path, n_threads):
 def test_ranges_of_one_key_stay_small(tmp_path):
     paths = write_all(tmp_path, [[Record("c2", 5, FORWARD)] * 5000] * 2)
     with PartsReader(paths, range_bytes=20_000) as reader:
-        sizes = [len(found.load()) for found in reader.ranges()]
+        sizes = [len(found.load().data) for found in reader.ranges()]
     assert max(sizes) < 2 * 20_000
     assert sum(sizes) / len(sizes) > 10_000
 
@@ -221,7 +221,7 @@ def test_sorters_that_do_not_compare_strands(tmp_path):
     paths = write_all(tmp_path, parts)
     assert merged(paths) == ["p0_0", "p0_2", "p0_4", "p1_0", "p0_1", "p0_3"]
     with PartsReader(paths, range_bytes=1) as reader:  # ranges are cut within the place
-        records = [record for found in reader.ranges() for record in parsed(found.load())]
+        records = [record for found in reader.ranges() for record in parsed(found.load().data)]
     assert [name for _, name in records] == ["p0_0", "p1_0", *(f"p0_{i}" for i in range(1, 5))]
 
 
@@ -235,7 +235,7 @@ def test_ranges_that_end_among_strands_in_any_order(tmp_path, range_bytes):
         part.sort(key=lambda record: (record.key[:2], rng.random()))
     paths = write_all(tmp_path, parts)
     with PartsReader(paths, range_bytes=range_bytes) as reader:
-        ranges = [parsed(found.load()) for found in reader.ranges()]
+        ranges = [parsed(found.load().data) for found in reader.ranges()]
     assert len(ranges) > 30
     for before, after in pairwise(ranges):
         assert max(key[:2] for key, _ in before) <= min(key[:2] for key, _ in after)
@@ -274,7 +274,7 @@ def test_a_reader_that_is_left_early_ends(tmp_path):
         ranges = reader.ranges()
         first = next(ranges)
         ranges.close()
-    assert len(parsed(first.load())) > 10
+    assert len(parsed(first.load().data)) > 10
     pool.shutdown()
 
 
@@ -292,7 +292,7 @@ def test_a_reader_that_waits_for_an_idle_pipe_ends(tmp_path, monkeypatch):
     try:
         with PartsReader([f"/dev/fd/{read_end}"], pool.at(READ), 60_000) as reader:
             ranges = reader.ranges()
-            assert len(next(ranges).load()) > 50_000
+            assert len(next(ranges).load().data) > 50_000
             time.sleep(0.3)  # meanwhile a task waits for the bytes of the fourth range
             ranges.close()
     finally:
