@@ -14,6 +14,7 @@ from mapper.sorting.duplicates import DUPLICATE
 from mapper.sorting.libraries import UNKNOWN, Libraries, library_of
 from mapper.sorting.optical import OPTICAL
 from mapper.sorting.options import MarkOptions
+from mapper.sorting.record_order import prefetch_record
 
 COUNTS = (
     "READ", "WRITTEN", "EXCLUDED", "EXAMINED", "PAIRED", "SINGLE", "DUPLICATE PAIR",
@@ -27,6 +28,7 @@ COUNTS = (
 @driver
 def _count(data, starts, verdicts, groups, remove, clear, counts):
     for i in range(len(starts)):
+        prefetch_record(data, starts, i)
         at = starts[i]
         flag = get16(data, at + 18)
         library = library_of(data, tags_at(data, at), at + 4 + get32(data, at), groups)

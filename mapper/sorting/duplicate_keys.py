@@ -34,6 +34,7 @@ from mapper.sam_flags import (
 )
 from mapper.sorting.libraries import Libraries, library_of_group
 from mapper.sorting.options import MarkOptions
+from mapper.sorting.record_order import prefetch_record
 
 _NO_REF = (1 << 30) - 1  # of records without a contig, which samtools sorts last
 
@@ -205,6 +206,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows):
     reach = np.int64(0)
     rows.name_offsets[0] = 0
     for record in range(len(starts)):
+        prefetch_record(data, starts, record)
         at = starts[record]
         flag = get16(data, at + 18)
         if not is_examined(flag):
