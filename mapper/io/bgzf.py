@@ -17,7 +17,7 @@ from isal import isal_zlib
 from mapper.errors import UsageError
 from mapper.io import isal
 from mapper.jit.accelerate import driver
-from mapper.jit.simd import put16, put32
+from mapper.jit.simd import get16, put16, put32
 from mapper.parallel.buffers import RECYCLER
 
 BLOCK_BYTES = 65_280
@@ -108,7 +108,7 @@ def _compress_compiled(pieces: Sequence[memoryview], level: int) -> memoryview:
     out = RECYCLER.empty(n_blocks * _MAX_BLOCK)
     spans = np.array(
         [(np.frombuffer(piece, np.uint8).ctypes.data, len(piece)) for piece in pieces], np.int64
-    )
+    ).reshape(-1, 2)
     end = _fill_blocks(spans, level, isal.workspace(), out)
     if end < 0:
         raise RuntimeError("ISA-L finds no room for a block of BGZF")
@@ -148,6 +148,27 @@ def _fill_blocks(spans, level, work, out):
             put32(out, end + 4, n)
             at = end + _TRAILER_BYTES
     return at
+
+
+@driver
+def _find_starts(blocks):
+    n = np.int64(0)
+    at = np.int64(0)
+    while at < len(blocks):
+        at += (get16(blocks, at + _SIZE_AT) & 0xFFFF) + 1
+        n += 1
+    starts = np.empty(n + 1, np.int64)
+    at = np.int64(0)
+    for i in range(n):
+        starts[i] = at
+        at += (get16(blocks, at + _SIZE_AT) & 0xFFFF) + 1
+    starts[n] = at
+    return starts
+
+
+def block_starts(blocks: bytes | memoryview) -> np.ndarray:
+    """Return the offsets of the blocks that a compressor has made, and last their end: int64."""
+    return np.asarray(_find_starts(np.frombuffer(blocks, np.uint8)))
 
 
 class BgzfWriter:
@@ -250,7 +271,4 @@ class BgzfWriter:
     def _write_oldest(self) -> None:
         blocks = memoryview(self._pending.popleft().result())
         self._sink.write(blocks)
-        at, start = 0, self._offsets[-1]
-        while at < len(blocks):
-            at += (blocks[at + _SIZE_AT] | blocks[at + _SIZE_AT + 1] << 8) + 1
-            self._offsets.append(start + at)
+        self._offsets.frombytes((self._offsets[-1] + block_starts(blocks)[1:]).tobytes())

@@ -150,6 +150,32 @@ def is_bgzf(head: bytes) -> bool:
     return bool(why == MORE) and head[10] + 256 * head[11] <= HEAD_BYTES - _FIXED_HEADER
 
 
+def decompress_blocks(data: np.ndarray, n_blocks: int, out: np.ndarray) -> None:
+    """Decompress whole BGZF blocks into an array that they fill.
+
+    Parameters
+    ----------
+    data
+        The blocks (uint8), one behind another, `n_blocks` at most.
+
+    Raises
+    ------
+    gzip.BadGzipFile, isal_zlib.error
+        If a block is damaged, or the blocks do not fill the array.
+    """
+    blocks = _table(n_blocks)
+    n, _ = find_blocks(data, 0, len(data), len(out), blocks)
+    if n == 0:
+        filled = 0
+    else:
+        done = _decompress(data, blocks[:n], out.data, count_lines=False)
+        if done.error is not None:
+            raise done.error
+        filled = done.plain_end
+    if filled < len(out) or (n and blocks[n - 1, END] != len(data)):
+        raise gzip.BadGzipFile("blocks are missing, or there are too many")
+
+
 def _table(n: int) -> np.ndarray:
     return np.empty((n, 5), np.int64)
 

@@ -60,8 +60,8 @@ def merge_parts(
                 _check_readable_twice(paths, sort.duplicates)
                 ranges = partial(_ranges, paths, [parts], pool)
                 return write_sorted(
-                    ranges, None, target, sort.duplicates, pool.at(WRITE), threads,
-                    progress=progress,
+                    ranges, lambda: parts.n_records, target, sort.duplicates, pool.at(WRITE),
+                    threads, progress=progress,
                 )  # fmt: skip
             log.info("parts that are not sorted: all of them are sorted")
             with open_sorted_output(

@@ -19,6 +19,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mapper.batch import ReadBatch, RecordBatch
+from mapper.errors import OutputError
 from mapper.io.header import bam_header
 from mapper.io.output import bam_writer, check_format, cram_options, samtools_output
 from mapper.io.output_file import (
@@ -150,16 +151,18 @@ def open_sorted_output(
         runs = sorter.finish()
         n_records = sorter.n_records
         output.duplicates = write_sorted(
-            runs.ranges, n_records, target, sort.duplicates, executor, n_threads, progress=progress
-        )
+            runs.ranges, lambda: n_records, target, sort.duplicates, executor, n_threads,
+            total=n_records, progress=progress,
+        )  # fmt: skip
     finally:
         sorter.cancel()
         file.close()
 
 
 def write_sorted(
-    ranges: Callable[[], Iterable[RecordRange]], n_records: int | None, target: SortedTarget,
-    duplicates: MarkOptions | None, executor: Executor, n_threads: int, *, progress: bool = False,
+    ranges: Callable[[], Iterable[RecordRange]], n_read: Callable[[], int], target: SortedTarget,
+    duplicates: MarkOptions | None, executor: Executor, n_threads: int, *,
+    total: int | None = None, progress: bool = False,
 ) -> dict[str, object] | None:  # fmt: skip
     """Write the records of ranges in order, mark duplicates and index.
 
@@ -167,27 +170,41 @@ def write_sorted(
     ----------
     ranges
         See :func:`mapper.sorting.engine.gathered_ranges`.
-    n_records
-        Number of all records, for the progress; None if it is not known.
+    n_read
+        Returns, at the end, the number of records that must have come out of the ranges.
+    total
+        That number, for the progress, if it is known at the start.
 
     Returns
     -------
     The counts of duplicates as ``samtools markdup --json`` names them, or None if they are not
     marked.
+
+    Raises
+    ------
+    OutputError
+        If the output cannot be written in full, or records are missing.
     """
     marking = None if duplicates is None else Marking(duplicates, target.header)
     start = bam_header(target.header, target.contig_names, target.contig_lengths)
     bar = tqdm(
-        total=n_records, unit=" records", unit_scale=True, disable=not progress, file=sys.stderr,
+        total=total, unit=" records", unit_scale=True, disable=not progress, file=sys.stderr,
         desc="merging", mininterval=0.5,
     )  # fmt: skip
 
     def gathered() -> Iterator[Gathered]:
+        n_gathered = 0
         for part in gathered_ranges(ranges, executor, n_threads, marking):
             if marking is not None and part.counts is not None:
                 marking.add(part.counts)
             yield part
+            n_gathered += part.n_records
             bar.update(part.n_records)
+        if n_gathered != n_read():
+            raise OutputError(
+                f"{target.path}: {n_read()} records came in and {n_gathered} would go out; this is "
+                "a bug in fmwave, please report it"
+            )
 
     with bar:
         if target.output_format == "bam":

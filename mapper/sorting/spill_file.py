@@ -14,10 +14,12 @@ from mapper.io.output_file import output_error
 
 
 class SpilledRun(NamedTuple):
-    """Sorted records in the file, in blocks of whole records."""
+    """Sorted records in the file, in compressed blocks of whole records."""
 
     first_keys: np.ndarray  # int64 (n_blocks,): of the first record of each block
-    offsets: np.ndarray  # int64 (n_blocks + 1,): in the file
+    sizes: np.ndarray  # int64 (n_blocks,): of the records, in bytes
+    rows: np.ndarray  # int64 (n_blocks,): their number
+    offsets: np.ndarray  # int64 (n_blocks + 1,): of the blocks, in the file
 
 
 def spill_directory(given: str | None, output: Path | None) -> Path:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from mapper.cli.main import main
 from mapper.errors import OutputError
 from mapper.io import output_file
 from mapper.sorting.options import MarkOptions, SortOptions
@@ -22,7 +23,7 @@ from tests.cli.test_map_stops import (
     wait_until,
     written_bytes,
 )
-from tests.helpers.mapping_runs import World, map_to
+from tests.helpers.mapping_runs import World, lines_of, map_to
 
 COPIES = 40  # of the world's reads: their records take seconds to compress by zlib's level 9
 
@@ -54,6 +55,26 @@ def inputs(world: World, tmp_path_factory: pytest.TempPathFactory) -> Inputs:
         sort=SortOptions(duplicates=MarkOptions()),
     )  # fmt: skip
     return found
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_a_sort_that_spills_gives_the_same_records(inputs: Inputs, tmp_path: Path, threads) -> None:
+    """Twenty times and more, while the writing of what was spilled before goes on."""
+    out = tmp_path / "x.bam"
+    words = [
+        "merge",
+        str(inputs.plain),
+        "-o",
+        str(out),
+        "--markdup",
+        "--memory",
+        "2M",
+        "-t",
+        threads,
+    ]
+    assert main(words) == 0
+    assert lines_of(out) == lines_of(inputs.sorted)
 
 
 SLOW = ("--compression", "9", "-t", "1")

@@ -13,11 +13,12 @@ import numpy as np
 import pysam
 import pytest
 
-from mapper.errors import InputFormatError
-from mapper.sorting import engine
+from mapper.errors import InputFormatError, OutputError
+from mapper.sorting import engine, runs
 from mapper.sorting.engine import Marking, gathered_ranges
-from mapper.sorting.options import MarkOptions
-from mapper.sorting.ranges import Records
+from mapper.sorting.options import MarkOptions, SortOptions
+from mapper.sorting.output import SortedTarget, open_sorted_output
+from mapper.sorting.ranges import RecordRange, Records
 from mapper.sorting.record_order import find_records
 from mapper.sorting.runs import RecordSorter, run_of_bytes, sorted_bytes
 from mapper.sorting.spill_file import SpillFile
@@ -30,15 +31,15 @@ FAR_ENDS = ("10M4000N10M", "3000H20M", "20M3000H", "2500H10M2000N10M2500H")
 
 
 def finished(
-    runs: list[np.ndarray], header: str, options: MarkOptions, target: int, threads: int,
+    parts: list[np.ndarray], header: str, options: MarkOptions, target: int, threads: int,
     memory: int, folder: Path,
 ) -> tuple[bytes, dict[str, Any]]:  # fmt: skip
     """Return sorted records as the engine gives them, and the counts of duplicates."""
     marking = Marking(options, header)
     with closing(SpillFile(folder)) as file, ThreadPoolExecutor(threads) as executor:
         sorter = RecordSorter(file, executor, threads, memory)
-        for run in runs:
-            sorter.add(run_of_bytes(run))
+        for part in parts:
+            sorter.add(run_of_bytes(part))
         found = []
         ranges = partial(sorter.finish().ranges, target)
         for one in gathered_ranges(ranges, executor, threads, marking):
@@ -74,14 +75,14 @@ def test_cuts_and_runs_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(duplicate_sets, "_CIGARS", duplicate_sets._CIGARS + FAR_ENDS)
     rng = np.random.default_rng(5)
     bam = bam_bytes(write_set(rng, 400, Kind(barcodes=True), tmp_path))
-    runs = shuffled_runs(bam, rng, 5)
-    data = sorted_bytes(Records.find(np.concatenate(runs)))
+    parts = shuffled_runs(bam, rng, 5)
+    data = sorted_bytes(Records.find(np.concatenate(parts)))
     expected = mark(BamBytes(bam.head, bam.header, data, find_records(data)[0]), options)
     for target, threads, reach, memory in (
         (1, 1, 10_000, 1 << 30), (500, 3, 200_000, 1), (1 << 20, 2, 10_000, 60_000),
     ):  # fmt: skip
         monkeypatch.setattr(engine, "LARGEST_CLIP", reach)
-        found, counts = finished(runs, bam.header, options, target, threads, memory, tmp_path)
+        found, counts = finished(parts, bam.header, options, target, threads, memory, tmp_path)
         assert found == expected.bam[len(bam.head) :]
         assert counts | {"COMMAND": ""} == expected.counts | {"COMMAND": ""}
         assert counts["DUPLICATE TOTAL"] > 20
@@ -118,3 +119,21 @@ def test_an_error_in_a_range_ends_the_run(tmp_path: Path):
     data[broken + 16] = 200  # operations of the CIGAR: beyond the record
     with pytest.raises(InputFormatError, match="is damaged"):
         finished([data], bam.header, MarkOptions(), 1, 3, 1 << 30, tmp_path)
+
+
+def test_records_that_get_lost_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """By the number that came in; nothing gets a name."""
+    bam = bam_bytes(write_set(np.random.default_rng(1), 60, Kind(), tmp_path))
+    target = SortedTarget(
+        str(tmp_path / "out.bam"), "bam", "", bam.header, ("c1", "c2"), (5000, 5000)
+    )
+    monkeypatch.setattr(
+        runs.SortedRuns, "ranges", lambda self: [RecordRange(0, lambda: Records.find(bam.data[:0]))]
+    )
+    with (
+        ThreadPoolExecutor(1) as executor,
+        pytest.raises(OutputError, match=r"records came in and 0 would go out"),
+        open_sorted_output(target, SortOptions(), executor, 1, memory=1 << 20) as output,
+    ):
+        output.append(run_of_bytes(bam.data))
+    assert not list(tmp_path.glob("*out.bam*"))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import struct
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partialmethod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 
 from mapper.sorting import runs
 from mapper.sorting.record_order import stable_order
-from mapper.sorting.runs import RecordSorter, run_of_bytes, sorted_bytes
+from mapper.sorting.runs import RecordSorter, SortedRuns, run_of_bytes, sorted_bytes
 from mapper.sorting.spill_file import SpillFile
 
 
@@ -50,24 +53,64 @@ def batches(draw: st.DrawFn) -> list[list[bytes]]:
     return result
 
 
+class HeldFuture(Future):
+    """A task that runs when it is released, or waited for."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        super().__init__()
+        self._call = call
+
+    def run(self) -> None:
+        if not self.done():
+            self.set_result(self._call())
+
+    def result(self, timeout: float | None = None) -> Any:
+        self.run()
+        return super().result(timeout)
+
+
+class HeldWrites(Executor):
+    """Runs tasks at once, but those that write to the temporary file when they are released."""
+
+    def __init__(self) -> None:
+        self._held: list[HeldFuture] = []
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = HeldFuture(lambda: fn(*args, **kwargs))
+        if getattr(fn, "__func__", None) is SpillFile.write:
+            self._held.append(future)
+        else:
+            future.run()
+        return future
+
+    def release(self) -> None:
+        for future in self._held:
+            future.run()
+        self._held.clear()
+
+
 @given(
     batches(), st.sampled_from([1, 20_000, 1 << 30]), st.integers(1, 30_000),
-    st.sampled_from([1, 300, 1 << 16]), st.sampled_from([1, 7, 128]),
+    st.sampled_from([1, 300, 1 << 16]), st.sampled_from([1, 7, 128]), st.integers(0, 1 << 32),
 )  # fmt: skip
 @settings(deadline=None, max_examples=150)
-def test_merged_order_is_that_of_a_stable_sort(parts, memory, target, block, sampled):
+def test_merged_order_is_that_of_a_stable_sort(parts, memory, target, block, sampled, seed):
     expected = b"".join(sorted((r for part in parts for r in part), key=plain_key))
+    rng = np.random.default_rng(seed)
     with (
         pytest.MonkeyPatch.context() as patch,
-        ThreadPoolExecutor(2) as executor,
+        HeldWrites() if seed % 2 else ThreadPoolExecutor(2) as executor,
     ):
         patch.setattr(runs, "BLOCK_BYTES", block)
+        patch.setattr(SortedRuns, "ranges", partialmethod(SortedRuns.ranges, target=target))
         patch.setattr(runs, "SAMPLED", sampled)
         file = SpillFile(Path("/tmp"))
         sorter = RecordSorter(file, executor, 2, memory)
         for part in parts:
             sorter.add(run_of_bytes(np.frombuffer(b"".join(part), np.uint8)))
-        ranges = sorter.finish().ranges(target)
+            if isinstance(executor, HeldWrites) and rng.random() < 0.5:
+                executor.release()
+        ranges = sorter.finish().ranges()
         found = [sorted_bytes(one.load()).tobytes() for one in ranges]
         file.close()
     assert b"".join(found) == expected
@@ -76,6 +119,21 @@ def test_merged_order_is_that_of_a_stable_sort(parts, memory, target, block, sam
         if data:
             ref, pos = struct.unpack_from("<ii", data, 4)
             assert one.place <= ((ref if ref >= 0 else (1 << 30) - 1) << 32 | (pos + 1))
+
+
+def test_writes_that_all_end_between_two_batches(tmp_path, monkeypatch):
+    """While ranges are left that nothing has begun to sort."""
+    monkeypatch.setattr(runs, "SAMPLED", 1)
+    monkeypatch.setattr(SortedRuns, "ranges", partialmethod(SortedRuns.ranges, target=100))
+    executor, file = HeldWrites(), SpillFile(tmp_path)
+    sorter = RecordSorter(file, executor, 1, 2)
+    for batch in range(4):
+        data = b"".join(record(0, pos, 0, 50 * batch + pos) for pos in range(50))
+        sorter.add(run_of_bytes(np.frombuffer(data, np.uint8)))
+        executor.release()
+    ranges = sorter.finish().ranges()
+    assert sum(len(one.load().starts) for one in ranges) == sorter.n_records == 200
+    file.close()
 
 
 @given(st.lists(st.integers(0, (1 << 62) - 1), max_size=300), st.integers(1, 1 << 62))
