@@ -155,13 +155,13 @@ def _find_starts(blocks):
     n = np.int64(0)
     at = np.int64(0)
     while at < len(blocks):
-        at += (get16(blocks, at + _SIZE_AT) & 0xFFFF) + 1
+        at += get16(blocks, at + _SIZE_AT) + 1
         n += 1
     starts = np.empty(n + 1, np.int64)
     at = np.int64(0)
     for i in range(n):
         starts[i] = at
-        at += (get16(blocks, at + _SIZE_AT) & 0xFFFF) + 1
+        at += get16(blocks, at + _SIZE_AT) + 1
     starts[n] = at
     return starts
 

@@ -75,6 +75,10 @@ class Step(NamedTuple):
     """Each writes a part of the bytes, in their order; any thread may call it, once."""
 
 
+BLOCK_ERRORS: Any = (gzip.BadGzipFile, isal_zlib.error)
+"""Of a damaged block."""
+
+
 @core
 def block_size(data, at, end):
     """Return the size of the BGZF block at `at`, where bytes are known up to `end`.
@@ -160,7 +164,7 @@ def decompress_blocks(data: np.ndarray, n_blocks: int, out: np.ndarray) -> None:
 
     Raises
     ------
-    gzip.BadGzipFile, isal_zlib.error
+    BLOCK_ERRORS
         If a block is damaged, or the blocks do not fill the array.
     """
     blocks = _table(n_blocks)
@@ -223,7 +227,7 @@ def _decompress_singly(data: memoryview, blocks: list[list[int]], buffer: memory
                 raise gzip.BadGzipFile("the length of a block differs")
             if isal_zlib.crc32(plain) != crc:
                 raise gzip.BadGzipFile("CRC check failed")
-        except (gzip.BadGzipFile, isal_zlib.error) as error:  # type: ignore[misc]
+        except BLOCK_ERRORS as error:
             return Done(plain_start, error)
         buffer[plain_start:plain_end] = plain
     return Done(blocks[-1][3], None)

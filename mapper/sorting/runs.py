@@ -20,7 +20,7 @@ import numpy as np
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.io import bgzf
 from mapper.io.bam_writer import encode_bam_in_order
-from mapper.io.bgzf_reader import decompress_blocks
+from mapper.io.bgzf_reader import BLOCK_ERRORS, decompress_blocks
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import copy_from_address
 from mapper.parallel.buffers import RECYCLER
@@ -294,7 +294,10 @@ class SortedRuns:
         self._file.read(offset, packed)
         data = RECYCLER.empty(int(run.sizes[first:end].sum()))
         most = end - first + len(data) // bgzf.BLOCK_BYTES  # a large record takes several
-        decompress_blocks(packed, most, data)
+        try:
+            decompress_blocks(packed, most, data)
+        except BLOCK_ERRORS as error:
+            raise self._file.damaged(error) from error
         # At a cut of this run itself, a block begins: all of its records are behind it.
         low_key = -1 if number == low.run else low.key
         high_key = _HIGHEST.key if number == high.run else high.key
@@ -378,7 +381,6 @@ class _Spill:
     def __init__(
         self, runs: list[Run], file: SpillFile, executor: Executor, n_threads: int
     ) -> None:
-        self.n_bytes = sum(run.n_bytes for run in runs)
         self._file = file
         self._executor = executor
         self._ahead = n_threads + 2
@@ -419,7 +421,7 @@ class _Spill:
             sorting.cancel()
         for writing in self._writing:
             writing.cancel()
-        wait(self._writing)  # of those that run, the file must stay open
+        wait(self._writing)  # a write that runs needs the file, which is closed next
 
 
 class RecordSorter:

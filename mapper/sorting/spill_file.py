@@ -94,12 +94,19 @@ class SpillFile:
             while view:
                 n = os.preadv(self._file.fileno(), [view], offset)
                 if n == 0:
-                    raise OutputError(f"{self.directory}: the temporary file of the sort is cut")
+                    raise self.damaged("it is too short")
                 view, offset = view[n:], offset + n
         except OSError as error:
             raise OutputError(
                 f"{self.directory}: reading the temporary file of the sort failed: {error.strerror}"
             ) from error
+
+    def damaged(self, why: object) -> OutputError:
+        """Return the error for bytes that are not those that were written."""
+        return OutputError(
+            f"{self.directory}: the temporary file of the sort is damaged: {why}; run again, with "
+            "--tmp-dir on another disk if it happens again"
+        )
 
     def close(self) -> None:
         """Remove the file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import closing
 from functools import partialmethod
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mapper.errors import OutputError
 from mapper.sorting import runs
 from mapper.sorting.record_order import stable_order
 from mapper.sorting.runs import RecordSorter, SortedRuns, run_of_bytes, sorted_bytes
@@ -125,15 +127,34 @@ def test_writes_that_all_end_between_two_batches(tmp_path, monkeypatch):
     """While ranges are left that nothing has begun to sort."""
     monkeypatch.setattr(runs, "SAMPLED", 1)
     monkeypatch.setattr(SortedRuns, "ranges", partialmethod(SortedRuns.ranges, target=100))
-    executor, file = HeldWrites(), SpillFile(tmp_path)
-    sorter = RecordSorter(file, executor, 1, 2)
-    for batch in range(4):
-        data = b"".join(record(0, pos, 0, 50 * batch + pos) for pos in range(50))
-        sorter.add(run_of_bytes(np.frombuffer(data, np.uint8)))
-        executor.release()
-    ranges = sorter.finish().ranges()
-    assert sum(len(one.load().starts) for one in ranges) == sorter.n_records == 200
-    file.close()
+    executor = HeldWrites()
+    with closing(SpillFile(tmp_path)) as file:
+        sorter = RecordSorter(file, executor, 1, 2)
+        for batch in range(4):
+            data = b"".join(record(0, pos, 0, 50 * batch + pos) for pos in range(50))
+            sorter.add(run_of_bytes(np.frombuffer(data, np.uint8)))
+            executor.release()
+        ranges = sorter.finish().ranges()
+        assert sum(len(one.load().starts) for one in ranges) == sorter.n_records == 200
+
+
+@pytest.mark.parametrize("where", [20, 200])
+def test_a_damaged_temporary_file(tmp_path, where):
+    with closing(SpillFile(tmp_path)) as file:
+        executor = HeldWrites()
+        sorter = RecordSorter(file, executor, 1, 2)
+        for batch in range(2):
+            data = b"".join(record(0, pos, 0, 50 * batch + pos) for pos in range(50))
+            sorter.add(run_of_bytes(np.frombuffer(data, np.uint8)))
+        ranges = sorter.finish().ranges()
+        byte = np.zeros(1, np.uint8)
+        file.read(where, byte)
+        file.write(byte ^ 255, where)
+        with pytest.raises(
+            OutputError, match=r"temporary file of the sort is damaged: .* run again"
+        ):
+            for one in ranges:
+                one.load()
 
 
 @given(st.lists(st.integers(0, (1 << 62) - 1), max_size=300), st.integers(1, 1 << 62))
