@@ -39,6 +39,10 @@ FINISHING_BYTES_PER_THREAD = 80 << 20
 duplicates, one that is gathered and what came of it, 8 MB each, the keys of duplicates, and
 blocks that are being compressed."""
 
+SPILLING_BYTES_PER_THREAD = 8 << 20
+"""Of a thread that sorts a range of records for the temporary file: 2 MB of them as they come, in
+order, and compressed, and what waits to be written."""
+
 LEAST_BATCH_BASES = 100_000
 
 GROUP_BYTES_PER_BASE = 15
@@ -170,27 +174,30 @@ def plan_memory(
     """
     if bound is None:
         return MemoryPlan(batch_bases, sort_bytes_without_bound(threads) if sorts else 0)
-    for_sorting = LEAST_SORT_BYTES if sorts else 0
-    fixed = mapping_bytes(index_bytes, threads, 0, n_streams) + helper_bytes + for_sorting
+    for_sorting = spilling = 0
+    if sorts:
+        for_sorting, spilling = LEAST_SORT_BYTES, SPILLING_BYTES_PER_THREAD * (threads + 2)
+    beside = helper_bytes + spilling
+    fixed = mapping_bytes(index_bytes, threads, 0, n_streams) + beside + for_sorting
     # An upper bound: of a group, the host holds no more than BATCH_BASES in a batch of its own.
     per_base = mapping_bytes(0, threads, 1, n_streams) - mapping_bytes(0, threads, 0, n_streams)
     fitting = min(batch_bases, (bound - fixed) // per_base)
-    of_host = mapping_bytes(index_bytes, threads, BATCH_BASES, n_streams) + helper_bytes
-    of_host += for_sorting
+    of_host = mapping_bytes(index_bytes, threads, BATCH_BASES, n_streams) + beside + for_sorting
     if n_streams and fitting > BATCH_BASES:
         each = GROUP_BYTES_PER_BASE * groups_in_flight(n_streams)
         fitting = min(batch_bases, BATCH_BASES + (bound - of_host) // each)
     needed = fixed + per_base * min(batch_bases, LEAST_BATCH_BASES)
-    # While records are merged, the index is still mapped, but the batches have been freed.
+    # While records are merged, the index is still mapped, but the batches have been freed, and at
+    # most half of the memory for records is taken: the other half is for those being spilled.
     finishing = PROCESS_BYTES + index_bytes + FINISHING_BYTES_PER_THREAD * threads
     if sorts:
-        needed = max(needed, finishing + for_sorting)
+        needed = max(needed, finishing + for_sorting // 2)
     if bound < needed:
         raise ResourceError(
             f"--memory {bound / 1e6:.0f} MB: with this index and {threads} threads a run takes at "
             f"least {needed / 1e6:.0f} MB; give more memory, or fewer threads"
         )
     if sorts:
-        mapping = mapping_bytes(index_bytes, threads, fitting, n_streams) + helper_bytes
-        for_sorting = bound - max(mapping, finishing)
+        mapping = mapping_bytes(index_bytes, threads, fitting, n_streams) + beside
+        for_sorting = min(bound - mapping, 2 * (bound - finishing))
     return MemoryPlan(fitting, for_sorting)

@@ -43,6 +43,10 @@ BLOCK_BYTES = bgzf.BLOCK_BYTES
 """Most bytes of the records of a block of the temporary file, unless one record is larger. A range
 needs two blocks of each run in part."""
 
+SPILL_RANGE_BYTES = 2 << 20
+"""Bytes of a range that is sorted for the temporary file: less than at the end, where the whole
+memory is there for it."""
+
 SPILL_LEVEL = 1
 """Of compression of the temporary file: a third of the bytes, for 0.6 µs a read of 150 bases, and
 0.3 to read it again."""
@@ -368,7 +372,8 @@ def _sort_range(part: RecordRange) -> _Packed:
     n_packed = -(-sizes // bgzf.BLOCK_BYTES)  # blocks of BGZF in each of ours
     offsets = bgzf.block_starts(packed)[np.append(0, np.cumsum(n_packed))]
     blocks = SpilledRun(keys[:n].copy(), sizes, rows[:n].copy(), offsets)
-    return _Packed(np.frombuffer(packed, np.uint8), blocks)
+    # A copy, so that the room for what would not have become smaller is used again.
+    return _Packed(np.frombuffer(bytes(packed), np.uint8), blocks)
 
 
 def _compress(pieces: list[memoryview]) -> bytes | memoryview:
@@ -384,7 +389,7 @@ class _Spill:
         self._file = file
         self._executor = executor
         self._ahead = n_threads + 2
-        self._ranges = deque(SortedRuns(file, [], runs).ranges())
+        self._ranges = deque(SortedRuns(file, [], runs).ranges(SPILL_RANGE_BYTES))
         self._sorting: deque[Future[_Packed]] = deque()
         self._writing: deque[Future[None]] = deque()
         self._blocks: list[SpilledRun] = []

@@ -175,7 +175,7 @@ def test_soft_clips_of_supplementary_records(world, tmp_path, default):
 
 def test_sort_writes_an_index_that_fetches(world, tmp_path, default):
     path = tmp_path / "x.bam"
-    records = run(world, path, "--sort", "--memory", "500M")
+    records = run(world, path, "--sort", "--memory", "550M")
     assert sorted(r.to_string() for r in records) == sorted(default)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.bam", "x.bam.bai"]
     assert header_of(path)["HD"]["SO"] == "coordinate"

@@ -18,9 +18,12 @@ from mapper.index.plan import has_library
 from mapper.index.storage import index_bytes
 from mapper.mapping import memory_plan
 from mapper.mapping.memory_plan import (
+    FINISHING_BYTES_PER_THREAD,
     LEAST_BATCH_BASES,
     LEAST_SORT_BYTES,
+    PROCESS_BYTES,
     SORT_BYTES_PER_THREAD,
+    SPILLING_BYTES_PER_THREAD,
     device_batch_bases,
     mapping_bytes,
     plan_memory,
@@ -47,7 +50,11 @@ def test_sorted_records_have_what_mapping_leaves(n_streams: int) -> None:
         plan = plan_memory(bound, 10**9, 8, 3_000_000, sorts=True, n_streams=n_streams)
         mapping = mapping_bytes(10**9, 8, plan.batch_bases, n_streams)
         assert plan.sort_bytes >= LEAST_SORT_BYTES
-        assert mapping + plan.sort_bytes <= bound
+        spilling = SPILLING_BYTES_PER_THREAD * (8 + 2)
+        assert mapping + spilling + plan.sort_bytes <= bound
+        # Half of it is full when records are merged.
+        finishing = PROCESS_BYTES + 10**9 + FINISHING_BYTES_PER_THREAD * 8
+        assert finishing + plan.sort_bytes // 2 <= bound
     assert plan.batch_bases == 3_000_000
 
 

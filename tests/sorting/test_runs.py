@@ -6,7 +6,6 @@ import struct
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
-from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 from mapper.errors import OutputError
 from mapper.sorting import runs
 from mapper.sorting.record_order import stable_order
-from mapper.sorting.runs import RecordSorter, SortedRuns, run_of_bytes, sorted_bytes
+from mapper.sorting.runs import RecordSorter, run_of_bytes, sorted_bytes
 from mapper.sorting.spill_file import SpillFile
 
 
@@ -104,7 +103,7 @@ def test_merged_order_is_that_of_a_stable_sort(parts, memory, target, block, sam
         HeldWrites() if seed % 2 else ThreadPoolExecutor(2) as executor,
     ):
         patch.setattr(runs, "BLOCK_BYTES", block)
-        patch.setattr(SortedRuns, "ranges", partialmethod(SortedRuns.ranges, target=target))
+        patch.setattr(runs, "SPILL_RANGE_BYTES", target)
         patch.setattr(runs, "SAMPLED", sampled)
         file = SpillFile(Path("/tmp"))
         sorter = RecordSorter(file, executor, 2, memory)
@@ -112,7 +111,7 @@ def test_merged_order_is_that_of_a_stable_sort(parts, memory, target, block, sam
             sorter.add(run_of_bytes(np.frombuffer(b"".join(part), np.uint8)))
             if isinstance(executor, HeldWrites) and rng.random() < 0.5:
                 executor.release()
-        ranges = sorter.finish().ranges()
+        ranges = sorter.finish().ranges(target)
         found = [sorted_bytes(one.load()).tobytes() for one in ranges]
         file.close()
     assert b"".join(found) == expected
@@ -126,7 +125,7 @@ def test_merged_order_is_that_of_a_stable_sort(parts, memory, target, block, sam
 def test_writes_that_all_end_between_two_batches(tmp_path, monkeypatch):
     """While ranges are left that nothing has begun to sort."""
     monkeypatch.setattr(runs, "SAMPLED", 1)
-    monkeypatch.setattr(SortedRuns, "ranges", partialmethod(SortedRuns.ranges, target=100))
+    monkeypatch.setattr(runs, "SPILL_RANGE_BYTES", 100)
     executor = HeldWrites()
     with closing(SpillFile(tmp_path)) as file:
         sorter = RecordSorter(file, executor, 1, 2)
