@@ -240,10 +240,12 @@ def _write_by_samtools(parts: Iterator[Gathered], target: SortedTarget, start: b
     if target.output_format == "cram":
         options = cram_options(target.reference, target.level)
     index = None if target.index_path is None else temporary_name(target.index_path)
+    # The first thread of samtools only hands records over to the others, which encode them.
+    threads = target.threads + 1 if target.threads > 1 else 1
     try:
         with (
             OutputFile(target.path, stale=_stale(target)) as sink,
-            samtools_output(sink, start, options, target.threads, index) as output,
+            samtools_output(sink, start, options, threads, index) as output,
         ):
             for part in parts:
                 output.append(part.data)
