@@ -367,17 +367,14 @@ def _sort_range(part: RecordRange) -> _Packed:
     n = int(_find_blocks(data, BLOCK_BYTES, starts, keys, rows))
     bounds = np.append(starts[:n], len(data))
     view = data.data
-    packed = _compress([view[a:b] for a, b in pairwise(bounds.tolist())])
+    pieces = [view[a:b] for a, b in pairwise(bounds.tolist())]
+    packed = bgzf.compressor(SPILL_LEVEL)(pieces)
     sizes = np.diff(bounds)
     n_packed = -(-sizes // bgzf.BLOCK_BYTES)  # blocks of BGZF in each of ours
     offsets = bgzf.block_starts(packed)[np.append(0, np.cumsum(n_packed))]
     blocks = SpilledRun(keys[:n].copy(), sizes, rows[:n].copy(), offsets)
     # A copy, so that the room for what would not have become smaller is used again.
     return _Packed(np.frombuffer(bytes(packed), np.uint8), blocks)
-
-
-def _compress(pieces: list[memoryview]) -> bytes | memoryview:
-    return bgzf.compressor(SPILL_LEVEL)(pieces)
 
 
 class _Spill:

@@ -102,7 +102,7 @@ class SpillFile:
             ) from error
 
     def damaged(self, why: object) -> OutputError:
-        """Return the error for bytes that are not those that were written."""
+        """Return the error of a damaged temporary file."""
         return OutputError(
             f"{self.directory}: the temporary file of the sort is damaged: {why}; run again, with "
             "--tmp-dir on another disk if it happens again"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pysam
 import pytest
 
 from mapper.cli.main import main
+from mapper.errors import UsageError
 from tests.helpers.mapping_runs import World, lines_of
 
 LIBRARIES = "@RG\\tID:{}\\tSM:s\\tLB:{}"
@@ -163,8 +166,19 @@ def test_parts_that_cannot_be_merged(parts: Parts, tmp_path: Path, capsys) -> No
     assert (folder / "x.bam.bai").exists()
 
 
-def test_supplementary_records_need_files(parts: Parts, tmp_path: Path, capsys, monkeypatch):
+def test_supplementary_records_need_files(parts: Parts, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "mapper.cli.main",
+        "merge",
+        "-",
+        "-o",
+        tmp_path / "x.bam",
+        *MARK,
+    ]
     with parts.sorted[0].open("rb") as source:
-        monkeypatch.setattr("sys.stdin", source)
-        message = failure(capsys, "merge", "-", "-o", tmp_path / "x.bam", *MARK)
-    assert "standard input can be read once; name a file" in message or "standard input" in message
+        run = subprocess.run(command, stdin=source, capture_output=True, text=True, check=False)
+    assert run.returncode == UsageError.exit_status
+    assert "standard input can be read once; name a file" in run.stderr
+    assert not list(tmp_path.iterdir())

@@ -85,12 +85,13 @@ def read_files(unit):
     return [UNITS[unit][column] for column in ("fq1", "fq2", "bam") if column in UNITS[unit]]
 
 
-def given_reads_of(unit):
-    return [given(path) for path in read_files(unit)]
+def unit_of(wildcards):
+    """The unit of a job, of one for a whole sample too."""
+    return wildcards.unit if "unit" in wildcards.keys() else UNITS_OF[wildcards.sample][0]
 
 
 def given_reads(wildcards):
-    return given_reads_of(wildcards.unit)
+    return [given(path) for path in read_files(unit_of(wildcards))]
 
 
 def library_of(unit):
@@ -114,7 +115,7 @@ def paired_units(unit):
 
 
 def reads_of_library(wildcards):
-    return [path for unit in paired_units(wildcards.unit) for path in given_reads_of(unit)]
+    return [given(path) for unit in paired_units(wildcards.unit) for path in read_files(unit)]
 
 
 def chunk_files(unit, folder, chunk):
@@ -122,11 +123,6 @@ def chunk_files(unit, folder, chunk):
     if "bam" in UNITS[unit]:
         return [f"{folder}/{chunk}.bam"]
     return [f"{folder}/{chunk}_R{mate}.fq.gz" for mate in range(1, len(read_files(unit)) + 1)]
-
-
-def unit_of(wildcards):
-    """The unit of a mapping job, of a sample that is one job too."""
-    return wildcards.unit if "unit" in wildcards.keys() else UNITS_OF[wildcards.sample][0]
 
 
 def whole_reads(wildcards):

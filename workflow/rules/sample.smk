@@ -2,7 +2,7 @@ rule map_sample:
     # A sample that is one job on the CPU: mapped, sorted, marked and indexed by it.
     input:
         index=INDEX,
-        reads=lambda wildcards: given_reads_of(unit_of(wildcards)),
+        reads=given_reads,
         reference=reference_for_cram,
     output:
         alignments=final(ALIGNMENTS),
