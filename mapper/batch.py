@@ -81,7 +81,6 @@ class SeedBatch(NamedTuple):
     query_start: np.ndarray  # int32
     text_pos: np.ndarray  # int64
     seed_len: np.ndarray  # int32
-    repeat_bases: np.ndarray  # int32 (n_reads,): bases covered by seeds over the repeat cap
     guarantee: np.ndarray
     """int32 (n_reads,): every place that differs from the read in fewer substitutions than this has
     been found."""
@@ -89,9 +88,8 @@ class SeedBatch(NamedTuple):
 
 
 class SeedSummary(NamedTuple):
-    """The columns of a SeedBatch that pairing and mapping quality need."""
+    """The columns of a SeedBatch that say which places of a read may have been missed."""
 
-    repeat_bases: np.ndarray  # int32 (n_reads,)
     guarantee: np.ndarray  # int32 (n_reads,)
     thinned: np.ndarray  # bool (n_reads,)
 

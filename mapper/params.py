@@ -63,16 +63,24 @@ class SeedParams(NamedTuple):
 
     seed_len: int = 0
     """Bases of a seed; 0 takes it from the text length (see ``seed/exact.py``)."""
-    extend_over: int = 8
+    extend_over: int = 4
     """A seed with more occurrences than this is lengthened until it has no more."""
-    max_occ: int = 128
+    max_occ: int = 32
     """Seeds with more occurrences are not located (unless a read has no others)."""
-    max_hits: int = 256
+    max_hits: int = 64
     """Located hits of a read; the rarest seeds come first."""
     dense_step: int = 4
     """Distance of seed starts in the second round, for reads that the first left unexplained."""
     last_len: int = 0
     """Seed length of the last round (every start), for reads without a hit; 0: from the text."""
+    first_round: int = 0
+    """0: disjoint seeds first; 1: begin with the second round."""
+
+
+SECOND_LOOK = SeedParams(
+    seed_len=18, extend_over=16, max_occ=256, max_hits=256, dense_step=3, first_round=1
+)
+"""Seeds of the second look, which reads in doubt get (``extend/doubt.py``)."""
 
 
 class KmerParams(NamedTuple):
@@ -115,6 +123,8 @@ class ExtendParams(NamedTuple):
     """Heuristic, in matches: where the best ungapped alignment scores less, gaps are not sought.
     A seed of the last resort has as much by chance, and what a gap would join to it has a seed
     of its own. Of 150 000 reads of five sets none had an alignment that came so."""
+    most_gapped: int = 48
+    """Heuristic: gaps are sought at so many loci of a read, the best ones without gaps."""
     min_score: int = 30
     """Alignments below are not reported; short reads have a lower bar (``extend/ungapped.py``)."""
     min_mate_score: int = 19
@@ -131,13 +141,13 @@ class PairParams(NamedTuple):
     """Alignments of a read near which its mate is looked for."""
     secondary_overlap: float = 0.5
     """Alignments that share this part of the shorter one's bases compete for them."""
-    quality_in_pair: float = 5.0
-    """Mapping quality per match's worth of lead of a proper pair: 25 for one mismatch, 50 for
+    quality_in_pair: float = 7.0
+    """Mapping quality per match's worth of lead of a proper pair: 35 for one mismatch, 60 for
     two. These three by ``benchmarks/accuracy.py``."""
-    quality_alone: float = 1.8
-    """The same where a read speaks for itself: 9 for one mismatch, 18 for two. Nothing but
+    quality_alone: float = 4.0
+    """The same where a read speaks for itself: 20 for one mismatch, 40 for two. Nothing but
     those bases then speaks against the other place, and a donor may differ there."""
-    quality_of_rivals: float = 20.0
+    quality_of_rivals: float = 10.0
     """What each tenfold number of about equally good alternatives takes from the quality."""
 
 
@@ -183,6 +193,7 @@ class MapParams(NamedTuple):
     """Parameters of a whole run, one struct per stage."""
 
     seed: SeedParams = SeedParams()
+    second_look: SeedParams = SECOND_LOOK
     extend: ExtendParams = ExtendParams()
     pair: PairParams = PairParams()
     record: RecordParams = RecordParams()

@@ -111,13 +111,38 @@ def _number(lists, n_reads):
         lists.reads[0, read] = read
 
 
-def new_lists(space: Workspace, n_reads: int, n_buckets: int) -> Lists:
-    """Return the worklists before the first bucket, which gets every read."""
+@kernel(128)
+def _choose(lists, chosen, n_reads, pool):
+    """Fill the first worklist with the chosen reads, in any order; the others have no items."""
+    read = cuda.grid(1)
+    if read < n_reads:
+        if chosen[read]:
+            lists.reads[0, cuda.atomic.add(lists.counters, POOL + 1, 1)] = read
+        else:
+            pool.count[read] = 0
+
+
+def new_lists(
+    space: Workspace, n_reads: int, n_buckets: int, pool: Pool, chosen: Any | None = None
+) -> Lists:
+    """Return the worklists before the first bucket, which gets every read.
+
+    Parameters
+    ----------
+    pool
+        Of the stage.
+    chosen
+        uint8 (n_reads,), on the device: only these reads; the others get no items in the pool.
+    """
     counters = np.zeros(2 + n_buckets, np.int64)
-    counters[POOL + 1] = n_reads
+    if chosen is None:
+        counters[POOL + 1] = n_reads
     reads = space.device("lists", (n_buckets + 1) * n_reads, np.int32)
     lists = Lists(space.upload("counters", counters), reads.reshape(n_buckets + 1, n_reads))
-    _number.launch(n_reads, space.stream, lists, n_reads)
+    if chosen is None:
+        _number.launch(n_reads, space.stream, lists, n_reads)
+    else:
+        _choose.launch(n_reads, space.stream, lists, chosen, n_reads, pool)
     return lists
 
 

@@ -235,7 +235,7 @@ def _forget_block(losses, slot):
 
 @core
 def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner, forward,
-                insertions, deletions, penalties, bonus, losses, lanes):  # fmt: skip
+                insertions, deletions, penalties, bonus, enough, losses, lanes):  # fmt: skip
     """Find the least losses of a side's extension from each block on.
 
     Parameters
@@ -249,6 +249,8 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
         How many diagonals may be visited on the side to which insertions and deletions lead.
     bonus
         Doubled, for the end of the read.
+    enough
+        A loss of so much or more leaves nothing to search for.
     losses
         int32, 3 items for each block and 3 more blocks (:func:`loss_slot`): least doubled
         objective lost, of what a perfect rest would bring, on the corner's diagonal, among
@@ -258,7 +260,7 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
 
     Returns
     -------
-    What any extension loses that has a gap.
+    What any extension loses that has a gap; or `enough` or more, and the losses are not complete.
     """
     costs = costs_of(penalties)
     # To leave a diagonal and come back takes a deletion and an insertion.
@@ -282,6 +284,10 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
     differ = mismatches = with_none = with_deletions = with_insertions = np.uint64(0)
     while (block - last) * step <= 0:
         if block >> 3 != word:
+            # Losses only grow from block to block. Repeats bring many a locus that is out of
+            # reach after its first blocks.
+            if min(min(gapped, here), min(deleted, inserted)) >= enough:
+                return np.int64(enough)
             word = block >> 3
             row, pos = read_word + word, word * 64
             differ = mismatch_word(read_planes, row, 0, text_planes, 0, diagonal + pos)

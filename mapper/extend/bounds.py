@@ -102,7 +102,7 @@ def bound_side(read_planes, read_word, read_len, text_planes, diagonal, window_s
         return most, insertions, deletions
     most -= fill_losses(
         read_planes, read_word, read_len, text_planes, diagonal, corner, forward, insertions,
-        deletions, penalties, 2 * params.end_bonus, losses, lanes,
+        deletions, penalties, 2 * params.end_bonus, most - floor, losses, lanes,
     )  # fmt: skip
     return max(most, np.int64(0)), insertions, deletions
 

@@ -20,8 +20,12 @@ from mapper.extend.read import (
 )
 from mapper.extend.wavefront import CELLS_FULL, new_wavefronts, wavefront_penalties
 from mapper.jit.accelerate import driver, grown
+from mapper.jit.intrinsics import prefetch
 from mapper.jit.lanes import ONE_LANE
 from mapper.params import KEEP_ALL, ExtendParams, KeepParams
+
+WORDS_PREFETCHED = 8
+"""Words of bit planes to the end of the second cache line that is prefetched at a locus."""
 
 
 def _new_found(capacity: int) -> Found:
@@ -55,6 +59,10 @@ def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params,
         first = loci.locus_offsets[read]
         n_loci = loci.locus_offsets[read + 1] - first
         read_len = base_offsets[read + 1] - base_offsets[read]
+        for i in range(n_loci):  # most lie where no cache has the text
+            word = 3 * (max(np.int64(0), loci.diagonal[first + i]) >> 6)
+            prefetch(text_planes, word)
+            prefetch(text_planes, min(np.int64(text_planes.size) - 1, word + WORDS_PREFETCHED))
         for i in range(n_loci):
             align_row(
                 text_planes, planes, word_offsets[read], read_len, loci, first + i, params,

@@ -79,8 +79,8 @@ def keep_ungapped(rows, row, diagonal, read_len, params):
 
 
 @core
-def target_after(rows, loci, lead, row, read_len, params):
-    """Return the target of a locus after the read's first locus, `lead`."""
+def target_after(rows, loci, lead, row, rank, read_len, params):
+    """Return the target of a locus, `rank` in its read's order, after the first, `lead`."""
     u = ungapped_of(rows.ungapped[lead])
     best, start, end = ungapped_score(u, read_len, params), u.start, u.end
     if rows.total[lead] > 0:
@@ -91,7 +91,7 @@ def target_after(rows, loci, lead, row, read_len, params):
         best = start = end = np.int64(0)
     start, end = as_given(start, end, loci.strand[lead], read_len)
     return target_of(
-        ungapped_of(rows.ungapped[row]), loci.strand[row], read_len, best, start, end, params
+        ungapped_of(rows.ungapped[row]), loci.strand[row], read_len, best, start, end, rank, params
     )
 
 
@@ -118,7 +118,7 @@ def commit_read(rows, loci, first, n_loci, read_len, params):
     for i in range(n_loci):
         row = first + rows.order[first + i]
         u = ungapped_of(rows.ungapped[row])
-        target = target_of(u, loci.strand[row], read_len, best, best_start, best_end, params)
+        target = target_of(u, loci.strand[row], read_len, best, best_start, best_end, i, params)
         if target < rows.target[row]:
             return n_found, row, target
         if rows.total[row] <= target:
@@ -404,16 +404,16 @@ def begin(reads, loci, params, rows, lists, this):
 @kernel(128)
 def go_on(reads, loci, locus_read, params, rows, lists, this):
     """List the other loci of all reads where gaps have to be tried, one a thread."""
-    locus = cuda.grid(1)
-    if locus >= len(locus_read):
+    item = cuda.grid(1)
+    if item >= len(locus_read):
         return
-    read = locus_read[locus]
+    read = locus_read[item]
     first = loci.locus_offsets[read]
-    lead = first + rows.order[first]
+    lead, locus = first + rows.order[first], first + rows.order[item]
     if locus == lead:
         return
     read_len = _length(reads, read)
-    target = target_after(rows, loci, lead, locus, read_len, params)
+    target = target_after(rows, loci, lead, locus, item - first, read_len, params)
     if propose(rows, locus, target, read_len, params):
         lists.loci[0, cuda.atomic.add(lists.counters, this, 1)] = locus
 

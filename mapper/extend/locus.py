@@ -13,7 +13,7 @@ import numpy as np
 from mapper.cigar import EQUAL, X, append_op, left_align
 from mapper.extend.banded_screen import UNKNOWN, highest_objective
 from mapper.extend.bounds import bound_sides, left_floor_of
-from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
+from mapper.extend.ungapped import find_mismatches, trim_left, trim_right
 from mapper.extend.wavefront import CELLS_FULL, Side, backtrace_side, extend_side
 from mapper.jit.accelerate import core
 
@@ -37,8 +37,9 @@ def align_ungapped(read_planes, read_word, read_len, text_planes, diagonal, wind
     """Align a read to one diagonal without gaps; `positions` (int32) gets its mismatches."""
     start = max(np.int64(0), window_start - diagonal)
     end = min(np.int64(read_len), window_end - diagonal)
-    n = find_mismatches(read_planes, read_word, text_planes, diagonal, start, end, positions)
-    anchor_start, anchor_end, n_before = longest_match(positions, n, start, end)
+    n, anchor_start, anchor_end, n_before = find_mismatches(
+        read_planes, read_word, text_planes, diagonal, start, end, positions
+    )
     left, cut_left = trim_left(
         positions, n_before, anchor_start, start, params.match, params.mismatch, params.end_bonus
     )
@@ -54,7 +55,9 @@ def align_ungapped(read_planes, read_word, read_len, text_planes, diagonal, wind
 @core
 def ungapped_ops(read_planes, read_word, text_planes, diagonal, start, end, positions, ops, n_ops):
     """Append the runs of matches and mismatches of start:end; return the new count."""
-    n = find_mismatches(read_planes, read_word, text_planes, diagonal, start, end, positions)
+    n, _, _, _ = find_mismatches(
+        read_planes, read_word, text_planes, diagonal, start, end, positions
+    )
     matched = np.int32(start)  # from where on bases match
     for i in range(n):
         pos = positions[np.uint32(i)]

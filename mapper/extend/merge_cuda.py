@@ -52,13 +52,19 @@ def _copy(before, rescued, n_reads, order, op_offsets, out):
 
 
 def merge_on_device(
-    space: Workspace, before: DeviceAlignments, rescued: DeviceAlignments
+    space: Workspace, before: DeviceAlignments, rescued: DeviceAlignments, name: str
 ) -> DeviceAlignments:
     """Join two batches on the device: :func:`mapper.extend.merge.merge_alignments`.
 
+    Parameters
+    ----------
+    name
+        Of the result in the workspace, another than those of the two batches.
+
     Returns
     -------
-    Arrays that hold until `space` is used for another batch. Waits for the stream.
+    Arrays that hold until `space` is used for other alignments of that name. Waits for the
+    stream.
     """
     n_reads = len(before.host_offsets) - 1
     order = space.device("merge.order", before.n_rows + rescued.n_rows, np.int32)
@@ -69,6 +75,6 @@ def merge_on_device(
     kept_counts = space.download("merge.n_kept", n_kept)
     op_counts = space.download("merge.n_ops", n_ops)
     space.synchronize()
-    merged, op_offsets = new_alignments(space, "merged", kept_counts, offsets_of(op_counts))
+    merged, op_offsets = new_alignments(space, name, kept_counts, offsets_of(op_counts))
     _copy.launch(n_reads, space.stream, *both, n_reads, order, op_offsets, merged.batch)
     return merged

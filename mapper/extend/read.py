@@ -23,6 +23,9 @@ from mapper.jit.lanes import ONE_LANE
 OPS_FULL = -1
 """The operations of the read's alignments do not fit their workspace."""
 
+OUT_OF_REACH = 2**30
+"""A target that no alignment exceeds."""
+
 
 class Found(NamedTuple):
     """Columns of alignments: those found for one read, or those of a batch so far."""
@@ -140,12 +143,15 @@ def lowest_doubled(read_len, params):
 
 
 @core
-def target_of(ungapped, strand, read_len, best, best_start, best_end, params):
+def target_of(ungapped, strand, read_len, best, best_start, best_end, rank, params):
     """Doubled objective that a locus must exceed with gaps, given the read's best so far.
 
-    A locus that competes for other bases has none to exceed. `best_start` and `best_end`
-    count on the read as given: the best may lie on the other strand.
+    `rank` is how many of the read's loci are better without gaps: gaps are sought at the first
+    ``most_gapped`` only. A locus that competes for other bases has none to exceed. `best_start`
+    and `best_end` count on the read as given: the best may lie on the other strand.
     """
+    if rank >= params.most_gapped:
+        return np.int64(OUT_OF_REACH)
     start, end = as_given(ungapped.start, ungapped.end, strand, read_len)
     shared = overlap(start, end, best_start, best_end)
     if 2 * shared >= ungapped.end - ungapped.start:
@@ -185,7 +191,7 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         strand = loci.strand[locus]
         word = read_word + n_strand_words * strand
         diagonal = loci.diagonal[locus]
-        target = target_of(u, strand, read_len, best, best_start, best_end, params)
+        target = target_of(u, strand, read_len, best, best_start, best_end, i, params)
         _, doubled, query_start, query_end, text_start, text_end, n_ops = align_gapped(
             planes, word, read_len, text_planes, diagonal, loci.window_start[locus],
             loci.window_end[locus], u, target, params, penalties, wavefronts, scratch.positions,

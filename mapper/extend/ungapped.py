@@ -38,43 +38,34 @@ def lowest_ungapped(read_len, params):
 
 @core
 def find_mismatches(read_planes, read_word, text_planes, diagonal, start, end, positions):
-    """Write the positions (in the oriented read) of mismatches in start:end; return how many."""
-    n = np.int32(0)
+    """Write the positions (in the oriented read) of mismatches in start:end.
+
+    Returns
+    -------
+    n_mismatches, run_start, run_end, n_before
+        The longest run without a mismatch, the leftmost of equals, and how many mismatches lie
+        before it.
+    """
+    n = n_before = np.int32(0)
     pos, end = np.int32(start), np.int32(end)
+    matched = best_start = best_end = pos  # bases match from `matched` on
     while pos < end:
         differ = mismatch_word(read_planes, read_word, pos, text_planes, 0, diagonal + pos)
         left = np.int32(end - pos)
         if left < 64:
             differ &= (np.uint64(1) << np.uint64(left)) - np.uint64(1)
         while differ:
-            positions[np.uint32(n)] = pos + trailing_zeros(differ)
+            mismatch = np.int32(pos + trailing_zeros(differ))
+            if mismatch - matched > best_end - best_start:
+                best_start, best_end, n_before = matched, mismatch, n
+            matched = np.int32(mismatch + 1)
+            positions[np.uint32(n)] = mismatch
             n = np.int32(n + 1)
             differ &= differ - np.uint64(1)
         pos = np.int32(pos + 64)
-    return n
-
-
-@core
-def longest_match(positions, n_mismatches, start, end):
-    """The longest run without a mismatch in start:end, the leftmost of equals.
-
-    Returns
-    -------
-    run_start, run_end, n_before
-        The run, and how many mismatches lie before it.
-    """
-    best_start = start
-    best_end = start
-    n_before = 0
-    run_start = start
-    for i in range(n_mismatches + 1):
-        run_end = np.int64(positions[i]) if i < n_mismatches else end
-        if run_end - run_start > best_end - best_start:
-            best_start = run_start
-            best_end = run_end
-            n_before = i
-        run_start = run_end + 1
-    return best_start, best_end, n_before
+    if end - matched > best_end - best_start:
+        best_start, best_end, n_before = matched, end, n
+    return n, np.int64(best_start), np.int64(best_end), np.int64(n_before)
 
 
 @core
@@ -105,6 +96,8 @@ def trim_right(positions, first, n_mismatches, corner, end, read_len, match, mis
         if objective > best:
             best = objective
             cut = next_end
+        if doubled + 2 * (match * (end - next_end) + end_bonus) <= best:
+            break  # not even a perfect rest is better
     return best, cut
 
 
@@ -126,6 +119,8 @@ def trim_left(positions, n_before, corner, start, match, mismatch, end_bonus):
         if objective > best:
             best = objective
             cut = next_start
+        if doubled + 2 * (match * (next_start - start) + end_bonus) <= best:
+            break
     return best, cut
 
 

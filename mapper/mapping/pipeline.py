@@ -57,7 +57,7 @@ from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import MAP, READ, WRITE, PriorityPool, share_threads
 from mapper.params import MAX_READ_LEN
 from mapper.sam_flags import NOT_PRIMARY
-from mapper.seed.exact import resolve
+from mapper.seed.exact import resolve_both
 
 log = logging.getLogger(__name__)
 
@@ -335,7 +335,7 @@ class Run:
         self.index = index = session.index
         self.job = job
         self.stats = stats
-        self.params = job.params._replace(seed=resolve(job.params.seed, index.fm.n_rows - 1))
+        self.params = resolve_both(job.params, index.fm.n_rows - 1)
         # With several lanes, the reader tags each read with its read group.
         group = None if job.lanes else job.read_group
         read_group = parse_read_group(group)[1] if group else ""

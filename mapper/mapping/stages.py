@@ -13,6 +13,7 @@ import numpy as np
 from mapper.batch import AlignmentBatch, PackedReads, ReadBatch, RecordBatch, SeedSummary
 from mapper.chain.cpu import find_loci
 from mapper.extend.cpu import extend_loci
+from mapper.extend.doubt import doubtful_reads
 from mapper.extend.merge import merge_alignments
 from mapper.index.index import Index
 from mapper.mapping.stats import RunStats
@@ -46,7 +47,7 @@ class AlignedBatch(NamedTuple):
 
 
 def align_reads(index: Index, reads: ReadBatch, params: MapParams, stats: RunStats) -> Aligned:
-    """Seed, chain and extend every read independently of its mate."""
+    """Seed, chain and extend every read independently of its mate; those in doubt twice."""
     contigs = index.contigs
     with stats.stage("pack"):
         packed = pack_reads(reads)
@@ -58,7 +59,24 @@ def align_reads(index: Index, reads: ReadBatch, params: MapParams, stats: RunSta
         alignments = extend_loci(
             index.fm.ref_planes, reads, packed, loci, params.extend, params.keep
         )
-    summary = SeedSummary(seeds.repeat_bases, seeds.guarantee, seeds.thinned)
+    summary = SeedSummary(seeds.guarantee, seeds.thinned)
+    doubtful = doubtful_reads(reads, seeds.guarantee, alignments, params.extend)
+    if doubtful.any():
+        with stats.stage("seed"):
+            seeds = seed_reads(
+                index.fm, reads, packed, params.second_look, index.present_kmers, doubtful
+            )
+        with stats.stage("chain"):
+            loci = find_loci(seeds, contigs.starts, contigs.lengths)
+        with stats.stage("extend"):
+            found = extend_loci(
+                index.fm.ref_planes, reads, packed, loci, params.extend, params.keep
+            )
+            alignments = merge_alignments(alignments, found)
+        summary = SeedSummary(
+            np.where(doubtful, seeds.guarantee, summary.guarantee),
+            np.where(doubtful, seeds.thinned, summary.thinned),
+        )
     return Aligned(reads, packed, summary, alignments, rescued=False)
 
 

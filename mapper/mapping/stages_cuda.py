@@ -30,6 +30,7 @@ from mapper.cuda.memory import Workspace, free_bytes, result_memory
 from mapper.cuda.upload import upload
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cuda import download_alignments, extend_loci
+from mapper.extend.doubt_cuda import doubtful_reads
 from mapper.extend.merge_cuda import merge_on_device
 from mapper.index.cuda import expand_suffix_array
 from mapper.index.fm import FMIndex
@@ -229,7 +230,22 @@ def _align_at_once(
         extended = extend_loci(
             space, fm.ref_planes, on_device, longest, loci, seeds.read, params.extend, params.keep
         )
-        if model is None or not batches[0].paired:
+    with stats.stage("seed"):
+        doubtful = doubtful_reads(
+            space, on_device, seeds.per_read.guarantee, extended, params.extend
+        )
+        seeds = seed_reads(space, fm, on_device, longest, params.second_look, doubtful)
+    if seeds.host_offsets[-1]:
+        with stats.stage("chain"):
+            loci = find_loci(space, contigs, seeds)
+        with stats.stage("extend"):
+            found = extend_loci(
+                space, fm.ref_planes, on_device, longest, loci, seeds.read, params.extend,
+                params.keep, "second_look",
+            )  # fmt: skip
+            extended = merge_on_device(space, extended, found, "both_looks")
+    if model is None or not batches[0].paired:
+        with stats.stage("extend"):
             alignments = download_alignments(space, extended)
     if model is not None and batches[0].paired:
         with stats.stage("rescue"):
@@ -242,7 +258,7 @@ def _align_at_once(
                     space, fm.ref_planes, on_device, longest, proposed.loci, proposed.read,
                     params.extend, params.keep, "rescued",
                 )  # fmt: skip
-                extended = merge_on_device(space, extended, rescued)
+                extended = merge_on_device(space, extended, rescued, "with_rescued")
             alignments = download_alignments(space, extended)
     whole = DeviceResults(packed, seeds.summary, alignments)
     ends = np.cumsum([reads.n_reads for reads in batches]).tolist()

@@ -173,7 +173,7 @@ def compile_finishing() -> None:
     index = _made_up_index()
     reads = _made_up_reads(index.fm, paired=True)
     n = reads.n_reads
-    seeds = SeedSummary(np.zeros(n, np.int32), np.zeros(n, np.int32), np.zeros(n, np.bool_))
+    seeds = SeedSummary(np.zeros(n, np.int32), np.zeros(n, np.bool_))
     n_words = int(2 * ((np.diff(reads.base_offsets) + 63) // 64).sum())
     packed = PackedReads(np.zeros((n_words + 1, 3), np.uint64), np.zeros(n + 1, np.int64))
     aligned = Aligned(reads, packed, seeds, no_alignments(n), rescued=False)

@@ -29,6 +29,7 @@ from mapper.extend.ungapped import lowest_score
 from mapper.jit.accelerate import core, driver
 from mapper.pair.insert_size import SCALE, InsertSizeModel
 from mapper.pair.mapq import (
+    FEW_SEEDS,
     MAX_MAPQ,
     PAIR_BOOST,
     PRIMARY,
@@ -36,7 +37,6 @@ from mapper.pair.mapq import (
     SUPPLEMENTARY,
     UNUSED,
     assign_mapq,
-    lead_over,
     unseen_score,
 )
 from mapper.pair.pairing import NO_PAIR, name_key, place_hash, score_pairs
@@ -277,15 +277,6 @@ def _set_unpaired_values(alignments, first, end, partner, unpaired_penalty, valu
 
 
 @core
-def _unseen(base_offsets, seeds, read, scores):
-    """Return the highest score of a position that the read's seeds may have missed."""
-    return unseen_score(
-        base_offsets[read + 1] - base_offsets[read], seeds.guarantee[read], seeds.thinned[read],
-        scores.match, scores.mismatch,
-    )  # fmt: skip
-
-
-@core
 def _clear_roles(first, end, role, head, mapq, sub_score):
     """Reset the columns of alignments first:end to no role."""
     for i in range(first, end):
@@ -394,19 +385,20 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paire
                 alignments, first, end, chosen, read_len, lowest, params.secondary_overlap, role,
                 head, sub_score,
             )  # fmt: skip
-            unseen = _unseen(base_offsets, seeds, read + mate, scores)
+            unseen = unseen_score(read_len, scores.match)
             paired_unseen = unseen
             if proper[read + mate]:
                 # A missed position either breaks the pair or implies a missed one of the mate.
                 other = read + 1 - mate
-                mate_lead = lead_over(
-                    alignments, primary[other], _unseen(base_offsets, seeds, other, scores), scores
+                other_len = base_offsets[other + 1] - base_offsets[other]
+                mate_lead = np.int64(alignments.score[primary[other]]) - unseen_score(
+                    other_len, scores.match
                 )
-                paired_unseen -= min(np.int64(penalty), mate_lead)
-            repeat_bases = seeds.repeat_bases[read + mate]
+                paired_unseen -= min(np.int64(penalty), max(mate_lead, np.int64(0)))
+            few_seeds = seeds.thinned[read + mate] and seeds.guarantee[read + mate] <= FEW_SEEDS
             assign_mapq(
-                alignments, first, end, chosen, values[mate], alone, head, role, read_len, unseen,
-                paired_unseen, repeat_bases, scores, params, log10_text, proper[read + mate],
+                alignments, first, end, chosen, values[mate], alone, head, role, unseen,
+                paired_unseen, few_seeds, scores, params, log10_text, proper[read + mate],
                 mapq[first:end],
             )  # fmt: skip
             plain_mapq[: end - first] = MAX_MAPQ
@@ -416,7 +408,7 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paire
                     _set_alone(plain, first, end, plain_values[mate])
                 assign_mapq(
                     alignments, first, end, chosen, plain_values[mate], plain_alone, head, role,
-                    read_len, unseen, paired_unseen, repeat_bases, scores, params, log10_text,
+                    unseen, paired_unseen, few_seeds, scores, params, log10_text,
                     proper[read + mate], plain_mapq[: end - first],
                 )  # fmt: skip
             _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq)

@@ -18,6 +18,7 @@ import numpy as np
 
 from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch, SeedSummary
 from mapper.dna import mismatch_word, n_words
+from mapper.extend.doubt import hidden_score
 from mapper.index.reference import ContigBounds
 from mapper.jit.accelerate import core, driver, grown
 from mapper.jit.intrinsics import popcount
@@ -254,8 +255,9 @@ def rescue_anchors(base_offsets, alignments, guarantee, read, pair_score, params
     bar = np.int64(alignments.score[first]) - params.unpaired_penalty
     if pair_score >= max(unpaired, np.int64(0)):
         read_len = base_offsets[read + 1] - base_offsets[read]
-        unseen = unseen_score(read_len, guarantee[read], True, scores.match, scores.mismatch)
-        bar = max(bar, pair_score // SCALE - HIDDEN_MARGIN * scores.match - unseen)
+        hidden = hidden_score(read_len, guarantee[read], scores.match, scores.mismatch)
+        hidden = max(hidden, unseen_score(read_len, scores.match))
+        bar = max(bar, pair_score // SCALE - HIDDEN_MARGIN * scores.match - hidden)
     end = min(end, first + params.max_rescue)
     while end > first and alignments.score[end - 1] < bar:
         end -= 1

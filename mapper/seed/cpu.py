@@ -29,11 +29,10 @@ def _new_scratch(max_seeds: int, max_hits: int) -> SeedScratch:
 
 
 @driver
-def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, scratch):
+def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, chosen, scratch):
     n_reads = len(base_offsets) - 1
     max_hits = len(scratch.diag)
     seed_offsets = np.zeros(n_reads + 1, np.int64)
-    repeat_bases = np.zeros(n_reads, np.int32)
     guarantee = np.zeros(n_reads, np.int32)
     thinned = np.zeros(n_reads, np.bool_)
     capacity = max(np.int64(1024), 2 * n_reads + max_hits)
@@ -43,13 +42,15 @@ def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, 
     seed_len = np.empty(capacity, np.int32)
     total = np.int64(0)
     for read in range(n_reads):
-        n_diags, repeat, disjoint, was_thinned = seed_read(
+        if not chosen[read]:
+            seed_offsets[read + 1] = total
+            continue
+        n_diags, disjoint, was_thinned = seed_read(
             fm, present, bases, base_offsets[read], base_offsets[read + 1], planes,
             word_offsets[read], params, max_hits, scratch,
         )  # fmt: skip
         if n_diags < 0:
             raise RuntimeError("more seeds than any read has: a bug in fmwave")
-        repeat_bases[read] = repeat
         guarantee[read] = disjoint
         thinned[read] = was_thinned
         if total + n_diags > len(strand):
@@ -68,7 +69,6 @@ def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, 
         query_start[:total].copy(),
         text_pos[:total].copy(),
         seed_len[:total].copy(),
-        repeat_bases,
         guarantee,
         thinned,
     )
@@ -76,7 +76,7 @@ def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, 
 
 def seed_reads(
     index: FMIndex, reads: ReadBatch, packed: PackedReads, params: SeedParams,
-    present: np.ndarray = EVERY_KMER,
+    present: np.ndarray = EVERY_KMER, chosen: np.ndarray | None = None,
 ) -> SeedBatch:  # fmt: skip
     """Find the diagonals of the exact seeds of each read.
 
@@ -86,6 +86,8 @@ def seed_reads(
         With its lengths filled in (:func:`mapper.seed.exact.resolve`).
     present
         :func:`mapper.index.kmer_filter.present_kmers` of the index; no effect on the result.
+    chosen
+        bool (n_reads,): the reads to seed; the others have no seeds. None for all.
 
     Returns
     -------
@@ -99,8 +101,10 @@ def seed_reads(
     longest = int(longest_row(reads.base_offsets))
     scratch = _new_scratch(most_seeds(longest), params.max_hits)
     kmers = KmerFilter(present, np.empty(((longest + 63) // 64 + 1, 2), np.uint64))
+    if chosen is None:
+        chosen = np.ones(reads.n_reads, np.bool_)
     columns = _seed_reads(
         index, kmers, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets,
-        params, scratch,
+        params, chosen, scratch,
     )  # fmt: skip
     return SeedBatch(*columns)

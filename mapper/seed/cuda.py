@@ -97,7 +97,6 @@ _SCRATCH = ("i4", "i4", "u1", "i8", "i8", "i4", "i8", "i4", "i4")
 class PerRead(NamedTuple):
     """Columns of a SeedBatch with a row for each read."""
 
-    repeat_bases: Any  # int32
     guarantee: Any  # int32
     thinned: Any  # uint8
 
@@ -134,7 +133,7 @@ def _seed(fm, reads, params, lists, bucket, n_threads, scratch, pool, found, per
     while item < lists.counters[POOL + 1 + bucket]:
         read = lists.reads[bucket, item]
         item += n_threads
-        n_diags, repeat_bases, guarantee, thinned = seed_read(
+        n_diags, guarantee, thinned = seed_read(
             fm, None, reads.bases, reads.base_offsets[read], reads.base_offsets[read + 1],
             reads.planes, reads.word_offsets[read], params, params.max_hits, mine,
         )  # fmt: skip
@@ -145,7 +144,6 @@ def _seed(fm, reads, params, lists, bucket, n_threads, scratch, pool, found, per
         start = cuda.atomic.add(lists.counters, POOL, n_diags)
         pool.count[read] = n_diags
         pool.start[read] = start
-        per_read.repeat_bases[read] = repeat_bases
         per_read.guarantee[read] = guarantee
         per_read.thinned[read] = thinned
         if start + n_diags <= len(found.strand):
@@ -167,8 +165,9 @@ def _gather(n_reads, pool, found, seed_offsets, out, seed_read):
 
 
 def seed_reads(
-    space: Workspace, fm: FMIndex, reads: DeviceReads, longest: int, params: SeedParams
-) -> DeviceSeeds:
+    space: Workspace, fm: FMIndex, reads: DeviceReads, longest: int, params: SeedParams,
+    chosen: Any | None = None,
+) -> DeviceSeeds:  # fmt: skip
     """Find the diagonals of the exact seeds of each read: :func:`mapper.seed.cpu.seed_reads`.
 
     Parameters
@@ -177,18 +176,21 @@ def seed_reads(
         With its arrays on the device.
     longest
         Bases of the longest read.
+    chosen
+        uint8 (n_reads,), on the device: the reads to seed, after all have been seeded in `space`.
+        The others have no seeds; what is known of their first ones stays.
 
     Returns
     -------
-    Arrays that are valid until `space` is used for another batch.
+    Arrays that are valid until `space` is used for another batch, or for a second call.
     """
     n_reads = len(reads.base_offsets) - 1
     pool = columns(space, "seed.pool", Pool, ("i4", "i8"), n_reads)
-    per_read = columns(space, "seed.read", PerRead, ("i4", "i4", "u1"), n_reads)
+    per_read = columns(space, "seed.read", PerRead, ("i4", "u1"), n_reads)
     pool_size = PoolSize(space, "seed.found", first_capacity(n_reads, SEEDS_AT_FIRST))
     while True:
         found = columns(space, "seed.found", SeedColumns, _COLUMNS, pool_size.capacity)
-        lists = _run_buckets(space, fm, reads, longest, params, pool, found, per_read)
+        lists = _run_buckets(space, fm, reads, longest, params, chosen, pool, found, per_read)
         counters = space.download("counters", lists.counters)
         counts = space.download("seed.count", pool.count)
         host = [space.download(f"seed.{i}", column) for i, column in enumerate(per_read)]
@@ -202,8 +204,8 @@ def seed_reads(
     out = columns(space, "seed.out", SeedColumns, _COLUMNS, n_seeds)
     seed_read = space.device("seed.read_of", n_seeds, np.int32)
     _gather.launch(n_reads, space.stream, n_reads, pool, found, seed_offsets, out, seed_read)
-    repeat_bases, guarantee, thinned = host
-    summary = SeedSummary(repeat_bases.copy(), guarantee.copy(), thinned.astype(np.bool_))
+    guarantee, thinned = host
+    summary = SeedSummary(guarantee.copy(), thinned.astype(np.bool_))
     return DeviceSeeds(out, seed_read, seed_offsets, offsets, summary, per_read)
 
 
@@ -217,12 +219,12 @@ def download_seeds(space: Workspace, seeds: DeviceSeeds) -> SeedBatch:
 
 def _run_buckets(
     space: Workspace, fm: FMIndex, reads: DeviceReads, longest: int, params: SeedParams,
-    pool: Pool, found: SeedColumns, per_read: PerRead,
+    chosen: Any | None, pool: Pool, found: SeedColumns, per_read: PerRead,
 ) -> Lists:  # fmt: skip
     """Queue the kernel for every bucket; return the worklists, whose counters hold the outcome."""
     n_reads = len(reads.base_offsets) - 1
     buckets = ((FIRST_SEEDS, FIRST_DIAGONALS), (most_seeds(longest), params.max_hits))
-    lists = new_lists(space, n_reads, len(buckets))
+    lists = new_lists(space, n_reads, len(buckets), pool, chosen)
     for bucket, (n_seeds, n_diags) in enumerate(buckets):
         n_slots = table_size(n_diags)
         n_threads = threads_for(n_reads, 29 * n_seeds + 12 * n_diags + 4 * n_slots)

@@ -175,10 +175,8 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
     -------
     n_diags
         Number of diagonals found, or DIAGONALS_FULL.
-    repeat_bases
-        Total length of the seeds that were not located.
     n_over_budget
-        Number of these that were skipped because the read has enough hits already.
+        Number of seeds that were not located because the read has enough hits already.
     """
     if prefetching is not None and fm.sa_shift == 0:
         for i in range(n_seeds):
@@ -187,14 +185,12 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
     sort_by_rows(scratch, n_seeds)
     clear_diagonals(scratch)
     n_diags = np.int64(0)
-    repeat_bases = np.int64(0)
     n_over_budget = np.int64(0)
     for i in range(n_seeds):
         seed = scratch.order[i]
         n_rows = scratch.sa_hi[seed] - scratch.sa_lo[seed]
         step, n_located = np.int64(1), n_rows
         if n_rows > max_occ or n_diags + n_rows > max_hits:
-            repeat_bases += scratch.length[seed]
             n_over_budget += n_rows <= max_occ
             if n_diags > 0:
                 continue
@@ -215,4 +211,4 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
         n_diags = locate_rows(fm, scratch, seed, step, n_located, n_diags)
         if n_diags < 0:
             break
-    return n_diags, repeat_bases, n_over_budget
+    return n_diags, n_over_budget

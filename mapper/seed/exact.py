@@ -21,7 +21,7 @@ import numpy as np
 from mapper.index.fm import extend_left, extend_unique, kmer_interval
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import prefetch
-from mapper.params import SeedParams
+from mapper.params import MapParams, SeedParams
 
 FEW_LEFT = 2
 """Bases of a seed beyond the table's k that are searched rather than located and compared."""
@@ -212,6 +212,14 @@ def resolve(params: SeedParams, text_len: int) -> SeedParams:
         seed_len=params.seed_len or min(max(once + 6, 15), 22),
         last_len=params.last_len or min(max(once + 2, 10), 18),
     )
+
+
+def resolve_both(params: MapParams, text_len: int) -> MapParams:
+    """Fill in the seed lengths of both looks; those of the second are not the longer ones."""
+    seed = resolve(params.seed, text_len)
+    second_look = resolve(params.second_look, text_len)
+    shorter = min(seed.seed_len, second_look.seed_len)
+    return params._replace(seed=seed, second_look=second_look._replace(seed_len=shorter))
 
 
 @core

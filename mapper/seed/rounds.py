@@ -340,16 +340,15 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
     -------
     n_diags
         Diagonals in `scratch`; or SEEDS_FULL: the workspace is too small, no result is valid.
-    repeat_bases, guarantee, thinned
+    guarantee, thinned
         As in :class:`mapper.batch.SeedBatch`.
     """
     words_per_strand = n_words(read_end - read_start)
     n_diags = np.int64(0)
     n_seeds = np.int64(0)
-    repeat_bases = np.int64(0)
     guarantee = np.int64(0)
     thinned = False
-    for round_number in range(3):
+    for round_number in range(params.first_round, 3):
         if round_number == 0:
             length, step = params.seed_len, np.int64(0)
         elif round_number == 1:
@@ -363,21 +362,20 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
             n_seeds,
         )  # fmt: skip
         if n_seeds < 0:
-            return n_seeds, repeat_bases, guarantee, thinned
+            return n_seeds, guarantee, thinned
         if n_seeds:
-            n_diags, repeat, n_over_budget = find_diagonals(
+            n_diags, n_over_budget = find_diagonals(
                 fm, planes, word, words_per_strand, scratch, n_seeds, params.max_occ, max_hits,
                 present,
             )  # fmt: skip
             if n_diags < 0:
-                return n_diags, repeat_bases, guarantee, thinned
-            repeat_bases = min(repeat, read_end - read_start)
+                return n_diags, guarantee, thinned
             guarantee = max(np.int64(0), guarantee - n_over_budget)
             thinned = thinned or n_over_budget > 0
         # One seed of many can occur by chance; if two occur, the read belongs to the text.
         if n_diags and (round_number > 0 or n_seeds > 1 or n_tried < 2):
             break
-    return n_diags, repeat_bases, guarantee, thinned
+    return n_diags, guarantee, thinned
 
 
 @core

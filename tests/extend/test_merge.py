@@ -109,7 +109,7 @@ def test_a_device_merges_as_the_cpu_does(device, most_rescued) -> None:
     there = [
         DeviceAlignments(upload(batch, "alignments"), batch.alignment_offsets) for batch in batches
     ]
-    found = download_alignments(space, merge_on_device(space, *there))
+    found = download_alignments(space, merge_on_device(space, *there, "merged"))
     expected = merge_alignments(*batches)
     for name, ours, theirs in zip(found._fields, found, expected, strict=True):
         assert ours.dtype == theirs.dtype, name

@@ -27,4 +27,6 @@ def test_a_locus_competes_for_the_bases_it_shares_on_either_strand() -> None:
         same, others = as_given(5, 50, strand, READ_LEN), as_given(60, 100, strand, READ_LEN)
         for (start, end), target in ((same, to_beat), (others, 0)):
             ungapped = Ungapped(start, end, start, end, 0, 0, 1, 1)
-            assert target_of(ungapped, strand, READ_LEN, best, 0, 60, PARAMS) == target
+            assert target_of(ungapped, strand, READ_LEN, best, 0, 60, 0, PARAMS) == target
+            last = PARAMS.most_gapped
+            assert target_of(ungapped, strand, READ_LEN, best, 0, 60, last, PARAMS) > 10**6

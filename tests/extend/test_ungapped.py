@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mapper.extend.locus import align_ungapped
-from mapper.extend.ungapped import find_mismatches, longest_match, trim_left, trim_right
+from mapper.extend.ungapped import find_mismatches, trim_left, trim_right
 from tests.helpers.extension_sides import SCORINGS, params_of
 from tests.helpers.read_batches import mutated, packed_reads, random_letters, text_planes
 from tests.naive.gotoh import Scoring, same
@@ -53,10 +53,11 @@ def test_mismatches_and_longest_run() -> None:
         start = int(rng.integers(0, len(read)))
         end = int(rng.integers(start, len(read) + 1))
         positions = np.full(len(read) + 1, -1, np.int32)
-        n = find_mismatches(packed.planes, 0, text_planes("GA" + ref), 2, start, end, positions)
+        n, run_start, run_end, n_before = find_mismatches(
+            packed.planes, 0, text_planes("GA" + ref), 2, start, end, positions
+        )
         expected = mismatches_of(read, ref, start, end)
         assert positions[:n].tolist() == expected
-        run_start, run_end, n_before = longest_match(positions, n, start, end)
         runs = [(b - a - 1, -(a + 1)) for a, b in
                 zip([start - 1, *expected], [*expected, end], strict=True)]  # fmt: skip
         length, negative_start = max(runs)
@@ -73,9 +74,11 @@ def test_trims_are_the_best_of_all_cuts(scoring: Scoring) -> None:
         read, ref = pair_of(rng)
         start = int(rng.choice([0, rng.integers(0, len(read))]))
         end = int(rng.choice([len(read), rng.integers(start, len(read) + 1)]))
-        positions = np.array([*mismatches_of(read, ref, start, end), 0], np.int32)
-        n = len(positions) - 1
-        left, right, n_before = longest_match(positions, n, start, end)
+        _, packed = packed_reads([read])
+        positions = np.empty(len(read) + 1, np.int32)
+        n, left, right, n_before = find_mismatches(
+            packed.planes, 0, text_planes("GA" + ref), 2, start, end, positions
+        )
         if left == right:
             continue
         found = trim_right(

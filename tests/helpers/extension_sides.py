@@ -125,7 +125,7 @@ def extend(
         losses[:] = 77  # what another read left there
         loss = fill_losses(
             query_planes, 0, len(case.read), planes, diagonal, case.corner, case.forward, band,
-            band, penalties, 2 * scoring.end_bonus, losses, ONE_LANE,
+            band, penalties, 2 * scoring.end_bonus, 2**30, losses, ONE_LANE,
         )  # fmt: skip
     wavefronts = new_wavefronts(len(case.read), max(band, 1), penalties, scoring.end_bonus)
     for array in wavefronts:

@@ -34,7 +34,7 @@ def naive_model(model: InsertSizeModel) -> Model:
     return Model(dict(zip(range(model.low, model.high + 1), model.penalty.tolist(), strict=True)))
 
 
-def no_seeds(n_reads: int, repeat_bases: int = 0) -> SeedBatch:
+def no_seeds(n_reads: int) -> SeedBatch:
     """Return a SeedBatch of reads without seeds."""
     return SeedBatch(
         seed_offsets=np.zeros(n_reads + 1, np.int64),
@@ -42,7 +42,6 @@ def no_seeds(n_reads: int, repeat_bases: int = 0) -> SeedBatch:
         query_start=np.empty(0, np.int32),
         text_pos=np.empty(0, np.int64),
         seed_len=np.empty(0, np.int32),
-        repeat_bases=np.full(n_reads, repeat_bases, np.int32),
         guarantee=np.zeros(n_reads, np.int32),
         thinned=np.zeros(n_reads, np.bool_),
     )

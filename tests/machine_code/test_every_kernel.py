@@ -10,7 +10,7 @@ import pytest
 from numba import types
 
 from mapper.align.affine.wavefront import AffinePenalties, AffineRows, Origins
-from mapper.batch import LocusBatch
+from mapper.batch import AlignmentBatch, LocusBatch
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.index.reference import ContigBounds
 from mapper.kmers.hits import HitStore
@@ -22,6 +22,7 @@ from tests.helpers.stage_batches import index_of, small_genome
 ROOT = Path(__file__).parents[2]
 NUMBER = types.int64
 U1, U4, U8, I4, I8 = (array(np.dtype(kind)) for kind in ("u1", "u4", "u8", "i4", "i8"))
+ALIGNMENTS = types.NamedTuple([I8, U1, I4, I8, I8, I4, I4, I4, I4, I8, U4], AlignmentBatch)
 LOCI = types.NamedTuple([I8, U1, I8, I4, I8, I8], LocusBatch)
 SEEDS = types.NamedTuple([U1, I4, I8, I4], SeedColumns)
 HITS = types.NamedTuple([I4, U4, U1, U4, U1, I8, I4, I4, U4, U1], HitStore)
@@ -30,8 +31,9 @@ FOUND = (U4, U1)  # positions and mismatches of hits
 
 def seeding_and_chaining():
     from mapper.chain.cuda import _chain
-    from mapper.cuda.worklist import Lists, Pool, _number, _scan_groups, _sum_groups
+    from mapper.cuda.worklist import Lists, Pool, _choose, _number, _scan_groups, _sum_groups
     from mapper.extend.cuda_kernels import PerLocus, align_ungapped
+    from mapper.extend.doubt_cuda import _doubt
     from mapper.seed.cuda import DeviceReads, _gather, _pack
 
     reads = types.NamedTuple([U1, I8, array(np.uint64, 2), I8], DeviceReads)
@@ -42,7 +44,9 @@ def seeding_and_chaining():
     bounds = types.NamedTuple([I8, I8], ContigBounds)
     yield _pack, [reads, NUMBER]
     yield _number, [lists, NUMBER]
+    yield _choose, [lists, U1, NUMBER, pool]
     yield _gather, [NUMBER, pool, SEEDS, I8, SEEDS, I4]
+    yield _doubt, [reads, ALIGNMENTS, I4, type_of(ExtendParams()), NUMBER, U1]
     yield _chain, [bounds, SEEDS, LOCI, NUMBER]
     yield _sum_groups, [I4, NUMBER, I8]
     yield _scan_groups, [I4, NUMBER, I8, I8]

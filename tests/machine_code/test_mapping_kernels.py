@@ -87,7 +87,7 @@ def test_seeding_keeps_everything_in_registers(on_cpu, shared_types, rows) -> No
             shared_types["lists"], NUMBER, NUMBER,
             struct(SeedScratch, *device_seed._SCRATCH), shared_types["pool"],
             struct(SeedColumns, *device_seed._COLUMNS),
-            struct(device_seed.PerRead, "i4", "i4", "u1"),
+            struct(device_seed.PerRead, "i4", "u1"),
         ),
     )  # fmt: skip
     assert machine.spills == 0

@@ -18,7 +18,7 @@ from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import model_from
 from mapper.params import ExtendParams, MapParams
 from mapper.seed.cpu import seed_reads
-from mapper.seed.exact import resolve
+from mapper.seed.exact import resolve_both
 from mapper.seed.pack import pack_reads
 from tests.helpers.alignment_views import alignments_of, loci_of
 from tests.helpers.read_batches import Genome, genome_of, random_letters, reads_of
@@ -37,7 +37,7 @@ def check_equal(ours, theirs) -> None:
 
 def resolved(index: Index, params: MapParams | None = None) -> MapParams:
     params = params or MapParams()
-    return params._replace(seed=resolve(params.seed, index.fm.n_rows - 1))
+    return resolve_both(params, index.fm.n_rows - 1)
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +182,26 @@ def test_mates_are_rescued_as_on_the_cpu(device, monkeypatch, index, pairs) -> N
         found = stages.align(pairs, params, RunStats(), model)
         assert found.rescued
         check_equal(found.alignments, expected)
+
+
+def test_reads_in_doubt_are_looked_at_again_as_on_the_cpu(device, index, reads, pairs) -> None:
+    from mapper.mapping.stages_cuda import DeviceStages
+
+    params, model = resolved(index), model_from(150.0, 30.0, 60, 320, 1000)
+    blind = params._replace(second_look=params.second_look._replace(max_occ=1, max_hits=0))
+    stages = DeviceStages(index, [0], n_streams=1)
+    for batch in (reads, pairs):
+        theirs = align_reads(index, batch, params, RunStats())
+        once = align_reads(index, batch, blind, RunStats())
+        again = theirs.seeds.guarantee != once.seeds.guarantee
+        assert 0 < again.sum() < len(again)
+        assert len(theirs.alignments.strand) != len(once.alignments.strand)
+        ours = stages.align(batch, params, RunStats())
+        check_equal(ours.seeds, theirs.seeds)
+        check_equal(ours.alignments, theirs.alignments)
+        if batch.paired:
+            expected = rescue_mates(index, theirs, model, params, RunStats())
+            check_equal(stages.align(batch, params, RunStats(), model).alignments, expected)
 
 
 def test_what_does_not_fit_is_done_in_halves(device, monkeypatch, index, reads) -> None:

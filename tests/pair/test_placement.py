@@ -10,19 +10,18 @@ import pytest
 
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
 from mapper.pair.mapq import (
+    FEW_SEEDS,
+    FEW_SEEDS_QUALITY,
     MAX_MAPQ,
-    PAIR_BOOST,
     PRIMARY,
     SECONDARY,
     SUPPLEMENTARY,
-    UNSEEN_SCORE,
     chance_cap,
     lead_quality,
     unseen_score,
 )
 from mapper.pair.placement import PlacementBatch
 from mapper.params import ExtendParams, PairParams
-from tests.helpers.alignment_views import Aligned, batch_of
 from tests.helpers.placements import batch_of_placed, naive_model, no_seeds, place, random_read
 from tests.helpers.read_batches import reads_of
 from tests.naive.pairing import QUARTERS, Placed, best_pairs
@@ -36,7 +35,6 @@ def placed(
     reads: list[list[Placed]],
     model: InsertSizeModel | None = None,
     *,
-    repeat_bases: int = 0,
     edit_distance: int = 0,
     names: list[str] | None = None,
 ) -> PlacementBatch:
@@ -44,7 +42,7 @@ def placed(
     lengths = [read[0].read_len if read else 100 for read in reads]
     batch = reads_of(["A" * n for n in lengths], paired=model is not None, names=names)
     return place(
-        batch, no_seeds(len(reads), repeat_bases), batch_of_placed(reads, edit_distance),
+        batch, no_seeds(len(reads)), batch_of_placed(reads, edit_distance),
         model or assumed_model(),
     )  # fmt: skip
 
@@ -152,18 +150,6 @@ def test_an_end_that_is_reached_counts() -> None:
     assert placed(mates, assumed_model()).primary.tolist() == [1, 3]
 
 
-def test_a_long_gap_is_few_differences() -> None:
-    score = SCORES.match * 75 - (SCORES.gap_open + 25 * SCORES.gap_extend)
-    gapped = Aligned(0, 0, 1000, 1075, 0, 100, score, 25, "40=25I35=")
-    seeds = no_seeds(1)._replace(guarantee=np.array([6], np.int32), thinned=np.ones(1, bool))
-    found = place(reads_of(["A" * 100]), seeds, batch_of([[gapped]]), assumed_model())
-    hidden = unseen_score(100, 6, True, SCORES.match, SCORES.mismatch)
-    assert score < hidden  # by its score alone, a copy that hides would be better
-    assert found.mapq[0] > 0
-    mismatches = gapped._replace(text_end=1100, cigar="40=25X35=")
-    assert place(reads_of(["A" * 100]), seeds, batch_of([[mismatches]]), assumed_model()).mapq == 0
-
-
 def test_exact_ties_have_no_quality() -> None:
     found = placed([[at(1000, 90), at(3000, 90)], [at(1000, 90), at(3000, 90, strand=1)]])
     assert found.mapq[found.primary].tolist() == [0, 0]
@@ -197,11 +183,8 @@ def test_quality_grows_with_the_lead(paired: bool) -> None:
     assert best.max() <= MAX_MAPQ
 
 
-def test_repeats_differences_and_short_alignments_make_less_sure() -> None:
+def test_differences_and_short_alignments_make_less_sure() -> None:
     lead = [[at(1000, 95), at(3000, 85)]]
-    assert placed(lead).mapq[0] > placed(lead, repeat_bases=50).mapq[0] > 0
-    assert placed(lead, repeat_bases=100).mapq[0] == 0
-    assert placed(lead, repeat_bases=1000).mapq[0] == 0
     assert placed(lead).mapq[0] > placed(lead, edit_distance=20).mapq[0] > 0
     short = placed([[at(1000, 11, query=(0, 11))]])
     assert short.mapq[0] == 0
@@ -278,56 +261,44 @@ def test_roles_of_random_reads() -> None:
                 assert found.head[r] == first_rival
 
 
-def test_a_place_may_hide_where_seeds_were_thinned() -> None:
-    match, mismatch = SCORES.match, SCORES.mismatch
-    for read_len in (10, 20, 100, 150):
-        floor = unseen_score(read_len, 0, False, match, mismatch)
-        assert floor == min(UNSEEN_SCORE, read_len // 2)
-        for guarantee in range(8):
-            # The best that a place with as many substitutions can score, never less than that
-            # of any place.
-            hidden = read_len * match - guarantee * (match + mismatch)
-            assert unseen_score(read_len, guarantee, True, match, mismatch) == max(floor, hidden)
-            assert unseen_score(read_len, guarantee, False, match, mismatch) == floor
+def test_no_lead_exceeds_that_over_a_place_of_few_bases() -> None:
+    assert [unseen_score(n, 2) for n in (10, 20, 100, 150)] == [10, 20, 38, 38]
+    short, long = placed([[at(1000, 30)]]), placed([[at(1000, 60)]])
+    assert 0 < short.mapq[0] < long.mapq[0] == MAX_MAPQ
 
 
-def test_what_may_hide_lowers_the_quality_and_a_mate_vouches() -> None:
+def test_a_read_of_few_seeds_is_not_sure_by_itself() -> None:
     def qualities(
-        thinned: bool | list[bool], guarantee: int, reads: list[list[Placed]]
+        thinned: bool, guarantee: list[int], reads: list[list[Placed]], proper: bool = True
     ) -> list[int]:
-        seeds = no_seeds(len(reads))._replace(guarantee=np.full(len(reads), guarantee, np.int32))
+        seeds = no_seeds(len(reads))._replace(guarantee=np.array(guarantee, np.int32))
         seeds.thinned[:] = thinned
         batch = reads_of(["A" * 100] * len(reads), paired=len(reads) == 2)
         found = place(batch, seeds, batch_of_placed(reads), FR)
+        assert found.proper.tolist() == [proper and len(reads) == 2] * len(reads)
         return found.mapq[found.primary].tolist()
 
     single, pair = [[at(1000, 95)]], [[at(1000, 95)], [at(1300, 95, strand=1)]]
-    by_guarantee = [qualities(True, guarantee, single)[0] for guarantee in range(9)]
-    assert by_guarantee[0] == 0
-    assert by_guarantee == sorted(by_guarantee)
-    assert by_guarantee[8] == qualities(False, 0, single)[0] == MAX_MAPQ
-    assert qualities(True, 2, pair)[0] > by_guarantee[2]
-    # A place that hides breaks the pair, unless another beside it hides from the mate.
-    assert qualities(True, 0, pair) == [0, 0]
-    assert qualities([True, False], 0, pair)[0] == PAIR_BOOST
+    apart = [[at(1000, 95)], [at(91300, 95, strand=1)]]
+    assert qualities(True, [FEW_SEEDS], single) == [FEW_SEEDS_QUALITY]
+    assert qualities(True, [FEW_SEEDS + 1], single) == [MAX_MAPQ]
+    assert qualities(False, [0], single) == [MAX_MAPQ]
+    assert qualities(True, [0, 0], pair) == [MAX_MAPQ, MAX_MAPQ]  # each vouches for the other
+    assert qualities(True, [0, 7], apart, False) == [FEW_SEEDS_QUALITY, MAX_MAPQ]
 
 
 def test_lead_quality_and_chance() -> None:
     leads = [
-        lead_quality(lead / 4, PARAMS.quality_in_pair, 1, 10.0, 1.0, 0.0)
-        for lead in range(-20, 200)
+        lead_quality(lead / 4, PARAMS.quality_in_pair, 1, 10.0, 1.0) for lead in range(-20, 200)
     ]
     assert all(b >= a for a, b in pairwise(leads))
     assert leads[0] == leads[20] == 0 and max(leads) == MAX_MAPQ
-    assert lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0, 0.0) > lead_quality(
-        8, PARAMS.quality_in_pair, 10, 10.0, 1.0, 0.0
+    assert lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0) > lead_quality(
+        8, PARAMS.quality_in_pair, 10, 10.0, 1.0
     )
-    assert lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0, 0.0) > lead_quality(
+    assert lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0) > lead_quality(
         8, PARAMS.quality_in_pair, 1, 10.0, 0.9, 0.0
     )
-    assert lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0, 0.0) > lead_quality(
-        8, PARAMS.quality_in_pair, 1, 10.0, 1.0, 0.3
-    )
-    alone = lead_quality(8, PARAMS.quality_alone, 1, 10.0, 1.0, 0.0)
-    assert 0 < alone < lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0, 0.0)
+    alone = lead_quality(8, PARAMS.quality_alone, 1, 10.0, 1.0)
+    assert 0 < alone < lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0)
     assert chance_cap(10, 7.0) == 0 < chance_cap(13, 7.0) < chance_cap(30, 7.0)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mapper.batch import SeedBatch
-from mapper.params import IndexParams, SeedParams
+from mapper.params import IndexParams, MapParams, SeedParams
 from mapper.seed.cpu import seed_reads
-from mapper.seed.exact import disjoint_start, n_disjoint, resolve
+from mapper.seed.exact import disjoint_start, n_disjoint, resolve, resolve_both
 from tests.helpers.read_batches import Genome, genome_of, mutated, packed_reads, random_letters
 from tests.naive.seeds import all_diagonals, diagonals, occurrences, opposite, oriented
 
@@ -222,7 +222,6 @@ def test_short_empty_and_no_reads() -> None:
     genome = genome_of(["ACGTTGCAAGCTTACGGATCCA" * 4])
     seeds = seeds_of(genome, ["", "A", "ACGTTGCA", "N", ""])
     assert seeds.seed_offsets.tolist() == [0] * 6
-    assert seeds.repeat_bases.tolist() == [0] * 5
     nothing = seeds_of(genome, [])
     assert nothing.seed_offsets.tolist() == [0]
     params = EVERYTHING._replace(last_len=8)
@@ -241,7 +240,6 @@ def test_too_frequent_reads_are_placed_all_the_same() -> None:
         for found_strand, diagonal in found:
             assert found_strand == strand
             assert genome.text[diagonal:].startswith(word)
-        assert 0 < seeds.repeat_bases[i] <= 60
 
 
 def test_a_batch_is_its_reads() -> None:
@@ -253,7 +251,22 @@ def test_a_batch_is_its_reads() -> None:
     for i, read in enumerate(reads):
         alone = seeds_of(genome, [read], params)
         assert found_of(alone, 0) == found_of(together, i)
-        assert alone.repeat_bases[0] == together.repeat_bases[i]
+        assert alone.guarantee[0] == together.guarantee[i]
+        assert alone.thinned[0] == together.thinned[i]
+
+
+def test_reads_that_are_not_chosen_have_no_seeds() -> None:
+    rng = np.random.default_rng(12)
+    genome = repeat_genome(rng)
+    reads = sampled_reads(rng, genome, 40, 0.02)
+    batch, packed = packed_reads(reads)
+    chosen = rng.random(len(reads)) < 0.4
+    every = seed_reads(genome.fm, batch, packed, EVERYTHING)
+    some = seed_reads(genome.fm, batch, packed, EVERYTHING, chosen=chosen)
+    assert 0 < len(some.strand) < len(every.strand)
+    for i in range(len(reads)):
+        assert found_of(some, i) == (found_of(every, i) if chosen[i] else [])
+    assert (some.guarantee == np.where(chosen, every.guarantee, 0)).all()
 
 
 def test_lengths_grow_with_the_text_and_given_ones_stay() -> None:
@@ -321,3 +334,26 @@ def test_seeds_of_unique_reads_are_placed_by_comparison(n_errors: int) -> None:
                 params.seed_len,
             )
     assert (seeds.guarantee == 150 // params.seed_len).all()
+
+
+def test_the_second_look_finds_what_shares_one_short_run_of_bases() -> None:
+    """Its seeds start every third base: a run three bases short of two seeds is in one of them."""
+    rng = np.random.default_rng(13)
+    genome = genome_of([random_letters(rng, 5000)])
+    params = resolve_both(MapParams(), len(genome.text))
+    first, again = params.seed, params.second_look
+    assert again.seed_len <= first.seed_len
+    run = again.seed_len + again.dense_step - 1
+    n_missed = 0
+    for _ in range(100):
+        at = int(rng.integers(0, len(genome.text) - 100))
+        begin = int(rng.integers(0, 100 - run))
+        letters = list(genome.text[at : at + 100])
+        # Beside the run, differences leave nothing that any seed of the last resort would find.
+        for i in [*range(begin - 1, -1, -5), *range(begin + run, 100, 5)]:
+            letters[i] = "CGTA"["ACGT".index(letters[i])]
+        read = oriented("".join(letters), int(rng.integers(2)))
+        seeds = seeds_of(genome, [read], again)
+        assert at in {text_pos for _, text_pos in found_of(seeds, 0)}
+        n_missed += len(seeds_of(genome, [read], first._replace(last_len=99)).strand) == 0
+    assert n_missed > 20  # by the first look, where no last round helps

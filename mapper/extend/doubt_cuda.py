@@ -1,0 +1,37 @@
+"""CUDA kernel that finds the reads to be looked at again (``doubt.py``), a read a thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mapper.cuda.api import cuda, kernel
+from mapper.cuda.memory import Workspace
+from mapper.extend.cuda import DeviceAlignments
+from mapper.extend.doubt import is_doubtful
+from mapper.params import ExtendParams
+from mapper.seed.cuda import DeviceReads
+
+
+@kernel(128)
+def _doubt(reads, alignments, guarantee, scores, n_reads, doubtful):
+    read = cuda.grid(1)
+    if read < n_reads:
+        doubtful[read] = is_doubtful(reads.base_offsets, alignments, guarantee, read, scores)
+
+
+def doubtful_reads(
+    space: Workspace, reads: DeviceReads, guarantee: Any, found: DeviceAlignments,
+    scores: ExtendParams,
+) -> Any:  # fmt: skip
+    """Return which reads are to be looked at again: :func:`mapper.extend.doubt.doubtful_reads`.
+
+    Returns
+    -------
+    uint8 (n_reads,), on the device, valid until `space` is used for another batch.
+    """
+    n_reads = len(reads.base_offsets) - 1
+    doubtful = space.device("doubtful", n_reads, np.uint8)
+    _doubt.launch(n_reads, space.stream, reads, found.batch, guarantee, scores, n_reads, doubtful)
+    return doubtful
