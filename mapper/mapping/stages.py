@@ -55,9 +55,7 @@ def align_reads(index: Index, reads: ReadBatch, params: MapParams, stats: RunSta
     with stats.stage("chain"):
         loci = find_loci(seeds, contigs.starts, contigs.lengths)
     with stats.stage("extend"):
-        alignments = extend_loci(
-            index.fm.ref_planes, reads, packed, loci, params.extend, params.keep
-        )
+        alignments = extend_loci(index.text_planes, reads, packed, loci, params.extend, params.keep)
     summary = SeedSummary(seeds.repeat_bases, seeds.guarantee, seeds.thinned)
     return Aligned(reads, packed, summary, alignments, rescued=False)
 
@@ -78,12 +76,12 @@ def rescue_mates(
         raise ValueError("the mates of these reads have been rescued already")
     with stats.stage("rescue"):
         loci = propose_loci(
-            index.fm.ref_planes, reads, packed, contigs.starts, contigs.lengths, seeds,
+            index.text_planes, reads, packed, contigs.starts, contigs.lengths, seeds,
             alignments, model, params.pair, params.extend,
         )  # fmt: skip
         if len(loci.strand):
             rescued = extend_loci(
-                index.fm.ref_planes, reads, packed, loci, params.extend, params.keep
+                index.text_planes, reads, packed, loci, params.extend, params.keep
             )
             alignments = merge_alignments(alignments, rescued)
     return alignments
@@ -104,6 +102,6 @@ def place_batch(
         )  # fmt: skip
     with stats.stage("records"):
         records = make_records(
-            reads, alignments, placements, names, index.fm.ref_planes, params.record
+            reads, alignments, placements, names, index.text_planes, params.record
         )
     return placements, records
