@@ -98,7 +98,7 @@ def place_batch(
     with stats.stage("place"):
         placements = place_reads(
             reads, aligned.seeds, alignments, model, params.pair, params.extend,
-            index.fm.n_rows - 1,
+            index.fm.n_rows - 1, index.contigs.groups,
         )  # fmt: skip
     with stats.stage("records"):
         records = make_records(

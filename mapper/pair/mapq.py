@@ -141,7 +141,8 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, read
     missed does not lie near the mate, where rescue has searched: it breaks the pair, or the mate
     has an alternative near it that seeding missed too. Hence `paired_unseen` is below `unseen`.
     A pair adds PAIR_BOOST at most to a mate's own quality; supplementary heads have only their
-    own, up to that of the primary.
+    own, up to that of the primary. `head` is the column ``PlacementBatch.rival``, -1 for a head on
+    an ALT contig: that is another place for the read rather than a part of it, and may be surer.
     """
     own = _head_quality(
         alignments, first, end, primary, alone, head, read_len, unseen, repeat_bases, scores,
@@ -160,4 +161,5 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, read
                 alignments, first, end, i, alone, head, read_len, unseen, repeat_bases, scores,
                 log10_text, params.quality_alone, params.quality_of_rivals,
             )  # fmt: skip
-            mapq[i - first] = np.uint8(min(own, quality) + 0.5)
+            most = quality if head[i] >= 0 else np.float64(MAX_MAPQ)
+            mapq[i - first] = np.uint8(min(own, most) + 0.5)
