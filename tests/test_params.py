@@ -1,8 +1,8 @@
-"""Choose default sizes of the k-mer table and the suffix array."""
+"""Defaults that depend on the reference: table of k-mers, suffix array, seeds of its copies."""
 
 from __future__ import annotations
 
-from mapper.params import IndexParams
+from mapper.params import COPIES, KEEP_ALL, IndexParams, MapParams
 
 
 def test_default_table_sizes() -> None:
@@ -19,3 +19,16 @@ def test_default_sampling() -> None:
     expected = {0: 1, 4_641_652: 1, 2**24: 1, 2**24 + 1: 4, 3_100_000_000: 4}
     assert {n: IndexParams().sampling(n) for n in expected} == expected
     assert IndexParams(sa_sampling=8).sampling(4_641_652) == 8
+
+
+def test_seeds_have_rows_for_the_copies_of_a_reference() -> None:
+    params = MapParams()
+    assert params.for_contigs(0, False) == params == params.for_contigs(1, False)
+    assert params.for_contigs(2, False).seed.extend_over == 2 * params.seed.extend_over
+    assert params.for_contigs(90, False).seed.extend_over == COPIES
+    alt = params.for_contigs(0, True)
+    assert alt.seed.extend_over == COPIES
+    assert alt.extend.score_margin > params.extend.score_margin
+    assert alt.keep == KEEP_ALL != params.keep
+    for seeds in (alt.seed, alt.second_look):  # and limits that leave room for them
+        assert seeds.extend_over < seeds.max_occ < seeds.max_hits

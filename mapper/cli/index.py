@@ -18,7 +18,8 @@ _FASTA_SUFFIXES = (".fa", ".fasta", ".fna")
 
 EXAMPLES = """\
 fmwave index ref.fa.gz -o ref.fmw
-fmwave index ref.fa --memory 24G --verify"""
+fmwave index ref.fa --memory 24G --verify
+fmwave index GRCh38.fa --alt GRCh38.fa.alt --mask false_duplications.bed"""
 DOCUMENT = "docs/index-format.md"
 
 
@@ -49,6 +50,31 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     output.add_argument(
         "--verify", action="store_true", help="read the index back and compare its checksums"
+    )
+    marks = parser.add_argument_group("contigs and regions (docs/input-and-output.md)")
+    which_alt = marks.add_mutually_exclusive_group()
+    which_alt.add_argument(
+        "--alt",
+        type=Path,
+        metavar="FILE",
+        help="ALT contigs: bwa's .alt file, or a list of names; hits on them do not lower the "
+        "mapping quality on the primary assembly (default: REF.fa.alt, if it exists)",
+    )
+    which_alt.add_argument(
+        "--no-alt", action="store_true", help="all contigs are equal; ignore REF.fa.alt"
+    )
+    marks.add_argument(
+        "--group",
+        type=Path,
+        metavar="FILE",
+        help="lines of a contig, a tab and its group, such as the haplotypes of a diploid "
+        "reference; hits in different groups do not lower each other's mapping quality",
+    )
+    marks.add_argument(
+        "--mask",
+        type=Path,
+        metavar="BED",
+        help="regions in which seeds find nothing, such as false duplications",
     )
     trade = parser.add_argument_group("memory against speed (docs/index-format.md)")
     trade.add_argument(
@@ -111,10 +137,12 @@ def run(args: argparse.Namespace) -> int:
     from mapper.cuda.devices import check_device_name
     from mapper.host_memory import peak_bytes
     from mapper.index.index import Index
+    from mapper.index.marks import read_marks
     from mapper.index.storage import target_path, verify
 
     target_path(output, force=args.force)  # raises before the work, not after
     check_device_name(args.device)
+    alt = None if args.no_alt else args.alt or alt_file_of(args.fasta)
     index = Index.build(
         args.fasta,
         params,
@@ -122,6 +150,7 @@ def run(args: argparse.Namespace) -> int:
         device=args.device,
         memory=args.memory,
         n_threads=args.threads,
+        marks=read_marks(alt, args.group, args.mask),
     )
     index.save(output, force=args.force)
     if args.verify:
@@ -138,6 +167,16 @@ def run(args: argparse.Namespace) -> int:
         peak_bytes() / 1e9,
     )
     return 0
+
+
+def alt_file_of(fasta: Path) -> Path | None:
+    """Return the ``.alt`` file beside a FASTA, as bwa names it, or None."""
+    for name in (fasta.name, fasta.name.removesuffix(".gz")):
+        file = fasta.with_name(f"{name}.alt")
+        if file.exists():
+            log.info("%s: ALT contigs are taken from it (--no-alt ignores it)", file)
+            return file
+    return None
 
 
 def default_output(fasta: Path) -> Path:

@@ -106,19 +106,22 @@ def machine_facts() -> list[tuple[str, str]]:
 
 def index_facts(path: Path, *, check: bool) -> list[tuple[str, str]]:
     """Return the content of an index; with `check`, after comparing its checksums."""
-    from mapper.index.storage import FORMAT_VERSION, open_index, verify
+    from mapper.index.storage import format_version, open_index, verify
 
     if check:
         verify(path)
     index = open_index(path)
     n = index.fm.n_rows - 1
-    meta = index.meta
+    meta, contigs = index.meta, index.contigs
     return [
         ("index", str(path)),
         ("checked", "sizes and all checksums" if check else _SOME),
-        ("format", f"{FORMAT_VERSION}, written by fmwave {meta.fmwave_version}"),
+        ("format", f"{format_version(index)}, written by fmwave {meta.fmwave_version}"),
         ("reference", f"{meta.source_name}, {meta.source_bytes} bytes"),
-        ("contigs", f"{len(index.contigs.names)}, {index.contigs.lengths.sum()} bases"),
+        ("contigs", f"{len(contigs.names)}, {contigs.lengths.sum()} bases"),
+        ("ALT contigs", str(len(contigs.alt_names))),
+        ("groups of contigs", ", ".join(contigs.group_names) or "none"),
+        ("masked", f"{meta.n_masked} bases"),
         ("Occ spacing (q)", str(meta.params.occ_spacing)),
         ("SA sampling (p)", str(meta.params.sa_sampling)),
         ("k-mer table (k)", str(index.fm.kmer_len or "none")),

@@ -24,6 +24,7 @@ from mapper import __version__, dna
 from mapper.dna import AMBIGUOUS
 from mapper.index import packed_text as packed
 from mapper.index.fm import SUPERBLOCK_SHIFT, FMIndex, with_table
+from mapper.index.marks import NO_MARKS, Marks
 from mapper.index.packed_text import PackedText
 from mapper.index.plan import LIBRARY, BuildPlan, choose_route, plan_cpu, sort_suffixes
 from mapper.index.reference import Contigs, IndexData, IndexMeta, make_contigs
@@ -53,10 +54,11 @@ def build_index(
     device: str = "auto",
     memory: int | None = None,
     n_threads: int | None = None,
+    marks: Marks = NO_MARKS,
 ) -> IndexData:
     """Index the contigs of a FASTA file (plain, gzip or BGZF).
 
-    The index is the same, byte for byte, whatever the options below.
+    The index is the same, byte for byte, whatever the options below, but for `marks`.
 
     Parameters
     ----------
@@ -68,11 +70,13 @@ def build_index(
         Bytes that the process may take; None: the available memory.
     n_threads
         Threads; None: all cores of the process.
+    marks
+        ALT contigs, groups of contigs and masked regions.
 
     Raises
     ------
     InputFormatError
-        If the file is not a valid FASTA file.
+        If the file is not a valid FASTA file, or marks are not of its contigs.
     ResourceError, DeviceError
         If memory does not suffice, or the device cannot be used.
     """
@@ -81,28 +85,33 @@ def build_index(
     n_threads = n_threads or len(os.sched_getaffinity(0))
     options = (params, device, memory, n_threads)
     what = f"{fasta}: the index"
+    choose = partial(choose_route, what, check=check_memory, masks=marks.mask is not None)
     most = plain_bytes(fasta)
     if most is None:
         # Refuse at once if not even the smallest text can be indexed.
-        choose_route(what, 1, *options, check=check_memory, say=False)
+        choose(1, *options, say=False)
     else:
-        plan = choose_route(what, most, *options, check=check_memory)
+        plan = choose(most, *options)
     with _phase("reading"):
         contigs, text = read_text(
             fasta, n_threads, most,
-            lambda n: choose_route(what, n, *options, check=check_memory, n_held=n, say=False),
+            lambda n: choose(n, *options, n_held=n, say=False),
         )  # fmt: skip
+    contigs = marks.group(contigs, fasta)
+    regions = marks.masked_regions(contigs, fasta)
     if most is None:
-        plan = choose_route(what, len(text), *options, check=check_memory, n_held=len(text))
+        plan = choose(len(text), *options, n_held=len(text))
     n = len(text)
     params = replace(params, sa_sampling=params.sampling(n), kmer_len=params.table_kmer_len(n))
+    unmasked_planes = mask_text(text, regions, n_threads)
     packed_text = pack_text(text, n_threads)
     unpacked = text if plan.route == LIBRARY else None
     del text  # the other routes do not need it
     gc.collect()  # compiling pack_text leaves its arguments to the garbage collector
     fm = index_text(packed_text, unpacked, params, plan, n_threads)
-    meta = IndexMeta(fasta.name, fasta.stat().st_size, params, __version__)
-    return IndexData(fm, contigs, meta)
+    n_masked = int((regions[:, 1] - regions[:, 0]).sum())
+    meta = IndexMeta(fasta.name, fasta.stat().st_size, params, __version__, n_masked)
+    return IndexData(fm, contigs, meta, unmasked_planes)
 
 
 def build_fm(
@@ -121,6 +130,44 @@ def build_fm(
     return index_text(pack_text(text, n_threads), text, params, plan, n_threads)
 
 
+def mask_text(text: np.ndarray, regions: np.ndarray, n_threads: int = 1) -> np.ndarray | None:
+    """Make the bases of regions ambiguous in a text, in place.
+
+    Parameters
+    ----------
+    text
+        uint8 (n,), n > 0, codes of mapper.dna.
+    regions
+        int64 (n_regions, 2): half-open, in text positions.
+
+    Returns
+    -------
+    The bit planes of the text as it was; None without regions.
+    """
+    if not len(regions):
+        return None
+    planes = _empty_planes(len(text))
+
+    def pack(part: tuple[int, int]) -> None:
+        first, end = part
+        dna.pack_strand(text, first << 6, min(len(text), end << 6), 0, planes, first)
+
+    with _phase("masking"):
+        map_in_threads(pack, parts(len(planes) - 2, 8 * n_threads), n_threads)
+        for start, end in regions.tolist():
+            text[start:end] = AMBIGUOUS
+    planes.flags.writeable = False
+    return planes
+
+
+def _empty_planes(n: int) -> np.ndarray:
+    """Return bit planes for a text of `n` bases, with two rows beyond it, marked ambiguous."""
+    n_rows = int(dna.n_words(n))
+    planes = np.zeros((n_rows + 2, 3), np.uint64)
+    planes[n_rows:, 2] = ~np.uint64(0)
+    return planes
+
+
 def pack_text(text: np.ndarray, n_threads: int = 1) -> PackedText:
     """Pack a text, and replace its ambiguous bases in place.
 
@@ -135,9 +182,7 @@ def pack_text(text: np.ndarray, n_threads: int = 1) -> PackedText:
     marked ambiguous.
     """
     n = len(text)
-    n_rows = int(dna.n_words(n))
-    planes = np.zeros((n_rows + 2, 3), np.uint64)
-    planes[n_rows:, 2] = ~np.uint64(0)
+    planes = _empty_planes(n)
     words = np.zeros(packed.n_words(n), np.uint64)
 
     def pack(part: tuple[int, int]) -> None:
@@ -148,7 +193,7 @@ def pack_text(text: np.ndarray, n_threads: int = 1) -> PackedText:
         packed.pack_words(text, 2 * first, min(len(words), 2 * end), words)
 
     with _phase("packing"):
-        map_in_threads(pack, parts(n_rows, 8 * n_threads), n_threads)
+        map_in_threads(pack, parts(len(planes) - 2, 8 * n_threads), n_threads)
     return PackedText(words, planes, n)
 
 

@@ -56,7 +56,7 @@ class Index(IndexData):
     @classmethod
     def of(cls, data: IndexData) -> Index:
         """Return the index that holds `data`."""
-        return cls(data.fm, data.contigs, data.meta)
+        return cls(data.fm, data.contigs, data.meta, data.unmasked_planes)
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write an index directory; see :func:`mapper.index.storage.save_index`."""

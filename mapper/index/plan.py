@@ -204,6 +204,7 @@ def choose_route(
     *,
     check: bool,
     n_held: int = 0,
+    masks: bool = False,
     say: bool = True,
 ) -> BuildPlan:
     """Choose how to index a text of at most `n` bases.
@@ -220,6 +221,8 @@ def choose_route(
         Refuse a plan that needs more than the available memory.
     n_held
         Bytes of the plan that the process has allocated already.
+    masks
+        Bases are masked: the text without mask is kept in bit planes beside it.
     say
         Log the plan and its memory.
 
@@ -231,7 +234,11 @@ def choose_route(
     available = memory
     if memory is None and (left := available_bytes()) is not None:
         available = left + n_held
+    of_mask = columns(n, params)["ref_planes"].n_bytes if masks else 0
+    if available is not None:
+        available -= of_mask
     plan = _plan(n, params, device, available if check else None, n_threads)
+    plan = plan._replace(host_bytes=plan.host_bytes + of_mask)
     if check:
         if memory is not None and plan.host_bytes > memory:
             raise ResourceError(

@@ -29,7 +29,7 @@ from isal.isal_zlib import crc32
 
 from mapper.errors import IndexFormatError, OutputError, UsageError
 from mapper.index.fm import SUPERBLOCK_SHIFT, FMIndex
-from mapper.index.reference import IndexData, IndexMeta, make_contigs
+from mapper.index.reference import Contigs, IndexData, IndexMeta, make_contigs, with_groups
 from mapper.io.output_file import check_directory_of, remove_directory, sync_to_disk
 from mapper.params import IndexParams
 
@@ -135,13 +135,17 @@ def _spot_rows(n_rows: int) -> np.ndarray:
 # --- open and verify ---
 
 FORMAT_NAME = "fmwave-index"
-FORMAT_VERSION = 1
+PLAIN, MARKED = 1, 2
+"""Format versions: of an index, and of one with groups of contigs or masked bases, which a reader
+of the first would take for one without."""
 META = "meta.json"
 ARRAYS = ("blocks", "super_counts", "first_row", "sa_samples", "kmer_starts", "ref_planes")
+UNMASKED = "unmasked_planes"
+"""The array that an index has only if bases are masked, of the shape of ``ref_planes``."""
 FILES = {META, *(f"{name}.npy" for name in ARRAYS)}
-_SNAKEMAKE_MARK = ".snakemake_timestamp"
-"""Written by Snakemake into directories that a rule makes; holds nothing."""
-
+_OWN_FILES = FILES | {f"{UNMASKED}.npy", ".snakemake_timestamp"}
+"""Files that an index directory may hold; Snakemake writes its own, which is empty, into
+directories that a rule makes."""
 _SHOWN_FILES = 3
 """Files that an error message names."""
 
@@ -169,19 +173,21 @@ def open_index(path: str | Path) -> IndexData:
     meta = read_meta(path)
     with _meta_fields(path):
         params = IndexParams(**meta["parameters"])
+        n_masked = 0 if meta["format_version"] == PLAIN else int(meta["masked_bases"])
         source = IndexMeta(
-            meta["source"]["name"], meta["source"]["bytes"], params, meta["fmwave_version"]
-        )
-        listed = meta["contigs"]
-        contigs = make_contigs(listed["names"], listed["md5"], listed["lengths"])
+            meta["source"]["name"], meta["source"]["bytes"], params, meta["fmwave_version"],
+            n_masked,
+        )  # fmt: skip
+        contigs = _contigs_of(meta)
         n = meta["n_rows"] - 1
         primary = int(meta["primary"])
-        sizes = {name: meta["files"][f"{name}.npy"]["bytes"] for name in ARRAYS}
+        shapes = _columns_on_disk(n, params, n_masked)
+        sizes = {name: meta["files"][f"{name}.npy"]["bytes"] for name in shapes}
         small = {name: meta["files"][f"{name}.npy"]["crc32"] for name in _SMALL}
     if n != int(contigs.lengths.sum()) + len(contigs.lengths):
         raise IndexFormatError(f"{path / META}: contig lengths disagree with n_rows; {_REBUILD}")
     arrays = {}
-    for name, column in columns(n, params).items():
+    for name, column in shapes.items():
         file = path / f"{name}.npy"
         arrays[name] = _map_array(file, sizes[name])
         if arrays[name].dtype != column.dtype or arrays[name].shape != column.shape:
@@ -189,6 +195,7 @@ def open_index(path: str | Path) -> IndexData:
                 f"{file}: holds {arrays[name].dtype} {arrays[name].shape}, and "
                 f"{column.dtype} {column.shape} is expected; {_REBUILD}"
             )
+    unmasked_planes = arrays.pop(UNMASKED, None)
     fm = FMIndex(
         **arrays,
         n_rows=n + 1,
@@ -205,7 +212,22 @@ def open_index(path: str | Path) -> IndexData:
     for name, check in SPOT_CHECKS.items():
         with _reading(path / f"{name}.npy"):
             check(fm)
-    return IndexData(fm, contigs, source)
+    return IndexData(fm, contigs, source, unmasked_planes)
+
+
+def _columns_on_disk(n: int, params: IndexParams, n_masked: int) -> dict[str, Column]:
+    """Return the arrays of an index directory, by name."""
+    shapes = columns(n, params)
+    return {**shapes, UNMASKED: shapes["ref_planes"]} if n_masked else shapes
+
+
+def _contigs_of(meta: dict[str, Any]) -> Contigs:
+    """Return the contigs that ``meta.json`` lists."""
+    listed = meta["contigs"]
+    contigs = make_contigs(listed["names"], listed["md5"], listed["lengths"])
+    if meta["format_version"] == PLAIN:
+        return contigs
+    return with_groups(contigs, set(listed["alt"]), listed["groups"])
 
 
 def verify(path: str | Path) -> None:
@@ -274,9 +296,9 @@ def read_meta(path: Path) -> dict[str, Any]:
         raise IndexFormatError(f"{file}: damaged or not of an index; {_REBUILD}") from error
     if name != FORMAT_NAME:
         raise IndexFormatError(f"{file}: format {name!r}, and {FORMAT_NAME!r} is expected")
-    if version != FORMAT_VERSION:
+    if version not in (PLAIN, MARKED):
         raise IndexFormatError(
-            f"{path}: index format {version}; this fmwave reads format {FORMAT_VERSION}: "
+            f"{path}: index format {version}; this fmwave reads formats {PLAIN} and {MARKED}: "
             f"use another fmwave, or {_REBUILD}"
         )
     if meta.pop("crc32", None) != meta_checksum(meta):
@@ -420,7 +442,7 @@ def _check_own_files(directory: Path, name: str) -> None:
         raise OutputError(
             f"{name}: is there and cannot be looked into: {error.strerror}; name another output"
         ) from error
-    others = sorted(found - FILES - {_SNAKEMAKE_MARK})
+    others = sorted(found - _OWN_FILES)
     if others:
         shown = ", ".join(others[:_SHOWN_FILES]) + (", ..." if others[_SHOWN_FILES:] else "")
         raise UsageError(
@@ -447,6 +469,11 @@ def _is_index(path: Path) -> bool:
     return True
 
 
+def format_version(index: IndexData) -> int:
+    """Return the version of the format in which an index is written."""
+    return MARKED if len(index.contigs.groups) or index.meta.n_masked else PLAIN
+
+
 class _ChecksumFile:
     """A binary file that records the size and CRC-32 of the data written to it."""
 
@@ -462,17 +489,31 @@ class _ChecksumFile:
 
 
 def _write_files(index: IndexData, directory: Path) -> None:
+    arrays = {name: getattr(index.fm, name) for name in ARRAYS}
+    if index.unmasked_planes is not None:
+        arrays[UNMASKED] = index.unmasked_planes
     files = {}
-    for name in ARRAYS:
+    for name, array in arrays.items():
         with (directory / f"{name}.npy").open("wb") as raw:
             file = _ChecksumFile(raw)
-            _write_array(file, getattr(index.fm, name))
+            _write_array(file, array)
             _sync(raw)
         files[f"{name}.npy"] = {"bytes": file.n_bytes, "crc32": f"{file.crc32:08x}"}
     params = index.meta.params
+    contigs = index.contigs
+    listed: dict[str, Any] = {
+        "names": list(contigs.names),
+        "lengths": contigs.lengths.tolist(),
+        "md5": list(contigs.md5),
+    }
+    version = format_version(index)
+    if version == MARKED:
+        groups = zip(contigs.names, contigs.named_groups, strict=False)
+        listed["alt"] = contigs.alt_names
+        listed["groups"] = {name: group for name, group in groups if group}
     meta = {
         "format": FORMAT_NAME,
-        "format_version": FORMAT_VERSION,
+        "format_version": version,
         "fmwave_version": index.meta.fmwave_version,
         "source": {"name": index.meta.source_name, "bytes": index.meta.source_bytes},
         "parameters": {
@@ -483,12 +524,10 @@ def _write_files(index: IndexData, directory: Path) -> None:
         "n_rows": index.fm.n_rows,
         "primary": index.fm.primary,
         "files": files,
-        "contigs": {
-            "names": list(index.contigs.names),
-            "lengths": index.contigs.lengths.tolist(),
-            "md5": list(index.contigs.md5),
-        },
+        "contigs": listed,
     }
+    if version == MARKED:
+        meta["masked_bases"] = index.meta.n_masked
     meta["crc32"] = meta_checksum(meta)
     with (directory / META).open("wb") as raw:
         raw.write(json.dumps(meta, indent=1).encode() + b"\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from mapper import __version__
 from mapper.errors import UsageError
@@ -56,6 +56,7 @@ def header_text(
     read_group: str | Sequence[str] | None = None,
     sort: bool = False,
     inputs: Sequence[Sequence[str]] = (),
+    alt_names: Collection[str] = (),
 ) -> str:
     r"""Return the header lines, each with its newline.
 
@@ -71,6 +72,8 @@ def header_text(
         The records will be ordered by coordinate; otherwise mates are next to each other.
     inputs
         Header lines of each input file: @RG, @PG and @CO are kept, and the @PG chain continues.
+    alt_names
+        Contigs that are alternate loci, of which place it is not known: they get ``AH:*``.
 
     Raises
     ------
@@ -82,7 +85,7 @@ def header_text(
     order = "SO:coordinate" if sort else "SO:unsorted\tGO:query"
     lines = [f"@HD\tVN:1.6\t{order}"]
     lines += [
-        f"@SQ\tSN:{name}\tLN:{length}"
+        f"@SQ\tSN:{name}\tLN:{length}" + ("\tAH:*" if name in alt_names else "")
         for name, length in zip(contig_names, contig_lengths, strict=True)
     ]
     groups = [read_group] if isinstance(read_group, str) else read_group or []

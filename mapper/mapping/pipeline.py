@@ -117,7 +117,7 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
         groups = [lane.read_group for lane in lanes if lane.read_group is not None]
         header = header_text(
             contigs.names, contigs.lengths.tolist(), job.command_line, groups,
-            job.sort is not None, reader.headers,
+            job.sort is not None, reader.headers, contigs.alt_names,
         )  # fmt: skip
         parts = [FINISHING, READING] if reader.has_text else [FINISHING]
         # The memory of helper processes is not part of the plan.
@@ -304,8 +304,9 @@ def _freeze_insert_size(
             if part.reads.paired:
                 ordinals = batch.reads.first_read + rows[::2]
                 confident = confident_inserts(
-                    part.reads.base_offsets, part.alignments, run.params.extend
-                )
+                    part.reads.base_offsets, part.alignments, run.params.extend,
+                    run.index.contigs.groups,
+                )  # fmt: skip
                 inserts.append(confident[ordinals < ESTIMATION_READS])
     sample = np.concatenate(inserts)[:ESTIMATION_PAIRS]
     model = estimate(sample[sample != 0])
@@ -335,11 +336,13 @@ class Run:
         self.index = index = session.index
         self.job = job
         self.stats = stats
-        self.params = resolve_both(job.params, index.fm.n_rows - 1)
+        params = resolve_both(job.params, index.fm.n_rows - 1)
+        contigs = index.contigs
+        self.params = params.for_contigs(len(contigs.group_names), bool(contigs.alt_names))
         # With several lanes, the reader tags each read with its read group.
         group = None if job.lanes else job.read_group
         read_group = parse_read_group(group)[1] if group else ""
-        self.names: Names = make_names(index.contigs.names, index.contigs.starts, read_group)
+        self.names: Names = make_names(index.contigs, read_group)
         self.workers = job.threads  # plan_resources() leaves some to samtools
         self.helper_threads = 1
         self.pool = session.pool

@@ -56,9 +56,7 @@ def align_reads(index: Index, reads: ReadBatch, params: MapParams, stats: RunSta
     with stats.stage("chain"):
         loci = find_loci(seeds, contigs.starts, contigs.lengths)
     with stats.stage("extend"):
-        alignments = extend_loci(
-            index.fm.ref_planes, reads, packed, loci, params.extend, params.keep
-        )
+        alignments = extend_loci(index.text_planes, reads, packed, loci, params.extend, params.keep)
     summary = SeedSummary(seeds.guarantee, seeds.thinned)
     doubtful = doubtful_reads(reads, seeds.guarantee, alignments, params.extend)
     if doubtful.any():
@@ -69,9 +67,7 @@ def align_reads(index: Index, reads: ReadBatch, params: MapParams, stats: RunSta
         with stats.stage("chain"):
             loci = find_loci(seeds, contigs.starts, contigs.lengths)
         with stats.stage("extend"):
-            found = extend_loci(
-                index.fm.ref_planes, reads, packed, loci, params.extend, params.keep
-            )
+            found = extend_loci(index.text_planes, reads, packed, loci, params.extend, params.keep)
             alignments = merge_alignments(alignments, found)
         summary = SeedSummary(
             np.where(doubtful, seeds.guarantee, summary.guarantee),
@@ -96,12 +92,12 @@ def rescue_mates(
         raise ValueError("the mates of these reads have been rescued already")
     with stats.stage("rescue"):
         loci = propose_loci(
-            index.fm.ref_planes, reads, packed, contigs.starts, contigs.lengths, seeds,
+            index.text_planes, reads, packed, contigs.starts, contigs.lengths, seeds,
             alignments, model, params.pair, params.extend,
         )  # fmt: skip
         if len(loci.strand):
             rescued = extend_loci(
-                index.fm.ref_planes, reads, packed, loci, params.extend, params.keep
+                index.text_planes, reads, packed, loci, params.extend, params.keep
             )
             alignments = merge_alignments(alignments, rescued)
     return alignments
@@ -118,10 +114,10 @@ def place_batch(
     with stats.stage("place"):
         placements = place_reads(
             reads, aligned.seeds, alignments, model, params.pair, params.extend,
-            index.fm.n_rows - 1,
+            index.fm.n_rows - 1, index.contigs.groups,
         )  # fmt: skip
     with stats.stage("records"):
         records = make_records(
-            reads, alignments, placements, names, index.fm.ref_planes, params.record
+            reads, alignments, placements, names, index.text_planes, params.record
         )
     return placements, records

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,12 @@ from mapper.seed.cuda import download_packed, seed_reads, upload_reads
 log = logging.getLogger(__name__)
 
 
+class _Text(NamedTuple):
+    """The text of an index with masked bases, in a form that can be uploaded."""
+
+    planes: np.ndarray  # uint64 (n_words + 2, 3): IndexData.unmasked_planes
+
+
 class StreamWorkspace(NamedTuple):
     """A stream with its buffers, and the index on its device; it aligns one batch at a time."""
 
@@ -56,6 +62,8 @@ class StreamWorkspace(NamedTuple):
     fm: FMIndex
     contigs: ContigBounds
     space: Workspace
+    text_planes: Any
+    """Bit planes of the text that reads are aligned to, on the device; mostly ``fm.ref_planes``."""
 
 
 class DeviceStages:
@@ -84,13 +92,18 @@ class DeviceStages:
         def open_device(ordinal: int) -> list[StreamWorkspace]:
             with cuda.gpus[ordinal]:
                 fm = upload(index.fm, f"the index {index.meta.source_name}")
+                text_planes = fm.ref_planes
+                if index.unmasked_planes is not None:
+                    text_planes = upload(_Text(index.unmasked_planes), "the text").planes
                 fm = expand_suffix_array(fm)
                 contigs = upload(
                     ContigBounds(index.contigs.starts, index.contigs.lengths), "the contigs"
                 )
                 slabs = result_memory()
                 return [
-                    StreamWorkspace(index, ordinal, fm, contigs, Workspace(slabs, sleeps=True))
+                    StreamWorkspace(
+                        index, ordinal, fm, contigs, Workspace(slabs, sleeps=True), text_planes
+                    )
                     for _ in range(n_streams)
                 ]
 
@@ -218,7 +231,7 @@ def _align_at_once(
     model: InsertSizeModel | None,
 ) -> list[ResultSlice]:  # fmt: skip
     """Run the stages, one after another, in a stream."""
-    _, _, fm, contigs, space = stream
+    _, _, fm, contigs, space, text_planes = stream
     with stats.stage("pack"):
         on_device, longest = upload_reads(space, batches)
         packed = None if model is not None else download_packed(space, on_device)
@@ -228,7 +241,7 @@ def _align_at_once(
         loci = find_loci(space, contigs, seeds)
     with stats.stage("extend"):
         extended = extend_loci(
-            space, fm.ref_planes, on_device, longest, loci, seeds.read, params.extend, params.keep
+            space, text_planes, on_device, longest, loci, seeds.read, params.extend, params.keep
         )
     with stats.stage("seed"):
         doubtful = doubtful_reads(
@@ -240,7 +253,7 @@ def _align_at_once(
             loci = find_loci(space, contigs, seeds)
         with stats.stage("extend"):
             found = extend_loci(
-                space, fm.ref_planes, on_device, longest, loci, seeds.read, params.extend,
+                space, text_planes, on_device, longest, loci, seeds.read, params.extend,
                 params.keep, "second_look",
             )  # fmt: skip
             extended = merge_on_device(space, extended, found, "both_looks")
@@ -250,12 +263,12 @@ def _align_at_once(
     if model is not None and batches[0].paired:
         with stats.stage("rescue"):
             proposed = propose_loci(
-                space, fm.ref_planes, contigs, on_device, seeds, extended.batch, model,
+                space, text_planes, contigs, on_device, seeds, extended.batch, model,
                 params.pair, params.extend,
             )  # fmt: skip
             if proposed.host_offsets[-1]:
                 rescued = extend_loci(
-                    space, fm.ref_planes, on_device, longest, proposed.loci, proposed.read,
+                    space, text_planes, on_device, longest, proposed.loci, proposed.read,
                     params.extend, params.keep, "rescued",
                 )  # fmt: skip
                 extended = merge_on_device(space, extended, rescued, "with_rescued")

@@ -177,7 +177,7 @@ def compile_finishing() -> None:
     n_words = int(2 * ((np.diff(reads.base_offsets) + 63) // 64).sum())
     packed = PackedReads(np.zeros((n_words + 1, 3), np.uint64), np.zeros(n + 1, np.int64))
     aligned = Aligned(reads, packed, seeds, no_alignments(n), rescued=False)
-    names = make_names(index.contigs.names, index.contigs.starts, "")
+    names = make_names(index.contigs, "")
     _finish(index, aligned, MapParams(), names, encode_bam)
 
 
@@ -188,7 +188,7 @@ def _finish(
     """Run the stages after extension; return the encoded records."""
     reads = aligned.reads
     merged = merge_alignments(aligned.alignments, aligned.alignments)
-    confident_inserts(reads.base_offsets, merged, params.extend)
+    confident_inserts(reads.base_offsets, merged, params.extend, index.contigs.groups)
     placements, records = place_batch(index, aligned, assumed_model(), params, names, RunStats())
     tally(placements)
     return encode(copy_input_tags(records, with_tag(reads, b"XXi\0\0\0\0")), reads)

@@ -17,7 +17,9 @@ import numpy as np
 
 from mapper.batch import AlignmentBatch
 from mapper.extend.ungapped import lowest_score
+from mapper.index.reference import NO_GROUPS
 from mapper.jit.accelerate import core, driver
+from mapper.pair.contig_groups import is_apart
 from mapper.params import ExtendParams
 
 SCALE = 4
@@ -128,7 +130,7 @@ def insert_size(alignments, a, a_len, b, b_len):
 
 
 @driver
-def _confident_inserts(base_offsets, alignments, scores):
+def _confident_inserts(base_offsets, alignments, scores, groups):
     gap = CONFIDENT_GAP * scores.match
     offsets = alignments.alignment_offsets
     n_pairs = (len(offsets) - 1) // 2
@@ -145,7 +147,11 @@ def _confident_inserts(base_offsets, alignments, scores):
                 continue
             read_len = base_offsets[read + 1] - base_offsets[read]
             score = np.int64(alignments.score[first])
-            second = np.int64(alignments.score[first + 1]) if end - first > 1 else score - gap
+            second = score - gap
+            for i in range(first + 1, end):
+                if not is_apart(groups, alignments, first, i):
+                    second = np.int64(alignments.score[i])
+                    break
             if score < lowest_score(read_len, scores) or score - second < gap:
                 confident = False
         if not confident:
@@ -162,7 +168,13 @@ def _confident_inserts(base_offsets, alignments, scores):
 
 
 def confident_inserts(
-    base_offsets: np.ndarray, alignments: AlignmentBatch, scores: ExtendParams
+    base_offsets: np.ndarray,
+    alignments: AlignmentBatch,
+    scores: ExtendParams,
+    groups: np.ndarray = NO_GROUPS,
 ) -> np.ndarray:
-    """Return the signed insert size (int64) of each pair, 0 for a pair that is not confident."""
-    return _confident_inserts(base_offsets, alignments, scores)
+    """Return the signed insert size (int64) of each pair, 0 for a pair that is not confident.
+
+    `groups` are those of the contigs (:class:`mapper.index.reference.Contigs`).
+    """
+    return _confident_inserts(base_offsets, alignments, scores, groups)

@@ -109,7 +109,8 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, unse
     has an alternative near it that seeding missed too. Hence `paired_unseen` is below `unseen`.
     A pair adds PAIR_BOOST at most to a mate's own quality; supplementary heads have only their
     own, up to that of the primary. `few_seeds`: the read's own quality is FEW_SEEDS_QUALITY at
-    most.
+    most. `head` is the column ``PlacementBatch.rival``, -1 for a head on an ALT contig: that is
+    another place for the read rather than a part of it, and may be surer.
     """
     most = np.float64(FEW_SEEDS_QUALITY if few_seeds else MAX_MAPQ)
     own = _head_quality(
@@ -130,4 +131,5 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, unse
                 alignments, first, end, i, alone, head, unseen, scores, log10_text,
                 params.quality_alone, params.quality_of_rivals,
             )  # fmt: skip
-            mapq[i - first] = np.uint8(min(min(own, most), quality) + 0.5)
+            of_parts = quality if head[i] >= 0 else np.float64(MAX_MAPQ)
+            mapq[i - first] = np.uint8(min(min(own, most), of_parts) + 0.5)

@@ -14,10 +14,14 @@ import numpy as np
 from mapper.jit.accelerate import core
 from mapper.jit.hashing import splitmix64
 from mapper.jit.lanes import lane_max
+from mapper.pair.contig_groups import is_hidden
 from mapper.pair.insert_size import SCALE, five_prime, insert_size
 
 NO_PAIR = -(2**40)
 """Score of a pair that does not exist."""
+
+FAR = 2**62
+"""An end farther from every other than any insert size."""
 
 
 @core
@@ -76,11 +80,13 @@ def signed_end(alignments, i, read_len):
 
 
 @core
-def score_pairs(base_offsets, alignments, first_read, model, key, ends, values):
+def score_pairs(base_offsets, alignments, first_read, model, key, hidden, ends, values):
     """Score all proper pairs of the mates `first_read` and the next; return the best.
 
     Parameters
     ----------
+    hidden
+        As of :func:`mapper.pair.contig_groups.hide_alt`: these alignments make no pair.
     ends
         Workspace: int64, one item or more for each alignment of the second mate.
     values
@@ -102,8 +108,12 @@ def score_pairs(base_offsets, alignments, first_read, model, key, ends, values):
     best_hash = np.uint64(0)
     for i in range(n_second):
         ends[i] = signed_end(alignments, b_first + i, b_len)
+        if is_hidden(hidden, b_first + i):
+            ends[i] = FAR
     span = np.uint64(model.high - model.low)
     for a in range(a_first, b_first):
+        if is_hidden(hidden, a):
+            continue
         lowest = model.low - signed_end(alignments, a, a_len)
         for i in range(n_second):
             # Rules out nearly all improper pairs: a difference below 0 is huge as unsigned.

@@ -2,7 +2,8 @@
 
 A read's alignments compete where they overlap on the read. Its *heads* do not overlap:
 the first is the primary, the others become supplementary records (a split read). Every
-other alignment is secondary to the first head it overlaps.
+other alignment is secondary to the first head it overlaps. (Groups of contigs, ALT contigs above
+all, add to that: :mod:`mapper.pair.contig_groups`.)
 
 Placements are compared by *ranking scores*: alignment scores with two corrections. A clipped end is
 stronger evidence against a position than a mismatch: of two copies of a repeat, the likelier is the
@@ -26,7 +27,9 @@ from mapper.batch import NO_QUALITY, AlignmentBatch, ReadBatch, SeedSummary
 from mapper.cigar import D, X
 from mapper.extend.filter import as_given, overlap
 from mapper.extend.ungapped import lowest_score
+from mapper.index.reference import NO_GROUPS
 from mapper.jit.accelerate import core, driver
+from mapper.pair.contig_groups import hide_alt, is_apart, is_hidden, set_rivals
 from mapper.pair.insert_size import SCALE, InsertSizeModel
 from mapper.pair.mapq import (
     FEW_SEEDS,
@@ -199,7 +202,10 @@ class PlacementBatch(NamedTuple):
     role: np.ndarray  # uint8 (n_alignments,): UNUSED, PRIMARY, SUPPLEMENTARY or SECONDARY
     head: np.ndarray  # int64 (n_alignments,): the head it competes with (a head: itself)
     mapq: np.ndarray  # uint8 (n_alignments,): of heads
-    sub_score: np.ndarray  # int32 (n_alignments,): of heads, best score secondary to it, or 0
+    sub_score: np.ndarray  # int32 (n_alignments,): of heads, best score that rivals it, or 0
+    rival: np.ndarray
+    """int64 (n_alignments,): the head that the alignment makes less sure, or -1; a head itself,
+    or the ALT head that is better. Without groups of contigs it is the column `head`."""
 
 
 @core
@@ -216,10 +222,12 @@ def _competes(alignments, a, b, read_len, share):
 
 
 @core
-def _best_alone(alignments, first, end, key):
+def _best_alone(alignments, first, end, key, hidden):
     """Return the best-scoring alignment in first:end, ties by hash, or -1 if there is none."""
     best = np.int64(-1)
     for i in range(first, end):
+        if is_hidden(hidden, i):
+            continue
         if (
             best < 0
             or alignments.score[i] > alignments.score[best]
@@ -233,16 +241,17 @@ def _best_alone(alignments, first, end, key):
 
 
 @core
-def _assign_roles(alignments, first, end, primary, read_len, lowest, share, role, head,
+def _assign_roles(alignments, first, end, primary, read_len, lowest, share, hidden, role, head,
                   sub_score):  # fmt: skip
     """Make `primary` the first head; sort the read's other alignments under heads.
 
     Alignments that score below `lowest` compete, but get no role: they are not reported.
+    Hidden ones are left out.
     """
     role[primary] = PRIMARY
     head[primary] = primary
     for i in range(first, end):
-        if i == primary:
+        if i == primary or is_hidden(hidden, i):
             continue
         rival = np.int64(-1)
         if _competes(alignments, primary, i, read_len, share):
@@ -261,6 +270,76 @@ def _assign_roles(alignments, first, end, primary, read_len, lowest, share, role
         elif reported:
             role[i] = SUPPLEMENTARY
             head[i] = i
+
+
+@core
+def _keep_to_group(alignments, first, end, primary, groups, role, head):
+    """Move supplementary heads to the group of the primary, where an equal alignment lies there.
+
+    Parts of a read lie on one haplotype rather than on two.
+    """
+    for i in range(first, end):
+        if role[i] != SUPPLEMENTARY or not is_apart(groups, alignments, primary, i):
+            continue
+        for j in range(first, end):
+            if (
+                role[j] == SECONDARY
+                and head[j] == i
+                and alignments.score[j] == alignments.score[i]
+                and not is_apart(groups, alignments, primary, j)
+            ):
+                role[i], role[j] = SECONDARY, SUPPLEMENTARY
+                for other in range(first, end):
+                    if head[other] == i:
+                        head[other] = j
+                break
+
+
+@core
+def _assign_alt_roles(alignments, first, end, read_len, lowest, share, hidden, role, head,
+                      rival, sub_score):  # fmt: skip
+    """Give the hidden alignments of a read their roles, once all others have theirs.
+
+    One that scores more than every head it competes with becomes a supplementary head; others are
+    secondary to the first of these heads, in order of score. A head of the primary assembly that
+    scores less than an ALT head becomes its rival, and stays its own head.
+
+    Parameters
+    ----------
+    share
+        As for :func:`_competes`.
+    rival
+        As of :func:`set_rivals`, of the others. ALT heads get -1.
+    """
+    for i in range(first, end):
+        if not hidden[i]:
+            continue
+        better = np.int64(-1)
+        for j in range(first, end):
+            is_head = role[j] == PRIMARY or role[j] == SUPPLEMENTARY
+            if (
+                is_head
+                and alignments.score[j] >= alignments.score[i]
+                and _competes(alignments, j, i, read_len, share)
+            ):
+                better = np.int64(j)
+                break
+        reported = alignments.score[i] >= lowest
+        head[i] = better
+        rival[i] = -1
+        if better >= 0:
+            if reported:
+                role[i] = SECONDARY
+            if hidden[better]:
+                rival[i] = better
+                sub_score[better] = max(sub_score[better], alignments.score[i])
+        elif reported:
+            role[i] = SUPPLEMENTARY
+            head[i] = i
+            for j in range(first, end):
+                if rival[j] == j and _competes(alignments, j, i, read_len, share):
+                    sub_score[i] = max(sub_score[i], alignments.score[j])
+                    rival[j] = i
 
 
 @core
@@ -287,7 +366,8 @@ def _clear_roles(first, end, role, head, mapq, sub_score):
 
 
 @core
-def _pair_values(base_offsets, scored, first_read, best, model, penalty, key, ends, values):
+def _pair_values(base_offsets, scored, first_read, best, model, penalty, key, hidden, ends,
+                 values):  # fmt: skip
     """Set the values of both mates' alignments; return the best proper pair as `score_pairs`.
 
     `best` are the mates' best alignments by themselves, or -1; `ends` is a workspace.
@@ -300,7 +380,7 @@ def _pair_values(base_offsets, scored, first_read, best, model, penalty, key, en
         )  # fmt: skip
     if best[0] < 0 or best[1] < 0:
         return np.int64(NO_PAIR), np.int64(-1), np.int64(-1)
-    return score_pairs(base_offsets, scored, first_read, model, key, ends, values)
+    return score_pairs(base_offsets, scored, first_read, model, key, hidden, ends, values)
 
 
 @core
@@ -326,7 +406,8 @@ def _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq):
 
 @driver
 def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paired, model, params,
-           scores, log10_text, primary, proper, role, head, mapq, sub_score):  # fmt: skip
+           scores, log10_text, groups, primary, proper, role, head, mapq, sub_score,
+           rival):  # fmt: skip
     """Fill the columns from `primary` on; their contents do not matter."""
     ranked, plain, doubted = rankings
     offsets = alignments.alignment_offsets
@@ -337,6 +418,7 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paire
     values, plain_values = np.zeros((2, most), np.int64), np.zeros((2, most), np.int64)
     alone, plain_alone = np.zeros(most, np.int64), np.zeros(most, np.int64)
     plain_mapq = np.zeros(most, np.uint8)
+    hidden = np.zeros(len(head) if len(groups) else 0, np.bool_)
     step = 2 if paired else 1
     penalty = params.unpaired_penalty
     for read in range(0, n_reads, step):
@@ -345,15 +427,15 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paire
         is_doubted = False
         for mate in range(step):
             proper[read + mate] = False
-            primary[read + mate] = _best_alone(
-                ranked, offsets[read + mate], offsets[read + mate + 1],
-                key + np.uint64(mate),
-            )  # fmt: skip
+            first, end = offsets[read + mate], offsets[read + mate + 1]
+            lowest = lowest_score(base_offsets[read + mate + 1] - base_offsets[read + mate], scores)
+            hide_alt(alignments, first, end, lowest, groups, hidden)
+            primary[read + mate] = _best_alone(ranked, first, end, key + np.uint64(mate), hidden)
             is_doubted |= doubted[read + mate]
         if paired:
             best = primary[read], primary[read + 1]
             score, pair_a, pair_b = _pair_values(
-                base_offsets, ranked, read, best, model, penalty, key, alone, values
+                base_offsets, ranked, read, best, model, penalty, key, hidden, alone, values
             )
             if score != NO_PAIR:
                 apart = np.int64(ranked.score[best[0]]) + np.int64(ranked.score[best[1]])
@@ -362,12 +444,15 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paire
                     proper[read] = proper[read + 1] = True
             if is_doubted:
                 best = (
-                    _best_alone(plain, offsets[read], offsets[read + 1], key),
-                    _best_alone(plain, offsets[read + 1], offsets[read + 2], key + np.uint64(1)),
+                    _best_alone(plain, offsets[read], offsets[read + 1], key, hidden),
+                    _best_alone(
+                        plain, offsets[read + 1], offsets[read + 2], key + np.uint64(1), hidden
+                    ),
                 )
                 _pair_values(
-                    base_offsets, plain, read, best, model, penalty, key, alone, plain_values
-                )
+                    base_offsets, plain, read, best, model, penalty, key, hidden, alone,
+                    plain_values,
+                )  # fmt: skip
         for mate in range(step):
             chosen = primary[read + mate]
             if chosen < 0:
@@ -382,9 +467,16 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paire
             if not paired:
                 _set_alone(ranked, first, end, values[mate])
             _assign_roles(
-                alignments, first, end, chosen, read_len, lowest, params.secondary_overlap, role,
-                head, sub_score,
+                alignments, first, end, chosen, read_len, lowest, params.secondary_overlap, hidden,
+                role, head, sub_score,
             )  # fmt: skip
+            if len(groups):
+                _keep_to_group(alignments, first, end, chosen, groups, role, head)
+                set_rivals(alignments, first, end, groups, head, rival, sub_score)
+                _assign_alt_roles(
+                    alignments, first, end, read_len, lowest, params.secondary_overlap, hidden,
+                    role, head, rival, sub_score,
+                )  # fmt: skip
             unseen = unseen_score(read_len, scores.match)
             paired_unseen = unseen
             if proper[read + mate]:
@@ -397,7 +489,7 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paire
                 paired_unseen -= min(np.int64(penalty), max(mate_lead, np.int64(0)))
             few_seeds = seeds.thinned[read + mate] and seeds.guarantee[read + mate] <= FEW_SEEDS
             assign_mapq(
-                alignments, first, end, chosen, values[mate], alone, head, role, unseen,
+                alignments, first, end, chosen, values[mate], alone, rival, role, unseen,
                 paired_unseen, few_seeds, scores, params, log10_text, proper[read + mate],
                 mapq[first:end],
             )  # fmt: skip
@@ -407,7 +499,7 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paire
                 if not paired:
                     _set_alone(plain, first, end, plain_values[mate])
                 assign_mapq(
-                    alignments, first, end, chosen, plain_values[mate], plain_alone, head, role,
+                    alignments, first, end, chosen, plain_values[mate], plain_alone, rival, role,
                     unseen, paired_unseen, few_seeds, scores, params, log10_text,
                     proper[read + mate], plain_mapq[: end - first],
                 )  # fmt: skip
@@ -422,6 +514,7 @@ def place_reads(
     params: PairParams,
     scores: ExtendParams,
     text_len: int,
+    groups: np.ndarray = NO_GROUPS,
 ) -> PlacementBatch:
     """Choose the placement of each read and assign its mapping quality.
 
@@ -431,20 +524,24 @@ def place_reads(
         Insert-size model; used if ``reads.paired``.
     text_len
         Length of the indexed text, for what chance alone would match.
+    groups
+        Of the contigs (:class:`mapper.index.reference.Contigs`); int32, empty if all compete.
     """
     n_alignments = len(alignments.strand)
+    head = np.empty(n_alignments, np.int64)
     placements = PlacementBatch(
         primary=np.empty(reads.n_reads, np.int64),
         proper=np.empty(reads.n_reads, np.bool_),
         role=np.empty(n_alignments, np.uint8),
-        head=np.empty(n_alignments, np.int64),
+        head=head,
         mapq=np.empty(n_alignments, np.uint8),
         sub_score=np.empty(n_alignments, np.int32),
+        rival=np.full(n_alignments, -1, np.int64) if len(groups) else head,
     )
     _place(
         reads.names, reads.name_offsets, reads.base_offsets, seeds, alignments,
         with_ranking_scores(reads, alignments, scores), reads.paired, model, params, scores,
-        math.log10(2 * text_len), *placements,
+        math.log10(2 * text_len), groups, *placements,
     )  # fmt: skip
     return placements
 

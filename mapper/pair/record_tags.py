@@ -13,6 +13,7 @@ from mapper.cigar import D as DELETION
 from mapper.dna import ASCII_OF_CODE
 from mapper.io.tags import put_int
 from mapper.jit.accelerate import core
+from mapper.pair.contig_groups import is_alt
 from mapper.pair.mapq import PRIMARY, SECONDARY, SUPPLEMENTARY
 
 
@@ -41,6 +42,17 @@ def put_int_tag(buffer, pos, first, second, value):
     bits = np.int64(value) & 0xFFFFFFFF
     for i in range(4):
         buffer[pos + i] = (bits >> (8 * i)) & 255
+    return pos + 4
+
+
+@core
+def put_share_tag(buffer, pos, first, second, part, whole):
+    """Write ``part / whole``, rounded to thousandths as bwa prints it, as a tag of type f."""
+    pos = put_tag(buffer, pos, first, second, ord("f"))
+    thousandths = (2000 * np.int64(part) + whole) // (2 * np.int64(whole))
+    bits = np.float32(thousandths / 1000).view(np.int32)
+    for i in range(4):
+        buffer[pos + i] = (bits >> np.int32(8 * i)) & 255
     return pos + 4
 
 
@@ -155,11 +167,19 @@ def put_xa(buffer, pos, alignments, placements, names, first, end, head, read_le
            params, cigar):  # fmt: skip
     """Write XA, the alternatives of a head, unless there are too many."""
     bar = params.xa_ratio * alignments.score[head]
-    listed = 0
+    listed = n_rivals = 0
+    has_alt = False
     for i in range(first, end):
-        if placements.role[i] == SECONDARY and placements.head[i] == head:
-            listed += alignments.score[i] >= bar
-    if listed == 0 or listed > params.max_xa:
+        if placements.role[i] != SECONDARY or placements.head[i] != head:
+            continue
+        if alignments.score[i] < bar:
+            continue
+        listed += 1
+        n_rivals += placements.rival[i] == head
+        has_alt |= is_alt(names.groups, alignments.ref_id[i])
+    if listed == 0 or listed > max(params.max_xa, params.max_xa_of_groups):
+        return pos
+    if n_rivals > params.max_xa and not has_alt:
         return pos
     pos = put_tag(buffer, pos, ord("X"), ord("A"), ord("Z"))
     for i in range(first, end):

@@ -1,10 +1,11 @@
 """From placements to SAM records: flags, mate fields, CIGARs and tags.
 
 As bwa writes them: an unmapped read has the position of its mate; RNEXT and PNEXT name the
-mate's primary; supplementary records are hard-clipped unless asked otherwise; XA lists
-the secondary alignments. TLEN is the SAM specification's: from the leftmost to the
-rightmost mapped base, positive for the leftmost read (of two that start together, the
-first). ``ms`` is samtools' mate score, the sum of the mate's base qualities of 15 and more.
+mate's primary; supplementary records are hard-clipped unless asked otherwise or on ALT contigs; XA
+lists the secondary alignments; pa is the score as a share of a better ALT hit's. TLEN is the SAM
+specification's: from the leftmost to the rightmost mapped base, positive for the leftmost read (of
+two that start together, the first). ``ms`` is samtools' mate score, the sum of the mate's base
+qualities of 15 and more.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import numpy as np
 
 from mapper.batch import NO_QUALITY, AlignmentBatch, ReadBatch, RecordBatch
 from mapper.cigar import H, S
+from mapper.index.reference import Contigs
 from mapper.jit.accelerate import core, driver, grown
 from mapper.jit.intrinsics import prefetch
+from mapper.pair.contig_groups import is_alt
 from mapper.pair.placement import SECONDARY, SUPPLEMENTARY, PlacementBatch
 from mapper.pair.record_tags import (
     cigar_of,
@@ -25,6 +28,7 @@ from mapper.pair.record_tags import (
     put_int_tag,
     put_md,
     put_sa,
+    put_share_tag,
     put_tag,
     put_xa,
 )
@@ -50,24 +54,24 @@ class Names(NamedTuple):
     contigs: np.ndarray  # uint8
     contig_offsets: np.ndarray  # int64 (n_contigs + 1,)
     contig_starts: np.ndarray  # int64 (n_contigs,)
+    groups: np.ndarray  # int32 (n_contigs,), or empty: of Contigs
     read_group: np.ndarray  # uint8; empty for none
 
 
-def make_names(contigs: tuple[str, ...], starts: np.ndarray, read_group: str) -> Names:
+def make_names(contigs: Contigs, read_group: str) -> Names:
     """Flatten contig names and the read group's ID.
 
     Parameters
     ----------
-    starts
-        int64 (n_contigs,): where each contig begins in the indexed text.
     read_group
         ID without ``ID:``; empty for none.
     """
-    encoded = [name.encode() for name in contigs]
+    encoded = [name.encode() for name in contigs.names]
     offsets = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(name) for name in encoded], out=offsets[1:])
     flat = np.frombuffer(b"".join(encoded), np.uint8)
-    return Names(flat, offsets, starts, np.frombuffer(read_group.encode(), np.uint8))
+    group_id = np.frombuffer(read_group.encode(), np.uint8)
+    return Names(flat, offsets, contigs.starts, contigs.groups, group_id)
 
 
 MATE_SCORE_QUALITY = 15
@@ -239,7 +243,9 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                     query_start = query_end = np.int64(0)
                 elif placements.role[this] == SUPPLEMENTARY:
                     record_flag |= SUPPLEMENTARY_FLAG
-                    if not params.soft_clip_supplementary:
+                    if not params.soft_clip_supplementary and not is_alt(
+                        names.groups, alignments.ref_id[this]
+                    ):
                         clip = H
                         query_start = np.int64(alignments.query_start[this])
                         query_end = np.int64(alignments.query_end[this])
@@ -291,6 +297,12 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                         pos = put_xa(
                             tags, pos, alignments, placements, names, first, end, this, read_len,
                             params, cigar,
+                        )  # fmt: skip
+                    better = placements.rival[this]
+                    if better >= 0 and better != this:
+                        pos = put_share_tag(
+                            tags, pos, ord("p"), ord("a"), alignments.score[this],
+                            alignments.score[better],
                         )  # fmt: skip
             if mate_primary >= 0:
                 pos = put_tag(tags, pos, ord("M"), ord("C"), ord("Z"))

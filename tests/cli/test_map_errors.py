@@ -61,7 +61,7 @@ CASES = {
     "index forgotten": ("1.fq 2.fq", DATA, "1.fq: is a file, and an index is a directory"),
     "reference for index": ("ref.fa 1.fq", DATA, "run 'fmwave index"),
     "empty directory": ("empty.fmw 1.fq", DATA, "holds no meta.json"),
-    "other version": ("version.fmw 1.fq", DATA, "index format 99; this fmwave reads format 1"),
+    "other version": ("version.fmw 1.fq", DATA, "format 99; this fmwave reads formats 1 and 2"),
     "cut index": ("cut.fmw 1.fq", DATA, "ref_planes.npy"),
     # the reads
     "no such reads": ("ref.fmw none.fq", DATA, "none.fq: no such file"),

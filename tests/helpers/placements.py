@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.batch import AlignmentBatch, ReadBatch, SeedBatch
+from mapper.index.reference import NO_GROUPS
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.placement import PlacementBatch, place_reads
 from mapper.params import ExtendParams, PairParams
@@ -48,10 +49,13 @@ def no_seeds(n_reads: int) -> SeedBatch:
 
 
 def place(
-    reads: ReadBatch, seeds: SeedBatch, alignments: AlignmentBatch, model: InsertSizeModel
-) -> PlacementBatch:
+    reads: ReadBatch, seeds: SeedBatch, alignments: AlignmentBatch, model: InsertSizeModel,
+    groups: np.ndarray = NO_GROUPS,
+) -> PlacementBatch:  # fmt: skip
     """Run the placement stage at its defaults, for a text of 5 Mbp."""
-    return place_reads(reads, seeds, alignments, model, PairParams(), ExtendParams(), 5_000_000)
+    return place_reads(
+        reads, seeds, alignments, model, PairParams(), ExtendParams(), 5_000_000, groups
+    )
 
 
 def random_read(

@@ -132,7 +132,7 @@ def test_a_newer_version_is_told(saved: Path) -> None:
     meta = json.loads((saved / "meta.json").read_text())
     meta["format_version"] = 99
     (saved / "meta.json").write_text(json.dumps(meta))
-    with pytest.raises(IndexFormatError, match="index format 99; this fmwave reads format 1"):
+    with pytest.raises(IndexFormatError, match="format 99; this fmwave reads formats 1 and 2"):
         open_index(saved)
 
 

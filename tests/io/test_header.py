@@ -19,6 +19,11 @@ def test_lines():
     assert header_text([], [], "", sort=True).startswith("@HD\tVN:1.6\tSO:coordinate\n@PG")
 
 
+def test_alt_contigs_have_a_field_of_their_own():
+    text = header_text(["c1", "c2"], [5, 7], "fmwave map", alt_names=["c2"])
+    assert "@SQ\tSN:c1\tLN:5\n@SQ\tSN:c2\tLN:7\tAH:*\n" in text
+
+
 def test_read_group_id():
     assert parse_read_group("@RG\tSM:s\tID:a:b") == ("@RG\tSM:s\tID:a:b", "a:b")
 

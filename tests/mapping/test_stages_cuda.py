@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -202,6 +203,27 @@ def test_reads_in_doubt_are_looked_at_again_as_on_the_cpu(device, index, reads, 
         if batch.paired:
             expected = rescue_mates(index, theirs, model, params, RunStats())
             check_equal(stages.align(batch, params, RunStats(), model).alignments, expected)
+
+
+def test_masked_bases_are_hidden_from_seeds_alone_as_on_the_cpu(
+    device, genome, index, reads, pairs
+) -> None:
+    from mapper.mapping.stages_cuda import DeviceStages
+
+    planes = genome.fm.ref_planes.copy()
+    planes[len(planes) // 4 : len(planes) // 2, 2] = ~np.uint64(0)
+    fm = genome.fm._replace(ref_planes=planes)
+    masked = replace(index, fm=fm, unmasked_planes=genome.fm.ref_planes)
+    params, model = resolved(masked), model_from(150.0, 30.0, 60, 320, 1000)
+    stages = DeviceStages(masked, [0], n_streams=1)
+    for batch in (reads, pairs):
+        alone = align_reads(masked, batch, params, RunStats())
+        expected = alone.alignments
+        if batch.paired:
+            expected = rescue_mates(masked, alone, model, params, RunStats())
+        check_equal(stages.align(batch, params, RunStats(), model).alignments, expected)
+        unmasked = align_reads(index, batch, params, RunStats()).alignments
+        assert len(alone.alignments.strand) < len(unmasked.strand)
 
 
 def test_what_does_not_fit_is_done_in_halves(device, monkeypatch, index, reads) -> None:

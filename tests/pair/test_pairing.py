@@ -19,6 +19,7 @@ MODELS = {
     "RF": model_from(-500.0, 90.0, -900, -100, 1000),
 }
 ENDS = np.empty(9, np.int64)
+NONE_HIDDEN = np.zeros(0, np.bool_)
 CASES = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
 
 
@@ -35,6 +36,7 @@ def chosen(reads: list[list[Placed]], model: InsertSizeModel, key: np.uint64):
         0,
         model,
         key,
+        NONE_HIDDEN,
         ENDS,
         np.zeros((2, 9), np.int64),
     )
@@ -98,7 +100,7 @@ def test_pair_values(model: InsertSizeModel, penalty: int) -> None:
             partner = int(offsets[1 - mate]) if reads[1 - mate] else -1  # the best comes first
             first, end = offsets[mate], offsets[mate + 1]
             _set_unpaired_values(batch, first, end, partner, penalty, out[mate])
-        score_pairs(base_offsets_of(reads), batch, 0, model, np.uint64(1), ENDS, out)
+        score_pairs(base_offsets_of(reads), batch, 0, model, np.uint64(1), NONE_HIDDEN, ENDS, out)
         for mate in range(2):
             expected = values(reads[mate], reads[1 - mate], naive_model(model), penalty)
             assert out[mate, : len(expected)].tolist() == expected

@@ -297,7 +297,7 @@ def test_lead_quality_and_chance() -> None:
         8, PARAMS.quality_in_pair, 10, 10.0, 1.0
     )
     assert lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0) > lead_quality(
-        8, PARAMS.quality_in_pair, 1, 10.0, 0.9, 0.0
+        8, PARAMS.quality_in_pair, 1, 10.0, 0.9
     )
     alone = lead_quality(8, PARAMS.quality_alone, 1, 10.0, 1.0)
     assert 0 < alone < lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0)

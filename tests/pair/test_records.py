@@ -9,6 +9,7 @@ import pytest
 
 from mapper.batch import AlignmentBatch, ReadBatch, RecordBatch
 from mapper.extend.cpu import extend_loci
+from mapper.index.reference import make_contigs
 from mapper.pair.insert_size import assumed_model
 from mapper.pair.placement import PlacementBatch
 from mapper.pair.records import make_names, make_records
@@ -114,11 +115,13 @@ def objects_of(given: Sample) -> list[PlacedRead]:
 
 
 def records_of(given: Sample, options: Options) -> RecordBatch:
-    names = make_names(NAMES, given.genome.starts, options.read_group)
+    genome = given.genome
+    contigs = make_contigs(NAMES, ["*"] * len(NAMES), genome.lengths.tolist())
+    names = make_names(contigs, options.read_group)
     values = options._asdict()
     del values["read_group"]
     return make_records(
-        given.reads, given.alignments, given.placements, names, given.genome.fm.ref_planes,
+        given.reads, given.alignments, given.placements, names, genome.fm.ref_planes,
         RecordParams(**values),
     )  # fmt: skip
 

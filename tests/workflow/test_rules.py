@@ -12,6 +12,7 @@ import pytest
 
 from tests.helpers.workflow_runs import (
     CONFIG,
+    DATA,
     PHIX,
     ROOT,
     SAMPLES_HEADER,
@@ -162,3 +163,23 @@ def test_a_rule_makes_its_outputs_again(rule, finished, tmp_path):
     for path in outputs:
         before = finished / path.relative_to(directory)
         assert content(path, reference) == content(before, reference), path
+
+
+@pytest.mark.medium
+def test_marks_of_the_reference_are_inputs_of_its_index(tmp_path):
+    contig = (DATA / "phix174.fa").read_text().split()[0].removeprefix(">")
+    (tmp_path / "alt names.txt").write_text(f"{contig}\n")
+    (tmp_path / "mask.bed").write_text(f"{contig}\t10\t30\n")
+    config = CONFIG + "index: {alt: alt names.txt, mask: mask.bed}\n"
+    directory = project(tmp_path, config)
+
+    run = snakemake(directory, "--", "results/index/reference.fmw")
+
+    assert run.returncode == 0, run.stdout
+    meta = json.loads((directory / "results/index/reference.fmw/meta.json").read_text())
+    assert meta["masked_bases"] == 20
+    assert meta["contigs"]["alt"] == [contig]
+    (tmp_path / "mask.bed").unlink()
+    again = snakemake(directory, "--", "results/index/reference.fmw")
+    assert again.returncode != 0
+    assert "mask.bed" in again.stdout

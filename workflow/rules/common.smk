@@ -316,9 +316,16 @@ def reference_runtime(wildcards, input, threads):
     return math.ceil(15 + reference_mb(input.size_mb) / 25)
 
 
-def index_options():
-    """The suffix array sampling that the GPU has memory for; by default fmwave's own."""
-    return f"--sa-sampling {GPU['sa_sampling']}" if GPU else ""
+def index_marks():
+    """The files that mark contigs and regions of the reference, by option of fmwave index."""
+    files = {option: config["index"][option] for option in ("alt", "group", "mask")}
+    return {option: given(path) for option, path in files.items() if path}
+
+
+def index_options(wildcards, input):
+    """Marks, and the suffix array sampling that the GPU has memory for; by default fmwave's own."""
+    options = [f"--{option} {shlex.quote(str(input[option]))}" for option in index_marks()]
+    return " ".join(options + ([f"--sa-sampling {GPU['sa_sampling']}"] if GPU else []))
 
 
 def index_bytes_a_base():

@@ -1,6 +1,7 @@
 rule fmwave_index:
     input:
         fasta=given(config["reference"]),
+        **index_marks(),
     output:
         directory(INDEX),
     log:
@@ -14,7 +15,7 @@ rule fmwave_index:
         mem_mb=memory(index_mem_mb),
         runtime=runtime(reference_runtime),
     params:
-        options=index_options(),
+        options=index_options,
     shell:
         # --device cpu: a job that asked for no GPU takes none, even if it sees one.
         JOB
