@@ -1,7 +1,8 @@
-"""Pairs a second of the CPU aligners beside edlib and pywfa: one thread, and all cores.
+"""Pairs a second of the CPU aligners beside edlib, pywfa and WFA2-lib in C.
 
     python -m benchmarks.align_cpu thread [--seconds 1] [--repeats 5]
     taskset -c 0,1 python -m benchmarks.align_cpu cores [--seconds 1] [--repeats 5]
+    FMWAVE_WFA2=WFA2-lib python -m benchmarks.align_cpu wfa2 [--threads 1 2 16] [--repeats 7]
 
 Pairs come from a seeded generator: ceil(length * rate) edits a pair, a third each mismatch,
 insertion and deletion. Every engine gets the same lists of str and gives scores, or scores
@@ -12,7 +13,13 @@ take turns within each repeat, and the median and the range of the repeats are g
 ``cores`` runs fmwave with a thread, and edlib and pywfa with a process, for each core of the
 process, as these libraries hold the GIL while they align.
 
-Results: benchmarks/results/align_cpu.{md,json} and align_cpu_cores.{md,json}.
+``wfa2`` runs WFA2-lib by a driver in C (``common/wfa2.py`` says how to fetch and build it), with an
+aligner a thread, exact and with CIGARs, and fmwave with as many threads, from lists of str and from
+arrays. WFA2-lib's time is that of aligning alone. Without the library it ends with the
+reason, and measures nothing.
+
+Results: benchmarks/results/align_cpu.{md,json}, align_cpu_cores.{md,json} and
+align_cpu_wfa2.{md,json}.
 """
 
 from __future__ import annotations
@@ -23,11 +30,12 @@ import multiprocessing
 import os
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib import metadata
-from itertools import cycle
+from itertools import cycle, islice
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -44,6 +52,7 @@ from benchmarks.common.harness import (
     table,
     write_results,
 )
+from benchmarks.common.wfa2 import Wfa2, build, version, why_missing
 
 # --- one thread ---
 
@@ -368,7 +377,127 @@ def _shown(rates: list[float]) -> str:
     return f"{median(rates):.0f} ({min(rates):.0f}–{max(rates):.0f})"
 
 
-main = subcommands(__doc__, {"thread": thread, "cores": cores})
+# --- WFA2-lib ---
+
+
+WFA2_PENALTIES = (4, 6, 2)
+WFA2_HEADER = ("length", "edits", "task", "threads", "pairs", "WFA2-lib, pairs/s (range)",
+               "fmwave, lists (range)", "fmwave, arrays (range)", "lists / WFA2-lib",
+               "arrays / WFA2-lib")  # fmt: skip
+DISTINCT = 10_000
+"""Most pairs that differ; they are repeated, as other objects, up to the number of a row."""
+
+
+def wfa2_pairs(length: int, rate: float, task: str, n_threads: int, budget: float) -> Pairs:
+    """Return pairs that take WFA2-lib about `budget` seconds."""
+    edits = length * rate
+    cost = 1e-7 + 1e-9 * length + (2e-9 if task == EDIT_CIGAR else 3e-8) * edits**2
+    n = max(20 * n_threads, min(200_000 * n_threads, int(n_threads * budget / cost)))
+    distinct = make_pairs(length, rate, min(n, DISTINCT))
+    # Joined anew: a string that is met again would be in the cache.
+    return [("".join([*query]), "".join([*ref])) for query, ref in islice(cycle(distinct), n)]
+
+
+def beside_wfa2(
+    program: Path, folder: Path, pairs: Pairs, task: str, n_threads: int, repeats: int
+) -> dict[str, list[float]]:
+    """Return the pairs a second of each repeat, of WFA2-lib and of fmwave from both inputs."""
+    from benchmarks.common.align_rows import flat
+    from mapper import align_affine, edit_distance
+
+    path = folder / "pairs.seq"
+    path.write_text("".join(f">{query}\n<{ref}\n" for query, ref in pairs))
+    lists = [query for query, _ in pairs], [ref for _, ref in pairs]
+    arrays = flat(lists[0]), flat(lists[1])
+    penalties = None if task == EDIT_CIGAR else WFA2_PENALTIES
+
+    def own(sides: tuple[Any, Any]) -> Any:
+        if penalties is None:
+            return edit_distance(*sides, cigar=True, device="cpu", threads=n_threads)
+        return align_affine(*sides, penalties=penalties, device="cpu", threads=n_threads)
+
+    seconds: dict[str, list[float]] = {"WFA2-lib": [], "lists": [], "arrays": []}
+    with Wfa2(program, path, n_threads, penalties) as peer:
+        for repeat in range(repeats + 1):
+            of_peer = peer.seconds()
+            taken = []
+            for sides in (lists, arrays):
+                begin = time.perf_counter()
+                found = own(sides)
+                taken.append(time.perf_counter() - begin)
+            if repeat:  # the first is a warm-up
+                for name, one in zip(seconds, [of_peer, *taken], strict=True):
+                    seconds[name].append(one)
+        if peer.scores() != found.score.tolist():
+            raise BenchmarkError(f"WFA2-lib and fmwave disagree: {task}")
+    return {name: [len(pairs) / one for one in taken] for name, taken in seconds.items()}
+
+
+def wfa2(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    n_cores = len(os.sched_getaffinity(0))
+    parser.add_argument(
+        "--threads", type=int, nargs="+", default=[n for n in (1, 2, 16) if n <= n_cores]
+    )
+    parser.add_argument("--lengths", type=int, nargs="+", default=[150, 1000, 10_000])
+    parser.add_argument("--seconds", type=float, default=0.2, help="of a sample [%(default)s]")
+    parser.add_argument("--repeats", type=int, default=7, help="[%(default)s]")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder [%(default)s]")
+    options = parser.parse_args(arguments)
+    if reason := why_missing():
+        print(f"skipped: {reason}", file=sys.stderr)
+        return 0
+    about = provenance(
+        {name: metadata.version(name) for name in VERSIONS[:2]} | {"WFA2-lib": version()}
+    )
+    rows: list[list[object]] = []
+    report: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        program = build(folder)
+        for length in options.lengths:
+            for rate in (0.02, 0.05):
+                for task in (EDIT_CIGAR, AFFINE_CIGAR):
+                    for n_threads in options.threads:
+                        pairs = wfa2_pairs(length, rate, task, n_threads, options.seconds)
+                        rates = beside_wfa2(
+                            program, folder, pairs, task, n_threads, options.repeats
+                        )
+                        peer, *own = rates.values()
+                        ratios = [
+                            median(a / b for a, b in zip(one, peer, strict=True)) for one in own
+                        ]
+                        rows.append(
+                            [length, f"{rate:.0%}", task, n_threads, len(pairs)]
+                            + [_shown(one) for one in rates.values()]
+                            + [f"{ratio:.2f}" for ratio in ratios]
+                        )
+                        report.append(
+                            {"length": length, "rate": rate, "task": task, "threads": n_threads,
+                             "pairs": len(pairs), "rates": rates}
+                        )  # fmt: skip
+                        print(*rows[-1], sep="  ", flush=True)
+    lines = ["# Pairwise alignment beside WFA2-lib in C", "", *markdown_provenance(about)]
+    lines += ["Global alignments with CIGARs, the same pairs in the same run, by turns; affine "
+              f"penalties {', '.join(map(str, WFA2_PENALTIES))}. A ratio is the median of those of "
+              "the turns.", "", *_slower(rows), *table(WFA2_HEADER, rows)]  # fmt: skip
+    write_results(options.results, "align_cpu_wfa2", {"about": about, "runs": report}, lines)
+    return 0
+
+
+def _slower(rows: list[list[object]]) -> list[str]:
+    """Return lines that name the rows in which WFA2-lib is faster."""
+    named = [
+        f"{row[0]} bases, {row[1]}, {row[2]}, {row[3]} threads ({side} {row[column]})"
+        for row in rows
+        for column, side in ((8, "lists"), (9, "arrays"))
+        if float(str(row[column])) < 1
+    ]
+    return [f"WFA2-lib is faster in: {'; '.join(named) or 'no row'}.", ""]
+
+
+main = subcommands(__doc__, {"thread": thread, "cores": cores, "wfa2": wfa2})
 """Run the part that the first argument names."""
 
 

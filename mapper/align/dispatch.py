@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from mapper.align.packing import PackedPairs, check_columns, check_places, pack_pairs
+from mapper.align.coding import CpuPairs, LetterPairs, cpu_pairs
+from mapper.align.packing import (
+    PackedPairs,
+    check_columns,
+    check_places,
+    check_symbols,
+    pack_pairs,
+)
 from mapper.align.pairs import PairBatch, Sequences, batch_of
 from mapper.align.result import Columns, PairAlignments, new_columns
 from mapper.align.threads import chunk_bounds, thread_count
@@ -112,7 +119,7 @@ def align_pairs(
     threads: int | None,
     cigar: bool,
     is_global: bool,
-    on_cpu: Callable[[PackedPairs], PairAlignments],
+    on_cpu: Callable[[CpuPairs], PairAlignments],
     on_device: Callable[[int], Worker],
     plan: Callable[[], LaunchPlan],
 ) -> PairAlignments:
@@ -123,28 +130,28 @@ def align_pairs(
     is_global
         No end is free: on devices such pairs go through the streamed pass first.
     on_cpu
-        Aligns packed pairs on the CPU.
+        Aligns pairs on the CPU.
     on_device
         Returns a worker for a device, by ordinal.
     plan
         Returns the launch plan of the streamed pass.
     """
+    if choice.backend == CPU:
+        return on_cpu(_pairs_of_cpu(queries, refs, symbols, first_pair, threads))
     pairs: PairBatch | PackedPairs
     if isinstance(queries, PackedPairs):
         _check_alone(refs)
         check_columns(queries)
         pairs = queries
-        streamed = choice.backend != CPU and is_global and _has_two_bits(pairs.shift)
+        streamed = is_global and _has_two_bits(pairs.shift)
         if not streamed:  # else the streamed pass checks them
             check_places(pairs, thread_count(threads))
     else:
         # The streamed pass needs no padding, and checks lengths while staging.
-        streamed = choice.backend != CPU and is_global and symbols in ("dna", "iupac")
+        streamed = is_global and symbols in ("dna", "iupac")
         pairs = as_batch(queries, refs, padded=not streamed, checked=not streamed)
         if not streamed:
             pairs = pack_pairs(pairs, symbols, first_pair, thread_count(threads))
-    if choice.backend == CPU and isinstance(pairs, PackedPairs):
-        return on_cpu(pairs)
     from mapper.align.cuda.sources import LetterSource, PackedSource
     from mapper.align.cuda.stream import align_streamed
 
@@ -159,6 +166,21 @@ def align_pairs(
         return run_on_devices(workers, pairs, cigar, on_cpu)
     source = PackedSource(pairs) if isinstance(pairs, PackedPairs) else LetterSource(pairs)
     return align_streamed(choice.ordinals, plan(), source, cigar, thread_count(threads), fallback)
+
+
+def _pairs_of_cpu(
+    queries: PairInput, refs: Sequences | None, symbols: str, first_pair: int, threads: int | None
+) -> CpuPairs:
+    """Return the pairs of a call for the CPU."""
+    if isinstance(queries, PackedPairs):
+        _check_alone(refs)
+        check_columns(queries)
+        check_places(queries, thread_count(threads))
+        return queries
+    if refs is None or isinstance(queries, PairBatch):
+        check_symbols(symbols)
+        return LetterPairs(as_batch(queries, refs), symbols, first_pair)
+    return cpu_pairs(queries, refs, symbols, first_pair)
 
 
 def _has_two_bits(shift: np.ndarray) -> bool:

@@ -45,13 +45,18 @@ class Pair(NamedTuple):
     shift: int  # log2 of the bits of a symbol: 1, 2 or 3
 
 
+FENCED = np.uint8(4)
+"""Flag in the shift of pairs: symbols are codes of 8 bits, with a fence (below) behind. All pairs
+of a part (``coding.py``) have it, or none."""
+
+
 # Drivers: functions that return arrays count references, which cores do not.
 @driver
 def pair_at(packed, i):
     """Return pair i as a whole."""
     return Pair(
         packed.query_words, packed.ref_words, packed.query_start[i] << 6, packed.ref_start[i] << 6,
-        packed.query_len[i], packed.ref_len[i], np.int64(packed.shift[i]),
+        packed.query_len[i], packed.ref_len[i], np.int64(packed.shift[i] & np.uint8(3)),
     )  # fmt: skip
 
 
@@ -197,7 +202,7 @@ def run_of_matches(pair, v, h, limit, forward):
 _PADDING = 8
 """Bytes after the symbols, so that eight can be loaded at a time."""
 
-_QUERY_FENCE, _REF_FENCE = np.uint8(0x80), np.uint8(0x40)
+QUERY_FENCE, REF_FENCE = np.uint8(0x80), np.uint8(0x40)
 """Differ from each other and from all codes of 2 or 4 bits."""
 
 
@@ -216,7 +221,7 @@ def no_letters():
 
 
 @driver
-def _unpack(words, word, n, shift, letters):
+def unpack(words, word, n, shift, letters):
     """Write n codes; with 2 bits a symbol `letters` must have room for 31 more."""
     if shift == 1:
         for at in range(0, n, 32):
@@ -245,11 +250,25 @@ def letters_of(pair, letters):
     query, ref = letters.query, letters.ref
     if len(query) < needed:
         query, ref = np.empty(2 * needed, np.uint8), np.empty(2 * needed, np.uint8)
-    _unpack(pair.query_words, pair.query_bit >> 6, n, pair.shift, query)
-    _unpack(pair.ref_words, pair.ref_bit >> 6, m, pair.shift, ref)
-    query[n] = _QUERY_FENCE
-    ref[m] = _REF_FENCE
+    unpack(pair.query_words, pair.query_bit >> 6, n, pair.shift, query)
+    unpack(pair.ref_words, pair.ref_bit >> 6, m, pair.shift, ref)
+    query[n] = QUERY_FENCE
+    ref[m] = REF_FENCE
     return Letters(query, ref, np.int64(pair.shift < 3))
+
+
+@driver
+def codes_of(coded):
+    """Return the codes of all queries and of all references (``coding.py``)."""
+    fenced = np.int64(len(coded.shift) > 0 and coded.shift[0] & FENCED)
+    return Letters(coded.query_words.view(np.uint8), coded.ref_words.view(np.uint8), fenced)
+
+
+@driver
+def letters_in(codes, coded, i):
+    """Return the letters of pair i."""
+    query, ref = coded.query_start[i] << 3, coded.ref_start[i] << 3
+    return Letters(codes.query[query:], codes.ref[ref:], codes.fenced)
 
 
 @core

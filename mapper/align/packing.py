@@ -168,6 +168,20 @@ def _pack_side(letters, starts, ends, first, last, shift, word_starts, code_of, 
     return -1, -1
 
 
+def check_symbols(symbols: str) -> None:
+    """Raise UsageError for a rule that does not exist."""
+    if symbols not in SYMBOLS:
+        raise UsageError(f"symbols {symbols!r}: one of {', '.join(SYMBOLS)} is expected")
+
+
+def bad_letter(pair: int, letter: int, pos: int, side: str) -> InputFormatError:
+    """Return the error of a letter (ASCII) that is no nucleotide, by the number of its pair."""
+    return InputFormatError(
+        f"pair {pair}: character {chr(letter)!r} at position {pos} of the {side} is no "
+        "IUPAC nucleotide (for other alphabets compare bytes)"
+    )
+
+
 def pack_pairs(
     batch: PairBatch, symbols: str = "dna", first_pair: int = 0, threads: int = 1,
     numbers: np.ndarray | None = None, new: NewArray = np.empty,
@@ -194,13 +208,12 @@ def pack_pairs(
     InputFormatError
         For a character that is no IUPAC nucleotide, unless the rule is ``bytes``.
     """
-    if symbols not in SYMBOLS:
-        raise UsageError(f"symbols {symbols!r}: one of {', '.join(SYMBOLS)} is expected")
+    check_symbols(symbols)
     shift = new(batch.n_pairs, np.dtype(np.uint8))
     shift[:] = 3
     bounds = np.arange(0, batch.n_pairs + _PAIRS_A_THREAD, _PAIRS_A_THREAD)
     parts = [(int(a), min(int(b), batch.n_pairs)) for a, b in pairwise(bounds)]
-    query_codes, ref_codes = _code_tables(symbols)
+    query_codes, ref_codes = code_tables(symbols)
     with thread_pool(threads) as pool:
         for_parts = partial(map_in_threads, items=parts, n_threads=threads, pool=pool)
         if symbols != "bytes":
@@ -214,7 +227,7 @@ def pack_pairs(
     return PackedPairs(*query, *ref, shift)
 
 
-def _code_tables(symbols: str) -> tuple[np.ndarray, np.ndarray]:
+def code_tables(symbols: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the tables of the 4-bit code of each byte, for queries and for references."""
     if symbols != "dna":
         return CODE_OF_ASCII, CODE_OF_ASCII
@@ -243,12 +256,8 @@ def _packed_side(
     )
     pair, pos = next(((pair, pos) for pair, pos in packed if pair >= 0), (-1, -1))
     if pair >= 0:
-        bad = chr(letters[starts[pair] + pos])
         number = first_pair + (pair if numbers is None else int(numbers[pair]))
-        raise InputFormatError(
-            f"pair {number}: character {bad!r} at position {pos} of the {side} is no "
-            "IUPAC nucleotide (for other alphabets compare bytes)"
-        )
+        raise bad_letter(number, int(letters[starts[pair] + pos]), pos, side)
     return words, word_starts[:-1], lengths
 
 

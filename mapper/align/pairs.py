@@ -124,15 +124,19 @@ def batch_of(
     """
     query_bytes, query_offsets = sequence_set(queries, "queries", padded=padded, checked=checked)
     ref_bytes, ref_offsets = sequence_set(refs, "refs", padded=padded, checked=checked)
-    if len(query_offsets) != len(ref_offsets):
-        raise UsageError(
-            f"{len(query_offsets) - 1} queries and {len(ref_offsets) - 1} references: "
-            "each query needs its reference"
-        )
+    check_numbers(len(query_offsets) - 1, len(ref_offsets) - 1)
     return PairBatch(
         query_bytes, query_offsets[:-1], query_offsets[1:],
         ref_bytes, ref_offsets[:-1], ref_offsets[1:],
     )  # fmt: skip
+
+
+def check_numbers(n_queries: int, n_refs: int) -> None:
+    """Raise UsageError unless there are as many queries as references."""
+    if n_queries != n_refs:
+        raise UsageError(
+            f"{n_queries} queries and {n_refs} references: each query needs its reference"
+        )
 
 
 def sequence_set(

@@ -31,11 +31,29 @@ class Columns(NamedTuple):
     ref_start: np.ndarray  # int64
     ref_end: np.ndarray  # int64
 
+    def rows(self, first: int, last: int) -> Columns:
+        """Return the rows of pairs first:last."""
+        return Columns(*(column[first:last] for column in self))
+
+
+def empty_columns(n_pairs: int) -> Columns:
+    """Return columns for n pairs, uninitialised."""
+    spans = [np.empty(n_pairs, np.int64) for _ in range(4)]
+    return Columns(np.empty(n_pairs, np.int64), np.empty(n_pairs, np.int8), *spans)
+
+
+def clear_columns(columns: Columns, first: int, last: int) -> None:
+    """Write that pairs first:last have no result."""
+    for column in columns:
+        column[first:last] = NO_SCORE
+    columns.status[first:last] = OK
+
 
 def new_columns(n_pairs: int) -> Columns:
-    """Return new columns for n pairs."""
-    spans = [np.full(n_pairs, -1, np.int64) for _ in range(4)]
-    return Columns(np.full(n_pairs, NO_SCORE, np.int64), np.zeros(n_pairs, np.int8), *spans)
+    """Return columns for n pairs without a result."""
+    columns = empty_columns(n_pairs)
+    clear_columns(columns, 0, n_pairs)
+    return columns
 
 
 class PairAlignment(NamedTuple):

@@ -317,11 +317,35 @@ def kept_pool(n_threads: int) -> Executor:
         return _KEPT[n_threads]
 
 
+_UNUSED: dict[int, list[ThreadPoolExecutor]] = {}
+"""Pools for :func:`leased_pool`, by their number of threads."""
+
+
+@contextmanager
+def leased_pool(n_threads: int) -> Iterator[Executor]:
+    """Lend a pool for a block, one that an earlier block used if there is one.
+
+    No other block has it meanwhile. An error in the block cancels queued tasks and waits for
+    running ones; a signal does not wait.
+    """
+    with _KEPT_LOCK:
+        unused = _UNUSED.setdefault(n_threads, [])
+        pool = unused.pop() if unused else ThreadPoolExecutor(n_threads, "leased")
+    try:
+        yield pool
+    except BaseException as error:
+        pool.shutdown(isinstance(error, Exception), cancel_futures=True)
+        raise
+    with _KEPT_LOCK:
+        _UNUSED.setdefault(n_threads, []).append(pool)
+
+
 def _forget_kept_pools() -> None:
     """Drop the pools in a forked process, which has none of the threads."""
     global _KEPT_LOCK
     _KEPT_LOCK = threading.Lock()
     _KEPT.clear()
+    _UNUSED.clear()
 
 
 os.register_at_fork(after_in_child=_forget_kept_pools)

@@ -16,7 +16,8 @@ from mapper.align.threads import run_chunks
         (640, 2_000, 4, 32),
         (48, 20_000, 1, 1),  # one thread: one chunk
         (50, 100, 4, 1),  # not worth a second thread
-        (100_000, 300, 2, 29),  # at most 2^20 symbols
+        (100_000, 300, 2, 16),  # some for each thread
+        (100_000, 300, 1, 8),  # at most 2^22 symbols
         (0, 0, 4, 0),
     ],
 )

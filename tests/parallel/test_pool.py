@@ -27,6 +27,7 @@ from mapper.parallel.pool import (
     dedicated_thread,
     fork_join,
     kept_pool,
+    leased_pool,
     ordered_calls,
 )
 
@@ -278,3 +279,15 @@ def test_a_dedicated_thread_runs_all_calls() -> None:
         assert call(threading.get_ident) == call(threading.get_ident) != threading.get_ident()
         with pytest.raises(ZeroDivisionError):
             call(lambda: 1 // 0)
+
+
+def test_a_leased_pool_is_used_again_but_never_by_two() -> None:
+    with leased_pool(3) as first, leased_pool(3) as second:
+        assert first is not second
+        assert first.submit(int).result() == second.submit(int).result() == 0
+    with leased_pool(3) as third:
+        assert third in (first, second)
+    with pytest.raises(KeyError), leased_pool(3) as failed:
+        raise KeyError
+    with leased_pool(3) as fourth:
+        assert fourth is not failed

@@ -5,16 +5,19 @@ from __future__ import annotations
 from math import gcd
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mapper.align.affine.cpu import align_affine_pairs
 from mapper.align.affine.extension import extend_pairs
 from mapper.align.affine.low_memory import Problem, with_long_paths
 from mapper.align.affine.wavefront import AffinePenalties, Band
+from mapper.align.coding import CpuPairs, cpu_parts
 from mapper.align.dispatch import PairInput, align_pairs, as_batch
 from mapper.align.packing import PackedPairs, pack_pairs
 from mapper.align.pairs import PairBatch, Sequences, limit_of
-from mapper.align.result import PairAlignments
+from mapper.align.result import Columns, PairAlignments
 from mapper.align.spans import Span, ends_of
-from mapper.align.threads import run_chunks, thread_count
+from mapper.align.threads import Part, run_chunks, run_parts, thread_count
 from mapper.cuda.devices import CPU, choose_device
 from mapper.errors import UsageError
 from mapper.extend.wavefront import wavefront_penalties
@@ -115,17 +118,19 @@ def align_affine(
     cut = Band(0, 1) if band is None else Band(*check_band(band))
     check_memory(memory)
 
-    def on_cpu(packed: PackedPairs) -> PairAlignments:
-        found = run_chunks(
-            lambda first, last, columns, counts: align_affine_pairs(
-                packed, first, last, free, scaled, scale, cut, limit, memory, cigar, columns, counts
-            ),
-            packed.query_len + packed.ref_len,
-            cigar,
-            threads,
-        )
+    def align(part: Part[PackedPairs], columns: Columns, counts: np.ndarray) -> np.ndarray:
+        first, last = part.first, part.last
+        ops: np.ndarray = align_affine_pairs(
+            part.pairs(), free, scaled, scale, cut, limit, memory, cigar,
+            columns.rows(first, last), counts[first:last],
+        )  # fmt: skip
+        return ops
+
+    def on_cpu(pairs: CpuPairs) -> PairAlignments:
+        parts = cpu_parts(pairs, thread_count(threads))
+        found = run_parts(align, parts, pairs.n_pairs, cigar, threads)
         problem = Problem(free, scaled, scale, cut, limit, memory)
-        return with_long_paths(found, packed, problem, thread_count(threads)) if cigar else found
+        return with_long_paths(found, pairs, problem, thread_count(threads)) if cigar else found
 
     def on_device(ordinal: int) -> Worker:
         from mapper.align.affine.cuda_general import AffineWorker

@@ -48,7 +48,7 @@ from mapper.align.edit.wavefront import (
     ends_within,
     extend_row,
 )
-from mapper.align.matches import NULL, letters_of, no_letters, pair_at, run_to_fence
+from mapper.align.matches import NULL, codes_of, letters_in, pair_at, run_to_fence
 from mapper.align.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT
 from mapper.jit.accelerate import core, disjoint_core, driver, grown
 
@@ -127,20 +127,8 @@ def _follow_letters(letters, query_len, ref_len, row, lo):
     return np.int64(NULL)
 
 
-@driver
-def rows_on(pair, letters, ends, rows, origins, penalties, band, centre, s, last, bound, cut):
-    """Continue as ``affine_rows_on``, forward, with or without origins.
-
-    Rows have a block of nulls on each side, so that later rows seldom have to write more before
-    they read them; a caller that saves and restores rows must include these.
-
-    Parameters
-    ----------
-    letters
-        Those of the pair.
-    rows, origins
-        With BLOCK spare columns on each side, and BLOCK spare items; `origins` may be None.
-    """
+@core
+def _rows_on(pair, letters, ends, rows, origins, penalties, band, centre, s, last, bound, cut):
     end_k = np.int64(NULL)
     most_deletion = np.int32(pair.ref_len)
     free = ends.query_begin + ends.query_end + ends.ref_begin + ends.ref_end
@@ -193,6 +181,25 @@ def rows_on(pair, letters, ends, rows, origins, penalties, band, centre, s, last
         bound = lowered_penalty(pair, rows, penalties, centre, s, bound)
         s += 1
     return np.int64(GOING), s, end_k, bound, cut
+
+
+@driver
+def rows_on(pair, letters, ends, rows, origins, penalties, band, centre, s, last, bound, cut):
+    """Continue as ``affine_rows_on``, forward, with or without origins.
+
+    Rows have a block of nulls on each side, so that later rows seldom have to write more before
+    they read them; a caller that saves and restores rows must include these.
+
+    Parameters
+    ----------
+    letters
+        Those of the pair.
+    rows, origins
+        With BLOCK spare columns on each side, and BLOCK spare items; `origins` may be None.
+    """
+    return _rows_on(
+        pair, letters, ends, rows, origins, penalties, band, centre, s, last, bound, cut
+    )
 
 
 FIRST_CELLS = 1 << 15
@@ -292,8 +299,13 @@ def _estimate(pair, rows, centre, s):
 
 @driver
 def _search_growing(pair, letters, ends, penalties, band, bound, keep, max_cells, by_dp, margin,
-                    rows, origins):  # fmt: skip
+                    rows, origins, s, now):  # fmt: skip
     """Search with as much workspace as it takes, up to `max_cells` bytes of origins.
+
+    Parameters
+    ----------
+    s, now
+        Row at which to continue a search in this workspace, and its bound; row 0 to begin one.
 
     Returns
     -------
@@ -308,11 +320,13 @@ def _search_growing(pair, letters, ends, penalties, band, bound, keep, max_cells
         if by_dp:
             last = np.int64(ROWS_BEFORE_GUESS)
         centre, n_columns = columns_within(pair, ends, margin)
-        if n_columns > rows.match.shape[1]:
-            rows = new_rows(len(rows.lo), n_columns)
-        clear_affine_rows(rows)
-        origins.at[0] = 0
-        s, now, cut = np.int64(0), bound, False
+        cut = False
+        if s == 0:
+            if n_columns > rows.match.shape[1]:
+                rows = new_rows(len(rows.lo), n_columns)
+            clear_affine_rows(rows)
+            origins.at[0] = 0
+            now = bound
         while True:
             if keep:
                 status, s, k, now, cut = rows_on(
@@ -338,6 +352,7 @@ def _search_growing(pair, letters, ends, penalties, band, bound, keep, max_cells
             last = all_rows
         if status == NO_COLUMNS:
             margin *= 4
+            s = np.int64(0)
             continue
         if status != NO_ROOM:
             offset = np.int64(-1)
@@ -347,13 +362,29 @@ def _search_growing(pair, letters, ends, penalties, band, bound, keep, max_cells
         if 4 * len(origins.cells) > max_cells:
             return status, s, k, np.int64(-1), cut, margin, rows, origins
         origins = new_origins(4 * len(origins.cells), 4 * len(origins.at))
+        s = np.int64(0)
+
+
+@core
+def _write_score(columns, i, score, status, end_v, end_h):
+    columns.score[i] = score
+    columns.status[i] = status
+    columns.query_end[i] = end_v
+    columns.ref_end[i] = end_h
+
+
+@core
+def _write_start(columns, i, v, h):
+    columns.query_start[i] = v
+    columns.ref_start[i] = h
 
 
 @driver
-def align_affine_pairs(packed, first, last, free, penalties, scale, band, max_penalty, max_cells,
-                       want_path, columns, cigar_counts):  # fmt: skip
-    """Align pairs first:last, and write their rows of `columns` and `cigar_counts`.
+def align_affine_pairs(coded, free, penalties, scale, band, max_penalty, max_cells, want_path,
+                       columns, cigar_counts):  # fmt: skip
+    """Align the pairs of a part (``coding.py``), and fill its rows of the results.
 
+    `columns` are without results, `cigar_counts` 0.
     `penalties` and `max_penalty` have been divided by `scale`, which scores are multiplied by.
 
     Returns
@@ -364,29 +395,55 @@ def align_affine_pairs(packed, first, last, free, penalties, scale, band, max_pe
     rows = new_rows(look_back(penalties), 4 * FIRST_MARGIN)
     origins = new_origins(FIRST_CELLS, FIRST_ROWS)
     dp = new_dp_space(1, 1, 1)
-    letters = no_letters()
+    codes = codes_of(coded)
+    n_pairs = len(coded.shift)
     events = np.empty(256, np.uint32)
-    all_ops = np.empty(8 * (last - first) + 16 if want_path else 0, np.uint32)
+    all_ops = np.empty(8 * n_pairs + 16 if want_path else 0, np.uint32)
     n_all = 0
     no_band = Band(np.int64(0), np.int64(1))
     keep = np.int64(1 if want_path else 0)
-    for i in range(first, last):
-        pair = pair_at(packed, i)
+    last = np.int64(ROWS_BEFORE_GUESS)
+    for i in range(n_pairs):
+        pair = pair_at(coded, i)
         n, m = pair.query_len, pair.ref_len
         ends = ends_within(free, n, m)
-        letters = letters_of(pair, letters)
+        letters = letters_in(codes, coded, i)
         margin = max(margin, min((n + m) >> 4, np.int64(MOST_MARGIN)))
         by_dp = _suits_band(pair, ends, penalties, band)
         bound = np.int64(min(max_penalty, highest_bound(pair, penalties)))
         now_band, most = band, bound
         n_ops = np.int64(-1)  # of a path in the workspace of the matrix band
-        while True:
+        s, now = np.int64(0), bound
+        status = np.int64(GOING)
+        if by_dp:
+            # Near ends are found without the cost of passing a growing workspace around.
+            centre, n_columns = columns_within(pair, ends, margin)
+            if n_columns > rows.match.shape[1]:
+                rows = new_rows(len(rows.lo), n_columns)
+            clear_affine_rows(rows)
+            origins.at[0] = 0
+            if want_path:
+                status, s, k, now, cut = rows_on(
+                    pair, letters, ends, rows, origins, penalties, no_band, centre, s, last, now,
+                    False,
+                )  # fmt: skip
+            else:
+                status, s, k, now, cut = rows_on(
+                    pair, letters, ends, rows, None, penalties, no_band, centre, s, last, now, False
+                )
+            if status == FINISHED:
+                h = end_offset(rows, centre, s, k)
+            elif status != GOING:
+                s = np.int64(0)
+        is_searched = status == FINISHED
+        while not is_searched:
             status, s, k, h, cut, margin, rows, origins = _search_growing(
                 pair, letters, ends, penalties, now_band, most, keep, max_cells, by_dp, margin,
-                rows, origins,
+                rows, origins, s, now,
             )  # fmt: skip
             if status == EXCEEDED and cut:
-                now_band = no_band  # cells that the band cut off might lead to an end in the bound
+                # Cells that the band cut off might lead to an end in the bound.
+                now_band, s = no_band, np.int64(0)
                 continue
             if status != GOING:
                 break
@@ -395,27 +452,21 @@ def align_affine_pairs(packed, first, last, free, penalties, scale, band, max_pe
             status = FINISHED if s <= bound else EXCEEDED
             if status == EXCEEDED or n_ops >= 0 or not want_path:
                 break
-            by_dp, most = False, s  # there is no memory for its path
-        cigar_counts[i] = 0
+            by_dp, most, s = False, s, np.int64(0)  # there is no memory for its path
         if status == EXCEEDED or status == NO_ROOM:
             columns.status[i] = OVER_LIMIT if status == EXCEEDED else NO_MEMORY
             continue
-        columns.score[i] = s * scale
-        columns.status[i] = HEURISTIC if cut else OK
-        columns.query_end[i] = h - k
-        columns.ref_end[i] = h
+        _write_score(columns, i, s * scale, HEURISTIC if cut else OK, h - k, h)
         if not want_path:
             if ends.query_begin + ends.ref_begin == 0:
-                columns.query_start[i] = 0
-                columns.ref_start[i] = 0
+                _write_start(columns, i, np.int64(0), np.int64(0))
             continue
         if n_ops >= 0:
             if n_all + n_ops > len(all_ops):
                 all_ops = grown(all_ops, 2 * (n_all + n_ops))
             for j in range(n_ops):
                 all_ops[n_all + j] = dp.ops[n_ops - 1 - j]
-            columns.query_start[i] = 0
-            columns.ref_start[i] = 0
+            _write_start(columns, i, np.int64(0), np.int64(0))
             cigar_counts[i] = n_ops
             n_all += n_ops
             continue
@@ -427,8 +478,7 @@ def align_affine_pairs(packed, first, last, free, penalties, scale, band, max_pe
         if n_all + 2 * n_events + 1 > len(all_ops):
             all_ops = grown(all_ops, 2 * (n_all + 2 * n_events + 1))
         n_ops = replay(pair, events, n_events, v_start, h_start, h, all_ops[n_all:])
-        columns.query_start[i] = v_start
-        columns.ref_start[i] = h_start
+        _write_start(columns, i, v_start, h_start)
         cigar_counts[i] = n_ops
         n_all += n_ops
-    return all_ops[:n_all].copy()
+    return all_ops[:n_all]

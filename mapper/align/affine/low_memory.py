@@ -36,10 +36,10 @@ from mapper.align.affine.wavefront import (
     replay,
     trace_rows,
 )
+from mapper.align.coding import CpuPairs, packed_rows
 from mapper.align.dispatch import scatter_ops
 from mapper.align.edit.wavefront import EXCEEDED, FINISHED, NO_ROOM, Ends, ends_within
 from mapper.align.matches import Pair, letters_of, no_letters, pair_at
-from mapper.align.packing import PackedPairs
 from mapper.align.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT, PairAlignments
 from mapper.jit.accelerate import driver
 from mapper.parallel.map import map_in_threads
@@ -218,15 +218,17 @@ def path_in_stretches(pair: Pair, problem: Problem) -> LongPath:
 
 
 def with_long_paths(
-    found: PairAlignments, packed: PackedPairs, problem: Problem, threads: int
+    found: PairAlignments, all_pairs: CpuPairs, problem: Problem, threads: int
 ) -> PairAlignments:
     """Return the alignments with those added that had status NO_MEMORY."""
     pairs = np.flatnonzero(found.status == NO_MEMORY)
     if len(pairs) == 0 or found.cigar_offsets is None or found.cigar_ops is None:
         return found
+    packed = packed_rows(all_pairs, pairs)
     paths = map_in_threads(
-        lambda i: path_in_stretches(pair_at(packed, i), problem), pairs, min(threads, len(pairs))
-    )
+        lambda row: path_in_stretches(pair_at(packed, row), problem), range(len(pairs)),
+        min(threads, len(pairs)),
+    )  # fmt: skip
     counts = np.diff(found.cigar_offsets)
     for i, path in zip(pairs, paths, strict=True):
         found.status[i], found.score[i], counts[i] = path.status, path.score, len(path.ops)

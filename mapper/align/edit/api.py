@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from mapper.align.coding import CpuPairs, cpu_parts
 from mapper.align.dispatch import PairInput, align_pairs
 from mapper.align.edit.cpu import align_edit
 from mapper.align.packing import PackedPairs
 from mapper.align.pairs import MAX_LENGTH, Sequences, limit_of
-from mapper.align.result import PairAlignments
+from mapper.align.result import Columns, PairAlignments
 from mapper.align.spans import Span, ends_of
-from mapper.align.threads import run_chunks
+from mapper.align.threads import Part, run_parts, thread_count
 from mapper.cuda.devices import choose_device
 
 if TYPE_CHECKING:
@@ -94,15 +97,17 @@ def edit_distance(
     free = ends_of(span)
     limit = limit_of("max_distance", max_distance, MAX_LENGTH)
 
-    def on_cpu(packed: PackedPairs) -> PairAlignments:
-        return run_chunks(
-            lambda first, last, columns, counts: align_edit(
-                packed, first, last, free, limit, cigar, columns, counts
-            ),
-            packed.query_len + packed.ref_len,
-            cigar,
-            threads,
-        )
+    def align(part: Part[PackedPairs], columns: Columns, counts: np.ndarray) -> np.ndarray:
+        first, last = part.first, part.last
+        ops: np.ndarray = align_edit(
+            part.pairs(), free, limit, cigar, columns.rows(first, last),
+            counts[first:last],
+        )  # fmt: skip
+        return ops
+
+    def on_cpu(pairs: CpuPairs) -> PairAlignments:
+        parts = cpu_parts(pairs, thread_count(threads))
+        return run_parts(align, parts, pairs.n_pairs, cigar, threads)
 
     def on_device(ordinal: int) -> Worker:
         from mapper.align.edit.cuda_general import EditWorker

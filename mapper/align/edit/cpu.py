@@ -1,16 +1,18 @@
 """CPU drivers of edit distance: one pair after the other, for one thread.
 
-A pair is first searched in a workspace for all wavefronts of a limited distance, unless its first
-wavefronts predict that it will not fit. A pair that does not fit is searched from both ends in rows
-that grow with its distance; its path is then found by divide and conquer in linear memory: each
-half has half of the distance, until a part fits the small workspace (Hirschberg's idea on
-wavefronts, Marco-Sola et al. 2023).
+Global alignments of nucleotides are searched by vector code (``letter_rows.py``), if their distance
+is limited. Any other pair is first searched in a workspace for all wavefronts of a limited
+distance, unless its first wavefronts predict that it will not fit. A pair that does not fit is
+searched from both ends in rows that grow with its distance; its path is then found by divide and
+conquer in linear memory: each half has half of the distance, until a part fits the small workspace
+(Hirschberg's idea on wavefronts, Marco-Sola et al. 2023).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from mapper.align.edit.letter_rows import N_BAND, search_by_letters
 from mapper.align.edit.wavefront import (
     EXCEEDED,
     FINISHED,
@@ -32,10 +34,10 @@ from mapper.align.edit.wavefront import (
     reset_state,
     trace_edit,
 )
-from mapper.align.matches import pair_at, part_of
-from mapper.align.result import OK, OVER_LIMIT
+from mapper.align.matches import Letters, codes_of, pair_at, part_of
+from mapper.align.result import OVER_LIMIT
 from mapper.cigar import D, I, append_op
-from mapper.jit.accelerate import driver, grown
+from mapper.jit.accelerate import core, driver, grown
 
 # --- workspace ---
 
@@ -230,6 +232,10 @@ def fits_leaf(distance):
     return distance + 2 < LEAF_ROWS and (distance + 1) * (distance + 5) < LEAF_CELLS
 
 
+LEAF_DISTANCE = LEAF_ROWS - 3
+"""Greatest distance that :func:`fits_leaf`."""
+
+
 @driver
 def _distance(pair, ends, bound, leaf, rows, back_rows, state):
     """Return distance (or -1), end of query and reference, and the rows."""
@@ -292,51 +298,93 @@ def _path(pair, ends, bound, leaf, rows, back_rows, state, ops):
     return distance, v, end_v, h, end_h, ops, n_ops, rows, back_rows
 
 
+@core
+def _align_by_letters(codes, coded, i, bound, leaf, band, want_path, ops):
+    """Align a pair from end to end by its codes; return status, distance, and operations."""
+    query_at, ref_at = coded.query_start[i] << 3, coded.ref_start[i] << 3
+    letters = Letters(codes.query[query_at:], codes.ref[ref_at:], codes.fenced)
+    n, m = coded.query_len[i], coded.ref_len[i]
+    status, s = search_by_letters(letters, n, m, bound, leaf, np.int64(LEAF_DISTANCE), band)
+    n_ops = np.int64(0)
+    if want_path and status == FINISHED:
+        n_ops, _ = trace_edit(leaf, s, m - n, m, ops, 0)
+    return status, s, n_ops
+
+
+@core
+def _write_row(columns, i, distance, v, end_v, h, end_h):
+    if distance < 0:
+        columns.status[i] = OVER_LIMIT
+        return
+    columns.score[i] = distance
+    columns.query_start[i] = v
+    columns.query_end[i] = end_v
+    columns.ref_start[i] = h
+    columns.ref_end[i] = end_h
+
+
+@core
+def _append_reversed(ops, n_ops, all_ops, n_all):
+    for j in range(n_ops):
+        all_ops[np.uint64(n_all + j)] = ops[np.uint64(n_ops - 1 - j)]
+
+
 @driver
-def align_edit(packed, first, last, free, max_distance, want_path, columns, cigar_counts):
-    """Align pairs first:last, and write their rows of `columns` and `cigar_counts`.
+def align_edit(coded, free, max_distance, want_path, columns, cigar_counts):
+    """Align the pairs of a part (``coding.py``), and fill its rows of the results.
+
+    Parameters
+    ----------
+    columns, cigar_counts
+        Without results, and 0.
 
     Returns
     -------
     The operations of all these pairs (uint32), in order.
     """
+    n_pairs = len(coded.shift)
+    codes = codes_of(coded)
     leaf = new_rows(LEAF_CELLS, LEAF_ROWS)
     rows = new_rows(1 << 12, 2)
     back_rows = new_rows(1 << 12, 2)
     state = np.empty(N_STATE, np.int64)
-    ops = np.empty(1 << 10, np.uint32)
-    all_ops = np.empty(8 * (last - first) + 16 if want_path else 0, np.uint32)
+    band = np.empty(N_BAND, np.int32)
+    ops = np.empty(2 * LEAF_DISTANCE + 4, np.uint32)
+    all_ops = np.empty(8 * n_pairs + 16 if want_path else 0, np.uint32)
     n_all = 0
-    for i in range(first, last):
-        pair = pair_at(packed, i)
-        n, m = pair.query_len, pair.ref_len
-        ends = ends_within(free, n, m)
+    is_global = free.query_begin + free.query_end + free.ref_begin + free.ref_end == 0
+    for i in range(n_pairs):
+        n, m = coded.query_len[i], coded.ref_len[i]
         bound = min(max_distance, max(n, m))
         v = h = np.int64(0)
-        n_ops = 0
-        if want_path:
-            distance, v, end_v, h, end_h, ops, n_ops, rows, back_rows = _path(
-                pair, ends, bound, leaf, rows, back_rows, state, ops
-            )
-        else:
-            distance, end_v, end_h, rows, back_rows = _distance(
-                pair, ends, bound, leaf, rows, back_rows, state
-            )
-            if ends.query_begin + ends.ref_begin > 0:
-                v = h = np.int64(-1)  # only a path shows the start
-        if distance < 0:
-            v = end_v = h = end_h = np.int64(-1)
-            n_ops = 0
-        columns.score[i] = distance
-        columns.status[i] = OVER_LIMIT if distance < 0 else OK
-        columns.query_start[i] = v
-        columns.query_end[i] = end_v
-        columns.ref_start[i] = h
-        columns.ref_end[i] = end_h
-        cigar_counts[i] = n_ops
-        if n_all + n_ops > len(all_ops):
-            all_ops = grown(all_ops, 2 * (n_all + n_ops))
-        for j in range(n_ops):
-            all_ops[n_all + j] = ops[n_ops - 1 - j]
-        n_all += n_ops
-    return all_ops[:n_all].copy()
+        end_v, end_h = n, m
+        n_ops = np.int64(0)
+        distance = np.int64(-1)
+        status = np.int64(NO_ROOM)
+        if is_global and codes.fenced:
+            status, s, n_ops = _align_by_letters(
+                codes, coded, i, bound, leaf, band, want_path, ops
+            )  # fmt: skip
+            if status == FINISHED:
+                distance = s
+        if status == NO_ROOM:
+            pair = pair_at(coded, i)
+            ends = ends_within(free, n, m)
+            if want_path:
+                distance, v, end_v, h, end_h, ops, n_ops, rows, back_rows = _path(
+                    pair, ends, bound, leaf, rows, back_rows, state, ops
+                )
+            else:
+                distance, end_v, end_h, rows, back_rows = _distance(
+                    pair, ends, bound, leaf, rows, back_rows, state
+                )
+                if ends.query_begin + ends.ref_begin > 0:
+                    v = h = np.int64(-1)  # only a path shows the start
+        _write_row(columns, i, distance, v, end_v, h, end_h)
+        if want_path and distance >= 0:
+            cigar_counts[i] = n_ops
+            if n_all + n_ops > len(all_ops):
+                all_ops = grown(all_ops, 2 * (n_all + n_ops))
+            _append_reversed(ops, n_ops, all_ops, n_all)
+            n_all += n_ops
+    return all_ops[:n_all]

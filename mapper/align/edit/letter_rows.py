@@ -1,0 +1,219 @@
+"""Edit-distance wavefronts of global alignments, by letters: vector code of the CPU.
+
+The cells are those of ``wavefront.py``, with one difference that no path shows: a cell that passes
+the end of a sequence stays at that end instead of becoming null. All that it leads to has been
+reached before with fewer edits, so that it is on no shortest path. So no cell of a row has to be
+tested: a block of neighbouring cells is computed at a time, and compared by four symbols. Only
+those whose symbols all agree are followed on one by one.
+
+Before the rows get long, a narrow band of diagonals runs ahead and finds the distance of some
+alignment, mostly the best one. That is a bound: of the cells after it only those are computed from
+which the end can be reached within it, half of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapper.align.edit.wavefront import EXCEEDED, FINISHED, GOING, NO_ROOM, PAD, next_offset
+from mapper.align.matches import NULL, run_to_fence, unaligned_half
+from mapper.jit.accelerate import core, disjoint_core
+from mapper.jit.intrinsics import trailing_zeros, trailing_zeros_32
+
+BLOCK = 16
+"""Cells computed at a time; after the last of a row are as many more, which are never read."""
+
+ROWS_BEFORE_BAND = 32
+"""Rows before the band runs ahead: for a nearer end it would cost more than it saves."""
+
+BAND_INTERVAL = 8
+"""Rows after which the band is moved."""
+
+_BAND_ROW = 2 * BLOCK
+_BAND_AT = BLOCK // 2
+N_BAND = 2 * _BAND_ROW + BLOCK
+"""Cells (int32) of the band's workspace: two rows, with nulls on both sides."""
+
+
+@disjoint_core
+def _compute_block(query, ref, before, after, lo, query_len, ref_len):
+    """Compute BLOCK cells, from diagonal lo (int32) on.
+
+    Parameters
+    ----------
+    query, ref
+        Letters.
+    before, after
+        The previous row from diagonal ``lo - 1`` on, and the row from `lo` on.
+
+    Returns
+    -------
+    A bit for each cell that matches may continue from.
+    """
+    more = np.int32(0)
+    for lane in range(BLOCK):
+        i = np.uint64(lane)
+        k = np.int32(lo + np.int32(lane))
+        h = next_offset(before[i], before[i + np.uint64(1)], before[i + np.uint64(2)])
+        h = min(h, min(np.int32(query_len + k), ref_len))
+        # Of cells that do not exist some symbols are compared.
+        at_ref = max(h, np.int32(0))
+        at_query = max(np.int32(at_ref - k), np.int32(0))
+        differ = np.uint32(
+            unaligned_half(query, np.int64(at_query)) ^ unaligned_half(ref, np.int64(at_ref))
+        )
+        after[i] = np.int32(h + np.int32(trailing_zeros_32(differ) >> np.int32(3)))
+        more |= np.int32(differ == np.uint32(0)) << np.int32(lane)
+    return more
+
+
+@core
+def _compute_row(letters, query_len, ref_len, cells, before, at, lo, n):
+    """Compute n cells, from diagonal lo on.
+
+    `before` and `at` are their places: of diagonal ``lo - 1`` in the previous row, of `lo` in the
+    row.
+    """
+    for first in range(0, n, BLOCK):
+        more = _compute_block(
+            letters.query, letters.ref, cells[np.uint64(before + first) :],
+            cells[np.uint64(at + first) :], np.int32(lo + first), np.int32(query_len),
+            np.int32(ref_len),
+        )  # fmt: skip
+        bits = np.uint64(more)
+        while bits != 0:
+            i = first + trailing_zeros(bits)
+            bits &= bits - np.uint64(1)
+            h = np.int64(cells[np.uint64(at + i)])
+            if h >= 0 and i < n:
+                run = run_to_fence(letters, h - lo - i, h)
+                cells[np.uint64(at + i)] = np.int32(h + run)
+
+
+@core
+def _rows_on(letters, query_len, ref_len, rows, s, last, bound):
+    """Continue from row s, which is done, until the end is reached or row `last` is done.
+
+    Returns
+    -------
+    status, s
+        FINISHED and the distance; EXCEEDED if that is above the bound; NO_ROOM; or GOING.
+    """
+    cells = rows.cells
+    goal = ref_len - query_len
+    at, lo, hi = rows.at[s], rows.lo[s], rows.hi[s]
+    while s < last:
+        s += 1
+        first = max(lo - 1, max(goal - (bound - s), -query_len))
+        behind = min(hi + 1, min(goal + (bound - s), ref_len)) + 1
+        n = behind - first
+        start = at + hi - lo + 1 + 2 * PAD
+        if n <= 0:
+            return EXCEEDED, s
+        if start + n + BLOCK + PAD > len(cells):
+            return NO_ROOM, s
+        _compute_row(
+            letters, query_len, ref_len, cells, at + first - lo - 1, start, first, n
+        )  # fmt: skip
+        for i in range(PAD):
+            cells[np.uint64(start - 1 - i)] = NULL
+            cells[np.uint64(start + n + i)] = NULL
+        at, lo, hi = start, first, behind - 1
+        row = np.uint64(s)
+        rows.at[row], rows.lo[row], rows.hi[row] = at, lo, hi
+        if lo <= goal <= hi and cells[np.uint64(at + goal - lo)] == ref_len:
+            return FINISHED, s
+    return GOING, s
+
+
+@core
+def _farthest(cells, at, lo, n):
+    """Return which of n cells from diagonal lo on has consumed most symbols."""
+    farthest, most = np.int64(0), np.int64(-1)
+    for i in range(n):
+        symbols = 2 * np.int64(cells[np.uint64(at + i)]) - lo - i
+        if symbols > most:
+            farthest, most = np.int64(i), symbols
+    return farthest
+
+
+@core
+def _move(band, at, by):
+    """Move the cells of a band's row by some diagonals; new ones are null."""
+    for j in range(BLOCK):
+        i = j if by >= 0 else BLOCK - 1 - j
+        band[at + i] = band[at + i + by] if 0 <= i + by < BLOCK else NULL
+
+
+@core
+def _bound_by_band(letters, query_len, ref_len, rows, s, bound, band):
+    """Return the distance of the alignment that a band finds from row s on, else `bound`."""
+    goal = ref_len - query_len
+    lo, n = rows.lo[s], rows.hi[s] - rows.lo[s] + 1
+    if n < BLOCK:
+        return bound
+    farthest = _farthest(rows.cells, rows.at[s], lo, n)
+    skipped = max(np.int64(0), min(farthest - BLOCK // 2, n - BLOCK))
+    for i in range(N_BAND):
+        band[i] = NULL
+    at = np.int64(_BAND_AT)
+    for i in range(BLOCK):
+        band[at + i] = rows.cells[rows.at[s] + skipped + i]
+    lo += skipped
+    while s < bound:
+        s += 1
+        before = at
+        at = _BAND_ROW + 2 * _BAND_AT - before
+        _compute_row(letters, query_len, ref_len, band, before - 1, at, lo, np.int64(BLOCK))
+        if lo <= goal < lo + BLOCK and band[at + goal - lo] == ref_len:
+            return s
+        if s % BAND_INTERVAL == 0:
+            by = _farthest(band, at, lo, BLOCK) - BLOCK // 2
+            by = max(-query_len, min(lo + by, ref_len - BLOCK + 1)) - lo
+            _move(band, at, by)
+            lo += by
+    return bound
+
+
+@core
+def search_by_letters(letters, query_len, ref_len, bound, rows, most, band):
+    """Search the end of a global alignment row by row, keeping all rows.
+
+    Parameters
+    ----------
+    letters
+        Fenced.
+    bound
+        Greatest distance of interest.
+    rows
+        Workspace for ``most + 1`` rows.
+    most
+        Greatest distance that is searched for.
+    band
+        int32, N_BAND items.
+
+    Returns
+    -------
+    status, s
+        FINISHED and the distance; EXCEEDED; or NO_ROOM, where the distance may be above `most`.
+    """
+    goal = ref_len - query_len
+    if abs(goal) > bound:
+        return EXCEEDED, np.int64(0)
+    cells = rows.cells
+    rows.at[0], rows.lo[0], rows.hi[0] = PAD, 0, 0
+    for i in range(2 * PAD + 1):
+        cells[i] = NULL
+    cells[PAD] = run_to_fence(letters, np.int64(0), np.int64(0))
+    if goal == 0 and cells[PAD] == ref_len:
+        return FINISHED, np.int64(0)
+    last = min(min(bound, most), np.int64(ROWS_BEFORE_BAND))
+    status, s = _rows_on(letters, query_len, ref_len, rows, np.int64(0), last, bound)
+    if status == GOING and s < bound:
+        known = _bound_by_band(letters, query_len, ref_len, rows, s, min(bound, most + 1), band)
+        if known > most:
+            return NO_ROOM, s
+        status, s = _rows_on(letters, query_len, ref_len, rows, s, known, known)
+    if status == GOING:
+        status = EXCEEDED if s == bound else NO_ROOM
+    return status, s
