@@ -15,14 +15,16 @@ from mapper.seed.cuda import DeviceReads
 
 
 @kernel(128)
-def _doubt(reads, alignments, guarantee, scores, n_reads, doubtful):
+def _doubt(reads, alignments, guarantee, paired, scores, n_reads, doubtful):
     read = cuda.grid(1)
     if read < n_reads:
-        doubtful[read] = is_doubtful(reads.base_offsets, alignments, guarantee, read, scores)
+        doubtful[read] = is_doubtful(
+            reads.base_offsets, alignments, guarantee, read, paired, scores
+        )
 
 
 def doubtful_reads(
-    space: Workspace, reads: DeviceReads, guarantee: Any, found: DeviceAlignments,
+    space: Workspace, reads: DeviceReads, paired: bool, guarantee: Any, found: DeviceAlignments,
     scores: ExtendParams,
 ) -> Any:  # fmt: skip
     """Return which reads are to be looked at again: :func:`mapper.extend.doubt.doubtful_reads`.
@@ -33,5 +35,7 @@ def doubtful_reads(
     """
     n_reads = len(reads.base_offsets) - 1
     doubtful = space.device("doubtful", n_reads, np.uint8)
-    _doubt.launch(n_reads, space.stream, reads, found.batch, guarantee, scores, n_reads, doubtful)
+    _doubt.launch(
+        n_reads, space.stream, reads, found.batch, guarantee, paired, scores, n_reads, doubtful
+    )
     return doubtful

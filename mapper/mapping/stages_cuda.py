@@ -245,7 +245,7 @@ def _align_at_once(
         )
     with stats.stage("seed"):
         doubtful = doubtful_reads(
-            space, on_device, seeds.per_read.guarantee, extended, params.extend
+            space, on_device, batches[0].paired, seeds.per_read.guarantee, extended, params.extend
         )
         seeds = seed_reads(space, fm, on_device, longest, params.second_look, doubtful)
     if seeds.host_offsets[-1]:

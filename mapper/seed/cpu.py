@@ -6,7 +6,7 @@ import numpy as np
 
 from mapper.batch import PackedReads, ReadBatch, SeedBatch
 from mapper.batch_ops import longest_row
-from mapper.index.fm import FMIndex
+from mapper.index.fm import FMIndex, RowsInWork
 from mapper.index.kmer_filter import EVERY_KMER, KmerFilter
 from mapper.jit.accelerate import driver, grown
 from mapper.params import SeedParams
@@ -29,7 +29,8 @@ def _new_scratch(max_seeds: int, max_hits: int) -> SeedScratch:
 
 
 @driver
-def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, chosen, scratch):
+def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, chosen, scratch,
+                working):  # fmt: skip
     n_reads = len(base_offsets) - 1
     max_hits = len(scratch.diag)
     seed_offsets = np.zeros(n_reads + 1, np.int64)
@@ -47,7 +48,7 @@ def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, 
             continue
         n_diags, disjoint, was_thinned = seed_read(
             fm, present, bases, base_offsets[read], base_offsets[read + 1], planes,
-            word_offsets[read], params, max_hits, scratch,
+            word_offsets[read], params, max_hits, scratch, working,
         )  # fmt: skip
         if n_diags < 0:
             raise RuntimeError("more seeds than any read has: a bug in fmwave")
@@ -100,11 +101,12 @@ def seed_reads(
     """
     longest = int(longest_row(reads.base_offsets))
     scratch = _new_scratch(most_seeds(longest), params.max_hits)
+    working = RowsInWork(np.empty(params.max_hits, np.int64), np.empty(params.max_hits, np.int32))
     kmers = KmerFilter(present, np.empty(((longest + 63) // 64 + 1, 2), np.uint64))
     if chosen is None:
         chosen = np.ones(reads.n_reads, np.bool_)
     columns = _seed_reads(
         index, kmers, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets,
-        params, chosen, scratch,
+        params, chosen, scratch, working,
     )  # fmt: skip
     return SeedBatch(*columns)

@@ -136,6 +136,7 @@ def _seed(fm, reads, params, lists, bucket, n_threads, scratch, pool, found, per
         n_diags, guarantee, thinned = seed_read(
             fm, None, reads.bases, reads.base_offsets[read], reads.base_offsets[read + 1],
             reads.planes, reads.word_offsets[read], params, params.max_hits, mine,
+            None,
         )  # fmt: skip
         if n_diags < 0:
             row = cuda.atomic.add(lists.counters, POOL + 2 + bucket, 1)

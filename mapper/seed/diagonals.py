@@ -1,9 +1,8 @@
 """Core of seeding: find the diagonals of a read's seeds, rarest seed first.
 
-Locating is the expensive step (a walk of LF steps for each row), and most seeds of one read
-lie on the same diagonals. Before a seed is located, it is therefore compared with the text on
-each diagonal known so far: if as many match as the seed has rows, they are all its occurrences,
-and nothing needs to be located. The hits are the same as if every seed had been located.
+Locating is the expensive step: a walk of LF steps for each row, each to another place in memory.
+The rarest seeds come first, so that they are located where there is no room for all. On the CPU
+the rows of a seed walk together (:func:`mapper.index.fm.locate_together`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.dna import mismatch_word
-from mapper.index.fm import clean_hit, locate
+from mapper.index.fm import clean_hit, locate, locate_together
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import prefetch
 
@@ -80,23 +79,6 @@ def seed_matches(fm, planes, word, start, length, diagonal):
 
 
 @core
-def count_known(fm, planes, word, scratch, n_diags, seed):
-    """Count the known diagonals of the seed's strand on which the seed matches the text."""
-    matches = 0
-    for d in range(n_diags):
-        if scratch.diag[d] & 1 == scratch.strand[seed] and seed_matches(
-            fm,
-            planes,
-            word,
-            np.int64(scratch.start[seed]),
-            np.int64(scratch.length[seed]),
-            scratch.diag[d] >> 1,
-        ):
-            matches += 1
-    return matches
-
-
-@core
 def find_slot(scratch, diagonal):
     """Return the slot of a diagonal, or the free slot for it (open addressing, linear probing)."""
     mask = np.uint32(len(scratch.slots) - 1)
@@ -135,19 +117,27 @@ def add_diagonal(scratch, n_diags, seed, diagonal):
 
 
 @core
-def locate_rows(fm, scratch, seed, step, n_rows, n_diags):
+def locate_rows(fm, scratch, seed, step, n_rows, n_diags, working):
     """Locate `n_rows` rows of a seed, every `step`-th, and add their diagonals.
+
+    `working` as in :func:`find_diagonals`.
 
     Returns
     -------
     The number of known diagonals, or DIAGONALS_FULL.
     """
     row = scratch.sa_lo[seed]
-    for _ in range(n_rows):
+    if working is not None and row >= 0:
+        for i in range(n_rows):
+            working.rows[i] = row + i * step
+        locate_together(fm, working, n_rows)
+    for i in range(n_rows):
         text_pos = ~row
         if row >= 0:
-            text_pos = locate(fm, row)
-            row += step
+            if working is not None:
+                text_pos = working.rows[i]
+            else:
+                text_pos = locate(fm, row + i * step)
             if not clean_hit(fm, text_pos, scratch.length[seed]):
                 continue
         diagonal = 2 * (text_pos - scratch.start[seed]) + scratch.strand[seed]
@@ -158,18 +148,16 @@ def locate_rows(fm, scratch, seed, step, n_rows, n_diags):
 
 
 @core
-def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ, max_hits,
-                   prefetching):  # fmt: skip
+def find_diagonals(fm, scratch, n_seeds, max_occ, max_hits, working):
     """Fill the scratch with the diagonals of a read's seeds.
 
     Parameters
     ----------
-    planes, word, words_per_strand
-        The read's bit planes: strand 0 at row `word`, strand 1 `words_per_strand` later.
     scratch
         Seeds 0 to n_seeds - 1, none without rows.
-    asks
-        None on a device; anything else prefetches memory.
+    working
+        :class:`mapper.index.fm.RowsInWork` for `max_hits` rows, with which they are located
+        together; None on a device, whose threads hide the latency. No effect on the result.
 
     Returns
     -------
@@ -178,7 +166,7 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
     n_over_budget
         Number of seeds that were not located because the read has enough hits already.
     """
-    if prefetching is not None and fm.sa_shift == 0:
+    if working is not None and fm.sa_shift == 0:
         for i in range(n_seeds):
             if scratch.sa_lo[i] >= 0:
                 prefetch(fm.sa_samples, scratch.sa_lo[i])
@@ -197,18 +185,7 @@ def find_diagonals(fm, planes, word, words_per_strand, scratch, n_seeds, max_occ
             # No rarer seed: locate an even sample of the rows, so that the read is mapped.
             step = max(step, n_rows // max_occ)
             n_located = min(n_rows, np.int64(min(max_occ, max_hits)))
-        elif (
-            # With the full suffix array, locating costs less than this comparison.
-            fm.sa_shift > 0
-            and scratch.sa_lo[seed] >= 0
-            and n_diags >= n_rows
-            and count_known(
-                fm, planes, word + words_per_strand * scratch.strand[seed], scratch, n_diags, seed
-            )
-            == n_rows
-        ):
-            continue
-        n_diags = locate_rows(fm, scratch, seed, step, n_located, n_diags)
+        n_diags = locate_rows(fm, scratch, seed, step, n_located, n_diags, working)
         if n_diags < 0:
             break
     return n_diags, n_over_budget

@@ -321,7 +321,8 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
 
 
 @core
-def seed_read(fm, present, codes, read_start, read_end, planes, word, params, max_hits, scratch):
+def seed_read(fm, present, codes, read_start, read_end, planes, word, params, max_hits, scratch,
+              working):  # fmt: skip
     """Find the diagonals of the exact seeds of one read and leave them in `scratch`.
 
     Parameters
@@ -335,6 +336,8 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
         Its bit planes: strand 0 from row `word` on, followed by strand 1.
     params
         SeedParams with its lengths filled in.
+    working
+        As in :func:`mapper.seed.diagonals.find_diagonals`.
 
     Returns
     -------
@@ -343,7 +346,6 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
     guarantee, thinned
         As in :class:`mapper.batch.SeedBatch`.
     """
-    words_per_strand = n_words(read_end - read_start)
     n_diags = np.int64(0)
     n_seeds = np.int64(0)
     guarantee = np.int64(0)
@@ -365,9 +367,8 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
             return n_seeds, guarantee, thinned
         if n_seeds:
             n_diags, n_over_budget = find_diagonals(
-                fm, planes, word, words_per_strand, scratch, n_seeds, params.max_occ, max_hits,
-                present,
-            )  # fmt: skip
+                fm, scratch, n_seeds, params.max_occ, max_hits, working
+            )
             if n_diags < 0:
                 return n_diags, guarantee, thinned
             guarantee = max(np.int64(0), guarantee - n_over_budget)

@@ -16,8 +16,10 @@ from tests.helpers.stage_batches import index_of
 SCORES = ExtendParams()
 
 
-def doubted(alignments: list[list[Aligned]], guarantee: list[int]) -> list[bool]:
-    reads = reads_of(["A" * 100] * len(alignments))
+def doubted(
+    alignments: list[list[Aligned]], guarantee: list[int], paired: bool = False
+) -> list[bool]:
+    reads = reads_of(["A" * 100] * len(alignments), paired=paired)
     return doubtful_reads(
         reads, np.array(guarantee, np.int32), batch_of(alignments), SCORES
     ).tolist()
@@ -30,8 +32,9 @@ def of_mismatches(n: int) -> Aligned:
 
 def test_a_read_is_in_doubt_whose_differences_come_near_its_located_seeds() -> None:
     for n in range(6):
-        reads = [[of_mismatches(n)]] * 9
-        assert doubted(reads, list(range(9))) == [guarantee <= n + 1 for guarantee in range(9)]
+        reads, guarantees = [[of_mismatches(n)]] * 10, list(range(10))
+        assert doubted(reads, guarantees) == [guarantee <= n + 1 for guarantee in guarantees]
+        assert doubted(reads, guarantees, paired=True) == [g <= n for g in guarantees]
     assert doubted([[], [of_mismatches(0)]], [0, 9]) == [False, False]
 
 

@@ -46,7 +46,7 @@ def seeding_and_chaining():
     yield _number, [lists, NUMBER]
     yield _choose, [lists, U1, NUMBER, pool]
     yield _gather, [NUMBER, pool, SEEDS, I8, SEEDS, I4]
-    yield _doubt, [reads, ALIGNMENTS, I4, type_of(ExtendParams()), NUMBER, U1]
+    yield _doubt, [reads, ALIGNMENTS, I4, type_of(True), type_of(ExtendParams()), NUMBER, U1]
     yield _chain, [bounds, SEEDS, LOCI, NUMBER]
     yield _sum_groups, [I4, NUMBER, I8]
     yield _scan_groups, [I4, NUMBER, I8, I8]

@@ -185,9 +185,10 @@ def test_mates_are_rescued_as_on_the_cpu(device, monkeypatch, index, pairs) -> N
         check_equal(found.alignments, expected)
 
 
-def test_reads_in_doubt_are_looked_at_again_as_on_the_cpu(device, index, reads, pairs) -> None:
+def test_reads_in_doubt_are_looked_at_again_as_on_the_cpu(device, genome, index, reads) -> None:
     from mapper.mapping.stages_cuda import DeviceStages
 
+    pairs = reads_of(some_reads(np.random.default_rng(4), genome, 20), paired=True)
     params, model = resolved(index), model_from(150.0, 30.0, 60, 320, 1000)
     blind = params._replace(second_look=params.second_look._replace(max_occ=1, max_hits=0))
     stages = DeviceStages(index, [0], n_streams=1)

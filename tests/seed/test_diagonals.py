@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 
 from mapper import dna
-from mapper.index.fm import clean_hit, locate
+from mapper.index.fm import RowsInWork, clean_hit, locate
 from mapper.params import IndexParams
 from mapper.seed.diagonals import DIAGONALS_FULL, add_diagonal, clear_diagonals, find_diagonals
-from tests.helpers.read_batches import Genome, genome_of, mutated, packed_reads, random_letters
+from tests.helpers.read_batches import Genome, genome_of, mutated, random_letters
 from tests.helpers.seed_searches import Seed, scratch_of, search_seed
 from tests.naive.seeds import oriented
 
 MANY = 5000
+
+
+def working(n: int) -> RowsInWork:
+    return RowsInWork(np.empty(n, np.int64), np.empty(n, np.int32))
 
 
 def some_seeds(genome: Genome, read: str, rng: np.random.Generator) -> list[Seed]:
@@ -36,7 +40,7 @@ def some_seeds(genome: Genome, read: str, rng: np.random.Generator) -> list[Seed
 
 @pytest.mark.parametrize("kmer_len", [0, 5])
 @pytest.mark.parametrize("sa_sampling", [1, 4])
-def test_the_shortcut_finds_what_locating_every_row_finds(kmer_len: int, sa_sampling: int) -> None:
+def test_rows_located_together_are_those_located_alone(kmer_len: int, sa_sampling: int) -> None:
     rng = np.random.default_rng(kmer_len)
     words = [random_letters(rng, 60) for _ in range(3)]
     contigs = [
@@ -49,7 +53,6 @@ def test_the_shortcut_finds_what_locating_every_row_finds(kmer_len: int, sa_samp
     for _ in range(150):
         at = int(rng.integers(0, len(genome.text) - 50))
         read = oriented(genome.text[at : at + 50], int(rng.integers(2)))
-        _, packed = packed_reads([read])
         seeds = some_seeds(genome, read, rng)
         expected = set()
         for start, length, strand, sa_lo, sa_hi in seeds:
@@ -59,7 +62,7 @@ def test_the_shortcut_finds_what_locating_every_row_finds(kmer_len: int, sa_samp
                     expected.add((strand, pos - start))
         scratch = scratch_of(seeds)
         n_diags, n_over_budget = find_diagonals(
-            genome.fm, packed.planes, 0, 1, scratch, len(seeds), MANY, MANY, 0
+            genome.fm, scratch, len(seeds), MANY, MANY, working(MANY)
         )
         found = [(d & 1, d >> 1) for d in scratch.diag[:n_diags].tolist()]
         assert len(set(found)) == len(found)
@@ -79,12 +82,11 @@ def test_over_the_cap_only_a_sample_is_located() -> None:
     rng = np.random.default_rng(7)
     word = random_letters(rng, 40)
     genome = genome_of(["".join(word + random_letters(rng, 5) for _ in range(50))])
-    _, packed = packed_reads([word])
     rows = search_seed(genome.fm, dna.encode(word), 0, 20, 0, 0, 10**9)[:2]
     more = search_seed(genome.fm, dna.encode(word), 20, 40, 0, 0, 10**9)[:2]
     assert rows[1] - rows[0] == 50
     scratch = scratch_of([(0, 20, 0, *rows), (20, 20, 0, *more)])
-    n_diags, n_over_budget = find_diagonals(genome.fm, packed.planes, 0, 1, scratch, 2, 10, MANY, 0)
+    n_diags, n_over_budget = find_diagonals(genome.fm, scratch, 2, 10, MANY, working(MANY))
     assert 1 <= n_diags <= 10
     assert n_over_budget == 0
     for d in range(n_diags):
@@ -101,12 +103,11 @@ def test_hits_over_the_budget_are_counted() -> None:
             + "".join(word[20:] + random_letters(rng, 5) for _ in range(6))
         ]
     )
-    _, packed = packed_reads([word])
     rows = search_seed(genome.fm, dna.encode(word), 0, 20, 0, 0, 10**9)[:2]
     more = search_seed(genome.fm, dna.encode(word), 20, 40, 0, 0, 10**9)[:2]
     for max_hits, expected in ((10, (10, 0)), (9, (4, 1)), (3, (0, 2))):
         scratch = scratch_of([(0, 20, 0, *rows), (20, 20, 0, *more)])
-        found = find_diagonals(genome.fm, packed.planes, 0, 1, scratch, 2, 10, max_hits, 0)
+        found = find_diagonals(genome.fm, scratch, 2, 10, max_hits, working(max_hits))
         if max_hits == 3:  # a sample, so that the read is placed at all
             assert 1 <= found[0] <= 3 and found[1:] == expected[1:]
         else:
@@ -117,12 +118,10 @@ def test_a_known_place_is_taken_as_it_is() -> None:
     """Seeds with a known occurrence have a text position instead of rows."""
     rng = np.random.default_rng(9)
     genome = genome_of([random_letters(rng, 400)])
-    read = genome.text[100:160]
-    _, packed = packed_reads([read])
     places = [(0, 0, 100), (40, 0, 140), (20, 1, 300)]
     seeds = [(start, 20, strand, ~place, -place) for start, strand, place in places]
     scratch = scratch_of(seeds)
-    n_diags, n_over_budget = find_diagonals(genome.fm, packed.planes, 0, 1, scratch, 3, 10, MANY, 0)
+    n_diags, n_over_budget = find_diagonals(genome.fm, scratch, 3, 10, MANY, working(MANY))
     assert n_over_budget == 0
     assert scratch.diag[:n_diags].tolist() == [2 * 100, 2 * 280 + 1]
     assert scratch.diag_seed[:n_diags].tolist() == [0, 2]
