@@ -11,7 +11,7 @@ from benchmarks.common import harness, strata
 
 WARM_UP_READS = 2_000
 """Reads of each file in a mapper's first run."""
-THRESHOLDS = (10, 20, 30, 60)
+THRESHOLDS = (1, 10, 20, 30, 60)
 MAPQ_LEVELS = (0, 1, 10, 20, 30, 60)  # ranges of the calibration begin here
 
 

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from benchmarks.common.harness import DATA, SHARED, BenchmarkError, kit, reports_errors
 
@@ -29,11 +29,15 @@ class DataSet:
     """Simulated reads; ``n`` counts pairs or single reads."""
 
     name: str
-    reference: str  # "ecoli_k12", or "synth" and a size: "synth20M"
+    reference: str
+    """Of the shared data ("ecoli_k12"), a real genome of the kit (REAL), or "synth" and a size."""
     n: int
     length: int
     paired: bool
     seed: int
+    snp: float = 0.001
+    errors: tuple[float, float] = (0.001, 0.01)
+    """Substitutions of the instrument, at the first base of a read and at its last."""
 
     @property
     def n_reads(self) -> int:
@@ -57,6 +61,31 @@ class Files:
     """BED of a synthetic genome's repeats."""
 
 
+REAL = ("human126", "falciparum")
+"""Genomes that the kit's ``real_genomes`` lays from Debian packages: human chromosome 20 with
+X:1-70M of GRCh37, and the 19 % GC of Plasmodium falciparum."""
+
+
+def real_sets(n_pairs: int, n_singles: int) -> dict[str, DataSet]:
+    """Return the sets of reads of real sequence, by name."""
+
+    def human(name: str, length: int, paired: bool, seed: int, **options: Any) -> DataSet:
+        n = n_pairs if paired else n_singles
+        return DataSet(f"human_{name}", "human126", n, length, paired, seed, **options)
+
+    sets = (
+        human("pe150", 150, True, 1),
+        human("se75", 75, False, 2),
+        human("se100", 100, False, 3),
+        human("pe100_noisy", 100, True, 4, errors=(0.01, 0.02)),
+        human("pe250", 250, True, 5),
+        human("pe150_snp5", 150, True, 6, snp=0.05),
+        human("se100_snp5", 100, False, 7, snp=0.05),
+        DataSet("falciparum_pe150", "falciparum", n_pairs, 150, True, 8),
+    )
+    return {data_set.name: data_set for data_set in sets}
+
+
 def data_sets(
     ecoli_pairs: int, ecoli_singles: int, synth_pairs: int, synth_size: str
 ) -> dict[str, DataSet]:
@@ -78,12 +107,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ecoli-singles", type=int, default=1_000_000, help="[%(default)s]")
     group.add_argument("--synth-pairs", type=int, default=500_000, help="[%(default)s]")
     group.add_argument("--synth-size", default="100M", help="bases, e.g. 20M, 100M [%(default)s]")
+    group.add_argument(
+        "--real-pairs", type=int, default=500_000, help="of each set of pairs [%(default)s]"
+    )
+    group.add_argument(
+        "--real-singles",
+        type=int,
+        default=500_000,
+        help="of each set of single reads [%(default)s]",
+    )
 
 
 def data_sets_of(options: argparse.Namespace) -> dict[str, DataSet]:
+    """Return all data sets, by name, at the sizes of the options."""
     return data_sets(
         options.ecoli_pairs, options.ecoli_singles, options.synth_pairs, options.synth_size
-    )
+    ) | real_sets(options.real_pairs, options.real_singles)
 
 
 def run_kit(script: str, *arguments: object) -> None:
@@ -134,6 +173,11 @@ def make_reference(name: str, folder: Path) -> Path:
         size = name.removeprefix("synth")
         run_kit("synth_genome.py", partial, "-s", size, "--seed", SYNTH_SEED, "--bed", bed)
         return partial.rename(target)
+    if name in REAL:
+        fetch = [str(kit("real_genomes")), str(folder), name]
+        if subprocess.run(fetch, stdout=subprocess.DEVNULL, check=False).returncode:
+            raise BenchmarkError(f"real_genomes could not fetch {name}")
+        return target if target.exists() else unpack(target.with_name(f"{name}.fa.gz"), target)
     return unpack(shared_file(f"ref/{name}.fa.gz"), target)
 
 
@@ -155,7 +199,8 @@ def make(data_set: DataSet, folder: Path) -> Files:
         files.truth.unlink(missing_ok=True)
         options: list[object] = ["-n", data_set.n, "-l", data_set.length, "--seed", data_set.seed]
         options += ["--paired"] if data_set.paired else []
-        options += ["--vcf", files.variants]
+        options += ["--snp", data_set.snp, "--vcf", files.variants]
+        options += ["--sub-start", data_set.errors[0], "--sub-end", data_set.errors[1]]
         run_kit("simulate.py", reference, prefix, *options)
     return files
 
@@ -170,6 +215,9 @@ def is_made_as(data_set: DataSet, truth: Path) -> bool:
         "paired": data_set.paired,
         "seed": data_set.seed,
         "profile": "illumina",
+        "snp": data_set.snp,
+        "sub_start": data_set.errors[0],
+        "sub_end": data_set.errors[1],
     }
     return all(made.get(key) == value for key, value in wanted.items())
 

@@ -36,6 +36,8 @@ class Mapper:
     suffix: str = ".sam"  # of the output
     indexes_copy: bool = False
     """True if the index is made beside a copy of the FASTA file, which has to stay."""
+    per_length: bool = False
+    """True if the index is made for reads of one length."""
     path: str = ""
     """The program, if it is not the one on the PATH."""
 
@@ -125,6 +127,7 @@ _KNOWN = (
         index="strobealign --create-index -t {threads} -r {len} {index}",
         pairs="strobealign -t {threads} --use-index -r {len} {index} {reads}",
         indexes_copy=True,
+        per_length=True,
     ),
     Mapper(
         name="SNAP",
@@ -205,11 +208,16 @@ def run_mapper(
     return measure(command, log, None if str(out) in command else out), log
 
 
+def index_path(mapper: Mapper, ref: Path, directory: Path) -> Path:
+    """Return where :func:`build_index` puts an index."""
+    return directory / f"{ref.name}.{mapper.program}"
+
+
 def build_index(
     mapper: Mapper, ref: Path, directory: Path, threads: int = 1, read_len: int = 150
 ) -> tuple[Path, Measurement]:
     """Build an index in ``directory``, under the reference's and the mapper's name."""
-    index = directory / f"{ref.name}.{mapper.program}"
+    index = index_path(mapper, ref, directory)
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / f"{index.name}.log"
     if mapper.indexes_copy:
