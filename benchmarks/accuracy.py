@@ -179,7 +179,7 @@ def weights(arguments: Sequence[str] | None = None) -> int:
     data.add_options(parser)
     options = parser.parse_args(arguments)
     sets = data.data_sets_of(options)
-    names = options.data_sets or [n for n in sets if sets[n].reference not in data.REAL]
+    names = options.data_sets or [n for n in sets if not data.is_real(sets[n])]
     pair = MapParams().pair
     in_use = Weights(pair.quality_in_pair, pair.quality_alone, pair.quality_of_rivals)
     grid = list(dict.fromkeys([in_use, *options.weights]))

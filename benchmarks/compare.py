@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison; 1 if a mapper failed or something is missing."""
     options = parser().parse_args(arguments)
     sets = data.data_sets_of(options)
-    names = options.data_sets or [n for n in sets if sets[n].reference not in data.REAL]
+    names = options.data_sets or [n for n in sets if not data.is_real(sets[n])]
     if options.rounds < 1:
         raise BenchmarkError(f"--rounds {options.rounds}: at least 1")
     if unknown := [name for name in names if name not in sets]:

