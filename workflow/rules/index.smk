@@ -1,7 +1,7 @@
 rule fmwave_index:
     input:
-        fasta=given(config["reference"]),
         **index_marks(),
+        fasta=given(config["reference"]),
     output:
         directory(INDEX),
     log:
