@@ -285,8 +285,8 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
     while (block - last) * step <= 0:
         if block >> 3 != word:
             # Losses only grow from block to block. Repeats bring many a locus that is out of
-            # reach after its first blocks.
-            if min(min(gapped, here), min(deleted, inserted)) >= enough:
+            # reach after its first blocks; to a warp come only those that are within.
+            if lanes.n_lanes == 1 and min(min(gapped, here), min(deleted, inserted)) >= enough:
                 return np.int64(enough)
             word = block >> 3
             row, pos = read_word + word, word * 64
