@@ -200,9 +200,8 @@ more."""
 
 COPIES = 64
 """``SeedParams.extend_over`` where the reference has ALT contigs: seeds of few rows would be
-longer than what 14 ALT haplotypes share with the primary assembly. In repeats seeds of 64 rows
-cost nothing to speak of, those of 128 half of the extension. Named groups have ``extend_over``
-rows each, and no more than this."""
+longer than what 14 ALT haplotypes share with the primary assembly. Named groups have
+``extend_over`` rows each, and no more than this."""
 
 
 def _with_copies(params: SeedParams, rows: int) -> SeedParams:

@@ -284,8 +284,8 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
     differ = mismatches = with_none = with_deletions = with_insertions = np.uint64(0)
     while (block - last) * step <= 0:
         if block >> 3 != word:
-            # Losses only grow from block to block. Repeats bring many a locus that is out of
-            # reach after its first blocks; to a warp come only those that are within.
+            # Losses only grow from block to block: stop when they are too large. A warp gets no
+            # such loci, because a thread has screened them.
             if lanes.n_lanes == 1 and min(min(gapped, here), min(deleted, inserted)) >= enough:
                 return np.int64(enough)
             word = block >> 3

@@ -19,8 +19,7 @@ from mapper.params import ExtendParams
 
 DOUBTFUL_LEAD, DOUBTFUL_LEAD_OF_MATES = 1, 0
 """A read is in doubt whose best alignment leads the places that its seeds may have missed by at
-most so many mismatches. Mates vouch for each other: on human sequence a second look at those that
-lead by one changed no placement."""
+most so many mismatches. For mates the limit is lower, because each confirms the other's place."""
 
 
 @core

@@ -4,9 +4,8 @@ A mapping is wrong when differences between the read and its true position happe
 another one. Each mismatch needed for that makes it about ten times less likely on simulated reads
 (``docs/accuracy.md``). So the quality grows in proportion to the lead, counted in matches, and
 shrinks with the number of alternatives and with the differences of the placement itself, for the
-read alone and for the pair. Places that seeds have missed are looked for where they matter
-(``extend/doubt.py``), not feared: worst cases kept a tenth of the reads of a sample far from its
-reference below 20, nearly all of them placed right.
+read alone and for the pair. Only places that were found count: where seeds may have missed one
+that matters, the read has been seeded again (``extend/doubt.py``).
 """
 
 from __future__ import annotations
