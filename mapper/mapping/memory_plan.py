@@ -187,11 +187,10 @@ def plan_memory(
         each = GROUP_BYTES_PER_BASE * groups_in_flight(n_streams)
         fitting = min(batch_bases, BATCH_BASES + (bound - of_host) // each)
     needed = fixed + per_base * min(batch_bases, LEAST_BATCH_BASES)
-    # While records are merged, the index is still mapped, but the batches have been freed, and at
-    # most half of the memory for records is taken: the other half is for those being spilled.
+    # While records are merged, the index is still mapped, but the batches have been freed.
     finishing = PROCESS_BYTES + index_bytes + FINISHING_BYTES_PER_THREAD * threads
     if sorts:
-        needed = max(needed, finishing + for_sorting // 2)
+        needed = max(needed, finishing + for_sorting)
     if bound < needed:
         raise ResourceError(
             f"--memory {bound / 1e6:.0f} MB: with this index and {threads} threads a run takes at "
@@ -199,5 +198,5 @@ def plan_memory(
         )
     if sorts:
         mapping = mapping_bytes(index_bytes, threads, fitting, n_streams) + beside
-        for_sorting = min(bound - mapping, 2 * (bound - finishing))
+        for_sorting = bound - max(mapping, finishing)
     return MemoryPlan(fitting, for_sorting)

@@ -54,7 +54,7 @@ from mapper.pair.insert_size import (
 from mapper.pair.placement import PlacementBatch, Tally, tally
 from mapper.pair.records import Names, make_names
 from mapper.parallel.buffers import RECYCLER
-from mapper.parallel.pool import MAP, READ, WRITE, PriorityPool, share_threads
+from mapper.parallel.pool import MAP, READ, SPILL, WRITE, PriorityPool, share_threads
 from mapper.params import MAX_READ_LEN
 from mapper.sam_flags import NOT_PRIMARY
 from mapper.seed.exact import resolve_both
@@ -167,7 +167,13 @@ def _output(run: Run, header: str, plan: MemoryPlan) -> Iterator[RecordOutput[An
         contigs.lengths.tolist(), job.compression, job.reference, job.threads,
     )  # fmt: skip
     with open_sorted_output(
-        target, job.sort, executor, job.threads, memory=plan.sort_bytes, progress=job.progress
+        target,
+        job.sort,
+        executor,
+        job.threads,
+        memory=plan.sort_bytes,
+        spilling=run.stats.timed(run.pool.at(SPILL), "spill"),
+        progress=job.progress,
     ) as sorted_output:
         yield sorted_output
         run.stats.begin_writing()

@@ -20,10 +20,11 @@ T = TypeVar("T")
 
 STAGES = (
     "inflate", "read", "wait", "pack", "seed", "chain", "extend", "rescue", "place", "records",
-    "encode", "compress", "idle",
+    "encode", "spill", "compress", "idle",
 )  # fmt: skip
 """Stages in the order of the data flow; times are summed over threads. ``inflate``: decompressing
-the input; with BGZF also the time in which its threads wait for each other. ``compress``:
+the input; with BGZF also the time in which its threads wait for each other. ``spill``: sorting
+records for the temporary file and compressing them. ``compress``:
 compressing the output. ``wait``: streams of a device without reads. The stages of a device,
 ``pack`` to ``rescue``, last until their results are back. ``idle``: threads of the pool without a
 task, because they wait for input, output or a device."""

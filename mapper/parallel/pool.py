@@ -21,8 +21,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from mapper.errors import ResourceError
 
-READ, WRITE, MAP = range(3)
-"""Priorities, the highest first: input feeds all, output frees memory."""
+READ, WRITE, MAP, SPILL = range(4)
+"""Priorities, the highest first: input feeds all, output frees memory. What goes to a temporary
+file is sorted by threads that mapping leaves, unless memory runs out: then mapping waits."""
 
 T = TypeVar("T")
 

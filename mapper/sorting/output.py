@@ -119,7 +119,7 @@ class SortedOutput:
 @contextmanager
 def open_sorted_output(
     target: SortedTarget, sort: SortOptions, executor: Executor, n_threads: int, *,
-    memory: int, progress: bool = False,
+    memory: int, spilling: Executor | None = None, progress: bool = False,
 ) -> Iterator[SortedOutput]:  # fmt: skip
     """Open a file or standard output for sorted records, as a context manager.
 
@@ -134,6 +134,8 @@ def open_sorted_output(
         Their number.
     memory
         Bytes for records; further ones go to a temporary file.
+    spilling
+        Its threads sort what goes there; None for those of `executor`.
     progress
         Show on standard error how much has been written.
 
@@ -144,7 +146,7 @@ def open_sorted_output(
     """
     target.check()
     file = SpillFile(spill_directory(sort.tmp_dir, target.file_path))
-    sorter = RecordSorter(file, executor, n_threads, memory)
+    sorter = RecordSorter(file, spilling or executor, n_threads, memory)
     output = SortedOutput(sorter, file, target, executor, sort.duplicates)
     try:
         yield output

@@ -1,10 +1,10 @@
 """Sort records in memory and, beyond a bound, in a temporary file; cut the order into ranges.
 
 Every batch of records comes as a *run*, sorted. Runs stay in memory up to half of the bound; then
-they are merged into one run of a temporary file, while the next ones fill the other half. At the
-end all runs are merged: the order is cut into ranges of a few megabytes, and each range, which is
-a slice of every run, is sorted by itself, by any thread. Where many records have the same key,
-a range ends within them.
+they are merged into one run of a temporary file, while the next ones fill the other half; what has
+not been written when the last batch has come stays in memory. At the end all runs are merged: the
+order is cut into ranges of a few megabytes, and each range, which is a slice of every run, is
+sorted by itself, by any thread. Where many records have the same key, a range ends within them.
 """
 
 from __future__ import annotations
@@ -64,6 +64,10 @@ class Run(NamedTuple):
         """Bytes of memory."""
         return self.data.nbytes + self.keys.nbytes + self.starts.nbytes
 
+    def behind(self, row: int) -> Run:
+        """Return the records from `row` on, in the same memory."""
+        return Run(self.data, self.keys[row:], self.starts[row:])
+
 
 def make_run(records: RecordBatch, reads: ReadBatch) -> Run:
     """Return the records of a batch, sorted and encoded.
@@ -91,8 +95,8 @@ def run_of_bytes(data: np.ndarray) -> Run:
 
 
 def _new_array(n_bytes: int) -> np.ndarray:
-    """Return memory that lives to the end of the run: none of it would be used again."""
-    return np.empty(n_bytes, np.uint8)
+    """Return memory for the records of a run, from runs that have gone to the temporary file."""
+    return RECYCLER.empty(n_bytes, "records of a run")
 
 
 # --- cutting the order ---
@@ -229,11 +233,14 @@ class SortedRuns:
 
     def ranges(self, target: int = RANGE_BYTES) -> list[RecordRange]:
         """Cut the order into ranges of about `target` bytes."""
-        cuts = [_LOWEST, *self._cuts(target), _HIGHEST]
         return [
-            RecordRange(max(low.key, 0) >> 1, partial(self._load, low, high))
-            for low, high in pairwise(cuts)
+            RecordRange(max(low.key, 0) >> 1, partial(self.load, low, high))
+            for low, high in self.cut(target)
         ]
+
+    def cut(self, target: int) -> list[tuple[Cut, Cut]]:
+        """Return the bounds of ranges of about `target` bytes."""
+        return list(pairwise([_LOWEST, *self._cuts(target), _HIGHEST]))
 
     def _cuts(self, target: int) -> list[Cut]:
         """Choose some of the records that are looked at, by the bytes between them."""
@@ -260,9 +267,9 @@ class SortedRuns:
         columns = (all_keys, np.concatenate(runs), np.concatenate(rows))
         return [Cut(*row) for row in zip(*(c[chosen].tolist() for c in columns), strict=True)]
 
-    def _load(self, low: Cut, high: Cut) -> Records:
+    def load(self, low: Cut, high: Cut) -> Records:
         """Return the records between two cuts, run after run."""
-        begin, end = self._rows_before(low), self._rows_before(high)
+        begin, end = self.rows_before(low), self.rows_before(high)
         found = [self._read_blocks(number, low, high) for number in range(len(self._spilled))]
         n_bytes = sum(len(one.data) for one in found)
         n_rows = sum(len(one.starts) for one in found)
@@ -278,7 +285,7 @@ class SortedRuns:
         _copy_slices(self._memory, begin, end, data, at, starts, keys, row)
         return Records(data, starts, keys)
 
-    def _rows_before(self, cut: Cut) -> np.ndarray:
+    def rows_before(self, cut: Cut) -> np.ndarray:
         """Return how many records of each run in memory lie before a cut: int64."""
         rows = np.empty(len(self._memory.addresses), np.int64)
         _find_rows(self._memory, len(self._spilled), cut.key, cut.run, cut.row, rows)
@@ -360,8 +367,8 @@ class _Packed(NamedTuple):
     blocks: SpilledRun  # with offsets in `data`
 
 
-def _sort_range(part: RecordRange) -> _Packed:
-    records = part.load()
+def _sort_range(runs: SortedRuns, low: Cut, high: Cut) -> _Packed:
+    records = runs.load(low, high)
     data = sorted_bytes(records)
     starts, keys, rows = np.empty((3, len(records.starts)), np.int64)
     n = int(_find_blocks(data, BLOCK_BYTES, starts, keys, rows))
@@ -383,10 +390,12 @@ class _Spill:
     def __init__(
         self, runs: list[Run], file: SpillFile, executor: Executor, n_threads: int
     ) -> None:
+        self._runs = runs
         self._file = file
         self._executor = executor
         self._ahead = n_threads + 2
-        self._ranges = deque(SortedRuns(file, [], runs).ranges(SPILL_RANGE_BYTES))
+        self._merged = SortedRuns(file, [], runs)
+        self._ranges = deque(self._merged.cut(SPILL_RANGE_BYTES))
         self._sorting: deque[Future[_Packed]] = deque()
         self._writing: deque[Future[None]] = deque()
         self._blocks: list[SpilledRun] = []
@@ -398,15 +407,29 @@ class _Spill:
             while self._writing and (wait or self._writing[0].done()):
                 self._writing.popleft().result()
             while self._ranges and len(self._sorting) + len(self._writing) < self._ahead:
-                task = partial(_sort_range, self._ranges.popleft())
+                task = partial(_sort_range, self._merged, *self._ranges.popleft())
                 self._sorting.append(self._executor.submit(task))
             if not self._sorting:
                 break
             if not wait and not self._sorting[0].done():
                 return None
             self._write(self._sorting.popleft().result())
-        if self._writing or self._ranges:
-            return None
+        return None if self._writing or self._ranges else self._written()
+
+    def stop(self) -> tuple[SpilledRun, list[Run]]:
+        """Begin no more tasks; return what is in the file when they end, and the rest."""
+        rest = []
+        if self._ranges:
+            rows = self._merged.rows_before(self._ranges[0][0])
+            rest = [run.behind(row) for run, row in zip(self._runs, rows.tolist(), strict=True)]
+            self._ranges.clear()
+        while self._sorting:
+            self._write(self._sorting.popleft().result())
+        while self._writing:
+            self._writing.popleft().result()
+        return self._written(), rest
+
+    def _written(self) -> SpilledRun:
         none = np.empty(0, np.int64)
         blocks = [SpilledRun(none, none, none, none), *self._blocks]  # a run may be empty
         first_keys, sizes, rows, offsets = map(np.concatenate, zip(*blocks, strict=True))
@@ -465,8 +488,13 @@ class RecordSorter:
 
     def finish(self) -> SortedRuns:
         """Return all runs."""
-        self._go_on(wait=True)
         runs, self._runs = self._runs, []
+        if self._spill is not None:
+            written, rest = self._spill.stop()
+            self._spilled.append(written)
+            self._spill = None
+            runs = rest + runs  # in the order of the input
+        RECYCLER.clear()  # the room of runs in the file is needed for ranges
         return SortedRuns(self._file, self._spilled, runs)
 
     def cancel(self) -> None:
