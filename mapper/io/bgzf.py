@@ -7,9 +7,9 @@ import zlib
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from isal import isal_zlib
@@ -26,6 +26,9 @@ BLOCK_BYTES = 65_280
 BLOCKS_PER_TASK = 64
 """Enough that threads rarely wait for the GIL: 16 threads that reacquire it after each megabyte do
 so ten thousand times a second."""
+
+_MAX_READY = 8
+"""Groups of blocks that wait to be written at most, when compressed, before the next is taken."""
 
 MAX_LEVEL = 9
 _MAX_ISAL_LEVEL = 3
@@ -171,16 +174,23 @@ def block_starts(blocks: bytes | memoryview) -> np.ndarray:
     return np.asarray(_find_starts(np.frombuffer(blocks, np.uint8)))
 
 
+class _Group(NamedTuple):
+    """Blocks of one task."""
+
+    blocks: bytes | memoryview
+    starts: np.ndarray  # int64, of each in `blocks`, and their end
+
+
 class BgzfWriter:
     """Writer of a BGZF stream whose bytes depend on nothing but the data and the level.
 
     Blocks end at fixed positions of the data, however it is cut into calls. The threads of
-    `executor` compress groups of blocks; the calling thread writes them in order.
+    `executor` compress groups of blocks.
 
     Parameters
     ----------
     sink
-        Where the compressed bytes go.
+        Where the compressed bytes go, in order, by one thread at a time.
     executor
         Its threads compress; the calling thread waits for them and must not be one of them.
     level
@@ -188,26 +198,33 @@ class BgzfWriter:
     max_pending
         Limit of groups of blocks (at most 4 MB each) in memory. Threads that do nothing but
         compress need two for each of them: the oldest is waited for while the others go on.
+    in_background
+        Write by the executor, while the calling thread goes on: for files. A thread that waits for
+        the reader of a pipe could not be stopped, unlike the calling one.
     """
 
     def __init__(
-        self, sink: Sink, executor: Executor, level: int = 1, max_pending: int = 16
-    ) -> None:
+        self, sink: Sink, executor: Executor, level: int = 1, max_pending: int = 16, *,
+        in_background: bool = False,
+    ) -> None:  # fmt: skip
         self._sink = sink
         self._executor = executor
         self._compress = compressor(level)
         self._max_pending = max_pending
+        self._in_background = in_background
         self.n_blocks = 0
         """Blocks that are complete, so the number of the block of the next byte."""
-        self._pending: deque[Future[bytes | memoryview]] = deque()
+        self._pending: deque[Future[_Group]] = deque()
+        self._ready: list[bytes | memoryview] = []  # compressed, to be written in the background
+        self._writing: Future[None] | None = None
         self._group: list[memoryview] = []  # pieces of the group that is not complete yet
         self._group_blocks = 0  # in it
         self._rest = bytearray()  # less than a block, after it
-        self._offsets = array("q", [0])  # in the file: of the blocks written, and behind them
+        self._offsets = array("q", [0])  # in the file: of the blocks compressed, and behind them
 
     @property
     def block_offsets(self) -> np.ndarray:
-        """Offsets in the file of the blocks written, and last the offset behind them: int64.
+        """Offsets in the file of the blocks compressed, and last the offset behind them: int64.
 
         After :meth:`finish` these are all blocks, and the end-of-file block begins at the last.
         """
@@ -243,13 +260,18 @@ class BgzfWriter:
             self._submit()
         while self._pending:
             self._write_oldest()
+        while self._writing is not None:
+            self._begin_writing()
         self._sink.write(EOF_BLOCK)
 
     def cancel(self) -> None:
-        """Drop groups that have not been compressed yet."""
+        """Drop what has not been compressed or written yet; then no thread uses the sink."""
         for future in self._pending:
             future.cancel()
         self._pending.clear()
+        if self._writing is not None and not self._writing.cancel():
+            wait([self._writing])
+        self._writing = None
 
     def _add_rest(self) -> None:
         self._add(memoryview(self._rest), 1)
@@ -263,12 +285,34 @@ class BgzfWriter:
             self._submit()
 
     def _submit(self) -> None:
-        self._pending.append(self._executor.submit(self._compress, self._group))
+        self._pending.append(self._executor.submit(self._compress_group, self._group))
         self._group, self._group_blocks = [], 0
         while self._pending and (len(self._pending) > self._max_pending or self._pending[0].done()):
             self._write_oldest()
 
+    def _compress_group(self, group: list[memoryview]) -> _Group:
+        blocks = self._compress(group)
+        return _Group(blocks, block_starts(blocks))
+
     def _write_oldest(self) -> None:
-        blocks = memoryview(self._pending.popleft().result())
-        self._sink.write(blocks)
-        self._offsets.frombytes((self._offsets[-1] + block_starts(blocks)[1:]).tobytes())
+        group = self._pending.popleft().result()
+        self._offsets.frombytes((self._offsets[-1] + group.starts[1:]).tobytes())
+        if not self._in_background:
+            self._sink.write(group.blocks)
+            return
+        self._ready.append(group.blocks)
+        if self._writing is None or self._writing.done() or len(self._ready) > _MAX_READY:
+            self._begin_writing()
+
+    def _begin_writing(self) -> None:
+        """Have what is ready written when the last write has ended."""
+        if self._writing is not None:
+            self._writing.result()
+            self._writing = None
+        if self._ready:
+            self._writing = self._executor.submit(self._write, self._ready)
+            self._ready = []
+
+    def _write(self, groups: list[bytes | memoryview]) -> None:
+        for blocks in groups:
+            self._sink.write(blocks)

@@ -269,13 +269,13 @@ def cram_options(reference: str | None, level: int) -> list[str]:
 
 @contextmanager
 def bam_writer(
-    sink: Sink, start: bytes, executor: Executor, level: int, max_pending: int = 16
+    sink: OutputFile, start: bytes, executor: Executor, level: int, max_pending: int = 16
 ) -> Iterator[BgzfWriter]:
     """Write the start of a BAM file, let the caller append, and end it unless there is an error.
 
     The parameters are those of BgzfWriter.
     """
-    writer = BgzfWriter(sink, executor, level, max_pending)
+    writer = BgzfWriter(sink, executor, level, max_pending, in_background=sink.is_regular)
     try:
         writer.append(start)
         writer.end_block()

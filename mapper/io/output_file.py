@@ -228,6 +228,11 @@ class OutputFile:
         if self._behind is not None:
             self._behind.wrote(len(data))
 
+    @property
+    def is_regular(self) -> bool:
+        """True for a file, False for standard output, a pipe or a device."""
+        return self._temporary is not None
+
     def fileno(self) -> int:
         """Return the descriptor, for another process to write to."""
         return self._handle

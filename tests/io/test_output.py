@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -41,11 +42,13 @@ class Collector:
         self.data += data
 
 
-def compressed(data: bytes, cuts: list[int], threads: int, level: int = 1) -> bytes:
+def compressed(
+    data: bytes, cuts: list[int], threads: int, level: int = 1, *, in_background: bool = False
+) -> bytes:
     sink = Collector()
     bounds = [0, *sorted(cuts), len(data)]
     with ThreadPoolExecutor(threads) as executor:
-        writer = bgzf.BgzfWriter(sink, executor, level, max_pending=3)
+        writer = bgzf.BgzfWriter(sink, executor, level, 3, in_background=in_background)
         for start, end in pairwise(bounds):
             writer.append(data[start:end])
         writer.finish()
@@ -60,12 +63,55 @@ def whole() -> bytes:
     return compressed(DATA, [], 1)
 
 
-@given(st.lists(st.integers(0, len(DATA)), max_size=20), st.integers(1, 2), st.integers(1, 70))
+@given(
+    st.lists(st.integers(0, len(DATA)), max_size=20), st.integers(1, 2), st.integers(1, 70),
+    st.booleans(),
+)  # fmt: skip
 @settings(deadline=None, max_examples=25)
-def test_bgzf_bytes_depend_on_data_alone(whole, cuts, threads, blocks_per_task):
+def test_bgzf_bytes_depend_on_data_alone(whole, cuts, threads, blocks_per_task, in_background):
     """The bytes do not depend on the groups of blocks; here some end inside a piece."""
     with mock.patch.object(bgzf, "BLOCKS_PER_TASK", blocks_per_task):
-        assert compressed(DATA, cuts, threads) == whole
+        assert compressed(DATA, cuts, threads, in_background=in_background) == whole
+
+
+class FullDisk:
+    """A sink that fails after its first bytes, slowly."""
+
+    def __init__(self) -> None:
+        self.n_writes = 0
+        self.is_writing = False
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.is_writing = True
+        time.sleep(0.02)
+        self.is_writing = False
+        self.n_writes += 1
+        if self.n_writes > 1:
+            raise OutputError("the disk is full")
+
+
+def test_a_write_in_the_background_that_fails():
+    """It is told, and when the writer has been cancelled nothing is written any more."""
+    sink = FullDisk()
+    with ThreadPoolExecutor(2) as executor, mock.patch.object(bgzf, "BLOCKS_PER_TASK", 1):
+        writer = bgzf.BgzfWriter(sink, executor, in_background=True)
+        with pytest.raises(OutputError, match="disk is full"):
+            for _ in range(100):
+                writer.append(DATA)
+        writer.cancel()
+        assert not sink.is_writing
+        assert sink.n_writes == 2
+
+
+def test_a_cancelled_writer_leaves_the_sink_alone():
+    sink = FullDisk()
+    with ThreadPoolExecutor(1) as executor:
+        writer = bgzf.BgzfWriter(sink, executor, max_pending=0, in_background=True)
+        writer.append(bytes(DATA) * 2)  # its first group is being written, or waits for the thread
+        writer.cancel()
+        n_writes = sink.n_writes
+        assert not sink.is_writing
+    assert sink.n_writes == n_writes
 
 
 def test_bgzf_is_gzip_in_blocks_of_65280(whole):
