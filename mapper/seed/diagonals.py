@@ -14,7 +14,6 @@ import numpy as np
 from mapper.dna import mismatch_word
 from mapper.index.fm import clean_hit, locate, locate_together
 from mapper.jit.accelerate import core
-from mapper.jit.intrinsics import prefetch
 
 DIAGONALS_FULL = -1
 """Status: the diagonals of a read do not fit the workspace."""
@@ -117,25 +116,31 @@ def add_diagonal(scratch, n_diags, seed, diagonal):
 
 
 @core
-def locate_rows(fm, scratch, seed, step, n_rows, n_diags, working):
+def locate_rows(fm, scratch, seed, step, n_rows, n_diags, working, n_done):
     """Locate `n_rows` rows of a seed, every `step`-th, and add their diagonals.
 
-    `working` as in :func:`find_diagonals`.
+    Parameters
+    ----------
+    working
+        As in :func:`find_diagonals`.
+    n_done
+        Where the rows have been located already, the first in ``working.rows``; else -1.
 
     Returns
     -------
     The number of known diagonals, or DIAGONALS_FULL.
     """
     row = scratch.sa_lo[seed]
-    if working is not None and row >= 0:
+    if working is not None and row >= 0 and n_done < 0:
         for i in range(n_rows):
             working.rows[i] = row + i * step
         locate_together(fm, working, n_rows)
+        n_done = np.int64(0)
     for i in range(n_rows):
         text_pos = ~row
         if row >= 0:
             if working is not None:
-                text_pos = working.rows[i]
+                text_pos = working.rows[n_done + i]
             else:
                 text_pos = locate(fm, row + i * step)
             if not clean_hit(fm, text_pos, scratch.length[seed]):
@@ -145,6 +150,32 @@ def locate_rows(fm, scratch, seed, step, n_rows, n_diags, working):
         if n_diags < 0:
             break
     return n_diags
+
+
+@core
+def locate_rarest(fm, scratch, n_seeds, max_occ, max_hits, working):
+    """Locate the rows of the rarest seeds together, as many as all have room for.
+
+    Returns
+    -------
+    The number of these seeds, the first of ``scratch.order``. Their rows are located one after the
+    other in ``working.rows``, but for those of seeds whose place is known.
+    """
+    n_rows = n_hits = np.int64(0)
+    n_rare = np.int64(0)
+    while n_rare < n_seeds:
+        seed = scratch.order[n_rare]
+        sa_lo, sa_hi = scratch.sa_lo[seed], scratch.sa_hi[seed]
+        n_hits += sa_hi - sa_lo
+        if sa_hi - sa_lo > max_occ or n_hits > max_hits:
+            break
+        if sa_lo >= 0:
+            for row in range(sa_lo, sa_hi):
+                working.rows[n_rows] = row
+                n_rows += 1
+        n_rare += 1
+    locate_together(fm, working, n_rows)
+    return n_rare
 
 
 @core
@@ -166,14 +197,13 @@ def find_diagonals(fm, scratch, n_seeds, max_occ, max_hits, working):
     n_over_budget
         Number of seeds that were not located because the read has enough hits already.
     """
-    if working is not None and fm.sa_shift == 0:
-        for i in range(n_seeds):
-            if scratch.sa_lo[i] >= 0:
-                prefetch(fm.sa_samples, scratch.sa_lo[i])
     sort_by_rows(scratch, n_seeds)
     clear_diagonals(scratch)
     n_diags = np.int64(0)
     n_over_budget = np.int64(0)
+    n_rare = n_done = np.int64(0)
+    if working is not None:
+        n_rare = locate_rarest(fm, scratch, n_seeds, max_occ, max_hits, working)
     for i in range(n_seeds):
         seed = scratch.order[i]
         n_rows = scratch.sa_hi[seed] - scratch.sa_lo[seed]
@@ -185,7 +215,13 @@ def find_diagonals(fm, scratch, n_seeds, max_occ, max_hits, working):
             # No rarer seed: locate an even sample of the rows, so that the read is mapped.
             step = max(step, n_rows // max_occ)
             n_located = min(n_rows, np.int64(min(max_occ, max_hits)))
-        n_diags = locate_rows(fm, scratch, seed, step, n_located, n_diags, working)
+        is_done = i < n_rare
+        n_diags = locate_rows(
+            fm, scratch, seed, step, n_located, n_diags, working,
+            n_done if is_done else np.int64(-1),
+        )  # fmt: skip
         if n_diags < 0:
             break
+        if is_done and scratch.sa_lo[seed] >= 0:
+            n_done += n_rows
     return n_diags, n_over_budget

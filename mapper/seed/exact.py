@@ -197,6 +197,48 @@ def lengthen_seed(fm, codes, start, end, strand, sa_lo, sa_hi, room, extend_over
     return sa_lo, sa_hi, length
 
 
+@core
+def lengthen_together(fm, codes, seed_len, first_base, end_base, extend_over, scratch, first, n):
+    """Lengthen complete seeds as :func:`lengthen_seed` does, on the CPU: a step of all in turn.
+
+    Parameters
+    ----------
+    first_base, end_base
+        Bounds on `codes` of the bases that seeds may grow into.
+    scratch
+        Rows ``first:first + n`` are as :func:`narrow_seeds` leaves them. Those of seeds with
+        several rows get the rows and the length of the lengthened pattern.
+    """
+    growing = scratch.order  # free until the seeds are sorted
+    n_growing = np.int64(0)
+    for i in range(first, first + n):
+        sa_lo, sa_hi = scratch.sa_lo[i], scratch.sa_hi[i]
+        if scratch.length[i] == seed_len and sa_hi - sa_lo > max(extend_over, 1):
+            growing[first + n_growing] = i
+            n_growing += 1
+            prefetch_step(fm, sa_lo, sa_hi, False)
+    while n_growing > 0:
+        n_left = np.int64(0)
+        for j in range(first, first + n_growing):
+            i = growing[j]
+            start, strand = np.int64(scratch.start[i]), scratch.strand[i]
+            length = np.int64(scratch.length[i])
+            room = start - first_base if strand == 0 else end_base - start - seed_len
+            if length >= seed_len + room:
+                continue
+            base = pattern_base(codes, start, start + seed_len, strand, length)
+            sa_lo, sa_hi = extend_left(fm, base, scratch.sa_lo[i], scratch.sa_hi[i])
+            if sa_lo >= sa_hi:
+                continue
+            scratch.sa_lo[i], scratch.sa_hi[i] = sa_lo, sa_hi
+            scratch.length[i] = length + 1
+            if sa_hi - sa_lo > extend_over:
+                growing[first + n_left] = i
+                n_left += 1
+                prefetch_step(fm, sa_lo, sa_hi, False)
+        n_growing = n_left
+
+
 # --- layout: where seeds start, and how long they are ---
 
 

@@ -20,6 +20,7 @@ from mapper.seed.diagonals import DIAGONALS_FULL, find_diagonals, seed_matches
 from mapper.seed.exact import (
     complete_unique,
     lengthen_seed,
+    lengthen_together,
     n_disjoint,
     narrow_seeds,
     seed_start,
@@ -163,12 +164,14 @@ def _place_unique(fm, codes, start, end, strand, planes, word, query_start, row,
 
 
 @core
-def _finish_seed(fm, codes, read_start, read_len, room, seed_len, planes, word, anchor,
+def _finish_seed(fm, present, codes, read_start, read_len, room, seed_len, planes, word, anchor,
                  other_anchor, params, scratch, row, n_seeds):  # fmt: skip
     """Complete the narrowed seed of a row of `scratch`; store it as seed `n_seeds` if it occurs.
 
     Parameters
     ----------
+    present
+        None if the seed has not been lengthened yet.
     room
         Bases that the seed may grow by.
     planes, word
@@ -187,18 +190,19 @@ def _finish_seed(fm, codes, read_start, read_len, room, seed_len, planes, word, 
     start = np.int64(scratch.start[row])
     end = start + seed_len
     sa_lo, sa_hi = scratch.sa_lo[row], scratch.sa_hi[row]
-    length = np.int64(seed_len)
+    length = np.int64(scratch.length[row])
     text_pos = np.int64(-1)
-    if sa_hi - sa_lo == 1:
+    if sa_hi - sa_lo == 1 and length <= seed_len:
         query_start = start - read_start if strand == 0 else read_start + read_len - end
         sa_lo, text_pos = _place_unique(
-            fm, codes, start, end, strand, planes, word, query_start, sa_lo,
-            np.int64(scratch.length[row]), anchor, other_anchor,
+            fm, codes, start, end, strand, planes, word, query_start, sa_lo, length, anchor,
+            other_anchor,
         )  # fmt: skip
         if text_pos >= 0:
             anchor = text_pos - query_start
         sa_hi = sa_lo + 1
-    elif sa_lo < sa_hi:
+        length = np.int64(seed_len)
+    elif sa_lo < sa_hi and present is None:
         sa_lo, sa_hi, length = lengthen_seed(
             fm, codes, start, end, strand, sa_lo, sa_hi, room, params.extend_over
         )
@@ -269,12 +273,17 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
             if n_listed < 0:
                 return np.int64(SEEDS_FULL), n_tried, np.int64(0), thinned
             narrow_seeds(fm, codes, seed_len, scratch, n_seeds, n_listed, present)
+            if present is not None:
+                lengthen_together(
+                    fm, codes, seed_len, clean, stretch_end, params.extend_over, scratch, n_seeds,
+                    n_listed,
+                )  # fmt: skip
             for row in range(n_seeds, n_seeds + n_listed):
                 start = np.int64(scratch.start[row])
                 strand = np.int64(scratch.strand[row])
                 room = start - clean if strand == 0 else stretch_end - start - seed_len
                 n_seeds, length, located, anchor = _finish_seed(
-                    fm, codes, read_start, read_end - read_start, room, seed_len, planes,
+                    fm, present, codes, read_start, read_end - read_start, room, seed_len, planes,
                     word + n_strand_words * strand, anchor_1 if strand else anchor_0,
                     anchor_0 if strand else anchor_1, params, scratch, row, n_seeds,
                 )  # fmt: skip
