@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from benchmarks.common import real_genomes
+from benchmarks.common import primates, real_genomes
 from benchmarks.common.harness import DATA, SHARED, BenchmarkError, kit, reports_errors
 
 SYNTH_SEED = 1
@@ -37,8 +37,13 @@ class DataSet:
     paired: bool
     seed: int
     snp: float = 0.001
+    indel: float = 0.0002
+    """Indels of the donor for each base, of 1 to 50 bases."""
     errors: tuple[float, float] = (0.001, 0.01)
     """Substitutions of the instrument, at the first base of a read and at its last."""
+    donor: str = ""
+    """Genome that the reads come from, if not the reference: a contig of it, or of another species,
+    whose places are then those of the alignment of both."""
 
     @property
     def n_reads(self) -> int:
@@ -78,6 +83,12 @@ def real_sets(n_pairs: int, n_singles: int) -> dict[str, DataSet]:
         human("pe150_snp5", 150, True, 6, snp=0.05),
         human("se100_snp5", 100, False, 7, snp=0.05),
         DataSet("falciparum_pe150", "falciparum", n_pairs, 150, True, 8),
+        human("se50", 50, False, 9),
+        human("pe150_sim4", 150, True, 10, snp=0.005, indel=0.0005),
+        human("pe150_sim6", 150, True, 11, snp=0.05, indel=0.002),
+        human("pe100_sim6", 100, True, 12, snp=0.05, indel=0.002),
+        DataSet("human_among_primates", "primates22", n_pairs, 150, True, 13, donor="human22"),
+        DataSet("chimp_on_human", "human22", n_pairs, 150, True, 14, donor="chimp22"),
     )
     return {data_set.name: data_set for data_set in sets}
 
@@ -199,8 +210,31 @@ def make(data_set: DataSet, folder: Path) -> Files:
         options += ["--paired"] if data_set.paired else []
         options += ["--snp", data_set.snp, "--vcf", files.variants]
         options += ["--sub-start", data_set.errors[0], "--sub-end", data_set.errors[1]]
-        run_kit("simulate.py", reference, prefix, *options)
+        options += ["--indel", data_set.indel]
+        donor = make_reference(data_set.donor or data_set.reference, folder)
+        run_kit("simulate.py", donor, prefix, *options)
+        if data_set.donor and data_set.donor not in primates_of(data_set.reference):
+            lift(data_set, folder, files)
     return files
+
+
+def primates_of(reference: str) -> Sequence[str]:
+    """Return the contigs of a genome that is part of the primates' alignment."""
+    return real_genomes.ALIGNED.get(reference, ())
+
+
+def lift(data_set: DataSet, folder: Path, files: Files) -> None:
+    """Give reads of another species their places on the reference."""
+    alignment = real_genomes.fetch_alignment(folder)
+    places = primates.places_of(alignment, data_set.donor, data_set.reference)
+    truth = files.truth.read_text()
+    files.truth.unlink()  # written again when the reads are complete
+    for reads in files.reads:
+        primates.lift_reads(reads, places, data_set.reference)
+    # Variants of a donor are places of its own.
+    header = [line for line in files.variants.read_text().splitlines(True) if line[0] == "#"]
+    files.variants.write_text("".join(header))
+    files.truth.write_text(truth)
 
 
 def is_made_as(data_set: DataSet, truth: Path) -> bool:
@@ -214,6 +248,7 @@ def is_made_as(data_set: DataSet, truth: Path) -> bool:
         "seed": data_set.seed,
         "profile": "illumina",
         "snp": data_set.snp,
+        "indel": data_set.indel,
         "sub_start": data_set.errors[0],
         "sub_end": data_set.errors[1],
     }

