@@ -97,10 +97,16 @@ def write(options: argparse.Namespace, what: str, lines: Sequence[str]) -> None:
 
 
 def by_turns(commands: dict[str, list[str]], options: argparse.Namespace) -> dict[str, Any]:
-    """Run each command once in every round, after a round that compiles and is not counted."""
+    """Run each command once in every round.
+
+    fmwave's output of the round before is removed first: to replace a file of 2 GB took a second,
+    in which the system freed the old one.
+    """
     costs: dict[str, list[Measurement]] = {name: [] for name in commands}
     for turn in range(options.rounds):
         for name, command in commands.items():
+            if "-o" in command:
+                Path(command[command.index("-o") + 1]).unlink(missing_ok=True)
             costs[name].append(measured(command, options.work))
             print(f"round {turn + 1}: {name}: {costs[name][-1]}", flush=True)
     return costs
