@@ -29,6 +29,7 @@ LAYERS = (
     ("extend",),
     ("pair", "align"),
     ("mapping",),
+    ("api",),
     ("cli",),
 )
 # Rooms that may import less than their layer allows.

@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 import time
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 log = logging.getLogger(__name__)
@@ -83,6 +86,34 @@ def stop_raising() -> None:
     if caught:
         _raised.clear()
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt for SIGINT in the block, so that it always leaves the block.
+
+    Handlers are changed in the main thread only, where Python's own is in place (that of Jupyter
+    while a cell runs, too), and put back at the end: an application's handler is left alone.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    caught.clear()
+    _raised.clear()
+    on_alarm = signal.getsignal(signal.SIGALRM)
+    signal.signal(signal.SIGINT, _stop)
+    try:
+        yield
+    except Exception:
+        if caught:  # samtools gets the terminal's signals too, and its end is an error
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        stop_raising()
+        caught.clear()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGALRM, on_alarm)
 
 
 def _stop(signum: int, frame: FrameType | None) -> None:

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from mapper.cli import info, signals
+from mapper.cli import info
 from mapper.cli.main import main
 from mapper.errors import OutputError
+from mapper.parallel import signals
 
 ROOT = Path(__file__).parents[2]
 
