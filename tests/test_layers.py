@@ -93,7 +93,7 @@ OTHER_TESTS = {
     "naive": "oracles",
     "workflow": "the Snakemake workflow",
 }
-NOT_MODULES = {"test_docs", "test_layers", "test_public"}
+NOT_MODULES = {"test_docs", "test_examples", "test_layers", "test_public"}
 
 
 def _modules() -> dict[str, ast.Module]:

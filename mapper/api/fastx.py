@@ -31,7 +31,7 @@ def fastx_read(path: str | Path) -> Iterator[tuple[str, str, str | None]]:
     >>> import mapper
     >>> name, sequence, quality = next(mapper.fastx_read("tests/data/phix_R1.fq"))
     >>> name, len(sequence), len(quality)
-    ('ERR266411.147', 100, 100)
+    ('SRR1377138.1', 301, 301)
     """
     with ReadsReader([Lane((str(path),))], ReadOptions(batch_bases=1_000_000)) as reader:
         while (reads := reader.next_batch()) is not None:

@@ -18,7 +18,8 @@ _MD = re.compile(r"\^[A-Z]+|\d+|[A-Z]")
 class Records(Protocol):
     """The columns of records, as :class:`mapper.Hits` has them."""
 
-    reads: ReadBatch
+    @property
+    def reads(self) -> ReadBatch: ...
 
     @property
     def contig_names(self) -> tuple[str, ...]: ...

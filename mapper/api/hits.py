@@ -43,7 +43,7 @@ class Target(NamedTuple):
 
 
 @driver
-def _derive(records, base_offsets, end, query_start, query_end, block_len, nm, score):
+def _derive(records, end, query_start, query_end, block_len, nm, score):
     for r in range(len(records.flag)):
         tag, end_tag = records.tag_offsets[r], records.tag_offsets[r + 1]
         nm[r] = integer_tag(records.tags, tag, end_tag, _NM, -1)
@@ -154,13 +154,20 @@ class Hits:
     """
 
     def __init__(
-        self, reads: ReadBatch, records: RecordBatch, target: Target,
+        self, reads: Sequence[ReadBatch], records: RecordBatch, target: Target,
         insert_size: InsertSizeModel | None = None,
     ) -> None:  # fmt: skip
-        self.reads = reads
+        self._parts = reads
         self.insert_size = insert_size
         self._records = records
         self._target = target
+
+    @property
+    def reads(self) -> ReadBatch:
+        """The reads that the records are of, in input order."""
+        if len(self._parts) > 1:  # joined when they are wanted: many programs take columns only
+            self._parts = [batch_ops.join_reads(self._parts)]
+        return self._parts[0]
 
     # --- columns ---
 
@@ -174,7 +181,7 @@ class Hits:
 
     @cached_property
     def read(self) -> np.ndarray:
-        return self._records.read + np.int64(self.reads.first_read)
+        return self._records.read + np.int64(self._parts[0].first_read)
 
     @property
     def flag(self) -> np.ndarray:
@@ -286,7 +293,7 @@ class Hits:
     def _derived(self) -> _Derived:
         n = len(self)
         columns = _Derived(np.empty(n, np.int64), *(np.empty(n, np.int32) for _ in range(5)))
-        _derive(self._records, self.reads.base_offsets, *columns)
+        _derive(self._records, *columns)
         return columns
 
     # --- rows ---
@@ -308,7 +315,7 @@ class Hits:
             return next(self._hits(row, row + 1))
         chosen = np.arange(len(self), dtype=np.int64)[rows]
         records = batch_ops.take_records(self._records, chosen)
-        return Hits(self.reads, records, self._target, self.insert_size)
+        return Hits([self.reads], records, self._target, self.insert_size)
 
     def __iter__(self) -> Iterator[Hit]:
         for first in range(0, len(self), ROWS_AT_ONCE):
@@ -437,7 +444,8 @@ class Hits:
 
     def __repr__(self) -> str:
         mapped = int(self.is_mapped.sum())
-        return f"<mapper.Hits: {len(self)} records of {self.reads.n_reads} reads, {mapped} mapped>"
+        n_reads = sum(part.n_reads for part in self._parts)
+        return f"<mapper.Hits: {len(self)} records of {n_reads} reads, {mapped} mapped>"
 
 
 def _texts(flat: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -463,7 +471,7 @@ def piece_of(records: RecordBatch, reads: ReadBatch) -> Piece:
 
 def joined(pieces: Sequence[Piece], target: Target, insert_size: InsertSizeModel | None) -> Hits:
     """Return the hits of consecutive batches."""
-    reads = batch_ops.join_reads([piece.reads for piece in pieces])
-    counts = [piece.reads.n_reads for piece in pieces]
+    reads = [piece.reads for piece in pieces]
+    counts = [batch.n_reads for batch in reads]
     records = batch_ops.join_records([piece.records for piece in pieces], counts)
     return Hits(reads, records, target, insert_size)

@@ -81,7 +81,7 @@ class Index(IndexData):
         >>> index.contigs.names, index.contigs.lengths.tolist()
         (('NC_001422.1',), [5386])
         >>> index.fetch("NC_001422.1", 10, 20)
-        'CGCTTCCATG'
+        'GCTTCCATGA'
         """
         fasta = Path(fasta)
         if isinstance(alt, bool):

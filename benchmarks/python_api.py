@@ -1,0 +1,159 @@
+"""Reads a second of ``mapper.Aligner`` beside the command and mappy, on the same pairs.
+
+    python -m benchmarks.python_api REF.fmw REF.fa R1.fq R2.fq --work DIR [-t 2] [--rounds 3]
+
+All are run by turns in each round; medians count, those of rates and of ratios within a round. The
+rates of the command and of map_file are those of whole runs, from FASTQ to BAM, without compiling
+and loading code. Of the other rows the reads are Python's strings already (but for the paths), and
+time is from the call to the columns, or to the last object, of which r_st is taken. mappy (``pip
+install mappy``) has no threads of its own: threads of Python call it, each for a share of the
+pairs. Of single calls the first --few pairs are measured.
+
+Results: benchmarks/results/python_api.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import mapper
+from benchmarks.common import harness
+from benchmarks.common.harness import BenchmarkError, reports_errors, table
+from benchmarks.common.map_runs import fmwave
+
+Pairs = list[tuple[str, str]]
+
+
+def strings_of(path: Path) -> list[tuple[str, str, str | None]]:
+    """Return the reads of a file."""
+    return list(mapper.fastx_read(path))
+
+
+def of_mappy(aligner: Any, pairs: Pairs, threads: int) -> int:
+    """Map pairs by mappy; return the number of alignments."""
+    import mappy
+
+    def work(first: int) -> int:
+        buffer = mappy.ThreadBuffer()
+        return sum(
+            1
+            for read, mate in pairs[first::threads]
+            for hit in aligner.map(read, mate, buf=buffer)
+            if hit.r_st >= 0
+        )
+
+    with ThreadPoolExecutor(threads) as pool:
+        return sum(pool.map(work, range(threads)))
+
+
+def runs_of(
+    options: argparse.Namespace, aligner: mapper.Aligner, peer: Any
+) -> Iterator[tuple[str, int, Callable[[], object]]]:
+    """Yield name, number of reads, and call of each row."""
+    first, second = map(strings_of, options.reads)
+    letters = [read[1] for read in first], [read[1] for read in second]
+    pairs = list(zip(*letters, strict=True))
+    n, few = 2 * len(first), pairs[: options.few]
+    stream = lambda: aligner.map(iter(first), iter(second))  # noqa: E731
+
+    def batches(stream: mapper.HitStream) -> int:
+        return sum(int(hits.is_mapped.sum()) for hits in stream.batches())
+
+    yield (
+        "map_file, FASTQ to BAM",
+        n,
+        lambda: aligner.map_file(*options.reads, output=options.work / "python.bam"),
+    )
+    yield "map, paths of FASTQ, columns", n, lambda: batches(aligner.map(*options.reads))
+    yield "map, two lists of str, columns", n, lambda: aligner.map(*letters).mapq
+    yield (
+        "map, two lists with names and qualities, columns",
+        n,
+        lambda: aligner.map(first, second).mapq,
+    )
+    yield "map, two iterators of the same, columns", n, lambda: batches(stream())
+    yield "map, the same, objects", n, lambda: sum(hit.r_st for hit in stream())
+    yield (
+        "map, a call for each pair, objects",
+        2 * len(few),
+        lambda: sum(hit.r_st for read, mate in few for hit in aligner.map(read, mate)),
+    )
+    if peer is not None:
+        for threads in sorted({1, options.threads}):
+            name = f"mappy {metadata.version('mappy')}, preset sr, {threads} thread(s)"
+            yield name, 2 * len(few), partial(of_mappy, peer, few, threads)
+
+
+def command(options: argparse.Namespace) -> float:
+    """Return the reads a second of the command."""
+    stats = options.work / "command.json"
+    words = [
+        *fmwave(), "map", str(options.index), *map(str, options.reads), "-t", str(options.threads),
+        "-o", str(options.work / "command.bam"), "--device", options.device,
+        "--json-stats", str(stats), "--quiet",
+    ]  # fmt: skip
+    cost = harness.measure(words, options.work / "log")
+    if cost.exit_status:
+        raise BenchmarkError(harness.tail(options.work / "log"))
+    return float(json.loads(stats.read_text())["reads_per_second"])
+
+
+@reports_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("index", type=Path)
+    parser.add_argument("reference", type=Path)
+    parser.add_argument("reads", type=Path, nargs=2)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("-t", "--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--few", type=int, default=10_000)
+    parser.add_argument("--out", type=Path, default=harness.RESULTS)
+    options = parser.parse_args(arguments)
+    try:
+        import mappy
+    except ImportError:
+        peer = None
+        print("mappy is not installed, and not measured")
+    else:
+        peer = mappy.Aligner(str(options.reference), preset="sr")
+    about = harness.provenance({name: metadata.version(name) for name in ("numba", "numpy")})
+    rates: dict[str, list[float]] = {}
+    with mapper.Aligner(options.index, device=options.device, threads=options.threads) as aligner:
+        rows = list(runs_of(options, aligner, peer))
+        for _ in range(options.rounds):
+            rates.setdefault("fmwave map, FASTQ to BAM", []).append(command(options))
+            for name, n_reads, call in rows:
+                start = perf_counter()
+                call()
+                rates.setdefault(name, []).append(n_reads / (perf_counter() - start))
+    own = rates["fmwave map, FASTQ to BAM"]
+    cells = [
+        (name, f"{median(found):,.0f}", " ".join(f"{rate / 1000:.1f}" for rate in found),
+         f"{median(a / b for a, b in zip(found, own, strict=True)):.2f}")
+        for name, found in rates.items()
+    ]  # fmt: skip
+    lines = ["# Mapping from Python, beside the command and mappy", ""]
+    lines += harness.markdown_provenance(about)
+    lines += [f"{rows[0][1]:,} reads of {options.index.name}, {options.threads} threads.", ""]
+    lines += table(
+        ["", "reads/s, median", "all rounds, thousands", "of the command's in the same round"],
+        cells,
+    )
+    harness.write_results(options.out, "python_api", {"about": about, "rates": rates}, lines)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
