@@ -34,7 +34,7 @@ from mapper.pair.insert_size import InsertSizeModel
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import READ, call_in_daemon
 from mapper.parallel.signals import interruptible
-from mapper.params import BATCH_BASES, MAX_READ_LEN
+from mapper.params import MAX_READ_LEN
 
 if TYPE_CHECKING:
     from mapper.api.hit import Hit
@@ -169,7 +169,10 @@ class Aligner:
             raise UsageError(f"batch_bases={batch_bases}: at least 1 is expected")
         params = map_params(options)
         checks = None
+        self._folder: Path | None = None
+        """Directory of the index, if it was given."""
         if not isinstance(index, Index):
+            self._folder = Path(index).resolve() if Path(index).is_dir() else None
             index, checks = _open(index)
         self.index = index
         stack = ExitStack()
@@ -373,7 +376,7 @@ class Aligner:
         self, run: Run, batches: Batches, may_hold_pairs: bool
     ) -> Iterator[tuple[Piece, InsertSizeModel | None]]:
         """Map batches; yield the records of each, and the insert size, in input order."""
-        run.backend.start(run.pool, self._threads, run.job.batch_bases or BATCH_BASES)
+        run.backend.start(run.pool, self._threads, run.batch_bases)
         try:
             for finished in finished_batches(run, batches, may_hold_pairs, piece_of):
                 yield finished.encoded, run.insert_size
@@ -487,7 +490,7 @@ class Aligner:
         from mapper.io.output import format_of
         from mapper.mapping.output_checks import check_outputs, check_tmp_dir
         from mapper.mapping.pipeline import map_reads
-        from mapper.sorting.options import MarkOptions, SortOptions
+        from mapper.sorting.options import MarkOptions, SortOptions, check_marks
 
         paths = [os.fspath(path) for path in (reads, mates) if path is not None]
         target = os.fspath(output)
@@ -495,6 +498,7 @@ class Aligner:
             raise UsageError("output='-': a file is expected; Aligner.map returns records")
         own_format = output_format or format_of(target)
         marks = MarkOptions(optical_distance, barcode_tag, remove_duplicates, mark_supplementary)
+        check_marks(marks)
         if not markdup and marks != MarkOptions():
             raise UsageError("options on duplicates need markdup=True, which finds them")
         if markdup and not sort:
@@ -508,6 +512,8 @@ class Aligner:
         references = [None if path is None else os.fspath(path)
                       for path in (reference, input_reference)]  # fmt: skip
         check_outputs(target, {}, paths, references)
+        if self._folder is not None and self._folder in Path(target).resolve().parents:
+            raise UsageError(f"{target} would lie in the index; name another output")
         job = replace(
             self._job, reads=paths, output=target, output_format=own_format,
             interleaved=interleaved, orphans=orphans, keep_comments=keep_comments,

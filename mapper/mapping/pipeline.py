@@ -399,6 +399,11 @@ class Run:
         self._batch_bases = job.batch_bases or self.backend.default_batch_bases
 
     @property
+    def batch_bases(self) -> int:
+        """Bases of the batches to align."""
+        return self._batch_bases
+
+    @property
     def host_batch_bases(self) -> int:
         """Bases of the batches to read; a device aligns groups of them."""
         return self.backend.host_batch_bases(self._batch_bases)

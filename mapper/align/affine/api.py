@@ -363,10 +363,11 @@ def align_extension(
     '8=5S'
     """
     if is_single(queries, refs):
+        thread_count(threads)
         return scalar_of(
             align_extension(
                 [queries], [refs], scores=scores, cigar=cigar, symbols=symbols, memory=memory,
-                device=CPU if is_cpu(device) else device, threads=threads, first_pair=first_pair,
+                device=CPU if is_cpu(device) else device, threads=1, first_pair=first_pair,
             )
         )  # fmt: skip
     batch = as_batch(queries, refs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
@@ -33,6 +34,10 @@ from mapper.parallel.buffers import RECYCLER
 
 WINDOW_PAIRS = 1 << 18
 """Most pairs of a window."""
+
+
+_kept_scoring = lru_cache(maxsize=16)(check_scoring)
+"""For calls of two strings: looking a matrix up takes longer than aligning."""
 
 
 class Window(NamedTuple):
@@ -347,11 +352,14 @@ def align_matrix(
     >>> int(found.score[0]), found.cigar(0)
     (0, '2=2I1=1X1=')
     """
-    scoring = check_scoring(matrix, gaps, span, cigar, memory)
     if is_single(queries, refs):
+        thread_count(threads)
+        check = _kept_scoring if isinstance(matrix, str) else check_scoring
+        scoring = check(matrix, gaps, span, cigar, memory)
         queries, refs = [queries], [refs]
         pairs = code_pairs(as_batch(queries, refs), scoring, first_pair, 1)
-        engine = MatrixEngine(scoring, CPU if is_cpu(device) else device, threads)
+        engine = MatrixEngine(scoring, CPU if is_cpu(device) else device, 1)
         return scalar_of(engine.align(pairs))
+    scoring = check_scoring(matrix, gaps, span, cigar, memory)
     pairs = code_pairs(as_batch(queries, refs), scoring, first_pair, thread_count(threads))
     return MatrixEngine(scoring, device, threads).align(pairs)
