@@ -136,6 +136,8 @@ class Aligner:
     call; a device cannot be used there: make the Aligner in the new process.
 
     KeyboardInterrupt ends a call in the thread that is interrupted; the Aligner can be used again.
+    While a call waits in the main thread, and Python's own handler of SIGINT is in place, another
+    one is, which raises KeyboardInterrupt where no lock is left held.
 
     Examples
     --------
@@ -355,9 +357,10 @@ class Aligner:
             reader = inputs.ItemReader(reads, mates, interleaved, size)
         pieces: list[Piece] = []
         sizes: list[InsertSizeModel] = []
-        for piece, used in self._map(run, inputs.PulledBatches(reader), reader.may_hold_pairs):
-            pieces.append(piece)
-            sizes += [] if used is None else [used]
+        with interruptible():
+            for piece, used in self._map(run, inputs.PulledBatches(reader), reader.may_hold_pairs):
+                pieces.append(piece)
+                sizes += [] if used is None else [used]
         if not pieces:
             pieces.append(Piece(no_reads(reader.may_hold_pairs), no_records()))
         return joined(pieces, self._target, sizes[-1] if sizes else None)
@@ -556,9 +559,13 @@ class HitStream:
 
     def batches(self) -> Iterator[Hits]:
         """Yield the records of some reads at a time, in input order."""
-        for piece, used in self._pieces:
-            self.insert_size = used
-            yield Hits([piece.reads], piece.records, self._target, used)
+        while True:
+            with interruptible():
+                found = next(self._pieces, None)
+            if found is None:
+                return
+            piece, self.insert_size = found
+            yield Hits([piece.reads], piece.records, self._target, self.insert_size)
 
     def __iter__(self) -> Iterator[Hit]:
         for hits in self.batches():

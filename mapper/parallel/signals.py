@@ -38,6 +38,11 @@ _RETRY_SECONDS = 0.005
 _CALLED_BACK = "llvmlite.binding"
 """Modules that C code calls, or whose objects fail if their construction is cut short."""
 
+_TAKING_LOCKS = (
+    threading.Condition.__enter__.__code__, threading.Condition.__exit__.__code__,
+)  # fmt: skip
+"""Functions between whose instructions a lock is taken or released."""
+
 caught: list[signal.Signals] = []
 """Signals that came during this run."""
 
@@ -148,7 +153,13 @@ def _retry() -> None:
 
 
 def _would_be_dropped(frame: FrameType | None) -> bool:
-    """Return True if an exception raised in a frame may not reach the bottom of its stack."""
+    """Return True if an exception raised in a frame may not reach the bottom of its stack.
+
+    Or if it would leave a lock held, on which a worker then waits for ever: a Condition, as every
+    Future has, takes its lock in a function of Python's.
+    """
+    if frame is not None and frame.f_code in _TAKING_LOCKS:
+        return True
     while frame is not None:
         if frame.f_code.co_name == "__del__":
             return True
