@@ -318,7 +318,9 @@ class Aligner:
             if mates is not None and not isinstance(mates, os.PathLike):
                 raise UsageError("mates: the path of a file is expected, as reads is one")
             paths = [os.fspath(path) for path in (reads, mates) if path is not None]
-            return HitStream(self._map_files(paths, interleaved, model), self._target)
+            pieces = self._map_files(paths, interleaved, model)
+            next(pieces)  # opens the files, or raises
+            return HitStream(pieces, self._target)
         are_arrays = inputs.are_arrays(reads)
         if inputs.is_read(reads) or (isinstance(reads, tuple) and inputs.is_pair(reads)):
             reads, mates = [reads], None if mates is None else [mates]
@@ -394,13 +396,14 @@ class Aligner:
     def _map_files(
         self, paths: list[str], interleaved: bool, model: InsertSizeModel | None
     ) -> Iterator[tuple[Piece, InsertSizeModel | None]]:
-        """Map the reads of a file, or of two files of mates."""
+        """Map the reads of a file, or of two files of mates; first yield nothing of them."""
         run = self._run(model, self._job.device)
         options = ReadOptions(
             interleaved=interleaved, executor=run.pool.at(READ), n_threads=self._threads,
             max_read_len=MAX_READ_LEN, batch_bases=run.host_batch_bases,
         )  # fmt: skip
         with ReadsReader([Lane(tuple(paths))], options) as reader:
+            yield Piece(no_reads(), no_records()), None
             batches = BatchPrefetcher(run.pool, partial(run.cut, reader), self._threads)
             yield from self._map(run, batches, reader.may_hold_pairs)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
@@ -507,6 +508,29 @@ def test_a_reference_that_is_not_there(tmp_path) -> None:
     for name, error in (("no.fa", mapper.InputFormatError), ("no.fmw", mapper.IndexFormatError)):
         with pytest.raises(error, match=name):
             mapper.Aligner(tmp_path / name, device="cpu")
+
+
+def test_files_that_are_not_there(phix, tmp_path) -> None:
+    """Told by the call, not when the stream is read."""
+    for reads, mates in (
+        (tmp_path / "no.fq", None), (Path(DATA / "phix_R1.fq"), tmp_path / "no.fq"),
+    ):  # fmt: skip
+        with pytest.raises(mapper.InputFormatError, match=r"no\.fq"):
+            phix.map(reads, mates)
+    with pytest.raises(mapper.UsageError, match="mates: the path of a file"):
+        phix.map(Path(DATA / "phix_R1.fq"), [START])
+    with pytest.raises(mapper.UsageError, match="given twice"):
+        phix.map(Path(DATA / "phix_R1.fq"), Path(DATA / "phix_R1.fq"))
+    stream = phix.map(Path(DATA / "phix_R1.fq"))
+    stream.close()
+    assert list(stream) == []
+
+
+def test_hits_can_be_pickled(phix) -> None:
+    hits = phix.map([START] * 3)
+    again = pickle.loads(pickle.dumps(hits))
+    assert again.to_bam() == hits.to_bam()
+    assert [str(hit) for hit in again] == [str(hit) for hit in hits]
 
 
 def test_a_closed_aligner(phix) -> None:
