@@ -166,6 +166,8 @@ class Aligner:
             raise UsageError(
                 f"preset={preset!r}: 'sr', short reads, is expected; there is no long-read mode yet"
             )
+        if threads is not None and not isinstance(threads, int):
+            raise UsageError(f"threads={threads!r}: a whole number is expected")
         self._threads = thread_count(threads)
         if batch_bases is not None and batch_bases < 1:
             raise UsageError(f"batch_bases={batch_bases}: at least 1 is expected")
@@ -321,9 +323,13 @@ class Aligner:
             pieces = self._map_files(paths, interleaved, model)
             next(pieces)  # opens the files, or raises
             return HitStream(pieces, self._target)
+        if isinstance(reads, str) and not reads.isalpha() and Path(reads).is_file():
+            raise UsageError(f"reads: a str is a read; for the file give pathlib.Path({reads!r})")
         are_arrays = inputs.are_arrays(reads)
         if inputs.is_read(reads) or (isinstance(reads, tuple) and inputs.is_pair(reads)):
             reads, mates = [reads], None if mates is None else [mates]
+        elif inputs.is_read(mates):
+            raise UsageError("mates: one read, where reads are several; give them all, in step")
         if isinstance(reads, ReadBatch | list) or are_arrays:
             return self._map_all(reads, mates, interleaved, model)
         if isinstance(reads, tuple):

@@ -448,6 +448,9 @@ def test_mates_that_cannot_be(phix) -> None:
     flat = np.frombuffer(START.encode(), np.uint8)
     with pytest.raises(mapper.InputFormatError, match="1 reads and 0 mates"):
         phix.map((flat, np.array([0, 39])), (flat, np.array([0])))
+    for reads in ([START, START], iter([START])):
+        with pytest.raises(mapper.UsageError, match="mates: one read, where reads are several"):
+            phix.map(reads, START)
     with pytest.raises(mapper.UsageError, match="a pair is expected"):
         phix.map([(START, START), START])
     with pytest.raises(mapper.UsageError, match="give one of them"):
@@ -456,6 +459,7 @@ def test_mates_that_cannot_be(phix) -> None:
 
 NO_READS = [
     (5, "reads: 5: str, bytes"),
+    (str(DATA / "phix_R1.fq"), r"for the file give pathlib\.Path"),
     ([5], "record 1 is 5; str, bytes"),
     ([START, None], "record 2 is None"),
     ([("a", 5, None)], "record 1 is"),
@@ -477,6 +481,7 @@ OPTIONS_THAT_ARE_NOT = [
     ({"n_threads": 3}, "did you mean threads"),
     ({"zzzz": 3}, "there are match, mismatch"),
     ({"threads": 0}, "threads"),
+    ({"threads": "2"}, "threads='2': a whole number"),
     ({"match": 0}, "match=0: 1 to 20 is expected"),
     ({"match": "2"}, "match='2': 1 to 20"),
     ({"match": True}, "match=True"),
