@@ -127,7 +127,10 @@ def engines() -> dict[str, dict[str, Engine]]:
             "fmwave": fmwave(align_affine, cigar=False),
             "pywfa": pywfa_scope("score"),
         },
-        "affine 4,6,2 + CIGAR": {"fmwave": fmwave(align_affine), "pywfa": pywfa_scope("full")},
+        "affine 4,6,2 + CIGAR": {
+            "fmwave": fmwave(align_affine, cigar=True),
+            "pywfa": pywfa_scope("full"),
+        },
     }
 
 
@@ -414,7 +417,9 @@ def beside_wfa2(
     def own(sides: tuple[Any, Any]) -> Any:
         if penalties is None:
             return edit_distance(*sides, cigar=True, device="cpu", threads=n_threads)
-        return align_affine(*sides, penalties=penalties, device="cpu", threads=n_threads)
+        return align_affine(
+            *sides, penalties=penalties, device="cpu", threads=n_threads, cigar=True
+        )
 
     seconds: dict[str, list[float]] = {"WFA2-lib": [], "lists": [], "arrays": []}
     with Wfa2(program, path, n_threads, penalties) as peer:

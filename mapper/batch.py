@@ -162,6 +162,25 @@ class RecordBatch(NamedTuple):
         return len(self.flag)
 
 
+def no_records() -> RecordBatch:
+    """Return a batch without records."""
+    return RecordBatch(
+        read=np.zeros(0, np.int32), flag=np.zeros(0, np.uint16), ref_id=np.zeros(0, np.int32),
+        ref_pos=np.zeros(0, np.int64), mapq=np.zeros(0, np.uint8),
+        next_ref_id=np.zeros(0, np.int32), next_pos=np.zeros(0, np.int64),
+        template_len=np.zeros(0, np.int64), cigar_offsets=np.zeros(1, np.int64),
+        cigar_ops=np.zeros(0, np.uint32), query_start=np.zeros(0, np.int32),
+        query_end=np.zeros(0, np.int32), tag_offsets=np.zeros(1, np.int64),
+        tags=np.zeros(0, np.uint8),
+    )  # fmt: skip
+
+
+def no_reads(paired: bool = False) -> ReadBatch:
+    """Return a batch without reads."""
+    nothing, offsets = np.zeros(0, np.uint8), np.zeros(1, np.int64)
+    return ReadBatch(nothing, nothing, offsets, nothing, offsets, 0, paired)
+
+
 class KmerBatch(NamedTuple):
     """k-mers cut from reads, by read, then offset; none holds an ambiguous base."""
 

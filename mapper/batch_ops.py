@@ -153,6 +153,93 @@ def _take_ragged(
     return flat[np.repeat(starts[rows], lengths[rows]) + within], offsets
 
 
+# --- rows and joins of reads and records ---
+
+
+def take_records(records: RecordBatch, rows: np.ndarray) -> RecordBatch:
+    """Return some records: int64 rows, in any order; consecutive ones are not copied."""
+    n = len(rows)
+    if n and rows[-1] - rows[0] == n - 1 and (n == 1 or (np.diff(rows) == 1).all()):
+        return _slice_records(records, int(rows[0]), int(rows[-1]) + 1)
+    taken: dict[str, np.ndarray] = {}
+    for name, offsets_name in (("cigar_ops", "cigar_offsets"), ("tags", "tag_offsets")):
+        flat, offsets = getattr(records, name), getattr(records, offsets_name)
+        own = offsets_of(np.diff(offsets)[rows])
+        taken[name], taken[offsets_name] = np.empty(own[-1], flat.dtype), own
+        _copy_rows(flat, offsets, rows, taken[name], own)
+    fixed = {
+        name: column[rows]
+        for name, column in zip(records._fields, records, strict=True)
+        if name not in taken
+    }
+    return RecordBatch(**fixed, **taken)
+
+
+def _slice_records(records: RecordBatch, start: int, end: int) -> RecordBatch:
+    cut = {
+        name: column[start:end]
+        for name, column in zip(records._fields, records, strict=True)
+        if name not in ("cigar_ops", "tags", "cigar_offsets", "tag_offsets")
+    }
+    for name, offsets_name in (("cigar_ops", "cigar_offsets"), ("tags", "tag_offsets")):
+        offsets = getattr(records, offsets_name)[start : end + 1]
+        cut[name] = getattr(records, name)[offsets[0] : offsets[-1]]
+        cut[offsets_name] = offsets - offsets[0]
+    return RecordBatch(**cut)
+
+
+@driver
+def _copy_rows(flat, offsets, rows, out, out_offsets):
+    for i in range(len(rows)):
+        start = offsets[rows[i]]
+        for j in range(out_offsets[i + 1] - out_offsets[i]):
+            out[out_offsets[i] + j] = flat[start + j]
+
+
+def join_reads(parts: Sequence[ReadBatch]) -> ReadBatch:
+    """Join consecutive batches: all of pairs, all of single reads, or mixed."""
+    if len(parts) == 1:
+        return parts[0]
+    has_tags = any(len(part.tag_offsets) for part in parts)
+    flags = [part.flags for part in parts]
+    if len({len(part.flags) > 0 for part in parts}) > 1:  # no flags: all are single reads
+        flags = [p.flags if len(p.flags) else np.zeros(p.n_reads, np.uint16) for p in parts]
+    tags, tag_offsets = NO_TAGS, NO_OFFSETS
+    if has_tags:
+        offsets = [
+            part.tag_offsets if len(part.tag_offsets) else np.zeros(part.n_reads + 1, np.int64)
+            for part in parts
+        ]
+        tags, tag_offsets = np.concatenate([part.tags for part in parts]), join_offsets(offsets)
+    return ReadBatch(
+        bases=np.concatenate([part.bases for part in parts]),
+        quals=np.concatenate([part.quals for part in parts]),
+        base_offsets=join_offsets([part.base_offsets for part in parts]),
+        names=np.concatenate([part.names for part in parts]),
+        name_offsets=join_offsets([part.name_offsets for part in parts]),
+        first_read=parts[0].first_read,
+        paired=parts[0].paired,
+        flags=np.concatenate(flags),
+        tags=tags,
+        tag_offsets=tag_offsets,
+    )
+
+
+def join_records(parts: Sequence[RecordBatch], n_reads: Sequence[int]) -> RecordBatch:
+    """Join the records of consecutive batches, of which each has `n_reads` reads."""
+    if len(parts) == 1:
+        return parts[0]
+    before = np.cumsum([0, *n_reads[:-1]]).astype(np.int32)
+    joined = {}
+    for name in RecordBatch._fields:
+        columns = [getattr(part, name) for part in parts]
+        if name == "read":
+            columns = [column + n for column, n in zip(columns, before, strict=True)]
+        is_offsets = name.endswith("_offsets")
+        joined[name] = join_offsets(columns) if is_offsets else np.concatenate(columns)
+    return RecordBatch(**joined)
+
+
 # --- slices and joins of a device's results ---
 
 

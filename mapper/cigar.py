@@ -36,6 +36,32 @@ def from_text(text: str) -> np.ndarray:
 
 
 @core
+def measure(cigar_ops, start, end):
+    """Measure the alignment of ``cigar_ops[start:end]``.
+
+    Returns
+    -------
+    Clipped bases before it, and after it; bases of the read, and of the reference, that it covers;
+    and its length, gaps included.
+    """
+    left, right = np.int64(0), np.int64(0)
+    on_query, on_ref, block = np.int64(0), np.int64(0), np.int64(0)
+    for i in range(start, end):
+        op = np.int64(cigar_ops[i])
+        code, length = op & 15, op >> 4
+        if code == S or code == H:
+            if block == 0:
+                left += length
+            else:
+                right += length
+            continue
+        block += length
+        on_query += 0 if code == D else length
+        on_ref += 0 if code == I else length
+    return left, right, on_query, on_ref, block
+
+
+@core
 def append_op(ops, n_ops, code, length):
     """Append `length` of one operation, merging it with the last; return the new count."""
     if length == 0:

@@ -63,6 +63,19 @@ def reverse_complement(codes: np.ndarray) -> np.ndarray:
     return COMPLEMENT[codes[::-1]]
 
 
+def letters_of_planes(planes: np.ndarray, start: int, end: int) -> str:
+    """Return the letters of bases ``start:end`` of bit planes; N for an ambiguous base."""
+    first = start >> 6
+    words = planes[first : (end + 63) >> 6]
+    low, high, ambiguous = (
+        np.unpackbits(np.ascontiguousarray(words[:, plane]).view(np.uint8), bitorder="little")
+        for plane in range(3)
+    )
+    codes = low | high << 1
+    codes[ambiguous != 0] = AMBIGUOUS
+    return decode(codes[start - 64 * first : end - 64 * first])
+
+
 @core
 def n_words(length):
     """Return the number of 64-base words for `length` bases."""

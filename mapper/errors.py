@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
 
 class MapperError(Exception):
     """Base of all errors that are caused by the input, the machine or the user.
@@ -51,3 +54,50 @@ class OutputError(MapperError):
     """Output that could not be written in full."""
 
     exit_status = 4
+
+
+# --- names of options in messages ---
+
+_COMMAND_NAMES: list[Mapping[str, str]] = []
+"""While the command runs: its options that are not named as the arguments of Python."""
+
+
+_PYTHON_NAMES = {
+    "no_alt": "alt=False",
+    "force": "force=True",
+    "ignore_memory": "check_memory=False",
+}
+"""Arguments of Python that are not named as options of the command."""
+
+
+@contextmanager
+def naming_command_options(names: Mapping[str, str]) -> Iterator[None]:
+    """Let messages name the options of the command in the block, not arguments of Python.
+
+    Parameters
+    ----------
+    names
+        Option of each argument that has another name there.
+    """
+    _COMMAND_NAMES.append(names)
+    try:
+        yield
+    finally:
+        _COMMAND_NAMES.pop()
+
+
+def option(name: str, value: object = None) -> str:
+    """Return how users give an option: ``--name value``, or ``name=value`` in Python.
+
+    Parameters
+    ----------
+    name
+        Name of the argument of Python.
+    value
+        None for the name alone.
+    """
+    if not _COMMAND_NAMES:
+        name = _PYTHON_NAMES.get(name, name)
+        return name if value is None else f"{name}={value!r}"
+    flag = _COMMAND_NAMES[-1].get(name, f"--{name.replace('_', '-')}")
+    return flag if value is None else f"{flag} {value}"

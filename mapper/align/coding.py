@@ -168,6 +168,31 @@ def _room(n_symbols: int, n_pairs: int) -> PackedPairs:
     )
 
 
+@driver
+def code_one(letters, n_query, query_codes, ref_codes, as_bytes):
+    """Code a pair that is joined, the first `n_query` letters being the query.
+
+    Returns
+    -------
+    The pair; position in `letters` of the first letter without a code, or -1.
+    """
+    n_words = (len(letters) >> 3) + 10
+    places = np.empty((4, 1), np.int64)
+    words = np.empty((2, n_words), np.uint64)
+    words[:, 0] = 0
+    coded = PackedPairs(
+        words[0], places[0], places[1], words[1], places[2], places[3], np.empty(1, np.uint8)
+    )
+    bounds = np.empty((3, 1), np.int64)
+    bounds[0, 0], bounds[1, 0], bounds[2, 0] = 0, n_query, len(letters)
+    batch = PairBatch(letters, bounds[0], bounds[1], letters, bounds[1], bounds[2])
+    pair, pos, is_query = _code(batch, 0, 1, as_bytes, query_codes, ref_codes, coded)
+    bad = np.int64(-1)
+    if pair >= 0:
+        bad = pos if is_query else pos + n_query
+    return coded, bad
+
+
 def coded_pairs(pairs: LetterPairs, first: int, last: int, n_symbols: int) -> PackedPairs:
     """Return the codes of pairs first:last, of `n_symbols` together.
 

@@ -70,6 +70,13 @@ def packed_pairs(
     ------
     UsageError, InputFormatError, DeviceError
         As for :func:`mapper.edit_distance`.
+
+    Examples
+    --------
+    >>> import mapper
+    >>> packed = mapper.packed_pairs(["GATTACA", "ACGT"], ["GAATA", "ACGA"])
+    >>> mapper.edit_distance(packed).score.tolist()
+    [3, 1]
     """
     choice = choose_device(device)
     if choice.backend == CPU:

@@ -96,7 +96,7 @@ def compile_all(folder: Path, devices: Sequence[DeviceChoice], threads: int) -> 
     fasta, first, second, single = (folder / name for name in ("r.fa", "1.fq", "2.fq", "s.fa"))
     _write_sequences(fasta, first, second, single)
     # Opened from files, as by every run: arrays in memory would have other types.
-    Index.build(fasta, device="cpu", n_threads=threads).save(folder / "r.fmw")
+    Index.build(fasta, device="cpu", threads=threads).save(folder / "r.fmw")
     index = Index.open(folder / "r.fmw")
     runs: tuple[tuple[tuple[Path, ...], str, dict[str, Any]], ...] = (
         ((first, second), "pairs.bam", {"read_group": "@RG\tID:r\tSM:s"}),

@@ -137,20 +137,20 @@ def run(args: argparse.Namespace) -> int:
     from mapper.cuda.devices import check_device_name
     from mapper.host_memory import peak_bytes
     from mapper.index.index import Index
-    from mapper.index.marks import read_marks
     from mapper.index.storage import target_path, verify
 
     target_path(output, force=args.force)  # raises before the work, not after
     check_device_name(args.device)
-    alt = None if args.no_alt else args.alt or alt_file_of(args.fasta)
     index = Index.build(
         args.fasta,
         params,
         check_memory=not args.ignore_memory,
         device=args.device,
         memory=args.memory,
-        n_threads=args.threads,
-        marks=read_marks(alt, args.group, args.mask),
+        threads=args.threads,
+        alt=not args.no_alt if args.alt is None else args.alt,
+        groups=args.group,
+        mask=args.mask,
     )
     index.save(output, force=args.force)
     if args.verify:
@@ -167,16 +167,6 @@ def run(args: argparse.Namespace) -> int:
         peak_bytes() / 1e9,
     )
     return 0
-
-
-def alt_file_of(fasta: Path) -> Path | None:
-    """Return the ``.alt`` file beside a FASTA, as bwa names it, or None."""
-    for name in (fasta.name, fasta.name.removesuffix(".gz")):
-        file = fasta.with_name(f"{name}.alt")
-        if file.exists():
-            log.info("%s: ALT contigs are taken from it (--no-alt ignores it)", file)
-            return file
-    return None
 
 
 def default_output(fasta: Path) -> Path:

@@ -30,10 +30,10 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from mapper import __version__
-from mapper.cli import signals
 from mapper.cli.process_limits import problem_of_limits
 from mapper.cli.standard_streams import open_closed_streams, report
-from mapper.errors import DeviceError, MapperError, ResourceError
+from mapper.errors import DeviceError, MapperError, ResourceError, naming_command_options
+from mapper.parallel import signals
 
 log = logging.getLogger("mapper")
 
@@ -55,6 +55,12 @@ fmwave index ref.fa.gz -o ref.fmw
 fmwave map ref.fmw reads_R1.fq.gz reads_R2.fq.gz -o out.bam --sort
 fmwave COMMAND --help"""
 DOCUMENT = "README.md"
+
+OPTION_NAMES = {
+    "seed_len": "--seed-length", "extended_cigar": "--eqx", "all_alignments": "--all",
+    "soft_clip_supplementary": "--soft-clip", "keep_comments": "--comments",
+}  # fmt: skip
+"""Options of the command that are not named as the arguments of Python."""
 
 EXIT_STATUS = """\
 0 done; 1 bad input or index, or too little memory; 2 usage; 3 a device that cannot be used;
@@ -129,6 +135,11 @@ class _Version(argparse.Action):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's) and return the exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
+    with naming_command_options(OPTION_NAMES):
+        return _main(argv)
+
+
+def _main(argv: Sequence[str]) -> int:
     debug = "--debug" in argv
     try:
         args = parse_arguments(argv)

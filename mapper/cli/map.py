@@ -16,16 +16,8 @@ from mapper.cli.map_files import add_files, check_files, lanes_of
 from mapper.cli.sizes import positive, size, thread_number
 from mapper.cuda.devices import check_device_name, hold_device
 from mapper.errors import UsageError
-from mapper.params import (
-    BATCH_BASES,
-    DEVICE_BATCH_BASES,
-    MAX_READ_LEN,
-    ExtendParams,
-    MapParams,
-    PairParams,
-    RecordParams,
-    SeedParams,
-)
+from mapper.mapping.options import SWITCHES, default_of, insert_size_model, map_params
+from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, MAX_READ_LEN, MapParams
 
 if TYPE_CHECKING:
     from mapper.mapping.job import MapJob
@@ -33,52 +25,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SEED, _EXTEND, _PAIR, _RECORD = SeedParams(), ExtendParams(), PairParams(), RecordParams()
-_SHORTEST_SEED = 10
-
 
 class _Option(NamedTuple):
-    """An option with a whole number for a stage."""
+    """An option with a whole number for a stage; limits are those of `name`."""
 
     flags: tuple[str, str]
-    default: int
-    lowest: int
-    highest: int
-    scales: bool
-    """True if the default is multiplied by the match score, as in bwa."""
+    name: str
     text: str
 
-    @property
-    def dest(self) -> str:
-        return self.flags[1].removeprefix("--").replace("-", "_")
 
-
-# Within these limits no score, sum of the scores of a pair, or workspace overflows.
 _OPTIONS = (
-    _Option(("-A", "--match"), _EXTEND.match, 1, 20, False,
+    _Option(("-A", "--match"), "match",
             "score of a match; the defaults of -B, -G, -E, -L, -T and -U are multiplied by it"),
-    _Option(("-B", "--mismatch"), _EXTEND.mismatch, 1, 200, True, "penalty of a mismatch"),
-    _Option(("-G", "--gap-open"), _EXTEND.gap_open, 0, 200, True,
-            "penalty of opening a gap (bwa's -O)"),
-    _Option(("-E", "--gap-extend"), _EXTEND.gap_extend, 1, 200, True,
-            "penalty of each gap base"),
-    _Option(("-L", "--end-bonus"), _EXTEND.end_bonus, 0, 1000, True,
-            "bonus of reaching a read's end"),
-    _Option(("-T", "--min-score"), _EXTEND.min_score, 1, 20 * MAX_READ_LEN, True,
+    _Option(("-B", "--mismatch"), "mismatch", "penalty of a mismatch"),
+    _Option(("-G", "--gap-open"), "gap_open", "penalty of opening a gap (bwa's -O)"),
+    _Option(("-E", "--gap-extend"), "gap_extend", "penalty of each gap base"),
+    _Option(("-L", "--end-bonus"), "end_bonus", "bonus of reaching a read's end"),
+    _Option(("-T", "--min-score"), "min_score",
             "lowest score to report; a read too short for it needs that of one mismatch"),
-    _Option(("-U", "--unpaired-penalty"), _PAIR.unpaired_penalty, 0, 1_000_000, True,
+    _Option(("-U", "--unpaired-penalty"), "unpaired_penalty",
             "score a proper pair may lose against its mates' best"),
-    _Option(("-k", "--seed-length"), _SEED.seed_len, 0, MAX_READ_LEN, False,
-            "seed length; 0: by reference size"),
-    _Option(("-c", "--max-occ"), _SEED.max_occ, 1, 1_000_000, False,
-            "seeds more frequent are left out"),
+    _Option(("-k", "--seed-length"), "seed_len", "seed length; 0: by reference size"),
+    _Option(("-c", "--max-occ"), "max_occ", "seeds more frequent are left out"),
 )  # fmt: skip
-
-MAX_INSERT_SIZE = 1_000_000
-"""Largest insert size that can be given; the model has an entry for each proper one."""
-
-MIN_INSERT_SIZE = 20
-"""Smallest mean insert size that can be given: the length of the shortest reads."""
 
 EXAMPLES = """\
 fmwave map ref.fmw reads_R1.fq.gz reads_R2.fq.gz -o out.bam --sort -t 16 -R '@RG\\tID:1\\tSM:sample'
@@ -164,8 +133,8 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     for option in _OPTIONS:
         group.add_argument(
-            *option.flags, type=int, metavar="N",
-            help=f"{option.text} (default: {option.default})",
+            *option.flags, dest=option.name, type=int, metavar="N",
+            help=f"{option.text} (default: {default_of(option.name)})",
         )  # fmt: skip
 
 
@@ -240,31 +209,9 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
 
 def _params(args: argparse.Namespace) -> MapParams:
     """Return the parameters of the stages; raise UsageError for values out of range."""
-    match = _EXTEND.match if args.match is None else args.match
-    for option in _OPTIONS:
-        value = getattr(args, option.dest)
-        if value is None:
-            setattr(args, option.dest, option.default * (match if option.scales else 1))
-        elif not option.lowest <= value <= option.highest:
-            raise UsageError(
-                f"{option.flags[1]} {value}: {option.lowest} to {option.highest} is expected"
-            )
-    if 0 < args.seed_length < _SHORTEST_SEED:
-        raise UsageError(
-            f"--seed-length {args.seed_length}: 0 or at least {_SHORTEST_SEED} is expected"
-        )
-    return MapParams(
-        seed=_SEED._replace(seed_len=args.seed_length, max_occ=args.max_occ),
-        extend=_EXTEND._replace(
-            match=args.match, mismatch=args.mismatch, gap_open=args.gap_open,
-            gap_extend=args.gap_extend, end_bonus=args.end_bonus, min_score=args.min_score,
-        ),
-        pair=_PAIR._replace(unpaired_penalty=args.unpaired_penalty),
-        record=_RECORD._replace(
-            extended_cigar=args.eqx, soft_clip_supplementary=args.soft_clip,
-            all_alignments=args.all,
-        ),
-    )  # fmt: skip
+    given = {option.name: getattr(args, option.name) for option in _OPTIONS}
+    switches = (args.eqx, args.soft_clip, args.all)
+    return map_params(given | dict(zip(SWITCHES, switches, strict=True)))
 
 
 def _given_insert_size(args: argparse.Namespace) -> InsertSizeModel | None:
@@ -279,25 +226,8 @@ def _given_insert_size(args: argparse.Namespace) -> InsertSizeModel | None:
 
 def _insert_size(text: str) -> InsertSizeModel:
     """Parse ``MEAN[,SD[,MAX[,MIN]]]``."""
-    from mapper.pair.insert_size import model_from
-
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
         numbers = []
-    if not 1 <= len(numbers) <= 4:
-        raise UsageError(f"--insert-size {text}: MEAN[,SD[,MAX[,MIN]]] is expected")
-    mean = numbers[0]
-    std = numbers[1] if len(numbers) > 1 else abs(mean) / 10
-    high = numbers[2] if len(numbers) > 2 else mean + 4 * std
-    low = numbers[3] if len(numbers) > 3 else mean - 4 * std
-    if not all(abs(size) <= MAX_INSERT_SIZE for size in (mean, std, high, low)):  # nor "nan"
-        raise UsageError(f"--insert-size {text}: sizes of at most {MAX_INSERT_SIZE} are expected")
-    if abs(mean) < MIN_INSERT_SIZE:
-        raise UsageError(
-            f"--insert-size {text}: MEAN of at least {MIN_INSERT_SIZE} is expected, or of at most "
-            f"-{MIN_INSERT_SIZE} where mates point outwards"
-        )
-    if std <= 0 or low > high:
-        raise UsageError(f"--insert-size {text}: SD must be positive, and MIN not above MAX")
-    return model_from(mean, std, round(low), round(high), 0)
+    return insert_size_model(numbers, text)

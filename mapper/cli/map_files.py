@@ -8,15 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mapper.cli.duplicate_options import add_duplicate_options, mark_options
-from mapper.cli.output_checks import (
-    DUPLICATES,
-    STATISTICS,
-    add_tmp_dir,
-    check_not_terminal,
-    check_outputs,
-    check_tmp_dir,
-)
+from mapper.cli.output_options import add_tmp_dir, check_not_terminal
 from mapper.errors import UsageError
+from mapper.mapping.output_checks import DUPLICATES, STATISTICS, check_outputs, check_tmp_dir
 
 
 class _InsteadOf(argparse.Action):

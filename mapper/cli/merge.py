@@ -12,15 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from mapper.cli.duplicate_options import add_duplicate_options, mark_options
-from mapper.cli.output_checks import (
-    DUPLICATES,
-    add_tmp_dir,
-    check_not_terminal,
-    check_outputs,
-    check_tmp_dir,
-)
+from mapper.cli.output_options import add_tmp_dir, check_not_terminal
 from mapper.cli.sizes import size, thread_number
 from mapper.errors import UsageError
+from mapper.mapping.output_checks import DUPLICATES, check_outputs, check_tmp_dir
 
 EXAMPLES = """\
 fmwave merge lane1.bam lane2.bam -o sample.bam --markdup -t 16

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from mapper.errors import DeviceError, UsageError
+from mapper.errors import DeviceError, UsageError, option
 
 log = logging.getLogger(__name__)
 
@@ -84,9 +84,9 @@ def _wait_for_one(folder: int, names: Sequence[str], sharers: int) -> tuple[int,
                     return held, position
         if not waits:
             log.info(
-                "waiting for a device: other runs hold all %d (locks in %s; --device cuda:0 "
-                "takes a device without asking)",
-                len(names), FOLDER,
+                "waiting for a device: other runs hold all %d (locks in %s; %s takes a "
+                "device without asking)",
+                len(names), FOLDER, option("device", "cuda:0"),
             )  # fmt: skip
         waits = True
         time.sleep(POLL_SECONDS)
@@ -134,7 +134,7 @@ def _open_file(folder: int, name: str) -> int:
 def _cannot_lock(error: OSError) -> DeviceError:
     return DeviceError(
         f"no device can be locked in {FOLDER} ({error.strerror or error}); name "
-        "one with --device cuda:0, or set CUDA_VISIBLE_DEVICES"
+        f"one with {option('device', 'cuda:0')}, or set CUDA_VISIBLE_DEVICES"
     )
 
 
@@ -186,7 +186,7 @@ class FoundDevices(NamedTuple):
 def check_device_name(text: str) -> None:
     """Raise UsageError unless `text` is a value of ``--device``; no device is asked."""
     if not _PATTERN.fullmatch(text):
-        raise UsageError(f"--device {text}: {EXPECTED}")
+        raise UsageError(f"{option('device', text)}: {EXPECTED}")
 
 
 def choose_device(text: str) -> DeviceChoice:
@@ -214,18 +214,19 @@ def choose_device(text: str) -> DeviceChoice:
         log.info("computing on the CPU: %s", found.problem)
         return DeviceChoice(CPU)
     if found.problem:
-        raise DeviceError(f"--device {text}: {found.problem}")
+        raise DeviceError(f"{option('device', text)}: {found.problem}")
     if text in (CUDA, ANY):
         return DeviceChoice(CUDA, usable)
     ordinals = tuple(int(part) for part in text.removeprefix("cuda:").split(","))
     for ordinal in ordinals:
         if ordinal >= len(found.devices):
             raise DeviceError(
-                f"--device {text}: there is no device {ordinal}; {len(found.devices)} visible, "
-                f"counted from 0{_visible()}"
+                f"{option('device', text)}: there is no device {ordinal}; "
+                f"{len(found.devices)} visible, counted from 0{_visible()}"
             )
         if found.devices[ordinal].problem:
-            raise DeviceError(f"--device {text}: {found.devices[ordinal].problem}")
+            problem = found.devices[ordinal].problem
+            raise DeviceError(f"{option('device', text)}: {problem}")
     return DeviceChoice(CUDA, ordinals)
 
 

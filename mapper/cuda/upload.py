@@ -15,7 +15,7 @@ import numpy as np
 from mapper.cuda.api import DRIVER, SIMULATED, cuda
 from mapper.cuda.arguments import DeviceArray
 from mapper.cuda.memory import copy_in, device_memory, free_bytes
-from mapper.errors import DeviceMemoryError
+from mapper.errors import DeviceMemoryError, option
 from mapper.parallel.map import map_in_threads
 
 PIECE_BYTES = 8 << 20
@@ -41,7 +41,7 @@ def upload(batch: Batch, what: str) -> Batch:
     if needed > free_bytes():
         raise DeviceMemoryError(
             f"{what} takes {needed / 1e9:.2f} GB of device memory, and {free_bytes() / 1e9:.2f} GB "
-            "are free; use a larger device, or --device cpu"
+            f"are free; use a larger device, or {option('device', 'cpu')}"
         )
     columns = [
         np.ascontiguousarray(column) if isinstance(column, np.ndarray) else column

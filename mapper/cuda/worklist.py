@@ -26,7 +26,7 @@ import numpy as np
 
 from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace, copy_in, total_bytes
-from mapper.errors import DeviceError
+from mapper.errors import DeviceError, option
 
 GROUP = 8
 """Items of a thread in a prefix sum: few, so that a warp writes neighbouring addresses."""
@@ -151,7 +151,7 @@ def check_lists(counters: np.ndarray) -> None:
     if counters[-1]:
         raise DeviceError(
             f"{counters[-1]} reads do not fit the largest workspace; this is a bug in fmwave, "
-            "please report it, and use --device cpu"
+            f"please report it, and use {option('device', 'cpu')}"
         )
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from mapper.index import build, kmer_filter, storage
+from mapper import dna
+from mapper.errors import UsageError
+from mapper.index import build, kmer_filter, marks, storage
 from mapper.index.reference import IndexData
 from mapper.params import IndexParams
 
@@ -26,14 +28,106 @@ class Index(IndexData):
     """A reference ready to be searched: all arrays are read-only plain ndarrays."""
 
     @classmethod
-    def build(cls, fasta: str | Path, params: IndexParams | None = None, **options: Any) -> Index:
-        """Build from a FASTA file; see :func:`mapper.index.build.build_index`."""
-        return cls.of(build.build_index(fasta, params, **options))
+    def build(
+        cls,
+        fasta: str | Path,
+        params: IndexParams | None = None,
+        *,
+        alt: str | Path | bool = True,
+        groups: str | Path | None = None,
+        mask: str | Path | None = None,
+        device: str = "auto",
+        threads: int | None = None,
+        memory: int | None = None,
+        check_memory: bool = True,
+    ) -> Index:
+        """Index the contigs of a FASTA file (plain, gzip or BGZF), in memory; see :meth:`save`.
+
+        Parameters
+        ----------
+        params
+            What the index trades between memory and speed.
+        alt
+            File of the ALT contigs, bwa's ``.alt`` or a list of names. True: ``REF.fa.alt``, if
+            there is one; False: all contigs are equal.
+        groups
+            File with lines of a contig, a tab and its group, such as a haplotype.
+        mask
+            BED file of regions in which seeds find nothing.
+        device
+            ``auto``, ``cpu``, ``cuda`` or ``cuda:0``: where the suffixes are sorted.
+        threads
+            None: all cores of the process.
+        memory
+            Bytes that the process may take; None: the available memory.
+        check_memory
+            Refuse to start if less memory is available than the build needs.
+
+        Returns
+        -------
+        The same index, byte for byte, whatever device, threads and memory.
+
+        Raises
+        ------
+        InputFormatError
+            If a file cannot be read, or breaks its format.
+        ResourceError, DeviceError
+            If memory does not suffice, or the device cannot be used.
+
+        Examples
+        --------
+        >>> import mapper
+        >>> index = mapper.Index.build("tests/data/phix174.fa", device="cpu")
+        >>> index.contigs.names, index.contigs.lengths.tolist()
+        (('NC_001422.1',), [5386])
+        >>> index.fetch("NC_001422.1", 10, 20)
+        'GCTTCCATGA'
+        """
+        fasta = Path(fasta)
+        if isinstance(alt, bool):
+            alt_file = marks.alt_file_of(fasta) if alt else None
+        else:
+            alt_file = Path(alt)
+        files = [None if file is None else Path(file) for file in (groups, mask)]
+        return cls.of(
+            build.build_index(
+                fasta, params, check_memory=check_memory, device=device, memory=memory,
+                n_threads=threads, marks=marks.read_marks(alt_file, *files),
+            )
+        )  # fmt: skip
 
     @classmethod
     def open(cls, path: str | Path) -> Index:
         """Memory-map an index directory; see :func:`mapper.index.storage.open_index`."""
         return cls.of(storage.open_index(path))
+
+    def fetch(self, name: str, start: int = 0, end: int | None = None) -> str:
+        """Return the letters of a contig from `start` to `end`, 0-based and half-open.
+
+        Letters other than A, C, G and T come as N: the index does not keep which they were.
+
+        Parameters
+        ----------
+        end
+            None: the end of the contig.
+
+        Raises
+        ------
+        UsageError
+            If there is no such contig, or the bounds do not lie in it.
+        """
+        contigs = self.contigs
+        if name not in contigs.names:
+            close = difflib.get_close_matches(name, contigs.names, 1)
+            hint = f"did you mean {close[0]!r}?" if close else "see index.contigs.names"
+            raise UsageError(f"there is no contig {name!r} in {self.meta.source_name}; {hint}")
+        ref_id = contigs.names.index(name)
+        length = int(contigs.lengths[ref_id])
+        last = length if end is None else end
+        if not 0 <= start <= last <= length:
+            raise UsageError(f"{name}: {start} to {last} does not lie in its {length} bases")
+        first = int(contigs.starts[ref_id]) + start
+        return dna.letters_of_planes(self.text_planes, first, first + last - start)
 
     @classmethod
     def open_checked(cls, path: str | Path) -> tuple[Index, Iterator[None]]:

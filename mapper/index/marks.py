@@ -6,15 +6,18 @@ their contigs are looked up once those of the reference are known.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from mapper.errors import InputFormatError
+from mapper.errors import InputFormatError, option
 from mapper.index.reference import Contigs, with_groups
 from mapper.io.contig_files import GroupLine, Region, read_alt, read_bed, read_groups
+
+log = logging.getLogger(__name__)
 
 
 class Marks(NamedTuple):
@@ -41,7 +44,7 @@ class Marks(NamedTuple):
             if name not in known:
                 _unknown(
                     self.alt_file, line, name, fasta,
-                    "give the file of this reference (--alt), or --no-alt",
+                    f"give the file of this reference ({option('alt')}), or {option('no_alt')}",
                 )  # fmt: skip
         for name, entry in self.groups.items():
             if name not in known:
@@ -50,7 +53,7 @@ class Marks(NamedTuple):
                 raise InputFormatError(
                     f"{self.group_file}: line {entry.line}: contig {name!r} has a group, and is "
                     f"an ALT contig by {self.alt_file}, line {self.alt[name]}; remove one of the "
-                    "lines, or give --no-alt"
+                    f"lines, or give {option('no_alt')}"
                 )
         group_of = {name: entry.group for name, entry in self.groups.items()}
         return with_groups(contigs, self.alt.keys(), group_of)
@@ -111,3 +114,16 @@ def read_marks(
         alt, read_alt(alt) if alt else {}, groups, read_groups(groups) if groups else {},
         mask, tuple(read_bed(mask)) if mask else (),
     )  # fmt: skip
+
+
+def alt_file_of(fasta: Path) -> Path | None:
+    """Return the ``.alt`` file beside a FASTA, as bwa names it, or None."""
+    for name in (fasta.name, fasta.name.removesuffix(".gz")):
+        file = fasta.with_name(f"{name}.alt")
+        if file.exists():
+            log.info(
+                "%s: ALT contigs are taken from it (%s ignores it)", file,
+                option("no_alt"),
+            )  # fmt: skip
+            return file
+    return None

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.cuda.devices import CPU, choose_device
-from mapper.errors import DeviceError, ResourceError, UsageError
+from mapper.errors import DeviceError, ResourceError, UsageError, option
 from mapper.host_memory import available_bytes, require_bytes
 from mapper.index.packed_text import PackedText, n_words
 from mapper.index.storage import columns, index_bytes, row_dtype
@@ -191,7 +191,9 @@ def device_stages(n: int, params: IndexParams) -> dict[str, int]:
 
 log = logging.getLogger(__name__)
 
-_REMEDY = "use a machine or job with more, or --ignore-memory to try all the same"
+
+def _remedy() -> str:
+    return f"use a machine or job with more, or {option('ignore_memory')} to try all the same"
 
 
 def choose_route(
@@ -242,10 +244,10 @@ def choose_route(
     if check:
         if memory is not None and plan.host_bytes > memory:
             raise ResourceError(
-                f"{what} needs about {plan.host_bytes / 1e9:.2f} GB of memory, and --memory "
-                f"allows {memory / 1e9:.2f} GB"
+                f"{what} needs about {plan.host_bytes / 1e9:.2f} GB of memory, and "
+                f"{option('memory')} allows {memory / 1e9:.2f} GB"
             )
-        require_bytes(plan.host_bytes - n_held, what, _REMEDY)
+        require_bytes(plan.host_bytes - n_held, what, _remedy())
     if say:
         _say(plan, n, n_threads)
     return plan
@@ -271,7 +273,7 @@ def _plan(
         device = CPU
     choice = choose_device(device)
     if "," in device:
-        raise UsageError(f"--device {device}: an index is built on one device; name one")
+        raise UsageError(f"{option('device', device)}: an index is built on one device; name one")
     if choice.backend != CPU:
         try:
             require_cupy()

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from isal.isal_zlib import crc32
 
-from mapper.errors import IndexFormatError, OutputError, UsageError
+from mapper.errors import IndexFormatError, OutputError, UsageError, option
 from mapper.index.fm import SUPERBLOCK_SHIFT, FMIndex
 from mapper.index.reference import Contigs, IndexData, IndexMeta, make_contigs, with_groups
 from mapper.io.output_file import check_directory_of, remove_directory, sync_to_disk
@@ -430,7 +430,7 @@ def target_path(path: str | Path, *, force: bool = False) -> Path:
             raise UsageError(f"{path}: is a file; name another output")
         _check_own_files(final, str(path))
         if not force and not _is_index(final):
-            raise UsageError(f"{path}: is no complete index; --force replaces it")
+            raise UsageError(f"{path}: is no complete index; {option('force')} replaces it")
     return final
 
 
@@ -457,7 +457,7 @@ def require_space(final: Path, n_bytes: int) -> None:
     if n_bytes > free:
         raise OutputError(
             f"{final}: the index takes {n_bytes / 1e6:.1f} MB, and {free / 1e6:.1f} MB are free "
-            "on that file system; free some space or name another output with -o"
+            "on that file system; free some space or name another output"
         )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from mapper.cuda.api import SIMULATED, as_device_array, cuda, kernel
 from mapper.cuda.memory import device_memory, free_bytes
-from mapper.errors import DeviceMemoryError
+from mapper.errors import DeviceMemoryError, option
 from mapper.index.packed_text import WORD_BASES, base_at, key_at, rank_after, write_row
 from mapper.index.suffix_sort import SortedText, Tied
 
@@ -285,7 +285,8 @@ class Kernels:
             except self.xp.cuda.memory.OutOfMemoryError as error:
                 raise DeviceMemoryError(
                     f"{what} does not fit into the device's memory; "
-                    f"{free_bytes() / 1e9:.2f} GB are free; use a larger device, or --device cpu"
+                    f"{free_bytes() / 1e9:.2f} GB are free; use a larger device, or "
+                    f"{option('device', 'cpu')}"
                 ) from error
             finally:
                 self.xp.get_default_memory_pool().free_all_blocks()

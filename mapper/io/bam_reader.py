@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import MIN_COST, ReadBatch
-from mapper.errors import InputFormatError
+from mapper.errors import InputFormatError, option
 from mapper.io.bam_header import BAM_MAGIC, read_bam_header
 from mapper.io.bam_templates import (
     APART,
@@ -234,7 +234,6 @@ def fill_batch(data, ended, orphans, earlier, ids, id_offsets, bases, quals, bas
 
 _EXPORT = "export the file again"
 _GROUP = "group mates with `samtools collate`"
-_ORPHANS = f"{_GROUP}; if mates are not in the file at all, --orphans map or skip goes on without"
 _REASONS = {
     CUT_OFF: ("the file ends inside the record (truncated)", "copy or export it again"),
     BAD_RECORD: ("its lengths contradict each other (damaged)", _EXPORT),
@@ -292,7 +291,8 @@ def explain(
             what += "; the file is sorted by coordinate"
         return format_error(
             name, number, f"{show(read)} is flagged paired, and its mate does not follow: {what}",
-            _GROUP if by_coordinate else _ORPHANS,
+            _GROUP if by_coordinate else f"{_GROUP}; if mates are not in the file at all, "
+            f"{option('orphans')} map or skip goes on without",
         )  # fmt: skip
     reason, remedy = _REASONS[status]
     if status not in (CUT_OFF, BAD_RECORD, BAD_NAME):

@@ -11,7 +11,7 @@ from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
 from mapper.errors import InputFormatError
 from mapper.io import fastq_parser as parser
 
-_FIX_LINES = "repair or re-export the file"
+FIX_FILE = "repair or re-export the file"
 _UNWRAP = "write each record on four lines, for instance with `seqtk seq`"
 ALIGNMENT_STARTS = (b"BAM\x01", b"CRAM")
 _FOREIGN_STARTS = {
@@ -32,7 +32,7 @@ def show(text: bytes) -> str:
     return f"'{shown}'" + ("..." if len(text) > 60 else "")
 
 
-def format_error(name: str, record: int, reason: str, remedy: str = _FIX_LINES) -> InputFormatError:
+def format_error(name: str, record: int, reason: str, remedy: str = FIX_FILE) -> InputFormatError:
     """Return the error of record number `record` (1-based) of a file."""
     return InputFormatError(f"{name}: record {record}: {reason}; {remedy}")
 

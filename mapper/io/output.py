@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from mapper.batch import ReadBatch, RecordBatch
-from mapper.errors import OutputError, UsageError
+from mapper.errors import OutputError, UsageError, option
 from mapper.io.bam_writer import encode_bam
 from mapper.io.bgzf import BgzfWriter, Sink
 from mapper.io.header import bam_header
@@ -189,7 +189,8 @@ def check_format(fmt: str, *, sort: bool, reference: str | None) -> None:
         raise UsageError(f"output format {fmt!r}; choose one of {', '.join(FORMATS)}")
     if fmt == "cram" and reference is None:
         raise UsageError(
-            "CRAM holds what differs from the reference; name its FASTA file with --reference"
+            "CRAM holds what differs from the reference; name its FASTA file with "
+            f"{option('reference')}"
         )
     if sort and fmt == "paf":
         raise UsageError("PAF is not sorted; write BAM, CRAM or SAM, or do not sort")

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from mapper.batch import ReadBatch, RecordBatch
-from mapper.cigar import ASCII_OF_OP, H, I, S
-from mapper.cigar import D as DELETION
+from mapper.cigar import ASCII_OF_OP, H, S, measure
 from mapper.io.bam_writer import copy_bytes
 from mapper.io.sam import flat_names
-from mapper.io.tags import VALUE_SIZE, get_number, put_int, tag_end, tag_key
+from mapper.io.tags import integer_tag, put_int, tag_key
 from mapper.jit.accelerate import driver
 from mapper.sam_flags import FIRST, LAST, REVERSE, SECONDARY, UNMAPPED
 
@@ -50,17 +49,6 @@ def encode_paf(
 
 
 @driver
-def _tag_value(tags, start, end, wanted):
-    """Return the value of an integer tag; 0 if it is absent."""
-    at = start
-    while at < end:
-        if tags[at] | np.int64(tags[at + 1]) << 8 == wanted and VALUE_SIZE[tags[at + 2]] > 0:
-            return get_number(tags, at + 3, tags[at + 2])
-        at = tag_end(tags, at, end)
-    return np.int64(0)
-
-
-@driver
 def _fill_paf(records, reads, contigs, contig_offsets, lengths, out):
     """Write all lines; return their length."""
     at = 0
@@ -71,22 +59,12 @@ def _fill_paf(records, reads, contigs, contig_offsets, lengths, out):
         read = records.read[r]
         read_len = reads.base_offsets[read + 1] - reads.base_offsets[read]
         first_op, end_op = records.cigar_offsets[r], records.cigar_offsets[r + 1]
-        left_clip, right_clip = np.int64(0), np.int64(0)
-        on_query, on_ref, block = np.int64(0), np.int64(0), np.int64(0)
-        for i in range(first_op, end_op):
-            op = np.int64(records.cigar_ops[i])
-            code, length = op & 15, op >> 4
-            if code == S or code == H:
-                if block == 0:
-                    left_clip += length
-                else:
-                    right_clip += length
-                continue
-            block += length
-            on_query += 0 if code == DELETION else length
-            on_ref += 0 if code == I else length
-        edits = _tag_value(records.tags, records.tag_offsets[r], records.tag_offsets[r + 1], _NM)
-        score = _tag_value(records.tags, records.tag_offsets[r], records.tag_offsets[r + 1], _AS)
+        left_clip, right_clip, on_query, on_ref, block = measure(
+            records.cigar_ops, first_op, end_op
+        )
+        tag, end_tag = records.tag_offsets[r], records.tag_offsets[r + 1]
+        edits = integer_tag(records.tags, tag, end_tag, _NM, 0)
+        score = integer_tag(records.tags, tag, end_tag, _AS, 0)
         start = right_clip if flag & REVERSE else left_clip
 
         at = copy_bytes(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.batch import ReadBatch
-from mapper.errors import InputFormatError, UsageError
+from mapper.errors import InputFormatError, UsageError, option
 from mapper.io.bam_reader import BamReader, alignment_format
 from mapper.io.batch_reader import BatchReader, RawBatch
 from mapper.io.fastq import DEFAULT_BATCH_BASES, DEFAULT_CHUNK_BYTES, FastqReader, check_files
@@ -186,9 +186,13 @@ class ReadsReader(BatchReader):
                 f"{', '.join(kinds)}; give FASTQ files alone, or BAM, CRAM and SAM files alone"
             )
         if options.interleaved:
-            raise UsageError(f"{kinds[0]}, which says itself what are mates; drop --interleaved")
+            raise UsageError(
+                f"{kinds[0]}, which says itself what are mates; drop {option('interleaved')}"
+            )
         if options.keep_comments:
-            raise UsageError(f"{kinds[0]}, and its tags are kept anyway; drop --comments")
+            raise UsageError(
+                f"{kinds[0]}, and its tags are kept anyway; drop {option('keep_comments')}"
+            )
         for source, fmt in zip(sources, formats, strict=True):
             assert fmt is not None
             self.converts |= fmt != "bam"
@@ -219,16 +223,29 @@ class _Position(NamedTuple):
 def _parse(raw: RawBatch, position: _Position, longest: int | None) -> ReadBatch:
     """Parse a batch, number and tag its reads, and refuse reads that are too long."""
     reads = raw.parse()._replace(first_read=position.first_read)
-    if longest is not None and (lengths := np.diff(reads.base_offsets)).max(initial=0) > longest:
-        row = int(np.flatnonzero(lengths > longest)[0])
-        name = reads.names[slice(*reads.name_offsets[row : row + 2])].tobytes().decode("ascii")
-        ordinal = position.first_read + row - position.n_before
-        mate, number = ordinal % len(position.names), ordinal // len(position.names) + 1
-        raise InputFormatError(
-            f"{position.names[mate]}: record {number}: read {name!r} has {lengths[row]} bases; the "
-            f"short-read mode takes up to {longest}, and there is no long-read mode yet"
-        )
+    if longest is not None:
+        refuse_long_reads(reads, longest, position.names, position.n_before)
     return with_tag(reads, position.tag) if position.tag else reads
+
+
+def refuse_long_reads(
+    reads: ReadBatch, longest: int, names: Sequence[str], n_before: int = 0
+) -> None:
+    """Raise InputFormatError if a read has more than `longest` bases.
+
+    `names` are those of the files that hold the reads, in turn; `n_before` reads are of others.
+    """
+    lengths = np.diff(reads.base_offsets)
+    if lengths.max(initial=0) <= longest:
+        return
+    row = int(np.flatnonzero(lengths > longest)[0])
+    name = reads.names[slice(*reads.name_offsets[row : row + 2])].tobytes().decode("ascii")
+    ordinal = reads.first_read + row - n_before
+    mate, number = ordinal % len(names), ordinal // len(names) + 1
+    raise InputFormatError(
+        f"{names[mate]}: record {number}: read {name!r} has {lengths[row]} bases; the "
+        f"short-read mode takes up to {longest}, and there is no long-read mode yet"
+    )
 
 
 def _giving(reader: BamReader) -> Callable[[], BatchReader]:

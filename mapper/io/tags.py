@@ -104,6 +104,18 @@ def get_number(data, at, kind):
 
 
 @core
+def integer_tag(tags, start, end, wanted, missing):
+    """Return the value of the integer tag of key `wanted` in ``tags[start:end]``, or `missing`."""
+    at = start
+    while at < end:
+        kind = tags[at + 2]
+        if get16(tags, at) == wanted and VALUE_SIZE[kind] > 0 and kind != _A and kind != _F:
+            return get_number(tags, at + 3, kind)
+        at = tag_end(tags, at, end)
+    return np.int64(missing)
+
+
+@core
 def put_int(out, at, value):
     """Write an integer in decimal; return the position after it."""
     value = np.int64(value)

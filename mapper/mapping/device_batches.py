@@ -43,6 +43,33 @@ the GIL in every call of the driver, and with Python's default of 5 ms would wai
 it back."""
 
 
+class _SwitchInterval:
+    """The interpreter's switch interval while any run needs it short."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n_runs = 0
+        self._before = 0.0
+
+    def shorten(self) -> None:
+        """Begin a run."""
+        with self._lock:
+            if self._n_runs == 0:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(SWITCH_SECONDS)
+            self._n_runs += 1
+
+    def restore(self) -> None:
+        """End a run; the last one restores the interval."""
+        with self._lock:
+            self._n_runs -= 1
+            if self._n_runs == 0:
+                sys.setswitchinterval(self._before)
+
+
+_SWITCH_INTERVAL = _SwitchInterval()
+
+
 class _Parsed(NamedTuple):
     reads: ReadBatch
     parts: list[batch_ops.Part]
@@ -75,7 +102,7 @@ class CudaBackend(Backend):
         self._ready: SimpleQueue[_Group | None] = SimpleQueue()
         self._closed = False
         self._threads: list[threading.Thread] = []
-        self._switch_interval = sys.getswitchinterval()
+        self._is_started = False
 
     def host_batch_bases(self, batch_bases: int) -> int:
         return min(batch_bases, BATCH_BASES)
@@ -89,7 +116,8 @@ class CudaBackend(Backend):
         self._pool = pool
         self._size = max(1, batch_bases // self.host_batch_bases(batch_bases))
         self._threads = [start_daemon(self._work, f"stream {i}") for i in range(self.n_streams)]
-        sys.setswitchinterval(SWITCH_SECONDS)
+        _SWITCH_INTERVAL.shorten()
+        self._is_started = True
 
     @property
     def most_pending(self) -> int:
@@ -120,7 +148,9 @@ class CudaBackend(Backend):
             self._open = []
 
     def close(self) -> None:
-        sys.setswitchinterval(self._switch_interval)
+        if self._is_started:
+            self._is_started = False
+            _SWITCH_INTERVAL.restore()
         self._closed = True
         for _ in self._threads:
             self._ready.put(None)

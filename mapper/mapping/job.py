@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mapper.cuda.devices import CPU, DeviceChoice
@@ -16,10 +16,10 @@ from mapper.sorting.options import SortOptions
 class MapJob:
     """The reads to map, and how to write their records."""
 
-    reads: Sequence[str]
+    reads: Sequence[str] = ()
     """The files of the only sequencing lane; empty if there are several ``lanes``."""
-    output: str
-    output_format: str
+    output: str = ""
+    output_format: str = "bam"
     interleaved: bool = False
     orphans: str = "map"
     """See :attr:`mapper.io.reads.ReadOptions.orphans`."""
@@ -42,6 +42,9 @@ class MapJob:
     """Bases of a batch; None for BATCH_BASES or, with a device, for as many as fit its memory."""
     insert_size: InsertSizeModel | None = None
     progress: bool = False
+    """Show a bar on standard error."""
+    report: Callable[[int], None] | None = None
+    """Called with the number of reads written so far, by the thread that runs the job."""
     params: MapParams = field(default_factory=MapParams)
     device: DeviceChoice = field(default_factory=lambda: DeviceChoice(CPU))
     compile_command: Sequence[str] = ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from mapper.errors import ResourceError
+from mapper.errors import ResourceError, option
 from mapper.host_memory import available_bytes
 from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES
 
@@ -143,8 +143,9 @@ def log_memory(
     available = available_bytes()
     if available is not None and needed - index_bytes > available:
         log.warning(
-            "%.2f GB are available: --memory makes batches smaller, so do fewer threads",
+            "%.2f GB are available: %s makes batches smaller, so do fewer threads",
             available / 1e9,
+            option("memory"),
         )
 
 
@@ -193,8 +194,8 @@ def plan_memory(
         needed = max(needed, finishing + for_sorting)
     if bound < needed:
         raise ResourceError(
-            f"--memory {bound / 1e6:.0f} MB: with this index and {threads} threads a run takes at "
-            f"least {needed / 1e6:.0f} MB; give more memory, or fewer threads"
+            f"{option('memory')} of {bound / 1e6:.0f} MB: with this index and {threads} threads a "
+            f"run takes at least {needed / 1e6:.0f} MB; give more memory, or fewer threads"
         )
     if sorts:
         mapping = mapping_bytes(index_bytes, threads, fitting, n_streams) + beside

@@ -16,18 +16,18 @@ from __future__ import annotations
 import logging
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from tqdm import tqdm
 
 from mapper import batch_ops
-from mapper.batch import ReadBatch
-from mapper.errors import OutputError
+from mapper.batch import ReadBatch, RecordBatch
+from mapper.errors import OutputError, option
 from mapper.index.index import Index
 from mapper.io.batch_reader import RawBatch
 from mapper.io.header import header_text, parse_read_group
@@ -52,7 +52,6 @@ from mapper.pair.insert_size import (
     in_score_units,
 )
 from mapper.pair.placement import PlacementBatch, Tally, tally
-from mapper.pair.records import Names, make_names
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import MAP, READ, SPILL, WRITE, PriorityPool, share_threads
 from mapper.params import MAX_READ_LEN
@@ -201,7 +200,8 @@ class FirstPairs:
             log.warning(
                 "none of the first %d pairs is proper, though %d of their reads are mapped: look "
                 "whether one file was given for both mates, the files belong to different samples, "
-                "or the insert size (-I) is wrong", self._paired // 2, self._mapped,
+                "or the insert size (%s) is wrong",
+                self._paired // 2, self._mapped, option("insert_size"),
             )  # fmt: skip
         self._ended = True
 
@@ -217,37 +217,85 @@ class Finished(NamedTuple):
     n_proper: int  # of these
 
 
+class Batches(Protocol):
+    """The batches of a run, in input order; for one thread."""
+
+    @property
+    def ended(self) -> bool:
+        """True if all batches have been taken."""
+
+    def take(self) -> RawBatch | None:
+        """Return the next batch, waiting for it; None at the end."""
+
+    def wait_or(self, others: Iterable[Future[Any]]) -> bool:
+        """Wait for a batch or for one of `others`; return True if there is a batch to take."""
+
+    def read_on_until(self, done: Iterable[Future[Any]], most: int) -> None:
+        """Wait until all of `done` are, meanwhile keeping up to `most` batches."""
+
+
+Encode = Callable[[RecordBatch, ReadBatch], Any]
+"""Returns a batch of records in the form that the run keeps. Any thread may call it."""
+
+
 def _map_batches(
     run: Run, reader: ReadsReader, output: RecordOutput[Any], pool: PriorityPool
 ) -> None:
     """Read, map and write until the input ends; check that every read came out."""
-    backend = run.backend
-    pending: deque[Future[Finished]] = deque()
     written = 0
     first_pairs = FirstPairs()
+    batches = BatchPrefetcher(pool, partial(run.cut, reader), run.workers)
     with tqdm(
         unit=" reads", unit_scale=True, disable=not run.job.progress, file=sys.stderr,
         desc="mapping", mininterval=0.5,
     ) as progress:  # fmt: skip
-
-        def write_next() -> None:
-            nonlocal written
-            finished = pending.popleft().result()
-            if finished.n_primary != finished.n_reads:
-                raise OutputError(
-                    f"{finished.n_reads} reads came in and {finished.n_primary} primary records "
-                    "would go out; this is a bug in fmwave, please report it"
-                )
+        for finished in finished_batches(run, batches, reader.may_hold_pairs, output.encode):
             output.append(finished.encoded)
             written += finished.n_reads
             first_pairs.add(finished)
             progress.update(finished.n_reads)
+            if run.job.report is not None:
+                run.job.report(written)
+            del finished  # its memory would stay in use while the next batch is awaited
+    first_pairs.end()
+    if written != reader.n_reads:
+        raise OutputError(
+            f"{reader.n_reads} reads were read and {written} written; this is a bug in fmwave, "
+            "please report it"
+        )
 
-        batches = BatchPrefetcher(pool, partial(run.cut, reader), run.workers)
-        model = _freeze_insert_size(run, reader, batches, pool, pending, output)
+
+def finished_batches(
+    run: Run, batches: Batches, may_hold_pairs: bool, encode: Encode
+) -> Iterator[Finished]:
+    """Map batches; yield what became of each, in input order.
+
+    As many batches are in work as the backend wants. Those that are not wanted any more, because
+    of an error or because the caller takes no more, are dropped.
+
+    Parameters
+    ----------
+    may_hold_pairs
+        False if it is known that no reads are paired.
+    """
+    backend = run.backend
+    pending: deque[Future[Finished]] = deque()
+
+    def next_finished() -> Finished:
+        finished = pending[0].result()
+        pending.popleft()
+        if finished.n_primary != finished.n_reads:
+            raise OutputError(
+                f"{finished.n_reads} reads came in and {finished.n_primary} primary records "
+                "would go out; this is a bug in fmwave, please report it"
+            )
+        return finished
+
+    try:
+        model = _freeze_insert_size(run, batches, may_hold_pairs, pending, encode)
 
         def finish(batch: AlignedBatch) -> Finished:
-            return run.finish(batch, model, output)
+            return run.finish(batch, model, encode)
 
         while True:
             # Evaluated once a turn: the end of the input may be found at any time, and then the
@@ -258,38 +306,38 @@ def _map_batches(
                 if not pending:
                     break
             if ended or len(pending) >= backend.most_pending:
-                write_next()
+                yield next_finished()
                 continue
             if batches.wait_or(list(pending)[:1]):
                 raw = batches.take()
                 assert raw is not None
                 pending.append(backend.submit(partial(run.parse, raw), model, finish))
             if pending and pending[0].done():
-                write_next()
-    first_pairs.end()
-    if written != reader.n_reads:
-        raise OutputError(
-            f"{reader.n_reads} reads were read and {written} written; this is a bug in fmwave, "
-            "please report it"
-        )
+                yield next_finished()
+    finally:
+        for future in pending:
+            future.cancel()
 
 
 # --- the insert size ---
 
 
 def _freeze_insert_size(
-    run: Run, reader: ReadsReader, batches: BatchPrefetcher, pool: PriorityPool,
-    pending: deque[Future[Finished]], output: RecordOutput[Any],
+    run: Run, batches: Batches, may_hold_pairs: bool, pending: deque[Future[Finished]],
+    encode: Encode,
 ) -> InsertSizeModel:  # fmt: skip
     """Return the insert-size model; queue the batches that were aligned to estimate it."""
     given = run.job.insert_size
-    if given is not None or not reader.may_hold_pairs:
+    if given is not None or not may_hold_pairs:
         model = given if given is not None else assumed_model()
-        if reader.may_hold_pairs:
-            report_insert_size(run.stats, model)
+        if may_hold_pairs:
+            run.use_insert_size(model)
         elif given is not None:
             # Not an error: a workflow gives single and paired units the same options.
-            log.warning("--insert-size has no effect on single-end reads (-p: the file has pairs)")
+            log.warning(
+                "%s has no effect on single-end reads (%s: the file has pairs)",
+                option("insert_size"), option("interleaved"),
+            )  # fmt: skip
         return in_score_units(model, run.params.extend.match)
     first: list[Future[AlignedBatch]] = []
     n_pairs = n_reads = 0
@@ -317,10 +365,10 @@ def _freeze_insert_size(
     sample = np.concatenate(inserts)[:ESTIMATION_PAIRS]
     model = estimate(sample[sample != 0])
     if n_pairs:
-        report_insert_size(run.stats, model)
+        run.use_insert_size(model)
     model = in_score_units(model, run.params.extend.match)
     for future in first:
-        pending.append(pool.submit(MAP, partial(run.finish, future.result(), model, output)))
+        pending.append(run.pool.submit(MAP, partial(run.finish, future.result(), model, encode)))
     return model
 
 
@@ -347,13 +395,19 @@ class Run:
         self.params = params.for_contigs(len(contigs.group_names), bool(contigs.alt_names))
         # With several lanes, the reader tags each read with its read group.
         group = None if job.lanes else job.read_group
-        read_group = parse_read_group(group)[1] if group else ""
-        self.names: Names = make_names(index.contigs, read_group)
+        self.names = session.names(parse_read_group(group)[1] if group else "")
+        self.insert_size: InsertSizeModel | None = None
+        """The model of its pairs; None before it is known, and without pairs."""
         self.workers = job.threads  # plan_resources() leaves some to samtools
         self.helper_threads = 1
         self.pool = session.pool
         self.backend = session.backend(job.device, self.params, stats)
         self._batch_bases = job.batch_bases or self.backend.default_batch_bases
+
+    @property
+    def batch_bases(self) -> int:
+        """Bases of the batches to align."""
+        return self._batch_bases
 
     @property
     def host_batch_bases(self) -> int:
@@ -401,9 +455,12 @@ class Run:
             _warn_of_mates(reads)
         return reads
 
-    def finish(
-        self, batch: AlignedBatch, model: InsertSizeModel, output: RecordOutput[Any]
-    ) -> Finished:
+    def use_insert_size(self, model: InsertSizeModel) -> None:
+        """Note the model of this run, in bases, which is frozen from now on."""
+        self.insert_size = model
+        report_insert_size(self.stats, model)
+
+    def finish(self, batch: AlignedBatch, model: InsertSizeModel, encode: Encode) -> Finished:
         """Run the stages that need the insert size, and encode (a task)."""
         parts = []
         n_paired = n_mapped = n_proper = 0
@@ -418,7 +475,7 @@ class Run:
         with self.stats.stage("records"):
             records = copy_input_tags(batch_ops.merge_mixed(parts, batch.rows), batch.reads)
         with self.stats.stage("encode"):
-            encoded = output.encode(records, batch.reads)
+            encoded = encode(records, batch.reads)
         n_primary = int(((records.flag & NOT_PRIMARY) == 0).sum())
         return Finished(batch.reads.n_reads, encoded, n_primary, n_paired, n_mapped, n_proper)
 
@@ -444,6 +501,6 @@ def _warn_of_mates(reads: ReadBatch) -> None:
     first = reads.names[start:middle].tobytes()
     if first == reads.names[middle:end].tobytes():
         log.warning(
-            "the first two single reads have one name, %s; if the file holds mates alternately, "
-            "give -p", first.decode(errors="replace"),
+            "the first two single reads have one name, %s; if mates alternate, give %s",
+            first.decode(errors="replace"), option("interleaved", None),
         )  # fmt: skip

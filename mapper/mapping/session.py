@@ -16,6 +16,7 @@ from mapper.io.reference_fasta import check_reference
 from mapper.io.samtools import check_fasta
 from mapper.mapping.backend import Backend, CpuBackend
 from mapper.mapping.stats import RunStats
+from mapper.pair.records import Names, make_names
 from mapper.parallel.pool import READ, PriorityPool
 from mapper.params import MapParams
 
@@ -45,6 +46,7 @@ class Session:
         self._choice = DeviceChoice(CPU)
         self._stages: DeviceStages | None = None
         self._checked: set[tuple[str, int, int, int]] = set()
+        self._names: dict[str, Names] = {}
 
     def __enter__(self) -> Session:
         return self
@@ -61,6 +63,19 @@ class Session:
         """End the threads, and release the devices' memory."""
         self.pool.shutdown()
         self._stages = None
+
+    def names(self, read_group: str) -> Names:
+        """Return the names of the contigs and of a read group's ID, empty for none."""
+        if read_group not in self._names:
+            self._names[read_group] = make_names(self.index.contigs, read_group)
+        return self._names[read_group]
+
+    def beside(self) -> Session:
+        """Return a session with threads of its own, and the same index, on devices too."""
+        other = Session(self.index, self._checks)
+        other._choice, other._stages, other._names = self._choice, self._stages, self._names
+        self._checks = None
+        return other
 
     def backend(self, choice: DeviceChoice, params: MapParams, stats: RunStats) -> Backend:
         """Return a run's backend; the first one of a device copies the index there.

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from mapper.errors import ResourceError
+from mapper.errors import ResourceError, option
 
 READ, WRITE, MAP, SPILL = range(4)
 """Priorities, the highest first: input feeds all, output frees memory. What goes to a temporary
@@ -78,7 +78,8 @@ class PriorityPool:
                 except RuntimeError as error:
                     raise ResourceError(
                         f"of {n_threads} threads only {len(self._threads)} could be started; give "
-                        "fewer (-t), or raise the limits of processes and memory (ulimit -u, -v)"
+                        f"fewer ({option('threads')}), or raise the limits of processes and memory "
+                        "(ulimit -u, -v)"
                     ) from error
                 self._threads.add(thread)
             self._changed.notify_all()

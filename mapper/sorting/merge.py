@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 
-from mapper.errors import UsageError
+from mapper.errors import UsageError, option
 from mapper.io.input_file import STDIN
 from mapper.parallel.map import ordered_map
 from mapper.parallel.pool import READ, WRITE, PriorityPool
@@ -88,6 +88,6 @@ def _ranges(
 def _check_readable_twice(paths: Sequence[str], duplicates: MarkOptions | None) -> None:
     if duplicates is not None and duplicates.supplementary and STDIN in paths:
         raise UsageError(
-            "--mark-supplementary reads sorted parts twice, and standard input can be read once; "
-            "name a file"
+            f"{option('mark_supplementary')} reads sorted parts twice, and standard input can be "
+            "read once; name a file"
         )

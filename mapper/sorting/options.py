@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
+
+from mapper.errors import UsageError, option
 
 
 class MarkOptions(NamedTuple):
@@ -13,6 +16,24 @@ class MarkOptions(NamedTuple):
     remove: bool = False  # leave marked records out
     supplementary: bool = False  # mark other records of a duplicate's name, too
     clear: bool = False  # remove the marks of earlier runs first
+
+
+_TAG = re.compile("[A-Za-z][A-Za-z0-9]")
+_MOST_DISTANCE = (1 << 31) - 1
+
+
+def check_marks(marks: MarkOptions) -> None:
+    """Raise UsageError for a distance or a tag that cannot be."""
+    distance, tag = marks.optical_distance, marks.barcode_tag
+    if not 0 <= distance <= _MOST_DISTANCE:
+        raise UsageError(
+            f"{option('optical_distance', distance)}: a whole number of pixels is expected, 0 to "
+            f"{_MOST_DISTANCE}"
+        )
+    if tag and not _TAG.fullmatch(tag):
+        raise UsageError(
+            f"{option('barcode_tag', tag)}: the two characters of a SAM tag, as RX, are expected"
+        )
 
 
 class SortOptions(NamedTuple):

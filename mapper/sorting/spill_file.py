@@ -9,7 +9,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from mapper.errors import OutputError
+from mapper.errors import OutputError, option
 from mapper.io.output_file import output_error
 
 
@@ -33,7 +33,7 @@ def spill_directory(given: str | None, output: Path | None) -> Path:
     OutputError
         If a directory that the user named does not exist.
     """
-    for name, path in (("--tmp-dir", given), ("TMPDIR", os.environ.get("TMPDIR"))):
+    for name, path in ((option("tmp_dir"), given), ("TMPDIR", os.environ.get("TMPDIR"))):
         if path:
             if not Path(path).is_dir():
                 raise OutputError(
@@ -83,7 +83,7 @@ class SpillFile:
             raise OutputError(
                 f"{self.directory}: writing the temporary file of the sort failed after "
                 f"{self.n_bytes / 1e9:.1f} GB: {error.strerror}; free some space, name another "
-                "directory (--tmp-dir), or give more --memory"
+                f"directory ({option('tmp_dir')}), or give more {option('memory')}"
             ) from error
 
     def read(self, offset: int, out: np.ndarray) -> None:
@@ -105,7 +105,7 @@ class SpillFile:
         """Return the error of a damaged temporary file."""
         return OutputError(
             f"{self.directory}: the temporary file of the sort is damaged: {why}; run again, with "
-            "--tmp-dir on another disk if it happens again"
+            f"{option('tmp_dir')} on another disk if it happens again"
         )
 
     def close(self) -> None:

@@ -40,9 +40,9 @@ def test_pairs_of_files(
 
 def test_matrices_of_files(tmp_path: Path) -> None:
     a = fasta(tmp_path / "a.fa", ["ACGT", "GG"])
-    scores = mapper.align_matrix(a, a, matrix=(2, -3), device="cpu").score
+    scores = mapper.align_matrix(a, a, matrix=(2, -3), device="cpu", cigar=True).score
     assert scores.tolist() == [8, 4]
-    (window,) = mapper.align_all(a, a, matrix=(2, -3), device="cpu")
+    (window,) = mapper.align_all(a, a, matrix=(2, -3), device="cpu", cigar=True)
     assert window.found.score[[0, 3]].tolist() == [8, 4]
 
 

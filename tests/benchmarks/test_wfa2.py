@@ -35,7 +35,7 @@ def test_the_driver_finds_the_same_scores(
     if penalties is None:
         expected = edit_distance(queries, refs, device="cpu")
     else:
-        expected = align_affine(queries, refs, penalties=penalties, device="cpu")
+        expected = align_affine(queries, refs, penalties=penalties, device="cpu", cigar=True)
     with Wfa2(build(tmp_path), path, 2, penalties) as peer:
         assert peer.seconds() > 0
         assert peer.scores() == expected.score.tolist()

@@ -128,14 +128,14 @@ def test_affine(tmp_path: Path, pairs: Pairs) -> None:
     seq = write_seq(tmp_path / "p.seq", pairs)
     queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
     rows = table(align(tmp_path, seq, "--metric", "affine", "--penalties", "5,3,2"))
-    found = align_affine(queries, refs, penalties=(5, 3, 2))
+    found = align_affine(queries, refs, penalties=(5, 3, 2), cigar=True)
     assert [int(row["score"]) for row in rows] == found.score.tolist()
     for (query, ref), row in zip(pairs, rows, strict=True):
         cigar = row["cigar"].replace("*", "")
         assert penalty_of(cigar, query, ref, RULES["dna"], (5, 3, 2)) == int(row["score"])
     options = ["--metric", "affine", "--band", "4,1", "--max-score", "90", "--span", "prefix"]
     rows = table(align(tmp_path, seq, *options))
-    found = align_affine(queries, refs, band=(4, 1), max_penalty=90, span="prefix")
+    found = align_affine(queries, refs, band=(4, 1), max_penalty=90, span="prefix", cigar=True)
     assert [row["status"] for row in rows] == [found.pair(i).status for i in range(len(pairs))]
     assert {row["status"] for row in rows} == {"ok", "heuristic", "over_limit"}
 
@@ -144,7 +144,9 @@ def test_extension(tmp_path: Path, pairs: Pairs) -> None:
     seq = write_seq(tmp_path / "p.seq", pairs)
     options = ["--metric", "affine", "--span", "extension", "--scores", "2,3,5,2"]
     rows = table(align(tmp_path, seq, *options))
-    found = align_extension([q for q, _ in pairs], [r for _, r in pairs], scores=(2, 3, 5, 2))
+    found = align_extension(
+        [q for q, _ in pairs], [r for _, r in pairs], scores=(2, 3, 5, 2), cigar=True
+    )
     assert [int(row["score"]) for row in rows] == found.score.tolist()
     assert [row["cigar"] for row in rows] == [found.cigar(i) or "*" for i in range(len(pairs))]
     assert [int(row["ref_end"]) for row in rows] == found.ref_end.tolist()
@@ -155,7 +157,7 @@ def test_matrix(tmp_path: Path, pairs: Pairs) -> None:
     queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
     options = ["--metric", "matrix", "--matrix", "2,-3", "--gaps", "4,2", "--span", "local"]
     rows = table(align(tmp_path, seq, *options))
-    found = align_matrix(queries, refs, matrix=(2, -3), gaps=(4, 2), span="local")
+    found = align_matrix(queries, refs, matrix=(2, -3), gaps=(4, 2), span="local", cigar=True)
     assert [int(row["score"]) for row in rows] == found.score.tolist()
     assert [row["cigar"] for row in rows] == [found.cigar(i) or "*" for i in range(len(pairs))]
     assert [int(row["query_end"]) for row in rows] == found.query_end.tolist()

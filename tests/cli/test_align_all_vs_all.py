@@ -52,7 +52,9 @@ def align(tmp_path: Path, paths: list[Path], *argv: str) -> str:
 def expected(sets, n: int, **options):
     """Return names, sequences and result of each pair, from the public function."""
     own, others = sets[0], sets[0] if n == 1 else sets[1]
-    found = align_all(own, None if n == 1 else others, device="cpu", **MATRIX, **options)
+    found = align_all(
+        own, None if n == 1 else others, device="cpu", **{"cigar": True} | MATRIX | options
+    )
     for window in found:
         for x, (i, j) in enumerate(zip(window.query, window.ref, strict=True)):
             name = f"a{j}" if n == 1 else f"b{j}"

@@ -14,7 +14,7 @@ import pytest
 
 from mapper.cli import info
 from mapper.cli.main import main
-from mapper.cli.signals import Terminated
+from mapper.parallel.signals import Terminated
 from tests.helpers.mapping_runs import World
 
 ROOT = Path(__file__).parents[2]

@@ -176,7 +176,7 @@ def test_a_folder_that_is_none_is_an_error(two_devices, tmp_path, in_the_way):
         two_devices.write_text("")
     else:
         two_devices.symlink_to(tmp_path)
-    message = r"no device can be locked in .*--device cuda:0"
+    message = r"no device can be locked in .*device='cuda:0'"
     with pytest.raises(DeviceError, match=message), hold_device("auto"):
         pass
 

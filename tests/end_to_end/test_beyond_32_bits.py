@@ -141,7 +141,7 @@ def test_rows_of_64_bits(world, near, tmp_path, monkeypatch, route) -> None:
     if route == "blocks":
         monkeypatch.setattr(storage, "NARROW_ROWS", 1000)
         monkeypatch.setattr(route_module, "LIBRARY_UP_TO", 0)
-        index = Index.build(near.fasta, device="cpu", n_threads=2)
+        index = Index.build(near.fasta, device="cpu", threads=2)
     assert_wide(index, narrow)
     if route == "library":
         for name, own in (("wide", index), ("narrow", narrow)):

@@ -10,7 +10,6 @@ import pytest
 
 from mapper.errors import IndexFormatError, InputFormatError, ResourceError
 from mapper.index.index import Index
-from mapper.index.marks import read_marks
 from mapper.index.plan import plan_cpu
 from mapper.index.reference import ALT, UNGROUPED
 from mapper.index.storage import format_version, open_index, verify
@@ -39,7 +38,7 @@ def build(fasta: Path, **files: str) -> Index:
     for kind, content in files.items():
         paths[kind] = fasta.with_name(f"{kind}.txt")
         paths[kind].write_text(content)
-    return Index.build(fasta, marks=read_marks(**paths))
+    return Index.build(fasta, **paths)
 
 
 def bits(planes: np.ndarray) -> np.ndarray:
@@ -119,11 +118,11 @@ def test_damage_to_the_unmasked_text_is_told(fasta: Path, tmp_path: Path) -> Non
 def test_the_memory_of_a_mask_is_part_of_the_plan(fasta: Path) -> None:
     text_bytes = fasta.stat().st_size
     need = plan_cpu(text_bytes, IndexParams(), 1, None).host_bytes
-    Index.build(fasta, memory=need, n_threads=1, device="cpu")
+    Index.build(fasta, memory=need, threads=1, device="cpu")
     fasta.with_name("mask.bed").write_text(MASK)
-    marks = read_marks(mask=fasta.with_name("mask.bed"))
+    mask = fasta.with_name("mask.bed")
     with pytest.raises(ResourceError):
-        Index.build(fasta, memory=need, n_threads=1, device="cpu", marks=marks)
+        Index.build(fasta, memory=need, threads=1, device="cpu", mask=mask)
 
 
 UNKNOWN = r"line {}: there is no contig 'nine' in .*ref\.fa; "
@@ -132,7 +131,7 @@ UNKNOWN = r"line {}: there is no contig 'nine' in .*ref\.fa; "
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"alt": "@x\none\nnine\n"}, r"alt\.txt: " + UNKNOWN.format(3) + ".*--no-alt"),
+        ({"alt": "@x\none\nnine\n"}, r"alt\.txt: " + UNKNOWN.format(3) + ".*alt=False"),
         ({"groups": "one\ta\nnine\tb\n"}, r"groups\.txt: " + UNKNOWN.format(2)),
         (
             {"alt": "one\n", "groups": "one\ta\n"},

@@ -171,7 +171,7 @@ def test_what_is_no_index_is_not_replaced(built: Index, saved: Path, tmp_path: P
     assert (folder / "thesis.txt").exists()
     (saved / "blocks.npy").unlink()
     (saved / "meta.json").unlink()
-    with pytest.raises(UsageError, match="--force"):
+    with pytest.raises(UsageError, match="force=True"):
         save_index(built, saved)
     save_index(built, saved, force=True)
     verify(saved)

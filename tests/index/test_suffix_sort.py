@@ -238,7 +238,7 @@ def test_files_are_the_same_by_every_route(tmp_path: Path, monkeypatch: pytest.M
     Index.build(fasta, device="cpu").save(tmp_path / "library")
     monkeypatch.setattr(plans, "LIBRARY_UP_TO", 10)
     for n_threads in (1, 2):
-        index = Index.build(fasta, device="cpu", n_threads=n_threads, memory=10**9)
+        index = Index.build(fasta, device="cpu", threads=n_threads, memory=10**9)
         index.save(tmp_path / f"blocks{n_threads}")
     for file in (tmp_path / "library").iterdir():
         for n_threads in (1, 2):
@@ -251,7 +251,7 @@ def test_an_index_is_the_same_without_the_library(
     fasta = tmp_path / "x.fa"
     fasta.write_text(">a\n" + "".join(np.random.default_rng(4).choice(list("ACGT"), 3000)) + "\n")
     text = hard_texts()["tandem"]
-    options: dict[str, Any] = {"device": "cpu", "n_threads": 2}
+    options: dict[str, Any] = {"device": "cpu", "threads": 2}
     built = Index.build(fasta, **options).fm
     built_fm = build_fm(text.copy(), IndexParams())
     monkeypatch.setitem(sys.modules, "pydivsufsort", None)  # as if it were not installed

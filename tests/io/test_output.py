@@ -509,12 +509,12 @@ def test_long_contigs_get_a_csi(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["o.bam", "o.bam.csi"]
 
 
-@pytest.mark.parametrize("option", ["TMPDIR", "--tmp-dir"])
+@pytest.mark.parametrize("option", ["TMPDIR", "tmp_dir"])
 def test_directory_for_temporary_files_that_is_not_there(tmp_path, monkeypatch, option):
     missing = str(tmp_path / "no")
     if option == "TMPDIR":
         monkeypatch.setenv("TMPDIR", missing)
-    options = SortOptions(missing if option == "--tmp-dir" else None)
+    options = SortOptions(missing if option == "tmp_dir" else None)
     target = SortedTarget(str(tmp_path / "x.bam"), "bam", "", HEADER, CONTIG_NAMES, CONTIG_LENGTHS)
     with (
         pytest.raises(OutputError, match=rf"^{option} /.*/no: no such directory, and sorting"),
@@ -530,7 +530,7 @@ def test_full_directory_for_temporary_files(tmp_path, monkeypatch, batches):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", refuse)
-    with pytest.raises(OutputError, match=r"temporary file of the sort failed .*--tmp-dir.*memory"):
+    with pytest.raises(OutputError, match=r"temporary file of the sort failed .*tmp_dir.*memory"):
         write(tmp_path / "x.bam", "bam", batches, sort=True, memory=1)
     assert list(tmp_path.iterdir()) == []
 

@@ -207,7 +207,7 @@ def test_what_is_not_there_is_warned_of(monkeypatch, caplog) -> None:
         assert "about 10.35 GB of memory are needed, 10.00 GB of it" in caplog.text
         assert "available" not in caplog.text
         memory_plan.log_memory(10**10, 4, 10**6, 0)
-    assert "0.40 GB are available: --memory makes batches smaller" in caplog.text
+    assert "0.40 GB are available: memory makes batches smaller" in caplog.text
 
 
 INDEX = """

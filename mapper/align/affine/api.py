@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import gcd
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from mapper.align.affine.cpu import align_affine_pairs
+from mapper.align.affine.cpu import align_affine_pairs, align_one_affine
 from mapper.align.affine.extension import extend_pairs
 from mapper.align.affine.low_memory import Problem, with_long_paths
 from mapper.align.affine.wavefront import AffinePenalties, Band
@@ -15,7 +16,8 @@ from mapper.align.coding import CpuPairs, cpu_parts
 from mapper.align.dispatch import PairInput, align_pairs, as_batch
 from mapper.align.packing import PackedPairs, pack_pairs
 from mapper.align.pairs import PairBatch, Sequences, limit_of
-from mapper.align.result import Columns, PairAlignments
+from mapper.align.result import Columns, PairAlignment, PairAlignments
+from mapper.align.single import PairResult, align_one, is_cpu, is_single, joined_letters, scalar_of
 from mapper.align.spans import Span, ends_of
 from mapper.align.threads import Part, run_chunks, run_parts, thread_count
 from mapper.cuda.devices import CPU, choose_device
@@ -39,13 +41,14 @@ DEFAULT_MEMORY = 1 << 30
 _NO_LIMIT = 2**60
 
 
-def align_affine(
-    queries: PairInput,
-    refs: Sequences | None = None,
+@overload
+def align_affine(  # type: ignore[overload-overlap]
+    queries: str | bytes,
+    refs: str | bytes,
     *,
     penalties: tuple[int, int, int] = DEFAULT_PENALTIES,
     span: Span = "global",
-    cigar: bool = True,
+    cigar: Literal[False] = False,
     max_penalty: int | None = None,
     band: tuple[int, int] | None = None,
     symbols: str = "dna",
@@ -53,7 +56,60 @@ def align_affine(
     device: str = "auto",
     threads: int | None = None,
     first_pair: int = 0,
-) -> PairAlignments:
+) -> int | None: ...
+
+
+@overload
+def align_affine(  # type: ignore[overload-overlap]
+    queries: str | bytes,
+    refs: str | bytes,
+    *,
+    penalties: tuple[int, int, int] = DEFAULT_PENALTIES,
+    span: Span = "global",
+    cigar: Literal[True],
+    max_penalty: int | None = None,
+    band: tuple[int, int] | None = None,
+    symbols: str = "dna",
+    memory: int = DEFAULT_MEMORY,
+    device: str = "auto",
+    threads: int | None = None,
+    first_pair: int = 0,
+) -> PairAlignment: ...
+
+
+@overload
+def align_affine(
+    queries: PairInput,
+    refs: Sequences | None = None,
+    *,
+    penalties: tuple[int, int, int] = DEFAULT_PENALTIES,
+    span: Span = "global",
+    cigar: bool = False,
+    max_penalty: int | None = None,
+    band: tuple[int, int] | None = None,
+    symbols: str = "dna",
+    memory: int = DEFAULT_MEMORY,
+    device: str = "auto",
+    threads: int | None = None,
+    first_pair: int = 0,
+) -> PairAlignments: ...
+
+
+def align_affine(
+    queries: Any,
+    refs: Any = None,
+    *,
+    penalties: tuple[int, int, int] = DEFAULT_PENALTIES,
+    span: Span = "global",
+    cigar: bool = False,
+    max_penalty: int | None = None,
+    band: tuple[int, int] | None = None,
+    symbols: str = "dna",
+    memory: int = DEFAULT_MEMORY,
+    device: str = "auto",
+    threads: int | None = None,
+    first_pair: int = 0,
+) -> PairAlignments | PairResult:
     """Align with the lowest gap-affine penalty, pair by pair.
 
     Parameters
@@ -85,7 +141,8 @@ def align_affine(
 
     Returns
     -------
-    Arrays of one row a pair, in input order. The score is the penalty.
+    Arrays of one row a pair, in input order. The score is the penalty. Of two strings a scalar, as
+    for :func:`mapper.edit_distance`.
 
     Raises
     ------
@@ -104,7 +161,9 @@ def align_affine(
 
     Examples
     --------
-    >>> found = align_affine(["GATTACA"], ["GAATA"])
+    >>> align_affine("GATTACA", "GAATA")
+    14
+    >>> found = align_affine(["GATTACA"], ["GAATA"], cigar=True)
     >>> int(found.score[0]), found.cigar(0)
     (14, '2=1X2=2I')
     """
@@ -117,6 +176,21 @@ def align_affine(
         limit = limit_of("max_penalty", max_penalty, _NO_LIMIT) // scale
     cut = Band(0, 1) if band is None else Band(*check_band(band))
     check_memory(memory)
+    if is_single(queries, refs):
+        letters = joined_letters(queries, refs)
+        if letters is not None and is_cpu(device):
+            thread_count(threads)
+            run = partial(_align_one, (*free, *scaled, scale, *cut, limit, memory))
+            found = align_one(run, letters, symbols, cigar, first_pair)
+            if not (isinstance(found, PairAlignment) and found.status == "no_memory"):
+                return found
+        return scalar_of(
+            align_affine(
+                [queries], [refs], penalties=penalties, span=span, cigar=cigar,
+                max_penalty=max_penalty, band=band, symbols=symbols, memory=memory, device=device,
+                threads=threads, first_pair=first_pair,
+            )
+        )  # fmt: skip
 
     def align(part: Part[PackedPairs], columns: Columns, counts: np.ndarray) -> np.ndarray:
         first, last = part.first, part.last
@@ -147,6 +221,11 @@ def align_affine(
         threads=threads, cigar=cigar, is_global=sum(free) == 0, on_cpu=on_cpu,
         on_device=on_device, plan=plan,
     )  # fmt: skip
+
+
+def _align_one(numbers: tuple[int, ...], *arguments: Any) -> np.ndarray:
+    ops: np.ndarray = align_one_affine(*arguments, *numbers)
+    return ops
 
 
 def check_memory(memory: int) -> None:
@@ -183,18 +262,63 @@ DEFAULT_SCORES = (1, 4, 6, 1)
 MAX_SCORE = 200
 
 
-def align_extension(
-    queries: Sequences | PairBatch,
-    refs: Sequences | None = None,
+@overload
+def align_extension(  # type: ignore[overload-overlap]
+    queries: str | bytes,
+    refs: str | bytes,
     *,
     scores: tuple[int, int, int, int] = DEFAULT_SCORES,
-    cigar: bool = True,
+    cigar: Literal[False] = False,
     symbols: str = "dna",
     memory: int = DEFAULT_MEMORY,
     device: str = "auto",
     threads: int | None = None,
     first_pair: int = 0,
-) -> PairAlignments:
+) -> int | None: ...
+
+
+@overload
+def align_extension(  # type: ignore[overload-overlap]
+    queries: str | bytes,
+    refs: str | bytes,
+    *,
+    scores: tuple[int, int, int, int] = DEFAULT_SCORES,
+    cigar: Literal[True],
+    symbols: str = "dna",
+    memory: int = DEFAULT_MEMORY,
+    device: str = "auto",
+    threads: int | None = None,
+    first_pair: int = 0,
+) -> PairAlignment: ...
+
+
+@overload
+def align_extension(
+    queries: Sequences | PairBatch,
+    refs: Sequences | None = None,
+    *,
+    scores: tuple[int, int, int, int] = DEFAULT_SCORES,
+    cigar: bool = False,
+    symbols: str = "dna",
+    memory: int = DEFAULT_MEMORY,
+    device: str = "auto",
+    threads: int | None = None,
+    first_pair: int = 0,
+) -> PairAlignments: ...
+
+
+def align_extension(
+    queries: Any,
+    refs: Any = None,
+    *,
+    scores: tuple[int, int, int, int] = DEFAULT_SCORES,
+    cigar: bool = False,
+    symbols: str = "dna",
+    memory: int = DEFAULT_MEMORY,
+    device: str = "auto",
+    threads: int | None = None,
+    first_pair: int = 0,
+) -> PairAlignments | PairResult:
     """Align the best-scoring prefixes of both sequences; the rest of the query is clipped.
 
     Parameters
@@ -216,7 +340,8 @@ def align_extension(
 
     Returns
     -------
-    Arrays of one row a pair, in input order. The score is at least 0: nothing aligned.
+    Arrays of one row a pair, in input order; of two strings a scalar, as for
+    :func:`mapper.edit_distance`. The score is at least 0: nothing aligned.
 
     Raises
     ------
@@ -231,7 +356,20 @@ def align_extension(
     References
     ----------
     Eizenga, Paten (2022), doi:10.1101/2022.01.12.476087: scores as penalties.
+
+    Examples
+    --------
+    >>> align_extension("ACGTACGTTTTTT", "ACGTACGTAAAAAA", cigar=True).cigar
+    '8=5S'
     """
+    if is_single(queries, refs):
+        thread_count(threads)
+        return scalar_of(
+            align_extension(
+                [queries], [refs], scores=scores, cigar=cigar, symbols=symbols, memory=memory,
+                device=CPU if is_cpu(device) else device, threads=1, first_pair=first_pair,
+            )
+        )  # fmt: skip
     batch = as_batch(queries, refs)
     match, penalties = check_scores(scores)
     check_memory(memory)

@@ -22,6 +22,7 @@ from mapper.align.affine.banded import dp_align, fits_bytes, new_dp_space
 from mapper.align.affine.wavefront import (
     ALL_ROWS,
     NO_COLUMNS,
+    AffinePenalties,
     AffineRows,
     Band,
     Origins,
@@ -40,16 +41,19 @@ from mapper.align.affine.wavefront import (
     start_row,
     trace_back,
 )
+from mapper.align.coding import code_one
 from mapper.align.edit.wavefront import (
     EXCEEDED,
     FINISHED,
     GOING,
     NO_ROOM,
+    Ends,
     ends_within,
     extend_row,
 )
 from mapper.align.matches import NULL, codes_of, letters_in, pair_at, run_to_fence
 from mapper.align.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT
+from mapper.align.single import BAD, N_OPS, STATUS, columns_of_row
 from mapper.jit.accelerate import core, disjoint_core, driver, grown
 
 BLOCK = 16
@@ -482,3 +486,21 @@ def align_affine_pairs(coded, free, penalties, scale, band, max_penalty, max_cel
         cigar_counts[i] = n_ops
         n_all += n_ops
     return all_ops[:n_all]
+
+
+@driver
+def align_one_affine(letters, n_query, query_codes, ref_codes, as_bytes, want_path, row,
+                     query_begin, query_end, ref_begin, ref_end, mismatch, gap_open, gap_extend,
+                     scale, band_width, band_interval, max_penalty, max_cells):  # fmt: skip
+    """Align two strings (``single.py``); the numbers are :func:`align_affine_pairs`'s."""
+    coded, row[BAD] = code_one(letters, n_query, query_codes, ref_codes, as_bytes)
+    columns = columns_of_row(row)
+    if row[BAD] >= 0:
+        return np.empty(0, np.uint32)
+    ops = align_affine_pairs(
+        coded, Ends(query_begin, query_end, ref_begin, ref_end),
+        AffinePenalties(mismatch, gap_open, gap_extend), scale, Band(band_width, band_interval),
+        max_penalty, max_cells, want_path, columns, row[N_OPS : N_OPS + 1],
+    )  # fmt: skip
+    row[STATUS] = columns.status[0]
+    return ops

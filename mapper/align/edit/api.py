@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from mapper.align.coding import CpuPairs, cpu_parts
 from mapper.align.dispatch import PairInput, align_pairs
-from mapper.align.edit.cpu import align_edit
+from mapper.align.edit.cpu import align_edit, align_one_edit
 from mapper.align.packing import PackedPairs
 from mapper.align.pairs import MAX_LENGTH, Sequences, limit_of
-from mapper.align.result import Columns, PairAlignments
+from mapper.align.result import Columns, PairAlignment, PairAlignments
+from mapper.align.single import PairResult, align_one, is_cpu, is_single, joined_letters, scalar_of
 from mapper.align.spans import Span, ends_of
 from mapper.align.threads import Part, run_parts, thread_count
 from mapper.cuda.devices import choose_device
@@ -19,8 +21,40 @@ from mapper.cuda.devices import choose_device
 if TYPE_CHECKING:
     from mapper.align.cuda.launch_plan import LaunchPlan
     from mapper.align.dispatch import Worker
+    from mapper.align.edit.wavefront import Ends
 
 
+@overload
+def edit_distance(  # type: ignore[overload-overlap]
+    queries: str | bytes,
+    refs: str | bytes,
+    *,
+    span: Span = "global",
+    cigar: Literal[False] = False,
+    max_distance: int | None = None,
+    symbols: str = "dna",
+    device: str = "auto",
+    threads: int | None = None,
+    first_pair: int = 0,
+) -> int | None: ...
+
+
+@overload
+def edit_distance(  # type: ignore[overload-overlap]
+    queries: str | bytes,
+    refs: str | bytes,
+    *,
+    span: Span = "global",
+    cigar: Literal[True],
+    max_distance: int | None = None,
+    symbols: str = "dna",
+    device: str = "auto",
+    threads: int | None = None,
+    first_pair: int = 0,
+) -> PairAlignment: ...
+
+
+@overload
 def edit_distance(
     queries: PairInput,
     refs: Sequences | None = None,
@@ -32,17 +66,32 @@ def edit_distance(
     device: str = "auto",
     threads: int | None = None,
     first_pair: int = 0,
-) -> PairAlignments:
+) -> PairAlignments: ...
+
+
+def edit_distance(
+    queries: Any,
+    refs: Any = None,
+    *,
+    span: Span = "global",
+    cigar: bool = False,
+    max_distance: int | None = None,
+    symbols: str = "dna",
+    device: str = "auto",
+    threads: int | None = None,
+    first_pair: int = 0,
+) -> PairAlignments | PairResult:
     """Compute exact edit distances (mismatch, insertion and deletion cost 1), pair by pair.
 
     Parameters
     ----------
     queries, refs
-        Sequence i of `queries` is compared with sequence i of `refs`: lists of str or
-        bytes, or tuples of a flat uint8 array and its int64 offsets (n + 1 values), which are
-        not copied where a device takes them, or paths (:class:`pathlib.Path`) of FASTA or FASTQ
-        files; or alone the path of a ``.seq`` file (``>query``, ``<reference``), a
-        :class:`mapper.align.pairs.PairBatch`, or what :func:`mapper.packed_pairs` returns.
+        Two strings, str or bytes, give a scalar. Else sequence i of `queries` is compared with
+        sequence i of `refs`: lists of str or bytes, or tuples of a flat uint8 array and its int64
+        offsets (n + 1 values), which are not copied where a device takes them, or paths
+        (:class:`pathlib.Path`) of FASTA or FASTQ files; or alone the path of a ``.seq`` file
+        (``>query``, ``<reference``), a :class:`mapper.align.pairs.PairBatch`, or what
+        :func:`mapper.packed_pairs` returns.
         Files are read whole; ``fmwave align`` streams them. Any lengths up to 2**30.
     span
         ``global``; ``semiglobal``, the whole query anywhere in the reference; ``prefix``, at
@@ -67,7 +116,9 @@ def edit_distance(
 
     Returns
     -------
-    Arrays of one row a pair, in input order. The score is the distance.
+    Arrays of one row a pair, in input order. The score is the distance. Of two strings: the
+    distance as an int, None above `max_distance`; with `cigar` a
+    :class:`mapper.align.result.PairAlignment`.
 
     Raises
     ------
@@ -90,12 +141,28 @@ def edit_distance(
 
     Examples
     --------
+    >>> edit_distance("ACGT", "ACCT")
+    1
+    >>> edit_distance("GATTACA", "GAATA", cigar=True).cigar
+    '2=1X2=2I'
     >>> found = edit_distance(["GATTACA"], ["GAATA"], cigar=True)
     >>> int(found.score[0]), found.cigar(0)
     (3, '2=1X2=2I')
     """
     free = ends_of(span)
     limit = limit_of("max_distance", max_distance, MAX_LENGTH)
+    if is_single(queries, refs):
+        letters = joined_letters(queries, refs)
+        if letters is None or not is_cpu(device):
+            return scalar_of(
+                edit_distance(
+                    [queries], [refs], span=span, cigar=cigar, max_distance=max_distance,
+                    symbols=symbols, device=device, threads=threads, first_pair=first_pair,
+                )
+            )  # fmt: skip
+        thread_count(threads)
+        run = partial(_align_one, free, limit)
+        return align_one(run, letters, symbols, cigar, first_pair)
 
     def align(part: Part[PackedPairs], columns: Columns, counts: np.ndarray) -> np.ndarray:
         first, last = part.first, part.last
@@ -124,3 +191,8 @@ def edit_distance(
         threads=threads, cigar=cigar, is_global=sum(free) == 0, on_cpu=on_cpu,
         on_device=on_device, plan=plan,
     )  # fmt: skip
+
+
+def _align_one(free: Ends, limit: int, *arguments: Any) -> np.ndarray:
+    ops: np.ndarray = align_one_edit(*arguments, *free, limit)
+    return ops

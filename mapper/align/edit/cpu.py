@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mapper.align.coding import code_one
 from mapper.align.edit.letter_rows import N_BAND, search_by_letters
 from mapper.align.edit.wavefront import (
     EXCEEDED,
@@ -36,6 +37,7 @@ from mapper.align.edit.wavefront import (
 )
 from mapper.align.matches import Letters, codes_of, pair_at, part_of
 from mapper.align.result import OVER_LIMIT
+from mapper.align.single import BAD, N_OPS, STATUS, columns_of_row
 from mapper.cigar import D, I, append_op
 from mapper.jit.accelerate import core, driver, grown
 
@@ -388,3 +390,17 @@ def align_edit(coded, free, max_distance, want_path, columns, cigar_counts):
             _append_reversed(ops, n_ops, all_ops, n_all)
             n_all += n_ops
     return all_ops[:n_all]
+
+
+@driver
+def align_one_edit(letters, n_query, query_codes, ref_codes, as_bytes, want_path, row, query_begin,
+                   query_end, ref_begin, ref_end, max_distance):  # fmt: skip
+    """Align two strings (``single.py``), given the free ends and the greatest distance."""
+    coded, row[BAD] = code_one(letters, n_query, query_codes, ref_codes, as_bytes)
+    columns = columns_of_row(row)
+    if row[BAD] >= 0:
+        return np.empty(0, np.uint32)
+    free = Ends(query_begin, query_end, ref_begin, ref_end)
+    ops = align_edit(coded, free, max_distance, want_path, columns, row[N_OPS : N_OPS + 1])
+    row[STATUS] = columns.status[0]
+    return ops

@@ -116,6 +116,12 @@ def long_edit_distance(
     About d²/2 cells for a distance of d, and as many again for the path; memory O(d), and
     half a byte a symbol for packed DNA, on a device one byte. A checkpoint does not depend
     on where it was made.
+
+    Examples
+    --------
+    >>> found = long_edit_distance("GATTACA" * 1000, "GATTAC" * 1000, path=True)
+    >>> found.distance, found.cigar[:12]
+    (1000, '6=1I6=1I6=1I')
     """
     choice = choose_device(device)
     packed = pack_pairs(batch_of([_bytes(query)], [_bytes(ref)]), symbols)

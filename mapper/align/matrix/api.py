@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -23,14 +24,20 @@ from mapper.align.matrix.scoring import (
     encode_letters,
 )
 from mapper.align.pairs import PairBatch, Sequences, sequence_set
-from mapper.align.result import PairAlignments
+from mapper.align.result import PairAlignment, PairAlignments
+from mapper.align.single import PairResult, is_cpu, is_single, scalar_of
 from mapper.align.threads import thread_count
+from mapper.cuda.devices import CPU
 from mapper.errors import UsageError
 from mapper.jit.accelerate import driver
 from mapper.parallel.buffers import RECYCLER
 
 WINDOW_PAIRS = 1 << 18
 """Most pairs of a window."""
+
+
+_kept_scoring = lru_cache(maxsize=16)(check_scoring)
+"""For calls of two strings: looking a matrix up takes longer than aligning."""
 
 
 class Window(NamedTuple):
@@ -65,7 +72,7 @@ def align_all(
     matrix: str | Path | tuple | SubstitutionMatrix = DEFAULT_MATRIX,
     gaps: tuple[int, int] = DEFAULT_GAPS,
     span: str = "global",
-    cigar: bool = True,
+    cigar: bool = False,
     memory: int = DEFAULT_MEMORY,
     window: int = WINDOW_PAIRS,
     device: str = "auto",
@@ -96,6 +103,15 @@ def align_all(
     References
     ----------
     Blazewicz et al. (2011), BMC Bioinformatics 12:181 (windows sized by a device's memory).
+
+    Examples
+    --------
+    >>> for window in align_all(["ACGT", "ACGA", "TTTT"], matrix=(2, -3), span="local"):
+    ...     for query, ref, score in zip(window.query, window.ref, window.found.score, strict=True):
+    ...         print(query, ref, score)
+    0 1 6
+    0 2 2
+    1 2 0
     """
     if window < 1:
         raise UsageError(f"window {window}: at least 1 pair is expected")
@@ -221,6 +237,39 @@ def _next_window(n, before, within, i, j, most_pairs, most_cells):
     return first, size, i, j, cells
 
 
+@overload
+def align_matrix(  # type: ignore[overload-overlap]
+    queries: str | bytes,
+    refs: str | bytes,
+    *,
+    matrix: str | Path | tuple | SubstitutionMatrix = DEFAULT_MATRIX,
+    gaps: tuple[int, int] = DEFAULT_GAPS,
+    span: str = "global",
+    cigar: Literal[False] = False,
+    memory: int = DEFAULT_MEMORY,
+    device: str = "auto",
+    threads: int | None = None,
+    first_pair: int = 0,
+) -> int | None: ...
+
+
+@overload
+def align_matrix(  # type: ignore[overload-overlap]
+    queries: str | bytes,
+    refs: str | bytes,
+    *,
+    matrix: str | Path | tuple | SubstitutionMatrix = DEFAULT_MATRIX,
+    gaps: tuple[int, int] = DEFAULT_GAPS,
+    span: str = "global",
+    cigar: Literal[True],
+    memory: int = DEFAULT_MEMORY,
+    device: str = "auto",
+    threads: int | None = None,
+    first_pair: int = 0,
+) -> PairAlignment: ...
+
+
+@overload
 def align_matrix(
     queries: Sequences | PairBatch,
     refs: Sequences | None = None,
@@ -228,12 +277,27 @@ def align_matrix(
     matrix: str | Path | tuple | SubstitutionMatrix = DEFAULT_MATRIX,
     gaps: tuple[int, int] = DEFAULT_GAPS,
     span: str = "global",
-    cigar: bool = True,
+    cigar: bool = False,
     memory: int = DEFAULT_MEMORY,
     device: str = "auto",
     threads: int | None = None,
     first_pair: int = 0,
-) -> PairAlignments:
+) -> PairAlignments: ...
+
+
+def align_matrix(
+    queries: Any,
+    refs: Any = None,
+    *,
+    matrix: str | Path | tuple | SubstitutionMatrix = DEFAULT_MATRIX,
+    gaps: tuple[int, int] = DEFAULT_GAPS,
+    span: str = "global",
+    cigar: bool = False,
+    memory: int = DEFAULT_MEMORY,
+    device: str = "auto",
+    threads: int | None = None,
+    first_pair: int = 0,
+) -> PairAlignments | PairResult:
     """Align pairs with the highest score by a substitution matrix.
 
     Parameters
@@ -258,7 +322,8 @@ def align_matrix(
 
     Returns
     -------
-    Arrays of one row for each pair, in input order. Ties: the alignment that ends first in the
+    Arrays of one row for each pair, in input order; of two strings a scalar, as for
+    :func:`mapper.edit_distance`. Ties: the alignment that ends first in the
     reference, then in the query. A local alignment without a positive score is empty: score
     0, all coordinates 0.
 
@@ -279,10 +344,22 @@ def align_matrix(
 
     Examples
     --------
-    >>> found = align_matrix(["GATTACA"], ["GAATA"], matrix=(1, -1), gaps=(1, 1))
+    >>> align_matrix("HEAGAWGHEE", "PAWHEAE", matrix="BLOSUM62", span="local")
+    17
+    >>> found = align_matrix(
+    ...     ["GATTACA"], ["GAATA"], matrix=(1, -1), gaps=(1, 1), cigar=True
+    ... )
     >>> int(found.score[0]), found.cigar(0)
-    (0, '2=1X2=2I')
+    (0, '2=2I1=1X1=')
     """
+    if is_single(queries, refs):
+        thread_count(threads)
+        check = _kept_scoring if isinstance(matrix, str) else check_scoring
+        scoring = check(matrix, gaps, span, cigar, memory)
+        queries, refs = [queries], [refs]
+        pairs = code_pairs(as_batch(queries, refs), scoring, first_pair, 1)
+        engine = MatrixEngine(scoring, CPU if is_cpu(device) else device, 1)
+        return scalar_of(engine.align(pairs))
     scoring = check_scoring(matrix, gaps, span, cigar, memory)
     pairs = code_pairs(as_batch(queries, refs), scoring, first_pair, thread_count(threads))
     return MatrixEngine(scoring, device, threads).align(pairs)

@@ -39,7 +39,7 @@ PENALTIES = [(4, 6, 2), (1, 0, 1), (3, 1, 4), (5, 3, 2), (1, 9, 1), (7, 0, 3), (
 def both(pairs, **options):
     """Align with and without CIGARs; scores and statuses agree."""
     queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
-    found = align_affine(queries, refs, threads=1, **options)
+    found = align_affine(queries, refs, threads=1, cigar=True, **options)
     alone = align_affine(queries, refs, threads=2, cigar=False, **options)
     for a, b in zip((0, 1, 3, 5), (0, 1, 3, 5), strict=True):
         assert (found[a] == alone[b]).all()
@@ -152,7 +152,13 @@ def test_little_memory_gives_the_same_paths(
         low_memory._Stretches, "search", lambda *args: stretches.append(1) or search(*args)
     )
     for penalties, band in (((4, 6, 2), None), ((1, 9, 1), None), ((4, 6, 2), (120, 7))):
-        options = {"penalties": penalties, "band": band, "span": span, "device": "cpu"}
+        options = {
+            "penalties": penalties,
+            "band": band,
+            "span": span,
+            "device": "cpu",
+            "cigar": True,
+        }
         found = align_affine(queries, refs, memory=1 << 16, **options)
         whole = align_affine(queries, refs, **options)
         for a, b in zip(found, whole, strict=True):
@@ -183,14 +189,14 @@ def test_a_band_is_told_and_valid() -> None:
     exact = both(pairs)
     for band in ((10, 1), (24, 5), (500, 10)):
         queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
-        found = align_affine(queries, refs, band=band)
+        found = align_affine(queries, refs, band=band, cigar=True)
         check_cigars(found, pairs, penalties=(4, 6, 2))
         assert (found.score >= exact.score).all()
         sure = found.status == OK
         assert (found.score[sure] == exact.score[sure]).all()
         assert ((found.status == HEURISTIC) | sure).all()
         assert sure.all() == (band[0] == 500)
-    few = align_affine(queries, refs, band=(10, 1), max_penalty=120)
+    few = align_affine(queries, refs, band=(10, 1), max_penalty=120, cigar=True)
     assert (few.status[exact.score > 120] == OVER_LIMIT).all()
     assert (few.status[exact.score <= 120] != OVER_LIMIT).all()  # the exact search decides
 
@@ -198,9 +204,9 @@ def test_a_band_is_told_and_valid() -> None:
 def test_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = random_pairs(np.random.default_rng(5), 50, 300)
     queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
-    whole = align_affine(queries, refs, threads=1)
+    whole = align_affine(queries, refs, threads=1, cigar=True)
     monkeypatch.setattr("mapper.align.threads.CHUNK_SYMBOLS", 900)
-    cut = align_affine(queries, refs, threads=2)
+    cut = align_affine(queries, refs, threads=2, cigar=True)
     assert all((a == b).all() for a, b in zip(whole, cut, strict=True))
 
 
@@ -217,7 +223,7 @@ def test_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"max_penalty": 0.5}, "max_penalty 0.5: a whole number"),
         ({"band": (1, 1)}, "a width of at least 2"),
         ({"memory": 10}, "memory 10"),
-        ({"device": "tpu"}, "--device tpu"),
+        ({"device": "tpu"}, "device='tpu'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(options, message: str) -> None:
@@ -244,13 +250,17 @@ def test_what_a_band_bounds_is_found_without_it(penalties) -> None:
         pairs += [(edited(rng, ref, rate), ref), (edited(rng, ref[:40] + ref[150:], rate), ref)]
     pairs.append((random_letters(rng, 200), random_letters(rng, 220)))
     queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
-    found = align_affine(queries, refs, penalties=penalties, device="cpu")
-    stretched = align_affine(queries, refs, penalties=penalties, memory=1 << 16, device="cpu")
+    found = align_affine(queries, refs, penalties=penalties, device="cpu", cigar=True)
+    stretched = align_affine(
+        queries, refs, penalties=penalties, memory=1 << 16, device="cpu", cigar=True
+    )
     for a, b in zip(found, stretched, strict=True):
         assert (a == b).all()
     expected = [lowest_penalty(q, r, RULES["dna"], penalties) for q, r in pairs]
     assert found.score.tolist() == expected
     assert max(expected) // gcd(*penalties) > 2 * ROWS_BEFORE_BAND
     limit = int(np.median(expected))
-    limited = align_affine(queries, refs, penalties=penalties, max_penalty=limit, device="cpu")
+    limited = align_affine(
+        queries, refs, penalties=penalties, max_penalty=limit, device="cpu", cigar=True
+    )
     assert (limited.score == np.where(found.score <= limit, found.score, -1)).all()

@@ -137,7 +137,12 @@ def test_cut_over_the_limit_and_whole(left, device: str) -> None:
     check(pairs, device, align_affine, band=(4, 2), max_penalty=70)
     check(pairs, device, align_affine, band=(100, 2), max_penalty=70)
     found = align_affine(
-        [q for q, _ in pairs], [r for _, r in pairs], band=(100, 2), max_penalty=70, device=device
+        [q for q, _ in pairs],
+        [r for _, r in pairs],
+        band=(100, 2),
+        max_penalty=70,
+        device=device,
+        cigar=True,
     )
     assert found.status.tolist() == [OK, OVER_LIMIT, OK]
     assert left[-1] == 0

@@ -17,7 +17,7 @@ SCORES = [(1, 4, 6, 1), (2, 3, 5, 2), (1, 1, 0, 1), (3, 2, 1, 4)]
 
 def check(pairs, scores) -> None:
     queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
-    found = align_extension(queries, refs, scores=scores, threads=1)
+    found = align_extension(queries, refs, scores=scores, threads=1, cigar=True)
     alone = align_extension(queries, refs, scores=scores, threads=2, cigar=False)
     assert all((found[i] == alone[i]).all() for i in range(6))
     scoring = Scoring(*scores, end_bonus=0)
@@ -50,7 +50,9 @@ def test_longer_pairs_and_little_memory() -> None:
     common = random_letters(rng, 400)
     pairs = [(edited(rng, common, 0.1) + random_letters(rng, 50), common + random_letters(rng, 50))]
     check(pairs, (1, 4, 6, 1))
-    found = align_extension([pairs[0][0], "ACGT"], [pairs[0][1], "ACGT"], memory=1 << 16)
+    found = align_extension(
+        [pairs[0][0], "ACGT"], [pairs[0][1], "ACGT"], memory=1 << 16, cigar=True
+    )
     assert found.status.tolist() == [NO_MEMORY, OK]
 
 

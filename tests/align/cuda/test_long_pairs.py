@@ -131,7 +131,7 @@ def test_bands_cut_the_same(penalties, by_blocks, device: str) -> None:
         check(pairs, device, align_affine, penalties=penalties, band=band, max_penalty=limit)
     found = align_affine(
         [q for q, _ in pairs], [r for _, r in pairs], penalties=penalties, band=(4, 1),
-        device=device,
+        device=device, cigar=True
     )  # fmt: skip
     assert (found.status == HEURISTIC).any()
     assert max(by_blocks) < len(pairs) // 2

@@ -97,7 +97,11 @@ def test_a_bound_that_is_just_enough_cuts_no_path(device: str) -> None:
         pairs += [(query, ref), (query[: rng.integers(30, 38)], ref), (ref, query[4:])]
     for penalties in ((4, 6, 2),) if SIMULATED else ((4, 6, 2), (3, 1, 4)):
         found = align_affine(
-            [q for q, _ in pairs], [r for _, r in pairs], penalties=penalties, device="cpu"
+            [q for q, _ in pairs],
+            [r for _, r in pairs],
+            penalties=penalties,
+            device="cpu",
+            cigar=True,
         )
         for limit in sorted(set(found.score[1::3]))[:2]:  # of paths that end in a gap
             check(pairs, device, align_affine, penalties=penalties, max_penalty=int(limit))
@@ -120,7 +124,9 @@ def test_bands_cut_the_same(span, device: str) -> None:
             pairs.append((edited(rng, ref, 0.1), ref))
     for band, limit in (((2, 1), None), ((5, 3), None), ((3, 2), 30)):
         check(pairs, device, align_affine, span=span, band=band, max_penalty=limit)
-    found = align_affine([q for q, _ in pairs], [r for _, r in pairs], span=span, band=(3, 2))
+    found = align_affine(
+        [q for q, _ in pairs], [r for _, r in pairs], span=span, band=(3, 2), cigar=True
+    )
     assert (found.status == HEURISTIC).any() and (found.status == OK).any()
 
 

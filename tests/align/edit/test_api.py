@@ -166,7 +166,7 @@ def test_arrays_lists_and_bytes_are_the_same() -> None:
     ("queries", "refs", "options", "message"),
     [
         (["A"], ["A", "C"], {}, "1 queries and 2 references"),
-        ("ACGT", ["A"], {}, "a list of sequences"),
+        ("ACGT", ["A"], {}, "queries is one sequence, and refs is not"),
         (["A"], None, {}, "references are missing"),
         (["é"], ["A"], {}, "not ASCII"),
         (["A!"], ["A"], {}, "pair 7: character '!' at position 1 of the query"),
@@ -181,7 +181,7 @@ def test_arrays_lists_and_bytes_are_the_same() -> None:
         ([3], ["A"], {"symbols": "bytes"}, "queries: 3 is no sequence"),
         (["A", "A"], ["A", None], {}, "refs: None is no sequence"),
         (["A", "A"], np.array([1, 2]), {}, "is no sequence; str, bytes"),
-        (["A"], ["A"], {"device": "tpu"}, "--device tpu"),
+        (["A"], ["A"], {"device": "tpu"}, "device='tpu'"),
         (["A"], ["A"], {"threads": 0}, "threads 0"),
         ((np.zeros(3, np.uint8), np.array([0, 4])), ["A"], {}, "lie in the array"),
         ((np.zeros(3, np.int32), np.array([0, 3])), ["A"], {}, "uint8"),

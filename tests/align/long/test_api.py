@@ -19,8 +19,8 @@ from mapper.align.long import search as long_path
 from mapper.align.long import search as long_search
 from mapper.align.long.api import long_edit_distance
 from mapper.align.long.search import Checkpoint, Part, Work
-from mapper.cli.signals import Terminated
 from mapper.errors import OutputError, UsageError
+from mapper.parallel.signals import Terminated
 from tests.helpers.read_batches import random_letters
 from tests.helpers.sequence_pairs import adversarial_pairs, edited, fasta_sequence, random_pairs
 from tests.naive.pairwise import RULES, penalty_of

@@ -29,7 +29,7 @@ def scorer(matrix):
 def check(pairs, matrix, gaps, span):
     queries, refs = [q for q, _ in pairs], [r for _, r in pairs]
     options = {"matrix": matrix, "gaps": gaps, "span": span}
-    found = align_matrix(queries, refs, threads=1, **options)
+    found = align_matrix(queries, refs, threads=1, cigar=True, **options)
     alone = align_matrix(queries, refs, threads=2, cigar=False, **options)
     for column in (0, 1, 3, 5):
         assert (found[column] == alone[column]).all()
@@ -91,9 +91,11 @@ def test_long_dna_equals_parasail(span: str) -> None:
 def test_own_matrix_and_directions() -> None:
     """Rows are the query's letters, columns the reference's."""
     scores = [[5, -1], [-7, 4]]
-    found = align_matrix(["XY", "YX"], ["YX", "XY"], matrix=("XY", scores), gaps=(50, 50))
+    found = align_matrix(
+        ["XY", "YX"], ["YX", "XY"], matrix=("XY", scores), gaps=(50, 50), cigar=True
+    )
     assert found.score.tolist() == [-8, -8]
-    found = align_matrix(["X", "Y"], ["Y", "X"], matrix=("XY", scores))
+    found = align_matrix(["X", "Y"], ["Y", "X"], matrix=("XY", scores), cigar=True)
     assert found.score.tolist() == [-1, -7]
 
 
@@ -102,7 +104,7 @@ def test_all_with_all() -> None:
     ref = random_letters(rng, 60)
     sequences = [edited(rng, ref, 0.2) for _ in range(9)]
     others = [edited(rng, ref, 0.3) for _ in range(4)]
-    options = {"matrix": (2, -3), "gaps": (4, 2), "span": "local"}
+    options = {"matrix": (2, -3), "gaps": (4, 2), "span": "local", "cigar": True}
     for rest, expected in (
         (None, [(i, j) for i in range(9) for j in range(i + 1, 9)]),
         (others, [(i, j) for i in range(9) for j in range(4)]),
@@ -119,14 +121,14 @@ def test_all_with_all() -> None:
                 rows += [part.found.pair(i) for i in range(part.found.n_pairs)]
             assert places == expected
             assert rows == [alone.pair(i) for i in range(alone.n_pairs)]
-    assert list(align_all([])) == []
+    assert list(align_all([], cigar=True)) == []
     with pytest.raises(MapperError, match="window 0"):
         next(align_all(sequences, window=0, **options))
 
 
 def test_too_little_memory_gives_a_status() -> None:
     queries, refs = ["A" * 300, "A" * 200], ["A" * 300, "A" * 200]
-    found = align_matrix(queries, refs, matrix=(1, -1), memory=40_000)
+    found = align_matrix(queries, refs, matrix=(1, -1), memory=40_000, cigar=True)
     assert found.status.tolist() == [NO_MEMORY, OK]
     assert found.pair(0)[:3] == (None, "no_memory", None)
     scores = align_matrix(queries, refs, matrix=(1, -1), memory=40_000, cigar=False)
@@ -145,7 +147,7 @@ def test_too_little_memory_gives_a_status() -> None:
         ({"matrix": (1, -1), "gaps": (-1, 2)}, "open and extend"),
         ({"matrix": (1, -1), "gaps": (1,)}, "open and extend"),
         ({"matrix": (1, -1), "span": "prefix"}, "span 'prefix'"),
-        ({"matrix": (1, -1), "device": "tpu"}, "--device tpu"),
+        ({"matrix": (1, -1), "device": "tpu"}, "device='tpu'"),
         ({"matrix": ("CG", [[1, 0], [0, 1]])}, "no scores for 'A' at position 1 of the query"),
     ],
 )
@@ -156,7 +158,7 @@ def test_what_cannot_be_meant_is_refused(options, message: str) -> None:
 
 def test_scores_that_could_overflow_are_refused() -> None:
     with pytest.raises(MapperError, match="must not exceed"):
-        align_matrix(["A" * 600_000], ["A"], matrix=(1000, -1))
+        align_matrix(["A" * 600_000], ["A"], matrix=(1000, -1), cigar=True)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -165,7 +167,9 @@ def test_the_first_letter_without_scores_is_named(threads: int, monkeypatch) -> 
     monkeypatch.setattr(scoring, "_LETTERS_A_SLICE", 8)
     queries = ["ACGT", "", "ACGT", "ACJT", "ACGT", "JJJJ"]
     with pytest.raises(InputFormatError, match=r"pair 3: .* 'J' at position 2 of the query"):
-        align_matrix(queries, ["A"] * 6, matrix=(1, -1), threads=threads, device="cpu")
+        align_matrix(queries, ["A"] * 6, matrix=(1, -1), threads=threads, device="cpu", cigar=True)
     queries = [query.replace("J", "A") for query in queries]
-    found = align_matrix(queries, ["A"] * 6, matrix=(1, -1), threads=threads, device="cpu")
+    found = align_matrix(
+        queries, ["A"] * 6, matrix=(1, -1), threads=threads, device="cpu", cigar=True
+    )
     assert found.query_end.tolist() == [4, 0, 4, 4, 4, 4]

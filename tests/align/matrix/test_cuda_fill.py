@@ -112,7 +112,7 @@ def test_all_with_all_equals_the_cpu(device: str) -> None:
     own = [edited(rng, ref, 0.3, LETTERS) for _ in range(n)]
     others = [random_letters(rng, int(k), LETTERS) for k in rng.integers(0, len(ref), n // 2)]
     for rest in (None, others):
-        for options in ({"span": "local"}, {"span": "global", "cigar": False}):
+        for options in ({"span": "local", "cigar": True}, {"span": "global", "cigar": False}):
             cpu = list(align_all(own, rest, matrix=PROTEIN, device="cpu", **options))
             assert len(cpu) == 1
             # Two workers of each device, and windows that end within a query.

@@ -90,7 +90,7 @@ def test_lanes_hand_on_what_the_cpu_has(span: str, lanes, monkeypatch) -> None:
     text = random_letters(rng, 50, LETTERS)
     own = [edited(rng, text[:n], 0.2, LETTERS) for n in (45, 36)]  # two strips
     others = [edited(rng, text[n : n + 12], 0.3, LETTERS) for n in (0, 9, 21, 30, 36)]
-    options = {"matrix": PROTEIN, "gaps": (2, 1), "span": span}
+    options = {"matrix": PROTEIN, "gaps": (2, 1), "span": span, "cigar": True}
     cpu = next(align_all(own, others, device="cpu", **options))
     cuda = next(align_all(own, others, device="cuda:0", **options))
     assert [len(one.rest) for one in planned if one is not None] == [0]

@@ -73,7 +73,7 @@ def test_common_matrices_need_no_biopython(plain_install: None) -> None:
         assert sorted(table.letters) == sorted("ARNDCQEGHILKMFPSTWYVBZX*")
         w, c = table.letters.index("W"), table.letters.index("C")
         assert table.scores[w, w] == score > table.scores[c, c] > 0 > table.scores[w, c]
-    found = align_matrix(["HEAGAWGHEE"], ["PAWHEAE"], matrix="BLOSUM62", span="local")
+    found = align_matrix(["HEAGAWGHEE"], ["PAWHEAE"], matrix="BLOSUM62", span="local", cigar=True)
     assert found.score.tolist() == [17]
     with pytest.raises(UsageError, match=r"HOXD70 is not known; .* PAM250; .*\[matrices\]'"):
         substitution_matrix("HOXD70")
@@ -84,7 +84,7 @@ def test_common_matrices_need_no_biopython(plain_install: None) -> None:
 def test_the_default_is_for_nucleotides(
     plain_install: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    found = align_matrix(["ACGTRNacgu"], ["ACGTANACCT"])
+    found = align_matrix(["ACGTRNacgu"], ["ACGTANACCT"], cigar=True)
     assert found.score.tolist() == [4 * 5 + 1 - 1 + 3 * 5 - 4]
     (tmp_path / "dna.seq").write_text(">ACGTRNacgu\n<ACGTANACCT\n")
     (tmp_path / "protein.seq").write_text(">PAWHEAE\n<HEAGAWGHEE\n")
@@ -142,11 +142,11 @@ def test_files_on_the_command_line(
 
 def test_u_reads_as_t_among_nucleotides_only() -> None:
     for matrix in ((2, -3), "NUC.4.4"):
-        rna = align_matrix(["ACGU", "acgu"], ["ACGT", "UCGT"], matrix=matrix)
-        dna = align_matrix(["ACGT", "acgt"], ["ACGT", "TCGT"], matrix=matrix)
+        rna = align_matrix(["ACGU", "acgu"], ["ACGT", "UCGT"], matrix=matrix, cigar=True)
+        dna = align_matrix(["ACGT", "acgt"], ["ACGT", "TCGT"], matrix=matrix, cigar=True)
         assert [rna.pair(i) for i in (0, 1)] == [dna.pair(i) for i in (0, 1)]
     own = substitution_matrix(("TU", np.array([[1, -1], [-1, 2]])))
-    assert align_matrix(["U"], ["U"], matrix=own).score.tolist() == [2]
+    assert align_matrix(["U"], ["U"], matrix=own, cigar=True).score.tolist() == [2]
     for matrix in ("BLOSUM62", ("AC", [[1, 0], [0, 1]])):
         with pytest.raises(InputFormatError, match="no scores for 'U' at position 0 of the query"):
-            align_matrix(["U"], ["A"], matrix=matrix)
+            align_matrix(["U"], ["A"], matrix=matrix, cigar=True)

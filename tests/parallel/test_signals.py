@@ -9,15 +9,17 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from mapper.cli import info, signals
+from mapper.cli import info
 from mapper.cli.main import main
 from mapper.errors import OutputError
+from mapper.parallel import signals
 
 ROOT = Path(__file__).parents[2]
 
@@ -257,3 +259,26 @@ def test_the_status_is_ours_whatever_python_executes() -> None:
         "sys.argv[1:] = ['info']; main.entry()"
     )
     assert outcome(code) == (130, "fmwave: error: interrupted\n")
+
+
+def test_no_lock_is_left_held() -> None:
+    """A Condition takes its lock in Python: an exception right behind that would keep it."""
+    frames = []
+
+    class Lock:
+        def acquire(self, *_: object) -> bool:
+            return True
+
+        def release(self) -> None:
+            pass
+
+        def __enter__(self) -> None:
+            frames.append(sys._getframe(1))
+
+        def __exit__(self, *_: object) -> None:
+            frames.append(sys._getframe(1))
+
+    with threading.Condition(Lock()):  # type: ignore[arg-type]
+        assert not signals._would_be_dropped(sys._getframe())
+    assert [frame.f_code.co_name for frame in frames] == ["__enter__", "__exit__"]
+    assert all(map(signals._would_be_dropped, frames))

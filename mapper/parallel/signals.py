@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 import time
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 log = logging.getLogger(__name__)
@@ -34,6 +37,11 @@ REPEAT_SECONDS = 1.0
 _RETRY_SECONDS = 0.005
 _CALLED_BACK = "llvmlite.binding"
 """Modules that C code calls, or whose objects fail if their construction is cut short."""
+
+_TAKING_LOCKS = (
+    threading.Condition.__enter__.__code__, threading.Condition.__exit__.__code__,
+)  # fmt: skip
+"""Functions between whose instructions a lock is taken or released."""
 
 caught: list[signal.Signals] = []
 """Signals that came during this run."""
@@ -85,6 +93,34 @@ def stop_raising() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt for SIGINT in the block, so that it always leaves the block.
+
+    Handlers are changed in the main thread only, where Python's own is in place (that of Jupyter
+    while a cell runs, too), and put back at the end: an application's handler is left alone.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    caught.clear()
+    _raised.clear()
+    on_alarm = signal.getsignal(signal.SIGALRM)
+    signal.signal(signal.SIGINT, _stop)
+    try:
+        yield
+    except Exception:
+        if caught:  # samtools gets the terminal's signals too, and its end is an error
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        stop_raising()
+        caught.clear()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGALRM, on_alarm)
+
+
 def _stop(signum: int, frame: FrameType | None) -> None:
     global _raised_at
     if signum != signal.SIGALRM:
@@ -117,7 +153,13 @@ def _retry() -> None:
 
 
 def _would_be_dropped(frame: FrameType | None) -> bool:
-    """Return True if an exception raised in a frame may not reach the bottom of its stack."""
+    """Return True if an exception raised in a frame may not reach the bottom of its stack.
+
+    Or if it would leave a lock held, on which a worker then waits for ever: a Condition, as every
+    Future has, takes its lock in a function of Python's.
+    """
+    if frame is not None and frame.f_code in _TAKING_LOCKS:
+        return True
     while frame is not None:
         if frame.f_code.co_name == "__del__":
             return True

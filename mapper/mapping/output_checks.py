@@ -1,27 +1,17 @@
-"""Checks of the outputs of ``fmwave map`` and ``fmwave merge``, before anything is read."""
+"""Checks of the outputs of runs that map or merge, before anything is read."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from mapper.errors import UsageError
+from mapper.errors import UsageError, option
 
 STATISTICS = "statistics"
 DUPLICATES = "counts of duplicates"
-
-
-def add_tmp_dir(group: Any, what: str) -> None:
-    """Add ``--tmp-dir`` to a group of a parser; `what` says what the files hold."""
-    group.add_argument(
-        "--tmp-dir", metavar="DIR",
-        help=f"directory for temporary files, {what} (default: TMPDIR if that is set, else that "
-        "of the output)",
-    )  # fmt: skip
 
 
 def check_tmp_dir(path: str | None) -> None:
@@ -29,16 +19,13 @@ def check_tmp_dir(path: str | None) -> None:
     if path is None:
         return
     if not Path(path).is_dir():
-        raise UsageError(f"--tmp-dir {path}: no such directory; make it, or name another one")
+        raise UsageError(
+            f"{option('tmp_dir', path)}: no such directory; make it, or name another one"
+        )
     if not os.access(path, os.W_OK | os.X_OK):
-        raise UsageError(f"--tmp-dir {path}: no permission to write there; name another directory")
-
-
-def check_not_terminal(output: str, output_format: str) -> None:
-    """Raise UsageError if BAM or CRAM would go to a terminal."""
-    if output == "-" and sys.stdout.isatty() and output_format in ("bam", "cram"):
-        what = output_format.upper()
-        raise UsageError(f"{what} would go to the terminal; name a file with -o, or use -O sam")
+        raise UsageError(
+            f"{option('tmp_dir', path)}: no permission to write there; name another directory"
+        )
 
 
 def check_outputs(

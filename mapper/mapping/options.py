@@ -1,0 +1,138 @@
+"""Alignment options of users: names, limits, and how they become the parameters of the stages.
+
+The names are those of the fields of the stages' parameters, which hold the defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mapper.errors import UsageError, option
+from mapper.params import MAX_READ_LEN, MapParams
+
+if TYPE_CHECKING:
+    from mapper.pair.insert_size import InsertSizeModel
+
+_DEFAULTS = MapParams()
+_SHORTEST_SEED = 10
+
+
+class WholeNumber(NamedTuple):
+    """An option with a whole number."""
+
+    stage: str
+    """Field of MapParams that holds it."""
+    lowest: int
+    highest: int
+    scales: bool = False
+    """True if the default is multiplied by the match score, as in bwa."""
+
+
+# Within these limits no score, sum of the scores of a pair, or workspace overflows.
+WHOLE_NUMBERS = {
+    "match": WholeNumber("extend", 1, 20),
+    "mismatch": WholeNumber("extend", 1, 200, True),
+    "gap_open": WholeNumber("extend", 0, 200, True),
+    "gap_extend": WholeNumber("extend", 1, 200, True),
+    "end_bonus": WholeNumber("extend", 0, 1000, True),
+    "min_score": WholeNumber("extend", 1, 20 * MAX_READ_LEN, True),
+    "unpaired_penalty": WholeNumber("pair", 0, 1_000_000, True),
+    "seed_len": WholeNumber("seed", 0, MAX_READ_LEN),
+    "max_occ": WholeNumber("seed", 1, 1_000_000),
+}
+"""Options with a whole number, by name."""
+
+SWITCHES = ("extended_cigar", "soft_clip_supplementary", "all_alignments")
+"""Options of records that are on or off."""
+
+MAX_INSERT_SIZE = 1_000_000
+"""Largest insert size that can be given; the model has an entry for each proper one."""
+
+MIN_INSERT_SIZE = 20
+"""Smallest mean insert size that can be given: the length of the shortest reads."""
+
+
+def default_of(name: str) -> int:
+    """Return the default of a whole number."""
+    return int(getattr(getattr(_DEFAULTS, WHOLE_NUMBERS[name].stage), name))
+
+
+def map_params(given: Mapping[str, Any]) -> MapParams:
+    """Return the parameters of the stages.
+
+    Parameters
+    ----------
+    given
+        Options by name; None, or none of that name, for the default.
+
+    Raises
+    ------
+    UsageError
+        For values out of range.
+    """
+    values: dict[str, dict[str, Any]] = {"seed": {}, "extend": {}, "pair": {}}
+    match: int = _DEFAULTS.extend.match
+    if _is_whole(given.get("match")):  # else it is refused below, unless it is None
+        match = given["match"]
+    for name, (stage, lowest, highest, scales) in WHOLE_NUMBERS.items():
+        value = given.get(name)
+        if value is None:
+            value = default_of(name) * (match if scales else 1)
+        elif not _is_whole(value) or not lowest <= value <= highest:
+            raise UsageError(f"{option(name, value)}: {lowest} to {highest} is expected")
+        values[stage][name] = int(value)
+    seed_len = values["seed"]["seed_len"]
+    if 0 < seed_len < _SHORTEST_SEED:
+        raise UsageError(
+            f"{option('seed_len', seed_len)}: 0 or at least {_SHORTEST_SEED} is expected"
+        )
+    switches = {name: bool(given.get(name)) for name in SWITCHES}
+    return MapParams(
+        seed=_DEFAULTS.seed._replace(**values["seed"]),
+        extend=_DEFAULTS.extend._replace(**values["extend"]),
+        pair=_DEFAULTS.pair._replace(**values["pair"]),
+        record=_DEFAULTS.record._replace(**switches),
+    )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def insert_size_model(numbers: Sequence[float], shown: object) -> InsertSizeModel:
+    """Return the insert-size model of a given mean, deviation, largest and smallest size.
+
+    Parameters
+    ----------
+    numbers
+        One to four; the deviation is a tenth of the mean, and sizes are proper up to four
+        deviations from it, unless given. Negative where mates point outwards.
+    shown
+        What the user gave, for messages.
+
+    Raises
+    ------
+    UsageError
+        For numbers out of range.
+    """
+    from mapper.pair.insert_size import model_from
+
+    what = option("insert_size", shown)
+    if not 1 <= len(numbers) <= 4:
+        raise UsageError(f"{what}: MEAN[,SD[,MAX[,MIN]]] is expected")
+    mean = numbers[0]
+    std = numbers[1] if len(numbers) > 1 else abs(mean) / 10
+    high = numbers[2] if len(numbers) > 2 else mean + 4 * std
+    low = numbers[3] if len(numbers) > 3 else mean - 4 * std
+    if not all(abs(size) <= MAX_INSERT_SIZE for size in (mean, std, high, low)):  # nor "nan"
+        raise UsageError(f"{what}: sizes of at most {MAX_INSERT_SIZE} are expected")
+    if abs(mean) < MIN_INSERT_SIZE:
+        raise UsageError(
+            f"{what}: MEAN of at least {MIN_INSERT_SIZE} is expected, or of at most "
+            f"-{MIN_INSERT_SIZE} where mates point outwards"
+        )
+    if std <= 0 or low > high:
+        raise UsageError(f"{what}: SD must be positive, and MIN not above MAX")
+    return model_from(mean, std, round(low), round(high), 0)
