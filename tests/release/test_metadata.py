@@ -19,9 +19,14 @@ OWNER = REPOSITORY.removeprefix("https://github.com/").partition("/")[0]
 VERSIONED = {
     "CITATION.cff": r"^version: (\S+)$",
     "CHANGELOG.md": r"\A# Changelog\n\n.*?^## (\S+)",
+    "recipes/bioconda/fmwave/meta.yaml": r'set version = "(\S+)"',
+    "recipes/nf-core/fmwave/index/environment.yml": r"fmwave=(\S+)",
+    "recipes/nf-core/fmwave/index/main.nf": r"fmwave:([\d.]+)--",
+    "recipes/nf-core/fmwave/map/environment.yml": r"fmwave=(\S+)",
+    "recipes/nf-core/fmwave/map/main.nf": r"fmwave:([\d.]+)--",
     "container/Dockerfile": r"fmwave-workflow:(\S+) ",
     "workflow/envs/fmwave.yaml": r"fmwave ==?(\S+)",
-    "wrappers/fmwave/map/environment.yaml": r"fmwave ==?(\S+)",
+    "wrappers/fmwave/map/environment.yaml": r"fmwave =(\S+)",
 }
 ADDRESSED = [
     *(path for path in ROOT.glob("*") if path.suffix in {".cff", ".md", ".toml", ".yml"}),

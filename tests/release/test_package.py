@@ -159,3 +159,15 @@ def test_it_aligns(installed: Path, tmp_path: Path) -> None:
     assert "2=1X2=2I" in (tmp_path / "out.tsv").read_text()
     code = "import mapper; print(mapper.edit_distance(['GATTACA'], ['GAATA']).score[0])"
     assert run(installed / "python", "-c", code, cwd=tmp_path) == "3\n"
+
+
+def test_the_bioconda_recipe_tests_it(installed: Path, sdist: Path, tmp_path: Path) -> None:
+    recipe = (ROOT / "recipes" / "bioconda" / "fmwave" / "meta.yaml").read_text()
+    listed = re.search(r"^  commands:\n((?:    - .+\n)+)", recipe, re.MULTILINE)[1]
+    commands = [line.removeprefix("    - ") for line in listed.splitlines()]
+    assert len(commands) == 4
+    (tmp_path / "tests").symlink_to(sdist / "tests")
+    script = "\n".join(commands).replace("{{ version }}", __version__)
+    path = f"PATH={installed}:$PATH"
+    run("bash", "-euo", "pipefail", "-c", f"export {path}\n{script}", cwd=tmp_path)
+    assert (tmp_path / "phix.bam.bai").exists()
