@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -66,3 +69,32 @@ def test_every_python_of_the_classifiers_is_tested() -> None:
     [matrix] = re.findall(r"python: \[(.+)\]", workflow)
     assert set(re.findall(r"[\d.]+", matrix)) == listed
     assert PROJECT["requires-python"] == ">=" + min(listed, key=lambda v: int(v.split(".")[1]))
+
+
+def release_notes(tag: str, tree: Path) -> tuple[int, str]:
+    """Run the release's check on a tree; return its status and what it prints."""
+    command = [sys.executable, tree / ".ci" / "release-notes", tag]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def test_a_release_needs_one_version_and_one_day(tmp_path: Path) -> None:
+    for name in (".ci/release-notes", "mapper/__init__.py", "CITATION.cff", "CHANGELOG.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    tag = f"v{__version__}"
+    citation = re.sub(r"^date-released: .*\n", "", (ROOT / "CITATION.cff").read_text(), flags=re.M)
+    changes = f"# Changelog\n\n## {__version__} (2026-12-01)\n\nNews.\n\n## 0.0.1 (2026-01-01)\n"
+    (tmp_path / "CITATION.cff").write_text(citation)
+    (tmp_path / "CHANGELOG.md").write_text(changes)
+    assert release_notes(tag, tmp_path) == (1, "")  # no day in the citation
+
+    (tmp_path / "CITATION.cff").write_text(f"{citation}date-released: 2026-12-01\n")
+    assert release_notes(tag, tmp_path) == (0, "News.\n\n")
+    assert release_notes("v0.0.1", tmp_path) == (1, "")
+    assert release_notes(__version__, tmp_path) == (1, "")
+
+    (tmp_path / "CHANGELOG.md").write_text(changes.replace("12-01", "12-02"))
+    assert release_notes(tag, tmp_path) == (1, "")
+    (tmp_path / "CHANGELOG.md").write_text(changes.replace("2026-12-01", "unreleased"))
+    assert release_notes(tag, tmp_path) == (1, "")
