@@ -50,7 +50,8 @@ myst_heading_anchors = 4  # as GitHub's
 suppress_warnings = ["myst.header"]  # sections of results begin at the second level
 autodoc_typehints = "none"  # the docstrings have them
 napoleon_google_docstring = False
-napoleon_custom_sections = ["Returns", "Yields", "Raises"]  # sentences, not types
+napoleon_use_ivar = True  # attributes once: in the docstring of their class
+napoleon_custom_sections = ["Returns", "Yields", "Raises"]  # sentences; see on_docstring
 smartquotes = False  # "--device" keeps its hyphens
 
 html_theme = "furo"
@@ -181,6 +182,18 @@ def on_source_read(app: Sphinx, name: str, source: list[str]) -> None:
     source[0] = text
 
 
+def on_docstring(_app, _what, _name, _item, _options, lines: list[str]) -> None:
+    """Tell sections that list types (indented text below them) from those of sentences.
+
+    napoleon has two names for each of these sections: the plural is set to sentences here.
+    """
+    heads = [i for i, line in enumerate(lines[1:]) if line and not line.strip("-")]
+    for head, end in zip(heads, [*heads, len(lines)][1:], strict=True):
+        is_list = any(line.startswith(" ") for line in lines[head + 2 : end])
+        if is_list and lines[head] in napoleon_custom_sections:
+            lines[head], lines[head + 1] = lines[head][:-1], lines[head + 1][:-1]
+
+
 def on_build_finished(app: Sphinx, problem: Exception | None) -> None:
     """Make the README the first page."""
     if problem is None:
@@ -190,4 +203,5 @@ def on_build_finished(app: Sphinx, problem: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     """Connect the hooks."""
     app.connect("source-read", on_source_read)
+    app.connect("autodoc-process-docstring", on_docstring, priority=400)  # before napoleon
     app.connect("build-finished", on_build_finished)
