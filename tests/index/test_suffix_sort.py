@@ -20,7 +20,6 @@ from mapper.index.index import Index
 from mapper.index.plan import BLOCKS, DEVICE, BuildPlan
 from mapper.index.suffix_sort import SortedText, Sorter, blocks_of, sort_in_blocks
 from mapper.index.suffix_sort_cpu import STACK, CpuSorter, sort_pairs, sort_with_library
-from mapper.index.suffix_sort_cuda import ArraySorter
 from mapper.params import IndexParams
 from tests.helpers.hard_texts import HostKernels, fibonacci, needs_library, repetitive, words_of
 from tests.index.test_fm import texts
@@ -30,13 +29,21 @@ ROUTES = ("blocks", "arrays")
 UINT32, UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
 
 
+def array_sorter(*arguments: Any) -> Sorter:
+    """Return the sorter of a device, which also sorts arrays of the host."""
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+    from mapper.index.suffix_sort_cuda import ArraySorter
+
+    return ArraySorter(*arguments)
+
+
 def sorter_for(
     route: str, text: np.ndarray, bucket_len: int, row_type: np.dtype, sa_shift: int, n_threads=2
 ) -> Sorter:
     n = len(text)
     if route == "blocks":
         return CpuSorter(words_of(text), n, bucket_len, row_type, sa_shift, n_threads)
-    return ArraySorter(np, HostKernels(text), n, bucket_len, row_type, sa_shift, 1024)
+    return array_sorter(np, HostKernels(text), n, bucket_len, row_type, sa_shift, 1024)
 
 
 def assert_sorted(result: SortedText, rows: np.ndarray, text: np.ndarray, sa_shift: int) -> None:
@@ -189,7 +196,7 @@ def test_a_device_takes_rows_of_64_bits() -> None:
     text = hard_texts()["long exact repeats"][: 200 if SIMULATED else None]
     expected = sort_with_library(text, UINT64, 1)
     n = len(text)
-    sorter = ArraySorter(xp, Kernels(xp, words_of(text), n), n, 2, UINT64, 1, 1024)
+    sorter = array_sorter(xp, Kernels(xp, words_of(text), n), n, 2, UINT64, 1, 1024)
     result = sort_in_blocks(sorter, n, n // 3)
     assert np.array_equal(result.sa_samples, expected.sa_samples)
     assert np.array_equal(result.bwt, expected.bwt)
@@ -222,7 +229,7 @@ def test_no_copy_of_the_text_is_left_in_page_locked_memory() -> None:
         assert max(locked) >= words.nbytes  # the check sees such a copy
         locked.clear()
         kernels = Kernels(cupy, words, len(text))
-        sorter = ArraySorter(cupy, kernels, len(text), 3, UINT32, 2, 1024)
+        sorter = array_sorter(cupy, kernels, len(text), 3, UINT32, 2, 1024)
         result = sort_in_blocks(sorter, len(text), len(text) // 3)
     finally:
         cupy.cuda.set_pinned_memory_allocator(pool.malloc)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pysam
 import pytest
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -29,6 +28,7 @@ SAMPLES = ("portiera", "mixed")
 GRAPHICS = "canvas, svg.marks"  # as Snakemake's page draws by itself
 PLOTS = ("reads", "insert size", "coverage", "depth", "mapq")
 
+yaml = pytest.importorskip("yaml", reason="comes with snakemake: pip install -e '.[workflow]'")
 pytestmark = needs_snakemake
 
 

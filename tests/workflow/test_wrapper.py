@@ -62,7 +62,7 @@ use rule fmwave_map as with_its_insert_size with:
 
 def test_the_wrapper_and_catalog_files_have_what_their_readers_want():
     meta = yaml.safe_load((ROOT / "wrappers/fmwave/map/meta.yaml").read_text())
-    assert {"name", "description", "authors", "input", "output", "params"} <= set(meta)
+    assert {"name", "description", "url", "authors", "input", "output", "params"} <= set(meta)
     environment = yaml.safe_load((ROOT / "wrappers/fmwave/map/environment.yaml").read_text())
     assert environment["channels"][-1] == "nodefaults"
     catalog = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())

@@ -21,6 +21,7 @@ SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Make work space anew for each call; return how many pairs each call left to the CPU."""
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
     from mapper.align.cuda import retry, stream
 
     monkeypatch.setattr(retry, "_SPACES", {})

@@ -79,7 +79,9 @@ class FakeStream:
 def test_chunks_go_through_streams_in_order(
     packed: bool, n_streams: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = pytest.importorskip("mapper.align.cuda.stream")
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+    from mapper.align.cuda import stream
+
     monkeypatch.setattr(stream, "page_locked", lambda n, dtype: buffers_at(0, 1, n)[0].view(dtype))
     source = source_of(packed)
     chunks = source.chunks(32)
@@ -97,7 +99,9 @@ def test_chunks_go_through_streams_in_order(
 
 
 def test_threads_stop_if_streams_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = pytest.importorskip("mapper.align.cuda.stream")
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+    from mapper.align.cuda import stream
+
     monkeypatch.setattr(stream, "page_locked", lambda n, dtype: buffers_at(0, 1, n)[0].view(dtype))
     source = source_of(False)
 

@@ -22,6 +22,7 @@ SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 @pytest.fixture
 def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Send chunks of all lengths to block kernels; return the unsolved pairs of each batch."""
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
     from mapper.align.affine import cuda_plan as affine_plan
     from mapper.align.cuda import launch_plan, retry, stream
     from mapper.align.cuda.launch_plan import GroupLaunch

@@ -13,12 +13,14 @@ import numba
 import numpy as np
 import pytest
 
-from mapper.align.matrix import cuda_engine
 from mapper.align.matrix.api import align_all
 from mapper.align.matrix.plan_query_pairs import UNIT, plan_query_pairs
 from tests.align.matrix.test_cuda_fill import LETTERS, MODES, PROTEIN
 from tests.helpers.read_batches import random_letters
 from tests.helpers.sequence_pairs import edited
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+from mapper.align.matrix import cuda_engine
 
 LANES, WARP, GROUPS, UNITS = 4, 8, 4, 2
 

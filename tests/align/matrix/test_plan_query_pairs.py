@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from numba import types
 
-from mapper.align.matrix import cuda_engine
 from mapper.align.matrix.api import align_all
 from mapper.align.matrix.dp import GLOBAL, LOCAL, SEMIGLOBAL, Gaps
 from mapper.align.matrix.plan_query_pairs import (
@@ -25,6 +24,9 @@ from tests.align.matrix.test_cuda_fill import LETTERS, MODES, PROTEIN
 from tests.helpers.offline_compile import Machine, array, compile_offline, require_compiler, type_of
 from tests.helpers.read_batches import random_letters
 from tests.helpers.sequence_pairs import edited
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+from mapper.align.matrix import cuda_engine
 
 SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 SCORES = np.array([[5, -4], [-4, 5]], np.int32)
