@@ -24,10 +24,10 @@ STAGES = (
 )  # fmt: skip
 """Stages in the order of the data flow; times are summed over threads. ``inflate``: decompressing
 the input; with BGZF also the time in which its threads wait for each other. ``spill``: sorting
-records for the temporary file and compressing them. ``compress``:
-compressing the output. ``wait``: streams of a device without reads. The stages of a device,
-``pack`` to ``rescue``, last until their results are back. ``idle``: threads of the pool without a
-task, because they wait for input, output or a device."""
+records for the temporary file and compressing them. ``compress``: compressing and writing the
+output; of sorted records, all that follows mapping. ``wait``: streams of a device without reads.
+The stages of a device, ``pack`` to ``rescue``, last until their results are back. ``idle``: threads
+of the pool without a task, because they wait for input, output or a device."""
 
 ON_CPU = "reads_on_cpu"
 """Counter of reads that do not fit a device's memory, even alone."""
