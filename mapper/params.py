@@ -259,10 +259,15 @@ MAX_READ_LEN = 1000
 BATCH_BASES = 3_000_000
 """Bases in a batch: half a second of work for one thread, some tens of megabytes."""
 
-DEVICE_BATCH_BASES = 30_000_000
-"""Bases in a batch for a CUDA device: enough reads that its slowest do not count."""
+DEVICE_BATCH_BASES = 60_000_000
+"""Bases in a batch for a CUDA device: enough reads that its slowest do not count, nor the Python
+between its kernels."""
 
-DEVICE_STREAMS = 4
+MEMBER_BASES = 6_000_000
+"""Bases in one of the batches that a device aligns together: what the host parses and finishes at a
+time. With fewer, threads wait for the GIL."""
+
+DEVICE_STREAMS = 3
 """Batches in work on a device at a time: while the slowest reads of one are finished, others
-are copied and computed. A stream takes 6 GB of a device's memory where reads have many loci; with
+are copied and computed. A stream takes 12 GB of a device's memory where reads have many loci; with
 less, its batches are aligned in parts."""

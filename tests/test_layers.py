@@ -36,10 +36,10 @@ LAYERS = (
 NARROW = {
     # A toolkit that knows nothing of mapping.
     "cuda": {"errors", "jit", "parallel"},
-    # Bytes and batches: no device, no parameter of a stage.
+    # Bytes and batches: no parameter of a stage.
     "io": {
         "errors", "jit", "parallel", "batch", "batch_ops", "dna", "cigar", "sam_flags",
-        "host_memory",
+        "host_memory", "cuda",
     },
     # `fmwave seed` has its own search: it shares the index with seeding, no code.
     "kmers": {room for layer in LAYERS[:7] for room in layer},

@@ -100,6 +100,7 @@ def machine_facts() -> list[tuple[str, str]]:
         ("memory available", "unknown" if available is None else _size(available)),
         ("suffixes sorted on the CPU", sorter),
         *(("CUDA device", line) for line in describe_devices()),
+        ("BGZF on CUDA devices", _nvcomp()),
         ("compiled code", f"{CACHE_DIR} ({'present' if is_compiled() else 'empty'})"),
     ]
 
@@ -192,6 +193,13 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
         ("fmwave map, CPU", by_threads),
         ("fmwave map, CUDA", mapping),
     ]
+
+
+def _nvcomp() -> str:
+    from mapper.cuda import nvcomp
+
+    found = nvcomp.load()
+    return f"no, install nvCOMP: {nvcomp.INSTALL}" if found is None else f"nvCOMP {found.version}"
 
 
 def _version(name: str) -> str:

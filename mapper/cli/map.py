@@ -199,6 +199,7 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
         sort=SortOptions(args.tmp_dir, mark_options(args)) if args.sort else None,
         memory=args.memory,
         compression=args.compression,
+        compress_on=args.compress_on,
         threads=args.threads,
         insert_size=_given_insert_size(args),
         progress=sys.stderr.isatty() and not args.quiet,

@@ -10,6 +10,7 @@ from typing import Any
 from mapper.cli.duplicate_options import add_duplicate_options, mark_options
 from mapper.cli.output_options import add_tmp_dir, check_not_terminal
 from mapper.errors import UsageError
+from mapper.mapping.device_io import AUTO, COMPRESS_ON
 from mapper.mapping.output_checks import DUPLICATES, STATISTICS, check_outputs, check_tmp_dir
 
 
@@ -95,6 +96,12 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--compression", type=int, choices=range(10), default=1, metavar="0..9",
         help="level of BAM and CRAM compression (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--compress-on", choices=COMPRESS_ON, default=AUTO, metavar="|".join(COMPRESS_ON),
+        help="where BAM is compressed: on a device, by nvCOMP, the records are the same and the "
+        "file's bytes are not; auto: on the device where nvCOMP is installed (default: "
+        "%(default)s)",
     )  # fmt: skip
     group.add_argument(
         "-a", "--all", action="store_true", help="write secondary records instead of the XA tag"

@@ -97,6 +97,14 @@ class DeviceArray:
         return DeviceArray(self.memory, self.address, wanted, self.dtype)
 
 
+def address_of(array: Any) -> int:
+    """Return the address of a device array's first item; in the simulator, in the host's memory."""
+    pointer = getattr(array, "device_ctypes_pointer", None)
+    if pointer is None:
+        return int(array._ary.ctypes.data)
+    return int(pointer.value or 0)
+
+
 @cache
 def _kind_of(dtype: str, ndim: int, layout: str) -> str:
     return f"{dtype} {ndim}{layout}"

@@ -48,6 +48,7 @@ from mapper.io.bam_templates import (
 )
 from mapper.io.bam_writer import FIXED_BYTES, MAX_NAME, NOT_A_BASE, copy_bytes, read_bases
 from mapper.io.batch_reader import BatchReader, RawBatch, bytes_ahead, parsed_batch
+from mapper.io.bgzf_reader import SharedInflating
 from mapper.io.fastq_errors import format_error, show
 from mapper.io.header import header_field
 from mapper.io.input_buffer import InputBuffer
@@ -369,6 +370,8 @@ class BamReader(BatchReader):
         Of `executor`; no effect on the batches.
     orphans
         One of ORPHANS.
+    inflating
+        Decompresses BAM; None for the threads of `executor`.
 
     Raises
     ------
@@ -387,6 +390,7 @@ class BamReader(BatchReader):
         executor: Executor | None = None,
         n_threads: int = 1,
         orphans: str = "map",
+        inflating: SharedInflating | None = None,
     ) -> None:
         super().__init__()
         self.name = source.name
@@ -396,6 +400,7 @@ class BamReader(BatchReader):
         self.limit_batches(batch_bases)
         self._chunk_bytes = chunk_bytes
         self._executor, self._n_threads = executor, n_threads
+        self._inflating = inflating
         self._file: InputBuffer | None = None
         self._n_records = 0
         self._earlier = NO_RECORD  # of the last pair of earlier batches
@@ -439,7 +444,7 @@ class BamReader(BatchReader):
         if self._file is None:
             chunk = self._chunk_bytes
             ahead = bytes_ahead(self._n_threads, self._window_bytes // 2, chunk)
-            self._file = InputBuffer(self._source, chunk, self._executor, ahead)
+            self._file = InputBuffer(self._source, chunk, self._executor, ahead, self._inflating)
         size, most = self._window_bytes, self._most_reads
         while True:
             data, all_left = self._file.unread(size + 1)

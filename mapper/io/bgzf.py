@@ -24,8 +24,8 @@ BLOCK_BYTES = 65_280
 """Uncompressed bytes of a block, as in htslib."""
 
 BLOCKS_PER_TASK = 64
-"""Enough that threads rarely wait for the GIL: 16 threads that reacquire it after each megabyte do
-so ten thousand times a second."""
+"""Of the host. Enough that threads rarely wait for the GIL: 16 threads that reacquire it after each
+megabyte do so ten thousand times a second."""
 
 _MAX_READY = 8
 """Groups of blocks that wait to be written at most, when compressed, before the next is taken."""
@@ -37,15 +37,30 @@ EOF_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000
 _HEADER = struct.Struct("<12sBBHH")
 _HEADER_START = bytes.fromhex("1f8b08040000000000ff0600")
 _TRAILER = struct.Struct("<II")
-_HEADER_BYTES, _TRAILER_BYTES = _HEADER.size, _TRAILER.size  # for compiled code
-_SIZE_AT = _HEADER_BYTES - 2  # of a block, less one: 16 bits
-_MAX_BLOCK = 1 << 16
+HEADER_BYTES, TRAILER_BYTES = _HEADER.size, _TRAILER.size  # for compiled code
+_SIZE_AT = HEADER_BYTES - 2  # of a block, less one: 16 bits
+MAX_BLOCK = 1 << 16
 
-_HEADER_FIELDS = np.frombuffer(_HEADER_START + b"BC\2\0", np.uint8).copy()
+HEADER_FIELDS = np.frombuffer(_HEADER_START + b"BC\2\0", np.uint8).copy()
+"""The header but for its last two bytes, which hold the block's size."""
 
 Deflate = Callable[[memoryview], bytes]
 Compress = Callable[[Sequence[memoryview]], "bytes | memoryview"]
 """Return the blocks of data in pieces, each of whole blocks but for its last."""
+
+
+class Compressor(Protocol):
+    """The interface of what compresses groups of blocks: threads of the host, or a device."""
+
+    executor: Executor
+    """Its threads call :meth:`compress`."""
+    blocks_per_task: int
+    """Blocks of a group."""
+    least_pending: int
+    """Groups to have in work so that none of the threads waits."""
+
+    def compress(self, pieces: Sequence[memoryview]) -> bytes | memoryview:
+        """Return the blocks of data in pieces, each of whole blocks but for its last."""
 
 
 class Sink(Protocol):
@@ -80,6 +95,16 @@ def compressor(level: int) -> Compress:
     return lambda pieces: b"".join([compress_blocks(piece, deflate) for piece in pieces])
 
 
+class HostCompressor:
+    """Compresses blocks in the threads of an executor, with bytes that depend on the level only."""
+
+    def __init__(self, executor: Executor, level: int) -> None:
+        self.executor = executor
+        self.blocks_per_task = BLOCKS_PER_TASK
+        self.least_pending = 0
+        self.compress = compressor(level)
+
+
 def compress_block(data: memoryview, deflate: Deflate) -> bytes:
     """Return one BGZF block of at most BLOCK_BYTES bytes of data."""
     return b"".join(_parts_of_block(data, deflate))
@@ -97,7 +122,7 @@ def _parts_of_block(data: memoryview, deflate: Deflate) -> list[bytes | memoryvi
     """Return header, body and trailer; the caller joins all blocks, to copy them only once."""
     body: list[bytes | memoryview] = [deflate(data)]
     size = _HEADER.size + len(body[0]) + _TRAILER.size
-    if size > _MAX_BLOCK:
+    if size > MAX_BLOCK:
         # Stored: one final block without compression always fits.
         body = [b"\x01" + struct.pack("<HH", len(data), len(data) ^ 0xFFFF), data]
         size = _HEADER.size + len(body[0]) + len(data) + _TRAILER.size
@@ -108,7 +133,7 @@ def _parts_of_block(data: memoryview, deflate: Deflate) -> list[bytes | memoryvi
 def _compress_compiled(pieces: Sequence[memoryview], level: int) -> memoryview:
     """Return the BGZF blocks of `pieces`, of ISA-L's level `level`, in one call without the GIL."""
     n_blocks = sum(-(-len(piece) // BLOCK_BYTES) for piece in pieces)
-    out = RECYCLER.empty(n_blocks * _MAX_BLOCK)
+    out = RECYCLER.empty(n_blocks * MAX_BLOCK)
     spans = np.array(
         [(np.frombuffer(piece, np.uint8).ctypes.data, len(piece)) for piece in pieces], np.int64
     ).reshape(-1, 2)
@@ -136,20 +161,20 @@ def _fill_blocks(spans, level, work, out):
         data, n_bytes = spans[piece]
         for first in range(0, n_bytes, BLOCK_BYTES):
             n = min(BLOCK_BYTES, n_bytes - first)
-            body = at + _HEADER_BYTES
+            body = at + HEADER_BYTES
             # ISA-L stores what deflate would make larger, so there is room.
             size = isal.deflate(
-                data + first, n, level, work, out, body, at + _MAX_BLOCK - _TRAILER_BYTES
+                data + first, n, level, work, out, body, at + MAX_BLOCK - TRAILER_BYTES
             )
             if size < 0:
                 return size
             end = body + size
-            for i in range(len(_HEADER_FIELDS)):
-                out[at + i] = _HEADER_FIELDS[i]
-            put16(out, body - 2, end + _TRAILER_BYTES - at - 1)
+            for i in range(len(HEADER_FIELDS)):
+                out[at + i] = HEADER_FIELDS[i]
+            put16(out, body - 2, end + TRAILER_BYTES - at - 1)
             put32(out, end, np.int64(isal.crc32(data + first, n)))
             put32(out, end + 4, n)
-            at = end + _TRAILER_BYTES
+            at = end + TRAILER_BYTES
     return at
 
 
@@ -182,35 +207,39 @@ class _Group(NamedTuple):
 
 
 class BgzfWriter:
-    """Writer of a BGZF stream whose bytes depend on nothing but the data and the level.
+    """Writer of a BGZF stream whose bytes depend on nothing but the data and the compressor.
 
-    Blocks end at fixed positions of the data, however it is cut into calls. The threads of
-    `executor` compress groups of blocks.
+    Blocks end at fixed positions of the data, however it is cut into calls. Groups of them are
+    compressed at a time.
 
     Parameters
     ----------
     sink
         Where the compressed bytes go, in order, by one thread at a time.
     executor
-        Its threads compress; the calling thread waits for them and must not be one of them.
-    level
-        See :func:`deflater`.
+        Its threads write in the background, and compress unless `compressor` does; the calling
+        thread waits for them and must not be one of them.
+    compressor
+        Compresses groups of blocks; None for level 1 on the host.
     max_pending
-        Limit of groups of blocks (at most 4 MB each) in memory. Threads that do nothing but
-        compress need two for each of them: the oldest is waited for while the others go on.
+        Limit of groups of BLOCKS_PER_TASK blocks (4 MB each) in memory, or what the compressor
+        needs. Threads that do nothing but compress need two for each of them: the oldest is waited
+        for while the others go on.
     in_background
         Write by the executor, while the calling thread goes on: for files. A thread that waits for
         the reader of a pipe could not be stopped, unlike the calling one.
     """
 
     def __init__(
-        self, sink: Sink, executor: Executor, level: int = 1, max_pending: int = 16, *,
-        in_background: bool = False,
+        self, sink: Sink, executor: Executor, compressor: Compressor | None = None,
+        max_pending: int = 16, *, in_background: bool = False,
     ) -> None:  # fmt: skip
         self._sink = sink
         self._executor = executor
-        self._compress = compressor(level)
-        self._max_pending = max_pending
+        self._compressor = compressor or HostCompressor(executor, 1)
+        self._group_size = self._compressor.blocks_per_task
+        n_groups = max_pending * BLOCKS_PER_TASK // self._group_size
+        self._max_pending = max(n_groups, self._compressor.least_pending)
         self._in_background = in_background
         self.n_blocks = 0
         """Blocks that are complete, so the number of the block of the next byte."""
@@ -243,7 +272,7 @@ class BgzfWriter:
             whole = len(view) // BLOCK_BYTES * BLOCK_BYTES
             at = 0
             while at < whole:
-                end = min(at + (BLOCKS_PER_TASK - self._group_blocks) * BLOCK_BYTES, whole)
+                end = min(at + (self._group_size - self._group_blocks) * BLOCK_BYTES, whole)
                 self._add(view[at:end], (end - at) // BLOCK_BYTES)
                 at = end
             self._rest += view[whole:]
@@ -281,17 +310,17 @@ class BgzfWriter:
         self._group.append(piece)
         self._group_blocks += n_blocks
         self.n_blocks += n_blocks
-        if self._group_blocks == BLOCKS_PER_TASK:
+        if self._group_blocks == self._group_size:
             self._submit()
 
     def _submit(self) -> None:
-        self._pending.append(self._executor.submit(self._compress_group, self._group))
+        self._pending.append(self._compressor.executor.submit(self._compress_group, self._group))
         self._group, self._group_blocks = [], 0
         while self._pending and (len(self._pending) > self._max_pending or self._pending[0].done()):
             self._write_oldest()
 
     def _compress_group(self, group: list[memoryview]) -> _Group:
-        blocks = self._compress(group)
+        blocks = self._compressor.compress(group)
         return _Group(blocks, block_starts(blocks))
 
     def _write_oldest(self) -> None:

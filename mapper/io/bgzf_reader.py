@@ -10,8 +10,8 @@ import gzip
 import struct
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from functools import partial
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from isal import isal_zlib
@@ -66,12 +66,52 @@ class Done(NamedTuple):
     blocks: np.ndarray | None = None  # table of the blocks, if their line ends were counted
 
 
+@dataclass(frozen=True)
+class BlocksPart:
+    """Consecutive blocks to decompress: a part of a step that a device can do, too."""
+
+    data: np.ndarray  # uint8, that the blocks lie in
+    blocks: np.ndarray  # table
+    buffer: memoryview  # of the step
+    count_lines: bool
+    explain: Callable[[Exception], Exception] = lambda error: error
+    """Returns the user's error for one of BLOCK_ERRORS."""
+
+    def __call__(self) -> Done:
+        done = _decompress(self.data, self.blocks, self.buffer, self.count_lines)
+        return done if done.error is None else done._replace(error=self.explain(done.error))
+
+
+class Inflater(Protocol):
+    """The interface of a device that decompresses parts of steps."""
+
+    executor: Executor
+    """Its threads call :meth:`decompress`."""
+    most_blocks: int
+    """Blocks of a call at most."""
+    blocks_ahead: int
+    """Blocks to have in work so that none of the threads waits."""
+
+    def memory(self, n_bytes: int) -> np.ndarray:
+        """Return memory (uint8) that the device writes to without the host's help."""
+
+    def decompress(self, parts: Sequence[BlocksPart]) -> list[Done]:
+        """Do parts; return what came of each."""
+
+
+class SharedInflating(NamedTuple):
+    """Blocks are decompressed by a device and by threads that have nothing else to do."""
+
+    device: Inflater
+    idle: Executor
+
+
 class Step(NamedTuple):
     """A step of reading that has begun, with the parts that are still to be done."""
 
     n_bytes: int
     """Plain bytes at the start of the buffer; 0 only at the end of the stream."""
-    parts: Sequence[Callable[[], Done]] = ()
+    parts: Sequence[BlocksPart] = ()
     """Each writes a part of the bytes, in their order; any thread may call it, once."""
 
 
@@ -143,6 +183,24 @@ def find_blocks(data, at, end, room, blocks):
         at += size
         plain += length
     return n, FOUND
+
+
+@driver
+def find_bodies(data, blocks):
+    """Return where the compressed bodies of blocks lie, and what they must give.
+
+    Returns
+    -------
+    int64 (n, 4): start of each body, its bytes, the CRC-32 and the number of its plain bytes.
+    """
+    bodies = np.empty((len(blocks), 4), np.int64)
+    for i in range(len(blocks)):
+        start, end = blocks[i, START], blocks[i, END]
+        body = start + _FIXED_HEADER + get16(data, start + 10)
+        bodies[i, 0], bodies[i, 1] = body, end - _TRAILER_BYTES - body
+        bodies[i, 2] = get32(data, end - _TRAILER_BYTES) & 0xFFFFFFFF
+        bodies[i, 3] = blocks[i, PLAIN_END] - blocks[i, PLAIN_START]
+    return bodies
 
 
 def is_bgzf(head: bytes) -> bool:
@@ -303,14 +361,12 @@ class BgzfStream:
         """Drop the bytes that have been read."""
         self._at = self._end = 0
 
-    def _parts(self, blocks: np.ndarray, buffer: memoryview) -> list[Callable[[], Done]]:
+    def _parts(self, blocks: np.ndarray, buffer: memoryview) -> list[BlocksPart]:
         """Return the parts that decompress planned blocks, and move past these."""
         groups = [blocks[i : i + BLOCKS_PER_TASK] for i in range(0, len(blocks), BLOCKS_PER_TASK)]
         self._at = int(blocks[-1, END])
         self.last_block_empty = bool(blocks[-1, PLAIN_START] == blocks[-1, PLAIN_END])
-        return [
-            partial(_decompress, self._packed, group, buffer, self.count_lines) for group in groups
-        ]
+        return [BlocksPart(self._packed, group, buffer, self.count_lines) for group in groups]
 
     def _finish(self, step: Step) -> int:
         """Do the parts of a step; return the number of correct bytes, raise if there are none."""

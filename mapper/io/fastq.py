@@ -18,6 +18,7 @@ from mapper.batch import MIN_COST, NO_OFFSETS, NO_TAGS, ReadBatch
 from mapper.errors import InputFormatError, UsageError
 from mapper.io import fastq_parser as parser
 from mapper.io.batch_reader import BatchReader, RawBatch, bytes_ahead, parsed_batch
+from mapper.io.bgzf_reader import SharedInflating
 from mapper.io.fastq_errors import (
     ALIGNMENT_STARTS,
     explain,
@@ -302,6 +303,8 @@ class FastqReader(BatchReader):
         The file holds a sequence in each line, which is also its name.
     n_threads
         Of `executor`; no effect on the batches.
+    inflating
+        Decompresses BGZF; None for the threads of `executor`.
 
     Raises
     ------
@@ -321,6 +324,7 @@ class FastqReader(BatchReader):
         executor: Executor | None = None,
         is_list: bool = False,
         n_threads: int = 1,
+        inflating: SharedInflating | None = None,
     ) -> None:
         super().__init__()
         check_files([p if isinstance(p, str) else p.path for p in paths], interleaved)
@@ -343,7 +347,7 @@ class FastqReader(BatchReader):
                 source = ByteSource(path, executor) if isinstance(path, str) else path
                 self._sources.append(source)
                 source.count_lines()
-                self._files.append(InputBuffer(source, chunk_bytes, executor, ahead))
+                self._files.append(InputBuffer(source, chunk_bytes, executor, ahead, inflating))
         except InputFormatError:
             self.close()
             raise

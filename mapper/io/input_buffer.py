@@ -18,7 +18,15 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.errors import InputFormatError
-from mapper.io.bgzf_reader import N_LINES, PLAIN_END, Done, Step
+from mapper.io.bgzf import BLOCK_BYTES
+from mapper.io.bgzf_reader import (
+    N_LINES,
+    PLAIN_END,
+    BlocksPart,
+    Done,
+    SharedInflating,
+    Step,
+)
 from mapper.io.input_file import BrokenStreamError, PlainBytes
 from mapper.io.record_ends import few_line_ends, line_ends, not_line_ends
 from mapper.parallel.buffers import RECYCLER
@@ -121,10 +129,14 @@ class Block:
     ----------
     front
         Bytes kept free at the start, for unread bytes of the previous block.
+    memory
+        Returns an array (uint8) of a number of bytes.
     """
 
-    def __init__(self, size: int, front: int) -> None:
-        self.data = RECYCLER.empty(size)
+    def __init__(
+        self, size: int, front: int, memory: Callable[[int], np.ndarray] = RECYCLER.empty
+    ) -> None:
+        self.data = memory(size)
         self.at = self.end = front  # data[at:end] is unread
         self.begun = front  # end of the steps that have begun
 
@@ -178,21 +190,32 @@ class InputBuffer:
         Its threads read ahead; None: the calling thread reads when bytes are missing.
     ahead
         Bytes to read ahead, in addition to twice the largest `wanted` so far; at least two steps.
+    inflating
+        Decompresses the parts of steps, and has larger ones; None for the threads of `executor`,
+        which is needed with it too.
     """
 
     def __init__(
-        self, source: PlainBytes, chunk_bytes: int, executor: Executor | None = None, ahead: int = 0
-    ) -> None:
+        self, source: PlainBytes, chunk_bytes: int, executor: Executor | None = None,
+        ahead: int = 0, inflating: SharedInflating | None = None,
+    ) -> None:  # fmt: skip
         self.name = source.name
         self.broken: BrokenStreamError | None = None
         """Why the file cannot be read further, once all readable bytes are in memory."""
         self._source = source
+        self._executor = executor
+        self._inflating = inflating
+        self._memory: Callable[[int], np.ndarray] = RECYCLER.empty
+        if inflating is not None:
+            device = inflating.device
+            self._memory = device.memory
+            chunk_bytes = max(chunk_bytes, device.most_blocks * BLOCK_BYTES // 2)
+            ahead = max(ahead, device.blocks_ahead * BLOCK_BYTES)
         self._chunk = chunk_bytes
         self._ahead = max(ahead, _CHUNKS_AHEAD * chunk_bytes)
-        self._executor = executor
         self._block = self._filled = Block(0, 0)  # that batches are taken from; that steps write to
         self._steps: deque[PendingStep] = deque()  # in the order of the file
-        self._parts: deque[tuple[PendingStep, Callable[[], Done]]] = deque()  # not begun
+        self._parts: deque[tuple[PendingStep, BlocksPart]] = deque()  # not begun
         self._all_begun = False  # the last step has begun
         self._ended = False  # all bytes of the file have been read
         self._wanted = 0  # largest number of bytes asked for at once
@@ -308,7 +331,7 @@ class InputBuffer:
 
     def _new_block(self, front: int, least: int = 0) -> Block:
         size = max(3 * self._wanted, self._ahead + 2 * self._chunk, least)
-        return Block(front + size, front)
+        return Block(front + size, front, self._memory)
 
     def _may_begin(self) -> bool:
         """Return True if a step may begin now."""
@@ -350,7 +373,8 @@ class InputBuffer:
                     break
                 self._is_beginning = True
             self._begin_step()
-        self._do_part()
+        if self._inflating is None:
+            self._do_part()
 
     def _begin_step(self) -> None:
         """Begin a step, with `_is_beginning` set, and queue its parts as tasks."""
@@ -378,9 +402,43 @@ class InputBuffer:
             self._parts.extend((ahead, part) for part in step.parts)
             self._finish_steps()
             self._go_on_ahead()
-        if self._executor is not None:
+        executor = self._executor
+        if self._inflating is not None and step.parts:
+            self._inflating.device.executor.submit(self._do_parts_on_device)
+            executor = self._inflating.idle
+        if executor is not None:
             for _ in step.parts:
-                self._executor.submit(self._do_part)
+                executor.submit(self._do_part)
+
+    def _do_parts_on_device(self) -> None:
+        """Do groups of parts on a device while there are whole ones (a task).
+
+        Fewer parts are for threads that have nothing else to do, or wait for the bytes: a small
+        group takes a device as long as a large one, and time from the kernels that map.
+        """
+        assert self._inflating is not None
+        device = self._inflating.device
+        while taken := self._take_group(device.most_blocks):
+            try:
+                found = device.decompress([part for _, part in taken])
+            except BaseException as failure:
+                self._fail(failure)
+                return
+            with self._changed:
+                for (step, _), done in zip(taken, found, strict=True):
+                    step.part_done(done)
+                self._finish_steps()
+
+    def _take_group(self, n_blocks: int) -> list[tuple[PendingStep, BlocksPart]]:
+        """Take parts of about so many blocks, and not more; none if there are fewer."""
+        taken: list[tuple[PendingStep, BlocksPart]] = []
+        with self._changed:
+            if sum(len(part.blocks) for _, part in self._parts) < n_blocks:
+                return []
+            while self._parts and len(self._parts[0][1].blocks) <= n_blocks:
+                taken.append(self._parts.popleft())
+                n_blocks -= len(taken[-1][1].blocks)
+        return taken
 
     def _do_part(self) -> None:
         """Do the first part that has not begun, if there is one (a task)."""

@@ -12,16 +12,15 @@ import os
 import queue
 import stat
 import threading
-from collections.abc import Callable
 from concurrent.futures import Executor
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from isal import igzip, isal_zlib
 
 from mapper.errors import InputFormatError
-from mapper.io.bgzf_reader import READ_BYTES, BgzfStream, Done, NotBgzfError, Step, is_bgzf
+from mapper.io.bgzf_reader import READ_BYTES, BgzfStream, NotBgzfError, Step, is_bgzf
 from mapper.parallel.pool import start_daemon
 
 STDIN = "-"
@@ -324,7 +323,7 @@ class ByteSource:
             return Step(self._read_plain(buffer))
         except _READ_ERRORS as error:
             raise _broken(error) from error
-        return step._replace(parts=[partial(_explained, part) for part in step.parts])
+        return step._replace(parts=[replace(part, explain=_broken) for part in step.parts])
 
     def _read_plain(self, buffer: memoryview) -> int:
         try:
@@ -415,12 +414,6 @@ def _ends_behind_member(file: IO[bytes]) -> bool:
             member.decompress(data, _LARGEST_PLAIN)
             data = member.unused_data if member.eof else member.unconsumed_tail
     return False
-
-
-def _explained(part: Callable[[], Done]) -> Done:
-    """Do a part of a step; convert its error to one for the user."""
-    done = part()
-    return done if done.error is None else done._replace(error=_broken(done.error))
 
 
 def _open_raw(path: str, name: str) -> io.FileIO:

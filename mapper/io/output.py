@@ -20,7 +20,7 @@ import numpy as np
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.errors import OutputError, UsageError, option
 from mapper.io.bam_writer import encode_bam
-from mapper.io.bgzf import BgzfWriter, Sink
+from mapper.io.bgzf import BgzfWriter, Compressor, HostCompressor, Sink
 from mapper.io.header import bam_header
 from mapper.io.output_file import STDOUT, OutputFile, output_error
 from mapper.io.paf import encode_paf
@@ -208,6 +208,7 @@ def open_output(
     level: int = 1,
     reference: str | None = None,
     threads: int = 1,
+    compressor: Compressor | None = None,
 ) -> Iterator[RecordOutput[np.ndarray]]:
     """Open a file or standard output for records in input order, as a context manager.
 
@@ -233,6 +234,8 @@ def open_output(
         FASTA file of the reference, which CRAM needs.
     threads
         Threads of samtools for CRAM.
+    compressor
+        Compresses BAM; None for the host, at `level`.
 
     Raises
     ------
@@ -254,7 +257,7 @@ def open_output(
             with samtools_output(sink, start, cram_options(reference, level), threads) as cram:
                 yield cram
         else:
-            with bam_writer(sink, start, executor, level) as writer:
+            with bam_writer(sink, start, executor, level, compressor) as writer:
                 yield _BamOutput(writer)
 
 
@@ -270,13 +273,20 @@ def cram_options(reference: str | None, level: int) -> list[str]:
 
 @contextmanager
 def bam_writer(
-    sink: OutputFile, start: bytes, executor: Executor, level: int, max_pending: int = 16
-) -> Iterator[BgzfWriter]:
+    sink: OutputFile, start: bytes, executor: Executor, level: int,
+    compressor: Compressor | None = None, max_pending: int = 16,
+) -> Iterator[BgzfWriter]:  # fmt: skip
     """Write the start of a BAM file, let the caller append, and end it unless there is an error.
 
-    The parameters are those of BgzfWriter.
+    Parameters
+    ----------
+    level
+        See :func:`mapper.io.bgzf.deflater`; of no effect with a `compressor`.
+    sink, executor, compressor, max_pending
+        See BgzfWriter.
     """
-    writer = BgzfWriter(sink, executor, level, max_pending, in_background=sink.is_regular)
+    compressor = compressor or HostCompressor(executor, level)
+    writer = BgzfWriter(sink, executor, compressor, max_pending, in_background=sink.is_regular)
     try:
         writer.append(start)
         writer.end_block()

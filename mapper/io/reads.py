@@ -15,6 +15,7 @@ from mapper.batch import ReadBatch
 from mapper.errors import InputFormatError, UsageError, option
 from mapper.io.bam_reader import BamReader, alignment_format
 from mapper.io.batch_reader import BatchReader, RawBatch
+from mapper.io.bgzf_reader import SharedInflating
 from mapper.io.fastq import DEFAULT_BATCH_BASES, DEFAULT_CHUNK_BYTES, FastqReader, check_files
 from mapper.io.header import parse_read_group
 from mapper.io.input_file import STDIN, ByteSource, same_file
@@ -45,6 +46,8 @@ class ReadOptions(NamedTuple):
     """Its threads read ahead and decompress; None: the calling thread does."""
     n_threads: int = 1
     """Of `executor`: with more threads, more is read ahead."""
+    inflating: SharedInflating | None = None
+    """Decompresses BGZF; None for the threads of `executor`."""
     orphans: str = "map"
     """What to do with records of BAM, CRAM and SAM that are flagged paired and have no mate:
     ``map`` them as single reads, ``skip`` or ``refuse`` them."""
@@ -165,6 +168,7 @@ class ReadsReader(BatchReader):
             return FastqReader(
                 sources, options.interleaved, options.batch_bases, options.chunk_bytes,
                 options.keep_comments, options.executor, n_threads=options.n_threads,
+                inflating=options.inflating,
             )  # fmt: skip
 
         def close() -> None:
@@ -199,6 +203,7 @@ class ReadsReader(BatchReader):
             reader = BamReader(
                 source, fmt, options.batch_bases, options.chunk_bytes, options.reference,
                 options.threads, options.executor, options.n_threads, options.orphans,
+                options.inflating,
             )  # fmt: skip
             self._bam_readers.append(reader)
             self._waiting.append(_Waiting(_giving(reader), reader.close, tag, (source.name,)))

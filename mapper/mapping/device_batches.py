@@ -3,8 +3,8 @@
 A device needs hundreds of thousands of reads at a time, so that its slowest threads do not
 count. A thread of the host works best on few: their columns stay in its caches and in memory that
 the allocator has at hand, and many threads share the work between two batches of a device. So the
-host parses, places and encodes batches as large as without a device, and a group of them is
-aligned on a device as one:
+host parses, places and encodes batches of its own size, and a group of them is aligned on a
+device as one:
 
     parse (a task each) → align the group (a thread for each stream) → finish (a task each)
 
@@ -29,7 +29,7 @@ from mapper.mapping.stages import Aligned, AlignedBatch
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel, assumed_model
 from mapper.parallel.pool import MAP, READ, PriorityPool, complete, start_daemon
-from mapper.params import BATCH_BASES, MapParams
+from mapper.params import MEMBER_BASES, MapParams
 
 if TYPE_CHECKING:
     from mapper.batch_ops import ResultSlice
@@ -105,7 +105,7 @@ class CudaBackend(Backend):
         self._is_started = False
 
     def host_batch_bases(self, batch_bases: int) -> int:
-        return min(batch_bases, BATCH_BASES)
+        return min(batch_bases, MEMBER_BASES)
 
     def warm_up(self, reads: ReadBatch) -> Aligned:
         aligned = self._stages.align(reads, self._params, RunStats())

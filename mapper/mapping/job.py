@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from mapper.cuda.devices import CPU, DeviceChoice
 from mapper.io.reads import Lane
+from mapper.mapping.device_io import AUTO
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.params import MapParams
 from mapper.sorting.options import SortOptions
@@ -34,6 +35,8 @@ class MapJob:
     command_line: str = "fmwave map"
     sort: SortOptions | None = None
     compression: int = 1
+    compress_on: str = AUTO
+    """Where BAM is compressed: see :data:`mapper.mapping.device_io.COMPRESS_ON`."""
     threads: int = 1
     """Threads of all processes of the run."""
     memory: int | None = None

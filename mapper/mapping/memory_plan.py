@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mapper.errors import ResourceError, option
 from mapper.host_memory import available_bytes
-from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES
+from mapper.params import DEVICE_BATCH_BASES, MEMBER_BASES
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ def mapping_bytes(index_bytes: int, threads: int, batch_bases: int, n_streams: i
     With streams of a device, `batch_bases` are those of a group of batches.
     """
     if n_streams:
-        of_host = mapping_bytes(index_bytes, threads, min(batch_bases, BATCH_BASES))
+        of_host = mapping_bytes(index_bytes, threads, min(batch_bases, MEMBER_BASES))
         of_groups = GROUP_BYTES_PER_BASE * groups_in_flight(n_streams) * batch_bases
         return of_host + DEVICE_PROCESS_BYTES + of_groups
     per_base = BYTES_PER_BASE + BYTES_PER_BASE_AND_THREAD * threads
@@ -180,13 +180,13 @@ def plan_memory(
         for_sorting, spilling = LEAST_SORT_BYTES, SPILLING_BYTES_PER_THREAD * (threads + 2)
     beside = helper_bytes + spilling
     fixed = mapping_bytes(index_bytes, threads, 0, n_streams) + beside + for_sorting
-    # An upper bound: of a group, the host holds no more than BATCH_BASES in a batch of its own.
+    # An upper bound: of a group, the host holds no more than MEMBER_BASES in a batch of its own.
     per_base = mapping_bytes(0, threads, 1, n_streams) - mapping_bytes(0, threads, 0, n_streams)
     fitting = min(batch_bases, (bound - fixed) // per_base)
-    of_host = mapping_bytes(index_bytes, threads, BATCH_BASES, n_streams) + beside + for_sorting
-    if n_streams and fitting > BATCH_BASES:
+    of_host = mapping_bytes(index_bytes, threads, MEMBER_BASES, n_streams) + beside + for_sorting
+    if n_streams and fitting > MEMBER_BASES:
         each = GROUP_BYTES_PER_BASE * groups_in_flight(n_streams)
-        fitting = min(batch_bases, BATCH_BASES + (bound - of_host) // each)
+        fitting = min(batch_bases, MEMBER_BASES + (bound - of_host) // each)
     needed = fixed + per_base * min(batch_bases, LEAST_BATCH_BASES)
     # While records are merged, the index is still mapped, but the batches have been freed.
     finishing = PROCESS_BYTES + index_bytes + FINISHING_BYTES_PER_THREAD * threads

@@ -30,10 +30,13 @@ from mapper.batch import ReadBatch, RecordBatch
 from mapper.errors import OutputError, option
 from mapper.index.index import Index
 from mapper.io.batch_reader import RawBatch
+from mapper.io.bgzf import Compressor
+from mapper.io.bgzf_reader import SharedInflating
 from mapper.io.header import header_text, parse_read_group
 from mapper.io.input_tags import copy_input_tags
 from mapper.io.output import RecordOutput, open_output
 from mapper.io.reads import Lane, ReadOptions, ReadsReader
+from mapper.mapping.device_io import HOST, DeviceIO
 from mapper.mapping.job import MapJob
 from mapper.mapping.memory_plan import SAMTOOLS_BYTES, MemoryPlan, log_memory, plan_memory
 from mapper.mapping.prefetch import BatchPrefetcher
@@ -97,11 +100,15 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
     if job.output_format == "cram" and job.reference is not None:
         session.check_reference(job.reference, share_threads(job.threads, 1)[0])
     pool = session.pool
+    device_io = session.device_io(
+        job.device, job.compress_on if job.output_format == "bam" else HOST, job.compression
+    )
     options = ReadOptions(
         interleaved=job.interleaved, orphans=job.orphans, keep_comments=job.keep_comments,
         tag_groups=bool(job.lanes), reference=job.input_reference,
         threads=share_threads(job.threads, 1)[1], executor=stats.timed(pool.at(READ), "inflate"),
         n_threads=run.workers, max_read_len=MAX_READ_LEN, batch_bases=run.host_batch_bases,
+        inflating=_inflating(device_io, pool, stats),
     )  # fmt: skip
     reader = ReadsReader(lanes, options)
     try:
@@ -123,7 +130,7 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
         n_processes = 0 if job.memory is not None else job.threads - 1
         with (
             Helpers(job.compile_command, parts, n_processes) as helpers,
-            _output(run, header, plan) as output,
+            _output(run, header, plan, device_io.deflater) as output,
         ):
             checked = session.check_index()
             stats.compile_seconds = compile_stages(
@@ -146,8 +153,16 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
     return stats
 
 
+def _inflating(io: DeviceIO, pool: PriorityPool, stats: RunStats) -> SharedInflating | None:
+    if io.inflater is None:
+        return None
+    return SharedInflating(io.inflater, stats.timed(pool.at(SPILL), "inflate"))
+
+
 @contextmanager
-def _output(run: Run, header: str, plan: MemoryPlan) -> Iterator[RecordOutput[Any]]:
+def _output(
+    run: Run, header: str, plan: MemoryPlan, compressor: Compressor | None
+) -> Iterator[RecordOutput[Any]]:
     """Open the output of a run; the end of the block writes sorted records."""
     job, contigs = run.job, run.index.contigs
     executor = run.stats.timed(run.pool.at(WRITE), "compress")
@@ -155,6 +170,7 @@ def _output(run: Run, header: str, plan: MemoryPlan) -> Iterator[RecordOutput[An
         with open_output(
             job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(),
             executor, level=job.compression, reference=job.reference, threads=run.helper_threads,
+            compressor=compressor,
         ) as output:  # fmt: skip
             yield output
         return
@@ -163,7 +179,7 @@ def _output(run: Run, header: str, plan: MemoryPlan) -> Iterator[RecordOutput[An
 
     target = SortedTarget(
         job.output, job.output_format, job.command_line, header, contigs.names,
-        contigs.lengths.tolist(), job.compression, job.reference, job.threads,
+        contigs.lengths.tolist(), job.compression, job.reference, job.threads, compressor,
     )  # fmt: skip
     with open_sorted_output(
         target,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from mapper.index.index import Index
 from mapper.io.reference_fasta import check_reference
 from mapper.io.samtools import check_fasta
 from mapper.mapping.backend import Backend, CpuBackend
+from mapper.mapping.device_io import DeviceIO, open_device_io
 from mapper.mapping.stats import RunStats
 from mapper.pair.records import Names, make_names
 from mapper.parallel.pool import READ, PriorityPool
@@ -45,6 +47,8 @@ class Session:
         self.pool = PriorityPool(0)
         self._choice = DeviceChoice(CPU)
         self._stages: DeviceStages | None = None
+        self._device_io: dict[tuple[Sequence[int], str, int], DeviceIO] = {}
+        self._opened = ExitStack()
         self._checked: set[tuple[str, int, int, int]] = set()
         self._names: dict[str, Names] = {}
 
@@ -62,6 +66,8 @@ class Session:
     def close(self) -> None:
         """End the threads, and release the devices' memory."""
         self.pool.shutdown()
+        self._opened.close()
+        self._device_io.clear()
         self._stages = None
 
     def names(self, read_group: str) -> Names:
@@ -91,6 +97,14 @@ class Session:
             from mapper.mapping.device_batches import CudaBackend
 
             return CudaBackend(self._stages_on(choice), params, stats)
+
+    def device_io(self, choice: DeviceChoice, compress_on: str, level: int) -> DeviceIO:
+        """Return what devices do of a run's input and output: see :func:`open_device_io`."""
+        wanted = choice.ordinals, compress_on, level
+        if wanted not in self._device_io:
+            self._opened.close()
+            self._device_io = {wanted: open_device_io(self._opened, *wanted)}
+        return self._device_io[wanted]
 
     def _stages_on(self, choice: DeviceChoice) -> DeviceStages:
         if self._stages is None or choice != self._choice:

@@ -23,7 +23,8 @@ from mapper.errors import ResourceError, option
 
 READ, WRITE, MAP, SPILL = range(4)
 """Priorities, the highest first: input feeds all, output frees memory. What goes to a temporary
-file is sorted by threads that mapping leaves, unless memory runs out: then mapping waits."""
+file is sorted by threads that mapping leaves, unless memory runs out: then mapping waits. So is
+done what a device does otherwise."""
 
 T = TypeVar("T")
 

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.errors import OutputError
+from mapper.io.bgzf import Compressor
 from mapper.io.header import bam_header
 from mapper.io.output import bam_writer, check_format, cram_options, samtools_output
 from mapper.io.output_file import (
@@ -59,6 +60,8 @@ class SortedTarget(NamedTuple):
     """FASTA file of the reference, which CRAM needs."""
     threads: int = 1
     """Threads of samtools, for CRAM and SAM."""
+    compressor: Compressor | None = None
+    """Compresses BAM; None for the host."""
 
     @property
     def file_path(self) -> Path | None:
@@ -227,7 +230,9 @@ def _write_bam(
             index_file = stack.enter_context(OutputFile(str(target.index_path)))
         index = BamIndex(target.contig_names, target.contig_lengths)
         sink = stack.enter_context(OutputFile(target.path, stale=_stale(target)))
-        with bam_writer(sink, start, executor, target.level, 2 * n_threads) as writer:
+        with bam_writer(
+            sink, start, executor, target.level, target.compressor, 2 * n_threads
+        ) as writer:
             n_before = writer.n_blocks  # of the header
             for part in parts:
                 index.add(part.index_part)

@@ -169,6 +169,11 @@ CASES = {
     "empty read group": ("ref.fmw 1.fq -R ''", USAGE, "does not begin with '@RG'"),
     "read group ID": (r"ref.fmw 1.fq -R @RG\tSM:x", USAGE, "has no ID"),
     "unknown device": ("ref.fmw 1.fq --device gpu:0", USAGE, "--device gpu:0: auto, cpu"),
+    "compression without a device": (
+        "ref.fmw 1.fq -o x.bam --device cpu --compress-on device",
+        USAGE,
+        "--compress-on device needs a CUDA device; the run has none",
+    ),
     "no such device": ("ref.fmw 1.fq --device cuda:99", DEVICE, "--device cuda:99: "),
     "no threads": ("ref.fmw 1.fq -t 0", USAGE, "-t/--threads: 0: a whole number"),
     "word of threads": ("ref.fmw 1.fq -t two", USAGE, "-t/--threads: two: a whole number"),

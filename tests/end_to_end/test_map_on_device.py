@@ -1,20 +1,27 @@
-"""``fmwave map`` on a device: the same file, byte for byte, as on the CPU."""
+"""``fmwave map`` on a device: the CPU's file, or its records if a device compresses."""
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pysam
 import pytest
 
 from mapper.cli.main import main
+from mapper.cuda import nvcomp
 from mapper.cuda.devices import CPU, CUDA, DeviceChoice
+from mapper.io.bgzf import BgzfWriter
+from mapper.mapping.device_io import DEVICE, HOST
 from mapper.mapping.job import MapJob
 from mapper.mapping.pipeline import Run
 from mapper.mapping.session import Session
 from mapper.mapping.stats import RunStats
 from mapper.params import BATCH_BASES
+from mapper.sorting.options import MarkOptions, SortOptions
 from tests.helpers.big_offsets import BEYOND, index_at
 from tests.helpers.mapping_runs import DATA, build_index, map_to
 
@@ -49,7 +56,9 @@ def test_small_pairs_in_batches(device, phix, tmp_path) -> None:
     for ordinals, batch_bases in (((0,), BATCH_BASES), ((0, 0), 700)):
         path = tmp_path / "cuda.bam"
         choice = DeviceChoice(CUDA, ordinals)
-        stats = map_to(phix, path, *reads, threads=2, batch_bases=batch_bases, device=choice)
+        stats = map_to(
+            phix, path, *reads, threads=2, batch_bases=batch_bases, device=choice, compress_on=HOST
+        )
         assert path.read_bytes() == cpu
         assert stats.counts["reads"] == 6
         path.unlink()
@@ -83,7 +92,8 @@ def test_rows_of_64_bits_and_positions_beyond_32(device, tmp_path, monkeypatch, 
     n_pairs = 2 if is_simulated() else 45
     reads = [head(DATA / f"phix_R{mate}.fq", tmp_path / f"{mate}.fq", n_pairs) for mate in (1, 2)]
     for name, choice in (("cpu", DeviceChoice(CPU)), ("cuda", DeviceChoice(CUDA, (0,)))):
-        stats = map_to(index, tmp_path / f"{name}.bam", *reads, device=choice)
+        path = tmp_path / f"{name}.bam"
+        stats = map_to(index, path, *reads, device=choice, compress_on=HOST)
         assert stats.counts["mapped"] >= 2 * n_pairs - 5
     assert (tmp_path / "cuda.bam").read_bytes() == (tmp_path / "cpu.bam").read_bytes()
 
@@ -101,9 +111,54 @@ def test_bundled_reads(device, tmp_path, name, batch_bases) -> None:
     for ordinals in ((0,), (0, 0)):
         choice = DeviceChoice(CUDA, ordinals)
         path = tmp_path / "cuda.bam"
-        map_to(index, path, *reads, threads=3, batch_bases=batch_bases, device=choice)
+        options = {"threads": 3, "batch_bases": batch_bases, "device": choice}
+        map_to(index, path, *reads, **options, compress_on=HOST)
         assert path.read_bytes() == (tmp_path / "cpu.bam").read_bytes()
         path.unlink()
+        if nvcomp.load() is not None:
+            map_to(index, path, *reads, **options, compress_on=DEVICE)
+            cpu = (tmp_path / "cpu.bam").read_bytes()
+            assert gzip.decompress(path.read_bytes()) == gzip.decompress(cpu)
+            path.unlink()
+
+
+def _end(read: pysam.AlignedSegment) -> int:
+    return read.reference_end or read.reference_start + 1
+
+
+@pytest.mark.parametrize("sort", [None, SortOptions(None, MarkOptions())])
+def test_bgzf_input_and_output_pass_the_device(device, tmp_path, sort) -> None:
+    """Reads in BGZF, a file of their BAM, and what becomes of both: the same records."""
+    if is_simulated():
+        pytest.skip("the simulator has no nvCOMP")
+    if nvcomp.load() is None:
+        pytest.skip(f"nvCOMP is not installed: {nvcomp.INSTALL}")
+    index = build_index(DATA / "phix174.fa", tmp_path / "ref.fmw")
+    reads = []
+    for mate in (1, 2):
+        path = tmp_path / f"{mate}.fq.gz"
+        reads.append(str(path))
+        with path.open("wb") as sink, ThreadPoolExecutor(1) as executor:
+            writer = BgzfWriter(sink, executor)
+            for _ in range(20):
+                writer.append((DATA / f"phix_R{mate}.fq").read_bytes())
+            writer.finish()
+    outputs = {}
+    for choice in (DeviceChoice(CPU), DeviceChoice(CUDA, (0,))):
+        files = [tmp_path / f"{choice.backend}{i}.bam" for i in range(2)]
+        options = {"threads": 3, "device": choice, "sort": sort}
+        map_to(index, files[0], *reads, **options)
+        if sort is None:
+            map_to(index, files[1], str(files[0]), **options)
+        outputs[choice.backend] = [gzip.decompress(f.read_bytes()) for f in files if f.exists()]
+        if sort is not None:
+            pysam.quickcheck(str(files[0]))
+            with pysam.AlignmentFile(str(files[0])) as bam:
+                found = [str(read) for read in bam.fetch(bam.references[0], 2000, 2100)]
+                placed = list(bam.fetch())
+            assert found == [str(r) for r in placed if r.reference_start < 2100 and _end(r) > 2000]
+            assert found
+    assert outputs[CPU] == outputs[CUDA]
 
 
 def test_the_command_names_its_device(device, phix, tmp_path, capfd) -> None:

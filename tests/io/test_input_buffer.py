@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -15,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mapper.errors import DeviceError
 from mapper.io import isal
 from mapper.io.batch_reader import bytes_ahead
 from mapper.io.bgzf import EOF_BLOCK, compress_block, deflater
-from mapper.io.bgzf_reader import Done, Step
+from mapper.io.bgzf_reader import BlocksPart, Done, SharedInflating, Step
 from mapper.io.input_buffer import InputBuffer, LineCounts, count
 from mapper.io.input_file import BrokenStreamError, ByteSource
 
@@ -273,3 +275,89 @@ def test_blocks_of_a_file(tmp_path: Path, threads: int, head: bytes):
                 break
         buffer.close()
     assert few > 5 or not isal.usable()
+
+
+class ThreadsAsDevice:
+    """Threads of their own in the place of a device that decompresses blocks."""
+
+    def __init__(self, executor: Executor, most_blocks: int) -> None:
+        self.executor = executor
+        self.most_blocks, self.blocks_ahead = most_blocks, 2 * most_blocks
+        self.n_parts = 0
+
+    def memory(self, n_bytes: int) -> np.ndarray:
+        return np.empty(n_bytes, np.uint8)
+
+    def decompress(self, parts: Sequence[BlocksPart]) -> list[Done]:
+        assert 0 < sum(len(part.blocks) for part in parts) <= self.most_blocks
+        self.n_parts += len(parts)
+        return [part() for part in parts]
+
+
+@pytest.fixture(scope="module")
+def bgzf_files(tmp_path_factory) -> tuple[bytes, list[Path]]:
+    """Return a text, and files of it in blocks of a few bytes: whole, damaged and cut off."""
+    rng = np.random.default_rng(8)
+    text = rng.choice(np.frombuffer(b"ACGT\n", np.uint8), 300_000).tobytes()
+    ends = [0, *np.sort(rng.integers(0, len(text), 1500)).tolist(), len(text)]
+    deflate = deflater(1)
+    blocks = [compress_block(memoryview(text[a:b]), deflate) for a, b in pairwise(ends)]
+    folder = tmp_path_factory.mktemp("bgzf")
+    whole = b"".join(blocks) + EOF_BLOCK
+    damaged = bytearray(whole)
+    damaged[2 * len(whole) // 3] ^= 0x40
+    files = []
+    for name, data in (("whole", whole), ("damaged", damaged), ("cut", whole[: len(whole) // 2])):
+        files.append(folder / f"{name}.gz")
+        files[-1].write_bytes(data)
+    return text, files
+
+
+def read_lines(
+    path: Path, executor: Executor | None, inflating: SharedInflating | None, size: int
+) -> tuple[bytes, int, str]:
+    """Return the bytes of a file, its line ends, and why it cannot be read further."""
+    source = ByteSource(str(path), executor)
+    source.count_lines()
+    buffer = InputBuffer(source, 20_000, executor, 0, inflating)
+    got, n_lines, ended = b"", 0, False
+    while not ended:
+        view, all_left = buffer.unread(size)
+        view = view if all_left else view[:size]
+        n_lines += buffer.line_ends(view)
+        ended = all_left
+        got += buffer.take(len(view)).tobytes()
+    broken = "" if buffer.broken is None else str(buffer.broken)
+    buffer.close()
+    return got, n_lines, broken
+
+
+@pytest.mark.parametrize("most_blocks", [64, 500])
+@pytest.mark.parametrize("n_idle", [1, 3])
+@pytest.mark.parametrize("size", [700, 50_000])
+def test_a_device_shares_the_parts(bgzf_files, most_blocks, n_idle, size) -> None:
+    """Bytes, line ends and errors are those of the host alone; no thread waits for ever."""
+    text, files = bgzf_files
+    for path in files:
+        expected = read_lines(path, None, None, size)
+        assert text.startswith(expected[0])
+        assert expected[1] == expected[0].count(b"\n")
+        with ThreadPoolExecutor(2) as device_threads, ThreadPoolExecutor(n_idle) as pool:
+            device = ThreadsAsDevice(device_threads, most_blocks)
+            found = pool.submit(
+                read_lines, path, pool, SharedInflating(device, pool), size
+            ).result()
+        assert found == expected
+        assert device.n_parts or most_blocks > 64  # else threads have done all
+    assert expected[2]
+
+
+def test_a_device_that_fails_ends_the_reading(bgzf_files) -> None:
+    class Failing(ThreadsAsDevice):
+        def decompress(self, parts: Sequence[BlocksPart]) -> list[Done]:
+            raise DeviceError("the driver failed")
+
+    with ThreadPoolExecutor(2) as device_threads, ThreadPoolExecutor(1) as pool:
+        inflating = SharedInflating(Failing(device_threads, 64), pool)
+        with pytest.raises(DeviceError, match="driver failed"):
+            read_lines(bgzf_files[1][0], pool, inflating, 50_000)

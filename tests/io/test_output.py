@@ -48,7 +48,8 @@ def compressed(
     sink = Collector()
     bounds = [0, *sorted(cuts), len(data)]
     with ThreadPoolExecutor(threads) as executor:
-        writer = bgzf.BgzfWriter(sink, executor, level, 3, in_background=in_background)
+        compressor = bgzf.HostCompressor(executor, level)
+        writer = bgzf.BgzfWriter(sink, executor, compressor, 3, in_background=in_background)
         for start, end in pairwise(bounds):
             writer.append(data[start:end])
         writer.finish()
@@ -131,7 +132,8 @@ def test_bgzf_offsets_of_blocks(level):
     data = DATA[:3_000_000] + np.random.default_rng(4).bytes(1_500_000)
     sink = Collector()
     with ThreadPoolExecutor(2) as executor:
-        writer = bgzf.BgzfWriter(sink, executor, level, max_pending=1)
+        compressor = bgzf.HostCompressor(executor, level)
+        writer = bgzf.BgzfWriter(sink, executor, compressor, max_pending=1)
         assert writer.block_offsets.tolist() == [0]
         writer.append(data[:100])
         writer.end_block()

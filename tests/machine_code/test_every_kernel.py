@@ -77,6 +77,18 @@ def index_and_kmers():
     yield cuda._scatter_listed, [HITS, NUMBER, I8, *FOUND, *FOUND]
 
 
+def bgzf():
+    from mapper.io.bgzf_cuda import _align, _assemble, _count_lines
+
+    sizes, starts, bodies, checksums = I8, I8, I8, U4
+    yield (
+        _assemble,
+        [U1, U1, I8, NUMBER, sizes, U1, NUMBER, sizes, checksums, starts, U1],
+    )
+    yield _align, [U1, bodies, sizes, starts, U1]
+    yield _count_lines, [U1, starts, sizes, I8]
+
+
 def pairwise():
     from mapper.align.affine.cuda_general import AffineSpace, extension_kernel
     from mapper.align.cuda.retry import DevicePairs, DeviceResults
@@ -97,7 +109,7 @@ def pairwise():
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("kernels", [seeding_and_chaining, index_and_kmers, pairwise])
+@pytest.mark.parametrize("kernels", [seeding_and_chaining, index_and_kmers, bgzf, pairwise])
 def test_kernels_keep_everything_in_registers(kernels) -> None:
     require_compiler()
     for kernel, argument_types in kernels():

@@ -90,7 +90,7 @@ def test_groups_do_not_show(world, as_device, monkeypatch, tmp_path, files) -> N
         monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", estimation_pairs)
         map_to(world.index, cpu, *reads)
         for batch_bases, n_batches, threads in ((6_000, 1, 3), (6_000, 5, 1), (14_000, 3, 3)):
-            monkeypatch.setattr(device_batches, "BATCH_BASES", batch_bases)
+            monkeypatch.setattr(device_batches, "MEMBER_BASES", batch_bases)
             map_to(
                 world.index, path, *reads, threads=threads, device=DeviceChoice(CUDA, (0,)),
                 batch_bases=n_batches * batch_bases,
@@ -137,7 +137,7 @@ def test_the_last_group_goes_whenever_the_end_shows(
     world, as_device, monkeypatch, tmp_path, n_batches
 ) -> None:
     monkeypatch.setattr(pipeline, "BatchPrefetcher", SeenLate)
-    monkeypatch.setattr(device_batches, "BATCH_BASES", 6_000)
+    monkeypatch.setattr(device_batches, "MEMBER_BASES", 6_000)
     monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 50)
     cpu, path = tmp_path / "cpu.bam", tmp_path / "x.bam"
     map_to(world.index, cpu, world.first, world.second)
@@ -164,7 +164,7 @@ def test_an_error_ends_the_run_without_output(
         return whole(*arguments, **options)
 
     monkeypatch.setattr(owner, step, failing)
-    monkeypatch.setattr(device_batches, "BATCH_BASES", 6_000)
+    monkeypatch.setattr(device_batches, "MEMBER_BASES", 6_000)
     monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 50)
     with pytest.raises(ZeroDivisionError, match=step):
         map_to(

@@ -259,6 +259,6 @@ def test_a_plan_for_map_is_what_map_says(capsys) -> None:
     ids=["3.1 Gbp", "4.4 Gbp"],
 )
 def test_what_map_took_with_a_device_is_covered_with_a_margin(bases: int, peak: float) -> None:
-    """benchmarks/results/whole_genome_{3.1G,4.4G}.md: H200, 16 threads, 2 x 150."""
-    said = mapping_bytes(index_bytes(bases, IndexParams()), 16, DEVICE_BATCH_BASES, DEVICE_STREAMS)
-    assert 1.05 * peak < said < 1.4 * peak
+    """benchmarks/results/whole_genome_{3.1G,4.4G}.md: H200, 16 threads, 2 x 150, 30 M a batch."""
+    said = mapping_bytes(index_bytes(bases, IndexParams()), 16, 30_000_000, DEVICE_STREAMS)
+    assert 1.05 * peak < said < 1.5 * peak

@@ -1,0 +1,414 @@
+"""BGZF on a device: blocks are compressed and decompressed by nvCOMP, in threads of their own.
+
+A block's DEFLATE stream and CRC-32 are nvCOMP's (:mod:`mapper.cuda.nvcomp`). What makes a block of
+them, and finds them in one, are the kernels here. A group of some hundred blocks passes a stream at
+a time: up, through the kernels, and down into page-locked memory. Several streams overlap
+the copies of one group with the kernels of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from mapper.cuda.api import cuda, kernel, knowing_its_device
+from mapper.cuda.arguments import address_of
+from mapper.cuda.memory import (
+    Workspace,
+    copy_in,
+    copy_out,
+    free_bytes,
+    page_locked,
+    priority_stream,
+    result_memory,
+)
+from mapper.errors import DeviceError
+from mapper.io.bgzf import BLOCK_BYTES, HEADER_BYTES, HEADER_FIELDS, MAX_BLOCK, TRAILER_BYTES
+from mapper.io.bgzf_reader import N_LINES, PLAIN_END, PLAIN_START, BlocksPart, Done, find_bodies
+from mapper.parallel.buffers import Recycler
+from mapper.parallel.pool import thread_pool
+
+DEFLATING_BLOCKS, INFLATING_BLOCKS = 512, 256
+"""Blocks of a group: 33 and 17 MB of plain bytes."""
+
+DEFLATING_STREAMS, INFLATING_STREAMS = 4, 3
+"""Groups at a time. A block takes nvCOMP's compressor 10 ms: a few thousand must be under way."""
+
+MEMORY_SHARE = 0.1
+"""Share of a device's free memory for blocks, each way; with less, groups are smaller."""
+
+_LEAST_BLOCKS = 64
+"""With memory for fewer blocks than these, the device is of little use, and the host compresses."""
+
+_STORED_BYTES = 5
+"""Of the header of a stored block of DEFLATE: last block and kind, length, and its complement."""
+
+_LINE_END = np.uint8(ord("\n"))
+_ALIGNMENT = 4  # of a compressed body
+
+
+class Codec(Protocol):
+    """The interface of :class:`mapper.cuda.nvcomp.Nvcomp`, as far as it is used here."""
+
+    def deflate_sizes(self, n: int, chunk_bytes: int, level: int) -> tuple[int, int]: ...
+    def inflate_bytes(self, n: int, chunk_bytes: int) -> int: ...
+    def describe(self, status: int) -> str: ...
+    def deflate(
+        self, n: int, chunk_bytes: int, level: int, data: Any, sizes: Any, work: Any, out: Any,
+        out_sizes: Any, statuses: Any, stream: Any,
+    ) -> None: ...  # fmt: skip
+    def inflate(
+        self, n: int, data: Any, sizes: Any, work: Any, out: Any, rooms: Any, out_sizes: Any,
+        statuses: Any, stream: Any,
+    ) -> None: ...  # fmt: skip
+    def crc32(
+        self, n: int, chunk_bytes: int, data: Any, sizes: Any, checksums: Any, stream: Any
+    ) -> None: ...  # fmt: skip
+
+
+# --- kernels ---
+
+
+@kernel(256)
+def _assemble(header, data, addresses, first_address, sizes, slots, slot_bytes, packed, checksums,
+              starts, blocks):  # fmt: skip
+    """Write a BGZF block for each group of threads: header, body and trailer.
+
+    A body that would make the block too long is stored. `packed` holds the bytes of each body in
+    its slot; `starts` those of the blocks, which allow for storing (see :func:`block_bytes`).
+    """
+    block = cuda.blockIdx.x
+    lane, n_lanes = cuda.threadIdx.x, cuda.blockDim.x
+    start, end = starts[block], starts[block + 1]
+    n_plain = sizes[block]
+    body = start + HEADER_BYTES
+    n_body = end - body - TRAILER_BYTES
+    if n_body == packed[block]:
+        slot = block * slot_bytes
+        for i in range(lane, n_body, n_lanes):
+            blocks[body + i] = slots[slot + i]
+    else:
+        plain = addresses[block] - first_address
+        for i in range(lane, n_plain, n_lanes):
+            blocks[body + _STORED_BYTES + i] = data[plain + i]
+        if lane == 0:
+            blocks[body] = 1
+            for i in range(2):
+                length = n_plain >> (8 * i)
+                blocks[body + 1 + i] = length & 0xFF
+                blocks[body + 3 + i] = ~length & 0xFF
+    if lane < HEADER_BYTES - 2:
+        blocks[start + lane] = header[lane]
+    if lane < 2:
+        blocks[body - 2 + lane] = ((end - start - 1) >> (8 * lane)) & 0xFF
+    if lane < 4:
+        blocks[end - TRAILER_BYTES + lane] = (np.int64(checksums[block]) >> (8 * lane)) & 0xFF
+        blocks[end - 4 + lane] = (n_plain >> (8 * lane)) & 0xFF
+
+
+@kernel(256)
+def _align(data, bodies, sizes, starts, aligned):
+    """Copy the body of a block for each group of threads to its aligned place."""
+    block = cuda.blockIdx.x
+    source, target = bodies[block], starts[block]
+    for i in range(cuda.threadIdx.x, sizes[block], cuda.blockDim.x):
+        aligned[target + i] = data[source + i]
+
+
+@kernel(256)
+def _count_lines(plain, starts, sizes, n_lines):
+    """Count the line ends of a block for each group of threads."""
+    block = cuda.blockIdx.x
+    start = starts[block]
+    n = 0
+    for i in range(cuda.threadIdx.x, sizes[block], cuda.blockDim.x):
+        if plain[start + i] == _LINE_END:
+            n += 1
+    cuda.atomic.add(n_lines, block, n)
+
+
+def block_bytes(packed: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return the bytes of BGZF blocks (int64), given those of their bodies and their plain ones.
+
+    A block that would be longer than BGZF allows is stored.
+    """
+    around = HEADER_BYTES + TRAILER_BYTES
+    compressed = packed + around
+    return np.where(compressed > MAX_BLOCK, sizes + _STORED_BYTES + around, compressed)
+
+
+# --- streams ---
+
+
+class _Lane:
+    """A stream with the arrays of a group of blocks, kept from group to group."""
+
+    def __init__(self, ordinal: int, codec: Codec, results: Recycler) -> None:
+        self.ordinal = ordinal
+        self._codec, self._results = codec, results
+        # Between the blocks of long kernels of mapping a group would wait for a tenth of a second.
+        self._space = Workspace(results, sleeps=True, stream=priority_stream())
+
+    def _array(self, name: str, n: int, dtype: Any) -> Any:
+        return self._space.device(name, n, dtype)
+
+
+class _Deflating(_Lane):
+    def __init__(
+        self, ordinal: int, codec: Codec, results: Recycler, most_blocks: int, level: int
+    ) -> None:
+        super().__init__(ordinal, codec, results)
+        self._level = level
+        work, self._slot_bytes = codec.deflate_sizes(most_blocks, BLOCK_BYTES, level)
+        most = most_blocks * BLOCK_BYTES
+        self._plain = self._space.pinned("plain", most, np.uint8)
+        self._data = self._array("data", most, np.uint8)
+        self._slots = self._array("slots", most_blocks * self._slot_bytes, np.uint8)
+        self._blocks = self._array("blocks", most_blocks * MAX_BLOCK, np.uint8)
+        self._work = self._array("work", max(work, 8), np.uint8)
+        self._header = self._space.upload("header", HEADER_FIELDS)
+        slots = address_of(self._slots) + np.arange(most_blocks, dtype=np.int64) * self._slot_bytes
+        self._slot_addresses = self._space.upload("slot addresses", slots)
+        self._space.synchronize()
+
+    def run(self, pieces: Sequence[memoryview]) -> memoryview:
+        """Return the BGZF blocks of pieces of data."""
+        space, plain = self._space, self._plain
+        starts: list[int] = []
+        at = 0
+        for piece in pieces:
+            plain[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            starts.extend(range(at, at + len(piece), BLOCK_BYTES))
+            at += len(piece)
+        n = len(starts)
+        copy_in(self._data, plain, at, space.stream)
+        first = np.array(starts, np.int64)
+        # Pieces are of whole blocks but for their last, so a block ends where the next begins.
+        n_plain = np.diff(first, append=at)
+        addresses = space.upload("addresses", first + address_of(self._data))
+        sizes = space.upload("sizes", n_plain)
+        n_packed = self._array("packed", n, np.int64)
+        statuses = self._array("statuses", n, np.int32)
+        checksums = self._array("checksums", n, np.uint32)
+        self._codec.deflate(
+            n, BLOCK_BYTES, self._level, addresses, sizes, self._work, self._slot_addresses,
+            n_packed, statuses, space.stream,
+        )  # fmt: skip
+        self._codec.crc32(n, BLOCK_BYTES, addresses, sizes, checksums, space.stream)
+        found = space.download("packed", n_packed)
+        good = space.download("statuses", statuses)
+        space.synchronize()
+        if good.any():
+            raise DeviceError(
+                f"nvCOMP could not compress a block: {self._codec.describe(int(good.max()))}; "
+                "compress on the host"
+            )
+        ends = np.cumsum(block_bytes(found, n_plain))
+        offsets = space.upload("starts", np.append(0, ends))
+        _assemble.launch_blocks(
+            n, space.stream, self._header, self._data, addresses, address_of(self._data), sizes,
+            self._slots, self._slot_bytes, n_packed, checksums, offsets, self._blocks,
+        )  # fmt: skip
+        total = int(ends[-1])
+        out = self._results.empty(total, "blocks")
+        copy_out(out, self._blocks, total, space.stream)
+        space.synchronize()
+        return out.data
+
+
+class _Inflating(_Lane):
+    def __init__(self, ordinal: int, codec: Codec, results: Recycler, most_blocks: int) -> None:
+        super().__init__(ordinal, codec, results)
+        most = most_blocks * MAX_BLOCK
+        self._packed = self._space.pinned("packed", most, np.uint8)
+        self._data = self._array("data", most, np.uint8)
+        # A damaged body may be read beyond its end.
+        self._aligned = self._array("aligned", most + MAX_BLOCK, np.uint8)
+        self._plain = self._array("plain", most, np.uint8)
+        work = codec.inflate_bytes(most_blocks, MAX_BLOCK)
+        self._work = self._array("work", max(work, 8), np.uint8)
+
+    def run(self, parts: Sequence[BlocksPart]) -> list[Done]:
+        """Decompress parts into their buffers; the host repeats those that are damaged or odd."""
+        space = self._space
+        packed_at = plain_at = 0
+        columns = []
+        for part in parts:
+            first, last = int(part.blocks[0, 0]), int(part.blocks[-1, 1])
+            self._packed[packed_at : packed_at + last - first] = part.data[first:last]
+            bodies = find_bodies(part.data, part.blocks)
+            bodies[:, 0] += packed_at - first
+            columns.append(bodies)
+            packed_at += last - first
+            plain_at += int(part.blocks[-1, PLAIN_END] - part.blocks[0, PLAIN_START])
+        starts, sizes, checksums, n_plain = (
+            np.ascontiguousarray(column) for column in np.concatenate(columns).T
+        )
+        n = len(starts)
+        copy_in(self._data, self._packed, packed_at, space.stream)
+        places = np.append(0, np.cumsum(-(-sizes // _ALIGNMENT) * _ALIGNMENT))[:-1]
+        plain_starts = np.append(0, np.cumsum(n_plain))[:-1]
+        body_sizes = space.upload("sizes", sizes)
+        _align.launch_blocks(
+            n, space.stream, self._data, space.upload("starts", starts), body_sizes,
+            space.upload("places", places), self._aligned,
+        )  # fmt: skip
+        rooms = space.upload("rooms", n_plain)
+        found_sizes = self._array("found sizes", n, np.int64)
+        statuses = self._array("statuses", n, np.int32)
+        found_checksums = self._array("checksums", n, np.uint32)
+        plain = space.upload("plain starts", plain_starts + address_of(self._plain))
+        self._codec.inflate(
+            n, space.upload("bodies", places + address_of(self._aligned)), body_sizes, self._work,
+            plain, rooms, found_sizes, statuses, space.stream,
+        )  # fmt: skip
+        self._codec.crc32(n, MAX_BLOCK, plain, rooms, found_checksums, space.stream)
+        n_lines = None
+        if any(part.count_lines for part in parts):
+            counts = space.upload("n_lines", np.zeros(n, np.int64))
+            _count_lines.launch_blocks(
+                n, space.stream, self._plain, space.upload("plain at", plain_starts), rooms, counts
+            )
+            n_lines = space.download("n_lines", counts)
+        at = 0
+        for part in parts:
+            first, last = int(part.blocks[0, PLAIN_START]), int(part.blocks[-1, PLAIN_END])
+            target = np.frombuffer(part.buffer, np.uint8)[first:last]
+            copy_out(target, self._plain[at : at + last - first], last - first, space.stream)
+            at += last - first
+        found = [
+            space.download(*pair)
+            for pair in (("found sizes", found_sizes), ("statuses", statuses),
+                         ("checksums", found_checksums))
+        ]  # fmt: skip
+        space.synchronize()
+        good = (found[0] == n_plain) & (found[1] == 0) & (found[2] == checksums) & (n_plain > 0)
+        done = []
+        at = 0
+        for part in parts:
+            end = at + len(part.blocks)
+            if good[at:end].all():
+                blocks = None
+                if part.count_lines and n_lines is not None:
+                    part.blocks[:, N_LINES] = n_lines[at:end]
+                    blocks = part.blocks
+                done.append(Done(int(part.blocks[-1, PLAIN_END]), None, blocks))
+            else:
+                done.append(part())
+            at = end
+        return done
+
+
+LaneKind = TypeVar("LaneKind", bound=_Lane)
+
+
+class _Lanes(Generic[LaneKind]):
+    """Streams of one kind, each for one thread at a time."""
+
+    def __init__(self, executor: Executor, lanes: Sequence[LaneKind]) -> None:
+        self.executor = executor
+        """Its threads wait for devices: as many as there are streams."""
+        self._ordinal = lanes[0].ordinal
+        self._idle: SimpleQueue[LaneKind] = SimpleQueue()
+        for lane in lanes:
+            self._idle.put(lane)
+
+    def _run(self, call: Callable[..., Any], *args: Any) -> Any:
+        lane = self._idle.get()
+        try:
+            with cuda.gpus[lane.ordinal]:
+                return knowing_its_device(call)(lane, *args)
+        finally:
+            self._idle.put(lane)
+
+
+class DeviceDeflater(_Lanes[_Deflating]):
+    """Compresses groups of BGZF blocks; see :class:`mapper.io.bgzf.Compressor`."""
+
+    def __init__(self, executor: Executor, lanes: Sequence[_Deflating], n_blocks: int) -> None:
+        super().__init__(executor, lanes)
+        self.blocks_per_task = n_blocks
+        self.least_pending = 2 * len(lanes)
+
+    def compress(self, pieces: Sequence[memoryview]) -> memoryview:
+        """Return the blocks of data in pieces, each of whole blocks but for its last."""
+        return self._run(_Deflating.run, pieces)
+
+
+class DeviceInflater(_Lanes[_Inflating]):
+    """Decompresses parts of steps of BGZF files; see :class:`mapper.io.bgzf_reader.Inflater`."""
+
+    def __init__(self, executor: Executor, lanes: Sequence[_Inflating], n_blocks: int) -> None:
+        super().__init__(executor, lanes)
+        self.most_blocks = n_blocks
+        self.blocks_ahead = len(lanes) * n_blocks
+
+    def memory(self, n_bytes: int) -> np.ndarray:
+        """Return page-locked memory (uint8)."""
+        with cuda.gpus[self._ordinal]:
+            return page_locked(n_bytes, np.dtype(np.uint8))
+
+    def decompress(self, parts: Sequence[BlocksPart]) -> list[Done]:
+        """Decompress parts of at most ``most_blocks`` blocks in all; return what came of each."""
+        return self._run(_Inflating.run, parts)
+
+
+def _blocks_that_fit(
+    ordinals: Sequence[int], n_streams: int, most: int, bytes_per_block: int
+) -> int:
+    """Return how many blocks a group may have on each device, 0 if it is not worth while."""
+    fitting = most
+    for ordinal in ordinals:
+        with cuda.gpus[ordinal]:
+            room = int(MEMORY_SHARE * free_bytes())
+        fitting = min(fitting, room // (ordinals.count(ordinal) * n_streams * bytes_per_block))
+    return fitting if fitting >= _LEAST_BLOCKS else 0
+
+
+def _open_lanes(
+    ordinals: Sequence[int], n_streams: int, lane: Callable[[int, Recycler], LaneKind]
+) -> list[LaneKind]:
+    """Open the streams of each device."""
+    lanes = []
+    for ordinal in ordinals:
+        with cuda.gpus[ordinal]:
+            results = result_memory()
+            lanes += [lane(ordinal, results) for _ in range(n_streams)]
+    return lanes
+
+
+@contextmanager
+def device_deflater(
+    codec: Codec, ordinals: Sequence[int], level: int
+) -> Iterator[DeviceDeflater | None]:
+    """Open streams that compress on devices; None if their memory is too small."""
+    work, slot = codec.deflate_sizes(DEFLATING_BLOCKS, BLOCK_BYTES, level)
+    bytes_per_block = work // DEFLATING_BLOCKS + slot + BLOCK_BYTES + MAX_BLOCK
+    n = _blocks_that_fit(ordinals, DEFLATING_STREAMS, DEFLATING_BLOCKS, bytes_per_block)
+    if n == 0:
+        yield None
+        return
+    lanes = _open_lanes(
+        ordinals, DEFLATING_STREAMS, lambda i, results: _Deflating(i, codec, results, n, level)
+    )
+    with thread_pool(len(lanes)) as executor:
+        yield DeviceDeflater(executor, lanes, n)
+
+
+@contextmanager
+def device_inflater(codec: Codec, ordinals: Sequence[int]) -> Iterator[DeviceInflater | None]:
+    """Open streams that decompress on devices; None if their memory is too small."""
+    n = _blocks_that_fit(ordinals, INFLATING_STREAMS, INFLATING_BLOCKS, 3 * MAX_BLOCK)
+    if n == 0:
+        yield None
+        return
+    lanes = _open_lanes(
+        ordinals, INFLATING_STREAMS, lambda i, results: _Inflating(i, codec, results, n)
+    )
+    with thread_pool(len(lanes)) as executor:
+        yield DeviceInflater(executor, lanes, n)

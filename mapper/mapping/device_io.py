@@ -1,0 +1,77 @@
+"""Input and output of a run on its devices: BGZF by nvCOMP, where the user has installed it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+from mapper.errors import UsageError, option
+
+if TYPE_CHECKING:
+    from mapper.io.bgzf import Compressor
+    from mapper.io.bgzf_reader import Inflater
+
+log = logging.getLogger(__name__)
+
+AUTO, HOST, DEVICE = COMPRESS_ON = ("auto", "host", "device")
+"""Where BAM is compressed; auto: on a device of the run if nvCOMP is there, else on the host."""
+
+
+class DeviceIO(NamedTuple):
+    """What a device does of a run's input and output; None for what the host does."""
+
+    inflater: Inflater | None = None
+    deflater: Compressor | None = None
+
+
+def open_device_io(
+    stack: ExitStack, ordinals: Sequence[int], compress_on: str, level: int
+) -> DeviceIO:
+    """Open the streams that decompress and compress BGZF on devices, until `stack` is closed.
+
+    Parameters
+    ----------
+    ordinals
+        Devices of the run; none on the CPU.
+    compress_on
+        One of COMPRESS_ON.
+    level
+        0 to 9.
+
+    Raises
+    ------
+    UsageError
+        If BAM is to be compressed on a device, and cannot be.
+    """
+    from mapper.cuda import nvcomp
+
+    codec = nvcomp.load() if ordinals else None
+    if codec is None:
+        if compress_on == DEVICE and not ordinals:
+            raise UsageError(
+                f"{option('compress_on', DEVICE)} needs a CUDA device; the run has none"
+            )
+        if compress_on == DEVICE:
+            raise UsageError(
+                f"{option('compress_on', DEVICE)} needs nvCOMP 6, which is not installed: "
+                f"{nvcomp.INSTALL}"
+            )
+        return DeviceIO()
+    from mapper.io.bgzf_cuda import device_deflater, device_inflater
+
+    inflater = stack.enter_context(device_inflater(codec, ordinals))
+    deflater = None
+    if compress_on != HOST:
+        deflater = stack.enter_context(device_deflater(codec, ordinals, level))
+        if deflater is None and compress_on == DEVICE:
+            raise UsageError(
+                f"{option('compress_on', DEVICE)}: the device's memory is too small for the index "
+                "and compression; leave it to the host"
+            )
+    log.info(
+        "nvCOMP %s: BGZF is decompressed on the %s, BAM compressed on the %s", codec.version,
+        "host" if inflater is None else "device", "host" if deflater is None else "device",
+    )  # fmt: skip
+    return DeviceIO(inflater, deflater)

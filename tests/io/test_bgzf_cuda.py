@@ -1,0 +1,214 @@
+"""BGZF on a device: the same bytes come out, damaged blocks are refused, whatever the group.
+
+In numba's simulator, which has no nvCOMP, zlib stands for it, so the kernels around it are tested.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gzip
+import itertools
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
+
+from mapper.cuda import nvcomp
+from mapper.cuda.api import SIMULATED, cuda
+from mapper.io import bgzf
+from mapper.io.bgzf_cuda import DeviceDeflater, DeviceInflater, device_deflater, device_inflater
+from mapper.io.bgzf_reader import BlocksPart, find_blocks
+from mapper.io.record_ends import line_ends
+
+pytestmark = pytest.mark.gpu
+
+
+class Zlib:
+    """zlib in the place of nvCOMP, in the simulator, whose device addresses are the host's."""
+
+    def deflate_sizes(self, n: int, chunk_bytes: int, level: int) -> tuple[int, int]:
+        return n, 2 * chunk_bytes
+
+    def inflate_bytes(self, n: int, chunk_bytes: int) -> int:
+        return 0
+
+    def describe(self, status: int) -> str:
+        return f"status {status}"
+
+    def deflate(self, n: int, chunk_bytes: int, level: int, data: Any, sizes: Any, work: Any,
+                out: Any, out_sizes: Any, statuses: Any, stream: Any) -> None:  # fmt: skip
+        for i in range(n):
+            stream = zlib.compressobj(level, zlib.DEFLATED, -15)
+            plain = ctypes.string_at(int(data[i]), int(sizes[i]))
+            # A body longer than BGZF allows, as nvCOMP's may be.
+            noise = level == 0
+            packed = stream.compress(plain) + stream.flush() + bytes(1000 if noise else 0)
+            ctypes.memmove(int(out[i]), packed, len(packed))
+            out_sizes[i], statuses[i] = len(packed), 0
+
+    def inflate(self, n: int, data: Any, sizes: Any, work: Any, out: Any, rooms: Any,
+                out_sizes: Any, statuses: Any, stream: Any) -> None:  # fmt: skip
+        for i in range(n):
+            assert int(data[i]) % 4 == int(data[0]) % 4
+            statuses[i] = 0
+            try:
+                plain = zlib.decompress(ctypes.string_at(int(data[i]), int(sizes[i])), -15)
+            except zlib.error:
+                statuses[i], plain = 12, b""
+            ctypes.memmove(int(out[i]), plain[: int(rooms[i])], min(len(plain), int(rooms[i])))
+            out_sizes[i] = len(plain)
+
+    def crc32(self, n: int, chunk_bytes: int, data: Any, sizes: Any, checksums: Any,
+              stream: Any) -> None:  # fmt: skip
+        for i in range(n):
+            checksums[i] = zlib.crc32(ctypes.string_at(int(data[i]), int(sizes[i])))
+
+
+@pytest.fixture(scope="module")
+def codec() -> Any:
+    if SIMULATED:
+        return Zlib()
+    if not cuda.is_available():
+        pytest.skip("no CUDA device")
+    found = nvcomp.load()
+    if found is None:
+        pytest.skip(f"nvCOMP is not installed: {nvcomp.INSTALL}")
+    return found
+
+
+@pytest.fixture(scope="module", params=[1, 6])
+def deflater(codec: Any, request: pytest.FixtureRequest) -> Iterator[DeviceDeflater]:
+    with device_deflater(codec, [0], request.param) as opened:
+        assert opened is not None
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def inflater(codec: Any) -> Iterator[DeviceInflater]:
+    with device_inflater(codec, [0]) as opened:
+        assert opened is not None
+        yield opened
+
+
+def text(n: int, seed: int = 1) -> bytes:
+    """Return lines of letters, of which some repeat."""
+    rng = np.random.default_rng(seed)
+    letters = rng.choice(np.frombuffer(b"ACGT\n", np.uint8), n, p=[0.3, 0.3, 0.2, 0.19, 0.01])
+    letters[n // 2 :] = letters[: n - n // 2]
+    return letters.tobytes()
+
+
+def noise(n: int) -> bytes:
+    return np.random.default_rng(2).integers(0, 256, n, np.uint8).tobytes()
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.data += data
+
+
+def part_of(blocks: bytes, *, count_lines: bool = False) -> BlocksPart:
+    """Return the part of a step that whole blocks make, into memory of its own."""
+    data = np.frombuffer(b"xyz" + blocks, np.uint8)  # at no special address
+    table = np.empty((1000, 5), np.int64)
+    n, _ = find_blocks(data, 3, len(data), 1 << 40, table)
+    room = memoryview(bytearray(int(table[n - 1, 3])))
+    return BlocksPart(data, table[:n], room, count_lines)
+
+
+BLOCK = bgzf.BLOCK_BYTES
+PIECES = [
+    pytest.param([b"A"], id="one byte"),
+    pytest.param([text(BLOCK)], id="a block"),
+    pytest.param([text(2 * BLOCK + 1)], id="two blocks and a byte"),
+    pytest.param([text(100), text(BLOCK, 3), text(5)], id="blocks that end early"),
+    pytest.param([noise(BLOCK), text(BLOCK), noise(BLOCK - 1)], id="what cannot be compressed"),
+]
+
+
+@pytest.mark.parametrize("pieces", PIECES)
+def test_blocks_hold_the_data(deflater: DeviceDeflater, pieces: list[bytes]) -> None:
+    blocks = bytes(deflater.compress([memoryview(piece) for piece in pieces]))
+    assert gzip.decompress(blocks) == b"".join(pieces)
+    sizes = [min(BLOCK, len(p) - at) for p in pieces for at in range(0, len(p), BLOCK)]
+    starts = bgzf.block_starts(blocks)
+    assert [len(gzip.decompress(blocks[a:b])) for a, b in itertools.pairwise(starts)] == sizes
+    assert starts[-1] == len(blocks)
+
+
+def test_body_that_grows_is_stored(codec: Any) -> None:
+    """Noise takes more than a block of BGZF may have, at the level that makes it so."""
+    plain = noise(BLOCK)
+    with device_deflater(codec, [0], 0) as opened:
+        assert opened is not None
+        blocks = bytes(opened.compress([memoryview(plain)]))
+    assert gzip.decompress(blocks) == plain
+    assert len(blocks) <= 1 << 16
+
+
+def test_writer_cuts_blocks_as_the_host_does(deflater: DeviceDeflater) -> None:
+    data = text(7 * BLOCK + 12_345)
+    offsets, plain = [], []
+    with ThreadPoolExecutor(2) as executor:
+        for compressor in (None, deflater):
+            sink = Sink()
+            writer = bgzf.BgzfWriter(sink, executor, compressor)
+            writer.append(data[:1000])
+            writer.end_block()
+            writer.append(data[1000:])
+            writer.finish()
+            assert sink.data.endswith(bgzf.EOF_BLOCK)
+            plain.append(gzip.decompress(sink.data))
+            offsets.append(writer.block_offsets)
+    assert plain[0] == plain[1] == data
+    assert len(offsets[0]) == len(offsets[1])
+
+
+@pytest.mark.parametrize("level", [0, 1, 6])
+@pytest.mark.parametrize("count_lines", [True, False])
+def test_parts_are_decompressed(inflater: DeviceInflater, level: int, count_lines: bool) -> None:
+    plain = [text(3 * BLOCK + 5), noise(BLOCK), b"\n" * BLOCK + b"A", b"A"]
+    deflate = bgzf.deflater(level)
+    parts = [
+        part_of(bgzf.compress_blocks(memoryview(data), deflate), count_lines=count_lines)
+        for data in plain
+    ]
+    for part, data, done in zip(parts, plain, inflater.decompress(parts), strict=True):
+        assert done.error is None
+        assert bytes(part.buffer[: done.plain_end]) == data
+        if count_lines:
+            assert done.blocks is not None
+            assert done.blocks[:, 4].sum() == line_ends(np.frombuffer(data, np.uint8))
+        else:
+            assert done.blocks is None
+
+
+def test_empty_block_is_left_to_the_host(inflater: DeviceInflater) -> None:
+    part = part_of(bgzf.compress_blocks(memoryview(b"AC"), bgzf.deflater(1)) + bgzf.EOF_BLOCK)
+    (done,) = inflater.decompress([part])
+    assert done.error is None
+    assert bytes(part.buffer) == b"AC"
+
+
+@pytest.mark.parametrize("at", [20, 500, 5000, -8, -6])
+def test_damage_is_reported_as_by_the_host(inflater: DeviceInflater, at: int) -> None:
+    """A changed byte of a body, a checksum: the same error, and correct bytes before it."""
+    good = bgzf.compress_blocks(memoryview(text(BLOCK)), bgzf.deflater(1))
+    bad = bytearray(bgzf.compress_blocks(memoryview(text(BLOCK, 5)), bgzf.deflater(1)))
+    bad[at] ^= 0x10
+    parts = [part_of(good), part_of(good + bytes(bad)), part_of(good)]
+    expected = part_of(good + bytes(bad))()
+    first, second, third = inflater.decompress(parts)
+    assert first.error is None
+    assert third.error is None
+    assert type(second.error) is type(expected.error)
+    assert str(second.error) == str(expected.error)
+    assert second.plain_end == expected.plain_end == BLOCK
