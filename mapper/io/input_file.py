@@ -166,6 +166,8 @@ class _WithHead(io.RawIOBase):
     def __init__(self, raw: Any, head: bytes) -> None:
         self._raw = raw
         self._head = head
+        self.n_read = 0
+        """Bytes that have been read."""
 
     def readable(self) -> bool:
         return True
@@ -175,8 +177,10 @@ class _WithHead(io.RawIOBase):
             n = min(len(self._head), len(buffer))
             buffer[:n] = self._head[:n]
             self._head = self._head[n:]
-            return n
-        return self._raw.readinto(buffer) or 0
+        else:
+            n = self._raw.readinto(buffer) or 0
+        self.n_read += n
+        return n
 
     def close(self) -> None:
         self._raw.close()
@@ -250,8 +254,14 @@ class ByteSource:
                 )
         self.raw_head = head
         self._pipe: ReadAhead | None = None
-        if path and not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
-            raw = self._pipe = ReadAhead(raw, name)
+        self.n_bytes = 0
+        """Bytes of the file; 0 if it is a pipe or a device."""
+        if path:
+            found = os.fstat(raw.fileno())
+            if stat.S_ISREG(found.st_mode):
+                self.n_bytes = found.st_size
+            else:
+                raw = self._pipe = ReadAhead(raw, name)
         self._raw = _WithHead(raw, head)
         self._bgzf: BgzfStream | None = None
         self._stream: Any = self._raw
@@ -261,6 +271,11 @@ class ByteSource:
             self._stream = self._bgzf = BgzfStream(self._raw, executor, read_bytes)
         elif head.startswith(GZIP_MAGIC):
             self._stream = _gzip_stream(self._raw)
+
+    @property
+    def n_read(self) -> int:
+        """Bytes of the file that have been read, of ``n_bytes``."""
+        return self._raw.n_read
 
     @property
     def is_bgzf(self) -> bool:

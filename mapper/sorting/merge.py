@@ -58,10 +58,11 @@ def merge_parts(
             )  # fmt: skip
             if parts.all_sorted:
                 _check_readable_twice(paths, sort.duplicates)
-                ranges = partial(_ranges, paths, [parts], pool)
+                opened = [parts]
+                ranges = partial(_ranges, paths, iter([parts]), opened, pool)
                 return write_sorted(
                     ranges, lambda: parts.n_records, target, sort.duplicates, pool.at(WRITE),
-                    threads, progress=progress,
+                    threads, share_read=lambda: opened[-1].share_read, progress=progress,
                 )  # fmt: skip
             log.info("parts that are not sorted: all of them are sorted")
             with open_sorted_output(
@@ -77,10 +78,12 @@ def merge_parts(
 
 
 def _ranges(
-    paths: Sequence[str], first: list[PartsReader], pool: PriorityPool
-) -> Iterator[RecordRange]:
-    """Yield the ranges of the parts, of the reader at hand or, a second time, of a new one."""
-    reader = first.pop() if first else PartsReader(paths, pool.at(READ))
+    paths: Sequence[str], fresh: Iterator[PartsReader], opened: list[PartsReader],
+    pool: PriorityPool,
+) -> Iterator[RecordRange]:  # fmt: skip
+    """Yield the ranges of the parts, of a fresh reader or of a new one, noted in `opened`."""
+    reader = next(fresh, None) or PartsReader(paths, pool.at(READ))
+    opened.append(reader)
     with closing(reader):
         yield from reader.ranges()
 

@@ -167,7 +167,8 @@ def open_sorted_output(
 def write_sorted(
     ranges: Callable[[], Iterable[RecordRange]], n_read: Callable[[], int], target: SortedTarget,
     duplicates: MarkOptions | None, executor: Executor, n_threads: int, *,
-    total: int | None = None, progress: bool = False,
+    total: int | None = None, share_read: Callable[[], float | None] | None = None,
+    progress: bool = False,
 ) -> dict[str, object] | None:  # fmt: skip
     """Write the records of ranges in order, mark duplicates and index.
 
@@ -179,6 +180,8 @@ def write_sorted(
         Returns, at the end, the number of records that must have come out of the ranges.
     total
         That number, for the progress, if it is known at the start.
+    share_read
+        Returns the share of the input that has been read, from which the progress estimates it.
 
     Returns
     -------
@@ -204,6 +207,8 @@ def write_sorted(
                 marking.add(part.counts)
             yield part
             n_gathered += part.n_records
+            if share_read is not None and (share := share_read()):
+                bar.total = round(n_gathered / share)
             bar.update(part.n_records)
         if n_gathered != n_read():
             raise OutputError(

@@ -196,6 +196,16 @@ class _Part:
             self._source.close()
 
     @property
+    def n_bytes(self) -> int:
+        """Bytes of the file; 0 if it is a pipe."""
+        return self._source.n_bytes
+
+    @property
+    def n_read(self) -> int:
+        """Bytes of the file that have been read."""
+        return self._source.n_read
+
+    @property
     def first_key(self) -> int:
         """Running key of the first record of the window; BEHIND_ALL if there is none."""
         return self._keys[0] if self._keys else BEHIND_ALL
@@ -365,6 +375,12 @@ class PartsReader:
     def n_records(self) -> int:
         """Records found so far; all, once all ranges or chunks have been taken."""
         return sum(part.n_records for part in self._parts)
+
+    @property
+    def share_read(self) -> float | None:
+        """Share of the parts' bytes that has been read; None if some part is no file."""
+        sizes = [part.n_bytes for part in self._parts]
+        return sum(part.n_read for part in self._parts) / sum(sizes) if all(sizes) else None
 
     def header(self, command_line: str) -> str:
         """Return the header of the merged file, which is sorted.

@@ -498,3 +498,20 @@ def test_other_files(tmp_path):
         kind = name[2:].upper()
         assert f"{name}: a {kind} file, and parts are merged from BAM" in error_of([path])
     assert "none.bam: no such file" in error_of([str(tmp_path / "none.bam")])
+
+
+@pytest.mark.usefixtures("small")
+def test_the_share_that_was_read_grows_to_all(tmp_path):
+    """It tells the time that is left; of a pipe nothing is known."""
+    rng = np.random.default_rng(3)
+    paths = write_all(tmp_path, [random_part(rng, 3000, 40) for _ in range(2)])
+    with PartsReader(paths, range_bytes=20_000) as reader:
+        shares = [reader.share_read for _ in reader.ranges()]
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < shares[-1] == 1
+    read, write_end = os.pipe()
+    with os.fdopen(write_end, "wb") as sink:
+        sink.write(Path(write(tmp_path / "small.bam", [Record("c1", 5, FORWARD)])).read_bytes())
+    with PartsReader([f"/dev/fd/{read}"]) as reader:
+        assert reader.share_read is None
+    os.close(read)
