@@ -5,9 +5,8 @@
 the matrix (:mod:`mapper.two_piece_band`), after what needs none: an empty side, equal lengths with
 few mismatches, a single gap.
 
-**Width.** An alignment that leaves a band has a gap for each way out and back, hence a highest
-possible score. A band whose best alignment scores more holds all optimal ones, and the result is
-*proven*. Otherwise a wider band follows: as wide as the score found demands.
+**Width.** Where no alignment that leaves a band can score as much as the best one within, the
+result is *proven*. Otherwise a wider band follows: as wide as the score found demands.
 
 **Long gaps.** Where the lengths of a piece's sides differ by more than LONG_GAP, one gap is taken
 to make up the difference: the best alignments of prefixes and of suffixes, each in a band of
@@ -54,7 +53,9 @@ from mapper.two_piece_band import (
     first_row,
     gap_cost,
     global_score,
+    least_rows,
     new_band_space,
+    rows_for,
     rows_inside,
     trace_band,
 )
@@ -219,51 +220,13 @@ def _align_with_one_gap(query, query_start, n, ref, ref_start, m, place, ops):
 
 
 @core
-def _best_outside(n, m, margin, scoring):
-    """Return the highest score of a global alignment that leaves a band.
-
-    `margin` diagonals beyond those of both corners belong to the band, on both sides.
-    """
-    insertions = margin + 1 + max(n - m, np.int64(0))
-    deletions = margin + 1 + max(m - n, np.int64(0))
-    matched = min(n - insertions, m - deletions)
-    if matched < 0:
-        return np.int64(-(2**40))  # the matrix has no such diagonal
-    return scoring.match * matched - gap_cost(insertions, scoring) - gap_cost(deletions, scoring)
-
-
-@core
-def _rows_for(n, m, score, scoring):
-    """Return the rows of a band that holds all alignments of `score`, and better ones."""
-    n_rows = _least_rows(n, m)
-    while _best_outside(n, m, _margin(n, m, n_rows), scoring) >= score:
-        n_rows += BLOCK
-    return n_rows
-
-
-@core
-def _least_rows(n, m):
-    """Return the rows of a band that holds both corners and their neighbouring diagonals."""
-    return ((abs(m - n) >> 1) + 2 + BLOCK - 1) // BLOCK * BLOCK
-
-
-@core
-def _margin(n, m, n_rows):
-    """Return how many diagonals beyond those of the corners a band has on both sides."""
-    highest = (m - n + 2 * n_rows - 1) >> 1
-    lowest = highest - 2 * n_rows + 1
-    zero = np.int64(0)
-    return min(highest - max(zero, m - n), min(zero, m - n) - lowest)
-
-
-@core
 def _fill_in_band(query, query_start, n, ref, ref_start, m, lower_bound, scoring, space, ops):
     """Align all of both pieces by bands; `lower_bound` is the score of some alignment."""
     one = np.int64(1)
     costs = costs_of(scoring, False, space.band.left[0])
-    enough = _rows_for(n, m, lower_bound, scoring)
+    enough = rows_for(n, m, lower_bound, scoring)
     is_large = n + m > PROVEN_SYMBOLS
-    n_rows = _least_rows(n, m)
+    n_rows = least_rows(n, m)
     if is_large:
         n_rows = max(n_rows, np.int64(FIRST_ROWS_OF_LARGE))
     n_rows = min(n_rows, enough)
@@ -275,7 +238,7 @@ def _fill_in_band(query, query_start, n, ref, ref_start, m, lower_bound, scoring
         _write_symbols(space.band, shape, query, query_start, one, ref, ref_start, one)
         score = global_score(space.band, shape, scoring, costs, space.cells)
         if n_rows < enough:
-            enough = min(enough, _rows_for(n, m, score, scoring))
+            enough = min(enough, rows_for(n, m, score, scoring))
         if n_rows >= enough:
             status = np.int8(PIECE_OK)
             break
