@@ -15,10 +15,12 @@ if the optimal alignment leaves neither band, and proven if two long gaps would 
 
 **Heuristics.** :data:`PIECE_UNPROVEN` tells where one had an effect.
 
-- For a piece of more than PROVEN_SYMBOLS symbols, and for an extension with a z-drop, the band is
+- Where a proof takes more than PROVEN_CELLS cells, and for an extension with a z-drop, the band is
   widened until the score no longer changes, instead of until it is proven. A gap that only a wider
-  band holds is missed: an extension looks at 128 diagonals on each side at least, if not proven.
-- A large piece with a long gap that is not proven is not aligned by a band of the whole matrix.
+  band holds is missed: one of more than 128 bases in an extension, and of more than 256 beside the
+  diagonals of both corners of a piece that is filled, at worst.
+- A join that is not proven stands where a band with the diagonals between both corners has more
+  cells than that. Elsewhere such a band is tried, too, and may find several gaps.
 - No band has more than MOST_CELLS cells, unless the corners' diagonals alone demand them.
 - The z-drop itself, which is minimap2's.
 
@@ -68,15 +70,17 @@ PIECE_NO_ROOM = 2
 PIECE_NO_OPS = 3
 """The operations do not fit: no result. One for each symbol of both pieces, and four more, do."""
 
-PROVEN_SYMBOLS = 1 << 12
-"""Of both sides together."""
+PROVEN_CELLS = 1 << 23
+"""A proof may take a band of so many cells, about 2 ms: that of any piece of 4,096 symbols."""
 MOST_CELLS = 48 << 20
 JOIN_ROWS = 128
 LONG_GAP = 4 * JOIN_ROWS
 """At least so that both bands of a join have no diagonal in common, nor neighbouring ones."""
-FIRST_ROWS_OF_LARGE = 2 * BLOCK
-"""Of the first band of a large piece that is filled."""
-FIRST_ROWS, SECOND_ROWS = BLOCK, 4 * BLOCK
+LARGE = 1 << 12
+"""Symbols of both sides; the first band of a larger piece that is filled has twice as many rows."""
+SECOND_ROWS = 8 * BLOCK
+"""Of the band that follows the first where a piece is filled without a proof."""
+FIRST_ROWS_EXTENDED, SECOND_ROWS_EXTENDED = BLOCK, 4 * BLOCK
 """Of the first bands of an extension, and so diagonals on each side."""
 
 _AMBIGUOUS = 4
@@ -220,17 +224,24 @@ def _align_with_one_gap(query, query_start, n, ref, ref_start, m, place, ops):
 
 
 @core
-def _fill_in_band(query, query_start, n, ref, ref_start, m, lower_bound, scoring, space, ops):
-    """Align all of both pieces by bands; `lower_bound` is the score of some alignment."""
+def _fill_in_band(
+    query, query_start, n, ref, ref_start, m, lower_bound, is_joined, scoring, space, ops
+):
+    """Align all of both pieces by bands.
+
+    `lower_bound` is the score of some alignment, and with `is_joined` of one over a long gap: then
+    the first band holds what a join looks at, so that its score is no lower, and wider ones follow
+    for a proof only.
+    """
     one = np.int64(1)
     costs = costs_of(scoring, False, space.band.left[0])
     enough = rows_for(n, m, lower_bound, scoring)
-    is_large = n + m > PROVEN_SYMBOLS
-    n_rows = least_rows(n, m)
-    if is_large:
-        n_rows = max(n_rows, np.int64(FIRST_ROWS_OF_LARGE))
+    n_rows, before = least_rows(n, m), np.int64(-(2**40))
+    if is_joined:
+        n_rows += JOIN_ROWS
+    elif n + m > LARGE:
+        n_rows = max(n_rows, np.int64(2 * BLOCK))
     n_rows = min(n_rows, enough)
-    before = np.int64(-(2**40))
     while True:
         shape = band_around(n, m, n_rows)
         if not _has_room(space, shape) or (n + m - 1) * n_rows > len(space.cells):
@@ -242,11 +253,15 @@ def _fill_in_band(query, query_start, n, ref, ref_start, m, lower_bound, scoring
         if n_rows >= enough:
             status = np.int8(PIECE_OK)
             break
-        wider = 2 * n_rows if is_large else enough
-        if (is_large and score == before) or (n + m - 1) * wider > MOST_CELLS:
+        settles = (n + m) * enough > PROVEN_CELLS
+        wider = enough
+        if settles:
+            wider = min(enough, max(2 * n_rows, np.int64(SECOND_ROWS)))
+        found = is_joined or score == before
+        if (settles and found) or (n + m) * wider > MOST_CELLS:
             status = np.int8(PIECE_UNPROVEN)
             break
-        n_rows = min(wider, enough)
+        n_rows = wider
         before = score
     n_ops = trace_band(space.band, shape, space.cells, np.int64(0), n, m, False, ops, np.int64(0))
     if n_ops < 0:
@@ -469,7 +484,7 @@ def _extend_by_bands(
     zero = np.int64(0)
     step = np.int64(-1 if backward else 1)
     costs = costs_of(scoring, backward, space.band.left[0])
-    n_rows, before = np.int64(FIRST_ROWS), np.int64(-(2**40))
+    n_rows, before = np.int64(FIRST_ROWS_EXTENDED), np.int64(-(2**40))
     while True:
         shape = BandShape(n, min(m, n + n_rows), n_rows, n_rows)
         if not _has_room(space, shape):
@@ -483,8 +498,8 @@ def _extend_by_bands(
         if needed == n_rows and not end.dropped:
             status = np.int8(PIECE_OK)
             break
-        settles = z_drop >= 0 or n + shape.ref_len > PROVEN_SYMBOLS
-        wider = max(2 * n_rows, np.int64(SECOND_ROWS))
+        settles = z_drop >= 0 or (n + min(m, n + needed)) * needed > PROVEN_CELLS
+        wider = max(2 * n_rows, np.int64(SECOND_ROWS_EXTENDED))
         if needed <= 8 * n_rows and not end.dropped:
             wider = min(wider, needed) if settles else needed
         if (settles and objective == before) or (n + min(m, n + wider)) * wider > MOST_CELLS:
@@ -554,10 +569,14 @@ def fill_piece(query, query_start, query_end, ref, ref_start, ref_end, scoring, 
             status, n_ops, joined = _join_over_gap(
                 ref, ref_start, m, query, query_start, n, True, scoring, workspace, ops
             )
-        if status != PIECE_UNPROVEN or n + m > PROVEN_SYMBOLS:
+        n_cells = (n + m) * (least_rows(n, m) + JOIN_ROWS)
+        if status != PIECE_UNPROVEN or n_cells > PROVEN_CELLS:
             return status, n_ops, joined
         score = joined
-    return _fill_in_band(query, query_start, n, ref, ref_start, m, score, scoring, workspace, ops)
+    return _fill_in_band(
+        query, query_start, n, ref, ref_start, m, score, abs(goal) > LONG_GAP, scoring, workspace,
+        ops,
+    )  # fmt: skip
 
 
 @core
