@@ -104,7 +104,8 @@ def new_piece_space(
     """Allocate workspace for pieces up to these lengths (in bases).
 
     `n_cells` bytes are for the traceback. Where a piece gets PIECE_NO_ROOM, four times as many
-    are tried next; MOST_CELLS suffice for pieces up to 64 kb that differ by up to LONG_GAP.
+    are tried next; the greater of MOST_CELLS and 288 for each symbol of both sides always suffices.
+    The result does not depend on them.
     """
     # A band holds the matrix, or is limited by its cells.
     widest = max(max_query_len, max_ref_len) + 2 * BLOCK

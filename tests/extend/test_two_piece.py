@@ -13,6 +13,7 @@ from mapper import dna
 from mapper.cigar import to_text
 from mapper.errors import UsageError
 from mapper.extend.two_piece import (
+    MOST_CELLS,
     PIECE_NO_OPS,
     PIECE_NO_ROOM,
     PIECE_OK,
@@ -259,6 +260,19 @@ def test_large_pieces_with_few_errors_are_proven() -> None:
         found = fill(*pair, space=space_for(SCORINGS[0], 5000, 1 << 23))
         assert found.status == PIECE_OK
         check_filled(*pair, SCORINGS[0], found)
+
+
+@pytest.mark.parametrize("lengths", [(90_000, 90_500), (100_000, 90_000), (30_000, 130_000)])
+def test_the_workspace_that_always_suffices(lengths: tuple[int, int]) -> None:
+    rng = np.random.default_rng(25)
+    query, ref = (random_letters(rng, n) for n in lengths)
+    space = space_for(SCORINGS[0], max(lengths), max(MOST_CELLS, 288 * sum(lengths)))
+    found = fill(query, ref, space=space)
+    assert found.status == PIECE_UNPROVEN
+    check_filled(query, ref, SCORINGS[0], found)
+    extended = extend(query, ref, space=space)
+    assert extended.status == PIECE_UNPROVEN
+    check_extended(query, ref, SCORINGS[0], False, extended)
 
 
 def test_the_workspace_does_not_matter_once_it_is_large_enough() -> None:
