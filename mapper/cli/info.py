@@ -199,7 +199,7 @@ def _nvcomp() -> str:
     from mapper.cuda import nvcomp
 
     found = nvcomp.load()
-    return f"no, install nvCOMP: {nvcomp.INSTALL}" if found is None else f"nvCOMP {found.version}"
+    return "by the host: nvCOMP is not installed" if found is None else f"nvCOMP {found.version}"
 
 
 def _version(name: str) -> str:

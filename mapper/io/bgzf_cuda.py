@@ -8,6 +8,7 @@ the copies of one group with the kernels of another.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -25,13 +26,22 @@ from mapper.cuda.memory import (
     free_bytes,
     page_locked,
     priority_stream,
-    result_memory,
 )
-from mapper.errors import DeviceError
+from mapper.errors import DeviceError, DeviceMemoryError
 from mapper.io.bgzf import BLOCK_BYTES, HEADER_BYTES, HEADER_FIELDS, MAX_BLOCK, TRAILER_BYTES
-from mapper.io.bgzf_reader import N_LINES, PLAIN_END, PLAIN_START, BlocksPart, Done, find_bodies
-from mapper.parallel.buffers import Recycler
+from mapper.io.bgzf_reader import (
+    END,
+    N_LINES,
+    PLAIN_END,
+    PLAIN_START,
+    START,
+    BlocksPart,
+    Done,
+    find_bodies,
+)
 from mapper.parallel.pool import thread_pool
+
+log = logging.getLogger(__name__)
 
 DEFLATING_BLOCKS, INFLATING_BLOCKS = 512, 256
 """Blocks of a group: 33 and 17 MB of plain bytes."""
@@ -148,21 +158,19 @@ def block_bytes(packed: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 class _Lane:
     """A stream with the arrays of a group of blocks, kept from group to group."""
 
-    def __init__(self, ordinal: int, codec: Codec, results: Recycler) -> None:
+    def __init__(self, ordinal: int, codec: Codec) -> None:
         self.ordinal = ordinal
-        self._codec, self._results = codec, results
+        self._codec = codec
         # Between the blocks of long kernels of mapping a group would wait for a tenth of a second.
-        self._space = Workspace(results, sleeps=True, stream=priority_stream())
+        self._space = Workspace(sleeps=True, stream=priority_stream())
 
     def _array(self, name: str, n: int, dtype: Any) -> Any:
         return self._space.device(name, n, dtype)
 
 
 class _Deflating(_Lane):
-    def __init__(
-        self, ordinal: int, codec: Codec, results: Recycler, most_blocks: int, level: int
-    ) -> None:
-        super().__init__(ordinal, codec, results)
+    def __init__(self, ordinal: int, codec: Codec, most_blocks: int, level: int) -> None:
+        super().__init__(ordinal, codec)
         self._level = level
         work, self._slot_bytes = codec.deflate_sizes(most_blocks, BLOCK_BYTES, level)
         most = most_blocks * BLOCK_BYTES
@@ -215,15 +223,15 @@ class _Deflating(_Lane):
             self._slots, self._slot_bytes, n_packed, checksums, offsets, self._blocks,
         )  # fmt: skip
         total = int(ends[-1])
-        out = self._results.empty(total, "blocks")
+        out = page_locked(total, np.dtype(np.uint8))
         copy_out(out, self._blocks, total, space.stream)
         space.synchronize()
         return out.data
 
 
 class _Inflating(_Lane):
-    def __init__(self, ordinal: int, codec: Codec, results: Recycler, most_blocks: int) -> None:
-        super().__init__(ordinal, codec, results)
+    def __init__(self, ordinal: int, codec: Codec, most_blocks: int) -> None:
+        super().__init__(ordinal, codec)
         most = most_blocks * MAX_BLOCK
         self._packed = self._space.pinned("packed", most, np.uint8)
         self._data = self._array("data", most, np.uint8)
@@ -236,16 +244,15 @@ class _Inflating(_Lane):
     def run(self, parts: Sequence[BlocksPart]) -> list[Done]:
         """Decompress parts into their buffers; the host repeats those that are damaged or odd."""
         space = self._space
-        packed_at = plain_at = 0
+        packed_at = 0
         columns = []
         for part in parts:
-            first, last = int(part.blocks[0, 0]), int(part.blocks[-1, 1])
+            first, last = int(part.blocks[0, START]), int(part.blocks[-1, END])
             self._packed[packed_at : packed_at + last - first] = part.data[first:last]
             bodies = find_bodies(part.data, part.blocks)
             bodies[:, 0] += packed_at - first
             columns.append(bodies)
             packed_at += last - first
-            plain_at += int(part.blocks[-1, PLAIN_END] - part.blocks[0, PLAIN_START])
         starts, sizes, checksums, n_plain = (
             np.ascontiguousarray(column) for column in np.concatenate(columns).T
         )
@@ -371,14 +378,17 @@ def _blocks_that_fit(
 
 
 def _open_lanes(
-    ordinals: Sequence[int], n_streams: int, lane: Callable[[int, Recycler], LaneKind]
+    ordinals: Sequence[int], n_streams: int, lane: Callable[[int], LaneKind]
 ) -> list[LaneKind]:
-    """Open the streams of each device."""
+    """Open the streams of each device; none if others have taken the memory meanwhile."""
     lanes = []
-    for ordinal in ordinals:
-        with cuda.gpus[ordinal]:
-            results = result_memory()
-            lanes += [lane(ordinal, results) for _ in range(n_streams)]
+    try:
+        for ordinal in ordinals:
+            with cuda.gpus[ordinal]:
+                lanes += [lane(ordinal) for _ in range(n_streams)]
+    except DeviceMemoryError as error:
+        log.debug("%s; the host compresses", error)
+        return []
     return lanes
 
 
@@ -390,12 +400,12 @@ def device_deflater(
     work, slot = codec.deflate_sizes(DEFLATING_BLOCKS, BLOCK_BYTES, level)
     bytes_per_block = work // DEFLATING_BLOCKS + slot + BLOCK_BYTES + MAX_BLOCK
     n = _blocks_that_fit(ordinals, DEFLATING_STREAMS, DEFLATING_BLOCKS, bytes_per_block)
-    if n == 0:
+    lanes = _open_lanes(
+        ordinals, DEFLATING_STREAMS if n else 0, lambda i: _Deflating(i, codec, n, level)
+    )
+    if not lanes:
         yield None
         return
-    lanes = _open_lanes(
-        ordinals, DEFLATING_STREAMS, lambda i, results: _Deflating(i, codec, results, n, level)
-    )
     with thread_pool(len(lanes)) as executor:
         yield DeviceDeflater(executor, lanes, n)
 
@@ -404,11 +414,9 @@ def device_deflater(
 def device_inflater(codec: Codec, ordinals: Sequence[int]) -> Iterator[DeviceInflater | None]:
     """Open streams that decompress on devices; None if their memory is too small."""
     n = _blocks_that_fit(ordinals, INFLATING_STREAMS, INFLATING_BLOCKS, 3 * MAX_BLOCK)
-    if n == 0:
+    lanes = _open_lanes(ordinals, INFLATING_STREAMS if n else 0, lambda i: _Inflating(i, codec, n))
+    if not lanes:
         yield None
         return
-    lanes = _open_lanes(
-        ordinals, INFLATING_STREAMS, lambda i, results: _Inflating(i, codec, results, n)
-    )
     with thread_pool(len(lanes)) as executor:
         yield DeviceInflater(executor, lanes, n)

@@ -20,7 +20,8 @@ pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
 
 from mapper.cuda import nvcomp
 from mapper.cuda.api import SIMULATED, cuda
-from mapper.io import bgzf
+from mapper.errors import DeviceMemoryError
+from mapper.io import bgzf, bgzf_cuda
 from mapper.io.bgzf_cuda import DeviceDeflater, DeviceInflater, device_deflater, device_inflater
 from mapper.io.bgzf_reader import BlocksPart, find_blocks
 from mapper.io.record_ends import line_ends
@@ -152,6 +153,23 @@ def test_body_that_grows_is_stored(codec: Any) -> None:
         blocks = bytes(opened.compress([memoryview(plain)]))
     assert gzip.decompress(blocks) == plain
     assert len(blocks) <= 1 << 16
+
+
+def test_no_memory_leaves_it_to_the_host(codec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too little from the start, or taken by others before it is allocated."""
+    monkeypatch.setattr(bgzf_cuda, "free_bytes", lambda: 10**8)
+    with device_deflater(codec, [0], 1) as deflater, device_inflater(codec, [0, 0]) as inflater:
+        assert deflater is None
+        assert inflater is None
+
+    def full(*_: object) -> None:
+        raise DeviceMemoryError("full")
+
+    monkeypatch.setattr(bgzf_cuda, "free_bytes", lambda: 10**11)
+    monkeypatch.setattr(bgzf_cuda.Workspace, "pinned", full)
+    with device_deflater(codec, [0], 1) as deflater, device_inflater(codec, [0]) as inflater:
+        assert deflater is None
+        assert inflater is None
 
 
 def test_writer_cuts_blocks_as_the_host_does(deflater: DeviceDeflater) -> None:
