@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import leading_zeros, trailing_zeros
 
 AMBIGUOUS = 4
 LETTERS = b"ACGTNMRSVWYHKDB"
@@ -140,3 +141,27 @@ def mismatch_word(a_planes, a_word, a_pos, b_planes, b_word, b_pos):
         | plane_word(a_planes, a_word, a_pos, 2)
         | plane_word(b_planes, b_word, b_pos, 2)
     )
+
+
+@core
+def matching_run(a_planes, a_word, a_pos, b_planes, b_word, b_pos, limit, forward):
+    """Return how many bases match in a row, `limit` at most; 64 bases a step.
+
+    Forward from `a_pos` (int32) and `b_pos` on, or backward from the bases before them.
+    """
+    done = np.int32(0)
+    while done < limit:
+        step = min(np.int32(64), np.int32(limit - done))
+        # From where the 64 bases start that are compared.
+        ahead = done if forward else np.int32(-done - step)
+        differ = mismatch_word(
+            a_planes, a_word, np.int32(a_pos + ahead), b_planes, b_word, b_pos + ahead
+        )
+        if forward:
+            run = np.int32(trailing_zeros(differ))
+        else:
+            run = np.int32(leading_zeros(differ << np.uint64(64 - step)))
+        if run < step:
+            return np.int32(done + run)
+        done = np.int32(done + step)
+    return limit

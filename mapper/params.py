@@ -83,6 +83,35 @@ SECOND_LOOK = SeedParams(
 """Seeds of the second look, which reads in doubt get (``extend/doubt.py``)."""
 
 
+class AnchorParams(NamedTuple):
+    """Seeds of long reads (``mapper/seed/maximal.py``)."""
+
+    seed_len: int = 19
+    """Bases of a window that is searched, and the fewest of an anchor."""
+    step: int = 32
+    """Distance of windows."""
+    extend_over: int = 16
+    """A window with more occurrences than this is lengthened until it has no more."""
+    max_occ: int = 250
+    """Windows with more occurrences, lengthened, are left out."""
+
+
+class ChainParams(NamedTuple):
+    """Chains of anchors (``mapper/chain/collinear.py``)."""
+
+    band: int = 500
+    """Largest difference of the diagonals of neighbours in a chain."""
+    max_gap: int = 5000
+    """Largest gap between neighbours, on the read and in the text."""
+    lookback: int = 1000
+    """Predecessors that are looked at."""
+    min_score: int = 40
+    """Chains of fewer matched bases, less gap costs, are dropped."""
+    long_band: int = 20_000
+    """The same as `band` and `max_gap` where whole chains are joined."""
+    long_gap: int = 20_000
+
+
 class KmerParams(NamedTuple):
     """Search of k-mers with mismatches (``mapper/kmers/search.py``)."""
 
