@@ -161,6 +161,22 @@ class ExtendParams(NamedTuple):
     short alignments that lie as a pair should are no chance."""
 
 
+class TwoPieceScoring(NamedTuple):
+    """Scores with two-piece gap costs (``mapper/two_piece_band.py``); minibwa's for long reads.
+
+    All but `match` are subtracted. A gap of n bases costs
+    ``min(gap_open1 + n * gap_extend1, gap_open2 + n * gap_extend2)``; the second piece is the
+    flatter one, for long gaps.
+    """
+
+    match: int = 2
+    mismatch: int = 8
+    gap_open1: int = 12
+    gap_extend1: int = 2
+    gap_open2: int = 23
+    gap_extend2: int = 1
+
+
 class PairParams(NamedTuple):
     """Pairing, rescue and mapping quality (``mapper/pair``)."""
 

@@ -20,7 +20,7 @@ LAYERS = (
     ("errors",),
     ("jit", "parallel"),
     ("batch", "params", "dna", "cigar", "sam_flags", "gap_affine", "host_memory", "cuda"),
-    ("batch_ops",),
+    ("batch_ops", "two_piece_band"),
     ("io",),
     ("sorting",),
     ("index",),
@@ -46,8 +46,8 @@ NARROW = {
     # Pairwise engines know no index and no batch of reads; of extension, only how scores become
     # penalties.
     "align": {
-        "errors", "jit", "parallel", "params", "dna", "cigar", "gap_affine", "host_memory", "cuda",
-        "io", "extend",
+        "errors", "jit", "parallel", "params", "dna", "cigar", "gap_affine", "two_piece_band",
+        "host_memory", "cuda", "io", "extend",
     },
 }  # fmt: skip
 # `mapper/__init__` holds the version, which anyone may import, and names public homes lazily.

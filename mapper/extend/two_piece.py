@@ -1,0 +1,655 @@
+"""Pieces of a long read between and beyond its anchors, aligned with two-piece gap costs.
+
+:func:`fill_piece` aligns all of a piece of the read with all of a piece of the reference,
+:func:`extend_piece` begins at one corner and ends where the score is best. Both align by a band of
+the matrix (:mod:`mapper.two_piece_band`), after what needs none: an empty side, equal lengths with
+few mismatches, a single gap.
+
+**Width.** An alignment that leaves a band has a gap for each way out and back, hence a highest
+possible score. A band whose best alignment scores more holds all optimal ones, and the result is
+*proven*. Otherwise a wider band follows: as wide as the score found demands.
+
+**Long gaps.** Where the lengths of a piece's sides differ by more than LONG_GAP, one gap is taken
+to make up the difference: the best alignments of prefixes and of suffixes, each in a band of
+JOIN_ROWS rows, are joined by it, in time that does not depend on the gap's length. That is optimal
+if the optimal alignment leaves neither band, and proven if two long gaps would cost more.
+
+**Heuristics.** :data:`PIECE_UNPROVEN` tells where one had an effect.
+
+- For a piece of more than PROVEN_SYMBOLS symbols, and for an extension with a z-drop, the band is
+  widened until the score no longer changes, instead of until it is proven. A gap that only a wider
+  band holds is missed: an extension looks at 128 diagonals on each side at least, if not proven.
+- A large piece with a long gap that is not proven is not aligned by a band of the whole matrix.
+- No band has more than MOST_CELLS cells, unless the corners' diagonals alone demand them.
+- The z-drop itself, which is minimap2's.
+
+**Ties.** Of equally good alignments the one with its gaps farthest to the left in the read, as
+:mod:`mapper.two_piece_band` says in detail. Of equally good ends of an extension the one with
+the fewest symbols of both sequences, then with the fewest of the read.
+
+References
+----------
+Li (2018), doi:10.1093/bioinformatics/bty191, sections 2.2 and 2.2.2 (z-drop, two-piece gaps).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.cigar import EQUAL, D, I, X, append_op
+from mapper.jit.accelerate import core, disjoint_core
+from mapper.params import TwoPieceScoring
+from mapper.two_piece_band import (
+    BLOCK,
+    BandShape,
+    BandSpace,
+    band_around,
+    band_symbols,
+    begin_band,
+    costs_of,
+    fill_antidiagonal,
+    first_row,
+    gap_cost,
+    global_score,
+    new_band_space,
+    rows_inside,
+    trace_band,
+)
+
+PIECE_OK = 0
+PIECE_UNPROVEN = 1
+"""Aligned, and it is not proven that no other alignment scores more."""
+PIECE_NO_ROOM = 2
+"""The workspace is too small: no result."""
+PIECE_NO_OPS = 3
+"""The operations do not fit: no result. One for each symbol of both pieces, and four more, do."""
+
+PROVEN_SYMBOLS = 1 << 12
+"""Of both sides together."""
+MOST_CELLS = 48 << 20
+JOIN_ROWS = 128
+LONG_GAP = 4 * JOIN_ROWS
+"""At least so that both bands of a join have no diagonal in common, nor neighbouring ones."""
+FIRST_ROWS_OF_LARGE = 2 * BLOCK
+"""Of the first band of a large piece that is filled."""
+FIRST_ROWS, SECOND_ROWS = BLOCK, 4 * BLOCK
+"""Of the first bands of an extension, and so diagonals on each side."""
+
+_AMBIGUOUS = 4
+_AMBIGUOUS_REF = 5
+
+# --- workspace ---
+
+
+class PieceSpace(NamedTuple):
+    """Workspace of one thread; the caller keeps it for all pieces."""
+
+    band: BandSpace
+    scores: np.ndarray  # int32, by row: H of the last column
+    reach: np.ndarray  # int32 (4, by row): see `_reach_rows`
+    cells: np.ndarray  # uint8, origins
+
+
+def new_piece_space(
+    max_query_len: int, max_ref_len: int, scoring: TwoPieceScoring, n_cells: int = 1 << 20
+) -> PieceSpace:
+    """Allocate workspace for pieces up to these lengths (in bases).
+
+    `n_cells` bytes are for the traceback. Where a piece gets PIECE_NO_ROOM, four times as many
+    are tried next; MOST_CELLS suffice for pieces up to 64 kb that differ by up to LONG_GAP.
+    """
+    # A band holds the matrix, or is limited by its cells.
+    widest = max(max_query_len, max_ref_len) + 2 * BLOCK
+    n_symbols = widest + 2 * max(min(widest, math.isqrt(n_cells)), JOIN_ROWS + BLOCK)
+    return PieceSpace(
+        new_band_space(n_symbols, scoring),
+        np.empty(n_symbols, np.int32),
+        np.empty((4, n_symbols), np.int32),
+        np.empty(n_cells, np.uint8),
+    )
+
+
+@core
+def _has_room(space, shape):
+    return band_symbols(shape) <= len(space.scores)
+
+
+@core
+def _write_symbols(space, shape, query, query_from, query_step, ref, ref_from, ref_step):
+    """Copy both sequences to where a band reads them, from a position on in one direction."""
+    for i in range(shape.query_len):
+        space.query[i + 1] = query[query_from + i * query_step]
+    last = shape.ref_len + shape.n_rows - 1
+    for j in range(shape.ref_len):
+        base = ref[ref_from + j * ref_step]
+        space.ref[last - j] = _AMBIGUOUS_REF if base == _AMBIGUOUS else base
+
+
+@core
+def _reverse(ops, start, end):
+    """Reverse the order of some operations."""
+    for i in range((end - start) >> 1):
+        ops[start + i], ops[end - 1 - i] = ops[end - 1 - i], ops[start + i]
+
+
+# --- pieces that need no matrix ---
+
+
+@core
+def _differs(a, b):
+    return a != b or a == _AMBIGUOUS
+
+
+@core
+def _count_mismatches(query, query_start, ref, ref_start, n):
+    found = np.int64(0)
+    for i in range(n):
+        found += np.int64(_differs(query[query_start + i], ref[ref_start + i]))
+    return found
+
+
+@core
+def _append_diagonal(query, query_start, ref, ref_start, n, ops, n_ops):
+    """Append the operations of n symbols without gaps; return -1 if they might not fit."""
+    done = np.int64(0)
+    while done < n:
+        differs = _differs(query[query_start + done], ref[ref_start + done])
+        first = done
+        while done < n and _differs(query[query_start + done], ref[ref_start + done]) == differs:
+            done += 1
+        if n_ops + 1 >= len(ops):
+            return np.int64(-1)
+        n_ops = np.int64(append_op(ops, n_ops, X if differs else EQUAL, done - first))
+    return n_ops
+
+
+@core
+def _best_break(query, query_start, n, ref, ref_start, m):
+    """Return the mismatches of the best alignment with one gap, and how much lies before it.
+
+    Of equals the leftmost gap.
+    """
+    short = min(n, m)
+    behind_query, behind_ref = query_start + n - short, ref_start + m - short
+    now = _count_mismatches(query, behind_query, ref, behind_ref, short)
+    fewest, place = now, np.int64(0)
+    for i in range(short):
+        now += np.int64(_differs(query[query_start + i], ref[ref_start + i]))
+        now -= np.int64(_differs(query[behind_query + i], ref[behind_ref + i]))
+        if now < fewest:
+            fewest, place = now, np.int64(i + 1)
+    return fewest, place
+
+
+@core
+def _least_extra(goal, scoring):
+    """Return what an alignment loses at least if it has more gaps than `goal`, m - n, demands.
+
+    Relative to an alignment without mismatches that has one gap, or none.
+    """
+    first = gap_cost(np.int64(1), scoring)
+    length = abs(goal)
+    if length == 0:
+        return 2 * first + scoring.match
+    one = gap_cost(length, scoring)
+    extra = gap_cost(length + 1, scoring) + first - one + scoring.match
+    # Costs are concave: of two gaps that make up one, a single symbol beside the rest costs least.
+    if length > 1:
+        extra = min(extra, gap_cost(length - 1, scoring) + first - one)
+    return extra
+
+
+@core
+def _align_with_one_gap(query, query_start, n, ref, ref_start, m, place, ops):
+    """Write an alignment with one gap behind `place` symbols; return as :func:`trace_band`."""
+    n_ops = _append_diagonal(query, query_start, ref, ref_start, place, ops, np.int64(0))
+    if n_ops < 0 or n_ops + 1 >= len(ops):
+        return np.int64(-1)
+    n_ops = append_op(ops, n_ops, I if n > m else D, abs(m - n))
+    rest = min(n, m) - place
+    return _append_diagonal(
+        query, query_start + n - rest, ref, ref_start + m - rest, rest, ops, np.int64(n_ops)
+    )
+
+
+# --- bands ---
+
+
+@core
+def _best_outside(n, m, margin, scoring):
+    """Return the highest score of a global alignment that leaves a band.
+
+    `margin` diagonals beyond those of both corners belong to the band, on both sides.
+    """
+    insertions = margin + 1 + max(n - m, np.int64(0))
+    deletions = margin + 1 + max(m - n, np.int64(0))
+    matched = min(n - insertions, m - deletions)
+    if matched < 0:
+        return np.int64(-(2**40))  # the matrix has no such diagonal
+    return scoring.match * matched - gap_cost(insertions, scoring) - gap_cost(deletions, scoring)
+
+
+@core
+def _rows_for(n, m, score, scoring):
+    """Return the rows of a band that holds all alignments of `score`, and better ones."""
+    n_rows = _least_rows(n, m)
+    while _best_outside(n, m, _margin(n, m, n_rows), scoring) >= score:
+        n_rows += BLOCK
+    return n_rows
+
+
+@core
+def _least_rows(n, m):
+    """Return the rows of a band that holds both corners and their neighbouring diagonals."""
+    return ((abs(m - n) >> 1) + 2 + BLOCK - 1) // BLOCK * BLOCK
+
+
+@core
+def _margin(n, m, n_rows):
+    """Return how many diagonals beyond those of the corners a band has on both sides."""
+    highest = (m - n + 2 * n_rows - 1) >> 1
+    lowest = highest - 2 * n_rows + 1
+    zero = np.int64(0)
+    return min(highest - max(zero, m - n), min(zero, m - n) - lowest)
+
+
+@core
+def _fill_in_band(query, query_start, n, ref, ref_start, m, lower_bound, scoring, space, ops):
+    """Align all of both pieces by bands; `lower_bound` is the score of some alignment."""
+    one = np.int64(1)
+    costs = costs_of(scoring, False, space.band.left[0])
+    enough = _rows_for(n, m, lower_bound, scoring)
+    is_large = n + m > PROVEN_SYMBOLS
+    n_rows = _least_rows(n, m)
+    if is_large:
+        n_rows = max(n_rows, np.int64(FIRST_ROWS_OF_LARGE))
+    n_rows = min(n_rows, enough)
+    before = np.int64(-(2**40))
+    while True:
+        shape = band_around(n, m, n_rows)
+        if not _has_room(space, shape) or (n + m - 1) * n_rows > len(space.cells):
+            return np.int8(PIECE_NO_ROOM), np.int64(0), np.int64(0)
+        _write_symbols(space.band, shape, query, query_start, one, ref, ref_start, one)
+        score = global_score(space.band, shape, scoring, costs, space.cells)
+        if n_rows < enough:
+            enough = min(enough, _rows_for(n, m, score, scoring))
+        if n_rows >= enough:
+            status = np.int8(PIECE_OK)
+            break
+        wider = 2 * n_rows if is_large else enough
+        if (is_large and score == before) or (n + m - 1) * wider > MOST_CELLS:
+            status = np.int8(PIECE_UNPROVEN)
+            break
+        n_rows = min(wider, enough)
+        before = score
+    n_ops = trace_band(space.band, shape, space.cells, np.int64(0), n, m, False, ops, np.int64(0))
+    if n_ops < 0:
+        return np.int8(PIECE_NO_OPS), np.int64(0), np.int64(0)
+    _reverse(ops, np.int64(0), n_ops)
+    return status, n_ops, np.int64(score)
+
+
+# --- scores of prefixes ---
+
+
+@disjoint_core
+def _advance(scores, above, column, lo, hi):
+    """Update H of rows lo to hi by the differences of an antidiagonal; return the highest."""
+    top = np.int32(-(2**30))
+    for i in range(lo, hi + 1):
+        r = np.uint64(i)
+        score = np.int32(scores[r] + above[np.uint64(column) + r])
+        scores[r] = score
+        top = max(top, score)
+    return top
+
+
+@core
+def _score_antidiagonal(space, shape, t, scoring, costs, at):
+    """Compute antidiagonal t with the scores of its cells; return the highest.
+
+    ``space.scores[i]`` is the score of row i, of those inside band and matrix.
+    """
+    first = first_row(t, shape.highest)
+    lo, hi = rows_inside(shape, t)
+    last = first + shape.n_rows - 1
+    if hi == t - 1:
+        space.scores[hi] = -gap_cost(hi, scoring)
+    # The left neighbour of a row that enters the band at its end lies outside.
+    enters = hi == last and last < t - 1 and first > first_row(t - 1, shape.highest)
+    score_above = space.scores[hi - 1] if enters else np.int32(0)
+    fill_antidiagonal(space.band, shape, t, scoring, costs, space.cells, at)
+    if enters:
+        column = shape.ref_len + shape.n_rows - t + hi
+        space.scores[hi] = score_above + space.band.left[hi] - space.band.above[column]
+    column = shape.ref_len + shape.n_rows - t
+    return _advance(space.scores, space.band.above, column, lo, hi)
+
+
+# --- one long gap ---
+
+
+@disjoint_core
+def _keep_farthest(scores, best, place, lo, hi, t, extend):
+    """Keep the best score of each row, less what a deletion saves that begins farther right."""
+    for i in range(lo, hi + 1):
+        value = np.int32(scores[i] + extend * (t - i))
+        if value > best[i]:
+            best[i] = value
+            place[i] = np.int32(t - i)
+
+
+@core
+def _reach_rows(space, shape, scoring, costs, at, best, place):
+    """Find for each row i the prefix of the reference from which a long deletion pays best.
+
+    ``best[i]`` is the highest of H(i, j) + j e2, and ``place[i]`` its lowest j. Origins lie from
+    ``space.cells[at]`` on.
+    """
+    begin_band(space.band, shape, scoring, costs)
+    for i in range(shape.query_len + 1):
+        best[i] = -gap_cost(i, scoring)
+        place[i] = 0
+    for j in range(1, min(shape.highest, shape.ref_len) + 1):
+        value = j * scoring.gap_extend2 - gap_cost(j, scoring)
+        if value > best[0]:
+            best[0], place[0] = value, j
+    for t in range(2, shape.query_len + shape.ref_len + 1):
+        lo, hi = rows_inside(shape, t)
+        if lo > hi:
+            break
+        _score_antidiagonal(space, shape, t, scoring, costs, at)
+        _keep_farthest(space.scores, best, place, lo, hi, t, scoring.gap_extend2)
+        at += shape.n_rows
+
+
+@core
+def _join_over_gap(query, query_start, n, ref, ref_start, m, swapped, scoring, space, ops):
+    """Align all of a short query with all of a long reference, with one long deletion.
+
+    `swapped`: the sequences are given in each other's place.
+    """
+    zero, one = np.int64(0), np.int64(1)
+    # Columns beyond the band are not looked at.
+    columns = min(m, n + 2 * JOIN_ROWS)
+    shape = BandShape(n, columns, np.int64(JOIN_ROWS), np.int64(JOIN_ROWS))
+    half = (n + columns) * JOIN_ROWS
+    if not _has_room(space, shape) or 2 * half > len(space.cells):
+        return np.int8(PIECE_NO_ROOM), zero, zero
+    for side in range(2):
+        costs = costs_of(scoring, side == 1, space.band.left[0])
+        _write_symbols(
+            space.band, shape,
+            query, query_start if side == 0 else query_start + n - 1, one - 2 * side,
+            ref, ref_start if side == 0 else ref_start + m - 1, one - 2 * side,
+        )  # fmt: skip
+        _reach_rows(
+            space, shape, scoring, costs, side * half, space.reach[2 * side],
+            space.reach[2 * side + 1],
+        )  # fmt: skip
+    score, place = np.int64(-(2**40)), zero
+    for i in range(n + 1):
+        joined = np.int64(space.reach[0, i]) + np.int64(space.reach[2, n - i])
+        if joined > score:
+            score, place = joined, np.int64(i)
+    before, behind = np.int64(space.reach[1, place]), np.int64(space.reach[3, n - place])
+    score -= (before + behind) * scoring.gap_extend2 + gap_cost(m - before - behind, scoring)
+    # Whatever has no such gap has two that make it up, each wider than a band's half.
+    two_gaps = gap_cost(np.int64(JOIN_ROWS), scoring) + gap_cost(m - n - JOIN_ROWS, scoring)
+    status = np.int8(PIECE_UNPROVEN)
+    if score > scoring.match * n - two_gaps:
+        status = np.int8(PIECE_OK)
+    # The band's symbols are still those of the second side, so it is traced first.
+    n_ops = trace_band(space.band, shape, space.cells, half, n - place, behind, swapped, ops, zero)
+    if n_ops < 0:
+        return np.int8(PIECE_NO_OPS), zero, zero
+    # Of reversed sequences the last operation comes first; of the others the last comes last.
+    _reverse(ops, zero, n_ops)
+    n_ops = append_op(ops, n_ops, I if swapped else D, m - before - behind)
+    _write_symbols(space.band, shape, query, query_start, one, ref, ref_start, one)
+    n_ops = trace_band(
+        space.band, shape, space.cells, zero, place, before, swapped, ops, np.int64(n_ops)
+    )
+    if n_ops < 0:
+        return np.int8(PIECE_NO_OPS), zero, zero
+    _reverse(ops, zero, n_ops)
+    return status, n_ops, score
+
+
+# --- extension ---
+
+
+@core
+def _ends_at_the_end(query, query_start, ref, ref_start, n, backward, end_bonus, scoring):
+    """Return True if n symbols without gaps, at most one a mismatch, are the best extension."""
+    mismatches = _count_mismatches(query, query_start, ref, ref_start, n)
+    if mismatches == 0:
+        return True
+    lost = scoring.match + scoring.mismatch
+    if mismatches > 1 or lost >= gap_cost(np.int64(1), scoring):
+        return False
+    before = np.int64(0)
+    step, at, ref_at = np.int64(1), query_start, ref_start
+    if backward:
+        step, at, ref_at = np.int64(-1), query_start + n - 1, ref_start + n - 1
+    while not _differs(query[at + step * before], ref[ref_at + step * before]):
+        before += 1
+    return scoring.match * before <= scoring.match * n - lost + end_bonus
+
+
+class End(NamedTuple):
+    """Ends of an extension in a band: the best one, and that at the end of the read."""
+
+    score: int
+    query_len: int
+    ref_len: int
+    whole_score: int
+    whole_ref_len: int
+    dropped: bool
+    """True if the z-drop ended the search."""
+
+
+@core
+def _search_end(space, shape, z_drop, scoring, costs):
+    """Find the best ends in a band; return them, and True if there was room for the origins."""
+    begin_band(space.band, shape, scoring, costs)
+    zero = np.int64(0)
+    n = shape.query_len
+    best, best_i, best_j = zero, zero, zero
+    whole, whole_j = -gap_cost(n, scoring), zero
+    at = zero
+    for t in range(2, n + shape.ref_len + 1):
+        lo, hi = rows_inside(shape, t)
+        if lo > hi:
+            break
+        if at + shape.n_rows > len(space.cells):
+            return End(best, best_i, best_j, whole, whole_j, False), False
+        top = np.int64(_score_antidiagonal(space, shape, t, scoring, costs, at))
+        at += shape.n_rows
+        if hi == n and space.scores[n] > whole:
+            whole, whole_j = np.int64(space.scores[n]), t - n
+        if top <= best and (z_drop < 0 or best - top <= z_drop):
+            continue
+        i = lo
+        while space.scores[i] != top:
+            i += 1
+        if top > best:
+            best, best_i, best_j = top, i, t - i
+            continue
+        more_query, more_ref = i - best_i, t - i - best_j
+        if more_query >= 0 and more_ref >= 0:
+            aside = abs(more_ref - more_query)
+            if best - top > z_drop + scoring.gap_extend2 * aside:
+                return End(best, best_i, best_j, whole, whole_j, True), True
+    return End(best, best_i, best_j, whole, whole_j, False), True
+
+
+@core
+def _rows_beyond(n, m, n_rows, score, scoring):
+    """Return the rows of a band, at least `n_rows`, that no extension of this score leaves."""
+    while True:
+        matched = max(min(n - n_rows, m), min(n, m - n_rows))
+        # No diagonal of the matrix is outside, or the gap to it costs too much.
+        if matched < 0 or scoring.match * matched - gap_cost(n_rows, scoring) < score:
+            return n_rows
+        n_rows += BLOCK
+
+
+@core
+def _extend_by_bands(
+    query, query_from, n, ref, ref_from, m, backward, z_drop, end_bonus, scoring, space, ops
+):
+    """Extend from a corner by bands; arguments and results are those of :func:`extend_piece`."""
+    zero = np.int64(0)
+    step = np.int64(-1 if backward else 1)
+    costs = costs_of(scoring, backward, space.band.left[0])
+    n_rows, before = np.int64(FIRST_ROWS), np.int64(-(2**40))
+    while True:
+        shape = BandShape(n, min(m, n + n_rows), n_rows, n_rows)
+        if not _has_room(space, shape):
+            return np.int8(PIECE_NO_ROOM), zero, zero, zero, zero
+        _write_symbols(space.band, shape, query, query_from, step, ref, ref_from, step)
+        end, has_room = _search_end(space, shape, z_drop, scoring, costs)
+        if not has_room:
+            return np.int8(PIECE_NO_ROOM), zero, zero, zero, zero
+        objective = max(end.score, end.whole_score + end_bonus)
+        needed = _rows_beyond(n, m, n_rows, objective - end_bonus, scoring)
+        if needed == n_rows and not end.dropped:
+            status = np.int8(PIECE_OK)
+            break
+        settles = z_drop >= 0 or n + shape.ref_len > PROVEN_SYMBOLS
+        wider = max(2 * n_rows, np.int64(SECOND_ROWS))
+        if needed <= 8 * n_rows and not end.dropped:
+            wider = min(wider, needed) if settles else needed
+        if (settles and objective == before) or (n + min(m, n + wider)) * wider > MOST_CELLS:
+            status = np.int8(PIECE_UNPROVEN)
+            break
+        before = objective
+        n_rows = wider
+    score, i, j = end.score, end.query_len, end.ref_len
+    if end.whole_score + end_bonus >= score:
+        score, i, j = end.whole_score, n, end.whole_ref_len
+    n_ops = trace_band(space.band, shape, space.cells, zero, i, j, False, ops, zero)
+    if n_ops < 0:
+        return np.int8(PIECE_NO_OPS), zero, zero, zero, zero
+    if not backward:
+        _reverse(ops, zero, n_ops)
+    return status, n_ops, score, i, j
+
+
+# --- entry points ---
+
+
+@core
+def fill_piece(query, query_start, query_end, ref, ref_start, ref_end, scoring, workspace, ops):
+    """Align all of a piece of a read with all of a piece of the reference.
+
+    Parameters
+    ----------
+    query, ref
+        Codes of bases, uint8: 0 to 3, and 4 for an ambiguous one, which matches nothing.
+    query_start, query_end, ref_start, ref_end
+        The pieces, half-open.
+    scoring
+        :class:`mapper.params.TwoPieceScoring`.
+    workspace
+        :class:`PieceSpace`.
+    ops
+        uint32: the operations are written from item 0 on, in the order of the read.
+
+    Returns
+    -------
+    status, n_ops, score
+        Score of the alignment; PIECE_OK or PIECE_UNPROVEN, otherwise there is no result.
+    """
+    zero = np.int64(0)
+    query_start, ref_start = np.int64(query_start), np.int64(ref_start)
+    n, m = query_end - query_start, ref_end - ref_start
+    short, goal = min(n, m), m - n
+    if len(ops) < 4:
+        return np.int8(PIECE_NO_OPS), zero, zero
+    mismatches, place = _best_break(query, query_start, n, ref, ref_start, m)
+    score = scoring.match * (short - mismatches) - scoring.mismatch * mismatches
+    score -= gap_cost(abs(goal), scoring)
+    lost = (scoring.match + scoring.mismatch) * mismatches
+    extra = _least_extra(goal, scoring)
+    # The matrix would have the same path: without a gap even if another loses as much.
+    if short == 0 or lost < extra or (goal == 0 and lost == extra):
+        n_ops = _align_with_one_gap(query, query_start, n, ref, ref_start, m, place, ops)
+        if n_ops < 0:
+            return np.int8(PIECE_NO_OPS), zero, zero
+        return np.int8(PIECE_OK), n_ops, score
+    if abs(goal) > LONG_GAP:
+        if n < m:
+            status, n_ops, joined = _join_over_gap(
+                query, query_start, n, ref, ref_start, m, False, scoring, workspace, ops
+            )
+        else:
+            status, n_ops, joined = _join_over_gap(
+                ref, ref_start, m, query, query_start, n, True, scoring, workspace, ops
+            )
+        if status != PIECE_UNPROVEN or n + m > PROVEN_SYMBOLS:
+            return status, n_ops, joined
+        score = joined
+    return _fill_in_band(query, query_start, n, ref, ref_start, m, score, scoring, workspace, ops)
+
+
+@core
+def extend_piece(
+    query, query_start, query_end, ref, ref_start, ref_end, backward, z_drop, end_bonus, scoring,
+    workspace, ops,
+):  # fmt: skip
+    """Align a piece of a read with a piece of the reference, from one corner to the best end.
+
+    Parameters
+    ----------
+    query, query_start, query_end, ref, ref_start, ref_end, scoring, workspace, ops
+        As for :func:`fill_piece`.
+    backward
+        False: from the start of both pieces to the right. True: from their end to the left.
+    z_drop
+        The search ends where the best score of an antidiagonal is lower than the best score so far
+        by more than this, plus ``gap_extend2`` for each diagonal between them. Negative: never.
+    end_bonus
+        Not negative. The alignment goes to the end of the piece of the read if its score there and
+        this are together at least the best score.
+
+    Returns
+    -------
+    status, n_ops, score, query_len, ref_len
+        As for :func:`fill_piece`; the score is without the bonus. The lengths are those of the
+        parts that are aligned.
+    """
+    zero = np.int64(0)
+    n, m = np.int64(query_end) - query_start, np.int64(ref_end) - ref_start
+    z_drop, end_bonus = np.int64(z_drop), np.int64(end_bonus)
+    if len(ops) < 4:
+        return np.int8(PIECE_NO_OPS), zero, zero, zero, zero
+    if n == 0:
+        return np.int8(PIECE_OK), zero, zero, zero, zero
+    if m == 0:
+        score = -gap_cost(n, scoring)
+        if score + end_bonus < 0:
+            return np.int8(PIECE_OK), zero, zero, zero, zero
+        return np.int8(PIECE_OK), np.int64(append_op(ops, zero, I, n)), score, n, zero
+    if n <= m and (z_drop < 0 or z_drop >= 2 * (scoring.mismatch + gap_cost(np.int64(1), scoring))):
+        at, ref_at = np.int64(query_start), np.int64(ref_start)
+        if backward:
+            at, ref_at = np.int64(query_end - n), np.int64(ref_end - n)
+        if _ends_at_the_end(query, at, ref, ref_at, n, backward, end_bonus, scoring):
+            mismatches = _count_mismatches(query, at, ref, ref_at, n)
+            n_ops = _append_diagonal(query, at, ref, ref_at, n, ops, zero)
+            if n_ops < 0:
+                return np.int8(PIECE_NO_OPS), zero, zero, zero, zero
+            score = scoring.match * (n - mismatches) - scoring.mismatch * mismatches
+            return np.int8(PIECE_OK), n_ops, score, n, n
+    query_from, ref_from = np.int64(query_start), np.int64(ref_start)
+    if backward:
+        query_from, ref_from = np.int64(query_end - 1), np.int64(ref_end - 1)
+    return _extend_by_bands(
+        query, query_from, n, ref, ref_from, m, backward, z_drop, end_bonus, scoring, workspace,
+        ops,
+    )  # fmt: skip

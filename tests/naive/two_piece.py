@@ -1,0 +1,98 @@
+"""Alignment with two-piece gap costs by the full matrix, from letters alone.
+
+Every letter but A, C, G and T matches nothing, not even itself.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.naive.gotoh import parse_cigar, same
+
+NEVER = -(10**9)
+
+
+class Scoring(NamedTuple):
+    """A gap of n bases costs ``min(o1 + n * e1, o2 + n * e2)``; penalties are positive."""
+
+    match: int = 2
+    mismatch: int = 8
+    o1: int = 12
+    e1: int = 2
+    o2: int = 23
+    e2: int = 1
+
+    def gap(self, n: int) -> int:
+        return min(self.o1 + n * self.e1, self.o2 + n * self.e2) if n else 0
+
+
+def all_scores(query: str, ref: str, scoring: Scoring) -> list[list[int]]:
+    """Best score of each prefix of `query` (row) with each prefix of `ref` (column)."""
+    pieces = ((scoring.o1, scoring.e1), (scoring.o2, scoring.e2))
+    scores = []
+    insertions = [[NEVER] * (len(ref) + 1) for _ in pieces]  # of the row above, and its own
+    for i in range(len(query) + 1):
+        row: list[int] = []
+        deletions = [NEVER for _ in pieces]
+        for j in range(len(ref) + 1):
+            ways = [0] if i == j == 0 else []
+            for p, (o, e) in enumerate(pieces):
+                if j:
+                    deletions[p] = max(row[j - 1] - o, deletions[p]) - e
+                if i:
+                    insertions[p][j] = max(scores[i - 1][j] - o, insertions[p][j]) - e
+                ways += [deletions[p], insertions[p][j]]
+            if i and j:
+                equal = same(query[i - 1], ref[j - 1])
+                ways.append(scores[i - 1][j - 1] + (scoring.match if equal else -scoring.mismatch))
+            row.append(max(ways))
+        scores.append(row)
+    return scores
+
+
+def best_score(query: str, ref: str, scoring: Scoring) -> int:
+    """Score of the best alignment of all of both."""
+    return all_scores(query, ref, scoring)[-1][-1]
+
+
+def best_extension(query: str, ref: str, scoring: Scoring, end_bonus: int) -> tuple[int, bool]:
+    """Score of the best alignment of prefixes, without bonus, and True if it uses all of `query`.
+
+    All of it is used if that scores at least as much with the bonus.
+    """
+    scores = all_scores(query, ref, scoring)
+    best, whole = max(map(max, scores)), max(scores[-1])
+    return (whole, True) if whole + end_bonus >= best else (best, False)
+
+
+class Replay(NamedTuple):
+    """What a CIGAR says of a query and a reference."""
+
+    score: int
+    query_used: int
+    ref_used: int
+
+
+def replay(cigar: str, query: str, ref: str, scoring: Scoring) -> Replay:
+    """Walk `cigar` (= X I D) from the start of both sequences.
+
+    Raises
+    ------
+    AssertionError
+        If an operation is empty, repeats the one before, or does not tell the truth.
+    """
+    score = i = j = 0
+    before = ""
+    for length, op in parse_cigar(cigar):
+        assert length > 0 and op != before and op in "=XID", cigar
+        before = op
+        if op in "=X":
+            for _ in range(length):
+                assert same(query[i], ref[j]) == (op == "="), (cigar, i, j)
+                i, j = i + 1, j + 1
+            score += length * (scoring.match if op == "=" else -scoring.mismatch)
+        else:
+            score -= scoring.gap(length)
+            i, j = (i + length, j) if op == "I" else (i, j + length)
+            assert i <= len(query) and j <= len(ref), cigar
+    return Replay(score, i, j)
