@@ -165,3 +165,19 @@ def matching_run(a_planes, a_word, a_pos, b_planes, b_word, b_pos, limit, forwar
             return np.int32(done + run)
         done = np.int32(done + step)
     return limit
+
+
+@core
+def unpack(planes, word, start, end, out):
+    """Write the codes of bases start:end of a packed sequence to `out` (uint8); N for ambiguous."""
+    one = np.uint64(1)
+    for first in range(start, end, 64):
+        low = plane_word(planes, word, first, 0)
+        high = plane_word(planes, word, first, 1)
+        ambiguous = plane_word(planes, word, first, 2)
+        for i in range(min(np.int64(64), end - first)):
+            code = (low & one) | ((high & one) << one)
+            out[first - start + i] = AMBIGUOUS if ambiguous & one else np.uint8(code)
+            low >>= one
+            high >>= one
+            ambiguous >>= one

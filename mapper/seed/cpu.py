@@ -19,6 +19,7 @@ from mapper.seed.maximal import (
     new_window_scratch,
     next_stretch,
     search_windows,
+    step_of,
 )
 from mapper.seed.rounds import (
     SEARCHED_TOGETHER,
@@ -132,7 +133,8 @@ def seed_reads(
 
 
 @driver
-def _find_anchors(fm, codes, base_offsets, planes, word_offsets, params, scratch, working):
+def _find_anchors(fm, codes, base_offsets, planes, word_offsets, params, chosen, scratch,
+                  working):  # fmt: skip
     n_reads = len(base_offsets) - 1
     offsets = np.zeros(n_reads + 1, np.int64)
     frequent = np.zeros(n_reads, np.int32)
@@ -145,12 +147,16 @@ def _find_anchors(fm, codes, base_offsets, planes, word_offsets, params, scratch
     n_anchors = np.int64(0)
     for read in range(n_reads):
         read_start, read_end = base_offsets[read], base_offsets[read + 1]
+        if not chosen[read]:
+            offsets[read + 1] = n_anchors
+            continue
         clean, clean_end = next_stretch(codes, read_start, read_end)
+        step = step_of(read_end - read_start, params)
         while clean < read_end:
             first, last = clean, clean_end - params.seed_len
-            while first - params.step < last and last >= clean:
-                n = min(np.int64(SEARCHED_TOGETHER // 2), (last - first - 1) // params.step + 2)
-                search_windows(fm, codes, first, clean, clean_end, n, params, scratch)
+            while first - step < last and last >= clean:
+                n = min(np.int64(SEARCHED_TOGETHER // 2), (last - first - 1) // step + 2)
+                search_windows(fm, codes, first, clean, clean_end, step, n, params, scratch)
                 n_rows, n_frequent = locate_windows(fm, 2 * n, params, scratch, working)
                 if n_anchors + n_rows > len(strand):
                     capacity = 2 * (n_anchors + n_rows)
@@ -163,8 +169,8 @@ def _find_anchors(fm, codes, base_offsets, planes, word_offsets, params, scratch
                     fm, planes, word_offsets[read], read_start, read_end, 2 * n, params, scratch,
                     working, columns, n_anchors,
                 )  # fmt: skip
-                frequent[read] += n_frequent * params.step
-                first += n * params.step
+                frequent[read] += n_frequent * step
+                first += n * step
             clean, clean_end = next_stretch(codes, clean_end, read_end)
         offsets[read + 1] = n_anchors
     return offsets, strand, query_start, text_pos, length, frequent
@@ -198,9 +204,17 @@ def _sort_anchors(found_offsets, columns, out):
 
 
 def find_anchors(
-    index: FMIndex, reads: ReadBatch, packed: PackedReads, params: AnchorParams
-) -> AnchorBatch:
+    index: FMIndex, reads: ReadBatch, packed: PackedReads, params: AnchorParams,
+    chosen: np.ndarray | None = None,
+) -> AnchorBatch:  # fmt: skip
     """Find maximal exact matches of each read (:mod:`mapper.seed.maximal`).
+
+    Parameters
+    ----------
+    params
+        With its length filled in (:func:`mapper.seed.exact.resolve_anchors`).
+    chosen
+        bool (n_reads,): the reads to seed; the others have no anchors. None for all.
 
     Returns
     -------
@@ -208,10 +222,13 @@ def find_anchors(
     """
     most_rows = SEARCHED_TOGETHER * params.max_occ
     working = RowsInWork(np.empty(most_rows, np.int64), np.empty(most_rows, np.int32))
+    if chosen is None:
+        chosen = np.ones(reads.n_reads, np.bool_)
     found_offsets, *found, frequent = _find_anchors(
-        index, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets, params,
+        index, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets, params, chosen,
         new_window_scratch(), working,
     )  # fmt: skip
     out = AnchorColumns(*(np.empty(found_offsets[-1], column.dtype) for column in found))
     offsets = _sort_anchors(found_offsets, AnchorColumns(*found), out)
-    return AnchorBatch(offsets, *(column[: offsets[-1]].copy() for column in out), frequent)
+    columns = (column[: offsets[-1]].copy() for column in out)
+    return AnchorBatch._make((offsets, *columns, frequent))

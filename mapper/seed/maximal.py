@@ -1,10 +1,11 @@
 """Core of seeding long reads: maximal exact matches, from windows spread evenly over the read.
 
-A *window* of ``seed_len`` bases starts every ``step`` bases of the read, and one ends at the end of
-each stretch without ambiguous bases. Its pattern is searched backwards on both strands until it has
-a single row; one with more than ``extend_over`` rows is lengthened beyond the window while that
-leaves any. Rows are located, and each place grows, by comparing read and text 64 bases at a time,
-into the maximal exact match around it: an *anchor*, if it has ``seed_len`` bases.
+A *window* of ``seed_len`` bases starts every ``step`` bases of the read (more often in shorter
+reads), and one ends at the end of each stretch without ambiguous bases. Its pattern is searched
+backwards on both strands until it has a single row; one with more than ``extend_over`` rows is
+lengthened beyond the window while that leaves any. Rows are located, and each place grows, by
+comparing read and text 64 bases at a time, into the maximal exact match around it: an *anchor*, if
+it has ``seed_len`` bases.
 
 Every match of at least ``seed_len + step - 1`` bases thus has an anchor, unless its windows are
 frequent in the text: of these the longer patterns are kept, so copies that differ from the read
@@ -69,7 +70,13 @@ def maximal_match(fm, planes, word, read_len, query_start, text_pos):
 
 
 @core
-def search_windows(fm, codes, first, clean, clean_end, n, params, scratch):
+def step_of(read_len, params):
+    """Return the distance of windows: shorter reads have at least ``least_windows``."""
+    return min(np.int64(params.step), max(np.int64(1), read_len // params.least_windows))
+
+
+@core
+def search_windows(fm, codes, first, clean, clean_end, step, n, params, scratch):
     """Search `n` windows of one stretch, from row 0 of `scratch` on, on both strands.
 
     Parameters
@@ -78,13 +85,15 @@ def search_windows(fm, codes, first, clean, clean_end, n, params, scratch):
         Start of the first window on `codes`.
     clean, clean_end
         Bounds of the stretch without ambiguous bases.
+    step
+        Distance of windows.
     scratch
         Rows ``2 i`` and ``2 i + 1`` get window i on strand 0 and strand 1: the rows of its
         pattern's last ``length`` bases.
     """
     last = clean_end - params.seed_len
     for i in range(n):
-        start = min(first + i * params.step, last)
+        start = min(first + i * step, last)
         for strand in range(2):
             scratch.start[2 * i + strand] = start
             scratch.strand[2 * i + strand] = strand
