@@ -1,6 +1,6 @@
 """Pairs a second of the CPU aligners beside edlib, pywfa and WFA2-lib in C.
 
-    python -m benchmarks.align_cpu thread [--seconds 1] [--repeats 5]
+    python -m benchmarks.align_cpu thread [--seconds 1] [--repeats 5] [--tasks "two pieces"]
     taskset -c 0,1 python -m benchmarks.align_cpu cores [--seconds 1] [--repeats 5]
     FMWAVE_WFA2=WFA2-lib python -m benchmarks.align_cpu wfa2 [--threads 1 2 16] [--repeats 7]
 
@@ -99,9 +99,11 @@ def engines() -> dict[str, dict[str, Engine]]:
 
         return run
 
-    def pywfa_scope(scope: str) -> Engine:
+    two_pieces = {"distance": "affine2p", "gap_opening2": 24, "gap_extension2": 1}
+
+    def pywfa_scope(scope: str, **options: Any) -> Engine:
         aligner = pywfa.WavefrontAligner(
-            mismatch=4, gap_opening=6, gap_extension=2, span="end-to-end", scope=scope
+            mismatch=4, gap_opening=6, gap_extension=2, span="end-to-end", scope=scope, **options
         )
 
         def run(queries: list[str], refs: list[str]) -> list[int]:
@@ -130,6 +132,14 @@ def engines() -> dict[str, dict[str, Engine]]:
         "affine 4,6,2 + CIGAR": {
             "fmwave": fmwave(align_affine, cigar=True),
             "pywfa": pywfa_scope("full"),
+        },
+        "two pieces 4,6,2,24,1 penalty": {
+            "fmwave": fmwave(align_affine, cigar=False, penalties=(4, 6, 2, 24, 1)),
+            "pywfa": pywfa_scope("score", **two_pieces),
+        },
+        "two pieces 4,6,2,24,1 + CIGAR": {
+            "fmwave": fmwave(align_affine, cigar=True, penalties=(4, 6, 2, 24, 1)),
+            "pywfa": pywfa_scope("full", **two_pieces),
         },
     }
 
@@ -161,13 +171,14 @@ def thread(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=1.0, help="of a repeat [%(default)s]")
     parser.add_argument("--repeats", type=int, default=5, help="[%(default)s]")
+    parser.add_argument("--tasks", default="", help="those whose name begins so only")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder [%(default)s]")
     options = parser.parse_args(arguments)
     about = provenance({name: metadata.version(name) for name in VERSIONS})
     rows: list[list[object]] = []
     report: list[dict[str, Any]] = []
     try:
-        tasks = engines()
+        tasks = {name: of for name, of in engines().items() if name.startswith(options.tasks)}
         for length in (150, 1000, 10_000):
             for rate in (0.02, 0.05, 0.1):
                 pairs = make_pairs(length, rate, sizes(length, rate, options.seconds))

@@ -17,6 +17,10 @@ hence 2 `n_rows` diagonals ``j - i``, of which `highest` is the highest. They ar
 of rows; a block may reach beyond the matrix, and leads to no cell inside. Differences from outside
 the band are chosen so that no gap from there is ever the best way.
 
+**Width.** An alignment of all of both sequences that leaves a band has a gap for each way out and
+back, hence a highest possible score. A band whose best alignment scores more holds all optimal
+ones (:func:`rows_for`).
+
 **Ties.** The traceback goes from the end of the band's sequences to their start. Of equal ways into
 a cell it takes the diagonal before D1, D2, I1, I2, in this order, and opens a gap rather than
 lengthening it, so that gaps lie as far left as they can. With `gaps_first` all preferences are
@@ -331,6 +335,47 @@ def global_score(space, shape, scoring, costs, cells):
             score += space.left[i]
         at += shape.n_rows
     return score
+
+
+# --- width ---
+
+
+@core
+def _best_outside(n, m, margin, scoring):
+    """Return the highest score of a global alignment that leaves a band.
+
+    `margin` diagonals beyond those of both corners belong to the band, on both sides.
+    """
+    insertions = margin + 1 + max(n - m, np.int64(0))
+    deletions = margin + 1 + max(m - n, np.int64(0))
+    matched = min(n - insertions, m - deletions)
+    if matched < 0:
+        return np.int64(-(2**62))  # the matrix has no such diagonal
+    return scoring.match * matched - gap_cost(insertions, scoring) - gap_cost(deletions, scoring)
+
+
+@core
+def rows_for(n, m, score, scoring):
+    """Return the rows of a band that holds all alignments of `score`, and better ones."""
+    n_rows = least_rows(n, m)
+    while _best_outside(n, m, _margin(n, m, n_rows), scoring) >= score:
+        n_rows += BLOCK
+    return n_rows
+
+
+@core
+def least_rows(n, m):
+    """Return the rows of a band that holds both corners and their neighbouring diagonals."""
+    return ((abs(m - n) >> 1) + 2 + BLOCK - 1) // BLOCK * BLOCK
+
+
+@core
+def _margin(n, m, n_rows):
+    """Return how many diagonals beyond those of the corners a band has on both sides."""
+    highest = (m - n + 2 * n_rows - 1) >> 1
+    lowest = highest - 2 * n_rows + 1
+    zero = np.int64(0)
+    return min(highest - max(zero, m - n), min(zero, m - n) - lowest)
 
 
 # --- traceback ---

@@ -144,7 +144,7 @@ def align_pairs(
         Returns the launch plan of the streamed pass.
     """
     if choice.backend == CPU:
-        return on_cpu(_pairs_of_cpu(queries, refs, symbols, first_pair, threads))
+        return on_cpu(pairs_on_cpu(queries, refs, symbols, first_pair, threads))
     pairs: PairBatch | PackedPairs
     if isinstance(queries, PackedPairs):
         _check_alone(refs)
@@ -175,7 +175,7 @@ def align_pairs(
     return align_streamed(choice.ordinals, plan(), source, cigar, thread_count(threads), fallback)
 
 
-def _pairs_of_cpu(
+def pairs_on_cpu(
     queries: PairInput, refs: Sequences | None, symbols: str, first_pair: int, threads: int | None
 ) -> CpuPairs:
     """Return the pairs of a call for the CPU."""

@@ -108,8 +108,9 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
         help="give up on pairs above this distance or penalty; their status is over_limit",
     )  # fmt: skip
     group.add_argument(
-        "--penalties", metavar="X,O,E",
-        help="affine: mismatch, gap open, gap extend; a gap of n costs O + n E (default: 4,6,2)",
+        "--penalties", metavar="X,O,E[,O2,E2]",
+        help="affine: mismatch, gap open, gap extend; a gap of n costs O + n E, or with five "
+        "numbers the lower of that and O2 + n E2 (global, on the CPU) (default: 4,6,2)",
     )  # fmt: skip
     group.add_argument(
         "--scores", metavar="A,B,O,E",

@@ -77,23 +77,41 @@ def _device(args: argparse.Namespace, held: ExitStack) -> str:
     """Choose the device once, before the first batch; return a value of ``--device``."""
     from mapper.cuda.devices import CPU, hold_device
 
+    if _has_two_pieces(args):
+        from mapper.align.affine.two_piece import cpu_only
+
+        return cpu_only(args.device)
     choice = held.enter_context(hold_device(args.device))
     if choice.backend == CPU:
         return CPU
     return f"{choice.backend}:{','.join(map(str, choice.ordinals))}"
 
 
-def _affine_engine(args: argparse.Namespace, span: Span) -> Engine:
-    from mapper.align.affine.api import DEFAULT_PENALTIES, align_affine, check_band, check_penalties
+def _has_two_pieces(args: argparse.Namespace) -> bool:
+    """Return True if ``--penalties`` has the numbers of two-piece gaps."""
+    return args.penalties is not None and args.penalties.count(",") == 4
 
-    penalties = DEFAULT_PENALTIES
+
+def _affine_engine(args: argparse.Namespace, span: Span) -> Engine:
+    from mapper.align.affine.api import (
+        DEFAULT_PENALTIES,
+        Penalties,
+        align_affine,
+        check_band,
+        check_penalties,
+    )
+    from mapper.align.affine.two_piece import check_two_piece
+
+    penalties: Penalties = DEFAULT_PENALTIES
     if args.penalties is not None:
-        x, o, e = numbers("--penalties", args.penalties, 3)
-        penalties = check_penalties((x, o, e))
+        n = 5 if _has_two_pieces(args) else 3
+        penalties = check_penalties(tuple(numbers("--penalties", args.penalties, n)))
     band = None
     if args.band is not None:
         width, interval = numbers("--band", args.band, 2)
         band = check_band((width, interval))
+    if len(penalties) == 5:
+        check_two_piece(span, band, args.device)
     return lambda batch, first_pair: align_affine(
         batch, penalties=penalties, span=span, cigar=not args.score_only,
         max_penalty=args.max_score, band=band, symbols=args.symbols or "dna",

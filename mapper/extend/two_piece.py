@@ -5,9 +5,8 @@
 the matrix (:mod:`mapper.two_piece_band`), after what needs none: an empty side, equal lengths with
 few mismatches, a single gap.
 
-**Width.** An alignment that leaves a band has a gap for each way out and back, hence a highest
-possible score. A band whose best alignment scores more holds all optimal ones, and the result is
-*proven*. Otherwise a wider band follows: as wide as the score found demands.
+**Width.** Where no alignment that leaves a band can score as much as the best one within, the
+result is *proven*. Otherwise a wider band follows: as wide as the score found demands.
 
 **Long gaps.** Where the lengths of a piece's sides differ by more than LONG_GAP, one gap is taken
 to make up the difference: the best alignments of prefixes and of suffixes, each in a band of
@@ -16,10 +15,12 @@ if the optimal alignment leaves neither band, and proven if two long gaps would 
 
 **Heuristics.** :data:`PIECE_UNPROVEN` tells where one had an effect.
 
-- For a piece of more than PROVEN_SYMBOLS symbols, and for an extension with a z-drop, the band is
+- Where a proof takes more than PROVEN_CELLS cells, and for an extension with a z-drop, the band is
   widened until the score no longer changes, instead of until it is proven. A gap that only a wider
-  band holds is missed: an extension looks at 128 diagonals on each side at least, if not proven.
-- A large piece with a long gap that is not proven is not aligned by a band of the whole matrix.
+  band holds is missed: one of more than 128 bases in an extension, and of more than 256 beside the
+  diagonals of both corners of a piece that is filled, at worst.
+- A join that is not proven stands where a band with the diagonals between both corners has more
+  cells than that. Elsewhere such a band is tried, too, and may find several gaps.
 - No band has more than MOST_CELLS cells, unless the corners' diagonals alone demand them.
 - The z-drop itself, which is minimap2's.
 
@@ -54,7 +55,9 @@ from mapper.two_piece_band import (
     first_row,
     gap_cost,
     global_score,
+    least_rows,
     new_band_space,
+    rows_for,
     rows_inside,
     trace_band,
 )
@@ -67,15 +70,17 @@ PIECE_NO_ROOM = 2
 PIECE_NO_OPS = 3
 """The operations do not fit: no result. One for each symbol of both pieces, and four more, do."""
 
-PROVEN_SYMBOLS = 1 << 12
-"""Of both sides together."""
+PROVEN_CELLS = 1 << 23
+"""A proof may take a band of so many cells, about 2 ms: that of any piece of 4,096 symbols."""
 MOST_CELLS = 48 << 20
 JOIN_ROWS = 128
 LONG_GAP = 4 * JOIN_ROWS
 """At least so that both bands of a join have no diagonal in common, nor neighbouring ones."""
-FIRST_ROWS_OF_LARGE = 2 * BLOCK
-"""Of the first band of a large piece that is filled."""
-FIRST_ROWS, SECOND_ROWS = BLOCK, 4 * BLOCK
+LARGE = 1 << 12
+"""Symbols of both sides; the first band of a larger piece that is filled has twice as many rows."""
+SECOND_ROWS = 8 * BLOCK
+"""Of the band that follows the first where a piece is filled without a proof."""
+FIRST_ROWS_EXTENDED, SECOND_ROWS_EXTENDED = BLOCK, 4 * BLOCK
 """Of the first bands of an extension, and so diagonals on each side."""
 
 _AMBIGUOUS = 4
@@ -99,7 +104,8 @@ def new_piece_space(
     """Allocate workspace for pieces up to these lengths (in bases).
 
     `n_cells` bytes are for the traceback. Where a piece gets PIECE_NO_ROOM, four times as many
-    are tried next; MOST_CELLS suffice for pieces up to 64 kb that differ by up to LONG_GAP.
+    are tried next; the greater of MOST_CELLS and 288 for each symbol of both sides always suffices.
+    The result does not depend on them.
     """
     # A band holds the matrix, or is limited by its cells.
     widest = max(max_query_len, max_ref_len) + 2 * BLOCK
@@ -219,55 +225,24 @@ def _align_with_one_gap(query, query_start, n, ref, ref_start, m, place, ops):
 
 
 @core
-def _best_outside(n, m, margin, scoring):
-    """Return the highest score of a global alignment that leaves a band.
+def _fill_in_band(
+    query, query_start, n, ref, ref_start, m, lower_bound, is_joined, scoring, space, ops
+):
+    """Align all of both pieces by bands.
 
-    `margin` diagonals beyond those of both corners belong to the band, on both sides.
+    `lower_bound` is the score of some alignment, and with `is_joined` of one over a long gap: then
+    the first band holds what a join looks at, so that its score is no lower, and wider ones follow
+    for a proof only.
     """
-    insertions = margin + 1 + max(n - m, np.int64(0))
-    deletions = margin + 1 + max(m - n, np.int64(0))
-    matched = min(n - insertions, m - deletions)
-    if matched < 0:
-        return np.int64(-(2**40))  # the matrix has no such diagonal
-    return scoring.match * matched - gap_cost(insertions, scoring) - gap_cost(deletions, scoring)
-
-
-@core
-def _rows_for(n, m, score, scoring):
-    """Return the rows of a band that holds all alignments of `score`, and better ones."""
-    n_rows = _least_rows(n, m)
-    while _best_outside(n, m, _margin(n, m, n_rows), scoring) >= score:
-        n_rows += BLOCK
-    return n_rows
-
-
-@core
-def _least_rows(n, m):
-    """Return the rows of a band that holds both corners and their neighbouring diagonals."""
-    return ((abs(m - n) >> 1) + 2 + BLOCK - 1) // BLOCK * BLOCK
-
-
-@core
-def _margin(n, m, n_rows):
-    """Return how many diagonals beyond those of the corners a band has on both sides."""
-    highest = (m - n + 2 * n_rows - 1) >> 1
-    lowest = highest - 2 * n_rows + 1
-    zero = np.int64(0)
-    return min(highest - max(zero, m - n), min(zero, m - n) - lowest)
-
-
-@core
-def _fill_in_band(query, query_start, n, ref, ref_start, m, lower_bound, scoring, space, ops):
-    """Align all of both pieces by bands; `lower_bound` is the score of some alignment."""
     one = np.int64(1)
     costs = costs_of(scoring, False, space.band.left[0])
-    enough = _rows_for(n, m, lower_bound, scoring)
-    is_large = n + m > PROVEN_SYMBOLS
-    n_rows = _least_rows(n, m)
-    if is_large:
-        n_rows = max(n_rows, np.int64(FIRST_ROWS_OF_LARGE))
+    enough = rows_for(n, m, lower_bound, scoring)
+    n_rows, before = least_rows(n, m), np.int64(-(2**40))
+    if is_joined:
+        n_rows += JOIN_ROWS
+    elif n + m > LARGE:
+        n_rows = max(n_rows, np.int64(2 * BLOCK))
     n_rows = min(n_rows, enough)
-    before = np.int64(-(2**40))
     while True:
         shape = band_around(n, m, n_rows)
         if not _has_room(space, shape) or (n + m - 1) * n_rows > len(space.cells):
@@ -275,15 +250,19 @@ def _fill_in_band(query, query_start, n, ref, ref_start, m, lower_bound, scoring
         _write_symbols(space.band, shape, query, query_start, one, ref, ref_start, one)
         score = global_score(space.band, shape, scoring, costs, space.cells)
         if n_rows < enough:
-            enough = min(enough, _rows_for(n, m, score, scoring))
+            enough = min(enough, rows_for(n, m, score, scoring))
         if n_rows >= enough:
             status = np.int8(PIECE_OK)
             break
-        wider = 2 * n_rows if is_large else enough
-        if (is_large and score == before) or (n + m - 1) * wider > MOST_CELLS:
+        settles = (n + m) * enough > PROVEN_CELLS
+        wider = enough
+        if settles:
+            wider = min(enough, max(2 * n_rows, np.int64(SECOND_ROWS)))
+        found = is_joined or score == before
+        if (settles and found) or (n + m) * wider > MOST_CELLS:
             status = np.int8(PIECE_UNPROVEN)
             break
-        n_rows = min(wider, enough)
+        n_rows = wider
         before = score
     n_ops = trace_band(space.band, shape, space.cells, np.int64(0), n, m, False, ops, np.int64(0))
     if n_ops < 0:
@@ -506,7 +485,7 @@ def _extend_by_bands(
     zero = np.int64(0)
     step = np.int64(-1 if backward else 1)
     costs = costs_of(scoring, backward, space.band.left[0])
-    n_rows, before = np.int64(FIRST_ROWS), np.int64(-(2**40))
+    n_rows, before = np.int64(FIRST_ROWS_EXTENDED), np.int64(-(2**40))
     while True:
         shape = BandShape(n, min(m, n + n_rows), n_rows, n_rows)
         if not _has_room(space, shape):
@@ -520,8 +499,8 @@ def _extend_by_bands(
         if needed == n_rows and not end.dropped:
             status = np.int8(PIECE_OK)
             break
-        settles = z_drop >= 0 or n + shape.ref_len > PROVEN_SYMBOLS
-        wider = max(2 * n_rows, np.int64(SECOND_ROWS))
+        settles = z_drop >= 0 or (n + min(m, n + needed)) * needed > PROVEN_CELLS
+        wider = max(2 * n_rows, np.int64(SECOND_ROWS_EXTENDED))
         if needed <= 8 * n_rows and not end.dropped:
             wider = min(wider, needed) if settles else needed
         if (settles and objective == before) or (n + min(m, n + wider)) * wider > MOST_CELLS:
@@ -591,10 +570,14 @@ def fill_piece(query, query_start, query_end, ref, ref_start, ref_end, scoring, 
             status, n_ops, joined = _join_over_gap(
                 ref, ref_start, m, query, query_start, n, True, scoring, workspace, ops
             )
-        if status != PIECE_UNPROVEN or n + m > PROVEN_SYMBOLS:
+        n_cells = (n + m) * (least_rows(n, m) + JOIN_ROWS)
+        if status != PIECE_UNPROVEN or n_cells > PROVEN_CELLS:
             return status, n_ops, joined
         score = joined
-    return _fill_in_band(query, query_start, n, ref, ref_start, m, score, scoring, workspace, ops)
+    return _fill_in_band(
+        query, query_start, n, ref, ref_start, m, score, abs(goal) > LONG_GAP, scoring, workspace,
+        ops,
+    )  # fmt: skip
 
 
 @core

@@ -13,11 +13,11 @@ from mapper import dna
 from mapper.cigar import to_text
 from mapper.errors import UsageError
 from mapper.extend.two_piece import (
+    MOST_CELLS,
     PIECE_NO_OPS,
     PIECE_NO_ROOM,
     PIECE_OK,
     PIECE_UNPROVEN,
-    PROVEN_SYMBOLS,
     extend_piece,
     fill_piece,
     new_piece_space,
@@ -247,9 +247,32 @@ def test_large_pieces_are_aligned_in_a_workspace_of_limited_size() -> None:
     space = space_for(SCORINGS[0], 21_000, 1 << 24)
     assert sum(part.nbytes for part in (*space.band, *space[1:])) < 20 << 20
     found = fill(query, ref, space=space)
-    assert found.status == PIECE_UNPROVEN and len(query) + len(ref) > PROVEN_SYMBOLS
+    assert found.status == PIECE_UNPROVEN
     check_filled(query, ref, SCORINGS[0], found)
     assert found.score > 2 * 20_000 - 2000 * 16
+
+
+def test_large_pieces_with_few_errors_are_proven() -> None:
+    rng = np.random.default_rng(24)
+    ref = random_letters(rng, 5000)
+    query = edited(rng, ref, 0.01)
+    for pair in ((query, ref), (query[:2000] + query[2300:], ref)):
+        found = fill(*pair, space=space_for(SCORINGS[0], 5000, 1 << 23))
+        assert found.status == PIECE_OK
+        check_filled(*pair, SCORINGS[0], found)
+
+
+@pytest.mark.parametrize("lengths", [(90_000, 90_500), (100_000, 90_000), (30_000, 130_000)])
+def test_the_workspace_that_always_suffices(lengths: tuple[int, int]) -> None:
+    rng = np.random.default_rng(25)
+    query, ref = (random_letters(rng, n) for n in lengths)
+    space = space_for(SCORINGS[0], max(lengths), max(MOST_CELLS, 288 * sum(lengths)))
+    found = fill(query, ref, space=space)
+    assert found.status == PIECE_UNPROVEN
+    check_filled(query, ref, SCORINGS[0], found)
+    extended = extend(query, ref, space=space)
+    assert extended.status == PIECE_UNPROVEN
+    check_extended(query, ref, SCORINGS[0], False, extended)
 
 
 def test_the_workspace_does_not_matter_once_it_is_large_enough() -> None:

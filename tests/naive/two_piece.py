@@ -1,6 +1,6 @@
 """Alignment with two-piece gap costs by the full matrix, from letters alone.
 
-Every letter but A, C, G and T matches nothing, not even itself.
+Without another rule, every letter but A, C, G and T matches nothing, not even itself.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tests.naive.gotoh import parse_cigar, same
+from tests.naive.pairwise import Same
 
 NEVER = -(10**9)
 
@@ -26,7 +27,7 @@ class Scoring(NamedTuple):
         return min(self.o1 + n * self.e1, self.o2 + n * self.e2) if n else 0
 
 
-def all_scores(query: str, ref: str, scoring: Scoring) -> list[list[int]]:
+def all_scores(query: str, ref: str, scoring: Scoring, matches: Same = same) -> list[list[int]]:
     """Best score of each prefix of `query` (row) with each prefix of `ref` (column)."""
     pieces = ((scoring.o1, scoring.e1), (scoring.o2, scoring.e2))
     scores = []
@@ -43,16 +44,16 @@ def all_scores(query: str, ref: str, scoring: Scoring) -> list[list[int]]:
                     insertions[p][j] = max(scores[i - 1][j] - o, insertions[p][j]) - e
                 ways += [deletions[p], insertions[p][j]]
             if i and j:
-                equal = same(query[i - 1], ref[j - 1])
+                equal = matches(query[i - 1], ref[j - 1])
                 ways.append(scores[i - 1][j - 1] + (scoring.match if equal else -scoring.mismatch))
             row.append(max(ways))
         scores.append(row)
     return scores
 
 
-def best_score(query: str, ref: str, scoring: Scoring) -> int:
+def best_score(query: str, ref: str, scoring: Scoring, matches: Same = same) -> int:
     """Score of the best alignment of all of both."""
-    return all_scores(query, ref, scoring)[-1][-1]
+    return all_scores(query, ref, scoring, matches)[-1][-1]
 
 
 def best_extension(query: str, ref: str, scoring: Scoring, end_bonus: int) -> tuple[int, bool]:
@@ -73,7 +74,7 @@ class Replay(NamedTuple):
     ref_used: int
 
 
-def replay(cigar: str, query: str, ref: str, scoring: Scoring) -> Replay:
+def replay(cigar: str, query: str, ref: str, scoring: Scoring, matches: Same = same) -> Replay:
     """Walk `cigar` (= X I D) from the start of both sequences.
 
     Raises
@@ -88,7 +89,7 @@ def replay(cigar: str, query: str, ref: str, scoring: Scoring) -> Replay:
         before = op
         if op in "=X":
             for _ in range(length):
-                assert same(query[i], ref[j]) == (op == "="), (cigar, i, j)
+                assert matches(query[i], ref[j]) == (op == "="), (cigar, i, j)
                 i, j = i + 1, j + 1
             score += length * (scoring.match if op == "=" else -scoring.mismatch)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import gcd
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -11,6 +12,7 @@ import numpy as np
 from mapper.align.affine.cpu import align_affine_pairs, align_one_affine
 from mapper.align.affine.extension import extend_pairs
 from mapper.align.affine.low_memory import Problem, with_long_paths
+from mapper.align.affine.two_piece import align_two_piece, check_two_piece
 from mapper.align.affine.wavefront import AffinePenalties, Band
 from mapper.align.coding import CpuPairs, cpu_parts
 from mapper.align.dispatch import PairInput, align_pairs, as_batch
@@ -23,7 +25,7 @@ from mapper.align.threads import Part, run_chunks, run_parts, thread_count
 from mapper.cuda.devices import CPU, choose_device
 from mapper.errors import UsageError
 from mapper.extend.wavefront import wavefront_penalties
-from mapper.params import ExtendParams
+from mapper.params import ExtendParams, TwoPieceScoring
 
 if TYPE_CHECKING:
     from mapper.align.cuda.launch_plan import LaunchPlan
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 DEFAULT_PENALTIES = (4, 6, 2)
 """Mismatch, gap open, gap extend: WFA2-lib's."""
+
+Penalties = tuple[int, int, int] | tuple[int, int, int, int, int]
+"""Mismatch, gap open, gap extend; open and extend of the second piece, if gaps have two."""
 
 MAX_PENALTY = 1000
 """Greatest single penalty; the workspace holds as many rows as the greatest looks back."""
@@ -46,7 +51,7 @@ def align_affine(  # type: ignore[overload-overlap]
     queries: str | bytes,
     refs: str | bytes,
     *,
-    penalties: tuple[int, int, int] = DEFAULT_PENALTIES,
+    penalties: Penalties = DEFAULT_PENALTIES,
     span: Span = "global",
     cigar: Literal[False] = False,
     max_penalty: int | None = None,
@@ -64,7 +69,7 @@ def align_affine(  # type: ignore[overload-overlap]
     queries: str | bytes,
     refs: str | bytes,
     *,
-    penalties: tuple[int, int, int] = DEFAULT_PENALTIES,
+    penalties: Penalties = DEFAULT_PENALTIES,
     span: Span = "global",
     cigar: Literal[True],
     max_penalty: int | None = None,
@@ -82,7 +87,7 @@ def align_affine(
     queries: PairInput,
     refs: Sequences | None = None,
     *,
-    penalties: tuple[int, int, int] = DEFAULT_PENALTIES,
+    penalties: Penalties = DEFAULT_PENALTIES,
     span: Span = "global",
     cigar: bool = False,
     max_penalty: int | None = None,
@@ -99,7 +104,7 @@ def align_affine(
     queries: Any,
     refs: Any = None,
     *,
-    penalties: tuple[int, int, int] = DEFAULT_PENALTIES,
+    penalties: Penalties = DEFAULT_PENALTIES,
     span: Span = "global",
     cigar: bool = False,
     max_penalty: int | None = None,
@@ -118,7 +123,9 @@ def align_affine(
         As for :func:`mapper.edit_distance`.
     penalties
         Mismatch x, gap open o and gap extend e, integers up to 1000, x and e at least 1: a
-        gap of n symbols costs ``o + n * e``, a match nothing.
+        gap of n symbols costs ``o + n * e``, a match nothing. Five numbers x, o1, e1, o2, e2 stand
+        for two-piece gaps, which cost ``min(o1 + n * e1, o2 + n * e2)``: for global alignment,
+        exact, without `band`, on the CPU, which ``device="auto"`` then means.
     span
         As for :func:`mapper.edit_distance`.
     cigar
@@ -134,8 +141,8 @@ def align_affine(
     memory
         Bytes a thread may use for where the cells of one path came from. A pair that needs
         more is computed twice, or a few times, in stretches (``low_memory.py``), with the same
-        result; one of which not even a row fits has the status ``no_memory``. Without CIGARs
-        memory is O(s).
+        result; one of which not even a row fits has the status ``no_memory``. With two-piece gaps
+        a pair that needs more has it, too. Without CIGARs memory is O(s), with two-piece gaps O(n).
     device, threads, first_pair
         As for :func:`mapper.edit_distance`.
 
@@ -168,12 +175,22 @@ def align_affine(
     (14, '2=1X2=2I')
     """
     free = ends_of(span)
-    x, o, e = check_penalties(penalties)
-    scale = gcd(x, gcd(o, e))
-    scaled = AffinePenalties(x // scale, o // scale, e // scale)
+    numbers = check_penalties(penalties)
+    scale = gcd(*numbers)
     limit = _NO_LIMIT
     if max_penalty is not None:
         limit = limit_of("max_penalty", max_penalty, _NO_LIMIT) // scale
+    if len(numbers) == 5:
+        check_two_piece(span, band, device)
+        check_memory(memory)
+        alone = is_single(queries, refs)
+        all_found = align_two_piece(
+            [queries] if alone else queries, [refs] if alone else refs,
+            two_piece_scoring(numbers, scale), scale=scale, limit=limit, cigar=cigar,
+            symbols=symbols, memory=memory, threads=threads, first_pair=first_pair,
+        )  # fmt: skip
+        return scalar_of(all_found) if alone else all_found
+    scaled = AffinePenalties(*(number // scale for number in numbers))
     cut = Band(0, 1) if band is None else Band(*check_band(band))
     check_memory(memory)
     if is_single(queries, refs):
@@ -243,17 +260,29 @@ def check_band(band: tuple[int, int]) -> tuple[int, int]:
     return int(band[0]), int(band[1])
 
 
-def check_penalties(penalties: tuple[int, int, int]) -> tuple[int, int, int]:
+def check_penalties(penalties: Sequence[int]) -> Penalties:
     """Return the penalties; raise UsageError if they are invalid."""
-    if len(penalties) != 3 or any(int(p) != p for p in penalties):
-        raise UsageError(f"penalties {penalties}: three whole numbers x, o, e are expected")
-    x, o, e = (int(p) for p in penalties)
-    if x < 1 or o < 0 or e < 1 or max(x, o, e) > MAX_PENALTY:
+    if len(penalties) not in (3, 5) or any(int(p) != p for p in penalties):
         raise UsageError(
-            f"penalties {x},{o},{e}: mismatch and gap extend from 1, gap open from 0, all up to "
-            f"{MAX_PENALTY} are expected"
+            f"penalties {penalties}: three whole numbers x, o, e are expected, or five for "
+            "two-piece gaps, x, o1, e1, o2, e2"
         )
-    return x, o, e
+    whole = tuple(int(p) for p in penalties)
+    x, opens, extends = whole[0], whole[1::2], whole[2::2]
+    if x < 1 or min(opens) < 0 or min(extends) < 1 or max(whole) > MAX_PENALTY:
+        raise UsageError(
+            f"penalties {','.join(map(str, whole))}: mismatch and gap extend from 1, gap open from "
+            f"0, all up to {MAX_PENALTY} are expected"
+        )
+    return whole  # type: ignore[return-value]
+
+
+def two_piece_scoring(penalties: tuple[int, ...], scale: int) -> TwoPieceScoring:
+    """Return five penalties divided by `scale` as scores, the piece of the flatter cost last."""
+    x, o1, e1, o2, e2 = (number // scale for number in penalties)
+    if e2 > e1:
+        o1, e1, o2, e2 = o2, e2, o1, e1
+    return TwoPieceScoring(0, x, o1, e1, o2, e2)
 
 
 DEFAULT_SCORES = (1, 4, 6, 1)
