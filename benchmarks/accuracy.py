@@ -37,11 +37,12 @@ from benchmarks.common.harness import BenchmarkError
 from mapper.batch import ReadBatch
 from mapper.index.index import Index
 from mapper.io.reads import Lane, ReadOptions, ReadsReader
+from mapper.mapping.pipeline import LENGTH_LIMITS
 from mapper.mapping.stages import Aligned, align_reads, rescue_mates
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, confident_inserts, estimate
 from mapper.pair.placement import PlacementBatch, place_reads
-from mapper.params import BATCH_BASES, MAX_READ_LEN, MapParams
+from mapper.params import BATCH_BASES, MapParams
 from mapper.seed.exact import resolve_both
 
 # --- weights ---
@@ -85,7 +86,7 @@ def aligned_batches(index: Index, files: data.Files, params: MapParams) -> Itera
     """Take a set through the stages up to placement; the first batch gives the insert size."""
     options = ReadOptions(
         interleaved=False, keep_comments=False, tag_groups=False, reference=None, threads=1,
-        max_read_len=MAX_READ_LEN, batch_bases=BATCH_BASES,
+        limits=LENGTH_LIMITS, batch_bases=BATCH_BASES,
     )  # fmt: skip
     reader = ReadsReader([Lane(tuple(map(str, files.reads)), None)], options)
     model = None

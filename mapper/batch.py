@@ -94,6 +94,33 @@ class SeedSummary(NamedTuple):
     thinned: np.ndarray  # bool (n_reads,)
 
 
+class AnchorBatch(NamedTuple):
+    """Maximal exact matches of long reads, by strand, then end in the text, then end on the read.
+
+    ``query_start`` and ``text_pos`` are their first bases, on the oriented read and in the text.
+    """
+
+    anchor_offsets: np.ndarray  # int64 (n_reads + 1,)
+    strand: np.ndarray  # uint8
+    query_start: np.ndarray  # int32
+    text_pos: np.ndarray  # int64
+    length: np.ndarray  # int32
+    frequent: np.ndarray  # int32 (n_reads,): bases of windows left out as too frequent
+
+
+class ChainBatch(NamedTuple):
+    """Collinear chains of the anchors of long reads, best score first."""
+
+    chain_offsets: np.ndarray  # int64 (n_reads + 1,)
+    strand: np.ndarray  # uint8
+    ref_id: np.ndarray  # int32
+    score: np.ndarray  # int32, in matched bases
+    anchor_offsets: np.ndarray  # int64 (n_chains + 1,)
+    query_start: np.ndarray  # int32, and the next two: of the anchors of each chain, ascending
+    text_pos: np.ndarray  # int64
+    length: np.ndarray  # int32
+
+
 class LocusBatch(NamedTuple):
     """Candidate loci of each read: one strand and diagonal each."""
 

@@ -70,35 +70,47 @@ def _append_offsets(joined, at, part):
         joined[at + i] = part[i] + shift
 
 
-# --- batches that mix pairs and single reads ---
+# --- batches that mix pairs, single reads and long reads ---
 
 
 class Part(NamedTuple):
-    """The pairs of a batch, or its single reads."""
+    """The pairs of a batch, its single reads, or its long reads."""
 
     reads: ReadBatch  # without tags: these stay with the whole batch
     rows: np.ndarray  # int32: their rows in the whole batch, ascending
+    is_long: bool = False
 
 
-def split_mixed(reads: ReadBatch) -> list[Part]:
-    """Split a batch that mixes pairs and single reads, as a stage takes only one kind.
+def split_mixed(reads: ReadBatch, longest_short: int) -> list[Part]:
+    """Split a batch that mixes pairs, single reads and long ones, as a stage takes only one kind.
 
     Each part has its rows in input order, and :func:`merge_mixed` restores the order of all. So the
     result is that of batches cut wherever the kind changes.
 
+    Parameters
+    ----------
+    longest_short
+        Single reads of more bases are long.
+
     Returns
     -------
-    Pairs before single reads; one part, not copied, for a batch of one kind.
+    Pairs before single reads before long ones; one part, not copied, for a batch of one kind.
     """
     whole = reads._replace(tags=NO_TAGS, tag_offsets=NO_OFFSETS)
-    in_pair = (reads.flags & PAIRED) != 0
-    if reads.paired or not in_pair.any():
-        return [Part(whole, np.arange(reads.n_reads, dtype=np.int32))]
+    kind = np.zeros(reads.n_reads, np.uint8)  # 0: pairs, 1: single reads, 2: long reads
+    if not reads.paired:
+        kind[:] = 1
+        if len(reads.flags):
+            kind[(reads.flags & PAIRED) != 0] = 0
+        kind[(kind > 0) & (np.diff(reads.base_offsets) > longest_short)] = 2
+    if reads.n_reads == 0 or (kind == kind[0]).all():
+        rows = np.arange(reads.n_reads, dtype=np.int32)
+        return [Part(whole, rows, reads.n_reads > 0 and bool(kind[0] == 2))]
     parts = []
-    for paired in (True, False):
-        rows = np.flatnonzero(in_pair == paired).astype(np.int32)
+    for value in range(3):
+        rows = np.flatnonzero(kind == value).astype(np.int32)
         if len(rows):
-            parts.append(Part(_take_reads(whole, rows, paired), rows))
+            parts.append(Part(_take_reads(whole, rows, value == 0), rows, value == 2))
     return parts
 
 
@@ -138,7 +150,8 @@ def _take_reads(reads: ReadBatch, rows: np.ndarray, paired: bool) -> ReadBatch:
     names, name_offsets = _take_ragged(reads.names, np.diff(reads.name_offsets), rows)
     return reads._replace(
         bases=bases, quals=quals, base_offsets=base_offsets, names=names,
-        name_offsets=name_offsets, paired=paired, flags=reads.flags[rows],
+        name_offsets=name_offsets, paired=paired,
+        flags=reads.flags[rows] if len(reads.flags) else reads.flags,
     )  # fmt: skip
 
 
@@ -146,11 +159,10 @@ def _take_ragged(
     flat: np.ndarray, lengths: np.ndarray, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the given rows of a ragged column, and their offsets."""
-    starts = np.cumsum(lengths) - lengths
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(lengths[rows], out=offsets[1:])
-    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths[rows])
-    return flat[np.repeat(starts[rows], lengths[rows]) + within], offsets
+    offsets = offsets_of(lengths[rows])
+    taken = np.empty(offsets[-1], flat.dtype)
+    _copy_rows(flat, offsets_of(lengths), rows, taken, offsets)
+    return taken, offsets
 
 
 # --- rows and joins of reads and records ---

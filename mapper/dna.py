@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import leading_zeros, trailing_zeros
 
 AMBIGUOUS = 4
 LETTERS = b"ACGTNMRSVWYHKDB"
@@ -140,3 +141,43 @@ def mismatch_word(a_planes, a_word, a_pos, b_planes, b_word, b_pos):
         | plane_word(a_planes, a_word, a_pos, 2)
         | plane_word(b_planes, b_word, b_pos, 2)
     )
+
+
+@core
+def matching_run(a_planes, a_word, a_pos, b_planes, b_word, b_pos, limit, forward):
+    """Return how many bases match in a row, `limit` at most; 64 bases a step.
+
+    Forward from `a_pos` (int32) and `b_pos` on, or backward from the bases before them.
+    """
+    done = np.int32(0)
+    while done < limit:
+        step = min(np.int32(64), np.int32(limit - done))
+        # From where the 64 bases start that are compared.
+        ahead = done if forward else np.int32(-done - step)
+        differ = mismatch_word(
+            a_planes, a_word, np.int32(a_pos + ahead), b_planes, b_word, b_pos + ahead
+        )
+        if forward:
+            run = np.int32(trailing_zeros(differ))
+        else:
+            run = np.int32(leading_zeros(differ << np.uint64(64 - step)))
+        if run < step:
+            return np.int32(done + run)
+        done = np.int32(done + step)
+    return limit
+
+
+@core
+def unpack(planes, word, start, end, out):
+    """Write the codes of bases start:end of a packed sequence to `out` (uint8); N for ambiguous."""
+    one = np.uint64(1)
+    for first in range(start, end, 64):
+        low = plane_word(planes, word, first, 0)
+        high = plane_word(planes, word, first, 1)
+        ambiguous = plane_word(planes, word, first, 2)
+        for i in range(min(np.int64(64), end - first)):
+            code = (low & one) | ((high & one) << one)
+            out[first - start + i] = AMBIGUOUS if ambiguous & one else np.uint8(code)
+            low >>= one
+            high >>= one
+            ambiguous >>= one

@@ -83,6 +83,38 @@ SECOND_LOOK = SeedParams(
 """Seeds of the second look, which reads in doubt get (``extend/doubt.py``)."""
 
 
+class AnchorParams(NamedTuple):
+    """Seeds of long reads (``mapper/seed/maximal.py``)."""
+
+    seed_len: int = 19
+    """Bases of a window that is searched, and the fewest of an anchor; 0 takes them from the text
+    length (see ``seed/exact.py``)."""
+    step: int = 32
+    """Distance of windows."""
+    least_windows: int = 96
+    """Shorter reads have so many windows, nearer to each other."""
+    extend_over: int = 16
+    """A window with more occurrences than this is lengthened until it has no more."""
+    max_occ: int = 250
+    """Windows with more occurrences, lengthened, are left out."""
+
+
+class ChainParams(NamedTuple):
+    """Chains of anchors (``mapper/chain/collinear.py``)."""
+
+    band: int = 500
+    """Largest difference of the diagonals of neighbours in a chain."""
+    max_gap: int = 5000
+    """Largest gap between neighbours, on the read and in the text."""
+    lookback: int = 1000
+    """Predecessors that are looked at."""
+    min_score: int = 40
+    """Chains of fewer matched bases, less gap costs, are dropped."""
+    long_band: int = 20_000
+    """The same as `band` and `max_gap` where whole chains are joined."""
+    long_gap: int = 20_000
+
+
 class KmerParams(NamedTuple):
     """Search of k-mers with mismatches (``mapper/kmers/search.py``)."""
 
@@ -167,6 +199,39 @@ class PairParams(NamedTuple):
     """What each tenfold number of about equally good alternatives takes from the quality."""
 
 
+class PieceParams(NamedTuple):
+    """Alignment along chains (``mapper/extend/pieces.py``), and which of them are aligned."""
+
+    z_drop: int = 400
+    """An alignment ends where its score has dropped by more than this."""
+    end_bonus: int = 10
+    """Score for reaching an end of the read."""
+    min_score: int = 80
+    """Alignments below are not reported."""
+    max_extension: int = 5000
+    """Bases of the read beyond its outermost anchors that are aligned at most."""
+    overlap: float = 0.5
+    """A chain that shares this part of its bases, or of the other's, with an alignment competes
+    with it."""
+    best_n: int = 5
+    """Chains that compete with an alignment and are aligned, at most."""
+    competing_share: float = 0.5
+    """They score at least this part of its chain."""
+
+
+class LongParams(NamedTuple):
+    """Parameters of long reads, one struct for each stage."""
+
+    anchors: AnchorParams = AnchorParams()
+    second_look: AnchorParams = AnchorParams(seed_len=0, step=6)
+    """Of reads that are seeded again (``mapper/chain/weak.py``)."""
+    weak_share: float = 0.1
+    """Reads of whose bases the best chain has less than this share."""
+    chain: ChainParams = ChainParams()
+    scoring: TwoPieceScoring = TwoPieceScoring()
+    pieces: PieceParams = PieceParams()
+
+
 class RecordParams(NamedTuple):
     """What goes into records (``mapper/pair/records.py``)."""
 
@@ -183,6 +248,15 @@ class RecordParams(NamedTuple):
     contigs, which do not count among the few."""
     xa_ratio: float = 0.8
     """Alternative hits are listed if they score this part of the primary's."""
+    short_sa: bool = False
+    """SA describes each part by at most one run of M and one gap."""
+
+    def for_long_reads(self) -> RecordParams:
+        """Return the parameters for long reads, whose CIGARs are too long to be repeated in tags.
+
+        Alternatives are not listed, and SA is short, both as in minimap2.
+        """
+        return self._replace(max_xa=0, max_xa_of_groups=0, short_sa=True)
 
 
 class KeepParams(NamedTuple):
@@ -230,6 +304,34 @@ def _with_copies(params: SeedParams, rows: int) -> SeedParams:
     )  # fmt: skip
 
 
+MAX_READ_LEN = 1000
+"""Longest read that is mapped as a short one; the workspace grows with the square."""
+
+MAX_LONG_READ = (1 << 27) - 1
+"""Longest read of all (``seed/maximal.py``)."""
+
+PRESETS = {
+    "sr": LongParams(),
+    "hifi": LongParams(
+        anchors=AnchorParams(step=64), scoring=TwoPieceScoring(1, 4, 6, 2, 26, 1),
+        pieces=PieceParams(min_score=200),
+    ),
+    "ont": LongParams(
+        anchors=AnchorParams(step=24), scoring=TwoPieceScoring(2, 4, 4, 2, 24, 1),
+        pieces=PieceParams(min_score=80),
+    ),
+    "asm": LongParams(
+        anchors=AnchorParams(step=64),
+        chain=ChainParams(band=1000, long_band=100_000, long_gap=100_000),
+        scoring=TwoPieceScoring(1, 19, 39, 3, 81, 1),
+        pieces=PieceParams(z_drop=200, min_score=200),
+    ),
+}  # fmt: skip
+"""Parameters of long reads by ``--preset``: those of minibwa's long reads for ``sr``, of minimap2's
+map-hifi, map-ont and asm5 for the others. With ``sr``, reads of up to MAX_READ_LEN bases are
+short ones; the others map all single reads as long ones."""
+
+
 class MapParams(NamedTuple):
     """Parameters of a whole run, one struct per stage."""
 
@@ -240,6 +342,9 @@ class MapParams(NamedTuple):
     record: RecordParams = RecordParams()
     has_alt: bool = False
     """The reference has ALT contigs."""
+    long: LongParams = LongParams()
+    """Of single reads of more than `longest_short` bases."""
+    longest_short: int = MAX_READ_LEN
 
     def for_contigs(self, n_groups: int, has_alt: bool) -> MapParams:
         """Return the parameters for a reference with `n_groups` named groups, or ALT contigs."""
@@ -268,9 +373,6 @@ class MapParams(NamedTuple):
             competing_share=math.ceil(SHARES * self.pair.secondary_overlap),
         )
 
-
-MAX_READ_LEN = 1000
-"""Longest read of the short-read mode; its workspace grows with the square."""
 
 BATCH_BASES = 3_000_000
 """Bases in a batch: half a second of work for one thread, some tens of megabytes."""

@@ -26,18 +26,19 @@ from benchmarks.common.harness import BenchmarkError
 from mapper.extend.doubt import doubtful_reads
 from mapper.index.index import Index
 from mapper.io.reads import Lane, ReadOptions, ReadsReader
+from mapper.mapping.pipeline import LENGTH_LIMITS
 from mapper.mapping.stages import align_reads, rescue_mates
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import assumed_model, confident_inserts, estimate
 from mapper.pair.placement import place_reads
-from mapper.params import BATCH_BASES, MAX_READ_LEN, MapParams
+from mapper.params import BATCH_BASES, MapParams
 from mapper.seed.exact import resolve_both
 
 ONE, TWO = "one look", "two"
 LOOKS = (ONE, TWO)
 OPTIONS = ReadOptions(
     interleaved=False, keep_comments=False, tag_groups=False, reference=None, threads=1,
-    max_read_len=MAX_READ_LEN, batch_bases=BATCH_BASES,
+    limits=LENGTH_LIMITS, batch_bases=BATCH_BASES,
 )  # fmt: skip
 
 

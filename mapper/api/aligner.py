@@ -24,8 +24,13 @@ from mapper.index.index import Index
 from mapper.io.header import header_text
 from mapper.io.reads import Lane, ReadOptions, ReadsReader
 from mapper.mapping.job import MapJob
-from mapper.mapping.options import SWITCHES, WHOLE_NUMBERS, insert_size_model, map_params
-from mapper.mapping.pipeline import Batches, Run, finished_batches
+from mapper.mapping.options import (
+    SWITCHES,
+    WHOLE_NUMBERS,
+    insert_size_model,
+    map_params,
+)
+from mapper.mapping.pipeline import LENGTH_LIMITS, Batches, Run, finished_batches
 from mapper.mapping.prefetch import BatchPrefetcher
 from mapper.mapping.session import Session
 from mapper.mapping.stats import RunStats
@@ -34,15 +39,12 @@ from mapper.pair.insert_size import InsertSizeModel
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import READ, call_in_daemon
 from mapper.parallel.signals import interruptible
-from mapper.params import MAX_READ_LEN
 
 if TYPE_CHECKING:
     from mapper.api.hit import Hit
 
 InsertSize = float | tuple[float, ...] | InsertSizeModel
 """Mean; mean, deviation, largest and smallest size; or the model of another call."""
-
-PRESETS = ("sr",)
 
 FEW_READS = 1000
 """So many reads in a list, at most, are mapped by the CPU though there is a device: it would take
@@ -104,7 +106,8 @@ class Aligner:
         A :class:`mapper.Index`; the directory of one; or a FASTA file, of which an index is built
         in memory.
     preset
-        ``sr``, short reads, is the only one.
+        ``sr``: reads of more than 1 000 bases are mapped as long ones; or ``hifi``, ``ont`` or
+        ``asm``: all single reads are.
     device
         ``auto``, ``cpu``, ``cuda`` (all visible devices), ``cuda:0,1`` or ``cuda:any``, as for the
         command; no effect on the records. ``auto`` holds a device until the Aligner is closed.
@@ -162,16 +165,12 @@ class Aligner:
     ) -> None:
         self._closed = True
         _check_names(options)
-        if preset not in PRESETS:
-            raise UsageError(
-                f"preset={preset!r}: 'sr', short reads, is expected; there is no long-read mode yet"
-            )
         if threads is not None and not isinstance(threads, int):
             raise UsageError(f"threads={threads!r}: a whole number is expected")
         self._threads = thread_count(threads)
         if batch_bases is not None and batch_bases < 1:
             raise UsageError(f"batch_bases={batch_bases}: at least 1 is expected")
-        params = map_params(options)
+        params = map_params({**options, "preset": preset})
         checks = None
         self._folder: Path | None = None
         """Directory of the index, if it was given."""
@@ -406,7 +405,7 @@ class Aligner:
         run = self._run(model, self._job.device)
         options = ReadOptions(
             interleaved=interleaved, executor=run.pool.at(READ), n_threads=self._threads,
-            max_read_len=MAX_READ_LEN, batch_bases=run.host_batch_bases,
+            limits=LENGTH_LIMITS, batch_bases=run.host_batch_bases,
         )  # fmt: skip
         with ReadsReader([Lane(tuple(paths))], options) as reader:
             yield Piece(no_reads(), no_records()), None

@@ -25,7 +25,7 @@ from mapper.io.fastq_errors import FIX_FILE
 from mapper.io.fastq_parser import INTERLEAVED, SINGLE, TWO_FILES
 from mapper.io.reads import refuse_long_reads
 from mapper.io.record_ends import FASTA, FASTQ, line_ends
-from mapper.params import MAX_READ_LEN
+from mapper.mapping.pipeline import LENGTH_LIMITS
 
 READS, MATES = "reads", "mates"
 """Names of the arguments, for messages."""
@@ -185,7 +185,7 @@ class _Text(NamedTuple):
             for part in parts
         ):
             self._refuse_line_ends()
-        refuse_long_reads(reads, MAX_READ_LEN, [part.name for part in parts])
+        refuse_long_reads(reads, LENGTH_LIMITS, [part.name for part in parts])
         self._clear_qualities(reads)
         return reads
 
@@ -445,7 +445,7 @@ def check_reads(reads: ReadBatch) -> None:
         raise UsageError(f"{READS}: bases are codes below {len(LETTERS)} (mapper.dna), not letters")
     if reads.paired and n % 2:
         raise UsageError(f"{READS}: {n} reads, an odd number, where mates alternate")
-    refuse_long_reads(reads._replace(first_read=0), MAX_READ_LEN, [READS])
+    refuse_long_reads(reads._replace(first_read=0), LENGTH_LIMITS, [READS])
 
 
 def batch_of_arrays(

@@ -1,17 +1,21 @@
-"""CPU driver of chaining for short reads: turn seeds into candidate loci.
+"""CPU drivers of chaining: turn seeds of short reads into loci, anchors of long ones into chains.
 
 A short read needs no chain: the seed stage leaves one seed for each strand and diagonal,
 and each diagonal is a candidate of its own. Gapped extension then joins diagonals that
-belong to one alignment.
+belong to one alignment. The anchors of long reads are chained (:mod:`mapper.chain.collinear`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from mapper.batch import LocusBatch, SeedBatch
+from mapper.batch import AnchorBatch, ChainBatch, LocusBatch, SeedBatch
+from mapper.batch_ops import longest_row
+from mapper.chain.collinear import UNITS, Items, link_items, new_items, take_chains
 from mapper.index.reference import contig_bounds, find_contig
 from mapper.jit.accelerate import core, driver
+from mapper.params import ChainParams
+from mapper.sorting.record_order import stable_order
 
 
 @core
@@ -51,3 +55,157 @@ def find_loci(seeds: SeedBatch, contig_starts: np.ndarray, contig_lens: np.ndarr
         window_start=window_start,
         window_end=window_end,
     )
+
+
+# --- long reads ---
+
+
+@core
+def _fill_items(anchors, first, end, contig_starts, items):
+    """Make items of the anchors first:end of a read."""
+    n_contigs = len(contig_starts)
+    for row in range(first, end):
+        i = row - first
+        text_pos, length = anchors.text_pos[row], np.int64(anchors.length[row])
+        contig = np.int64(find_contig(contig_starts, text_pos))
+        items.group[i] = n_contigs * anchors.strand[row] + contig
+        items.query_start[i] = anchors.query_start[row]
+        items.query_end[i] = anchors.query_start[row] + length
+        items.text_start[i] = text_pos
+        items.text_end[i] = text_pos + length
+        items.weight[i] = UNITS * length
+
+
+@driver
+def _chains_of(items, n, band, max_gap, params):
+    """Chain items; return the number of chains, and as :func:`take_chains` their members."""
+    score = np.empty(n, np.int64)
+    parent = np.empty(n, np.int64)
+    link_items(items, n, band, max_gap, params.lookback, score, parent)
+    order = stable_order(-score)
+    members = np.empty(n, np.int64)
+    ends = np.zeros(n, np.int64)
+    chain_score = np.zeros(n, np.int64)
+    n_chains = take_chains(
+        order, n, score, parent, UNITS * params.min_score, np.zeros(n, np.bool_), members, ends,
+        chain_score,
+    )  # fmt: skip
+    return n_chains, members, ends, chain_score
+
+
+@driver
+def _as_items(items, n_chains, members, ends, chain_score):
+    """Return the chains as items in their order, and the chain of each."""
+    keys = np.empty(n_chains, np.int64)
+    for chain in range(n_chains):
+        keys[chain] = members[ends[chain - 1] if chain else 0]  # items are sorted by their ends
+    order = stable_order(keys)
+    chains = Items(
+        np.empty(n_chains, np.int64), np.empty(n_chains, np.int64), np.empty(n_chains, np.int64),
+        np.empty(n_chains, np.int64), np.empty(n_chains, np.int64), np.empty(n_chains, np.int64),
+    )  # fmt: skip
+    for row in range(n_chains):
+        chain = order[row]
+        last, first = members[ends[chain - 1] if chain else 0], members[ends[chain] - 1]
+        chains.group[row] = items.group[last]
+        chains.query_start[row] = items.query_start[first]
+        chains.query_end[row] = items.query_end[last]
+        chains.text_start[row] = items.text_start[first]
+        chains.text_end[row] = items.text_end[last]
+        chains.weight[row] = chain_score[chain]
+    return chains, order
+
+
+@driver
+def _chain_read(anchors, first, end, contig_starts, items, params):
+    """Chain the anchors of a read: return the joined chains' scores, and their anchors' rows.
+
+    Returns
+    -------
+    n_chains, scores, ends, rows
+        Best chain first; the rows of each, ascending, end at ``ends``.
+    """
+    n = end - first
+    _fill_items(anchors, first, end, contig_starts, items)
+    n_parts, parts, part_ends, part_score = _chains_of(
+        items, n, params.band, params.max_gap, params
+    )
+    chains, part_of = _as_items(items, n_parts, parts, part_ends, part_score)
+    n_chains, members, ends, score = _chains_of(
+        chains, n_parts, params.long_band, params.long_gap, params
+    )
+    rows = np.empty(n, np.int64)
+    row_ends = np.empty(n_chains, np.int64)
+    n_rows = np.int64(0)
+    for chain in range(n_chains):
+        start = ends[chain - 1] if chain else np.int64(0)
+        for member in range(ends[chain] - 1, start - 1, -1):
+            part = part_of[members[member]]
+            part_start = part_ends[part - 1] if part else np.int64(0)
+            for i in range(part_ends[part] - 1, part_start - 1, -1):
+                rows[n_rows] = first + parts[i]
+                n_rows += 1
+        row_ends[chain] = n_rows
+    return n_chains, score, row_ends, rows
+
+
+@driver
+def _chain_reads(anchors, contig_starts, items, params, columns):
+    n_reads = len(anchors.anchor_offsets) - 1
+    strand, ref_id, score, anchor_offsets, query_start, text_pos, length = columns
+    offsets = np.zeros(n_reads + 1, np.int64)
+    n_chains = n_anchors = np.int64(0)
+    for read in range(n_reads):
+        first, end = anchors.anchor_offsets[read], anchors.anchor_offsets[read + 1]
+        n, scores, ends, rows = _chain_read(anchors, first, end, contig_starts, items, params)
+        for chain in range(n):
+            start = ends[chain - 1] if chain else np.int64(0)
+            head = rows[start]
+            strand[n_chains] = anchors.strand[head]
+            ref_id[n_chains] = find_contig(contig_starts, anchors.text_pos[head])
+            score[n_chains] = scores[chain] // UNITS
+            for i in range(start, ends[chain]):
+                query_start[n_anchors] = anchors.query_start[rows[i]]
+                text_pos[n_anchors] = anchors.text_pos[rows[i]]
+                length[n_anchors] = anchors.length[rows[i]]
+                n_anchors += 1
+            n_chains += 1
+            anchor_offsets[n_chains] = n_anchors
+        offsets[read + 1] = n_chains
+    return offsets
+
+
+def chain_anchors(
+    anchors: AnchorBatch, contig_starts: np.ndarray, params: ChainParams
+) -> ChainBatch:
+    """Chain the anchors of each read, then join chains over long gaps.
+
+    Parameters
+    ----------
+    contig_starts
+        int64, shape (n_contigs,): text position of each contig's first base.
+
+    Returns
+    -------
+    Chains that reach ``min_score``, best first; each anchor belongs to one at most. The parts of a
+    joined chain may overlap by some anchors.
+
+    Notes
+    -----
+    Heuristic: of the anchors before one, the last ``lookback`` are looked at.
+    """
+    n = len(anchors.strand)
+    most = int(longest_row(anchors.anchor_offsets))
+    columns = (
+        np.empty(n, np.uint8), np.empty(n, np.int32), np.empty(n, np.int32),
+        np.zeros(n + 1, np.int64), np.empty(n, np.int32), np.empty(n, np.int64),
+        np.empty(n, np.int32),
+    )  # fmt: skip
+    offsets = _chain_reads(anchors, contig_starts, new_items(most), params, columns)
+    strand, ref_id, score, anchor_offsets, query_start, text_pos, length = columns
+    n_chains, n_anchors = offsets[-1], anchor_offsets[offsets[-1]]
+    return ChainBatch(
+        offsets, strand[:n_chains].copy(), ref_id[:n_chains].copy(), score[:n_chains].copy(),
+        anchor_offsets[: n_chains + 1].copy(), query_start[:n_anchors].copy(),
+        text_pos[:n_anchors].copy(), length[:n_anchors].copy(),
+    )  # fmt: skip

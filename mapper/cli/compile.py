@@ -33,7 +33,7 @@ HELPER_COMMAND = (sys.executable, "-P", "-m", "mapper.cli.compile")
 """Compiles the parts of the stages named behind it (:mod:`mapper.mapping.warm_up`), in a process
 that ends when its standard input does, that is, with the process that started it."""
 
-REFERENCE_LEN, READ_LEN, N_PAIRS = 5000, 100, 4
+REFERENCE_LEN, READ_LEN, LONG_READ_LEN, N_PAIRS = 5000, 100, 2000, 4
 _COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
 EXAMPLES = """\
@@ -131,6 +131,7 @@ def _write_sequences(fasta: Path, first: Path, second: Path, single: Path) -> No
             of_first.write(f"@{i}\n{forward}\n+\n{'I' * READ_LEN}\n")
             of_second.write(f"@{i}\n{reverse}\n+\n{'I' * READ_LEN}\n")
             reads.write(f">{i} XX:i:1\n{forward}\n")
+        reads.write(f">long\n{text[:LONG_READ_LEN]}\n")
 
 
 @contextmanager

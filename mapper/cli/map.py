@@ -16,8 +16,14 @@ from mapper.cli.map_files import add_files, check_files, lanes_of
 from mapper.cli.sizes import positive, size, thread_number
 from mapper.cuda.devices import check_device_name, hold_device
 from mapper.errors import UsageError
-from mapper.mapping.options import SWITCHES, default_of, insert_size_model, map_params
-from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, MAX_READ_LEN, MapParams
+from mapper.mapping.options import (
+    SHORT_READS,
+    SWITCHES,
+    default_of,
+    insert_size_model,
+    map_params,
+)
+from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, MAX_READ_LEN, PRESETS, MapParams
 
 if TYPE_CHECKING:
     from mapper.mapping.job import MapJob
@@ -60,8 +66,7 @@ _INSTEAD = {
     "which current tools take",
     "-K": "is bwa's and minimap2's; leave it out: the output does not depend on batches or threads",
     "-v": "is bwa's; use --quiet, --verbose or --debug (and fmwave --version for the version)",
-    "-x": "is minimap2's; leave it out: fmwave map is for short reads only (-a is not needed for "
-    "SAM, see -O)",
+    "-x": "is minimap2's; use --preset sr, hifi, ont or asm (-a is not needed for SAM, see -O)",
 }
 """Options of other mappers that users try here, and what to do instead."""
 
@@ -78,8 +83,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "map",
         help="map reads to an indexed reference",
-        description="Map short reads (20 to "
-        f"{MAX_READ_LEN} bases) to an indexed reference and write BAM, CRAM, SAM or PAF.",
+        description="Map short and long reads to an indexed reference and write BAM, CRAM, SAM "
+        "or PAF.",
     )
     parser.add_argument("index", metavar="REF.fmw", help="index made by fmwave index")
     add_files(parser)
@@ -120,6 +125,12 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def _add_alignment(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("alignment")
+    group.add_argument(
+        "--preset", choices=PRESETS, default=SHORT_READS,
+        help=f"sr: single reads of more than {MAX_READ_LEN} bases are mapped as long ones; hifi, "
+        "ont (PacBio HiFi and nanopore reads) or asm (assembled contigs): all single reads are. "
+        "Long reads have scores of their own instead of -A to -T (default: %(default)s)",
+    )  # fmt: skip
     group.add_argument(
         "-I", "--insert-size", metavar="MEAN[,SD[,MAX[,MIN]]]",
         help="insert size of proper pairs, 5' end to 5' end (default: estimated from the first "
@@ -211,6 +222,7 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
 def _params(args: argparse.Namespace) -> MapParams:
     """Return the parameters of the stages; raise UsageError for values out of range."""
     given = {option.name: getattr(args, option.name) for option in _OPTIONS}
+    given["preset"] = args.preset
     switches = (args.eqx, args.soft_clip, args.all)
     return map_params(given | dict(zip(SWITCHES, switches, strict=True)))
 

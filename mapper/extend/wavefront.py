@@ -40,7 +40,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.cigar import EQUAL, D, I, X, append_op
-from mapper.dna import mismatch_word
+from mapper.dna import matching_run
 from mapper.extend.block_losses import (
     least_loss,
     least_loss_behind,
@@ -238,22 +238,11 @@ class Side(NamedTuple):
 def longest_run(query_planes, text_planes, side, v, h):
     """Return the length of the run of matches from (v, h) on; 64 bases a step."""
     limit = min(np.int32(side.query_room - v), np.int32(side.text_room - h))
-    done = np.int32(0)
-    while done < limit:
-        step = min(np.int32(64), np.int32(limit - done))
-        # From where the 64 bases start that are compared.
-        ahead = done if side.forward else np.int32(-done - step)
-        query_pos = np.int32(side.query_pos + (v if side.forward else -v) + ahead)
-        text_pos = side.text_pos + np.int32((h if side.forward else -h) + ahead)
-        differ = mismatch_word(query_planes, side.query_word, query_pos, text_planes, 0, text_pos)
-        if side.forward:
-            run = np.int32(trailing_zeros(differ))
-        else:
-            run = np.int32(leading_zeros(differ << np.uint64(64 - step)))
-        if run < step:
-            return np.int32(done + run)
-        done = np.int32(done + step)
-    return limit
+    query_pos = np.int32(side.query_pos + (v if side.forward else -v))
+    text_pos = side.text_pos + np.int32(h if side.forward else -h)
+    return matching_run(
+        query_planes, side.query_word, query_pos, text_planes, 0, text_pos, limit, side.forward
+    )
 
 
 @core

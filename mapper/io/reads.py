@@ -20,6 +20,7 @@ from mapper.io.fastq import DEFAULT_BATCH_BASES, DEFAULT_CHUNK_BYTES, FastqReade
 from mapper.io.header import parse_read_group
 from mapper.io.input_file import STDIN, ByteSource, same_file
 from mapper.io.input_tags import with_tag
+from mapper.sam_flags import PAIRED
 
 
 class Lane(NamedTuple):
@@ -51,10 +52,17 @@ class ReadOptions(NamedTuple):
     orphans: str = "map"
     """What to do with records of BAM, CRAM and SAM that are flagged paired and have no mate:
     ``map`` them as single reads, ``skip`` or ``refuse`` them."""
-    max_read_len: int | None = None
-    """Longer reads are refused."""
+    limits: LengthLimits | None = None
+    """Longer reads are refused; None for no limits."""
     batch_bases: int = DEFAULT_BATCH_BASES
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
+
+
+class LengthLimits(NamedTuple):
+    """The most bases of a read."""
+
+    mate: int  # of a pair
+    single: int
 
 
 class _Waiting(NamedTuple):
@@ -139,8 +147,7 @@ class ReadsReader(BatchReader):
                 self._current = None
         # Their present values: when the batch is parsed, another file may be current.
         position = _Position(self._names, self._n_before, self._tag, self.n_reads)
-        longest = self._options.max_read_len
-        return raw._replace(parse=partial(_parse, raw, position, longest))
+        return raw._replace(parse=partial(_parse, raw, position, self._options.limits))
 
     def _add(self, lane: Lane) -> None:
         """Open the files of a lane and recognise their formats."""
@@ -225,31 +232,41 @@ class _Position(NamedTuple):
     first_read: int
 
 
-def _parse(raw: RawBatch, position: _Position, longest: int | None) -> ReadBatch:
+def _parse(raw: RawBatch, position: _Position, limits: LengthLimits | None) -> ReadBatch:
     """Parse a batch, number and tag its reads, and refuse reads that are too long."""
     reads = raw.parse()._replace(first_read=position.first_read)
-    if longest is not None:
-        refuse_long_reads(reads, longest, position.names, position.n_before)
+    if limits is not None:
+        refuse_long_reads(reads, limits, position.names, position.n_before)
     return with_tag(reads, position.tag) if position.tag else reads
 
 
 def refuse_long_reads(
-    reads: ReadBatch, longest: int, names: Sequence[str], n_before: int = 0
+    reads: ReadBatch, limits: LengthLimits, names: Sequence[str], n_before: int = 0
 ) -> None:
-    """Raise InputFormatError if a read has more than `longest` bases.
+    """Raise InputFormatError if a read has more bases than its limit.
 
     `names` are those of the files that hold the reads, in turn; `n_before` reads are of others.
     """
     lengths = np.diff(reads.base_offsets)
-    if lengths.max(initial=0) <= longest:
+    if lengths.max(initial=0) <= min(limits):
         return
-    row = int(np.flatnonzero(lengths > longest)[0])
+    in_pair = np.full(reads.n_reads, reads.paired)
+    if len(reads.flags):
+        in_pair |= (reads.flags & PAIRED) != 0
+    too_long = np.flatnonzero(lengths > np.where(in_pair, limits.mate, limits.single))
+    if not len(too_long):
+        return
+    row = int(too_long[0])
     name = reads.names[slice(*reads.name_offsets[row : row + 2])].tobytes().decode("ascii")
     ordinal = reads.first_read + row - n_before
     mate, number = ordinal % len(names), ordinal // len(names) + 1
+    limit = (
+        f"mates of a pair may have {limits.mate}; longer reads are mapped as single reads"
+        if in_pair[row]
+        else f"a read may have {limits.single}; cut it"
+    )
     raise InputFormatError(
-        f"{names[mate]}: record {number}: read {name!r} has {lengths[row]} bases; the "
-        f"short-read mode takes up to {longest}, and there is no long-read mode yet"
+        f"{names[mate]}: record {number}: read {name!r} has {lengths[row]} bases, and {limit}"
     )
 
 

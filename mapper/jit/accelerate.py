@@ -8,7 +8,8 @@ access to an array of a tuple counts a reference, an atomic operation in the inn
 ``driver`` marks the loops over a batch; they release the GIL, and the pipeline runs
 them from a pool of Python threads, each on its own batch (numba's default threading
 layer is not safe when several Python threads enter ``parallel=True`` functions, and a
-batch per thread needs no barrier between stages). ``brief`` marks functions that take
+batch per thread needs no barrier between stages). ``step`` marks large parts of drivers. ``brief``
+marks functions that take
 microseconds and keep the GIL: with many busy threads, acquiring it again takes up to milliseconds.
 
 The code of a driver depends on the files of all cores it inlines. The name of the cache
@@ -157,6 +158,14 @@ def disjoint_core(function):
     check each of them for overlap with every other.
     """
     return _compile(function, _CORE, is_core=True, is_disjoint=True)
+
+
+def step(function):
+    """Compile a step of a driver on its own, where inlining would compile it several times.
+
+    As a core it allocates nothing and counts no references.
+    """
+    return _compile(function, _COMMON | {"_nrt": False})
 
 
 def driver(function):

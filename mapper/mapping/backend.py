@@ -16,7 +16,13 @@ from typing import TypeVar
 from mapper import batch_ops
 from mapper.batch import ReadBatch
 from mapper.index.index import Index
-from mapper.mapping.stages import Aligned, AlignedBatch, align_reads
+from mapper.mapping.stages import (
+    Aligned,
+    AlignedBatch,
+    LongAligned,
+    align_long_reads,
+    align_reads,
+)
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.parallel.pool import MAP, PriorityPool
@@ -124,9 +130,10 @@ class CpuBackend(Backend):
         pass  # the session's pool has the only threads
 
     def align(self, reads: ReadBatch) -> AlignedBatch:
-        """Align pairs and single reads of a batch apart."""
-        parts = batch_ops.split_mixed(reads)
-        aligned = [
-            align_reads(self._index, part.reads, self._params, self._stats) for part in parts
-        ]
+        """Align pairs, single reads and long reads of a batch apart."""
+        parts = batch_ops.split_mixed(reads, self._params.longest_short)
+        aligned: list[Aligned | LongAligned] = []
+        for part in parts:
+            align = align_long_reads if part.is_long else align_reads
+            aligned.append(align(self._index, part.reads, self._params, self._stats))
         return AlignedBatch(reads, [part.rows for part in parts], aligned)

@@ -13,6 +13,8 @@ Threads of the pool never wait for a device, and threads of streams do no work o
 
 from __future__ import annotations
 
+import functools
+import logging
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -25,7 +27,7 @@ from mapper import batch_ops
 from mapper.batch import ReadBatch
 from mapper.mapping.backend import Backend
 from mapper.mapping.memory_plan import groups_in_flight
-from mapper.mapping.stages import Aligned, AlignedBatch
+from mapper.mapping.stages import Aligned, AlignedBatch, LongAligned, align_long_reads
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel, assumed_model
 from mapper.parallel.pool import MAP, READ, PriorityPool, complete, start_daemon
@@ -34,6 +36,8 @@ from mapper.params import MEMBER_BASES, MapParams
 if TYPE_CHECKING:
     from mapper.batch_ops import ResultSlice
     from mapper.mapping.stages_cuda import DeviceStages
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -135,7 +139,7 @@ class CudaBackend(Backend):
             self.flush()
         self._model = model
         # Parsed before earlier groups are finished: a device without reads costs most.
-        parsed = self._pool.submit(READ, partial(_parse, parse))
+        parsed = self._pool.submit(READ, partial(_parse, parse, self._params.longest_short))
         member = _Member(parsed, finish, Future())
         self._open.append(member)
         if len(self._open) == self._size:
@@ -182,7 +186,7 @@ class CudaBackend(Backend):
                 (i, part.reads)
                 for i, batch in enumerate(batches)
                 for part in batch.parts
-                if part.reads.paired == paired
+                if part.reads.paired == paired and not part.is_long
             ]
             if numbered:
                 found = self._stages.align_batches(
@@ -191,23 +195,34 @@ class CudaBackend(Backend):
                 for (i, _), share in zip(numbered, found, strict=True):
                     shares[i].append(share)
         for member, batch, own in zip(group.members, batches, shares, strict=True):
-            call = partial(_finish, member.finish, batch, own, group.model is not None)
+            call = partial(self._finish, member.finish, batch, own, group.model is not None)
             self._pool.submit(MAP, partial(complete, member.result, call))
 
+    def _finish(
+        self, finish: Callable[[AlignedBatch], Result], batch: _Parsed,
+        shares: Sequence[ResultSlice], rescued: bool,
+    ) -> Result:  # fmt: skip
+        """Finish a batch (a task of the pool), which also maps its long reads."""
+        of_device = iter(shares)
+        aligned: list[Aligned | LongAligned] = []
+        for part in batch.parts:
+            if part.is_long:
+                index = self._stages.host_index
+                aligned.append(align_long_reads(index, part.reads, self._params, self._stats))
+            else:
+                aligned.append(Aligned(part.reads, *next(of_device).cut(), rescued))
+        return finish(AlignedBatch(batch.reads, [part.rows for part in batch.parts], aligned))
 
-def _parse(parse: Callable[[], ReadBatch]) -> _Parsed:
+
+def _parse(parse: Callable[[], ReadBatch], longest_short: int) -> _Parsed:
     reads = parse()
-    return _Parsed(reads, batch_ops.split_mixed(reads))
+    parts = batch_ops.split_mixed(reads, longest_short)
+    if any(part.is_long for part in parts):
+        _say_long_reads()
+    return _Parsed(reads, parts)
 
 
-def _finish(
-    finish: Callable[[AlignedBatch], Result],
-    batch: _Parsed,
-    shares: Sequence[ResultSlice],
-    rescued: bool,
-) -> Result:
-    aligned = [
-        Aligned(part.reads, *share.cut(), rescued)
-        for part, share in zip(batch.parts, shares, strict=True)
-    ]
-    return finish(AlignedBatch(batch.reads, [part.rows for part in batch.parts], aligned))
+@functools.cache
+def _say_long_reads() -> None:
+    """Log once that long reads are not mapped by the device."""
+    log.info("long reads are mapped by the CPU, short ones by the device")

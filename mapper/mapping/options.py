@@ -10,7 +10,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mapper.errors import UsageError, option
-from mapper.params import MAX_READ_LEN, MapParams
+from mapper.params import MAX_READ_LEN, PRESETS, MapParams
 
 if TYPE_CHECKING:
     from mapper.pair.insert_size import InsertSizeModel
@@ -46,6 +46,9 @@ WHOLE_NUMBERS = {
 
 SWITCHES = ("extended_cigar", "soft_clip_supplementary", "all_alignments")
 """Options of records that are on or off."""
+
+SHORT_READS = "sr"
+"""The preset that maps reads by their length; the others map all single reads as long ones."""
 
 MAX_INSERT_SIZE = 1_000_000
 """Largest insert size that can be given; the model has an entry for each proper one."""
@@ -89,7 +92,12 @@ def map_params(given: Mapping[str, Any]) -> MapParams:
             f"{option('seed_len', seed_len)}: 0 or at least {_SHORTEST_SEED} is expected"
         )
     switches = {name: bool(given.get(name)) for name in SWITCHES}
+    preset = given.get("preset") or SHORT_READS
+    if preset not in PRESETS:
+        raise UsageError(f"{option('preset', preset)}: {', '.join(PRESETS)} are expected")
     return MapParams(
+        long=PRESETS[preset],
+        longest_short=MAX_READ_LEN if preset == SHORT_READS else -1,
         seed=_DEFAULTS.seed._replace(**values["seed"]),
         extend=_DEFAULTS.extend._replace(**values["extend"]),
         pair=_DEFAULTS.pair._replace(**values["pair"]),

@@ -35,7 +35,7 @@ from mapper.io.bgzf_reader import SharedInflating
 from mapper.io.header import header_text, parse_read_group
 from mapper.io.input_tags import copy_input_tags
 from mapper.io.output import RecordOutput, open_output
-from mapper.io.reads import Lane, ReadOptions, ReadsReader
+from mapper.io.reads import Lane, LengthLimits, ReadOptions, ReadsReader
 from mapper.mapping.device_io import HOST, DeviceIO
 from mapper.mapping.job import MapJob
 from mapper.mapping.memory_plan import SAMTOOLS_BYTES, MemoryPlan, log_memory, plan_memory
@@ -57,11 +57,14 @@ from mapper.pair.insert_size import (
 from mapper.pair.placement import PlacementBatch, Tally, tally
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import MAP, READ, SPILL, WRITE, PriorityPool, share_threads
-from mapper.params import MAX_READ_LEN
+from mapper.params import MAX_LONG_READ, MAX_READ_LEN
 from mapper.sam_flags import NOT_PRIMARY
 from mapper.seed.exact import resolve_both
 
 log = logging.getLogger(__name__)
+
+LENGTH_LIMITS = LengthLimits(mate=MAX_READ_LEN, single=MAX_LONG_READ)
+"""The most bases of reads."""
 
 
 def map_reads(index: Index, job: MapJob, session: Session | None = None) -> RunStats:
@@ -107,7 +110,7 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
         interleaved=job.interleaved, orphans=job.orphans, keep_comments=job.keep_comments,
         tag_groups=bool(job.lanes), reference=job.input_reference,
         threads=share_threads(job.threads, 1)[1], executor=stats.timed(pool.at(READ), "inflate"),
-        n_threads=run.workers, max_read_len=MAX_READ_LEN, batch_bases=run.host_batch_bases,
+        n_threads=run.workers, limits=LENGTH_LIMITS, batch_bases=run.host_batch_bases,
         inflating=_inflating(device_io, pool, stats),
     )  # fmt: skip
     reader = ReadsReader(lanes, options)
@@ -135,6 +138,7 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
             checked = session.check_index()
             stats.compile_seconds = compile_stages(
                 index, run.params, run.names, output, run.backend, from_text=reader.has_text,
+                short_reads=reader.may_hold_pairs or run.params.longest_short >= 0,
                 helpers=helpers,
             )  # fmt: skip
             with stats.idling(pool.idle_seconds):

@@ -11,18 +11,22 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.batch import AlignmentBatch, PackedReads, ReadBatch, RecordBatch, SeedSummary
-from mapper.chain.cpu import find_loci
+from mapper.chain.cpu import chain_anchors, find_loci
+from mapper.chain.weak import choose_chains, weak_reads
+from mapper.extend.chains import ChainSupport, align_chains
 from mapper.extend.cpu import extend_loci
 from mapper.extend.doubt import doubtful_reads
 from mapper.extend.merge import merge_alignments
 from mapper.index.index import Index
+from mapper.index.reference import ContigBounds
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel
+from mapper.pair.long_placement import place_long_reads
 from mapper.pair.placement import PlacementBatch, place_reads
 from mapper.pair.records import Names, make_records
 from mapper.pair.rescue import propose_loci
 from mapper.params import MapParams
-from mapper.seed.cpu import seed_reads
+from mapper.seed.cpu import find_anchors, seed_reads
 from mapper.seed.pack import pack_reads
 
 
@@ -38,12 +42,21 @@ class Aligned(NamedTuple):
     """True if mates have been rescued already."""
 
 
+class LongAligned(NamedTuple):
+    """Long reads after extension."""
+
+    reads: ReadBatch
+    alignments: AlignmentBatch
+    support: ChainSupport
+    frequent: np.ndarray  # int32 (n_reads,): of AnchorBatch
+
+
 class AlignedBatch(NamedTuple):
-    """A batch after extension, in two parts if it mixes pairs and single reads."""
+    """A batch after extension, in parts if it mixes pairs, single reads and long ones."""
 
     reads: ReadBatch
     rows: list[np.ndarray]  # of each part: its reads' numbers in the batch
-    parts: list[Aligned]
+    parts: list[Aligned | LongAligned]
 
 
 def align_reads(index: Index, reads: ReadBatch, params: MapParams, stats: RunStats) -> Aligned:
@@ -76,6 +89,34 @@ def align_reads(index: Index, reads: ReadBatch, params: MapParams, stats: RunSta
     return Aligned(reads, packed, summary, alignments, rescued=False)
 
 
+def align_long_reads(
+    index: Index, reads: ReadBatch, params: MapParams, stats: RunStats
+) -> LongAligned:
+    """Seed, chain and extend long single reads; those of which chains explain little seed twice."""
+    contigs = index.contigs
+    with stats.stage("pack"):
+        packed = pack_reads(reads)
+    with stats.stage("seed"):
+        anchors = find_anchors(index.fm, reads, packed, params.long.anchors)
+    with stats.stage("chain"):
+        chains = chain_anchors(anchors, contigs.starts, params.long.chain)
+    frequent = anchors.frequent
+    weak = weak_reads(reads.base_offsets, chains, params.long.weak_share)
+    if weak.any():
+        with stats.stage("seed"):
+            anchors = find_anchors(index.fm, reads, packed, params.long.second_look, weak)
+        with stats.stage("chain"):
+            again = chain_anchors(anchors, contigs.starts, params.long.chain)
+            chains = choose_chains(chains, again, weak)
+        frequent = np.where(weak, anchors.frequent, frequent)
+    with stats.stage("extend"):
+        bounds = ContigBounds(contigs.starts, contigs.lengths)
+        alignments, support = align_chains(
+            index.text_planes, reads, packed, chains, bounds, params.long
+        )
+    return LongAligned(reads, alignments, support, frequent)
+
+
 def rescue_mates(
     index: Index, aligned: Aligned, model: InsertSizeModel, params: MapParams, stats: RunStats
 ) -> AlignmentBatch:
@@ -104,20 +145,29 @@ def rescue_mates(
 
 
 def place_batch(
-    index: Index, aligned: Aligned, model: InsertSizeModel, params: MapParams, names: Names,
-    stats: RunStats,
+    index: Index, aligned: Aligned | LongAligned, model: InsertSizeModel, params: MapParams,
+    names: Names, stats: RunStats,
 ) -> tuple[PlacementBatch, RecordBatch]:  # fmt: skip
     """Rescue mates unless that has been done, choose placements and make records."""
     reads, alignments = aligned.reads, aligned.alignments
-    if reads.paired and not aligned.rescued:
-        alignments = rescue_mates(index, aligned, model, params, stats)
-    with stats.stage("place"):
-        placements = place_reads(
-            reads, aligned.seeds, alignments, model, params.pair, params.extend,
-            index.fm.n_rows - 1, index.contigs.groups,
-        )  # fmt: skip
+    record_params = params.record
+    groups = index.contigs.groups
+    if isinstance(aligned, LongAligned):
+        record_params = record_params.for_long_reads()
+        with stats.stage("place"):
+            placements = place_long_reads(
+                reads, alignments, aligned.support, aligned.frequent, params.long, groups
+            )
+    else:
+        if reads.paired and not aligned.rescued:
+            alignments = rescue_mates(index, aligned, model, params, stats)
+        with stats.stage("place"):
+            placements = place_reads(
+                reads, aligned.seeds, alignments, model, params.pair, params.extend,
+                index.fm.n_rows - 1, groups,
+            )  # fmt: skip
     with stats.stage("records"):
         records = make_records(
-            reads, alignments, placements, names, index.text_planes, params.record
+            reads, alignments, placements, names, index.text_planes, record_params
         )
     return placements, records

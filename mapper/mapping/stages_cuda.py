@@ -107,6 +107,7 @@ class DeviceStages:
                     for _ in range(n_streams)
                 ]
 
+        self.host_index = index
         opened = map_in_threads(open_device, ordinals, len(ordinals))
         # The devices take turns, so that the first batches are spread over all of them.
         self.streams = [stream for turn in zip(*opened, strict=True) for stream in turn]

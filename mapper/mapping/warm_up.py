@@ -34,7 +34,7 @@ from mapper.io.output import RecordOutput
 from mapper.io.record_ends import FASTQ, few_line_ends, whole_records
 from mapper.jit.accelerate import announce_compiling, is_compiled
 from mapper.mapping.backend import Backend
-from mapper.mapping.stages import Aligned, place_batch
+from mapper.mapping.stages import Aligned, LongAligned, align_long_reads, place_batch
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import assumed_model, confident_inserts
 from mapper.pair.placement import tally
@@ -122,9 +122,11 @@ SEARCHED_WORDS = 1 << 20
 
 def compile_stages(
     index: Index, params: MapParams, names: Names, output: RecordOutput[Any], backend: Backend, *,
-    from_text: bool = True, helpers: Helpers | None = None,
+    from_text: bool = True, short_reads: bool = True, helpers: Helpers | None = None,
 ) -> float:  # fmt: skip
     """Compile every stage, or load its compiled code, by mapping two made-up pairs.
+
+    The stages of long reads are compiled where a preset is for these; else when the first comes.
 
     This is done before the work starts, so that its time is known and no thread waits for it in the
     middle of a batch.
@@ -133,6 +135,8 @@ def compile_stages(
     ----------
     from_text
         Include the reader of FASTQ and FASTA; the reader of BAM is small.
+    short_reads
+        Include the stages of short reads.
     helpers
         Processes that compile the first and the last stages meanwhile.
 
@@ -142,13 +146,17 @@ def compile_stages(
     """
     start = time.perf_counter()
     if helpers:
-        backend.warm_up(_made_up_reads(index.fm, True))
+        if short_reads:
+            backend.warm_up(_made_up_reads(index.fm, True))
         helpers.wait()
     if from_text:
         compile_reading()
-    for paired in (False, True):
-        aligned = backend.warm_up(_made_up_reads(index.fm, paired))
-        encoded = _finish(index, aligned, params, names, output.encode)
+    if params.longest_short < 0:
+        encoded = _finish_long(index, params, names, output.encode)
+    if short_reads:
+        for paired in (False, True):
+            aligned = backend.warm_up(_made_up_reads(index.fm, paired))
+            encoded = _finish(index, aligned, params, names, output.encode)
     output.prepare(encoded)
     return time.perf_counter() - start
 
@@ -189,8 +197,25 @@ def _finish(
     reads = aligned.reads
     merged = merge_alignments(aligned.alignments, aligned.alignments)
     confident_inserts(reads.base_offsets, merged, params.extend, index.contigs.groups)
+    return _place_and_encode(index, aligned, params, names, encode)
+
+
+def _finish_long(
+    index: Index, params: MapParams, names: Names, encode: Callable[[RecordBatch, ReadBatch], Any]
+) -> Any:
+    """Run the stages of long reads; return the encoded records."""
+    reads = _made_up_reads(index.fm, False)
+    aligned = align_long_reads(index, reads, params, RunStats())
+    return _place_and_encode(index, aligned, params, names, encode)
+
+
+def _place_and_encode(
+    index: Index, aligned: Aligned | LongAligned, params: MapParams, names: Names,
+    encode: Callable[[RecordBatch, ReadBatch], Any],
+) -> Any:  # fmt: skip
     placements, records = place_batch(index, aligned, assumed_model(), params, names, RunStats())
     tally(placements)
+    reads = aligned.reads
     return encode(copy_input_tags(records, with_tag(reads, b"XXi\0\0\0\0")), reads)
 
 

@@ -222,7 +222,7 @@ def _competes(alignments, a, b, read_len, share):
 
 
 @core
-def _best_alone(alignments, first, end, key, hidden):
+def best_alone(alignments, first, end, key, hidden):
     """Return the best-scoring alignment in first:end, ties by hash, or -1 if there is none."""
     best = np.int64(-1)
     for i in range(first, end):
@@ -241,7 +241,7 @@ def _best_alone(alignments, first, end, key, hidden):
 
 
 @core
-def _assign_roles(alignments, first, end, primary, read_len, lowest, share, hidden, role, head,
+def assign_roles(alignments, first, end, primary, read_len, lowest, share, hidden, role, head,
                   sub_score):  # fmt: skip
     """Make `primary` the first head; sort the read's other alignments under heads.
 
@@ -273,7 +273,7 @@ def _assign_roles(alignments, first, end, primary, read_len, lowest, share, hidd
 
 
 @core
-def _keep_to_group(alignments, first, end, primary, groups, role, head):
+def keep_to_group(alignments, first, end, primary, groups, role, head):
     """Move supplementary heads to the group of the primary, where an equal alignment lies there.
 
     Parts of a read lie on one haplotype rather than on two.
@@ -296,7 +296,7 @@ def _keep_to_group(alignments, first, end, primary, groups, role, head):
 
 
 @core
-def _assign_alt_roles(alignments, first, end, read_len, lowest, share, hidden, role, head,
+def assign_alt_roles(alignments, first, end, read_len, lowest, share, hidden, role, head,
                       rival, sub_score):  # fmt: skip
     """Give the hidden alignments of a read their roles, once all others have theirs.
 
@@ -356,7 +356,7 @@ def _set_unpaired_values(alignments, first, end, partner, unpaired_penalty, valu
 
 
 @core
-def _clear_roles(first, end, role, head, mapq, sub_score):
+def clear_roles(first, end, role, head, mapq, sub_score):
     """Reset the columns of alignments first:end to no role."""
     for i in range(first, end):
         role[i] = UNUSED
@@ -423,14 +423,14 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paire
     penalty = params.unpaired_penalty
     for read in range(0, n_reads, step):
         key = name_key(names, name_offsets[read], name_offsets[read + 1])
-        _clear_roles(offsets[read], offsets[read + step], role, head, mapq, sub_score)
+        clear_roles(offsets[read], offsets[read + step], role, head, mapq, sub_score)
         is_doubted = False
         for mate in range(step):
             proper[read + mate] = False
             first, end = offsets[read + mate], offsets[read + mate + 1]
             lowest = lowest_score(base_offsets[read + mate + 1] - base_offsets[read + mate], scores)
             hide_alt(alignments, first, end, lowest, groups, hidden)
-            primary[read + mate] = _best_alone(ranked, first, end, key + np.uint64(mate), hidden)
+            primary[read + mate] = best_alone(ranked, first, end, key + np.uint64(mate), hidden)
             is_doubted |= doubted[read + mate]
         if paired:
             best = primary[read], primary[read + 1]
@@ -444,8 +444,8 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paire
                     proper[read] = proper[read + 1] = True
             if is_doubted:
                 best = (
-                    _best_alone(plain, offsets[read], offsets[read + 1], key, hidden),
-                    _best_alone(
+                    best_alone(plain, offsets[read], offsets[read + 1], key, hidden),
+                    best_alone(
                         plain, offsets[read + 1], offsets[read + 2], key + np.uint64(1), hidden
                     ),
                 )
@@ -466,14 +466,14 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paire
             _set_alone(ranked, first, end, alone)
             if not paired:
                 _set_alone(ranked, first, end, values[mate])
-            _assign_roles(
+            assign_roles(
                 alignments, first, end, chosen, read_len, lowest, params.secondary_overlap, hidden,
                 role, head, sub_score,
             )  # fmt: skip
             if len(groups):
-                _keep_to_group(alignments, first, end, chosen, groups, role, head)
+                keep_to_group(alignments, first, end, chosen, groups, role, head)
                 set_rivals(alignments, first, end, groups, head, rival, sub_score)
-                _assign_alt_roles(
+                assign_alt_roles(
                     alignments, first, end, read_len, lowest, params.secondary_overlap, hidden,
                     role, head, rival, sub_score,
                 )  # fmt: skip

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.cigar import ASCII_OF_OP, EQUAL, M, S, X, base_at
+from mapper.cigar import ASCII_OF_OP, EQUAL, M, S, X, append_op, base_at
 from mapper.cigar import D as DELETION
+from mapper.cigar import I as INSERTION
 from mapper.dna import ASCII_OF_CODE
 from mapper.io.tags import put_int
 from mapper.jit.accelerate import core
@@ -129,6 +130,18 @@ def output_cigar(ops, start, end, query_start, query_end, read_len, clip, extend
 
 
 @core
+def short_cigar_of(alignments, i, read_len, cigar):
+    """Write row i as soft clips, one run of M and one gap of the bases that M lacks; return n."""
+    on_query = np.int64(alignments.query_end[i]) - alignments.query_start[i]
+    on_text = alignments.text_end[i] - alignments.text_start[i]
+    n = append_op(cigar, 0, S, np.int64(alignments.query_start[i]))
+    n = append_op(cigar, n, M, min(on_query, on_text))
+    n = append_op(cigar, n, INSERTION, max(np.int64(0), on_query - on_text))
+    n = append_op(cigar, n, DELETION, max(np.int64(0), on_text - on_query))
+    return append_op(cigar, n, S, np.int64(read_len) - alignments.query_end[i])
+
+
+@core
 def put_place(buffer, pos, alignments, names, i, cigar, n_cigar, strand_first):
     """Write one alignment as in XA (``name,+pos,CIGAR,``) or SA (``name,pos,+,CIGAR,``)."""
     ref_id = alignments.ref_id[i]
@@ -210,7 +223,10 @@ def put_sa(buffer, pos, alignments, placements, names, first, end, this, primary
         i = primary if turn < first else turn
         if i == this or (turn >= first and placements.role[i] != SUPPLEMENTARY):
             continue
-        n = cigar_of(alignments, i, read_len, S, params.extended_cigar, cigar)
+        if params.short_sa:
+            n = np.int64(short_cigar_of(alignments, i, read_len, cigar))
+        else:
+            n = np.int64(cigar_of(alignments, i, read_len, S, params.extended_cigar, cigar))
         pos = put_place(buffer, pos, alignments, names, i, cigar, n, False)
         pos = put_int(buffer, pos, np.int64(placements.mapq[i]))
         buffer[pos] = ord(",")

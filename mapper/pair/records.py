@@ -150,7 +150,7 @@ def _tag_room(sizes, n_places, n_group):
 
     They hold position and CIGAR of `n_places` alignments; `n_group` is the read group's length.
     """
-    place = sizes.name + 11 * (sizes.cigar + 2) + 64
+    place = sizes.name + 11 * (sizes.cigar + 4) + 64
     return 256 + 4 * (sizes.span + sizes.read) + n_places * place + n_group
 
 
@@ -186,7 +186,7 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
     """
     n_reads = len(base_offsets) - 1
     offsets = alignments.alignment_offsets
-    cigar = np.empty(sizes.cigar + 2, np.uint32)
+    cigar = np.empty(sizes.cigar + 4, np.uint32)  # a short one in SA has up to four
     n_group = len(names.read_group)
     room_for_few = _tag_room(sizes, FEW_PLACES, n_group)
     n_records = 0

@@ -1,17 +1,34 @@
-"""CPU driver of seeding: find the located seeds of reads, one read after the other."""
+"""CPU drivers of seeding: find the seeds of short reads, or the anchors of long ones, in turn."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mapper.batch import PackedReads, ReadBatch, SeedBatch
+from mapper.batch import AnchorBatch, PackedReads, ReadBatch, SeedBatch
 from mapper.batch_ops import longest_row
 from mapper.index.fm import FMIndex, RowsInWork
 from mapper.index.kmer_filter import EVERY_KMER, KmerFilter
 from mapper.jit.accelerate import driver, grown
-from mapper.params import SeedParams
+from mapper.params import AnchorParams, SeedParams
 from mapper.seed.diagonals import SeedScratch, table_size
-from mapper.seed.rounds import SeedColumns, most_seeds, seed_read, write_seeds
+from mapper.seed.maximal import (
+    AnchorColumns,
+    add_anchors,
+    anchor_key,
+    locate_windows,
+    new_window_scratch,
+    next_stretch,
+    search_windows,
+    step_of,
+)
+from mapper.seed.rounds import (
+    SEARCHED_TOGETHER,
+    SeedColumns,
+    most_seeds,
+    seed_read,
+    write_seeds,
+)
+from mapper.sorting.record_order import stable_order
 
 
 def _new_scratch(max_seeds: int, max_hits: int) -> SeedScratch:
@@ -110,3 +127,108 @@ def seed_reads(
         params, chosen, scratch, working,
     )  # fmt: skip
     return SeedBatch(*columns)
+
+
+# --- long reads ---
+
+
+@driver
+def _find_anchors(fm, codes, base_offsets, planes, word_offsets, params, chosen, scratch,
+                  working):  # fmt: skip
+    n_reads = len(base_offsets) - 1
+    offsets = np.zeros(n_reads + 1, np.int64)
+    frequent = np.zeros(n_reads, np.int32)
+    most_new = len(working.rows)
+    capacity = np.int64(2 * most_new)
+    strand = np.empty(capacity, np.uint8)
+    query_start = np.empty(capacity, np.int32)
+    text_pos = np.empty(capacity, np.int64)
+    length = np.empty(capacity, np.int32)
+    n_anchors = np.int64(0)
+    for read in range(n_reads):
+        read_start, read_end = base_offsets[read], base_offsets[read + 1]
+        if not chosen[read]:
+            offsets[read + 1] = n_anchors
+            continue
+        clean, clean_end = next_stretch(codes, read_start, read_end)
+        step = step_of(read_end - read_start, params)
+        while clean < read_end:
+            first, last = clean, clean_end - params.seed_len
+            while first - step < last and last >= clean:
+                n = min(np.int64(SEARCHED_TOGETHER // 2), (last - first - 1) // step + 2)
+                search_windows(fm, codes, first, clean, clean_end, step, n, params, scratch)
+                n_rows, n_frequent = locate_windows(fm, 2 * n, params, scratch, working)
+                if n_anchors + n_rows > len(strand):
+                    capacity = 2 * (n_anchors + n_rows)
+                    strand = grown(strand, capacity)
+                    query_start = grown(query_start, capacity)
+                    text_pos = grown(text_pos, capacity)
+                    length = grown(length, capacity)
+                columns = AnchorColumns(strand, query_start, text_pos, length)
+                n_anchors = add_anchors(
+                    fm, planes, word_offsets[read], read_start, read_end, 2 * n, params, scratch,
+                    working, columns, n_anchors,
+                )  # fmt: skip
+                frequent[read] += n_frequent * step
+                first += n * step
+            clean, clean_end = next_stretch(codes, clean_end, read_end)
+        offsets[read + 1] = n_anchors
+    return offsets, strand, query_start, text_pos, length, frequent
+
+
+@driver
+def _sort_anchors(found_offsets, columns, out):
+    """Copy the anchors of each read in their order, without duplicates; return the offsets."""
+    offsets = np.zeros_like(found_offsets)
+    n_kept = np.int64(0)
+    for read in range(len(offsets) - 1):
+        first, end = found_offsets[read], found_offsets[read + 1]
+        keys = np.empty(end - first, np.int64)
+        for i in range(end - first):
+            keys[i] = anchor_key(
+                columns.strand[first + i], columns.text_pos[first + i],
+                columns.query_start[first + i], columns.length[first + i],
+            )  # fmt: skip
+        order = stable_order(keys)
+        for i in range(end - first):
+            if i and keys[order[i]] == keys[order[i - 1]]:
+                continue  # maximal matches with the same ends are the same
+            row = first + order[i]
+            out.strand[n_kept] = columns.strand[row]
+            out.query_start[n_kept] = columns.query_start[row]
+            out.text_pos[n_kept] = columns.text_pos[row]
+            out.length[n_kept] = columns.length[row]
+            n_kept += 1
+        offsets[read + 1] = n_kept
+    return offsets
+
+
+def find_anchors(
+    index: FMIndex, reads: ReadBatch, packed: PackedReads, params: AnchorParams,
+    chosen: np.ndarray | None = None,
+) -> AnchorBatch:  # fmt: skip
+    """Find maximal exact matches of each read (:mod:`mapper.seed.maximal`).
+
+    Parameters
+    ----------
+    params
+        With its length filled in (:func:`mapper.seed.exact.resolve_anchors`).
+    chosen
+        bool (n_reads,): the reads to seed; the others have no anchors. None for all.
+
+    Returns
+    -------
+    Distinct anchors, sorted.
+    """
+    most_rows = SEARCHED_TOGETHER * params.max_occ
+    working = RowsInWork(np.empty(most_rows, np.int64), np.empty(most_rows, np.int32))
+    if chosen is None:
+        chosen = np.ones(reads.n_reads, np.bool_)
+    found_offsets, *found, frequent = _find_anchors(
+        index, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets, params, chosen,
+        new_window_scratch(), working,
+    )  # fmt: skip
+    out = AnchorColumns(*(np.empty(found_offsets[-1], column.dtype) for column in found))
+    offsets = _sort_anchors(found_offsets, AnchorColumns(*found), out)
+    columns = (column[: offsets[-1]].copy() for column in out)
+    return AnchorBatch._make((offsets, *columns, frequent))

@@ -21,7 +21,7 @@ import numpy as np
 from mapper.index.fm import extend_left, extend_unique, kmer_interval
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import prefetch
-from mapper.params import MapParams, SeedParams
+from mapper.params import AnchorParams, MapParams, SeedParams
 
 FEW_LEFT = 2
 """Bases of a seed beyond the table's k that are searched rather than located and compared."""
@@ -256,8 +256,19 @@ def resolve(params: SeedParams, text_len: int) -> SeedParams:
     )
 
 
+def resolve_anchors(params: AnchorParams, text_len: int) -> AnchorParams:
+    """Fill in the window length that depends on the text's length.
+
+    Three bases more than a random pattern needs to be expected once, as for :func:`resolve`.
+    """
+    once = math.ceil(math.log(2 * max(text_len, 1), 4))
+    return params._replace(seed_len=params.seed_len or min(max(once + 3, 13), 17))
+
+
 def resolve_both(params: MapParams, text_len: int) -> MapParams:
     """Fill in the seed lengths of both looks; those of the second are not the longer ones."""
+    second = resolve_anchors(params.long.second_look, text_len)
+    params = params._replace(long=params.long._replace(second_look=second))
     seed = resolve(params.seed, text_len)
     second_look = resolve(params.second_look, text_len)
     shorter = min(seed.seed_len, second_look.seed_len)

@@ -419,7 +419,7 @@ BAD_READS = [
     ([START, ">ACGT"], "record 2 has a line end in it, or '>'"),
     ([START, ("a", "ACGT", "II")], "record 2: 2 quality characters for 4 bases$"),
     ([("a\nb", "ACGT", None)], "record 1"),
-    (["A" * 1001], "read '0' has 1001 bases; the short-read mode takes up to 1000"),
+    ([("A" * 1001, "ACGT")], "read '0' has 1001 bases, and mates of a pair may have 1000"),
     ([("x" * 300, "ACGT", None)], "name longer than 254"),
     ((np.frombuffer(b"ACGTAC!T", np.uint8), np.array([0, 4, 8])), "record 2: character '!'"),
 ]

@@ -90,9 +90,11 @@ def absent(files: Files) -> list[str]:
     return [files.both()[0], str(files.directory / "none.fq")]
 
 
-def hifi(files: Files) -> list[str]:
+def long_mates(files: Files) -> list[str]:
+    short = "@short\nACGT\n+\nIIII\n"
     long = f"@m1/2/ccs\n{'ACGT' * 3000}\n+\n{'~' * 12_000}\n"
-    return [files.write("hifi.fq", f"@short\nACGT\n+\nIIII\n{long}")]
+    second = files.write("short.fq", short + short.replace("short", "m1/2/ccs"))
+    return [files.write("hifi.fq", short + long), second]
 
 
 def bam_of(files: Files, change: Callable[[list[str]], None]) -> list[str]:
@@ -160,7 +162,7 @@ ROWS: dict[str, tuple[Callable[[Files], list[str]], str]] = {
     "file ends inside a record": (ends_inside, r"second.fq: record 600: .*"),
     "random bytes": (noise, r"noise.fq: not FASTQ: it begins with "),
     "no such file": (absent, r"none.fq: no such file"),
-    "long reads": (hifi, r"hifi.fq: record 2: read 'm1/2/ccs' has 12000 bases"),
+    "long mates": (long_mates, r"hifi.fq: record 2: read 'm1/2/ccs' has 12000 bases, and mates"),
     "BAM with mates apart": (mates_apart, r"u.bam: record 40: 'p10': .* but not next to it; gr"),
     "BAM with repeated records": (repeated, r"u.bam: record 23: 'p10': a primary record of a r"),
     "BAM with a third read": (third_read, r"u.bam: record 23: 'p10': .* template of three or m"),

@@ -261,7 +261,7 @@ def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("-M", "-M is bwa's; leave it out: further parts of split reads are supplementary"),
         ("-K 100000000", "-K is bwa's and minimap2's; leave it out"),
         ("-v3", "-v is bwa's; use --quiet, --verbose or --debug"),
-        ("-ax sr", "-x is minimap2's; leave it out"),
+        ("-ax sr", "-x is minimap2's; use --preset"),
         ("--max-mismatches 3", "unrecognized arguments: --max-mismatches 3"),
     ],
 )

@@ -24,6 +24,7 @@ from mapper.seed.pack import pack_reads
 from tests.end_to_end.test_formats_in import import_pairs
 from tests.helpers.mapping_runs import map_to
 from tests.helpers.read_batches import reads_of as batch_of
+from tests.helpers.simulate import Read, write_fastq
 
 
 def joined(batches: Sequence[ReadBatch]) -> ReadBatch:
@@ -41,7 +42,7 @@ class CpuAsDevice:
         self.streams = [SimpleNamespace(fm=index.fm)] * 2
         self.batch_bases = DEVICE_BATCH_BASES
         self.group_sizes: list[int] = []
-        self._index = index
+        self._index = self.host_index = index
 
     def align(self, reads, params, stats, model=None) -> Aligned:
         (share,) = self.align_batches([reads], params, stats, model)
@@ -99,6 +100,23 @@ def test_groups_do_not_show(world, as_device, monkeypatch, tmp_path, files) -> N
             # Batches that mix pairs and single reads reach the device in two parts.
             assert max(as_device[-1].group_sizes) == n_batches
     assert not any(thread.name.startswith("stream") for thread in threading.enumerate())
+
+
+def test_long_reads_are_mapped_by_the_cpu(world, as_device, monkeypatch, tmp_path, caplog) -> None:
+    text = world.genome["chr1"]
+    long_reads = [Read(f"l{i}", text[700 * i :][:3000], "I" * 3000) for i in range(20)]
+    device_batches._say_long_reads.cache_clear()
+    monkeypatch.setattr(device_batches, "BATCH_BASES", 10_000)
+    for name, reads in (("mixed", world.reads[:300:2] + long_reads), ("long", long_reads)):
+        fastq = write_fastq(tmp_path / f"{name}.fq", reads)
+        map_to(world.index, tmp_path / "cpu.bam", fastq)
+        with caplog.at_level("INFO", "mapper"):
+            map_to(
+                world.index, tmp_path / "x.bam", fastq, threads=2,
+                device=DeviceChoice(CUDA, (0,)), batch_bases=30_000,
+            )  # fmt: skip
+        assert (tmp_path / "x.bam").read_bytes() == (tmp_path / "cpu.bam").read_bytes()
+    assert caplog.text.count("long reads are mapped by the CPU") == 1
 
 
 def test_the_table_says_who_waits_for_whom(world, as_device, monkeypatch, tmp_path) -> None:

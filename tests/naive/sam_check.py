@@ -2,8 +2,8 @@
 
 It reads records through pysam, recomputes whatever can be recomputed from letters, and
 returns what is wrong in words. It knows nothing of how the records were made, except that
-the scores are bwa's (match 1, mismatch 4, a gap of n bases 6 + n) and the order is that
-of the input.
+the scores are bwa's (match 1, mismatch 4, a gap of n bases 6 + n), or those given for long reads,
+and the order is that of the input.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from typing import Any, NamedTuple
 import pysam
 
 from tests.naive.gotoh import parse_cigar, same
+from tests.naive.two_piece import Scoring
 
 COMPLEMENT = dict(zip("ACGTNMRSVWYHKDB", "TGCANKYSBWRDMHV", strict=True))
 MAX_XA = 5
+SHORT_READS = Scoring(1, 4, 6, 1, 6, 1)
+LONG_GAP = 100  # gaps of long reads count as no longer
 
 
 class Walk(NamedTuple):
@@ -42,7 +45,9 @@ def opposite(letters: str) -> str:
     return "".join(COMPLEMENT[c] for c in reversed(letters))
 
 
-def walk(cigar: str, letters: str, start: int, contig: str) -> Walk | str:
+def walk(
+    cigar: str, letters: str, start: int, contig: str, scoring: Scoring = SHORT_READS
+) -> Walk | str:
     """Follow a CIGAR whose clips are S over the whole read; return a Walk or what is wrong."""
     ops = parse_cigar(cigar)
     kinds = "".join(op for _, op in ops)
@@ -56,24 +61,25 @@ def walk(cigar: str, letters: str, start: int, contig: str) -> Walk | str:
     if start < 0 or end > len(contig):
         return f"CIGAR {cigar} at {start} leaves the contig of {len(contig)} bases"
     i, j, distance, score, run, md = 0, start, 0, 0, 0, ""
+    longest = len(contig) if scoring == SHORT_READS else LONG_GAP
     for n, op in ops:
         if op == "S":
             i += n
         elif op == "I":
-            i, distance, score = i + n, distance + n, score - 6 - n
+            i, distance, score = i + n, distance + n, score - scoring.gap(min(n, longest))
         elif op == "D":
             md, run = f"{md}{run}^{contig[j : j + n]}", 0
-            j, distance, score = j + n, distance + n, score - 6 - n
+            j, distance, score = j + n, distance + n, score - scoring.gap(min(n, longest))
         else:
             for _ in range(n):
                 equal = same(letters[i], contig[j])
                 if op in "=X" and equal != (op == "="):
                     return f"CIGAR {cigar} is not so at base {i}"
                 if equal:
-                    run, score = run + 1, score + 1
+                    run, score = run + 1, score + scoring.match
                 else:
                     md, run = f"{md}{run}{contig[j]}", 0
-                    distance, score = distance + 1, score - 4
+                    distance, score = distance + 1, score - scoring.mismatch
                 i, j = i + 1, j + 1
     return Walk(end, distance, score, f"{md}{run}")
 
@@ -91,12 +97,16 @@ class Checker:
         Mates are neighbours.
     read_group
         ID that each record must carry, or None for no RG tag.
+    long_scoring
+        Scores of long reads, of which all are; None for short ones.
     """
 
     def __init__(
         self, genome: dict[str, str], reads: Sequence[tuple[str, str, str]], *, paired: bool,
-        read_group: str | None = None,
+        read_group: str | None = None, long_scoring: Scoring | None = None,
     ) -> None:  # fmt: skip
+        self.is_long = long_scoring is not None
+        self.scoring = long_scoring or SHORT_READS
         self.genome = {n: re.sub("[^ACGT]", "N", text.upper()) for n, text in genome.items()}
         self.reads, self.paired, self.read_group = reads, paired, read_group
         self.problems = Problems()
@@ -175,7 +185,9 @@ class Checker:
         hard = "H" in cigar
         check(not hard or r.is_supplementary or r.is_secondary, "hard clips", r)
         check(not (hard and "S" in cigar), "hard and soft clips", r)
-        walked = walk(cigar.replace("H", "S"), letters, r.reference_start, self.contig(r))
+        walked = walk(
+            cigar.replace("H", "S"), letters, r.reference_start, self.contig(r), self.scoring
+        )
         if isinstance(walked, str):
             self.problems.check(False, walked, r)
             return 0, len(letters)
@@ -198,13 +210,26 @@ class Checker:
         """Check that SA of each part of a split read lists the others, the primary first."""
         entries = [
             f"{r.reference_name},{r.reference_start + 1},{'-' if r.is_reverse else '+'},"
-            f"{(r.cigarstring or '*').replace('H', 'S')},{r.mapping_quality},{self.tag(r, 'NM')};"
+            f"{self.cigar_in_sa(r)},{r.mapping_quality},{self.tag(r, 'NM')};"
             for r in heads
         ]
         for i, r in enumerate(heads):
             self.problems.check(r.is_supplementary == (i > 0), "flag 0x800", r)
             others = "".join(entries[:i] + entries[i + 1 :]) or None
             self.problems.check(self.tag(r, "SA") == others, f"SA is not {others}", r)
+
+    def cigar_in_sa(self, r: Any) -> str:
+        """All of the CIGAR; of long reads, clips, one run of M, and one gap for the rest."""
+        cigar = (r.cigarstring or "*").replace("H", "S")
+        if not self.is_long or r.is_unmapped:
+            return cigar
+        ops = parse_cigar(cigar)
+        on_read = sum(n for n, op in ops if op in "MI=X")
+        on_ref = sum(n for n, op in ops if op in "MD=X")
+        first = f"{ops[0][0]}S" if ops[0][1] == "S" else ""
+        last = f"{ops[-1][0]}S" if ops[-1][1] == "S" else ""
+        gap = f"{abs(on_read - on_ref)}{'I' if on_read > on_ref else 'D'}"
+        return f"{first}{min(on_read, on_ref)}M{gap if on_read != on_ref else ''}{last}"
 
     def alternatives(self, group: list[Any], letters: str) -> None:
         """Check XA, entry by entry, against read and reference."""

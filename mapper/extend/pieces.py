@@ -1,0 +1,235 @@
+"""Core: one chain of anchors → its alignments, piece by piece.
+
+Anchors are runs of matches as they are. Between two of them both sequences are aligned whole
+(:func:`mapper.extend.two_piece.fill_piece`), beyond the outermost ones as far as that pays
+(``extend_piece``). The path is then scored step by step, and cut where it is no single alignment:
+
+- where a piece has no alignment within the workspace, such as kilobases without any likeness;
+- where the score drops by more than ``z_drop`` below its highest so far, or to nothing. What lies
+  between is left out, so that the parts of a read on both sides of a break, or of an inversion,
+  become alignments of their own.
+
+A long gap is a rare event, but one: it counts as one of LONG_GAP bases in scores, so that deletions
+and insertions of any length stay in one alignment, if chaining has joined them.
+
+Both ends of a part are trimmed to where its score is highest.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.cigar import EQUAL, D, I, X, append_op, left_align
+from mapper.dna import unpack
+from mapper.extend.two_piece import PIECE_OK, PIECE_UNPROVEN, extend_piece, fill_piece
+from mapper.jit.accelerate import core
+from mapper.two_piece_band import gap_cost
+
+LONG_GAP = 100
+"""Gaps count as no longer than this in scores."""
+
+NO_OP = 15
+
+TEXT_SLACK = 500
+"""An extension may take so many more bases of the text than of the read."""
+
+
+class PieceScratch(NamedTuple):
+    """Workspace for one piece."""
+
+    query: np.ndarray  # uint8: codes
+    ref: np.ndarray  # uint8
+    ops: np.ndarray  # uint32
+
+
+class Sides(NamedTuple):
+    """The packed sequences of a chain: its read, oriented, and the text."""
+
+    query_planes: np.ndarray
+    query_word: int
+    query_len: int
+    text_planes: np.ndarray
+    text_start: int  # of the contig
+    text_end: int
+
+
+class Path(NamedTuple):
+    """A cursor on the path of a chain: its last operation, and the ends behind it."""
+
+    n_ops: int  # -1 if the operations do not fit
+    query: int
+    text: int
+
+
+@core
+def _append_ops(ops, n_ops, more, n_more):
+    """Append operations, merging the first with the last before; -1 if they do not fit."""
+    if n_ops < 0 or n_ops + n_more > len(ops):
+        return np.int64(-1)
+    for i in range(n_more):
+        n_ops = append_op(ops, n_ops, more[i] & 15, np.int64(more[i] >> 4))
+    return np.int64(n_ops)
+
+
+@core
+def begin_path(ops, n_ops):
+    """Return where the next path begins: behind an empty operation, with which none is merged."""
+    if n_ops < 0 or n_ops + 1 > len(ops):
+        return np.int64(-1)
+    ops[n_ops] = NO_OP
+    return np.int64(n_ops) + 1
+
+
+@core
+def append_run(ops, n_ops, length):
+    """Append matches; -1 if there is no room."""
+    if n_ops < 0 or n_ops + 1 > len(ops):
+        return np.int64(-1)
+    return np.int64(append_op(ops, n_ops, EQUAL, length))
+
+
+@core
+def fill_gap(sides, path, query_end, text_end, scoring, space, scratch, ops):
+    """Append the alignment of the piece from `path` to the next anchor.
+
+    Returns
+    -------
+    filled, path
+        False if the piece has no alignment within the workspace.
+    """
+    n_query, n_text = query_end - path.query, text_end - path.text
+    if n_query > len(scratch.query) or n_text > len(scratch.ref):
+        return False, path
+    unpack(sides.query_planes, sides.query_word, path.query, query_end, scratch.query)
+    unpack(sides.text_planes, 0, path.text, text_end, scratch.ref)
+    status, n, _ = fill_piece(
+        scratch.query, 0, n_query, scratch.ref, 0, n_text, scoring, space, scratch.ops
+    )
+    if status != PIECE_OK and status != PIECE_UNPROVEN:
+        return False, path
+    return True, Path(_append_ops(ops, path.n_ops, scratch.ops, n), query_end, text_end)
+
+
+@core
+def extend_end(sides, path, backward, scoring, params, space, scratch, ops):
+    """Append the alignment beyond an outermost anchor, as far as it pays.
+
+    Backward, `path` has no operations yet; the result ends where it began.
+
+    Returns
+    -------
+    The path; backward, with the start of the alignment instead of its end.
+    """
+    room = path.query if backward else sides.query_len - path.query
+    n_query = min(room, np.int64(params.max_extension))
+    text_room = path.text - sides.text_start if backward else sides.text_end - path.text
+    n_text = min(n_query + TEXT_SLACK, text_room)
+    query_start = path.query - n_query if backward else path.query
+    text_start = path.text - n_text if backward else path.text
+    unpack(sides.query_planes, sides.query_word, query_start, query_start + n_query, scratch.query)
+    unpack(sides.text_planes, 0, text_start, text_start + n_text, scratch.ref)
+    bonus = params.end_bonus if n_query == room else 0
+    status, n, _, on_query, on_text = extend_piece(
+        scratch.query, 0, n_query, scratch.ref, 0, n_text, backward, params.z_drop, bonus,
+        scoring, space, scratch.ops,
+    )  # fmt: skip
+    if status != PIECE_OK and status != PIECE_UNPROVEN:
+        return path
+    n_ops = _append_ops(ops, path.n_ops, scratch.ops, n)
+    if backward:
+        return Path(n_ops, path.query - on_query, path.text - on_text)
+    return Path(n_ops, path.query + on_query, path.text + on_text)
+
+
+@core
+def _op_score(op, scoring):
+    """Return what an operation adds to the score."""
+    code, length = np.int64(op & 15), np.int64(op >> 4)
+    if code == EQUAL:
+        return scoring.match * length
+    if code == X:
+        return -scoring.mismatch * length
+    return -gap_cost(min(length, np.int64(LONG_GAP)), scoring)
+
+
+@core
+def next_part(ops, first, end, scoring, z_drop):
+    """Find the next part of a path, from operation `first` on, that is one alignment.
+
+    Returns
+    -------
+    start, stop
+        Its operations; it begins and ends with matches. Empty if there is none.
+    following
+        Where to look for the next.
+    """
+    run = highest = np.int64(0)
+    start, stop = np.int64(first), np.int64(first)
+    for i in range(first, end):
+        if run <= 0:
+            if highest > 0:
+                return start, stop, np.int64(i)
+            run, start = np.int64(0), np.int64(i)
+        run += _op_score(ops[i], scoring)
+        if run > highest:
+            highest, stop = run, np.int64(i) + 1
+        elif highest - run > z_drop:
+            return start, stop, np.int64(i) + 1
+    return start, stop, np.int64(end)
+
+
+@core
+def add_alignment(ops, first, stop, query, text, strand, ref_id, sides, scoring, found, n_found):
+    """Write the alignment of operations first:stop, which begin at `query` and `text`.
+
+    Its gaps are moved left. Returns its score.
+    """
+    part = ops[first:stop]
+    left_align(
+        part, stop - first, sides.query_planes, sides.query_word, query, sides.text_planes, text
+    )
+    score, edits = np.int64(0), np.int64(0)
+    query_end, text_end = query, text
+    for i in range(stop - first):
+        code, length = np.int64(part[i] & 15), np.int64(part[i] >> 4)
+        score += _op_score(part[i], scoring)
+        edits += 0 if code == EQUAL else length
+        query_end += 0 if code == D else length
+        text_end += 0 if code == I else length
+    found.strand[n_found] = strand
+    found.ref_id[n_found] = ref_id
+    found.text_start[n_found] = text
+    found.text_end[n_found] = text_end
+    found.query_start[n_found] = query
+    found.query_end[n_found] = query_end
+    found.score[n_found] = score
+    found.edit_distance[n_found] = edits
+    found.cigar_start[n_found] = first
+    found.cigar_end[n_found] = stop
+    return score
+
+
+@core
+def add_parts(ops, first, end, query, text, strand, ref_id, sides, scoring, params, found,
+              n_found):  # fmt: skip
+    """Cut the path of operations first:end into alignments; return the number of all so far.
+
+    Those below the lowest score are left out; what `found` has no room for, too.
+    """
+    at = np.int64(first)
+    following = np.int64(first)
+    while following < end and n_found < len(found.score):
+        start, stop, following = next_part(ops, following, end, scoring, params.z_drop)
+        while at < start:
+            code, length = np.int64(ops[at] & 15), np.int64(ops[at] >> 4)
+            query += 0 if code == D else length
+            text += 0 if code == I else length
+            at += 1
+        if stop > start:
+            add_alignment(
+                ops, start, stop, query, text, strand, ref_id, sides, scoring, found, n_found
+            )
+            n_found += found.score[n_found] >= params.min_score
+    return n_found

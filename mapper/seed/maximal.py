@@ -1,0 +1,198 @@
+"""Core of seeding long reads: maximal exact matches, from windows spread evenly over the read.
+
+A *window* of ``seed_len`` bases starts every ``step`` bases of the read (more often in shorter
+reads), and one ends at the end of each stretch without ambiguous bases. Its pattern is searched
+backwards on both strands until it has a single row; one with more than ``extend_over`` rows is
+lengthened beyond the window while that leaves any. Rows are located, and each place grows, by
+comparing read and text 64 bases at a time, into the maximal exact match around it: an *anchor*, if
+it has ``seed_len`` bases.
+
+Every match of at least ``seed_len + step - 1`` bases thus has an anchor, unless its windows are
+frequent in the text: of these the longer patterns are kept, so copies that differ from the read
+fall away, and those that stay over ``max_occ`` rows are left out (their bases are counted: they
+lower the mapping quality). Unlike super-maximal matches, anchors need no second, shorter search for
+other copies of a repeat: each place of a window grows by itself.
+
+Windows are independent of each other, so a read can be cut anywhere among threads.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapper.dna import AMBIGUOUS, matching_run, n_words
+from mapper.index.fm import locate_together
+from mapper.jit.accelerate import core
+from mapper.seed.exact import lengthen_together, narrow_seeds
+from mapper.seed.rounds import SEARCHED_TOGETHER
+
+
+class WindowScratch(NamedTuple):
+    """Workspace for the windows that are searched together: the columns of a SeedScratch."""
+
+    start: np.ndarray  # int32 (SEARCHED_TOGETHER,), on the codes of the batch
+    length: np.ndarray  # int32
+    strand: np.ndarray  # uint8
+    sa_lo: np.ndarray  # int64
+    sa_hi: np.ndarray  # int64
+    order: np.ndarray  # int32
+
+
+class AnchorColumns(NamedTuple):
+    """The columns of an AnchorBatch that have a row for each anchor."""
+
+    strand: np.ndarray  # uint8
+    query_start: np.ndarray  # int32
+    text_pos: np.ndarray  # int64
+    length: np.ndarray  # int32
+
+
+def new_window_scratch() -> WindowScratch:
+    """Allocate the workspace of one thread."""
+    types = ("i4", "i4", "u1", "i8", "i8", "i4")
+    return WindowScratch(*(np.empty(SEARCHED_TOGETHER, np.dtype(t)) for t in types))
+
+
+@core
+def maximal_match(fm, planes, word, read_len, query_start, text_pos):
+    """Return the maximal exact match through a place: query_start, text_pos and length."""
+    right = matching_run(
+        planes, word, np.int32(query_start), fm.ref_planes, 0, text_pos,
+        np.int32(read_len - query_start), True,
+    )  # fmt: skip
+    left = matching_run(
+        planes, word, np.int32(query_start), fm.ref_planes, 0, text_pos,
+        np.int32(min(np.int64(query_start), text_pos)), False,
+    )  # fmt: skip
+    return query_start - left, text_pos - left, np.int64(left) + right
+
+
+@core
+def step_of(read_len, params):
+    """Return the distance of windows: shorter reads have at least ``least_windows``."""
+    return min(np.int64(params.step), max(np.int64(1), read_len // params.least_windows))
+
+
+@core
+def search_windows(fm, codes, first, clean, clean_end, step, n, params, scratch):
+    """Search `n` windows of one stretch, from row 0 of `scratch` on, on both strands.
+
+    Parameters
+    ----------
+    first
+        Start of the first window on `codes`.
+    clean, clean_end
+        Bounds of the stretch without ambiguous bases.
+    step
+        Distance of windows.
+    scratch
+        Rows ``2 i`` and ``2 i + 1`` get window i on strand 0 and strand 1: the rows of its
+        pattern's last ``length`` bases.
+    """
+    last = clean_end - params.seed_len
+    for i in range(n):
+        start = min(first + i * step, last)
+        for strand in range(2):
+            scratch.start[2 * i + strand] = start
+            scratch.strand[2 * i + strand] = strand
+    narrow_seeds(fm, codes, params.seed_len, scratch, 0, 2 * n, True)
+    lengthen_together(
+        fm, codes, params.seed_len, clean, clean_end, params.extend_over, scratch, 0, 2 * n
+    )
+
+
+@core
+def locate_windows(fm, n, params, scratch, working):
+    """Locate the rows of the first `n` rows of `scratch` that are not too frequent.
+
+    Returns
+    -------
+    n_rows
+        Places in ``working.rows``: those of row 0 of `scratch`, of row 1, ...
+    n_frequent
+        Windows and strands left out; their ``sa_hi`` is set to ``sa_lo``.
+    """
+    n_rows = n_frequent = np.int64(0)
+    for i in range(n):
+        if scratch.sa_hi[i] - scratch.sa_lo[i] > params.max_occ:
+            scratch.sa_hi[i] = scratch.sa_lo[i]
+            n_frequent += 1
+        for row in range(scratch.sa_lo[i], scratch.sa_hi[i]):
+            working.rows[n_rows] = row
+            n_rows += 1
+    locate_together(fm, working, n_rows)
+    return n_rows, n_frequent
+
+
+@core
+def add_anchors(fm, planes, word, read_start, read_end, n, params, scratch, working, columns,
+                n_anchors):  # fmt: skip
+    """Append the anchors of located windows, which `columns` have room for; return their number.
+
+    A match that is found again by the next window of its strand is left out; farther duplicates
+    are not.
+
+    Parameters
+    ----------
+    planes, word
+        The read's bit planes: strand 0 from row `word` on, followed by strand 1.
+    """
+    read_len = read_end - read_start
+    last_0 = last_1 = np.int64(-1)  # anchors
+    at = np.int64(0)
+    for i in range(n):
+        strand = np.int64(scratch.strand[i])
+        start, length = np.int64(scratch.start[i]), np.int64(scratch.length[i])
+        if strand == 0:
+            query_start = start + params.seed_len - length - read_start
+        else:
+            query_start = read_end - start - length
+        strand_word = word + strand * n_words(read_len)
+        for _ in range(scratch.sa_hi[i] - scratch.sa_lo[i]):
+            text_pos = working.rows[at]
+            at += 1
+            last = last_1 if strand else last_0
+            if (
+                last >= 0
+                and text_pos - query_start == columns.text_pos[last] - columns.query_start[last]
+                and query_start >= columns.query_start[last]
+                and query_start + length <= columns.query_start[last] + columns.length[last]
+            ):
+                continue
+            found_start, found_pos, found_len = maximal_match(
+                fm, planes, strand_word, read_len, query_start, text_pos
+            )
+            if found_len < params.seed_len:
+                continue
+            columns.strand[n_anchors] = strand
+            columns.query_start[n_anchors] = found_start
+            columns.text_pos[n_anchors] = found_pos
+            columns.length[n_anchors] = found_len
+            if strand:
+                last_1 = n_anchors
+            else:
+                last_0 = n_anchors
+            n_anchors += 1
+    return n_anchors
+
+
+@core
+def next_stretch(codes, start, end):
+    """Return the bounds of the first stretch without ambiguous bases in ``codes[start:end]``."""
+    while start < end and codes[start] >= AMBIGUOUS:
+        start += 1
+    stretch_end = start
+    while stretch_end < end and codes[stretch_end] < AMBIGUOUS:
+        stretch_end += 1
+    return start, stretch_end
+
+
+@core
+def anchor_key(strand, text_pos, query_start, length):
+    """Return a key by which the anchors of a read are sorted: strand, end in the text, end on it.
+
+    Reads have fewer than 2**27 bases, texts fewer than 2**35.
+    """
+    return (np.int64(strand) << 62) | ((text_pos + length) << 27) | (np.int64(query_start) + length)

@@ -1,0 +1,311 @@
+"""Long reads, whole runs: places, valid records, same bytes, mixed files, odd reads."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pysam
+import pytest
+
+import mapper
+from mapper.index.index import Index
+from mapper.mapping.options import map_params
+from mapper.params import PRESETS, MapParams
+from mapper.sorting.options import SortOptions
+from tests.helpers.mapping_runs import build_index, map_to, records_of
+from tests.helpers.read_batches import mutated, random_letters
+from tests.helpers.simulate import Place, Read, write_fasta, write_fastq
+from tests.naive.sam_check import Checker
+from tests.naive.seeds import opposite, oriented
+from tests.naive.two_piece import Scoring
+
+
+class LongWorld(NamedTuple):
+    """A genome with repeats, its index, and long reads of known origin."""
+
+    genome: dict[str, str]
+    index: Index
+    reads: list[Read]
+    places: list[Place]
+    fastq: str
+
+
+def with_errors(rng: np.random.Generator, letters: str, rate: float) -> str:
+    """Substitute, insert and delete bases, each at a third of a rate."""
+    out = []
+    for letter in letters:
+        kind = rng.random() / rate
+        if kind < 1 / 3:
+            out.append(rng.choice([c for c in "ACGT" if c != letter]))
+        elif kind < 2 / 3:
+            out.append(letter + random_letters(rng, 1 + int(rng.geometric(0.5))))
+        elif kind >= 1:
+            out.append(letter)
+    return "".join(out)
+
+
+def read_of(name: str, letters: str) -> Read:
+    return Read(name, letters, "5" * len(letters))
+
+
+@pytest.fixture(scope="module")
+def long_world(tmp_path_factory: pytest.TempPathFactory) -> LongWorld:
+    directory = tmp_path_factory.mktemp("long")
+    rng = np.random.default_rng(5)
+    family = random_letters(rng, 600)
+
+    def stretch(n: int) -> str:
+        return random_letters(rng, n) + oriented(mutated(rng, family, 0.08), int(rng.integers(2)))
+
+    genome = {
+        "c1": "".join(stretch(3000) for _ in range(8)) + "CAGT" * 50 + random_letters(rng, 3000),
+        "c2": random_letters(rng, 9000) + "N" * 300 + stretch(9000) + random_letters(rng, 5000),
+        "tiny": random_letters(rng, 700),
+    }
+    write_fasta(directory / "g.fa", genome)
+    index = build_index(directory / "g.fa", directory / "g.fmw")
+    reads, places = [], []
+    for i in range(60):
+        contig = "c1" if i % 2 else "c2"
+        length = int(rng.integers(1100, 7000))
+        start = int(rng.integers(0, len(genome[contig]) - length))
+        strand = int(rng.integers(2))
+        letters = genome[contig][start : start + length].replace("N", "A")
+        letters = oriented(with_errors(rng, letters, (0.005, 0.03, 0.1)[i % 3]), strand)
+        reads.append(read_of(f"r{i}", letters))
+        places.append(Place(contig, start, start + length, strand))
+    return LongWorld(genome, index, reads, places, write_fastq(directory / "r.fq", reads))
+
+
+def preset(name: str, **options: Any) -> MapParams:
+    return map_params({"preset": name, **options})
+
+
+def scoring_of(name: str) -> Scoring:
+    return Scoring(*PRESETS[name].scoring)
+
+
+def checked(
+    world: LongWorld, tmp_path: Path, reads: list[Read], name: str = "sr", **options: Any
+) -> list[Any]:
+    """Map reads, all of them long, check the records, and return them."""
+    fastq = write_fastq(tmp_path / "in.fq", reads)
+    map_to(world.index, tmp_path / "out.sam", fastq, params=preset(name, **options))
+    checker = Checker(world.genome, reads, paired=False, long_scoring=scoring_of(name))
+    assert checker.check_file(tmp_path / "out.sam") == []
+    return records_of(tmp_path / "out.sam")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_reads_lie_where_they_come_from_and_records_are_valid(
+    long_world: LongWorld, tmp_path: Path, name: str
+) -> None:
+    reads, places = long_world.reads, long_world.places
+    # The presets are for reads of fewer errors: contigs have hardly any.
+    kept = [i for i in range(len(reads)) if i % 3 <= {"asm": 0, "hifi": 1}.get(name, 2)]
+    reads, places = [reads[i] for i in kept], [places[i] for i in kept]
+    records = [r for r in checked(long_world, tmp_path, reads, name) if not r.flag & 0x900]
+    good = 0
+    for record, place in zip(records, places, strict=True):
+        overlap = min(record.reference_end, place.end) - max(record.reference_start, place.start)
+        good += (
+            record.reference_name == place.contig
+            and record.is_reverse == place.strand
+            and overlap > 0.7 * (place.end - place.start)
+            and record.mapping_quality >= 30
+        )
+    assert good >= 0.97 * len(reads)
+
+
+def test_secondary_records_and_soft_clips(long_world: LongWorld, tmp_path: Path) -> None:
+    copy = long_world.genome["c1"][3000 - 100 : 3600 + 100]
+    checked(
+        long_world, tmp_path, [read_of("a", copy * 2)], "hifi", all_alignments=True,
+        extended_cigar=True, soft_clip_supplementary=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("output", ["x.bam", "x.sam", "x.paf"])
+def test_same_bytes_for_any_threads_and_batches(
+    long_world: LongWorld, tmp_path: Path, output: str
+) -> None:
+    wanted = None
+    for threads, batch_bases in ((1, None), (2, 10_000), (2, 1)):
+        target = tmp_path / output
+        map_to(long_world.index, target, long_world.fastq, threads=threads, batch_bases=batch_bases)
+        if wanted is None:
+            wanted = target.read_bytes()
+        assert target.read_bytes() == wanted
+    assert wanted is not None and len(wanted) > 1000
+
+
+def test_short_reads_are_the_same_beside_long_ones(long_world: LongWorld, tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    text = long_world.genome["c1"]
+    short = []
+    for i in range(40):
+        start = int(rng.integers(0, len(text) - 1000))
+        letters = mutated(rng, text[start : start + int(rng.integers(40, 1000))], 0.02)
+        short.append(read_of(f"s{i}", letters))
+    mixed = [read for both in zip(short, long_world.reads, strict=False) for read in both]
+    one = write_fastq(tmp_path / "short.fq", short)
+    both = write_fastq(tmp_path / "both.fq", mixed)
+    map_to(long_world.index, tmp_path / "short.sam", one)
+    map_to(long_world.index, tmp_path / "both.sam", both)
+    map_to(long_world.index, tmp_path / "long.sam", long_world.fastq)
+
+    def lines(name: str) -> list[str]:
+        text = (tmp_path / name).read_text()
+        return [line for line in text.splitlines() if not line.startswith("@")]
+
+    mixed_lines = lines("both.sam")
+    assert [line for line in mixed_lines if line.startswith("s")] == lines("short.sam")
+    wanted = lines("long.sam")
+    own = [line for line in mixed_lines if line.startswith("r")]
+    assert own == wanted[: len(own)]
+    assert [
+        line.split("\t")[0] for line in mixed_lines if not int(line.split("\t")[1]) & 0x900
+    ] == [read.name for read in mixed]
+
+
+def test_sorted_output_holds_the_same_records(long_world: LongWorld, tmp_path: Path) -> None:
+    map_to(long_world.index, tmp_path / "a.bam", long_world.fastq)
+    map_to(long_world.index, tmp_path / "b.bam", long_world.fastq, sort=SortOptions(str(tmp_path)))
+    plain, ordered = (
+        sorted(record.to_string() for record in records_of(tmp_path / name))
+        for name in ("a.bam", "b.bam")
+    )
+    assert plain == ordered
+    assert (tmp_path / "b.bam.bai").exists()
+
+
+def test_odd_reads(long_world: LongWorld, tmp_path: Path) -> None:
+    """Empty, tiny, without bases, foreign, over contig ends: one primary record each."""
+    rng = np.random.default_rng(7)
+    c2, tiny = long_world.genome["c2"], long_world.genome["tiny"]
+    foreign = random_letters(rng, 2000)
+    cases = {
+        "empty": "",
+        "two": "AC",
+        "n": "N" * 3000,
+        "foreign": foreign,
+        "over_start": foreign[:900] + c2[:2500],
+        "over_end": c2[-2500:] + foreign[:900],
+        "whole": tiny,
+        "beyond_both": foreign[:500] + tiny + foreign[500:1000],
+        "over_n": c2[7000:9000] + "N" * 300 + c2[9300:11_000],
+        "with_n": c2[1000:2000] + "NN" + c2[2002:4000],
+        "mono": "A" * 5000,
+        "chimera": c2[500:3000] + opposite(long_world.genome["c1"][500:3000]),
+    }
+    reads = [read_of(name, letters) for name, letters in cases.items()]
+    records = checked(long_world, tmp_path, reads, "ont")
+    by_name: dict[str, list[Any]] = {}
+    for record in records:
+        by_name.setdefault(record.query_name, []).append(record)
+    assert all(by_name[name][0].is_unmapped for name in ("empty", "two", "n", "foreign", "mono"))
+    start, end = by_name["over_start"][0], by_name["over_end"][0]
+    assert (start.reference_start, start.cigartuples[0]) == (0, (4, 900))
+    assert (end.reference_end, end.cigartuples[-1]) == (len(c2), (4, 900))
+    assert by_name["whole"][0].cigarstring == "700M"
+    assert by_name["beyond_both"][0].cigarstring == "500S700M500S"
+    assert by_name["over_n"][0].reference_length == 4000
+    assert len(by_name["with_n"]) == 1
+    assert by_name["with_n"][0].cigarstring == "3000M"
+    assert len(by_name["chimera"]) == 2
+    parts = by_name["chimera"]
+    assert {r.reference_name for r in parts} == {"c1", "c2"}
+    assert parts[1].is_supplementary and 5 in dict(parts[1].cigartuples)
+
+
+@pytest.mark.parametrize("preset_name", ["hifi", "ont"])
+@pytest.mark.parametrize("size", [60, 700, 9000])
+def test_deletions_and_insertions_stay_in_one_alignment(
+    long_world: LongWorld, tmp_path: Path, size: int, preset_name: str
+) -> None:
+    rng = np.random.default_rng(size)
+    text = long_world.genome["c1"]
+    deletion = text[500:6500] + text[6500 + size : 12_500 + size]
+    insertion = text[500:6500] + random_letters(rng, size) + text[6500:12_500]
+    reads = [
+        read_of("d", with_errors(rng, deletion, 0.01)),
+        read_of("i", with_errors(rng, insertion, 0.01)),
+    ]
+    records = checked(long_world, tmp_path, reads, preset_name)
+    for record, code in zip(records, (2, 1), strict=True):  # D, I
+        longest = max((n, op) for op, n in record.cigartuples if op in (1, 2))
+        assert longest[1] == code and abs(longest[0] - size) <= 5 + size // 50
+    assert [record.flag & 0x800 for record in records] == [0, 0]
+
+
+def test_inversions_are_split(long_world: LongWorld, tmp_path: Path) -> None:
+    text = long_world.genome["c1"]
+    read = text[1000:5000] + opposite(text[5000:6500]) + text[6500:11_000]
+    records = checked(long_world, tmp_path, [read_of("inv", read)], "hifi")
+    spans = sorted((r.reference_start, r.reference_end, r.is_reverse) for r in records)
+    assert [strand for *_, strand in spans] == [False, True, False]
+    for (start, end, _), wanted in zip(
+        spans, ((1000, 5000), (5000, 6500), (6500, 11_000)), strict=True
+    ):
+        assert abs(start - wanted[0]) <= 10 and abs(end - wanted[1]) <= 10
+
+
+def test_tags_of_bases_stay_right(long_world: LongWorld, tmp_path: Path) -> None:
+    """MM, ML and MN on whole records as they are, whatever the strand; none on clipped ones."""
+    text = long_world.genome["c2"]
+    letters = {
+        "fwd": text[100:2100],
+        "rev": opposite(text[100:2100]),
+        "split": text[500:3000] + opposite(long_world.genome["c1"][500:2500]),
+    }
+    source = tmp_path / "u.bam"
+    with pysam.AlignmentFile(str(source), "wb", header={"HD": {"VN": "1.6"}}) as out:
+        for name, bases in letters.items():
+            record = pysam.AlignedSegment()
+            record.query_name, record.flag, record.query_sequence = name, 4, bases
+            record.query_qualities = pysam.qualitystring_to_array("5" * len(bases))
+            record.set_tag("MM", "C+m,1,2;")
+            record.set_tag("ML", array("B", [200, 100]))
+            record.set_tag("MN", len(bases))
+            record.set_tag("np", 7)
+            out.write(record)
+    map_to(long_world.index, tmp_path / "x.bam", str(source))
+    for record in records_of(tmp_path / "x.bam"):
+        assert record.get_tag("np") == 7
+        if record.is_supplementary:
+            assert not any(record.has_tag(tag) for tag in ("MM", "ML", "MN"))
+        else:
+            assert record.get_tag("MM") == "C+m,1,2;"
+            assert list(record.get_tag("ML")) == [200, 100]
+            assert record.get_tag("MN") == len(letters[record.query_name])
+
+
+def test_the_other_haplotype_makes_a_read_no_less_sure(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    text = random_letters(rng, 12_000)
+    genome = {"a": text, "b": text, "c": random_letters(rng, 3000)}
+    write_fasta(tmp_path / "g.fa", genome)
+    (tmp_path / "groups").write_text("a\t1\nb\t2\n")
+    reads = [read_of(f"r{i}", with_errors(rng, text[i * 900 :][:3000], 0.02)) for i in range(8)]
+    fastq = write_fastq(tmp_path / "r.fq", reads)
+    for groups, sure in ((None, False), (tmp_path / "groups", True)):
+        index = Index.build(tmp_path / "g.fa", groups=groups, device="cpu")
+        map_to(index, tmp_path / "x.sam", fastq)
+        records = records_of(tmp_path / "x.sam")
+        assert len(records) == len(reads)
+        assert {record.reference_name for record in records} == {"a", "b"}  # ties, by the hash
+        assert all((record.mapping_quality >= 50) == sure for record in records)
+
+
+def test_from_python(long_world: LongWorld) -> None:
+    with mapper.Aligner(long_world.index, preset="ont", device="cpu", threads=1) as aligner:
+        hits = aligner.map([(read.name, read.letters, read.quals) for read in long_world.reads])
+    primary = [hit for hit in hits if not hit.flag & 0x900]
+    for hit, place in zip(primary, long_world.places, strict=True):
+        assert (hit.ctg, hit.strand) == (place.contig, -1 if place.strand else 1)
+        assert abs(hit.r_st - place.start) < 450  # reads may begin in N
+    with pytest.raises(mapper.UsageError, match="preset"):
+        mapper.Aligner(long_world.index, preset="map-ont")
