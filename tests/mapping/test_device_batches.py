@@ -106,7 +106,7 @@ def test_long_reads_are_mapped_by_the_cpu(world, as_device, monkeypatch, tmp_pat
     text = world.genome["chr1"]
     long_reads = [Read(f"l{i}", text[700 * i :][:3000], "I" * 3000) for i in range(20)]
     device_batches._say_long_reads.cache_clear()
-    monkeypatch.setattr(device_batches, "BATCH_BASES", 10_000)
+    monkeypatch.setattr(device_batches, "MEMBER_BASES", 10_000)
     for name, reads in (("mixed", world.reads[:300:2] + long_reads), ("long", long_reads)):
         fastq = write_fastq(tmp_path / f"{name}.fq", reads)
         map_to(world.index, tmp_path / "cpu.bam", fastq)
