@@ -321,15 +321,16 @@ def read_lines(
     source.count_lines()
     buffer = InputBuffer(source, 20_000, executor, 0, inflating)
     got, n_lines, ended = b"", 0, False
-    while not ended:
-        view, all_left = buffer.unread(size)
-        view = view if all_left else view[:size]
-        n_lines += buffer.line_ends(view)
-        ended = all_left
-        got += buffer.take(len(view)).tobytes()
-    broken = "" if buffer.broken is None else str(buffer.broken)
-    buffer.close()
-    return got, n_lines, broken
+    try:
+        while not ended:
+            view, all_left = buffer.unread(size)
+            view = view if all_left else view[:size]
+            n_lines += buffer.line_ends(view)
+            ended = all_left
+            got += buffer.take(len(view)).tobytes()
+        return got, n_lines, "" if buffer.broken is None else str(buffer.broken)
+    finally:
+        buffer.close()
 
 
 @pytest.mark.parametrize("most_blocks", [64, 500])
