@@ -30,6 +30,7 @@ from mapper.pair.placement import (
     best_alone,
     clear_roles,
     keep_to_group,
+    new_placements,
 )
 from mapper.params import LongParams
 
@@ -149,17 +150,7 @@ def place_long_reads(
     groups
         Of the contigs (:class:`mapper.index.reference.Contigs`); int32, empty if all compete.
     """
-    n = len(alignments.strand)
-    head = np.empty(n, np.int64)
-    placements = PlacementBatch(
-        primary=np.empty(reads.n_reads, np.int64),
-        proper=np.empty(reads.n_reads, np.bool_),
-        role=np.empty(n, np.uint8),
-        head=head,
-        mapq=np.empty(n, np.uint8),
-        sub_score=np.empty(n, np.int32),
-        rival=np.full(n, -1, np.int64) if len(groups) else head,
-    )
+    placements = new_placements(reads.n_reads, len(alignments.strand), groups)
     _place(
         reads.names, reads.name_offsets, reads.base_offsets, alignments, support, frequent,
         params.pieces, params.chain.min_score, params.scoring, groups, *placements,

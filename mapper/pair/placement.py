@@ -506,6 +506,20 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paire
             _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq)
 
 
+def new_placements(n_reads: int, n_alignments: int, groups: np.ndarray) -> PlacementBatch:
+    """Allocate placements, to be filled; ``rival`` is ``head`` unless there are `groups`."""
+    head = np.empty(n_alignments, np.int64)
+    return PlacementBatch(
+        primary=np.empty(n_reads, np.int64),
+        proper=np.empty(n_reads, np.bool_),
+        role=np.empty(n_alignments, np.uint8),
+        head=head,
+        mapq=np.empty(n_alignments, np.uint8),
+        sub_score=np.empty(n_alignments, np.int32),
+        rival=np.full(n_alignments, -1, np.int64) if len(groups) else head,
+    )
+
+
 def place_reads(
     reads: ReadBatch,
     seeds: SeedSummary,
@@ -527,17 +541,7 @@ def place_reads(
     groups
         Of the contigs (:class:`mapper.index.reference.Contigs`); int32, empty if all compete.
     """
-    n_alignments = len(alignments.strand)
-    head = np.empty(n_alignments, np.int64)
-    placements = PlacementBatch(
-        primary=np.empty(reads.n_reads, np.int64),
-        proper=np.empty(reads.n_reads, np.bool_),
-        role=np.empty(n_alignments, np.uint8),
-        head=head,
-        mapq=np.empty(n_alignments, np.uint8),
-        sub_score=np.empty(n_alignments, np.int32),
-        rival=np.full(n_alignments, -1, np.int64) if len(groups) else head,
-    )
+    placements = new_placements(reads.n_reads, len(alignments.strand), groups)
     _place(
         reads.names, reads.name_offsets, reads.base_offsets, seeds, alignments,
         with_ranking_scores(reads, alignments, scores), reads.paired, model, params, scores,

@@ -75,7 +75,7 @@ def test_a_batch_is_as_large_as_free_memory_allows(device, phix, monkeypatch, gi
             choice = DeviceChoice(CUDA, ordinals)
             run = Run(session, MapJob([], "-", "sam", device=choice, batch_bases=given), RunStats())
             sizes[ordinals] = run.plan_resources(converts_input=False).batch_bases
-    assert sizes == {(0,): given or 3_000_000, (0, 0): given or 1_500_000}
+    assert sizes == {(0,): given or 4_000_000, (0, 0): given or 2_000_000}
 
 
 @pytest.mark.parametrize("far", [False, True])
