@@ -56,7 +56,7 @@ def _all(executor: Executor, call: Callable[[Any], object], argument: object, n:
         del result  # its memory is used again
 
 
-def deflate_rows(codec: bgzf_cuda.Codec, data: bytes) -> None:
+def deflate_rows(codec: nvcomp.Nvcomp, data: bytes) -> None:
     print("| level | blocks | streams | GB/s | ratio |\n|---|---|---|---|---|")
     for level in LEVELS:
         for blocks, streams in DEFLATING:
@@ -77,7 +77,7 @@ def deflate_rows(codec: bgzf_cuda.Codec, data: bytes) -> None:
             print(f"| {level} | {blocks} | {streams} | {rate:.2f} | {ratio:.3f} |", flush=True)
 
 
-def inflate_rows(codec: bgzf_cuda.Codec, data: bytes) -> None:
+def inflate_rows(codec: nvcomp.Nvcomp, data: bytes) -> None:
     packed = np.frombuffer(bytes(bgzf.compressor(1)([memoryview(data)])), np.uint8)
     print(f"\nISA-L's level 1: ratio {len(data) / len(packed):.3f}\n")
     print("| blocks | streams | GB/s |\n|---|---|---|")

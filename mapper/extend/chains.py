@@ -151,7 +151,7 @@ def _competitor(chains, chain, read_len, found, n_heads, share):
 
 @step
 def _share_of_chain(chains, chain, found, i):
-    """Return what an alignment has of its chain's score, by its share of the chain's bases."""
+    """Return the part of a chain's score that an alignment has, by its share of the bases."""
     first, end = chains.anchor_offsets[chain], chains.anchor_offsets[chain + 1]
     covered = np.int64(chains.query_start[end - 1]) + chains.length[end - 1]
     covered -= chains.query_start[first]

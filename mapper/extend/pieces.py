@@ -28,7 +28,7 @@ from mapper.jit.accelerate import core
 from mapper.two_piece_band import gap_cost
 
 LONG_GAP = 100
-"""Gaps count as no longer than this in scores."""
+"""Length at which the cost of a gap stops growing."""
 
 NO_OP = 15
 
@@ -145,7 +145,7 @@ def extend_end(sides, path, backward, scoring, params, space, scratch, ops):
 
 @core
 def _op_score(op, scoring):
-    """Return what an operation adds to the score."""
+    """Return the score of an operation, negative for differences."""
     code, length = np.int64(op & 15), np.int64(op >> 4)
     if code == EQUAL:
         return scoring.match * length

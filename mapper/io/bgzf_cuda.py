@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from queue import SimpleQueue
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from mapper.cuda.memory import (
     page_locked,
     priority_stream,
 )
+from mapper.cuda.nvcomp import Nvcomp
 from mapper.errors import DeviceError, DeviceMemoryError
 from mapper.io.bgzf import BLOCK_BYTES, HEADER_BYTES, HEADER_FIELDS, MAX_BLOCK, TRAILER_BYTES
 from mapper.io.bgzf_reader import (
@@ -60,25 +61,6 @@ _STORED_BYTES = 5
 
 _LINE_END = np.uint8(ord("\n"))
 _ALIGNMENT = 4  # of a compressed body
-
-
-class Codec(Protocol):
-    """The interface of :class:`mapper.cuda.nvcomp.Nvcomp`, as far as it is used here."""
-
-    def deflate_sizes(self, n: int, chunk_bytes: int, level: int) -> tuple[int, int]: ...
-    def inflate_bytes(self, n: int, chunk_bytes: int) -> int: ...
-    def describe(self, status: int) -> str: ...
-    def deflate(
-        self, n: int, chunk_bytes: int, level: int, data: Any, sizes: Any, work: Any, out: Any,
-        out_sizes: Any, statuses: Any, stream: Any,
-    ) -> None: ...  # fmt: skip
-    def inflate(
-        self, n: int, data: Any, sizes: Any, work: Any, out: Any, rooms: Any, out_sizes: Any,
-        statuses: Any, stream: Any,
-    ) -> None: ...  # fmt: skip
-    def crc32(
-        self, n: int, chunk_bytes: int, data: Any, sizes: Any, checksums: Any, stream: Any
-    ) -> None: ...  # fmt: skip
 
 
 # --- kernels ---
@@ -158,7 +140,7 @@ def block_bytes(packed: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 class _Lane:
     """A stream with the arrays of a group of blocks, kept from group to group."""
 
-    def __init__(self, ordinal: int, codec: Codec) -> None:
+    def __init__(self, ordinal: int, codec: Nvcomp) -> None:
         self.ordinal = ordinal
         self._codec = codec
         # Between the blocks of long kernels of mapping a group would wait for a tenth of a second.
@@ -169,7 +151,7 @@ class _Lane:
 
 
 class _Deflating(_Lane):
-    def __init__(self, ordinal: int, codec: Codec, most_blocks: int, level: int) -> None:
+    def __init__(self, ordinal: int, codec: Nvcomp, most_blocks: int, level: int) -> None:
         super().__init__(ordinal, codec)
         self._level = level
         work, self._slot_bytes = codec.deflate_sizes(most_blocks, BLOCK_BYTES, level)
@@ -230,7 +212,7 @@ class _Deflating(_Lane):
 
 
 class _Inflating(_Lane):
-    def __init__(self, ordinal: int, codec: Codec, most_blocks: int) -> None:
+    def __init__(self, ordinal: int, codec: Nvcomp, most_blocks: int) -> None:
         super().__init__(ordinal, codec)
         most = most_blocks * MAX_BLOCK
         self._packed = self._space.pinned("packed", most, np.uint8)
@@ -242,7 +224,7 @@ class _Inflating(_Lane):
         self._work = self._array("work", max(work, 8), np.uint8)
 
     def run(self, parts: Sequence[BlocksPart]) -> list[Done]:
-        """Decompress parts into their buffers; the host repeats those that are damaged or odd."""
+        """Decompress parts; the host does those with damaged or empty blocks."""
         space = self._space
         packed_at = 0
         columns = []
@@ -394,7 +376,7 @@ def _open_lanes(
 
 @contextmanager
 def device_deflater(
-    codec: Codec, ordinals: Sequence[int], level: int
+    codec: Nvcomp, ordinals: Sequence[int], level: int
 ) -> Iterator[DeviceDeflater | None]:
     """Open streams that compress on devices; None if their memory is too small."""
     work, slot = codec.deflate_sizes(DEFLATING_BLOCKS, BLOCK_BYTES, level)
@@ -411,7 +393,7 @@ def device_deflater(
 
 
 @contextmanager
-def device_inflater(codec: Codec, ordinals: Sequence[int]) -> Iterator[DeviceInflater | None]:
+def device_inflater(codec: Nvcomp, ordinals: Sequence[int]) -> Iterator[DeviceInflater | None]:
     """Open streams that decompress on devices; None if their memory is too small."""
     n = _blocks_that_fit(ordinals, INFLATING_STREAMS, INFLATING_BLOCKS, 3 * MAX_BLOCK)
     lanes = _open_lanes(ordinals, INFLATING_STREAMS if n else 0, lambda i: _Inflating(i, codec, n))

@@ -99,7 +99,7 @@ class Session:
             return CudaBackend(self._stages_on(choice), params, stats)
 
     def device_io(self, choice: DeviceChoice, compress_on: str, level: int) -> DeviceIO:
-        """Return what devices do of a run's input and output: see :func:`open_device_io`."""
+        """Return the streams for BGZF of a run; see :func:`open_device_io`."""
         wanted = choice.ordinals, compress_on, level
         if wanted not in self._device_io:
             self._opened.close()

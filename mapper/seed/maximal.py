@@ -9,8 +9,8 @@ it has ``seed_len`` bases.
 
 Every match of at least ``seed_len + step - 1`` bases thus has an anchor, unless its windows are
 frequent in the text: of these the longer patterns are kept, so copies that differ from the read
-fall away, and those that stay over ``max_occ`` rows are left out (their bases are counted: they
-lower the mapping quality). Unlike super-maximal matches, anchors need no second, shorter search for
+fall away. Patterns of more than ``max_occ`` rows are left out; the number of their bases lowers the
+mapping quality. Unlike super-maximal matches, anchors need no second, shorter search for
 other copies of a repeat: each place of a window grows by itself.
 
 Windows are independent of each other, so a read can be cut anywhere among threads.
