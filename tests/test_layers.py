@@ -70,7 +70,7 @@ OPENS_FILES = {
     "cuda.gpu_table": "gpus.toml of the package",
     "host_memory": "memory limits in /proc and /sys",
     "jit.accelerate": "digests of the package's source, the folder of the compile cache",
-    "jit.cache": "the compile cache",
+    "jit.code_files": "compiled code on disk",
     "cli.compile": "a folder for made-up reads",
     "index.index": "its method `open` calls index.storage",
     "sorting.spill_file": "the temporary file of a sort",

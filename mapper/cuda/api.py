@@ -25,9 +25,12 @@ import ctypes
 import importlib.util
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from mapper.cuda import kernel_code
 from mapper.cuda.arguments import OWN_TABLES, check_simulated, describe
+from mapper.cuda.kernel_code import KernelCode
 from mapper.errors import DeviceError
 from mapper.jit.accelerate import (
     CACHE_DIR,  # sets numba's cache directory, before any kernel
@@ -157,8 +160,8 @@ class Kernel:
         if SIMULATED:
             self.compiled = cuda.jit(function)
         else:
-            bounds = block if blocks_per_sm is None else (block, blocks_per_sm)
-            self.compiled = cuda.jit(cache=True, launch_bounds=bounds)(function)
+            self._bounds = block if blocks_per_sm is None else (block, blocks_per_sm)
+            self.compiled = cuda.jit(launch_bounds=self._bounds)(function)
 
     def resident_blocks(self, *args: Any) -> int:
         """Return how many blocks the current device holds at once, the most that can synchronise.
@@ -167,10 +170,12 @@ class Kernel:
         """
         if SIMULATED:
             return 1
-        with DRIVER:
-            types = tuple(self.compiled.typeof_pyval(arg) for arg in args)
-            blocks = self.compiled.compile(types).max_cooperative_grid_blocks(self.block)
-        return int(blocks)
+        kinds: list[Any] = []
+        for arg in args:
+            describe(arg, kinds, [])
+        handle = self.function_for(kinds, args).handle
+        each = cuda_driver.driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(handle, self.block, 0)
+        return int(each * cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
     def launch(self, n_items: int, stream: Any, *args: Any) -> None:
         """Launch with one thread for each of `n_items`, on `stream`; without items, do nothing."""
@@ -201,26 +206,43 @@ class Kernel:
 
         `kinds` are the types of `args` by :func:`mapper.cuda.arguments.describe`.
         """
-        key = (cuda.current_context().device.id, *kinds)
+        device = cuda.current_context().device
+        key = (device.id, *kinds)
         if key not in self._functions:
             with DRIVER:
                 if key not in self._functions:  # another thread may have compiled it meanwhile
-                    types = tuple(self.compiled.typeof_pyval(arg) for arg in args)
-                    compiled = self.compiled.compile(types)
-                    function = compiled._codelibrary.get_cufunc()
-                    _keep_loaded(function)
-                    self._functions[key] = Loaded(int(function.handle), compiled.cooperative)
+                    code = kernel_code.find(
+                        self.function, self._bounds, kinds, tuple(device.compute_capability),
+                        partial(self._compile, args),
+                    )  # fmt: skip
+                    self._functions[key] = _load(code)
         return self._functions[key]
 
+    def _compile(self, args: tuple[Any, ...]) -> KernelCode:
+        """Compile for the current device."""
+        types = tuple(self.compiled.typeof_pyval(arg) for arg in args)
+        compiled = self.compiled.compile(types)
+        library = compiled._codelibrary
+        _keep_loaded(library.get_cufunc().module)  # which compiling has loaded
+        return KernelCode(library.get_cubin().code, library._entry_name, compiled.cooperative)
 
-def _keep_loaded(function: Any) -> None:
-    """Keep the driver's function loaded as long as the process lives.
+
+def _keep_loaded(module: Any) -> None:
+    """Keep the driver's module loaded as long as the process lives.
 
     The driver loads a kernel's code once for all devices, but numba-cuda unloads it at the end of
     the process once for each device, and so frees memory twice (0.30.4; the process aborted with
     its work done).
     """
-    function.module._finalizer.detach()
+    module._finalizer.detach()
+
+
+def _load(code: KernelCode) -> Loaded:
+    """Load a kernel for the current device."""
+    cubin = cuda_driver.ObjectCode.from_cubin(code.cubin)
+    module = cuda.current_context().create_module_image(cubin)
+    _keep_loaded(module)
+    return Loaded(int(module.get_function(code.entry).handle), code.is_cooperative)
 
 
 def launch_loaded(

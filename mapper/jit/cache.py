@@ -15,15 +15,9 @@ callers, and of a driver only the machine code, unless another driver calls it.
 from __future__ import annotations
 
 import functools
-import hashlib
-import inspect
-import io
-import logging
 import pickle
 import sys
-import uuid
 import warnings
-import zlib
 from pathlib import Path
 from types import FunctionType
 
@@ -36,6 +30,8 @@ from numba.core.errors import NumbaWarning
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
+
+from mapper.jit import code_files
 
 # --- code in memory ---
 
@@ -158,8 +154,6 @@ def restored(target_context, kept):
 
 # --- code on disk ---
 
-log = logging.getLogger(__name__)
-
 _VERSION = (numba.__version__, sys.implementation.cache_tag)
 
 
@@ -171,15 +165,10 @@ class CodeCache:
     py_func
         The function.
     directory
-        Directory of the files; its name depends on the sources of this package.
+        Directory of the files (:mod:`mapper.jit.code_files`); its name depends on the sources of
+        this package.
     variant
         Name of the compile options, where a function is compiled with several.
-
-    Notes
-    -----
-    The name of a file is a digest of everything that its code depends on, which the file holds
-    again for comparison. It is written under a temporary name and renamed, so processes may
-    compile the same function at the same time. A damaged file counts as missing.
     """
 
     def __init__(self, py_func: FunctionType, directory: Path, variant: str = "") -> None:
@@ -187,86 +176,32 @@ class CodeCache:
         self.cache_path = directory
         self._variant = variant
 
-    @property
-    def name(self) -> str:
-        """Name of the function; the names of its files begin with it."""
-        function = self._py_func
-        return f"{function.__module__}.{function.__qualname__}".replace("<", "").replace(">", "")
-
     def load_overload(self, sig, target_context):
         """Return the result of an earlier compilation, or None if there is none."""
         rtsys.initialize(target_context)  # the functions that compiled code calls
         key = self._key(sig, target_context.codegen())
-        try:
-            data = self._path(key).read_bytes()
-        except OSError:  # most often: there is none
-            return None
-        if zlib.crc32(data[4:]).to_bytes(4, "little") != data[:4]:
-            log.debug("%s is damaged", self._path(key))
-            return None
-        stream = io.BytesIO(data[4:])
-        if pickle.load(stream) != key:
-            return None
-        return restored(target_context, pickle.load(stream))
+        data = code_files.read(self._path(key), key)
+        return None if data is None else restored(target_context, pickle.loads(data))
 
     def save_overload(self, sig, result):
         """Write the result of a compilation to disk; if that fails, log it once and go on."""
         if result.library.has_dynamic_globals or any(not part.can_cache for part in result.lifted):
-            warnings.warn(f"the code of {self.name} cannot be kept on disk", NumbaWarning, 2)
+            name = code_files.name_of(self._py_func)
+            warnings.warn(f"the code of {name} cannot be kept on disk", NumbaWarning, 2)
             return
         key = self._key(sig, result.codegen)
         *kept, environments = result._reduce()
         # Nopython code reads only the constants of other functions' environments, and most have
         # none. To restore an environment, numba imports the module of its function.
         environments = tuple(other for other in environments if other.consts)
-        data = dumps(key) + dumps((*kept, environments))
-        path = self._path(key)
-        unfinished = path.with_name(f"{uuid.uuid4().hex}.unfinished")
-        try:
-            try:
-                unfinished.write_bytes(zlib.crc32(data).to_bytes(4, "little") + data)
-                unfinished.replace(path)
-            finally:
-                unfinished.unlink(missing_ok=True)
-        except OSError as error:
-            _say_once(f"compiled code cannot be kept in {self.cache_path}: {error.strerror}")
+        code_files.write(self._path(key), key, dumps((*kept, environments)))
 
     def _key(self, sig, codegen):
-        function = self._py_func
-        cells = function.__closure__ or ()
-        return (
-            _VERSION, sig, codegen.magic_tuple(), self._variant, function.__code__.co_firstlineno,
-            _digest(function.__code__.co_code),
-            _digest(dumps(tuple(cell.cell_contents for cell in cells)) if cells else b""),
-            _source_digest(function),
-        )  # fmt: skip
+        text = code_files.text_of(self._py_func)
+        return (_VERSION, sig, codegen.magic_tuple(), self._variant, *text)
 
     def _path(self, key: object) -> Path:
-        return self.cache_path / f"{self.name}-{_digest(repr(key).encode())[:20]}.code"
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def _source_digest(function: FunctionType) -> str:
-    """Return a digest of the function's file, unless the directory's name covers it."""
-    if function.__module__.partition(".")[0] == __name__.partition(".")[0]:
-        return ""
-    return _file_digest(inspect.getfile(function))
-
-
-@functools.cache
-def _file_digest(path: str) -> str:
-    try:
-        return _digest(Path(path).read_bytes())
-    except OSError:  # typed in: there is no file
-        return ""
-
-
-@functools.cache
-def _say_once(message: str) -> None:
-    log.warning("%s", message)
+        return code_files.path_of(self.cache_path, self._py_func, key, "code")
 
 
 # --- dispatchers ---

@@ -44,6 +44,7 @@ from mapper.sorting.record_order import (
 )
 
 Result = TypeVar("Result")
+Empty = Callable[[int], np.ndarray]
 
 SCANNED_AHEAD = 2
 """Ranges that are being scanned or wait to be taken, for each thread: with one, threads ran dry
@@ -106,7 +107,7 @@ class _Scanned(NamedTuple):
 
 def gathered_ranges(
     ranges: Callable[[], Iterable[RecordRange]], executor: Executor, n_threads: int,
-    marking: Marking | None,
+    marking: Marking | None, empty: Empty = RECYCLER.empty,
 ) -> Iterator[Gathered]:  # fmt: skip
     """Yield the records of all ranges in order.
 
@@ -119,6 +120,8 @@ def gathered_ranges(
         Its threads do the work; the calling thread must not be one of them.
     n_threads
         Their number.
+    empty
+        Makes the array of a number of bytes, for gathered records.
 
     Raises
     ------
@@ -127,20 +130,21 @@ def gathered_ranges(
     """
     if marking is None:
         yield from ordered_map(
-            _gather_plain, ranges(), n_threads, ahead=SCANNED_AHEAD, pool=executor
+            partial(_gather_plain, empty), ranges(), n_threads, ahead=SCANNED_AHEAD, pool=executor
         )
         return
     names = None
     if marking.options.supplementary:
         parts = list(_decided(ranges(), executor, n_threads, marking, _find_names))
         names = merge_names(parts) if parts else None
-    yield from _decided(ranges(), executor, n_threads, marking, partial(_gather_marked, names))
+    finish = partial(_gather_marked, names, empty)
+    yield from _decided(ranges(), executor, n_threads, marking, finish)
 
 
-def _gather_plain(part: RecordRange) -> Gathered:
+def _gather_plain(empty: Empty, part: RecordRange) -> Gathered:
     records = part.load()
     data, starts = records.data, records.in_order()
-    out = RECYCLER.empty(len(data))
+    out = empty(len(data))
     return Gathered(len(starts), out, index_part(out, copy_records(data, starts, out)))
 
 
@@ -286,12 +290,13 @@ def _find_names(marking: Marking, scanned: _Scanned, shares: list[_Share]) -> Du
 
 
 def _gather_marked(
-    names: DuplicateNames | None, marking: Marking, scanned: _Scanned, shares: list[_Share]
-) -> Gathered:
+    names: DuplicateNames | None, empty: Empty, marking: Marking, scanned: _Scanned,
+    shares: list[_Share],
+) -> Gathered:  # fmt: skip
     data, starts = scanned.data, scanned.starts
     verdicts = _verdicts(scanned, shares)
     if names is not None:
         mark_others(data, starts, marking.libraries, names, verdicts)
     counts = count(data, starts, verdicts, marking.libraries, marking.options)
-    out, positions = gather(data, starts, verdicts, marking.options)
+    out, positions = gather(data, starts, verdicts, marking.options, empty)
     return Gathered(len(starts), out, index_part(out, positions), counts)

@@ -167,12 +167,17 @@ def test_threads_load_kernels_one_at_a_time(monkeypatch):
             loaded.append(types)
             entered.release()
             module = SimpleNamespace(_finalizer=SimpleNamespace(detach=lambda: None))
-            function = SimpleNamespace(handle=len(loaded), module=module)
-            library = SimpleNamespace(get_cufunc=lambda: function)
+            code = bytes([len(loaded)])
+            library = SimpleNamespace(
+                get_cufunc=lambda: SimpleNamespace(module=module), _entry_name="entry",
+                get_cubin=lambda: SimpleNamespace(code=code),
+            )  # fmt: skip
             return SimpleNamespace(_codelibrary=library, cooperative=False)
 
-    context = SimpleNamespace(device=SimpleNamespace(id=0))
+    context = SimpleNamespace(device=SimpleNamespace(id=0, compute_capability=(9, 0)))
     monkeypatch.setattr(api.cuda, "current_context", lambda: context)
+    monkeypatch.setattr(api.kernel_code, "find", lambda *_: _[-1]())
+    monkeypatch.setattr(api, "_load", lambda code: api.Loaded(code.cubin[0], False))
     kernels = [api.Kernel(lambda: None, 32) for _ in range(5)]
     for kernel in kernels:
         monkeypatch.setattr(kernel, "compiled", Compiled())

@@ -25,7 +25,7 @@ from mapper.cuda.arguments import (
     check_simulated,
     describe,
 )
-from tests.helpers.offline_compile import pretended_device, require_compiler
+from tests.helpers.offline_compile import CAPABILITY, pretended_device, require_compiler
 
 
 class NumbasArray:
@@ -91,7 +91,7 @@ def test_a_launch_hands_over_what_numba_does() -> None:
     from numba.cuda import codegen, dispatcher
     from numba.cuda.cudadrv import driver
 
-    from mapper.cuda import api
+    from mapper.cuda import api, kernel_code
     from mapper.cuda.api import kernel
     from mapper.cuda.launch import BoundKernel
 
@@ -101,7 +101,6 @@ def test_a_launch_hands_over_what_numba_does() -> None:
         if i < n and flag:
             out[i] = some.flags[i] + some.table[0, i] + some.n + less + half + large + len(none)
 
-    fill.compiled = cuda.jit(launch_bounds=64)(fill.function)  # the disk cache asks for a device
     module = SimpleNamespace(initialized=True, _finalizer=mock.Mock())
     function = SimpleNamespace(kernel=object(), handle=0x77, name="fill", module=module)
     by_numba, by_us = [], []
@@ -123,7 +122,7 @@ def test_a_launch_hands_over_what_numba_does() -> None:
         cuLaunchKernel=launch_kernel,
         cuLaunchCooperativeKernel=partial(launch_kernel, is_cooperative=True),
     )
-    context = SimpleNamespace(device=SimpleNamespace(id=0))
+    context = SimpleNamespace(device=SimpleNamespace(id=0, compute_capability=CAPABILITY))
     given = arguments(ours)
     with (
         pretended_device(),
@@ -132,6 +131,8 @@ def test_a_launch_hands_over_what_numba_does() -> None:
         mock.patch.object(dispatcher, "LaunchConfig", lambda **options: options),
         mock.patch.object(driver, "driver", launches),
         mock.patch.object(api.cuda, "current_context", lambda: context),
+        mock.patch.object(kernel_code, "find", lambda *_: _[-1]()),
+        mock.patch.object(api, "_load", lambda code: api.Loaded(0x77, code.is_cooperative)),
     ):
         bound = BoundKernel(fill, 0, 99, *given[1:], shared_bytes=96)
         (own,) = fill.compiled.overloads.values()

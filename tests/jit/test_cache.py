@@ -51,7 +51,7 @@ def cache(tmp_path, monkeypatch):
     directory = tmp_path / "cache"
     directory.mkdir()
     monkeypatch.setattr(accelerate, "CACHE_DIR", directory)
-    monkeypatch.setattr("mapper.jit.cache._file_digest", _no_memory)
+    monkeypatch.setattr("mapper.jit.code_files._file_digest", _no_memory)
     yield directory
     sys.modules.pop("cached_functions", None)
 
