@@ -138,17 +138,13 @@ _WIDTH = 64  # bytes reversed by one loop, which becomes a few instructions
 CONSUMES_REF = np.array([op in "MDN=X" for op in "MIDNSHP=X"] + [False] * 7)
 
 
-def encode_bam(
-    records: RecordBatch, reads: ReadBatch, empty: Callable[[int], np.ndarray] = RECYCLER.empty
-) -> np.ndarray:
+def encode_bam(records: RecordBatch, reads: ReadBatch) -> np.ndarray:
     """Return the BAM records of a batch, uncompressed, one after another.
 
     Parameters
     ----------
     records, reads
         Records, and the reads that ``records.read`` refers to.
-    empty
-        Makes the array of a number of bytes.
 
     Returns
     -------
@@ -160,7 +156,7 @@ def encode_bam(
         If a name is longer than BAM can hold.
     """
     order = np.arange(records.n_records, dtype=np.int64)
-    return encode_bam_in_order(records, reads, order, empty)[0]
+    return encode_bam_in_order(records, reads, order, RECYCLER.empty)[0]
 
 
 def encode_bam_in_order(

@@ -62,9 +62,6 @@ class Compressor(Protocol):
     def compress(self, pieces: Sequence[memoryview]) -> bytes | memoryview:
         """Return the blocks of data in pieces, each of whole blocks but for its last."""
 
-    def empty(self, n_bytes: int) -> np.ndarray:
-        """Return memory (uint8) from which data are best compressed; for any thread."""
-
 
 class Sink(Protocol):
     """The interface of an output for bytes."""
@@ -106,7 +103,6 @@ class HostCompressor:
         self.blocks_per_task = BLOCKS_PER_TASK
         self.least_pending = 0
         self.compress = compressor(level)
-        self.empty = RECYCLER.empty
 
 
 def compress_block(data: memoryview, deflate: Deflate) -> bytes:
@@ -241,7 +237,6 @@ class BgzfWriter:
         self._sink = sink
         self._executor = executor
         self._compressor = compressor or HostCompressor(executor, 1)
-        self.empty = self._compressor.empty
         self._group_size = self._compressor.blocks_per_task
         n_groups = max_pending * BLOCKS_PER_TASK // self._group_size
         self._max_pending = max(n_groups, self._compressor.least_pending)

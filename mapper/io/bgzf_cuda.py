@@ -22,10 +22,8 @@ from mapper.cuda.arguments import address_of
 from mapper.cuda.memory import (
     Workspace,
     copy_in,
-    copy_in_at,
     copy_out,
     free_bytes,
-    is_page_locked,
     page_locked,
     priority_stream,
 )
@@ -174,15 +172,11 @@ class _Deflating(_Lane):
         starts: list[int] = []
         at = 0
         for piece in pieces:
-            data = np.frombuffer(piece, np.uint8)
-            end = at + len(data)
-            if not is_page_locked([data]):
-                plain[at:end] = data
-                data = plain[at:end]
-            copy_in_at(self._data, at, data, space.stream)
-            starts.extend(range(at, end, BLOCK_BYTES))
-            at = end
+            plain[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            starts.extend(range(at, at + len(piece), BLOCK_BYTES))
+            at += len(piece)
         n = len(starts)
+        copy_in(self._data, plain, at, space.stream)
         first = np.array(starts, np.int64)
         # Pieces are of whole blocks but for their last, so a block ends where the next begins.
         n_plain = np.diff(first, append=at)
@@ -313,10 +307,6 @@ class _Lanes(Generic[LaneKind]):
         for lane in lanes:
             self._idle.put(lane)
 
-    def _page_locked(self, n_bytes: int) -> np.ndarray:
-        with cuda.gpus[self._ordinal]:
-            return page_locked(n_bytes, np.dtype(np.uint8))
-
     def _run(self, call: Callable[..., Any], *args: Any) -> Any:
         lane = self._idle.get()
         try:
@@ -338,10 +328,6 @@ class DeviceDeflater(_Lanes[_Deflating]):
         """Return the blocks of data in pieces, each of whole blocks but for its last."""
         return self._run(_Deflating.run, pieces)
 
-    def empty(self, n_bytes: int) -> np.ndarray:
-        """Return page-locked memory (uint8), from which a device copies by itself."""
-        return self._page_locked(n_bytes)
-
 
 class DeviceInflater(_Lanes[_Inflating]):
     """Decompresses parts of steps of BGZF files; see :class:`mapper.io.bgzf_reader.Inflater`."""
@@ -353,7 +339,8 @@ class DeviceInflater(_Lanes[_Inflating]):
 
     def memory(self, n_bytes: int) -> np.ndarray:
         """Return page-locked memory (uint8)."""
-        return self._page_locked(n_bytes)
+        with cuda.gpus[self._ordinal]:
+            return page_locked(n_bytes, np.dtype(np.uint8))
 
     def decompress(self, parts: Sequence[BlocksPart]) -> list[Done]:
         """Decompress parts of at most ``most_blocks`` blocks in all; return what came of each."""

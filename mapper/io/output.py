@@ -57,7 +57,7 @@ class _BamOutput(_UnsortedOutput):
         self._writer = writer
 
     def encode(self, records: RecordBatch, reads: ReadBatch) -> np.ndarray:
-        return encode_bam(records, reads, self._writer.empty)
+        return encode_bam(records, reads)
 
     def append(self, encoded: np.ndarray) -> None:
         self._writer.append(encoded.data)

@@ -44,7 +44,6 @@ from mapper.sorting.record_order import (
 )
 
 Result = TypeVar("Result")
-Empty = Callable[[int], np.ndarray]
 
 SCANNED_AHEAD = 2
 """Ranges that are being scanned or wait to be taken, for each thread: with one, threads ran dry
@@ -107,7 +106,7 @@ class _Scanned(NamedTuple):
 
 def gathered_ranges(
     ranges: Callable[[], Iterable[RecordRange]], executor: Executor, n_threads: int,
-    marking: Marking | None, empty: Empty = RECYCLER.empty,
+    marking: Marking | None,
 ) -> Iterator[Gathered]:  # fmt: skip
     """Yield the records of all ranges in order.
 
@@ -120,8 +119,6 @@ def gathered_ranges(
         Its threads do the work; the calling thread must not be one of them.
     n_threads
         Their number.
-    empty
-        Makes the array of a number of bytes, for gathered records.
 
     Raises
     ------
@@ -130,21 +127,20 @@ def gathered_ranges(
     """
     if marking is None:
         yield from ordered_map(
-            partial(_gather_plain, empty), ranges(), n_threads, ahead=SCANNED_AHEAD, pool=executor
+            _gather_plain, ranges(), n_threads, ahead=SCANNED_AHEAD, pool=executor
         )
         return
     names = None
     if marking.options.supplementary:
         parts = list(_decided(ranges(), executor, n_threads, marking, _find_names))
         names = merge_names(parts) if parts else None
-    finish = partial(_gather_marked, names, empty)
-    yield from _decided(ranges(), executor, n_threads, marking, finish)
+    yield from _decided(ranges(), executor, n_threads, marking, partial(_gather_marked, names))
 
 
-def _gather_plain(empty: Empty, part: RecordRange) -> Gathered:
+def _gather_plain(part: RecordRange) -> Gathered:
     records = part.load()
     data, starts = records.data, records.in_order()
-    out = empty(len(data))
+    out = RECYCLER.empty(len(data))
     return Gathered(len(starts), out, index_part(out, copy_records(data, starts, out)))
 
 
@@ -290,13 +286,12 @@ def _find_names(marking: Marking, scanned: _Scanned, shares: list[_Share]) -> Du
 
 
 def _gather_marked(
-    names: DuplicateNames | None, empty: Empty, marking: Marking, scanned: _Scanned,
-    shares: list[_Share],
-) -> Gathered:  # fmt: skip
+    names: DuplicateNames | None, marking: Marking, scanned: _Scanned, shares: list[_Share]
+) -> Gathered:
     data, starts = scanned.data, scanned.starts
     verdicts = _verdicts(scanned, shares)
     if names is not None:
         mark_others(data, starts, marking.libraries, names, verdicts)
     counts = count(data, starts, verdicts, marking.libraries, marking.options)
-    out, positions = gather(data, starts, verdicts, marking.options, empty)
+    out, positions = gather(data, starts, verdicts, marking.options)
     return Gathered(len(starts), out, index_part(out, positions), counts)

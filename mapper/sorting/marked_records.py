@@ -9,7 +9,7 @@ pass collects them (:func:`find_names`, :func:`merge_names`), a second looks the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -121,9 +121,8 @@ def _copy_marked(data, starts, verdicts, has_types, remove, clear, out, out_star
 
 
 def gather(
-    data: np.ndarray, starts: np.ndarray, verdicts: np.ndarray | None, options: MarkOptions,
-    empty: Callable[[int], np.ndarray] = RECYCLER.empty,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    data: np.ndarray, starts: np.ndarray, verdicts: np.ndarray | None, options: MarkOptions
+) -> tuple[np.ndarray, np.ndarray]:
     """Copy the records of a range in sorted order, with the duplicates among them marked.
 
     Parameters
@@ -133,8 +132,6 @@ def gather(
     verdicts
         Bits DUPLICATE and OPTICAL of each record, in sorted order (uint8). None: records are copied
         as they are.
-    empty
-        Makes the array of a number of bytes.
 
     Returns
     -------
@@ -148,12 +145,12 @@ def gather(
     """
     out_starts = np.empty(len(starts), np.int64)
     if verdicts is None:
-        out = empty(len(data))
+        out = RECYCLER.empty(len(data))
         size = _copy_all(data, starts, out, out_starts)
         return out[:size], out_starts
     has_types = options.optical_distance > 0
     room = _DT_BYTES * int(np.count_nonzero(verdicts)) if has_types else 0
-    out = empty(len(data) + room)
+    out = RECYCLER.empty(len(data) + room)
     size, n = _copy_marked(
         data, starts, verdicts, has_types, options.remove, options.clear, out, out_starts
     )

@@ -33,7 +33,6 @@ from mapper.io.output_file import (
     temporary_name,
 )
 from mapper.io.samtools import MAX_BAI_LENGTH, index_files
-from mapper.parallel.buffers import RECYCLER
 from mapper.sorting.bam_index import BamIndex
 from mapper.sorting.engine import Gathered, Marking, gathered_ranges
 from mapper.sorting.options import MarkOptions, SortOptions
@@ -196,7 +195,6 @@ def write_sorted(
     """
     marking = None if duplicates is None else Marking(duplicates, target.header)
     start = bam_header(target.header, target.contig_names, target.contig_lengths)
-    empty = RECYCLER.empty if target.compressor is None else target.compressor.empty
     bar = tqdm(
         total=total, unit=" records", unit_scale=True, disable=not progress, file=sys.stderr,
         desc="merging", mininterval=0.5,
@@ -204,7 +202,7 @@ def write_sorted(
 
     def gathered() -> Iterator[Gathered]:
         n_gathered = 0
-        for part in gathered_ranges(ranges, executor, n_threads, marking, empty):
+        for part in gathered_ranges(ranges, executor, n_threads, marking):
             if marking is not None and part.counts is not None:
                 marking.add(part.counts)
             yield part

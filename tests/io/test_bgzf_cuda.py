@@ -145,18 +145,6 @@ def test_blocks_hold_the_data(deflater: DeviceDeflater, pieces: list[bytes]) -> 
     assert starts[-1] == len(blocks)
 
 
-@pytest.mark.parametrize("pieces", PIECES)
-def test_data_in_page_locked_memory_are_compressed(
-    deflater: DeviceDeflater, pieces: list[bytes]
-) -> None:
-    held = []
-    for i, piece in enumerate(pieces):
-        array = deflater.empty((1 << 20) + len(piece))[: len(piece)]
-        array[:] = np.frombuffer(piece, np.uint8)
-        held.append(array.data if i % 2 == 0 else memoryview(piece))
-    assert gzip.decompress(bytes(deflater.compress(held))) == b"".join(pieces)
-
-
 def test_body_that_grows_is_stored(codec: Any) -> None:
     """Noise takes more than a block of BGZF may have, at the level that makes it so."""
     plain = noise(BLOCK)
