@@ -222,8 +222,8 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
 def _params(args: argparse.Namespace) -> MapParams:
     """Return the parameters of the stages; raise UsageError for values out of range."""
     given = {option.name: getattr(args, option.name) for option in _OPTIONS}
-    given["preset"] = args.preset
-    switches = (args.eqx, args.soft_clip, args.all)
+    given |= {"preset": args.preset, "cs": args.cs}
+    switches = (args.eqx, args.soft_clip, args.all, args.ds)
     return map_params(given | dict(zip(SWITCHES, switches, strict=True)))
 
 

@@ -23,7 +23,7 @@ from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.long_placement import place_long_reads
 from mapper.pair.placement import PlacementBatch, place_reads
-from mapper.pair.records import Names, make_records
+from mapper.pair.records import NO_ANCHORS, Names, make_records
 from mapper.pair.rescue import propose_loci
 from mapper.params import MapParams
 from mapper.seed.cpu import find_anchors, seed_reads
@@ -150,10 +150,11 @@ def place_batch(
 ) -> tuple[PlacementBatch, RecordBatch]:  # fmt: skip
     """Rescue mates unless that has been done, choose placements and make records."""
     reads, alignments = aligned.reads, aligned.alignments
-    record_params = params.record
+    record_params, n_anchors = params.record, NO_ANCHORS
     groups = index.contigs.groups
     if isinstance(aligned, LongAligned):
         record_params = record_params.for_long_reads()
+        n_anchors = aligned.support.n_anchors
         with stats.stage("place"):
             placements = place_long_reads(
                 reads, alignments, aligned.support, aligned.frequent, params.long, groups
@@ -168,6 +169,6 @@ def place_batch(
             )  # fmt: skip
     with stats.stage("records"):
         records = make_records(
-            reads, alignments, placements, names, index.text_planes, record_params
+            reads, alignments, placements, names, index.text_planes, record_params, n_anchors
         )
     return placements, records
