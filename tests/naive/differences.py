@@ -25,11 +25,7 @@ def _pieces(
             done = 0
             while done < n:
                 run = 0
-                while (
-                    equal
-                    and done + run < n
-                    and same(letters[i + done + run], contig[j + done + run])
-                ):
+                while done + run < n and same(letters[i + done + run], contig[j + done + run]):
                     run += 1
                 yield "=" if run else "X", max(run, 1), i + done, j + done
                 done += max(run, 1)
