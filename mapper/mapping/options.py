@@ -101,6 +101,12 @@ def map_params(given: Mapping[str, Any]) -> MapParams:
     preset = given.get("preset") or SHORT_READS
     if preset not in PRESETS:
         raise UsageError(f"{option('preset', preset)}: {', '.join(PRESETS)} are expected")
+    for name in WHOLE_NUMBERS:
+        if preset != SHORT_READS and given.get(name) is not None:
+            raise UsageError(
+                f"{option(name, given[name])} and {option('preset', preset)}: the scores and seeds "
+                f"of long reads are those of the preset; leave one of both out"
+            )
     return MapParams(
         long=PRESETS[preset],
         longest_short=MAX_READ_LEN if preset == SHORT_READS else -1,
