@@ -204,6 +204,8 @@ class PieceParams(NamedTuple):
 
     z_drop: int = 400
     """An alignment ends where its score has dropped by more than this."""
+    inversion_drop: int = 200
+    """Where it has dropped by more than this and recovers, an inversion is tried; minimap2's."""
     end_bonus: int = 10
     """Score for reaching an end of the read."""
     min_score: int = 80

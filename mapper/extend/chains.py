@@ -10,6 +10,7 @@ from mapper.batch import AlignmentBatch, ChainBatch, PackedReads, ReadBatch
 from mapper.batch_ops import longest_row
 from mapper.dna import n_words
 from mapper.extend.filter import as_given, keep_distinct, overlap
+from mapper.extend.inversions import split_at_inversions
 from mapper.extend.pieces import (
     TEXT_SLACK,
     Path,
@@ -65,6 +66,13 @@ def _add_parts(ops, first, end, query, text, strand, ref_id, sides, scoring, par
                n_found):  # fmt: skip
     return add_parts(
         ops, first, end, query, text, strand, ref_id, sides, scoring, params, found, n_found
+    )
+
+
+@step
+def _split_at_inversions(ops, n_ops, row, n_found, sides, scoring, params, space, scratch, found):
+    return split_at_inversions(
+        ops, n_ops, row, n_found, sides, scoring, params, space, scratch, found
     )
 
 
@@ -210,6 +218,10 @@ def _align_read(chains, first_chain, end_chain, whole, read_len, contigs, scorin
         )
         if n_found < 0:
             return n_found
+        for i in range(before, n_found):
+            n_found, n_ops = _split_at_inversions(
+                ops, n_ops, i, n_found, sides, scoring, params, space, scratch, found
+            )
         for i in range(before, n_found):
             head[i] = i if rival < 0 else rival
             n_aligned[i] = 0

@@ -15,6 +15,7 @@ from mapper.chain.cpu import chain_anchors, find_loci
 from mapper.chain.weak import choose_chains, weak_reads
 from mapper.extend.chains import ChainSupport, align_chains
 from mapper.extend.cpu import extend_loci
+from mapper.extend.detours import drop_detours
 from mapper.extend.doubt import doubtful_reads
 from mapper.extend.merge import merge_alignments
 from mapper.index.index import Index
@@ -110,6 +111,7 @@ def align_long_reads(
             chains = choose_chains(chains, again, weak)
         frequent = np.where(weak, anchors.frequent, frequent)
     with stats.stage("extend"):
+        chains = drop_detours(chains, params.long.scoring)
         bounds = ContigBounds(contigs.starts, contigs.lengths)
         alignments, support = align_chains(
             index.text_planes, reads, packed, chains, bounds, params.long

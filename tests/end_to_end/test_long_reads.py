@@ -321,6 +321,29 @@ def test_inversions_are_split(long_world: LongWorld, tmp_path: Path) -> None:
         assert abs(start - wanted[0]) <= 10 and abs(end - wanted[1]) <= 10
 
 
+@pytest.mark.parametrize("preset_name", ["hifi", "ont"])
+@pytest.mark.parametrize("size", [350])
+def test_short_inversions_are_split(
+    long_world: LongWorld, tmp_path: Path, size: int, preset_name: str
+) -> None:
+    """Too short for a drop that ends an alignment, or for a chain of their own."""
+    rng = np.random.default_rng(size)
+    text = long_world.genome["c1"]
+    reads = []
+    for strand in range(2):
+        letters = text[1000:5000] + opposite(text[5000 : 5000 + size]) + text[5000 + size : 9000]
+        letters = oriented(letters, strand)
+        reads.append(read_of(f"inv{strand}", with_errors(rng, letters, 0.01)))
+    records = checked(long_world, tmp_path, reads, preset_name)
+    assert len(records) == 6
+    for strand in range(2):
+        parts = sorted(records[3 * strand : 3 * strand + 3], key=lambda r: r.reference_start)
+        assert [r.is_reverse != bool(strand) for r in parts] == [False, True, False]
+        assert abs(parts[1].reference_start - 5000) <= 20
+        assert abs(parts[1].reference_end - 5000 - size) <= 20
+        assert all(r.mapping_quality > 0 for r in parts)
+
+
 def test_tags_of_bases_stay_right(long_world: LongWorld, tmp_path: Path) -> None:
     """MM, ML and MN on whole records as they are, whatever the strand; none on clipped ones."""
     text = long_world.genome["c2"]
