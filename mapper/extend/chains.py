@@ -172,6 +172,8 @@ def _share_of_chain(chains, chain, found, i):
 def _anchors_inside(chains, chain, found, i):
     """Return how many anchors of a chain an alignment covers."""
     n_inside = 0
+    if found.strand[i] != chains.strand[chain]:  # an inversion
+        return n_inside
     for anchor in range(chains.anchor_offsets[chain], chains.anchor_offsets[chain + 1]):
         start = np.int64(chains.query_start[anchor])
         end = start + chains.length[anchor]
@@ -222,6 +224,8 @@ def _align_read(chains, first_chain, end_chain, whole, read_len, contigs, scorin
             n_found, n_ops = _split_at_inversions(
                 ops, n_ops, i, n_found, sides, scoring, params, space, scratch, found
             )
+            if n_found < 0:
+                return n_found
         for i in range(before, n_found):
             head[i] = i if rival < 0 else rival
             n_aligned[i] = 0

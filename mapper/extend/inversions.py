@@ -26,6 +26,7 @@ from mapper.extend.pieces import (
     fill_gap,
     op_score,
 )
+from mapper.extend.read import OPS_FULL
 from mapper.jit.accelerate import core
 
 
@@ -67,7 +68,10 @@ def _behind(ops, first, end, query, text):
 @core
 def _align_inverted(ops, n_ops, query, text, query_end, text_end, strand, ref_id, sides, scoring,
                     params, space, scratch, found, n_found):  # fmt: skip
-    """Append what aligns of the other strand of a part of the read; return n_found and n_ops."""
+    """Append what aligns of the other strand of a part of the read; return n_found and n_ops.
+
+    n_found is OPS_FULL if `ops` is too small.
+    """
     length = np.int64(sides.query_len)
     words = n_words(length)
     other = Sides(
@@ -77,7 +81,9 @@ def _align_inverted(ops, n_ops, query, text, query_end, text_end, strand, ref_id
     begin = begin_path(ops, n_ops)
     path = Path(begin, length - query_end, text)
     is_filled, path = fill_gap(other, path, length - query, text_end, scoring, space, scratch, ops)
-    if not is_filled or path.n_ops < 0:
+    if path.n_ops < 0:
+        return np.int64(OPS_FULL), np.int64(n_ops)
+    if not is_filled:
         return np.int64(n_found), np.int64(n_ops)
     n_all = add_parts(
         ops, begin, path.n_ops, length - query_end, text, 1 - np.int64(strand), ref_id, other,
@@ -93,7 +99,7 @@ def split_at_inversions(ops, n_ops, row, n_found, sides, scoring, params, space,
     Parameters
     ----------
     ops, n_ops
-        uint32; operations of inverted parts are appended. Where they do not fit nothing is cut.
+        uint32; operations of inverted parts are appended.
     row
         The alignment: a row of `found`, which gets its first part.
     sides
@@ -102,6 +108,7 @@ def split_at_inversions(ops, n_ops, row, n_found, sides, scoring, params, space,
     Returns
     -------
     n_found, n_ops
+        n_found is OPS_FULL if `ops` is too small.
     """
     first, end = np.int64(found.cigar_start[row]), np.int64(found.cigar_end[row])
     query, text = np.int64(found.query_start[row]), np.int64(found.text_start[row])
@@ -122,6 +129,8 @@ def split_at_inversions(ops, n_ops, row, n_found, sides, scoring, params, space,
             ops, n_ops, dip_query, dip_text, at_query, at_text, strand, ref_id, sides, scoring,
             params, space, scratch, found, n_found,
         )  # fmt: skip
+        if n_with < 0:
+            return n_with, n_ops_with
         gained = np.int64(0)
         for i in range(n_found, n_with):
             gained += found.score[i]
