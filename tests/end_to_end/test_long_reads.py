@@ -148,6 +148,19 @@ def test_cs_and_ds(long_world: LongWorld, tmp_path: Path, form: str) -> None:
             assert apply(record.get_tag(tag), text) == record.query_alignment_sequence
 
 
+def test_cs_and_ds_of_short_reads(long_world: LongWorld, tmp_path: Path) -> None:
+    reads = [
+        read_of(read.name, with_errors(np.random.default_rng(i), read.letters[:200], 0.03))
+        for i, read in enumerate(long_world.reads)
+    ]
+    map_to(long_world.index, tmp_path / "x.sam", write_fastq(tmp_path / "in.fq", reads),
+           params=preset("sr", cs="short", ds=True))  # fmt: skip
+    checker = Checker(long_world.genome, reads, paired=False)
+    assert checker.check_file(tmp_path / "x.sam") == []
+    mapped = [record for record in records_of(tmp_path / "x.sam") if not record.is_unmapped]
+    assert len(mapped) >= 55 and all(r.has_tag("cs") and r.has_tag("ds") for r in mapped)
+
+
 def test_paf_has_the_tags(long_world: LongWorld, tmp_path: Path) -> None:
     fastq = write_fastq(tmp_path / "in.fq", long_world.reads[:30])
     params = preset("ont", cs="short", ds=True, all_alignments=True)
