@@ -50,6 +50,11 @@ class Tool:
     def words(self, template: str, values: dict[str, object]) -> list[str]:
         return [word.format(**values) for word in shlex.split(template)]
 
+    def index_file(self, work: Path, theirs: str) -> Path:
+        """Return the path of the index; minimap2's depends on its preset."""
+        index = work / (f"{self.name}.{theirs}" if "{theirs}" in self.index else self.name)
+        return index.with_suffix(".fmw" if self.name == "fmwave" else index.suffix)
+
 
 def tools_of(binaries: dict[str, str]) -> list[Tool]:
     """Return the mappers; minibwa only if its program is named."""
@@ -76,6 +81,12 @@ def tools_of(binaries: dict[str, str]) -> list[Tool]:
     return found
 
 
+def version_of(tool: Tool) -> str:
+    """Return the last word that a mapper says of its version."""
+    said = subprocess.run(tool.words(tool.version, {}), capture_output=True, text=True, check=True)
+    return said.stdout.split()[-1]
+
+
 def run(tool: Tool, command: Sequence[str], work: Path, out: Path | None) -> harness.Measurement:
     cost = harness.measure(command, work / f"{tool.name}.log", out)
     if cost.exit_status:
@@ -100,9 +111,7 @@ def measured(name: str, tools: Sequence[Tool], options: argparse.Namespace) -> d
     results: dict[str, Any] = {}
     commands: dict[str, tuple[list[str], Path | None, Path]] = {}
     for tool in tools:
-        # minimap2's index depends on the preset.
-        index = work / (f"{tool.name}.{theirs}" if "{theirs}" in tool.index else tool.name)
-        index = index.with_suffix(".fmw" if tool.name == "fmwave" else index.suffix)
+        index = tool.index_file(work, theirs)
         written = work / f"{name}.{tool.name}{tool.suffix}"
         values |= {"index": index, "out": written}
         if not any(work.glob(f"{index.name}*")):
@@ -184,14 +193,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     harness.kit("mapeval.py")
     options.work.mkdir(parents=True, exist_ok=True)
     tools = tools_of(dict(text.split("=", 1) for text in options.binary))
-    versions = {}
-    for tool in tools:
-        said = subprocess.run(
-            tool.words(tool.version, {}), capture_output=True, text=True, check=True
-        )
-        versions[tool.name] = said.stdout.split()[-1]
     report: dict[str, Any] = {
-        "about": harness.provenance(versions),
+        "about": harness.provenance({tool.name: version_of(tool) for tool in tools}),
         "genome": options.genome.name,
         "reads": options.reads,
         "sets": {},

@@ -204,6 +204,8 @@ class PieceParams(NamedTuple):
 
     z_drop: int = 400
     """An alignment ends where its score has dropped by more than this."""
+    inversion_drop: int = 200
+    """Where it has dropped by more than this and recovers, an inversion is tried; minimap2's."""
     end_bonus: int = 10
     """Score for reaching an end of the read."""
     min_score: int = 80
@@ -232,6 +234,10 @@ class LongParams(NamedTuple):
     pieces: PieceParams = PieceParams()
 
 
+NO_CS, SHORT_CS, LONG_CS = range(3)
+"""Forms of the tag cs."""
+
+
 class RecordParams(NamedTuple):
     """What goes into records (``mapper/pair/records.py``)."""
 
@@ -250,6 +256,10 @@ class RecordParams(NamedTuple):
     """Alternative hits are listed if they score this part of the primary's."""
     short_sa: bool = False
     """SA describes each part by at most one run of M and one gap."""
+    cs: int = NO_CS
+    """Form of the tag cs (``pair/difference_tags.py``)."""
+    ds: bool = False
+    """Write the tag ds: cs with brackets around the bases of gaps that may lie elsewhere."""
 
     def for_long_reads(self) -> RecordParams:
         """Return the parameters for long reads, whose CIGARs are too long to be repeated in tags.

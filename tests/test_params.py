@@ -1,8 +1,12 @@
-"""Defaults that depend on the reference: table of k-mers, suffix array, seeds of its copies."""
+"""Defaults that depend on the reference or the preset."""
 
 from __future__ import annotations
 
-from mapper.params import COPIES, KEEP_ALL, IndexParams, MapParams
+import pytest
+
+from mapper.errors import UsageError
+from mapper.mapping.options import WHOLE_NUMBERS, map_params
+from mapper.params import COPIES, KEEP_ALL, PRESETS, IndexParams, MapParams
 
 
 def test_default_table_sizes() -> None:
@@ -32,3 +36,12 @@ def test_seeds_have_rows_for_the_copies_of_a_reference() -> None:
     assert alt.keep == KEEP_ALL != params.keep
     for seeds in (alt.seed, alt.second_look):  # and limits that leave room for them
         assert seeds.extend_over < seeds.max_occ <= seeds.max_hits
+
+
+@pytest.mark.parametrize("preset", ["hifi", "ont", "asm"])
+@pytest.mark.parametrize("name", WHOLE_NUMBERS)
+def test_presets_of_long_reads_refuse_the_scores_of_short_ones(preset: str, name: str) -> None:
+    with pytest.raises(UsageError, match="those of the preset"):
+        map_params({"preset": preset, name: 20})
+    assert map_params({"preset": "sr", name: 20}).long == PRESETS["sr"]
+    assert map_params({"preset": preset, name: None}).long == PRESETS[preset]

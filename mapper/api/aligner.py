@@ -92,6 +92,10 @@ class AlignmentOptions(TypedDict, total=False):
     """Secondary records instead of the XA tag (``--all``)."""
     soft_clip_supplementary: bool
     """Soft clips in supplementary records (``--soft-clip``)."""
+    cs: str
+    """``short`` or ``long``: the tag cs in that form (``--cs``)."""
+    ds: bool
+    """The tag ds (``--ds``)."""
 
 
 class Aligner:
@@ -636,7 +640,7 @@ def _closed_meanwhile() -> UsageError:
 
 def _check_names(options: Iterable[str]) -> None:
     """Raise UsageError for an option that there is not; similar names are suggested."""
-    known = [*WHOLE_NUMBERS, *SWITCHES]
+    known = [*WHOLE_NUMBERS, *SWITCHES, "cs"]
     every = [*known, "index", "preset", "device", "threads", "read_group", "batch_bases"]
     for name in options:
         if name in known:

@@ -129,7 +129,8 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
         "--preset", choices=PRESETS, default=SHORT_READS,
         help=f"sr: single reads of more than {MAX_READ_LEN} bases are mapped as long ones; hifi, "
         "ont (PacBio HiFi and nanopore reads) or asm (assembled contigs): all single reads are. "
-        "Long reads have scores of their own instead of -A to -T (default: %(default)s)",
+        "Long reads have the scores and seeds of the preset: -A to -U, -k and -c are of short "
+        "reads, and refused with hifi, ont and asm (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
         "-I", "--insert-size", metavar="MEAN[,SD[,MAX[,MIN]]]",
@@ -222,8 +223,8 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
 def _params(args: argparse.Namespace) -> MapParams:
     """Return the parameters of the stages; raise UsageError for values out of range."""
     given = {option.name: getattr(args, option.name) for option in _OPTIONS}
-    given["preset"] = args.preset
-    switches = (args.eqx, args.soft_clip, args.all)
+    given |= {"preset": args.preset, "cs": args.cs}
+    switches = (args.eqx, args.soft_clip, args.all, args.ds)
     return map_params(given | dict(zip(SWITCHES, switches, strict=True)))
 
 

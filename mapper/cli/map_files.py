@@ -107,6 +107,20 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         "-a", "--all", action="store_true", help="write secondary records instead of the XA tag"
     )
     group.add_argument("--eqx", action="store_true", help="write = and X in CIGARs instead of M")
+    # The forms are options of their own: a value behind "--cs " would be one of the files.
+    group.add_argument(
+        "--cs", "--cs=short", dest="cs", action="store_const", const="short",
+        help="write the tag cs, the differences from the reference, as minimap2 does",
+    )  # fmt: skip
+    group.add_argument(
+        "--cs=long", dest="cs", action="store_const", const="long",
+        help="cs (and ds) with the bases that match",
+    )  # fmt: skip
+    group.add_argument(
+        "--ds", action="store_true",
+        help="write the tag ds: cs with brackets around bases of a gap that could as well lie "
+        "elsewhere, as minimap2 does",
+    )  # fmt: skip
     group.add_argument(
         "-Y", "--soft-clip", action="store_true", help="soft clips in supplementary records"
     )

@@ -10,6 +10,7 @@ from mapper.batch import AlignmentBatch, ChainBatch, PackedReads, ReadBatch
 from mapper.batch_ops import longest_row
 from mapper.dna import n_words
 from mapper.extend.filter import as_given, keep_distinct, overlap
+from mapper.extend.inversions import split_at_inversions
 from mapper.extend.pieces import (
     TEXT_SLACK,
     Path,
@@ -35,7 +36,7 @@ has no alignment, and the read is split there."""
 LEAST_FOUND, BASES_PER_FOUND = 256, 1000
 """A read has at most so many alignments, and one more for so many bases of the batch's longest."""
 
-N_COLUMNS = 11
+N_COLUMNS = 12
 """Columns of an alignment: eight of an AlignmentBatch, the end of its operations, its support."""
 
 
@@ -44,6 +45,7 @@ class ChainSupport(NamedTuple):
 
     chain_score: np.ndarray  # int32 (n_alignments,): of its chain
     second_score: np.ndarray  # int32: of the best chain that competes with it, or 0
+    n_anchors: np.ndarray  # int32: anchors of its chain that lie in it
 
 
 # Functions of their own, not inlined: each is compiled once.
@@ -64,6 +66,13 @@ def _add_parts(ops, first, end, query, text, strand, ref_id, sides, scoring, par
                n_found):  # fmt: skip
     return add_parts(
         ops, first, end, query, text, strand, ref_id, sides, scoring, params, found, n_found
+    )
+
+
+@step
+def _split_at_inversions(ops, n_ops, row, n_found, sides, scoring, params, space, scratch, found):
+    return split_at_inversions(
+        ops, n_ops, row, n_found, sides, scoring, params, space, scratch, found
     )
 
 
@@ -160,6 +169,19 @@ def _share_of_chain(chains, chain, found, i):
 
 
 @step
+def _anchors_inside(chains, chain, found, i):
+    """Return how many anchors of a chain an alignment covers."""
+    n_inside = 0
+    if found.strand[i] != chains.strand[chain]:  # an inversion
+        return n_inside
+    for anchor in range(chains.anchor_offsets[chain], chains.anchor_offsets[chain + 1]):
+        start = np.int64(chains.query_start[anchor])
+        end = start + chains.length[anchor]
+        n_inside += start >= found.query_start[i] and end <= found.query_end[i]
+    return n_inside
+
+
+@step
 def _align_read(chains, first_chain, end_chain, whole, read_len, contigs, scoring, params, space,
                 scratch, ops, found, head, n_aligned, support):  # fmt: skip
     """Align a read along its chains; return the number of alignments, or OPS_FULL.
@@ -199,10 +221,17 @@ def _align_read(chains, first_chain, end_chain, whole, read_len, contigs, scorin
         if n_found < 0:
             return n_found
         for i in range(before, n_found):
+            n_found, n_ops = _split_at_inversions(
+                ops, n_ops, i, n_found, sides, scoring, params, space, scratch, found
+            )
+            if n_found < 0:
+                return n_found
+        for i in range(before, n_found):
             head[i] = i if rival < 0 else rival
             n_aligned[i] = 0
             support.chain_score[i] = _share_of_chain(chains, chain, found, i)
             support.second_score[i] = 0
+            support.n_anchors[i] = _anchors_inside(chains, chain, found, i)
         if n_found == len(head):
             break
     for i in range(n_found):
@@ -261,6 +290,7 @@ def _align_reads(base_offsets, planes, word_offsets, text_planes, chains, contig
             rows[total, 8] = n_all_ops
             rows[total, 9] = support.chain_score[i]
             rows[total, 10] = support.second_score[i]
+            rows[total, 11] = support.n_anchors[i]
             total += 1
         offsets[read + 1] = total
     return offsets, rows, all_ops, n_all_ops

@@ -144,7 +144,7 @@ def extend_end(sides, path, backward, scoring, params, space, scratch, ops):
 
 
 @core
-def _op_score(op, scoring):
+def op_score(op, scoring):
     """Return the score of an operation, negative for differences."""
     code, length = np.int64(op & 15), np.int64(op >> 4)
     if code == EQUAL:
@@ -172,7 +172,7 @@ def next_part(ops, first, end, scoring, z_drop):
             if highest > 0:
                 return start, stop, np.int64(i)
             run, start = np.int64(0), np.int64(i)
-        run += _op_score(ops[i], scoring)
+        run += op_score(ops[i], scoring)
         if run > highest:
             highest, stop = run, np.int64(i) + 1
         elif highest - run > z_drop:
@@ -194,7 +194,7 @@ def add_alignment(ops, first, stop, query, text, strand, ref_id, sides, scoring,
     query_end, text_end = query, text
     for i in range(stop - first):
         code, length = np.int64(part[i] & 15), np.int64(part[i] >> 4)
-        score += _op_score(part[i], scoring)
+        score += op_score(part[i], scoring)
         edits += 0 if code == EQUAL else length
         query_end += 0 if code == D else length
         text_end += 0 if code == I else length

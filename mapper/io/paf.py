@@ -10,8 +10,9 @@ from mapper.batch import ReadBatch, RecordBatch
 from mapper.cigar import ASCII_OF_OP, H, S, measure
 from mapper.io.bam_writer import copy_bytes
 from mapper.io.sam import flat_names
-from mapper.io.tags import integer_tag, put_int, tag_key
-from mapper.jit.accelerate import driver
+from mapper.io.tags import find_tag, integer_tag, put_int, tag_key
+from mapper.jit.accelerate import core, driver
+from mapper.jit.simd import get32
 from mapper.sam_flags import FIRST, LAST, REVERSE, SECONDARY, UNMAPPED
 
 _TAB, _NEWLINE, _PLUS, _MINUS, _SLASH, _ONE, _TWO = b"\t\n+-/12"
@@ -20,8 +21,12 @@ _NM_TEXT = np.frombuffer(b"\tNM:i:", np.uint8).copy()
 _AS_TEXT = np.frombuffer(b"\tAS:i:", np.uint8).copy()
 _CG_TEXT = np.frombuffer(b"\tcg:Z:", np.uint8).copy()
 _TP_TEXT = np.frombuffer(b"\ttp:A:P\ttp:A:S", np.uint8).copy()  # primary; secondary
-_FIXED = 224
-"""Upper bound of the characters of a line's numbers, tabs and tags, without the value of cg."""
+_CM, _DE, _CS, _DS = (tag_key(tag) for tag in ("cm", "de", "cs", "ds"))
+_CM_TEXT = np.frombuffer(b"\tcm:i:", np.uint8).copy()
+_DE_TEXT = np.frombuffer(b"\tde:f:", np.uint8).copy()
+_FIXED = 256
+"""Upper bound of the characters of a line's numbers, tabs and tags, without the values of cg, cs
+and ds."""
 
 
 def encode_paf(
@@ -29,9 +34,9 @@ def encode_paf(
 ) -> np.ndarray:
     """Return the PAF lines of the mapped records of a batch: uint8, shape (n_bytes,).
 
-    Twelve columns, then NM, AS, tp (P primary or supplementary, S secondary) and cg. Names
-    of mates get ``/1`` and ``/2``. Residue matches are aligned pairs of equal bases;
-    the block length counts these, mismatches and gaps.
+    Twelve columns, then NM, AS, tp (P primary or supplementary, S secondary), cm and de where the
+    record has them, cg, and cs and ds likewise. Names of mates get ``/1`` and ``/2``. Residue
+    matches are aligned pairs of equal bases; the block length counts these, mismatches and gaps.
 
     Parameters
     ----------
@@ -44,6 +49,7 @@ def encode_paf(
     longest = int(np.diff(contig_offsets).max(initial=0))
     names = int(np.diff(reads.name_offsets)[records.read].sum())
     room = records.n_records * (_FIXED + longest) + names + 10 * len(records.cigar_ops)
+    room += len(records.tags)  # those that are copied have as many characters
     out = np.empty(room, np.uint8)
     return out[: _fill_paf(records, reads, contigs, contig_offsets, lengths, out)]
 
@@ -92,6 +98,12 @@ def _fill_paf(records, reads, contigs, contig_offsets, lengths, out):
         at = put_int(out, copy_bytes(out, at, _AS_TEXT, 0, len(_AS_TEXT)), score)
         kind = 7 if flag & SECONDARY else 0
         at = copy_bytes(out, at, _TP_TEXT, kind, kind + 7)
+        anchors = integer_tag(records.tags, tag, end_tag, _CM, -1)
+        if anchors >= 0:
+            at = put_int(out, copy_bytes(out, at, _CM_TEXT, 0, len(_CM_TEXT)), anchors)
+        de = find_tag(records.tags, tag, end_tag, _DE)
+        if de >= 0:
+            at = _put_divergence(out, at, get32(records.tags, de + 3))
         at = copy_bytes(out, at, _CG_TEXT, 0, len(_CG_TEXT))
         for i in range(first_op, end_op):
             op = np.int64(records.cigar_ops[i])
@@ -99,6 +111,38 @@ def _fill_paf(records, reads, contigs, contig_offsets, lengths, out):
                 at = put_int(out, at, op >> 4)
                 out[at] = ASCII_OF_OP[op & 15]
                 at += 1
+        for key in (_CS, _DS):
+            start = find_tag(records.tags, tag, end_tag, key)
+            if start >= 0:
+                at = _put_text_tag(out, at, records.tags, start)
         out[at] = _NEWLINE
         at += 1
+    return at
+
+
+@core
+def _put_divergence(out, at, bits):
+    """Write de, a share of so many ten-thousandths given as the bits of a float32."""
+    at = copy_bytes(out, at, _DE_TEXT, 0, len(_DE_TEXT))
+    units = np.int64(10_000 * np.float64(np.int32(bits).view(np.float32)) + 0.5)
+    at = put_int(out, at, units // 10_000)
+    if units % 10_000:
+        out[at] = ord(".")
+        for digit in range(1, 5):
+            out[at + digit] = ord("0") + units // 10 ** (4 - digit) % 10
+        at += 5
+    return at
+
+
+@core
+def _put_text_tag(out, at, tags, start):
+    """Write the tag of type Z at `start` as text."""
+    out[at] = _TAB
+    out[at + 1], out[at + 2] = tags[start], tags[start + 1]
+    out[at + 3] = out[at + 5] = ord(":")
+    out[at + 4] = ord("Z")
+    at, start = at + 6, start + 3
+    while tags[start]:
+        out[at] = tags[start]
+        at, start = at + 1, start + 1
     return at

@@ -11,6 +11,7 @@ from mapper.jit.simd import VECTOR, get16, get32
 
 DROPPED_TAGS = (
     "NM", "MD", "AS", "XS", "SA", "XA", "MC", "MQ", "ms",
+    "tp", "cm", "de", "cs", "ds",
     "BQ", "CC", "CG", "CM", "CP", "H0", "H1", "H2", "HI", "IH", "NH", "PG", "TS", "UQ",
 )  # fmt: skip
 """Tags of the input that are dropped: those that fmwave writes itself, and the standard ones that
@@ -101,6 +102,17 @@ def get_number(data, at, kind):
     if kind >= 97:  # lower case: signed
         value -= (value >> (8 * size - 1)) << (8 * size)
     return value
+
+
+@core
+def find_tag(tags, start, end, wanted):
+    """Return where the first tag of key `wanted` begins in ``tags[start:end]``, or -1."""
+    at = np.int64(start)
+    while at < end:
+        if get16(tags, at) == wanted:
+            return at
+        at = np.int64(tag_end(tags, at, end))
+    return np.int64(-1)
 
 
 @core

@@ -10,7 +10,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mapper.errors import UsageError, option
-from mapper.params import MAX_READ_LEN, PRESETS, MapParams
+from mapper.params import LONG_CS, MAX_READ_LEN, NO_CS, PRESETS, SHORT_CS, MapParams
 
 if TYPE_CHECKING:
     from mapper.pair.insert_size import InsertSizeModel
@@ -44,8 +44,11 @@ WHOLE_NUMBERS = {
 }
 """Options with a whole number, by name."""
 
-SWITCHES = ("extended_cigar", "soft_clip_supplementary", "all_alignments")
+SWITCHES = ("extended_cigar", "soft_clip_supplementary", "all_alignments", "ds")
 """Options of records that are on or off."""
+
+CS_FORMS = {"short": SHORT_CS, "long": LONG_CS}
+"""Values of the option cs."""
 
 SHORT_READS = "sr"
 """The preset that maps reads by their length; the others map all single reads as long ones."""
@@ -92,16 +95,25 @@ def map_params(given: Mapping[str, Any]) -> MapParams:
             f"{option('seed_len', seed_len)}: 0 or at least {_SHORTEST_SEED} is expected"
         )
     switches = {name: bool(given.get(name)) for name in SWITCHES}
+    cs = given.get("cs")
+    if cs is not None and cs not in CS_FORMS:
+        raise UsageError(f"{option('cs', cs)}: {', '.join(CS_FORMS)} are expected")
     preset = given.get("preset") or SHORT_READS
     if preset not in PRESETS:
         raise UsageError(f"{option('preset', preset)}: {', '.join(PRESETS)} are expected")
+    for name in WHOLE_NUMBERS:
+        if preset != SHORT_READS and given.get(name) is not None:
+            raise UsageError(
+                f"{option(name, given[name])} and {option('preset', preset)}: the scores and seeds "
+                f"of long reads are those of the preset; leave one of both out"
+            )
     return MapParams(
         long=PRESETS[preset],
         longest_short=MAX_READ_LEN if preset == SHORT_READS else -1,
         seed=_DEFAULTS.seed._replace(**values["seed"]),
         extend=_DEFAULTS.extend._replace(**values["extend"]),
         pair=_DEFAULTS.pair._replace(**values["pair"]),
-        record=_DEFAULTS.record._replace(**switches),
+        record=_DEFAULTS.record._replace(**switches, cs=NO_CS if cs is None else CS_FORMS[cs]),
     )
 
 

@@ -15,6 +15,7 @@ from mapper.chain.cpu import chain_anchors, find_loci
 from mapper.chain.weak import choose_chains, weak_reads
 from mapper.extend.chains import ChainSupport, align_chains
 from mapper.extend.cpu import extend_loci
+from mapper.extend.detours import drop_detours
 from mapper.extend.doubt import doubtful_reads
 from mapper.extend.merge import merge_alignments
 from mapper.index.index import Index
@@ -23,7 +24,7 @@ from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.long_placement import place_long_reads
 from mapper.pair.placement import PlacementBatch, place_reads
-from mapper.pair.records import Names, make_records
+from mapper.pair.records import NO_ANCHORS, Names, make_records
 from mapper.pair.rescue import propose_loci
 from mapper.params import MapParams
 from mapper.seed.cpu import find_anchors, seed_reads
@@ -110,6 +111,7 @@ def align_long_reads(
             chains = choose_chains(chains, again, weak)
         frequent = np.where(weak, anchors.frequent, frequent)
     with stats.stage("extend"):
+        chains = drop_detours(chains, params.long.scoring)
         bounds = ContigBounds(contigs.starts, contigs.lengths)
         alignments, support = align_chains(
             index.text_planes, reads, packed, chains, bounds, params.long
@@ -150,10 +152,11 @@ def place_batch(
 ) -> tuple[PlacementBatch, RecordBatch]:  # fmt: skip
     """Rescue mates unless that has been done, choose placements and make records."""
     reads, alignments = aligned.reads, aligned.alignments
-    record_params = params.record
+    record_params, n_anchors = params.record, NO_ANCHORS
     groups = index.contigs.groups
     if isinstance(aligned, LongAligned):
         record_params = record_params.for_long_reads()
+        n_anchors = aligned.support.n_anchors
         with stats.stage("place"):
             placements = place_long_reads(
                 reads, alignments, aligned.support, aligned.frequent, params.long, groups
@@ -168,6 +171,6 @@ def place_batch(
             )  # fmt: skip
     with stats.stage("records"):
         records = make_records(
-            reads, alignments, placements, names, index.text_planes, record_params
+            reads, alignments, placements, names, index.text_planes, record_params, n_anchors
         )
     return placements, records

@@ -47,11 +47,11 @@ def put_int_tag(buffer, pos, first, second, value):
 
 
 @core
-def put_share_tag(buffer, pos, first, second, part, whole):
-    """Write ``part / whole``, rounded to thousandths as bwa prints it, as a tag of type f."""
+def put_share_tag(buffer, pos, first, second, part, whole, units):
+    """Write ``part / whole``, rounded to a multiple of ``1 / units``, as a tag of type f."""
     pos = put_tag(buffer, pos, first, second, ord("f"))
-    thousandths = (2000 * np.int64(part) + whole) // (2 * np.int64(whole))
-    bits = np.float32(thousandths / 1000).view(np.int32)
+    rounded = (2 * units * np.int64(part) + whole) // (2 * np.int64(whole))
+    bits = np.float32(rounded / units).view(np.int32)
     for i in range(4):
         buffer[pos + i] = (bits >> np.int32(8 * i)) & 255
     return pos + 4

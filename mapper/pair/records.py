@@ -2,7 +2,8 @@
 
 As bwa writes them: an unmapped read has the position of its mate; RNEXT and PNEXT name the
 mate's primary; supplementary records are hard-clipped unless asked otherwise or on ALT contigs; XA
-lists the secondary alignments; pa is the score as a share of a better ALT hit's. TLEN is the SAM
+lists the secondary alignments; pa is the score as a share of a better ALT hit's. Those of long
+reads have tp, cm and de of minimap2. TLEN is the SAM
 specification's: from the leftmost to the rightmost mapped base, positive for the leftmost read (of
 two that start together, the first). ``ms`` is samtools' mate score, the sum of the mate's base
 qualities of 15 and more.
@@ -20,6 +21,12 @@ from mapper.index.reference import Contigs
 from mapper.jit.accelerate import core, driver, grown
 from mapper.jit.intrinsics import prefetch
 from mapper.pair.contig_groups import is_alt
+from mapper.pair.difference_tags import (
+    MOST_CHARACTERS,
+    AlignedBases,
+    put_differences,
+    put_divergence,
+)
 from mapper.pair.placement import SECONDARY, SUPPLEMENTARY, PlacementBatch
 from mapper.pair.record_tags import (
     cigar_of,
@@ -33,7 +40,7 @@ from mapper.pair.record_tags import (
     put_xa,
 )
 from mapper.parallel.buffers import RECYCLER
-from mapper.params import RecordParams
+from mapper.params import NO_CS, SHORT_CS, RecordParams
 from mapper.sam_flags import (
     FIRST,
     LAST,
@@ -77,6 +84,7 @@ def make_names(contigs: Contigs, read_group: str) -> Names:
 MATE_SCORE_QUALITY = 15
 READS_AHEAD = 8
 """Distance of prefetching the reference, in reads: 3 µs, several times the latency of memory."""
+NO_ANCHORS = np.zeros(0, np.int32)
 FEW_PLACES = 16
 """Alignments in the tags of a record for which room is always reserved; more are counted."""
 
@@ -145,13 +153,15 @@ def _template_len(alignments, this, mate):
 
 
 @core
-def _tag_room(sizes, n_places, n_group):
+def _tag_room(sizes, n_places, n_group, params):
     """Return an upper bound of the bytes of one record's tags.
 
     They hold position and CIGAR of `n_places` alignments; `n_group` is the read group's length.
     """
+    n_spelled = 1 + (params.cs != NO_CS) + params.ds  # MD, cs, ds
     place = sizes.name + 11 * (sizes.cigar + 4) + 64
-    return 256 + 4 * (sizes.span + sizes.read) + n_places * place + n_group
+    spelled = MOST_CHARACTERS * (sizes.span + sizes.read)
+    return 256 + n_spelled * spelled + n_places * place + n_group
 
 
 @driver
@@ -177,9 +187,30 @@ def _fetch_reference(alignments, primary, ref_planes):
         prefetch(ref_planes, item + 8)  # 150 bases mostly take two cache lines
 
 
+@core
+def _put_spelled(tags, pos, bases, read_start, read_end, alignments, this, ref_planes, params):
+    """Write cs and ds of an alignment, if asked for."""
+    if params.cs == NO_CS and not params.ds:
+        return pos
+    given = AlignedBases(
+        bases, read_start, read_end, np.int64(alignments.strand[this]),
+        np.int64(alignments.query_start[this]), np.int64(alignments.query_end[this]), ref_planes,
+        alignments.text_start[this], alignments.text_end[this],
+    )  # fmt: skip
+    first, end = alignments.cigar_offsets[this], alignments.cigar_offsets[this + 1]
+    for bracketed in range(2):
+        if params.ds if bracketed else params.cs != NO_CS:
+            letter = ord("d") if bracketed else ord("c")
+            form = max(params.cs, SHORT_CS)
+            pos = put_differences(
+                tags, pos, letter, alignments.cigar_ops, first, end, given, form, bracketed
+            )
+    return pos
+
+
 @driver
-def _make_records(quals, base_offsets, alignments, placements, names, ref_planes, paired,
-                  params, sizes, fields, cigar_ops, tags):  # fmt: skip
+def _make_records(bases, quals, base_offsets, alignments, placements, names, ref_planes, paired,
+                  n_anchors, params, sizes, fields, cigar_ops, tags):  # fmt: skip
     """Fill `fields`; return the number of records, and the arrays of operations and tags.
 
     These are `cigar_ops` and `tags`, or larger copies where they were too small.
@@ -188,7 +219,7 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
     offsets = alignments.alignment_offsets
     cigar = np.empty(sizes.cigar + 4, np.uint32)  # a short one in SA has up to four
     n_group = len(names.read_group)
-    room_for_few = _tag_room(sizes, FEW_PLACES, n_group)
+    room_for_few = _tag_room(sizes, FEW_PLACES, n_group, params)
     n_records = 0
     n_ops = np.int64(0)
     pos = np.int64(0)
@@ -219,7 +250,7 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                     continue
             room = room_for_few
             if end - first + 2 > FEW_PLACES:  # its own, its mate's, and the alternatives
-                room = _tag_room(sizes, end - first + 2, n_group)
+                room = _tag_room(sizes, end - first + 2, n_group, params)
             if pos + room > len(tags):
                 tags = grown(tags, 2 * (pos + room))
             if n_ops + sizes.cigar + 2 > len(cigar_ops):
@@ -302,8 +333,20 @@ def _make_records(quals, base_offsets, alignments, placements, names, ref_planes
                     if better >= 0 and better != this:
                         pos = put_share_tag(
                             tags, pos, ord("p"), ord("a"), alignments.score[this],
-                            alignments.score[better],
+                            alignments.score[better], 1000,
                         )  # fmt: skip
+                if len(n_anchors):
+                    pos = put_tag(tags, pos, ord("t"), ord("p"), ord("A"))
+                    tags[pos] = ord("S") if placements.role[this] == SECONDARY else ord("P")
+                    pos = put_int_tag(tags, pos + 1, ord("c"), ord("m"), n_anchors[this])
+                    pos = put_divergence(
+                        tags, pos, alignments.cigar_ops, alignments.cigar_offsets[this],
+                        alignments.cigar_offsets[this + 1],
+                    )  # fmt: skip
+                pos = _put_spelled(
+                    tags, pos, bases, base_offsets[read], base_offsets[read + 1], alignments, this,
+                    ref_planes, params,
+                )  # fmt: skip
             if mate_primary >= 0:
                 pos = put_tag(tags, pos, ord("M"), ord("C"), ord("Z"))
                 n = cigar_of(
@@ -335,6 +378,7 @@ def make_records(
     names: Names,
     ref_planes: np.ndarray,
     params: RecordParams,
+    n_anchors: np.ndarray = NO_ANCHORS,
 ) -> RecordBatch:
     """Turn placements into SAM records, in input order.
 
@@ -342,6 +386,8 @@ def make_records(
     ----------
     ref_planes
         uint64 (n_words + 2, 3): bit planes of the indexed text, which MD quotes.
+    n_anchors
+        int32 (n_alignments,): of long reads, whose records get tp, cm and de; else empty.
 
     Returns
     -------
@@ -364,8 +410,9 @@ def make_records(
     sizes = _Sizes(n_records, cigar, span, read, name)
     fields = _new_fields(sizes.n_records)
     n, cigar_ops, tags = _make_records(
-        reads.quals, reads.base_offsets, alignments, placements, names, ref_planes, reads.paired,
-        params, sizes, fields, RECYCLER.empty(4 * (4 * reads.n_reads + 1024)).view(np.uint32),
+        reads.bases, reads.quals, reads.base_offsets, alignments, placements, names, ref_planes,
+        reads.paired, n_anchors, params, sizes, fields,
+        RECYCLER.empty(4 * (4 * reads.n_reads + 1024)).view(np.uint32),
         RECYCLER.empty(160 * reads.n_reads + 65536),
     )  # fmt: skip
     if n != sizes.n_records:

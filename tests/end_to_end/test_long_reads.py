@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from array import array
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +21,8 @@ from mapper.sorting.options import SortOptions
 from tests.helpers.mapping_runs import build_index, map_to, records_of
 from tests.helpers.read_batches import mutated, random_letters
 from tests.helpers.simulate import Place, Read, write_fasta, write_fastq
+from tests.naive.differences import apply
+from tests.naive.paf import paf_line
 from tests.naive.sam_check import Checker
 from tests.naive.seeds import opposite, oriented
 from tests.naive.two_piece import Scoring
@@ -124,8 +129,84 @@ def test_secondary_records_and_soft_clips(long_world: LongWorld, tmp_path: Path)
     copy = long_world.genome["c1"][3000 - 100 : 3600 + 100]
     checked(
         long_world, tmp_path, [read_of("a", copy * 2)], "hifi", all_alignments=True,
-        extended_cigar=True, soft_clip_supplementary=True,
+        extended_cigar=True, soft_clip_supplementary=True, cs="short", ds=True,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["short", "long"])
+def test_cs_and_ds(long_world: LongWorld, tmp_path: Path, form: str) -> None:
+    reads = long_world.reads[:30]
+    records = checked(long_world, tmp_path, reads, "ont", cs=form, ds=True)
+    assert all(record.has_tag("cs") and record.has_tag("ds") for record in records)
+    spelled = "".join(record.get_tag("cs") for record in records)
+    assert ("=" in spelled) == (form == "long") and (":" in spelled) == (form == "short")
+    assert "[" in "".join(record.get_tag("ds") for record in records)
+    for record in records:
+        text = long_world.genome[record.reference_name][record.reference_start :]
+        text = text[: record.reference_end - record.reference_start]
+        for tag in ("cs", "ds"):
+            assert apply(record.get_tag(tag), text) == record.query_alignment_sequence
+
+
+def test_cs_and_ds_of_short_reads(long_world: LongWorld, tmp_path: Path) -> None:
+    reads = [
+        read_of(read.name, with_errors(np.random.default_rng(i), read.letters[:200], 0.03))
+        for i, read in enumerate(long_world.reads)
+    ]
+    map_to(long_world.index, tmp_path / "x.sam", write_fastq(tmp_path / "in.fq", reads),
+           params=preset("sr", cs="short", ds=True))  # fmt: skip
+    checker = Checker(long_world.genome, reads, paired=False)
+    assert checker.check_file(tmp_path / "x.sam") == []
+    mapped = [record for record in records_of(tmp_path / "x.sam") if not record.is_unmapped]
+    assert len(mapped) >= 55 and all(r.has_tag("cs") and r.has_tag("ds") for r in mapped)
+
+
+def test_paf_has_the_tags(long_world: LongWorld, tmp_path: Path) -> None:
+    fastq = write_fastq(tmp_path / "in.fq", long_world.reads[:30])
+    params = preset("ont", cs="short", ds=True, all_alignments=True)
+    for name in ("x.sam", "x.paf"):
+        map_to(long_world.index, tmp_path / name, fastq, params=params)
+    lengths = {name: len(text) for name, text in long_world.genome.items()}
+    sam = [line for line in (tmp_path / "x.sam").read_text().splitlines() if line[0] != "@"]
+    read_lens = {read.name: len(read.letters) for read in long_world.reads}
+    wanted = [
+        paf_line(line, read_lens[line.split("\t")[0]], lengths)
+        for line in sam
+        if not int(line.split("\t")[1]) & 4
+    ]
+    found = (tmp_path / "x.paf").read_text().splitlines()
+    assert [decimals(line) for line in found] == [decimals(line) for line in wanted]
+    assert all(re.search(r"\tcm:i:\d+\tde:f:(0|0\.\d{4})\t", line) for line in found)
+
+
+def decimals(line: str) -> str:
+    """Return a line of PAF with de as a number: SAM's text leaves zeros at its end out."""
+    return re.sub(r"(?<=de:f:)[0-9.]+", lambda text: f"{float(text[0]):.4f}", line)
+
+
+@pytest.mark.skipif(shutil.which("minimap2") is None, reason="needs minimap2")
+def test_minimap2_writes_the_same_tags(long_world: LongWorld, tmp_path: Path) -> None:
+    """Of alignments that both find, cs, de and NM are the same."""
+    write_fasta(tmp_path / "g.fa", long_world.genome)
+    command = ["minimap2", "-cxmap-ont", "--cs", "-s80", str(tmp_path / "g.fa"), long_world.fastq]
+    theirs = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    map_to(long_world.index, tmp_path / "x.paf", long_world.fastq,
+           params=preset("ont", cs="short"))  # fmt: skip
+    lines: list[dict[tuple[str, ...], dict[str, str]]] = []
+    for text in (theirs, (tmp_path / "x.paf").read_text()):
+        found = {}
+        for fields in (line.split("\t") for line in text.splitlines()):
+            tags = {tag[:2]: tag[5:] for tag in fields[12:]}
+            # Left out: where its ambiguous bases count as equal.
+            if "n" not in tags["cs"]:
+                found[(*fields[:9], tags["cg"])] = tags
+        lines.append(found)
+    both = lines[0].keys() & lines[1].keys()
+    assert len(both) >= 30
+    for key in both:
+        for tag in ("cs", "NM", "tp"):
+            assert lines[0][key][tag] == lines[1][key][tag]
+        assert float(lines[0][key]["de"]) == pytest.approx(float(lines[1][key]["de"]), abs=1.01e-4)
 
 
 @pytest.mark.parametrize("output", ["x.bam", "x.sam", "x.paf"])
@@ -251,6 +332,29 @@ def test_inversions_are_split(long_world: LongWorld, tmp_path: Path) -> None:
         spans, ((1000, 5000), (5000, 6500), (6500, 11_000)), strict=True
     ):
         assert abs(start - wanted[0]) <= 10 and abs(end - wanted[1]) <= 10
+
+
+@pytest.mark.parametrize("preset_name", ["hifi", "ont"])
+@pytest.mark.parametrize("size", [350])
+def test_short_inversions_are_split(
+    long_world: LongWorld, tmp_path: Path, size: int, preset_name: str
+) -> None:
+    """Too short for a drop that ends an alignment, or for a chain of their own."""
+    rng = np.random.default_rng(size)
+    text = long_world.genome["c1"]
+    reads = []
+    for strand in range(2):
+        letters = text[1000:5000] + opposite(text[5000 : 5000 + size]) + text[5000 + size : 9000]
+        letters = oriented(letters, strand)
+        reads.append(read_of(f"inv{strand}", with_errors(rng, letters, 0.01)))
+    records = checked(long_world, tmp_path, reads, preset_name)
+    assert len(records) == 6
+    for strand in range(2):
+        parts = sorted(records[3 * strand : 3 * strand + 3], key=lambda r: r.reference_start)
+        assert [r.is_reverse != bool(strand) for r in parts] == [False, True, False]
+        assert abs(parts[1].reference_start - 5000) <= 20
+        assert abs(parts[1].reference_end - 5000 - size) <= 20
+        assert all(r.mapping_quality > 0 for r in parts)
 
 
 def test_tags_of_bases_stay_right(long_world: LongWorld, tmp_path: Path) -> None:

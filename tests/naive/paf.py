@@ -25,6 +25,8 @@ def paf_line(sam: str, read_len: int, contig_lengths: dict[str, int]) -> str:
         "-" if flag & 16 else "+", contig, contig_lengths[contig], int(pos) - 1,
         int(pos) - 1 + on_ref, block - edits, block, mapq, f"NM:i:{edits}",
         f"AS:i:{tags.get('AS', 0)}", f"tp:A:{'S' if flag & 0x100 else 'P'}",
+        *(f"{tag}:{kind}:{tags[tag]}" for tag, kind in (("cm", "i"), ("de", "f")) if tag in tags),
         "cg:Z:" + "".join(f"{n}{op}" for n, op in inner),
+        *(f"{tag}:Z:{tags[tag]}" for tag in ("cs", "ds") if tag in tags),
     ]  # fmt: skip
     return "\t".join(map(str, fields))

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pysam
 
+from tests.naive.differences import differences, divergence
 from tests.naive.gotoh import parse_cigar, same
 from tests.naive.two_piece import Scoring
 
@@ -195,9 +196,28 @@ class Checker:
         check(self.tag(r, "MD") == walked.md, f"MD is not {walked.md}", r)
         check(self.tag(r, "AS") == walked.score, f"AS is not {walked.score}", r)
         check(walked.score > 0, "score is not positive", r)
+        self.further_tags(r, cigar, letters)
         ops = parse_cigar(cigar)
         start = ops[0][0] if ops[0][1] == "H" else 0
         return start, len(letters) - (ops[-1][0] if ops[-1][1] == "H" else 0)
+
+    def further_tags(self, r: Any, cigar: str, letters: str) -> None:
+        """Check tp, cm and de, which long reads have, and cs and ds where they are written."""
+        check = self.problems.check
+        place = cigar, letters, r.reference_start, self.contig(r)
+        if self.is_long:
+            check(self.tag(r, "tp") == ("S" if r.is_secondary else "P"), "tp", r)
+            check((self.tag(r, "cm") or 0) >= 0, "cm", r)
+            share = divergence(*place)
+            check(abs((self.tag(r, "de") or 0) - share) <= 5.1e-5, f"de is not {share}", r)
+        else:
+            check(not any(r.has_tag(tag) for tag in ("tp", "cm", "de")), "tags of long reads", r)
+        cs, ds = self.tag(r, "cs"), self.tag(r, "ds")
+        is_long = "=" in (cs or "") or "=" in (ds or "")
+        for found, brackets in ((cs, False), (ds, True)):
+            if found is not None:
+                wanted = differences(*place, spell=is_long, brackets=brackets)
+                check(found == wanted, f"{'ds' if brackets else 'cs'} is not {wanted}", r)
 
     def contig(self, r: Any) -> str:
         return self.genome.get(r.reference_name or "", "")

@@ -148,4 +148,4 @@ def test_tables_are_read(script, tmp_path: Path):
     assert [column.tolist() for column in script.section(str(stats), "MAPQ")] == [[60], [9]]
     depth = tmp_path / "x.depth.tsv"
     depth.write_text("depth\tpositions\n0\t5\n1\t0\n7\t2\n")
-    assert [column.tolist() for column in script.depth_table(str(depth))] == [[0, 7], [5, 2]]
+    assert [column.tolist() for column in script.two_columns(str(depth))] == [[0, 7], [5, 2]]

@@ -26,7 +26,7 @@ CHROMIUM = os.environ.get("FMWAVE_CHROMIUM") or next(
 )
 SAMPLES = ("portiera", "mixed")
 GRAPHICS = "canvas, svg.marks"  # as Snakemake's page draws by itself
-PLOTS = ("reads", "insert size", "coverage", "depth", "mapq")
+PLOTS = ("reads", "insert size", "coverage", "depth", "mapq", "read length", "identity")
 
 yaml = pytest.importorskip("yaml", reason="comes with snakemake: pip install -e '.[workflow]'")
 pytestmark = needs_snakemake

@@ -50,11 +50,19 @@ OUTPUTS = {
     ],
     "alignment_statistics": [
         f"stats/phix.{name}"
-        for name in ("flagstat.txt", "stats.txt", "idxstats.tsv", "coverage.tsv", "depth.tsv")
+        for name in (
+            "flagstat.txt",
+            "stats.txt",
+            "idxstats.tsv",
+            "coverage.tsv",
+            "depth.tsv",
+            "identity.tsv",
+        )
     ],
     "summary": ["summary.tsv", "units.tsv"],
     "plots": [
-        f"plots/{name}.svg" for name in ("reads", "insert_size", "coverage", "depth", "mapq")
+        f"plots/{name}.svg"
+        for name in ("reads", "insert_size", "coverage", "depth", "mapq", "read_length", "identity")
     ],
     "summary_page": ["summary.html", "versions.tsv"],
 }

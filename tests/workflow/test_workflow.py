@@ -32,9 +32,10 @@ from tests.helpers.workflow_runs import (
 pytestmark = needs_snakemake
 
 STATISTICS = (
-    "flagstat.txt", "stats.txt", "idxstats.tsv", "coverage.tsv", "depth.tsv", "markdup.json",
+    "flagstat.txt", "stats.txt", "idxstats.tsv", "coverage.tsv", "depth.tsv", "identity.tsv",
+    "markdup.json",
 )  # fmt: skip
-PLOTS = ("reads", "insert_size", "coverage", "depth", "mapq")
+PLOTS = ("reads", "insert_size", "coverage", "depth", "mapq", "read_length", "identity")
 UNCOUNTED = 0x704  # unmapped, secondary, failed checks, duplicate
 
 
@@ -176,6 +177,8 @@ def test_samples_of_pairs_and_single_reads_to_cram_and_reports(tmp_path):
         named = {"phix", "single", "kept"} & set(texts.split())
         if plot == "mapq":  # which is of doubtful reads
             assert "no mapped read below 60" in texts
+        elif plot in ("read_length", "identity"):
+            assert "no long reads" in texts
         else:
             assert named == ({"phix"} if plot == "insert_size" else {"phix", "single", "kept"})
     assert not (results / "parts").exists()  # temp()

@@ -25,6 +25,7 @@ STATISTICS = {
     "idxstats": "<results>/stats/{sample}.idxstats.tsv",
     "coverage": "<results>/stats/{sample}.coverage.tsv",
     "depth": "<results>/stats/{sample}.depth.tsv",
+    "identity": "<results>/stats/{sample}.identity.tsv",
 }
 MARKDUP = "<results>/stats/{sample}.markdup.json"
 SUMMARY = "<results>/summary.tsv"
@@ -33,13 +34,32 @@ SUMMARY_PAGE = "<results>/summary.html"
 VERSIONS = "<results>/versions.tsv"
 PLOTS = {
     kind: f"<results>/plots/{kind}.svg"
-    for kind in ("reads", "insert_size", "coverage", "depth", "mapq")
+    for kind in (
+        "reads",
+        "insert_size",
+        "coverage",
+        "depth",
+        "mapq",
+        "read_length",
+        "identity",
+    )
 }
 MULTIQC = "<results>/multiqc.html"
 
 UNITS_OF = {sample: [] for sample in SAMPLES}
 for unit, row in UNITS.items():
     UNITS_OF[row["sample"]].append(unit)
+
+
+def is_long_sample(sample):
+    """Whether the reads of a sample are long; its units are alike."""
+    return is_long(UNITS[UNITS_OF[sample][0]])
+
+
+def preset_argument(wildcards):
+    """--preset of a unit of long reads; the others take the default."""
+    unit = UNITS[unit_of(wildcards)]
+    return ["--preset", preset_of(unit)] if is_long(unit) else []
 
 
 def n_parts(unit):
@@ -100,7 +120,7 @@ def library_of(unit):
 
 def may_be_paired(unit):
     """Whether a unit has pairs; of a BAM that is only known when it is read."""
-    return "fq2" in UNITS[unit] or "bam" in UNITS[unit]
+    return "fq2" in UNITS[unit] or ("bam" in UNITS[unit] and not is_long(UNITS[unit]))
 
 
 PAIRED_UNITS_OF = {}  # of each library of each sample
@@ -214,7 +234,9 @@ def all_map_statistics():
 
 def marks_duplicates(sample):
     choice = SAMPLES[sample].get("mark_duplicates")
-    return config["duplicates"]["mark"] if choice is None else choice == "yes"
+    if choice is None:
+        return config["duplicates"]["mark"] and not is_long_sample(sample)
+    return choice == "yes"
 
 
 def duplicate_options(wildcards, output):
@@ -275,13 +297,29 @@ BYTES_A_READ = {
 BYTES_A_PLAIN_READ = 200
 CPU_READS_PER_SECOND = 5000  # of one thread; docs/performance.md: 16 000 on the worst reference
 
+# Long reads are counted by their bases, and those as short reads of so many bases.
+BASES_A_SHORT_READ = 150
+BYTES_A_BASE = {".gz": 0.4, ".bgz": 0.4, ".bam": 0.3, ".cram": 0.15}  # few, as above
+BYTES_A_PLAIN_BASE = 1
+CPU_BASES_PER_SECOND = 2e6  # of one thread; benchmarks/results/long_reads.md: 5 M and more
+
 
 def size_of(path):
     path = Path(path)
     return path.stat().st_size if path.exists() else 0
 
 
+def million_bases(unit):
+    bases_by_kind = (
+        size_of(path) / BYTES_A_BASE.get(Path(path).suffix, BYTES_A_PLAIN_BASE)
+        for path in read_files(unit)
+    )
+    return sum(bases_by_kind) / 1e6
+
+
 def million_reads(unit):
+    if is_long(UNITS[unit]):
+        return million_bases(unit) / BASES_A_SHORT_READ
     bytes_by_kind = (
         size_of(path) / BYTES_A_READ.get(Path(path).suffix, BYTES_A_PLAIN_READ)
         for path in read_files(unit)
@@ -371,10 +409,12 @@ def split_runtime(wildcards, input, threads):
 
 
 def map_runtime(wildcards, input, threads):
-    rate = CPU_READS_PER_SECOND * threads
-    if GPU is not None:
-        rate = GPU["reads_per_second"] / GPU["jobs_per_gpu"]
     unit = unit_of(wildcards)
+    rate = CPU_READS_PER_SECOND * threads
+    if is_long(UNITS[unit]):  # which the CPU maps, also beside a GPU
+        rate = CPU_BASES_PER_SECOND / BASES_A_SHORT_READ * threads
+    elif GPU is not None:
+        rate = GPU["reads_per_second"] / GPU["jobs_per_gpu"]
     share = million_reads(unit) / int(wildcards.get("parts", n_parts(unit)))
     return minutes(share, rate)
 

@@ -76,11 +76,12 @@ rule fmwave_map:
         read_group=read_group_argument,
         device=map_device(),
         gpu=gpu_options(),
+        preset=preset_argument,
         sort="--sort" if SORTED_PARTS else "",
         extra=config["map"]["extra"],
     shell:
         JOB + 'echo "CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}"; '
         "{params.staging}; "
         'fmwave map "$index" {params.reads:q} -o {output.bam:q} {params.sort} -t {threads}'
-        " {params.read_group:q} --device {params.device} {params.gpu}"
+        " {params.read_group:q} {params.preset} --device {params.device} {params.gpu}"
         " --json-stats {output.json:q} {params.insert_size:q} {params.extra}"

@@ -16,6 +16,8 @@ rule alignment_statistics:
     resources:
         mem_mb=memory(1500),
         runtime=runtime(streaming_runtime(50_000)),
+    params:
+        is_long=lambda wildcards: is_long_sample(wildcards.sample),
     script:
         "../scripts/alignment_statistics.py"
 
@@ -93,6 +95,7 @@ rule plots:
         summary=SUMMARY,
         stats=expand(STATISTICS["stats"], sample=SAMPLES),
         depth=expand(STATISTICS["depth"], sample=SAMPLES),
+        identity=expand(STATISTICS["identity"], sample=SAMPLES),
     output:
         **{
             kind: report(
@@ -119,7 +122,7 @@ rule plots:
 
 rule multiqc:
     input:
-        [expand(path, sample=SAMPLES) for path in STATISTICS.values()],
+        [expand(path, sample=SAMPLES) for kind, path in STATISTICS.items() if kind != "identity"],
         expand(MARKDUP, sample=SAMPLES),
     output:
         report(MULTIQC, caption="../report/multiqc.rst", category="MultiQC"),

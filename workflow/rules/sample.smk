@@ -25,6 +25,7 @@ rule map_sample:
         check=check_own_read_groups,
         staging=staging,
         read_group=read_group_argument,
+        preset=preset_argument,
         reference=reference_option,
         duplicates=duplicate_options,
         extra=config["map"]["extra"],
@@ -34,7 +35,8 @@ rule map_sample:
         + (
             "{params.check}{params.staging}; "
             'fmwave map "$index" {input.reads:q} -o {output.alignments:q} --sort -t {threads}'
-            " {params.read_group:q} {params.reference:q} {params.duplicates:q} --device cpu"
+            " {params.read_group:q} {params.preset} {params.reference:q} {params.duplicates:q}"
+            " --device cpu"
             " --json-stats {output.json:q} {params.extra}{params.afterwards}"
         )
 

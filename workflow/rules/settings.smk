@@ -14,6 +14,9 @@ from snakemake.exceptions import WorkflowError
 # environment need not have fmwave.
 GPU_TABLE = "mapper/cuda/gpus.toml"
 
+SHORT_READS = "sr"
+PRESET_OF_PLATFORM = {"ONT": "ont", "PACBIO": "hifi"}
+
 
 def load_yaml(name):
     path = workflow.source_path(f"../{name}.yaml")
@@ -146,6 +149,16 @@ def read_samples(path):
     return samples, problems
 
 
+def preset_of(row):
+    """The value of fmwave map --preset for a unit: as given, or by its platform."""
+    return row.get("preset", PRESET_OF_PLATFORM.get(row.get("platform"), SHORT_READS))
+
+
+def is_long(row):
+    """Whether the reads of a unit are mapped as long ones."""
+    return preset_of(row) != SHORT_READS
+
+
 def read_units(path):
     """Return the rows of the sheet of units by "sample-unit", and their errors."""
     rows, problems = read_sheet("units", path)
@@ -168,6 +181,17 @@ def read_units(path):
     in_storage = workflow.storage_settings.default_storage_provider
     if workflow.is_main_process and not is_imported() and not in_storage:
         problems += missing_reads(units, lines, path)
+    kinds = {}
+    for name, row in units.items():
+        if is_long(row):
+            if "fq2" in row:
+                problems.append(f"{path}, line {lines[name]}: fq2: long reads have no mates")
+        kinds.setdefault(row.get("sample"), set()).add(is_long(row))
+    problems += [
+        f"{path}: sample '{sample}' has units of long and of short reads; make two samples of it"
+        for sample, found in kinds.items()
+        if len(found) > 1
+    ]
     # The same reads twice would count twice as evidence for a variant.
     users = {}
     for name, row in units.items():
@@ -230,6 +254,10 @@ def read_extra(text):
                 "config: map.extra: --interleaved (-p) is not allowed. Expected: mates in two "
                 "files, fq1 and fq2, or in a bam"
             ]
+        )
+    if any(word.startswith("--pr") for word in words):
+        stop_on(
+            ["config: map.extra: --preset is not allowed. Expected: the column preset of units"]
         )
     return words
 

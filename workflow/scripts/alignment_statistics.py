@@ -1,4 +1,6 @@
-"""flagstat, stats, idxstats, coverage and depths of a sample, through pysam (Snakemake script).
+"""Statistics of a sample, through pysam (Snakemake script).
+
+flagstat, stats, idxstats, coverage, depths, and of long reads their identity to the reference.
 
 Also the last check of the workflow: the primary records are as many as the reads that the
 sample's mapping jobs took in.
@@ -10,6 +12,7 @@ start_log(globals().get("snakemake"))  # before imports that may fail
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pysam
@@ -25,6 +28,7 @@ OPTIONS = {
     "coverage": ["-Q", "-1", *reference],
 }
 MAX_DEPTH = 100_000  # and more, in one line of the table
+NOT_PRIMARY = 0x904  # unmapped, secondary, supplementary
 UNCOUNTED = "UNMAP,SECONDARY,QCFAIL,DUP"  # by samtools coverage
 
 
@@ -52,11 +56,29 @@ def depth_distribution(length: int) -> str:
     return "\n".join(map("\t".join, [["depth", "positions"], *rows])) + "\n"
 
 
+def identities(is_long: bool) -> str:
+    """Return the table of the primary alignments of each identity, in hundredths of a percent.
+
+    That is 1 - de: of the columns of an alignment, a gap counted once, the share of matches. Short
+    reads have no de, and no lines here.
+    """
+    counts: Counter[int] = Counter()
+    if is_long:
+        name = snakemake.input.reference or None
+        with pysam.AlignmentFile(alignments, reference_filename=name) as file:
+            for record in file.fetch(until_eof=True):
+                if not record.flag & NOT_PRIMARY:
+                    counts[round(10_000 * (1 - record.get_tag("de")))] += 1
+    rows = [f"{value}\t{n}" for value, n in sorted(counts.items())]
+    return "\n".join(["identity\treads", *rows]) + "\n"
+
+
 def main() -> None:
     """Run as the rule says."""
     texts = {name: getattr(pysam, name)(*options, alignments) for name, options in OPTIONS.items()}
     length = sum(int(line.split("\t")[1]) for line in texts["idxstats"].splitlines())
     texts["depth"] = depth_distribution(length)
+    texts["identity"] = identities(snakemake.params.is_long)
     n_primary = primary_records(texts["flagstat"])
     n_reads = sum(
         json.loads(Path(path).read_text())["counts"].get("reads", 0)

@@ -56,8 +56,8 @@ def section(path: str, name: str) -> Counts:
     return counts_of([row[1:3] for row in rows if row[0] == name])
 
 
-def depth_table(path: str) -> Counts:
-    """Return how many positions have each depth."""
+def two_columns(path: str) -> Counts:
+    """Return a table of values and counts below a line of headings."""
     lines = Path(path).read_text().splitlines()[1:]
     return counts_of([line.split("\t") for line in lines])
 
@@ -140,6 +140,38 @@ def mapq_curves(samples: list[Counts]) -> Curves:
         for qualities in samples
     ]
     return Curves(np.arange(0.5, 61), heights)
+
+
+def length_curves(samples: list[Counts]) -> Curves:
+    """Return the part of each sample's bases that lie in reads of at least each length.
+
+    The axis has the decimal logarithms of lengths.
+    """
+    found = [lengths for lengths in samples if lengths.counts.size]
+    low = min((lengths.quantile(0.01) for lengths in found), default=1)
+    high = max((lengths.values[-1] for lengths in found), default=10)
+    edges = np.geomspace(max(low, 1), max(high, low + 1), BINS + 1)
+    least = np.unique(edges.round().astype(np.int64))
+    heights: list[np.ndarray | None] = []
+    for lengths in samples:
+        bases = Counts(lengths.values, lengths.values * lengths.counts)
+        total = bases.counts.sum()
+        heights.append(at_or_above(bases, least[:-1]) / total if total else None)
+    return Curves(np.log10(least), heights)
+
+
+def identity_curves(samples: list[Counts]) -> Curves:
+    """Return the part of each sample's reads below each identity in percent.
+
+    The axis begins where a hundredth of the reads of some sample is left out.
+    """
+    low = min((found.quantile(0.01) for found in samples if found.counts.size), default=9900)
+    least = np.unique(np.linspace(min(low, 9999), 10_000, BINS + 1).round().astype(np.int64))
+    heights = [
+        1 - at_or_above(found, least[1:]) / found.counts.sum() if found.counts.size else None
+        for found in samples
+    ]
+    return Curves(least / 100, heights)
 
 
 def at_or_above(found: Counts, least: np.ndarray) -> np.ndarray:
@@ -265,6 +297,20 @@ def heat_map(
     name_samples(axes, [sample for sample, _ in drawn])
 
 
+def name_decades(axes: Axes) -> None:
+    """Label an axis of decimal logarithms with 1, 2 and 5 times the powers of ten."""
+    low, high = axes.get_xlim()
+    values = [digit * 10**power for power in range(9) for digit in (1, 2, 5)]
+    values = [value for value in values if low <= np.log10(value) <= high]
+    axes.set_xticks(np.log10(values), [f"{value:,}" for value in values])
+
+
+def title_if_none(axes: Axes, samples: list[Counts]) -> None:
+    """Say so where a plot of long reads has nothing to show."""
+    if not any(found.counts.size for found in samples):
+        axes.set_title("no long reads")
+
+
 def main() -> None:
     """Run as the rule says."""
     with Path(snakemake.input.summary).open() as table:
@@ -272,7 +318,12 @@ def main() -> None:
     samples = [row["sample"] for row in rows]
     inserts = [section(path, "IS") for path in snakemake.input.stats]
     qualities = [section(path, "MAPQ") for path in snakemake.input.stats]
-    depths = [depth_table(path) for path in snakemake.input.depth]
+    depths = [two_columns(path) for path in snakemake.input.depth]
+    identities = [two_columns(path) for path in snakemake.input.identity]
+    lengths = [
+        section(path, "RL") if found.counts.size else found  # of long reads only
+        for path, found in zip(snakemake.input.stats, identities, strict=True)
+    ]
 
     figures = {name: figure_of(len(rows)) for name in snakemake.output.keys()}  # noqa: SIM118
     plot_reads(figures["reads"][1], rows)
@@ -295,6 +346,17 @@ def main() -> None:
     plot_curves(axes, samples, curves, "mapping quality", y, is_log=True)
     if not any(height is not None and height.any() for height in curves.heights):
         axes.set_title("no mapped read below 60")
+
+    axes = figures["read_length"][1]
+    y = "part of the bases in reads at least as long"
+    plot_curves(axes, samples, length_curves(lengths), "read length, bases", y)
+    name_decades(axes)
+    title_if_none(axes, lengths)
+
+    axes = figures["identity"][1]
+    y = "part of the mapped reads below this identity"
+    plot_curves(axes, samples, identity_curves(identities), "identity, %", y)
+    title_if_none(axes, identities)
 
     for name, (figure, _) in figures.items():
         figure.savefig(snakemake.output[name], metadata={"Date": None, "Title": name})
