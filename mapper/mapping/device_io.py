@@ -19,6 +19,11 @@ AUTO, HOST, DEVICE = COMPRESS_ON = ("auto", "host", "device")
 """Where BAM is compressed; auto: on a device of the run if nvCOMP is there, else on the host."""
 
 
+FEW_THREADS = 6
+"""With fewer for each device, devices decompress. With 8 and more a run is faster, by a tenth on an
+H200, if threads do and leave the device to the kernels that map; with 4, threads have no time."""
+
+
 class DeviceIO(NamedTuple):
     """What a device does of a run's input and output; None for what the host does."""
 
@@ -27,7 +32,7 @@ class DeviceIO(NamedTuple):
 
 
 def open_device_io(
-    stack: ExitStack, ordinals: Sequence[int], compress_on: str, level: int
+    stack: ExitStack, ordinals: Sequence[int], compress_on: str, level: int, threads: int
 ) -> DeviceIO:
     """Open the streams that decompress and compress BGZF on devices, until `stack` is closed.
 
@@ -39,6 +44,8 @@ def open_device_io(
         One of COMPRESS_ON.
     level
         0 to 9.
+    threads
+        Threads of the run.
 
     Raises
     ------
@@ -61,7 +68,9 @@ def open_device_io(
         return DeviceIO()
     from mapper.io.bgzf_cuda import device_deflater, device_inflater
 
-    inflater = stack.enter_context(device_inflater(codec, ordinals))
+    inflater = None
+    if threads < FEW_THREADS * len(ordinals):
+        inflater = stack.enter_context(device_inflater(codec, ordinals))
     deflater = None
     if compress_on != HOST:
         deflater = stack.enter_context(device_deflater(codec, ordinals, level))

@@ -104,8 +104,9 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
         session.check_reference(job.reference, share_threads(job.threads, 1)[0])
     pool = session.pool
     device_io = session.device_io(
-        job.device, job.compress_on if job.output_format == "bam" else HOST, job.compression
-    )
+        job.device, job.compress_on if job.output_format == "bam" else HOST, job.compression,
+        job.threads,
+    )  # fmt: skip
     options = ReadOptions(
         interleaved=job.interleaved, orphans=job.orphans, keep_comments=job.keep_comments,
         tag_groups=bool(job.lanes), reference=job.input_reference,

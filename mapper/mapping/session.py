@@ -47,7 +47,7 @@ class Session:
         self.pool = PriorityPool(0)
         self._choice = DeviceChoice(CPU)
         self._stages: DeviceStages | None = None
-        self._device_io: dict[tuple[Sequence[int], str, int], DeviceIO] = {}
+        self._device_io: dict[tuple[Sequence[int], str, int, int], DeviceIO] = {}
         self._opened = ExitStack()
         self._checked: set[tuple[str, int, int, int]] = set()
         self._names: dict[str, Names] = {}
@@ -98,9 +98,11 @@ class Session:
 
             return CudaBackend(self._stages_on(choice), params, stats)
 
-    def device_io(self, choice: DeviceChoice, compress_on: str, level: int) -> DeviceIO:
+    def device_io(
+        self, choice: DeviceChoice, compress_on: str, level: int, threads: int
+    ) -> DeviceIO:
         """Return the streams for BGZF of a run; see :func:`open_device_io`."""
-        wanted = choice.ordinals, compress_on, level
+        wanted = choice.ordinals, compress_on, level, threads
         if wanted not in self._device_io:
             self._opened.close()
             self._device_io = {wanted: open_device_io(self._opened, *wanted)}
