@@ -446,7 +446,8 @@ class BamReader(BatchReader):
         self._first = self._source.n_plain
         self.n_reads, self._n_records = position.n_reads, position.n_records
         self._earlier = array_of(position.earlier, np.uint8)
-        enter_names(array_of(position.orphans, np.uint64), self._seen)
+        if position.orphans:
+            enter_names(array_of(position.orphans, np.uint64), self._seen)
 
     def limit_batches(self, batch_bases: int) -> None:
         """Set the size of later batches."""

@@ -48,7 +48,7 @@ from mapper.sorting.engine import Gathered, Marking, gathered_ranges
 from mapper.sorting.options import MarkOptions, SortOptions
 from mapper.sorting.ranges import RecordRange
 from mapper.sorting.runs import RecordSorter, Run, SortedRuns, make_run
-from mapper.sorting.saved_runs import RunsCheckpoint, SavedRuns
+from mapper.sorting.saved_runs import SavedRuns
 from mapper.sorting.spill_file import SpillFile, spill_directory
 
 
@@ -139,7 +139,7 @@ class SortedOutput:
     def checkpoint(self) -> Checkpoint:
         """Return what has been appended."""
         assert self._saved is not None  # by the target
-        return RunsCheckpoint(self._saved, self._sorter)
+        return self._saved.checkpoint(self._sorter)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ runs-N      the records of consecutive runs of the input, each sorted: uncompres
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -26,7 +27,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.errors import OutputError
-from mapper.io.output_file import Partial, output_error, remove_quietly, sync_to_disk
+from mapper.io.output_file import (
+    Partial,
+    WriteBehind,
+    output_error,
+    remove_quietly,
+    sync_to_disk,
+)
 from mapper.sorting.runs import RecordSorter, Run, RunsSoFar, run_of_bytes
 from mapper.sorting.spill_file import SpilledRun, SpillFile
 
@@ -92,15 +99,24 @@ class SavedRuns:
         for data in self._saved_data():
             sorter.add(run_of_bytes(data))
 
-    def save(
-        self, so_far: RunsSoFar, sync: Callable[[], None], stopped: Callable[[], bool]
-    ) -> dict[str, Any]:  # fmt: skip
+    def checkpoint(self, sorter: RecordSorter) -> RunsCheckpoint:
+        """Return what a sorter holds; not while an earlier checkpoint is being saved."""
+        so_far = sorter.so_far()
+        first = max([so_far.n_merged, *(file.end for file in self._files)])
+        # Not the runs that are on disk: their memory is to be free when they have been merged.
+        new = deque(so_far.runs[first - so_far.n_merged :])
+        so_far = so_far._replace(runs=[])
+        return RunsCheckpoint(self, so_far, first, new, self.spill_file.later_sync())
+
+    def save(self, of: RunsCheckpoint, stopped: Callable[[], bool]) -> dict[str, Any]:
         """Write what is not on disk yet; see :class:`RunsCheckpoint`."""
+        so_far = of.so_far
         try:
-            sync()
+            of.sync()
             self._save_blocks(so_far.merged[len(self._block_counts) :])
             self._n_merged = so_far.n_merged
-            self._save_runs(so_far.runs, so_far.n_merged, stopped)
+            if of.new:
+                self._save_runs(of.new, of.first, stopped)
             sync_to_disk(self._directory)
         except OSError as error:
             raise output_error(self._directory, error) from error
@@ -142,19 +158,15 @@ class SavedRuns:
             os.fsync(file.fileno())
         self._block_counts += new
 
-    def _save_runs(
-        self, runs: Sequence[Run], first: int, stopped: Callable[[], bool]
-    ) -> None:  # fmt: skip
-        saved_until = max([first, *(file.end for file in self._files)])
-        new = runs[saved_until - first :]
-        if not new:
-            return
-        file = _RunsFile(self._number, saved_until, [len(run.data) for run in new])
+    def _save_runs(self, runs: deque[Run], first: int, stopped: Callable[[], bool]) -> None:
+        """Write runs, of which the first has that ordinal, and drop each when it is written."""
+        file = _RunsFile(self._number, first, [len(run.data) for run in runs])
         with self._path(file).open("wb") as out:
-            for run in new:
+            behind = WriteBehind(out.fileno())
+            while runs:
                 if stopped():
                     raise OutputError(f"{out.name}: the run has ended")
-                out.write(run.data.data)
+                behind.wrote(out.write(runs.popleft().data.data))
             out.flush()
             os.fsync(out.fileno())
         self._files.append(file)
@@ -195,17 +207,19 @@ class SavedRuns:
         return data
 
 
-class RunsCheckpoint:
+class RunsCheckpoint(NamedTuple):
     """The runs of a sort at one moment, to be brought to disk by another thread."""
 
-    def __init__(self, saved: SavedRuns, sorter: RecordSorter) -> None:
-        self._saved, self._so_far = saved, sorter.so_far()
-        self._sync = saved.spill_file.later_sync()
+    saved: SavedRuns
+    so_far: RunsSoFar  # without the runs in memory
+    first: int  # ordinal of the first of these that is not on disk
+    new: deque[Run]  # those that are not
+    sync: Callable[[], None]  # of the temporary file
 
     def save(self, stopped: Callable[[], bool]) -> dict[str, Any]:
         """Write what is not on disk yet; see :meth:`mapper.io.output.Checkpoint.save`."""
-        return self._saved.save(self._so_far, self._sync, stopped)
+        return self.saved.save(self, stopped)
 
     def settle(self) -> None:
         """Remove what only earlier checkpoints need."""
-        self._saved.remove_merged()
+        self.saved.remove_merged()

@@ -82,5 +82,6 @@ rule fmwave_map:
         JOB + 'echo "CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}"; '
         "{params.staging}; "
         'fmwave map "$index" {params.reads:q} -o {output.bam:q} {params.sort} -t {threads}'
+        " --resume-or-restart"
         " {params.read_group:q} --device {params.device} {params.gpu}"
         " --json-stats {output.json:q} {params.insert_size:q} {params.extra}"
