@@ -87,7 +87,7 @@ test-profiles: $(STAMP)
 # Needs a Slurm of its own: the tests cancel whatever is in its queue.
 test-slurm: $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[executors]'
-	FMWAVE_TEST_SLURM=1 $(PYTEST) tests/workflow/test_slurm.py tests/workflow/test_slurm_trouble.py -v
+	FMWAVE_TEST_SLURM=1 $(PYTEST) tests/workflow/test_slurm*.py -v
 
 # Wheel and sdist go to dist/; the wheel is installed into an environment of its own, from the
 # package index, and maps the bundled reads there.

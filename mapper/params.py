@@ -342,6 +342,10 @@ map-hifi, map-ont and asm5 for the others. With ``sr``, reads of up to MAX_READ_
 short ones; the others map all single reads as long ones."""
 
 
+RESUME_SECONDS = 30
+"""Between two states of a run that can be resumed."""
+
+
 class MapParams(NamedTuple):
     """Parameters of a whole run, one struct per stage."""
 

@@ -73,6 +73,8 @@ OPENS_FILES = {
     "jit.code_files": "compiled code on disk",
     "cli.compile": "a folder for made-up reads",
     "index.index": "its method `open` calls index.storage",
+    "mapping.resume": "the state of a run that was killed, and its lock",
+    "sorting.saved_runs": "runs of a sort that another process goes on with",
     "sorting.spill_file": "the temporary file of a sort",
     "mapping.warm_up": "processes that compile ahead",
 }

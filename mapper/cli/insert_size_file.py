@@ -30,7 +30,7 @@ def read_model(path: Path) -> InsertSizeModel:
     InputFormatError
         If the file cannot be read or is not from a run that used an insert size.
     """
-    from mapper.pair.insert_size import assumed_model, model_from
+    from mapper.pair.insert_size import assumed_model, model_of
 
     try:
         summary = json.loads(path.read_bytes())
@@ -49,11 +49,7 @@ def read_model(path: Path) -> InsertSizeModel:
             f"{path}: insert_size is {json.dumps(size)}; numbers {', '.join(_KEYS)} are expected, "
             "std and pairs not below 0, low not above high"
         )
-    if size["pairs"] == 0 and size["std"] == 0:  # -I takes no deviation of 0
-        return assumed_model()
-    return model_from(
-        float(size["mean"]), float(size["std"]), size["low"], size["high"], size["pairs"]
-    )
+    return model_of(size)
 
 
 def _is_run(summary: object) -> bool:

@@ -26,7 +26,7 @@ from mapper.mapping.options import (
 from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, MAX_READ_LEN, PRESETS, MapParams
 
 if TYPE_CHECKING:
-    from mapper.mapping.job import MapJob
+    from mapper.mapping.job import MapJob, Resume
     from mapper.pair.insert_size import InsertSizeModel
 
 log = logging.getLogger(__name__)
@@ -192,11 +192,12 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
     from mapper.io.output import format_of
     from mapper.io.reads import Lane
     from mapper.mapping.job import MapJob
+    from mapper.mapping.resume import check_resumable
     from mapper.sorting.options import SortOptions
 
     output_format = args.output_format or format_of(args.output)
     check_files(args, output_format)
-    return MapJob(
+    job = MapJob(
         reads=args.reads,
         output=args.output,
         output_format=output_format,
@@ -217,7 +218,20 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
         progress=sys.stderr.isatty() and not args.quiet,
         params=params,
         compile_command=HELPER_COMMAND,
+        resume=_resume(args),
     )
+    if job.resume is not None:
+        check_resumable(job)
+    return job
+
+
+def _resume(args: argparse.Namespace) -> Resume | None:
+    from mapper.index.storage import checksum
+    from mapper.mapping.job import Resume
+
+    if args.resume is None:
+        return None
+    return Resume(checksum(args.index), args.resume == "restart", args.resume_seconds)
 
 
 def _params(args: argparse.Namespace) -> MapParams:

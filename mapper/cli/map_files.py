@@ -9,9 +9,11 @@ from typing import Any
 
 from mapper.cli.duplicate_options import add_duplicate_options, mark_options
 from mapper.cli.output_options import add_tmp_dir, check_not_terminal
+from mapper.cli.sizes import whole_number
 from mapper.errors import UsageError
 from mapper.mapping.device_io import AUTO, COMPRESS_ON
 from mapper.mapping.output_checks import DUPLICATES, STATISTICS, check_outputs, check_tmp_dir
+from mapper.params import RESUME_SECONDS
 
 
 class _InsteadOf(argparse.Action):
@@ -124,12 +126,30 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-Y", "--soft-clip", action="store_true", help="soft clips in supplementary records"
     )
+    _add_resume(group)
     group.add_argument(
         "--json-stats", metavar="FILE", help="write counts, times of the stages, and versions"
     )
     group.add_argument(
         "--verbose", action="store_true", help="the times of the stages on stderr, too"
     )
+
+
+def _add_resume(group: Any) -> None:
+    group.add_argument(
+        "--resume", dest="resume", action="store_const", const="refuse",
+        help="go on where an earlier start of this command was killed or preempted; until the "
+        "output is complete, what is needed for that lies in .OUT.bam.fmwave-resume beside it. "
+        "Refused if reads, index, options or version are others",
+    )  # fmt: skip
+    group.add_argument(
+        "--resume-or-restart", dest="resume", action="store_const", const="restart",
+        help="as --resume, but begin anew where that is refused",
+    )  # fmt: skip
+    group.add_argument(
+        "--resume-seconds", type=whole_number, default=RESUME_SECONDS, metavar="N",
+        help="with --resume, seconds between two states (default: %(default)s)",
+    )  # fmt: skip
 
 
 def lanes_of(args: argparse.Namespace) -> list[tuple[str | None, tuple[str, ...]]]:
@@ -158,6 +178,11 @@ def _check_combinations(args: argparse.Namespace, output_format: str) -> None:
     for line, paths in lanes_of(args):
         if not paths:
             raise UsageError(f"--lane {line}: a read group, then its files are expected")
+    if args.resume is not None and args.batch is not None:
+        raise UsageError(
+            "--resume and --batch: outputs that are finished would be made again; map each sample "
+            "in a run of its own"
+        )
     if args.markdup and not args.sort:
         raise UsageError("--markdup needs --sort")
     mark_options(args)

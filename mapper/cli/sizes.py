@@ -29,12 +29,17 @@ def size(text: str) -> int:
 
 def positive(text: str) -> int:
     """Parse a whole number of at least 1."""
+    return whole_number(text, 1)
+
+
+def whole_number(text: str, lowest: int = 0) -> int:
+    """Parse a whole number of at least `lowest`."""
     try:
         value = int(text)
     except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: a whole number of at least 1 is expected")
+        value = lowest - 1
+    if value < lowest:
+        raise argparse.ArgumentTypeError(f"{text}: a whole number of at least {lowest} is expected")
     return value
 
 

@@ -321,6 +321,11 @@ def _mode(path: Path) -> int:
             return 0
 
 
+def checksum(path: str | Path) -> str:
+    """Return a checksum of all that an index holds, as hexadecimal digits."""
+    return meta_checksum(read_meta(Path(path)))
+
+
 def meta_checksum(meta: dict[str, Any]) -> str:
     """Return the CRC-32 of the other entries of ``meta.json``, as hexadecimal digits."""
     return f"{zlib.crc32(json.dumps(meta, sort_keys=True).encode()):08x}"

@@ -43,6 +43,7 @@ from mapper.io.bam_templates import (
     SKIP_ORPHANS,
     UNKNOWN_READ_GROUP,
     Found,
+    enter_names,
     next_template,
     whole_reads,
 )
@@ -52,7 +53,8 @@ from mapper.io.bgzf_reader import SharedInflating
 from mapper.io.fastq_errors import format_error, show
 from mapper.io.header import header_field
 from mapper.io.input_buffer import InputBuffer
-from mapper.io.input_file import BrokenStreamError, ByteSource
+from mapper.io.input_file import BrokenStreamError, ByteSource, go_to_all
+from mapper.io.position import ReaderPosition, array_of
 from mapper.io.samtools import ConvertedSource
 from mapper.io.simd_text import copy_phred, copy_visible
 from mapper.io.tags import RG, is_dropped, reverse_base_tag, tag_end
@@ -405,12 +407,14 @@ class BamReader(BatchReader):
         self._n_records = 0
         self._earlier = NO_RECORD  # of the last pair of earlier batches
         self._seen = np.zeros(NAME_SLOTS, np.uint64)
+        self._seen_so_far = 0, b""  # orphans, and hashes of their names
         self._finished = False
         try:
             header = read_bam_header(self._source)
         except InputFormatError:
             self.close()
             raise
+        self._first: int = self._source.n_plain  # where the buffer begins
         self.header, self.header_bytes = header.lines, header.raw
         ids = [
             header_field(line, "ID").encode("utf-8", "surrogateescape") for line in self.read_groups
@@ -424,6 +428,26 @@ class BamReader(BatchReader):
     def read_groups(self) -> list[str]:
         """The header's @RG lines."""
         return [line for line in self.header if line.startswith("@RG\t")]
+
+    def position(self) -> ReaderPosition:
+        """Return the position after the last batch."""
+        n_taken = 0 if self._file is None else self._file.n_taken
+        if self._seen_so_far[0] != self.n_orphans:
+            self._seen_so_far = self.n_orphans, self._seen[self._seen != 0].tobytes()
+        file = self._source.position(self._first + n_taken)
+        return ReaderPosition(
+            self.n_reads, (file,), (), self._n_records, self._earlier.tobytes(),
+            self._seen_so_far[1],
+        )  # fmt: skip
+
+    def go_to(self, position: ReaderPosition) -> None:
+        """Move to a position in the same file; to be called before any batch is read."""
+        go_to_all([self._source], position.files)
+        self._first = self._source.n_plain
+        self.n_reads, self._n_records = position.n_reads, position.n_records
+        self._earlier = array_of(position.earlier, np.uint8)
+        if position.orphans:
+            enter_names(array_of(position.orphans, np.uint64), self._seen)
 
     def limit_batches(self, batch_bases: int) -> None:
         """Set the size of later batches."""

@@ -189,6 +189,17 @@ def _seen_before(data, at, seen, n_seen):
     return False
 
 
+@driver
+def enter_names(names, seen):
+    """Enter hashes of names (uint64) into an empty table; see :func:`_seen_before`."""
+    mask = np.int64(len(seen) - 1)
+    for i in range(len(names)):
+        slot = np.int64(names[i] >> np.uint64(1)) & mask
+        while seen[slot] != 0:
+            slot = (slot + 1) & mask
+        seen[slot] = names[i]
+
+
 class Found(NamedTuple):
     """What :func:`whole_reads` found at the start of the bytes."""
 

@@ -282,15 +282,20 @@ class BgzfWriter:
         if self._rest:
             self._add_rest()
 
-    def finish(self) -> None:
-        """Write all data and the end-of-file block."""
-        self.end_block()
+    def flush(self) -> bytes:
+        """Write all blocks that are complete; return the data after them, less than a block."""
         if self._group:
             self._submit()
         while self._pending:
             self._write_oldest()
         while self._writing is not None:
             self._begin_writing()
+        return bytes(self._rest)
+
+    def finish(self) -> None:
+        """Write all data and the end-of-file block."""
+        self.end_block()
+        self.flush()
         self._sink.write(EOF_BLOCK)
 
     def cancel(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ import numpy as np
 from isal import isal_zlib
 
 from mapper.io import isal
+from mapper.io.position import START as FILE_START
+from mapper.io.position import Place
 from mapper.io.record_ends import line_ends
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import get16, get32
@@ -302,11 +305,14 @@ class BgzfStream:
         Its threads help to decompress; None: only the calling thread does.
     read_bytes
         Compressed bytes of one read.
+    start
+        Place of the file at which `raw` stands.
     """
 
     def __init__(
-        self, raw: Any, executor: Executor | None = None, read_bytes: int = READ_BYTES
-    ) -> None:
+        self, raw: Any, executor: Executor | None = None, read_bytes: int = READ_BYTES,
+        start: Place = FILE_START,
+    ) -> None:  # fmt: skip
         self._raw = raw
         self._read_bytes = read_bytes
         self._executor = executor
@@ -315,6 +321,10 @@ class BgzfStream:
         self._raw_ended = False
         self._plain = memoryview(b"")  # of a block that did not fit into the buffer
         self._error: Exception | None = None
+        self._packed_at = start.packed  # of self._packed[0], in the file
+        self._n_planned = start.plain  # plain bytes of the blocks planned so far
+        self.places: deque[Place] | None = None
+        """Takes the first block of each step, if it is set; the reader drops those it is past."""
         self.last_block_empty = False
         self.count_lines = False
         """True to count the line ends of decompressed blocks."""
@@ -363,6 +373,9 @@ class BgzfStream:
 
     def _parts(self, blocks: np.ndarray, buffer: memoryview) -> list[BlocksPart]:
         """Return the parts that decompress planned blocks, and move past these."""
+        if self.places is not None:
+            self.places.append(Place(self._n_planned, self._packed_at + int(blocks[0, START])))
+        self._n_planned += int(blocks[-1, PLAIN_END])
         groups = [blocks[i : i + BLOCKS_PER_TASK] for i in range(0, len(blocks), BLOCKS_PER_TASK)]
         self._at = int(blocks[-1, END])
         self.last_block_empty = bool(blocks[-1, PLAIN_START] == blocks[-1, PLAIN_END])
@@ -405,6 +418,7 @@ class BgzfStream:
         rest = self._packed[self._at : self._end]
         self._packed = RECYCLER.empty(len(rest) + self._read_bytes)
         self._packed[: len(rest)] = rest
+        self._packed_at += self._at
         self._at, self._end = 0, len(rest)
         n = self._raw.readinto(self._packed[self._end :].data)
         self._raw_ended = n == 0

@@ -29,7 +29,8 @@ from mapper.io.fastq_errors import (
 )
 from mapper.io.fastq_parser import fill_batch
 from mapper.io.input_buffer import InputBuffer
-from mapper.io.input_file import STDIN, BrokenStreamError, ByteSource, same_file
+from mapper.io.input_file import STDIN, BrokenStreamError, ByteSource, go_to_all, same_file
+from mapper.io.position import ReaderPosition
 from mapper.io.record_ends import (
     FASTA,
     FASTQ,
@@ -341,12 +342,14 @@ class FastqReader(BatchReader):
         self._warnings = count()
         self._files: list[InputBuffer] = []
         self._sources: list[ByteSource] = []
+        self._firsts: list[int] = []  # plain bytes of each before its buffer begins
         ahead = bytes_ahead(n_threads, batch_bases, chunk_bytes)
         try:
             for path in paths:
                 source = ByteSource(path, executor) if isinstance(path, str) else path
                 self._sources.append(source)
                 source.count_lines()
+                self._firsts.append(source.n_plain)
                 self._files.append(InputBuffer(source, chunk_bytes, executor, ahead, inflating))
         except InputFormatError:
             self.close()
@@ -355,6 +358,20 @@ class FastqReader(BatchReader):
     @property
     def paired(self) -> bool:
         return self._layout != parser.SINGLE
+
+    def position(self) -> ReaderPosition:
+        """Return the position after the last batch."""
+        files = tuple(
+            source.position(first + file.n_taken)
+            for source, first, file in zip(self._sources, self._firsts, self._files, strict=True)
+        )
+        return ReaderPosition(self.n_reads, files, tuple(self._kinds))
+
+    def go_to(self, position: ReaderPosition) -> None:
+        """Move to a position in the same files; to be called before any batch is read."""
+        go_to_all(self._sources, position.files)
+        self._firsts = [source.n_plain for source in self._sources]
+        self.n_reads, self._kinds = position.n_reads, list(position.kinds)
 
     def close(self) -> None:
         """Close the files."""

@@ -87,6 +87,11 @@ class LineCounts:
         while self._known and self._known[0].ends[-1] <= self._taken:
             self._known.popleft()
 
+    @property
+    def n_taken(self) -> int:
+        """Bytes before the unread part."""
+        return self._taken
+
     def known(self, n_bytes: int) -> tuple[int, list[tuple[int, int]]]:
         """Return the known line ends in the first bytes of the unread part.
 
@@ -260,6 +265,11 @@ class InputBuffer:
         with self._changed:
             known = self._lines.known(len(text))
         return count(text, *known)
+
+    @property
+    def n_taken(self) -> int:
+        """Bytes that have been taken off the buffer."""
+        return self._lines.n_taken
 
     def take(self, n: int) -> np.ndarray:
         """Take the first `n` unread bytes off the buffer and return them."""

@@ -12,6 +12,8 @@ import os
 import queue
 import stat
 import threading
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +23,8 @@ from isal import igzip, isal_zlib
 
 from mapper.errors import InputFormatError
 from mapper.io.bgzf_reader import READ_BYTES, BgzfStream, NotBgzfError, Step, is_bgzf
-from mapper.parallel.pool import start_daemon
+from mapper.io.position import START, FilePosition, Place
+from mapper.parallel.pool import start_daemon, thread_pool
 
 STDIN = "-"
 
@@ -35,6 +38,7 @@ _FOREIGN_COMPRESSION = {
 _HEAD_BYTES = 8
 _GZIP_HEAD_BYTES = 18  # a BGZF header; no gzip file is shorter
 _GZIP_MEMBER = 31  # wbits of zlib for a member with header and trailer
+_SKIPPED_AT_ONCE = 1 << 20
 _LARGEST_REREAD = 1 << 30
 _LARGEST_PLAIN = 1 << 22
 
@@ -182,6 +186,12 @@ class _WithHead(io.RawIOBase):
         self.n_read += n
         return n
 
+    def go_to(self, offset: int) -> None:
+        """Go on reading at an offset of the file."""
+        self._raw.seek(offset)
+        self._head = b""
+        self.n_read = offset
+
     def close(self) -> None:
         self._raw.close()
         super().close()
@@ -263,7 +273,12 @@ class ByteSource:
             else:
                 raw = self._pipe = ReadAhead(raw, name)
         self._raw = _WithHead(raw, head)
+        self._executor, self._read_bytes = executor, read_bytes
         self._bgzf: BgzfStream | None = None
+        self._places: deque[Place] | None = None  # of BGZF; None for a file of another format
+        self._stopped = False
+        self.n_plain = 0
+        """Plain bytes that have been read."""
         self._stream: Any = self._raw
         self._ahead = memoryview(b"")
         self._error: BrokenStreamError | None = None
@@ -292,6 +307,44 @@ class ByteSource:
         if self._bgzf is not None:
             self._bgzf.count_lines = True
 
+    def keep_places(self) -> None:
+        """Note places of BGZF where reading can begin, for :meth:`position`; before any read."""
+        if self._bgzf is not None:
+            self._places = self._bgzf.places = deque([START])
+
+    def position(self, n_plain: int) -> FilePosition:
+        """Return the position after `n_plain` plain bytes, which never become fewer."""
+        place = START
+        if self._places is not None:
+            while len(self._places) > 1 and self._places[1].plain <= n_plain:
+                self._places.popleft()
+            place = self._places[0]
+        elif self._stream is self._raw:
+            place = Place(n_plain, n_plain)
+        return FilePosition(n_plain, place)
+
+    def go_to(self, position: FilePosition) -> None:
+        """Move forward to a position of the same file.
+
+        Raises
+        ------
+        BrokenStreamError
+            If the file ends before, cannot be read, or :meth:`stop` was called meanwhile.
+        """
+        if position.place.plain > self.n_plain:
+            self._raw.go_to(position.place.packed)
+            self._ahead = memoryview(b"")
+            self.n_plain = position.place.plain
+            if self._bgzf is not None:
+                counts_lines = self._bgzf.count_lines
+                self._stream = self._bgzf = BgzfStream(
+                    self._raw, self._executor, self._read_bytes, position.place
+                )
+                self._bgzf.count_lines = counts_lines
+                if self._places is not None:
+                    self._places = self._bgzf.places = deque([position.place])
+        skip(self, position.n_plain - self.n_plain, lambda: self._stopped)
+
     def peek(self, n: int) -> bytes:
         """Return the first `n` plain bytes (fewer if there are no more) without consuming them.
 
@@ -319,10 +372,12 @@ class ByteSource:
             n = min(len(self._ahead), len(buffer))
             buffer[:n] = self._ahead[:n]
             self._ahead = self._ahead[n:]
-            return n
-        if self._error is not None:
+        elif self._error is not None:
             raise self._error
-        return self._read_plain(buffer)
+        else:
+            n = self._read_plain(buffer)
+        self.n_plain += n
+        return n
 
     def begin(self, buffer: memoryview) -> Step:
         """Begin to fill the start of `buffer` as ``readinto`` does, leaving parts to be done later.
@@ -335,9 +390,10 @@ class ByteSource:
             step = self._bgzf.begin(buffer)
         except NotBgzfError as found:
             self._go_on_as_gzip(found)
-            return Step(self._read_plain(buffer))
+            return Step(self.readinto(buffer))
         except _READ_ERRORS as error:
             raise _broken(error) from error
+        self.n_plain += step.n_bytes
         return step._replace(parts=[replace(part, explain=_broken) for part in step.parts])
 
     def _read_plain(self, buffer: memoryview) -> int:
@@ -361,7 +417,8 @@ class ByteSource:
         self._stream = _gzip_stream(_WithHead(self._raw, found.rest))
 
     def stop(self) -> None:
-        """End ``readinto`` in other threads: they find the stream broken."""
+        """End ``readinto`` of a pipe, and ``go_to``, in other threads: they find it broken."""
+        self._stopped = True
         if self._pipe is not None:
             self._pipe.close()
 
@@ -369,6 +426,47 @@ class ByteSource:
         """Close the file (not standard input); no thread may read it."""
         self._stream.close()
         self._raw.close()  # a gzip stream leaves its file open
+
+
+def skip(source: PlainBytes, n_bytes: int, stopped: Callable[[], bool]) -> None:
+    """Read plain bytes off a stream.
+
+    Raises
+    ------
+    BrokenStreamError
+        If there are fewer, they cannot be read, or `stopped()`.
+    """
+    buffer = memoryview(bytearray(min(n_bytes, _SKIPPED_AT_ONCE)))
+    while n_bytes:
+        n = 0 if stopped() else source.readinto(buffer[:n_bytes])
+        if n == 0:
+            raise BrokenStreamError("the file ends before the place where its reading is to go on")
+        n_bytes -= n
+
+
+def go_to_all(sources: Sequence[ByteSource], positions: Sequence[FilePosition]) -> None:
+    """Move several files to positions in them at a time, each in a thread of its own.
+
+    Raises
+    ------
+    InputFormatError
+        If a file cannot be read up to its position.
+    """
+    with thread_pool(len(sources)) as pool:
+        moving = [
+            pool.submit(source.go_to, position)
+            for source, position in zip(sources, positions, strict=True)
+        ]
+        try:
+            for source, moved in zip(sources, moving, strict=True):
+                try:
+                    moved.result()
+                except BrokenStreamError as error:
+                    raise InputFormatError(f"{source.name}: {error}") from error
+        except BaseException:
+            for source in sources:
+                source.stop()
+            raise
 
 
 _DAMAGED: Any = (gzip.BadGzipFile, isal_zlib.error)

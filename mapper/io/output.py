@@ -6,23 +6,24 @@ of threads may run it. ``append`` writes the encoded batches in input order, in 
 
 from __future__ import annotations
 
+import base64
 import errno
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.errors import OutputError, UsageError, option
 from mapper.io.bam_writer import encode_bam
-from mapper.io.bgzf import BgzfWriter, Compressor, HostCompressor, Sink
+from mapper.io.bgzf import BgzfWriter, Compressor, HostCompressor
 from mapper.io.header import bam_header
-from mapper.io.output_file import STDOUT, OutputFile, output_error
+from mapper.io.output_file import STDOUT, OutputFile, Partial, later_sync, output_error
 from mapper.io.paf import encode_paf
 from mapper.io.sam import encode_sam
 from mapper.io.samtools import SamtoolsProcess, index_files
@@ -30,6 +31,45 @@ from mapper.io.samtools import SamtoolsProcess, index_files
 Encoded = TypeVar("Encoded")
 
 FORMATS = ("bam", "cram", "sam", "paf")
+
+
+class Checkpoint(Protocol):
+    """What an output has taken up to a moment, to be brought to disk by another thread."""
+
+    def save(self, stopped: Callable[[], bool]) -> dict[str, Any]:
+        """Wait until it is on disk.
+
+        Parameters
+        ----------
+        stopped
+            Returns True if the result is of no use any more; an OutputError may be raised then.
+
+        Returns
+        -------
+        How to go on from there, as values that JSON can hold. ``files`` are the bytes that each
+        file must have by then.
+        """
+
+    def settle(self) -> None:
+        """Remove what only earlier checkpoints need, when what :meth:`save` returned is kept."""
+
+
+class PartialOutput(NamedTuple):
+    """An output that another process can go on with."""
+
+    directory: Path  # of temporary files, in the file system of the output
+    runs: Path
+    """Directory of the runs of a sort."""
+    saved: dict[str, Any] | None = None
+    """What a checkpoint of an earlier process returned; None to begin anew."""
+
+    def file(self, name: str) -> Path:
+        """Return a temporary file's path."""
+        return self.directory / name
+
+
+RECORDS, INDEX = "records", "index"
+"""Names of the temporary files of an output."""
 
 
 class RecordOutput(Protocol[Encoded]):
@@ -45,15 +85,48 @@ class RecordOutput(Protocol[Encoded]):
         """Compile what the end of the run needs, with a made-up batch that is not written."""
 
 
+class ResumableOutput(RecordOutput[Encoded], Protocol[Encoded]):
+    """An output with which another process can go on, if it was opened as a PartialOutput."""
+
+    def checkpoint(self) -> Checkpoint:
+        """Return what has been appended; to be called by the thread that appends."""
+
+
+class _FileCheckpoint:
+    """The bytes of a file that have been written, and the start of a block behind them."""
+
+    def __init__(self, sink: OutputFile, rest: bytes = b"") -> None:
+        self._name, self._n_bytes, self._rest = sink.name, sink.n_bytes, rest
+        self._sync = later_sync(sink.fileno())
+
+    def save(self, stopped: Callable[[], bool]) -> dict[str, Any]:
+        try:
+            self._sync()
+        except OSError as error:
+            raise output_error(self._name, error) from error
+        rest = base64.b64encode(self._rest).decode()
+        return {"files": {RECORDS: self._n_bytes}, "rest": rest}
+
+    def settle(self) -> None:
+        pass  # earlier checkpoints have no files of their own
+
+
 class _UnsortedOutput:
     """An output that has nothing left to do at the end of a run."""
+
+    def __init__(self, sink: OutputFile) -> None:
+        self._sink = sink
 
     def prepare(self, encoded: np.ndarray) -> None:
         """Nothing is to be compiled."""
 
+    def checkpoint(self) -> Checkpoint:
+        return _FileCheckpoint(self._sink)
+
 
 class _BamOutput(_UnsortedOutput):
-    def __init__(self, writer: BgzfWriter) -> None:
+    def __init__(self, sink: OutputFile, writer: BgzfWriter) -> None:
+        super().__init__(sink)
         self._writer = writer
 
     def encode(self, records: RecordBatch, reads: ReadBatch) -> np.ndarray:
@@ -62,10 +135,14 @@ class _BamOutput(_UnsortedOutput):
     def append(self, encoded: np.ndarray) -> None:
         self._writer.append(encoded.data)
 
+    def checkpoint(self) -> Checkpoint:
+        rest = self._writer.flush()
+        return _FileCheckpoint(self._sink, rest)
+
 
 class _SamOutput(_UnsortedOutput):
-    def __init__(self, sink: Sink, contig_names: Sequence[str]) -> None:
-        self._sink = sink
+    def __init__(self, sink: OutputFile, contig_names: Sequence[str]) -> None:
+        super().__init__(sink)
         self._contig_names = contig_names
 
     def encode(self, records: RecordBatch, reads: ReadBatch) -> np.ndarray:
@@ -77,9 +154,9 @@ class _SamOutput(_UnsortedOutput):
 
 class _PafOutput(_UnsortedOutput):
     def __init__(
-        self, sink: Sink, contig_names: Sequence[str], contig_lengths: Sequence[int]
+        self, sink: OutputFile, contig_names: Sequence[str], contig_lengths: Sequence[int]
     ) -> None:
-        self._sink = sink
+        super().__init__(sink)
         self._contig_names = contig_names
         self._contig_lengths = np.array(contig_lengths, np.int64)
 
@@ -108,8 +185,8 @@ class SamtoolsOutput(_UnsortedOutput):
     def __init__(
         self, sink: OutputFile, arguments: Sequence[str], threads: int, index: Path | None = None
     ) -> None:
+        super().__init__(sink)
         self._name = sink.name
-        self._sink = sink
         into = ["-o", "-"] if index is None else ["--write-index", "-o", f"-##idx##{index}"]
         self._samtools = SamtoolsProcess(
             "view", "-@", str(threads - 1), "--no-PG", *arguments, *into, "-",
@@ -209,7 +286,8 @@ def open_output(
     reference: str | None = None,
     threads: int = 1,
     compressor: Compressor | None = None,
-) -> Iterator[RecordOutput[np.ndarray]]:
+    partial: PartialOutput | None = None,
+) -> Iterator[ResumableOutput[np.ndarray]]:
     """Open a file or standard output for records in input order, as a context manager.
 
     The file appears under its name when the block ends, and indexes of an older file of that name
@@ -236,6 +314,9 @@ def open_output(
         Threads of samtools for CRAM.
     compressor
         Compresses BAM; None for the host, at `level`.
+    partial
+        Temporary file of a BAM, SAM or PAF file, which stays after an exception, and how to go on
+        with it; None for one that goes.
 
     Raises
     ------
@@ -247,9 +328,14 @@ def open_output(
     check_format(fmt, sort=False, reference=reference)
     start = bam_header(header, contig_names, contig_lengths)
     stale = () if path == STDOUT else index_files(Path(path))
-    with OutputFile(path, stale=stale) as sink:
+    saved = None if partial is None else partial.saved
+    file = None
+    if partial is not None:
+        file = Partial(partial.file(RECORDS), saved["files"][RECORDS] if saved else 0)
+    with OutputFile(path, stale=stale, partial=file) as sink:
         if fmt == "sam":
-            sink.write(header.encode("utf-8", "surrogateescape"))
+            if saved is None:
+                sink.write(header.encode("utf-8", "surrogateescape"))
             yield _SamOutput(sink, contig_names)
         elif fmt == "paf":
             yield _PafOutput(sink, contig_names, contig_lengths)
@@ -257,8 +343,9 @@ def open_output(
             with samtools_output(sink, start, cram_options(reference, level), threads) as cram:
                 yield cram
         else:
-            with bam_writer(sink, start, executor, level, compressor) as writer:
-                yield _BamOutput(writer)
+            rest = None if saved is None else base64.b64decode(saved["rest"])
+            with bam_writer(sink, start, executor, level, compressor, rest=rest) as writer:
+                yield _BamOutput(sink, writer)
 
 
 def cram_options(reference: str | None, level: int) -> list[str]:
@@ -274,7 +361,7 @@ def cram_options(reference: str | None, level: int) -> list[str]:
 @contextmanager
 def bam_writer(
     sink: OutputFile, start: bytes, executor: Executor, level: int,
-    compressor: Compressor | None = None, max_pending: int = 16,
+    compressor: Compressor | None = None, max_pending: int = 16, rest: bytes | None = None,
 ) -> Iterator[BgzfWriter]:  # fmt: skip
     """Write the start of a BAM file, let the caller append, and end it unless there is an error.
 
@@ -284,12 +371,17 @@ def bam_writer(
         See :func:`mapper.io.bgzf.deflater`; of no effect with a `compressor`.
     sink, executor, compressor, max_pending
         See BgzfWriter.
+    rest
+        Data behind the blocks that `sink` holds already, instead of the start.
     """
     compressor = compressor or HostCompressor(executor, level)
     writer = BgzfWriter(sink, executor, compressor, max_pending, in_background=sink.is_regular)
     try:
-        writer.append(start)
-        writer.end_block()
+        if rest is None:
+            writer.append(start)
+            writer.end_block()
+        else:
+            writer.append(rest)
         yield writer
         writer.finish()
     finally:

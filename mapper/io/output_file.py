@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from mapper.errors import OutputError
 
@@ -85,6 +86,22 @@ def sync_to_disk(path: Path) -> None:
         os.close(handle)
 
 
+def later_sync(handle: int) -> Callable[[], None]:
+    """Return a function that syncs an open file to disk, even if it has been closed meanwhile.
+
+    It is to be called once, by any thread.
+    """
+    own = os.dup(handle)
+
+    def sync() -> None:
+        try:
+            os.fsync(own)
+        finally:
+            os.close(own)
+
+    return sync
+
+
 def _file_range_sync() -> Callable[[int, int, int, int], object] | None:
     """Return sync_file_range(2): handle, offset, bytes, flags; None where there is none."""
     try:
@@ -104,9 +121,9 @@ class WriteBehind:
     Whether that fails does not matter: the sync at the end tells. Without Linux it does nothing.
     """
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle: int, n_bytes: int = 0) -> None:
         self._handle = handle
-        self._n_written = self._n_begun = self._n_dropped = 0  # bytes
+        self._n_written = self._n_begun = self._n_dropped = n_bytes  # of the file
 
     def wrote(self, n_bytes: int) -> None:
         """Take note of the next bytes of the file, after they have been written."""
@@ -174,6 +191,14 @@ def check_output(path: str) -> None:
         check_writable(Path(path).resolve())
 
 
+class Partial(NamedTuple):
+    """A temporary file that another process can go on with: it stays after a failure."""
+
+    path: Path  # in the file system of the output
+    n_bytes: int = 0
+    """Bytes after which writing goes on; what follows them is dropped."""
+
+
 class OutputFile:
     """A file to write, or standard output: complete on success, absent after a failure.
 
@@ -187,6 +212,8 @@ class OutputFile:
     stale
         Files that describe an older file of that name, such as its index. They are removed when
         the new one is complete.
+    partial
+        The temporary file, of which some bytes may be written already; None for one of its own.
 
     Raises
     ------
@@ -194,7 +221,9 @@ class OutputFile:
         At once, if no file can be created there; later, if writing fails.
     """
 
-    def __init__(self, path: str, *, stale: Iterable[Path] = ()) -> None:
+    def __init__(
+        self, path: str, *, stale: Iterable[Path] = (), partial: Partial | None = None
+    ) -> None:
         self._stale = stale
         self.name = "standard output" if path == STDOUT else path
         self._temporary: Path | None = None
@@ -209,11 +238,17 @@ class OutputFile:
                 self._handle = os.open(path, os.O_WRONLY)
                 return
             check_writable(self._final)
-            self._temporary = temporary_name(self._final)
-            remove_quietly(self._temporary)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            self._handle = os.open(self._temporary, flags, 0o666)
-            self._behind = WriteBehind(self._handle)
+            n_bytes = 0
+            if partial is None:
+                self._temporary = temporary_name(self._final)
+                remove_quietly(self._temporary)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+                self._handle = os.open(self._temporary, flags, 0o666)
+            else:
+                self._temporary, n_bytes = partial
+                self._handle = open_partial(self._temporary, os.O_WRONLY, n_bytes)
+            self._keeps = partial is not None
+            self._behind = WriteBehind(self._handle, n_bytes)
         except OSError as error:
             raise output_error(self.name, error) from error
 
@@ -227,6 +262,11 @@ class OutputFile:
             raise output_error(self.name, error) from error
         if self._behind is not None:
             self._behind.wrote(len(data))
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of a regular file that have been written."""
+        return os.lseek(self._handle, 0, os.SEEK_CUR)
 
     @property
     def is_regular(self) -> bool:
@@ -258,7 +298,7 @@ class OutputFile:
                 sync_and_rename(self._temporary, self._final, stale=self._stale)
                 self._temporary = None
         finally:
-            if self._temporary:
+            if self._temporary and not self._keeps:
                 remove_quietly(self._temporary)
 
     def _close(self) -> None:
@@ -267,6 +307,26 @@ class OutputFile:
             os.close(self._handle)
         except OSError as error:
             raise output_error(self.name, error) from error
+
+
+def open_partial(path: Path, flags: int, n_bytes: int) -> int:
+    """Open a file, made if it is not there, at the end of its first bytes, and drop the others.
+
+    Raises
+    ------
+    OutputError
+        If it has fewer.
+    OSError
+        If it cannot be opened.
+    """
+    handle = os.open(path, flags | os.O_CREAT, 0o666)
+    found = os.fstat(handle).st_size
+    if found < n_bytes:
+        os.close(handle)
+        raise OutputError(f"{path}: has {found} bytes, and {n_bytes} were written")
+    os.ftruncate(handle, n_bytes)
+    os.lseek(handle, n_bytes, os.SEEK_SET)
+    return handle
 
 
 def write_json(path: str, value: object) -> None:

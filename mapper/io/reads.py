@@ -20,6 +20,7 @@ from mapper.io.fastq import DEFAULT_BATCH_BASES, DEFAULT_CHUNK_BYTES, FastqReade
 from mapper.io.header import parse_read_group
 from mapper.io.input_file import STDIN, ByteSource, same_file
 from mapper.io.input_tags import with_tag
+from mapper.io.position import InputPosition
 from mapper.sam_flags import PAIRED
 
 
@@ -54,6 +55,8 @@ class ReadOptions(NamedTuple):
     ``map`` them as single reads, ``skip`` or ``refuse`` them."""
     limits: LengthLimits | None = None
     """Longer reads are refused; None for no limits."""
+    keeps_places: bool = False
+    """Note where reading can begin, for positions after which another process goes on."""
     batch_bases: int = DEFAULT_BATCH_BASES
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
 
@@ -68,7 +71,7 @@ class LengthLimits(NamedTuple):
 class _Waiting(NamedTuple):
     """Files that are to be read after the current ones."""
 
-    start: Callable[[], BatchReader]
+    start: Callable[[], FastqReader | BamReader]
     close: Callable[[], None]
     tag: bytes  # for each of their reads
     names: tuple[str, ...]  # for messages
@@ -97,7 +100,8 @@ class ReadsReader(BatchReader):
         super().__init__()
         self._options = options
         self._waiting: deque[_Waiting] = deque()
-        self._current: BatchReader | None = None
+        self._current: FastqReader | BamReader | None = None
+        self._n_started = 0  # of the files that were waiting
         self._tag = b""
         self._names: tuple[str, ...] = ()
         self._n_before = 0  # reads of earlier files
@@ -124,6 +128,35 @@ class ReadsReader(BatchReader):
         for reader in self._bam_readers:
             reader.limit_batches(batch_bases)
 
+    def position(self) -> InputPosition:
+        """Return the position after the last batch."""
+        n_orphans = tuple(reader.n_orphans for reader in self._bam_readers)
+        if self._current is None:
+            return InputPosition(self._n_started, self.n_reads, n_orphans, None)
+        return InputPosition(
+            self._n_started, self._n_before, n_orphans, self._current.position()
+        )  # fmt: skip
+
+    def go_to(self, position: InputPosition) -> None:
+        """Move to a position in the same files; to be called before any batch is read.
+
+        Raises
+        ------
+        InputFormatError
+            If a file cannot be read up to there.
+        """
+        while self._n_started < position.n_started:
+            self._start_next()
+            if self._n_started < position.n_started or position.reader is None:
+                self._end_current()
+        for reader, n_orphans in zip(self._bam_readers, position.n_orphans, strict=True):
+            reader.n_orphans = n_orphans
+        self._n_before = self.n_reads = position.n_before
+        if self._current is not None and position.reader is not None:
+            self._current.go_to(position.reader)
+            self.n_reads += position.reader.n_reads
+        self.n_orphans = sum(position.n_orphans)
+
     def close(self) -> None:
         """Close all files."""
         if self._current is not None:
@@ -137,17 +170,28 @@ class ReadsReader(BatchReader):
             if self._current is None:
                 if not self._waiting:
                     return None
-                following = self._waiting.popleft()
-                self._current, self._tag = following.start(), following.tag
-                self._names, self._n_before = following.names, self.n_reads
+                self._start_next()
+            assert self._current is not None
             raw = self._current.next_raw()
             self.n_orphans = sum(reader.n_orphans for reader in self._bam_readers)
             if raw is None:
-                self._current.close()
-                self._current = None
+                self._end_current()
         # Their present values: when the batch is parsed, another file may be current.
         position = _Position(self._names, self._n_before, self._tag, self.n_reads)
         return raw._replace(parse=partial(_parse, raw, position, self._options.limits))
+
+    def _start_next(self) -> None:
+        """Begin the next of the files."""
+        following = self._waiting.popleft()
+        self._current, self._tag = following.start(), following.tag
+        self._names, self._n_before = following.names, self.n_reads
+        self._n_started += 1
+
+    def _end_current(self) -> None:
+        """Close the files that have been read."""
+        assert self._current is not None
+        self._current.close()
+        self._current = None
 
     def _add(self, lane: Lane) -> None:
         """Open the files of a lane and recognise their formats."""
@@ -159,6 +203,8 @@ class ReadsReader(BatchReader):
             for path in lane.paths:
                 sources.append(ByteSource(path, self._options.executor))
                 stack.callback(sources[-1].close)
+                if self._options.keeps_places:
+                    sources[-1].keep_places()
             formats = [alignment_format(source) for source in sources]
             if any(formats):
                 self._add_alignments(lane, sources, formats, tag)
@@ -170,7 +216,7 @@ class ReadsReader(BatchReader):
         check_files(lane.paths, self._options.interleaved)
         self.has_text = True
 
-        def start() -> BatchReader:
+        def start() -> FastqReader:
             options = self._options
             return FastqReader(
                 sources, options.interleaved, options.batch_bases, options.chunk_bytes,
@@ -270,7 +316,7 @@ def refuse_long_reads(
     )
 
 
-def _giving(reader: BamReader) -> Callable[[], BatchReader]:
+def _giving(reader: BamReader) -> Callable[[], BamReader]:
     return lambda: reader
 
 

@@ -16,7 +16,8 @@ from typing import IO, Any
 
 from mapper.errors import UsageError
 from mapper.io.bgzf_reader import HEAD_BYTES, Step, is_bgzf
-from mapper.io.input_file import GZIP_MAGIC, BrokenStreamError, ByteSource
+from mapper.io.input_file import GZIP_MAGIC, BrokenStreamError, ByteSource, skip
+from mapper.io.position import START, FilePosition
 from mapper.parallel.pool import start_daemon
 
 _CALL = (
@@ -144,7 +145,10 @@ class ConvertedSource:
     def __init__(self, source: ByteSource, reference: str | None, threads: int) -> None:
         self.name = source.name
         self.is_bgzf = True
+        self.n_plain = 0
+        """Bytes that have been read."""
         self._source = source
+        self._stopped = False
         self._broken: BrokenStreamError | None = None
         regular = source.path != "-" and stat.S_ISREG(Path(source.path).stat().st_mode)
         options = ["-u", "--no-PG", "-@", str(threads - 1)]
@@ -186,14 +190,27 @@ class ConvertedSource:
                 raise self._broken
             if reason is not None:
                 raise BrokenStreamError(reason)
+        self.n_plain += n
         return n
 
     def begin(self, buffer: memoryview) -> Step:
         """Fill the start of `buffer` as :meth:`readinto` does; the step has no parts."""
         return Step(self.readinto(buffer))
 
+    def keep_places(self) -> None:
+        """Nothing: what is converted can be read from the start only."""
+
+    def position(self, n_plain: int) -> FilePosition:
+        """Return the position after `n_plain` bytes."""
+        return FilePosition(n_plain, START)
+
+    def go_to(self, position: FilePosition) -> None:
+        """Move forward to a position; see :meth:`ByteSource.go_to`."""
+        skip(self, position.n_plain - self.n_plain, lambda: self._stopped)
+
     def stop(self) -> None:
         """Kill samtools; threads that read find the stream broken."""
+        self._stopped = True
         self._samtools.process.kill()
 
     def close(self) -> None:

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mapper.cuda.devices import CPU, DeviceChoice
 from mapper.io.reads import Lane
 from mapper.mapping.device_io import AUTO
 from mapper.pair.insert_size import InsertSizeModel
-from mapper.params import MapParams
+from mapper.params import RESUME_SECONDS, MapParams
 from mapper.sorting.options import SortOptions
+
+
+class Resume(NamedTuple):
+    """How a run goes on where a process before it was killed; see :mod:`mapper.mapping.resume`."""
+
+    index_checksum: str
+    """See :func:`mapper.index.storage.checksum`."""
+    restarts: bool = False
+    """Begin anew where the state is of another run or damaged, instead of refusing it."""
+    seconds: float = RESUME_SECONDS
+    """Between two states."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,8 @@ class MapJob:
     batch_bases: int | None = None
     """Bases of a batch; None for BATCH_BASES or, with a device, for as many as fit its memory."""
     insert_size: InsertSizeModel | None = None
+    resume: Resume | None = None
+    """None for a run that leaves nothing behind if it is ended."""
     progress: bool = False
     """Show a bar on standard error."""
     report: Callable[[int], None] | None = None

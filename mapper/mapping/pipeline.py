@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -34,12 +35,13 @@ from mapper.io.bgzf import Compressor
 from mapper.io.bgzf_reader import SharedInflating
 from mapper.io.header import header_text, parse_read_group
 from mapper.io.input_tags import copy_input_tags
-from mapper.io.output import RecordOutput, open_output
+from mapper.io.output import ResumableOutput, open_output
 from mapper.io.reads import Lane, LengthLimits, ReadOptions, ReadsReader
 from mapper.mapping.device_io import HOST, DeviceIO
 from mapper.mapping.job import MapJob
 from mapper.mapping.memory_plan import SAMTOOLS_BYTES, MemoryPlan, log_memory, plan_memory
 from mapper.mapping.prefetch import BatchPrefetcher
+from mapper.mapping.resume import Checkpoints, open_checkpoints
 from mapper.mapping.session import Session
 from mapper.mapping.stages import AlignedBatch, place_batch
 from mapper.mapping.stats import ORPHANS_MAPPED, ORPHANS_SKIPPED, RunStats
@@ -53,8 +55,10 @@ from mapper.pair.insert_size import (
     confident_inserts,
     estimate,
     in_score_units,
+    model_of,
+    numbers_of,
 )
-from mapper.pair.placement import PlacementBatch, Tally, tally
+from mapper.pair.placement import Tally, tally
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import MAP, READ, SPILL, WRITE, PriorityPool, share_threads
 from mapper.params import MAX_LONG_READ, MAX_READ_LEN
@@ -86,17 +90,23 @@ def map_reads(index: Index, job: MapJob, session: Session | None = None) -> RunS
         If input, options or output cannot be used.
     """
     stats = RunStats()
-    if session is None:
-        with Session(index) as own:
-            return _map_reads(own, job, stats)
-    if session.index is not index:
+    if session is not None and session.index is not index:
         raise ValueError("the session is one of another index")
-    return _map_reads(session, job, stats)
+    with ExitStack() as stack:
+        if session is None:
+            session = stack.enter_context(Session(index))
+        checkpoints = None
+        if job.resume is not None:
+            checkpoints = stack.enter_context(open_checkpoints(job))
+            job = replace(job, command_line=checkpoints.command_line)
+        return _map_reads(session, job, stats, checkpoints)
 
 
-def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
+def _map_reads(
+    session: Session, job: MapJob, stats: RunStats, checkpoints: Checkpoints | None
+) -> RunStats:
     """Open input and output, compile the stages, and map all reads."""
-    run = Run(session, job, stats)
+    run = Run(session, job, stats, checkpoints)
     index = session.index
     contigs = index.contigs
     lanes = job.lanes or [Lane(tuple(job.reads), job.read_group)]
@@ -112,7 +122,7 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
         tag_groups=bool(job.lanes), reference=job.input_reference,
         threads=share_threads(job.threads, 1)[1], executor=stats.timed(pool.at(READ), "inflate"),
         n_threads=run.workers, limits=LENGTH_LIMITS, batch_bases=run.host_batch_bases,
-        inflating=_inflating(device_io, pool, stats),
+        inflating=_inflating(device_io, pool, stats), keeps_places=checkpoints is not None,
     )  # fmt: skip
     reader = ReadsReader(lanes, options)
     try:
@@ -142,6 +152,8 @@ def _map_reads(session: Session, job: MapJob, stats: RunStats) -> RunStats:
                 short_reads=reader.may_hold_pairs or run.params.longest_short >= 0,
                 helpers=helpers,
             )  # fmt: skip
+            if checkpoints is not None:
+                checkpoints.go_to(reader)
             with stats.idling(pool.idle_seconds):
                 _map_batches(run, reader, output, pool)
             if reader.n_orphans:
@@ -167,15 +179,16 @@ def _inflating(io: DeviceIO, pool: PriorityPool, stats: RunStats) -> SharedInfla
 @contextmanager
 def _output(
     run: Run, header: str, plan: MemoryPlan, compressor: Compressor | None
-) -> Iterator[RecordOutput[Any]]:
+) -> Iterator[ResumableOutput[Any]]:
     """Open the output of a run; the end of the block writes sorted records."""
     job, contigs = run.job, run.index.contigs
     executor = run.stats.timed(run.pool.at(WRITE), "compress")
+    partial = None if run.checkpoints is None else run.checkpoints.partial
     if job.sort is None:
         with open_output(
             job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(),
             executor, level=job.compression, reference=job.reference, threads=run.helper_threads,
-            compressor=compressor,
+            compressor=compressor, partial=partial,
         ) as output:  # fmt: skip
             yield output
         return
@@ -185,6 +198,7 @@ def _output(
     target = SortedTarget(
         job.output, job.output_format, job.command_line, header, contigs.names,
         contigs.lengths.tolist(), job.compression, job.reference, job.threads, compressor,
+        partial,
     )  # fmt: skip
     with open_sorted_output(
         target,
@@ -201,11 +215,21 @@ def _output(
 
 
 class FirstPairs:
-    """The first pairs of a run, in input order: a warning is given if none of them is proper."""
+    """The first pairs of a run, in input order: a warning is given if none of them is proper.
 
-    def __init__(self) -> None:
-        self._paired = self._mapped = self._proper = 0
-        self._ended = False
+    Parameters
+    ----------
+    saved
+        What :meth:`saved` returned in an earlier process.
+    """
+
+    def __init__(self, saved: Sequence[int] = (0, 0, 0, 0)) -> None:
+        self._paired, self._mapped, self._proper, ended = saved
+        self._ended = bool(ended)
+
+    def saved(self) -> list[int]:
+        """Return what is known of them, for another process to go on with."""
+        return [self._paired, self._mapped, self._proper, int(self._ended)]
 
     def add(self, batch: Finished) -> None:
         """Add the next batch; judge if there are ESTIMATION_PAIRS."""
@@ -232,6 +256,7 @@ class Finished(NamedTuple):
 
     n_reads: int
     encoded: Any  # what the output made of it
+    counts: dict[str, int]  # for the statistics
     n_primary: int
     n_paired: int  # reads of pairs
     n_mapped: int  # of these
@@ -260,16 +285,27 @@ Encode = Callable[[RecordBatch, ReadBatch], Any]
 
 
 def _map_batches(
-    run: Run, reader: ReadsReader, output: RecordOutput[Any], pool: PriorityPool
+    run: Run, reader: ReadsReader, output: ResumableOutput[Any], pool: PriorityPool
 ) -> None:
     """Read, map and write until the input ends; check that every read came out."""
-    written = 0
+    checkpoints = run.checkpoints
+    written = reader.n_reads  # before, by processes that were killed
     first_pairs = FirstPairs()
+    if checkpoints is not None and checkpoints.state is not None:
+        first_pairs = FirstPairs(checkpoints.state["first_pairs"])
+        run.restore(checkpoints.state, checkpoints.n_starts)
+
+    def state() -> dict[str, Any]:
+        return {**run.saved(), "first_pairs": first_pairs.saved()}
+
     batches = BatchPrefetcher(pool, partial(run.cut, reader), run.workers)
-    with tqdm(
-        unit=" reads", unit_scale=True, disable=not run.job.progress, file=sys.stderr,
-        desc="mapping", mininterval=0.5,
-    ) as progress:  # fmt: skip
+    with (
+        nullcontext() if checkpoints is None else checkpoints.mapping(),
+        tqdm(
+            unit=" reads", unit_scale=True, disable=not run.job.progress, file=sys.stderr,
+            desc="mapping", mininterval=0.5, initial=written,
+        ) as progress,
+    ):  # fmt: skip
         for finished in finished_batches(run, batches, reader.may_hold_pairs, output.encode):
             output.append(finished.encoded)
             written += finished.n_reads
@@ -278,6 +314,10 @@ def _map_batches(
             if run.job.report is not None:
                 run.job.report(written)
             del finished  # its memory would stay in use while the next batch is awaited
+            if checkpoints is not None:
+                checkpoints.written(output, state)
+        if checkpoints is not None and run.job.sort is not None:
+            checkpoints.all_written(output, state)
     first_pairs.end()
     if written != reader.n_reads:
         raise OutputError(
@@ -310,6 +350,8 @@ def finished_batches(
                 f"{finished.n_reads} reads came in and {finished.n_primary} primary records "
                 "would go out; this is a bug in fmwave, please report it"
             )
+        # Not by the task: an interrupted run must not count batches behind the last written one.
+        run.stats.count(**finished.counts)
         return finished
 
     try:
@@ -348,6 +390,8 @@ def _freeze_insert_size(
     encode: Encode,
 ) -> InsertSizeModel:  # fmt: skip
     """Return the insert-size model; queue the batches that were aligned to estimate it."""
+    if run.frozen is not None:
+        return in_score_units(run.frozen, run.params.extend.match)
     given = run.job.insert_size
     if given is not None or not may_hold_pairs:
         model = given if given is not None else assumed_model()
@@ -395,10 +439,7 @@ def _freeze_insert_size(
 
 def report_insert_size(stats: RunStats, model: InsertSizeModel) -> None:
     """Add the model, in bases, to the statistics of the run."""
-    stats.insert_size = {
-        "mean": model.mean, "std": model.std, "low": model.low, "high": model.high,
-        "pairs": model.n_pairs,
-    }  # fmt: skip
+    stats.insert_size = numbers_of(model)
 
 
 # --- the steps of a run ---
@@ -407,10 +448,16 @@ def report_insert_size(stats: RunStats, model: InsertSizeModel) -> None:
 class Run:
     """The state of one run; its methods are the steps."""
 
-    def __init__(self, session: Session, job: MapJob, stats: RunStats) -> None:
+    def __init__(
+        self, session: Session, job: MapJob, stats: RunStats,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:  # fmt: skip
         self.index = index = session.index
         self.job = job
         self.stats = stats
+        self.checkpoints = checkpoints
+        self.frozen: InsertSizeModel | None = None
+        """The model, in bases, that an earlier process has frozen."""
         params = resolve_both(job.params, index.fm.n_rows - 1)
         contigs = index.contigs
         self.params = params.for_contigs(len(contigs.group_names), bool(contigs.alt_names))
@@ -466,7 +513,10 @@ class Run:
     def cut(self, reader: ReadsReader) -> RawBatch | None:
         """Cut the next batch off the input (a task)."""
         with self.stats.stage("read"):
-            return reader.next_raw()
+            raw = reader.next_raw()
+        if raw is not None and self.checkpoints is not None:
+            self.checkpoints.cut(reader.position())
+        return raw
 
     def parse(self, raw: RawBatch) -> ReadBatch:
         """Parse a batch (a task)."""
@@ -481,16 +531,28 @@ class Run:
         self.insert_size = model
         report_insert_size(self.stats, model)
 
+    def saved(self) -> dict[str, Any]:
+        """Return the state of this run after the batches that have been written."""
+        return {"insert_size": self.stats.insert_size, "statistics": self.stats.saved()}
+
+    def restore(self, saved: dict[str, Any], n_starts: int) -> None:
+        """Go on from the state of an earlier process, the `n_starts`-th."""
+        self.frozen = model_of(saved["insert_size"])
+        self.stats.insert_size = saved["insert_size"]
+        self.stats.restore(saved["statistics"], n_starts)
+
     def finish(self, batch: AlignedBatch, model: InsertSizeModel, encode: Encode) -> Finished:
         """Run the stages that need the insert size, and encode (a task)."""
         parts = []
         n_paired = n_mapped = n_proper = 0
+        counts: Counter[str] = Counter()
         for aligned in batch.parts:
             placements, made = place_batch(
                 self.index, aligned, model, self.params, self.names, self.stats
             )
             parts.append(made)
-            placed = self._count(aligned.reads, placements, made.n_records)
+            placed = tally(placements)
+            counts.update(_counts(aligned.reads, placed, made.n_records))
             if aligned.reads.paired:
                 n_paired, n_mapped, n_proper = aligned.reads.n_reads, placed.mapped, placed.proper
         with self.stats.stage("records"):
@@ -498,20 +560,22 @@ class Run:
         with self.stats.stage("encode"):
             encoded = encode(records, batch.reads)
         n_primary = int(((records.flag & NOT_PRIMARY) == 0).sum())
-        return Finished(batch.reads.n_reads, encoded, n_primary, n_paired, n_mapped, n_proper)
+        return Finished(
+            batch.reads.n_reads, encoded, counts, n_primary, n_paired, n_mapped, n_proper
+        )  # fmt: skip
 
-    def _count(self, reads: ReadBatch, placements: PlacementBatch, n_records: int) -> Tally:
-        placed = tally(placements)
-        self.stats.count(
-            reads=reads.n_reads,
-            paired=reads.n_reads if reads.paired else 0,
-            bases=int(reads.base_offsets[-1]),
-            mapped=placed.mapped,
-            proper=placed.proper,
-            mapq_30=placed.sure,
-            records=n_records,
-        )
-        return placed
+
+def _counts(reads: ReadBatch, placed: Tally, n_records: int) -> dict[str, int]:
+    """Return the counts of reads that have been placed."""
+    return {
+        "reads": reads.n_reads,
+        "paired": reads.n_reads if reads.paired else 0,
+        "bases": int(reads.base_offsets[-1]),
+        "mapped": placed.mapped,
+        "proper": placed.proper,
+        "mapq_30": placed.sure,
+        "records": n_records,
+    }
 
 
 def _warn_of_mates(reads: ReadBatch) -> None:

@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,6 +52,8 @@ class RunStats:
     insert_size: dict[str, float] | None = None
     duplicates: dict[str, object] | None = None
     """Counts of marked duplicates, as samtools markdup names them."""
+    n_starts: int = 0
+    """Processes that were killed before this one went on."""
     writing_seconds: float = 0.0
     """Time after mapping in which sorted records are written."""
     _writing_since: float | None = None
@@ -93,6 +95,29 @@ class RunStats:
             for name, increment in increments.items():
                 self.counts[name] = self.counts.get(name, 0) + int(increment)
 
+    def saved(self) -> dict[str, Any]:
+        """Return what another process needs to go on counting, as values that JSON can hold."""
+        with self._lock:
+            return {
+                "counts": dict(self.counts),
+                "seconds": dict(self.stage_seconds),
+                "cpu_seconds": dict(self.stage_cpu_seconds),
+                "start": self.start_seconds,
+                "compile": self.compile_seconds,
+                "wall": time.perf_counter() - self.started,
+            }
+
+    def restore(self, saved: Mapping[str, Any], n_starts: int) -> None:
+        """Add what an earlier process of the run, the `n_starts`-th, returned by :meth:`saved`."""
+        self.count(**saved["counts"])
+        for name in STAGES:
+            self.stage_seconds[name] += saved["seconds"].get(name, 0.0)
+            self.stage_cpu_seconds[name] += saved["cpu_seconds"].get(name, 0.0)
+        self.start_seconds += saved["start"]
+        self.compile_seconds += saved["compile"]
+        self.started -= saved["wall"]
+        self.n_starts = n_starts
+
     def begin_writing(self) -> None:
         """Note that mapping has ended, and sorted records are written from now on."""
         self._writing_since = time.perf_counter()
@@ -111,6 +136,7 @@ class RunStats:
         mapping = max(self.wall_seconds - before, 1e-9)
         return {
             "fmwave": __version__,
+            **({"resumed": self.n_starts} if self.n_starts else {}),
             "versions": {"python": platform.python_version()}
             | {name: importlib.metadata.version(name) for name in ("numba", "numpy")},
             "counts": self.counts,

@@ -11,7 +11,8 @@ Of pairing, only this module uses floating point: the model holds integers.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -88,6 +89,22 @@ def assumed_model() -> InsertSizeModel:
     penalty = np.zeros(1000, np.int32)
     penalty.flags.writeable = False
     return InsertSizeModel(1, 1000, penalty, 0.0, 0.0, 0)
+
+
+def model_of(numbers: Mapping[str, Any] | None) -> InsertSizeModel:
+    """Return the model that :func:`numbers_of` describes; the assumed one for None."""
+    if numbers is None or (numbers["pairs"] == 0 and numbers["std"] == 0):  # -I takes no std of 0
+        return assumed_model()
+    mean, std = float(numbers["mean"]), float(numbers["std"])
+    return model_from(mean, std, numbers["low"], numbers["high"], numbers["pairs"])
+
+
+def numbers_of(model: InsertSizeModel) -> dict[str, float]:
+    """Return the numbers from which a model in bases follows, bit for bit."""
+    return {
+        "mean": model.mean, "std": model.std, "low": model.low, "high": model.high,
+        "pairs": model.n_pairs,
+    }  # fmt: skip
 
 
 def estimate(inserts: np.ndarray) -> InsertSizeModel:

@@ -53,6 +53,9 @@ _raised: set[weakref.ref[BaseException]] = set()
 _raised_at = 0.0
 """Time of the last signal that raised."""
 
+_patience = 0.0
+"""Seconds for which signals wait; see :func:`waiting`."""
+
 
 class Terminated(BaseException):
     """A signal but SIGINT came; like KeyboardInterrupt, it passes ``except Exception``."""
@@ -94,6 +97,35 @@ def stop_raising() -> None:
 
 
 @contextmanager
+def waiting(seconds: float) -> Iterator[None]:
+    """Let signals wait in the block until it calls :func:`raise_waiting`, `seconds` at most.
+
+    Then, at the end of the block, and for a second SIGINT, they raise as outside of it.
+    """
+    global _patience
+    _patience = seconds
+    try:
+        yield
+    finally:
+        _patience = 0.0
+    raise_waiting()
+
+
+def is_waiting() -> bool:
+    """Return True if a signal waits for the end of what the block of :func:`waiting` does."""
+    return bool(_patience and caught)
+
+
+def raise_waiting() -> None:
+    """Raise for a signal that has come, if one has."""
+    global _raised_at
+    if caught:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _raised_at = time.monotonic()
+        raise _error()
+
+
+@contextmanager
 def interruptible() -> Iterator[None]:
     """Raise KeyboardInterrupt for SIGINT in the block, so that it always leaves the block.
 
@@ -128,28 +160,38 @@ def _stop(signum: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if len(caught) > 1 and now - _raised_at < REPEAT_SECONDS:
             return
+        if _patience and (len(caught) == 1 or signum != signal.SIGINT):
+            if len(caught) == 1:
+                _raise_after(_patience)
+            return
         _raised_at = now
     if _would_be_dropped(frame):
-        _retry()
+        _raise_after(_RETRY_SECONDS)
         return
-    error = Interrupted() if caught[0] == signal.SIGINT else Terminated()
-    _raised.add(weakref.ref(error, _dropped))
+    error = _error()
     try:
         raise error
     finally:
         del error  # or this frame, which its traceback holds, would keep it
 
 
+def _error() -> BaseException:
+    """Return the exception for the first signal, to be raised."""
+    error = Interrupted() if caught[0] == signal.SIGINT else Terminated()
+    _raised.add(weakref.ref(error, _dropped))
+    return error
+
+
 def _dropped(error: weakref.ref[BaseException]) -> None:
     """Retry if an exception was deleted before it was caught; called by its weak reference."""
     if error in _raised:  # nobody has caught it at the bottom of the stack
         _raised.remove(error)
-        _retry()
+        _raise_after(_RETRY_SECONDS)
 
 
-def _retry() -> None:
+def _raise_after(seconds: float) -> None:
     signal.signal(signal.SIGALRM, _stop)
-    signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _would_be_dropped(frame: FrameType | None) -> bool:

@@ -22,10 +22,20 @@ from mapper.batch import ReadBatch, RecordBatch
 from mapper.errors import OutputError
 from mapper.io.bgzf import Compressor
 from mapper.io.header import bam_header
-from mapper.io.output import bam_writer, check_format, cram_options, samtools_output
+from mapper.io.output import (
+    INDEX,
+    RECORDS,
+    Checkpoint,
+    PartialOutput,
+    bam_writer,
+    check_format,
+    cram_options,
+    samtools_output,
+)
 from mapper.io.output_file import (
     STDOUT,
     OutputFile,
+    Partial,
     check_writable,
     is_special,
     remove_quietly,
@@ -38,6 +48,7 @@ from mapper.sorting.engine import Gathered, Marking, gathered_ranges
 from mapper.sorting.options import MarkOptions, SortOptions
 from mapper.sorting.ranges import RecordRange
 from mapper.sorting.runs import RecordSorter, Run, SortedRuns, make_run
+from mapper.sorting.saved_runs import SavedRuns
 from mapper.sorting.spill_file import SpillFile, spill_directory
 
 
@@ -62,6 +73,13 @@ class SortedTarget(NamedTuple):
     """Threads of samtools, for CRAM and SAM."""
     compressor: Compressor | None = None
     """Compresses BAM; None for the host."""
+    partial: PartialOutput | None = None
+    """Temporary files that stay after an exception, so that another process goes on with the runs;
+    None for files that go."""
+
+    def partial_file(self, name: str) -> Partial | None:
+        """Return a temporary file of the sorted output; None for one of its own."""
+        return None if self.partial is None else Partial(self.partial.file(name))
 
     @property
     def file_path(self) -> Path | None:
@@ -91,9 +109,9 @@ class SortedOutput:
 
     def __init__(
         self, sorter: RecordSorter, file: SpillFile, target: SortedTarget, executor: Executor,
-        duplicates: MarkOptions | None,
+        duplicates: MarkOptions | None, saved: SavedRuns | None,
     ) -> None:  # fmt: skip
-        self._sorter = sorter
+        self._sorter, self._saved = sorter, saved
         self._file, self._target = file, target
         self._executor, self._duplicates = executor, duplicates
         self.duplicates: dict[str, object] | None = None
@@ -117,6 +135,11 @@ class SortedOutput:
     def append(self, encoded: Run) -> None:
         """Add the next batch: one thread at a time, in input order."""
         self._sorter.add(encoded)
+
+    def checkpoint(self) -> Checkpoint:
+        """Return what has been appended."""
+        assert self._saved is not None  # by the target
+        return self._saved.checkpoint(self._sorter)
 
 
 @contextmanager
@@ -148,10 +171,17 @@ def open_sorted_output(
         If the output cannot be created, at once, or cannot be written in full.
     """
     target.check()
-    file = SpillFile(spill_directory(sort.tmp_dir, target.file_path))
+    saved = None
+    if target.partial is None:
+        file = SpillFile(spill_directory(sort.tmp_dir, target.file_path))
+    else:
+        saved = SavedRuns(target.partial.runs, target.partial.saved)
+        file = saved.spill_file
     sorter = RecordSorter(file, spilling or executor, n_threads, memory)
-    output = SortedOutput(sorter, file, target, executor, sort.duplicates)
+    output = SortedOutput(sorter, file, target, executor, sort.duplicates, saved)
     try:
+        if saved is not None:
+            saved.restore(sorter)
         yield output
         runs = sorter.finish()
         n_records = sorter.n_records
@@ -232,9 +262,13 @@ def _write_bam(
     with ExitStack() as stack:
         index_file = None
         if target.index_path is not None:
-            index_file = stack.enter_context(OutputFile(str(target.index_path)))
+            index_file = stack.enter_context(
+                OutputFile(str(target.index_path), partial=target.partial_file(INDEX))
+            )
         index = BamIndex(target.contig_names, target.contig_lengths)
-        sink = stack.enter_context(OutputFile(target.path, stale=_stale(target)))
+        sink = stack.enter_context(
+            OutputFile(target.path, stale=_stale(target), partial=target.partial_file(RECORDS))
+        )
         with bam_writer(
             sink, start, executor, target.level, target.compressor, 2 * n_threads
         ) as writer:
@@ -252,11 +286,15 @@ def _write_by_samtools(parts: Iterator[Gathered], target: SortedTarget, start: b
     if target.output_format == "cram":
         options = cram_options(target.reference, target.level)
     index = None if target.index_path is None else temporary_name(target.index_path)
+    if index is not None and target.partial is not None:
+        index = target.partial.file(INDEX)
     # The first thread of samtools only hands records over to the others, which encode them.
     threads = target.threads + 1 if target.threads > 1 else 1
     try:
         with (
-            OutputFile(target.path, stale=_stale(target)) as sink,
+            OutputFile(
+                target.path, stale=_stale(target), partial=target.partial_file(RECORDS)
+            ) as sink,
             samtools_output(sink, start, options, threads, index) as output,
         ):
             for part in parts:

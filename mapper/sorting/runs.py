@@ -390,7 +390,7 @@ class _Spill:
     def __init__(
         self, runs: list[Run], file: SpillFile, executor: Executor, n_threads: int
     ) -> None:
-        self._runs = runs
+        self.runs = runs
         self._file = file
         self._executor = executor
         self._ahead = n_threads + 2
@@ -421,7 +421,7 @@ class _Spill:
         rest = []
         if self._ranges:
             rows = self._merged.rows_before(self._ranges[0][0])
-            rest = [run.behind(row) for run, row in zip(self._runs, rows.tolist(), strict=True)]
+            rest = [run.behind(row) for run, row in zip(self.runs, rows.tolist(), strict=True)]
             self._ranges.clear()
         while self._sorting:
             self._write(self._sorting.popleft().result())
@@ -449,6 +449,14 @@ class _Spill:
         wait(self._writing)  # a write that runs needs the file, which is closed next
 
 
+class RunsSoFar(NamedTuple):
+    """All records that have come, in the order of the input."""
+
+    merged: list[SpilledRun]  # in the temporary file
+    n_merged: int  # runs of the input that these hold
+    runs: list[Run]  # the others, of which some may be being merged
+
+
 class RecordSorter:
     """Sorts records within a bound of memory; one thread at a time may call it.
 
@@ -472,6 +480,7 @@ class RecordSorter:
         self._runs: list[Run] = []
         self._n_bytes = 0
         self._spilled: list[SpilledRun] = []
+        self._n_merged = 0  # runs of the input in these
         self._spill: _Spill | None = None
         self.n_records = 0
 
@@ -485,6 +494,16 @@ class RecordSorter:
         self._runs.append(run)
         self._n_bytes += run.n_bytes
         self.n_records += len(run.keys)
+
+    def restore(self, merged: list[SpilledRun], n_merged: int) -> None:
+        """Begin with runs that lie in the temporary file; see :class:`RunsSoFar`."""
+        self._spilled, self._n_merged = list(merged), n_merged
+        self.n_records = sum(int(run.rows.sum()) for run in merged)
+
+    def so_far(self) -> RunsSoFar:
+        """Return what has been added."""
+        being_merged = [] if self._spill is None else self._spill.runs
+        return RunsSoFar(list(self._spilled), self._n_merged, being_merged + self._runs)
 
     def finish(self) -> SortedRuns:
         """Return all runs."""
@@ -507,6 +526,7 @@ class RecordSorter:
             run = self._spill.go_on(wait=wait)
             if run is not None:
                 self._spilled.append(run)
+                self._n_merged += len(self._spill.runs)
                 self._spill = None
             elif not wait:
                 break

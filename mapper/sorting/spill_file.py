@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
 
 from mapper.errors import OutputError, option
-from mapper.io.output_file import output_error
+from mapper.io.output_file import Partial, later_sync, open_partial, output_error
 
 
 class SpilledRun(NamedTuple):
@@ -53,12 +54,17 @@ class SpillFile:
     ----------
     directory
         From :func:`spill_directory`.
+    partial
+        A file that another process can go on with; None for one without a name.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, partial: Partial | None = None) -> None:
         self.directory = directory
         self._file: IO[bytes] | None = None
         self.n_bytes = 0
+        if partial is not None:
+            handle = open_partial(partial.path, os.O_RDWR, partial.n_bytes)
+            self._file, self.n_bytes = os.fdopen(handle, "r+b", 0), partial.n_bytes
 
     def reserve(self, n_bytes: int) -> int:
         """Return the offset of the next `n_bytes` bytes of the file; one thread at a time."""
@@ -86,6 +92,11 @@ class SpillFile:
                 f"directory ({option('tmp_dir')}), or give more {option('memory')}"
             ) from error
 
+    def later_sync(self) -> Callable[[], None]:
+        """Return a function that waits until what has been written is on disk."""
+        assert self._file is not None
+        return later_sync(self._file.fileno())
+
     def read(self, offset: int, out: np.ndarray) -> None:
         """Fill an array with the bytes from an offset on; any thread."""
         assert self._file is not None
@@ -109,7 +120,7 @@ class SpillFile:
         )
 
     def close(self) -> None:
-        """Remove the file."""
+        """Close the file, which removes one without a name."""
         if self._file is not None:
             self._file.close()
             self._file = None

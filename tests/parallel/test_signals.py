@@ -282,3 +282,43 @@ def test_no_lock_is_left_held() -> None:
         assert not signals._would_be_dropped(sys._getframe())
     assert [frame.f_code.co_name for frame in frames] == ["__enter__", "__exit__"]
     assert all(map(signals._would_be_dropped, frames))
+
+
+def test_a_signal_waits_for_the_end_of_a_step() -> None:
+    signals.raise_on_signals()
+    done = []
+    with pytest.raises(signals.Terminated), signals.waiting(60):
+        assert not signals.is_waiting()
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.is_waiting()
+        signal.raise_signal(signal.SIGTERM)
+        done.append("step")
+        signals.raise_waiting()
+        done.append("next step")
+    assert done == ["step"]
+    signals.stop_raising()
+
+
+def test_a_signal_that_nobody_asked_for_raises_at_the_end() -> None:
+    signals.raise_on_signals()
+    with pytest.raises(signals.Terminated), signals.waiting(60):
+        signal.raise_signal(signal.SIGUSR1)
+    signals.stop_raising()
+
+
+def test_a_signal_does_not_wait_for_ever() -> None:
+    signals.raise_on_signals()
+    with pytest.raises(signals.Terminated), signals.waiting(0.01):
+        signal.raise_signal(signal.SIGTERM)
+        threading.Event().wait()
+    signals.stop_raising()
+
+
+def test_a_second_interrupt_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "REPEAT_SECONDS", 0.0)
+    signals.raise_on_signals()
+    with pytest.raises(signals.Interrupted), signals.waiting(60):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the second signal does not wait")
+    signals.stop_raising()

@@ -35,8 +35,8 @@ rule map_sample:
         + (
             "{params.check}{params.staging}; "
             'fmwave map "$index" {input.reads:q} -o {output.alignments:q} --sort -t {threads}'
-            " {params.read_group:q} {params.preset} {params.reference:q} {params.duplicates:q}"
-            " --device cpu"
+            " --resume-or-restart {params.read_group:q} {params.preset} {params.reference:q}"
+            " {params.duplicates:q} --device cpu"
             " --json-stats {output.json:q} {params.extra}{params.afterwards}"
         )
 
