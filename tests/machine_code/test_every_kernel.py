@@ -14,7 +14,8 @@ from mapper.batch import AlignmentBatch, LocusBatch
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.index.reference import ContigBounds
 from mapper.kmers.hits import HitStore
-from mapper.params import ExtendParams
+from mapper.params import AnchorParams, ExtendParams
+from mapper.seed.maximal import AnchorColumns, WindowScratch
 from mapper.seed.rounds import SeedColumns
 from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
 from tests.helpers.stage_batches import index_of, small_genome
@@ -54,6 +55,27 @@ def seeding_and_chaining():
         align_ungapped,
         [array(np.uint64, 2), reads, LOCI, I4, type_of(ExtendParams()), NUMBER, I4, rows],
     )
+
+
+def long_reads():
+    from mapper.seed import anchors_cuda as anchors
+    from mapper.seed.cuda import DeviceReads
+
+    fm = type_of(index_of(small_genome(np.random.default_rng(1))).fm)
+    reads = types.NamedTuple([U1, I8, array(np.uint64, 2), I8], DeviceReads)
+    segments = types.NamedTuple([I4, I8, I8, I8, I8], anchors.Segments)
+    params = type_of(AnchorParams())
+    windows = types.NamedTuple([I4, I4, U1, I8, I8, I4], WindowScratch)
+    found = types.NamedTuple([U1, I4, I8, I4], AnchorColumns)
+    yield anchors._pack_words, [reads, NUMBER]
+    yield anchors._search_windows, [fm, reads, segments, params, NUMBER, windows, I4, I4]
+    yield anchors._locate_rows, [fm, windows, I8, NUMBER, I8]
+    yield (
+        anchors._make_anchors,
+        [fm, reads, segments, params, NUMBER, NUMBER, windows, I8, I8, found, I4],
+    )
+    yield anchors._gather_anchors, [segments, NUMBER, I8, found, I8, found]
+    yield anchors._read_rows, [I8, I8, I8]
 
 
 def index_and_kmers():
@@ -109,7 +131,9 @@ def pairwise():
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("kernels", [seeding_and_chaining, index_and_kmers, bgzf, pairwise])
+@pytest.mark.parametrize(
+    "kernels", [seeding_and_chaining, long_reads, index_and_kmers, bgzf, pairwise]
+)
 def test_kernels_keep_everything_in_registers(kernels) -> None:
     require_compiler()
     for kernel, argument_types in kernels():

@@ -1,0 +1,161 @@
+"""Long reads on a device (or in the simulator) and on the CPU: the same batches, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mapper.batch import ReadBatch
+from mapper.batch_ops import join_reads
+from mapper.cuda.api import SIMULATED
+from mapper.errors import DeviceMemoryError
+from mapper.index.index import Index
+from mapper.mapping.stages import LongChained, extend_long_reads, long_reads_of, seed_long_reads
+from mapper.mapping.stats import ON_CPU, RunStats
+from mapper.params import PRESETS, MapParams
+from mapper.seed.cpu import find_anchors, sorted_anchors
+from mapper.seed.exact import resolve_both
+from mapper.seed.pack import pack_reads
+from tests.helpers.read_batches import Genome, genome_of, mutated, random_letters, reads_of
+from tests.helpers.stage_batches import index_of, opposite, small_genome
+
+pytestmark = pytest.mark.gpu
+
+SCALE = 1 if SIMULATED else 10
+
+
+def check_equal(ours, theirs) -> None:
+    """Assert that every column has the same type and content."""
+    assert type(ours) is type(theirs)
+    for name, a, b in zip(ours._fields, ours, theirs, strict=True):
+        assert a.dtype == b.dtype, name
+        assert np.array_equal(a, b), name
+
+
+def run_all(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    return [call() for call in calls]
+
+
+@pytest.fixture(scope="module")
+def genome() -> Genome:
+    if SIMULATED:
+        return small_genome(np.random.default_rng(1))
+    rng = np.random.default_rng(1)
+    family = random_letters(rng, 600)
+    parts = [random_letters(rng, 3000) + mutated(rng, family, 0.08) for _ in range(30)]
+    whole = "".join(parts) + "N" * 300 + "ACG" * 200
+    return genome_of([whole, random_letters(rng, 5000) + whole[9000:12000]])
+
+
+@pytest.fixture(scope="module")
+def index(genome: Genome) -> Index:
+    return index_of(genome)
+
+
+def params_of(index: Index, preset: str) -> MapParams:
+    return resolve_both(MapParams(long=PRESETS[preset]), index.fm.n_rows - 1)
+
+
+def long_reads(genome: Genome, seed: int, n: int) -> ReadBatch:
+    """Reads with errors of every rate, with N, of both strands, and from nowhere."""
+    rng = np.random.default_rng(seed)
+    reads = ["N" * 1100, random_letters(rng, 1100), genome.text[:1005]]
+    while len(reads) < n:
+        length = int(rng.integers(1001, 1400 * SCALE))
+        start = int(rng.integers(0, len(genome.text) - length))
+        letters = genome.text[start : start + length]
+        at, size = int(rng.integers(100, 900)), int(rng.integers(1, 300))
+        if len(reads) % 3 == 0:
+            letters = letters[:at] + random_letters(rng, size) + letters[at:]
+        if len(reads) % 3 == 1:
+            letters = letters[:at] + letters[at + size // 2 :]
+        if len(reads) % 5 == 0:
+            letters = letters[:500] + "N" * 30 + random_letters(rng, 9) + "N" + letters[500:]
+        letters = mutated(rng, letters, float(rng.choice([0, 0.005, 0.02, 0.08])))
+        reads.append(opposite(letters) if rng.random() < 0.5 else letters)
+    return reads_of(reads)
+
+
+@pytest.mark.parametrize("preset", ["hifi", "ont"])
+def test_anchors_are_those_of_the_cpu(device, genome: Genome, index: Index, preset: str) -> None:
+    from mapper.mapping.stages_cuda import DeviceStages
+    from mapper.seed import anchors_cuda
+    from mapper.seed.cuda import download_packed
+
+    params = params_of(index, preset)
+    batches = [long_reads(genome, 2, 7 * SCALE), long_reads(genome, 3, 4)]
+    (stream,) = DeviceStages(index, [0], n_streams=1).streams
+    there = anchors_cuda.upload_long_reads(stream.space, batches)
+    check_equal(download_packed(stream.space, there), pack_reads(join_reads(batches)))
+    for max_occ in (250, 3):
+        anchors = params.long.anchors._replace(max_occ=max_occ)
+        found = anchors_cuda.find_anchors(
+            stream.space, stream.fm, there, batches,
+            [long_reads_of(batch, anchors).stretches for batch in batches], anchors,
+        )  # fmt: skip
+        for batch, ours in zip(batches, found, strict=True):
+            theirs = find_anchors(index.fm, batch, pack_reads(batch), anchors)
+            assert len(theirs.strand) > 0
+            assert (max_occ == 3) == bool(theirs.frequent.any())
+            check_equal(sorted_anchors(ours), theirs)
+
+
+def check_aligned(
+    index: Index, batches: Sequence[ReadBatch], params: MapParams,
+    found: Sequence[Sequence[LongChained]],
+) -> None:  # fmt: skip
+    """Assert that the alignments along chains of a device are those of the CPU."""
+    for batch, parts in zip(batches, found, strict=True):
+        chained = seed_long_reads(index, batch, params, RunStats())
+        theirs = extend_long_reads(index, batch, [chained], params, RunStats())
+        ours = extend_long_reads(index, batch, parts, params, RunStats())
+        check_equal(ours.alignments, theirs.alignments)
+        check_equal(ours.support, theirs.support)
+        assert np.array_equal(ours.frequent, theirs.frequent)
+
+
+def test_what_does_not_fit_is_done_in_halves(device, monkeypatch, genome, index) -> None:
+    from mapper.mapping import stages_cuda
+
+    sizes = []
+    at_once = stages_cuda._chain_long_at_once
+
+    def limited(stream, batches, *rest):
+        sizes.append(sum(batch.reads.n_reads for batch in batches))
+        if sizes[-1] > 2:
+            raise DeviceMemoryError("pretended")
+        return at_once(stream, batches, *rest)
+
+    monkeypatch.setattr(stages_cuda, "_chain_long_at_once", limited)
+    params = params_of(index, "ont")
+    batches = [long_reads(genome, 4, 5), long_reads(genome, 5, 3)]
+    stages = stages_cuda.DeviceStages(index, [0], n_streams=1)
+    found = stages.chain_long_batches(
+        [long_reads_of(batch, params.long.anchors) for batch in batches], params, RunStats(),
+        run_all,
+    )  # fmt: skip
+    assert sizes == [8, 5, 2, 3, 1, 2, 3, 1, 2]
+    assert [len(parts) for parts in found] == [3, 2]
+    check_aligned(index, batches, params, found)
+
+
+def test_a_read_that_does_not_fit_alone_is_seeded_by_the_cpu(
+    device, monkeypatch, genome, index
+) -> None:
+    from mapper.mapping import stages_cuda
+
+    def full(*_arguments):
+        raise DeviceMemoryError("pretended")
+
+    monkeypatch.setattr(stages_cuda, "_chain_long_at_once", full)
+    params, stats = params_of(index, "hifi"), RunStats()
+    batch = long_reads(genome, 6, 3)
+    stages = stages_cuda.DeviceStages(index, [0], n_streams=1)
+    found = stages.chain_long_batches(
+        [long_reads_of(batch, params.long.anchors)], params, stats, run_all
+    )
+    assert stats.counts[ON_CPU] == 3
+    check_aligned(index, [batch], params, found)
