@@ -27,6 +27,7 @@ from mapper.extend.chains import ChainSupport, align_chains
 from mapper.extend.cpu import extend_loci
 from mapper.extend.doubt import doubtful_reads
 from mapper.extend.merge import merge_alignments
+from mapper.extend.piece_plan import NO_PIECES, DonePieces
 from mapper.index.index import Index
 from mapper.index.reference import ContigBounds
 from mapper.mapping.stats import RunStats
@@ -66,6 +67,7 @@ class LongChained(NamedTuple):
     packed: PackedReads
     chains: ChainBatch
     frequent: np.ndarray  # int32 (n_reads,): of AnchorBatch
+    done: DonePieces = NO_PIECES
 
 
 class LongAligned(NamedTuple):
@@ -168,7 +170,13 @@ def extend_long_reads(
     with stats.stage("extend"):
         found = [
             align_chains(
-                index.text_planes, part.reads, part.packed, part.chains, bounds, params.long
+                index.text_planes,
+                part.reads,
+                part.packed,
+                part.chains,
+                bounds,
+                params.long,
+                part.done,
             )
             for part in parts
         ]

@@ -32,6 +32,8 @@ from mapper.errors import DeviceMemoryError
 from mapper.extend.cuda import download_alignments, extend_loci
 from mapper.extend.doubt_cuda import doubtful_reads
 from mapper.extend.merge_cuda import merge_on_device
+from mapper.extend.piece_plan import PiecePlan, plan_pieces
+from mapper.extend.pieces_cuda import align_pieces
 from mapper.index.cuda import expand_suffix_array
 from mapper.index.fm import FMIndex
 from mapper.index.index import Index
@@ -57,6 +59,11 @@ from mapper.seed.cpu import sorted_anchors
 from mapper.seed.cuda import download_packed, seed_reads, upload_reads
 
 log = logging.getLogger(__name__)
+
+
+RunCalls = Callable[
+    [Sequence[Callable[[], tuple[LongChained, PiecePlan]]]], list[tuple[LongChained, PiecePlan]]
+]
 
 
 class _Text(NamedTuple):
@@ -168,11 +175,11 @@ class DeviceStages:
 
     def chain_long_batches(
         self, batches: Sequence[LongReads], params: MapParams, stats: RunStats,
-        run: Callable[[Sequence[Callable[[], LongChained]]], list[LongChained]],
+        run: RunCalls,
     ) -> list[list[LongChained]]:  # fmt: skip
-        """Seed long reads on a device, and chain them on the CPU.
+        """Seed long reads and align their pieces on a device; chain them on the CPU in between.
 
-        If the device's memory does not suffice, they are seeded in halves, and a read that does
+        If the device's memory does not suffice, that is done in halves, and a read that does
         not fit alone by the CPU.
 
         Parameters
@@ -327,7 +334,7 @@ MOST_BASES = (1 << 31) - 1
 
 def _chain_long(
     stream: StreamWorkspace, batches: Sequence[LongReads], params: MapParams, stats: RunStats,
-    run: Callable[[Sequence[Callable[[], LongChained]]], list[LongChained]],
+    run: RunCalls,
 ) -> list[list[LongChained]]:  # fmt: skip
     """Seed and chain batches as one; in halves if memory does not suffice, by the CPU at last."""
 
@@ -366,7 +373,7 @@ def _chain_long(
 
 def _chain_long_at_once(
     stream: StreamWorkspace, batches: Sequence[LongReads], params: MapParams, stats: RunStats,
-    run: Callable[[Sequence[Callable[[], LongChained]]], list[LongChained]],
+    run: RunCalls,
 ) -> list[list[LongChained]]:  # fmt: skip
     space, index = stream.space, stream.host_index
     reads = [batch.reads for batch in batches]
@@ -383,13 +390,22 @@ def _chain_long_at_once(
 
     def call(
         reads: ReadBatch, packed: PackedReads, found: AnchorBatch
-    ) -> Callable[[], LongChained]:
-        def chain() -> LongChained:
+    ) -> Callable[[], tuple[LongChained, PiecePlan]]:
+        def chain() -> tuple[LongChained, PiecePlan]:
             with stats.stage("seed"):
                 anchors = sorted_anchors(found)
-            return chain_long_reads(index, reads, packed, anchors, params, stats)
+            chained = chain_long_reads(index, reads, packed, anchors, params, stats)
+            with stats.stage("extend"):
+                bounds = ContigBounds(index.contigs.starts, index.contigs.lengths)
+                plan = plan_pieces(reads.base_offsets, chained.chains, bounds, params.long.pieces)
+            return chained, plan
 
         return chain
 
     chained = run([call(*batch) for batch in zip(reads, packed, found, strict=True)])
-    return [[part] for part in chained]
+    with stats.stage("extend"):
+        done = align_pieces(
+            space, stream.text_planes, there, [plan for _, plan in chained],
+            [batch.n_reads for batch in reads], params.long,
+        )  # fmt: skip
+    return [[part._replace(done=d)] for (part, _), d in zip(chained, done, strict=True)]

@@ -14,7 +14,7 @@ from mapper.batch import AlignmentBatch, LocusBatch
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.index.reference import ContigBounds
 from mapper.kmers.hits import HitStore
-from mapper.params import AnchorParams, ExtendParams
+from mapper.params import AnchorParams, ExtendParams, TwoPieceScoring
 from mapper.seed.maximal import AnchorColumns, WindowScratch
 from mapper.seed.rounds import SeedColumns
 from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
@@ -78,6 +78,27 @@ def long_reads():
     yield anchors._read_rows, [I8, I8, I8]
 
 
+def pieces_of_long_reads():
+    """The kernels whose lanes share a piece, with the types of their arguments."""
+    from mapper.extend import pieces_cuda
+    from mapper.extend.piece_plan import PIECE_TYPES, Pieces
+    from mapper.seed.cuda import DeviceReads
+
+    I1 = array(np.int8)
+    reads = types.NamedTuple([U1, I8, array(np.uint64, 2), I8], DeviceReads)
+    pieces = types.NamedTuple([array(np.dtype(kind)) for kind in PIECE_TYPES], Pieces)
+    done = types.NamedTuple([I8, I4, I4, I4], pieces_cuda.DoneColumns)
+    targets = types.NamedTuple([done, U4, I8, I4, I8], pieces_cuda.Targets)
+    spaces = types.NamedTuple([U1, I1, I4, array(np.int32, 2), U4, U1], pieces_cuda.LargeSpace)
+    head = [array(np.uint64, 2), reads, pieces]
+    scoring = type_of(TwoPieceScoring())
+    small = [array(np.int32, 2), U1, NUMBER, targets]
+    yield pieces_cuda.fill_small, [*head, scoring, *small]
+    yield pieces_cuda.fill_large, [*head, scoring, spaces, NUMBER, targets]
+    yield pieces_cuda.extend_small, [*head, NUMBER, scoring, *small]
+    yield pieces_cuda.extend_large, [*head, NUMBER, scoring, spaces, NUMBER, targets]
+
+
 def index_and_kmers():
     from mapper.index.cuda import _fill_suffix_array, _lengthen_table
     from mapper.index.suffix_sort_cuda import _count_leading, _count_range, _scatter
@@ -132,7 +153,8 @@ def pairwise():
 
 @pytest.mark.medium
 @pytest.mark.parametrize(
-    "kernels", [seeding_and_chaining, long_reads, index_and_kmers, bgzf, pairwise]
+    "kernels",
+    [seeding_and_chaining, long_reads, pieces_of_long_reads, index_and_kmers, bgzf, pairwise],
 )
 def test_kernels_keep_everything_in_registers(kernels) -> None:
     require_compiler()

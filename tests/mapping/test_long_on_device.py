@@ -15,7 +15,7 @@ from mapper.errors import DeviceMemoryError
 from mapper.index.index import Index
 from mapper.mapping.stages import LongChained, extend_long_reads, long_reads_of, seed_long_reads
 from mapper.mapping.stats import ON_CPU, RunStats
-from mapper.params import PRESETS, MapParams
+from mapper.params import PRESETS, MapParams, TwoPieceScoring
 from mapper.seed.cpu import find_anchors, sorted_anchors
 from mapper.seed.exact import resolve_both
 from mapper.seed.pack import pack_reads
@@ -159,3 +159,62 @@ def test_a_read_that_does_not_fit_alone_is_seeded_by_the_cpu(
     )
     assert stats.counts[ON_CPU] == 3
     check_aligned(index, [batch], params, found)
+
+
+def run_on_device(index: Index, batches: Sequence[ReadBatch], params: MapParams):
+    from mapper.mapping.stages_cuda import DeviceStages
+
+    stages = DeviceStages(index, [0], n_streams=1)
+    given = [long_reads_of(batch, params.long.anchors) for batch in batches]
+    return stages.chain_long_batches(given, params, RunStats(), run_all)
+
+
+@pytest.mark.parametrize("preset", ["sr", "hifi", "ont", "asm"])
+def test_alignments_are_those_of_the_cpu(device, genome, index, preset: str) -> None:
+    params = params_of(index, preset)
+    batches = [long_reads(genome, 7, 5 * SCALE), long_reads(genome, 8, 4)]
+    found = run_on_device(index, batches, params)
+    for parts in found:
+        done = parts[0].done
+        assert len(done.fill_count) > 0
+        assert len(done.end_count) > 0
+        assert (done.fill_count > 0).all()
+    check_aligned(index, batches, params, found)
+
+
+def test_the_memory_of_operations_grows(device, monkeypatch, genome, index) -> None:
+    from mapper.extend import pieces_cuda
+
+    monkeypatch.setattr(pieces_cuda, "first_capacity", lambda n, each: 1)
+    params = params_of(index, "ont")
+    batches = [long_reads(genome, 9, 5 * SCALE)]
+    check_aligned(index, batches, params, run_on_device(index, batches, params))
+
+
+@pytest.mark.skipif(SIMULATED, reason="the piece is too large for the simulator")
+def test_pieces_of_every_size(device, genome, index) -> None:
+    """Up to such that only the CPU has room for."""
+    rng = np.random.default_rng(11)
+    params = params_of(index, "ont")
+    reads = []
+    for size in (5, 50, 150, 200, 300, 700, 1500, 2900, 3500, 4400):
+        flanks = genome.text[:6000], genome.text[6000 + size : 14000]
+        middle = mutated(rng, genome.text[6000 : 6000 + size], 0.35)
+        reads.append(flanks[0] + middle + flanks[1])
+        reads.append(opposite(flanks[0] + flanks[1]))
+        reads.append(flanks[0] + random_letters(rng, size) + genome.text[6000:14000])
+    batches = [reads_of(reads)]
+    found = run_on_device(index, batches, params)
+    counts = found[0][0].done.fill_count
+    assert 0 < (counts < 0).sum() < len(counts)
+    check_aligned(index, batches, params, found)
+
+
+def test_differences_of_more_than_a_byte_are_left_to_the_cpu(device, genome, index) -> None:
+    params = params_of(index, "sr")
+    scoring = TwoPieceScoring(20, 80, 120, 20, 230, 10)
+    params = params._replace(long=params.long._replace(scoring=scoring))
+    batches = [long_reads(genome, 10, 4)]
+    found = run_on_device(index, batches, params)
+    assert len(found[0][0].done.ops) == 0
+    check_aligned(index, batches, params, found)
