@@ -2,8 +2,8 @@
 
 Most pieces are short: their sequences and the differences of their band lie in shared memory, only
 the origins of its cells do not. Pieces that do not fit are aligned once more with larger workspaces
-in the device's memory, by fewer warps. Those that do not fit there either have no result: a core of
-the CPU is faster at a large band than a warp.
+in the device's memory, by fewer warps. Those that do not fit there either, and those whose sides
+differ by a long gap, have no result: a core of the CPU is faster at a large band than a warp.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ _BAND_SYMBOLS, _CODES, _DIFFERENCES = 2 * SMALL_SYMBOLS, 2 * SMALL_LEN, 6 * SMAL
 SMALL_CELLS = 1 << 14
 """Bytes for the origins of a band, of a warp."""
 
-WARPS_PER_MULTIPROCESSOR = 32
+RESIDENT = 12
+"""Warps of a multiprocessor at a time: with more, numbers would go to local memory."""
+
+WARPS_PER_MULTIPROCESSOR = 2 * RESIDENT
 """That take the pieces in turn."""
 
 LARGE_LEN, LARGE_CELLS = 3000, 1 << 20
@@ -83,7 +86,6 @@ class LargeSpace(NamedTuple):
     symbols: Any  # uint8: two of a band and two of a piece
     differences: Any  # int8: six
     scores: Any  # int32
-    reach: Any  # int32 (4 * n_warps, LARGE_SYMBOLS)
     ops: Any  # uint32
     cells: Any  # uint8
 
@@ -143,7 +145,7 @@ def _align_piece(text_planes, reads, pieces, i, ends, z_drop, scoring, space, sc
 
 
 @device_function
-def _shared_space(reach, cells):
+def _shared_space(cells):
     """Return the workspace of the block's only warp, in shared memory."""
     symbols = cuda.shared.array(_BAND_SYMBOLS, np.uint8)
     codes = cuda.shared.array(_CODES, np.uint8)
@@ -157,7 +159,7 @@ def _shared_space(reach, cells):
         differences[4 * size : 5 * size], differences[5 * size :],
     )  # fmt: skip
     warp = cuda.blockIdx.x
-    space = PieceSpace(band, scores, reach, cells[warp * SMALL_CELLS : (warp + 1) * SMALL_CELLS])
+    space = PieceSpace(band, scores, None, cells[warp * SMALL_CELLS : (warp + 1) * SMALL_CELLS])
     return space, PieceScratch(codes[:SMALL_LEN], codes[SMALL_LEN:], ops)
 
 
@@ -176,8 +178,7 @@ def _large_space(spaces):
         differences[5 * size :],
     )  # fmt: skip
     space = PieceSpace(
-        band, spaces.scores[warp * size : (warp + 1) * size],
-        spaces.reach[4 * warp : 4 * (warp + 1)],
+        band, spaces.scores[warp * size : (warp + 1) * size], None,
         spaces.cells[warp * LARGE_CELLS : (warp + 1) * LARGE_CELLS],
     )  # fmt: skip
     n_ops = 2 * LARGE_LEN + 4
@@ -211,17 +212,17 @@ def _align_listed(text_planes, reads, pieces, ends, z_drop, scoring, spaces, n_w
             targets.done.count[i] = -1
 
 
-@kernel(WARP)
-def fill_small(text_planes, reads, pieces, scoring, reach, cells, n_warps, targets):
+@kernel(WARP, blocks_per_sm=RESIDENT)
+def fill_small(text_planes, reads, pieces, scoring, cells, n_warps, targets):
     """Fill pieces in shared memory."""
-    space, scratch = _shared_space(reach, cells)
+    space, scratch = _shared_space(cells)
     _align_all(text_planes, reads, pieces, None, 0, scoring, space, scratch, n_warps, targets)
 
 
-@kernel(WARP)
-def extend_small(text_planes, reads, pieces, z_drop, scoring, reach, cells, n_warps, targets):
+@kernel(WARP, blocks_per_sm=RESIDENT)
+def extend_small(text_planes, reads, pieces, z_drop, scoring, cells, n_warps, targets):
     """Extend into pieces in shared memory."""
-    space, scratch = _shared_space(reach, cells)
+    space, scratch = _shared_space(cells)
     _align_all(text_planes, reads, pieces, True, z_drop, scoring, space, scratch, n_warps, targets)
 
 
@@ -319,16 +320,14 @@ def _run(
     n_warps = min(n, multiprocessors() * WARPS_PER_MULTIPROCESSOR)
     small.launch_blocks(
         n_warps, space.stream, text_planes, reads, pieces, *options,
-        space.device("piece.no_reach", 4, np.int32).reshape(4, 1),
         space.device("piece.cells", n_warps * SMALL_CELLS, np.uint8), n_warps, targets,
     )  # fmt: skip
-    n_warps = threads_for(n, LARGE_CELLS + 28 * LARGE_SYMBOLS + 10 * LARGE_LEN + 16)
+    n_warps = threads_for(n, LARGE_CELLS + 12 * LARGE_SYMBOLS + 10 * LARGE_LEN + 16)
     n_symbols = n_warps * LARGE_SYMBOLS
     spaces = LargeSpace(
         space.device("piece.symbols", 2 * (n_symbols + n_warps * LARGE_LEN), np.uint8),
         space.device("piece.differences", 6 * n_symbols, np.int8),
         space.device("piece.scores", n_symbols, np.int32),
-        space.device("piece.reach", 4 * n_symbols, np.int32).reshape(4 * n_warps, LARGE_SYMBOLS),
         space.device("piece.warp_ops", n_warps * (2 * LARGE_LEN + 4), np.uint32),
         space.device("piece.large_cells", n_warps * LARGE_CELLS, np.uint8),
     )

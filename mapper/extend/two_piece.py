@@ -96,7 +96,8 @@ class PieceSpace(NamedTuple):
 
     band: BandSpace
     scores: np.ndarray  # int32, by row: H of the last column
-    reach: np.ndarray  # int32 (4, by row): see `_reach_rows`
+    reach: np.ndarray | None
+    """int32 (4, by row): see `_reach_rows`; None to leave pieces with long gaps to others."""
     cells: np.ndarray  # uint8, origins
 
 
@@ -424,6 +425,20 @@ def _join_over_gap(query, query_start, n, ref, ref_start, m, swapped, scoring, s
     return status, n_ops, score
 
 
+@core
+def _join_if_any(query, query_start, n, ref, ref_start, m, reach, scoring, space, ops, lanes):
+    """Align pieces of which one is much longer, unless the workspace is for others only."""
+    if reach is None:
+        return np.int8(PIECE_NO_ROOM), np.int64(0), np.int64(0)
+    if n < m:
+        return _join_over_gap(
+            query, query_start, n, ref, ref_start, m, False, scoring, space, ops, lanes
+        )
+    return _join_over_gap(
+        ref, ref_start, m, query, query_start, n, True, scoring, space, ops, lanes
+    )
+
+
 # --- extension ---
 
 
@@ -608,14 +623,19 @@ def fill_piece(
             return np.int8(PIECE_NO_OPS), zero, zero
         return np.int8(PIECE_OK), n_ops, score
     if abs(goal) > LONG_GAP:
-        if n < m:
-            status, n_ops, joined = _join_over_gap(
-                query, query_start, n, ref, ref_start, m, False, scoring, workspace, ops, lanes
-            )
-        else:
-            status, n_ops, joined = _join_over_gap(
-                ref, ref_start, m, query, query_start, n, True, scoring, workspace, ops, lanes
-            )
+        status, n_ops, joined = _join_if_any(
+            query,
+            query_start,
+            n,
+            ref,
+            ref_start,
+            m,
+            workspace.reach,
+            scoring,
+            workspace,
+            ops,
+            lanes,
+        )
         n_cells = (n + m) * (least_rows(n, m) + JOIN_ROWS)
         if status != PIECE_UNPROVEN or n_cells > PROVEN_CELLS:
             return status, n_ops, joined

@@ -89,10 +89,10 @@ def pieces_of_long_reads():
     pieces = types.NamedTuple([array(np.dtype(kind)) for kind in PIECE_TYPES], Pieces)
     done = types.NamedTuple([I8, I4, I4, I4], pieces_cuda.DoneColumns)
     targets = types.NamedTuple([done, U4, I8, I4, I8], pieces_cuda.Targets)
-    spaces = types.NamedTuple([U1, I1, I4, array(np.int32, 2), U4, U1], pieces_cuda.LargeSpace)
+    spaces = types.NamedTuple([U1, I1, I4, U4, U1], pieces_cuda.LargeSpace)
     head = [array(np.uint64, 2), reads, pieces]
     scoring = type_of(TwoPieceScoring())
-    small = [array(np.int32, 2), U1, NUMBER, targets]
+    small = [U1, NUMBER, targets]
     yield pieces_cuda.fill_small, [*head, scoring, *small]
     yield pieces_cuda.fill_large, [*head, scoring, spaces, NUMBER, targets]
     yield pieces_cuda.extend_small, [*head, NUMBER, scoring, *small]
