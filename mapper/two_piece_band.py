@@ -44,6 +44,7 @@ from numba.extending import overload
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.errors import UsageError
 from mapper.jit.accelerate import core, disjoint_core
+from mapper.jit.lanes import lanes_meet
 from mapper.params import TwoPieceScoring
 
 BLOCK = 32
@@ -235,13 +236,13 @@ def two_piece_cell(matched, above, insertion1, insertion2, left, deletion1, dele
 
 @disjoint_core
 def _fill_blocks(query, ref, left, deletions1, deletions2, above, insertions1, insertions2, cells,
-                 n_blocks, row, column, cell, costs):  # fmt: skip
+                 n_blocks, row, column, cell, costs, lanes):  # fmt: skip
     """Compute blocks of an antidiagonal; `cells` is None if no origins are wanted.
 
     Indices are uint64, as one that may be negative would be checked for that.
     """
     for _ in range(n_blocks):
-        for lane in range(BLOCK):
+        for lane in range(lanes.lane, BLOCK, lanes.n_lanes):
             r, c = row + np.uint64(lane), column + np.uint64(lane)
             matched = costs.match if query[r] == ref[c] else costs.mismatch
             down, d1, d2, right, i1, i2, origin = two_piece_cell(
@@ -258,13 +259,13 @@ def _fill_blocks(query, ref, left, deletions1, deletions2, above, insertions1, i
 
 
 @core
-def _set_all(numbers, n, value):
-    for i in range(n):
+def _set_all(numbers, n, value, lanes):
+    for i in range(lanes.lane, n, lanes.n_lanes):
         numbers[i] = value
 
 
 @core
-def begin_band(space, shape, scoring, costs):
+def begin_band(space, shape, scoring, costs, lanes):
     """Write the differences of row 0, and those from outside the band."""
     zero = narrow(0, costs.match)
     # A gap from outside the band must not even go on: one that opens at the cell costs less.
@@ -272,20 +273,22 @@ def begin_band(space, shape, scoring, costs):
     never2 = narrow(costs.mismatch + costs.opening2, costs.match)
     n_rows = shape.query_len + shape.n_rows + 1
     n_columns = shape.ref_len + 2 * shape.n_rows + 1
-    _set_all(space.left, n_rows, zero)
-    _set_all(space.deletions1, n_rows, never1)
-    _set_all(space.deletions2, n_rows, never2)
-    _set_all(space.above, n_columns, zero)
-    _set_all(space.insertions1, n_columns, never1)
-    _set_all(space.insertions2, n_columns, never2)
+    _set_all(space.left, n_rows, zero, lanes)
+    _set_all(space.deletions1, n_rows, never1, lanes)
+    _set_all(space.deletions2, n_rows, never2, lanes)
+    _set_all(space.above, n_columns, zero, lanes)
+    _set_all(space.insertions1, n_columns, never1, lanes)
+    _set_all(space.insertions2, n_columns, never2, lanes)
+    lanes_meet(lanes)
     column = shape.ref_len + shape.n_rows
-    before = np.int64(0)
-    for j in range(1, min(shape.highest, shape.ref_len) + 1):
+    before = gap_cost(np.int64(lanes.lane), scoring)
+    for j in range(1 + lanes.lane, min(shape.highest, shape.ref_len) + 1, lanes.n_lanes):
         cost = gap_cost(j, scoring)
         space.above[column - j] = narrow(before - cost, costs.match)
         space.insertions1[column - j] = costs.opening1
         space.insertions2[column - j] = costs.opening2
-        before = cost
+        before = cost if lanes.n_lanes == 1 else gap_cost(j - 1 + lanes.n_lanes, scoring)
+    lanes_meet(lanes)
 
 
 @core
@@ -296,32 +299,37 @@ def rows_inside(shape, t):
 
 
 @core
-def fill_antidiagonal(space, shape, t, scoring, costs, cells, at):
-    """Compute antidiagonal t >= 2, after those before; its origins lie from ``cells[at]`` on."""
+def fill_antidiagonal(space, shape, t, scoring, costs, cells, at, lanes):
+    """Compute antidiagonal t >= 2, after those before; its origins lie from ``cells[at]`` on.
+
+    Lanes share its rows, and have met before and after.
+    """
     first = first_row(t, shape.highest)
     lo, hi = rows_inside(shape, t)
     i = t - 1
-    if i < first + shape.n_rows:  # the first column
+    if i < first + shape.n_rows and lanes.lane == 0:  # the first column
         space.left[i] = narrow(gap_cost(i - 1, scoring) - gap_cost(i, scoring), costs.match)
         space.deletions1[i], space.deletions2[i] = costs.opening1, costs.opening2
+    lanes_meet(lanes)
     skipped = (lo - first) // BLOCK * BLOCK
     n_blocks = (hi - first - skipped) // BLOCK + 1
     row = first + skipped
     _fill_blocks(
         space.query, space.ref, space.left, space.deletions1, space.deletions2, space.above,
         space.insertions1, space.insertions2, cells, n_blocks, np.uint64(row),
-        np.uint64(shape.ref_len + shape.n_rows - t + row), np.uint64(at + skipped), costs,
+        np.uint64(shape.ref_len + shape.n_rows - t + row), np.uint64(at + skipped), costs, lanes,
     )  # fmt: skip
+    lanes_meet(lanes)
 
 
 @core
-def global_score(space, shape, scoring, costs, cells):
+def global_score(space, shape, scoring, costs, cells, lanes):
     """Compute the whole band; return the best score from corner to corner.
 
     `cells` (uint8, ``(query_len + ref_len - 1) * n_rows`` items, or None) receives the origins.
-    Both lengths are at least 1.
+    Both lengths are at least 1. Lanes share the rows, and have met before and after.
     """
-    begin_band(space, shape, scoring, costs)
+    begin_band(space, shape, scoring, costs, lanes)
     goal = shape.ref_len - shape.query_len
     score = -gap_cost(abs(goal), scoring)
     at = np.int64(0)
@@ -330,7 +338,7 @@ def global_score(space, shape, scoring, costs, cells):
         on_goal = t > abs(goal) and (t - goal) & 1 == 0
         if on_goal:
             score += space.above[shape.ref_len + shape.n_rows - t + i]
-        fill_antidiagonal(space, shape, t, scoring, costs, cells, at)
+        fill_antidiagonal(space, shape, t, scoring, costs, cells, at, lanes)
         if on_goal:
             score += space.left[i]
         at += shape.n_rows

@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.common.harness import markdown_provenance, provenance, table
 from mapper.extend.two_piece import extend_piece, fill_piece, new_piece_space
 from mapper.jit.accelerate import driver
+from mapper.jit.lanes import ONE_LANE
 from mapper.params import TwoPieceScoring
 
 ANCHOR = 19
@@ -44,7 +45,7 @@ def fill_all(pieces, scoring, space, ops):
     for i in range(len(pieces.query_offsets) - 1):
         status, _, score = fill_piece(
             pieces.query, pieces.query_offsets[i], pieces.query_offsets[i + 1], pieces.ref,
-            pieces.ref_offsets[i], pieces.ref_offsets[i + 1], scoring, space, ops,
+            pieces.ref_offsets[i], pieces.ref_offsets[i + 1], scoring, space, ops, ONE_LANE,
         )  # fmt: skip
         unproven += status != 0
         total += score
@@ -59,6 +60,7 @@ def extend_all(pieces, scoring, space, ops):
         status, _, score, _, _ = extend_piece(
             pieces.query, pieces.query_offsets[i], pieces.query_offsets[i + 1], pieces.ref,
             pieces.ref_offsets[i], pieces.ref_offsets[i + 1], False, 400, 10, scoring, space, ops,
+            ONE_LANE,
         )  # fmt: skip
         unproven += status != 0
         total += score

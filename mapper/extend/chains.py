@@ -8,15 +8,24 @@ import numpy as np
 
 from mapper.batch import AlignmentBatch, ChainBatch, PackedReads, ReadBatch
 from mapper.batch_ops import longest_row
+from mapper.cigar import append_op
 from mapper.dna import n_words
-from mapper.extend.filter import as_given, keep_distinct, overlap
+from mapper.extend.filter import as_given, keep_distinct
 from mapper.extend.inversions import split_at_inversions
+from mapper.extend.piece_plan import (
+    NO_PIECES,
+    DonePieces,
+    add_head,
+    new_heads,
+    take_chain,
+)
 from mapper.extend.pieces import (
     TEXT_SLACK,
     Path,
     PieceScratch,
     Sides,
     add_parts,
+    anchor_behind,
     append_run,
     begin_path,
     extend_end,
@@ -25,7 +34,7 @@ from mapper.extend.pieces import (
 from mapper.extend.read import FOUND_TYPES, OPS_FULL, Found
 from mapper.extend.two_piece import new_piece_space
 from mapper.index.reference import ContigBounds, contig_bounds
-from mapper.jit.accelerate import driver, grown, step
+from mapper.jit.accelerate import core, driver, grown, step
 from mapper.jit.lanes import ONE_LANE
 from mapper.params import LongParams
 
@@ -34,7 +43,7 @@ N_CELLS = 1 << 24
 has no alignment, and the read is split there."""
 
 LEAST_FOUND, BASES_PER_FOUND = 256, 1000
-"""A read has at most so many alignments, and one more for so many bases of the batch's longest."""
+"""A read has at most so many alignments, and one more for so many of its bases."""
 
 N_COLUMNS = 12
 """Columns of an alignment: eight of an AlignmentBatch, the end of its operations, its support."""
@@ -46,6 +55,12 @@ class ChainSupport(NamedTuple):
     chain_score: np.ndarray  # int32 (n_alignments,): of its chain
     second_score: np.ndarray  # int32: of the best chain that competes with it, or 0
     n_anchors: np.ndarray  # int32: anchors of its chain that lie in it
+
+
+@core
+def most_found(read_len):
+    """Return how many alignments a read has at most, whatever else is in its batch."""
+    return LEAST_FOUND + read_len // BASES_PER_FOUND
 
 
 # Functions of their own, not inlined: each is compiled once.
@@ -65,24 +80,66 @@ def _extend_end(sides, path, backward, scoring, params, space, scratch, ops):
 def _add_parts(ops, first, end, query, text, strand, ref_id, sides, scoring, params, found,
                n_found):  # fmt: skip
     return add_parts(
-        ops, first, end, query, text, strand, ref_id, sides, scoring, params, found, n_found
-    )
+        ops, first, end, query, text, strand, ref_id, sides, scoring, params, found, n_found,
+        most_found(sides.query_len),
+    )  # fmt: skip
+
+
+@core
+def _append_done(path, done, start, count, on_query, on_text, ops):
+    """Append the operations of a piece that was aligned before."""
+    if path.n_ops < 0 or path.n_ops + count > len(ops):
+        return Path(np.int64(-1), on_query, on_text)
+    n_ops = path.n_ops
+    for i in range(start, start + count):
+        n_ops = np.int64(append_op(ops, n_ops, done.ops[i] & 15, np.int64(done.ops[i] >> 4)))
+    return Path(n_ops, on_query, on_text)
 
 
 @step
 def _split_at_inversions(ops, n_ops, row, n_found, sides, scoring, params, space, scratch, found):
     return split_at_inversions(
-        ops, n_ops, row, n_found, sides, scoring, params, space, scratch, found
-    )
+        ops, n_ops, row, n_found, sides, scoring, params, space, scratch, found,
+        most_found(sides.query_len),
+    )  # fmt: skip
 
 
 @step
-def _align_chain(chains, chain, sides, scoring, params, space, scratch, ops, n_ops, found,
+def _fill_or_take(chains, i, sides, path, query_end, text_end, scoring, done, space, scratch,
+                  ops):  # fmt: skip
+    """Append the piece from `path` to anchor i, whose start is given, as :func:`fill_gap`."""
+    piece = done.fill_of[i] if i < len(done.fill_of) else np.int32(-1)
+    if piece >= 0 and done.fill_count[piece] >= 0:
+        return True, _append_done(
+            path, done, done.fill_start[piece], done.fill_count[piece], query_end, text_end, ops
+        )
+    return _fill_gap(sides, path, query_end, text_end, scoring, space, scratch, ops)
+
+
+@step
+def _extend_or_take(end, sides, path, backward, scoring, params, done, space, scratch, ops):
+    """Append an extension as :func:`extend_end`; `end` is its row of ``done.end_of``, or -1."""
+    piece = done.end_of[end] if 0 <= end < len(done.end_of) else np.int32(-1)
+    if piece >= 0 and done.end_count[piece] >= 0:
+        on_query, on_text = np.int64(done.end_query[piece]), np.int64(done.end_text[piece])
+        if backward:
+            on_query, on_text = -on_query, -on_text
+        return _append_done(
+            path, done, done.end_start[piece], done.end_count[piece], path.query + on_query,
+            path.text + on_text, ops,
+        )  # fmt: skip
+    return _extend_end(sides, path, backward, scoring, params, space, scratch, ops)
+
+
+@step
+def _align_chain(chains, chain, sides, scoring, params, done, space, scratch, ops, n_ops, found,
                 n_found):  # fmt: skip
     """Align a read along one of its chains.
 
     Parameters
     ----------
+    done
+        Pieces that were aligned before.
     ops, n_ops
         uint32; operations are appended.
     found, n_found
@@ -107,18 +164,18 @@ def _align_chain(chains, chain, sides, scoring, params, space, scratch, ops, n_o
         if is_open:
             filled = False
             if i < end:
-                # Neighbours overlap at short tandem repeats: the later one gives way.
-                common = max(np.int64(0), path.query - anchor_query, path.text - anchor_text)
-                if common >= length:
+                anchor_query, anchor_text, length = anchor_behind(chains, i, path.query, path.text)
+                if length <= 0:
                     continue
-                anchor_query += common
-                anchor_text += common
-                length -= common
-                filled, path = _fill_gap(
-                    sides, path, anchor_query, anchor_text, scoring, space, scratch, ops
-                )
+                filled, path = _fill_or_take(
+                    chains, i, sides, path, anchor_query, anchor_text, scoring, done, space,
+                    scratch, ops,
+                )  # fmt: skip
             if not filled:
-                path = _extend_end(sides, path, not is_open, scoring, params, space, scratch, ops)
+                path = _extend_or_take(
+                    2 * chain + 1 if i == end else np.int64(-1), sides, path, not is_open, scoring,
+                    params, done, space, scratch, ops,
+                )  # fmt: skip
                 if path.n_ops >= 0:
                     n_found = _add_parts(
                         ops, begin, path.n_ops, query, text, strand, ref_id, sides, scoring, params,
@@ -128,7 +185,10 @@ def _align_chain(chains, chain, sides, scoring, params, space, scratch, ops, n_o
         if not is_open and i < end:
             begin = begin_path(ops, path.n_ops)
             path = Path(begin, anchor_query, anchor_text)
-            path = _extend_end(sides, path, not is_open, scoring, params, space, scratch, ops)
+            path = _extend_or_take(
+                2 * chain if i == first else np.int64(-1), sides, path, not is_open, scoring,
+                params, done, space, scratch, ops,
+            )  # fmt: skip
             query, text = path.query, path.text
             is_open = True
         path = Path(
@@ -137,25 +197,6 @@ def _align_chain(chains, chain, sides, scoring, params, space, scratch, ops, n_o
     if path.n_ops < 0:
         return np.int64(OPS_FULL), np.int64(n_ops)
     return np.int64(n_found), path.n_ops
-
-
-@step
-def _competitor(chains, chain, read_len, found, n_heads, share):
-    """Return the first of the alignments 0 to n_heads - 1 that a chain competes with, or -1."""
-    first, end = chains.anchor_offsets[chain], chains.anchor_offsets[chain + 1]
-    start, stop = as_given(
-        np.int64(chains.query_start[first]),
-        np.int64(chains.query_start[end - 1]) + chains.length[end - 1], chains.strand[chain],
-        read_len,
-    )  # fmt: skip
-    for i in range(n_heads):
-        head_start, head_stop = as_given(
-            found.query_start[i], found.query_end[i], found.strand[i], read_len
-        )
-        common = overlap(start, stop, head_start, head_stop)
-        if common >= share * min(stop - start, head_stop - head_start):
-            return np.int64(i)
-    return np.int64(-1)
 
 
 @step
@@ -182,8 +223,8 @@ def _anchors_inside(chains, chain, found, i):
 
 
 @step
-def _align_read(chains, first_chain, end_chain, whole, read_len, contigs, scoring, params, space,
-                scratch, ops, found, head, n_aligned, support):  # fmt: skip
+def _align_read(chains, first_chain, end_chain, whole, read_len, contigs, scoring, params, done,
+                space, scratch, ops, found, heads, support):  # fmt: skip
     """Align a read along its chains; return the number of alignments, or OPS_FULL.
 
     Chains are taken from the best on. One that competes with an alignment is aligned only if it
@@ -193,30 +234,23 @@ def _align_read(chains, first_chain, end_chain, whole, read_len, contigs, scorin
     ----------
     whole
         :class:`Sides` of the read as given.
-    head
-        int64, gets the first alignment with which each one competes, or itself.
-    n_aligned
-        int64 workspace, as long.
+    heads
+        Its rows are the alignments.
     """
     n_found = n_ops = np.int64(0)
     for chain in range(first_chain, end_chain):
-        score = np.int64(chains.score[chain])
-        rival = _competitor(chains, chain, read_len, found, n_found, params.overlap)
+        rival, is_taken = take_chain(chains, chain, read_len, heads, n_found, params)
         if rival >= 0:
-            rival = head[rival]
+            score = np.int64(chains.score[chain])
             support.second_score[rival] = max(np.int64(support.second_score[rival]), score)
-            if (
-                score < params.competing_share * support.chain_score[rival]
-                or n_aligned[rival] == params.best_n
-            ):
-                continue
-            n_aligned[rival] += 1
+        if not is_taken:
+            continue
         start, end = contig_bounds(contigs.starts, contigs.lengths, chains.ref_id[chain])
         word = whole.query_word + (n_words(read_len) if chains.strand[chain] else 0)
         sides = Sides(whole.query_planes, word, read_len, whole.text_planes, start, end)
         before = n_found
         n_found, n_ops = _align_chain(
-            chains, chain, sides, scoring, params, space, scratch, ops, n_ops, found, n_found
+            chains, chain, sides, scoring, params, done, space, scratch, ops, n_ops, found, n_found
         )
         if n_found < 0:
             return n_found
@@ -227,27 +261,30 @@ def _align_read(chains, first_chain, end_chain, whole, read_len, contigs, scorin
             if n_found < 0:
                 return n_found
         for i in range(before, n_found):
-            head[i] = i if rival < 0 else rival
-            n_aligned[i] = 0
-            support.chain_score[i] = _share_of_chain(chains, chain, found, i)
+            start, end = as_given(
+                found.query_start[i], found.query_end[i], found.strand[i], read_len
+            )
+            score = _share_of_chain(chains, chain, found, i)
+            add_head(heads, i, start, end, score, rival)
+            support.chain_score[i] = score
             support.second_score[i] = 0
             support.n_anchors[i] = _anchors_inside(chains, chain, found, i)
-        if n_found == len(head):
+        if n_found == most_found(read_len):
             break
     for i in range(n_found):
-        if head[i] != i:  # whatever becomes of them, the better chain is the other one
-            support.second_score[i] = support.chain_score[head[i]]
+        if heads.head[i] != i:  # whatever becomes of them, the better chain is the other one
+            support.second_score[i] = support.chain_score[heads.head[i]]
     return n_found
 
 
 @driver
 def _align_reads(base_offsets, planes, word_offsets, text_planes, chains, contigs, scoring, params,
-                 space, scratch, found, head, n_aligned, support, kept, n_ops):  # fmt: skip
+                 done, space, scratch, found, heads, support, kept, n_ops):  # fmt: skip
     """Align every read; return offsets, columns, operations and support of all alignments."""
     n_reads = len(base_offsets) - 1
     offsets = np.zeros(n_reads + 1, np.int64)
     ops = np.empty(n_ops, np.uint32)
-    capacity = np.int64(2 * n_reads + len(head))
+    capacity = np.int64(2 * n_reads + len(heads.head))
     rows = np.empty((capacity, N_COLUMNS), np.int64)
     all_ops = np.empty(n_ops, np.uint32)
     n_all_ops = total = np.int64(0)
@@ -258,7 +295,7 @@ def _align_reads(base_offsets, planes, word_offsets, text_planes, chains, contig
         while n_found < 0:
             n_found = _align_read(
                 chains, chains.chain_offsets[read], chains.chain_offsets[read + 1], whole, read_len,
-                contigs, scoring, params, space, scratch, ops, found, head, n_aligned, support,
+                contigs, scoring, params, done, space, scratch, ops, found, heads, support,
             )  # fmt: skip
             if n_found < 0:
                 ops = np.empty(2 * len(ops), np.uint32)
@@ -298,7 +335,7 @@ def _align_reads(base_offsets, planes, word_offsets, text_planes, chains, contig
 
 def align_chains(
     text_planes: np.ndarray, reads: ReadBatch, packed: PackedReads, chains: ChainBatch,
-    contigs: ContigBounds, params: LongParams,
+    contigs: ContigBounds, params: LongParams, done: DonePieces = NO_PIECES,
 ) -> tuple[AlignmentBatch, ChainSupport]:  # fmt: skip
     """Align each read along its chains.
 
@@ -306,6 +343,8 @@ def align_chains(
     ----------
     text_planes
         Bit planes of the indexed text, uint64, shape (n_words + 2, 3).
+    done
+        Pieces that were aligned before; the others are aligned here.
 
     Returns
     -------
@@ -313,19 +352,19 @@ def align_chains(
     says of each.
     """
     longest = max(int(longest_row(reads.base_offsets)), 1)
-    most_found = LEAST_FOUND + longest // BASES_PER_FOUND
+    most = int(most_found(longest))
     most_symbols = max(params.chain.long_gap, params.pieces.max_extension) + TEXT_SLACK
     space = new_piece_space(most_symbols, most_symbols, params.scoring, N_CELLS)
     scratch = PieceScratch(
         np.empty(most_symbols, np.uint8), np.empty(most_symbols, np.uint8),
         np.empty(2 * most_symbols + 4, np.uint32),
     )  # fmt: skip
-    found = Found(*(np.empty(most_found, np.dtype(t)) for t in FOUND_TYPES))
-    head, kept = np.empty(most_found, np.int64), np.empty(most_found, np.int32)
-    support = ChainSupport(*(np.empty(most_found, np.int32) for _ in ChainSupport._fields))
+    found = Found(*(np.empty(most, np.dtype(t)) for t in FOUND_TYPES))
+    kept = np.empty(most, np.int32)
+    support = ChainSupport(*(np.empty(most, np.int32) for _ in ChainSupport._fields))
     offsets, rows, ops, n_ops = _align_reads(
         reads.base_offsets, packed.planes, packed.word_offsets, text_planes, chains, contigs,
-        params.scoring, params.pieces, space, scratch, found, head, np.empty_like(head), support,
+        params.scoring, params.pieces, done, space, scratch, found, new_heads(most), support,
         kept, longest // 4 + 1024,
     )  # fmt: skip
     rows = rows[: offsets[-1]]

@@ -67,7 +67,7 @@ def _behind(ops, first, end, query, text):
 
 @core
 def _align_inverted(ops, n_ops, query, text, query_end, text_end, strand, ref_id, sides, scoring,
-                    params, space, scratch, found, n_found):  # fmt: skip
+                    params, space, scratch, found, n_found, most):  # fmt: skip
     """Append what aligns of the other strand of a part of the read; return n_found and n_ops.
 
     n_found is OPS_FULL if `ops` is too small.
@@ -87,13 +87,14 @@ def _align_inverted(ops, n_ops, query, text, query_end, text_end, strand, ref_id
         return np.int64(n_found), np.int64(n_ops)
     n_all = add_parts(
         ops, begin, path.n_ops, length - query_end, text, 1 - np.int64(strand), ref_id, other,
-        scoring, params, found, n_found,
+        scoring, params, found, n_found, most,
     )  # fmt: skip
     return np.int64(n_all), path.n_ops
 
 
 @core
-def split_at_inversions(ops, n_ops, row, n_found, sides, scoring, params, space, scratch, found):
+def split_at_inversions(ops, n_ops, row, n_found, sides, scoring, params, space, scratch, found,
+                        most):  # fmt: skip
     """Cut an alignment where a part of the read is inverted, and append the parts.
 
     Parameters
@@ -104,6 +105,8 @@ def split_at_inversions(ops, n_ops, row, n_found, sides, scoring, params, space,
         The alignment: a row of `found`, which gets its first part.
     sides
         :class:`mapper.extend.pieces.Sides` of its strand.
+    most
+        Alignments of a read, at most.
 
     Returns
     -------
@@ -123,18 +126,18 @@ def split_at_inversions(ops, n_ops, row, n_found, sides, scoring, params, space,
         at_query, at_text = _behind(ops, start, stop, dip_query, dip_text)
         after = stop
         longest = max(at_query - dip_query, at_text - dip_text)
-        if longest > params.max_extension or n_found + 2 > len(found.score):
+        if longest > params.max_extension or n_found + 2 > most:
             continue
         n_with, n_ops_with = _align_inverted(
             ops, n_ops, dip_query, dip_text, at_query, at_text, strand, ref_id, sides, scoring,
-            params, space, scratch, found, n_found,
+            params, space, scratch, found, n_found, most,
         )  # fmt: skip
         if n_with < 0:
             return n_with, n_ops_with
         gained = np.int64(0)
         for i in range(n_found, n_with):
             gained += found.score[i]
-        if gained <= drop or n_with == len(found.score):
+        if gained <= drop or n_with == most:
             continue
         n_found, n_ops = n_with, n_ops_with
         add_alignment(ops, first, start, query, text, strand, ref_id, sides, scoring, found, row)

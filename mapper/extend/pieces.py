@@ -25,6 +25,7 @@ from mapper.cigar import EQUAL, D, I, X, append_op, left_align
 from mapper.dna import unpack
 from mapper.extend.two_piece import PIECE_OK, PIECE_UNPROVEN, extend_piece, fill_piece
 from mapper.jit.accelerate import core
+from mapper.jit.lanes import ONE_LANE
 from mapper.two_piece_band import gap_cost
 
 LONG_GAP = 100
@@ -105,11 +106,48 @@ def fill_gap(sides, path, query_end, text_end, scoring, space, scratch, ops):
     unpack(sides.query_planes, sides.query_word, path.query, query_end, scratch.query)
     unpack(sides.text_planes, 0, path.text, text_end, scratch.ref)
     status, n, _ = fill_piece(
-        scratch.query, 0, n_query, scratch.ref, 0, n_text, scoring, space, scratch.ops
+        scratch.query, 0, n_query, scratch.ref, 0, n_text, scoring, space, scratch.ops, ONE_LANE
     )
     if status != PIECE_OK and status != PIECE_UNPROVEN:
         return False, path
     return True, Path(_append_ops(ops, path.n_ops, scratch.ops, n), query_end, text_end)
+
+
+@core
+def end_piece(query, text, backward, read_len, contig_start, contig_end, params):
+    """Return the piece beyond the end of a path at `query` and `text`.
+
+    Returns
+    -------
+    query_start, n_query, text_start, n_text
+        The piece.
+    bonus
+        For reaching its end on the read.
+    """
+    room = query if backward else read_len - query
+    n_query = min(room, np.int64(params.max_extension))
+    text_room = text - contig_start if backward else contig_end - text
+    n_text = min(n_query + TEXT_SLACK, text_room)
+    bonus = np.int64(params.end_bonus if n_query == room else 0)
+    if backward:
+        return query - n_query, n_query, text - n_text, n_text, bonus
+    return query, n_query, text, n_text, bonus
+
+
+@core
+def anchor_behind(chains, i, query, text):
+    """Return anchor i of `chains` without what overlaps a path that ends at `query` and `text`.
+
+    Neighbours overlap at short tandem repeats: the later one gives way.
+
+    Returns
+    -------
+    query, text, length
+        Its start on both, and its length; if that is not positive, there is nothing left of it.
+    """
+    at_query, at_text = np.int64(chains.query_start[i]), np.int64(chains.text_pos[i])
+    common = max(np.int64(0), query - at_query, text - at_text)
+    return at_query + common, at_text + common, np.int64(chains.length[i]) - common
 
 
 @core
@@ -122,18 +160,14 @@ def extend_end(sides, path, backward, scoring, params, space, scratch, ops):
     -------
     The path; backward, with the start of the alignment instead of its end.
     """
-    room = path.query if backward else sides.query_len - path.query
-    n_query = min(room, np.int64(params.max_extension))
-    text_room = path.text - sides.text_start if backward else sides.text_end - path.text
-    n_text = min(n_query + TEXT_SLACK, text_room)
-    query_start = path.query - n_query if backward else path.query
-    text_start = path.text - n_text if backward else path.text
+    query_start, n_query, text_start, n_text, bonus = end_piece(
+        path.query, path.text, backward, sides.query_len, sides.text_start, sides.text_end, params
+    )
     unpack(sides.query_planes, sides.query_word, query_start, query_start + n_query, scratch.query)
     unpack(sides.text_planes, 0, text_start, text_start + n_text, scratch.ref)
-    bonus = params.end_bonus if n_query == room else 0
     status, n, _, on_query, on_text = extend_piece(
         scratch.query, 0, n_query, scratch.ref, 0, n_text, backward, params.z_drop, bonus,
-        scoring, space, scratch.ops,
+        scoring, space, scratch.ops, ONE_LANE,
     )  # fmt: skip
     if status != PIECE_OK and status != PIECE_UNPROVEN:
         return path
@@ -213,14 +247,14 @@ def add_alignment(ops, first, stop, query, text, strand, ref_id, sides, scoring,
 
 @core
 def add_parts(ops, first, end, query, text, strand, ref_id, sides, scoring, params, found,
-              n_found):  # fmt: skip
+              n_found, most):  # fmt: skip
     """Cut the path of operations first:end into alignments; return the number of all so far.
 
-    Those below the lowest score are left out; what `found` has no room for, too.
+    Those below the lowest score are left out, and those beyond the first `most`, too.
     """
     at = np.int64(first)
     following = np.int64(first)
-    while following < end and n_found < len(found.score):
+    while following < end and n_found < most:
         start, stop, following = next_part(ops, following, end, scoring, params.z_drop)
         while at < start:
             code, length = np.int64(ops[at] & 15), np.int64(ops[at] >> 4)

@@ -42,6 +42,8 @@ import numpy as np
 
 from mapper.cigar import EQUAL, D, I, X, append_op
 from mapper.jit.accelerate import core, disjoint_core
+from mapper.jit.intrinsics import trailing_zeros
+from mapper.jit.lanes import lane_mask, lane_max, lanes_meet
 from mapper.params import TwoPieceScoring
 from mapper.two_piece_band import (
     BLOCK,
@@ -94,7 +96,8 @@ class PieceSpace(NamedTuple):
 
     band: BandSpace
     scores: np.ndarray  # int32, by row: H of the last column
-    reach: np.ndarray  # int32 (4, by row): see `_reach_rows`
+    reach: np.ndarray | None
+    """int32 (4, by row): see `_reach_rows`; None to leave pieces with long gaps to others."""
     cells: np.ndarray  # uint8, origins
 
 
@@ -124,14 +127,22 @@ def _has_room(space, shape):
 
 
 @core
-def _write_symbols(space, shape, query, query_from, query_step, ref, ref_from, ref_step):
+def _write_symbols(space, shape, query, query_from, query_step, ref, ref_from, ref_step, lanes):
     """Copy both sequences to where a band reads them, from a position on in one direction."""
-    for i in range(shape.query_len):
+    lanes_meet(lanes)
+    for i in range(lanes.lane, shape.query_len, lanes.n_lanes):
         space.query[i + 1] = query[query_from + i * query_step]
     last = shape.ref_len + shape.n_rows - 1
-    for j in range(shape.ref_len):
+    for j in range(lanes.lane, shape.ref_len, lanes.n_lanes):
         base = ref[ref_from + j * ref_step]
         space.ref[last - j] = _AMBIGUOUS_REF if base == _AMBIGUOUS else base
+    lanes_meet(lanes)
+
+
+@core
+def _from_first(value, lanes):
+    """Return the int64 of the first lane, more than -2**62, to all."""
+    return lane_max(value if lanes.lane == 0 else np.int64(-(2**62)), lanes)
 
 
 @core
@@ -226,7 +237,7 @@ def _align_with_one_gap(query, query_start, n, ref, ref_start, m, place, ops):
 
 @core
 def _fill_in_band(
-    query, query_start, n, ref, ref_start, m, lower_bound, is_joined, scoring, space, ops
+    query, query_start, n, ref, ref_start, m, lower_bound, is_joined, scoring, space, ops, lanes
 ):
     """Align all of both pieces by bands.
 
@@ -247,8 +258,8 @@ def _fill_in_band(
         shape = band_around(n, m, n_rows)
         if not _has_room(space, shape) or (n + m - 1) * n_rows > len(space.cells):
             return np.int8(PIECE_NO_ROOM), np.int64(0), np.int64(0)
-        _write_symbols(space.band, shape, query, query_start, one, ref, ref_start, one)
-        score = global_score(space.band, shape, scoring, costs, space.cells)
+        _write_symbols(space.band, shape, query, query_start, one, ref, ref_start, one, lanes)
+        score = global_score(space.band, shape, scoring, costs, space.cells, lanes)
         if n_rows < enough:
             enough = min(enough, rows_for(n, m, score, scoring))
         if n_rows >= enough:
@@ -264,10 +275,13 @@ def _fill_in_band(
             break
         n_rows = wider
         before = score
-    n_ops = trace_band(space.band, shape, space.cells, np.int64(0), n, m, False, ops, np.int64(0))
+    n_ops = np.int64(0)
+    if lanes.lane == 0:
+        n_ops = trace_band(space.band, shape, space.cells, n_ops, n, m, False, ops, n_ops)
+        _reverse(ops, np.int64(0), n_ops)
+    n_ops = _from_first(n_ops, lanes)
     if n_ops < 0:
         return np.int8(PIECE_NO_OPS), np.int64(0), np.int64(0)
-    _reverse(ops, np.int64(0), n_ops)
     return status, n_ops, np.int64(score)
 
 
@@ -275,10 +289,10 @@ def _fill_in_band(
 
 
 @disjoint_core
-def _advance(scores, above, column, lo, hi):
-    """Update H of rows lo to hi by the differences of an antidiagonal; return the highest."""
+def _advance(scores, above, column, lo, hi, lanes):
+    """Update H of rows lo to hi by the differences of an antidiagonal; return a lane's highest."""
     top = np.int32(-(2**30))
-    for i in range(lo, hi + 1):
+    for i in range(lo + lanes.lane, hi + 1, lanes.n_lanes):
         r = np.uint64(i)
         score = np.int32(scores[r] + above[np.uint64(column) + r])
         scores[r] = score
@@ -287,7 +301,7 @@ def _advance(scores, above, column, lo, hi):
 
 
 @core
-def _score_antidiagonal(space, shape, t, scoring, costs, at):
+def _score_antidiagonal(space, shape, t, scoring, costs, at, lanes):
     """Compute antidiagonal t with the scores of its cells; return the highest.
 
     ``space.scores[i]`` is the score of row i, of those inside band and matrix.
@@ -295,26 +309,29 @@ def _score_antidiagonal(space, shape, t, scoring, costs, at):
     first = first_row(t, shape.highest)
     lo, hi = rows_inside(shape, t)
     last = first + shape.n_rows - 1
-    if hi == t - 1:
+    if hi == t - 1 and lanes.lane == 0:
         space.scores[hi] = -gap_cost(hi, scoring)
     # The left neighbour of a row that enters the band at its end lies outside.
     enters = hi == last and last < t - 1 and first > first_row(t - 1, shape.highest)
     score_above = space.scores[hi - 1] if enters else np.int32(0)
-    fill_antidiagonal(space.band, shape, t, scoring, costs, space.cells, at)
-    if enters:
+    fill_antidiagonal(space.band, shape, t, scoring, costs, space.cells, at, lanes)
+    if enters and lanes.lane == 0:
         column = shape.ref_len + shape.n_rows - t + hi
         space.scores[hi] = score_above + space.band.left[hi] - space.band.above[column]
+    lanes_meet(lanes)
     column = shape.ref_len + shape.n_rows - t
-    return _advance(space.scores, space.band.above, column, lo, hi)
+    top = _advance(space.scores, space.band.above, column, lo, hi, lanes)
+    lanes_meet(lanes)
+    return lane_max(top, lanes)
 
 
 # --- one long gap ---
 
 
 @disjoint_core
-def _keep_farthest(scores, best, place, lo, hi, t, extend):
+def _keep_farthest(scores, best, place, lo, hi, t, extend, lanes):
     """Keep the best score of each row, less what a deletion saves that begins farther right."""
-    for i in range(lo, hi + 1):
+    for i in range(lo + lanes.lane, hi + 1, lanes.n_lanes):
         value = np.int32(scores[i] + extend * (t - i))
         if value > best[i]:
             best[i] = value
@@ -322,31 +339,35 @@ def _keep_farthest(scores, best, place, lo, hi, t, extend):
 
 
 @core
-def _reach_rows(space, shape, scoring, costs, at, best, place):
+def _reach_rows(space, shape, scoring, costs, at, best, place, lanes):
     """Find for each row i the prefix of the reference from which a long deletion pays best.
 
     ``best[i]`` is the highest of H(i, j) + j e2, and ``place[i]`` its lowest j. Origins lie from
     ``space.cells[at]`` on.
     """
-    begin_band(space.band, shape, scoring, costs)
-    for i in range(shape.query_len + 1):
+    begin_band(space.band, shape, scoring, costs, lanes)
+    for i in range(1 + lanes.lane, shape.query_len + 1, lanes.n_lanes):
         best[i] = -gap_cost(i, scoring)
         place[i] = 0
+    highest, farthest = np.int64(0), np.int64(0)
     for j in range(1, min(shape.highest, shape.ref_len) + 1):
         value = j * scoring.gap_extend2 - gap_cost(j, scoring)
-        if value > best[0]:
-            best[0], place[0] = value, j
+        if value > highest:
+            highest, farthest = value, np.int64(j)
+    best[0], place[0] = highest, farthest
+    lanes_meet(lanes)
     for t in range(2, shape.query_len + shape.ref_len + 1):
         lo, hi = rows_inside(shape, t)
         if lo > hi:
             break
-        _score_antidiagonal(space, shape, t, scoring, costs, at)
-        _keep_farthest(space.scores, best, place, lo, hi, t, scoring.gap_extend2)
+        _score_antidiagonal(space, shape, t, scoring, costs, at, lanes)
+        _keep_farthest(space.scores, best, place, lo, hi, t, scoring.gap_extend2, lanes)
+        lanes_meet(lanes)
         at += shape.n_rows
 
 
 @core
-def _join_over_gap(query, query_start, n, ref, ref_start, m, swapped, scoring, space, ops):
+def _join_over_gap(query, query_start, n, ref, ref_start, m, swapped, scoring, space, ops, lanes):
     """Align all of a short query with all of a long reference, with one long deletion.
 
     `swapped`: the sequences are given in each other's place.
@@ -363,11 +384,11 @@ def _join_over_gap(query, query_start, n, ref, ref_start, m, swapped, scoring, s
         _write_symbols(
             space.band, shape,
             query, query_start if side == 0 else query_start + n - 1, one - 2 * side,
-            ref, ref_start if side == 0 else ref_start + m - 1, one - 2 * side,
+            ref, ref_start if side == 0 else ref_start + m - 1, one - 2 * side, lanes,
         )  # fmt: skip
         _reach_rows(
             space, shape, scoring, costs, side * half, space.reach[2 * side],
-            space.reach[2 * side + 1],
+            space.reach[2 * side + 1], lanes,
         )  # fmt: skip
     score, place = np.int64(-(2**40)), zero
     for i in range(n + 1):
@@ -382,20 +403,40 @@ def _join_over_gap(query, query_start, n, ref, ref_start, m, swapped, scoring, s
     if score > scoring.match * n - two_gaps:
         status = np.int8(PIECE_OK)
     # The band's symbols are still those of the second side, so it is traced first.
-    n_ops = trace_band(space.band, shape, space.cells, half, n - place, behind, swapped, ops, zero)
+    n_ops = zero
+    if lanes.lane == 0:
+        n_ops = trace_band(
+            space.band, shape, space.cells, half, n - place, behind, swapped, ops, zero
+        )
+        if n_ops >= 0:
+            # Of reversed sequences the last operation comes first; of the others it comes last.
+            _reverse(ops, zero, n_ops)
+            n_ops = np.int64(append_op(ops, n_ops, I if swapped else D, m - before - behind))
+    n_ops = _from_first(n_ops, lanes)
     if n_ops < 0:
         return np.int8(PIECE_NO_OPS), zero, zero
-    # Of reversed sequences the last operation comes first; of the others the last comes last.
-    _reverse(ops, zero, n_ops)
-    n_ops = append_op(ops, n_ops, I if swapped else D, m - before - behind)
-    _write_symbols(space.band, shape, query, query_start, one, ref, ref_start, one)
-    n_ops = trace_band(
-        space.band, shape, space.cells, zero, place, before, swapped, ops, np.int64(n_ops)
-    )
+    _write_symbols(space.band, shape, query, query_start, one, ref, ref_start, one, lanes)
+    if lanes.lane == 0:
+        n_ops = trace_band(space.band, shape, space.cells, zero, place, before, swapped, ops, n_ops)
+        _reverse(ops, zero, n_ops)
+    n_ops = _from_first(n_ops, lanes)
     if n_ops < 0:
         return np.int8(PIECE_NO_OPS), zero, zero
-    _reverse(ops, zero, n_ops)
     return status, n_ops, score
+
+
+@core
+def _join_if_any(query, query_start, n, ref, ref_start, m, reach, scoring, space, ops, lanes):
+    """Align pieces of which one is much longer, unless the workspace is for others only."""
+    if reach is None:
+        return np.int8(PIECE_NO_ROOM), np.int64(0), np.int64(0)
+    if n < m:
+        return _join_over_gap(
+            query, query_start, n, ref, ref_start, m, False, scoring, space, ops, lanes
+        )
+    return _join_over_gap(
+        ref, ref_start, m, query, query_start, n, True, scoring, space, ops, lanes
+    )
 
 
 # --- extension ---
@@ -432,9 +473,21 @@ class End(NamedTuple):
 
 
 @core
-def _search_end(space, shape, z_drop, scoring, costs):
+def _first_row_of(scores, score, lo, lanes):
+    """Return the first row from `lo` on that has a score; one has."""
+    while True:
+        # Lanes beyond the last row look at what other rows left: a lower lane finds one before.
+        row = min(lo + lanes.lane, np.int64(len(scores)) - 1)
+        found = lane_mask(scores[row] == score, lanes)
+        if found:
+            return lo + np.int64(trailing_zeros(np.uint64(found)))
+        lo += lanes.n_lanes
+
+
+@core
+def _search_end(space, shape, z_drop, scoring, costs, lanes):
     """Find the best ends in a band; return them, and True if there was room for the origins."""
-    begin_band(space.band, shape, scoring, costs)
+    begin_band(space.band, shape, scoring, costs, lanes)
     zero = np.int64(0)
     n = shape.query_len
     best, best_i, best_j = zero, zero, zero
@@ -446,15 +499,13 @@ def _search_end(space, shape, z_drop, scoring, costs):
             break
         if at + shape.n_rows > len(space.cells):
             return End(best, best_i, best_j, whole, whole_j, False), False
-        top = np.int64(_score_antidiagonal(space, shape, t, scoring, costs, at))
+        top = np.int64(_score_antidiagonal(space, shape, t, scoring, costs, at, lanes))
         at += shape.n_rows
         if hi == n and space.scores[n] > whole:
             whole, whole_j = np.int64(space.scores[n]), t - n
         if top <= best and (z_drop < 0 or best - top <= z_drop):
             continue
-        i = lo
-        while space.scores[i] != top:
-            i += 1
+        i = _first_row_of(space.scores, top, lo, lanes)
         if top > best:
             best, best_i, best_j = top, i, t - i
             continue
@@ -479,7 +530,7 @@ def _rows_beyond(n, m, n_rows, score, scoring):
 
 @core
 def _extend_by_bands(
-    query, query_from, n, ref, ref_from, m, backward, z_drop, end_bonus, scoring, space, ops
+    query, query_from, n, ref, ref_from, m, backward, z_drop, end_bonus, scoring, space, ops, lanes
 ):
     """Extend from a corner by bands; arguments and results are those of :func:`extend_piece`."""
     zero = np.int64(0)
@@ -490,8 +541,8 @@ def _extend_by_bands(
         shape = BandShape(n, min(m, n + n_rows), n_rows, n_rows)
         if not _has_room(space, shape):
             return np.int8(PIECE_NO_ROOM), zero, zero, zero, zero
-        _write_symbols(space.band, shape, query, query_from, step, ref, ref_from, step)
-        end, has_room = _search_end(space, shape, z_drop, scoring, costs)
+        _write_symbols(space.band, shape, query, query_from, step, ref, ref_from, step, lanes)
+        end, has_room = _search_end(space, shape, z_drop, scoring, costs, lanes)
         if not has_room:
             return np.int8(PIECE_NO_ROOM), zero, zero, zero, zero
         objective = max(end.score, end.whole_score + end_bonus)
@@ -511,11 +562,14 @@ def _extend_by_bands(
     score, i, j = end.score, end.query_len, end.ref_len
     if end.whole_score + end_bonus >= score:
         score, i, j = end.whole_score, n, end.whole_ref_len
-    n_ops = trace_band(space.band, shape, space.cells, zero, i, j, False, ops, zero)
+    n_ops = zero
+    if lanes.lane == 0:
+        n_ops = trace_band(space.band, shape, space.cells, zero, i, j, False, ops, zero)
+        if not backward:
+            _reverse(ops, zero, n_ops)
+    n_ops = _from_first(n_ops, lanes)
     if n_ops < 0:
         return np.int8(PIECE_NO_OPS), zero, zero, zero, zero
-    if not backward:
-        _reverse(ops, zero, n_ops)
     return status, n_ops, score, i, j
 
 
@@ -523,7 +577,9 @@ def _extend_by_bands(
 
 
 @core
-def fill_piece(query, query_start, query_end, ref, ref_start, ref_end, scoring, workspace, ops):
+def fill_piece(
+    query, query_start, query_end, ref, ref_start, ref_end, scoring, workspace, ops, lanes
+):
     """Align all of a piece of a read with all of a piece of the reference.
 
     Parameters
@@ -538,6 +594,8 @@ def fill_piece(query, query_start, query_end, ref, ref_start, ref_end, scoring, 
         :class:`PieceSpace`.
     ops
         uint32: the operations are written from item 0 on, in the order of the read.
+    lanes
+        Share the work (:mod:`mapper.jit.lanes`), in one workspace. All return the same.
 
     Returns
     -------
@@ -557,39 +615,47 @@ def fill_piece(query, query_start, query_end, ref, ref_start, ref_end, scoring, 
     extra = _least_extra(goal, scoring)
     # The matrix would have the same path: without a gap even if another loses as much.
     if short == 0 or lost < extra or (goal == 0 and lost == extra):
-        n_ops = _align_with_one_gap(query, query_start, n, ref, ref_start, m, place, ops)
+        n_ops = zero
+        if lanes.lane == 0:
+            n_ops = _align_with_one_gap(query, query_start, n, ref, ref_start, m, place, ops)
+        n_ops = _from_first(n_ops, lanes)
         if n_ops < 0:
             return np.int8(PIECE_NO_OPS), zero, zero
         return np.int8(PIECE_OK), n_ops, score
     if abs(goal) > LONG_GAP:
-        if n < m:
-            status, n_ops, joined = _join_over_gap(
-                query, query_start, n, ref, ref_start, m, False, scoring, workspace, ops
-            )
-        else:
-            status, n_ops, joined = _join_over_gap(
-                ref, ref_start, m, query, query_start, n, True, scoring, workspace, ops
-            )
+        status, n_ops, joined = _join_if_any(
+            query,
+            query_start,
+            n,
+            ref,
+            ref_start,
+            m,
+            workspace.reach,
+            scoring,
+            workspace,
+            ops,
+            lanes,
+        )
         n_cells = (n + m) * (least_rows(n, m) + JOIN_ROWS)
         if status != PIECE_UNPROVEN or n_cells > PROVEN_CELLS:
             return status, n_ops, joined
         score = joined
     return _fill_in_band(
         query, query_start, n, ref, ref_start, m, score, abs(goal) > LONG_GAP, scoring, workspace,
-        ops,
+        ops, lanes,
     )  # fmt: skip
 
 
 @core
 def extend_piece(
     query, query_start, query_end, ref, ref_start, ref_end, backward, z_drop, end_bonus, scoring,
-    workspace, ops,
+    workspace, ops, lanes,
 ):  # fmt: skip
     """Align a piece of a read with a piece of the reference, from one corner to the best end.
 
     Parameters
     ----------
-    query, query_start, query_end, ref, ref_start, ref_end, scoring, workspace, ops
+    query, query_start, query_end, ref, ref_start, ref_end, scoring, workspace, ops, lanes
         As for :func:`fill_piece`.
     backward
         False: from the start of both pieces to the right. True: from their end to the left.
@@ -617,14 +683,19 @@ def extend_piece(
         score = -gap_cost(n, scoring)
         if score + end_bonus < 0:
             return np.int8(PIECE_OK), zero, zero, zero, zero
-        return np.int8(PIECE_OK), np.int64(append_op(ops, zero, I, n)), score, n, zero
+        if lanes.lane == 0:
+            append_op(ops, zero, I, n)
+        return np.int8(PIECE_OK), np.int64(1), score, n, zero
     if n <= m and (z_drop < 0 or z_drop >= 2 * (scoring.mismatch + gap_cost(np.int64(1), scoring))):
         at, ref_at = np.int64(query_start), np.int64(ref_start)
         if backward:
             at, ref_at = np.int64(query_end - n), np.int64(ref_end - n)
         if _ends_at_the_end(query, at, ref, ref_at, n, backward, end_bonus, scoring):
             mismatches = _count_mismatches(query, at, ref, ref_at, n)
-            n_ops = _append_diagonal(query, at, ref, ref_at, n, ops, zero)
+            n_ops = zero
+            if lanes.lane == 0:
+                n_ops = _append_diagonal(query, at, ref, ref_at, n, ops, zero)
+            n_ops = _from_first(n_ops, lanes)
             if n_ops < 0:
                 return np.int8(PIECE_NO_OPS), zero, zero, zero, zero
             score = scoring.match * (n - mismatches) - scoring.mismatch * mismatches
@@ -634,5 +705,5 @@ def extend_piece(
         query_from, ref_from = np.int64(query_end - 1), np.int64(ref_end - 1)
     return _extend_by_bands(
         query, query_from, n, ref, ref_from, m, backward, z_drop, end_bonus, scoring, workspace,
-        ops,
+        ops, lanes,
     )  # fmt: skip

@@ -13,11 +13,9 @@ Threads of the pool never wait for a device, and threads of streams do no work o
 
 from __future__ import annotations
 
-import functools
-import logging
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
@@ -27,7 +25,15 @@ from mapper import batch_ops
 from mapper.batch import ReadBatch
 from mapper.mapping.backend import Backend
 from mapper.mapping.memory_plan import groups_in_flight
-from mapper.mapping.stages import Aligned, AlignedBatch, LongAligned, align_long_reads
+from mapper.mapping.stages import (
+    Aligned,
+    AlignedBatch,
+    LongAligned,
+    LongChained,
+    LongReads,
+    extend_long_reads,
+    long_reads_of,
+)
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel, assumed_model
 from mapper.parallel.pool import MAP, READ, PriorityPool, complete, start_daemon
@@ -36,8 +42,6 @@ from mapper.params import MEMBER_BASES, MapParams
 if TYPE_CHECKING:
     from mapper.batch_ops import ResultSlice
     from mapper.mapping.stages_cuda import DeviceStages
-
-log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -77,6 +81,7 @@ _SWITCH_INTERVAL = _SwitchInterval()
 class _Parsed(NamedTuple):
     reads: ReadBatch
     parts: list[batch_ops.Part]
+    long_reads: LongReads | None  # those of the last part, if that is long
 
 
 class _Member(NamedTuple):
@@ -139,7 +144,7 @@ class CudaBackend(Backend):
             self.flush()
         self._model = model
         # Parsed before earlier groups are finished: a device without reads costs most.
-        parsed = self._pool.submit(READ, partial(_parse, parse, self._params.longest_short))
+        parsed = self._pool.submit(READ, partial(_parse, parse, self._params))
         member = _Member(parsed, finish, Future())
         self._open.append(member)
         if len(self._open) == self._size:
@@ -194,35 +199,49 @@ class CudaBackend(Backend):
                 )
                 for (i, _), share in zip(numbered, found, strict=True):
                     shares[i].append(share)
+        long_reads = [batch.long_reads for batch in batches if batch.long_reads is not None]
+        chained: Iterator[list[LongChained]] = iter(())
+        if long_reads:
+            chained = iter(
+                self._stages.chain_long_batches(
+                    long_reads, self._params, self._stats, self._run_by_pool
+                )
+            )
         for member, batch, own in zip(group.members, batches, shares, strict=True):
-            call = partial(self._finish, member.finish, batch, own, group.model is not None)
+            long_parts = next(chained) if batch.long_reads is not None else []
+            call = partial(
+                self._finish, member.finish, batch, own, long_parts, group.model is not None
+            )
             self._pool.submit(MAP, partial(complete, member.result, call))
+
+    def _run_by_pool(self, calls: Sequence[Callable[[], Result]]) -> list[Result]:
+        """Run calls that a device waits for, and return their results in order."""
+        futures = [self._pool.submit(READ, call) for call in calls]
+        with self._stats.stage("wait"):
+            return [future.result() for future in futures]
 
     def _finish(
         self, finish: Callable[[AlignedBatch], Result], batch: _Parsed,
-        shares: Sequence[ResultSlice], rescued: bool,
+        shares: Sequence[ResultSlice], long_parts: Sequence[LongChained], rescued: bool,
     ) -> Result:  # fmt: skip
-        """Finish a batch (a task of the pool), which also maps its long reads."""
+        """Finish a batch (a task of the pool)."""
         of_device = iter(shares)
         aligned: list[Aligned | LongAligned] = []
         for part in batch.parts:
             if part.is_long:
                 index = self._stages.host_index
-                aligned.append(align_long_reads(index, part.reads, self._params, self._stats))
+                aligned.append(
+                    extend_long_reads(index, part.reads, long_parts, self._params, self._stats)
+                )
             else:
                 aligned.append(Aligned(part.reads, *next(of_device).cut(), rescued))
         return finish(AlignedBatch(batch.reads, [part.rows for part in batch.parts], aligned))
 
 
-def _parse(parse: Callable[[], ReadBatch], longest_short: int) -> _Parsed:
+def _parse(parse: Callable[[], ReadBatch], params: MapParams) -> _Parsed:
     reads = parse()
-    parts = batch_ops.split_mixed(reads, longest_short)
-    if any(part.is_long for part in parts):
-        _say_long_reads()
-    return _Parsed(reads, parts)
-
-
-@functools.cache
-def _say_long_reads() -> None:
-    """Log once that long reads are not mapped by the device."""
-    log.info("long reads are mapped by the CPU, short ones by the device")
+    parts = batch_ops.split_mixed(reads, params.longest_short)
+    long_reads = None
+    if parts[-1].is_long:
+        long_reads = long_reads_of(parts[-1].reads, params.long.anchors)
+    return _Parsed(reads, parts, long_reads)

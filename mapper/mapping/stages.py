@@ -6,11 +6,21 @@ results (:mod:`mapper.mapping.stages_cuda`); placement and records are made on t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from mapper.batch import AlignmentBatch, PackedReads, ReadBatch, RecordBatch, SeedSummary
+from mapper.batch import (
+    AlignmentBatch,
+    AnchorBatch,
+    ChainBatch,
+    PackedReads,
+    ReadBatch,
+    RecordBatch,
+    SeedSummary,
+)
+from mapper.batch_ops import join_alignments
 from mapper.chain.cpu import chain_anchors, find_loci
 from mapper.chain.weak import choose_chains, weak_reads
 from mapper.extend.chains import ChainSupport, align_chains
@@ -18,6 +28,7 @@ from mapper.extend.cpu import extend_loci
 from mapper.extend.detours import drop_detours
 from mapper.extend.doubt import doubtful_reads
 from mapper.extend.merge import merge_alignments
+from mapper.extend.piece_plan import NO_PIECES, DonePieces
 from mapper.index.index import Index
 from mapper.index.reference import ContigBounds
 from mapper.mapping.stats import RunStats
@@ -26,8 +37,8 @@ from mapper.pair.long_placement import place_long_reads
 from mapper.pair.placement import PlacementBatch, place_reads
 from mapper.pair.records import NO_ANCHORS, Names, make_records
 from mapper.pair.rescue import propose_loci
-from mapper.params import MapParams
-from mapper.seed.cpu import find_anchors, seed_reads
+from mapper.params import AnchorParams, MapParams
+from mapper.seed.cpu import Stretches, find_anchors, find_stretches, seed_reads
 from mapper.seed.pack import pack_reads
 
 
@@ -41,6 +52,23 @@ class Aligned(NamedTuple):
     alignments: AlignmentBatch
     rescued: bool
     """True if mates have been rescued already."""
+
+
+class LongReads(NamedTuple):
+    """Long reads of a batch, and where they have windows, for a device."""
+
+    reads: ReadBatch
+    stretches: Stretches
+
+
+class LongChained(NamedTuple):
+    """Long reads after chaining."""
+
+    reads: ReadBatch
+    packed: PackedReads
+    chains: ChainBatch
+    frequent: np.ndarray  # int32 (n_reads,): of AnchorBatch
+    done: DonePieces = NO_PIECES
 
 
 class LongAligned(NamedTuple):
@@ -94,11 +122,32 @@ def align_long_reads(
     index: Index, reads: ReadBatch, params: MapParams, stats: RunStats
 ) -> LongAligned:
     """Seed, chain and extend long single reads; those of which chains explain little seed twice."""
-    contigs = index.contigs
+    chained = seed_long_reads(index, reads, params, stats)
+    return extend_long_reads(index, reads, [chained], params, stats)
+
+
+def seed_long_reads(
+    index: Index, reads: ReadBatch, params: MapParams, stats: RunStats
+) -> LongChained:
+    """Seed and chain long reads."""
     with stats.stage("pack"):
         packed = pack_reads(reads)
     with stats.stage("seed"):
         anchors = find_anchors(index.fm, reads, packed, params.long.anchors)
+    return chain_long_reads(index, reads, packed, anchors, params, stats)
+
+
+def long_reads_of(reads: ReadBatch, params: AnchorParams) -> LongReads:
+    """Find the stretches of long reads."""
+    return LongReads(reads, find_stretches(reads, params))
+
+
+def chain_long_reads(
+    index: Index, reads: ReadBatch, packed: PackedReads, anchors: AnchorBatch, params: MapParams,
+    stats: RunStats,
+) -> LongChained:  # fmt: skip
+    """Chain the sorted anchors of long reads; seed those again of which chains explain little."""
+    contigs = index.contigs
     with stats.stage("chain"):
         chains = chain_anchors(anchors, contigs.starts, params.long.chain)
     frequent = anchors.frequent
@@ -110,13 +159,36 @@ def align_long_reads(
             again = chain_anchors(anchors, contigs.starts, params.long.chain)
             chains = choose_chains(chains, again, weak)
         frequent = np.where(weak, anchors.frequent, frequent)
-    with stats.stage("extend"):
+    with stats.stage("chain"):
         chains = drop_detours(chains, params.long.scoring)
-        bounds = ContigBounds(contigs.starts, contigs.lengths)
-        alignments, support = align_chains(
-            index.text_planes, reads, packed, chains, bounds, params.long
-        )
-    return LongAligned(reads, alignments, support, frequent)
+    return LongChained(reads, packed, chains, frequent)
+
+
+def extend_long_reads(
+    index: Index, reads: ReadBatch, parts: Sequence[LongChained], params: MapParams,
+    stats: RunStats,
+) -> LongAligned:  # fmt: skip
+    """Align long reads along their chains; `parts` are consecutive reads of the batch."""
+    bounds = ContigBounds(index.contigs.starts, index.contigs.lengths)
+    with stats.stage("extend"):
+        found = [
+            align_chains(
+                index.text_planes,
+                part.reads,
+                part.packed,
+                part.chains,
+                bounds,
+                params.long,
+                part.done,
+            )
+            for part in parts
+        ]
+        alignments, support = found[0]
+        if len(parts) > 1:
+            alignments = join_alignments([alignments for alignments, _ in found])
+            columns = zip(*(support for _, support in found), strict=True)
+            support = ChainSupport._make(np.concatenate(column) for column in columns)
+    return LongAligned(reads, alignments, support, np.concatenate([p.frequent for p in parts]))
 
 
 def rescue_mates(

@@ -8,13 +8,13 @@ and short kernels share the device. Each device has streams of its own.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.batch import ReadBatch
+from mapper.batch import AnchorBatch, PackedReads, ReadBatch
 from mapper.batch_ops import (
     DeviceResults,
     ResultSlice,
@@ -32,20 +32,38 @@ from mapper.errors import DeviceMemoryError
 from mapper.extend.cuda import download_alignments, extend_loci
 from mapper.extend.doubt_cuda import doubtful_reads
 from mapper.extend.merge_cuda import merge_on_device
+from mapper.extend.piece_plan import PiecePlan, plan_pieces
+from mapper.extend.pieces_cuda import align_pieces
 from mapper.index.cuda import expand_suffix_array
 from mapper.index.fm import FMIndex
 from mapper.index.index import Index
 from mapper.index.reference import ContigBounds
 from mapper.mapping.memory_plan import device_batch_bases
-from mapper.mapping.stages import Aligned, align_reads, rescue_mates
+from mapper.mapping.stages import (
+    Aligned,
+    LongChained,
+    LongReads,
+    align_reads,
+    chain_long_reads,
+    long_reads_of,
+    rescue_mates,
+    seed_long_reads,
+)
 from mapper.mapping.stats import ON_CPU, RunStats
 from mapper.pair.cuda import propose_loci
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.parallel.map import map_in_threads
 from mapper.params import DEVICE_STREAMS, MapParams
+from mapper.seed.anchors_cuda import download_long_packed, find_anchors, upload_long_reads
+from mapper.seed.cpu import sorted_anchors
 from mapper.seed.cuda import download_packed, seed_reads, upload_reads
 
 log = logging.getLogger(__name__)
+
+
+RunCalls = Callable[
+    [Sequence[Callable[[], tuple[LongChained, PiecePlan]]]], list[tuple[LongChained, PiecePlan]]
+]
 
 
 class _Text(NamedTuple):
@@ -152,6 +170,32 @@ class DeviceStages:
         try:
             with cuda.gpus[stream.ordinal]:
                 return knowing_its_device(_align)(stream, batches, params, stats, model)
+        finally:
+            self._idle.put(stream)
+
+    def chain_long_batches(
+        self, batches: Sequence[LongReads], params: MapParams, stats: RunStats,
+        run: RunCalls,
+    ) -> list[list[LongChained]]:  # fmt: skip
+        """Seed long reads and align their pieces on a device; chain them on the CPU in between.
+
+        If the device's memory does not suffice, that is done in halves, and a read that does
+        not fit alone by the CPU.
+
+        Parameters
+        ----------
+        run
+            Runs calls on the CPU and returns their results in order.
+
+        Returns
+        -------
+        The consecutive parts of each batch; one, unless it did not fit. The columns of the packed
+        reads lie in page-locked memory, as of :meth:`align_batches`.
+        """
+        stream = self._idle.get()
+        try:
+            with cuda.gpus[stream.ordinal]:
+                return knowing_its_device(_chain_long)(stream, batches, params, stats, run)
         finally:
             self._idle.put(stream)
 
@@ -280,3 +324,88 @@ def _align_at_once(
         ResultSlice(whole, end - reads.n_reads, end)
         for reads, end in zip(batches, ends, strict=True)
     ]
+
+
+# --- long reads ---
+
+MOST_BASES = (1 << 31) - 1
+"""Bases of long reads that are seeded at once: windows have 32-bit places."""
+
+
+def _chain_long(
+    stream: StreamWorkspace, batches: Sequence[LongReads], params: MapParams, stats: RunStats,
+    run: RunCalls,
+) -> list[list[LongChained]]:  # fmt: skip
+    """Seed and chain batches as one; in halves if memory does not suffice, by the CPU at last."""
+
+    def chain(batches: Sequence[LongReads]) -> list[list[LongChained]]:
+        return _chain_long_at_once(stream, batches, params, stats, run)
+
+    def chain_alone(
+        batches: Sequence[LongReads], error: DeviceMemoryError
+    ) -> list[list[LongChained]]:
+        ((reads, _),) = batches
+        if not stats.counts.get(ON_CPU):
+            log.warning("%s; reads that do not fit even alone are mapped by the CPU", error)
+        stats.count(**{ON_CPU: reads.n_reads})
+        return [[seed_long_reads(stream.host_index, reads, params, stats)]]
+
+    def halves(
+        batches: Sequence[LongReads],
+    ) -> Halves[Sequence[LongReads], list[list[LongChained]]] | None:
+        if len(batches) > 1:
+            n = len(batches) // 2
+            return Halves(
+                [batches[:n], batches[n:]], lambda found: [part for half in found for part in half]
+            )
+        ((reads, _),) = batches
+        if reads.n_reads < 2:
+            return None
+        middle = reads.n_reads // 2
+        parts = [(0, middle), (middle, reads.n_reads)]
+        return Halves(
+            [[long_reads_of(slice_reads(reads, *part), params.long.anchors)] for part in parts],
+            lambda found: [[chained for half in found for chained in half[0]]],
+        )
+
+    return in_halves(chain, batches, halves, stream.space.release, chain_alone)
+
+
+def _chain_long_at_once(
+    stream: StreamWorkspace, batches: Sequence[LongReads], params: MapParams, stats: RunStats,
+    run: RunCalls,
+) -> list[list[LongChained]]:  # fmt: skip
+    space, index = stream.space, stream.host_index
+    reads = [batch.reads for batch in batches]
+    if sum(len(batch.bases) for batch in reads) > MOST_BASES:
+        raise DeviceMemoryError(f"more than {MOST_BASES} bases of long reads")
+    with stats.stage("pack"):
+        there = upload_long_reads(space, reads)
+        packed = download_long_packed(space, there, reads)
+    with stats.stage("seed"):
+        found = find_anchors(  # waits for the stream
+            space, stream.fm, there, reads, [batch.stretches for batch in batches],
+            params.long.anchors,
+        )  # fmt: skip
+
+    def call(
+        reads: ReadBatch, packed: PackedReads, found: AnchorBatch
+    ) -> Callable[[], tuple[LongChained, PiecePlan]]:
+        def chain() -> tuple[LongChained, PiecePlan]:
+            with stats.stage("seed"):
+                anchors = sorted_anchors(found)
+            chained = chain_long_reads(index, reads, packed, anchors, params, stats)
+            with stats.stage("extend"):
+                bounds = ContigBounds(index.contigs.starts, index.contigs.lengths)
+                plan = plan_pieces(reads.base_offsets, chained.chains, bounds, params.long.pieces)
+            return chained, plan
+
+        return chain
+
+    chained = run([call(*batch) for batch in zip(reads, packed, found, strict=True)])
+    with stats.stage("extend"):
+        done = align_pieces(
+            space, stream.text_planes, there, [plan for _, plan in chained],
+            [batch.n_reads for batch in reads], params.long,
+        )  # fmt: skip
+    return [[part._replace(done=d)] for (part, _), d in zip(chained, done, strict=True)]

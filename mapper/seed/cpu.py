@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mapper.batch import AnchorBatch, PackedReads, ReadBatch, SeedBatch
 from mapper.batch_ops import longest_row
+from mapper.dna import AMBIGUOUS
 from mapper.index.fm import FMIndex, RowsInWork
 from mapper.index.kmer_filter import EVERY_KMER, KmerFilter
 from mapper.jit.accelerate import driver, grown
@@ -20,6 +23,7 @@ from mapper.seed.maximal import (
     next_stretch,
     search_windows,
     step_of,
+    windows_of,
 )
 from mapper.seed.rounds import (
     SEARCHED_TOGETHER,
@@ -176,6 +180,49 @@ def _find_anchors(fm, codes, base_offsets, planes, word_offsets, params, chosen,
     return offsets, strand, query_start, text_pos, length, frequent
 
 
+class Stretches(NamedTuple):
+    """Stretches of long reads without ambiguous bases that have a window or more."""
+
+    read: np.ndarray  # int32, ascending
+    start: np.ndarray  # int64, on the bases of the batch
+    end: np.ndarray  # int64
+    n_windows: np.ndarray  # int64
+
+
+@driver
+def _find_stretches(codes, base_offsets, params):
+    capacity = np.int64(len(base_offsets) + 16)
+    read_of = np.empty(capacity, np.int32)
+    starts = np.empty(capacity, np.int64)
+    ends = np.empty(capacity, np.int64)
+    counts = np.empty(capacity, np.int64)
+    n = np.int64(0)
+    for read in range(len(base_offsets) - 1):
+        start, end = base_offsets[read], base_offsets[read + 1]
+        highest = np.uint8(0)
+        for i in range(start, end):
+            highest = max(highest, codes[i])
+        clean, clean_end = np.int64(start), np.int64(end)
+        if highest >= AMBIGUOUS:
+            clean, clean_end = next_stretch(codes, start, end)
+        step = step_of(end - start, params)
+        while clean < end:
+            n_windows = windows_of(clean, clean_end, step, params)
+            if n_windows > 0:
+                if n == len(starts):
+                    read_of, starts = grown(read_of, 2 * n), grown(starts, 2 * n)
+                    ends, counts = grown(ends, 2 * n), grown(counts, 2 * n)
+                read_of[n], starts[n], ends[n], counts[n] = read, clean, clean_end, n_windows
+                n += 1
+            clean, clean_end = next_stretch(codes, clean_end, end)
+    return read_of[:n].copy(), starts[:n].copy(), ends[:n].copy(), counts[:n].copy()
+
+
+def find_stretches(reads: ReadBatch, params: AnchorParams) -> Stretches:
+    """Return the stretches without ambiguous bases that have windows."""
+    return Stretches(*_find_stretches(reads.bases, reads.base_offsets, params))
+
+
 @driver
 def _sort_anchors(found_offsets, columns, out):
     """Copy the anchors of each read in their order, without duplicates; return the offsets."""
@@ -228,7 +275,12 @@ def find_anchors(
         index, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets, params, chosen,
         new_window_scratch(), working,
     )  # fmt: skip
-    out = AnchorColumns(*(np.empty(found_offsets[-1], column.dtype) for column in found))
-    offsets = _sort_anchors(found_offsets, AnchorColumns(*found), out)
-    columns = (column[: offsets[-1]].copy() for column in out)
-    return AnchorBatch._make((offsets, *columns, frequent))
+    return sorted_anchors(AnchorBatch._make((found_offsets, *found, frequent)))
+
+
+def sorted_anchors(found: AnchorBatch) -> AnchorBatch:
+    """Return the distinct anchors of each read in their order."""
+    columns = AnchorColumns(*found[1:5])
+    out = AnchorColumns(*(np.empty(found.anchor_offsets[-1], c.dtype) for c in columns))
+    offsets = _sort_anchors(found.anchor_offsets, columns, out)
+    return AnchorBatch._make((offsets, *(c[: offsets[-1]].copy() for c in out), found.frequent))

@@ -96,6 +96,12 @@ def prefetch_step(fm, sa_lo, sa_hi, is_last):
 
 
 @core
+def rows_compared(fm, seed_len):
+    """Return with how many rows left a search ends on the CPU, for text and read to be compared."""
+    return np.int64(0) if seed_len - fm.kmer_len <= FEW_LEFT else np.int64(1)
+
+
+@core
 def narrow_seeds(fm, codes, seed_len, scratch, first, n, prefetching):
     """Search seeds until each is complete or has at most one row left.
 
@@ -115,8 +121,7 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n, prefetching):
     """
     most_rows = np.int64(1)
     if prefetching is not None:
-        if seed_len - fm.kmer_len <= FEW_LEFT:
-            most_rows = np.int64(0)
+        most_rows = rows_compared(fm, seed_len)
         for i in range(first, first + n):
             start = np.int64(scratch.start[i])
             kmer = table_kmer(fm, codes, start, start + seed_len, scratch.strand[i])

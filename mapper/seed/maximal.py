@@ -23,9 +23,17 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.dna import AMBIGUOUS, matching_run, n_words
-from mapper.index.fm import locate_together
+from mapper.index.fm import extend_left, locate_together
 from mapper.jit.accelerate import core
-from mapper.seed.exact import lengthen_together, narrow_seeds
+from mapper.seed.exact import (
+    begin_seed,
+    lengthen_seed,
+    lengthen_together,
+    narrow_seeds,
+    pattern_base,
+    rows_compared,
+    table_kmer,
+)
 from mapper.seed.rounds import SEARCHED_TOGETHER
 
 
@@ -101,6 +109,37 @@ def search_windows(fm, codes, first, clean, clean_end, step, n, params, scratch)
     lengthen_together(
         fm, codes, params.seed_len, clean, clean_end, params.extend_over, scratch, 0, 2 * n
     )
+
+
+@core
+def search_window(fm, codes, clean, clean_end, start, strand, params):
+    """Search one window on one strand, as :func:`search_windows` does many.
+
+    Returns
+    -------
+    sa_lo, sa_hi, length
+        The rows of its pattern's last `length` bases.
+    """
+    end = start + params.seed_len
+    sa_lo, sa_hi, length = begin_seed(fm, table_kmer(fm, codes, start, end, strand))
+    most_rows = rows_compared(fm, params.seed_len)
+    while length < params.seed_len and sa_lo + most_rows < sa_hi:
+        base = pattern_base(codes, start, end, strand, length)
+        sa_lo, sa_hi = extend_left(fm, base, sa_lo, sa_hi)
+        length += 1
+    if length == params.seed_len and sa_hi - sa_lo > max(params.extend_over, 1):
+        room = start - clean if strand == 0 else clean_end - end
+        sa_lo, sa_hi, length = lengthen_seed(
+            fm, codes, start, end, strand, sa_lo, sa_hi, room, params.extend_over
+        )
+    return sa_lo, sa_hi, length
+
+
+@core
+def windows_of(clean, clean_end, step, params):
+    """Return the number of windows of a stretch: one every `step` bases, and one at its end."""
+    last = clean_end - params.seed_len
+    return (last - clean + step - 1) // step + 1 if last >= clean else np.int64(0)
 
 
 @core

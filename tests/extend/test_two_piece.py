@@ -22,6 +22,7 @@ from mapper.extend.two_piece import (
     fill_piece,
     new_piece_space,
 )
+from mapper.jit.lanes import ONE_LANE
 from mapper.params import TwoPieceScoring
 from tests.helpers.read_batches import random_letters
 from tests.helpers.sequence_pairs import adversarial_pairs, edited, random_pairs
@@ -68,7 +69,7 @@ def fill(query: str, ref: str, scoring: Scoring = SCORINGS[0], space=None) -> Fi
     ops = np.zeros(len(query) + len(ref) + 4, np.uint32)
     space = SPACES[scoring] if space is None else space
     status, n_ops, score = fill_piece(
-        *placed(query), *placed(ref), TwoPieceScoring(*scoring), space, ops
+        *placed(query), *placed(ref), TwoPieceScoring(*scoring), space, ops, ONE_LANE
     )
     return Filled(status, score, to_text(ops[:n_ops]))
 
@@ -80,7 +81,7 @@ def extend(
     ops = np.zeros(len(query) + len(ref) + 4, np.uint32)
     status, n_ops, score, query_len, ref_len = extend_piece(
         *placed(query), *placed(ref), backward, z_drop, end_bonus, TwoPieceScoring(*scoring),
-        SPACES[scoring] if space is None else space, ops,
+        SPACES[scoring] if space is None else space, ops, ONE_LANE,
     )  # fmt: skip
     return Extended(status, score, to_text(ops[:n_ops]), query_len, ref_len)
 
@@ -297,11 +298,11 @@ def test_operations_that_do_not_fit() -> None:
     for query in (edited(rng, ref, 0.3), ref[:100] + ref[120:], ref[:90] + "N" + ref[91:]):
         whole = np.zeros(700, np.uint32)
         places = (*placed(query), *placed(ref))
-        status, n_ops, _ = fill_piece(*places, scoring, SPACES[SCORINGS[0]], whole)
+        status, n_ops, _ = fill_piece(*places, scoring, SPACES[SCORINGS[0]], whole, ONE_LANE)
         assert status == PIECE_OK
         for size in range(n_ops + 4):
             ops = np.full(size + 1, 77, np.uint32)
-            found = fill_piece(*places, scoring, SPACES[SCORINGS[0]], ops[:size])
+            found = fill_piece(*places, scoring, SPACES[SCORINGS[0]], ops[:size], ONE_LANE)
             assert ops[size] == 77
             assert found[0] == PIECE_NO_OPS or (ops[:n_ops] == whole[:n_ops]).all()
             assert found[0] == PIECE_NO_OPS or size >= n_ops

@@ -14,7 +14,8 @@ from mapper.batch import AlignmentBatch, LocusBatch
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.index.reference import ContigBounds
 from mapper.kmers.hits import HitStore
-from mapper.params import ExtendParams
+from mapper.params import AnchorParams, ExtendParams, TwoPieceScoring
+from mapper.seed.maximal import AnchorColumns, WindowScratch
 from mapper.seed.rounds import SeedColumns
 from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
 from tests.helpers.stage_batches import index_of, small_genome
@@ -54,6 +55,48 @@ def seeding_and_chaining():
         align_ungapped,
         [array(np.uint64, 2), reads, LOCI, I4, type_of(ExtendParams()), NUMBER, I4, rows],
     )
+
+
+def long_reads():
+    from mapper.seed import anchors_cuda as anchors
+    from mapper.seed.cuda import DeviceReads
+
+    fm = type_of(index_of(small_genome(np.random.default_rng(1))).fm)
+    reads = types.NamedTuple([U1, I8, array(np.uint64, 2), I8], DeviceReads)
+    segments = types.NamedTuple([I4, I8, I8, I8, I8], anchors.Segments)
+    params = type_of(AnchorParams())
+    windows = types.NamedTuple([I4, I4, U1, I8, I8, I4], WindowScratch)
+    found = types.NamedTuple([U1, I4, I8, I4], AnchorColumns)
+    yield anchors._pack_words, [reads, NUMBER]
+    yield anchors._search_windows, [fm, reads, segments, params, NUMBER, windows, I4, I4]
+    yield anchors._locate_rows, [fm, windows, I8, NUMBER, I8]
+    yield (
+        anchors._make_anchors,
+        [fm, reads, segments, params, NUMBER, NUMBER, windows, I8, I8, found, I4],
+    )
+    yield anchors._gather_anchors, [segments, NUMBER, I8, found, I8, found]
+    yield anchors._read_rows, [I8, I8, I8]
+
+
+def pieces_of_long_reads():
+    """The kernels whose lanes share a piece, with the types of their arguments."""
+    from mapper.extend import pieces_cuda
+    from mapper.extend.piece_plan import PIECE_TYPES, Pieces
+    from mapper.seed.cuda import DeviceReads
+
+    I1 = array(np.int8)
+    reads = types.NamedTuple([U1, I8, array(np.uint64, 2), I8], DeviceReads)
+    pieces = types.NamedTuple([array(np.dtype(kind)) for kind in PIECE_TYPES], Pieces)
+    done = types.NamedTuple([I8, I4, I4, I4], pieces_cuda.DoneColumns)
+    targets = types.NamedTuple([done, U4, I8, I4, I8], pieces_cuda.Targets)
+    spaces = types.NamedTuple([U1, I1, I4, U4, U1], pieces_cuda.LargeSpace)
+    head = [array(np.uint64, 2), reads, pieces]
+    scoring = type_of(TwoPieceScoring())
+    small = [U1, NUMBER, targets]
+    yield pieces_cuda.fill_small, [*head, scoring, *small]
+    yield pieces_cuda.fill_large, [*head, scoring, spaces, NUMBER, targets]
+    yield pieces_cuda.extend_small, [*head, NUMBER, scoring, *small]
+    yield pieces_cuda.extend_large, [*head, NUMBER, scoring, spaces, NUMBER, targets]
 
 
 def index_and_kmers():
@@ -109,7 +152,10 @@ def pairwise():
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("kernels", [seeding_and_chaining, index_and_kmers, bgzf, pairwise])
+@pytest.mark.parametrize(
+    "kernels",
+    [seeding_and_chaining, long_reads, pieces_of_long_reads, index_and_kmers, bgzf, pairwise],
+)
 def test_kernels_keep_everything_in_registers(kernels) -> None:
     require_compiler()
     for kernel, argument_types in kernels():

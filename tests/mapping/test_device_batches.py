@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +18,13 @@ from mapper.cuda.devices import CUDA, DeviceChoice
 from mapper.errors import InputFormatError
 from mapper.mapping import device_batches, pipeline
 from mapper.mapping.prefetch import BatchPrefetcher
-from mapper.mapping.stages import Aligned, align_reads, rescue_mates
+from mapper.mapping.stages import (
+    Aligned,
+    LongChained,
+    align_reads,
+    rescue_mates,
+    seed_long_reads,
+)
 from mapper.pair.insert_size import model_from
 from mapper.params import DEVICE_BATCH_BASES
 from mapper.seed.pack import pack_reads
@@ -42,6 +49,7 @@ class CpuAsDevice:
         self.streams = [SimpleNamespace(fm=index.fm)] * 2
         self.batch_bases = DEVICE_BATCH_BASES
         self.group_sizes: list[int] = []
+        self.long_sizes: list[int] = []
         self._index = self.host_index = index
 
     def align(self, reads, params, stats, model=None) -> Aligned:
@@ -59,6 +67,15 @@ class CpuAsDevice:
         ends = np.cumsum([batch.n_reads for batch in batches]).tolist()
         return [
             ResultSlice(whole, end - b.n_reads, end) for b, end in zip(batches, ends, strict=True)
+        ]
+
+    def chain_long_batches(self, batches, params, stats, run) -> list[list[LongChained]]:
+        self.long_sizes.append(len(batches))
+        return [
+            [part]
+            for part in run(
+                [partial(seed_long_reads, self._index, b.reads, params, stats) for b in batches]
+            )
         ]
 
 
@@ -102,21 +119,21 @@ def test_groups_do_not_show(world, as_device, monkeypatch, tmp_path, files) -> N
     assert not any(thread.name.startswith("stream") for thread in threading.enumerate())
 
 
-def test_long_reads_are_mapped_by_the_cpu(world, as_device, monkeypatch, tmp_path, caplog) -> None:
+def test_long_reads_of_a_group_reach_the_device_together(
+    world, as_device, monkeypatch, tmp_path
+) -> None:
     text = world.genome["chr1"]
     long_reads = [Read(f"l{i}", text[700 * i :][:3000], "I" * 3000) for i in range(20)]
-    device_batches._say_long_reads.cache_clear()
     monkeypatch.setattr(device_batches, "MEMBER_BASES", 10_000)
     for name, reads in (("mixed", world.reads[:300:2] + long_reads), ("long", long_reads)):
         fastq = write_fastq(tmp_path / f"{name}.fq", reads)
         map_to(world.index, tmp_path / "cpu.bam", fastq)
-        with caplog.at_level("INFO", "mapper"):
-            map_to(
-                world.index, tmp_path / "x.bam", fastq, threads=2,
-                device=DeviceChoice(CUDA, (0,)), batch_bases=30_000,
-            )  # fmt: skip
+        map_to(
+            world.index, tmp_path / "x.bam", fastq, threads=2, device=DeviceChoice(CUDA, (0,)),
+            batch_bases=30_000,
+        )  # fmt: skip
         assert (tmp_path / "x.bam").read_bytes() == (tmp_path / "cpu.bam").read_bytes()
-    assert caplog.text.count("long reads are mapped by the CPU") == 1
+        assert max(as_device[-1].long_sizes) == 3
 
 
 def test_the_table_says_who_waits_for_whom(world, as_device, monkeypatch, tmp_path) -> None:

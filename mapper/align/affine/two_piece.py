@@ -20,6 +20,7 @@ from mapper.cigar import D, I
 from mapper.cuda.devices import AUTO, CPU, check_device_name
 from mapper.errors import UsageError, option
 from mapper.jit.accelerate import driver, grown
+from mapper.jit.lanes import ONE_LANE
 from mapper.params import TwoPieceScoring
 from mapper.two_piece_band import (
     BandSpace,
@@ -99,9 +100,9 @@ def _align_pair(letters, n, m, scoring, limit, max_cells, want_path, space, cell
         if keeps:
             if n_cells > len(cells):
                 cells = np.empty(n_cells + (n_cells >> 2), np.uint8)
-            penalty = -global_score(space, shape, scoring, costs, cells)
+            penalty = -global_score(space, shape, scoring, costs, cells, ONE_LANE)
         else:
-            penalty = -global_score(space, shape, scoring, costs, None)
+            penalty = -global_score(space, shape, scoring, costs, None, ONE_LANE)
         needed = min(needed, rows_for(n, m, -min(penalty, limit), scoring))
         if n_rows >= needed:
             if penalty > limit:
