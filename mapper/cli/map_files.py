@@ -11,7 +11,7 @@ from mapper.cli.duplicate_options import add_duplicate_options, mark_options
 from mapper.cli.output_options import add_tmp_dir, check_not_terminal
 from mapper.cli.sizes import whole_number
 from mapper.errors import UsageError
-from mapper.mapping.device_io import AUTO, COMPRESS_ON
+from mapper.mapping.device_io import AUTO, COMPRESS_ON, DEVICE
 from mapper.mapping.output_checks import DUPLICATES, STATISTICS, check_outputs, check_tmp_dir
 from mapper.params import RESUME_SECONDS
 
@@ -182,6 +182,10 @@ def _check_combinations(args: argparse.Namespace, output_format: str) -> None:
         raise UsageError(
             "--resume and --batch: outputs that are finished would be made again; map each sample "
             "in a run of its own"
+        )
+    if args.compress_on == DEVICE and output_format != "bam":
+        raise UsageError(
+            f"--compress-on device is for BAM, and the output is {output_format.upper()}"
         )
     if args.markdup and not args.sort:
         raise UsageError("--markdup needs --sort")

@@ -163,6 +163,11 @@ CASES = {
         DATA,
         "none.fa: No such file",
     ),
+    "no BAM to compress": (
+        "ref.fmw 1.fq -o x.sam --compress-on device",
+        USAGE,
+        "--compress-on device is for BAM, and the output is SAM",
+    ),
     "duplicates unsorted": ("ref.fmw 1.fq -o x.bam --markdup", USAGE, "--markdup needs --sort"),
     # read group, machine
     "read group": ("ref.fmw 1.fq -R sample", USAGE, "does not begin with '@RG'"),
