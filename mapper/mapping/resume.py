@@ -159,7 +159,9 @@ def _options(job: MapJob) -> Iterator[tuple[str, Any]]:
         yield name.replace("_", " "), getattr(job, name)
     yield "sort", job.sort is not None
     if job.sort is not None:
-        yield from _flat("duplicates", job.sort.duplicates)
+        yield "duplicates marked", job.sort.duplicates is not None
+        if job.sort.duplicates is not None:
+            yield from _flat("duplicates", job.sort.duplicates)
     yield from _flat("", job.params)
 
 
@@ -183,8 +185,9 @@ def _differences(saved: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
         if before is not None and before != now["inputs"][path]:
             how = f"{before[0]} bytes, now {size}" if before[0] != size else "by its time"
             yield f"{path} has changed ({how})"
-    for name in dict.fromkeys([*saved["options"], *now["options"]]):
-        old, new = saved["options"].get(name), now["options"].get(name)
+    # Options of one run alone are there because of another option, which differs.
+    for name in [name for name in now["options"] if name in saved["options"]]:
+        old, new = saved["options"][name], now["options"][name]
         if old != new:
             yield f"{name} was {_shown(old)} and is {_shown(new)}"
 
