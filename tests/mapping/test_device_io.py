@@ -1,0 +1,63 @@
+"""Which of the devices' streams for BGZF a run opens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mapper.errors import UsageError
+from mapper.mapping.device_io import AUTO, DEVICE, FEW_THREADS, HOST, open_device_io
+
+pytest.importorskip("numba_cuda")
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names in place of the streams, and nvCOMP installed."""
+    from mapper.cuda import nvcomp
+    from mapper.io import bgzf_cuda
+
+    @contextmanager
+    def named(name: str, *_: object) -> Iterator[str]:
+        yield name
+
+    monkeypatch.setattr(nvcomp, "load", lambda: SimpleNamespace(version="6.0.0"))
+    monkeypatch.setattr(bgzf_cuda, "device_inflater", lambda *_: named("inflater"))
+    monkeypatch.setattr(bgzf_cuda, "device_deflater", lambda *_: named("deflater"))
+
+
+def opened(ordinals: Sequence[int], compress_on: str, threads: int) -> tuple[Any, Any]:
+    with ExitStack() as stack:
+        io = open_device_io(stack, ordinals, compress_on, 1, threads)
+        return io.inflater, io.deflater
+
+
+@pytest.mark.usefixtures("streams")
+@pytest.mark.parametrize("n_devices", [1, 2])
+def test_devices_decompress_where_threads_are_few(n_devices: int) -> None:
+    ordinals = range(n_devices)
+    few = FEW_THREADS * n_devices - 1
+    assert opened(ordinals, AUTO, few) == ("inflater", "deflater")
+    assert opened(ordinals, AUTO, few + 1) == (None, "deflater")
+    assert opened(ordinals, HOST, few) == ("inflater", None)
+    assert opened(ordinals, HOST, few + 1) == (None, None)
+
+
+@pytest.mark.usefixtures("streams")
+def test_there_are_none_without_a_device() -> None:
+    assert opened((), AUTO, 1) == opened((), HOST, 1) == (None, None)
+    with pytest.raises(UsageError, match="needs a CUDA device"):
+        opened((), DEVICE, 1)
+
+
+def test_nvcomp_is_asked_for_only_if_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mapper.cuda import nvcomp
+
+    monkeypatch.setattr(nvcomp, "load", lambda: None)
+    assert opened((0,), AUTO, 1) == (None, None)
+    with pytest.raises(UsageError, match="needs nvCOMP 6, which is not installed"):
+        opened((0,), DEVICE, 1)
