@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.common import harness
-from benchmarks.long_reads import Tool, run, tools_of, version_of
+from benchmarks.long_reads import Tool, parser_about, run, tools_of, version_of
 
 ERRORS = {"hifi": ("hifi", 0.003), "ont_r10": ("ont", 0.01), "ont": ("ont", 0.06)}
 """Preset, and substitutions, insertions and deletions a base, a third each."""
@@ -330,14 +330,9 @@ def markdown(report: dict[str, Any]) -> list[str]:
 
 
 def parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    result.add_argument("genome", type=Path)
-    result.add_argument("--work", type=Path, required=True, help="for reads, indexes and output")
+    result = parser_about(__doc__ or "")
     result.add_argument("--reads", type=int, default=1000, help="for columns [%(default)s]")
     result.add_argument("--each", type=int, default=25, help="reads a variant [%(default)s]")
-    result.add_argument("-t", "--threads", type=int, default=2, help="[%(default)s]")
-    result.add_argument("--binary", nargs="*", default=[], metavar="NAME=PATH")
-    result.add_argument("--out", type=Path, default=harness.RESULTS, help="[%(default)s]")
     return result
 
 

@@ -173,16 +173,22 @@ def markdown(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def parser_about(text: str) -> argparse.ArgumentParser:
+    """Return a parser of what benchmarks of long reads share, for the module's docstring."""
+    result = argparse.ArgumentParser(description=text.splitlines()[0])
     result.add_argument("genome", type=Path)
     result.add_argument("--work", type=Path, required=True, help="for reads, indexes and output")
-    result.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
-    result.add_argument("--reads", type=int, default=3000, help="of a set [%(default)s]")
-    result.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
     result.add_argument("-t", "--threads", type=int, default=2, help="[%(default)s]")
     result.add_argument("--binary", nargs="*", default=[], metavar="NAME=PATH")
     result.add_argument("--out", type=Path, default=harness.RESULTS, help="[%(default)s]")
+    return result
+
+
+def parser() -> argparse.ArgumentParser:
+    result = parser_about(__doc__ or "")
+    result.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
+    result.add_argument("--reads", type=int, default=3000, help="of a set [%(default)s]")
+    result.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
     return result
 
 

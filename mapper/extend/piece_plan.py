@@ -2,8 +2,8 @@
 
 Chains are taken from the best on; whether one is, depends on the alignments of those before it
 (:func:`take_chain`). A plan takes the chains themselves for their alignments, and every piece
-between anchors for one that has an alignment. It may thus hold pieces that are not needed, or lack
-some, which whoever follows the chains aligns then: no result depends on it.
+between anchors for one that has an alignment. It may hold pieces that are not needed, and lack some
+that are: these are aligned when the chains are followed. No result depends on the plan.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ def _large_space(spaces):
 
 @device_function
 def _align_all(text_planes, reads, pieces, ends, z_drop, scoring, space, scratch, n_warps, targets):
-    """Align all pieces, one a warp at a time; list those that do not fit."""
+    """Align all pieces, each by a warp; list those that do not fit."""
     lanes = WarpLanes(cuda.threadIdx.x, WARP)
     for i in range(cuda.blockIdx.x, len(pieces.read), n_warps):
         fits = _align_piece(
@@ -200,7 +200,7 @@ def _align_all(text_planes, reads, pieces, ends, z_drop, scoring, space, scratch
 
 @device_function
 def _align_listed(text_planes, reads, pieces, ends, z_drop, scoring, spaces, n_warps, targets):
-    """Align the pieces that are listed; those that do not fit have no result."""
+    """Align the listed pieces, each by a warp; pieces that do not fit have no result."""
     lanes = WarpLanes(cuda.threadIdx.x, WARP)
     space, scratch = _large_space(spaces)
     for item in range(cuda.blockIdx.x, targets.n_retry[0], n_warps):

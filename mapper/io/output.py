@@ -89,7 +89,7 @@ class ResumableOutput(RecordOutput[Encoded], Protocol[Encoded]):
     """An output with which another process can go on, if it was opened as a PartialOutput."""
 
     def checkpoint(self) -> Checkpoint:
-        """Return what has been appended; to be called by the thread that appends."""
+        """Describe the records appended so far; for the thread that appends."""
 
 
 class _FileCheckpoint:

@@ -49,7 +49,7 @@ def encode_paf(
     longest = int(np.diff(contig_offsets).max(initial=0))
     names = int(np.diff(reads.name_offsets)[records.read].sum())
     room = records.n_records * (_FIXED + longest) + names + 10 * len(records.cigar_ops)
-    room += len(records.tags)  # those that are copied have as many characters
+    room += len(records.tags)  # cs and ds are copied character by character
     out = np.empty(room, np.uint8)
     return out[: _fill_paf(records, reads, contigs, contig_offsets, lengths, out)]
 

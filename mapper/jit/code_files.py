@@ -30,7 +30,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def text_of(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """Return what identifies a function's text, beside the name of the directory."""
+    """Return what identifies a function's text within a directory of one version of the package."""
     cells = function.__closure__ or ()
     return (
         function.__code__.co_firstlineno,

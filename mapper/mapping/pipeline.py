@@ -228,7 +228,7 @@ class FirstPairs:
         self._ended = bool(ended)
 
     def saved(self) -> list[int]:
-        """Return what is known of them, for another process to go on with."""
+        """Return the counts of these pairs, from which another process goes on."""
         return [self._paired, self._mapped, self._proper, int(self._ended)]
 
     def add(self, batch: Finished) -> None:

@@ -275,7 +275,7 @@ class Checkpoints:
         self._seconds = job.resume.seconds
         self._background = background
         self._positions: deque[InputPosition] = deque()  # after batches that are not written yet
-        self._position: InputPosition | None = None  # after those that are
+        self._position: InputPosition | None = None  # after the last batch that is written
         self._saving: Future[None] | None = None
         self._started = self._last = time.monotonic()
 

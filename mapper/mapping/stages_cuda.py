@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -59,6 +59,8 @@ from mapper.seed.cpu import sorted_anchors
 from mapper.seed.cuda import download_packed, seed_reads, upload_reads
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 RunCalls = Callable[
@@ -166,12 +168,7 @@ class DeviceStages:
         Each batch's share of the results. These lie in page-locked memory, which is reused when
         nothing refers to them any more.
         """
-        stream = self._idle.get()
-        try:
-            with cuda.gpus[stream.ordinal]:
-                return knowing_its_device(_align)(stream, batches, params, stats, model)
-        finally:
-            self._idle.put(stream)
+        return self._with_stream(_align, batches, params, stats, model)
 
     def chain_long_batches(
         self, batches: Sequence[LongReads], params: MapParams, stats: RunStats,
@@ -192,10 +189,14 @@ class DeviceStages:
         The consecutive parts of each batch; one, unless it did not fit. The columns of the packed
         reads lie in page-locked memory, as of :meth:`align_batches`.
         """
+        return self._with_stream(_chain_long, batches, params, stats, run)
+
+    def _with_stream(self, call: Callable[..., Result], *args: Any) -> Result:
+        """Call a function with an idle stream, on its device."""
         stream = self._idle.get()
         try:
             with cuda.gpus[stream.ordinal]:
-                return knowing_its_device(_chain_long)(stream, batches, params, stats, run)
+                return knowing_its_device(call)(stream, *args)
         finally:
             self._idle.put(stream)
 

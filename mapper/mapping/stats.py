@@ -96,7 +96,7 @@ class RunStats:
                 self.counts[name] = self.counts.get(name, 0) + int(increment)
 
     def saved(self) -> dict[str, Any]:
-        """Return what another process needs to go on counting, as values that JSON can hold."""
+        """Return counts and times as JSON values, from which another process goes on."""
         with self._lock:
             return {
                 "counts": dict(self.counts),

@@ -73,7 +73,7 @@ def _put_bracketed(buffer, pos, given, on_read, start, end):
 
 @core
 def _put_gap(buffer, pos, given, on_read, start, length, bracketed):
-    """Write the bases of a gap; with `bracketed`, those that may change sides in brackets."""
+    """Write the bases of a gap; `bracketed` puts brackets around those that could lie elsewhere."""
     end = start + length
     if not bracketed:
         return _put_bases(buffer, pos, given, on_read, start, end, _LOWER)

@@ -137,7 +137,7 @@ class SortedOutput:
         self._sorter.add(encoded)
 
     def checkpoint(self) -> Checkpoint:
-        """Return what has been appended."""
+        """Describe the records appended so far."""
         assert self._saved is not None  # by the target
         return self._saved.checkpoint(self._sorter)
 

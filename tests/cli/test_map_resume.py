@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -32,7 +32,7 @@ COPIES = 6  # of the reads: their records do not fit in that
 STATE = ".x.bam.fmwave-resume"
 
 
-def state_of(directory: Path) -> dict[str, object] | None:
+def state_of(directory: Path) -> dict[str, Any] | None:
     try:
         return dict(json.loads((directory / STATE / "state.json").read_text()))
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def has_state(directory: Path) -> bool:
 def has_spilled(directory: Path) -> bool:
     """Return True when some of the records lie in the temporary file."""
     state = state_of(directory)
-    return state is not None and bool(state["output"]["blocks"])  # type: ignore[index]
+    return state is not None and bool(state["output"]["blocks"])
 
 
 def is_merging(directory: Path) -> bool:
