@@ -138,8 +138,8 @@ def align_pairs(
     on_device
         Returns a worker for a device, by ordinal.
     plan
-        Returns the launch plan of the streamed pass; None where an end is free: such pairs go to
-        the workers at once.
+        Returns the launch plan of the streamed pass; None for alignments that are not global: such
+        pairs go to the workers at once.
     """
     if choice.backend == CPU:
         return on_cpu(pairs_on_cpu(queries, refs, symbols, first_pair, threads))

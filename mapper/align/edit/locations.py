@@ -161,12 +161,14 @@ def locate_pairs(coded, relation, search, columns, counts):
         if n_places + 2 * n_ends > len(places):
             places = grown(places, 2 * (n_places + 2 * n_ends))
         counts[i] = 2 * n_ends
-        if search.free_begin:
+        # An alignment without edits is as long as the query: of repeats there can be many.
+        is_searched = search.free_begin and columns.score[i] > 0
+        if is_searched:
             _fill_equal(room.query, n, n - 1, -1, relation, room.equal)
         for x in range(n_ends):
             end = room.ends[x]
-            length = end
-            if search.free_begin:
+            length = n if search.free_begin else end
+            if is_searched:
                 # Backward from the end, as far as an alignment of this distance can reach.
                 _, n_lengths = scan_columns(
                     room.equal, n, room.ref, end - 1, -1, min(end, n + columns.score[i]), False,
@@ -373,7 +375,7 @@ def edit_locations(
 
     Notes
     -----
-    O(n m / 64) time for lengths n and m, and O(n (n + d) / 64) for each end at distance d of a
+    O(n m / 64) time for lengths n and m, and O(n (n + d) / 64) for each end at distance d > 0 of a
     semiglobal span; O(n + m) memory.
 
     References
